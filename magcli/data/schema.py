@@ -1,0 +1,93 @@
+"""The columns that stages agree on, and the check at a stage's door. One place for each column."""
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from magcli.errors import DataError
+
+PROBLEM = pa.schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("prompt", pa.string()),
+        pa.field("answer", pa.string()),
+    ]
+)
+"""A problem: what is asked and the ground truth. ``kind`` (math or code), ``source`` and others may stand beside."""
+
+VERSION_SPAN = pa.struct([pa.field("start", pa.int32()), pa.field("version", pa.int32())])
+
+COMPLETION = pa.schema(
+    [
+        pa.field("sample", pa.int32()),
+        pa.field("completion", pa.string()),
+        pa.field("num_tokens", pa.int32()),
+        pa.field("finish", pa.string()),
+        pa.field("seed", pa.int64()),
+    ]
+)
+"""One sample of a model, beside the problem's own columns. ``finish``: stop or length."""
+
+TOKENS = pa.schema(
+    [
+        pa.field("prompt_tokens", pa.list_(pa.int32())),
+        pa.field("tokens", pa.list_(pa.int32())),
+        pa.field("logprobs", pa.list_(pa.float32())),
+        pa.field("versions", pa.list_(VERSION_SPAN)),
+    ]
+)
+"""What RL keeps of a sample besides: ids, log-probs of the distribution sampled, weight versions by token."""
+
+REWARD = pa.schema(
+    [
+        pa.field("reward", pa.float32()),
+        pa.field("reward_format", pa.float32()),
+        pa.field("reward_correct", pa.float32()),
+        pa.field("reward_length", pa.float32()),
+        pa.field("reward_language", pa.float32()),
+        pa.field("correct", pa.bool_()),
+        pa.field("correct_anywhere", pa.bool_()),
+        pa.field("reason", pa.string()),
+        pa.field("extracted", pa.string()),
+        pa.field("detail", pa.string()),
+    ]
+)
+"""The reward and its parts (recipe, section 2). ``correct_anywhere`` ignores the format. ``reason`` tells why."""
+
+DIFFICULTY = pa.schema(
+    [
+        pa.field("pass_rate", pa.float32()),
+        pa.field("num_samples", pa.int32()),
+        pa.field("majority", pa.string()),
+        pa.field("majority_share", pa.float32()),
+    ]
+)
+"""What one difficulty pass learned about a problem."""
+
+TRACE = pa.schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("messages", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
+        pa.field("source", pa.string()),
+        pa.field("weight", pa.float32()),
+    ]
+)
+"""A conversation to learn from; the assistant's turns are the targets."""
+
+DROPPED = pa.schema([pa.field("id", pa.string()), pa.field("reason", pa.string()), pa.field("row", pa.string())])
+"""A row that a stage left out: its id, why, and the row itself as JSON (shortened when large)."""
+
+
+def require(schema: pa.Schema, needs: Iterable[str], *, stage: str, where: str) -> None:
+    """Check that a table has the columns a stage needs.
+
+    Raises:
+        DataError: names the missing columns, the stage and the columns that are there.
+    """
+    missing = [name for name in needs if name not in schema.names]
+    if missing:
+        there = ", ".join(schema.names) or "none"
+        raise DataError(
+            f"{stage}: {where} lacks column {', '.join(missing)}; it has: {there}. "
+            f"Rename with: magcli convert {where} --rename {missing[0]}=COLUMN"
+        )

@@ -1,0 +1,40 @@
+"""What can go wrong, and the exit code that says so.
+
+    MagError                 1  a bug in magcli
+    |- UsageError            2  a wrong flag, recipe key or combination of them
+    |- DataError             3  a table, row or column that cannot be used
+    |- EnvironmentFault      4  a model, device, server, package or disk that is missing or failed
+    '- Stopped               5  ended by a rule (divergence, deadline); the same command resumes
+
+A process ended by a signal exits with 128 + its number: 130 SIGINT, 141 SIGPIPE, 143 SIGTERM.
+"""
+
+
+class MagError(Exception):
+    """An error with a one-line message for people: what is wrong, where, and what to do."""
+
+    exit_code = 1
+
+
+class UsageError(MagError):
+    """The command line or the recipe asks for something that does not exist or contradicts itself."""
+
+    exit_code = 2
+
+
+class DataError(MagError):
+    """A table is damaged, incomplete, or lacks what the stage needs."""
+
+    exit_code = 3
+
+
+class EnvironmentFault(MagError):
+    """Something outside the data is missing or broke: a model, package, server, device, disk."""
+
+    exit_code = 4
+
+
+class Stopped(MagError):
+    """A rule ended the run on purpose; what was finished is kept and the same command goes on."""
+
+    exit_code = 5

@@ -1,0 +1,32 @@
+"""A verdict: what a verifier says of one completion, and why."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Reason = Literal[
+    "correct",
+    "wrong",
+    "no-think",
+    "no-box",
+    "no-code",
+    "bad-gold",
+    "timeout",
+    "infra-error",
+]
+"""Why a completion was or was not right. ``bad-gold``, ``infra-error`` and ``timeout`` blame the grading, not
+the completion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``score`` is 1.0 (right) or 0.0; ``answer`` the answer found; ``detail`` which path decided."""
+
+    score: float
+    reason: Reason
+    answer: str = ""
+    detail: str = ""
+
+
+Verifier = Callable[[str, Mapping[str, Any]], Verdict]
+"""(completion text, problem row) -> verdict; pure, run in killable workers."""
