@@ -1,0 +1,66 @@
+"""Fixtures that every test may use: a Llama of about 50k parameters with a character tokenizer, on disk."""
+
+import string
+from pathlib import Path
+
+import pytest
+
+SPECIAL_TOKENS = ["<unk>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<think>", "</think>"]
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+
+
+@pytest.fixture(scope="session")
+def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in Hugging Face layout: random tied weights (seed 0, fp32, context 512), tokenizer, chat template.
+
+    One token a character of printable ASCII, besides the special tokens; ``<|end|>`` ends a turn and is the EOS.
+    """
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    _tokenizer().save_pretrained(folder)
+    _model().save_pretrained(folder)
+    return folder
+
+
+def _tokenizer():
+    from tokenizers import Tokenizer, decoders, models
+    from transformers import PreTrainedTokenizerFast
+
+    vocab = {token: index for index, token in enumerate([*SPECIAL_TOKENS, *string.printable[:97]])}
+    backend = Tokenizer(models.BPE(vocab=vocab, merges=[], unk_token="<unk>"))
+    backend.decoder = decoders.Fuse()
+    backend.add_special_tokens(SPECIAL_TOKENS[:5])
+    backend.add_tokens(SPECIAL_TOKENS[5:])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        unk_token="<unk>",
+        eos_token="<|end|>",
+        pad_token="<|end|>",
+        chat_template=CHAT_TEMPLATE,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def _model():
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=len(SPECIAL_TOKENS) + 97,
+        hidden_size=48,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        initializer_range=0.15,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=1,
+        pad_token_id=1,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return LlamaForCausalLM(config)
