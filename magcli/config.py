@@ -1,0 +1,113 @@
+"""Stage options: declared once in a frozen dataclass; values come from defaults, then the recipe, then flags."""
+
+import dataclasses
+import difflib
+import tomllib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+from magcli.errors import UsageError
+
+T = TypeVar("T")
+
+
+def opt(default: Any, help: str, *, panel: str = "Options") -> Any:
+    """Declare one option of a stage: its default and the sentence that ``--help`` shows."""
+    return dataclasses.field(default=default, metadata={"help": help, "panel": panel})
+
+
+def field_types(config_class: type) -> dict[str, Any]:
+    """The options of a stage with their types, in the order they were declared."""
+    hints = typing.get_type_hints(config_class)
+    return {field.name: hints[field.name] for field in dataclasses.fields(config_class)}
+
+
+def resolve(config_class: type[T], stage: str, recipe: Mapping[str, Any], flags: Mapping[str, Any]) -> T:
+    """Build a stage's configuration: defaults, overridden by the recipe's table, overridden by flags.
+
+    Raises:
+        UsageError: an unknown key (with the nearest name) or a value of the wrong type.
+    """
+    kinds = field_types(config_class)
+    for key in recipe:
+        if key.replace("-", "_") not in kinds:
+            raise UsageError(f"recipe table [{stage}]: unknown key '{key}'{did_you_mean(key, kinds)}")
+    given = {key.replace("-", "_"): value for key, value in recipe.items()} | dict(flags)
+    return config_class(**{key: convert(kinds[key], value, f"{stage}.{key}") for key, value in given.items()})
+
+
+def read_recipe(path: Path, stage: str, stages: Iterable[str]) -> dict[str, Any]:
+    """The table of one stage in a TOML recipe; every table must belong to a known stage.
+
+    Raises:
+        UsageError: the file is missing, is not TOML, or has a table that no stage reads.
+    """
+    try:
+        recipe = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"recipe {path} does not exist") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"recipe {path} is not valid TOML: {error}") from None
+    known = list(stages)
+    for key, value in recipe.items():
+        if key not in known or not isinstance(value, dict):
+            raise UsageError(f"recipe {path}: unknown table [{key}]{did_you_mean(key, known)}")
+    table = recipe.get(stage, {})
+    assert isinstance(table, dict)
+    return table
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A suggestion to append to an error, empty when nothing is near."""
+    options = list(known)
+    near = difflib.get_close_matches(name.replace("-", "_"), [option.replace("-", "_") for option in options], n=1)
+    if near:
+        return f"; did you mean '{next(o for o in options if o.replace('-', '_') == near[0])}'?"
+    return f"; known: {', '.join(sorted(options))}"
+
+
+def convert(kind: Any, value: Any, name: str) -> Any:
+    """Check a value from a recipe or a flag against a field's type and convert it.
+
+    Raises:
+        UsageError: the value cannot be of that type.
+    """
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        inner = [arg for arg in get_args(kind) if arg is not type(None)]
+        return None if value is None else convert(inner[0], value, name)
+    if origin is Literal:
+        if value not in get_args(kind):
+            raise UsageError(f"{name}: '{value}' is not one of {', '.join(map(str, get_args(kind)))}")
+        return value
+    if origin is tuple:
+        parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        return tuple(convert(get_args(kind)[0], part, name) for part in parts)
+    return _scalar(kind, value, name)
+
+
+def _scalar(kind: type, value: Any, name: str) -> Any:
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+        return value
+    if kind is not bool and isinstance(value, str):
+        try:
+            return kind(value)
+        except ValueError:
+            pass
+    raise UsageError(f"{name}: expected {kind.__name__}, got {value!r}")
+
+
+def as_json(config: Any) -> dict[str, Any]:
+    """A configuration as plain JSON values, in declaration order; used by manifests and ``--dry-run``."""
+    return {field.name: _plain(getattr(config, field.name)) for field in dataclasses.fields(config)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    return [_plain(part) for part in value] if isinstance(value, tuple) else value

@@ -1,0 +1,89 @@
+"""Parquet files: history and digest stand in the footer's key-value metadata."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from magcli.data import durable, manifest, seal
+from magcli.data.source import Rows, Source
+from magcli.errors import DataError
+
+ROW_GROUP = 1 << 13
+
+
+def open_file(path: Path) -> Source:
+    """Read a Parquet file; one of ours is checked whole first.
+
+    Raises:
+        DataError: the file is cut, damaged or no Parquet.
+    """
+    import pyarrow.parquet as pq
+
+    digest = seal.verify_file(path)
+    try:
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} is no whole Parquet file: {str(error).splitlines()[0]}") from None
+    extra = file.metadata.metadata or {}
+    ours = seal.HEAD_KEY.encode() in extra
+    if ours and not digest:
+        raise DataError(f"{path} is damaged: its seal is gone")
+    chain = manifest.from_json(json.loads(extra[seal.SEAL_KEY.encode()])["chain"]) if ours else ()
+    own = {seal.HEAD_KEY.encode(), seal.SEAL_KEY.encode(), seal.DIGEST_KEY.encode()}
+    schema = file.schema_arrow
+    kept = {k: v for k, v in (schema.metadata or {}).items() if k not in own}
+    schema = schema.with_metadata(kept or None)
+    return Source(str(path), schema, _rows(file, schema, path), chain, digest or "", file.metadata.num_rows)
+
+
+def _rows(file: "object", schema: pa.Schema, path: Path) -> Rows:
+    try:
+        for batch in file.iter_batches(batch_size=1024):  # type: ignore[attr-defined]
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
+
+
+class ParquetSink:
+    """A Parquet file being written."""
+
+    def __init__(self, file: BinaryIO, schema: pa.Schema, head: str) -> None:
+        import pyarrow.parquet as pq
+
+        self.file, self.head = file, head
+        self.writer = pq.ParquetWriter(file, schema, write_page_checksum=True)
+        self.pending: list[pa.RecordBatch] = []
+        self.rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows; whole row groups go to the file."""
+        self.pending.append(batch)
+        self.rows += batch.num_rows
+        if sum(b.num_rows for b in self.pending) >= ROW_GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self.pending:
+            self.writer.write_table(pa.Table.from_batches(self.pending))
+            self.pending.clear()
+
+    def finish(self, chain: manifest.Chain) -> str:
+        """Write the footer with history and digest."""
+        self._flush()
+        closing = seal.pack({"chain": manifest.to_json(chain), "rows": self.rows})
+        self.writer.add_key_value_metadata(
+            {seal.HEAD_KEY: self.head, seal.SEAL_KEY: closing, seal.DIGEST_KEY: seal.blank_digest()}
+        )
+        self.writer.close()
+        return seal.patch(self.file)
+
+
+@contextlib.contextmanager
+def file_sink(path: Path, schema: pa.Schema, head: str) -> Iterator[ParquetSink]:
+    """A Parquet file that takes its place when it is finished."""
+    with durable.whole_file(path) as file:
+        yield ParquetSink(file, schema, head)

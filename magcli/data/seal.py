@@ -1,0 +1,167 @@
+"""The proof that a file is whole: a SHA-256 over every byte of it, kept inside it.
+
+The digest stands in the file's last message (Arrow) or footer (Parquet) behind a marker. It is computed over the whole
+file with its own 64 characters taken as zeros, so a cut at any byte or one flipped bit anywhere is found.
+"""
+
+import hashlib
+import io
+import json
+import mmap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from magcli.errors import DataError
+
+DIGEST_KEY = "magcli.sha256"
+SEAL_KEY = "magcli.seal"
+HEAD_KEY = "magcli.head"
+MARK = b"magcli:sha256:"
+BLANK = b"0" * 64
+TAIL = 1 << 24
+"""How far from its end a file's seal may begin, in bytes."""
+
+
+def blank_digest() -> str:
+    """The value to write where the digest will stand."""
+    return (MARK + BLANK).decode()
+
+
+def fill(tail: bytes, before: "hashlib._Hash") -> tuple[bytes, str]:
+    """Finish the hash with the last bytes of a file and put the digest in its place in them."""
+    at = tail.rindex(MARK + BLANK) + len(MARK)
+    before.update(tail)
+    digest = before.hexdigest()
+    return tail[:at] + digest.encode() + tail[at + 64 :], digest
+
+
+def patch(file: BinaryIO) -> str:
+    """Compute a finished file's digest and write it into its place; returns the digest."""
+    file.flush()
+    with mmap.mmap(file.fileno(), 0) as data:
+        at = data.rfind(MARK + BLANK) + len(MARK)
+        digest = hashlib.sha256(data).hexdigest()
+        data[at : at + 64] = digest.encode()
+        data.flush()
+    return digest
+
+
+def verify_file(path: Path) -> str | None:
+    """Check a file against the seal in it.
+
+    Returns the digest, or None when there is no seal (a file that another tool wrote).
+
+    Raises:
+        DataError: the file is empty or does not match its seal.
+    """
+    if path.stat().st_size == 0:
+        raise DataError(f"{path} is empty: it was cut off or never written")
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        at = data.rfind(MARK, max(0, len(data) - TAIL))
+        if at < 0:
+            return None
+        at += len(MARK)
+        hasher = hashlib.sha256(memoryview(data)[:at])
+        hasher.update(BLANK)
+        hasher.update(memoryview(data)[at + 64 :])
+        found = data[at : at + 64]
+    if found.decode("ascii", "replace") != hasher.hexdigest():
+        raise DataError(f"{path} is damaged: its content does not match the seal that it was finished with")
+    return hasher.hexdigest()
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with open(path, "rb") as file:
+        return hash_open(file)
+
+
+def hash_open(file: BinaryIO) -> str:
+    """SHA-256 of an open file from where it stands."""
+    return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+
+
+def hash_text(text: str) -> str:
+    """SHA-256 of a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class HashingWriter(io.RawIOBase):
+    """A sink that hashes what passes, and can hold the last bytes back until the digest stands in them."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self.out = out
+        self.hash = hashlib.sha256()
+        self.held: list[bytes] | None = None
+
+    def writable(self) -> bool:
+        """Always: it is a sink."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Hash and pass on, or hold."""
+        view = bytes(data)
+        if self.held is not None:
+            self.held.append(view)
+        else:
+            self.hash.update(view)
+            self.out.write(view)
+        return len(view)
+
+    def finish(self) -> str:
+        """Put the digest into the held bytes, pass them on, return the digest."""
+        tail, digest = fill(b"".join(self.held or []), self.hash)
+        self.out.write(tail)
+        return digest
+
+
+class HashingReader:
+    """A stream to read from that remembers the bytes since the last mark, so that a seal can be checked on a pipe."""
+
+    def __init__(self, source: BinaryIO) -> None:
+        self.source = source
+        self.hash = hashlib.sha256()
+        self.recent: list[bytes] = []
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        """Read exactly as much as asked for, less only at the end."""
+        data = self.source.read(size)
+        self.recent.append(data)
+        return data
+
+    def mark(self) -> None:
+        """Hash what was read so far: it lies before the seal."""
+        for data in self.recent:
+            self.hash.update(data)
+        self.recent.clear()
+
+    def matches(self, digest: str) -> bool:
+        """Whether all that was read, with the digest's place blank, has this digest; reads to the end first."""
+        while self.read(1 << 16):
+            pass
+        tail = b"".join(self.recent).replace(MARK + digest.encode(), MARK + BLANK)
+        self.hash.update(tail)
+        return self.hash.hexdigest() == digest
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def writable(self) -> bool:
+        """Never."""
+        return False
+
+    def seekable(self) -> bool:
+        """Never: it may be a pipe."""
+        return False
+
+    def close(self) -> None:
+        """Leave the source to its owner."""
+        self.closed = True
+
+
+def pack(value: Mapping[str, Any]) -> str:
+    """Metadata as canonical JSON, so that equal outputs have equal bytes."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
