@@ -1,0 +1,125 @@
+"""Chat messages to token ids, by the tokenizer's own template, and which of the tokens are targets of SFT.
+
+SFT and RL must see the same prompt: the ids before an assistant turn in ``masked`` are those of ``prompt_tokens``.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.resources import files
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from jinja2 import TemplateError
+
+from magcli.errors import DataError, EnvironmentFault
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from transformers import PreTrainedTokenizerBase
+
+    Message = Mapping[str, str]
+
+
+class Masked(NamedTuple):
+    """A conversation's token ids, and for each token whether it is a target."""
+
+    tokens: list[int]
+    mask: list[bool]
+
+
+def system_prompt(path: Path | None) -> str:
+    """The system prompt in a file, or the one that comes with magcli (format and language rules of section 2)."""
+    source = files("magcli.model").joinpath("system.txt") if path is None else path
+    try:
+        return source.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise EnvironmentFault(f"cannot read the system prompt {path}: {error.strerror}") from error
+
+
+def to_messages(prompt: str, system: str | None) -> list[dict[str, str]]:
+    """A problem's chat: the system prompt, if there is one, and the user's turn."""
+    user = {"role": "user", "content": prompt}
+    return [{"role": "system", "content": system}, user] if system else [user]
+
+
+def prompt_tokens(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]") -> list[int]:
+    """Token ids of the messages up to the point where the assistant begins to write."""
+    return _render(tokenizer, messages, add_generation_prompt=True)
+
+
+def masked(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]") -> Masked:
+    """Token ids of a conversation, with what the assistant writes, end-of-turn tokens included, as targets.
+
+    Each assistant turn is found by rendering the messages before it, as ``prompt_tokens`` does, and those up to it:
+    both must be prefixes of the whole, in tokens. Raises DataError where they are not, where a turn has no
+    end-of-turn token, and where no token or every token would be a target.
+    """
+    tokens = _render(tokenizer, messages)
+    mask = [False] * len(tokens)
+    special = _special_ids(tokenizer)
+    for start, end in _assistant_spans(tokenizer, messages, tokens):
+        stop = _end_of_turn(tokens, start, end, special)
+        mask[start:stop] = [True] * (stop - start)
+    if not any(mask):
+        raise DataError("no token would be trained on: the conversation has no assistant turn")
+    if all(mask):
+        raise DataError("every token would be trained on: the chat template puts nothing before the assistant's turn")
+    return Masked(tokens, mask)
+
+
+def show_mask(tokenizer: "PreTrainedTokenizerBase", masked: Masked) -> str:
+    """The conversation as a person reads it: a line break is ``↵``, lines of targets begin with ``target``."""
+    runs = groupby(zip(masked.tokens, masked.mask, strict=True), key=lambda pair: pair[1])
+    return "\n".join(_gutter(tokenizer.decode([token for token, _ in run]), target) for target, run in runs)
+
+
+def _gutter(text: str, target: bool) -> str:
+    label = "target" if target else "      "
+    lines = text.replace("\n", "↵\n").removesuffix("\n").split("\n")
+    return "\n".join(f"{label} | {line}" for line in lines)
+
+
+def _render(
+    tokenizer: "PreTrainedTokenizerBase", messages: "Iterable[Message]", *, add_generation_prompt: bool = False
+) -> list[int]:
+    turns = [dict(message) for message in messages]
+    if tokenizer.chat_template is None:
+        raise EnvironmentFault(f"the tokenizer {tokenizer.name_or_path} has no chat template; use an instruct model")
+    try:
+        ids = tokenizer.apply_chat_template(
+            turns, tokenize=True, return_dict=False, add_generation_prompt=add_generation_prompt
+        )
+    except TemplateError as error:
+        raise DataError(f"the chat template refuses the conversation: {error}") from error
+    return list(ids)
+
+
+def _assistant_spans(
+    tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]", tokens: Sequence[int]
+) -> Iterator[tuple[int, int]]:
+    for turn, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        before = prompt_tokens(tokenizer, messages[:turn])
+        through = tokens if turn == len(messages) - 1 else _render(tokenizer, messages[: turn + 1])
+        for prefix in (before, through):
+            if list(tokens[: len(prefix)]) != prefix:
+                raise DataError(
+                    f"message {turn}: the chat template changes earlier text when the assistant's turn is added, "
+                    "so its targets cannot be told; shorten the conversation or use another template"
+                )
+        yield len(before), len(through)
+
+
+def _special_ids(tokenizer: "PreTrainedTokenizerBase") -> set[int]:
+    added = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return added | set(tokenizer.all_special_ids)
+
+
+def _end_of_turn(tokens: Sequence[int], start: int, end: int, special: set[int]) -> int:
+    """One past the last special token of a turn: templates often put a line break after it, which nobody samples."""
+    for index in range(end - 1, start - 1, -1):
+        if tokens[index] in special:
+            return index + 1
+    raise DataError("the chat template ends the assistant's turn with no special token: the model could never stop")

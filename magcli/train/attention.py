@@ -1,0 +1,136 @@
+"""Padding-free attention: many sequences in one row, each token seeing only its own sequence before it.
+
+Registered with transformers under one name; sequence boundaries travel as a keyword argument of the model's forward.
+Everything but attention sees ``[1, T]`` tokens. Attention gathers sequences of similar length into small padded
+batches, so no ``[T, T]`` mask exists and the work is that of the sequences themselves.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
+
+from magcli.errors import EnvironmentFault, MagError
+from magcli.train.packing import Packed
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+NAME = "magcli_packed"
+
+SHORTEST = 0.75
+"""A bucket's shortest sequence over its longest: less splits into fewer batches, more wastes less attention."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """How packed tokens are gathered for attention, computed once a forward pass.
+
+    ``shapes`` lists (number of sequences, padded length) of each bucket. ``slots`` ``[P]`` names the token of each
+    slot of the padded batches laid end to end (padding repeats some token of the pack), ``places`` ``[T]`` the slot
+    of each token.
+    """
+
+    shapes: tuple[tuple[int, int], ...]
+    slots: Tensor
+    places: Tensor
+
+
+def buckets(packed: Packed) -> Buckets:
+    """Group sequences of similar length: longest first, a new bucket where the length falls below a share of it."""
+    groups = _similar(packed.lengths)
+    shapes = tuple((len(group), packed.lengths[group[0]]) for group in groups)
+    slots, real = zip(*(_slots(packed, group) for group in groups), strict=True)
+    all_slots, all_real = torch.cat(slots), torch.cat(real)
+    places = torch.empty(packed.num_tokens, dtype=torch.long)
+    places[all_slots[all_real]] = all_real.nonzero().squeeze(1)
+    device = packed.input_ids.device
+    return Buckets(shapes, all_slots.to(device), places.to(device))
+
+
+def use_packed_attention(model: "PreTrainedModel") -> None:
+    """Switch a transformers model to packed attention, for good: afterwards only ``forward_packed`` runs it."""
+    AttentionInterface.register(NAME, _attend)
+    model.set_attn_implementation(NAME)
+    if model.config._attn_implementation != NAME:
+        raise EnvironmentFault(f"{type(model).__name__} cannot take packed attention; use a model like Llama or Qwen")
+
+
+def forward_packed(model: "PreTrainedModel", packed: Packed) -> Tensor:
+    """Hidden states ``[T, hidden]`` after the last layer and its norm, as the LM head takes them."""
+    decoder = model.get_decoder()
+    output = decoder(
+        input_ids=packed.input_ids, position_ids=packed.position_ids, use_cache=False, packing=buckets(packed)
+    )
+    hidden: Tensor = output.last_hidden_state
+    return hidden[0]
+
+
+def _similar(lengths: Sequence[int]) -> list[list[int]]:
+    groups: list[list[int]] = []
+    for index in sorted((i for i, length in enumerate(lengths) if length), key=lambda i: -lengths[i]):
+        if groups and lengths[index] >= SHORTEST * lengths[groups[-1][0]]:
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+    return groups
+
+
+def _slots(packed: Packed, group: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """For each slot of a padded batch, row by row: the token it holds, and whether that is not padding."""
+    starts = torch.tensor([packed.starts[i] for i in group])[:, None]
+    last = torch.tensor([packed.lengths[i] for i in group])[:, None] - 1
+    column = torch.arange(packed.lengths[group[0]])[None]
+    return (starts + column.minimum(last)).flatten(), (column <= last).flatten()
+
+
+def _attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float,
+    packing: Buckets | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """The attention function that transformers calls.
+
+    q is ``[1, H, T, D]``, k and v are ``[1, H_kv, T, D]``, the result is ``[1, T, H, D]``.
+    """
+    if packing is None:
+        raise MagError("packed attention was called without sequence boundaries: run the model by forward_packed")
+    longest = packing.shapes[0][1]
+    if sliding_window is not None and longest > sliding_window:
+        raise EnvironmentFault(f"a sequence of {longest} tokens exceeds the model's attention window {sliding_window}")
+    sizes = [count * length for count, length in packing.shapes]
+    columns = (
+        _exact(tensor)[0].transpose(0, 1)[packing.slots].split_with_sizes(sizes) for tensor in (query, key, value)
+    )
+    with torch.autocast(query.device.type, enabled=False):
+        outputs = [
+            _causal(*qkv, shape=shape, scale=scaling, dropout=dropout)
+            for *qkv, shape in zip(*columns, packing.shapes, strict=True)
+        ]
+    return torch.cat(outputs)[packing.places].to(query.dtype)[None], None
+
+
+def _causal(q: Tensor, k: Tensor, v: Tensor, *, shape: tuple[int, int], scale: float, dropout: float) -> Tensor:
+    """Attention of one padded batch, ``[N * L, H, D]``; its padding comes last, where causality hides it."""
+    count, length = shape
+    q, k, v = (tensor.view(count, length, *tensor.shape[1:]).transpose(1, 2) for tensor in (q, k, v))
+    grouped = q.shape[1] != k.shape[1]
+    output = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, dropout_p=dropout, enable_gqa=grouped)
+    return output.transpose(1, 2).flatten(0, 1)
+
+
+def _exact(tensor: Tensor) -> Tensor:
+    """On a CPU, float32: its bf16 kernel is three times slower on short sequences, and less exact."""
+    return tensor.float() if tensor.device.type == "cpu" else tensor

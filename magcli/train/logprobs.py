@@ -1,0 +1,98 @@
+"""Log-probabilities of the tokens of packed sequences, in float32 and in little memory.
+
+The LM head and the softmax always run in float32, whatever autocast says: bf16 logits move importance ratios as much as
+a different engine does. They run over chunks of tokens that are computed again in the backward pass, so no
+``[T, vocabulary]`` tensor is held.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from magcli.errors import EnvironmentFault
+from magcli.train.attention import forward_packed
+from magcli.train.packing import Packed
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+RESCALED_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling")
+"""Settings of models whose logits are not just the LM head's output."""
+
+
+class LogProbs(NamedTuple):
+    """For each token of a pack, float32 ``[T]``.
+
+    ``values[t]`` is the log-probability of token ``t`` given the tokens of its sequence before it, under the softmax
+    of logits / temperature; ``entropy[t]``, without gradient, is the entropy in nats of the distribution it was drawn
+    from. Both are 0 for the first token of a sequence and for tokens that were not asked for.
+    """
+
+    values: Tensor
+    entropy: Tensor
+
+
+def token_logprobs(
+    model: "PreTrainedModel",
+    packed: Packed,
+    *,
+    temperature: float = 1.0,
+    chunk: int = 1024,
+    where: Tensor | None = None,
+) -> LogProbs:
+    """Log-probabilities and entropies of the tokens of a pack, by a model under ``use_packed_attention``.
+
+    ``where``, bool ``[T]``, asks for some tokens only (those that train): the LM head skips the others. At most
+    ``chunk`` rows of logits exist at a time.
+    """
+    predicted = _predicted(packed, where)
+    hidden = forward_packed(model, packed)[predicted - 1]
+    weight, bias = _head(model)
+    targets = packed.input_ids[0, predicted]
+    parts = [
+        checkpoint(
+            _score,
+            rows,
+            weight,
+            bias,
+            ids,
+            temperature,
+            use_reentrant=False,
+            preserve_rng_state=False,
+            determinism_check="none",
+        )
+        for rows, ids in zip(torch.split(hidden, chunk), torch.split(targets, chunk), strict=True)
+    ]
+    empty = torch.zeros(packed.num_tokens, dtype=torch.float32, device=hidden.device)
+    values, entropies = (torch.cat(column) for column in zip(*parts, strict=True))
+    return LogProbs(empty.index_put((predicted,), values), empty.index_put((predicted,), entropies))
+
+
+def _predicted(packed: Packed, where: Tensor | None) -> Tensor:
+    """Indices of the tokens to score: those asked for that have a token before them."""
+    asked = packed.position_ids[0] > 0
+    return (asked if where is None else asked & where).nonzero().squeeze(1)
+
+
+def _score(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
+    with torch.autocast(hidden.device.type, enabled=False):
+        logits = torch.nn.functional.linear(hidden.float(), weight.float(), bias) / temperature
+        logprobs = logits.log_softmax(dim=-1)
+    with torch.no_grad():
+        entropy = -(logprobs.exp() * logprobs).sum(dim=-1)
+    return logprobs.gather(-1, targets[:, None]).squeeze(-1), entropy
+
+
+def _head(model: "PreTrainedModel") -> tuple[Tensor, Tensor | None]:
+    """Weight ``[vocabulary, hidden]`` and bias of the LM head."""
+    config = model.config.get_text_config()
+    rescaled = [name for name in RESCALED_LOGITS if getattr(config, name, None) not in (None, 1, 1.0)]
+    if rescaled:
+        raise EnvironmentFault(f"{type(model).__name__} changes its logits by {rescaled[0]}, which training lacks")
+    head = model.get_output_embeddings()
+    bias = getattr(head, "bias", None)
+    return head.weight, None if bias is None else bias.float()

@@ -1,0 +1,123 @@
+"""Chat templates, the SFT mask, and that SFT and RL see the same prompt."""
+
+import pytest
+from transformers import AutoTokenizer
+
+from magcli.errors import DataError, EnvironmentFault
+from magcli.model.chat import Masked, masked, prompt_tokens, show_mask, system_prompt, to_messages
+
+QUESTION = to_messages("1+2", "Be kind.")
+ANSWER = {"role": "assistant", "content": "<think>easy</think>3"}
+LINES = "{% for m in messages %}{{ m.role + ':' + m.content + '<|end|>\n' }}{% endfor %}"
+ASSISTANT = "{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}"
+
+
+@pytest.fixture
+def tokenizer(tiny_model_dir):
+    return AutoTokenizer.from_pretrained(tiny_model_dir)
+
+
+def test_a_prompt_ends_where_the_assistant_begins_to_write(tokenizer):
+    text = tokenizer.decode(prompt_tokens(tokenizer, QUESTION))
+    assert text == "<|system|>Be kind.<|end|><|user|>1+2<|end|><|assistant|>"
+
+
+def test_targets_are_what_the_assistant_writes_with_its_end_of_turn(tokenizer):
+    tokens, mask = masked(tokenizer, [*QUESTION, ANSWER])
+    targets = [token for token, target in zip(tokens, mask, strict=True) if target]
+    assert tokenizer.decode(targets) == "<think>easy</think>3<|end|>"
+    assert targets[-1] == tokenizer.eos_token_id
+
+
+def test_sft_and_rl_see_the_same_prompt(tokenizer):
+    tokens, mask = masked(tokenizer, [*QUESTION, ANSWER])
+    prompt = prompt_tokens(tokenizer, QUESTION)
+    assert tokens[: len(prompt)] == prompt
+    assert mask.index(True) == len(prompt)
+
+
+def test_every_assistant_turn_is_a_target(tokenizer):
+    again = {"role": "user", "content": "and 2+2?"}
+    tokens, mask = masked(tokenizer, [*QUESTION, ANSWER, again, {"role": "assistant", "content": "4"}])
+    targets = [token for token, target in zip(tokens, mask, strict=True) if target]
+    assert tokenizer.decode(targets) == "<think>easy</think>3<|end|>4<|end|>"
+
+
+def test_what_the_template_puts_after_the_end_of_turn_is_no_target(tokenizer):
+    tokenizer.chat_template = LINES + ASSISTANT
+    tokens, mask = masked(tokenizer, [*QUESTION, ANSWER])
+    assert tokenizer.decode(tokens[-1:]) == "\n"
+    assert mask[-2:] == [True, False]
+
+
+def test_a_mask_without_targets_is_refused(tokenizer):
+    with pytest.raises(DataError, match="no token would be trained on"):
+        masked(tokenizer, QUESTION)
+
+
+def test_a_mask_of_targets_only_is_refused(tokenizer):
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content + '<|end|>' }}{% endfor %}"
+    with pytest.raises(DataError, match="every token would be trained on"):
+        masked(tokenizer, [ANSWER])
+
+
+def test_a_template_that_rewrites_earlier_turns_is_refused(tokenizer):
+    tokenizer.chat_template = "{{ messages | length }}" + LINES + ASSISTANT
+    with pytest.raises(DataError, match="message 2: the chat template changes earlier text"):
+        masked(tokenizer, [*QUESTION, ANSWER])
+
+
+def test_a_template_that_never_ends_the_turn_is_refused(tokenizer):
+    tokenizer.chat_template = "{% for m in messages %}{{ m.role + ':' + m.content }}{% endfor %}" + ASSISTANT
+    with pytest.raises(DataError, match="could never stop"):
+        masked(tokenizer, [*QUESTION, ANSWER])
+
+
+def test_a_conversation_that_the_template_forbids_is_a_data_error(tokenizer):
+    tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
+    with pytest.raises(DataError, match="roles must alternate"):
+        masked(tokenizer, [*QUESTION, ANSWER])
+
+
+def test_a_tokenizer_without_a_template_is_named(tokenizer):
+    tokenizer.chat_template = None
+    with pytest.raises(EnvironmentFault, match="has no chat template"):
+        prompt_tokens(tokenizer, QUESTION)
+
+
+def test_a_mask_is_shown_as_a_person_reads_it(tokenizer):
+    tokenizer.chat_template = LINES + ASSISTANT
+    shown = show_mask(
+        tokenizer, masked(tokenizer, [to_messages("1+2", None)[0], {"role": "assistant", "content": "3\n!"}])
+    )
+    assert shown.split("\n") == [
+        "       | user:1+2<|end|>↵",
+        "       | assistant:",
+        "target | 3↵",
+        "target | !<|end|>",
+        "       | ↵",
+    ]
+
+
+def test_showing_loses_no_token(tokenizer):
+    every = list(range(len(tokenizer)))
+    shown = show_mask(tokenizer, Masked(every, [token % 3 == 0 for token in every]))
+    text = "".join(line.split(" | ", 1)[1] for line in shown.split("\n"))
+    assert text.replace("↵", "\n") == tokenizer.decode(every)
+
+
+def test_the_shipped_system_prompt_states_the_format():
+    text = system_prompt(None)
+    assert all(word in text for word in ("<think>", "</think>", "\\boxed{}", "language"))
+
+
+def test_a_system_prompt_can_be_replaced_by_a_file(tmp_path):
+    own = tmp_path / "own.txt"
+    own.write_text("Réponds.\n", encoding="utf-8")
+    assert system_prompt(own) == "Réponds."
+    with pytest.raises(EnvironmentFault, match="nowhere.txt"):
+        system_prompt(tmp_path / "nowhere.txt")
+
+
+def test_no_system_prompt_means_no_system_turn():
+    assert to_messages("1+2", None) == to_messages("1+2", "") == [{"role": "user", "content": "1+2"}]
