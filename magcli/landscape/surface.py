@@ -57,7 +57,8 @@ def grid(trajectory: npt.ArrayLike, *, points: int, pad: float = 0.35) -> Array:
 
     The rectangle holds the projected checkpoints ``trajectory`` (T, 2) and w* at (0, 0), and ``pad`` of its extent
     more on every side; each axis has its own scale. The lattice is anchored at (0, 0), which is a point exactly,
-    and stretched on either side of it to end on the rectangle's edges. Rows run from low a2 to high, left to right.
+    and stretched on either side of it to end on the rectangle's edges, whose corners are points too. Rows run from
+    low a2 to high, left to right.
 
     Raises UsageError for fewer than 4 points or a pad that is not positive, DataError for a path without extent.
     """
@@ -145,6 +146,8 @@ def _lattice(low: Array, high: Array, spacing: float) -> Array:
     found = []
     for row in rows:
         index = columns if row % 2 == 0 else columns[:-1] + 0.5
+        if row % 2 and row in (rows[0], rows[-1]):
+            index = np.concatenate([columns[:1], index, columns[-1:]])
         a2 = np.full(len(index), _place(row, rows, low[1], high[1]))
         found.append(np.column_stack([_place(index, columns, low[0], high[0]), a2]))
     return np.concatenate(found)
@@ -181,4 +184,4 @@ def _fit(x: Array, y: Array) -> Array:
 
 def _interval(mean: float, draws: Array) -> Interval:
     low, high = np.percentile(draws, COVERAGE)
-    return Interval(mean, float(low), float(high))
+    return Interval(float(mean), float(low), float(high))
