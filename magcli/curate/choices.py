@@ -1,0 +1,164 @@
+"""Multiple-choice questions: find the options in a statement, and ask the question without them.
+
+An open question is harder than the choice and leaves nothing to guess (recipe, section 4).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+LETTERS = "ABCDEFGHIJ"
+_HINT = re.compile(r"[Bb]\s*\}?\s*[)）.．、:：]")
+_STYLES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"(?:\\(?:text|textbf|mathrm|textrm)\{)+\s*[(（]?\s*([A-Ja-j])\s*(?:[)）]\s*\}|\}\s*[)）]|[.:]\s*\})\}?[.:]?",
+        r"[(（]\s*([A-Ja-j])\s*[)）][.:：．、]?",
+        r"(?<![A-Za-z0-9_\\{^])([A-Ja-j])\s*[)）]",
+        r"(?<![A-Za-z0-9_\\{^$])([A-J])\s*[.．、：:](?!\d*[A-Za-z]\.)",
+    )
+)
+_BETWEEN = r"\\q?quad|\\[ ,;!:]|\\textbf\{?|\\text\{?|\\\\|[~&,;，；。．\s]"
+_LEADING = re.compile(rf"^(?:{_BETWEEN})+(?!\w*\}})")
+_TRAILING = re.compile(rf"(?:{_BETWEEN}|(?<!\.)\.)+$")
+_STEM_END = re.compile(r"(?:\s|\\\\|&|\\q?quad|~|\\(?:begin|\[|text)\b)+$")
+_HEADING = re.compile(r"(?:\b(?:answer |the )?(?:options|choices|alternatives)\s*(?:are)?|选项)\s*[:：]?\s*$", re.I)
+_TEXT_OPTION = re.compile(r"^\\text\{([^{}]*)\}$|^\\text\{([^{}]*)$")
+_LETTER_ANSWER = re.compile(
+    r"^[\s$]*(?:(?:the )?(?:correct )?(?:answer|option|choice)(?: is)?\s*:?\s*)?"
+    r"(?:\\(?:text|textbf|mathrm|textrm|mathbf)\{)*[(（\[]?\s*([A-J])\s*[)）\]]?\}*[\s$.)．]*$"
+)
+_LETTER_LIST = re.compile(
+    r"^[\s$]*(?:\\text\{)?[(（]?[A-J][)）]?(?:\s*(?:,|，|、|and|&)?\s*[(（]?[A-J][)）]?)+\}?[\s$.]*$"
+)
+_NAMES = (
+    "statement|graph|equation|expression|function|option|choice|answer|pair|number|inequalit|system|value|point|line"
+)
+_NEEDS_OPTIONS = re.compile(
+    r"\b(?:of|which|what|one|all|any|each|some|none|two|only|is|are)\s+(?:\w+\s+){0,2}?(?:the\s+)?"
+    r"(?:following|these|those|below)\b|\bthe following\b(?=[^.?]*[?:]?\s*$)|\bexcept\b|\bnot (?:necessarily )?true\b"
+    rf"|\bwhich\s+(?:\w+\s+){{0,2}}(?:{_NAMES})|\b(?:closest|nearest) to\b|\bmust (?:also )?be true\b"
+    r"|下列|下面|以下|下述|哪个|哪些|哪一|可以分别取|说法|命题|正确的是|错误的是|不正确|结论"
+    r"|(?:则|有|那么|可得)\s*[,，:：]?\s*[(（]?\s*[)）]?\s*\Z",
+    re.I,
+)
+
+
+class Choices(NamedTuple):
+    """A statement without its options, the options' contents by letter, and what follows the last option."""
+
+    stem: str
+    contents: Mapping[str, str]
+    after: str = ""
+
+
+def with_options(prompt: str, options: object) -> str:
+    """Append options that stand in a column of their own: a list, a mapping by letter, or one text.
+
+    ``["A)1", "B)240"]``, ``{"A": "1", "B": "240"}``, ``"A) 1 B) 240"`` and None are what data sets hold.
+    """
+    if isinstance(options, str):
+        return f"{prompt}\n{options}" if options.strip() else prompt
+    if isinstance(options, Mapping):
+        listed = [f"({letter}) {content}" for letter, content in options.items() if content is not None]
+    elif isinstance(options, Sequence):
+        listed = [_labelled(index, str(content)) for index, content in enumerate(options)]
+    else:
+        return prompt
+    return "\n".join([prompt, *listed])
+
+
+def split_options(prompt: str) -> Choices | None:
+    """Find three or more options A, B, C... at the end of a statement; None where there are none."""
+    if not _HINT.search(prompt):
+        return None
+    for style in _STYLES:
+        marks = _run(list(style.finditer(prompt)))
+        if len(marks) >= 3:
+            return _cut(prompt, marks)
+    return None
+
+
+def letter_of(answer: str) -> str | None:
+    """The letter that an answer names, as in ``B``, ``(B)``, ``\\text{(B)}`` or ``Answer: B``; else None."""
+    named = _LETTER_ANSWER.match(answer)
+    return named[1] if named else None
+
+
+def names_letters(answer: str) -> bool:
+    """Whether an answer names several options: ``A, C`` or ``ABD``."""
+    return bool(_LETTER_LIST.match(answer))
+
+
+def needs_options(choices: Choices) -> bool:
+    """Whether a question cannot be answered without seeing its options ("which of the following ...")."""
+    return bool(_NEEDS_OPTIONS.search(choices.stem)) or "?" in choices.after
+
+
+def right_content(choices: Choices, answer: str) -> str | None:
+    """The content of the right option, for an answer given as its letter, as both, or as the content itself."""
+    letter = letter_of(answer)
+    if letter:
+        return choices.contents.get(letter)
+    plain = _plain(answer)
+    for name, content in choices.contents.items():
+        if plain in (_plain(content), _plain(f"{name}{content}")):
+            return content
+    return choices.contents.get(letter_of(answer.upper()) or "")
+
+
+def _labelled(index: int, content: str) -> str:
+    letter = LETTERS[index % len(LETTERS)]
+    bare = re.sub(rf"^\s*[(（]?\s*{letter}\s*[)）.．:、]\s*", "", content)
+    return f"({letter}) {bare}"
+
+
+def _run(marks: list[re.Match[str]]) -> list[re.Match[str]]:
+    """The last unbroken run A, B, C... among the marks, all in the case of its first."""
+    starts = [i for i, mark in enumerate(marks) if mark[1] in "Aa" and not _follows_word(mark)]
+    for start in reversed(starts):
+        names = LETTERS if marks[start][1] == "A" else LETTERS.lower()
+        run = [marks[start]]
+        for mark in marks[start + 1 :]:
+            if len(run) < len(names) and mark[1] == names[len(run)]:
+                run.append(mark)
+        if len(run) >= 3:
+            return run
+    return []
+
+
+def _follows_word(mark: re.Match[str]) -> bool:
+    """Whether the mark is glued to a word or number, as in f(A) or P(A)."""
+    before = mark.string[max(0, mark.start() - 1) : mark.start()]
+    return before.isascii() and before.isalnum()
+
+
+def _cut(prompt: str, marks: list[re.Match[str]]) -> Choices:
+    ends = [*(mark.start() for mark in marks), len(prompt)]
+    raw = [prompt[mark.end() : stop] for mark, (_, stop) in zip(marks, pairwise(ends), strict=True)]
+    last, _, after = raw[-1].strip().partition("\n\n")
+    contents = {mark[1].upper(): _trim(text) for mark, text in zip(marks, [*raw[:-1], last], strict=True)}
+    stem = _HEADING.sub("", _trim_end(prompt[: marks[0].start()]))
+    return Choices(_trim_end(stem), contents, after)
+
+
+def _trim(content: str) -> str:
+    """An option's content without the spacing and punctuation between options; unpaired dollars removed."""
+    trimmed = _TRAILING.sub("", _LEADING.sub("", content))
+    if trimmed.count("$") % 2 and not re.match(r"\\?\$\s*\d[\d,.]*$", trimmed):
+        trimmed = trimmed.strip("$").strip() if trimmed.startswith("$") or trimmed.endswith("$") else trimmed
+    trimmed = _TRAILING.sub("", trimmed)
+    worded = _TEXT_OPTION.match(trimmed)
+    return (worded[1] or worded[2] or "").strip() if worded else trimmed
+
+
+def _trim_end(stem: str) -> str:
+    stem = _STEM_END.sub("", stem)
+    if stem.count("$") % 2 and stem.endswith("$"):
+        stem = _STEM_END.sub("", stem.removesuffix("$"))
+    return stem
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[\s$(){}（）.．:、]|\\(?:text|textbf|left|right|[,;! ])", "", text)

@@ -1,0 +1,195 @@
+"""The format filter (recipe, section 4): which mathematics problems can be trained on, and in what form.
+
+A problem is kept when its statement is complete, asks one thing, and has an answer that a verifier can check.
+Multiple-choice questions come back as open questions. The rules read English well and common Chinese; a rule that
+cannot tell lets the problem through: dropping good problems costs more than keeping doubtful ones, which the
+difficulty filter sees again. Everything here is a pure function of one row.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from magcli.curate.choices import Choices, letter_of, names_letters, needs_options, right_content, split_options
+from magcli.curate.statements import asked_parts, missing_part, proof
+
+DropReason = Literal[
+    "empty-prompt",
+    "no-answer",
+    "incomplete",
+    "proof",
+    "multi-part",
+    "multiple-choice",
+    "prose-answer",
+    "unverifiable",
+]
+Note = Literal["", "final-answer", "unit", "opened"]
+Parsable = Callable[[str], bool]
+"""Whether the verifier can read a ground truth."""
+
+
+class Kept(NamedTuple):
+    """A usable problem. ``note`` says what was changed in it."""
+
+    prompt: str
+    answer: str
+    note: Note = ""
+
+
+class Dropped(NamedTuple):
+    """A problem that cannot be used, and what gave it away."""
+
+    reason: DropReason
+    detail: str = ""
+
+
+_SOMETHING = re.compile(r"[^\W_]")
+_LITERAL_NEWLINE = re.compile(r"\\n(?![A-Za-z])")
+_NO_ANSWER = re.compile(r"(?:null|nan|n/?a|none|unknown|no answer|not available|tbd|[?？\-–—.\s\[\]{}()]*)", re.I)
+_DOLLARS = re.compile(r"(\$\$?)([^$]+)\1[.。．]?")
+_CURRENCY = re.compile(r"(?:Rs\.?|INR|US\$|\\?\$)\s*(?=\d[\d,.]*\Z)", re.I)
+_NUMBER_WITH_UNIT = re.compile(r"(-?\d[\d,]*(?:\.\d+)?|-?\d+/\d+)\s*\([A-Za-z][A-Za-z .'/-]*\)")
+_SEVERAL_VALUES = re.compile(r"\A(?:[^(\[{;；]|[(\[{][^)\]}]*[)\]}]|\\;)*(?<!\\)[;；]\s*\S|\A\{\s*['\"]", re.S)
+_LATEX = re.compile(r"\\(?:operatorname|mathrm|mathbf|mathbb|begin|end)\{[^}]*\}|\\[A-Za-z]+|[{}$]")
+_MATH_NAMES = r"sin|cos|tan|log|arctan|arcsin|max|min|mod|lim|and|the|for"
+_WORD = re.compile(rf"(?<![A-Za-z])(?!(?:{_MATH_NAMES})\b)[A-Za-zÀ-ÿ\u0400-\u04ff]{{3,}}")
+_HAN = re.compile(r"[\u4e00-\u9fff]")
+_NOT_ONE_ANSWER = re.compile(
+    r"\banswers? (?:(?:may|will|can|could) )?var"
+    r"|\b(?:see|refer to) (?:the )?(?:solution|explanation|figure|graph|proof|above|below)"
+    r"|\b(?:sketch|proof|no unique)\b|^(?:graph|proved?)\b|答案不唯一|^略$|见解析|证明见",
+    re.I,
+)
+_NOT_A_VALUE = re.compile(
+    r"\b(?:none|all|both|neither|either|cannot|can't|not enough|insufficient|more information|other"
+    r"|I{1,3}\s+(?:only|and))\b"
+    r"|[①②③④⑤]|以上|都不|无法|不能|均|充分|必要|(?<![\d\u4e00-\u9fff])[\u4e00-\u9fff]{2}|之间",
+    re.I,
+)
+_PICTURE = re.compile(r"\[asy\]|!\[|\\includegraphics|<img\b", re.I)
+_PARENTHESISED = re.compile(r"^[\s$]*(?:\\text\w*\{)?[(（]")
+_OPEN_SLOT = re.compile(r"(?:_{2,}|[(（]\s*\$?(?:\\qquad|\\quad)?\$?\s*[)）]?)\$?[.。．]?\s*\Z")
+
+
+def clean(prompt: str, answer: str, *, parsable: Parsable) -> Kept | Dropped:
+    """Decide about one problem.
+
+    Args:
+        prompt: the statement, options included (see :func:`magcli.curate.choices.with_options`).
+        answer: the ground truth: a value, an option's letter, or a worked solution that ends in ``#### value``
+            or holds ``\\boxed{value}``.
+        parsable: asked last, and only about answers that passed everything else.
+    """
+    prompt = _LITERAL_NEWLINE.sub("\n", prompt).strip()
+    fault = statement_fault(prompt)
+    if fault:
+        return fault
+    final = final_answer(answer)
+    if _NO_ANSWER.fullmatch(final):
+        return Dropped("no-answer", final)
+    opened = open_question(prompt, final)
+    if isinstance(opened, Dropped):
+        return opened
+    if not opened.note and final != answer.strip():
+        opened = opened._replace(note="final-answer")
+    return check_answer(opened, parsable=parsable)
+
+
+def statement_fault(prompt: str) -> Dropped | None:
+    """What is wrong with a statement, whatever its answer."""
+    if not _SOMETHING.search(prompt):
+        return Dropped("empty-prompt")
+    lowered = prompt.lower()
+    if detail := proof(prompt, lowered):
+        return Dropped("proof", detail)
+    if detail := missing_part(prompt, lowered):
+        return Dropped("incomplete", detail)
+    if detail := asked_parts(prompt):
+        return Dropped("multi-part", detail)
+    return None
+
+
+def final_answer(answer: str) -> str:
+    """The value in an answer column: after ``####``, in the last ``\\boxed{}``, or the text itself; undressed."""
+    text = answer.strip()
+    if "####" in text:
+        text = text.rpartition("####")[2]
+    elif "\\boxed" in text:
+        text = _last_boxed(text) or text
+    return _undressed(text)
+
+
+def open_question(prompt: str, answer: str) -> Kept | Dropped:
+    """A multiple-choice question as an open one: options removed, the right option's content as ground truth."""
+    choices = split_options(prompt)
+    if choices is None:
+        if _is_missing_option(prompt, answer):
+            return Dropped("multiple-choice", "options are missing")
+        return Kept(prompt, answer)
+    if names_letters(answer) and not letter_of(answer):
+        return Dropped("multiple-choice", "several options are right")
+    content = right_content(choices, answer)
+    if content is None and not letter_of(answer):
+        return Kept(prompt, answer)
+    return _without_options(choices, content or "")
+
+
+def check_answer(problem: Kept, *, parsable: Parsable) -> Kept | Dropped:
+    """Drop several values, prose, and what the verifier cannot read; take a unit off a bare number."""
+    answer = problem.answer
+    if _SEVERAL_VALUES.match(answer) and "semicolon" not in problem.prompt:
+        return Dropped("multi-part", "several values")
+    measured = _NUMBER_WITH_UNIT.fullmatch(answer)
+    if measured:
+        problem = problem._replace(answer=measured[1], note=problem.note or "unit")
+    elif _is_prose(answer):
+        return Dropped("prose-answer", answer[:80])
+    if not parsable(problem.answer):
+        return Dropped("unverifiable", problem.answer[:80])
+    return problem
+
+
+def _without_options(choices: Choices, content: str) -> Kept | Dropped:
+    if not _SOMETHING.search(choices.stem):
+        return Dropped("multiple-choice", "no question without its options")
+    if needs_options(choices):
+        return Dropped("multiple-choice", "the question needs its options")
+    if not _SOMETHING.search(content) or _PICTURE.search(content):
+        return Dropped("multiple-choice", "the right option has no content")
+    if _is_prose(content, most=1) or _NOT_A_VALUE.search(content):
+        return Dropped("multiple-choice", "the right option is prose")
+    return Kept(choices.stem, _CURRENCY.sub("", _undressed(content)), "opened")
+
+
+def _is_missing_option(prompt: str, answer: str) -> bool:
+    """Whether an answer is the letter of an option that the statement does not show as text."""
+    if not letter_of(answer):
+        return False
+    asked = needs_options(Choices(prompt, {})) or "enter the letter" in prompt.lower()
+    return bool(asked or _PARENTHESISED.match(answer) or _OPEN_SLOT.search(prompt))
+
+
+def _is_prose(answer: str, most: int = 3) -> bool:
+    """Whether an answer is a sentence and not a value: over ``most`` plain words, or as much in Chinese."""
+    if _NOT_ONE_ANSWER.search(answer):
+        return True
+    plain = _LATEX.sub(" ", answer)
+    return len(_WORD.findall(plain)) > most or len(_HAN.findall(plain)) > 2 * most + 2
+
+
+def _undressed(text: str) -> str:
+    """Text without the dollars around the whole of it."""
+    text = text.strip()
+    dressed = _DOLLARS.fullmatch(text)
+    return (dressed[2] if dressed else text).strip()
+
+
+def _last_boxed(text: str) -> str:
+    """The content of the last ``\\boxed{...}``, braces matched; empty when it is not closed."""
+    start = text.find("{", text.rfind("\\boxed")) + 1
+    depth = 1
+    for end in range(start, len(text)) if start else ():
+        depth += (text[end] == "{") - (text[end] == "}")
+        if depth == 0:
+            return text[start:end]
+    return ""
