@@ -23,8 +23,8 @@ TEXT_KEY = b"magcli.json_text"
 ABSENT_KEY = b"magcli.absent"
 CHUNK_ROWS = 1024
 CHUNK_BYTES = 1 << 24
-CELL_LIMIT = 1 << 24
-"""A row longer than this many bytes is set aside as ``too-large``."""
+LINE_LIMIT = 1 << 25
+"""A row longer than this many bytes is set aside as ``line-too-large``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,8 @@ def _parsed(file: BinaryIO, bad: BadRow) -> Iterator[tuple[bytes, dict[str, Any]
         if not line.strip():
             continue
         place = f"line {number}"
-        if len(line) > CELL_LIMIT:
-            bad(place, "too-large", _excerpt(line))
+        if len(line) > LINE_LIMIT:
+            bad(place, "line-too-large", _excerpt(line))
             continue
         try:
             row = json.loads(line)

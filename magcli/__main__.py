@@ -1,0 +1,5 @@
+"""``python -m magcli``."""
+
+from magcli.cli import main
+
+main()

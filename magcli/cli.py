@@ -1,0 +1,70 @@
+"""The command line: global options, then one line a stage."""
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+
+from magcli import __version__
+from magcli.command import Ended, Entry, register
+from magcli.console import Console
+from magcli.errors import MagError
+
+STAGES = (
+    Entry("convert", "Data", "Any table to any table, columns renamed or chosen."),
+    Entry("show", "Tools", "Rows, traces, rollouts and histories as a person reads them."),
+)
+
+app = typer.Typer(
+    name="magcli",
+    help="Pipeline stages that train a reasoning model by the Magistral recipe. Each reads and writes Arrow tables, "
+    "so stages chain in pipes: magcli generate problems.jsonl --model M | magcli grade | magcli show --stats",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"magcli {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _globals(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    """Options of magcli itself."""
+
+
+for _entry in STAGES:
+    register(app, _entry, [entry.name for entry in STAGES])
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    raise Ended(signal.SIGTERM)
+
+
+def main() -> None:
+    """Run the command line and exit with the documented code."""
+    signal.signal(signal.SIGTERM, _terminate)
+    console = Console(as_json="--json" in sys.argv)
+    try:
+        app()
+    except MagError as error:
+        console.error(str(error), code=error.exit_code)
+        sys.exit(error.exit_code)
+    except Ended as ended:
+        code = 128 + ended.signal
+        if ended.signal == signal.SIGPIPE:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        else:
+            console.error(
+                f"ended by {ended.signal.name}; what was finished is kept, the same command goes on", code=code
+            )
+        sys.exit(code)

@@ -1,0 +1,184 @@
+"""From a stage's frozen dataclass to a Typer command. The only reflection in the project.
+
+Every option of the dataclass becomes a flag whose default is "not given", so that a recipe's value shows through.
+"""
+
+import contextlib
+import dataclasses
+import importlib
+import inspect
+import json
+import signal
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
+
+import typer
+
+from magcli import config as configuration
+from magcli.console import Console
+
+MAIN_PANEL = "Tables and running"
+
+
+class Ended(BaseException):
+    """The reader of a pipe left, or a person or the system ended the run. ``signal`` is what the exit code tells.
+
+    Not an ``Exception``, so that nothing on the way mistakes it for a failure; Typer has its own ideas of the originals.
+    """
+
+    def __init__(self, number: signal.Signals) -> None:
+        self.signal = number
+
+
+@contextlib.contextmanager
+def signals_passed_on() -> Iterator[None]:
+    """Turn a closed pipe and a keyboard interrupt into ``Ended``."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise Ended(signal.SIGPIPE) from None
+    except KeyboardInterrupt:
+        raise Ended(signal.SIGINT) from None
+
+
+class Entry(NamedTuple):
+    """A stage as the command line knows it: one line of the table in ``cli.py``."""
+
+    name: str
+    panel: str
+    help: str
+
+
+def module_of(name: str) -> Any:
+    """The module of a stage: ``Config``, ``READS``, ``EXAMPLE``, ``schema``, ``run`` and what else it declares."""
+    return importlib.import_module(f"magcli.stages.{name.replace('-', '_')}")
+
+
+def register(app: typer.Typer, entry: Entry, stages: Iterable[str]) -> None:
+    """Add a stage to the application."""
+    module = module_of(entry.name)
+    names = list(stages)
+
+    def command(**given: Any) -> None:
+        with signals_passed_on():
+            run_command(entry.name, module, names, given)
+
+    signature = [*_table_parameters(module), *_option_parameters(module.Config)]
+    command.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in signature}
+    app.command(
+        entry.name,
+        short_help=entry.help,
+        help=_help_text(inspect.getdoc(module) or "", module.EXAMPLE),
+        rich_help_panel=entry.panel,
+    )(command)
+
+
+def _help_text(doc: str, example: str) -> str:
+    paragraphs = [" ".join(part.split()) for part in doc.split("\n\n")]
+    return "\n\n".join([*paragraphs, "Example:  " + example])
+
+
+def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
+
+
+def _main_option(*flags: str, help: str, **more: Any) -> Any:
+    return typer.Option(*flags, help=help, rich_help_panel=MAIN_PANEL, **more)
+
+
+def _table_parameters(module: Any) -> list[inspect.Parameter]:
+    """What every command takes: its tables and how to run."""
+    parameters = []
+    if module.INPUTS:
+        argument = typer.Argument(help=module.INPUTS, metavar="[TABLE]...", show_default=False)
+        parameters.append(_parameter("inputs", Annotated[list[str] | None, argument], None))
+    output = _main_option("--output", "-o", help=f"Where the rows go: {module.OUTPUT}", metavar="TABLE")
+    dropped = _main_option("--dropped", help="A table for rows left out, with their reasons.", metavar="TABLE")
+    recipe = _main_option("--recipe", "-r", help="A TOML recipe; flags win over it.", metavar="FILE")
+    dry = _main_option("--dry-run", help="Print the resolved configuration as JSON and touch nothing.")
+    restart = _main_option("--restart", help="Forget unfinished work and make the output anew.")
+    quiet = _main_option("--quiet", "-q", help="Only errors on stderr.")
+    events = _main_option("--json", help="Events as JSON lines on stderr.")
+    if module.OUTPUT:
+        parameters.append(_parameter("output", Annotated[str | None, output], None))
+        parameters.append(_parameter("dropped", Annotated[str | None, dropped], None))
+        parameters.append(_parameter("restart", Annotated[bool, restart], False))
+    parameters.append(_parameter("recipe", Annotated[Path | None, recipe], None))
+    parameters.append(_parameter("dry_run", Annotated[bool, dry], False))
+    parameters.append(_parameter("quiet", Annotated[bool, quiet], False))
+    parameters.append(_parameter("json_events", Annotated[bool, events], False))
+    return parameters
+
+
+def _option_parameters(config_class: Any) -> list[inspect.Parameter]:
+    kinds = configuration.field_types(config_class)
+    parameters = []
+    for field in dataclasses.fields(config_class):
+        flag = "--" + field.name.replace("_", "-")
+        flags = [f"{flag}/--no-{flag[2:]}"] if kinds[field.name] is bool else [flag]
+        option = typer.Option(
+            *field.metadata.get("short", ()),
+            *flags,
+            help=field.metadata["help"] + _shown(field.default),
+            show_default=False,
+            rich_help_panel=field.metadata["panel"],
+        )
+        parameters.append(_parameter(field.name, Annotated[_flag_type(kinds[field.name]), option], None))
+    return parameters
+
+
+def _shown(default: Any) -> str:
+    if default is None or default == () or default == "" or isinstance(default, bool):
+        return " \\[on]" if default is True else ""
+    return f" \\[{','.join(map(str, default)) if isinstance(default, tuple) else default}]"
+
+
+def _flag_type(kind: Any) -> Any:
+    """The type that Typer parses: optional, tuples as comma-separated text."""
+    if get_origin(kind) in (Union, types.UnionType):
+        kind = next(arg for arg in get_args(kind) if arg is not type(None))
+    return (str if get_origin(kind) is tuple else kind) | None if _plain(kind) else _optional(kind)
+
+
+def _plain(kind: Any) -> bool:
+    return isinstance(kind, type) or get_origin(kind) is tuple
+
+
+def _optional(kind: Any) -> Any:
+    return Union[kind, None]  # noqa: UP007 - Literal types are not classes
+
+
+def run_command(name: str, module: Any, stages: Iterable[str], given: dict[str, Any]) -> None:
+    """Resolve the configuration, then run the stage on its tables."""
+    recipe_path, dry_run = given.pop("recipe"), given.pop("dry_run")
+    console = Console(quiet=given.pop("quiet"), as_json=given.pop("json_events"))
+    places = {key: given.pop(key, None) for key in ("inputs", "output", "dropped", "restart")}
+    recipe: Mapping[str, Any] = configuration.read_recipe(recipe_path, name, stages) if recipe_path else {}
+    flags = {key: value for key, value in given.items() if value is not None}
+    config = configuration.resolve(module.Config, name, recipe, flags)
+    if hasattr(module, "check"):
+        module.check(config)
+    if dry_run and not getattr(module, "looks", lambda _: False)(config):
+        resolved = {"stage": name, "config": configuration.as_json(config), **places}
+        sys.stdout.write(json.dumps(resolved, indent=2) + "\n")
+        return
+    _execute(name, module, config, places, console)
+
+
+def _execute(name: str, module: Any, config: Any, places: Mapping[str, Any], console: Console) -> None:
+    from magcli.run import door, job
+
+    inputs = (places["inputs"] or ["-"]) if module.INPUTS else []
+    admit: Callable[..., Any] = lambda schema, rows, of, where: door.admit(  # noqa: E731
+        module.reads(config), schema, rows, of, where
+    )
+    stage = job.Stage(name, module.run, module.schema, admit, getattr(module, "RESUMES", False))
+    tables = job.Tables(inputs, places["output"] or module.DEFAULT_OUTPUT, places["dropped"], bool(places["restart"]))
+    settings = {
+        key: value for key, value in configuration.as_json(config).items() if key not in getattr(module, "PLACES", ())
+    }
+    job.execute(stage, config, settings, tables, console)

@@ -1,0 +1,117 @@
+"""Work in units: computed concurrently, recorded when finished, given out in the order of the input."""
+
+import asyncio
+import hashlib
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import TypeVar
+
+import pyarrow as pa
+
+from magcli.data.source import Rows
+from magcli.data.table import rechunk
+from magcli.run.job import Job
+from magcli.run.journal import Result
+
+T = TypeVar("T")
+Compute = Callable[[pa.RecordBatch], Awaitable[Result]]
+"""Works on one unit: some rows of the input -> rows of the output."""
+
+
+def resumable(
+    rows: Rows,
+    job: Job,
+    compute: Compute,
+    close: Callable[[], Awaitable[None]],
+    *,
+    size: int,
+    window: int,
+    unit: str,
+) -> Rows:
+    """Compute units of ``size`` rows, ``window`` at a time; what the job's journal holds is not computed again.
+
+    ``close`` is awaited at the end, however it comes. ``unit`` is what progress counts: problems, completions.
+    """
+    with job.console.progress(job.total, unit, job.stage) as bar:
+
+        async def finish(key: str, part: pa.RecordBatch) -> Result:
+            if job.journal is not None and key in job.journal:
+                bar.advance(part.num_rows, reused=True)
+                return job.journal.get(key)
+            result = await compute(part)
+            if job.journal is not None:
+                job.journal.put(key, result)
+            bar.advance(part.num_rows)
+            return result
+
+        for result in drain(in_order(keyed(rechunk(rows, size)), finish, window), close):
+            for dropped in result.dropped:
+                job.drops.add(dropped)
+            yield result.rows
+
+
+def keyed(parts: Rows) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Each unit with a name made of its content and, for equal ones, a count."""
+    seen: dict[str, int] = {}
+    for part in parts:
+        name = hashlib.sha256(_bytes(part)).hexdigest()[:24]
+        seen[name] = seen.get(name, -1) + 1
+        yield f"{name}-{seen[name]}", part
+
+
+def _bytes(part: pa.RecordBatch) -> bytes:
+    """The content of a batch, equal for equal rows: taking copies a slice, so that its offsets begin at zero."""
+    data: bytes = part.take(pa.array(range(part.num_rows))).serialize().to_pybytes()
+    return data
+
+
+async def in_order(
+    units: Iterator[tuple[str, pa.RecordBatch]], finish: Callable[[str, pa.RecordBatch], Awaitable[T]], window: int
+) -> AsyncIterator[T]:
+    """Run ``finish`` on units, at most ``window`` at once; results come in the order of the units.
+
+    At most four windows of results wait for an earlier one.
+    """
+    waiting: deque[asyncio.Future[T]] = deque()
+    running: set[asyncio.Future[T]] = set()
+    more = True
+    try:
+        while True:
+            while more and len(running) < window and len(waiting) < 4 * window:
+                given = next(units, None)
+                if given is None:
+                    more = False
+                    break
+                task = asyncio.ensure_future(finish(*given))
+                waiting.append(task)
+                running.add(task)
+            if waiting and waiting[0].done():
+                yield waiting.popleft().result()
+            elif waiting:
+                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            else:
+                return
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+def drain(items: AsyncIterator[T], close: Callable[[], Awaitable[None]]) -> Iterator[T]:
+    """Use an asynchronous stream from ordinary code; ``close`` is awaited in the same event loop at the end."""
+
+    async def following() -> T | None:
+        return await anext(items, None)
+
+    async def end() -> None:
+        await items.aclose()  # type: ignore[attr-defined]
+        await close()
+
+    with asyncio.Runner() as runner:
+        try:
+            while (item := runner.run(following())) is not None:
+                yield item
+        finally:
+            runner.run(end())

@@ -1,0 +1,77 @@
+"""Any table to any table, with columns renamed or chosen.
+
+Reads and writes -, .arrow, .parquet, .jsonl, .csv and `datasets` folders; reads hub ids. JSON lines come back byte for byte.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from magcli.config import opt
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from magcli.data.source import Rows
+    from magcli.run.job import Job
+
+INPUTS = "The tables to read, one after the other; - is stdin."
+OUTPUT = "file, folder or -."
+DEFAULT_OUTPUT = "-"
+EXAMPLE = "magcli convert examples/problems.jsonl --rename source=origin -o problems.parquet"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Options of `magcli convert`."""
+
+    rename: tuple[str, ...] = opt((), "Columns to rename, NEW=OLD,...")
+    columns: tuple[str, ...] = opt((), "Columns to keep, in this order (default: all).")
+    limit: int = opt(0, "Rows to keep from the start; 0 keeps all.")
+
+
+def reads(config: Config) -> tuple[str, ...]:
+    """The columns that must be there: those named by the options."""
+    return ()
+
+
+def check(config: Config) -> None:
+    """Refuse options that contradict themselves."""
+    from magcli.run.job import usage
+
+    usage(config.limit >= 0, f"convert.limit: {config.limit} is negative")
+    for pair in config.rename:
+        usage(pair.count("=") == 1 and all(pair.split("=")), f"convert.rename: '{pair}' is not NEW=OLD")
+
+
+def schema(config: Config, given: pa.Schema) -> pa.Schema:
+    """The columns after renaming and choosing."""
+    import pyarrow as pa
+
+    from magcli.data.schema import require
+
+    new_of = {old: new for new, old in (pair.split("=") for pair in config.rename)}
+    require(given, new_of, stage="convert", where="the input")
+    renamed = pa.schema([field.with_name(new_of.get(field.name, field.name)) for field in given], given.metadata)
+    require(renamed, config.columns, stage="convert", where="the input")
+    chosen = [renamed.field(name) for name in config.columns] if config.columns else list(renamed)
+    return pa.schema(chosen, renamed.metadata)
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Give the rows out with their new columns."""
+    import pyarrow as pa
+
+    assert job.schema is not None
+    target = schema(config, job.schema)
+    old_of = dict(pair.split("=") for pair in config.rename)
+    left = config.limit or None
+    for batch in rows:
+        part = batch if left is None else batch.slice(0, left)
+        columns = [part.column(old_of.get(name, name)) for name in target.names]
+        yield pa.RecordBatch.from_arrays(columns, schema=target)
+        if left is not None:
+            left -= part.num_rows
+            if not left:
+                return

@@ -1,0 +1,193 @@
+"""Rows, traces, rollouts and histories as a person reads them.
+
+Prints to stdout: some rows, one line a column. --stats counts instead; --manifest prints the table's history as JSON; --digest one
+hash of the rows, equal for equal tables in any format.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from magcli.config import opt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+
+    from magcli.data.source import Rows
+    from magcli.run.job import Job
+
+INPUTS = "The table to show; - is stdin."
+OUTPUT = ""
+DEFAULT_OUTPUT = None
+EXAMPLE = "magcli show examples/problems.jsonl --num 2"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Options of `magcli show`."""
+
+    num: int = opt(5, "Rows to show; 0 shows all.")
+    where: str = opt("", "Only rows for which this holds, such as 'reward < 0.5' or 'reason == \"wrong\"'.")
+    columns: tuple[str, ...] = opt((), "Columns to show (default: all).")
+    width: int = opt(600, "Characters of a cell to show; 0 shows all.")
+    stats: bool = opt(False, "Counts, ranges and most frequent values of each column instead of rows.")
+    manifest: bool = opt(False, "The history of the table as JSON instead of rows.")
+    digest: bool = opt(False, "One SHA-256 of the rows instead of rows.")
+
+
+def reads(config: Config) -> tuple[str, ...]:
+    """Anything can be shown."""
+    return ()
+
+
+def schema(config: Config, given: pa.Schema) -> pa.Schema:
+    """Nothing is written."""
+    import pyarrow as pa
+
+    return pa.schema([])
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Print what was asked for; the table is read to its end, so that a damaged one is told."""
+    from magcli.data.schema import require
+
+    assert job.schema is not None
+    require(job.schema, config.columns, stage="show", where="the table")
+    chosen = _where(rows, config.where, job.schema)
+    if config.manifest:
+        _consume(rows)
+        _print(_manifest(job))
+    elif config.digest:
+        _print(_digest(chosen))
+    elif config.stats:
+        _print(_stats(chosen, job.schema))
+    else:
+        _show(config, chosen)
+    return iter(())
+
+
+def _print(text: str) -> None:
+    import sys
+
+    sys.stdout.write(text + "\n")
+
+
+def _consume(rows: Rows) -> int:
+    return sum(batch.num_rows for batch in rows)
+
+
+def _manifest(job: Job) -> str:
+    import json
+
+    from magcli.data import manifest
+
+    return json.dumps(manifest.to_json(job.history()), indent=2)
+
+
+def _where(rows: Rows, condition: str, schema: pa.Schema) -> Rows:
+    if not condition:
+        return rows
+    keep = predicate(condition, schema)
+    return (batch.filter(keep(batch)) for batch in rows)
+
+
+def predicate(condition: str, schema: pa.Schema) -> Any:
+    """A function from a batch to the rows for which a condition holds: comparisons joined by ``and``, ``or``, ``not``.
+
+    The text is parsed, never executed.
+
+    Raises:
+        UsageError: it is no such condition or names an unknown column.
+    """
+    import ast
+
+    from magcli.errors import UsageError
+    from magcli.run.conditions import compile_condition
+
+    try:
+        tree = ast.parse(condition, mode="eval").body
+    except SyntaxError as error:
+        raise UsageError(f"show.where: cannot read '{condition}': {error.msg}") from None
+    return compile_condition(tree, condition, schema)
+
+
+def _digest(rows: Rows) -> str:
+    import hashlib
+
+    from magcli.data.jsonl import Style, to_lines
+
+    digest = hashlib.sha256()
+    for batch in rows:
+        for line in to_lines(batch, Style()):
+            digest.update(line.encode() + b"\n")
+    return digest.hexdigest()
+
+
+def _show(config: Config, rows: Rows) -> None:
+    shown, more = 0, 0
+    for batch in rows:
+        for row in batch.to_pylist():
+            if config.num and shown >= config.num:
+                more += 1
+                continue
+            shown += 1
+            _print(_row(row, shown, config))
+    _print(f"-- {shown} of {shown + more} rows" if more else f"-- {shown} rows")
+
+
+def _row(row: dict[str, Any], number: int, config: Config) -> str:
+    names = config.columns or [name for name in row]
+    lines = [f"-- row {number}"]
+    for name in names:
+        text = _cell(row[name])
+        if config.width and len(text) > config.width:
+            text = f"{text[: config.width]}... ({len(text)} characters)"
+        lines.append(f"{name}: " + text.replace("\n", "\n" + " " * (len(name) + 2)))
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list) and value and isinstance(value[0], dict) and "role" in value[0]:
+        return "\n".join(f"[{turn['role']}] {turn['content']}" for turn in value)
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _stats(rows: Rows, schema: pa.Schema) -> str:
+    import pyarrow as pa
+
+    table = pa.Table.from_batches(list(rows), schema=schema)
+    lines = [f"{table.num_rows:,} rows"]
+    width = max((len(name) for name in schema.names), default=0)
+    for name in schema.names:
+        lines.append(f"{name:<{width}}  {_column_stats(table.column(name))}")
+    return "\n".join(lines)
+
+
+def _column_stats(column: pa.ChunkedArray) -> str:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = column.type
+    nulls = f", {column.null_count} null" if column.null_count else ""
+    if column.null_count == len(column):
+        return f"{kind}{nulls}"
+    if pa.types.is_boolean(kind):
+        return f"{100 * pc.mean(column).as_py():.1f}% true{nulls}"
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        low, high = pc.min_max(column).as_py().values()
+        return f"{low:g} to {high:g}, mean {pc.mean(column).as_py():.4g}{nulls}"
+    if pa.types.is_list(kind):
+        return f"{kind}, mean length {pc.mean(pc.list_value_length(column)).as_py():.1f}{nulls}"
+    if pa.types.is_string(kind):
+        return f"{_frequent(pc.value_counts(column).to_pylist())}{nulls}"
+    return f"{kind}{nulls}"
+
+
+def _frequent(counts: Iterable[dict[str, Any]]) -> str:
+    ranked = sorted(counts, key=lambda entry: (-entry["counts"], str(entry["values"])))
+    if len(ranked) > 12:
+        return f"{len(ranked):,} different texts"
+    return ", ".join(f"{str(entry['values'])[:30]} {entry['counts']:,}" for entry in ranked)
