@@ -1,0 +1,96 @@
+"""One worker of the pool: reads batches of jobs from a socket, grades them, answers each at once.
+
+Started as ``python -P -m magcli.verify.worker FD PARENT MEMORY``. It imports nothing of magcli but errors, schema and
+verify, bounds its own memory, ignores SIGINT, and dies with its parent. A frame is 8 bytes of length and a pickle.
+"""
+
+import ctypes
+import os
+import pickle
+import resource
+import signal
+import socket
+import struct
+import sys
+from typing import Any
+
+from magcli.errors import MagError
+from magcli.verify import language, symbolic
+from magcli.verify.reward import Reward, reward, undecided
+from magcli.verify.types import Reason
+
+HEADER = struct.Struct("<Q")
+READY = "ready"
+_PR_SET_PDEATHSIG = 1
+
+
+def send(sock: socket.socket, message: object) -> None:
+    """Send one frame."""
+    body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    sock.sendall(HEADER.pack(len(body)) + body)
+
+
+def receive(sock: socket.socket) -> Any:
+    """The next frame.
+
+    Raises:
+        EOFError: the other end is closed.
+    """
+    (size,) = HEADER.unpack(_read(sock, HEADER.size))
+    return pickle.loads(_read(sock, size))
+
+
+def _read(sock: socket.socket, size: int) -> bytes:
+    body = bytearray()
+    while len(body) < size:
+        chunk = sock.recv(min(size - len(body), 1 << 20))
+        if not chunk:
+            raise EOFError
+        body += chunk
+    return bytes(body)
+
+
+def grade(job: tuple[Any, ...]) -> Reward | MagError:
+    """The verdict on one job; an error of ours is handed over, any other one is a failure of the grading."""
+    try:
+        return reward(*job)
+    except MagError as error:
+        return error
+    except MemoryError:
+        return undecided(_TIMEOUT, "out of memory")
+    except Exception as error:
+        return undecided(_FAILED, f"{type(error).__name__}: {error}"[:200])
+
+
+_TIMEOUT: Reason = "timeout"
+_FAILED: Reason = "infra-error"
+
+
+def confine(parent: int, memory: int) -> None:
+    """Die with the parent, leave SIGINT to it, and bound the address space (bytes)."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def main(fd: int, parent: int, memory: int) -> None:
+    """Serve until the parent closes its end."""
+    confine(parent, memory)
+    symbolic.tools()
+    language.identify("The first call loads the model.")
+    with socket.socket(fileno=fd) as sock:
+        send(sock, READY)
+        try:
+            while True:
+                for job in receive(sock):
+                    send(sock, grade(job))
+        except (EOFError, ConnectionError):
+            return
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:4]))
