@@ -84,6 +84,8 @@ def _render(
     tokenizer: "PreTrainedTokenizerBase", messages: "Iterable[Message]", *, add_generation_prompt: bool = False
 ) -> list[int]:
     turns = [dict(message) for message in messages]
+    if not turns:
+        raise DataError("no message comes before the assistant's turn: a conversation begins with a prompt")
     if tokenizer.chat_template is None:
         raise EnvironmentFault(f"the tokenizer {tokenizer.name_or_path} has no chat template; use an instruct model")
     try:

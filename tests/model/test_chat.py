@@ -56,8 +56,13 @@ def test_a_mask_without_targets_is_refused(tokenizer):
 
 
 def test_a_mask_of_targets_only_is_refused(tokenizer):
-    tokenizer.chat_template = "{% for m in messages %}{{ m.content + '<|end|>' }}{% endfor %}"
+    tokenizer.chat_template = "{% for m in messages if m.role == 'assistant' %}{{ m.content + '<|end|>' }}{% endfor %}"
     with pytest.raises(DataError, match="every token would be trained on"):
+        masked(tokenizer, [*QUESTION, ANSWER])
+
+
+def test_a_conversation_begins_with_a_prompt(tokenizer):
+    with pytest.raises(DataError, match="no message comes before"):
         masked(tokenizer, [ANSWER])
 
 
@@ -115,7 +120,7 @@ def test_a_system_prompt_can_be_replaced_by_a_file(tmp_path):
     own = tmp_path / "own.txt"
     own.write_text("Réponds.\n", encoding="utf-8")
     assert system_prompt(own) == "Réponds."
-    with pytest.raises(EnvironmentFault, match="nowhere.txt"):
+    with pytest.raises(EnvironmentFault, match=r"nowhere\.txt"):
         system_prompt(tmp_path / "nowhere.txt")
 
 

@@ -1,0 +1,110 @@
+"""Packed sequences against the same sequences one at a time through transformers' own attention."""
+
+import copy
+import random
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, MistralConfig, MistralForCausalLM
+
+from magcli.errors import EnvironmentFault, MagError
+from magcli.train.attention import buckets, forward_packed, use_packed_attention
+from magcli.train.packing import pack
+
+
+def sequences_of(lengths, seed=0):
+    draw = random.Random(seed)
+    return [[draw.randrange(104) for _ in range(length)] for length in lengths]
+
+
+@pytest.fixture(scope="module")
+def pair(tiny_model_dir):
+    """The same weights twice: with transformers' attention, and with packed attention."""
+    plain = AutoModelForCausalLM.from_pretrained(tiny_model_dir)
+    packed = copy.deepcopy(plain)
+    use_packed_attention(packed)
+    return plain, packed
+
+
+def target_loss(logits, ids):
+    return torch.nn.functional.cross_entropy(logits[:-1], ids[1:], reduction="sum")
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.integers(2, 70), min_size=1, max_size=12))
+def test_packed_and_unpacked_give_the_same_loss_and_gradient(pair, lengths):
+    plain, packed_model = pair
+    sequences = sequences_of(lengths)
+    expected = torch.zeros(())
+    for sequence in sequences:
+        ids = torch.tensor(sequence)
+        expected = expected + target_loss(plain(ids[None]).logits[0], ids)
+    packed = pack(sequences)
+    logits = packed_model.lm_head(forward_packed(packed_model, packed))
+    spans = [slice(start, start + n) for start, n in zip(packed.starts, packed.lengths, strict=True)]
+    loss = torch.stack([target_loss(logits[span], packed.input_ids[0, span]) for span in spans]).sum()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    wanted = torch.autograd.grad(expected, list(plain.parameters()))
+    got = torch.autograd.grad(loss, list(packed_model.parameters()))
+    for ours, theirs in zip(got, wanted, strict=True):
+        assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
+
+
+def test_a_sequence_cannot_see_its_neighbours(pair):
+    _, model = pair
+    first, second, other = sequences_of([9, 12, 12])
+    alone = forward_packed(model, pack([first, second]))
+    assert torch.equal(forward_packed(model, pack([first, other]))[:9], alone[:9])
+
+
+@given(st.lists(st.integers(0, 90), min_size=1, max_size=40).filter(any))
+def test_each_token_has_one_slot_and_padding_is_bounded(lengths):
+    packed = pack(sequences_of(lengths))
+    plan = buckets(packed)
+    assert torch.equal(plan.slots[plan.places], torch.arange(packed.num_tokens))
+    assert len(plan.slots) == sum(count * length for count, length in plan.shapes)
+    assert len(plan.slots) <= packed.num_tokens / 0.75
+
+
+def test_no_tensor_of_quadratic_size_is_made(pair):
+    _, model = pair
+    packed = pack(sequences_of([6] * 100))
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
+        sizes: list[int] = []
+        forward_packed(model, packed)
+    assert 0 < max(sizes) < packed.num_tokens**2 / 4
+
+
+def test_bf16_autocast_stays_close_to_float32(pair):
+    _, model = pair
+    packed = pack(sequences_of([40, 7, 33, 60]))
+    exact = forward_packed(model, packed)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rough = forward_packed(model, packed)
+    assert not torch.equal(rough.float(), exact)
+    assert (rough.float() - exact).norm() < 0.02 * exact.norm()
+
+
+def test_running_the_model_without_boundaries_is_refused(pair):
+    _, model = pair
+    with pytest.raises(MagError, match="without sequence boundaries"):
+        model(torch.tensor([[1, 2, 3]]))
+
+
+def test_a_sequence_beyond_a_sliding_window_is_refused():
+    config = MistralConfig(
+        vocab_size=16,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        sliding_window=8,
+    )
+    model = MistralForCausalLM(config)
+    use_packed_attention(model)
+    assert forward_packed(model, pack([[1] * 8, [2] * 5])).shape == (13, 16)
+    with pytest.raises(EnvironmentFault, match="9 tokens exceeds the model's attention window 8"):
+        forward_packed(model, pack([[1] * 9]))

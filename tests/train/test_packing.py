@@ -1,0 +1,64 @@
+"""Greedy collation and the packed layout."""
+
+import random
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magcli.train.packing import greedy_collate, pack, padding_share
+
+some_lengths = st.lists(st.integers(1, 50), max_size=40)
+
+
+@given(some_lengths, st.integers(1, 60))
+def test_every_sequence_is_in_one_micro_batch_that_keeps_to_the_budget(lengths, budget):
+    batches = greedy_collate(lengths, budget)
+    assert sorted(index for batch in batches for index in batch) == list(range(len(lengths)))
+    assert all(len(batch) == 1 or sum(lengths[i] for i in batch) <= budget for batch in batches)
+
+
+@given(some_lengths, st.integers(1, 60))
+def test_each_sequence_is_in_the_first_micro_batch_that_had_room(lengths, budget):
+    batches = greedy_collate(lengths, budget)
+    rank = {index: place for place, index in enumerate(sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)))}
+    for place, batch in enumerate(batches):
+        assert [rank[i] for i in batch] == sorted(rank[i] for i in batch)
+        for index in batch:
+            for earlier in batches[:place]:
+                held = sum(lengths[i] for i in earlier if rank[i] < rank[index])
+                assert held + lengths[index] > budget
+
+
+def test_collation_of_a_known_case():
+    assert greedy_collate([2, 7, 5, 3, 9, 2], budget=10) == [[4], [1, 3], [2, 0, 5]]
+
+
+def test_greedy_collation_of_heavy_tailed_lengths_needs_less_padding_than_arrival_order():
+    draw = random.Random(0)
+    lengths = [min(int(draw.lognormvariate(4, 0.8)) + 1, 512) for _ in range(256)]
+    arrival = [list(range(start, start + 8)) for start in range(0, 256, 8)]
+    greedy = greedy_collate(lengths, budget=1024)
+    assert padding_share(lengths, greedy) < 0.8 * padding_share(lengths, arrival)
+
+
+def test_the_padding_share_is_that_of_rows_padded_to_their_micro_batchs_longest():
+    assert padding_share([4, 2, 3], [[0, 1], [2]]) == pytest.approx(2 / 11)
+    assert padding_share([5, 5], [[0, 1]]) == 0.0
+    assert padding_share([], []) == 0.0
+
+
+@given(st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=9), min_size=1, max_size=9))
+def test_a_pack_holds_every_sequence_with_its_own_positions(sequences):
+    packed = pack(sequences)
+    for start, length, sequence in zip(packed.starts, packed.lengths, sequences, strict=True):
+        assert packed.input_ids[0, start : start + length].tolist() == sequence
+        assert packed.position_ids[0, start : start + length].tolist() == list(range(length))
+    assert packed.num_tokens == sum(map(len, sequences))
+
+
+def test_spreading_gives_each_token_its_sequences_value():
+    spread = pack([[1, 2, 3], [4], [5, 6]]).spread([0.5, -1.0, 2.0])
+    assert spread.dtype == torch.float32
+    assert spread.tolist() == [0.5, 0.5, 0.5, -1.0, 2.0, 2.0]
