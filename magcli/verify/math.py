@@ -26,9 +26,10 @@ from functools import lru_cache
 
 from magcli.verify import symbolic
 from magcli.verify.box import last_box
-from magcli.verify.normalize import measure, normalize
+from magcli.verify.normalize import normalize
 from magcli.verify.rational import rational
 from magcli.verify.structure import Sequence, assignment, sequence
+from magcli.verify.units import measure
 
 MAX_CHARS = 10_000
 """A longer answer is compared as raw text only."""
