@@ -15,6 +15,10 @@ from magcli.errors import MagError
 
 STAGES = (
     Entry("convert", "Data", "Any table to any table, columns renamed or chosen."),
+    Entry("filter-math", "Data", "One difficulty pass: sample each problem, keep the useful band."),
+    Entry("generate", "Data", "Sample completions of problems from any model."),
+    Entry("grade", "Data", "Rewards of completions, with every part and a reason."),
+    Entry("evaluate", "Analyse", "pass@k, avg@n, maj@k with intervals, on completions or a model."),
     Entry("show", "Tools", "Rows, traces, rollouts and histories as a person reads them."),
 )
 

@@ -178,7 +178,8 @@ def _execute(name: str, module: Any, config: Any, places: Mapping[str, Any], con
     )
     stage = job.Stage(name, module.run, module.schema, admit, getattr(module, "RESUMES", False))
     tables = job.Tables(inputs, places["output"] or module.DEFAULT_OUTPUT, places["dropped"], bool(places["restart"]))
-    settings = {
-        key: value for key, value in configuration.as_json(config).items() if key not in getattr(module, "PLACES", ())
-    }
+    places_only = getattr(module, "PLACES", ())
+    settings = {key: value for key, value in configuration.as_json(config).items() if key not in places_only}
+    if hasattr(module, "settings"):
+        settings |= module.settings(config)
     job.execute(stage, config, settings, tables, console)

@@ -1,0 +1,139 @@
+"""pass@k, avg@n and maj@k over problems, with 95% intervals by bootstrap over problems.
+
+Every metric is a mean of one number a problem, so its interval resamples problems, and two runs are compared problem by
+problem.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import comb
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+RESAMPLES = 10_000
+SUBSETS = 200
+"""Random subsets over which maj@k is averaged when k is smaller than the number of samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """The samples of one problem: the answer found in each (empty for none) and whether it was right."""
+
+    id: str
+    answers: tuple[str, ...]
+    correct: tuple[bool, ...]
+    correct_anywhere: tuple[bool, ...]
+    lengths: tuple[int, ...]
+
+
+class Estimate(NamedTuple):
+    """A metric with its 95% interval over ``num_problems`` problems."""
+
+    metric: str
+    value: float
+    low: float
+    high: float
+    num_problems: int
+    num_samples: int
+
+
+def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
+    """Probability that at least one of k samples is right, without bias (Chen et al. 2021, eq. 1)."""
+    if num_samples - num_correct < k:
+        return 1.0
+    return 1.0 - comb(num_samples - num_correct, k) / comb(num_samples, k)
+
+
+def majority_right(answers: Sequence[str], correct: Sequence[bool]) -> float:
+    """1 when the most frequent answer is right; tied answers share. Samples without an answer do not vote."""
+    votes = Counter("" if ok else answer for answer, ok in zip(answers, correct, strict=True) if ok or answer)
+    if not votes:
+        return 0.0
+    most = max(votes.values())
+    winners = [answer for answer, count in votes.items() if count == most]
+    return ("" in winners) / len(winners)
+
+
+def maj_at_k(problem: Problem, k: int, seed: int) -> float:
+    """Expected ``majority_right`` of k of the samples, over random subsets when k is smaller than their number."""
+    n = len(problem.correct)
+    if k >= n:
+        return majority_right(problem.answers, problem.correct)
+    random = np.random.default_rng([seed, n, k, *problem.id.encode()])
+    subsets = (random.choice(n, k, replace=False) for _ in range(SUBSETS))
+    return float(
+        np.mean([majority_right([problem.answers[i] for i in s], [problem.correct[i] for i in s]) for s in subsets])
+    )
+
+
+def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
+    """Graded completions, one row a sample, as one entry a problem, in order of first appearance."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row["id"], []).append(row)
+    return [
+        Problem(
+            id,
+            tuple(row.get("extracted") or "" for row in samples),
+            tuple(bool(row["correct"]) for row in samples),
+            tuple(bool(row.get("correct_anywhere", row["correct"])) for row in samples),
+            tuple(int(row.get("num_tokens") or 0) for row in samples),
+        )
+        for id, samples in found.items()
+    ]
+
+
+def statistics(ks: Sequence[int], seed: int) -> dict[str, Callable[[Problem], float]]:
+    """What is computed of each problem, by the name of the metric."""
+    table: dict[str, Callable[[Problem], float]] = {
+        "avg@n": lambda p: sum(p.correct) / len(p.correct),
+        "avg@n anywhere": lambda p: sum(p.correct_anywhere) / len(p.correct_anywhere),
+        "tokens": lambda p: sum(p.lengths) / len(p.lengths),
+    }
+    for k in ks:
+        table[f"pass@{k}"] = lambda p, k=k: pass_at_k(len(p.correct), sum(p.correct), k)  # type: ignore[misc]
+        if k > 1:
+            table[f"maj@{k}"] = lambda p, k=k: maj_at_k(p, k, seed)  # type: ignore[misc]
+    return table
+
+
+def estimate(problems: Sequence[Problem], ks: Sequence[int], seed: int = 0) -> list[Estimate]:
+    """All metrics of a run. ``ks`` larger than the number of samples of some problem are left out."""
+    fewest = min(len(problem.correct) for problem in problems)
+    samples = sum(len(problem.correct) for problem in problems)
+    table = statistics([k for k in ks if k <= fewest], seed)
+    return [
+        Estimate(name, *interval(np.array([of(p) for p in problems]), seed), len(problems), samples)
+        for name, of in table.items()
+    ]
+
+
+def paired(ours: Sequence[Problem], theirs: Sequence[Problem], ks: Sequence[int], seed: int = 0) -> list[Estimate]:
+    """Metric by metric, ours minus theirs on the problems that both have."""
+    other = {problem.id: problem for problem in theirs}
+    both = [(problem, other[problem.id]) for problem in ours if problem.id in other]
+    if not both:
+        return []
+    fewest = min(min(len(a.correct), len(b.correct)) for a, b in both)
+    samples = sum(len(a.correct) for a, _ in both)
+    table = statistics([k for k in ks if k <= fewest], seed)
+    return [
+        Estimate(f"{name} difference", *interval(np.array([of(a) - of(b) for a, b in both]), seed), len(both), samples)
+        for name, of in table.items()
+    ]
+
+
+def interval(values: Floats, seed: int = 0) -> tuple[float, float, float]:
+    """Mean and the 2.5% and 97.5% points of the bootstrap over the values' first axis."""
+    if len(values) < 2:
+        return float(values.mean()), float("nan"), float("nan")
+    random = np.random.default_rng(seed)
+    means = np.concatenate(
+        [values[random.integers(0, len(values), (100, len(values)))].mean(1) for _ in range(RESAMPLES // 100)]
+    )
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(values.mean()), float(low), float(high)

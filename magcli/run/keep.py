@@ -1,0 +1,32 @@
+"""A second table that a stage writes on the way."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from magcli.data import manifest, seal, table
+from magcli.data.source import Rows
+from magcli.errors import DataError
+from magcli.run.job import Job
+
+
+def kept(rows: Rows, path: Path, stage: str, job: Job) -> Rows:
+    """Pass rows on and write them into ``path``, which appears when the last one has passed.
+
+    Raises:
+        DataError: there are no rows, so that the columns are not known.
+    """
+    first = next(rows, None)
+    if first is None:
+        raise DataError(f"{stage}: no rows for {path}")
+    with table.write(str(path), first.schema, seal.pack({"stage": stage})) as sink:
+        for batch in table.rechunk(_again(first, rows)):
+            sink.write(batch)
+            yield batch
+        sink.finish((*job.history(), manifest.Link(stage, "", {})))
+
+
+def _again(first: pa.RecordBatch, rows: Rows) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from rows

@@ -1,0 +1,104 @@
+"""Options that several stages share: each is worded in one place; a stage may give its own default."""
+
+from typing import Any
+
+from magcli.config import opt
+
+MODEL = "Model and sampling"
+REWARD = "Reward"
+
+
+def model(default: str = "") -> Any:
+    """The model that answers."""
+    return opt(default, "A local folder, a hub id, or the URL of an OpenAI-compatible server.", panel=MODEL)
+
+
+def engine() -> Any:
+    """Which engine runs it."""
+    return opt("auto", "Where sampling runs: auto takes server for a URL, else torch.", panel=MODEL)
+
+
+def dtype() -> Any:
+    """Number format of the sampling weights."""
+    return opt("auto", "Weights for sampling: auto takes bf16 where the processor computes in it.", panel=MODEL)
+
+
+def slots(default: int = 64) -> Any:
+    """How many sequences run at once."""
+    return opt(default, "Sequences sampled at once.", panel=MODEL)
+
+
+def deterministic() -> Any:
+    """Bits that do not depend on neighbours."""
+    return opt(False, "fp32, and a row's bits do not depend on what is sampled beside it.", panel=MODEL)
+
+
+def device() -> Any:
+    """Where the model lives."""
+    return opt("cpu", "Device of the model: cpu, cuda, cuda:1.", panel=MODEL)
+
+
+def deadline() -> Any:
+    """How long a server may take."""
+    return opt(600.0, "Seconds that one request to a server may take, retries included.", panel=MODEL)
+
+
+def samples(default: int) -> Any:
+    """How many samples a problem gets."""
+    return opt(default, "Samples of each problem.", panel=MODEL)
+
+
+def max_tokens(default: int = 1024) -> Any:
+    """Where a sample is cut."""
+    return opt(default, "Longest completion in tokens.", panel=MODEL)
+
+
+def temperature(default: float = 1.0) -> Any:
+    """Sampling temperature."""
+    return opt(default, "Sampling temperature; 0 takes the likeliest token.", panel=MODEL)
+
+
+def top_p() -> Any:
+    """Nucleus sampling."""
+    return opt(1.0, "Sample only from the likeliest tokens that hold this probability together.", panel=MODEL)
+
+
+def system() -> Any:
+    """The system prompt."""
+    return opt(
+        None, "File with the system prompt (default: the one of magcli; 'none' for no system prompt).", panel=MODEL
+    )
+
+
+def seed() -> Any:
+    """The run's seed."""
+    return opt(
+        0, "Seed of the run; each sample's own is a hash of it, the row's id and the sample's number.", panel=MODEL
+    )
+
+
+def workers() -> Any:
+    """Verifier processes."""
+    return opt(1, "Verifier processes.", panel=REWARD)
+
+
+def verify_deadline() -> Any:
+    """Deadline of one verdict."""
+    return opt(
+        2.0, "Seconds for one verdict; a worker that overruns is killed and the reason is timeout.", panel=REWARD
+    )
+
+
+def max_length(default: int = 0) -> Any:
+    """l_max of the length penalty."""
+    return opt(default, "Length in tokens from which the length penalty is full (l_max); 0 turns it off.", panel=REWARD)
+
+
+def cache_length() -> Any:
+    """l_cache of the length penalty."""
+    return opt(0, "Tokens before that limit over which the penalty grows (l_cache).", panel=REWARD)
+
+
+def language() -> Any:
+    """The language part of the reward."""
+    return opt(True, "Reward one language in question, thoughts and answer.", panel=REWARD)

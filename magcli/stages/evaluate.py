@@ -1,0 +1,167 @@
+"""pass@k, avg@n and maj@k with 95% intervals, on stored completions or on a model.
+
+Without --model the table holds graded completions (from `magcli grade` or an RL run). With --model it holds problems, which are
+sampled and graded; --completions keeps those. --against compares two runs problem by problem.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from magcli.config import opt
+from magcli.run import options
+from magcli.stages import setup
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from magcli.curate.metrics import Estimate
+    from magcli.data.source import Rows
+    from magcli.run.job import Job
+
+INPUTS = "Graded completions (id, correct), or with --model problems (prompt, answer); - is stdin."
+OUTPUT = "file, folder or -; without it only people are told."
+DEFAULT_OUTPUT = None
+EXAMPLE = "magcli evaluate examples/problems.jsonl --model examples/model --samples 4 --max-tokens 48 --ks 1,4"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Options of `magcli evaluate`."""
+
+    model: str = options.model()
+    ks: tuple[int, ...] = opt((1,), "The k of pass@k and maj@k; larger ones than there are samples are left out.")
+    against: Path | None = opt(None, "Graded completions of another run to compare with, problem by problem.")
+    completions: Path | None = opt(None, "With --model: keep the graded completions in this table.")
+    samples: int = options.samples(4)
+    max_tokens: int = options.max_tokens()
+    temperature: float = options.temperature(0.7)
+    top_p: float = options.top_p()
+    system: Path | None = options.system()
+    seed: int = options.seed()
+    engine: Literal["auto", "torch", "server"] = options.engine()
+    dtype: Literal["auto", "bf16", "fp32"] = options.dtype()
+    slots: int = options.slots()
+    deterministic: bool = options.deterministic()
+    device: str = options.device()
+    deadline: float = options.deadline()
+    workers: int = options.workers()
+    verify_deadline: float = options.verify_deadline()
+
+
+PLACES = ("workers", "completions")
+"""Options that do not change the rows."""
+
+
+def reads(config: Config) -> tuple[str, ...]:
+    """The columns that must be there."""
+    return ("id", "prompt", "answer") if config.model else ("id", "correct")
+
+
+def check(config: Config) -> None:
+    """Refuse options that contradict themselves."""
+    from magcli.run.job import usage
+
+    usage(all(k > 0 for k in config.ks), "evaluate.ks: every k is at least 1")
+    usage(bool(config.model) or config.completions is None, "evaluate: --completions goes with --model")
+    if config.model:
+        setup.check_engine("evaluate", config)
+        setup.check_ask("evaluate", config)
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """What else decides the rows: the bits of the model."""
+    return setup.model_bits(config.model) if config.model else {}
+
+
+def schema(config: Config, given: pa.Schema) -> pa.Schema:
+    """One row a metric."""
+    import pyarrow as pa
+
+    counts = [pa.field(name, pa.int64()) for name in ("num_problems", "num_samples")]
+    return pa.schema(
+        [pa.field("metric", pa.string()), *[pa.field(n, pa.float64()) for n in ("value", "low", "high")], *counts]
+    )
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Sample and grade if there is a model, then estimate and tell."""
+    import pyarrow as pa
+
+    from magcli.curate import metrics
+    from magcli.errors import DataError
+
+    graded = _sampled(config, rows, job) if config.model else rows
+    problems = metrics.gather(row for batch in graded for row in _needed(batch).to_pylist())
+    if not problems:
+        raise DataError("evaluate: there is no graded completion to evaluate")
+    estimates = metrics.estimate(problems, config.ks, config.seed)
+    if config.against:
+        estimates += metrics.paired(problems, _other(config.against), config.ks, config.seed)
+    _tell(estimates, job)
+    yield pa.RecordBatch.from_pylist([each._asdict() for each in estimates], schema(config, pa.schema([])))
+
+
+def _needed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    names = ("id", "correct", "correct_anywhere", "extracted", "num_tokens")
+    return batch.select([name for name in names if name in batch.schema.names])
+
+
+def _other(path: Path) -> list[Any]:
+    from magcli.curate import metrics
+    from magcli.data import table
+    from magcli.data.schema import require
+
+    source = table.read(str(path))
+    require(source.schema, ("id", "correct"), stage="evaluate", where=str(path))
+    return metrics.gather(row for batch in source.rows for row in _needed(batch).to_pylist())
+
+
+def _tell(estimates: list[Estimate], job: Job) -> None:
+    width = max(len(each.metric) for each in estimates)
+    for each in estimates:
+        scale = 1 if each.metric.startswith("tokens") else 100
+        sign = "+" if "difference" in each.metric else ""
+        value, low, high = (scale * number for number in (each.value, each.low, each.high))
+        text = f"{each.metric:<{width}}  {value:{sign}.1f}  [{low:{sign}.1f}, {high:{sign}.1f}]"
+        job.console.say(
+            f"{text}  {each.num_problems} problems, {each.num_samples} samples", event="metric", **each._asdict()
+        )
+
+
+def _sampled(config: Config, rows: Rows, job: Job) -> Rows:
+    """Graded samples of the problems; kept in a table when that was asked for."""
+    from magcli.run.keep import kept
+
+    graded = _graded(config, rows, job)
+    return kept(graded, config.completions, "evaluate", job) if config.completions else graded
+
+
+def _graded(config: Config, rows: Rows, job: Job) -> Rows:
+    import pyarrow as pa
+
+    from magcli.curate.sampling import completion_columns, rewards_of, samples_of
+    from magcli.data.columns import attach, repeated
+    from magcli.run.journal import Result
+    from magcli.run.units import resumable
+    from magcli.verify.pool import Pool
+    from magcli.verify.reward import RewardRule, columns
+
+    generator, asking = setup.open_engine(config), setup.ask(config)
+    pool, rule = Pool(config.workers, deadline=config.verify_deadline), RewardRule(setup.NO_LIMIT, use_language=False)
+
+    async def compute(part: pa.RecordBatch) -> Result:
+        row = part.to_pylist()[0]
+        samples = await samples_of(generator, row, asking)
+        rewards = await rewards_of(pool, row, samples, rule)
+        many = attach(repeated(part, len(samples)), completion_columns(samples))
+        return Result(attach(many, columns(rewards)))
+
+    async def close() -> None:
+        await generator.close()
+        await pool.close()
+
+    window = max(2, 2 * config.slots // config.samples + 2)
+    return resumable(rows, job, compute, close, size=1, window=window, unit="problems")

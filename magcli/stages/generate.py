@@ -1,0 +1,96 @@
+"""Sample completions of problems from any model: a folder, a hub id, or a server.
+
+One row a sample, beside the problem's own columns. Interrupted at any instant, the same command goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from magcli.run import options
+from magcli.stages import setup
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from magcli.data.source import Rows
+    from magcli.run.job import Job
+
+INPUTS = "Problems: columns prompt, id if there is one; - is stdin."
+OUTPUT = "file, folder or -."
+DEFAULT_OUTPUT = "-"
+RESUMES = True
+EXAMPLE = (
+    "magcli generate examples/problems.jsonl --model examples/model --samples 4 --max-tokens 48 -o completions.arrow"
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Options of `magcli generate`."""
+
+    model: str = options.model()
+    samples: int = options.samples(1)
+    max_tokens: int = options.max_tokens()
+    temperature: float = options.temperature()
+    top_p: float = options.top_p()
+    system: Path | None = options.system()
+    seed: int = options.seed()
+    engine: Literal["auto", "torch", "server"] = options.engine()
+    dtype: Literal["auto", "bf16", "fp32"] = options.dtype()
+    slots: int = options.slots()
+    deterministic: bool = options.deterministic()
+    device: str = options.device()
+    deadline: float = options.deadline()
+
+
+def reads(config: Config) -> tuple[str, ...]:
+    """The columns that must be there."""
+    return ("id", "prompt")
+
+
+def check(config: Config) -> None:
+    """Refuse options that contradict themselves."""
+    setup.check_engine("generate", config)
+    setup.check_ask("generate", config)
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """What else decides the rows: the bits of the model."""
+    return setup.model_bits(config.model)
+
+
+def schema(config: Config, given: pa.Schema) -> pa.Schema:
+    """The problem's columns and those of a completion."""
+    from magcli.data.columns import extended
+    from magcli.data.schema import COMPLETION
+
+    return extended(given, COMPLETION)
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Sample each problem; a prompt that does not fit into the context is dropped as ``prompt-too-long``."""
+    import pyarrow as pa
+
+    from magcli.curate.sampling import completion_columns, samples_of
+    from magcli.data.columns import attach, repeated
+    from magcli.errors import DataError
+    from magcli.run.journal import Dropped, Result
+    from magcli.run.units import resumable
+
+    generator = setup.open_engine(config)
+    asking = setup.ask(config)
+    assert job.schema is not None
+    nothing = pa.RecordBatch.from_pylist([], schema(config, job.schema))
+
+    async def compute(part: pa.RecordBatch) -> Result:
+        row = part.to_pylist()[0]
+        try:
+            samples = await samples_of(generator, row, asking)
+        except DataError as error:
+            return Result(nothing, [Dropped(row["id"], "prompt-too-long", str(error))])
+        return Result(attach(repeated(part, config.samples), completion_columns(samples)))
+
+    return resumable(rows, job, compute, generator.close, size=1, window=2 * config.slots, unit="problems")
