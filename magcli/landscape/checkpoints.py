@@ -148,18 +148,17 @@ def _stored(file: Path, data: int, name: str, entry: Mapping[str, Any]) -> Store
         raise DataError(f"{file}: tensor {name} is {entry['dtype']}; only {', '.join(DTYPES)} weights have a landscape")
     start, end = entry["data_offsets"]
     stored = Stored(name, file, data + start, DTYPES[entry["dtype"]], tuple(entry["shape"]))
-    if end - start != stored.size * stored.dtype.itemsize:
+    if start < 0 or end - start != stored.size * stored.dtype.itemsize:
         raise DataError(f"{file}: tensor {name} of shape {entry['shape']} does not fill its {end - start} bytes")
     return stored
 
 
 def _shards(folder: Path) -> list[Path]:
     if (folder / INDEX).exists():
-        try:
-            names = set(json.loads((folder / INDEX).read_text())["weight_map"].values())
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise DataError(f"{folder / INDEX}: not an index of shards (no weight_map)") from None
-        return [folder / name for name in sorted(names)]
+        weight_map = _read_object(folder / INDEX).get("weight_map")
+        if not isinstance(weight_map, dict):
+            raise DataError(f"{folder / INDEX}: not an index of shards (no weight_map)")
+        return [folder / name for name in sorted(set(weight_map.values()))]
     if (folder / "model.safetensors").exists():
         return [folder / "model.safetensors"]
     files = sorted(folder.glob("*.safetensors"))
@@ -170,7 +169,17 @@ def _shards(folder: Path) -> list[Path]:
 
 def _is_tied(folder: Path) -> bool:
     config = folder / "config.json"
-    return config.exists() and bool(json.loads(config.read_text()).get("tie_word_embeddings", False))
+    return config.exists() and _read_object(config).get("tie_word_embeddings") is True
+
+
+def _read_object(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text())
+    except ValueError as error:
+        raise DataError(f"{file}: not JSON ({error}); save or copy this checkpoint again") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{file}: a JSON object is expected; save or copy this checkpoint again")
+    return found
 
 
 def _folder(checkpoint: Checkpoint) -> Path:

@@ -1,0 +1,116 @@
+"""The figures: exact on triangles, the same bytes twice, and drawable whatever the data."""
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.tri import LinearTriInterpolator
+
+from magcli.landscape import plot
+from magcli.landscape.surface import grid, length_regression
+
+PATH = np.column_stack([np.linspace(4, 0, 6), 0.02 * np.sin(np.linspace(0, np.pi, 6))])
+PATH[-1] = 0
+POINTS = grid(PATH, points=19)
+EXPLAINED = [0.7, 0.2, 0.1]
+
+
+def evaluations(points=POINTS, prompts=8):
+    """Lengths and raw rewards (points, prompts)."""
+    lengths = 2000 * np.exp(-0.2 * points[:, :1]) * np.linspace(0.8, 1.2, prompts)
+    return lengths, 0.1 * np.log(lengths) + 0.01 * np.sin(np.arange(lengths.size)).reshape(lengths.shape)
+
+
+def test_values_at_a_triangles_centroid_are_the_mean_of_its_corners():
+    values = np.random.default_rng(0).normal(size=len(POINTS))
+    triangles = plot.triangulate(POINTS)
+    kept = triangles.get_masked_triangles()
+    surface = LinearTriInterpolator(triangles, values)
+    centroids = POINTS[kept].mean(1)
+    assert len(kept) > len(POINTS)
+    assert np.asarray(surface(*centroids.T)) == pytest.approx(values[kept].mean(1), abs=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
+def test_triangles_do_not_depend_on_the_scale_of_an_axis(scale):
+    rng = np.random.default_rng(1)
+    points = rng.uniform(size=(40, 2))
+    kept = [
+        {frozenset(t) for t in plot.triangulate(p).get_masked_triangles().tolist()}
+        for p in (points, points * [1, scale])
+    ]
+    assert kept[0] == kept[1]
+
+
+def test_triangles_cover_the_rectangle_of_the_grid():
+    triangles = plot.triangulate(POINTS)
+    corners = POINTS[triangles.get_masked_triangles()]
+    first, second = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
+    area = np.abs(first[:, 0] * second[:, 1] - first[:, 1] * second[:, 0]).sum() / 2
+    assert area == pytest.approx(np.prod(np.ptp(POINTS, axis=0)))
+
+
+def test_slivers_are_masked():
+    points = np.array([[0, 0], [0.5, 1e-4], [1, 0], [0, 1], [1, 1]], float)
+    kept = {frozenset(t) for t in plot.triangulate(points).get_masked_triangles().tolist()}
+    assert frozenset({0, 1, 2}) not in kept
+    assert frozenset({3, 1, 4}) in kept
+
+
+def draw_all(folder):
+    lengths, rewards = evaluations()
+    fit = length_regression(lengths, rewards, low=1000, high=3000)
+    mean_lengths, mean_rewards = lengths.mean(1), rewards.mean(1)
+    labels = {"title": "Mean reward", "label": "reward", "explained": EXPLAINED}
+    return [
+        *plot.surface(folder / "v1.5" / "reward", POINTS, mean_rewards, PATH, **labels),
+        *plot.regression(folder / "regression", mean_lengths, mean_rewards, fit),
+        *plot.combined(
+            folder / "all", POINTS, mean_rewards, mean_lengths, mean_rewards, PATH, fit, explained=EXPLAINED
+        ),
+    ]
+
+
+def test_figures_are_written_as_png_and_svg_with_the_same_bytes_twice(tmp_path):
+    one, other = draw_all(tmp_path / "one"), draw_all(tmp_path / "other")
+    assert [path.name for path in one] == [
+        f"{stem}.{kind}" for stem in ("reward", "regression", "all") for kind in ("png", "svg")
+    ]
+    for first, second in zip(one, other, strict=True):
+        assert first.read_bytes() == second.read_bytes()
+        assert first.read_bytes().startswith(b"\x89PNG" if first.suffix == ".png" else b"<?xml")
+    assert b"<dc:date>" not in one[1].read_bytes()
+
+
+def test_a_stem_with_a_dot_keeps_it(tmp_path):
+    lengths, rewards = evaluations()
+    written = plot.regression(tmp_path / "v1.5", lengths.mean(1), rewards.mean(1), None)
+    assert [path.name for path in written] == ["v1.5.png", "v1.5.svg"]
+
+
+def test_a_surface_marks_points_path_and_final_weights():
+    axes = Figure().add_subplot()
+    plot.draw_surface(axes, POINTS, np.arange(len(POINTS)), PATH, title="t", label="reward", explained=EXPLAINED)
+    dots, star = axes.lines
+    assert np.column_stack(dots.get_data()) == pytest.approx(POINTS)
+    assert np.column_stack(star.get_data()) == pytest.approx(PATH[-1:])
+    arrows = next(c for c in axes.collections if type(c).__name__ == "Quiver")
+    assert np.column_stack([arrows.U, arrows.V]) == pytest.approx(np.diff(PATH, axis=0))
+    assert "(70.0 % of variance)" in axes.get_xlabel()
+    assert "(20.0 % of variance)" in axes.get_ylabel()
+
+
+@pytest.mark.parametrize("value", [0.0, 1e6])
+def test_a_flat_surface_is_drawn(tmp_path, value):
+    values = np.full(len(POINTS), value)
+    written = plot.surface(tmp_path / "flat", POINTS, values, PATH, title="t", label="l", explained=EXPLAINED)
+    assert all(path.stat().st_size > 1000 for path in written)
+
+
+@pytest.mark.parametrize("lengths", [np.full(4, 20.0), np.array([20.0, 21, 22, 23]), np.geomspace(3, 30_000, 4)])
+def test_any_range_of_lengths_has_a_few_distinct_ticks(tmp_path, lengths):
+    axes = Figure().add_subplot()
+    plot.draw_regression(axes, lengths, np.arange(4.0), None)
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert 1 <= len(labels) <= 5
+    assert len(set(labels)) == len(labels)
+    assert "too few lengths" in axes.get_title()
