@@ -1,0 +1,161 @@
+"""A transformers model that runs over slots: one forward pass for running sequences and new prompts together.
+
+Numerics: with bfloat16 weights the output head is kept in float32, since logits rounded to 8 bits would move every
+log-prob. With ``deterministic`` a row's bits depend on that row alone: decode passes always have the same number of
+rows, attention goes in blocks of fixed size, and each prompt is computed alone at a multiple of 16 tokens.
+"""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from magcli.errors import EnvironmentFault, MagError
+from magcli.generate.attention import ATTENTION, PackedBatch, SlotCache
+from magcli.generate.types import Weights
+
+ROW_MULTIPLE = 16
+"""Matrix products of very few rows run through other kernels, with other bits."""
+
+SPAN_MULTIPLE = 16
+DETERMINISTIC_BLOCK = 64
+
+
+@dataclass(slots=True)
+class Prefix:
+    """A computed prompt: keys and values ``[layers, kv_heads, length, head_dim]`` and its last logits ``[vocab]``."""
+
+    keys: Tensor
+    values: Tensor
+    logits: Tensor
+
+
+class SlotModel:
+    """A model and its cache. It takes the model over: attention, head and weights are changed in place."""
+
+    def __init__(self, model: PreTrainedModel, slots: int, *, deterministic: bool) -> None:
+        if not model._supports_attention_backend:
+            raise EnvironmentFault(
+                f"{type(model).__name__} does not use transformers' attention interface, which the embedded engine "
+                "needs; serve this model with an OpenAI-compatible server and pass its URL"
+            )
+        self._aliases = _aliases(model)
+        self._model = _prepare(model)
+        self._deterministic = deterministic
+        self.cache = SlotCache(model.config, slots, dtype=model.dtype, device=model.device)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.cache.keys.device
+
+    def forward(
+        self, tokens: Tensor, positions: Tensor, span: int, prompts: Sequence[tuple[int, ...]]
+    ) -> tuple[Tensor | None, list[Prefix]]:
+        """One step: the next logits of the first slots, and what new prompts come to.
+
+        Args:
+            tokens: newest token of each slot, ``[rows]``; may be empty.
+            positions: their positions, ``[rows]``.
+            span: positions that attention must reach, the longest sequence's length.
+            prompts: token ids of new prompts.
+
+        Returns:
+            logits ``[rows, vocab]`` in float32 (None without rows) and one prefix a prompt.
+        """
+        if not self._deterministic:
+            return self._packed(tokens, positions, span, prompts)
+        logits, _ = self._packed(tokens, positions, span, ()) if len(tokens) else (None, [])
+        return logits, [self._alone(prompt) for prompt in prompts]
+
+    def _packed(
+        self, tokens: Tensor, positions: Tensor, span: int, prompts: Sequence[tuple[int, ...]]
+    ) -> tuple[Tensor | None, list[Prefix]]:
+        rows, lengths = len(tokens), [len(prompt) for prompt in prompts]
+        batch = self._batch(positions, span, lengths)
+        if not prompts:
+            return self._run(tokens, positions, batch), []
+        flat = torch.tensor([token for prompt in prompts for token in prompt], device=self.device)
+        steps = torch.cat([torch.arange(length, device=self.device) for length in lengths])
+        ends = rows - 1 + torch.tensor(lengths, device=self.device).cumsum(0)
+        keep = torch.cat([torch.arange(rows, device=self.device), ends])
+        logits = self._run(torch.cat([tokens, flat]), torch.cat([positions, steps]), batch, keep)
+        keys = torch.split(torch.stack(batch.keys), lengths, dim=2)
+        values = torch.split(torch.stack(batch.values), lengths, dim=2)
+        parts = zip(keys, values, logits[rows:], strict=True)
+        return logits[:rows] if rows else None, [Prefix(*part) for part in parts]
+
+    def _alone(self, prompt: tuple[int, ...]) -> Prefix:
+        """A prompt by itself, padded at the right (which causal attention never sees) to a multiple of 16 tokens."""
+        length = len(prompt)
+        padding = -length % ROW_MULTIPLE
+        tokens = torch.tensor(prompt + prompt[-1:] * padding, device=self.device)
+        steps = torch.arange(length + padding, device=self.device)
+        batch = self._batch(steps[:0], 0, [length + padding])
+        logits = self._run(tokens, steps, batch, steps[-ROW_MULTIPLE:])
+        keys, values = torch.stack(batch.keys), torch.stack(batch.values)
+        return Prefix(keys[:, :, :length], values[:, :, :length], logits[ROW_MULTIPLE - 1 - padding])
+
+    def _run(self, tokens: Tensor, positions: Tensor, batch: PackedBatch, keep: Tensor | int = 0) -> Tensor:
+        output = self._model(
+            input_ids=tokens[None],
+            position_ids=positions[None],
+            use_cache=False,
+            logits_to_keep=keep,
+            slot_batch=batch,
+        )
+        logits: Tensor = output.logits[0].float()
+        return logits
+
+    def _batch(self, positions: Tensor, span: int, lengths: list[int]) -> PackedBatch:
+        block = DETERMINISTIC_BLOCK if self._deterministic else max(-(-span // SPAN_MULTIPLE) * SPAN_MULTIPLE, 1)
+        span = -(-span // block) * block
+        self.cache.grow(span)
+        columns = torch.arange(span, device=self.device)
+        mask = torch.zeros(len(positions), span, device=self.device)
+        mask.masked_fill_(columns > positions[:, None], -torch.inf)
+        return PackedBatch(self.cache, positions, mask[:, None, None], block, lengths)
+
+    @torch.no_grad()
+    def load(self, weights: Weights) -> None:
+        """Copy new weights in place, cast to the engine's types; of tied parameters any one name is enough.
+
+        Raises:
+            MagError: a parameter is missing or has another shape; nothing has been changed then.
+        """
+        pairs = [(parameter, _source(weights, names, parameter)) for names, parameter in self._parameters()]
+        for parameter, source in pairs:
+            parameter.copy_(source)
+
+    def _parameters(self) -> list[tuple[tuple[str, ...], Tensor]]:
+        return [(self._aliases[name], parameter) for name, parameter in self._model.named_parameters()]
+
+
+def _source(weights: Weights, names: tuple[str, ...], parameter: Tensor) -> Tensor:
+    source = next((weights[name] for name in names if name in weights), None)
+    if source is None:
+        raise MagError(f"weights to load lack {names[0]}, which the engine's model has")
+    if source.shape != parameter.shape:
+        raise MagError(
+            f"weights to load: {names[0]} is {tuple(source.shape)}, the engine's is {tuple(parameter.shape)}"
+        )
+    return source
+
+
+def _aliases(model: PreTrainedModel) -> dict[str, tuple[str, ...]]:
+    """For each parameter's name, that name and then the names of what it is tied to."""
+    named = list(model.named_parameters(remove_duplicate=False))
+    return {name: (name, *(o for o, other in named if other is tensor and o != name)) for name, tensor in named}
+
+
+def _prepare(model: PreTrainedModel) -> PreTrainedModel:
+    model.eval().requires_grad_(False)
+    model.set_attn_implementation(ATTENTION)
+    if model.dtype != torch.float32:
+        head = deepcopy(model.get_output_embeddings()).float()
+        head.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))
+        model.set_output_embeddings(head)
+    return model

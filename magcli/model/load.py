@@ -1,0 +1,152 @@
+"""Models and tokenizers in Hugging Face layout: open, save, identify.
+
+A model is named by a local folder or a hub id. What is missing is an ``EnvironmentFault`` that says what to do, in
+one line; transformers' own progress bars and notices stay quiet.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from magcli.data.durable import whole_folder
+from magcli.errors import EnvironmentFault
+
+READ_BYTES = 1 << 22
+
+
+def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    """Open the tokenizer of a model folder or hub id.
+
+    Raises:
+        EnvironmentFault: it is not there, or has no chat template or no end-of-sequence token.
+    """
+    with _quiet(), _explained(name):
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name)
+    if tokenizer.chat_template is None:
+        raise EnvironmentFault(f"model {name}: its tokenizer has no chat template; use an instruct model or add one")
+    if tokenizer.eos_token_id is None:
+        raise EnvironmentFault(f"model {name}: its tokenizer has no eos_token; set it in tokenizer_config.json")
+    return tokenizer
+
+
+def load_model(
+    name: str, *, dtype: torch.dtype, device: str = "cpu", from_scratch: bool = False, seed: int = 0
+) -> PreTrainedModel:
+    """Open a causal language model in evaluation mode, with weights of ``dtype`` on ``device``.
+
+    ``from_scratch`` needs only the folder's ``config.json``: the weights are drawn anew from ``seed``, the same on
+    every device and for every ``dtype``.
+
+    Raises:
+        EnvironmentFault: the folder, the weights, the memory or the device are not there.
+    """
+    with _quiet(), _explained(name):
+        if from_scratch:
+            model = _initialised(AutoConfig.from_pretrained(name), seed)
+        else:
+            model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
+        ready: PreTrainedModel = model.to(device=device, dtype=dtype).eval()
+        return ready
+
+
+def _initialised(config: Any, seed: int) -> Any:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+
+
+def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Token ids that end a sequence: the tokenizer's and those of the model's generation settings."""
+    configured = model.generation_config.eos_token_id if model.generation_config else None
+    listed = configured if isinstance(configured, list) else [configured]
+    return frozenset(token for token in (*listed, tokenizer.eos_token_id) if token is not None)
+
+
+def context_length(model: PreTrainedModel) -> int:
+    """Positions that the model was made for, prompt and answer together."""
+    return int(model.config.max_position_embeddings)
+
+
+def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, *, dtype: torch.dtype) -> None:
+    """Write config, safetensors weights cast to ``dtype`` and tokenizer, as ``AutoModelForCausalLM`` reads them.
+
+    The folder appears whole or not at all; an older one of that name is replaced. Tied weights are stored once.
+
+    Raises:
+        EnvironmentFault: the folder cannot be written or the disk is full.
+    """
+    weights = {name: tensor.detach().to(dtype) for name, tensor in _untied(model).items()}
+    own = model.config.dtype
+    try:
+        model.config.dtype = dtype
+        with whole_folder(folder) as aside, _quiet():
+            model.save_pretrained(aside, state_dict=weights)
+            tokenizer.save_pretrained(aside)
+    finally:
+        model.config.dtype = own
+
+
+def _untied(model: PreTrainedModel) -> dict[str, torch.Tensor]:
+    """The state, with each shared tensor under one name only."""
+    kept = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
+    return {name: tensor for name, tensor in model.state_dict().items() if name in kept}
+
+
+def fingerprint(folder: Path) -> str:
+    """SHA-256 over a model folder's config and weights: equal for equal models, wherever they lie.
+
+    Raises:
+        EnvironmentFault: the folder has no config or no weights.
+    """
+    files = [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
+    if len(files) < 2 or not files[0].is_file():
+        raise EnvironmentFault(f"{folder} is not a model folder: it needs config.json and safetensors weights")
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
+        with open(path, "rb") as file:
+            while chunk := file.read(READ_BYTES):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers' bars and notices away from stdout and stderr; errors are raised anyway."""
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    """Turn what transformers, the hub client and torch raise into one line that says what to do."""
+    try:
+        yield
+    except EnvironmentFault:
+        raise
+    except (OSError, ValueError, KeyError, RuntimeError, AssertionError) as error:
+        raise EnvironmentFault(_reason(name, error)) from error
+
+
+def _reason(name: str, error: Exception) -> str:
+    folder, first = Path(name), next(iter(str(error).splitlines()), type(error).__name__)
+    if folder.is_dir() and not (folder / "config.json").is_file():
+        return f"model {name}: the folder has no config.json; give a model folder in Hugging Face layout"
+    if folder.is_dir() and not any(folder.glob("*.safetensors")):
+        return f"model {name}: the folder has no safetensors weights; train them, download them or start from scratch"
+    if not folder.exists() and isinstance(error, OSError):
+        return f"model {name}: no such folder, and not to be had from the hub ({first}); give a folder, or go online"
+    return f"model {name} cannot be opened: {first}"
