@@ -1,7 +1,7 @@
 """One spelling for answers that mean the same: Unicode, wrappers, spacing, LaTeX variants.
 
-Nothing here weighs values; that is for ``units``, ``rational`` and ``symbolic``. Every function is pure, and meant for the
-short text of an answer.
+Nothing here weighs values; that is for ``units``, ``rational`` and ``symbolic``. Every function is pure, and meant for
+the short text of an answer.
 """
 
 import re
@@ -26,13 +26,15 @@ _UNICODE = {
 _SPELLING: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), new)
     for pattern, new in (
-        (r"(?<=\d)(?:\{,\}|\\[,;:! ]|~)(?=\d{3}(?!\d))", ""),  # 1{,}000 and 1\,000 are one number
+        (r"(?<=\d)(?:\{,\}|,\\!|\\[,;:! ]|~)(?=\d{3}(?!\d))", ""),  # 1{,}000 and 1\,000 are one number
         (r"\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])\.?", ""),
         (r"\\(?:displaystyle|textstyle|limits|nolimits)(?![A-Za-z])", ""),
         (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
+        (r"\\(?:mathrm|text|textrm)\{([eid])\}", r"\1"),
         (r"\\(?:mathrm|mathbf|textbf|textit|textrm|textnormal|mathit|operatorname|mbox|hbox|bf|rm)\s*\{", r"\\text{"),
         (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![A-Za-z]))|\\degrees?(?![A-Za-z])", ""),
         (r"(?<!\\)\\!", ""),
+        (r"(?<!\\)\\[()\[\]]", " "),
         (r"\\q?quad(?![A-Za-z])|(?<!\\)\\[,;:> ]|~", " "),
         (r"\\lbrace(?![A-Za-z])", r"\\{"),
         (r"\\rbrace(?![A-Za-z])", r"\\}"),
@@ -44,7 +46,7 @@ _SPELLING: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\gt(?![A-Za-z])", ">"),
         (r"\\varnothing(?![A-Za-z])", r"\\emptyset"),
         (r"\\(?:[cld]?dots)(?![A-Za-z])|\.\.\.", r"\\ldots "),
-        (r"\\([%$&#_])", r"\1"),
+        (r"\\([%&#_])", r"\1"),
         (r"\\frac\s*(\d|\\pi|(?<=\s)[a-z])\s*(?=[\w{\\])", r"\\frac{\1}"),
         (r"(\\frac\s*\{[^{}]*\})\s*(\w)", r"\1{\2}"),
         (r"\\sqrt\s*([0-9A-Za-z])", r"\\sqrt{\1}"),
@@ -54,19 +56,20 @@ _SPELLING: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 )
 
 _PLAIN = re.compile(r"-?[0-9]{1,300}(?:\.[0-9]{1,100})?")
-_PAIRS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), (r"\text{", "}"), ("{", "}"))
+_DOLLAR = re.compile(r"(?<!US)\$")
+_PAIRS = (("**", "**"), (r"\text{", "}"), ("{", "}"))
 
 
 @lru_cache(maxsize=8192)
 def normalize(text: str) -> str:
     """The one spelling of an answer: wrappers and a final dot off, LaTeX variants and spacing made equal.
 
-    A box, ``$..$``, ``\\(..\\)``, ``**..**`` or ``\\text{..}`` around the whole answer goes; ``\\dfrac`` becomes
+    A box, ``**..**`` or ``\\text{..}`` around the whole answer goes, and so do ``$`` and ``\\(``; ``\\dfrac`` becomes
     ``\\frac``; degree signs go; a space stays only between two letters or digits, so that ``1 1/2`` is not ``11/2``.
     """
     if _PLAIN.fullmatch(text):
         return text
-    text = text.translate(_UNICODE).strip()
+    text = _undelimit(text.translate(_UNICODE))
     for _ in range(8):
         bare = _unwrap(text)
         for pattern, new in _SPELLING:
@@ -77,9 +80,16 @@ def normalize(text: str) -> str:
     return text
 
 
+def _undelimit(text: str) -> str:
+    """Without the ``$`` that open and close formulas; ``\\$`` is money and becomes ``US$``, as does a lone first ``$``."""
+    text = text.replace(r"\$", "US$").strip()
+    loose = len(_DOLLAR.findall(text))
+    return text if loose % 2 else _DOLLAR.sub(" ", text).strip()
+
+
 def _unwrap(text: str) -> str:
     """One layer of wrapping off, and one final mark of punctuation."""
-    text = text.strip().rstrip(",;").rstrip()
+    text = text.strip().rstrip(",;").removeprefix(r"\approx").strip()
     if text.endswith((".", "。")) and not text.endswith(".."):
         text = text[:-1].rstrip()
     if re.match(r"\\f?box(?:ed)?\s*\{", text) and text.endswith("}"):

@@ -13,7 +13,7 @@ MAX_CHARS = 400
 MAX_DEPTH = 30
 MAX_BITS = 100_000
 """Size of the largest power that is worked out."""
-MAX_FACTORIAL = 1_000
+MAX_FACTORIAL = 3_000
 
 _INTEGER = re.compile(r"[+-]?\d+")
 _GROUPED = re.compile(r"([+-]?\d{1,3}(?:,\d{3})+|[+-]?\d{1,3}(?: \d{3})+)(\.\d+)?")

@@ -8,13 +8,17 @@ _OPENING = frozenset(["(", "[", "{", r"\{"])
 _CLOSING = frozenset([")", "]", "}", r"\}"])
 _JOINING = frozenset([",", ";", "and", "or"])
 _NAME = re.compile(
-    r"([A-Za-z](?:_(?:\w|\{\w+\}))?'?(?:\([A-Za-z]\))?|\\[A-Za-z]+(?:_\w)?|\\text\{[^{}]*\}|[A-Za-z]{3,}|\([A-Za-z](?:,[A-Za-z])+\))(?:=|\\in(?![A-Za-z]))"
+    r"([A-Za-z](?:_(?:\w|\{\w+\}))?'?(?:\([A-Za-z]\))?|\\[A-Za-z]+(?:_\w)?|\\text\{[^{}]*\}|[A-Za-z]{3,}|\([A-Za-z](?:,[A-Za-z])+\))(?:=|\\approx|\\in(?![A-Za-z]))"
 )
+_BUILDER = re.compile(r"^[A-Za-z](?:\\in ?\\mathbb\{[A-Z]\})?[|:]")
 _RELATION = re.compile(r"[=<>]|\\(?:leq|geq|neq|approx|equiv|in)(?![A-Za-z])")
 
 
 class Sequence(NamedTuple):
-    """``brackets`` is ``()``, ``[)``, ``{}`` and so on, ``or`` for a bare list, ``cup`` for a union."""
+    """``brackets`` is ``()``, ``[)``, ``{}`` and so on, ``or`` for a bare list, ``cup`` for a union.
+
+    Of a set builder ``\\{x | ..\\}`` the conditions are the parts.
+    """
 
     brackets: str
     parts: tuple[str, ...]
@@ -31,7 +35,7 @@ def sequence(text: str) -> Sequence | None:
     if len(parts := _split(text, _JOINING)) > 1:
         return Sequence("or", tuple(part for part in parts if part))
     if text.startswith(r"\{") and text.endswith(r"\}"):
-        return Sequence("{}", tuple(_split(text[2:-2], _JOINING)))
+        return Sequence("{}", tuple(_split(_BUILDER.sub("", text[2:-2]), _JOINING)))
     if text[:1] in ("(", "[") and text[-1:] in (")", "]"):
         inner = _split(text[1:-1], _JOINING)
         return Sequence(text[0] + text[-1], tuple(inner)) if len(inner) > 1 else None

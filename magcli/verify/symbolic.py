@@ -18,13 +18,12 @@ MAX_DIGITS = 40
 RELATIVE = 1e-12
 """Two closed-form numbers are equal when they agree to this relative difference at 30 digits."""
 
-_HEAVY = re.compile(
-    r"\\(?:int|iint|oint|sum|prod|lim|binom|dbinom|tbinom|choose|mod|bmod|pmod|gcd|lcm|floor|lfloor)(?![A-Za-z])"
-)
+_HEAVY = re.compile(r"\\(?:int|iint|oint|sum|prod|lim|mod|bmod|pmod)(?![A-Za-z])")
 _LONG_NUMBER = re.compile(rf"\d{{{MAX_DIGITS + 1}}}")
 _LONG_EXPONENT = re.compile(r"\^\s*(?:\{[^{}]*\d{4}[^{}]*\}|\(?-?\d{4})")
-_TOWER = re.compile(r"\^\s*[({]?[^(){}]*\d[^(){}]*\^")
-_LARGE_FACTORIAL = re.compile(r"(?:\d{4,}|[)}!])\s*!")
+_COUNTING = re.compile(
+    r"\d{4}\s*!|!\s*[)}]*\s*!|(?:\d{3}|\^)[^!]*[)}]\s*!|\\(?:[dt]?binom|choose|gcd|lcm)(?![A-Za-z]).*\d{4}"
+)
 
 
 class Tools(NamedTuple):
@@ -51,7 +50,7 @@ def refusal(text: str) -> str:
         return "too-long"
     if _depth(text) > MAX_DEPTH:
         return "too-deep"
-    if _TOWER.search(text) or _LONG_EXPONENT.search(text) or _LARGE_FACTORIAL.search(text):
+    if _towers(text) or _LONG_EXPONENT.search(text) or _COUNTING.search(text):
         return "too-large"
     if _HEAVY.search(text):
         return "too-heavy"
@@ -64,6 +63,22 @@ def _depth(text: str) -> int:
         depth += (char in "([{") - (char in ")]}")
         deepest = max(deepest, depth)
     return deepest
+
+
+def _towers(text: str) -> bool:
+    """Whether an exponent that is a number holds a power itself, or powers are stacked three high (``9^{9^{9}}``)."""
+    starts: list[int] = []  # where each open exponent group starts; -1 for other brackets
+    for at, char in enumerate(text):
+        if char in "({":
+            starts.append(at if text[:at].rstrip().endswith("^") else -1)
+        elif char in ")}" and starts:
+            start = starts.pop()
+            group = text[start:at] if start >= 0 else ""
+            if "^" in group and not re.search(r"[A-Za-z]", group):
+                return True
+        elif char == "^" and (sum(start >= 0 for start in starts) > 1 or text[:at].rstrip()[-2:-1] == "^"):
+            return True
+    return False
 
 
 @lru_cache(maxsize=1024)
