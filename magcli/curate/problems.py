@@ -135,15 +135,15 @@ def open_question(prompt: str, answer: str) -> Kept | Dropped:
 
 
 def check_answer(problem: Kept, *, parsable: Parsable) -> Kept | Dropped:
-    """Drop several values, prose, and what the verifier cannot read; take a unit off a bare number."""
+    """Drop prose, several values, and what the verifier cannot read; take a unit off a bare number."""
     answer = problem.answer
-    if _SEVERAL_VALUES.match(answer) and "semicolon" not in problem.prompt:
-        return Dropped("multi-part", "several values")
     measured = _NUMBER_WITH_UNIT.fullmatch(answer)
     if measured:
         problem = problem._replace(answer=measured[1], note=problem.note or "unit")
     elif _is_prose(answer):
         return Dropped("prose-answer", answer[:80])
+    elif _SEVERAL_VALUES.match(answer) and "semicolon" not in problem.prompt:
+        return Dropped("multi-part", "several values")
     if not parsable(problem.answer):
         return Dropped("unverifiable", problem.answer[:80])
     return problem

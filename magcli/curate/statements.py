@@ -22,24 +22,15 @@ _PROOF = re.compile(
     re.I,
 )
 
-_ELSEWHERE_WORDS = ("tnywr", "receive", "previous", "preceding", "last", "exercise", "problem", "question")
-_ELSEWHERE_WORDS_TOO = (
-    "example",
-    "theorem",
-    "section",
-    "passage",
-    "article",
-    "document",
-    "text",
-    "excerpt",
-    "上",
-    "题",
+_ELSEWHERE_WORDS = (
+    *("tnywr", "t n y", "receive", "previous", "preceding", "last", "exercise", "problem", "question", "example"),
+    *("theorem", "section", "passage", "article", "document", "excerpt", "text above", "text below", "上", "题"),
 )
 _ELSEWHERE = re.compile(
     r"T\s*=\s*T\s?N\s?Y\s?W\s?R|\bnumber you will receive\b|\bcontinu(?:e|ed|ing)\s+from\s+(?:the\s+)?previous\b"
-    r"|\b(?:in|from|of|to|see|using)\s+(?:the\s+)?(?:previous|preceding|last)\s+"
+    r"|(?:\b(?:from|of|to|see|using|as in)|(?:\A|[.(])\s*in)\s+(?:the\s+)?(?:previous|preceding|last)\s+"
     r"(?:problem|question|exercise|part|example)s?\b"
-    r"|\b(?:see|in|from|of|refer to)\s+(?:exercise|problem|question|example|theorem|section)\s+\d+(?:\.\d+)*\b"
+    r"|\b(?:see|in|from|of|refer to)\s+(?:exercise|problem|example|theorem)\s+\d+(?:\.\d+)*\b"
     r"|\b(?:passage|article|document|text|excerpt)\s+(?:above|below)\b|根据上题|上一题|接上题|[由同]上题",
     re.I,
 )
@@ -78,7 +69,7 @@ _BROKEN_OFF = re.compile(
 )
 
 _BLANK = re.compile(r"_{2,}|[(（]\s*\$?\\q?quad\$?\s*[)）]|\\underline\{\s*(?:\\q?quad\s*|\\hspace\{\w+\}|~)*\}")
-_ASY = re.compile(r"\[asy\].*?\[/asy\]", re.S)
+_ASY = re.compile(r"\[asy\](?:[^\[]|\[(?!/?asy\]))*\[/asy\]")
 _PART_HINT = re.compile(r"[(（]?\s*[bB2][)）]|②|\bii\)|(?:\A|\n)\s*2[.)]\s|\bsubproblem\b|\bpart\b|第二问", re.I)
 _PART_STYLES = tuple(
     re.compile(pattern, re.I)
