@@ -108,8 +108,8 @@ def _assistant_spans(
         for prefix in (before, through):
             if list(tokens[: len(prefix)]) != prefix:
                 raise DataError(
-                    f"message {turn}: the chat template changes earlier text when the assistant's turn is added, "
-                    "so its targets cannot be told; shorten the conversation or use another template"
+                    f"message {turn}: the tokens before the assistant's turn are others once it is there (the template "
+                    "rewrites earlier turns, or the answer's start merges with the prompt), so targets cannot be told"
                 )
         yield len(before), len(through)
 

@@ -26,6 +26,13 @@ SHORTEST = 0.75
 """A bucket's shortest sequence over its longest: less splits into fewer batches, more wastes less attention."""
 
 
+LAYERS = {"full_attention", "sliding_attention"}
+"""Kinds of layers whose tokens meet in attention only; recurrent ones would leak from a sequence into the next."""
+
+REFUSED = ("softcap", "s_aux", "position_bias")
+"""What some models ask of attention besides a causal softmax."""
+
+
 @dataclass(frozen=True, slots=True)
 class Buckets:
     """How packed tokens are gathered for attention, computed once a forward pass.
@@ -53,9 +60,14 @@ def buckets(packed: Packed) -> Buckets:
 
 
 def use_packed_attention(model: "PreTrainedModel") -> None:
-    """Switch a transformers model to packed attention, for good: afterwards only ``forward_packed`` runs it."""
+    """Switch a transformers model to packed attention, for good: afterwards only ``forward_packed`` runs it.
+
+    Raises EnvironmentFault for a model whose layers cannot keep packed sequences apart.
+    """
     AttentionInterface.register(NAME, _attend)
-    model.set_attn_implementation(NAME)
+    kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or LAYERS)
+    if kinds <= LAYERS:
+        model.set_attn_implementation(NAME)
     if model.config._attn_implementation != NAME:
         raise EnvironmentFault(f"{type(model).__name__} cannot take packed attention; use a model like Llama or Qwen")
 
@@ -99,7 +111,7 @@ def _attend(
     packing: Buckets | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
-    **_: Any,
+    **others: Any,
 ) -> tuple[Tensor, None]:
     """The attention function that transformers calls.
 
@@ -110,16 +122,20 @@ def _attend(
     longest = packing.shapes[0][1]
     if sliding_window is not None and longest > sliding_window:
         raise EnvironmentFault(f"a sequence of {longest} tokens exceeds the model's attention window {sliding_window}")
+    refused = [name for name in REFUSED if others.get(name) is not None]
+    if refused:
+        raise EnvironmentFault(f"{type(module).__name__} needs {refused[0]}, which packed attention lacks")
     sizes = [count * length for count, length in packing.shapes]
+    dtype = _kernel_dtype(value)
     columns = (
-        _exact(tensor)[0].transpose(0, 1)[packing.slots].split_with_sizes(sizes) for tensor in (query, key, value)
+        tensor[0].transpose(0, 1).to(dtype)[packing.slots].split_with_sizes(sizes) for tensor in (query, key, value)
     )
-    with torch.autocast(query.device.type, enabled=False):
+    with torch.autocast(value.device.type, enabled=False):
         outputs = [
             _causal(*qkv, shape=shape, scale=scaling, dropout=dropout)
             for *qkv, shape in zip(*columns, packing.shapes, strict=True)
         ]
-    return torch.cat(outputs)[packing.places].to(query.dtype)[None], None
+    return torch.cat(outputs)[packing.places].to(value.dtype)[None], None
 
 
 def _causal(q: Tensor, k: Tensor, v: Tensor, *, shape: tuple[int, int], scale: float, dropout: float) -> Tensor:
@@ -131,6 +147,9 @@ def _causal(q: Tensor, k: Tensor, v: Tensor, *, shape: tuple[int, int], scale: f
     return output.transpose(1, 2).flatten(0, 1)
 
 
-def _exact(tensor: Tensor) -> Tensor:
-    """On a CPU, float32: its bf16 kernel is three times slower on short sequences, and less exact."""
-    return tensor.float() if tensor.device.type == "cpu" else tensor
+def _kernel_dtype(value: Tensor) -> torch.dtype:
+    """Float32 on a CPU, whose bf16 kernel is slower on short sequences, and less exact; else that of the values.
+
+    Under autocast the values are bf16 while rotary embeddings leave queries and keys in float32.
+    """
+    return torch.float32 if value.device.type == "cpu" else value.dtype

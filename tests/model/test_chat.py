@@ -1,7 +1,8 @@
 """Chat templates, the SFT mask, and that SFT and RL see the same prompt."""
 
 import pytest
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer, models
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from magcli.errors import DataError, EnvironmentFault
 from magcli.model.chat import Masked, masked, prompt_tokens, show_mask, system_prompt, to_messages
@@ -68,8 +69,21 @@ def test_a_conversation_begins_with_a_prompt(tokenizer):
 
 def test_a_template_that_rewrites_earlier_turns_is_refused(tokenizer):
     tokenizer.chat_template = "{{ messages | length }}" + LINES + ASSISTANT
-    with pytest.raises(DataError, match="message 2: the chat template changes earlier text"):
+    with pytest.raises(DataError, match="message 2: the tokens before the assistant's turn are others"):
         masked(tokenizer, [*QUESTION, ANSWER])
+
+
+def test_an_answer_that_merges_with_the_prompts_last_token_is_refused():
+    vocab = {"<|end|>": 0, "a": 1, ":": 2, "u": 3, ":a": 4}
+    backend = Tokenizer(models.BPE(vocab=vocab, merges=[(":", "a")]))
+    backend.add_special_tokens(["<|end|>"])
+    template = "{% for m in messages %}{{ m.role[0] + ':' + m.content + '<|end|>' }}{% endfor %}"
+    prompt = "{% if add_generation_prompt %}{{ 'a:' }}{% endif %}"
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|end|>", chat_template=template + prompt)
+    question = {"role": "user", "content": "u"}
+    assert masked(tokenizer, [question, {"role": "assistant", "content": "u"}]).mask[-2:] == [True, True]
+    with pytest.raises(DataError, match="merges with the prompt"):
+        masked(tokenizer, [question, {"role": "assistant", "content": "a"}])
 
 
 def test_a_template_that_never_ends_the_turn_is_refused(tokenizer):

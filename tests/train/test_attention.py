@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoModelForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from magcli.errors import EnvironmentFault, MagError
 from magcli.train.attention import buckets, forward_packed, use_packed_attention
@@ -93,18 +93,41 @@ def test_running_the_model_without_boundaries_is_refused(pair):
         model(torch.tensor([[1, 2, 3]]))
 
 
+def small(kind, **settings):
+    """A random model of another architecture."""
+    sizes = {"vocab_size": 104, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "head_dim": 8}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    config = AutoConfig.for_model(kind, **sizes, **heads, pad_token_id=0, **settings)
+    return AutoModelForCausalLM.from_config(config)
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3", "mistral", "olmo2", "gemma"])
+def test_other_architectures_pack_as_well(kind):
+    plain = small(kind)
+    packed_model = copy.deepcopy(plain)
+    use_packed_attention(packed_model)
+    sequences = sequences_of([5, 12, 1, 30])
+    hidden = forward_packed(packed_model, pack(sequences)).split([len(s) for s in sequences])
+    for got, sequence in zip(hidden, sequences, strict=True):
+        expected = plain.get_decoder()(torch.tensor([sequence])).last_hidden_state[0]
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_a_sequence_beyond_a_sliding_window_is_refused():
-    config = MistralConfig(
-        vocab_size=16,
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        sliding_window=8,
-    )
-    model = MistralForCausalLM(config)
+    model = small("mistral", sliding_window=8)
     use_packed_attention(model)
     assert forward_packed(model, pack([[1] * 8, [2] * 5])).shape == (13, 16)
     with pytest.raises(EnvironmentFault, match="9 tokens exceeds the model's attention window 8"):
         forward_packed(model, pack([[1] * 9]))
+
+
+def test_a_model_whose_attention_caps_its_scores_is_refused():
+    model = small("gemma2")
+    use_packed_attention(model)
+    with pytest.raises(EnvironmentFault, match="softcap"):
+        forward_packed(model, pack([[1, 2]]))
+
+
+def test_a_recurrent_model_is_refused():
+    with pytest.raises(EnvironmentFault, match="cannot take packed attention"):
+        use_packed_attention(small("qwen3_next", num_experts=2, num_experts_per_tok=1))

@@ -1,10 +1,13 @@
 """Checkpoints: exact resume in a new process, Hugging Face layout, and refusal of damage."""
 
+import itertools
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -190,6 +193,30 @@ def test_pruning_keeps_the_newest_and_the_protected(tmp_path):
     assert sorted(tmp_path.iterdir()) == [folders[1], folders[3], folders[4]]
     checkpoint.prune(tmp_path, keep=9)
     assert sorted(tmp_path.iterdir()) == [folders[1], folders[3], folders[4]]
+
+
+@pytest.mark.faults
+def test_a_process_killed_while_saving_and_pruning_leaves_the_newest_checkpoint_whole(saved, tiny_model_dir):
+    folder, model, optimizer = saved
+    root, reached = folder.parent, 3
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
+    draw = random.Random(0)
+    for _ in range(30):
+        child = os.fork()
+        if not child:
+            for step in itertools.count(reached + 1):
+                own = checkpoint.step_folder(root, step)
+                checkpoint.save(own, model=model, optimizer=optimizer, state={"step": step}, tokenizer=tokenizer)
+                checkpoint.prune(root, keep=1)
+        time.sleep(draw.uniform(0.0, 0.3))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        newest = checkpoint.load(checkpoint.latest(root), model, optimizer)["step"]
+        assert newest >= reached
+        reached = newest
+    assert reached > 30
+    checkpoint.prune(root, keep=1)
+    assert [entry.name for entry in root.iterdir()] == [checkpoint.step_folder(root, reached).name]
 
 
 if __name__ == "__main__":
