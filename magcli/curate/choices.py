@@ -13,7 +13,8 @@ _HINT = re.compile(r"[Bb]\s*\}?\s*[)）.．、:：]")
 _STYLES = tuple(
     re.compile(pattern)
     for pattern in (
-        r"(?:\\(?:text|textbf|mathrm|textrm)\{)+\s*[(（]?\s*([A-Ja-j])\s*(?:[)）]\s*\}|\}\s*[)）]|[.:]\s*\})\}?[.:]?",
+        r"(?:\\(?:text|textbf|mathrm|textrm)\s*\{)+\s*[(（]?\s*([A-Ja-j])\s*"
+        r"(?:[)）.:](?:\\[ ,;]|[~\s])*\}+|\}+\s*[)）.:])[.:]?",
         r"[(（]\s*([A-Ja-j])\s*[)）][.:：．、]?",
         r"(?<![A-Za-z0-9_\\{^(（])([A-Ja-j])\s*[)）]",
         r"(?<![A-Za-z0-9_\\{^$])([A-J])\s*[.．、：:](?!\d*[A-Za-z]\.)",
@@ -22,7 +23,7 @@ _STYLES = tuple(
 _BETWEEN = r"\\q?quad|\\[ ,;!:]|\\textbf\{?|\\text\{?|\\\\|[~&,;，；。．\s]"
 _LEADING = re.compile(rf"^(?:{_BETWEEN})+(?!\w*\}})")
 _TRAILING = re.compile(rf"(?:{_BETWEEN}|(?<!\.)\.)+$")
-_STEM_END = re.compile(r"(?:\s|\\\\|&|\\q?quad|~|\\(?:begin|\[|text)\b)+$")
+_STEM_END = re.compile(r"(?:\s|\\\\|&|\\q?quad|~|\\\[|\\(?:text|textbf|mathrm|textrm)\s*\{?)+$")
 _HEADING = re.compile(r"(?:\b(?:answer |the )?(?:options|choices|alternatives)\s*(?:are)?|选项)\s*[:：]?\s*$", re.I)
 _TEXT_OPTION = re.compile(r"^\\text\{([^{}]*)\}$|^\\text\{([^{}]*)$")
 _LETTER_ANSWER = re.compile(
@@ -32,15 +33,14 @@ _LETTER_ANSWER = re.compile(
 _LETTER_LIST = re.compile(
     r"^[\s$]*(?:\\text\{)?[(（]?[A-J][)）]?(?:\s*(?:,|，|、|and|&)?\s*[(（]?[A-J][)）]?)+\}?[\s$.]*$"
 )
-_NAMES = (
-    "statement|graph|equation|expression|function|option|choice|answer|pair|number|inequalit|system|value|point|line"
-)
+_NAMES = "statement|graph|equation|expression|function|option|choice|answer|pair|number|inequalit|system|value|point"
 _NEEDS_OPTIONS = re.compile(
-    r"\b(?:of|which|what|one|all|any|each|some|none|two|only|is|are)\s+(?:\w+\s+){0,2}?(?:the\s+)?"
-    r"(?:following|these|those|below)\b|\bthe following\b(?=[^.?]*[?:]?\s*$)|\bexcept\b|\bnot (?:necessarily )?true\b"
-    rf"|\bwhich\s+(?:\w+\s+){{0,2}}(?:{_NAMES})|\b(?:closest|nearest) to\b|\bmust (?:also )?be true\b"
-    r"|下列|下面|以下|下述|哪个|哪些|哪一|可以分别取|说法|命题|正确的是|错误的是|不正确|结论"
-    r"|(?:则|有|那么|可得)\s*[,，:：]?\s*[(（]?\s*[)）]?\s*\Z",
+    r"\b(?:of|which|what|one|all|any|each|some|none|only|is|are)\s+(?:\w+\s+){0,2}?(?:the\s+)?following\b"
+    r"|\bwhich\s+of\s+(?:these|those)\b|\bthe following\b(?=[^.?]*[?:]?\s*$)|\bexcept\s*:?\s*$"
+    rf"|\bwhich\s+(?!the\b)(?:\w+\s+){{0,2}}(?:{_NAMES})|\b(?:closest|nearest) to\b|\bnot (?:necessarily )?true\b"
+    r"|\bmust (?:also )?be true\b|下列|下面|以下|下述|哪个|哪些|哪一|可以分别取|正确的是|错误的是|不正确"
+    r"|(?:说法|命题|结论)[^，。,]{0,8}(?:正确|错误|成立|[真假]命题)"
+    r"|(?:则|那么|可得|[,，]\s*有)\s*[,，:：]?\s*[(（]?\s*[)）]?\s*\Z",
     re.I,
 )
 
@@ -148,9 +148,17 @@ def _trim(content: str) -> str:
     trimmed = _TRAILING.sub("", _LEADING.sub("", content))
     if trimmed.count("$") % 2 and not re.match(r"\\?\$\s*\d[\d,.]*$", trimmed):
         trimmed = trimmed.strip("$").strip() if trimmed.startswith("$") or trimmed.endswith("$") else trimmed
-    trimmed = _TRAILING.sub("", trimmed)
+    trimmed = _TRAILING.sub("", _balanced(trimmed))
     worded = _TEXT_OPTION.match(trimmed)
     return (worded[1] or worded[2] or "").strip() if worded else trimmed
+
+
+def _balanced(content: str) -> str:
+    """Without the closing brace of a ``\\textbf{`` that opened before the option's letter."""
+    if content.count("}") <= content.count("{"):
+        return content
+    opened = re.match(r"(?:\\ |\s)*\}(?:\\ |\s)*", content)
+    return content[opened.end() :] if opened else content.removesuffix("}")
 
 
 def _trim_end(stem: str) -> str:
