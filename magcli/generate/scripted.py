@@ -1,0 +1,31 @@
+"""A generator that answers by a function: the double for error paths, where a real model would only get in the way."""
+
+from collections.abc import Callable, Sequence
+
+from magcli.errors import MagError
+from magcli.generate.types import Completion, Message, Sampling
+
+Handler = Callable[[Sequence[Message], Sampling, int], Completion]
+"""One sample: messages, sampling and seed to a completion. What it raises, ``complete`` raises."""
+
+
+class ScriptedGenerator:
+    """Answers each seed by calling a handler; ``calls`` keeps what was asked, ``closed`` whether it was closed."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self.calls: list[tuple[Sequence[Message], Sampling, int]] = []
+        self.closed = False
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]
+    ) -> list[Completion]:
+        """One completion a seed, in the order of the seeds."""
+        if self.closed:
+            raise MagError("the generator has been closed")
+        self.calls += [(messages, sampling, seed) for seed in seeds]
+        return [self._handler(messages, sampling, seed) for seed in seeds]
+
+    async def close(self) -> None:
+        """Refuse further requests."""
+        self.closed = True
