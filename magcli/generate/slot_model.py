@@ -66,18 +66,20 @@ class SlotModel:
         Returns:
             logits ``[rows, vocab]`` in float32 (None without rows) and one prefix a prompt.
         """
-        if not self._deterministic:
-            return self._packed(tokens, positions, span, prompts)
-        logits, _ = self._packed(tokens, positions, span, ()) if len(tokens) else (None, [])
-        return logits, [self._alone(prompt) for prompt in prompts]
+        if self._deterministic:
+            return self._decode(tokens, positions, span), [self._alone(prompt) for prompt in prompts]
+        if not prompts:
+            return self._decode(tokens, positions, span), []
+        return self._packed(tokens, positions, span, prompts)
+
+    def _decode(self, tokens: Tensor, positions: Tensor, span: int) -> Tensor | None:
+        return self._run(tokens, positions, self._batch(positions, span, [])) if len(tokens) else None
 
     def _packed(
         self, tokens: Tensor, positions: Tensor, span: int, prompts: Sequence[tuple[int, ...]]
     ) -> tuple[Tensor | None, list[Prefix]]:
         rows, lengths = len(tokens), [len(prompt) for prompt in prompts]
         batch = self._batch(positions, span, lengths)
-        if not prompts:
-            return self._run(tokens, positions, batch), []
         flat = torch.tensor([token for prompt in prompts for token in prompt], device=self.device)
         steps = torch.cat([torch.arange(length, device=self.device) for length in lengths])
         ends = rows - 1 + torch.tensor(lengths, device=self.device).cumsum(0)

@@ -1,0 +1,300 @@
+"""What every Policy must do. Another engine joins by one more entry in ``ENGINES``."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from magcli.errors import DataError, MagError, UsageError
+from magcli.generate.open import open_policy
+from magcli.generate.types import Policy, Rollout, Sampling
+from magcli.model.load import load_model, load_tokenizer
+
+Open = Callable[[Path, int], Policy]
+ENGINES: dict[str, Open] = {
+    "torch": lambda folder, slots: open_policy(str(folder), dtype="fp32", slots=slots),
+    "torch-deterministic": lambda folder, slots: open_policy(str(folder), slots=slots, deterministic=True),
+}
+PROMPT = [3, 40, 41, 42, 1, 4]
+SLOTS = 16
+
+
+@pytest.fixture(params=ENGINES)
+def open_engine(request: pytest.FixtureRequest, tiny_model_dir: Path):
+    """A context that opens the engine on the tiny model and closes it."""
+
+    @asynccontextmanager
+    async def opened(slots: int = SLOTS) -> AsyncIterator[Policy]:
+        policy = ENGINES[request.param](tiny_model_dir, slots)
+        try:
+            yield policy
+        finally:
+            await policy.close()
+
+    return opened
+
+
+@pytest.fixture(scope="module")
+def plain(tiny_model_dir: Path) -> PreTrainedModel:
+    """The same weights in transformers' own model."""
+    return load_model(str(tiny_model_dir), dtype=torch.float32)
+
+
+@pytest.fixture(scope="module")
+def other(tiny_model_dir: Path) -> PreTrainedModel:
+    """Other weights of the same shapes."""
+    return load_model(str(tiny_model_dir), dtype=torch.float32, from_scratch=True, seed=7)
+
+
+async def collect(policy: Policy, prompt: Sequence[int], sampling: Sampling, seeds: Sequence[int]) -> list[Rollout]:
+    rollouts = [rollout async for rollout in policy.sample(prompt, sampling, seeds=seeds)]
+    return sorted(rollouts, key=lambda rollout: rollout.index)
+
+
+@torch.inference_mode()
+def recomputed(model: PreTrainedModel, rollout: Rollout, temperature: float) -> torch.Tensor:
+    """Log-probs of a rollout's tokens by one plain forward pass."""
+    logits = model(torch.tensor([rollout.prompt + rollout.tokens])).logits[0, len(rollout.prompt) - 1 : -1]
+    return torch.log_softmax(logits.float() / temperature, -1).gather(1, torch.tensor(rollout.tokens)[:, None])[:, 0]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_logprobs_are_those_of_the_plain_model(open_engine, plain, temperature):
+    async def scenario():
+        async with open_engine() as policy:
+            sampling = Sampling(max_tokens=40, temperature=temperature)
+            groups = [collect(policy, [3, *range(20, 20 + n), 4], sampling, range(n, n + 5)) for n in range(1, 12)]
+            return [rollout for group in await asyncio.gather(*groups) for rollout in group]
+
+    for rollout in asyncio.run(scenario()):
+        expected = recomputed(plain, rollout, temperature)
+        torch.testing.assert_close(torch.tensor(rollout.logprobs), expected, atol=1e-4, rtol=0)
+
+
+def test_a_rollout_tells_what_was_asked_and_how_it_ended(open_engine):
+    async def scenario():
+        async with open_engine() as policy:
+            return await collect(policy, PROMPT, Sampling(max_tokens=60), range(40))
+
+    rollouts = asyncio.run(scenario())
+    assert [(r.index, r.seed, r.prompt) for r in rollouts] == [(i, i, tuple(PROMPT)) for i in range(40)]
+    assert {r.finish for r in rollouts} == {"stop", "length"}
+    for r in rollouts:
+        assert len(r.logprobs) == len(r.tokens)
+        assert r.versions == ((0, 0),)
+        assert (r.tokens[-1] == 1) == (r.finish == "stop")
+        assert 1 not in r.tokens[:-1]
+        assert r.finish == "stop" or len(r.tokens) == 60
+
+
+def test_a_seed_decides_the_tokens(open_engine):
+    async def scenario():
+        async with open_engine() as policy:
+            first = await collect(policy, PROMPT, Sampling(max_tokens=20), [5, 6, 5])
+            await collect(policy, PROMPT[:3], Sampling(max_tokens=9), range(7))
+            return first, await collect(policy, PROMPT, Sampling(max_tokens=20), [6, 5])
+
+    (a, b, c), (d, e) = asyncio.run(scenario())
+    assert a.tokens == c.tokens == e.tokens
+    assert b.tokens == d.tokens
+    assert a.tokens != b.tokens
+
+
+def test_the_first_token_follows_the_softmax(open_engine, plain):
+    draws = 4000
+
+    async def scenario():
+        async with open_engine(slots=64) as policy:
+            return await collect(policy, PROMPT, Sampling(max_tokens=1, temperature=0.7), range(draws))
+
+    counts = torch.bincount(torch.tensor([r.tokens[0] for r in asyncio.run(scenario())]), minlength=104)
+    with torch.inference_mode():
+        expected = draws * torch.softmax(plain(torch.tensor([PROMPT])).logits[0, -1] / 0.7, -1)
+    common = expected >= 5
+    rest = torch.stack([counts[~common].sum() - expected[~common].sum()]) ** 2 / expected[~common].sum()
+    statistic = ((counts - expected)[common] ** 2 / expected[common]).sum() + rest.sum()
+    freedom = int(common.sum())
+    assert statistic < freedom + 5 * (2 * freedom) ** 0.5
+
+
+def test_text_in_and_out(open_engine, tiny_model_dir):
+    messages = [{"role": "user", "content": "What is 1+2?"}]
+
+    async def scenario():
+        async with open_engine() as policy:
+            completions = await policy.complete(messages, Sampling(max_tokens=30), seeds=[3, 4, 5])
+            tokenizer = load_tokenizer(str(tiny_model_dir))
+            prompt = tokenizer.encode("<|user|>What is 1+2?<|end|><|assistant|>")
+            return completions, await collect(policy, prompt, Sampling(max_tokens=30), [3, 4, 5]), tokenizer
+
+    completions, rollouts, tokenizer = asyncio.run(scenario())
+    for completion, rollout in zip(completions, rollouts, strict=True):
+        ended = "<|end|>" if rollout.finish == "stop" else ""
+        assert completion.text + ended == tokenizer.decode(list(rollout.tokens))
+        assert (completion.num_tokens, completion.finish) == (len(rollout.tokens), rollout.finish)
+
+
+def test_running_sequences_survive_new_weights_and_say_where_they_came(open_engine, plain, other):
+    async def scenario():
+        async with open_engine() as policy:
+            sampling = Sampling(max_tokens=50)
+            running = asyncio.ensure_future(collect(policy, PROMPT, sampling, range(10)))
+            await steps(10)
+            await policy.load(other.state_dict(), 1)
+            assert policy.version == 1
+            late = asyncio.ensure_future(collect(policy, PROMPT, sampling, range(100, 104)))
+            return await running, await late
+
+    running, late = asyncio.run(scenario())
+    assert all(rollout.versions == ((0, 1),) for rollout in late)
+    crossed = [rollout for rollout in running if len(rollout.versions) == 2]
+    assert crossed
+    for rollout in crossed:
+        (zero, before), (start, after) = rollout.versions
+        assert (zero, before, after) == (0, 0, 1)
+        assert 0 < start < len(rollout.tokens)
+        expected = across_versions(plain, other, rollout, start)
+        torch.testing.assert_close(torch.tensor(rollout.logprobs), expected, atol=1e-4, rtol=0)
+        shifted = across_versions(plain, other, rollout, start - 1)
+        assert (shifted - expected).abs().max() > 1e-3
+
+
+@torch.inference_mode()
+def across_versions(old: PreTrainedModel, new: PreTrainedModel, rollout: Rollout, start: int) -> torch.Tensor:
+    """Log-probs where tokens from ``start`` on are made by new weights over the old weights' keys and values."""
+    cut = len(rollout.prompt) + start - 1
+    ids = torch.tensor([rollout.prompt + rollout.tokens])
+    before = old(ids[:, :cut], use_cache=True)
+    after = new(ids[:, cut:], past_key_values=before.past_key_values, use_cache=True)
+    logits = torch.cat([before.logits, after.logits], 1)[0, len(rollout.prompt) - 1 : -1]
+    return torch.log_softmax(logits, -1).gather(1, torch.tensor(rollout.tokens)[:, None])[:, 0]
+
+
+async def steps(count: int) -> None:
+    """Let the engine go on for a while."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_samples_that_wait_start_from_the_new_weights_prompt(open_engine, other):
+    async def scenario():
+        async with open_engine(slots=16) as policy:
+            running = asyncio.ensure_future(collect(policy, PROMPT, Sampling(max_tokens=8), range(40)))
+            await steps(3)
+            await policy.load(other.state_dict(), 1)
+            return await running
+
+    late = [rollout for rollout in asyncio.run(scenario()) if rollout.versions == ((0, 1),)]
+    assert late
+    for rollout in late:
+        torch.testing.assert_close(torch.tensor(rollout.logprobs), recomputed(other, rollout, 1.0), atol=1e-4, rtol=0)
+
+
+def test_two_loads_between_two_tokens_leave_one_span(open_engine, plain, other):
+    async def scenario():
+        async with open_engine() as policy:
+            running = asyncio.ensure_future(collect(policy, PROMPT, Sampling(max_tokens=30), range(8)))
+            await steps(5)
+            await policy.load(other.state_dict(), 1)
+            await policy.load(plain.state_dict(), 2)
+            return await running
+
+    rollouts = [rollout for rollout in asyncio.run(scenario()) if len(rollout.versions) > 1]
+    assert rollouts
+    for rollout in rollouts:
+        assert [version for _, version in rollout.versions] == [0, 2]
+        expected = recomputed(plain, rollout, 1.0)
+        torch.testing.assert_close(torch.tensor(rollout.logprobs), expected, atol=1e-4, rtol=0)
+
+
+def test_weights_that_do_not_fit_are_refused_and_change_nothing(open_engine, other):
+    lacking = {name: tensor for name, tensor in other.state_dict().items() if "q_proj" not in name}
+    bent = {name: tensor[:1] for name, tensor in other.state_dict().items()}
+
+    async def scenario():
+        async with open_engine() as policy:
+            before = await collect(policy, PROMPT, Sampling(max_tokens=12), [1, 2])
+            for weights in (lacking, bent):
+                with pytest.raises(MagError, match="weights to load"):
+                    await policy.load(weights, 1)
+            assert policy.version == 0
+            assert await collect(policy, PROMPT, Sampling(max_tokens=12), [1, 2]) == before
+
+    asyncio.run(scenario())
+
+
+def test_leaving_the_stream_frees_its_slots(open_engine):
+    async def scenario():
+        async with open_engine(slots=16) as policy:
+            long = Sampling(max_tokens=400)
+            async with aclosing(policy.sample(PROMPT, long, seeds=range(64))) as stream:
+                async for _ in stream:
+                    break
+            assert policy.num_running == 0
+            return await collect(policy, PROMPT, Sampling(max_tokens=5), range(3))
+
+    assert len(asyncio.run(scenario())) == 3
+
+
+def test_closing_wakes_who_waits_and_refuses_who_comes(open_engine):
+    async def scenario():
+        async with open_engine() as policy:
+            waiting = asyncio.ensure_future(collect(policy, PROMPT, Sampling(max_tokens=400), range(64)))
+            await steps(3)
+            await policy.close()
+            with pytest.raises(MagError, match="closed"):
+                await waiting
+            with pytest.raises(MagError, match="closed"):
+                await collect(policy, PROMPT, Sampling(max_tokens=4), [1])
+
+    asyncio.run(scenario())
+
+
+def test_what_cannot_be_sampled_is_refused_at_once(open_engine):
+    async def scenario():
+        async with open_engine() as policy:
+            with pytest.raises(DataError, match=r"600 tokens.*512"):
+                await collect(policy, [5] * 600, Sampling(max_tokens=4), [1])
+            with pytest.raises(DataError):
+                await collect(policy, [], Sampling(max_tokens=4), [1])
+            with pytest.raises(UsageError, match="temperature"):
+                await collect(policy, PROMPT, Sampling(max_tokens=4, temperature=-1.0), [1])
+            assert await collect(policy, PROMPT, Sampling(max_tokens=4), []) == []
+
+    asyncio.run(scenario())
+
+
+def test_a_sequence_ends_at_the_context(open_engine):
+    async def scenario():
+        async with open_engine() as policy:
+            return await collect(policy, [5] * 505, Sampling(max_tokens=100), range(8))
+
+    rollouts = asyncio.run(scenario())
+    assert {len(r.tokens) for r in rollouts if r.finish == "length"} == {7}
+
+
+def test_greedy_and_truncated_sampling(open_engine, plain):
+    async def scenario():
+        async with open_engine() as policy:
+            greedy = await collect(policy, PROMPT, Sampling(max_tokens=12, temperature=0.0), [1, 2])
+            top = await collect(policy, PROMPT, Sampling(max_tokens=1, top_k=3), range(60))
+            return greedy, top, await collect(policy, PROMPT, Sampling(max_tokens=1, top_p=0.3), range(60))
+
+    greedy, top_k, top_p = asyncio.run(scenario())
+    with torch.inference_mode():
+        probs = torch.softmax(plain(torch.tensor([PROMPT])).logits[0, -1], -1)
+    assert greedy[0].tokens == greedy[1].tokens
+    assert greedy[0].tokens[0] == int(probs.argmax())
+    assert set(greedy[0].logprobs) == {0.0}
+    three = probs.topk(3)
+    assert {r.tokens[0] for r in top_k} == set(three.indices.tolist())
+    for r in top_k:
+        expected = (probs[r.tokens[0]] / three.values.sum()).log()
+        assert r.logprobs[0] == pytest.approx(float(expected), abs=1e-4)
+    ordered, order = probs.sort(descending=True)
+    nucleus = order[: int((ordered.cumsum(0) < 0.3).sum()) + 1].tolist()
+    assert {r.tokens[0] for r in top_p} <= set(nucleus)
