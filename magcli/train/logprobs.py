@@ -1,11 +1,11 @@
 """Log-probabilities of the tokens of packed sequences, in float32 and in little memory.
 
 The LM head and the softmax always run in float32, whatever autocast says: bf16 logits move importance ratios as much as
-a different engine does. They run over chunks of tokens that are computed again in the backward pass, so no
+a different engine does. More tokens than one chunk are scored chunk by chunk, and again in the backward pass, so no
 ``[T, vocabulary]`` tensor is held.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -45,24 +45,15 @@ def token_logprobs(
     """Log-probabilities and entropies of the tokens of a pack, by a model under ``use_packed_attention``.
 
     ``where``, bool ``[T]``, asks for some tokens only (those that train): the LM head skips the others. At most
-    ``chunk`` rows of logits exist at a time.
+    ``chunk`` rows of logits exist at a time; a pack that asks for no more is not computed twice.
     """
     predicted = _predicted(packed, where)
     hidden = forward_packed(model, packed)[predicted - 1]
     weight, bias = _head(model)
     targets = packed.input_ids[0, predicted]
+    score = _score if len(predicted) <= chunk else _score_again
     parts = [
-        checkpoint(
-            _score,
-            rows,
-            weight,
-            bias,
-            ids,
-            temperature,
-            use_reentrant=False,
-            preserve_rng_state=False,
-            determinism_check="none",
-        )
+        score(rows, weight, bias, ids, temperature)
         for rows, ids in zip(torch.split(hidden, chunk), torch.split(targets, chunk), strict=True)
     ]
     empty = torch.zeros(packed.num_tokens, dtype=torch.float32, device=hidden.device)
@@ -85,6 +76,12 @@ def _score(
     with torch.no_grad():
         entropy = -(logprobs.exp() * logprobs).sum(dim=-1)
     return logprobs.gather(-1, targets[:, None]).squeeze(-1), entropy
+
+
+def _score_again(*args: Any) -> tuple[Tensor, Tensor]:
+    """``_score`` that keeps no logits and computes them again in the backward pass."""
+    scored: tuple[Tensor, Tensor] = checkpoint(_score, *args, use_reentrant=False, preserve_rng_state=False)
+    return scored
 
 
 def _head(model: "PreTrainedModel") -> tuple[Tensor, Tensor | None]:

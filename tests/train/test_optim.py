@@ -7,7 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from magcli.train.attention import use_packed_attention
+from magcli.train.logprobs import token_logprobs
+from magcli.train.loss import sft_loss
 from magcli.train.optim import adamw, autocast, clip_and_step, cosine, set_lr
+from magcli.train.packing import pack
 
 
 def test_only_matrices_decay(model):
@@ -55,6 +59,21 @@ def test_a_gradient_that_is_not_finite_changes_nothing(model, bad):
     assert all(torch.equal(now, then) for now, then in zip(model.parameters(), before, strict=True))
     assert not optimizer.state
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_some_steps_learn_a_sequence_by_heart(model):
+    use_packed_attention(model)
+    optimizer = adamw(model, lr=3e-3, weight_decay=0.0)
+    packed = pack([[5, 9, 2, 7, 7, 3, 8]])
+    targets = packed.position_ids[0] > 0
+    losses = []
+    for _ in range(30):
+        loss = sft_loss(token_logprobs(model, packed).values, targets, total=6)
+        loss.backward()
+        losses.append(loss.item())
+        assert clip_and_step(optimizer, model.parameters(), max_norm=1.0)
+    assert losses[0] > 4
+    assert losses[-1] < 0.5
 
 
 def test_the_learning_rate_is_set_in_every_group(model):
