@@ -35,6 +35,8 @@ MAX_CHARS = 10_000
 """A longer answer is compared as raw text only."""
 MAX_UNORDERED = 12
 MAX_NESTING = 6
+MAX_WORDS = 8
+"""A ground truth with more words is prose, not an answer."""
 
 _WORDS = re.compile(r"[^\W\d_]{2,}(?:[ '-][^\W\d_]+)*")
 _LABEL = re.compile(r"[\w .:'/()-]{1,60}")
@@ -43,6 +45,7 @@ _BASE = re.compile(r"(?=[A-Z]*\d)[0-9A-Z]+_(?:\d|\{\d+\})")
 _NUMBER = re.compile(
     r"(?<![\w)\]}])-?(?:\\[dt]?frac\{-?\d+\}\{\d+\}|\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d+)?(?:/\d+)?)|\d+"
 )
+_PROSE_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 
 
@@ -80,7 +83,7 @@ def bare_gold(gold: str) -> str:
 def parsable(gold: str) -> bool:
     """Whether a ground truth is an answer that can be checked: a number, a few words, a structure or expression."""
     truth = bare_gold(gold)
-    return len(truth) <= MAX_CHARS and _parsable(normalize(truth), MAX_NESTING)
+    return len(truth) <= MAX_CHARS and not _is_prose(truth) and _parsable(normalize(truth), MAX_NESTING)
 
 
 def last_number(text: str) -> str | None:
@@ -187,6 +190,10 @@ def _parsable(truth: str, depth: int) -> bool:
     if parts is not None:
         return bool(parts.parts) and all(_parsable(part, depth - 1) for part in parts.parts)
     return symbolic.parse(body) is not None
+
+
+def _is_prose(truth: str) -> bool:
+    return len(_PROSE_WORD.findall(truth)) > MAX_WORDS
 
 
 def _is_label(text: str) -> bool:

@@ -81,7 +81,7 @@ def normalize(text: str) -> str:
 
 
 def _undelimit(text: str) -> str:
-    """Without the ``$`` that open and close formulas; ``\\$`` is money and becomes ``US$``, as does a lone first ``$``."""
+    """Without the ``$`` that open and close formulas; ``\\$`` is money and becomes ``US$``."""
     text = text.replace(r"\$", "US$").strip()
     loose = len(_DOLLAR.findall(text))
     return text if loose % 2 else _DOLLAR.sub(" ", text).strip()

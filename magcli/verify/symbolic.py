@@ -9,6 +9,8 @@ trees; no text is ever evaluated as code.
 import logging
 import re
 from functools import cache, lru_cache
+from math import isfinite
+from random import Random
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -16,11 +18,15 @@ MAX_CHARS = 500
 MAX_DEPTH = 25
 MAX_DIGITS = 40
 RELATIVE = 1e-12
-"""Two closed-form numbers are equal when they agree to this relative difference at 30 digits."""
+"""Two values are equal when they agree to this relative difference at 30 digits."""
+NUM_POINTS = 4
+MAX_EXPONENT_DIGITS = 4
 
 _HEAVY = re.compile(r"\\(?:int|iint|oint|sum|prod|lim|mod|bmod|pmod)(?![A-Za-z])")
 _LONG_NUMBER = re.compile(rf"\d{{{MAX_DIGITS + 1}}}")
-_LONG_EXPONENT = re.compile(r"\^\s*(?:\{[^{}]*\d{4}[^{}]*\}|\(?-?\d{4})")
+_LONG_EXPONENT = re.compile(r"\^\s*(?:\{[^{}]*?\d{4}|\(?-?\d{4})")
+_POWER_OF_POWER = re.compile(r"\^\s*\w\s*$")
+_COMMAND = re.compile(r"\\[A-Za-z]+")
 _COUNTING = re.compile(
     r"\d{4}\s*!|!\s*[)}]*\s*!|(?:\d{3}|\^)[^!]*[)}]\s*!|\\(?:[dt]?binom|choose|gcd|lcm)(?![A-Za-z]).*\d{4}"
 )
@@ -50,7 +56,7 @@ def refusal(text: str) -> str:
         return "too-long"
     if _depth(text) > MAX_DEPTH:
         return "too-deep"
-    if _towers(text) or _LONG_EXPONENT.search(text) or _COUNTING.search(text):
+    if _towers(text) or _COUNTING.search(text):
         return "too-large"
     if _HEAVY.search(text):
         return "too-heavy"
@@ -66,19 +72,24 @@ def _depth(text: str) -> int:
 
 
 def _towers(text: str) -> bool:
-    """Whether an exponent that is a number holds a power itself, or powers are stacked three high (``9^{9^{9}}``)."""
+    """Whether a numeric exponent is long or holds a power (``9^{9^{9}}``), or powers are stacked three high."""
     starts: list[int] = []  # where each open exponent group starts; -1 for other brackets
     for at, char in enumerate(text):
         if char in "({":
             starts.append(at if text[:at].rstrip().endswith("^") else -1)
         elif char in ")}" and starts:
             start = starts.pop()
-            group = text[start:at] if start >= 0 else ""
-            if "^" in group and not re.search(r"[A-Za-z]", group):
+            if start >= 0 and _is_large(text[start:at]):
                 return True
-        elif char == "^" and (sum(start >= 0 for start in starts) > 1 or text[:at].rstrip()[-2:-1] == "^"):
+        elif char == "^" and (sum(start >= 0 for start in starts) > 1 or _POWER_OF_POWER.search(text[:at])):
             return True
-    return False
+    return bool(_LONG_EXPONENT.search(text))
+
+
+def _is_large(exponent: str) -> bool:
+    if re.search(r"[A-Za-z]", _COMMAND.sub("", exponent)):
+        return False
+    return "^" in exponent or "!" in exponent or len(re.findall(r"\d", exponent)) > MAX_EXPONENT_DIGITS
 
 
 @lru_cache(maxsize=1024)
@@ -113,29 +124,54 @@ def _extract(text: str) -> list[Any]:
 
 
 def equal(left: str, gold: str) -> tuple[bool, str]:
-    """Whether two normalised answers are the same expression, and the path: ``sympy``, ``unparsable`` or a refusal."""
+    """Whether two normalised answers are the same expression, and what decided or why nothing could."""
     if reason := refusal(left) or refusal(gold):
         return False, reason
     a, b = parse(left), parse(gold)
     if a is None or b is None:
         return False, "unparsable"
-    close = _numerically(a, b)
-    if close is not None:
-        return close, "sympy"
+    agree = _at_points(a, b)
+    if agree is not None:
+        return agree, "numeric"
     return bool(tools().math_verify.verify(b, a, timeout_seconds=None)), "sympy"
 
 
-def _numerically(a: Any, b: Any) -> bool | None:
-    """Decide two closed-form numbers by 30 digits and a relative bound; None where one of them is no such number.
+def _at_points(a: Any, b: Any) -> bool | None:
+    """Compare two expressions at a few points; None where that does not settle it.
 
-    An absolute bound would make 1/2^99 equal to 1/2^98.
+    Different at a positive point is different. Equal takes all points, negative ones too, for ``\\sqrt{x^2}`` is
+    ``x`` only on one side. Sets, relations, matrices and step functions are not settled here.
     """
     sympy = tools().sympy
-    if not all(isinstance(x, sympy.Expr) and x.is_number and x.is_finite for x in (a, b)):
+    if not all(isinstance(x, sympy.Expr) and not x.has(sympy.floor, sympy.ceiling) for x in (a, b)):
         return None
+    symbols = sorted(a.free_symbols | b.free_symbols, key=str)
+    verdicts: list[bool | None] = []
+    for number in range(NUM_POINTS if symbols else 1):
+        verdicts.append(_close(a, b, _point(symbols, number)))
+        if verdicts == [False]:
+            return False
+    return True if all(verdicts) else None
+
+
+def _point(symbols: list[Any], number: int) -> dict[Any, Any]:
+    """A fixed rational of size 0.3 to 3 for each symbol: all positive, all negative, then mixed signs."""
+    random = Random(number)
+    signs = {0: [1], 1: [-1]}.get(number, [1, -1])
+    return {symbol: tools().sympy.Rational(random.choice(signs) * random.randint(101, 999), 331) for symbol in symbols}
+
+
+def _close(a: Any, b: Any, point: dict[Any, Any]) -> bool | None:
+    """Whether two values agree to ``RELATIVE`` at 30 digits; None where they cannot be worked out.
+
+    The bound is relative, for an absolute one makes 1/2^99 equal to 1/2^98.
+    """
+    sympy = tools().sympy
     try:
-        x, y = (complex(sympy.N(side, 30)) for side in (a, b))
-        difference = abs(complex(sympy.N(a - b, 30, chop=False)))
-    except (TypeError, ValueError, OverflowError, ArithmeticError):
+        x, y = (sympy.N(side.subs(point), 30) for side in (a, b))
+        sizes = [abs(complex(value)) for value in (x, y, x - y)]
+    except (TypeError, ValueError, ArithmeticError, AttributeError, RecursionError):
         return None
-    return bool(difference <= RELATIVE * max(abs(x), abs(y)))
+    if not all(map(isfinite, sizes)) or (max(sizes) == 0 and x != y):
+        return None
+    return bool(sizes[2] <= RELATIVE * max(sizes[:2]))
