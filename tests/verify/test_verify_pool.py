@@ -1,0 +1,251 @@
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from magcli.errors import DataError, EnvironmentFault
+from magcli.verify.pool import Job, Pool
+from magcli.verify.reward import RewardRule, reward
+
+RULE = RewardRule(max_length=1000, use_language=False)
+GIANT = "(x+1)^{60}(y+2)^{60}=(z+3)^{60}"
+"""An equation that SymPy expands for far longer than any deadline here."""
+
+
+def job(answer: str, gold: str = "5", kind: str = "math") -> Job:
+    return f"<think>a</think>\\boxed{{{answer}}}", 10, {"prompt": "?", "answer": gold, "kind": kind}, RULE
+
+
+HANG = job(GIANT, GIANT.replace("3", "4"))
+
+
+def workers() -> set[int]:
+    """The running children of this process."""
+    files = Path("/proc/self/task").glob("*/children")
+    return {int(pid) for file in files for pid in file.read_text().split()}
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def until(condition: Callable[[], object], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    pool = Pool(1)
+    yield pool
+    pool.shutdown()
+
+
+def test_the_pool_says_what_grading_here_says(pool: Pool) -> None:
+    jobs = [job(str(n % 7)) for n in range(300)] + [job(r"\sqrt{25}"), ("", 0, {"answer": "5"}, RULE)]
+    assert pool.rewards(jobs) == [reward(*each) for each in jobs] == Pool(0).rewards(jobs)
+
+
+def test_asyncio_and_threads_share_a_pool(pool: Pool) -> None:
+    async def many() -> int:
+        return sum(graded.correct for graded in await asyncio.gather(*(pool.reward(*job(str(n))) for n in range(50))))
+
+    counts: list[int] = []
+    threads = [threading.Thread(target=lambda: counts.append(asyncio.run(many()))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert counts == [1] * 4
+
+
+def test_a_job_over_the_deadline_is_killed_and_the_others_are_graded() -> None:
+    pool = Pool(1, deadline=1.0)
+    try:
+        pool.rewards([job("5")])
+        before = workers()
+        start = time.monotonic()
+        graded = pool.rewards([job("5"), HANG, job("6"), job("5")])
+        assert [each.reason for each in graded] == ["correct", "timeout", "wrong", "correct"]
+        assert not graded[1].trainable
+        assert time.monotonic() - start < 8
+        assert len(workers()) == len(before)
+        assert workers() != before
+    finally:
+        pool.shutdown()
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
+def test_a_worker_lost_from_outside_is_replaced(sent: signal.Signals) -> None:
+    before = workers()
+    pool = Pool(1, deadline=1.0)
+    try:
+        pool.rewards([job("5")])
+        (pid,) = workers() - before
+        os.kill(pid, sent)
+        assert pool.rewards([job("5"), job("6")])[0].reason == "correct"
+        assert not alive(pid)
+    finally:
+        pool.shutdown()
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_job_that_loses_every_worker_is_an_infra_error() -> None:
+    before = workers()
+    pool = Pool(1, deadline=60)
+    done = threading.Event()
+    pool.rewards([job("5")])
+    busy = max(map(cpu_seconds, workers() - before)) + 0.4
+
+    def kill_busy_workers() -> None:
+        while not done.wait(0.05):
+            for pid in workers() - before:
+                if cpu_seconds(pid) > busy:
+                    os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_busy_workers)
+    killer.start()
+    try:
+        graded = pool.rewards([HANG])[0]
+        assert (graded.reason, graded.total, graded.trainable) == ("infra-error", 0, False)
+    finally:
+        done.set()
+        killer.join()
+        pool.shutdown()
+
+
+def test_sigint_is_left_to_the_parent(pool: Pool) -> None:
+    before = workers()
+    pool.rewards([job("5")])
+    for pid in workers():
+        os.kill(pid, signal.SIGINT)
+    assert pool.rewards([job("5")])[0].correct
+    assert workers() >= before
+
+
+def test_close_leaves_no_process_and_fails_what_waits() -> None:
+    before = workers()
+
+    async def run() -> float:
+        pool = Pool(2, deadline=60)
+        await pool.reward(*job("5"))
+        waiting = [asyncio.ensure_future(pool.reward(*HANG)) for _ in range(3)]
+        await asyncio.sleep(0.3)
+        start = time.monotonic()
+        await pool.close()
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(outcome, EnvironmentFault) for outcome in outcomes)
+        with pytest.raises(EnvironmentFault, match="closed"):
+            await pool.reward(*job("5"))
+        return time.monotonic() - start
+
+    assert asyncio.run(run()) < 3
+    assert workers() == before
+
+
+def test_no_worker_outlives_a_killed_parent() -> None:
+    program = (
+        "import sys, time; sys.path.insert(0, sys.argv[1]); from test_verify_pool import HANG, Pool, job, workers\n"
+        "pool = Pool(2, deadline=60); pool.rewards([job('5')] * 200); pool._submit([HANG, HANG]); time.sleep(1)\n"
+        "print(*workers(), flush=True); time.sleep(60)"
+    )
+    args = [sys.executable, "-c", program, str(Path(__file__).parent)]
+    with subprocess.Popen(args, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        assert len(pids) == 2
+        assert all(map(alive, pids))
+        parent.kill()
+    until(lambda: not any(map(alive, pids)))
+
+
+def test_errors_of_the_caller_reach_the_caller(pool: Pool) -> None:
+    with pytest.raises(DataError, match="cannot be graded"):
+        pool.rewards([job("5", kind="code")])
+    assert pool.rewards([job("5")])[0].correct
+
+
+def test_a_memory_bomb_costs_one_job() -> None:
+    pool = Pool(1, memory=400 << 20)
+    try:
+        huge = ("<think>" + "a" * (100 << 20) + "</think>\\boxed{5}", 10, {"answer": "5"}, RULE)
+        first, second = pool.rewards([huge, job("5")])
+        assert not first.trainable
+        assert second.correct
+    finally:
+        pool.shutdown()
+
+
+def hostile(canary: Path) -> dict[str, tuple[str, str]]:
+    code = f"__import__('os').system('touch {canary}')"
+    return {
+        "tower": ("9^{9^{9}}", "5"),
+        "tower in the ground truth": ("5", "9^{9^{9^{9}}}"),
+        "two towers": ("9^{9^{9^{9}}}", "9^{9^{9^{8}}}"),
+        "star tower": ("9**9**9**9", "5"),
+        "product in an exponent": (r"999^{999\cdot999\cdot999}", "1"),
+        "factorial": ("100000!", "5"),
+        "nested factorial": ("((9!)!)!", "5"),
+        "binomial": (r"\binom{10^9}{10^8}", "5"),
+        "big integer": ("9" * 100_000, "9" * 99_999 + "8"),
+        "huge exponent in the ground truth": ("5", "10^{1000000000}"),
+        "huge scientific": ("1e999999999", "1e-999999999"),
+        "braces": ("{" * 500_000 + "}" * 500_000, "5"),
+        "brackets": ("(" * 3000 + "1" + ")" * 3000, "5"),
+        "fractions": (r"\frac{1}{" * 800 + "2" + "}" * 800, "5"),
+        "roots": (r"\sqrt{" * 400 + "2" + "}" * 400, "5"),
+        "blanks": (" " * 200_000 + "5" + " " * 200_000 + "x", "5"),
+        "unclosed text": (r"\text{" * 20_000, "5"),
+        "list": (",".join(map(str, range(20_000))), "5"),
+        "sum": ("+".join(["x"] * 20_000), "5"),
+        "series": (r"\sum_{i=1}^{10^{12}} i", "5"),
+        "expansion": ("(a+b+c+d+e+f)^{60}", "(a+b+c+d+e+g)^{60}"),
+        "equation": (GIANT, GIANT.replace("3", "4")),
+        "code": (code, "5"),
+        "code in both": (code, f"1+{code}"),
+        "code in latex": (rf"\text{{{code}}}+\sqrt{{2}}", r"\sqrt{2}"),
+        "f-string": (f"f'{{{code}}}'", "x+1"),
+        "NUL": ("5\x00", "5"),
+        "surrogate": ("\ud800\udfff", "5"),
+        "names of SymPy": ("zoo+nan+N+Q+S+E+I+O", "oo"),
+        "division by zero": (r"\frac{1}{0}", r"\frac{2}{0}"),
+    }
+
+
+NAMES = list(hostile(Path("canary")))
+
+
+@pytest.fixture(scope="module")
+def hostile_pool() -> Iterator[Pool]:
+    pool = Pool(1, deadline=2.0)
+    yield pool
+    pool.shutdown()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hostile_answers_are_wrong_in_time_and_run_nothing(name: str, hostile_pool: Pool, tmp_path: Path) -> None:
+    answer, gold = hostile(tmp_path / "canary")[name]
+    hostile_pool.rewards([job("5")])
+    start = time.monotonic()
+    graded = hostile_pool.rewards([job(answer, gold)])[0]
+    assert time.monotonic() - start < 6
+    assert graded.reason in ("wrong", "timeout", "bad-gold", "no-box")
+    assert graded.total <= 0.1
+    assert list(tmp_path.iterdir()) == []
+    assert hostile_pool.rewards([job("5")])[0].correct

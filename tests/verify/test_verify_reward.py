@@ -1,0 +1,98 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magcli.data.schema import REWARD
+from magcli.errors import DataError
+from magcli.verify.reward import Reward, RewardRule, columns, length_penalty, reward, undecided
+
+RULE = RewardRule(max_length=1000, cache_length=200)
+ROW = {"prompt": "What is the sum of two and three?", "answer": "5"}
+RIGHT = r"<think>We add two and three, and that makes five.</think>The answer to the question is \boxed{5}."
+
+
+def test_all_parts() -> None:
+    graded = reward(RIGHT, 900, ROW, RULE)
+    assert (graded.format, graded.correctness, graded.language) == (0.1, 0.9, 0.1)
+    assert graded.length == pytest.approx(-0.05)
+    assert graded.total == pytest.approx(1.05)
+    assert (graded.correct, graded.correct_anywhere, graded.reason, graded.extracted) == (True, True, "correct", "5")
+    assert graded.trainable
+
+
+def test_wrong_answer_keeps_format_and_language() -> None:
+    graded = reward(RIGHT.replace("{5}", "{6}"), 10, ROW, RULE)
+    assert graded.total == pytest.approx(0.2)
+    assert (graded.reason, graded.extracted, graded.correct, graded.trainable) == ("wrong", "6", False, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "found"),
+    [
+        (RIGHT.removeprefix("<think>"), "no-think", True),
+        ("It is 5", "no-think", True),
+        (RIGHT.replace(r"\boxed{5}", "5"), "no-box", True),
+        (RIGHT.replace(r"\boxed{5}", "6"), "no-box", False),
+        ("", "no-think", False),
+    ],
+)
+def test_format_is_a_gate(text: str, reason: str, found: bool) -> None:
+    graded = reward(text, 5000, ROW, RULE)
+    assert (graded.total, graded.format, graded.correctness, graded.length, graded.language) == (0, 0, 0, 0, 0)
+    assert (graded.reason, graded.correct, graded.correct_anywhere) == (reason, False, found)
+    assert graded.trainable
+
+
+@pytest.mark.parametrize("answer", [None, "", r"\frac{", "9^{9^{9^{9}}}"])
+def test_bad_gold_never_trains(answer: str | None) -> None:
+    graded = reward(RIGHT, 10, {**ROW, "answer": answer}, RULE)
+    assert (graded.total, graded.reason, graded.trainable) == (0, "bad-gold", False)
+
+
+def test_language_is_a_choice_and_undecided_earns_nothing() -> None:
+    assert reward(RIGHT, 10, ROW, RewardRule(1000, use_language=False)).language == 0
+    assert reward(r"<think>2+3=5</think>\boxed{5}", 10, ROW, RULE).total == pytest.approx(1.0)
+    assert reward(RIGHT, 10, {**ROW, "prompt": "Quelle est la somme de deux et de trois ?"}, RULE).language == 0
+
+
+def test_numbers_are_ground_truths_too() -> None:
+    assert reward(RIGHT, 10, {**ROW, "answer": 5.0}, RULE).correct
+
+
+def test_code_is_refused() -> None:
+    with pytest.raises(DataError, match="'code' cannot be graded"):
+        reward(RIGHT, 10, {**ROW, "kind": "code"}, RULE)
+
+
+@given(st.text(max_size=60), st.text(max_size=30), st.integers(0, 5000))
+def test_bounds(thoughts: str, answer: str, tokens: int) -> None:
+    graded = reward(f"<think>{thoughts}</think>{answer}", tokens, ROW, RULE)
+    assert -0.1 <= graded.length <= 0
+    assert 0 <= graded.total <= 1.1
+    assert graded.total == pytest.approx(graded.format + graded.correctness + graded.length + graded.language)
+    assert (graded.format > 0) == (graded.reason in ("correct", "wrong"))
+    assert graded.correct == (graded.reason == "correct") == (graded.correctness > 0)
+
+
+@given(st.integers(0, 4000), st.integers(1, 2000), st.integers(0, 2000))
+def test_length_penalty_is_piecewise_and_monotone(tokens: int, longest: int, cache: int) -> None:
+    penalty = length_penalty(tokens, longest, cache)
+    assert -0.1 <= length_penalty(tokens + 1, longest, cache) <= penalty <= 0
+    if tokens <= longest - cache:
+        assert penalty == 0
+    elif tokens <= longest:
+        assert penalty == pytest.approx(-0.1 * (tokens - longest + cache) / cache)
+    else:
+        assert penalty == -0.1
+
+
+def test_columns() -> None:
+    batch = columns([reward(RIGHT, 10, ROW, RULE), reward("\ud800" + RIGHT, 10, ROW, RULE), undecided("timeout")])
+    assert batch.schema == REWARD
+    assert batch.column("reason").to_pylist() == ["correct", "no-think", "timeout"]
+    assert columns([]).schema == REWARD
+
+
+def test_lone_surrogates_fit_a_table() -> None:
+    graded: Reward = reward("<think>a</think>\\boxed{\udc80\x00}", 10, ROW, RULE)
+    assert columns([graded]).num_rows == 1
