@@ -18,6 +18,8 @@ STAGES = (
     Entry("filter-math", "Data", "One difficulty pass: sample each problem, keep the useful band."),
     Entry("generate", "Data", "Sample completions of problems from any model."),
     Entry("grade", "Data", "Rewards of completions, with every part and a reason."),
+    Entry("sft", "Train", "Supervised fine-tuning on traces, or training from scratch."),
+    Entry("rl", "Train", "Reinforcement learning with verifiable rewards (GRPO)."),
     Entry("evaluate", "Analyse", "pass@k, avg@n, maj@k with intervals, on completions or a model."),
     Entry("show", "Tools", "Rows, traces, rollouts and histories as a person reads them."),
 )

@@ -6,6 +6,7 @@ everyone who comes later.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Collection, Sequence
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -37,6 +38,8 @@ class TorchPolicy:
         self._waiting: dict[int, Waiting] = {}
         self._driver: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
+        self.seconds = 0.0
+        """Time spent in decode steps so far."""
 
     @property
     def version(self) -> int:
@@ -104,8 +107,10 @@ class TorchPolicy:
     async def _run(self) -> None:
         try:
             while self._engine.busy:
+                begun = time.monotonic()
                 for request, rollout in self._engine.step():
                     self._waiting[request].put_nowait(rollout)
+                self.seconds += time.monotonic() - begun
                 await asyncio.sleep(0)
         except Exception as error:
             self._fail(error)

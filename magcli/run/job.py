@@ -1,4 +1,6 @@
-"""One run of one stage: opens its tables, checks them at the door, writes the output whole, tells what was dropped."""
+"""One run of one stage: opens its tables, checks them at the door, writes the output whole, tells what was
+dropped.
+"""
 
 import contextlib
 import json
@@ -68,6 +70,7 @@ class Job:
     facts: dict[str, Any] = field(default_factory=dict)
     """Times, rates and machine: written beside the output, never into it."""
     sources: Sequence[Source] = ()
+    restart: bool = False
 
     def history(self) -> manifest.Chain:
         """How the inputs were made; whole only after their last row was read."""
@@ -104,7 +107,7 @@ def execute(stage: Stage, config: Any, settings: Mapping[str, Any], tables: Tabl
         MagError: whatever is wrong, before the first row is made where that is possible.
     """
     drops = Drops(keep=tables.dropped is not None)
-    job = Job(stage.name, console, drops)
+    job = Job(stage.name, console, drops, restart=tables.restart)
     if tables.dropped:
         table.check_target(tables.dropped)
     with contextlib.ExitStack() as held:

@@ -1,7 +1,8 @@
 """pass@k, avg@n and maj@k with 95% intervals, on stored completions or on a model.
 
-Without --model the table holds graded completions (from `magcli grade` or an RL run). With --model it holds problems, which are
-sampled and graded; --completions keeps those. --against compares two runs problem by problem.
+Without --model the table holds graded completions (from `magcli grade` or an RL run). With --model it holds
+problems, which are sampled and graded; --completions keeps those. --against compares two runs problem by
+problem.
 """
 
 from __future__ import annotations
@@ -140,7 +141,6 @@ def _sampled(config: Config, rows: Rows, job: Job) -> Rows:
 
 
 def _graded(config: Config, rows: Rows, job: Job) -> Rows:
-    import pyarrow as pa
 
     from magcli.curate.sampling import completion_columns, rewards_of, samples_of
     from magcli.data.columns import attach, repeated

@@ -1,7 +1,8 @@
 """One difficulty pass: sample each problem, keep those in the useful band.
 
-Never-solved and too-easy problems go; with --drop-suspect also those where most samples agree on an answer that is not the ground
-truth, which is then probably wrong. The recipe's two passes are this stage called twice, with two models.
+Never-solved and too-easy problems go; with --drop-suspect also those where most samples agree on an answer that
+is not the ground truth, which is then probably wrong. The recipe's two passes are this stage called twice, with
+two models.
 """
 
 from __future__ import annotations

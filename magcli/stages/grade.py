@@ -1,7 +1,7 @@
 """Rewards of completions, with every part and a reason.
 
-Any table with a problem, its answer and a completion will do; rows may come from other tools. Problems whose ground truth cannot be
-read are reported as bad-gold.
+Any table with a problem, its answer and a completion will do; rows may come from other tools. Problems whose
+ground truth cannot be read are reported as bad-gold.
 """
 
 from __future__ import annotations

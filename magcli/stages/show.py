@@ -1,7 +1,7 @@
 """Rows, traces, rollouts and histories as a person reads them.
 
-Prints to stdout: some rows, one line a column. --stats counts instead; --manifest prints the table's history as JSON; --digest one
-hash of the rows, equal for equal tables in any format.
+Prints to stdout: some rows, one line a column. --stats counts instead; --manifest prints the table's history as
+JSON; --digest one hash of the rows, equal for equal tables in any format.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _show(config: Config, rows: Rows) -> None:
 
 
 def _row(row: dict[str, Any], number: int, config: Config) -> str:
-    names = config.columns or [name for name in row]
+    names = config.columns or list(row)
     lines = [f"-- row {number}"]
     for name in names:
         text = _cell(row[name])

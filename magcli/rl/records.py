@@ -1,0 +1,87 @@
+"""What a run leaves of each update: its rollouts as rows, and a line of metrics."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from magcli.data.schema import COMPLETION, PROBLEM, REWARD, TOKENS
+from magcli.rl.group import UNGRADED
+from magcli.rl.rollouts import Group
+from magcli.verify.reward import columns as reward_columns
+
+PLACE = pa.schema(
+    [
+        pa.field("group", pa.int64()),
+        pa.field("step", pa.int64()),
+        pa.field("advantage", pa.float32()),
+        pa.field("dropped", pa.string()),
+    ]
+)
+"""Where a rollout went: its group, the update that it trained or was dropped before, and why it was dropped."""
+
+ROLLOUT = pa.schema([*PROBLEM, *COMPLETION, *TOKENS, *REWARD, *PLACE])
+"""The output of `magcli rl`: all that was sampled, trained or not."""
+
+
+def rollout_rows(groups: Sequence[Group], step: int, advantages: Mapping[int, Sequence[float]]) -> pa.RecordBatch:
+    """Groups as rows, one a rollout."""
+    rows = [
+        {
+            **{name: str(group.problem.get(name) or "") for name in PROBLEM.names},
+            "sample": rollout.index,
+            "completion": text,
+            "num_tokens": len(rollout.tokens),
+            "finish": rollout.finish,
+            "seed": rollout.seed,
+            "prompt_tokens": list(group.prompt),
+            "tokens": list(rollout.tokens),
+            "logprobs": list(rollout.logprobs),
+            "versions": [{"start": start, "version": version} for start, version in rollout.versions],
+            "group": group.number,
+            "step": step,
+            "advantage": advantages[group.number][rollout.index] if group.number in advantages else None,
+            "dropped": group.dropped,
+        }
+        for group in groups
+        for rollout, text in zip(group.rollouts, group.texts, strict=True)
+    ]
+    rewards = reward_columns([reward for group in groups for reward in group.rewards])
+    kept = pa.RecordBatch.from_pylist(rows, pa.schema([f for f in ROLLOUT if f.name not in REWARD.names]))
+    arrays = [(rewards if name in REWARD.names else kept).column(name) for name in ROLLOUT.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=ROLLOUT)
+
+
+def group_metrics(trained: Sequence[Group], dropped: Sequence[Group], version: int) -> dict[str, Any]:
+    """What the rollouts say: rewards by part over all that could be graded, lengths, kept and dropped, staleness."""
+    sampled = [*trained, *dropped]
+    rewards = [r for group in sampled for r in group.rewards if r.reason not in UNGRADED]
+    lengths = [len(rollout.tokens) for group in sampled for rollout in group.rollouts]
+    stale = [version - rollout.versions[0][1] for group in trained for rollout in group.rollouts if rollout.versions]
+    cut = [rollout.finish == "length" for group in sampled for rollout in group.rollouts]
+    return {
+        "reward": _mean([r.total for r in rewards]),
+        "reward_format": _mean([r.format for r in rewards]),
+        "reward_correct": _mean([r.correctness for r in rewards]),
+        "reward_length": _mean([r.length for r in rewards]),
+        "reward_language": _mean([r.language for r in rewards]),
+        "correct": _mean([r.correct for r in rewards]),
+        "correct_anywhere": _mean([r.correct_anywhere for r in rewards]),
+        "length_mean": _mean(lengths),
+        "length_p95": float(np.quantile(lengths, 0.95)) if lengths else None,
+        "cut_share": _mean(cut),
+        "groups_trained": len(trained),
+        "groups_dropped": dict(Counter(str(group.dropped) for group in dropped)),
+        "reasons": dict(Counter(r.reason for group in sampled for r in group.rewards)),
+        "staleness_mean": _mean(stale),
+        "staleness_max": max(stale, default=0),
+        "mixed_versions": _mean([len(r.versions) > 1 for group in trained for r in group.rollouts]),
+        "generated_tokens": sum(lengths),
+        "trained_tokens": sum(group.num_tokens for group in trained),
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if len(values) else None

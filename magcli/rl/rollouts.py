@@ -1,0 +1,84 @@
+"""One group: a problem's rollouts, each sent to a verifier the moment it ends (recipe, section 3)."""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from magcli.generate.seeds import seed_of
+from magcli.generate.torch import completion_text
+from magcli.generate.types import Policy, Rollout, Sampling
+from magcli.model.chat import prompt_tokens, to_messages
+from magcli.rl.group import DiverseBy, drop_reason
+from magcli.verify.pool import Pool
+from magcli.verify.reward import Reward, RewardRule
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """G graded rollouts of one problem. ``number`` counts reservations; ``dropped`` says why it does not train."""
+
+    number: int
+    problem: Mapping[str, Any]
+    prompt: tuple[int, ...]
+    rollouts: tuple[Rollout, ...]
+    texts: tuple[str, ...]
+    rewards: tuple[Reward, ...]
+    dropped: str | None
+
+    @property
+    def num_tokens(self) -> int:
+        """Generated tokens of the group."""
+        return sum(len(rollout.tokens) for rollout in self.rollouts)
+
+
+@dataclass(frozen=True, slots=True)
+class Roller:
+    """What every group of a run shares: who samples, who grades, and how."""
+
+    policy: Policy
+    pool: Pool
+    tokenizer: PreTrainedTokenizerBase
+    ends: Collection[int]
+    system: str | None
+    sampling: Sampling
+    rule: RewardRule
+    group_size: int
+    diverse_by: DiverseBy
+    seed: int
+
+    async def roll_out(self, number: int, problem: Mapping[str, Any]) -> Group:
+        """Sample and grade one group.
+
+        Raises:
+            DataError: the prompt does not fit into the context.
+        """
+        prompt = prompt_tokens(self.tokenizer, to_messages(problem["prompt"], self.system))
+        seeds = [seed_of(self.seed, f"{problem['id']}#{number}", index) for index in range(self.group_size)]
+        rollouts: dict[int, Rollout] = {}
+        grading: dict[int, asyncio.Task[Reward]] = {}
+        texts: dict[int, str] = {}
+        async for rollout in self.policy.sample(prompt, self.sampling, seeds=seeds):
+            index = rollout.index
+            rollouts[index] = rollout
+            texts[index] = completion_text(self.tokenizer, rollout.tokens, self.ends)
+            job = self.pool.reward(texts[index], len(rollout.tokens), problem, self.rule)
+            grading[index] = asyncio.create_task(job)
+        order = range(self.group_size)
+        rewards = [await grading[index] for index in order]
+        return Group(
+            number,
+            problem,
+            tuple(prompt),
+            tuple(rollouts[index] for index in order),
+            tuple(texts[index] for index in order),
+            tuple(rewards),
+            self._dropped(rewards),
+        )
+
+    def _dropped(self, rewards: Sequence[Reward]) -> str | None:
+        totals = [reward.total for reward in rewards]
+        correct = [reward.correct for reward in rewards]
+        return drop_reason(totals, correct, [reward.reason for reward in rewards], by=self.diverse_by)

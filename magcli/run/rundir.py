@@ -1,0 +1,91 @@
+"""The folder of one training run: its configuration, metrics and checkpoints, owned by one process at a time.
+
+RUN/run.json        stage, version, configuration, digests of the inputs
+RUN/metrics.jsonl   one line a step
+RUN/checkpoints/    step-000123, whole or absent
+RUN/trajectory/     float32 weights kept for the landscape
+RUN/model/          the result, in Hugging Face layout
+"""
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from magcli import __version__
+from magcli.data import durable
+from magcli.errors import DataError, UsageError
+
+
+class RunDir:
+    """A run's folder. Open it with ``RunDir.open``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.metrics_path = path / "metrics.jsonl"
+        self.checkpoints = path / "checkpoints"
+        self.trajectory = path / "trajectory"
+        self.model = path / "model"
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, path: Path, stage: str, settings: Mapping[str, Any], *, restart: bool) -> Iterator["RunDir"]:
+        """Begin a run, or go on with one that was begun with the same configuration.
+
+        Raises:
+            UsageError: the folder holds something else, or a run with other settings (the message says which), or
+                another process is at work in it.
+        """
+        with durable.owned(path):
+            if restart and (path / "run.json").exists():
+                shutil.rmtree(path)
+            identity = json.loads(json.dumps({"stage": stage, "version": __version__, **settings}, default=str))
+            _claim(path, identity)
+            yield cls(path)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run's result is there; it is written last."""
+        return (self.model / "config.json").exists()
+
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """Append one line of metrics."""
+        with open(self.metrics_path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(metrics) + "\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics so far; a torn last one is left out."""
+        if not self.metrics_path.exists():
+            return []
+        lines = self.metrics_path.read_text(encoding="utf-8").split("\n")[:-1]
+        return [json.loads(line) for line in lines]
+
+    def rewind(self, step: int) -> None:
+        """Forget the metrics and kept weights of steps after a checkpoint: they will be made again, equal."""
+        kept = [line for line in self.metrics() if line["step"] <= step]
+        with durable.whole_file(self.metrics_path) as file:
+            file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
+        for folder in self.trajectory.glob("step-*"):
+            if int(folder.name.removeprefix("step-")) > step:
+                shutil.rmtree(folder)
+
+
+def _claim(path: Path, identity: Mapping[str, Any]) -> None:
+    note = path / "run.json"
+    if not note.exists():
+        if path.exists() and any(path.iterdir()):
+            raise UsageError(f"{path} is not empty and holds no run of magcli; choose another folder")
+        path.mkdir(parents=True, exist_ok=True)
+        with durable.whole_file(note) as file:
+            file.write((json.dumps(identity, indent=1) + "\n").encode())
+        return
+    try:
+        found = json.loads(note.read_text(encoding="utf-8"))
+    except ValueError:
+        raise DataError(f"{note} is damaged; choose another folder or give --restart") from None
+    differs = [key for key in {**found, **identity} if found.get(key) != identity.get(key)]
+    if differs:
+        told = ", ".join(f"{key} {found.get(key)!r} (now {identity.get(key)!r})" for key in sorted(differs))
+        raise UsageError(f"{path} holds a run with other settings: {told}; choose another folder or give --restart")
