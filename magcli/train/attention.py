@@ -25,7 +25,6 @@ NAME = "magcli_packed"
 SHORTEST = 0.75
 """A bucket's shortest sequence over its longest: less splits into fewer batches, more wastes less attention."""
 
-
 LAYERS = {"full_attention", "sliding_attention"}
 """Kinds of layers whose tokens meet in attention only; recurrent ones would leak from a sequence into the next."""
 
