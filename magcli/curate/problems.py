@@ -48,6 +48,7 @@ _LITERAL_NEWLINE = re.compile(r"\\n(?![A-Za-z])")
 _NO_ANSWER = re.compile(r"(?:null|nan|n/?a|none|unknown|no answer|not available|tbd|[?？\-–—.\s\[\]{}()]*)", re.I)
 _DOLLARS = re.compile(r"(\$\$?)([^$]+)\1[.。．]?")
 _CURRENCY = re.compile(r"(?:Rs\.?|INR|US\$|\\?\$)\s*(?=\d[\d,.]*\Z)", re.I)
+_NUMBER = re.compile(r"[-+]?[\d.,/ ]*\d")
 _NUMBER_WITH_UNIT = re.compile(r"(-?\d[\d,]*(?:\.\d+)?|-?\d+/\d+)\s*\([A-Za-z][A-Za-z .'/-]*\)")
 _SEVERAL_VALUES = re.compile(r"\A(?:[^(\[{;；]|[(\[{][^)\]}]*[)\]}]|\\;)*(?<!\\)[;；]\s*\S|\A\{\s*['\"]", re.S)
 _LATEX = re.compile(r"\\(?:operatorname|mathrm|mathbf|mathbb|begin|end)\{[^}]*\}|\\[A-Za-z]+|[{}$]")
@@ -104,7 +105,7 @@ def statement_fault(prompt: str) -> Dropped | None:
         return Dropped("proof", detail)
     if detail := missing_part(prompt, lowered):
         return Dropped("incomplete", detail)
-    if detail := asked_parts(prompt):
+    if detail := asked_parts(prompt, lowered):
         return Dropped("multi-part", detail)
     return None
 
@@ -140,10 +141,11 @@ def check_answer(problem: Kept, *, parsable: Parsable) -> Kept | Dropped:
     measured = _NUMBER_WITH_UNIT.fullmatch(answer)
     if measured:
         problem = problem._replace(answer=measured[1], note=problem.note or "unit")
-    elif _is_prose(answer):
-        return Dropped("prose-answer", answer[:80])
-    elif _SEVERAL_VALUES.match(answer) and "semicolon" not in problem.prompt:
-        return Dropped("multi-part", "several values")
+    elif not _NUMBER.fullmatch(answer):
+        if _is_prose(answer):
+            return Dropped("prose-answer", answer[:80])
+        if _SEVERAL_VALUES.match(answer) and "semicolon" not in problem.prompt:
+            return Dropped("multi-part", "several values")
     if not parsable(problem.answer):
         return Dropped("unverifiable", problem.answer[:80])
     return problem

@@ -70,7 +70,7 @@ _BROKEN_OFF = re.compile(
 
 _BLANK = re.compile(r"_{2,}|[(（]\s*\$?\\q?quad\$?\s*[)）]|\\underline\{\s*(?:\\q?quad\s*|\\hspace\{\w+\}|~)*\}")
 _ASY = re.compile(r"\[asy\](?:[^\[]|\[(?!/?asy\]))*\[/asy\]")
-_PART_HINT = re.compile(r"[(（]?\s*[bB2][)）]|②|\bii\)|(?:\A|\n)\s*2[.)]\s|\bsubproblem\b|\bpart\b|第二问", re.I)
+_PART_WORDS = ("b)", "b）", "2)", "2）", "\n2.", "\n 2.", "②", "ii)", "part", "subproblem", "question", "第二问")
 _PART_STYLES = tuple(
     re.compile(pattern, re.I)
     for pattern in (
@@ -120,12 +120,12 @@ def missing_part(statement: str, lowered: str) -> str:
     return f"ends with {broken[0].strip()!r}" if broken else ""
 
 
-def asked_parts(statement: str) -> str:
+def asked_parts(statement: str, lowered: str) -> str:
     """The labels of the parts of a statement that asks for several things, or the number of its blanks."""
     blanks = len(_BLANK.findall(_ASY.sub("", statement)))
     if blanks > 1:
         return f"{blanks} blanks"
-    if not _PART_HINT.search(statement):
+    if not _any(_PART_WORDS, lowered):
         return ""
     for style in _PART_STYLES:
         marks = list(style.finditer(statement))
