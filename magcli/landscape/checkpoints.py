@@ -46,8 +46,8 @@ Checkpoint = Mapping[str, Stored]
 def open_checkpoint(folder: Path) -> Checkpoint:
     """Find every tensor of a checkpoint without reading any; a tied ``lm_head.weight`` is left out.
 
-    Raises DataError for a missing folder or shard, a damaged or truncated file, a tensor stored twice, and tensors
-    that are not float32, bfloat16 or float16 (quantised or integer).
+    Raises DataError for a missing folder or shard, a damaged or truncated file, no tensor at all, a tensor stored
+    twice, and tensors that are not float32, bfloat16 or float16 (quantised or integer).
     """
     found: dict[str, Stored] = {}
     for file in _shards(folder):
@@ -59,6 +59,8 @@ def open_checkpoint(folder: Path) -> Checkpoint:
             found[stored.name] = stored
     if _is_tied(folder):
         found.pop("lm_head.weight", None)
+    if not found:
+        raise DataError(f"{folder}: its safetensors files hold no tensors; save this checkpoint again")
     return dict(sorted(found.items()))
 
 
@@ -183,4 +185,4 @@ def _read_object(file: Path) -> dict[str, Any]:
 
 
 def _folder(checkpoint: Checkpoint) -> Path:
-    return next(iter(checkpoint.values())).file.parent if checkpoint else Path()
+    return next(iter(checkpoint.values())).file.parent

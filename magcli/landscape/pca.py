@@ -28,7 +28,7 @@ from magcli.landscape.checkpoints import Checkpoint, Stored, check_same, open_ch
 from magcli.landscape.gram import Array, Sums, differences, over_blocks, read_sums, total
 
 COMPONENTS = ("c1.safetensors", "c2.safetensors")
-TIED_RANK = 1e-12
+RANK_ONE = 1e-12
 """Second eigenvalue over the first, below which the checkpoints lie on one line."""
 STRAIGHT = 1e-4
 """Second eigenvalue over the first, below which a float32 Gram is too coarse and float64 is used."""
@@ -50,6 +50,8 @@ class TensorDrift:
 class Plane:
     """The principal plane through w*, the last of T checkpoints, and the run as seen in it.
 
+    ``folders`` are the checkpoints in training order, ``storage`` the dtypes found in them, ``tensors`` the same
+    figures for every tensor. ``distance`` (T,) is |x_t - w*|.
     ``explained`` (T-1,) are shares of variance, falling; ``sigma`` (T-1,) the singular values of the centred stack.
     ``mixing`` (2, T) has rows that sum to 0, with c_k = sum_t mixing[k, t] (x_t - w*). ``trajectory`` (T, 2) are the
     coordinates (a1, a2) of every checkpoint relative to w*; the start lies at positive a1. ``off_plane`` (T,) is
@@ -83,7 +85,7 @@ def plane(folders: Sequence[Path], *, block: int = 1 << 18) -> Plane:
     if _precision(_second(sums)) == torch.float64:
         sums = read_sums(checkpoints, block, torch.float64)
     _check_distinct(folders, checkpoints, total(sums).gram)
-    if _second(sums) < TIED_RANK:
+    if _second(sums) < RANK_ONE:
         raise DataError(f"{folders[0]} to {folders[-1]}: the checkpoints lie on one line, so there is no second axis")
     return _describe(folders, checkpoints, sums)
 

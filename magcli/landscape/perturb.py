@@ -36,7 +36,7 @@ class Coordinates:
 def perturbed(
     last: Path, components: Path, a1: float, a2: float, *, round: Rounding = "none"
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield every tensor of w* + a1 c1 + a2 c2 by name, one in memory at a time.
+    """Yield every tensor of w* + a1 c1 + a2 c2 by name, one in memory at a time; a tied ``lm_head`` is not among them.
 
     ``last`` is the folder of w*, ``components`` the one that ``write_components`` filled. With ``round="none"``
     tensors are float32, at (0, 0) exactly w*. ``nearest`` and ``dither`` give bfloat16, at (0, 0) exactly w* rounded

@@ -96,6 +96,11 @@ def test_a_folder_without_weights_is_refused(tmp_path):
         open_checkpoint(tmp_path / "nowhere")
 
 
+def test_a_checkpoint_without_tensors_is_refused(tmp_path, save):
+    with pytest.raises(DataError, match="hold no tensors"):
+        open_checkpoint(save(tmp_path / "c", {}))
+
+
 def test_a_tensor_in_two_files_is_refused(tmp_path):
     for name in ("one", "two"):
         save_file({"w": torch.ones(2)}, tmp_path / f"{name}.safetensors")
