@@ -1,9 +1,17 @@
-"""Fixtures that every test may use: a Llama of about 50k parameters with a character tokenizer, on disk."""
+"""What every test may use: a Llama of about 50k parameters with a character tokenizer, on disk.
 
+Such small models are slower on several threads than on one, so tests run torch on one unless they ask for more.
+"""
+
+import os
 import string
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 SPECIAL_TOKENS = ["<unk>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<think>", "</think>"]
 CHAT_TEMPLATE = (
@@ -64,3 +72,17 @@ def _model():
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return LlamaForCausalLM(config)
+
+
+@pytest.fixture(scope="session")
+def magcli():
+    """Run the command line in a process of its own: ``magcli("convert", path, input=...)``; stdout is bytes."""
+    return run_magcli
+
+
+def run_magcli(*arguments: object, input: bytes = b"", timeout: float = 120, **more):
+    """The finished process: ``returncode``, ``stdout`` (bytes), ``stderr`` (text)."""
+    command = [sys.executable, "-m", "magcli", *map(str, arguments)]
+    done = subprocess.run(command, input=input, capture_output=True, timeout=timeout, **more)
+    done.stderr = done.stderr.decode()
+    return done

@@ -6,7 +6,8 @@ one token for every running sequence and returns what ended, ``load`` replaces t
 """
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import count
 
@@ -59,7 +60,7 @@ class Engine:
         slots: sequences that run at once.
         ends: token ids that end a sequence.
         deterministic: make a sequence's bits (tokens and log-probs) depend on its prompt, sampling, seed, the number
-            of slots and the weights only, not on what runs beside it; needs float32 weights.
+            of slots and the weights only, not on what runs beside it; needs float32 weights and runs on one thread.
         version: version of the weights that the model has now.
 
     Raises:
@@ -135,7 +136,8 @@ class Engine:
         if not self._running:
             return []
         truncated = any(running and _truncates(running.group.sampling) for running in self._running)
-        tokens = self._state.sample(self._logits(starting), truncated=truncated)
+        with _one_thread() if self._fixed_rows else nullcontext():
+            tokens = self._state.sample(self._logits(starting), truncated=truncated)
         self._step += 1
         return self._collect(tokens)
 
@@ -248,6 +250,17 @@ class Engine:
             finish="stop" if tokens[-1] in self._ends else "length",
             seed=group.seeds[running.index],
         )
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Run torch on one thread: how a matrix product is shared out decides which kernel a row gets, and so its bits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _split(items: list[int], size: int) -> tuple[list[int], list[int]]:

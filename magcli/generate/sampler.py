@@ -27,7 +27,7 @@ def truncate(logprobs: Tensor, top_p: Tensor, top_k: Tensor) -> Tensor:
     """Keep the ``top_k`` most likely tokens (0: all) and of these the smallest set of mass ``top_p``; renormalise.
 
     ``logprobs`` ``[rows, vocab]``; ``top_p`` and ``top_k`` ``[rows]``. Dropped tokens get minus infinity; the most
-    likely token always stays.
+    likely token always stays, and rows that want no truncation keep their bits.
     """
     ordered, order = logprobs.sort(dim=-1, descending=True, stable=True)
     rank = torch.arange(logprobs.shape[-1], device=logprobs.device)
@@ -36,7 +36,8 @@ def truncate(logprobs: Tensor, top_p: Tensor, top_k: Tensor) -> Tensor:
     mass_before = ordered.exp().cumsum(dim=-1).roll(1, dims=-1)
     mass_before[:, 0] = -1.0
     ordered = ordered.masked_fill(mass_before >= top_p[:, None], -torch.inf).log_softmax(dim=-1)
-    return torch.empty_like(logprobs).scatter_(1, order, ordered)
+    truncated = torch.empty_like(logprobs).scatter_(1, order, ordered)
+    return torch.where(((top_p < 1) | (top_k > 0))[:, None], truncated, logprobs)
 
 
 def draw(logprobs: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
