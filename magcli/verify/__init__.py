@@ -1,0 +1,1 @@
+"""Rewards that can be verified: format, math answers, language, and the processes that grade."""

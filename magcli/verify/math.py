@@ -15,7 +15,7 @@ A wrong accept is worse than a wrong reject, so ambiguity is settled on the safe
 - A unit may be missing on one side, two units must be the same: ``5 cm`` is ``5`` and is not ``5 m``.
 - A percent sign may be missing where the number is at least 1: ``50%`` is ``50``; ``3`` is not ``300%``, ``0.5%`` not
   ``0.5``.
-- ``1\\frac{1}{2}`` is 3/2, never a product. ``1011_2`` equals only itself.
+- ``i`` is the imaginary unit. ``1\\frac{1}{2}`` is 3/2, never a product. ``1011_2`` equals only itself.
 - Words are compared as words, case ignored: ``east`` is not ``seat``. One letter is a choice or a variable: ``(C)``
   is ``C``, and ``x`` is not ``X``.
 - What is too large to work out safely is equal only to the same text.
@@ -28,7 +28,7 @@ from magcli.verify import symbolic
 from magcli.verify.box import last_box
 from magcli.verify.normalize import normalize
 from magcli.verify.rational import rational
-from magcli.verify.structure import Sequence, assignment, sequence
+from magcli.verify.structure import Sequence, assignment, has_relation, sequence
 from magcli.verify.units import measure
 
 MAX_CHARS = 10_000
@@ -40,7 +40,7 @@ MAX_WORDS = 8
 
 _WORDS = re.compile(r"[^\W\d_]{2,}(?:[ '-][^\W\d_]+)*")
 _LABEL = re.compile(r"[\w .:'/()-]{1,60}")
-_CHOICE = re.compile(r"\(([A-Za-z])\)")
+_CHOICE = re.compile(r"^\(([A-Za-z])\)$")
 _BASE = re.compile(r"(?=[A-Z]*\d)[0-9A-Z]+_(?:\d|\{\d+\})")
 _NUMBER = re.compile(
     r"(?<![\w)\]}])-?(?:\\[dt]?frac\{-?\d+\}\{\d+\}|\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d+)?(?:/\d+)?)|\d+"
@@ -131,9 +131,9 @@ def _bodies(left: str, gold: str, depth: int) -> tuple[bool, str]:
     if _WORDS.fullmatch(left) or _WORDS.fullmatch(gold):
         return left.casefold() == gold.casefold(), "words"
     (name, value), (gold_name, gold_value) = assignment(left), assignment(gold)
-    if name or gold_name:
-        if name and gold_name and name != gold_name:
-            return False, "assignment"
+    if name and gold_name and name != gold_name:
+        return False, "assignment"
+    if (name and not has_relation(gold_value)) or (gold_name and not has_relation(value)):
         return _compare(value, gold_value, depth - 1)
     return _structures(left, gold, depth) or symbolic.equal(left, gold)
 
@@ -168,8 +168,7 @@ def _same_in_any_order(left: tuple[str, ...], gold: list[str], depth: int) -> bo
 
 def _choice(text: str) -> str:
     """``(C)`` as ``C``."""
-    match = _CHOICE.fullmatch(text)
-    return match[1] if match else text
+    return _CHOICE.sub(r"\1", text)
 
 
 def _same_letters(left: str, gold: str) -> bool:

@@ -220,9 +220,7 @@ class Pool:
             except (OSError, EOFError):
                 pass
             self._retire(worker)
-        raise EnvironmentFault(
-            "verify: grading workers do not start (their error is above); try: python -m magcli.verify.worker"
-        )
+        raise EnvironmentFault(f"verify: {MAX_STARTS} grading workers in a row did not start; their own error is above")
 
     def _retire(self, worker: _Worker) -> None:
         worker.kill()

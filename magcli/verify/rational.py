@@ -97,12 +97,15 @@ class _Parser:
 
     def product(self) -> Fraction:
         value = self.signed()
-        while self.peek()[0] in ("times", "over"):
-            divide = self.peek()[0] == "over"
-            self.at += 1
-            factor = self.signed()
-            value = value / factor if divide else value * factor
-        return value
+        while True:
+            if self.take("times"):
+                value *= self.signed()
+            elif self.take("over"):
+                value /= self.signed()
+            elif self.peek()[1] == "(":
+                value *= self.power()
+            else:
+                return value
 
     def signed(self) -> Fraction:
         if sign := self.take("+", "-"):

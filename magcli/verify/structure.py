@@ -65,6 +65,11 @@ def _split(text: str, separators: frozenset[str]) -> list[str]:
 def assignment(text: str) -> tuple[str, str]:
     """The name and the value of ``x=5``, ``f(x)=..`` or ``x \\in ..``; an empty name where it is neither."""
     match = _NAME.match(text)
-    if not match or _RELATION.search(value := text[match.end() :]) or not value:
+    if not match or has_relation(value := text[match.end() :]) or not value:
         return "", text
     return match[1], value
+
+
+def has_relation(text: str) -> bool:
+    """Whether the text states an equation, inequality or membership."""
+    return bool(_RELATION.search(text))

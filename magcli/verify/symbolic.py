@@ -27,6 +27,8 @@ _LONG_NUMBER = re.compile(rf"\d{{{MAX_DIGITS + 1}}}")
 _LONG_EXPONENT = re.compile(r"\^\s*(?:\{[^{}]*?\d{4}|\(?-?\d{4})")
 _POWER_OF_POWER = re.compile(r"\^\s*\w\s*$")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
+_ADJACENT = re.compile(r"(?<=[\d)}])\((?=-?[\d.])")
+"""``3(4)`` is a product; the grammar alone would read a mixed number, 7."""
 _COUNTING = re.compile(
     r"\d{4}\s*!|!\s*[)}]*\s*!|(?:\d{3}|\^)[^!]*[)}]\s*!|\\(?:[dt]?binom|choose|gcd|lcm)(?![A-Za-z]).*\d{4}"
 )
@@ -97,7 +99,7 @@ def parse(text: str) -> Any | None:
     """The expression of a normalised answer, or None where the grammar does not know it or a guard refuses it."""
     if not text or "$" in text or refusal(text):
         return None
-    found = _extract(f"${text}$")
+    found = _extract("$" + _ADJACENT.sub(r"\\cdot(", text) + "$")
     return found[0] if found else None
 
 
@@ -155,10 +157,11 @@ def _at_points(a: Any, b: Any) -> bool | None:
 
 
 def _point(symbols: list[Any], number: int) -> dict[Any, Any]:
-    """A fixed rational of size 0.3 to 3 for each symbol: all positive, all negative, then mixed signs."""
-    random = Random(number)
+    """A fixed rational of size 0.3 to 3 for each symbol: all positive, all negative, then mixed signs; ``i`` is I."""
+    sympy, random = tools().sympy, Random(number)
     signs = {0: [1], 1: [-1]}.get(number, [1, -1])
-    return {symbol: tools().sympy.Rational(random.choice(signs) * random.randint(101, 999), 331) for symbol in symbols}
+    values = {symbol: sympy.Rational(random.choice(signs) * random.randint(101, 999), 331) for symbol in symbols}
+    return {symbol: sympy.I if str(symbol) == "i" else value for symbol, value in values.items()}
 
 
 def _close(a: Any, b: Any, point: dict[Any, Any]) -> bool | None:

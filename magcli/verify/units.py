@@ -65,7 +65,8 @@ _NOT_UNITS = frozenset(
 _PREFIX = re.compile(r"^(-?)\s*(US\$|[$£€¥₹])\s*(?=[\d.\\-])")
 _TEXT_TAIL = re.compile(r"\\text\{\s*([^{}]*?)\s*\}\s*(?:\^\{?([23])\}?)?$")
 _WORD_TAIL = re.compile(
-    r"(?<=[\d)}])\s*(?:\(([A-Za-z ]+)\)|([A-Za-z]+(?:/[A-Za-z]+)?(?: [A-Za-z]+){0,3})(?:\^\{?([23])\}?)?)$"
+    r"(?<=[\d)}])(?: ?\((?P<aside>[A-Za-z][A-Za-z ]+)\)"
+    r"|(?P<gap> ?)(?P<words>[A-Za-z]{2,}(?:/[A-Za-z]+)?(?: [A-Za-z]+){0,3})(?:\^\{?(?P<power>[23])\}?)?)$"
 )
 _UNIT = re.compile(r"[^\W\d_][\w ./%¢-]*|%|¢")
 
@@ -73,8 +74,8 @@ _UNIT = re.compile(r"[^\W\d_][\w ./%¢-]*|%|¢")
 def measure(text: str) -> Measure:
     """Split a normalised answer into body, unit and percent sign; units have one name (``cm`` is centimeter).
 
-    A unit is a currency sign in front, a last ``\\text{..}``, or words after a digit or bracket: at least two letters,
-    since ``5 m`` in plain letters may be a product.
+    A unit is a currency sign in front, a last ``\\text{..}``, a known unit after a digit or bracket, or other words
+    after a digit and a space: ``5 m``, ``3xy`` and ``(x+1)abc`` may be products.
     """
     if text.endswith("%"):
         return Measure(text[:-1].rstrip(), "", True)
@@ -82,24 +83,37 @@ def measure(text: str) -> Measure:
         return Measure(sign[1] + text[sign.end() :], _CURRENCY[sign[2]], False)
     if text[-1:] in _CURRENCY and text[:-1]:
         return Measure(text[:-1].rstrip(), _CURRENCY[text[-1]], False)
-    body, unit = _tail(text)
+    tail = text[-60:]
+    size, unit = _text_unit(tail) or _word_unit(tail) or (0, "")
+    body = text[: len(text) - size].rstrip()
+    if not unit or not re.search(r"\d|\\", body):
+        return Measure(text, "", False)
     return Measure(body, "", True) if unit == "percent" else Measure(body, unit, False)
 
 
-def _tail(text: str) -> tuple[str, str]:
-    """The body and the unit's name, empty where the last words are no unit."""
-    tail = text[-60:]
-    if (match := _TEXT_TAIL.search(tail)) and (words := match[1]):
-        power = match[2] or ""
-    elif (match := _WORD_TAIL.search(tail)) and len(words := match[1] or match[2]) > 1:
-        power = match[3] or ""
-    else:
-        return text, ""
-    body = text[: len(text) - len(tail) + match.start()].rstrip()
+def _text_unit(tail: str) -> tuple[int, str] | None:
+    """Length and name of a unit in ``\\text{..}``."""
+    match = _TEXT_TAIL.search(tail)
+    if not match or not _UNIT.fullmatch(match[1]):
+        return None
+    return len(match[0]), _named(match[1], match[2])
+
+
+def _word_unit(tail: str) -> tuple[int, str] | None:
+    """Length and name of a unit in plain words or in brackets."""
+    match = _WORD_TAIL.search(tail)
+    if not match:
+        return None
+    unit = _named(match["aside"] or match["words"], match["power"])
+    free = match["aside"] or (match["gap"] and len(match["words"].split()[0]) > 2)
+    return (len(match[0]), unit) if free or unit.partition("^")[0] in _ALIASES else None
+
+
+def _named(words: str, power: str | None) -> str:
     name = unit_name(words)
-    if not re.search(r"\d|\\", body) or not _UNIT.fullmatch(words) or _NOT_UNITS.intersection(name.split()):
-        return text, ""
-    return body, f"{name}^{power}" if power else name
+    if _NOT_UNITS.intersection(name.split()):
+        return ""
+    return f"{name}^{power}" if power else name
 
 
 def unit_name(words: str) -> str:

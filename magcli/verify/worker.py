@@ -1,7 +1,7 @@
 """One worker of the pool: reads batches of jobs from a socket, grades them, answers each at once.
 
-Started as ``python -P -m magcli.verify.worker FD PARENT MEMORY``. It imports nothing of magcli but errors, schema and
-verify, bounds its own memory, ignores SIGINT, and dies with its parent. A frame is 8 bytes of length and a pickle.
+Started as ``python -P -m magcli.verify.worker FD PARENT MEMORY``. It imports nothing of magcli but errors and verify,
+bounds its own memory, ignores SIGINT, and dies with its parent. A frame is 8 bytes of length and a pickle.
 """
 
 import ctypes
@@ -17,7 +17,6 @@ from typing import Any
 from magcli.errors import MagError
 from magcli.verify import language, symbolic
 from magcli.verify.reward import Reward, reward, undecided
-from magcli.verify.types import Reason
 
 HEADER = struct.Struct("<Q")
 READY = "ready"
@@ -57,13 +56,9 @@ def grade(job: tuple[Any, ...]) -> Reward | MagError:
     except MagError as error:
         return error
     except MemoryError:
-        return undecided(_TIMEOUT, "out of memory")
+        return undecided("timeout", "out of memory")
     except Exception as error:
-        return undecided(_FAILED, f"{type(error).__name__}: {error}"[:200])
-
-
-_TIMEOUT: Reason = "timeout"
-_FAILED: Reason = "infra-error"
+        return undecided("infra-error", f"{type(error).__name__}: {error}"[:200])
 
 
 def confine(parent: int, memory: int) -> None:

@@ -184,7 +184,7 @@ def test_errors_of_the_caller_reach_the_caller(pool: Pool) -> None:
 def test_a_memory_bomb_costs_one_job() -> None:
     pool = Pool(1, memory=400 << 20)
     try:
-        huge = ("<think>" + "a" * (100 << 20) + "</think>\\boxed{5}", 10, {"answer": "5"}, RULE)
+        huge = ("<think>" + "a" * (200 << 20) + "</think>\\boxed{5}", 10, {"answer": "5"}, RULE)
         first, second = pool.rewards([huge, job("5")])
         assert not first.trainable
         assert second.correct
