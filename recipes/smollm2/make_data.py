@@ -27,10 +27,10 @@ Row = dict[str, str]
 class Sizes(NamedTuple):
     """How many rows each file gets from each source."""
 
-    easy_traces: int = 900
-    gsm8k_traces: int = 400
-    easy_problems: int = 360
-    gsm8k_problems: int = 200
+    easy_traces: int = 1000
+    gsm8k_traces: int = 250
+    easy_problems: int = 180
+    gsm8k_problems: int = 60
     flawed: int = 140
     easy_test: int = 150
     gsm8k_test: int = 200
