@@ -12,50 +12,62 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from magcli.data import durable, manifest, seal
-from magcli.data.source import Rows, Source
+from magcli.data import durable, manifest, seal, types
+from magcli.data.source import Rows, Source, brief
 from magcli.errors import DataError
 
 CLOSE_HINT = "it was cut off before its end; make it again"
+END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 def open_file(path: Path) -> Source:
-    """Read a stream file; one of ours is checked whole before its first row.
+    """Read a stream file, or a random-access file of another tool; one of ours is checked whole before its first row.
 
     Raises:
-        DataError: the file is cut, damaged, or no Arrow stream.
+        DataError: the file is cut, damaged, or no Arrow.
     """
     digest = seal.verify_file(path)
-    file = open(path, "rb")  # noqa: SIM115
-    if file.read(6) == b"ARROW1":
-        raise DataError(f"{path} is in Arrow's random-access file format; magcli reads the stream format")
-    file.seek(0)
-    source = open_stream(file, str(path))
+    with open(path, "rb") as file:
+        random_access = file.read(6) == b"ARROW1"
+    if random_access:
+        return _open_random_access(path)
+    source = open_stream(pa.OSFile(str(path)), str(path))
+    source.sha256 = digest or seal.hash_file(path)
     if digest:
-        source.sha256 = digest
         source.chain, source.total = _closing(path)
     return source
 
 
+def _open_random_access(path: Path) -> Source:
+    try:
+        reader = pa.ipc.open_file(pa.OSFile(str(path)))
+        total = sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} is no whole Arrow file: {brief(error)}") from None
+    rows = (_sound(reader.get_batch(i), str(path)) for i in range(reader.num_record_batches))
+    return Source(str(path), reader.schema, rows, (), seal.hash_file(path), total)
+
+
 def _closing(path: Path) -> tuple[manifest.Chain, int]:
     """The history and row count of a verified file, from its last message."""
-    with open(path, "rb") as file, pa.ipc.open_stream(file) as reader:
+    with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:
         for _, metadata in _messages(reader, str(path)):
             if metadata:
                 return _chain_and_rows(metadata)
     raise DataError(f"{path}: no end mark; {CLOSE_HINT}")
 
 
-def open_stream(file: BinaryIO, name: str) -> Source:
+def open_stream(file: "BinaryIO | pa.NativeFile", name: str) -> Source:
     """Read a stream from a pipe or an open file; the end mark is checked when it arrives."""
     hashing = seal.HashingReader(file)
     try:
         reader = pa.ipc.open_stream(pa.PythonFile(hashing, mode="r"))
         schema = reader.schema
-    except (pa.ArrowInvalid, OSError, pa.ArrowException) as error:
-        raise DataError(f"{name} is not an Arrow stream, or was cut in its head: {_brief(error)}") from None
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{name} is not an Arrow stream, or was cut in its head: {brief(error)}") from None
+    types.plain_schema(schema, name)  # only to refuse a damaged head: column names that are no text
     ours = seal.HEAD_KEY.encode() in (schema.metadata or {})
-    source = Source(name, _plain(schema), iter(()))
+    source = Source(name, _without_head(schema), iter(()))
     source.rows = _rows(reader, hashing, source, ours)
     return source
 
@@ -73,10 +85,20 @@ def _rows(reader: Any, hashing: seal.HashingReader, source: Source, ours: bool) 
             break
         hashing.mark()
         count += batch.num_rows
-        yield pa.RecordBatch.from_arrays(batch.columns, schema=source.schema)
-    if ours and not sealed:
+        yield pa.RecordBatch.from_arrays(_sound(batch, source.name).columns, schema=source.schema)
+    if not sealed and (ours or hashing.since_mark != END_OF_STREAM):
         raise DataError(f"{source.name} has no end mark after {count} rows; {CLOSE_HINT}")
     source.total = count
+    source.sha256 = source.sha256 or hashing.close_digest()
+
+
+def _sound(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
+    """The batch, if its offsets and texts are sound: those of a damaged one would lead anywhere in memory."""
+    try:
+        batch.validate(full=True)
+    except pa.ArrowException as error:
+        raise DataError(f"{name} is damaged: {brief(error)}") from None
+    return batch
 
 
 def _messages(reader: Any, name: str) -> Iterator[tuple[pa.RecordBatch, dict[bytes, bytes] | None]]:
@@ -86,7 +108,7 @@ def _messages(reader: Any, name: str) -> Iterator[tuple[pa.RecordBatch, dict[byt
         except StopIteration:
             return
         except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{name} is cut or damaged: {_brief(error)}") from None
+            raise DataError(f"{name} is cut or damaged: {brief(error)}") from None
         keys = dict(metadata) if metadata is not None else {}
         yield batch, keys if seal.SEAL_KEY.encode() in keys else None
 
@@ -101,13 +123,9 @@ def _chain_and_rows(metadata: dict[bytes, bytes]) -> tuple[manifest.Chain, int]:
     return manifest.from_json(closing["chain"]), closing["rows"]
 
 
-def _plain(schema: pa.Schema) -> pa.Schema:
+def _without_head(schema: pa.Schema) -> pa.Schema:
     kept = {k: v for k, v in (schema.metadata or {}).items() if k != seal.HEAD_KEY.encode()}
     return schema.with_metadata(kept or None)
-
-
-def _brief(error: BaseException) -> str:
-    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__
 
 
 class StreamSink:
@@ -129,12 +147,9 @@ class StreamSink:
         """Write the closing batch with history and digest."""
         closing = {"chain": manifest.to_json(chain), "rows": self.rows}
         self.out.held = []
-        empty = self.schema.empty_table().to_batches() or [
-            pa.RecordBatch.from_arrays([pa.array([], f.type) for f in self.schema], schema=self.schema)
-        ]
-        self.writer.write_batch(
-            empty[0], custom_metadata={seal.SEAL_KEY: seal.pack(closing), seal.DIGEST_KEY: seal.blank_digest()}
-        )
+        empty = pa.RecordBatch.from_pylist([], schema=self.schema)
+        proof = {seal.SEAL_KEY: seal.pack(closing), seal.DIGEST_KEY: seal.blank_digest()}
+        self.writer.write_batch(empty, custom_metadata=proof)
         self.writer.close()
         return self.out.finish()
 

@@ -1,77 +1,163 @@
-"""CSV files. Columns that the project knows as text stay text; nested columns are written as JSON."""
+"""CSV files with a header line. Columns that the project knows as text stay text; nested columns are written as JSON.
+
+A file of ours is read in the exact types that its manifest tells; of another's, the types are found in a first pass. An
+empty cell is null, a quoted empty one (``""``) is an empty text.
+"""
 
 import contextlib
+import csv
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from magcli.data import jsonl, manifest
+from magcli.data import beside
 from magcli.data.schema import COMPLETION, DROPPED, PROBLEM, REWARD
-from magcli.data.source import Rows, Source
+from magcli.data.source import BadRow, Rows, Sink, Source, brief
 from magcli.errors import DataError
 
-TEXT = {f.name: f.type for s in (PROBLEM, COMPLETION, REWARD, DROPPED) for f in s if pa.types.is_string(f.type)}
+TEXT = {f.name for schema in (PROBLEM, COMPLETION, REWARD, DROPPED) for f in schema if pa.types.is_string(f.type)}
+PATTERNS = {
+    pa.int64(): "^-?(0|[1-9][0-9]{0,17})$",
+    pa.float64(): r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$",
+    pa.bool_(): "^(true|false)$",
+}
+"""Types from narrow to wide, and how their cells look."""
+BLOCK = 1 << 28
+"""The longest line that can be read, in bytes."""
 
 
-def open_file(path: Path) -> Source:
-    """Read a CSV file with a header line.
+def open_file(path: Path, bad: BadRow) -> Source:
+    """Read a CSV file; ragged lines and broken text go to ``bad``.
 
     Raises:
-        DataError: it is empty, ragged, or not what its manifest says.
+        DataError: it is empty, has no header, or is not what its manifest says.
     """
-    from pyarrow import csv
+    digest, note = beside.check(path)
+    names = _header(path)
+    if note is not None:
+        rows = _typed(_cells(path, names, bad, keep_empty=True), note.schema)
+        return Source(str(path), note.schema, rows, note.chain, digest, note.rows)
+    schema, total = _scan(_cells(path, names, lambda *_: None, keep_empty=False), names)
+    return Source(str(path), schema, _typed(_cells(path, names, bad, keep_empty=False), schema), (), digest, total)
 
-    digest, chain = jsonl._check_manifest(path)
-    options = csv.ConvertOptions(column_types=TEXT, strings_can_be_null=False)
+
+def _header(path: Path) -> list[str]:
+    with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
+        names = next(csv.reader(file), [])
+    if not names or len(set(names)) < len(names):
+        raise DataError(f"{path}: its first line is no header of different column names: {', '.join(names)[:200]}")
+    return names
+
+
+def _cells(path: Path, names: list[str], bad: BadRow, *, keep_empty: bool) -> Rows:
+    """All cells as text, empty ones null; lines that cannot be read are told to ``bad``."""
+    from pyarrow import csv as arrow_csv
+
+    def ragged(line: Any) -> str:
+        bad("ragged line", "ragged-line", str(line.text)[:500])
+        return "skip"
+
+    convert = arrow_csv.ConvertOptions(
+        column_types={name: pa.binary() for name in names},
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+        null_values=[""],
+    )
+    parse = arrow_csv.ParseOptions(
+        newlines_in_values=True, ignore_empty_lines=not keep_empty, invalid_row_handler=ragged
+    )
+    read = arrow_csv.ReadOptions(use_threads=False, block_size=min(BLOCK, path.stat().st_size + 1))
     try:
-        reader = csv.open_csv(path, convert_options=options, parse_options=csv.ParseOptions(newlines_in_values=True))
+        for batch in arrow_csv.open_csv(path, read, parse, convert):
+            yield _as_text(batch, bad)
     except pa.ArrowException as error:
-        raise DataError(f"{path} is not readable as CSV: {str(error).splitlines()[0]}") from None
-    return Source(str(path), reader.schema, _rows(reader, path), chain, digest)
+        raise DataError(f"{path} is not readable as CSV: {brief(error)}") from None
 
 
-def _rows(reader: Iterator[pa.RecordBatch], path: Path) -> Rows:
+def _as_text(batch: pa.RecordBatch, bad: BadRow) -> pa.RecordBatch:
+    schema = pa.schema([(name, pa.string()) for name in batch.schema.names])
     try:
-        yield from reader
-    except pa.ArrowException as error:
-        raise DataError(f"{path} is not readable as CSV: {str(error).splitlines()[0]}") from None
+        return batch.cast(schema)
+    except pa.ArrowException:
+        broken = [not all(map(_is_text, row.values())) for row in batch.to_pylist()]
+    for row in batch.filter(pa.array(broken)).to_pylist():
+        bad(str(row.get("id", b"broken line"))[:200], "broken-text", str(row)[:500])
+    return batch.filter(pa.array([not each for each in broken])).cast(schema)
 
 
-class CsvSink:
+def _is_text(cell: bytes | None) -> bool:
+    try:
+        return cell is None or cell.decode("utf-8") is not None
+    except UnicodeDecodeError:
+        return False
+
+
+def _scan(rows: Rows, names: list[str]) -> tuple[pa.Schema, int]:
+    """The types that all cells of each column have, and the number of rows."""
+    kinds = {name: [] if name in TEXT else list(PATTERNS) for name in names}
+    filled, total = dict.fromkeys(names, False), 0
+    for batch in rows:
+        total += batch.num_rows
+        for name in names:
+            column = batch.column(name)
+            filled[name] = filled[name] or column.null_count < len(column)
+            kinds[name] = [kind for kind in kinds[name] if pc.all(_looks(column, kind)).as_py() is not False]
+    return pa.schema([(name, kinds[name][0] if kinds[name] and filled[name] else pa.string()) for name in names]), total
+
+
+def _looks(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return pc.match_substring_regex(column, PATTERNS[kind])
+
+
+def _typed(rows: Rows, schema: pa.Schema) -> Rows:
+    for batch in rows:
+        columns = [_parse(batch.column(field.name), field.type) for field in schema]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _parse(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_nested(kind):
+        return pa.array([None if text is None else json.loads(text) for text in column.to_pylist()], kind)
+    return column.cast(kind)
+
+
+class CsvWriter:
     """A CSV file being written."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
-        from pyarrow import csv
+        from pyarrow import csv as arrow_csv
 
-        fields = [pa.field(f.name, pa.string() if pa.types.is_nested(f.type) else f.type) for f in schema]
-        self.schema = pa.schema(fields)
-        self.writer = csv.CSVWriter(file, self.schema)
-        self.rows = 0
+        self.schema = pa.schema([(f.name, f.type if _primitive(f.type) else pa.string()) for f in schema])
+        self.writer = arrow_csv.CSVWriter(file, self.schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows."""
-        self.rows += batch.num_rows
-        columns = [
-            pa.array(
-                [None if v is None else json.dumps(v, ensure_ascii=False) for v in column.to_pylist()], pa.string()
-            )
-            if pa.types.is_nested(column.type)
-            else column
-            for column in batch.columns
-        ]
-        self.writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+        self.writer.write_batch(pa.RecordBatch.from_arrays([_cell_text(c) for c in batch.columns], schema=self.schema))
 
-    def finish(self, chain: manifest.Chain) -> str:
-        """Close the table."""
+    def close(self) -> None:
+        """End the table."""
         self.writer.close()
-        return ""
 
 
-@contextlib.contextmanager
-def file_sink(path: Path, schema: pa.Schema, head: str) -> Iterator[jsonl.NotedSink]:
+def _primitive(kind: pa.DataType) -> bool:
+    is_a = pa.types
+    return bool(is_a.is_boolean(kind) or is_a.is_integer(kind) or is_a.is_floating(kind) or is_a.is_string(kind))
+
+
+def _cell_text(column: pa.Array) -> pa.Array:
+    if _primitive(column.type):
+        return column
+    if pa.types.is_nested(column.type):
+        texts = (json.dumps(value, ensure_ascii=False, default=str) for value in column.to_pylist())
+        return pa.array([None if text == "null" else text for text in texts], pa.string())
+    if pa.types.is_binary(column.type) or pa.types.is_fixed_size_binary(column.type):
+        raise DataError("a column of raw bytes has no CSV form; drop it or write parquet or arrow")
+    return column.cast(pa.string())
+
+
+def file_sink(path: Path, schema: pa.Schema, head: str) -> contextlib.AbstractContextManager[Sink]:
     """A CSV file that takes its place when it is finished, with its manifest beside it."""
-    with jsonl.noted(path, lambda file: CsvSink(file, schema)) as sink:
-        yield sink
+    return beside.noted(path, schema, lambda file: CsvWriter(file, schema))

@@ -4,8 +4,11 @@ All writing that must survive goes through this module, so that tests can take o
 """
 
 import contextlib
+import errno
 import fcntl
+import glob
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -13,6 +16,20 @@ from pathlib import Path
 from typing import BinaryIO
 
 from magcli.errors import EnvironmentFault, UsageError
+
+DISK_FAULTS = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EIO,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENOTDIR,
+    errno.EEXIST,
+}
+OWNER_PATIENCE = 1.0
+"""Seconds in which the owner of a lock has surely written its name into it."""
 
 
 def sync(file: BinaryIO) -> None:
@@ -36,6 +53,13 @@ def rename(source: Path, target: Path) -> None:
     sync_folder(target.parent)
 
 
+def remove(path: Path) -> None:
+    """Take a file away, if it is there, and make that last."""
+    if path.exists():
+        path.unlink(missing_ok=True)
+        sync_folder(path.parent)
+
+
 def aside(path: Path) -> Path:
     """The name under which ``path`` is written before it is whole; it names the process that owns it."""
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -51,12 +75,11 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     temp = aside(path)
     sweep(path)
     try:
-        with open(temp, "wb+") as file:
+        with disk_faults(path), open(temp, "wb+") as file:
             yield file
             sync(file)
-        rename(temp, path)
-    except OSError as error:
-        raise _disk_fault(path, error) from error
+        with disk_faults(path):
+            rename(temp, path)
     finally:
         temp.unlink(missing_ok=True)
 
@@ -67,33 +90,51 @@ def whole_folder(path: Path) -> Iterator[Path]:
     temp, old = aside(path), path.with_name(f".{path.name}.{os.getpid()}.old.tmp")
     sweep(path)
     try:
-        temp.mkdir(parents=True)
-        yield temp
-        for file in sorted(p for p in temp.rglob("*") if p.is_file()):
-            with open(file, "rb+") as handle:
-                sync(handle)
-        sync_folder(temp)
-        if path.exists():
-            os.replace(path, old)
-        rename(temp, path)
-    except OSError as error:
-        raise _disk_fault(path, error) from error
+        with disk_faults(path):
+            temp.mkdir(parents=True)
+            yield temp
+            _sync_tree(temp)
+            if path.exists():
+                os.replace(path, old)
+            rename(temp, path)
     finally:
         shutil.rmtree(temp, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _disk_fault(path: Path, error: OSError) -> Exception:
-    if isinstance(error, BrokenPipeError):
-        return error
-    return EnvironmentFault(f"cannot write {path}: {error.strerror or error}; nothing was left half written there")
+def _sync_tree(folder: Path) -> None:
+    for place in sorted(folder.rglob("*")):
+        if place.is_dir():
+            sync_folder(place)
+        else:
+            with open(place, "rb+") as file:
+                sync(file)
+    sync_folder(folder)
+
+
+@contextlib.contextmanager
+def disk_faults(path: Path) -> Iterator[None]:
+    """Tell a full, read-only or failing disk, or a folder that may not be written, by the name of the output."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_FAULTS or (error.filename and not _concerns(Path(error.filename), path)):
+            raise
+        reason = error.strerror or str(error)
+        raise EnvironmentFault(f"cannot write {path}: {reason}; nothing was left half written there") from error
+
+
+def _concerns(place: Path, path: Path) -> bool:
+    """Whether a place is the output, a folder above it, or one of the names under which it is written."""
+    return path.is_relative_to(place) or f".{path.name}." in str(place)
 
 
 def sweep(path: Path) -> None:
-    """Remove what a dead process left aside for this output."""
-    for stale in path.parent.glob(f".{path.name}.*.tmp"):
-        owner = stale.name.removeprefix(f".{path.name}.").split(".")[0]
-        if owner.isdigit() and not _alive(int(owner)):
+    """Remove what a dead process left aside for this output; one with our own id is dead, it only had the same."""
+    pattern = re.compile(re.escape(f".{path.name}.") + r"(\d+)(\.old)?\.tmp")
+    for stale in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        found = pattern.fullmatch(stale.name)
+        if found and (int(found[1]) == os.getpid() or not _alive(int(found[1]))):
             shutil.rmtree(stale, ignore_errors=True) if stale.is_dir() else stale.unlink(missing_ok=True)
 
 
@@ -114,19 +155,10 @@ def owned(path: Path) -> Iterator[None]:
     Raises:
         UsageError: another process holds it; the message names that process.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = path.with_name(f".{path.name}.lock")
-    while True:
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            owner = os.read(handle, 200).decode(errors="replace").strip() or "another process"
-            os.close(handle)
-            raise UsageError(f"{path} is being written by {owner}; wait for it or choose another output") from None
-        if _same_file(handle, lock):
-            break
-        os.close(handle)
+    with disk_faults(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.with_name(f".{path.name}.lock")
+        handle = _locked(lock, path)
     try:
         os.ftruncate(handle, 0)
         started = time.strftime("%Y-%m-%d %H:%M:%S")
@@ -135,6 +167,32 @@ def owned(path: Path) -> Iterator[None]:
     finally:
         lock.unlink(missing_ok=True)
         os.close(handle)
+
+
+def _locked(lock: Path, path: Path) -> int:
+    while True:
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = _owner(handle)
+            os.close(handle)
+            raise UsageError(f"{path} is being written by {owner}; wait for it or choose another output") from None
+        if _same_file(handle, lock):
+            return handle
+        os.close(handle)
+
+
+def _owner(handle: int) -> str:
+    """Who holds a lock, as it wrote; what a dead process wrote, or nothing yet, is about to be overwritten."""
+    deadline = time.monotonic() + OWNER_PATIENCE
+    while time.monotonic() < deadline:
+        told = os.pread(handle, 200, 0).decode(errors="replace")
+        found = re.match(r"process (\d+) on (\S+) since", told)
+        if found and (found[2] != os.uname().nodename or _alive(int(found[1]))):
+            return told
+        time.sleep(0.01)
+    return "another process"
 
 
 def _same_file(handle: int, path: Path) -> bool:

@@ -1,10 +1,13 @@
 """`datasets` folders (`save_to_disk`) and hub ids. The only place that imports `datasets`.
 
-`datasets` reads a file that was cut between two batches without a word, so a folder is checked against its own counts.
+`datasets` reads a file that was cut between two batches without a word; here every file of a folder must end with its
+end-of-stream mark. (The counts in dataset_info.json are no proof: `filter` leaves those of the whole data set.) A
+folder of ours is checked against the digests in its manifest.json.
 """
 
 import contextlib
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +15,11 @@ from typing import Any
 import pyarrow as pa
 
 from magcli.data import arrow, durable, manifest, seal
-from magcli.data.source import Rows, Source, manifest_path
+from magcli.data.source import Rows, Source, brief, manifest_path
 from magcli.errors import DataError, EnvironmentFault
+
+HUB_PATIENCE = 5.0
+"""Seconds to wait for the hub's first answer."""
 
 
 def open_folder(path: Path) -> Source:
@@ -22,60 +28,53 @@ def open_folder(path: Path) -> Source:
     Raises:
         DataError: it is no such folder, or a file of it is cut, damaged or missing.
     """
-    chain = _check_manifest(path)
-    try:
-        state = json.loads((path / "state.json").read_text(encoding="utf-8"))
-        files = [path / entry["filename"] for entry in state["_data_files"]]
-    except (OSError, ValueError, KeyError):
-        raise DataError(f"{path} is not a folder that `datasets` saved: no usable state.json in it") from None
+    chain, total = _check_manifest(path)
+    files = _data_files(path)
     missing = [str(file) for file in files if not file.exists()]
     if missing:
         raise DataError(f"{path} is incomplete: {', '.join(missing)} is missing")
     sources = [arrow.open_file(file) for file in files]
-    if not sources:
+    schema = sources[0].schema
+    return Source(str(path), schema, _rows(sources, schema), chain, _digest(files), total)
+
+
+def _data_files(path: Path) -> list[Path]:
+    if (path / "dataset_dict.json").exists():
+        splits = ", ".join(str(path / folder.name) for folder in sorted(path.iterdir()) if folder.is_dir())
+        raise DataError(f"{path} holds several tables; name one of them: {splits}")
+    try:
+        state = json.loads((path / "state.json").read_text(encoding="utf-8"))
+        files = [path / entry["filename"] for entry in state["_data_files"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise DataError(f"{path} is not a folder that `datasets` saved: no usable state.json in it") from None
+    if not files:
         raise DataError(f"{path} has no data file")
-    expected = _promised_rows(path)
-    schema = sources[0].schema.remove_metadata()
-    return Source(str(path), schema, _rows(sources, schema, expected, path), chain, _digest(files), expected)
+    return files
 
 
 def _digest(files: list[Path]) -> str:
     return seal.hash_text("".join(seal.hash_file(file) for file in files))
 
 
-def _promised_rows(path: Path) -> int | None:
-    try:
-        info = json.loads((path / "dataset_info.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    splits = info.get("splits") or {}
-    counts = [split.get("num_examples") for split in splits.values()]
-    return sum(counts) if counts and all(isinstance(count, int) for count in counts) else None
-
-
-def _rows(sources: list[Source], schema: pa.Schema, expected: int | None, path: Path) -> Rows:
-    count = 0
+def _rows(sources: list[Source], schema: pa.Schema) -> Rows:
     for source in sources:
         for batch in source.rows:
-            count += batch.num_rows
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-    if expected is not None and count != expected:
-        raise DataError(f"{path} is cut: {count} rows where its dataset_info.json promises {expected}")
 
 
-def _check_manifest(path: Path) -> manifest.Chain:
+def _check_manifest(path: Path) -> tuple[manifest.Chain, int | None]:
     note = manifest_path(path)
     if not note.exists():
-        return ()
+        return (), None
     try:
-        told = json.loads(note.read_text(encoding="utf-8"))
-        files, chain = told["files"], manifest.from_json(told["chain"])
+        told = seal.open_json(note.read_bytes())
+        files, chain, rows = told["files"], manifest.from_json(told["chain"]), int(told["rows"])
     except (ValueError, KeyError, TypeError):
         raise DataError(f"{note} is damaged") from None
     for name, digest in files.items():
         if not (path / name).exists() or seal.hash_file(path / name) != digest:
             raise DataError(f"{path / name} is cut, damaged or missing: it is not what {note} tells")
-    return chain
+    return chain, rows
 
 
 class FolderSink:
@@ -84,7 +83,7 @@ class FolderSink:
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
         self.folder = folder
         self.file = open(folder / "data-00000-of-00001.arrow", "wb")  # noqa: SIM115
-        self.schema = schema.remove_metadata()
+        self.schema = schema
         self.writer = pa.ipc.new_stream(self.file, self.schema)
         self.rows = 0
 
@@ -114,7 +113,8 @@ class FolderSink:
         self._json("state.json", state)
         names = ["data-00000-of-00001.arrow", "dataset_info.json", "state.json"]
         files = {name: seal.hash_file(self.folder / name) for name in names}
-        self._json("manifest.json", {"chain": manifest.to_json(chain), "files": files, "rows": self.rows})
+        told = {"chain": manifest.to_json(chain), "files": files, "rows": self.rows}
+        (self.folder / "manifest.json").write_text(seal.seal_json(told), encoding="utf-8")
         return _digest([self.folder / "data-00000-of-00001.arrow"])
 
     def _json(self, name: str, value: dict[str, Any]) -> None:
@@ -125,7 +125,9 @@ class FolderSink:
 def folder_sink(path: Path, schema: pa.Schema, head: str) -> Iterator[FolderSink]:
     """A folder that takes its place when it is finished."""
     with durable.whole_folder(path) as temp:
-        yield FolderSink(temp, schema)
+        sink = FolderSink(temp, schema)
+        with sink.file:
+            yield sink
 
 
 def open_hub(name: str) -> Source:
@@ -134,12 +136,27 @@ def open_hub(name: str) -> Source:
     Raises:
         EnvironmentFault: the hub cannot be reached or has no such data set.
     """
+    _reach_hub(name)
     from datasets import load_dataset
 
     repository, _, split = name.partition(":")
     try:
         data = load_dataset(repository, split=split or "train")
     except Exception as error:  # the hub client has no common error type
-        raise EnvironmentFault(f"hub data set {name} cannot be had: {str(error).splitlines()[0]}") from None
-    table = data.data.table
-    return Source(name, table.schema.remove_metadata(), iter(table.to_batches(1024)), (), "", table.num_rows)
+        raise EnvironmentFault(f"hub data set {name} cannot be had: {brief(error)}") from None
+    return Source(name, data.data.table.schema, iter(data.data.table.to_batches(1024)), total=data.num_rows)
+
+
+def _reach_hub(name: str) -> None:
+    """Fail soon where the hub client would try for half a minute."""
+    from urllib.parse import urlsplit
+
+    from huggingface_hub import constants
+
+    place = urlsplit(constants.ENDPOINT)
+    port = place.port or (443 if place.scheme == "https" else 80)
+    try:
+        socket.create_connection((place.hostname or "", port), HUB_PATIENCE).close()
+    except OSError as error:
+        reason = f"{place.hostname} cannot be reached ({error.strerror or error})"
+        raise EnvironmentFault(f"{name} is no file or folder here, and as a hub data set: {reason}") from None

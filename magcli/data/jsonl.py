@@ -3,19 +3,26 @@
 Values of one type become that Arrow type. A column whose values do not share one (numbers of two kinds, objects with
 other keys, null beside absent) keeps each value as JSON text and is marked so; it is written back as it was. How the
 lines were spaced and escaped travels with the schema.
+
+Not kept, because rows of one table share it: key orders that contradict each other between rows, keys given twice in
+one object, spacing or escapes that change within the file, blank lines, CRLF, a byte-order mark, a missing last line
+end, and numbers written otherwise than Python writes them (``1.50``, ``1e5``, ``-0``). The values are kept
+in all of these.
 """
 
 import contextlib
+import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from magcli.data import durable, manifest, seal
-from magcli.data.source import BadRow, Rows, Source, manifest_path
+from magcli.data import beside
+from magcli.data.source import BadRow, Rows, Sink, Source
 from magcli.errors import DataError
 
 STYLE_KEY = b"magcli.jsonl"
@@ -25,6 +32,10 @@ CHUNK_ROWS = 1024
 CHUNK_BYTES = 1 << 24
 LINE_LIMIT = 1 << 25
 """A row longer than this many bytes is set aside as ``line-too-large``."""
+ID = re.compile(rb'"id"\s*:\s*("[^"\\\\]{1,200}"|\d{1,20})')
+
+Opener = Callable[[], contextlib.AbstractContextManager[BinaryIO]]
+"""Gives the lines from their start, each time it is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,45 +51,56 @@ class Style:
         return json.dumps(value, ensure_ascii=self.ascii, separators=(self.item, self.key))
 
 
+SPACINGS = ((", ", ": "), (",", ":"), (", ", ":"), (",", ": "))
+STYLES = [Style(item, key, ascii) for item, key in SPACINGS for ascii in (False, True)]
+
+
 def open_file(path: Path, bad: BadRow) -> Source:
     """Read a JSON-lines file; broken lines go to ``bad``.
 
     Raises:
         DataError: the file has no usable row, or is not what its manifest says.
     """
-    digest, chain = _check_manifest(path)
-    with open(path, "rb") as file:
+    digest, note = beside.check(path)
+    if note is not None and all(_exact(kind) for kind in note.schema.types):
+        rows = _rows(lambda: open(path, "rb"), note.schema, bad)  # noqa: SIM115
+        return Source(str(path), note.schema, rows, note.chain, digest, note.rows)
+    source = open_lines(lambda: open(path, "rb"), str(path), bad)  # noqa: SIM115
+    source.sha256, source.chain = digest, note.chain if note else ()
+    return source
+
+
+def open_lines(opened: Opener, name: str, bad: BadRow) -> Source:
+    """Read JSON lines from what ``opened`` gives, twice: for the types, then for the rows.
+
+    Raises:
+        DataError: there is no usable row.
+    """
+    with opened() as file:
         schema, total = scan(_parsed(file, lambda *_: None))
     if not total:
-        raise DataError(f"{path} has no JSON object in it")
-    return Source(str(path), schema, _rows(path, schema, bad), chain, digest, total)
+        raise DataError(f"{name} has no JSON object in it")
+    return Source(name, schema, _rows(opened, schema, bad), total=total)
 
 
-def _check_manifest(path: Path) -> tuple[str, manifest.Chain]:
-    note = manifest_path(path)
-    if path.stat().st_size == 0:
-        raise DataError(f"{path} is empty")
-    digest = seal.hash_file(path)
-    if not note.exists():
-        return digest, ()
-    try:
-        told = json.loads(note.read_text(encoding="utf-8"))
-        same, chain = told["sha256"] == digest, manifest.from_json(told["chain"])
-    except (ValueError, KeyError, TypeError):
-        raise DataError(f"{note} is damaged; remove it to read {path.name} without its history") from None
-    if not same:
-        raise DataError(f"{path} is not what magcli wrote (cut, damaged or edited); remove {note} to read it anyway")
-    return digest, chain
+def _exact(kind: pa.DataType) -> bool:
+    """Whether JSON gives values of this type back unchanged, once the type is known."""
+    if pa.types.is_list(kind):
+        return _exact(kind.value_type)
+    if pa.types.is_struct(kind):
+        return all(_exact(kind.field(i).type) for i in range(kind.num_fields))
+    is_number = pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
+    return bool(is_number or pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_null(kind))
 
 
-def _rows(path: Path, schema: pa.Schema, bad: BadRow) -> Rows:
+def _rows(opened: Opener, schema: pa.Schema, bad: BadRow) -> Rows:
     style = style_of(schema)
-    with open(path, "rb") as file:
+    with opened() as file:
         chunk: list[dict[str, Any]] = []
         size = 0
-        for _, row, length in _parsed(file, bad):
+        for line, row in _parsed(file, bad):
             chunk.append(row)
-            size += length
+            size += len(line)
             if len(chunk) >= CHUNK_ROWS or size >= CHUNK_BYTES:
                 yield to_batch(chunk, schema, style)
                 chunk, size = [], 0
@@ -86,27 +108,47 @@ def _rows(path: Path, schema: pa.Schema, bad: BadRow) -> Rows:
             yield to_batch(chunk, schema, style)
 
 
-def _parsed(file: BinaryIO, bad: BadRow) -> Iterator[tuple[bytes, dict[str, Any], int]]:
-    """The good lines: (line, object, bytes); the others are told to ``bad``."""
-    for number, line in enumerate(file, 1):
+def _parsed(file: BinaryIO, bad: BadRow) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The good lines and their objects; the others are told to ``bad``."""
+    for number, line in enumerate(_lines(file), 1):
         if not line.strip():
             continue
-        place = f"line {number}"
-        if len(line) > LINE_LIMIT:
-            bad(place, "line-too-large", _excerpt(line))
-            continue
-        try:
-            row = json.loads(line)
-            line.decode("utf-8")
-        except (ValueError, RecursionError):
-            bad(place, "broken-json", _excerpt(line))
-            continue
-        if not isinstance(row, dict) or not row:
-            bad(place, "not-an-object", _excerpt(line))
-        elif b"\\ud" in line.lower() and not _encodable(row):
-            bad(place, "broken-text", _excerpt(line))
+        reason, text, row = _parse(line)
+        if reason:
+            bad(_place(line, number), reason, _excerpt(line))
         else:
-            yield line, row, len(line)
+            yield text, row
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file; of one over the limit only its start, so that memory stays bounded."""
+    while line := file.readline(LINE_LIMIT + 1):
+        if len(line) > LINE_LIMIT and not line.endswith(b"\n"):
+            while (more := file.readline(LINE_LIMIT)) and not more.endswith(b"\n"):
+                pass
+        yield line
+
+
+def _parse(line: bytes) -> tuple[str, str, dict[str, Any]]:
+    """(why a line is unusable or nothing, its text, its object)."""
+    if len(line) > LINE_LIMIT:
+        return "line-too-large", "", {}
+    try:
+        text = line.decode("utf-8-sig")
+        row = json.loads(text)
+    except (ValueError, RecursionError):
+        return "broken-json", "", {}
+    if not isinstance(row, dict) or not row:
+        return "not-an-object", "", {}
+    if "\\ud" in text.lower() and not _encodable(row):
+        return "broken-text", "", {}
+    return "", text, row
+
+
+def _place(line: bytes, number: int) -> str:
+    """The id that an unusable line seems to have, or its number."""
+    found = ID.search(line, 0, 1 << 16)
+    return found[1].decode("utf-8", "replace").strip('"') if found else f"line {number}"
 
 
 def _excerpt(line: bytes) -> str:
@@ -124,44 +166,68 @@ def _encodable(row: Mapping[str, Any]) -> bool:
 # ---- types ----
 
 
-def scan(lines: Iterator[tuple[bytes, dict[str, Any], int]]) -> tuple[pa.Schema, int]:
+def scan(lines: Iterator[tuple[str, dict[str, Any]]]) -> tuple[pa.Schema, int]:
     """Find the schema and the number of rows of parsed lines."""
-    kinds: dict[str, pa.DataType | None] = {}
-    present: dict[str, int] = {}
-    nulls: set[str] = set()
-    style: Style | None = None
-    escapes: bool | None = None
+    columns: dict[str, Column] = {}
+    orders: dict[tuple[str, ...], None] = {}
+    styles = STYLES
     total = 0
-    for line, row, _ in lines:
+    for line, row in lines:
         total += 1
-        style = style or _spacing(line, row)
-        if escapes is None:
-            escapes = False if not line.isascii() else True if b"\\u" in line else None
+        styles = _told(styles, line, row)
+        orders[tuple(row)] = None
         for key, value in row.items():
-            present[key] = present.get(key, 0) + 1
-            if value is None:
-                nulls.add(key)
-            kinds[key] = unify(kinds[key], kind_of(value)) if key in kinds else kind_of(value)
-    style = Style(*(asdict(style or Style()) | {"ascii": bool(escapes)}).values())
-    fields = [_field(key, kind, present[key] < total, key in nulls) for key, kind in kinds.items()]
-    return pa.schema(fields, metadata={STYLE_KEY: json.dumps(asdict(style)).encode()}), total
+            columns.setdefault(key, Column()).see(value)
+    fields = [columns[key].field(key, total) for key in _order(orders)]
+    return pa.schema(fields, metadata={STYLE_KEY: json.dumps(asdict(styles[0])).encode()}), total
 
 
-def _spacing(line: bytes, row: dict[str, Any]) -> Style:
-    text = line.decode("utf-8").strip()
-    for item, key in ((", ", ": "), (",", ":"), (", ", ":"), (",", ": ")):
-        for escaped in (False, True):
-            if Style(item, key, escaped).dumps(row) == text:
-                return Style(item, key, escaped)
-    return Style()
+@dataclass(slots=True)
+class Column:
+    """What was seen of one key so far: its type (None when there is none), in how many rows, whether null was there."""
+
+    kind: pa.DataType | None = pa.null()
+    present: int = 0
+    null: bool = False
+
+    def see(self, value: Any) -> None:
+        """Take in one more value."""
+        self.present += 1
+        self.null = self.null or value is None
+        if self.kind is not None and value is not None:
+            self.kind = unify(self.kind, kind_of(value))
+
+    def field(self, key: str, total: int) -> pa.Field:
+        """The column's name, type and marks."""
+        absent = self.present < total
+        if self.kind is None or (absent and self.null):
+            return pa.field(key, pa.string(), metadata={TEXT_KEY: b"1"})
+        kind = pa.string() if pa.types.is_null(self.kind) else self.kind
+        return pa.field(key, kind, metadata={ABSENT_KEY: b"1"} if absent else None)
 
 
-def _field(key: str, kind: pa.DataType | None, absent: bool, null: bool) -> pa.Field:
-    if kind is None or (absent and null):
-        return pa.field(key, pa.string(), metadata={TEXT_KEY: b"1"})
-    if pa.types.is_null(kind):
-        kind = pa.string()
-    return pa.field(key, kind, metadata={ABSENT_KEY: b"1"} if absent else None)
+def _order(orders: Iterable[tuple[str, ...]]) -> list[str]:
+    """The keys in an order that agrees with every row's; in that of their first appearance when rows contradict."""
+    seen = dict.fromkeys(key for keys in orders for key in keys)
+    after: dict[str, set[str]] = {key: set() for key in seen}
+    for keys in orders:
+        for before, key in itertools.pairwise(keys):
+            after[key].add(before)
+    ordered: list[str] = []
+    while waiting := [key for key in seen if key not in ordered]:
+        ready = next((key for key in waiting if after[key].issubset(ordered)), None)
+        if ready is None:
+            return list(seen)
+        ordered.append(ready)
+    return ordered
+
+
+def _told(styles: list[Style], line: str, row: Mapping[str, Any]) -> list[Style]:
+    """Those of the possible styles in which this line can have been written; all when it was in none of them."""
+    spacing_known = len({(style.item, style.key) for style in styles}) == 1
+    if spacing_known and (len(styles) == 1 or (line.isascii() and "\\u" not in line)):
+        return styles
+    return [style for style in styles if style.dumps(row) == line.strip()] or styles
 
 
 def kind_of(value: Any) -> pa.DataType | None:
@@ -254,61 +320,21 @@ def _jsonable(value: Any) -> Any:
     return str(value)
 
 
-class LinesSink:
+class LinesWriter:
     """JSON lines being written."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
         self.file, self.style = file, style_of(schema)
-        self.rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows."""
-        self.rows += batch.num_rows
         text = "".join(line + "\n" for line in to_lines(batch, self.style))
         self.file.write(text.encode("utf-8"))
 
-    def finish(self, chain: manifest.Chain) -> str:
-        """The digest of the lines is taken when their manifest is written."""
-        return ""
+    def close(self) -> None:
+        """Nothing is held back."""
 
 
-@contextlib.contextmanager
-def file_sink(path: Path, schema: pa.Schema, head: str) -> Iterator["NotedSink"]:
+def file_sink(path: Path, schema: pa.Schema, head: str) -> contextlib.AbstractContextManager[Sink]:
     """A JSON-lines file that takes its place when it is finished, with its manifest beside it."""
-    with noted(path, lambda file: LinesSink(file, schema)) as sink:
-        yield sink
-
-
-class NotedSink:
-    """A sink of a format that cannot carry its history: a manifest is written beside the file."""
-
-    def __init__(self, inner: Any, file: BinaryIO) -> None:
-        self.inner, self.file = inner, file
-        self.note: dict[str, Any] | None = None
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows."""
-        self.inner.write(batch)
-
-    def finish(self, chain: manifest.Chain) -> str:
-        """Close the table and prepare its manifest."""
-        self.inner.finish(chain)
-        self.file.flush()
-        self.file.seek(0)
-        digest = seal.hash_open(self.file)
-        self.file.seek(0, 2)
-        self.note = {"chain": manifest.to_json(chain), "rows": self.inner.rows, "sha256": digest}
-        return digest
-
-
-@contextlib.contextmanager
-def noted(path: Path, make: Any) -> Iterator[NotedSink]:
-    """Write a file and then its manifest; between the two the file stands alone, as any other tool's would."""
-    note = manifest_path(path)
-    with durable.whole_file(path) as file:
-        sink = NotedSink(make(file), file)
-        yield sink
-        note.unlink(missing_ok=True)
-    if sink.note is not None:
-        with durable.whole_file(note) as file:
-            file.write((seal.pack(sink.note) + "\n").encode())
+    return beside.noted(path, schema, lambda file: LinesWriter(file, schema))

@@ -4,15 +4,16 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
 from magcli.data import durable, manifest, seal
-from magcli.data.source import Rows, Source
+from magcli.data.source import Rows, Source, brief
 from magcli.errors import DataError
 
-ROW_GROUP = 1 << 13
+ROW_GROUP = 8
+"""Batches in a row group."""
 
 
 def open_file(path: Path) -> Source:
@@ -27,25 +28,26 @@ def open_file(path: Path) -> Source:
     try:
         file = pq.ParquetFile(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is no whole Parquet file: {str(error).splitlines()[0]}") from None
+        raise DataError(f"{path} is no whole Parquet file: {brief(error)}") from None
     extra = file.metadata.metadata or {}
     ours = seal.HEAD_KEY.encode() in extra
     if ours and not digest:
         raise DataError(f"{path} is damaged: its seal is gone")
     chain = manifest.from_json(json.loads(extra[seal.SEAL_KEY.encode()])["chain"]) if ours else ()
     own = {seal.HEAD_KEY.encode(), seal.SEAL_KEY.encode(), seal.DIGEST_KEY.encode()}
-    schema = file.schema_arrow
-    kept = {k: v for k, v in (schema.metadata or {}).items() if k not in own}
-    schema = schema.with_metadata(kept or None)
-    return Source(str(path), schema, _rows(file, schema, path), chain, digest or "", file.metadata.num_rows)
+    kept = {k: v for k, v in (file.schema_arrow.metadata or {}).items() if k not in own}
+    schema = file.schema_arrow.with_metadata(kept or None)
+    return Source(
+        str(path), schema, _rows(file, schema, path), chain, digest or seal.hash_file(path), file.metadata.num_rows
+    )
 
 
-def _rows(file: "object", schema: pa.Schema, path: Path) -> Rows:
+def _rows(file: Any, schema: pa.Schema, path: Path) -> Rows:
     try:
-        for batch in file.iter_batches(batch_size=1024):  # type: ignore[attr-defined]
+        for batch in file.iter_batches(batch_size=1024):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is damaged: {str(error).splitlines()[0]}") from None
+        raise DataError(f"{path} is damaged: {brief(error)}") from None
 
 
 class ParquetSink:
@@ -63,7 +65,7 @@ class ParquetSink:
         """Append rows; whole row groups go to the file."""
         self.pending.append(batch)
         self.rows += batch.num_rows
-        if sum(b.num_rows for b in self.pending) >= ROW_GROUP:
+        if len(self.pending) >= ROW_GROUP:
             self._flush()
 
     def _flush(self) -> None:

@@ -59,7 +59,7 @@ def verify_file(path: Path) -> str | None:
         raise DataError(f"{path} is empty: it was cut off or never written")
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         at = data.rfind(MARK, max(0, len(data) - TAIL))
-        if at < 0:
+        if at < 0 or (data.find(HEAD_KEY.encode()) < 0 and not _hex(data[at + len(MARK) : at + len(MARK) + 64])):
             return None
         at += len(MARK)
         hasher = hashlib.sha256(memoryview(data)[:at])
@@ -69,6 +69,10 @@ def verify_file(path: Path) -> str | None:
     if found.decode("ascii", "replace") != hasher.hexdigest():
         raise DataError(f"{path} is damaged: its content does not match the seal that it was finished with")
     return hasher.hexdigest()
+
+
+def _hex(text: bytes) -> bool:
+    return len(text) == 64 and not text.strip(b"0123456789abcdef")
 
 
 def hash_file(path: Path) -> str:
@@ -125,6 +129,11 @@ class HashingReader:
         self.recent: list[bytes] = []
         self.closed = False
 
+    @property
+    def since_mark(self) -> bytes:
+        """What was read since the last mark."""
+        return b"".join(self.recent)
+
     def read(self, size: int = -1) -> bytes:
         """Read exactly as much as asked for, less only at the end."""
         data = self.source.read(size)
@@ -141,9 +150,14 @@ class HashingReader:
         """Whether all that was read, with the digest's place blank, has this digest; reads to the end first."""
         while self.read(1 << 16):
             pass
-        tail = b"".join(self.recent).replace(MARK + digest.encode(), MARK + BLANK)
+        tail = self.since_mark.replace(MARK + digest.encode(), MARK + BLANK)
         self.hash.update(tail)
         return self.hash.hexdigest() == digest
+
+    def close_digest(self) -> str:
+        """SHA-256 of all that was read; the stream has ended."""
+        self.mark()
+        return self.hash.hexdigest()
 
     def readable(self) -> bool:
         """Always."""
@@ -163,5 +177,25 @@ class HashingReader:
 
 
 def pack(value: Mapping[str, Any]) -> str:
-    """Metadata as canonical JSON, so that equal outputs have equal bytes."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    """Metadata as canonical JSON, so that equal outputs have equal bytes; a marker in a text of it is escaped."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return text.replace(MARK.decode(), MARK.decode().replace(":", "\\u003a"))
+
+
+def seal_json(value: Mapping[str, Any]) -> str:
+    """JSON for a file of its own, with the proof that it is whole."""
+    return json.dumps({**value, "check": hash_text(pack(value))}, sort_keys=True, indent=1) + "\n"
+
+
+def open_json(text: bytes) -> dict[str, Any]:
+    """What ``seal_json`` wrote.
+
+    Raises:
+        ValueError: it is cut or damaged.
+        KeyError: it carries no proof.
+    """
+    value = json.loads(text)
+    check = value.pop("check")
+    if check != hash_text(pack(value)) or seal_json(value).encode() != text:
+        raise ValueError("content and check differ")
+    return dict(value)

@@ -47,3 +47,8 @@ class Sink(Protocol):
 def manifest_path(path: Path) -> Path:
     """Where the history of a format that cannot carry it is kept."""
     return path / "manifest.json" if path.is_dir() else path.with_name(path.name + ".manifest.json")
+
+
+def brief(error: BaseException) -> str:
+    """The first line of a library's message."""
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

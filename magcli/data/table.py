@@ -11,8 +11,8 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from magcli.data import arrow, csv, folder, jsonl, parquet
-from magcli.data.source import BadRow, Rows, Sink, Source
+from magcli.data import arrow, csv, durable, folder, jsonl, parquet, types
+from magcli.data.source import BadRow, Rows, Sink, Source, brief
 from magcli.errors import DataError, UsageError
 
 ROWS_PER_BATCH = 1024
@@ -30,15 +30,33 @@ def read(name: str, bad: BadRow = ignore) -> Source:
         DataError: it does not exist, is empty, cut or damaged, or its kind is unknown.
         EnvironmentFault: a hub id that cannot be had.
     """
+    source = _open(name, bad)
+    schema = types.plain_schema(source.schema, name)
+    source.rows = _plain(source.rows, schema, name)
+    source.schema = schema
+    return source
+
+
+def _plain(rows: Rows, schema: pa.Schema, name: str) -> Rows:
+    for batch in rows:
+        try:
+            yield from types.plain_rows(batch, schema)
+        except pa.ArrowException as error:
+            raise DataError(f"{name}: {brief(error)}") from None
+
+
+def _open(name: str, bad: BadRow) -> Source:
     path = Path(name)
     if name == "-":
-        return _read_stdin(bad)
+        return _read_pipe(io.FileIO(sys.stdin.fileno(), closefd=False), "stdin", bad)
     if path.is_dir():
         return folder.open_folder(path)
     if not path.exists():
         if name.count("/") == 1 and not path.suffix and not name.startswith("."):
             return folder.open_hub(name)
         raise DataError(f"{name} does not exist")
+    if path.is_fifo() or path.is_char_device():
+        return _read_pipe(io.FileIO(name), name, bad)
     match path.suffix:
         case ".arrow":
             return arrow.open_file(path)
@@ -47,41 +65,35 @@ def read(name: str, bad: BadRow = ignore) -> Source:
         case ".jsonl" | ".ndjson":
             return jsonl.open_file(path, bad)
         case ".csv":
-            return csv.open_file(path)
+            return csv.open_file(path, bad)
     raise DataError(
         f"{name}: unknown kind of table '{path.suffix}'; known: {', '.join(SUFFIXES)}, a folder, a hub id, -"
     )
 
 
-def _read_stdin(bad: BadRow) -> Source:
-    stdin = io.BufferedReader(io.FileIO(sys.stdin.fileno(), closefd=False), 1 << 16)
-    head = stdin.peek(4)[:4]
+def _read_pipe(raw: io.FileIO, name: str, bad: BadRow) -> Source:
+    if raw.isatty():
+        raise UsageError("no table: name one, or pipe one in")
+    pipe = io.BufferedReader(raw, 1 << 16)
+    head = pipe.peek(4)[:4]
     if not head:
-        raise DataError("stdin is empty: the command before this one in the pipe gave no table")
+        raise DataError(f"{name} is empty: the command before this one in the pipe gave no table")
     if head.lstrip()[:1] == b"{":
-        return _read_piped_lines(stdin, bad)
-    return arrow.open_stream(stdin, "stdin")
+        return jsonl.open_lines(_kept(pipe), name, bad)
+    return arrow.open_stream(pipe, name)
 
 
-def _read_piped_lines(stdin: BinaryIO, bad: BadRow) -> Source:
-    """JSON lines need two passes, so a pipe of them is kept in a temporary file first."""
-    with tempfile.NamedTemporaryFile(suffix=".jsonl", delete=False) as file:
-        shutil.copyfileobj(stdin, file)
-    path = Path(file.name)
-    try:
-        source = jsonl.open_file(path, bad)
-    except DataError as error:
-        path.unlink()
-        raise DataError(str(error).replace(file.name, "stdin")) from None
-    source.name, source.rows = "stdin", _then_remove(source.rows, path)
-    return source
+def _kept(pipe: BinaryIO) -> jsonl.Opener:
+    """JSON lines are read twice, so a pipe of them is kept in a temporary file without a name."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as its reader
+    shutil.copyfileobj(pipe, file)
 
+    @contextlib.contextmanager
+    def opened() -> Iterator[BinaryIO]:
+        file.seek(0)
+        yield file
 
-def _then_remove(rows: Rows, path: Path) -> Rows:
-    try:
-        yield from rows
-    finally:
-        path.unlink(missing_ok=True)
+    return opened
 
 
 def check_target(name: str) -> None:
@@ -97,6 +109,14 @@ def check_target(name: str) -> None:
         )
     if name == "-" and sys.stdout.isatty():
         raise UsageError("the output is an Arrow stream, not for a terminal: give -o FILE or pipe into another command")
+    if path.suffix in SUFFIXES and path.is_dir():
+        raise UsageError(f"output {name} is a folder; choose another name or remove it")
+    if not path.suffix and path.exists() and not path.is_dir():
+        raise UsageError(
+            f"output {name} is a file, and a name without a suffix means a folder; known: {', '.join(SUFFIXES)}"
+        )
+    if path.is_dir() and any(path.iterdir()) and not (path / "state.json").exists():
+        raise UsageError(f"output {name} is a folder with other things in it; choose another name")
 
 
 @contextlib.contextmanager
@@ -104,7 +124,7 @@ def write(name: str, schema: pa.Schema, head: str) -> Iterator[Sink]:
     """A table to write by its name; it appears when it is finished and the block ends well."""
     path = Path(name)
     if name == "-":
-        with open(sys.stdout.fileno(), "wb", closefd=False) as out:
+        with durable.disk_faults(Path("stdout")), open(sys.stdout.fileno(), "wb", closefd=False) as out:
             yield arrow.StreamSink(out, schema, head)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -125,23 +145,29 @@ def _maker(path: Path) -> Callable[[Path, pa.Schema, str], contextlib.AbstractCo
     return folder.folder_sink
 
 
-def rechunk(rows: Rows, size: int = ROWS_PER_BATCH) -> Rows:
-    """The same rows in batches of ``size``, so that equal tables have equal bytes however they were made."""
+def rechunk(rows: Rows, size: int = ROWS_PER_BATCH, room: int = types.BATCH_BYTES) -> Rows:
+    """The same rows in batches of ``size``, fewer where these would be larger than ``room`` bytes.
+
+    Where a batch ends depends on the rows alone, so equal tables have equal bytes however they were made.
+    """
     pending: list[pa.RecordBatch] = []
-    held = 0
+    held = weight = 0
     for batch in rows:
+        sizes = types.row_bytes(batch)
         while batch.num_rows:
-            part = batch.slice(0, size - held)
-            pending.append(part)
-            held += part.num_rows
-            batch = batch.slice(part.num_rows)
-            if held == size:
+            fits = types.fitting_rows(sizes[: size - held], room - weight)
+            if pending and sizes[0] > room - weight:
+                fits = 0
+            pending.append(batch.slice(0, fits))
+            held, weight = held + fits, weight + int(sizes[:fits].sum())
+            batch, sizes = batch.slice(fits), sizes[fits:]
+            if held == size or batch.num_rows:
                 yield one_batch(pending)
-                pending, held = [], 0
-    if pending:
+                pending, held, weight = [], 0, 0
+    if held:
         yield one_batch(pending)
 
 
 def one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Several batches of one schema as one."""
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    """Several batches of one schema as one, copied: a slice brings stray bits of its neighbours along."""
+    return pa.concat_batches(batches)

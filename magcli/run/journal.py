@@ -43,7 +43,8 @@ class Journal:
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path, self.schema = path, schema
-        self.file = open(path, "ab+", buffering=0)  # noqa: SIM115
+        with durable.disk_faults(path):
+            self.file = open(path, "ab+", buffering=0)  # noqa: SIM115
         self.places: dict[str, tuple[int, int]] = {}
         self.synced = time.monotonic()
 
@@ -115,12 +116,16 @@ class Journal:
         return Result(pa.ipc.read_record_batch(pa.py_buffer(payload[cut + 1 :]), self.schema), dropped)
 
     def _append(self, payload: bytes) -> int:
-        self.file.write(FRAME.pack(len(payload), zlib.crc32(payload)) + payload)
+        data = memoryview(FRAME.pack(len(payload), zlib.crc32(payload)) + payload)
+        with durable.disk_faults(self.path):
+            while data:
+                data = data[self.file.write(data) :]
         return len(payload)
 
     def sync(self) -> None:
         """Make what is recorded survive a power cut."""
-        durable.sync(self.file)  # type: ignore[arg-type]
+        with durable.disk_faults(self.path):
+            durable.sync(self.file)
         self.synced = time.monotonic()
 
     def close(self) -> None:
@@ -131,4 +136,4 @@ class Journal:
     def remove(self) -> None:
         """The output is finished: the journal is no longer needed."""
         self.file.close()
-        self.path.unlink(missing_ok=True)
+        durable.remove(self.path)

@@ -3,8 +3,8 @@
 import asyncio
 import hashlib
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -51,44 +51,42 @@ def resumable(
 
 
 def keyed(parts: Rows) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Each unit with a name made of its content and, for equal ones, a count."""
+    """Each unit with a name made of its columns and values and, for equal ones, a count."""
     seen: dict[str, int] = {}
     for part in parts:
-        name = hashlib.sha256(_bytes(part)).hexdigest()[:24]
+        content = repr((part.schema.names, part.schema.types, part.to_pylist()))
+        name = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:24]
         seen[name] = seen.get(name, -1) + 1
         yield f"{name}-{seen[name]}", part
 
 
-def _bytes(part: pa.RecordBatch) -> bytes:
-    """The content of a batch, equal for equal rows: taking copies a slice, so that its offsets begin at zero."""
-    data: bytes = part.take(pa.array(range(part.num_rows))).serialize().to_pybytes()
-    return data
-
-
 async def in_order(
-    units: Iterator[tuple[str, pa.RecordBatch]], finish: Callable[[str, pa.RecordBatch], Awaitable[T]], window: int
-) -> AsyncIterator[T]:
+    units: Iterator[tuple[str, pa.RecordBatch]],
+    finish: Callable[[str, pa.RecordBatch], Coroutine[Any, Any, T]],
+    window: int,
+) -> AsyncGenerator[T, None]:
     """Run ``finish`` on units, at most ``window`` at once; results come in the order of the units.
 
     At most four windows of results wait for an earlier one.
     """
-    waiting: deque[asyncio.Future[T]] = deque()
-    running: set[asyncio.Future[T]] = set()
+    waiting: deque[asyncio.Task[T]] = deque()
+    running: set[asyncio.Task[T]] = set()
     more = True
     try:
         while True:
+            running = {task for task in running if not task.done()}
             while more and len(running) < window and len(waiting) < 4 * window:
                 given = next(units, None)
                 if given is None:
                     more = False
                     break
-                task = asyncio.ensure_future(finish(*given))
+                task = asyncio.create_task(finish(*given))
                 waiting.append(task)
                 running.add(task)
             if waiting and waiting[0].done():
                 yield waiting.popleft().result()
             elif waiting:
-                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
             else:
@@ -99,14 +97,14 @@ async def in_order(
         await asyncio.gather(*running, return_exceptions=True)
 
 
-def drain(items: AsyncIterator[T], close: Callable[[], Awaitable[None]]) -> Iterator[T]:
+def drain(items: AsyncGenerator[T, None], close: Callable[[], Awaitable[None]]) -> Iterator[T]:
     """Use an asynchronous stream from ordinary code; ``close`` is awaited in the same event loop at the end."""
 
     async def following() -> T | None:
         return await anext(items, None)
 
     async def end() -> None:
-        await items.aclose()  # type: ignore[attr-defined]
+        await items.aclose()
         await close()
 
     with asyncio.Runner() as runner:

@@ -1,0 +1,123 @@
+import json
+import math
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from magcli.data import table
+from magcli.data.jsonl import Style
+from magcli.errors import DataError
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+SCALAR = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False, allow_infinity=False), TEXT
+)
+VALUE = st.recursive(
+    SCALAR, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3), max_leaves=6
+)
+STYLES = st.sampled_from([Style(), Style(",", ":"), Style(", ", ":"), Style(",", ": "), Style(ascii=True)])
+
+
+@st.composite
+def tables(draw):
+    """Objects whose keys stand in one order, each present or absent."""
+    keys = draw(st.lists(TEXT, min_size=1, max_size=5, unique=True))
+    rows = draw(st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys(keys, VALUE)), min_size=1, max_size=6))
+    return [{key: row[key] for key in keys if key in row} for row in rows if row] or [{keys[0]: None}]
+
+
+def chain(source: Path, *targets: str) -> bytes:
+    """Copy a table through several formats in turn; returns the bytes of the last."""
+    place = source
+    for number, target in enumerate(targets):
+        given = table.read(str(place))
+        place = source.with_name(f"step-{number}{target}")
+        with table.write(str(place), given.schema, "{}") as sink:
+            for batch in table.rechunk(given.rows):
+                sink.write(batch)
+            sink.finish(())
+    return place.read_bytes()
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=tables(), style=STYLES)
+def test_json_lines_come_back_byte_for_byte_through_arrow_and_parquet(tmp_path: Path, rows, style) -> None:
+    source = tmp_path / "rows.jsonl"
+    source.write_text("".join(style.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert chain(source, ".arrow", ".parquet", ".jsonl") == source.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ['{"a": 1, "c": 3}', '{"a": 1, "b": 2, "c": 3}'],
+        ['{"a": 1}', '{"b": null, "a": 2}', '{"b": 3}'],
+        ['{"a": 1}', '{"a": 0.5}', '{"a": "x"}', '{"a": null}', '{"a": {}}', '{"a": []}'],
+        ['{"m": [{"role": "user", "content": "é\\n"}, {"role": "assistant", "content": "\\u0000"}]}'],
+        ['{"big": 123456789012345678901234567890, "e": 1e+300, "z": -0.0}'],
+        ['{"n": NaN, "i": Infinity}'],
+        ['{"n": null}', '{"n": null}'],
+        ['{"l": [], "x": [null]}', '{"l": [], "x": [1, null]}'],
+        ['{"nested": {"a": [1, 2], "b": {"c": "d"}}}', '{"nested": {"a": [], "b": {"c": ""}}}'],
+    ],
+)
+def test_lines_that_real_files_hold_come_back(tmp_path: Path, lines: list[str]) -> None:
+    source = tmp_path / "rows.jsonl"
+    source.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert chain(source, ".arrow", ".parquet", ".jsonl").decode() == source.read_text(encoding="utf-8")
+
+
+def test_values_survive_where_bytes_cannot(tmp_path: Path) -> None:
+    source = tmp_path / "rows.jsonl"
+    source.write_bytes(b'\xef\xbb\xbf{"a":1,"b":1.50}\r\n\r\n{"b":1e5 , "a":2}')
+    written = chain(source, ".parquet", ".jsonl").decode().splitlines()
+    assert [json.loads(line) for line in written] == [{"a": 1, "b": 1.5}, {"a": 2, "b": 1e5}]
+
+
+def test_a_file_of_ours_keeps_types_that_json_does_not_tell(tmp_path: Path) -> None:
+    schema = pa.schema([("n", pa.int32()), ("x", pa.float32()), ("t", pa.list_(pa.int32()))])
+    rows = [{"n": 1, "x": 0.1, "t": [1]}, {"n": None, "x": 2.0, "t": None}]
+    place = tmp_path / "rows.jsonl"
+    with table.write(str(place), schema, "{}") as sink:
+        sink.write(pa.RecordBatch.from_pylist(rows, schema=schema))
+        sink.finish(())
+    back = table.read(str(place))
+    assert back.schema == schema
+    assert next(back.rows).equals(pa.RecordBatch.from_pylist(rows, schema=schema))
+
+
+BROKEN = {
+    b'{"id": "x7", "a": ': ("x7", "broken-json"),
+    b"\xff\xfe": ("line 2", "broken-json"),
+    b"[1, 2]": ("line 2", "not-an-object"),
+    b"{}": ("line 2", "not-an-object"),
+    b'{"a": "\\ud800"}': ("line 2", "broken-text"),
+    b'{"a": ' + b"[" * 100_000: ("line 2", "broken-json"),
+    b'{"id": 12, "a": "' + b"x" * (1 << 25) + b'"}': ("12", "line-too-large"),
+}
+
+
+@pytest.mark.parametrize("line", BROKEN, ids=[reason + str(len(line)) for line, (_, reason) in BROKEN.items()])
+def test_a_line_that_cannot_be_read_is_told_and_the_others_come(tmp_path: Path, line: bytes) -> None:
+    source = tmp_path / "rows.jsonl"
+    source.write_bytes(b'{"a": "first"}\n' + line + b'\n{"a": "last"}\n')
+    told: list[tuple[str, str, str]] = []
+    rows = table.read(str(source), lambda *bad: told.append(bad)).rows
+    assert [row["a"] for batch in rows for row in batch.to_pylist()] == ["first", "last"]
+    assert [(place, reason) for place, reason, _ in told] == [BROKEN[line]]
+    assert len(told[0][2]) <= 500
+
+
+def test_a_file_without_any_object_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text("\n[]\n")
+    with pytest.raises(DataError, match="no JSON object"):
+        table.read(str(tmp_path / "rows.jsonl"))
+
+
+def test_not_a_number_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"a": NaN}\n')
+    (batch,) = table.read(str(tmp_path / "rows.jsonl")).rows
+    assert math.isnan(batch.column("a")[0].as_py())
