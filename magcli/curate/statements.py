@@ -48,7 +48,7 @@ _FIGURE = re.compile(
     r"(?:below|above|(?:at|to|on)\s+(?:the\s+)?(?:right|left))\b"
     r"|\b(?:the|this|following|adjoining|accompanying|attached)\s+(?:following\s+)?"
     r"(?:figure|diagram|graph|chart|table|picture|scatterplot|histogram|bar graph)\s+"
-    r"(?:shows|gives?|depicts|represents|summari[sz]es|displays|illustrates|below|above)\b"
+    r"(?:shows|shown|gives?|depicts|represents|indicates|summari[sz]es|displays|illustrates|below|above)\b"
     r"|\b(?:see|in|from|on|using)\s+the\s+(?:(?:following|adjoining|accompanying|attached|above|below|given)\s+)?"
     r"(?:figure|diagram|(?:adjoining|following|accompanying|above|below)\s+(?:picture|graph|chart|table))"
     r"(?=\s*[,.):;]|\s+(?:below|above|shown))"

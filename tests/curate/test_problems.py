@@ -38,6 +38,7 @@ DROPPED = [
     ("incomplete", f"As shown in the figure, the square has side 4. {ASK}", "7"),
     ("incomplete", f"The table below lists the heights of five peaks. {ASK}", "7"),
     ("incomplete", f"In the diagram, $AB$ is parallel to $CD$. {ASK}", "7"),
+    ("incomplete", f"The diagram indicates the path of a ball around the blocks. {ASK}", "7"),
     ("incomplete", "如图，在三角形 $ABC$ 中，$AB=3$，求 $BC$ 的长。", "4"),
     ("incomplete", f"![](img/fig1.png) {ASK}", "7"),
     ("incomplete", f"(Continue from the previous question) {ASK}", "7"),
