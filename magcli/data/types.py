@@ -60,7 +60,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     if is_a.is_large_binary(kind) or is_a.is_binary_view(kind):
         return pa.binary()
     if is_a.is_list(kind) or is_a.is_large_list(kind):
-        return pa.list_(_plain_field(kind.value_field))
+        return pa.list_(_plain_field(kind.value_field).with_name("item"))
     if is_a.is_struct(kind):
         return pa.struct([_plain_field(kind.field(i)) for i in range(kind.num_fields)])
     return kind
