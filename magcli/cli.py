@@ -15,12 +15,15 @@ from magcli.errors import MagError
 
 STAGES = (
     Entry("convert", "Data", "Any table to any table, columns renamed or chosen."),
+    Entry("clean-math", "Data", "Keep complete, verifiable math problems; choices become open questions."),
     Entry("filter-math", "Data", "One difficulty pass: sample each problem, keep the useful band."),
     Entry("generate", "Data", "Sample completions of problems from any model."),
     Entry("grade", "Data", "Rewards of completions, with every part and a reason."),
+    Entry("cold-start", "Data", "Choose traces for the SFT cold start."),
     Entry("sft", "Train", "Supervised fine-tuning on traces, or training from scratch."),
     Entry("rl", "Train", "Reinforcement learning with verifiable rewards (GRPO)."),
     Entry("evaluate", "Analyse", "pass@k, avg@n, maj@k with intervals, on completions or a model."),
+    Entry("landscape", "Analyse", "PCA of a run's checkpoints, reward and length around them."),
     Entry("show", "Tools", "Rows, traces, rollouts and histories as a person reads them."),
 )
 

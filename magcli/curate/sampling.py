@@ -1,6 +1,7 @@
 """Samples of one problem, and their rewards: what the stages that ask a model share."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -22,7 +23,8 @@ class Ask(NamedTuple):
     seed: int
 
 
-class Sample(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Sample:
     """One completion of a problem."""
 
     index: int

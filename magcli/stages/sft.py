@@ -107,7 +107,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     tokenizer = load_tokenizer(config.model)
     assert job.schema is not None
-    examples = list(_examples(config, rows, job.schema, tokenizer, job))
+    where = ", ".join(source.name for source in job.sources)
+    examples = list(_examples(config, rows, job.schema, tokenizer, job, where))
     if config.show_mask:
         _show(examples[: config.show_mask], tokenizer)
         return
@@ -125,7 +126,7 @@ def _show(examples: Sequence[Example], tokenizer: Any) -> None:
         sys.stdout.write(show_mask(tokenizer, Masked(list(example.tokens), list(example.mask))) + "\n\n")
 
 
-def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job: Job) -> Iterator[Example]:
+def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job: Job, where: str) -> Iterator[Example]:
     """Conversations as tokens and targets; those that cannot be learned are dropped with a reason."""
     from magcli.data.schema import require
     from magcli.errors import DataError
@@ -133,7 +134,7 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
     from magcli.train.supervised import Example
 
     if "messages" not in schema.names:
-        require(schema, ("prompt", "completion"), stage="sft", where="the table of traces")
+        require(schema, ("prompt", "completion"), stage="sft", where=where)
     system = setup.system_text(config.system)
     for batch in rows:
         for row in batch.to_pylist():
@@ -230,7 +231,7 @@ def _held_out(config: Config, tokenizer: Any, job: Job) -> list[Example]:
     if config.held_out is None:
         return []
     source = table.read(str(config.held_out))
-    return list(_examples(config, source.rows, source.schema, tokenizer, job))
+    return list(_examples(config, source.rows, source.schema, tokenizer, job, source.name))
 
 
 def _resume(state: Training, folder: RunDir, job: Job) -> None:

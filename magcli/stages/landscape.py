@@ -1,0 +1,330 @@
+"""PCA of a run's checkpoints, and the reward and length of the weights around the last one.
+
+The plane is that of the two principal components of the float32 weights that `magcli rl --trajectory-every` kept.
+At each point of a grid on it the weights w* + a1 c1 + a2 c2 are loaded into the running engine and the problems are
+sampled and graded; plots, a table of points and the regression of reward on length go into the output folder.
+Interrupted, the same command goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from magcli.config import opt
+from magcli.run import options
+from magcli.stages import setup
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from magcli.curate.sampling import Sample
+    from magcli.data.source import Rows
+    from magcli.landscape.pca import Plane
+    from magcli.landscape.surface import Regression
+    from magcli.run.job import Job
+    from magcli.run.units import Compute
+    from magcli.verify.reward import Reward
+
+INPUTS = "The problems to sample at each point: columns prompt, answer; - is stdin."
+OUTPUT = "the points, one row each: file, folder or -; they are in the output folder anyway."
+DEFAULT_OUTPUT = None
+EXAMPLE = "magcli landscape examples/problems.jsonl --run runs/rl --out runs/rl/landscape --points 19 --samples 4"
+
+GRID = "Plane and grid"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Options of `magcli landscape`."""
+
+    run: Path = opt(Path("runs/rl"), "Folder of an RL run whose trajectory was kept.")
+    out: Path | None = opt(None, "Folder for plots and points (default: landscape in the run's folder).")
+    points: int = opt(61, "Grid points, at least; the grid may need a few more.", panel=GRID)
+    pad: float = opt(0.35, "How far the grid reaches past the path, as a share of its extent.", panel=GRID)
+    shortest: float = opt(0.0, "Points with a smaller mean length do not enter the regression.", panel=GRID)
+    longest: float = opt(
+        0.0, "Points with a larger mean length do not enter the regression; 0 is no limit.", panel=GRID
+    )
+    round: Literal["auto", "none", "nearest", "dither"] = opt(
+        "auto", "Rounding of perturbed weights to bf16: none for fp32 engines, else dither.", panel=GRID
+    )
+    samples: int = options.samples(4)
+    max_tokens: int = options.max_tokens()
+    temperature: float = options.temperature()
+    top_p: float = options.top_p()
+    system: Path | None = options.system()
+    seed: int = options.seed()
+    dtype: Literal["auto", "bf16", "fp32"] = options.dtype()
+    slots: int = options.slots()
+    deterministic: bool = options.deterministic()
+    device: str = options.device()
+    max_length: int = options.max_length()
+    cache_length: int = options.cache_length()
+    language: bool = options.language()
+    workers: int = options.workers()
+    verify_deadline: float = options.verify_deadline()
+
+
+PLACES = ("run", "out", "workers", "device")
+"""Options that do not change the rows."""
+
+
+def reads(config: Config) -> tuple[str, ...]:
+    """The columns that must be there."""
+    return ("id", "prompt", "answer")
+
+
+def check(config: Config) -> None:
+    """Refuse options that contradict themselves."""
+    from magcli.run.job import usage
+
+    usage(config.points >= 3, f"landscape.points: {config.points} points make no surface; give at least 3")
+    usage(config.pad >= 0, f"landscape.pad: {config.pad} is negative")
+    setup.check_ask("landscape", config)
+    setup.check_reward("landscape", config)
+
+
+def schema(config: Config, given: pa.Schema) -> pa.Schema:
+    """One row a point: where it lies, means with intervals, and the means of each problem."""
+    import pyarrow as pa
+
+    names = ("a1", "a2", "off_plane", "reward", "reward_low", "reward_high", "raw_reward", "length", "correct")
+    per_problem = ("rewards", "raw_rewards", "lengths")
+    return pa.schema(
+        [
+            pa.field("point", pa.int64()),
+            *[pa.field(name, pa.float64()) for name in names],
+            *[pa.field(name, pa.list_(pa.float64())) for name in per_problem],
+        ]
+    )
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Find the plane, sample every point, draw."""
+    import pyarrow as pa
+
+    from magcli.landscape import pca, surface
+    from magcli.run.job import usage
+
+    problems = [row for batch in rows for row in batch.to_pylist()]
+    usage(len(problems) > 1, "landscape: at least 2 problems are needed")
+    out = config.out or config.run / "landscape"
+    out.mkdir(parents=True, exist_ok=True)
+    plane = _plane(config, job)
+    components = out / "components"
+    components.mkdir(exist_ok=True)
+    pca.write_components(plane, components)
+    places = surface.grid(plane.trajectory, points=config.points, pad=config.pad)
+    grid = pa.RecordBatch.from_pydict(
+        {"point": list(range(len(places))), "a1": places[:, 0].tolist(), "a2": places[:, 1].tolist()}
+    )
+    batches = list(_sampled(config, grid, problems, plane, components, out, job))
+    table = pa.Table.from_batches(batches, schema(config, pa.schema([])))
+    _results(config, table, plane, out, job)
+    yield from table.to_batches()
+
+
+def _plane(config: Config, job: Job) -> Plane:
+    from magcli.errors import DataError
+    from magcli.landscape import pca
+    from magcli.run.rundir import RunDir
+
+    folder = RunDir(config.run)
+    checkpoints = sorted(folder.trajectory.glob("step-*"))
+    if len(checkpoints) < 3:
+        raise DataError(
+            f"landscape: {folder.trajectory} holds {len(checkpoints)} checkpoints and a plane needs 3; "
+            "run magcli rl with --trajectory-every"
+        )
+    plane = pca.plane(checkpoints)
+    job.console.say(pca.summary(plane), event="plane", explained=plane.explained.tolist())
+    for text in pca.warnings(plane):
+        job.console.warn(text)
+    return plane
+
+
+def _sampled(
+    config: Config,
+    grid: pa.RecordBatch,
+    problems: list[dict[str, Any]],
+    plane: Plane,
+    components: Path,
+    out: Path,
+    job: Job,
+) -> Rows:
+    """The grid's points with what was sampled there; finished ones come from the journal beside the plots."""
+    import pyarrow as pa
+
+    from magcli.config import as_json
+    from magcli.model.load import fingerprint
+    from magcli.run.journal import Journal
+    from magcli.run.units import resumable
+
+    settings = {key: value for key, value in as_json(config).items() if key not in PLACES}
+    for name in ("shortest", "longest"):
+        settings.pop(name)
+    identity = {**settings, "weights": [fingerprint(folder) for folder in plane.folders]}
+    identity["problems"] = [source.sha256 for source in job.sources]
+    path = out / "points.journal"
+    if job.restart:
+        path.unlink(missing_ok=True)
+    job.journal, job.total = Journal.open(path, schema(config, pa.schema([])), identity), grid.num_rows
+    compute, close = _sampler(config, problems, plane.folders[-1], components)
+    try:
+        yield from resumable(iter([grid]), job, compute, close, size=1, window=1, unit="points")
+    finally:
+        job.journal.close()
+        job.journal = None
+
+
+def _sampler(config: Config, problems: list[dict[str, Any]], last: Path, components: Path) -> tuple[Compute, Any]:
+    """What is done at one point, and how to end: one engine serves all points, its weights are replaced."""
+    import pyarrow as pa
+
+    from magcli.curate.sampling import rewards_of, samples_of
+    from magcli.generate.open import open_policy
+    from magcli.landscape.perturb import coordinates, perturbed
+    from magcli.run.journal import Result
+
+    policy = open_policy(
+        str(last),
+        dtype="fp32" if config.deterministic else config.dtype,
+        slots=config.slots,
+        deterministic=config.deterministic,
+        device=config.device,
+    )
+    pool, rule, asking = setup.open_pool(config), setup.reward_rule(config), setup.ask(config)
+    rounding = _rounding(config)
+
+    async def compute(part: pa.RecordBatch) -> Result:
+        import asyncio
+
+        place = part.to_pylist()[0]
+        weights = dict(perturbed(last, components, place["a1"], place["a2"], round=rounding))
+        real = coordinates(weights.items(), last, components)
+        await policy.load(weights, place["point"])
+
+        async def one(row: dict[str, Any]) -> tuple[list[Sample], list[Reward]]:
+            samples = await samples_of(policy, row, asking)
+            return samples, await rewards_of(pool, row, samples, rule)
+
+        sampled = await asyncio.gather(*(one(row) for row in problems))
+        where = {"point": place["point"], "a1": real.a1, "a2": real.a2, "off_plane": real.off_plane}
+        row = where | _summary(sampled)
+        return Result(pa.RecordBatch.from_pylist([row], schema(config, pa.schema([]))))
+
+    async def close() -> None:
+        await policy.close()
+        await pool.close()
+
+    return compute, close
+
+
+def _rounding(config: Config) -> Literal["none", "nearest", "dither"]:
+    if config.round != "auto":
+        return config.round
+    import torch
+
+    from magcli.generate.open import engine_dtype
+
+    exact = config.deterministic or engine_dtype(config.dtype, config.device) == torch.float32
+    return "none" if exact else "dither"
+
+
+def _summary(sampled: Sequence[tuple[list[Sample], list[Reward]]]) -> dict[str, Any]:
+    """Means over a point's samples: with and without the length penalty, by problem and in all."""
+    import numpy as np
+
+    from magcli.landscape import surface
+
+    rewards = np.array([[reward.total for reward in found] for _, found in sampled])
+    raw = np.array([[reward.total - reward.length for reward in found] for _, found in sampled])
+    lengths = np.array([[sample.completion.num_tokens for sample in samples] for samples, _ in sampled])
+    level = surface.level(rewards)
+    return {
+        "reward": level.mean,
+        "reward_low": level.low,
+        "reward_high": level.high,
+        "raw_reward": float(raw.mean()),
+        "length": float(lengths.mean()),
+        "correct": float(np.mean([reward.correct for _, found in sampled for reward in found])),
+        "rewards": rewards.mean(1).tolist(),
+        "raw_rewards": raw.mean(1).tolist(),
+        "lengths": lengths.mean(1).tolist(),
+    }
+
+
+def _results(config: Config, table: pa.Table, plane: Plane, out: Path, job: Job) -> None:
+    """Plots, the table of points and the figures behind them."""
+    import json
+
+    import numpy as np
+
+    from magcli.data import manifest
+    from magcli.data import table as tables
+    from magcli.landscape import plot, surface
+
+    def per_problem(name: str) -> Any:
+        return np.array(table.column(name).to_pylist())
+
+    def mean(name: str) -> Any:
+        return table.column(name).to_numpy()
+
+    points = np.stack([mean("a1"), mean("a2")], 1)
+    fit = surface.length_regression(
+        per_problem("lengths"), per_problem("raw_rewards"), low=config.shortest or None, high=config.longest or None
+    )
+    path = plane.trajectory
+    for name, title, label in (("reward", "Mean reward", "reward"), ("length", "Mean output length", "tokens")):
+        plot.surface(out / name, points, mean(name), path, title=title, label=label, explained=plane.explained)
+    plot.regression(out / "regression", mean("length"), mean("raw_reward"), fit)
+    plot.combined(
+        out / "landscape",
+        points,
+        mean("reward"),
+        mean("length"),
+        mean("raw_reward"),
+        path,
+        fit,
+        explained=plane.explained,
+    )
+    (out / "landscape.json").write_text(json.dumps(_figures(plane, fit), indent=1) + "\n", encoding="utf-8")
+    means = table.drop_columns(["rewards", "raw_rewards", "lengths"])
+    with tables.write(str(out / "points.csv"), means.schema, "") as sink:
+        for batch in means.to_batches():
+            sink.write(batch)
+        sink.finish((manifest.Link("landscape", "", {}, rows_out=table.num_rows),))
+    best = int(np.argmax(mean("reward")))
+    job.console.say(
+        f"landscape: {len(points)} points, reward {mean('reward').min():.3f} to {mean('reward').max():.3f} "
+        f"(best at a1 {points[best, 0]:+.3g}, a2 {points[best, 1]:+.3g}); plots in {out}",
+        event="landscape",
+        out=str(out),
+    )
+
+
+def _figures(plane: Plane, fit: Regression | None) -> dict[str, Any]:
+    """The plane and the regression as JSON values."""
+    described: dict[str, Any] = {
+        "checkpoints": [folder.name for folder in plane.folders],
+        "explained": plane.explained.tolist(),
+        "trajectory": plane.trajectory.tolist(),
+        "off_plane": plane.off_plane.tolist(),
+        "drift": plane.drift,
+        "changed": plane.changed,
+        "storage": list(plane.storage),
+    }
+    if fit is not None:
+        slope, doubling = fit.slope, fit.slope_per_doubling
+        described["regression"] = {
+            "slope": [slope.mean, slope.low, slope.high],
+            "slope_per_doubling": [doubling.mean, doubling.low, doubling.high],
+            "r2": fit.r2,
+            "points_used": fit.n_used,
+            "points_dropped": fit.n_dropped,
+        }
+    return described
