@@ -15,7 +15,7 @@ A wrong accept is worse than a wrong reject, so ambiguity is settled on the safe
 - A unit may be missing on one side, two units must be the same: ``5 cm`` is ``5`` and is not ``5 m``.
 - A percent sign may be missing where the number is at least 1: ``50%`` is ``50``; ``3`` is not ``300%``, ``0.5%`` not
   ``0.5``.
-- ``i`` is the imaginary unit. ``1\\frac{1}{2}`` is 3/2, never a product. ``1011_2`` equals only itself.
+- ``i`` is the imaginary unit. ``1\\frac{1}{2}`` is 3/2, never a product. ``1011_2`` and ``2:1`` equal only themselves.
 - Words are compared as words, case ignored: ``east`` is not ``seat``. One letter is a choice or a variable: ``(C)``
   is ``C``, and ``x`` is not ``X``.
 - What is too large to work out safely is equal only to the same text.
@@ -41,7 +41,8 @@ MAX_WORDS = 8
 _WORDS = re.compile(r"[^\W\d_]{2,}(?:[ '-][^\W\d_]+)*")
 _LABEL = re.compile(r"[\w .:'/()-]{1,60}")
 _CHOICE = re.compile(r"^\(([A-Za-z])\)$")
-_BASE = re.compile(r"(?=[A-Z]*\d)[0-9A-Z]+_(?:\d|\{\d+\})")
+_LITERAL = re.compile(r"(?=[A-Z]*\d)[0-9A-Z]+_(?:\d|\{\d+\})|\d+(?::\d+)+")
+"""A number in a base, a ratio or a time: no arithmetic on these."""
 _NUMBER = re.compile(
     r"(?<![\w)\]}])-?(?:\\[dt]?frac\{-?\d+\}\{\d+\}|\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d+)?(?:/\d+)?)|\d+"
 )
@@ -63,7 +64,7 @@ def compare(prediction: str, gold: str) -> tuple[bool, str]:
     """Whether the two are equal, and which path decided.
 
     The ground truth may stand in a box, in ``$..$`` or after ``####``. Paths: ``text``, ``empty``, ``too-long``,
-    ``unit``, ``number``, ``base``, ``words``, ``assignment``, ``structure``, ``sympy``, ``unparsable``, or the guard
+    ``unit``, ``number``, ``literal``, ``words``, ``assignment``, ``structure``, ``sympy``, ``unparsable``, or the guard
     that refused.
     """
     truth = bare_gold(gold)
@@ -107,8 +108,8 @@ def _compare(left: str, gold: str, depth: int) -> tuple[bool, str]:
     left, gold = _choice(left), _choice(gold)
     if left == gold or _same_letters(left, gold):
         return True, "text"
-    if _BASE.fullmatch(left) or _BASE.fullmatch(gold):
-        return False, "base"
+    if _LITERAL.fullmatch(left) or _LITERAL.fullmatch(gold):
+        return False, "literal"
     a, b = measure(left), measure(gold)
     if a.unit and b.unit and a.unit != b.unit:
         return False, "unit"

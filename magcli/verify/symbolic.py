@@ -30,8 +30,10 @@ _COMMAND = re.compile(r"\\[A-Za-z]+")
 _ADJACENT = re.compile(r"(?<=[\d)}])\((?=-?[\d.])")
 """``3(4)`` is a product; the grammar alone would read a mixed number, 7."""
 _COUNTING = re.compile(
-    r"\d{4}\s*!|!\s*[)}]*\s*!|(?:\d{3}|\^)[^!]*[)}]\s*!|\\(?:[dt]?binom|choose|gcd|lcm)(?![A-Za-z]).*\d{4}"
+    r"\d{4}\s*!|!\s*[)}]*\s*!|(?:\d{3}|\^)[^!]*[)}]\s*!"
+    r"|\\(?:[dt]?binom|choose|gcd|lcm)(?![A-Za-z]).*(?:\d{4}|\d\s*\}?\s*[\^!])"
 )
+"""Factorials and their like of more than three digits, or of what is not a plain number."""
 
 
 class Tools(NamedTuple):
