@@ -10,7 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import torch
+from huggingface_hub import constants
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -18,6 +21,7 @@ from magcli.data.durable import whole_folder
 from magcli.errors import EnvironmentFault
 
 READ_BYTES = 1 << 22
+HUB_SECONDS = 5.0
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
@@ -27,7 +31,7 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
         EnvironmentFault: it is not there, or has no chat template or no end-of-sequence token.
     """
     with _quiet(), _explained(name):
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, local_files_only=_local_only(name))
     if tokenizer.chat_template is None:
         raise EnvironmentFault(f"model {name}: its tokenizer has no chat template; use an instruct model or add one")
     if tokenizer.eos_token_id is None:
@@ -47,10 +51,11 @@ def load_model(
         EnvironmentFault: the folder, the weights, the memory or the device are not there.
     """
     with _quiet(), _explained(name):
+        local = _local_only(name)
         if from_scratch:
-            model = _initialised(AutoConfig.from_pretrained(name), seed)
+            model = _initialised(AutoConfig.from_pretrained(name, local_files_only=local), seed)
         else:
-            model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype)
+            model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, local_files_only=local)
         ready: PreTrainedModel = model.to(device=device, dtype=dtype).eval()
         return ready
 
@@ -84,9 +89,10 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folde
     weights = {name: tensor.detach().to(dtype) for name, tensor in _untied(model).items()}
     own = model.config.dtype
     try:
-        model.config.dtype = dtype
         with whole_folder(folder) as aside, _quiet():
             model.save_pretrained(aside, state_dict=weights)
+            model.config.dtype = dtype
+            model.config.save_pretrained(aside)
             tokenizer.save_pretrained(aside)
     finally:
         model.config.dtype = own
@@ -116,6 +122,17 @@ def fingerprint(folder: Path) -> str:
     return digest.hexdigest()
 
 
+def _local_only(name: str) -> bool:
+    """Whether to look on this machine only: for folders, and where the hub does not answer (its client would retry)."""
+    if Path(name).is_dir() or constants.HF_HUB_OFFLINE:
+        return True
+    try:
+        httpx.head(constants.ENDPOINT, timeout=HUB_SECONDS)
+    except httpx.HTTPError:
+        return True
+    return False
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep transformers' bars and notices away from stdout and stderr; errors are raised anyway."""
@@ -137,7 +154,7 @@ def _explained(name: str) -> Iterator[None]:
         yield
     except EnvironmentFault:
         raise
-    except (OSError, ValueError, KeyError, RuntimeError, AssertionError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, AssertionError, SafetensorError) as error:
         raise EnvironmentFault(_reason(name, error)) from error
 
 
@@ -148,5 +165,7 @@ def _reason(name: str, error: Exception) -> str:
     if folder.is_dir() and not any(folder.glob("*.safetensors")):
         return f"model {name}: the folder has no safetensors weights; train them, download them or start from scratch"
     if not folder.exists() and isinstance(error, OSError):
-        return f"model {name}: no such folder, and not to be had from the hub ({first}); give a folder, or go online"
+        return (
+            f"model {name}: no such folder here, and not to be had from the hub; check the name, or go online ({first})"
+        )
     return f"model {name} cannot be opened: {first}"

@@ -1,0 +1,262 @@
+"""The HTTP client against a real server on 127.0.0.1 that breaks in scripted ways."""
+
+import asyncio
+import hashlib
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from magcli.errors import EnvironmentFault, MagError
+from magcli.generate import server
+from magcli.generate.server import ServerGenerator
+from magcli.generate.types import Completion, Sampling
+
+MESSAGES = [{"role": "user", "content": "What is 1+2?"}]
+SAMPLING = Sampling(max_tokens=30, temperature=0.7)
+
+
+class FaultyServer(ThreadingHTTPServer):
+    """Answers by a hash of the request. ``faults[n]`` is how the n-th request of each identity is spoiled."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.faults: list[str] = []
+        self.tries: Counter[str] = Counter()
+        self.bodies: list[dict] = []
+        self.headers: list[dict[str, str]] = []
+        self.under_way = self.most_under_way = 0
+        self.lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+    def handle_error(self, request, client_address) -> None:
+        """A client that gave up is part of the tests."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: FaultyServer
+
+    def log_message(self, *_) -> None:
+        """Stay quiet."""
+
+    def do_GET(self) -> None:
+        self.reply(200, {"data": [{"id": "tiny"}]})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.server.lock:
+            self.server.bodies.append(body)
+            self.server.headers.append(dict(self.headers))
+            self.server.under_way += 1
+            self.server.most_under_way = max(self.server.most_under_way, self.server.under_way)
+            attempt = self.server.tries[self.headers["X-Request-Id"]]
+            self.server.tries[self.headers["X-Request-Id"]] += 1
+        try:
+            fault = self.server.faults[attempt] if attempt < len(self.server.faults) else "none"
+            getattr(self, f"fault_{fault}")(answer(body))
+        finally:
+            with self.server.lock:
+                self.server.under_way -= 1
+
+    def reply(self, status: int, body: dict, headers: tuple[tuple[str, str], ...] = ()) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        for name, value in (("Content-Length", str(len(data))), *headers):
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def fault_none(self, body: dict) -> None:
+        self.reply(200, body)
+
+    def fault_slow(self, body: dict) -> None:
+        time.sleep(0.05)
+        self.reply(200, body)
+
+    def fault_error(self, body: dict) -> None:
+        self.reply(503, {"error": "busy"})
+
+    def fault_limit(self, body: dict) -> None:
+        self.reply(429, {"error": "slow down"}, (("Retry-After", "0.3"),))
+
+    def fault_refuse(self, body: dict) -> None:
+        self.reply(400, {"error": "max_tokens is too large"})
+
+    def fault_cut(self, body: dict) -> None:
+        """Promise the whole reply and close in the middle of it."""
+        data = json.dumps(body).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data[: len(data) // 2])
+        self.close_connection = True
+
+    def fault_half(self, body: dict) -> None:
+        """Half a JSON text as if it were whole."""
+        data = json.dumps(body).encode()[:-20]
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def fault_drop(self, body: dict) -> None:
+        """Close without a word."""
+        self.close_connection = True
+
+    def fault_stall(self, body: dict) -> None:
+        """Begin and then say nothing for longer than any test waits."""
+        self.send_response(200)
+        self.send_header("Content-Length", "100")
+        self.end_headers()
+        self.wfile.flush()
+        time.sleep(3)
+        self.close_connection = True
+
+    def fault_shapeless(self, body: dict) -> None:
+        self.reply(200, {"choices": []})
+
+    def fault_aborted(self, body: dict) -> None:
+        body["choices"][0]["finish_reason"] = "abort"
+        self.reply(200, body)
+
+
+def answer(body: dict) -> dict:
+    text = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    return {"choices": [choice], "usage": {"completion_tokens": len(text)}}
+
+
+@pytest.fixture
+def faulty() -> Iterator[FaultyServer]:
+    with FaultyServer() as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def ask(faulty: FaultyServer, seeds: range = range(3), **options) -> list[Completion]:
+    async def scenario() -> list[Completion]:
+        generator = ServerGenerator(faulty.url, **({"deadline": 3.0} | options))
+        try:
+            return await generator.complete(MESSAGES, SAMPLING, seeds=seeds)
+        finally:
+            await generator.close()
+
+    return asyncio.run(scenario())
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "FIRST_PAUSE", 0.01)
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [["cut"], ["half"], ["drop"], ["error"] * 4, ["limit"], ["stall"], ["drop", "cut", "error", "half"]],
+    ids="-".join,
+)
+def test_faults_that_pass_change_nothing(faulty, short_pauses, faults):
+    expected = ask(faulty)
+    faulty.tries.clear()
+    faulty.faults = faults
+    assert ask(faulty) == expected
+    assert list(faulty.tries.values()) == [len(faults) + 1] * 3
+
+
+def test_each_sample_has_its_seed_and_keeps_its_place(faulty):
+    expected = [answer(body)["choices"][0]["message"]["content"] for body in map(request, range(20))]
+    assert [completion.text for completion in ask(faulty, range(20))] == expected
+
+
+def request(seed: int) -> dict:
+    return {
+        "model": "tiny",
+        "messages": MESSAGES,
+        "max_tokens": 30,
+        "temperature": 0.7,
+        "top_p": 1.0,
+        "seed": seed,
+        "n": 1,
+    }
+
+
+def test_a_retry_is_the_same_request(faulty, short_pauses):
+    faulty.faults = ["error", "cut"]
+    ask(faulty, range(1))
+    assert len({json.dumps(body, sort_keys=True) for body in faulty.bodies}) == 1
+    assert len({headers["Idempotency-Key"] for headers in faulty.headers}) == 1
+    assert len(faulty.bodies) == 3
+
+
+def test_the_server_may_say_how_long_to_wait(faulty, short_pauses):
+    faulty.faults = ["limit"]
+    start = time.monotonic()
+    ask(faulty, range(1))
+    assert time.monotonic() - start >= 0.3
+
+
+def test_requests_under_way_are_bounded(faulty):
+    faulty.faults = ["slow"]
+    ask(faulty, range(30), concurrency=4)
+    assert 1 < faulty.most_under_way <= 4
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"), [("error", "status 503"), ("half", "not whole JSON"), ("stall", "silence")]
+)
+def test_the_deadline_names_the_server_and_what_it_waits_for(faulty, short_pauses, fault, reason):
+    faulty.faults = [fault] * 1000
+    start = time.monotonic()
+    with pytest.raises(EnvironmentFault, match=rf"{faulty.url}: waited 0.6 s for a completion .*{reason}"):
+        ask(faulty, deadline=0.6)
+    assert time.monotonic() - start < 2
+
+
+def test_no_server_is_an_error_within_the_deadline(short_pauses):
+    async def scenario() -> None:
+        generator = ServerGenerator("http://127.0.0.1:9/v1", deadline=0.3)
+        with pytest.raises(EnvironmentFault, match=r"list of models.*Connect"):
+            await generator.complete(MESSAGES, SAMPLING, seeds=[1])
+        await generator.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [("refuse", "status 400.*too large"), ("shapeless", "reply without"), ("aborted", "finish 'abort'")],
+)
+def test_what_will_not_pass_is_an_error_at_once(faulty, fault, message):
+    faulty.faults = [fault] * 1000
+    with pytest.raises(EnvironmentFault, match=message):
+        ask(faulty, range(1))
+    assert len(faulty.bodies) == 1
+
+
+def test_one_failure_stops_the_group(faulty):
+    faulty.faults = ["refuse"] * 1000
+    with pytest.raises(EnvironmentFault):
+        ask(faulty, range(50), concurrency=2)
+    assert len(faulty.bodies) < 50
+
+
+def test_a_closed_client_refuses(faulty):
+    async def scenario() -> None:
+        generator = ServerGenerator(faulty.url)
+        await generator.close()
+        with pytest.raises(MagError, match="closed"):
+            await generator.complete(MESSAGES, SAMPLING, seeds=[1])
+
+    asyncio.run(scenario())
