@@ -26,7 +26,7 @@ MAIN_PANEL = "Tables and running"
 class Ended(BaseException):
     """The reader of a pipe left, or a person or the system ended the run. ``signal`` is what the exit code tells.
 
-    Not an ``Exception``, so that nothing on the way mistakes it for a failure; Typer has its own ideas of the originals.
+    Not an ``Exception``, so that nothing on the way mistakes it for a failure; Typer has its own ideas of them.
     """
 
     def __init__(self, number: signal.Signals) -> None:
@@ -35,13 +35,27 @@ class Ended(BaseException):
 
 @contextlib.contextmanager
 def signals_passed_on() -> Iterator[None]:
-    """Turn a closed pipe and a keyboard interrupt into ``Ended``."""
+    """Turn a closed pipe, an interrupt and a request to end into ``Ended``.
+
+    SIGTERM goes the way of SIGINT, which asyncio knows how to end its tasks for; a second one ends at once. A shell's
+    background job has SIGINT ignored, and must end on SIGTERM too.
+    """
+    number = signal.SIGINT
+
+    def terminate(_number: int, _frame: types.FrameType | None) -> None:
+        nonlocal number
+        number = signal.SIGTERM
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGINT)
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, terminate)
     try:
         yield
     except BrokenPipeError:
         raise Ended(signal.SIGPIPE) from None
     except KeyboardInterrupt:
-        raise Ended(signal.SIGINT) from None
+        raise Ended(number) from None
 
 
 class Entry(NamedTuple):

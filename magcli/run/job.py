@@ -4,6 +4,7 @@ dropped.
 
 import contextlib
 import json
+import os
 import platform
 import sys
 import time
@@ -20,6 +21,7 @@ from magcli.console import Console
 from magcli.data import durable, manifest, seal, table
 from magcli.data.schema import DROPPED
 from magcli.data.source import Rows, Source
+from magcli.data.union import common_schema, widened
 from magcli.errors import DataError, UsageError
 from magcli.run.journal import Dropped, Journal
 
@@ -43,7 +45,7 @@ class Drops:
 
     def row(self, id: str, reason: str, row: Mapping[str, Any]) -> None:
         """Count a row given as values; a large one is kept shortened."""
-        self.add(Dropped(id, reason, as_text(row)))
+        self.add(Dropped(id, reason, as_text(row) if self.keep else ""))
 
 
 def as_text(row: Mapping[str, Any], limit: int = 4000) -> str:
@@ -56,8 +58,8 @@ def as_text(row: Mapping[str, Any], limit: int = 4000) -> str:
 class Job:
     """What a stage has besides its configuration and rows.
 
-    ``total`` is the number of input rows when it is known. ``journal`` holds what an interrupted run had finished; it is
-    None when the output is a pipe or the stage does not resume by row.
+    ``total`` is the number of input rows when it is known. ``journal`` holds what an interrupted run had finished; it
+    is None when the output is a pipe or the stage does not resume by row.
     """
 
     stage: str
@@ -108,19 +110,19 @@ def execute(stage: Stage, config: Any, settings: Mapping[str, Any], tables: Tabl
     """
     drops = Drops(keep=tables.dropped is not None)
     job = Job(stage.name, console, drops, restart=tables.restart)
-    if tables.dropped:
-        table.check_target(tables.dropped)
+    places = [place for place in (tables.output, tables.dropped) if place is not None]
+    usage(
+        len(set(map(os.path.abspath, places))) == len(places),
+        f"{tables.output} cannot take both the rows and those dropped",
+    )
     with contextlib.ExitStack() as held:
-        if tables.output is not None:
-            table.check_target(tables.output)
-            if tables.output != "-":
-                held.enter_context(durable.owned(Path(tables.output)))
+        for place in places:
+            table.check_target(place)
+            if place != "-":
+                held.enter_context(durable.owned(Path(place)))
         sources = [table.read(name, _bad(drops)) for name in tables.inputs]
-        if (
-            tables.output is not None
-            and not tables.restart
-            and up_to_date(tables.output, stage.name, settings, sources)
-        ):
+        if not tables.restart and up_to_date(tables, stage.name, settings, sources):
+            durable.remove(_journal_path(tables))
             console.say(f"{stage.name}: {tables.output} is up to date", event="up-to-date")
             return
         _run(stage, config, settings, tables, job, sources, held)
@@ -142,7 +144,7 @@ def _run(
     job.schema, rows = stage.admit(counted.schema, counted.rows(), job, ", ".join(tables.inputs))
     out_schema = stage.schema(config, job.schema)
     if stage.resumes and tables.output not in (None, "-"):
-        job.journal = held.enter_context(_journal(Path(str(tables.output)), out_schema, stage.name, settings, tables))
+        job.journal = held.enter_context(_journal(out_schema, stage.name, settings, tables))
     produced = stage.run(config, rows, job)
 
     def chain(rows_out: int) -> manifest.Chain:
@@ -158,15 +160,20 @@ def _run(
         )
         return (*job.history(), link)
 
-    rows_out = _write(produced, out_schema, tables.output, stage.name, settings, chain)
-    if tables.dropped:
-        _write_dropped(job.drops, tables.dropped, chain(rows_out))
+    def tell(rows_out: int) -> manifest.Chain:
+        """The history, when all rows are made; what was dropped is written before the output appears."""
+        told = chain(rows_out)
+        if tables.dropped:
+            _write_dropped(job.drops, tables.dropped, told)
+        return told
+
+    rows_out = _write(produced, out_schema, tables.output, stage.name, settings, tell)
     if job.journal is not None:
         job.journal.remove()
     _report(job, counted.count + _unread(job), rows_out, started, tables)
 
 
-UNREAD = ("broken-json", "not-an-object", "broken-text", "line-too-large")
+UNREAD = ("broken-json", "not-an-object", "broken-text", "line-too-large", "ragged-line")
 """Reasons that the readers themselves drop a line for."""
 
 
@@ -187,7 +194,7 @@ class Counted:
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.sources, self.count = sources, 0
-        self.schema = _common([source.schema for source in sources], [source.name for source in sources])
+        self.schema = common_schema([source.schema for source in sources], [source.name for source in sources])
         totals = [source.total for source in sources]
         self.total = sum(t for t in totals if t is not None) if None not in totals else None
 
@@ -196,33 +203,19 @@ class Counted:
         for source in self.sources:
             for batch in source.rows:
                 self.count += batch.num_rows
-                yield batch if batch.schema.equals(self.schema) else _widen(batch, self.schema)
+                yield batch if batch.schema.equals(self.schema) else widened(batch, self.schema)
 
 
-def _common(schemas: Sequence[pa.Schema], names: Sequence[str]) -> pa.Schema:
-    if not schemas:
-        return pa.schema([])
-    try:
-        return pa.unify_schemas(list(schemas), promote_options="permissive") if len(schemas) > 1 else schemas[0]
-    except pa.ArrowException as error:
-        raise DataError(f"{', '.join(names)} do not fit together: {str(error).splitlines()[0]}") from None
-
-
-def _widen(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    columns = [
-        batch.column(f.name).cast(f.type) if f.name in batch.schema.names else pa.nulls(batch.num_rows, f.type)
-        for f in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+def _journal_path(tables: Tables) -> Path:
+    output = Path(str(tables.output))
+    return output.with_name(f".{output.name}.journal")
 
 
 @contextlib.contextmanager
-def _journal(
-    output: Path, schema: pa.Schema, stage: str, settings: Mapping[str, Any], tables: Tables
-) -> Iterator[Journal]:
-    path = output.with_name(f".{output.name}.journal")
+def _journal(schema: pa.Schema, stage: str, settings: Mapping[str, Any], tables: Tables) -> Iterator[Journal]:
+    path = _journal_path(tables)
     if tables.restart:
-        path.unlink(missing_ok=True)
+        durable.remove(path)
     journal = Journal.open(path, schema, {"stage": stage, "version": __version__, **settings})
     try:
         yield journal
@@ -231,12 +224,15 @@ def _journal(
             journal.close()
 
 
-def up_to_date(output: str, stage: str, settings: Mapping[str, Any], sources: Sequence[Source]) -> bool:
-    """Whether the output was made by this very command from these very inputs, and is whole."""
-    if output == "-" or not Path(output).exists() or any(not source.sha256 for source in sources):
+def up_to_date(tables: Tables, stage: str, settings: Mapping[str, Any], sources: Sequence[Source]) -> bool:
+    """Whether the outputs were made by this very command from these very inputs, and are whole."""
+    places = [place for place in (tables.output, tables.dropped) if place is not None]
+    if not places or "-" in places or not all(Path(place).exists() for place in places):
+        return False
+    if any(not source.sha256 for source in sources):
         return False
     try:
-        chain = table.read(output).chain
+        chain, *_ = [table.read(place).chain for place in places]
     except DataError:
         return False
     digests = [source.sha256 for source in sources]
@@ -262,7 +258,9 @@ def _write(
     chain: Callable[[int], manifest.Chain],
 ) -> int:
     if output is None:
-        return sum(batch.num_rows for batch in rows)
+        count: int = sum(batch.num_rows for batch in rows)
+        chain(count)
+        return count
     count = 0
     head = seal.pack({"config": settings, "stage": stage, "version": __version__})
     with contextlib.closing(rows), table.write(output, schema, head) as sink:  # type: ignore[type-var]
