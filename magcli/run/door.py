@@ -18,8 +18,14 @@ from magcli.run.job import CELL_LIMIT, Job
 TEXT = ("prompt", "answer", "completion")
 """Columns that must be text; numbers in them become text."""
 
-EMPTY = {"prompt": "empty-prompt", "answer": "missing-answer"}
-"""Columns that may not be empty, and the reason a row is dropped for when one is."""
+MISSING = {"prompt": "empty-prompt", "answer": "missing-answer", "completion": "missing-completion"}
+"""Why a row is dropped that lacks one of these."""
+
+EMPTY = ("prompt", "answer")
+"""Columns in which blank text is as good as none."""
+
+ID_LIMIT = 200
+"""Characters of an id that are told of a dropped row."""
 
 
 def admit(needs: Sequence[str], schema: pa.Schema, rows: Rows, job: Job, where: str) -> tuple[pa.Schema, Rows]:
@@ -29,16 +35,19 @@ def admit(needs: Sequence[str], schema: pa.Schema, rows: Rows, job: Job, where: 
         DataError: a column is missing; the message names it, the stage and the columns that are there.
     """
     require(schema, [name for name in needs if name != "id"], stage=job.stage, where=where)
-    fields = [_text_field(field) if field.name in (*TEXT, "id") else field for field in schema]
+    fields = [pa.field(f.name, pa.string()) if f.name in (*TEXT, "id") else f for f in schema]
     if "id" in needs and "id" not in schema.names:
         fields.insert(0, pa.field("id", pa.string()))
     after = pa.schema(fields, metadata=schema.metadata)
-    checked = [name for name in TEXT if name in needs]
-    return after, (_usable(_fit(batch, after, needs), checked, job) for batch in rows)
+    return after, _admitted(needs, after, rows, job)
 
 
-def _text_field(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, pa.string())
+def _admitted(needs: Sequence[str], schema: pa.Schema, rows: Rows, job: Job) -> Rows:
+    before = 0
+    for batch in rows:
+        fitted = _fit(batch, schema, needs)
+        yield _usable(fitted, _reasons(batch, fitted, needs), job, before)
+        before += batch.num_rows
 
 
 def _fit(batch: pa.RecordBatch, schema: pa.Schema, needs: Sequence[str]) -> pa.RecordBatch:
@@ -47,7 +56,7 @@ def _fit(batch: pa.RecordBatch, schema: pa.Schema, needs: Sequence[str]) -> pa.R
         if name in columns:
             columns[name] = _as_text(columns[name], batch.schema.field(name))
     if "id" in needs:
-        columns["id"] = _ids(columns)
+        columns["id"] = _ids(columns, batch.num_rows)
     return pa.RecordBatch.from_arrays([columns[f.name] for f in schema], schema=schema)
 
 
@@ -56,6 +65,8 @@ def _as_text(column: pa.Array, field: pa.Field) -> pa.Array:
         return pa.array([None if text is None else _json_text(text) for text in column.to_pylist()], pa.string())
     if pa.types.is_nested(column.type):
         return pa.array([None if v is None else json.dumps(v, ensure_ascii=False) for v in column.to_pylist()])
+    if pa.types.is_binary(column.type):
+        return pa.array([_decoded(value) for value in column.to_pylist()], pa.string())
     return column.cast(pa.string())
 
 
@@ -64,46 +75,55 @@ def _json_text(text: str) -> str | None:
     return value if isinstance(value, str) or value is None else text
 
 
-def _ids(columns: dict[str, pa.Array]) -> pa.Array:
+def _decoded(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _ids(columns: dict[str, pa.Array], size: int) -> pa.Array:
     """The ids that are there; for the others a hash of prompt and answer, equal on every run."""
-    size = len(next(iter(columns.values())))
-    given = columns["id"].to_pylist() if "id" in columns else [None] * size
-    prompts = columns["prompt"].to_pylist() if "prompt" in columns else [None] * size
-    answers = columns["answer"].to_pylist() if "answer" in columns else [None] * size
-    return pa.array(
-        [id or _hash_id(prompt, answer) for id, prompt, answer in zip(given, prompts, answers, strict=True)],
-        pa.string(),
+    nothing = [None] * size
+    given, prompts, answers = (
+        columns[name].to_pylist() if name in columns else nothing for name in ("id", "prompt", "answer")
     )
+    filled = (id or _hash_id(prompt, answer) for id, prompt, answer in zip(given, prompts, answers, strict=True))
+    return pa.array(filled, pa.string())
 
 
 def _hash_id(prompt: str | None, answer: str | None) -> str:
     return hashlib.sha256(f"{prompt}\x1f{answer}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _usable(batch: pa.RecordBatch, names: Sequence[str], job: Job) -> pa.RecordBatch:
-    reasons: list[str | None] = [None] * batch.num_rows
-    for name in names:
-        for row, reason in enumerate(_reasons(batch.column(name), EMPTY.get(name))):
-            reasons[row] = reasons[row] or reason
-    if not any(reasons):
+def _usable(batch: pa.RecordBatch, reasons: pa.Array, job: Job, before: int) -> pa.RecordBatch:
+    """The rows without a reason against them; the others are dropped. ``before``: rows of earlier batches."""
+    if reasons.null_count == len(reasons):
         return batch
-    for row, reason in enumerate(reasons):
-        if reason is not None:
-            values = batch.slice(row, 1).to_pylist()[0]
-            job.drops.row(str(values.get("id") or f"row {row}"), reason, values)
-    return batch.filter(pa.array([reason is None for reason in reasons]))
+    for row in pc.indices_nonzero(reasons.is_valid()).to_pylist():
+        values = batch.slice(row, 1).to_pylist()[0]
+        job.drops.row(str(values.get("id") or f"row {before + row + 1}")[:ID_LIMIT], reasons[row].as_py(), values)
+    return batch.filter(reasons.is_null())
 
 
-def _reasons(column: pa.Array, empty: str | None) -> list[str | None]:
-    """Per row: why this cell makes the row unusable, or None."""
-    blank = pc.fill_null(pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(column)), 0), True)
-    large = pc.fill_null(pc.greater(pc.binary_length(column), CELL_LIMIT), False)
-    nul = pc.fill_null(pc.match_substring(column, "\x00"), False)
-    missing = pc.is_null(column)
-    found: list[str | None] = []
-    for is_blank, is_large, has_nul, is_missing in zip(blank, large, nul, missing, strict=True):
-        if (is_blank.as_py() and empty) or is_missing.as_py():
-            found.append(empty or "missing-completion")
-        else:
-            found.append("too-large" if is_large.as_py() else "nul-byte" if has_nul.as_py() else None)
-    return found
+def _reasons(given: pa.RecordBatch, fitted: pa.RecordBatch, needs: Sequence[str]) -> pa.Array:
+    """Per row, why it cannot be used: the first reason found, or null."""
+    reasons = pa.nulls(fitted.num_rows, pa.string())
+    for name in [name for name in TEXT if name in needs]:
+        column = fitted.column(name)
+        lost = pc.and_(column.is_null(), given.column(name).is_valid())
+        reasons = _noted(reasons, pc.and_(lost, pa.scalar(pa.types.is_binary(given.column(name).type))), "broken-text")
+        reasons = _noted(reasons, column.is_null(), MISSING[name])
+        if name in EMPTY:
+            reasons = _noted(reasons, pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(column)), 0), MISSING[name])
+        reasons = _noted(reasons, pc.match_substring(column, "\x00"), "nul-byte")
+    for column in fitted.columns if needs else ():
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+            reasons = _noted(reasons, pc.greater(pc.binary_length(column), CELL_LIMIT), "too-large")
+    return reasons
+
+
+def _noted(reasons: pa.Array, holds: pa.Array, reason: str) -> pa.Array:
+    """Give a reason to the rows for which something holds and that have none yet."""
+    told = pc.if_else(pc.fill_null(holds, False), pa.scalar(reason), pa.scalar(None, pa.string()))
+    return pc.coalesce(reasons, told)

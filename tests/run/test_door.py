@@ -1,0 +1,171 @@
+"""Bad rows go to --dropped with an id and a reason; the run goes on; rows in = out + dropped."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from magcli.console import Console
+from magcli.data import table
+from magcli.errors import DataError, UsageError
+from magcli.run import door, job
+
+
+def through(rows, place: Path, needs=("id", "prompt", "answer"), **more) -> dict[str, int]:
+    """Run a stage that changes nothing behind a door, by the harness; returns the counts of its manifest."""
+
+    def admit(schema, rows, running, where):
+        return door.admit(needs, schema, rows, running, where)
+
+    stage = job.Stage("pass", lambda config, rows, running: rows, lambda config, schema: schema, admit)
+    source = place / "in.jsonl"
+    if rows is not None:
+        source.write_bytes(b"\n".join(row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows))
+    tables = job.Tables([str(source)], str(place / "out.arrow"), str(place / "dropped.jsonl"), **more)
+    job.execute(stage, None, {}, tables, Console(quiet=True))
+    link = table.read(str(place / "out.arrow")).chain[-1]
+    return {"in": link.rows_in, "out": link.rows_out, **link.dropped}
+
+
+def rows_of(place: Path) -> list[dict]:
+    return [row for batch in table.read(str(place)).rows for row in batch.to_pylist()]
+
+
+GOOD = {"id": "good", "prompt": "1+1?", "answer": "2"}
+BAD = {
+    "broken-json": (b'{"id": "bad", "prompt": "x"', "bad"),
+    "not-an-object": (b"17", "line 2"),
+    "empty-prompt": ({"id": "bad", "prompt": " \n", "answer": "2"}, "bad"),
+    "missing-answer": ({"id": "bad", "prompt": "1+1?"}, "bad"),
+    "nul-byte": ({"id": "bad", "prompt": "1+1?\0", "answer": "2"}, "bad"),
+    "too-large": ({"id": "bad", "prompt": "x" * ((1 << 24) + 1), "answer": "2"}, "bad"),
+    "line-too-large": ({"id": "bad", "prompt": "x" * 100_000_000, "answer": "2"}, "bad"),
+}
+
+
+@pytest.mark.parametrize("reason", BAD)
+def test_a_bad_row_is_dropped_with_its_id_and_a_reason(tmp_path: Path, reason: str) -> None:
+    row, id = BAD[reason]
+    counts = through([GOOD, row, {**GOOD, "id": "last"}], tmp_path)
+    assert counts == {"in": 3, "out": 2, reason: 1}
+    assert [row["id"] for row in rows_of(tmp_path / "out.arrow")] == ["good", "last"]
+    (dropped,) = rows_of(tmp_path / "dropped.jsonl")
+    assert (dropped["id"], dropped["reason"]) == (id, reason)
+    assert len(dropped["row"]) < 5000
+
+
+def test_a_large_cell_of_any_column_is_dropped(tmp_path: Path) -> None:
+    counts = through([GOOD, {**GOOD, "id": "bad", "solution": "x" * ((1 << 24) + 1)}], tmp_path)
+    assert counts == {"in": 2, "out": 1, "too-large": 1}
+    assert rows_of(tmp_path / "dropped.jsonl")[0]["id"] == "bad"
+
+
+ANY = st.one_of(
+    st.none(), st.text(max_size=5), st.integers(-3, 3), st.just(""), st.just("a\0"), st.lists(st.integers())
+)
+LINE = st.one_of(
+    st.fixed_dictionaries({}, optional={"id": ANY, "prompt": ANY, "answer": ANY, "x": ANY}),
+    st.sampled_from([b"{", b"nonsense", b"[]", b"{}", b'{"a": "\\ud800"}', b"\xff", b'"text"']),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lines=st.lists(LINE, max_size=12))
+def test_rows_in_are_rows_out_and_dropped_always(tmp_path: Path, lines: list) -> None:
+    counts = through([GOOD, *lines], tmp_path, restart=True)
+    dropped = rows_of(tmp_path / "dropped.jsonl")
+    assert counts["in"] == 1 + len(lines)
+    assert counts["out"] == len(rows_of(tmp_path / "out.arrow"))
+    assert sum(count for name, count in counts.items() if name not in ("in", "out")) == len(dropped)
+    assert counts["in"] == counts["out"] + len(dropped)
+    assert all(row["id"] and row["reason"] for row in dropped)
+
+
+def test_a_missing_column_is_named_with_the_stage_and_the_columns_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"pass: .*in.jsonl lacks column answer; it has: id, question"):
+        through([{"id": "1", "question": "x"}], tmp_path, needs=("id", "answer"))
+    assert not (tmp_path / "out.arrow").exists()
+
+
+def test_text_columns_take_numbers_lists_and_mixed_values(tmp_path: Path) -> None:
+    rows = [{"prompt": "p", "answer": answer} for answer in (42, 0.5, "x", ["a"], {"b": 1}, True)]
+    assert through(rows, tmp_path) == {"in": 6, "out": 6}
+    assert [row["answer"] for row in rows_of(tmp_path / "out.arrow")] == ["42", "0.5", "x", '["a"]', '{"b": 1}', "true"]
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(["p", "q"]).dictionary_encode(),
+        pa.array(["p", "q"], pa.large_string()),
+        pa.array([b"p", b"q"]),
+        pa.array([b"p", b"q"], pa.large_binary()),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_text_of_other_tools_comes_through_the_door(tmp_path: Path, column: pa.Array) -> None:
+    given = pa.table({"prompt": column, "answer": ["1", "2"]})
+    with pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file, pa.ipc.new_stream(file, given.schema) as writer:
+        writer.write_table(given)
+    (tmp_path / "x.arrow").rename(tmp_path / "in.jsonl.arrow")
+    stage = job.Stage(
+        "pass",
+        lambda config, rows, running: rows,
+        lambda config, schema: schema,
+        lambda *at: door.admit(("id", "prompt"), *at),
+    )
+    tables = job.Tables([str(tmp_path / "in.jsonl.arrow")], str(tmp_path / "out.jsonl"))
+    job.execute(stage, None, {}, tables, Console(quiet=True))
+    rows = rows_of(tmp_path / "out.jsonl")
+    assert [row["prompt"] for row in rows] == ["p", "q"]
+    assert len({row["id"] for row in rows}) == 2
+
+
+def test_bytes_that_are_no_text_are_dropped(tmp_path: Path) -> None:
+    given = pa.table({"prompt": pa.array([b"p", b"\xff"]), "answer": ["1", "2"]})
+    with pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file, pa.ipc.new_stream(file, given.schema) as writer:
+        writer.write_table(given)
+    stage = job.Stage(
+        "pass",
+        lambda config, rows, running: rows,
+        lambda config, schema: schema,
+        lambda *at: door.admit(("id", "prompt"), *at),
+    )
+    tables = job.Tables([str(tmp_path / "x.arrow")], str(tmp_path / "out.arrow"), str(tmp_path / "dropped.arrow"))
+    job.execute(stage, None, {}, tables, Console(quiet=True))
+    assert len(rows_of(tmp_path / "out.arrow")) == 1
+    assert rows_of(tmp_path / "dropped.arrow")[0]["reason"] == "broken-text"
+
+
+def test_rows_without_an_id_get_one_of_their_content(tmp_path: Path) -> None:
+    through([{"prompt": "a", "answer": "1"}, {"id": "", "prompt": "b", "answer": "1"}, GOOD], tmp_path)
+    first = [row["id"] for row in rows_of(tmp_path / "out.arrow")]
+    assert len(set(first)) == 3
+    assert first[2] == "good"
+    through(None, tmp_path, restart=True)
+    assert [row["id"] for row in rows_of(tmp_path / "out.arrow")] == first
+
+
+def test_inputs_of_different_columns_are_one_table(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": "1", "x": 1}\n')
+    (tmp_path / "b.jsonl").write_text('{"id": "2", "x": 0.5, "y": {}}\n{"id": "3", "y": "z", "x": 1}\n')
+    stage = job.Stage(
+        "pass",
+        lambda config, rows, running: rows,
+        lambda config, schema: schema,
+        lambda *at: door.admit((), *at),
+    )
+    tables = job.Tables([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")], str(tmp_path / "out.jsonl"))
+    job.execute(stage, None, {}, tables, Console(quiet=True))
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert lines == [{"id": "1", "x": 1}, {"id": "2", "x": 0.5, "y": {}}, {"id": "3", "x": 1, "y": "z"}]
+
+
+def test_one_place_cannot_take_rows_and_drops(tmp_path: Path) -> None:
+    stage = job.Stage("pass", lambda *_: iter(()), lambda config, schema: schema, lambda schema, *_: (schema, iter(())))
+    tables = job.Tables([], str(tmp_path / "x.arrow"), str(tmp_path / "." / "x.arrow"))
+    with pytest.raises(UsageError, match="cannot take both"):
+        job.execute(stage, None, {}, tables, Console(quiet=True))
