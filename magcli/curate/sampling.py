@@ -15,7 +15,7 @@ from magcli.verify.reward import Reward, RewardRule
 
 
 class Ask(NamedTuple):
-    """How problems are put to a model: the system prompt (None for none), sampling, samples a problem, the run's seed."""
+    """How problems are put to a model: the system prompt (None for none), sampling, samples of each, the seed."""
 
     system: str | None
     sampling: Sampling

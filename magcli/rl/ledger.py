@@ -41,7 +41,7 @@ class Ledger:
 
     def sync(self) -> int:
         """Make the ledger survive a power cut; returns its length in bytes."""
-        durable.sync(self.file)  # type: ignore[arg-type]
+        durable.sync(self.file)
         return self.file.seek(0, os.SEEK_END)
 
     def close(self) -> None:

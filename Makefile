@@ -1,0 +1,57 @@
+# make setup      the project's own .venv, once
+# make demo       the whole pipeline on a toy model, about ten minutes on two cores
+# make test       the tests
+# make check      ruff, mypy strict, import contract
+# make faults     processes killed at random instants, damaged files, power cuts
+# make peers      measured beside other tools
+# make learning   the gain of RL against its controls, over seeds
+# make smollm2    the whole pipeline on SmolLM2-135M-Instruct, about two hours on two cores
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+
+.PHONY: setup demo test check faults peers learning smollm2 wheel clean
+.DELETE_ON_ERROR:
+
+setup: .venv/.done
+
+# torch first and by itself, so that nothing later pulls another build of it.
+.venv/.done: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "magcli needs Python 3.11 or newer: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 4; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,gguf]'
+	touch $@
+
+demo: setup
+	$(MAKE) --no-print-directory -C recipes/tiny demo MAGCLI="$(CURDIR)/$(BIN)/magcli"
+
+test: setup
+	$(PYTEST) -q
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+faults: setup
+	$(PYTEST) -q -m faults tests
+
+peers: setup
+	$(BIN)/python -m tests.peers
+
+learning: setup
+	$(MAKE) --no-print-directory -C recipes/tiny learning MAGCLI="$(CURDIR)/$(BIN)/magcli"
+
+smollm2: setup
+	$(MAKE) --no-print-directory -C recipes/smollm2 all MAGCLI="$(CURDIR)/$(BIN)/magcli"
+
+wheel: setup
+	$(BIN)/python -m build
+
+clean:
+	rm -rf .venv build dist recipes/*/out
