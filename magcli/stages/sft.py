@@ -193,6 +193,8 @@ MAX_BAD_STEPS = 5
 
 def _loop(config: Config, examples: list[Example], tokenizer: Any, job: Job, folder: RunDir) -> None:
     state = _begin(config, examples, tokenizer, job)
+    if config.from_scratch:
+        _keep_start(state, folder)
     _resume(state, folder, job)
     with job.console.progress(len(state.steps), "steps", "sft") as bar:
         bar.advance(state.done, reused=True)
@@ -223,6 +225,17 @@ def _begin(config: Config, examples: list[Example], tokenizer: Any, job: Job) ->
     lengths = [len(example.tokens) for example in examples]
     steps = supervised.plan(lengths, epochs=config.epochs, step_tokens=config.step_tokens, seed=config.seed)
     return Training(model, optimizer, tokenizer, steps[: config.max_steps or None], _held_out(config, tokenizer, job))
+
+
+def _keep_start(state: Training, folder: RunDir) -> None:
+    """Weights drawn anew are kept as they began, so that what training gained can be measured."""
+    import torch
+
+    from magcli.model.load import save_model
+
+    start = folder.path / "start"
+    if not start.exists():
+        save_model(state.model, state.tokenizer, start, dtype=torch.float32)
 
 
 def _held_out(config: Config, tokenizer: Any, job: Job) -> list[Example]:
