@@ -39,9 +39,12 @@ class SlotCache:
         return self.keys.shape[4]
 
     def grow(self, capacity: int) -> None:
-        """Give every slot room for at least ``capacity`` positions, doubling so that growing stays rare."""
+        """Give every slot room for at least ``capacity`` positions, and a quarter more than before.
+
+        Not double: products over a cache that is nearly full are up to twice as fast as over one with gaps.
+        """
         if capacity > self.capacity:
-            room = max(capacity, 2 * self.capacity) - self.capacity
+            room = max(capacity, -(-self.capacity * 5 // 128) * 32) - self.capacity
             self.keys = pad(self.keys, (0, room))
             self.values = pad(self.values, (0, 0, 0, room))
 
@@ -62,14 +65,15 @@ class PackedBatch:
     """What one forward pass is made of, for the attention function.
 
     ``positions`` ``[decoding]`` is where each decoding token's key goes; ``mask`` is additive,
-    ``[decoding, 1, 1, span]``, and ``block`` divides ``span``. ``lengths`` are those of the prompts that follow.
+    ``[decoding, 1, 1, span]``. With a ``block``, which divides ``span``, attention goes block by block, so that a row's
+    bits do not depend on the span. ``lengths`` are those of the prompts that follow.
     ``keys`` and ``values`` collect, by layer, what the prompts left: ``[kv_heads, sum(lengths), head_dim]``.
     """
 
     cache: SlotCache
     positions: Tensor
     mask: Tensor
-    block: int
+    block: int | None
     lengths: Sequence[int]
     keys: list[Tensor] = field(default_factory=list)
     values: list[Tensor] = field(default_factory=list)
@@ -117,19 +121,21 @@ def _decode(query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, layer
     index = torch.arange(rows, device=key.device)
     keys[index, :, :, batch.positions] = key
     values[index, :, batch.positions] = value
-    grouped = query.reshape(rows, kv_heads, -1, head_dim) * scaling
-    blocks = [
-        _attend(grouped, keys[..., start:end], values[:, :, start:end], batch.mask[..., start:end])
-        for start, end in _blocks(batch.mask.shape[-1], batch.block)
-    ]
-    return _combine(blocks).to(query.dtype).reshape(query.shape)
+    grouped, span = query.reshape(rows, kv_heads, -1, head_dim) * scaling, batch.mask.shape[-1]
+    if batch.block is None:
+        out = _attend(grouped, keys[..., :span], values[:, :, :span], batch.mask)
+    else:
+        ranges = [slice(start, start + batch.block) for start in range(0, span, batch.block)]
+        out = _combine([_block(grouped, keys[..., r], values[:, :, r], batch.mask[..., r]) for r in ranges])
+    return out.to(query.dtype).reshape(query.shape)
 
 
-def _blocks(span: int, block: int) -> list[tuple[int, int]]:
-    return [(start, start + block) for start in range(0, span, block)]
+def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    scores = torch.matmul(query, keys).float() + mask
+    return torch.matmul(scores.softmax(dim=-1).to(values.dtype), values)
 
 
-def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _block(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Attention within one block, not normalised: weighted values, sum of weights and maximum, in float32."""
     scores = torch.matmul(query, keys).float() + mask
     peak = scores.amax(dim=-1, keepdim=True)

@@ -21,7 +21,8 @@ ROW_MULTIPLE = 16
 """Matrix products of very few rows run through other kernels, with other bits."""
 
 SPAN_MULTIPLE = 16
-DETERMINISTIC_BLOCK = 64
+BLOCK = 64
+"""Positions that deterministic attention takes at once."""
 
 
 @dataclass(slots=True)
@@ -113,8 +114,9 @@ class SlotModel:
         return logits
 
     def _batch(self, positions: Tensor, span: int, lengths: list[int]) -> PackedBatch:
-        block = DETERMINISTIC_BLOCK if self._deterministic else max(-(-span // SPAN_MULTIPLE) * SPAN_MULTIPLE, 1)
-        span = -(-span // block) * block
+        block = BLOCK if self._deterministic else None
+        multiple = block or SPAN_MULTIPLE
+        span = -(-span // multiple) * multiple
         self.cache.grow(span)
         columns = torch.arange(span, device=self.device)
         mask = torch.zeros(len(positions), span, device=self.device)
