@@ -7,6 +7,7 @@ problem.
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from math import comb
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 RESAMPLES = 10_000
 SUBSETS = 200
-"""Random subsets over which maj@k is averaged when k is smaller than the number of samples."""
+"""Subsets of the samples over which maj@k is averaged; drawn at random where there are more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
 
 def majority_right(answers: Sequence[str], correct: Sequence[bool]) -> float:
     """1 when the most frequent answer is right; tied answers share. Samples without an answer do not vote."""
-    votes = Counter("" if ok else answer for answer, ok in zip(answers, correct, strict=True) if ok or answer)
+    said = ((answer.strip(), ok) for answer, ok in zip(answers, correct, strict=True))
+    votes = Counter("" if ok else answer for answer, ok in said if ok or answer)
     if not votes:
         return 0.0
     most = max(votes.values())
@@ -59,15 +61,18 @@ def majority_right(answers: Sequence[str], correct: Sequence[bool]) -> float:
 
 
 def maj_at_k(problem: Problem, k: int, seed: int) -> float:
-    """Expected ``majority_right`` of k of the samples, over random subsets when k is smaller than their number."""
-    n = len(problem.correct)
-    if k >= n:
-        return majority_right(problem.answers, problem.correct)
-    random = np.random.default_rng([seed, n, k, *problem.id.encode()])
-    subsets = (random.choice(n, k, replace=False) for _ in range(SUBSETS))
-    return float(
-        np.mean([majority_right([problem.answers[i] for i in s], [problem.correct[i] for i in s]) for s in subsets])
-    )
+    """Expected ``majority_right`` of k of the samples: over all subsets, or over random ones where those are many."""
+    answers, correct = problem.answers, problem.correct
+    subsets = _subsets(len(correct), k, [seed, *problem.id.encode("utf-8", "surrogatepass")])
+    return float(np.mean([majority_right([answers[i] for i in s], [correct[i] for i in s]) for s in subsets]))
+
+
+def _subsets(n: int, k: int, seed: Sequence[int]) -> Iterable[Sequence[int]]:
+    """All choices of k among n when there are at most ``SUBSETS``, else as many random ones."""
+    if comb(n, k) <= SUBSETS:
+        return combinations(range(n), k)
+    random = np.random.default_rng([n, k, *seed])
+    return (random.choice(n, k, replace=False).tolist() for _ in range(SUBSETS))
 
 
 def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:

@@ -9,6 +9,7 @@ RUN/model/          the result, in Hugging Face layout
 
 import contextlib
 import json
+import math
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -51,9 +52,10 @@ class RunDir:
         return (self.model / "config.json").exists()
 
     def log(self, metrics: Mapping[str, Any]) -> None:
-        """Append one line of metrics."""
-        with open(self.metrics_path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(metrics) + "\n")
+        """Append one line of metrics; what is not a finite number becomes null."""
+        with open(self.metrics_path, "ab") as file:
+            file.write((json.dumps(_finite(metrics), allow_nan=False) + "\n").encode())
+            durable.sync(file)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics so far; a torn last one is left out."""
@@ -72,9 +74,17 @@ class RunDir:
                 shutil.rmtree(folder)
 
 
+def _finite(value: Any) -> Any:
+    """A metric as JSON can say it."""
+    if isinstance(value, Mapping):
+        return {key: _finite(part) for key, part in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def _claim(path: Path, identity: Mapping[str, Any]) -> None:
     note = path / "run.json"
     if not note.exists():
+        durable.sweep(note)
         if path.exists() and any(path.iterdir()):
             raise UsageError(f"{path} is not empty and holds no run of magcli; choose another folder")
         path.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,125 @@
+from itertools import combinations
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from magcli.curate.metrics import Problem, estimate, gather, interval, maj_at_k, majority_right, paired, pass_at_k
+
+
+def problem(correct, answers=None, id="p"):
+    right = tuple(map(bool, correct))
+    said = tuple(answers or ("42" if ok else "" for ok in right))
+    return Problem(id, said, right, right, tuple(len(a) for a in said))
+
+
+samples = st.lists(st.sampled_from(["", "7", "8", "42"]), min_size=1, max_size=8)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=9), st.data())
+def test_pass_at_k_is_the_share_of_subsets_with_a_right_sample(correct, data):
+    k = data.draw(st.integers(1, len(correct)))
+    subsets = [any(chosen) for chosen in combinations(correct, k)]
+    assert pass_at_k(len(correct), sum(correct), k) == pytest.approx(np.mean(subsets))
+
+
+def test_pass_at_k_of_many_samples_stays_exact():
+    assert pass_at_k(4096, 1, 64) == pytest.approx(64 / 4096)
+
+
+@given(samples, st.data())
+@settings(deadline=None)
+def test_maj_at_k_is_the_mean_over_all_subsets(answers, data):
+    k = data.draw(st.integers(1, len(answers)))
+    right = [answer == "42" for answer in answers]
+    subsets = list(combinations(range(len(answers)), k))
+    expected = np.mean([majority_right([answers[i] for i in s], [right[i] for i in s]) for s in subsets])
+    assert maj_at_k(problem(right, answers), k, seed=0) == pytest.approx(expected)
+
+
+def test_maj_at_k_with_too_many_subsets_to_count_is_near_the_mean():
+    right = [True] * 10 + [False] * 14
+    answers = ["42"] * 10 + ["7"] * 14
+    wins = sum(comb(10, r) * comb(14, 5 - r) for r in range(3, 6)) / comb(24, 5)
+    assert maj_at_k(problem(right, answers), 5, seed=0) == pytest.approx(wins, abs=0.12)
+    assert maj_at_k(problem(right, answers), 5, seed=0) == maj_at_k(problem(right, answers), 5, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("answers", "right", "expected"),
+    [
+        (["42", "42", "7"], [True, True, False], 1.0),
+        (["42", "7", "7"], [True, False, False], 0.0),
+        (["42", "7"], [True, False], 0.5),
+        (["42.0", "42", "7", "7"], [True, True, False, False], 0.5),
+        (["", "", "42"], [False, False, True], 1.0),
+        (["", ""], [False, False], 0.0),
+        (["7", " 7", "42"], [False, False, True], 0.0),
+    ],
+    ids=["most", "minority", "tie", "right spellings are one answer", "silence", "nothing", "spaces are no difference"],
+)
+def test_the_most_frequent_answer_wins_and_ties_share(answers, right, expected):
+    assert majority_right(answers, right) == expected
+
+
+def test_samples_are_gathered_by_problem_in_order_of_appearance():
+    rows = [
+        {"id": "b", "correct": True, "extracted": "1", "num_tokens": 5},
+        {"id": "a", "correct": False, "extracted": None, "num_tokens": None},
+        {"id": "b", "correct": False, "extracted": "2", "num_tokens": 7, "correct_anywhere": True},
+    ]
+    b, a = gather(rows)
+    assert (b.id, b.answers, b.correct, b.correct_anywhere, b.lengths) == (
+        "b",
+        ("1", "2"),
+        (True, False),
+        (True, True),
+        (5, 7),
+    )
+    assert (a.id, a.answers, a.lengths) == ("a", ("",), (0,))
+
+
+def test_the_interval_covers_the_true_mean_nineteen_times_in_twenty():
+    random = np.random.default_rng(0)
+    covered = 0
+    for trial in range(300):
+        low, high = interval(random.binomial(16, random.beta(2, 3, 60)) / 16, trial)[1:]
+        covered += low <= 0.4 <= high
+    assert 0.91 <= covered / 300 <= 0.98
+
+
+def test_one_problem_has_no_interval():
+    value, low, high = interval(np.array([0.5]))
+    assert value == 0.5
+    assert np.isnan([low, high]).all()
+
+
+def test_estimates_leave_out_ks_beyond_the_fewest_samples():
+    found = {e.metric: e for e in estimate([problem([1, 0, 0, 0], id="a"), problem([1, 1], id="b")], (1, 2, 4))}
+    assert set(found) == {"avg@n", "avg@n anywhere", "tokens", "pass@1", "pass@2", "maj@2"}
+    assert found["avg@n"].value == pytest.approx((0.25 + 1) / 2)
+    assert found["pass@2"].value == pytest.approx((0.5 + 1) / 2)
+    assert (found["avg@n"].num_problems, found["avg@n"].num_samples) == (2, 6)
+
+
+def test_a_paired_difference_is_tighter_than_two_intervals():
+    random = np.random.default_rng(1)
+    rates = random.uniform(0, 1, 80)
+    draw = [random.random(16) < rate for rate in rates]
+    better = [d | (random.random(16) < 0.1) for d in draw]
+    theirs = [problem(d, id=str(i)) for i, d in enumerate(draw)]
+    ours = [problem(d, id=str(i)) for i, d in enumerate(better)]
+    difference = {e.metric: e for e in paired(ours, theirs, (1,))}["avg@n difference"]
+    one, other = (next(e for e in estimate(p, (1,)) if e.metric == "avg@n") for p in (ours, theirs))
+    assert difference.value == pytest.approx(one.value - other.value)
+    assert 0 < difference.low < difference.high
+    assert one.low < other.high, "the two intervals overlap, the paired one excludes 0"
+
+
+def test_only_problems_of_both_runs_are_paired():
+    ours = [problem([1, 1], id="a"), problem([1, 0], id="b")]
+    theirs = [problem([0, 1], id="b"), problem([0, 0], id="c")]
+    assert {e.num_problems for e in paired(ours, theirs, (1,))} == {1}
+    assert paired(ours, [problem([1], id="z")], (1,)) == []

@@ -1,0 +1,117 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from magcli.errors import DataError, UsageError
+from magcli.run.rundir import RunDir
+
+SETTINGS = {"lr": 0.1, "steps": 3}
+
+
+def opened(path, settings=SETTINGS, stage="sft", restart=False):
+    return RunDir.open(path, stage, settings, restart=restart)
+
+
+def test_a_run_is_begun_and_gone_on_with(tmp_path):
+    path = tmp_path / "deep" / "run"
+    with opened(path) as run:
+        run.log({"step": 1, "loss": 2.5})
+    with opened(path) as run:
+        run.log({"step": 2, "loss": 2.0})
+        assert [line["step"] for line in run.metrics()] == [1, 2]
+        assert not run.finished
+
+
+def test_other_settings_are_refused_by_name(tmp_path):
+    with opened(tmp_path / "run"):
+        pass
+    with (
+        pytest.raises(UsageError, match=r"other settings: lr 0\.1 \(now 0\.2\), seed None \(now 1\); .*--restart"),
+        opened(tmp_path / "run", {"lr": 0.2, "steps": 3, "seed": 1}),
+    ):
+        pass
+    with pytest.raises(UsageError, match=r"stage 'sft' .now 'rl'"), opened(tmp_path / "run", stage="rl"):
+        pass
+
+
+def test_restart_begins_anew_but_spares_what_is_no_run(tmp_path):
+    with opened(tmp_path / "run") as run:
+        run.log({"step": 1})
+    with opened(tmp_path / "run", {"lr": 9}, restart=True) as run:
+        assert run.metrics() == []
+    other = tmp_path / "photos"
+    other.mkdir()
+    (other / "cat.jpg").write_bytes(b"cat")
+    with pytest.raises(UsageError, match="holds no run"), opened(other, restart=True):
+        pass
+    assert (other / "cat.jpg").exists()
+
+
+def test_a_run_killed_before_its_first_file_was_whole_can_begin(tmp_path):
+    path = tmp_path / "run"
+    path.mkdir()
+    (path / ".run.json.999999999.tmp").write_text('{"sta')
+    with opened(path):
+        pass
+    assert json.loads((path / "run.json").read_text())["lr"] == 0.1
+
+
+def test_a_damaged_note_is_named(tmp_path):
+    with opened(tmp_path / "run"):
+        pass
+    (tmp_path / "run" / "run.json").write_text("{")
+    with pytest.raises(DataError, match=r"run\.json is damaged"), opened(tmp_path / "run"):
+        pass
+
+
+def test_a_second_process_is_refused_and_told_the_first(tmp_path):
+    code = (
+        "import sys, time; from pathlib import Path; from magcli.run.rundir import RunDir\n"
+        "with RunDir.open(Path(sys.argv[1]), 'sft', {}, restart=False): print('in', flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "run")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        try:
+            assert other.stdout.readline() == "in\n"
+            with pytest.raises(UsageError, match=f"process {other.pid} "), opened(tmp_path / "run", {}):
+                pass
+        finally:
+            other.kill()
+    with opened(tmp_path / "run", {}):
+        pass
+
+
+def test_rewinding_forgets_later_metrics_and_weights(tmp_path):
+    with opened(tmp_path / "run") as run:
+        for step in range(1, 6):
+            run.log({"step": step})
+        for step in (0, 2, 4):
+            (run.trajectory / f"step-{step:06d}").mkdir(parents=True)
+        with open(run.metrics_path, "a") as file:
+            file.write('{"step": 6, "lo')
+        run.rewind(3)
+        assert [line["step"] for line in run.metrics()] == [1, 2, 3]
+        assert sorted(folder.name for folder in run.trajectory.iterdir()) == ["step-000000", "step-000002"]
+        run.log({"step": 4})
+        assert run.metrics()[-1] == {"step": 4}
+
+
+def test_numbers_that_json_lacks_are_null(tmp_path):
+    with opened(tmp_path / "run") as run:
+        run.log({"step": 1, "loss": float("nan"), "norm": float("inf"), "lr": 0.1, "parts": {"a": float("nan")}})
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    line = json.loads(run.metrics_path.read_text(), parse_constant=refuse)
+    assert line == {"step": 1, "loss": None, "norm": None, "lr": 0.1, "parts": {"a": None}}
+
+
+def test_a_run_is_finished_when_its_model_is_whole(tmp_path):
+    with opened(tmp_path / "run") as run:
+        run.model.mkdir()
+        assert not run.finished
+        (run.model / "config.json").write_text("{}")
+        assert run.finished

@@ -1,0 +1,122 @@
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from magcli.model.load import load_model
+from magcli.train import optim
+from magcli.train.attention import use_packed_attention
+from magcli.train.supervised import Example, accumulate, held_out_loss, plan, step
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model_dir):
+    model = load_model(str(tiny_model_dir), dtype=torch.float32)
+    use_packed_attention(model)
+    return model
+
+
+def examples(count=12, seed=0):
+    random = np.random.default_rng(seed)
+    found = []
+    for _ in range(count):
+        length = int(random.integers(3, 40))
+        mask = random.random(length) < 0.6
+        mask[0], mask[-1] = False, True
+        found.append(Example(tuple(random.integers(0, 100, length).tolist()), tuple(mask.tolist())))
+    return found
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 3), st.integers(1, 200), st.integers(0, 9))
+def test_a_plan_takes_every_example_once_an_epoch(lengths, epochs, step_tokens, seed):
+    steps = plan(lengths, epochs=epochs, step_tokens=step_tokens, seed=seed)
+    flat = [index for indices in steps for index in indices]
+    for epoch in range(epochs):
+        assert sorted(flat[epoch * len(lengths) : (epoch + 1) * len(lengths)]) == list(range(len(lengths)))
+    for indices in steps:
+        assert sum(lengths[i] for i in indices[:-1]) < step_tokens, "a step ends with the example that fills it"
+    assert steps == plan(lengths, epochs=epochs, step_tokens=step_tokens, seed=seed)
+
+
+def test_another_seed_gives_another_order():
+    assert plan([1] * 20, epochs=1, step_tokens=5, seed=0) != plan([1] * 20, epochs=1, step_tokens=5, seed=1)
+
+
+def test_the_loss_is_the_mean_over_target_tokens(model):
+    chosen = examples()
+    total, count = 0.0, 0
+    for example in chosen:
+        ids = torch.tensor([example.tokens])
+        logits = _plain_logits(model, ids)
+        values = logits.log_softmax(-1)[0, :-1].gather(1, ids[0, 1:, None])[:, 0]
+        mask = torch.tensor(example.mask[1:])
+        total -= values[mask].sum().item()
+        count += int(mask.sum())
+    assert held_out_loss(model, chosen, micro_tokens=1000, bf16=False) == pytest.approx(total / count, rel=1e-5)
+
+
+def _plain_logits(model, ids):
+    plain = copy.deepcopy(model)
+    plain.set_attn_implementation("eager")
+    with torch.no_grad():
+        return plain(input_ids=ids).logits
+
+
+@given(st.integers(40, 500))
+@settings(max_examples=8, deadline=None)
+def test_any_split_into_micro_batches_gives_the_same_loss_and_gradient(model, micro_tokens):
+    chosen = [*examples(8), Example((5, 6, 7, 8), (False, True, True, True), weight=3.0)]
+    whole, split = _gradient(model, chosen, 10_000), _gradient(model, chosen, micro_tokens)
+    assert split[0] == pytest.approx(whole[0], rel=1e-5)
+    assert torch.linalg.vector_norm(split[1] - whole[1]) <= 1e-5 * torch.linalg.vector_norm(whole[1])
+
+
+def _gradient(model, chosen, micro_tokens):
+    model.zero_grad(set_to_none=True)
+    loss = accumulate(model, chosen, micro_tokens=micro_tokens, bf16=False)
+    gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    model.zero_grad(set_to_none=True)
+    return loss, gradient
+
+
+def test_a_weight_counts_as_so_many_copies(model):
+    one, other = examples(2)
+    heavy = Example(one.tokens, one.mask, weight=3.0)
+    weighted, copied = _gradient(model, [heavy, other], 1000), _gradient(model, [one, one, one, other], 1000)
+    assert weighted[0] == pytest.approx(copied[0], rel=1e-5)
+    assert torch.allclose(weighted[1], copied[1], rtol=1e-4, atol=1e-7)
+
+
+def test_evaluation_leaves_no_gradient(model):
+    model.zero_grad(set_to_none=True)
+    held_out_loss(model, examples(3), micro_tokens=100, bf16=False)
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_steps_learn_their_examples(tiny_model_dir, bf16):
+    model = load_model(str(tiny_model_dir), dtype=torch.float32)
+    use_packed_attention(model)
+    optimizer = optim.adamw(model, lr=1e-2, weight_decay=0.0)
+    chosen = examples(3)
+    losses = [step(model, optimizer, chosen, micro_tokens=64, max_norm=1.0, bf16=bf16)[0] for _ in range(30)]
+    assert losses[-1] < 0.5 * losses[0]
+    assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing(tiny_model_dir):
+    model = load_model(str(tiny_model_dir), dtype=torch.float32)
+    use_packed_attention(model)
+    optimizer = optim.adamw(model, lr=1e-2, weight_decay=0.0)
+    with torch.no_grad():
+        model.model.norm.weight[0] = math.nan
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    loss, norm = step(model, optimizer, examples(2), micro_tokens=64, max_norm=1.0, bf16=False)
+    assert math.isnan(loss)
+    assert norm is None
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor.view(torch.int32), before[name].view(torch.int32))
