@@ -35,7 +35,7 @@ class Prefix:
 
 
 class SlotModel:
-    """A model and its cache. It takes the model over: attention, head and weights are changed in place."""
+    """A model and its cache. It takes the model over: its config, attention, head and weights are changed in place."""
 
     def __init__(self, model: PreTrainedModel, slots: int, *, deterministic: bool) -> None:
         if not model._supports_attention_backend:

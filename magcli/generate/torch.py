@@ -92,7 +92,7 @@ class TorchPolicy:
         """Stop running sequences; whoever still waits for one gets an error."""
         driver, self._driver = self._driver, None
         self._fail(MagError("the engine has been closed"))
-        if driver is not None:
+        if driver is not None and not driver.done():
             driver.cancel()
             await asyncio.gather(driver, return_exceptions=True)
 

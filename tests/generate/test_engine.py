@@ -1,0 +1,141 @@
+"""The engine on several model families and types, and what it refuses."""
+
+import asyncio
+from copy import deepcopy
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
+
+from magcli.errors import EnvironmentFault, MagError, UsageError
+from magcli.generate.engine import Engine
+from magcli.generate.torch import TorchPolicy
+from magcli.generate.types import Rollout, Sampling
+from magcli.model.load import load_model, load_tokenizer
+
+SIZES = {
+    "vocab_size": 104,
+    "hidden_size": 48,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.15,
+    "bos_token_id": None,
+    "eos_token_id": 1,
+    "pad_token_id": 1,
+}
+CONFIGS = {
+    "llama": LlamaConfig(**SIZES),
+    "llama-all-heads": LlamaConfig(**SIZES | {"num_key_value_heads": 4, "tie_word_embeddings": True}),
+    "qwen2": Qwen2Config(**SIZES),
+    "qwen3": Qwen3Config(**SIZES, head_dim=16),
+    "mistral": MistralConfig(**SIZES, sliding_window=None),
+}
+
+
+def build(config, seed: int = 0):
+    torch.manual_seed(seed)
+    return AutoModelForCausalLM.from_config(deepcopy(config), dtype=torch.float32).eval()
+
+
+def drain(engine: Engine) -> list[Rollout]:
+    found = []
+    while engine.busy:
+        found += [rollout for _, rollout in engine.step()]
+    return found
+
+
+@torch.inference_mode()
+def worst_difference(model, rollouts: list[Rollout]) -> float:
+    worst = 0.0
+    for rollout in rollouts:
+        logits = model(torch.tensor([rollout.prompt + rollout.tokens])).logits[0, len(rollout.prompt) - 1 : -1].float()
+        expected = logits.log_softmax(-1).gather(1, torch.tensor(rollout.tokens)[:, None])[:, 0]
+        worst = max(worst, float((expected - torch.tensor(rollout.logprobs)).abs().max()))
+    return worst
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_logprobs_match_the_plain_model_of_each_family(name, deterministic):
+    engine = Engine(build(CONFIGS[name]), slots=5, ends=[1], deterministic=deterministic)
+    for length in (1, 2, 16, 33, 100):
+        engine.submit([2 + i % 100 for i in range(length)], Sampling(60), [length, length + 1])
+    rollouts = drain(engine)
+    assert len(rollouts) == 10
+    assert worst_difference(build(CONFIGS[name]), rollouts) < 1e-4
+
+
+def test_more_prompts_than_slots_and_a_prefill_budget_lose_nothing(monkeypatch):
+    monkeypatch.setattr("magcli.generate.engine.PREFILL_TOKENS", 20)
+    engine = Engine(build(CONFIGS["llama"]), slots=7, ends=[1])
+    wanted = {engine.submit([5 + n, 6, 7], Sampling(1 + n % 9), range(n, n + 1 + n % 4)): 1 + n % 4 for n in range(40)}
+    found = dict.fromkeys(wanted, 0)
+    rollouts = []
+    while engine.busy:
+        assert engine.num_running <= 7
+        for request, rollout in engine.step():
+            found[request] += 1
+            rollouts.append(rollout)
+    assert found == wanted
+    assert worst_difference(build(CONFIGS["llama"]), rollouts) < 1e-4
+
+
+def test_bfloat16_weights_keep_a_float32_head():
+    plain = build(CONFIGS["llama-all-heads"]).bfloat16()
+    engine = Engine(build(CONFIGS["llama-all-heads"]).bfloat16(), slots=8, ends=[1])
+    engine.load(build(CONFIGS["llama-all-heads"]).state_dict(), 3)
+    engine.submit([5, 6, 7], Sampling(40), range(8))
+    rollouts = drain(engine)
+    assert all(rollout.versions == ((0, 3),) for rollout in rollouts)
+    assert any(logprob != float(torch.tensor(logprob).bfloat16()) for r in rollouts for logprob in r.logprobs)
+    rounded_head = worst_difference(plain, rollouts)
+    body = {name: tensor.bfloat16().float() for name, tensor in build(CONFIGS["llama-all-heads"]).state_dict().items()}
+    exact = build(CONFIGS["llama-all-heads"])
+    exact.load_state_dict(body)
+    assert worst_difference(exact, rollouts) < max(0.06, rounded_head)
+
+
+def test_one_name_of_tied_weights_is_enough():
+    config = CONFIGS["llama-all-heads"]
+    weights = {name: tensor for name, tensor in build(config, 1).state_dict().items() if name != "lm_head.weight"}
+    for dtype in (torch.float32, torch.bfloat16):
+        engine = Engine(build(config).to(dtype), slots=2, ends=[1])
+        engine.load(weights, 1)
+        engine.submit([5, 6, 7], Sampling(20), [1, 2])
+        assert worst_difference(build(config, 1), drain(engine)) < (1e-4 if dtype == torch.float32 else 0.1)
+
+
+def test_attention_that_the_slots_do_not_have_is_refused():
+    engine = Engine(build(MistralConfig(**SIZES, sliding_window=8)), slots=2, ends=[1])
+    engine.submit([5] * 20, Sampling(4), [1])
+    with pytest.raises(EnvironmentFault, match="sliding"):
+        drain(engine)
+
+
+def test_an_engine_needs_slots():
+    with pytest.raises(UsageError, match="slot"):
+        Engine(build(CONFIGS["llama"]), slots=0, ends=[1])
+
+
+def test_an_error_in_a_step_reaches_everyone_who_waits(tiny_model_dir):
+    """Weights of another type, smuggled in past ``load``, make the next step fail."""
+    model = load_model(str(tiny_model_dir), dtype=torch.float32)
+    policy = TorchPolicy(model, load_tokenizer(str(tiny_model_dir)), slots=4)
+
+    async def collect() -> list[Rollout]:
+        return [rollout async for rollout in policy.sample([5, 6], Sampling(100), seeds=range(4))]
+
+    async def scenario() -> None:
+        waiting = [asyncio.ensure_future(collect()) for _ in range(3)]
+        await asyncio.sleep(0)
+        model.model.norm.weight.data = torch.zeros(3)
+        for result in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(result, RuntimeError)
+        with pytest.raises(MagError, match="stopped"):
+            await collect()
+        await policy.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))

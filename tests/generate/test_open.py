@@ -1,0 +1,65 @@
+"""The door to the engines: what a name opens, and which choices contradict each other."""
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from magcli.errors import EnvironmentFault, UsageError
+from magcli.generate.open import engine_dtype, open_generator
+from magcli.generate.server import ServerGenerator
+from magcli.generate.torch import TorchPolicy
+from magcli.generate.types import Sampling
+
+
+def close(generator) -> None:
+    asyncio.run(generator.close())
+
+
+def test_a_url_is_a_server():
+    for engine in ("auto", "server"):
+        generator = open_generator("http://127.0.0.1:9/v1", engine=engine)
+        assert isinstance(generator, ServerGenerator)
+        close(generator)
+
+
+def test_a_folder_is_the_embedded_engine(tiny_model_dir):
+    generator = open_generator(str(tiny_model_dir), slots=2, deterministic=True)
+    assert isinstance(generator, TorchPolicy)
+    messages = [{"role": "user", "content": "1+2"}]
+    assert len(asyncio.run(generator.complete(messages, Sampling(4), seeds=[1, 2]))) == 2
+    close(generator)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        ("folder", {"engine": "server"}, "URL"),
+        ("http://host/v1", {"engine": "torch"}, "folder"),
+        ("http://host/v1", {"deterministic": True}, "deterministic"),
+        ("folder", {"deterministic": True, "dtype": "bf16"}, "fp32"),
+    ],
+)
+def test_contradictions_are_refused(model, options, message):
+    with pytest.raises(UsageError, match=message):
+        open_generator(model, **options)
+
+
+def test_a_missing_model_is_told(tmp_path):
+    with pytest.raises(EnvironmentFault, match="nowhere"):
+        open_generator(str(tmp_path / "nowhere"))
+
+
+def test_types_by_name():
+    assert engine_dtype("fp32", "cuda") == torch.float32
+    assert engine_dtype("bf16", "cpu") == torch.bfloat16
+    assert engine_dtype("auto", "cuda") == torch.bfloat16
+    assert engine_dtype("auto", "cpu") in {torch.bfloat16, torch.float32}
+
+
+def test_importing_the_door_imports_no_engine():
+    code = "import sys, magcli.generate.open, magcli.generate.seeds; print({'torch', 'httpx'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
