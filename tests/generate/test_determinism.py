@@ -28,10 +28,12 @@ def engine(folder: Path, slots: int = 32) -> Engine:
 
 
 def jobs(rng: random.Random, count: int) -> list[Job]:
-    """Random groups: prompts of 1 to 150 tokens, answers up to 60, a few temperatures, one or several seeds."""
+    """Random groups: prompts of 1 to 450 tokens, answers up to 60, a few temperatures, one or several seeds."""
     made = []
     for _ in range(count):
-        prompt = [rng.randrange(2, 104) for _ in range(rng.choice([1, 3, 17, rng.randrange(1, 150)]))]
+        prompt = [
+            rng.randrange(2, 104) for _ in range(rng.choice([1, 3, 17, rng.randrange(1, 150), rng.randrange(150, 450)]))
+        ]
         sampling = Sampling(rng.randrange(1, 60), temperature=rng.choice([0.7, 1.0]), top_p=rng.choice([1.0, 0.9]))
         made.append((prompt, sampling, [rng.getrandbits(63) for _ in range(rng.choice([1, 4, 9]))]))
     return made
