@@ -205,8 +205,9 @@ class Engine:
         rows = self._slots if rows and self._fixed_rows else rows
         new = [group for group, _ in starting if group.prefix is None]
         span = max(sequence.length(self._step) for sequence in running)
+        positions = self._state.position[:rows].clamp(max=span - 1)  # of slots not in use they may lie beyond the cache
         decoded, prefixes = self._model.forward(
-            self._state.newest[:rows], self._state.position[:rows], span, [group.prompt for group in new]
+            self._state.newest[:rows], positions, span, [group.prompt for group in new]
         )
         for group, prefix in zip(new, prefixes, strict=True):
             group.prefix = prefix
