@@ -32,6 +32,7 @@ class Config:
     funnel: tuple[str, ...] = opt((), "Tables in the order of the pipeline: rows kept and dropped by reason.")
     metrics: tuple[str, ...] = opt((), "Tables that `magcli evaluate` wrote, compared side by side.")
     only: tuple[str, ...] = opt(("avg@n", "avg@n anywhere"), "Metrics to show.")
+    runs: tuple[str, ...] = opt((), "Folders of training runs: steps, seconds and where they ended.")
     files: tuple[str, ...] = opt((), "Files and folders to point at in the end.")
 
 
@@ -44,7 +45,8 @@ def check(config: Config) -> None:
     """Something must be asked for."""
     from magcli.run.job import usage
 
-    usage(bool(config.funnel or config.metrics or config.files), "report: give --funnel, --metrics or --files")
+    asked = config.funnel or config.metrics or config.runs or config.files
+    usage(bool(asked), "report: give --funnel, --metrics, --runs or --files")
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -63,6 +65,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         out.print(_funnel(config.funnel))
     if config.metrics:
         out.print(_metrics(config.metrics, config.only))
+    if config.runs:
+        out.print(_runs(config.runs))
     for name in config.files:
         out.print(f"  {name}" if Path(name).exists() else f"  {name} (missing)")
     return iter(())
@@ -98,13 +102,22 @@ def _last_link(name: str) -> Link:
 def _metrics(names: tuple[str, ...], only: tuple[str, ...]) -> Any:
     from rich.table import Table
 
-    table = Table(
-        "metric", *[Path(name).stem for name in names], title="Accuracy, % [95% interval]", title_justify="left"
-    )
-    read = [_read_metrics(name) for name in names]
-    for metric in only:
-        table.add_row(metric, *[_figure(found.get(metric)) for found in read])
+    table = Table("of", *only, "problems", "samples", title="Accuracy, % [95% interval]", title_justify="left")
+    for name, label in zip(names, labels(names), strict=True):
+        found = _read_metrics(name)
+        first = next(iter(found.values()))
+        figures = [_figure(found.get(metric)) for metric in only]
+        table.add_row(label, *figures, str(first["num_problems"]), str(first["num_samples"]))
     return table
+
+
+def labels(names: tuple[str, ...]) -> list[str]:
+    """What tells several paths apart: each without the folders that all of them share, and without its ending."""
+    parts = [Path(name).with_suffix("").parts for name in names]
+    shared = 0
+    while all(len(part) > shared + 1 and part[shared] == parts[0][shared] for part in parts):
+        shared += 1
+    return ["/".join(part[shared:]) for part in parts]
 
 
 def _read_metrics(name: str) -> dict[str, dict[str, Any]]:
@@ -120,3 +133,21 @@ def _figure(row: dict[str, Any] | None) -> str:
     if row is None:
         return "-"
     return f"{100 * row['value']:.1f} [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
+
+
+def _runs(names: tuple[str, ...]) -> Any:
+    from rich.table import Table
+
+    from magcli.errors import DataError
+    from magcli.run.rundir import RunDir
+
+    table = Table("run", "steps", "seconds", "at the end", title="Training", title_justify="left")
+    for name, label in zip(names, labels(names), strict=True):
+        lines = RunDir(Path(name)).metrics()
+        if not lines:
+            raise DataError(f"report: {name} is no folder of a run: it has no metrics")
+        seconds = sum(line["seconds"] for line in lines)
+        last = {key: lines[-1][key] for key in ("reward", "correct", "loss") if lines[-1].get(key) is not None}
+        told = ", ".join(f"{key} {value:.3f}" for key, value in last.items())
+        table.add_row(label, str(lines[-1]["step"]), f"{seconds:.0f}", told)
+    return table
