@@ -1,5 +1,15 @@
-"""``python -m magcli``."""
+"""Where the command ``magcli`` and ``python -m magcli`` begin."""
 
-from magcli.cli import main
+import signal
 
-main()
+
+def main() -> None:
+    """Run the command line; until a stage takes over, an interrupt ends the process without a word."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from magcli.cli import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()

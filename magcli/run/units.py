@@ -12,6 +12,7 @@ from magcli.data.source import Rows
 from magcli.data.table import rechunk
 from magcli.run.job import Job
 from magcli.run.journal import Result
+from magcli.run.loop import Loop
 
 T = TypeVar("T")
 Compute = Callable[[pa.RecordBatch], Awaitable[Result]]
@@ -107,9 +108,9 @@ def drain(items: AsyncGenerator[T, None], close: Callable[[], Awaitable[None]]) 
         await items.aclose()
         await close()
 
-    with asyncio.Runner() as runner:
+    with Loop() as loop:
         try:
-            while (item := runner.run(following())) is not None:
+            while (item := loop.run(following())) is not None:
                 yield item
         finally:
-            runner.run(end())
+            loop.run(end())

@@ -1,0 +1,71 @@
+"""An event loop for ordinary code that ends in order when it is interrupted."""
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Coroutine
+from types import FrameType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Loop:
+    """Runs one coroutine after the other in one event loop, as ``asyncio.Runner`` does.
+
+    SIGINT cancels the coroutine under way and is then raised as ``KeyboardInterrupt`` from ``run``, never in the midst
+    of a task, whose exception nobody would see. A second one ends the process at once.
+    """
+
+    def __init__(self) -> None:
+        self.runner = asyncio.Runner()
+        self.task: asyncio.Task[Any] | None = None
+        self.interrupted = False
+        self.earlier: Callable[[int, FrameType | None], Any] | int | None = None
+
+    def __enter__(self) -> "Loop":
+        return self
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end.
+
+        Raises:
+            KeyboardInterrupt: SIGINT came meanwhile; the coroutine was cancelled.
+        """
+        self.interrupted = False
+        self._take_signal()
+        try:
+            result = self.runner.run(self._noted(work))
+        except asyncio.CancelledError:
+            if not self.interrupted:
+                raise
+        finally:
+            self._give_signal_back()
+        if self.interrupted:
+            raise KeyboardInterrupt
+        return result
+
+    async def _noted(self, work: Coroutine[Any, Any, T]) -> T:
+        self.task = asyncio.current_task()
+        return await work
+
+    def _take_signal(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self.earlier = signal.signal(signal.SIGINT, self._interrupt)
+
+    def _give_signal_back(self) -> None:
+        if self.earlier is not None:
+            signal.signal(signal.SIGINT, self.earlier)
+            self.earlier = None
+
+    def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        self.interrupted = True
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        self.runner.get_loop().call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+
+    def __exit__(self, *_: object) -> None:
+        self.runner.close()

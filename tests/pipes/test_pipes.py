@@ -1,0 +1,258 @@
+"""Real shell pipes, signals, locks and full disks."""
+
+import contextlib
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from magcli.data import durable, table
+from magcli.errors import EnvironmentFault, UsageError
+
+MAGCLI = f"{sys.executable} -m magcli"
+
+
+def shell(script: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def problems(place: Path, count: int) -> Path:
+    place.write_text("".join(json.dumps({"id": str(i), "text": f"{i:x}" * 40}) + "\n" for i in range(count)))
+    return place
+
+
+def test_a_pipe_that_passes_every_format_gives_the_same_bytes(tmp_path: Path) -> None:
+    problems(tmp_path / "a.jsonl", 3000)
+    done = shell(
+        f"{MAGCLI} convert a.jsonl | {MAGCLI} convert -o b.parquet && {MAGCLI} convert b.parquet -o c.jsonl"
+        f" && {MAGCLI} convert c.jsonl -o d && cat c.jsonl | {MAGCLI} convert -o e.csv"
+        f" && {MAGCLI} convert d e.csv -o f.jsonl",
+        tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "c.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
+    assert (tmp_path / "f.jsonl").read_bytes() == 2 * (tmp_path / "a.jsonl").read_bytes()
+
+
+def test_head_ends_a_pipe_quietly(tmp_path: Path) -> None:
+    problems(tmp_path / "a.jsonl", 20_000)
+    done = shell(f"{MAGCLI} convert a.jsonl | head -c1 >/dev/null; echo ${{PIPESTATUS[0]}}", tmp_path)
+    assert done.stdout == "141\n"
+    assert done.stderr == ""
+    done = shell(f"{MAGCLI} show a.jsonl --num 0 | head -n1; echo ${{PIPESTATUS[0]}}", tmp_path)
+    assert done.stdout.splitlines()[-1] == "141"
+    assert done.stderr == ""
+
+
+def test_a_command_that_fails_in_a_pipe_leaves_no_output_behind_it(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": 1}\n')
+    done = shell(
+        f"{MAGCLI} convert a.jsonl --columns none | {MAGCLI} convert -o b.arrow; echo ${{PIPESTATUS[@]}}", tmp_path
+    )
+    assert done.stdout == "3 3\n"
+    assert "stdin is empty" in done.stderr
+    assert not (tmp_path / "b.arrow").exists()
+
+
+def test_a_named_pipe_is_a_table(tmp_path: Path) -> None:
+    problems(tmp_path / "a.jsonl", 10)
+    done = shell(f"{MAGCLI} convert <({MAGCLI} convert a.jsonl) <(cat a.jsonl) -o b.jsonl", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "b.jsonl").read_bytes() == 2 * (tmp_path / "a.jsonl").read_bytes()
+
+
+# ---- two writers ----
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from magcli.data import durable
+from magcli.errors import EnvironmentFault, UsageError
+try:
+    with durable.owned(Path(sys.argv[1])):
+        print("won", flush=True)
+        time.sleep(float(sys.argv[2]))
+except UsageError as error:
+    print("lost", error, flush=True)
+"""
+
+
+def hold(output: Path, seconds: float) -> "subprocess.Popen[str]":
+    return subprocess.Popen([sys.executable, "-c", HOLD, str(output), str(seconds)], stdout=subprocess.PIPE, text=True)
+
+
+def test_the_second_writer_fails_at_once_and_names_the_first(tmp_path: Path, magcli) -> None:
+    problems(tmp_path / "a.jsonl", 3)
+    with hold(tmp_path / "out.arrow", 60) as first:
+        try:
+            assert first.stdout.readline() == "won\n"
+            began = time.monotonic()
+            second = magcli("convert", tmp_path / "a.jsonl", "-o", tmp_path / "out.arrow")
+            assert time.monotonic() - began < 20
+        finally:
+            first.kill()
+    assert second.returncode == 2
+    assert f"process {first.pid} on {os.uname().nodename} since" in second.stderr
+
+
+def test_of_writers_that_start_together_exactly_one_wins(tmp_path: Path) -> None:
+    for start in range(4):
+        writers = [hold(tmp_path / f"out-{start}", 2.0) for _ in range(4)]
+        told = [writer.communicate(timeout=60)[0] for writer in writers]
+        winner = [writer.pid for writer, text in zip(writers, told, strict=True) if text.startswith("won")]
+        assert len(winner) == 1, told
+        assert sum(f"process {winner[0]} " in text for text in told) == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_dead_processes_left_is_taken_over_and_swept(tmp_path: Path) -> None:
+    output = tmp_path / "out[1].arrow"
+    with hold(output, 60) as first:
+        assert first.stdout.readline() == "won\n"
+        first.kill()
+    dead = tmp_path / f".{output.name}.{first.pid}.tmp"
+    dead.write_text("half")
+    (tmp_path / f".{output.name}.{first.pid}.old.tmp").mkdir()
+    other = tmp_path / f".{output.name}.x.{first.pid}.tmp"
+    other.write_text("of another output")
+    with durable.owned(output), durable.whole_file(output) as file:
+        file.write(b"whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([output.name, other.name])
+
+
+def test_a_lock_is_free_after_a_failure(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="x"), durable.owned(tmp_path / "out"):
+        raise ValueError("x")
+    with durable.owned(tmp_path / "out"), pytest.raises(UsageError), durable.owned(tmp_path / "out"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- signals ----
+
+
+def slow_generate(tmp_path: Path, model: Path) -> "subprocess.Popen[str]":
+    rows = [{"id": f"p{i}", "prompt": f"{i}+1?", "answer": "1"} for i in range(2000)]
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "s.txt").write_text("Think.")
+    options = ["--deterministic", "--max-tokens", "64", "--slots", "8", "--system", "s.txt", "-o", "out.arrow"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "magcli", "generate", "p.jsonl", "--model", str(model), *options],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_in_seconds_with_everything_finished_kept(
+    tmp_path: Path, tiny_model_dir: Path, number: signal.Signals
+) -> None:
+    process = slow_generate(tmp_path, tiny_model_dir)
+    journal = tmp_path / ".out.arrow.journal"
+    deadline = time.monotonic() + 90
+    while (not journal.exists() or journal.stat().st_size < 5000) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(number)
+    began = time.monotonic()
+    _, errors = process.communicate(timeout=60)
+    assert time.monotonic() - began < 5
+    assert process.returncode == 128 + number
+    assert "Traceback" not in errors
+    assert f"ended by {number.name}" in errors.splitlines()[-1]
+    assert journal.stat().st_size >= 5000
+    assert sorted(path.name for path in tmp_path.iterdir()) == [journal.name, "p.jsonl", "s.txt"]
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
+def test_an_interrupt_at_any_instant_leaves_no_traceback(tmp_path: Path) -> None:
+    problems(tmp_path / "a.jsonl", 20_000)
+    seed = random.SystemRandom().randrange(10**6)
+    print("seed", seed)
+    draw = random.Random(seed)
+    for round in range(8):
+        number = signal.SIGINT if round % 2 else signal.SIGTERM
+        process = subprocess.Popen(
+            [sys.executable, "-m", "magcli", "convert", "a.jsonl", "-o", "out.parquet", "--restart"],
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        time.sleep(draw.uniform(0.1, 1.0))
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=10)
+        assert process.returncode in (0, 128 + number, -number)
+        assert "Traceback" not in errors
+        assert not [path.name for path in tmp_path.iterdir() if path.name.endswith((".tmp", ".lock"))] or errors == ""
+
+
+# ---- full disks ----
+
+
+def limited(size: int):
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+@pytest.mark.parametrize("kind", [".arrow", ".parquet", ".jsonl", ".csv", ""])
+def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, magcli, kind: str) -> None:
+    problems(tmp_path / "a.jsonl", 3000)
+    before = sorted(tmp_path.iterdir())
+    done = magcli("convert", tmp_path / "a.jsonl", "-o", tmp_path / f"out{kind}", preexec_fn=limited(20_000))
+    assert done.returncode == 4, done.stderr
+    assert f"cannot write {tmp_path / 'out'}{kind}: File too large" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert sorted(tmp_path.iterdir()) == before
+    assert magcli("convert", tmp_path / "a.jsonl", "-o", tmp_path / f"out{kind}").returncode == 0
+
+
+def test_a_disk_that_fills_during_a_resumable_stage(tmp_path: Path, magcli) -> None:
+    rows = [{"prompt": "1+1?", "answer": "2", "completion": "x" * 50} for _ in range(1000)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    full = magcli("grade", tmp_path / "a.jsonl", "-o", tmp_path / "out.arrow", preexec_fn=limited(30_000))
+    assert full.returncode == 4, full.stderr
+    assert "File too large" in full.stderr
+    assert "Traceback" not in full.stderr
+    assert not (tmp_path / "out.arrow").exists()
+    assert (tmp_path / ".out.arrow.journal").stat().st_size > 10_000
+    assert magcli("grade", tmp_path / "a.jsonl", "-o", tmp_path / "out.arrow").returncode == 0
+    assert magcli("grade", tmp_path / "a.jsonl", "-o", tmp_path / "whole.arrow").returncode == 0
+    assert (tmp_path / "out.arrow").read_bytes() == (tmp_path / "whole.arrow").read_bytes()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_stdout_on_a_full_disk(tmp_path: Path) -> None:
+    problems(tmp_path / "a.jsonl", 3000)
+    done = shell(f"{MAGCLI} convert a.jsonl > /dev/full", tmp_path)
+    assert done.returncode == 4
+    assert "cannot write stdout: No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    place = tmp_path / "file" / "out.arrow"
+    with pytest.raises(EnvironmentFault, match=f"cannot write {place}"), durable.owned(place):
+        pass
+
+
+def test_a_stage_that_fails_keeps_the_older_output(tmp_path: Path) -> None:
+    schema = pa.schema([("a", pa.int64())])
+    for name in ("old.arrow", "old.jsonl", "old"):
+        with table.write(str(tmp_path / name), schema, "{}") as sink:
+            sink.finish(())
+        with contextlib.suppress(ZeroDivisionError), table.write(str(tmp_path / name), schema, "{}") as sink:
+            sink.write(pa.RecordBatch.from_pydict({"a": [1]}, schema=schema))
+            raise ZeroDivisionError
+        assert sum(batch.num_rows for batch in table.read(str(tmp_path / name)).rows) == 0
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
