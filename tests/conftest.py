@@ -3,6 +3,7 @@
 Such small models are slower on several threads than on one, so tests run torch on one unless they ask for more.
 """
 
+import json
 import os
 import string
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from calling import call_stage
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -86,3 +88,25 @@ def run_magcli(*arguments: object, input: bytes = b"", timeout: float = 120, **m
     done = subprocess.run(command, input=input, capture_output=True, timeout=timeout, **more)
     done.stderr = done.stderr.decode()
     return done
+
+
+@pytest.fixture(scope="session")
+def guesser(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model after a second of SFT: it answers any letter with `<think>..</think>\\boxed{N}`, N one of 1 to 4.
+
+    It begins and ends its answers well and is right a quarter of the time, so RL has something to do at once.
+    """
+    import random
+
+    folder, choose = tmp_path_factory.mktemp("guesser"), random.Random(0)
+    rows = [
+        {
+            "prompt": f"{choose.choice('abcdefgh')}?",
+            "completion": f"<think>{'.' * choose.randrange(4)}</think>\\boxed{{{choose.choice('1234')}}}",
+        }
+        for _ in range(240)
+    ]
+    (folder / "traces.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {"epochs": 12, "step_tokens": 512, "lr": 5e-3, "bf16": False, "system": Path("none")}
+    call_stage("sft", folder / "traces.jsonl", model=str(tiny_model_dir), run=folder / "run", **options)
+    return folder / "run" / "model"

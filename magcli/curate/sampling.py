@@ -1,5 +1,6 @@
 """Samples of one problem, and their rewards: what the stages that ask a model share."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -45,8 +46,8 @@ async def samples_of(generator: Generator, row: Mapping[str, Any], ask: Ask) -> 
 
 async def rewards_of(pool: Pool, row: Mapping[str, Any], samples: Sequence[Sample], rule: RewardRule) -> list[Reward]:
     """Grade the samples of a problem."""
-    futures = [pool.reward(sample.completion.text, sample.completion.num_tokens, row, rule) for sample in samples]
-    return [await future for future in futures]
+    verdicts = (pool.reward(sample.completion.text, sample.completion.num_tokens, row, rule) for sample in samples)
+    return await asyncio.gather(*verdicts)
 
 
 def completion_columns(samples: Sequence[Sample]) -> pa.RecordBatch:

@@ -51,13 +51,22 @@ def load_model(
         EnvironmentFault: the folder, the weights, the memory or the device are not there.
     """
     with _quiet(), _explained(name):
-        local = _local_only(name)
         if from_scratch:
-            model = _initialised(AutoConfig.from_pretrained(name, local_files_only=local), seed)
+            model = _initialised(load_config(name), seed)
         else:
-            model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, local_files_only=local)
+            model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, local_files_only=_local_only(name))
         ready: PreTrainedModel = model.to(device=device, dtype=dtype).eval()
         return ready
+
+
+def load_config(name: str) -> Any:
+    """The settings of a model folder or hub id, without its weights.
+
+    Raises:
+        EnvironmentFault: it is not there.
+    """
+    with _quiet(), _explained(name):
+        return AutoConfig.from_pretrained(name, local_files_only=_local_only(name))
 
 
 def _initialised(config: Any, seed: int) -> Any:
@@ -104,14 +113,16 @@ def _untied(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in model.state_dict().items() if name in kept}
 
 
-def fingerprint(folder: Path) -> str:
+def fingerprint(folder: Path, *, weights: bool = True) -> str:
     """SHA-256 over a model folder's config and weights: equal for equal models, wherever they lie.
+
+    ``weights`` False takes the config alone.
 
     Raises:
         EnvironmentFault: the folder has no config or no weights.
     """
-    files = [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
-    if len(files) < 2 or not files[0].is_file():
+    files = [folder / "config.json", *(sorted(folder.glob("*.safetensors")) if weights else ())]
+    if len(files) < 1 + weights or not files[0].is_file():
         raise EnvironmentFault(f"{folder} is not a model folder: it needs config.json and safetensors weights")
     digest = hashlib.sha256()
     for path in files:

@@ -1,8 +1,11 @@
 """The RL loop: take a batch of groups, update the policy, hand the new weights to the generator, write it down."""
 
 import shutil
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -149,7 +152,8 @@ async def train(
             begun, worked = time.monotonic(), generating()
             groups = await collect()
             version = flow.roller.policy.version
-            tally = trainer.learn(groups)
+            with interruptible():
+                tally = trainer.learn(groups)
             await flow.roller.policy.load(trainer.model.state_dict(), trainer.done)
             for group in groups:
                 flow.ledger.note(group.number, "trained", step=trainer.done)
@@ -165,6 +169,19 @@ async def train(
                 records.save(trainer, flow)
     finally:
         await flow.stop()
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let an interrupt end a long computation at once: asyncio's own handler takes effect at the next await only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def speeds(line: dict[str, Any], training: float, generating: float, wall: float) -> dict[str, float]:
@@ -191,4 +208,9 @@ def resume(trainer: Trainer, records: Records) -> dict[str, Any]:
 def finish(trainer: Trainer, folder: RunDir) -> None:
     """Write the trained model; its being there is what makes the run finished."""
     save_model(trainer.model, trainer.tokenizer, folder.model, dtype=torch.float32)
+    clear(folder)
+
+
+def clear(folder: RunDir) -> None:
+    """Remove the checkpoints of a finished run."""
     shutil.rmtree(folder.checkpoints, ignore_errors=True)

@@ -16,7 +16,7 @@ from magcli.run import options
 from magcli.stages import setup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     import pyarrow as pa
 
@@ -73,20 +73,20 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate import traces
     from magcli.data.schema import TRACE
 
-    given = [row for batch in rows for row in batch.to_pylist()]
     _check_columns(job)
+    system = setup.system_text(config.system)
+    given = list(_usable((row for batch in rows for row in batch.to_pylist()), system, job))
     chosen = _chosen(config, given, job)
-    general = _instructions(config)
+    general = list(_usable(_instructions(config), system, job))
     wanted = traces.num_instructions(sum(chosen.values()), config.fraction) if general else 0
     tables = {"traces": chosen, "instructions": traces.sample((_key(row) for row in general), wanted, seed=config.seed)}
     source = {"traces": given, "instructions": general}
-    system = setup.system_text(config.system)
     counts: dict[str, int] = {}
     for pick in traces.mix(tables, seed=config.seed):
         row = source[pick.source][pick.row]
         kind = str(row.get("source") or pick.source)
         counts[kind] = counts.get(kind, 0) + 1
-        trace = {"id": _key(row), "messages": _messages(row, system), "source": kind, "weight": 1.0}
+        trace = {"id": _key(row), "messages": setup.conversation(row, system), "source": kind, "weight": 1.0}
         yield pa.RecordBatch.from_pylist([trace], TRACE)
     told = ", ".join(f"{kind} {count:,}" for kind, count in sorted(counts.items()))
     job.console.say(f"cold-start: {told or 'nothing chosen'}", event="mix", mix=counts)
@@ -99,6 +99,19 @@ def _check_columns(job: Job) -> None:
     if "messages" not in job.schema.names:
         where = ", ".join(source.name for source in job.sources)
         require(job.schema, ("prompt", "completion"), stage="cold-start", where=where)
+
+
+def _usable(rows: Iterable[dict[str, Any]], system: str | None, job: Job) -> Iterator[dict[str, Any]]:
+    """The rows that are conversations; the others are dropped."""
+    from magcli.errors import DataError
+
+    for row in rows:
+        try:
+            setup.conversation(row, system)
+        except DataError as error:
+            job.drops.row(_key(row), "unusable-trace", {**row, "error": str(error)})
+        else:
+            yield row
 
 
 def _key(row: Mapping[str, Any]) -> str:
@@ -151,12 +164,3 @@ def _instructions(config: Config) -> list[dict[str, Any]]:
     if "messages" not in source.schema.names:
         require(source.schema, ("prompt", "completion"), stage="cold-start", where=source.name)
     return [row for batch in source.rows for row in batch.to_pylist()]
-
-
-def _messages(row: Mapping[str, Any], system: str | None) -> list[dict[str, str]]:
-    from magcli.model.chat import to_messages
-
-    if row.get("messages"):
-        turns: list[dict[str, str]] = row["messages"]
-        return turns
-    return [*to_messages(row["prompt"] or "", system), {"role": "assistant", "content": row["completion"] or ""}]

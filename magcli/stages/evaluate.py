@@ -18,7 +18,7 @@ from magcli.stages import setup
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from magcli.curate.metrics import Estimate
+    from magcli.curate.metrics import Estimate, Problem
     from magcli.data.source import Rows
     from magcli.run.job import Job
 
@@ -70,11 +70,12 @@ def check(config: Config) -> None:
     if config.model:
         setup.check_engine("evaluate", config)
         setup.check_ask("evaluate", config)
+        setup.check_workers("evaluate", config)
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else decides the rows: the bits of the model."""
-    return setup.model_bits(config.model) if config.model else {}
+    """What else decides the rows: the bits of the model and of the system prompt."""
+    return setup.model_bits(config.model, config.system) if config.model else {}
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -94,30 +95,43 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate import metrics
     from magcli.errors import DataError
 
-    graded = _sampled(config, rows, job) if config.model else rows
-    problems = metrics.gather(row for batch in graded for row in _needed(batch).to_pylist())
+    problems = _gathered(_sampled(config, rows, job) if config.model else rows, job)
     if not problems:
         raise DataError("evaluate: there is no graded completion to evaluate")
     estimates = metrics.estimate(problems, config.ks, config.seed)
     if config.against:
-        estimates += metrics.paired(problems, _other(config.against), config.ks, config.seed)
+        estimates += _compared(config, problems, config.against)
     _tell(estimates, job)
     yield pa.RecordBatch.from_pylist([each._asdict() for each in estimates], schema(config, pa.schema([])))
 
 
-def _needed(batch: pa.RecordBatch) -> pa.RecordBatch:
-    names = ("id", "correct", "correct_anywhere", "extracted", "num_tokens")
-    return batch.select([name for name in names if name in batch.schema.names])
+def _gathered(rows: Rows, job: Job | None = None) -> list[Problem]:
+    """Graded completions by problem; those whose ground truth cannot be read say nothing of the model."""
+    from magcli.curate import metrics
+
+    names = ("id", "correct", "correct_anywhere", "extracted", "num_tokens", "reason")
+    found = []
+    for batch in rows:
+        for row in batch.select([name for name in names if name in batch.schema.names]).to_pylist():
+            if row.get("reason") != "bad-gold":
+                found.append(row)
+            elif job is not None:
+                job.drops.row(row["id"], "bad-gold", row)
+    return metrics.gather(found)
 
 
-def _other(path: Path) -> list[Any]:
+def _compared(config: Config, problems: list[Problem], path: Path) -> list[Estimate]:
     from magcli.curate import metrics
     from magcli.data import table
     from magcli.data.schema import require
+    from magcli.errors import DataError
 
     source = table.read(str(path))
     require(source.schema, ("id", "correct"), stage="evaluate", where=str(path))
-    return metrics.gather(row for batch in source.rows for row in _needed(batch).to_pylist())
+    differences = metrics.paired(problems, _gathered(source.rows), config.ks, config.seed)
+    if not differences:
+        raise DataError(f"evaluate: {path} has no problem in common with the input; ids must be the same")
+    return differences
 
 
 def _tell(estimates: list[Estimate], job: Job) -> None:
@@ -141,20 +155,28 @@ def _sampled(config: Config, rows: Rows, job: Job) -> Rows:
 
 
 def _graded(config: Config, rows: Rows, job: Job) -> Rows:
+    import pyarrow as pa
 
     from magcli.curate.sampling import completion_columns, rewards_of, samples_of
-    from magcli.data.columns import attach, repeated
-    from magcli.run.journal import Result
+    from magcli.data.columns import attach, extended, repeated
+    from magcli.data.schema import COMPLETION, REWARD
+    from magcli.errors import DataError
+    from magcli.run.job import as_text
+    from magcli.run.journal import Dropped, Result
     from magcli.run.units import resumable
-    from magcli.verify.pool import Pool
     from magcli.verify.reward import RewardRule, columns
 
     generator, asking = setup.open_engine(config), setup.ask(config)
-    pool, rule = Pool(config.workers, deadline=config.verify_deadline), RewardRule(setup.NO_LIMIT, use_language=False)
+    pool, rule = setup.open_pool(config), RewardRule(setup.NO_LIMIT, use_language=False)
+    assert job.schema is not None
+    nothing = pa.RecordBatch.from_pylist([], extended(extended(job.schema, COMPLETION), REWARD))
 
     async def compute(part: pa.RecordBatch) -> Result:
         row = part.to_pylist()[0]
-        samples = await samples_of(generator, row, asking)
+        try:
+            samples = await samples_of(generator, row, asking)
+        except DataError as error:
+            return Result(nothing, [Dropped(row["id"], "prompt-too-long", as_text({**row, "error": str(error)}))])
         rewards = await rewards_of(pool, row, samples, rule)
         many = attach(repeated(part, len(samples)), completion_columns(samples))
         return Result(attach(many, columns(rewards)))

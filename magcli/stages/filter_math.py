@@ -76,13 +76,14 @@ def check(config: Config) -> None:
 
     setup.check_engine("filter-math", config)
     setup.check_ask("filter-math", config)
+    setup.check_workers("filter-math", config)
     usage(0 <= config.low <= config.high <= 1, f"filter-math: band {config.low} to {config.high} is not within 0 to 1")
     usage(0 < config.majority <= 1, f"filter-math.majority: {config.majority} is not in (0, 1]")
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else decides the rows: the bits of the model."""
-    return setup.model_bits(config.model)
+    """What else decides the rows: the bits of the model and of the system prompt."""
+    return setup.model_bits(config.model, config.system)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -102,11 +103,10 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.run.job import as_text
     from magcli.run.journal import Dropped, Result
     from magcli.run.units import resumable
-    from magcli.verify.pool import Pool
     from magcli.verify.reward import RewardRule
 
     generator, asking = setup.open_engine(config), setup.ask(config)
-    pool, rule = Pool(config.workers, deadline=config.verify_deadline), RewardRule(setup.NO_LIMIT, use_language=False)
+    pool, rule = setup.open_pool(config), RewardRule(setup.NO_LIMIT, use_language=False)
     assert job.schema is not None
     nothing = pa.RecordBatch.from_pylist([], schema(config, job.schema))
 
@@ -115,7 +115,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         try:
             samples = await samples_of(generator, row, asking)
         except DataError as error:
-            return Result(nothing, [Dropped(row["id"], "prompt-too-long", str(error))])
+            return Result(nothing, [Dropped(row["id"], "prompt-too-long", as_text({**row, "error": str(error)}))])
         rewards = await rewards_of(pool, row, samples, rule)
         summary, judgement = await _judge(config, pool, rule, row, rewards)
         learned = {**row, **(summary._asdict() if summary else {})}
@@ -138,20 +138,22 @@ def _window(config: Config) -> int:
 async def _judge(
     config: Config, pool: Pool, rule: RewardRule, row: dict[str, Any], rewards: Sequence[Reward]
 ) -> tuple[Summary | None, str]:
+    """What the samples say and whether the problem stays; samples whose grading failed say nothing."""
     import asyncio
 
     from magcli.curate.difficulty import judge, summarise
 
-    if any(reward.reason == "bad-gold" for reward in rewards):
-        return None, "bad-gold"
+    judged = [reward for reward in rewards if reward.trainable]
+    if not judged:
+        return None, rewards[0].reason
 
     def same(one: str, other: str) -> bool:
         """Equality by the verifier, in its killable workers."""
         job = (f"<think></think>\\boxed{{{one}}}", 0, {"answer": other}, rule)
         return pool.rewards([job])[0].correct
 
-    answers = [reward.extracted for reward in rewards]
-    correct = [reward.correct for reward in rewards]
+    answers = [reward.extracted for reward in judged]
+    correct = [reward.correct for reward in judged]
     summary = await asyncio.to_thread(summarise, answers, correct, same)
     agrees = any(ok and answer == summary.majority for ok, answer in zip(correct, answers, strict=True))
     return summary, judge(

@@ -58,8 +58,8 @@ def check(config: Config) -> None:
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else decides the rows: the bits of the model."""
-    return setup.model_bits(config.model)
+    """What else decides the rows: the bits of the model and of the system prompt."""
+    return setup.model_bits(config.model, config.system)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -77,6 +77,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate.sampling import completion_columns, samples_of
     from magcli.data.columns import attach, repeated
     from magcli.errors import DataError
+    from magcli.run.job import as_text
     from magcli.run.journal import Dropped, Result
     from magcli.run.units import resumable
 
@@ -90,7 +91,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         try:
             samples = await samples_of(generator, row, asking)
         except DataError as error:
-            return Result(nothing, [Dropped(row["id"], "prompt-too-long", str(error))])
+            return Result(nothing, [Dropped(row["id"], "prompt-too-long", as_text({**row, "error": str(error)}))])
         return Result(attach(repeated(part, config.samples), completion_columns(samples)))
 
     return resumable(rows, job, compute, generator.close, size=1, window=2 * config.slots, unit="problems")

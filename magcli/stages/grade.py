@@ -62,6 +62,8 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Grade in worker processes, in the order of the rows; reports accuracy and reasons at the end."""
+    import asyncio
+
     from magcli.data.columns import attach
     from magcli.run.journal import Result
     from magcli.run.units import resumable
@@ -72,8 +74,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     async def compute(part: pa.RecordBatch) -> Result:
         given = part.to_pylist()
-        futures = [pool.reward(row["completion"], row.get("num_tokens") or 0, row, rule) for row in given]
-        return Result(attach(part, columns([await future for future in futures])))
+        verdicts = (pool.reward(row["completion"], row.get("num_tokens") or 0, row, rule) for row in given)
+        return Result(attach(part, columns(await asyncio.gather(*verdicts))))
 
     window = 4 * config.workers
     for batch in resumable(rows, job, compute, pool.close, size=UNIT, window=window, unit="completions"):

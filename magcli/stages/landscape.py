@@ -82,8 +82,10 @@ def check(config: Config) -> None:
     """Refuse options that contradict themselves."""
     from magcli.run.job import usage
 
-    usage(config.points >= 3, f"landscape.points: {config.points} points make no surface; give at least 3")
-    usage(config.pad >= 0, f"landscape.pad: {config.pad} is negative")
+    usage(config.points >= 4, f"landscape.points: {config.points} points make no surface; give at least 4")
+    usage(config.pad > 0, f"landscape.pad: {config.pad} is not positive")
+    usage(config.slots > 0, f"landscape.slots: {config.slots} is not positive")
+    usage(not (config.deterministic and config.dtype == "bf16"), "landscape: --deterministic needs --dtype fp32")
     setup.check_ask("landscape", config)
     setup.check_reward("landscape", config)
 
@@ -107,25 +109,48 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Find the plane, sample every point, draw."""
     import pyarrow as pa
 
-    from magcli.landscape import pca, surface
-    from magcli.run.job import usage
+    from magcli.data import durable
+    from magcli.landscape import pca
 
-    problems = [row for batch in rows for row in batch.to_pylist()]
-    usage(len(problems) > 1, "landscape: at least 2 problems are needed")
+    given = [row for batch in rows for row in batch.to_pylist()]
     out = config.out or config.run / "landscape"
-    out.mkdir(parents=True, exist_ok=True)
-    plane = _plane(config, job)
-    components = out / "components"
-    components.mkdir(exist_ok=True)
-    pca.write_components(plane, components)
+    with durable.owned(out):
+        plane = _plane(config, job)
+        problems = _problems(config, given, plane, job)
+        components = out / "components"
+        components.mkdir(parents=True, exist_ok=True)
+        pca.write_components(plane, components)
+        batches = list(_sampled(config, _grid(config, plane), problems, plane, out, job))
+        table = pa.Table.from_batches(batches, schema(config, pa.schema([])))
+        _results(config, table, plane, out, job)
+        yield from table.to_batches()
+
+
+def _problems(config: Config, given: list[dict[str, Any]], plane: Plane, job: Job) -> list[dict[str, Any]]:
+    """The problems that can be put to the model and graded, at every point the same."""
+    from magcli.run.job import usage
+    from magcli.verify.math import parsable
+    from magcli.verify.reward import gold_of
+
+    kept = []
+    for row in setup.answerable(given, str(plane.folders[-1]), setup.system_text(config.system), job):
+        if parsable(gold_of(row)):
+            kept.append(row)
+        else:
+            job.drops.row(row["id"], "bad-gold", row)
+    usage(len(kept) > 1, "landscape: at least 2 usable problems are needed")
+    return kept
+
+
+def _grid(config: Config, plane: Plane) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    from magcli.landscape import surface
+
     places = surface.grid(plane.trajectory, points=config.points, pad=config.pad)
-    grid = pa.RecordBatch.from_pydict(
+    return pa.RecordBatch.from_pydict(
         {"point": list(range(len(places))), "a1": places[:, 0].tolist(), "a2": places[:, 1].tolist()}
     )
-    batches = list(_sampled(config, grid, problems, plane, components, out, job))
-    table = pa.Table.from_batches(batches, schema(config, pa.schema([])))
-    _results(config, table, plane, out, job)
-    yield from table.to_batches()
 
 
 def _plane(config: Config, job: Job) -> Plane:
@@ -152,7 +177,6 @@ def _sampled(
     grid: pa.RecordBatch,
     problems: list[dict[str, Any]],
     plane: Plane,
-    components: Path,
     out: Path,
     job: Job,
 ) -> Rows:
@@ -167,13 +191,14 @@ def _sampled(
     settings = {key: value for key, value in as_json(config).items() if key not in PLACES}
     for name in ("shortest", "longest"):
         settings.pop(name)
-    identity = {**settings, "weights": [fingerprint(folder) for folder in plane.folders]}
+    identity = settings | setup.model_bits("", config.system)
+    identity["weights"] = [fingerprint(folder) for folder in plane.folders]
     identity["problems"] = [source.sha256 for source in job.sources]
     path = out / "points.journal"
     if job.restart:
         path.unlink(missing_ok=True)
     job.journal, job.total = Journal.open(path, schema(config, pa.schema([])), identity), grid.num_rows
-    compute, close = _sampler(config, problems, plane.folders[-1], components)
+    compute, close = _sampler(config, problems, plane.folders[-1], out / "components")
     try:
         yield from resumable(iter([grid]), job, compute, close, size=1, window=1, unit="points")
     finally:

@@ -113,7 +113,16 @@ def check(config: Config) -> None:
     for name in ("staleness", "warmup", "trajectory_every"):
         usage(getattr(config, name) >= 0, f"rl.{name}: {getattr(config, name)} is negative")
     usage(0 < config.clip_low < 1 and config.clip_high > 0, "rl: clip_low must be in (0, 1) and clip_high above 0")
+    usage(
+        not (config.schedule == "sync" and config.dtype == "bf16"),
+        "rl: --schedule sync is deterministic, which takes --dtype fp32",
+    )
     setup.check_reward("rl", config)
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """What else decides the weights: the bits of the model and of the system prompt."""
+    return setup.model_bits(config.model, config.system)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -125,15 +134,13 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train, then give all rollouts out in the order of the updates."""
-    from magcli.config import as_json
     from magcli.data import table
-    from magcli.run.rundir import RunDir
+    from magcli.rl import loop
 
     problems = [row for batch in rows for row in batch.to_pylist()]
-    settings = {key: value for key, value in as_json(config).items() if key not in PLACES}
-    settings["inputs"] = [source.sha256 for source in job.sources]
-    with RunDir.open(config.run, "rl", settings, restart=job.restart) as folder:
+    with setup.run_folder("rl", config, settings(config), PLACES, job) as folder:
         if folder.finished:
+            loop.clear(folder)
             job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
         else:
             _train(config, problems, job, folder)
@@ -147,9 +154,8 @@ def _train(config: Config, problems: list[dict[str, Any]], job: Job, folder: Run
     from magcli.rl import loop
     from magcli.rl.flow import Flow, Problems
     from magcli.rl.ledger import Ledger
-    from magcli.run.job import usage
 
-    usage(len(problems) > 0, "rl: no usable problem in the input")
+    problems = setup.answerable(problems, config.model, setup.system_text(config.system), job)
     pool = setup.open_pool(config)
     try:
         trainer, policy = _trainer(config), _policy(config)
@@ -163,11 +169,12 @@ def _train(config: Config, problems: list[dict[str, Any]], job: Job, folder: Run
             batch_groups=config.n_batch // config.group,
             async_groups=config.n_async // config.group,
             staleness=config.staleness,
+            updates=config.updates,
             next_number=state["next_number"],
             again=state["again"],
         )
         asyncio.run(_loop(config, trainer, flow, records, policy, job))
-        flow.close()
+        ledger.sync()
         loop.finish(trainer, folder)
     finally:
         pool.shutdown()
@@ -247,7 +254,7 @@ def _policy(config: Config) -> TorchPolicy:
     """The generator's own copy of the model; the synchronous schedule samples to the bit."""
     from magcli.generate.open import open_policy
 
-    exact = config.schedule == "sync" and config.dtype != "bf16"
+    exact = config.schedule == "sync"
     dtype = "fp32" if exact else config.dtype
     return open_policy(config.model, dtype=dtype, slots=config.n_async, deterministic=exact, device=config.device)
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
     from magcli.curate.sampling import Ask
     from magcli.generate.types import Generator
+    from magcli.run.job import Job
+    from magcli.run.rundir import RunDir
     from magcli.verify.pool import Pool
     from magcli.verify.reward import RewardRule
 
@@ -48,8 +53,17 @@ class AskOptions(Protocol):
     def seed(self) -> int: ...
 
 
-class RewardOptions(Protocol):
-    """The options of a stage that grades."""
+class PoolOptions(Protocol):
+    """The options of a stage that verifies."""
+
+    @property
+    def workers(self) -> int: ...
+    @property
+    def verify_deadline(self) -> float: ...
+
+
+class RewardOptions(PoolOptions, Protocol):
+    """The options of a stage that rewards."""
 
     @property
     def max_length(self) -> int: ...
@@ -57,10 +71,6 @@ class RewardOptions(Protocol):
     def cache_length(self) -> int: ...
     @property
     def language(self) -> bool: ...
-    @property
-    def workers(self) -> int: ...
-    @property
-    def verify_deadline(self) -> float: ...
 
 
 NO_LIMIT = 1 << 40
@@ -98,6 +108,25 @@ def system_text(path: Path | None) -> str | None:
     return None if path is not None and str(path) == "none" else system_prompt(path)
 
 
+def conversation(row: Mapping[str, Any], system: str | None) -> list[dict[str, str]]:
+    """A trace as chat turns: its messages, or its prompt (after the system prompt) and completion.
+
+    Raises:
+        DataError: it has neither, or a turn lacks its role or its text.
+    """
+    from magcli.errors import DataError
+    from magcli.model.chat import to_messages
+
+    turns: list[dict[str, str]] = row.get("messages") or []
+    if not turns and row.get("prompt") and row.get("completion"):
+        turns = [*to_messages(row["prompt"], system), {"role": "assistant", "content": row["completion"]}]
+    if not turns:
+        raise DataError("there are no messages, and no prompt with a completion")
+    if not all(isinstance(turn.get(key), str) for turn in turns for key in ("role", "content")):
+        raise DataError("a message lacks its role or its content")
+    return turns
+
+
 def reward_rule(config: RewardOptions) -> RewardRule:
     """The reward that a stage's options describe."""
     from magcli.verify.reward import RewardRule
@@ -105,7 +134,7 @@ def reward_rule(config: RewardOptions) -> RewardRule:
     return RewardRule(config.max_length or NO_LIMIT, config.cache_length, use_language=config.language)
 
 
-def open_pool(config: RewardOptions) -> Pool:
+def open_pool(config: PoolOptions) -> Pool:
     """The verifier processes that a stage's options describe."""
     from magcli.verify.pool import Pool
 
@@ -144,8 +173,8 @@ def check_ask(stage: str, config: AskOptions) -> None:
     usage(0 < config.top_p <= 1, f"{stage}.top_p: {config.top_p} is not in (0, 1]")
 
 
-def check_reward(stage: str, config: RewardOptions) -> None:
-    """Refuse reward options that contradict themselves.
+def check_workers(stage: str, config: PoolOptions) -> None:
+    """Refuse verifier options that make no sense.
 
     Raises:
         UsageError: which one and why.
@@ -154,6 +183,17 @@ def check_reward(stage: str, config: RewardOptions) -> None:
 
     usage(config.workers > 0, f"{stage}.workers: {config.workers} is not positive")
     usage(config.verify_deadline > 0, f"{stage}.verify_deadline: {config.verify_deadline} is not positive")
+
+
+def check_reward(stage: str, config: RewardOptions) -> None:
+    """Refuse reward options that contradict themselves.
+
+    Raises:
+        UsageError: which one and why.
+    """
+    from magcli.run.job import usage
+
+    check_workers(stage, config)
     usage(config.max_length >= 0, f"{stage}.max_length: {config.max_length} is negative")
     usage(
         0 <= config.cache_length <= (config.max_length or config.cache_length),
@@ -161,8 +201,53 @@ def check_reward(stage: str, config: RewardOptions) -> None:
     )
 
 
-def model_bits(model: str) -> dict[str, Any]:
-    """The digest of a local model's files, which decides rows as much as any option does."""
+def answerable(problems: Sequence[dict[str, Any]], model: str, system: str | None, job: Job) -> list[dict[str, Any]]:
+    """The problems whose prompt fits into a model's context; the others are dropped as ``prompt-too-long``.
+
+    Raises:
+        DataError: a problem is of a kind that cannot be graded.
+        UsageError: no problem is left.
+    """
+    from magcli.model.chat import prompt_tokens, to_messages
+    from magcli.model.load import load_config, load_tokenizer
+    from magcli.run.job import usage
+    from magcli.verify.reward import gold_of
+
+    tokenizer, context = load_tokenizer(model), load_config(model).max_position_embeddings
+    kept = []
+    for row in problems:
+        gold_of(row)
+        if len(prompt_tokens(tokenizer, to_messages(row["prompt"], system))) < context:
+            kept.append(row)
+        else:
+            job.drops.row(row["id"], "prompt-too-long", row)
+    usage(len(kept) > 0, f"{job.stage}: no usable problem in the input")
+    return kept
+
+
+def model_bits(model: str, system: Path | None, *, weights: bool = True) -> dict[str, Any]:
+    """Digests of files that decide rows as much as any option does: a local model's, and the system prompt's.
+
+    ``weights`` False leaves a model's weights out, for training from scratch.
+    """
+    import hashlib
+
     from magcli.model.load import fingerprint
 
-    return {"model_sha256": fingerprint(Path(model))} if Path(model).is_dir() else {}
+    told = {"system_sha256": hashlib.sha256((system_text(system) or "").encode()).hexdigest()}
+    return told | ({"model_sha256": fingerprint(Path(model), weights=weights)} if Path(model).is_dir() else {})
+
+
+@contextmanager
+def run_folder(stage: str, config: Any, bits: Mapping[str, Any], places: Collection[str], job: Job) -> Iterator[RunDir]:
+    """The folder of a training run, which belongs to one configuration (``places`` aside), ``bits`` and inputs.
+
+    To be opened after the last row was read: a pipe's digest is known only then.
+    """
+    from magcli.config import as_json
+    from magcli.run.rundir import RunDir
+
+    identity = {key: value for key, value in as_json(config).items() if key not in places}
+    inputs = [source.sha256 for source in job.sources]
+    with RunDir.open(config.run, stage, {**identity, **bits, "inputs": inputs}, restart=job.restart) as folder:
+        yield folder

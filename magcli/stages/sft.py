@@ -88,7 +88,23 @@ def check(config: Config) -> None:
     usage(0 <= config.floor <= 1, f"sft.floor: {config.floor} is not in [0, 1]")
 
 
-METRICS = ("loss", "lr", "grad_norm", "held_out_loss", "tokens", "target_tokens", "skipped", "seconds")
+METRICS = ("loss", "lr", "grad_norm", "held_out_loss", "tokens", "target_tokens", "skipped")
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """What else decides the weights: the bits of the model, of the system prompt and of the held-out traces."""
+    told = setup.model_bits(config.model, config.system, weights=not config.from_scratch)
+    return told | ({"held_out_sha256": _digest(config.held_out)} if config.held_out else {})
+
+
+def _digest(path: Path) -> str:
+    """The digest of a table, known after its last row."""
+    from magcli.data import table
+
+    source = table.read(str(path))
+    for _ in source.rows:
+        pass
+    return source.sha256
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -139,7 +155,7 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
     for batch in rows:
         for row in batch.to_pylist():
             try:
-                tokens, mask = masked(tokenizer, _messages(row, system))
+                tokens, mask = masked(tokenizer, setup.conversation(row, system))
             except DataError as error:
                 job.drops.row(str(row.get("id", "")), "unusable-trace", {**row, "error": str(error)})
                 continue
@@ -149,22 +165,8 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
             yield Example(tuple(tokens), tuple(mask), row.get("weight") or 1.0)
 
 
-def _messages(row: dict[str, Any], system: str | None) -> list[dict[str, str]]:
-    from magcli.model.chat import to_messages
-
-    if row.get("messages"):
-        turns: list[dict[str, str]] = row["messages"]
-        return turns
-    return [*to_messages(row["prompt"] or "", system), {"role": "assistant", "content": row["completion"] or ""}]
-
-
 def _train(config: Config, examples: list[Example], tokenizer: Any, job: Job) -> Iterator[dict[str, Any]]:
-    from magcli.config import as_json
-    from magcli.run.rundir import RunDir
-
-    settings = {key: value for key, value in as_json(config).items() if key not in PLACES}
-    settings["inputs"] = [source.sha256 for source in job.sources]
-    with RunDir.open(config.run, "sft", settings, restart=job.restart) as folder:
+    with setup.run_folder("sft", config, settings(config), PLACES, job) as folder:
         if folder.finished:
             job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
         else:

@@ -1,0 +1,63 @@
+"""Stages run as functions, in this process or in one that can be killed."""
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+
+
+def call_stage(name, *inputs, **options):
+    """Run a stage in this process, as the command line would; errors come as exceptions. Tables are paths."""
+    from magcli.cli import STAGES
+    from magcli.command import module_of, run_command
+
+    places = {"output": None, "dropped": None, "restart": False, "recipe": None, "dry_run": False}
+    given = places | {"quiet": True, "json_events": False} | options
+    given |= {key: str(given[key]) for key in ("output", "dropped") if given[key] is not None}
+    run_command(name, module_of(name), [stage.name for stage in STAGES], given | {"inputs": [str(i) for i in inputs]})
+
+
+def start_stage(name, *inputs, **options):
+    """Run a stage in a process of its own, forked from one that has imported everything, so it begins at once."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["calling", "torch", "transformers", "magcli.cli", "magcli.rl.loop", "sympy"])
+    process = context.Process(target=_in_group, args=(name, inputs, options))
+    process.start()
+    return process
+
+
+def _in_group(name, inputs, options):
+    os.setpgid(0, 0)
+    call_stage(name, *inputs, **options)
+
+
+def kill_and_resume(kills, longest, name, *inputs, **options):
+    """Run a stage to its end, killing it at uniform random instants of its first ``longest`` seconds.
+
+    The seed is printed, and may be given as FAULT_SEED. Returns how many of the attempts to kill it came in time.
+    """
+    seed, killed = int(os.environ.get("FAULT_SEED") or random.SystemRandom().randrange(10**6)), 0
+    choose = random.Random(seed)
+    print(f"FAULT_SEED={seed}")
+    for attempt in range(kills + 1):
+        process = start_stage(name, *inputs, **options)
+        process.join(choose.uniform(0.0, longest) if attempt < kills else 120)
+        if process.is_alive():
+            os.killpg(process.pid, signal.SIGKILL)
+            killed += 1
+        process.join()
+        assert process.exitcode in (0, -signal.SIGKILL)
+    assert process.exitcode == 0
+    print(f"{killed} kills in runs of at most {longest:.1f} s")
+    return killed
+
+
+def seconds_of(name, *inputs, **options):
+    """How long an unbroken run takes in a process that can be killed, the forking of the first one apart."""
+    start_stage("doctor", dry_run=True).join()
+    begun = time.monotonic()
+    process = start_stage(name, *inputs, **options)
+    process.join()
+    assert process.exitcode == 0
+    return time.monotonic() - begun

@@ -1,0 +1,221 @@
+import json
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from calling import call_stage, kill_and_resume, seconds_of
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from magcli.data import table
+from magcli.errors import DataError, EnvironmentFault, Stopped, UsageError
+
+SHORT = {"epochs": 2, "step_tokens": 128, "lr": 3e-3, "system": Path("none"), "bf16": False, "checkpoint_every": 3}
+
+
+def traces(path, count=60, seed=0):
+    choose = random.Random(seed)
+    rows = [
+        {
+            "id": str(i),
+            "prompt": f"{choose.choice('abc')}?",
+            "completion": "<think></think>" + "x" * choose.randrange(9),
+        }
+        for i in range(count)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def lines(run):
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in found]
+
+
+def weights(run, folder="model"):
+    return (run / folder / "model.safetensors").read_bytes()
+
+
+def test_the_result_is_a_model_that_transformers_loads(tiny_model_dir, tmp_path, capsys):
+    call_stage("sft", traces(tmp_path / "t.jsonl"), model=str(tiny_model_dir), run=tmp_path / "run", **SHORT)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "model")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run" / "model")
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    ids = tokenizer.apply_chat_template([{"role": "user", "content": "a?"}], add_generation_prompt=True)["input_ids"]
+    made = model.generate(torch.tensor([ids]), max_new_tokens=4, do_sample=False)
+    assert tokenizer.decode(made[0, len(ids) :]).startswith("<think></think>")
+    curve = [line["loss"] for line in lines(tmp_path / "run")]
+    assert np.mean(curve[-3:]) < 0.7 * np.mean(curve[:3])
+    assert capsys.readouterr().out == ""
+
+
+def test_the_rate_rises_and_falls_along_a_cosine_and_metrics_are_whole(tiny_model_dir, tmp_path):
+    out = tmp_path / "metrics.arrow"
+    options = {**SHORT, "warmup": 0.25, "floor": 0.1}
+    call_stage(
+        "sft", traces(tmp_path / "t.jsonl"), model=str(tiny_model_dir), run=tmp_path / "run", output=out, **options
+    )
+    rows = table.read(str(out)).rows.__next__().to_pylist()
+    kept = lines(tmp_path / "run")
+    assert [row["step"] for batch in table.read(str(out)).rows for row in batch.to_pylist()] == list(
+        range(1, len(kept) + 1)
+    )
+    assert "seconds" not in rows[0], "times would make equal outputs differ"
+    rates = [line["lr"] for line in kept]
+    top = rates.index(max(rates))
+    assert rates[: top + 1] == sorted(rates[: top + 1])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+    assert max(rates) == pytest.approx(3e-3)
+    assert rates[-1] < 0.2 * 3e-3
+    assert all(
+        line["tokens"] >= 128 > line["tokens"] - 40 for line in kept if line is not kept[-1] and line["tokens"] > 99
+    )
+    assert all(0 < line["target_tokens"] < line["tokens"] for line in kept)
+
+
+def test_the_best_checkpoint_by_held_out_loss_is_the_result(tiny_model_dir, tmp_path):
+    other = [{"prompt": "a?", "completion": "<think></think>zzz"}]
+    held = tmp_path / "held.jsonl"
+    held.write_text(json.dumps(other[0]) + "\n")
+    options = {**SHORT, "epochs": 6, "lr": 2e-2, "evaluate_every": 2, "held_out": held}
+    call_stage("sft", traces(tmp_path / "t.jsonl"), model=str(tiny_model_dir), run=tmp_path / "run", **options)
+    losses = {line["step"]: line["held_out_loss"] for line in lines(tmp_path / "run") if "held_out_loss" in line}
+    last = lines(tmp_path / "run")[-1]["step"]
+    assert set(losses) == {*range(2, last + 1, 2), last}
+    assert min(losses, key=losses.get) < last, "the held-out text is another one, so training on must make it worse"
+    assert measured(tmp_path / "run" / "model", "a?", "<think></think>zzz") == pytest.approx(
+        min(losses.values()), rel=1e-4
+    )
+
+
+def measured(folder, prompt, completion):
+    """Mean loss of the targets by plain transformers."""
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    user = [{"role": "user", "content": prompt}]
+    before = tokenizer.apply_chat_template(user, add_generation_prompt=True)["input_ids"]
+    turn = {"role": "assistant", "content": completion}
+    ids = torch.tensor([tokenizer.apply_chat_template([*user, turn])["input_ids"]])
+    with torch.no_grad():
+        logprobs = model(ids).logits[0, :-1].log_softmax(-1)
+    return -logprobs[range(len(before) - 1, ids.shape[1] - 1), ids[0, len(before) :]].mean().item()
+
+
+def test_training_from_scratch_needs_config_and_tokenizer_only(tiny_model_dir, tmp_path):
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for file in tiny_model_dir.iterdir():
+        if file.suffix != ".safetensors":
+            (bare / file.name).write_bytes(file.read_bytes())
+    data = traces(tmp_path / "t.jsonl")
+    with pytest.raises(EnvironmentFault, match="weights"):
+        call_stage("sft", data, model=str(bare), run=tmp_path / "a", **SHORT)
+    for run, seed in (("b", 1), ("c", 1), ("d", 2)):
+        call_stage("sft", data, model=str(bare), run=tmp_path / run, from_scratch=True, seed=seed, max_steps=2, **SHORT)
+    assert weights(tmp_path / "b") == weights(tmp_path / "c") != weights(tmp_path / "d")
+    assert len(lines(tmp_path / "b")) == 2
+
+
+def test_a_finished_run_is_recognised_and_other_settings_are_refused(tiny_model_dir, tmp_path):
+    data = traces(tmp_path / "t.jsonl")
+    options = {"model": str(tiny_model_dir), "run": tmp_path / "run", **SHORT}
+    call_stage("sft", data, **options)
+    before = weights(tmp_path / "run")
+    begun = time.monotonic()
+    call_stage("sft", data, **options)
+    assert time.monotonic() - begun < 1
+    assert weights(tmp_path / "run") == before
+    with pytest.raises(UsageError, match=r"other settings: lr 0\.003 \(now 0\.004\);"):
+        call_stage("sft", data, **options | {"lr": 4e-3})
+    with pytest.raises(UsageError, match="other settings: inputs"):
+        call_stage("sft", traces(tmp_path / "u.jsonl", seed=1), **options)
+    with pytest.raises(UsageError, match="other settings: held_out_sha256"):
+        call_stage("sft", data, **options, held_out=data)
+
+
+def test_traces_that_cannot_be_learned_are_dropped_with_a_reason(tiny_model_dir, tmp_path):
+    rows = [
+        {"id": "good", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
+        {"id": "no-turn", "messages": [{"role": "user", "content": "a"}]},
+        {"id": "all-ones", "messages": [{"role": "assistant", "content": "b"}]},
+        {"id": "long", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b" * 99}]},
+        {"id": "empty", "messages": []},
+    ]
+    data, dropped = tmp_path / "t.jsonl", tmp_path / "dropped.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {**SHORT, "max_length": 64, "epochs": 1, "dropped": dropped}
+    call_stage("sft", data, model=str(tiny_model_dir), run=tmp_path / "run", output=tmp_path / "m.jsonl", **options)
+    found = {row["id"]: row["reason"] for row in map(json.loads, dropped.read_text().splitlines())}
+    assert found == {
+        "no-turn": "unusable-trace",
+        "all-ones": "unusable-trace",
+        "long": "too-long",
+        "empty": "unusable-trace",
+    }
+    assert lines(tmp_path / "run")[0]["target_tokens"] == 2, "b and the end of the turn"
+
+
+def test_a_table_without_traces_is_refused_by_name(tiny_model_dir, tmp_path):
+    data = tmp_path / "t.jsonl"
+    data.write_text('{"question": "a"}\n')
+    with pytest.raises(DataError, match="lacks column prompt, completion; it has: question"):
+        call_stage("sft", data, model=str(tiny_model_dir), run=tmp_path / "run", **SHORT)
+
+
+def test_a_mask_is_shown_as_a_person_reads_it(magcli, tiny_model_dir, tmp_path):
+    rows = [{"prompt": "2+2?", "completion": "<think>two\ntwos</think>4"}, {"prompt": "x", "completion": "y"}]
+    data = tmp_path / "t.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = magcli(
+        "sft", data, "--model", tiny_model_dir, "--run", tmp_path / "run", "--system", "none",
+        "--dry-run", "--show-mask", "1",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode() == (
+        "       | <|user|>2+2?<|end|><|assistant|>\ntarget | <think>two↵\ntarget | twos</think>4<|end|>\n\n"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_steps_without_a_finite_gradient_are_skipped_and_many_in_a_row_stop(tiny_model_dir, tmp_path):
+    broken = tmp_path / "broken"
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir)
+    with torch.no_grad():
+        model.model.norm.weight[0] = float("nan")
+    model.save_pretrained(broken)
+    AutoTokenizer.from_pretrained(tiny_model_dir).save_pretrained(broken)
+    with pytest.raises(Stopped, match="no finite gradient in 5 steps up to 5; try a lower --lr"):
+        call_stage("sft", traces(tmp_path / "t.jsonl"), model=str(broken), run=tmp_path / "run", **SHORT)
+    found = lines(tmp_path / "run")
+    assert [(line["step"], line["skipped"], line["grad_norm"], line["loss"]) for line in found] == [
+        (step, 1.0, None, None) for step in range(1, len(found) + 1)
+    ]
+    assert not (tmp_path / "run" / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("lr", 0.0, "sft.lr: 0.0 is not positive"),
+        ("warmup", 1.0, r"sft.warmup: 1.0 is not in \[0, 1\)"),
+        ("model", "", "--model is missing"),
+        ("model", "http://localhost:1/v1", "a server's weights cannot be trained"),
+    ],
+)
+def test_senseless_options_are_refused_at_the_door(option, value, message, tmp_path):
+    with pytest.raises(UsageError, match=message):
+        call_stage("sft", "nothing.jsonl", **{"model": "m", "run": tmp_path / "run"} | {option: value})
+
+
+@pytest.mark.parametrize("bf16", [False, True], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("kills", [3, pytest.param(25, marks=pytest.mark.faults)])
+def test_a_killed_run_goes_on_to_the_same_curve_and_weights(kills, bf16, tiny_model_dir, tmp_path):
+    held = traces(tmp_path / "held.jsonl", 8, seed=5)
+    data = traces(tmp_path / "t.jsonl", 250)
+    options = {**SHORT, "model": str(tiny_model_dir), "bf16": bf16, "held_out": held, "evaluate_every": 7}
+    took = seconds_of("sft", data, run=tmp_path / "whole", **options)
+    killed = kill_and_resume(kills, 0.6 * took, "sft", data, run=tmp_path / "broken", **options)
+    assert killed, "no kill came in time"
+    assert lines(tmp_path / "broken") == lines(tmp_path / "whole")
+    assert weights(tmp_path / "broken") == weights(tmp_path / "whole")
