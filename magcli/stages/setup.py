@@ -235,7 +235,9 @@ def model_bits(model: str, system: Path | None, *, weights: bool = True) -> dict
     from magcli.model.load import fingerprint
 
     told = {"system_sha256": hashlib.sha256((system_text(system) or "").encode()).hexdigest()}
-    return told | ({"model_sha256": fingerprint(Path(model), weights=weights)} if Path(model).is_dir() else {})
+    return told | (
+        {"model_sha256": fingerprint(Path(model), weights=weights)} if model and Path(model).is_dir() else {}
+    )
 
 
 @contextmanager
