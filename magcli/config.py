@@ -85,6 +85,8 @@ def convert(kind: Any, value: Any, name: str) -> Any:
         return value
     if origin is tuple:
         parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        if not isinstance(parts, list | tuple):
+            raise UsageError(f"{name}: expected a list, got {value!r}")
         return tuple(convert(get_args(kind)[0], part, name) for part in parts)
     return _scalar(kind, value, name)
 

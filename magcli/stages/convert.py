@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 INPUTS = "The tables to read, one after the other; - is stdin."
 OUTPUT = "file, folder or -."
 DEFAULT_OUTPUT = "-"
-EXAMPLE = "magcli convert examples/problems.jsonl --rename source=origin -o problems.parquet"
+EXAMPLE = "magcli convert examples/problems.jsonl --rename origin=source -o problems.parquet"
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ class Sequence(NamedTuple):
 
     @property
     def ordered(self) -> bool:
+        """Whether the order of the parts matters."""
         return self.brackets not in ("or", "{}", "cup")
 
 

@@ -1,0 +1,141 @@
+"""The rules that keep the project simple, checked on its source."""
+
+import ast
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FILES = sorted((ROOT / "magcli").rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
+TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def name_of(file: Path) -> str:
+    return str(file.relative_to(ROOT))
+
+
+def functions(tree: ast.AST) -> list[Function]:
+    return [node for node in ast.walk(tree) if isinstance(node, Function)]
+
+
+def lines_of(function: Function) -> int:
+    return function.end_lineno - function.lineno + 1
+
+
+def test_imports_go_one_way() -> None:
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("lint-imports"))], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout
+    assert "1 kept, 0 broken" in done.stdout
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_files_and_functions_are_short(file: Path) -> None:
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= 400
+    long = {f.name: lines_of(f) for f in functions(TREES[file]) if lines_of(f) > 60}
+    assert long == {}
+
+
+def test_the_median_function_is_short() -> None:
+    lengths = [lines_of(f) for tree in TREES.values() for f in functions(tree)]
+    assert len(lengths) > 300
+    assert statistics.median(lengths) <= 13
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_nothing_is_printed_past_the_console(file: Path) -> None:
+    calls = [node for node in ast.walk(TREES[file]) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
+    assert [call.lineno for call in calls if call.func.id in ("print", "input", "breakpoint")] == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_everything_public_has_a_docstring(file: Path) -> None:
+    tree = TREES[file]
+    empty = not tree.body
+    assert empty or ast.get_docstring(tree), "the module"
+    assert [node.name for node in public(tree) if not ast.get_docstring(node)] == []
+
+
+def public(tree: ast.Module) -> list[Function | ast.ClassDef]:
+    found: list[Function | ast.ClassDef] = []
+    for node in tree.body:
+        if isinstance(node, Function | ast.ClassDef) and not node.name.startswith("_"):
+            if isinstance(node, Function) and is_overload(node):
+                continue
+            found.append(node)
+            found += [part for part in ast.walk(node) if isinstance(part, Function) and in_class(node, part)]
+    return found
+
+
+def in_class(node: ast.AST, part: Function) -> bool:
+    """Whether a public method of a class that is no protocol: what those say stands in the protocol's docstring."""
+    if not isinstance(node, ast.ClassDef) or any(ast.unparse(base).startswith("Protocol") for base in node.bases):
+        return False
+    return part in node.body and not part.name.startswith("_") and not is_overload(part)
+
+
+def is_overload(function: Function) -> bool:
+    return any(ast.unparse(decorator).endswith("overload") for decorator in function.decorator_list)
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_exit_codes_stand_in_one_place(file: Path) -> None:
+    numbers = [
+        node.lineno
+        for node in ast.walk(TREES[file])
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("sys.exit", "exit", "quit", "SystemExit", "typer.Exit")
+        and any(isinstance(argument, ast.Constant) for argument in node.args)
+    ]
+    assert numbers == [], "an exit code belongs into magcli/errors.py"
+
+
+@pytest.mark.parametrize("file", FILES, ids=name_of)
+def test_nothing_is_left_to_do(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert [word for word in ("TODO", "FIXME", "XXX", "NotImplementedError", "type: ignore\n") if word in text] == []
+
+
+@pytest.mark.parametrize("file", TESTS, ids=name_of)
+def test_every_test_can_fail(file: Path) -> None:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    checking = checkers(tree)
+    idle = [f.name for f in functions(tree) if f.name.startswith("test_") and not checks(f, checking)]
+    assert idle == []
+
+
+def checkers(tree: ast.AST) -> set[str]:
+    """The functions of a test file that assert something themselves, called by tests."""
+    found: set[str] = set()
+    for _ in range(3):
+        found |= {f.name for f in functions(tree) if checks(f, found)}
+    return found
+
+
+def checks(function: Function, helpers: set[str]) -> bool:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assert):
+            return True
+        if isinstance(node, ast.Call) and (
+            ast.unparse(node.func).split(".")[-1]
+            in ("raises", "fail", "assert_close", "assert_allclose", "assert_equal")
+            or ast.unparse(node.func).split(".")[-1] in helpers
+            or any(keyword.arg == "check" and ast.unparse(keyword.value) == "True" for keyword in node.keywords)
+        ):
+            return True
+    return False
+
+
+def test_every_default_of_an_option_is_declared_once() -> None:
+    for file in sorted((ROOT / "magcli" / "stages").glob("*.py")):
+        classes = [node for node in TREES[file].body if isinstance(node, ast.ClassDef) and node.name == "Config"]
+        for node in classes:
+            assert "frozen=True" in ast.unparse(node.decorator_list[0])
+            options = [part for part in node.body if isinstance(part, ast.AnnAssign)]
+            assert all(isinstance(option.value, ast.Call) for option in options), file

