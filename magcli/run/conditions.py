@@ -38,14 +38,29 @@ def compile_condition(tree: ast.expr, text: str, schema: pa.Schema) -> Mask:
             inner = compile_condition(operand, text, schema)
             return lambda batch: pc.invert(inner(batch))
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in COMPARE:
-            one, other = _value(left, text, schema), _value(right, text, schema)
-            return lambda batch: pc.fill_null(COMPARE[type(op)](one(batch), other(batch)), False)
+            return _comparison(COMPARE[type(op)], _value(left, text, schema), _value(right, text, schema), text, schema)
         case ast.Name(id=name):
             column = _value(tree, text, schema)
             if not pa.types.is_boolean(schema.field(name).type):
                 raise UsageError(f"condition '{text}': column {name} is not true or false")
             return lambda batch: pc.fill_null(column(batch), False)
     raise UsageError(f"condition '{text}': use comparisons of columns and constants joined by and, or, not")
+
+
+def _comparison(
+    compare: Callable[[Any, Any], Any],
+    left: Callable[[pa.RecordBatch], Any],
+    right: Callable[[pa.RecordBatch], Any],
+    text: str,
+    schema: pa.Schema,
+) -> Mask:
+    nothing = pa.RecordBatch.from_pylist([], schema=schema)
+    try:
+        compare(left(nothing), right(nothing))
+    except pa.ArrowException:
+        kinds = f"{left(nothing).type} and {right(nothing).type}"
+        raise UsageError(f"condition '{text}': {kinds} cannot be compared") from None
+    return lambda batch: pc.fill_null(compare(left(batch), right(batch)), False)
 
 
 def _fold(join: Callable[[Any, Any], Any], masks: list[Any]) -> Any:

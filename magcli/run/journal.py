@@ -57,7 +57,11 @@ class Journal:
         """
         journal = cls(path, schema)
         head = json.dumps(identity, sort_keys=True, default=str).encode()
-        end = journal._scan(head)
+        try:
+            end = journal._scan(head)
+        except UsageError:
+            journal.file.close()
+            raise
         journal.file.truncate(end)
         if end == 0:
             journal._append(head)

@@ -1,0 +1,220 @@
+"""Units of work: in order, at most so many at once, recorded once, never computed twice."""
+
+import asyncio
+import json
+import os
+import signal
+import struct
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from magcli.console import Console
+from magcli.errors import UsageError
+from magcli.run.job import Drops, Job
+from magcli.run.journal import Dropped, Journal, Result
+from magcli.run.loop import Loop
+from magcli.run.units import drain, in_order, keyed, resumable
+
+SCHEMA = pa.schema([("n", pa.int64())])
+
+
+def rows(*numbers: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"n": list(numbers)}, schema=SCHEMA)
+
+
+async def closed() -> None:
+    """Nothing to close."""
+
+
+def job_with(journal: Journal | None = None) -> Job:
+    return Job("stage", Console(quiet=True), Drops(keep=True), journal=journal, schema=SCHEMA)
+
+
+# ---- order and concurrency ----
+
+
+@settings(max_examples=30, deadline=None)
+@given(delays=st.lists(st.integers(0, 4), max_size=25), window=st.integers(1, 6))
+def test_results_come_in_order_and_at_most_a_window_runs_at_once(delays: list[int], window: int) -> None:
+    running: list[int] = [0, 0]
+
+    async def finish(key: str, part: pa.RecordBatch) -> int:
+        running[0] += 1
+        running[1] = max(running)
+        for _ in range(delays[int(key)]):
+            await asyncio.sleep(0)
+        running[0] -= 1
+        return int(key)
+
+    units = ((str(i), rows(i)) for i in range(len(delays)))
+    assert list(drain(in_order(units, finish, window), closed)) == list(range(len(delays)))
+    assert running[1] <= window
+
+
+def test_a_failing_unit_ends_the_others_and_is_told() -> None:
+    ended: list[str] = []
+
+    async def finish(key: str, part: pa.RecordBatch) -> str:
+        if key == "2":
+            raise ZeroDivisionError
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(key)
+        return key
+
+    with pytest.raises(ZeroDivisionError):
+        list(drain(in_order(((str(i), rows(i)) for i in range(9)), finish, 4), closed))
+    assert sorted(ended) == ["0", "1", "3"]
+
+
+def test_close_is_awaited_when_the_reader_leaves() -> None:
+    told: list[str] = []
+
+    async def finish(key: str, part: pa.RecordBatch) -> str:
+        return key
+
+    async def close() -> None:
+        told.append("closed")
+
+    results = drain(in_order(((str(i), rows(i)) for i in range(9)), finish, 2), close)
+    assert next(results) == "0"
+    results.close()
+    assert told == ["closed"]
+
+
+# ---- keys ----
+
+
+def test_equal_units_have_keys_of_their_own_however_they_are_stored() -> None:
+    whole = rows(1, 2, 1, 2)
+    sliced = [whole.slice(0, 2), whole.slice(2, 2), rows(3)]
+    fresh = [rows(1, 2), rows(1, 2), rows(3)]
+    names = [name for name, _ in keyed(iter(sliced))]
+    assert names == [name for name, _ in keyed(iter(fresh))]
+    assert len(set(names)) == 3
+    assert names[0].removesuffix("-0") == names[1].removesuffix("-1")
+
+
+def test_another_column_is_another_unit() -> None:
+    renamed = pa.RecordBatch.from_pydict({"m": [1]}, schema=pa.schema([("m", pa.int64())]))
+    assert next(keyed(iter([rows(1)])))[0] != next(keyed(iter([renamed])))[0]
+
+
+# ---- the journal ----
+
+
+def test_what_is_recorded_comes_back_and_is_not_computed(tmp_path: Path) -> None:
+    computed: list[int] = []
+
+    async def compute(part: pa.RecordBatch) -> Result:
+        (number,) = part.column("n").to_pylist()
+        computed.append(number)
+        return Result(rows(), [Dropped(str(number), "odd", "{}")]) if number % 2 else Result(rows(number, -number))
+
+    def run(count: int) -> list[int]:
+        journal = Journal.open(tmp_path / "j", SCHEMA, {"seed": 1})
+        job = job_with(journal)
+        given = iter([rows(*range(count))])
+        out = [
+            n
+            for b in resumable(given, job, compute, closed, size=1, window=3, unit="x")
+            for n in b.column("n").to_pylist()
+        ]
+        assert [d.id for d in job.drops.rows] == [str(n) for n in range(count) if n % 2]
+        journal.close()
+        return out
+
+    assert run(5) == [0, 0, 2, -2, 4, -4]
+    assert sorted(computed) == [0, 1, 2, 3, 4]
+    assert run(8) == [0, 0, 2, -2, 4, -4, 6, -6]
+    assert sorted(computed) == list(range(8))
+
+
+@settings(max_examples=60, deadline=None)
+@given(cut=st.integers(0, 10_000), garbage=st.binary(max_size=40))
+def test_a_torn_end_is_cut_off_and_the_rest_kept(
+    tmp_path_factory: pytest.TempPathFactory, cut: int, garbage: bytes
+) -> None:
+    path = tmp_path_factory.mktemp("torn") / "j"
+    journal = Journal.open(path, SCHEMA, {"seed": 1})
+    ends = [path.stat().st_size]
+    for number in range(6):
+        journal.put(f"k{number}", Result(rows(number)))
+        ends.append(path.stat().st_size)
+    journal.close()
+    data = path.read_bytes()
+    cut %= len(data) + 1
+    path.write_bytes(data[:cut] + garbage)
+    again = Journal.open(path, SCHEMA, {"seed": 1})
+    kept = max(sum(end <= cut for end in ends) - 1, 0)
+    assert list(again.places)[:kept] == [f"k{n}" for n in range(kept)]
+    for number in range(kept):
+        assert again.get(f"k{number}").rows.equals(rows(number))
+    again.put("new", Result(rows(7)))
+    again.close()
+    last = Journal.open(path, SCHEMA, {"seed": 1})
+    assert last.get("new").rows.equals(rows(7))
+    last.close()
+
+
+def test_a_flipped_bit_in_a_record_costs_that_and_what_follows(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "j", SCHEMA, {})
+    for number in range(4):
+        journal.put(f"k{number}", Result(rows(number)))
+    place, _ = journal.places["k2"]
+    journal.close()
+    data = bytearray((tmp_path / "j").read_bytes())
+    data[place + 3] ^= 4
+    (tmp_path / "j").write_bytes(bytes(data))
+    again = Journal.open(tmp_path / "j", SCHEMA, {})
+    assert list(again.places) == ["k0", "k1"]
+    again.close()
+
+
+def test_a_journal_of_other_settings_is_refused_by_what_differs(tmp_path: Path) -> None:
+    Journal.open(tmp_path / "j", SCHEMA, {"seed": 1, "model": "a"}).close()
+    with pytest.raises(UsageError, match=r"seed 1 \(now 2\); repeat those settings to go on, or give --restart"):
+        Journal.open(tmp_path / "j", SCHEMA, {"seed": 2, "model": "a"})
+    assert struct.Struct("<II").size < (tmp_path / "j").stat().st_size
+
+
+def test_keys_and_settings_survive_as_json(tmp_path: Path) -> None:
+    journal = Journal.open(tmp_path / "j", SCHEMA, {"columns": ["a"], "path": None})
+    journal.put("key", Result(rows(1), [Dropped("é\n", "r", json.dumps({"x": "\0"}))]))
+    journal.close()
+    again = Journal.open(tmp_path / "j", SCHEMA, {"columns": ["a"], "path": None})
+    assert again.get("key").dropped == [Dropped("é\n", "r", json.dumps({"x": "\0"}))]
+    again.close()
+
+
+# ---- interrupts ----
+
+
+def test_an_interrupt_cancels_the_work_and_is_raised_from_run() -> None:
+    told: list[str] = []
+
+    async def work() -> None:
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            told.append("ended")
+
+    async def after() -> str:
+        return "after"
+
+    began = time.monotonic()
+    with Loop() as loop:
+        with pytest.raises(KeyboardInterrupt):
+            loop.run(work())
+        assert loop.run(after()) == "after"
+    assert told == ["ended"]
+    assert time.monotonic() - began < 5
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
