@@ -22,14 +22,9 @@ def start_stage(name, *inputs, **options):
     """Run a stage in a process of its own, forked from one that has imported everything, so it begins at once."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["calling", "torch", "transformers", "magcli.cli", "magcli.rl.loop", "sympy"])
-    process = context.Process(target=_in_group, args=(name, inputs, options))
+    process = context.Process(target=call_stage, args=(name, *inputs), kwargs=options)
     process.start()
     return process
-
-
-def _in_group(name, inputs, options):
-    os.setpgid(0, 0)
-    call_stage(name, *inputs, **options)
 
 
 def kill_and_resume(kills, longest, name, *inputs, **options):
@@ -44,7 +39,7 @@ def kill_and_resume(kills, longest, name, *inputs, **options):
         process = start_stage(name, *inputs, **options)
         process.join(choose.uniform(0.0, longest) if attempt < kills else 120)
         if process.is_alive():
-            os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
             killed += 1
         process.join()
         assert process.exitcode in (0, -signal.SIGKILL)

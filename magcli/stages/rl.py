@@ -150,18 +150,21 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _train(config: Config, problems: list[dict[str, Any]], job: Job, folder: RunDir) -> None:
     import asyncio
+    import contextlib
 
     from magcli.rl import loop
     from magcli.rl.flow import Flow, Problems
     from magcli.rl.ledger import Ledger
 
     problems = setup.answerable(problems, config.model, setup.system_text(config.system), job)
-    pool = setup.open_pool(config)
-    try:
-        trainer, policy = _trainer(config), _policy(config)
-        records = loop.Records(folder, config.checkpoint_every, config.keep_checkpoints, config.trajectory_every)
-        state = loop.resume(trainer, records)
+    trainer, policy = _trainer(config), _policy(config)
+    records = loop.Records(folder, config.checkpoint_every, config.keep_checkpoints, config.trajectory_every)
+    state = loop.resume(trainer, records)
+    with contextlib.ExitStack() as held:
+        pool = setup.open_pool(config)
+        held.callback(pool.shutdown)
         ledger = Ledger(folder.path / "ledger.jsonl", length=state["ledger_bytes"])
+        held.callback(ledger.close)
         flow = Flow(
             _roller(config, policy, pool, trainer),
             Problems(problems, config.seed),
@@ -175,9 +178,7 @@ def _train(config: Config, problems: list[dict[str, Any]], job: Job, folder: Run
         )
         asyncio.run(_loop(config, trainer, flow, records, policy, job))
         ledger.sync()
-        loop.finish(trainer, folder)
-    finally:
-        pool.shutdown()
+    loop.finish(trainer, folder)
     job.console.say(f"rl: model in {folder.model}", event="model", path=str(folder.model))
 
 

@@ -1,0 +1,422 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from calling import call_stage, kill_and_resume, seconds_of, start_stage
+from safetensors.torch import load_file
+
+from magcli.data import table
+from magcli.errors import DataError, Stopped, UsageError
+from magcli.generate.seeds import seed_of
+from magcli.rl.group import advantages
+
+SMALL = {
+    "updates": 6,
+    "group": 8,
+    "n_async": 32,
+    "n_batch": 16,
+    "n_mini": 16,
+    "max_tokens": 24,
+    "lr": 1e-3,
+    "bf16": False,
+    "dtype": "fp32",
+    "system": Path("none"),
+    "language": False,
+    "checkpoint_every": 2,
+}
+TIMES = {"seconds", "train_tokens_per_s", "generate_tokens_per_s", "trainer_idle", "generator_idle"}
+
+
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("problems") / "problems.jsonl", [("3", letter) for letter in "abcdefgh"])
+
+
+def written(path, pairs):
+    rows = [{"id": f"p{i}", "prompt": f"{letter}?", "answer": gold} for i, (gold, letter) in enumerate(pairs)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(guesser, problems, tmp_path_factory):
+    """A run of each schedule, with its rollouts as rows."""
+    found = {}
+    for schedule in ("async", "sync"):
+        run = tmp_path_factory.mktemp("rl") / schedule
+        options = {**SMALL, "schedule": schedule, "trajectory_every": 4, "output": run.with_suffix(".jsonl")}
+        call_stage("rl", problems, model=str(guesser), run=run, **options)
+        found[schedule] = run, list(map(json.loads, run.with_suffix(".jsonl").read_text().splitlines()))
+    return found
+
+
+def metrics(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def curve(run):
+    return [{key: value for key, value in line.items() if key not in TIMES} for line in metrics(run)]
+
+
+def events(run):
+    return [json.loads(line) for line in (run / "ledger.jsonl").read_text().splitlines()]
+
+
+def rollouts(run):
+    found = []
+    for path in sorted((run / "rollouts").iterdir()):
+        found += [row for batch in table.read(str(path)).rows for row in batch.to_pylist()]
+    return found
+
+
+def by_group(rows):
+    groups = defaultdict(list)
+    for row in rows:
+        groups[row["group"]].append(row)
+    return groups
+
+
+@pytest.mark.parametrize("schedule", ["async", "sync"])
+def test_every_rollout_is_a_whole_row(schedule, finished):
+    run, rows = finished[schedule]
+    assert len(rows) == sum(
+        (line["groups_trained"] + sum(line["groups_dropped"].values())) * 8 for line in metrics(run)
+    )
+    for row in rows:
+        assert len(row["tokens"]) == len(row["logprobs"]) == row["num_tokens"] <= 24
+        assert max(row["logprobs"]) <= 0
+        assert row["finish"] == ("stop" if row["tokens"][-1] == 1 else "length")
+        assert row["seed"] == seed_of(0, f"{row['id']}#{row['group']}", row["sample"])
+        assert row["prompt_tokens"] == [3, row["prompt_tokens"][1], row["prompt_tokens"][2], 1, 4]
+        starts, versions = zip(*[(span["start"], span["version"]) for span in row["versions"]], strict=True)
+        assert starts[0] == 0
+        assert sorted(set(starts)) == list(starts)
+        assert sorted(set(versions)) == list(versions)
+        assert versions[-1] < row["step"]
+        parts = (row[f"reward_{part}"] for part in ("format", "correct", "length", "language"))
+        assert row["reward"] == pytest.approx(sum(parts))
+        assert (row["reason"] == "correct") == row["correct"]
+        assert row["extracted"] == "3" or not row["correct"]
+        assert (row["dropped"] is None) == (row["advantage"] is not None)
+
+
+@pytest.mark.parametrize("schedule", ["async", "sync"])
+def test_advantages_are_those_of_the_recipe(schedule, finished):
+    _, rows = finished[schedule]
+    for step in range(1, 7):
+        trained = [row for row in rows if row["step"] == step and row["dropped"] is None]
+        expected = advantages([r["reward"] for r in trained], [r["group"] for r in trained], norm="minibatch")
+        assert [row["advantage"] for row in trained] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("schedule", ["async", "sync"])
+def test_every_reserved_group_ends_once_as_trained_or_dropped_with_a_reason(schedule, finished):
+    run, rows = finished[schedule]
+    told, groups = events(run), by_group(rows)
+    reserved = [event["group"] for event in told if event["event"] == "reserved"]
+    ends = [event for event in told if event["event"] in ("trained", "dropped")]
+    assert reserved == list(range(len(reserved)))
+    assert sorted(event["group"] for event in ends) == reserved
+    assert {event["reason"] for event in ends if event["event"] == "dropped"} <= {"all-wrong", "all-right"}
+    for event in ends:
+        group = groups[event["group"]]
+        assert sorted(row["sample"] for row in group) == list(range(8))
+        assert {row["dropped"] for row in group} == {event.get("reason")}
+        assert event["event"] == "dropped" or {row["step"] for row in group} == {event["step"]}
+    for number in reserved:
+        order = [event["event"] for event in told if event["group"] == number]
+        assert order in (["reserved", "generated", "admitted", "trained"], ["reserved", "generated", "dropped"])
+
+
+def test_the_synchronous_schedule_samples_each_batch_from_one_version(finished):
+    _, rows = finished["sync"]
+    assert all(row["versions"] == [{"start": 0, "version": row["step"] - 1}] for row in rows)
+
+
+def test_sequences_go_on_while_the_weights_are_replaced(finished):
+    run, rows = finished["async"]
+    assert any(len(row["versions"]) > 1 for row in rows if row["dropped"] is None)
+    assert max(line["mixed_versions"] for line in metrics(run)) > 0
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 2])
+def test_no_group_trains_later_than_the_bound_and_none_is_dropped_for_being_late(
+    staleness, guesser, problems, tmp_path
+):
+    options = {**SMALL, "staleness": staleness, "n_async": 64, "n_batch": 8, "n_mini": 8, "updates": 12}
+    call_stage("rl", problems, model=str(guesser), run=tmp_path / "run", **options)
+    ages = [row["step"] - 1 - row["versions"][0]["version"] for row in rollouts(tmp_path / "run") if not row["dropped"]]
+    assert max(ages) == staleness
+    assert max(line["staleness_max"] for line in metrics(tmp_path / "run")) == staleness
+    dropped = {event["reason"] for event in events(tmp_path / "run") if event["event"] == "dropped"}
+    assert dropped <= {"all-wrong", "all-right"}
+
+
+def test_the_trainer_finds_the_samplers_log_probs(finished):
+    for run, _ in finished.values():
+        first = metrics(run)[0]
+        assert first["ratio_min"] == pytest.approx(1, abs=1e-4)
+        assert first["ratio_max"] == pytest.approx(1, abs=1e-4)
+        assert first["clip_low"] == first["clip_high"] == 0
+        assert metrics(run)[-1]["ratio_max"] != pytest.approx(1, abs=1e-4) or run.name == "sync"
+
+
+def test_ratios_follow_the_temperature(guesser, problems, tmp_path):
+    options = {**SMALL, "updates": 1, "temperature": 0.6, "schedule": "sync"}
+    call_stage("rl", problems, model=str(guesser), run=tmp_path / "run", **options)
+    (line,) = metrics(tmp_path / "run")
+    assert line["ratio_min"] == pytest.approx(1, abs=1e-4)
+    assert line["ratio_max"] == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize("schedule", ["async", "sync"])
+def test_a_line_of_metrics_says_all_that_a_person_asks(schedule, finished):
+    run, rows = finished[schedule]
+    lines = metrics(run)
+    assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    for line in lines:
+        given = [row for row in rows if row["step"] == line["step"]]
+        for name in ("reward", "reward_format", "reward_correct", "reward_length", "reward_language", "correct"):
+            assert line[name] == pytest.approx(np.mean([row[name] for row in given]), abs=1e-6)
+        assert line["length_mean"] == pytest.approx(np.mean([row["num_tokens"] for row in given]))
+        assert line["length_p95"] == pytest.approx(np.quantile([row["num_tokens"] for row in given], 0.95))
+        assert line["groups_trained"] == 2
+        assert line["groups_dropped"] == Counter(g[0]["dropped"] for g in by_group(given).values() if g[0]["dropped"])
+        assert line["reasons"] == Counter(row["reason"] for row in given)
+        ratios = [line[f"ratio_{at}"] for at in ("min", "p01", "p50", "p99", "max")]
+        assert ratios[0] > 0
+        assert ratios == sorted(ratios)
+        for share in (
+            "clip_low",
+            "clip_high",
+            "padding_share_if_padded",
+            "trainer_idle",
+            "generator_idle",
+            "cut_share",
+        ):
+            assert 0 <= line[share] <= 1
+        assert 0 < line["entropy"] < 5
+        assert line["grad_norm"] > 0
+        assert line["approx_kl"] >= 0
+        assert 0 <= line["staleness_mean"] <= line["staleness_max"] <= 1
+        assert line["trained_tokens"] <= line["generated_tokens"] == sum(row["num_tokens"] for row in given)
+        assert line["train_tokens_per_s"] > 0
+        assert line["generate_tokens_per_s"] > 0
+        assert line["lr"] == 1e-3
+
+
+def test_weights_are_kept_in_float32_at_the_start_every_so_often_and_at_the_end(finished, guesser):
+    run, _ = finished["sync"]
+    folders = sorted((run / "trajectory").iterdir())
+    assert [folder.name for folder in folders] == ["step-000000", "step-000004", "step-000006"]
+    kept = [load_file(folder / "model.safetensors") for folder in folders]
+    assert {str(tensor.dtype) for weights in kept for tensor in weights.values()} == {"torch.float32"}
+    assert all(kept[0][name].equal(tensor) for name, tensor in load_file(guesser / "model.safetensors").items())
+    assert all(kept[2][name].equal(tensor) for name, tensor in load_file(run / "model" / "model.safetensors").items())
+    assert not all(kept[1][name].equal(tensor) for name, tensor in kept[2].items())
+
+
+def test_a_finished_run_keeps_no_checkpoints_and_is_recognised(finished, guesser, problems):
+    run, rows = finished["sync"]
+    assert not (run / "checkpoints").exists()
+    before = (run / "model" / "model.safetensors").read_bytes()
+    again = run.with_name("again.jsonl")
+    options = {**SMALL, "schedule": "sync", "trajectory_every": 4}
+    begun = time.monotonic()
+    call_stage("rl", problems, model=str(guesser), run=run, output=again, **options)
+    assert time.monotonic() - begun < 1.5
+    assert (run / "model" / "model.safetensors").read_bytes() == before
+    assert list(map(json.loads, again.read_text().splitlines())) == rows
+    with pytest.raises(UsageError, match=r"other settings: lr 0\.001 \(now 0\.002\)"):
+        call_stage("rl", problems, model=str(guesser), run=run, **options | {"lr": 2e-3})
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(25, marks=pytest.mark.faults)])
+@pytest.mark.parametrize("checkpoint_every", [1, 3])
+def test_a_killed_synchronous_run_goes_on_to_the_same_bits(kills, checkpoint_every, guesser, problems, tmp_path):
+    options = {**SMALL, "schedule": "sync", "trajectory_every": 2, "checkpoint_every": checkpoint_every}
+    options |= {"model": str(guesser), "updates": 8, "n_mini": 8}
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    took = seconds_of("rl", problems, run=whole, **options)
+    assert kill_and_resume(kills, 0.7 * took, "rl", problems, run=broken, **options), "no kill came in time"
+    assert curve(broken) == curve(whole)
+    assert rollouts(broken) == rollouts(whole)
+    assert events(broken) == events(whole)
+    for place in ("model", *(f"trajectory/step-{step:06d}" for step in (0, 2, 4, 6, 8))):
+        assert (broken / place / "model.safetensors").read_bytes() == (whole / place / "model.safetensors").read_bytes()
+
+
+def test_a_killed_asynchronous_run_trains_every_group_once(guesser, problems, tmp_path):
+    options = {**SMALL, "model": str(guesser), "checkpoint_every": 1, "updates": 10}
+    took = seconds_of("rl", problems, run=tmp_path / "whole", **options)
+    kill_and_resume(3, 0.7 * took, "rl", problems, run=tmp_path / "run", **options)
+    told = events(tmp_path / "run")
+    reserved = [event["group"] for event in told if event["event"] == "reserved"]
+    ends = sorted(event["group"] for event in told if event["event"] in ("trained", "dropped"))
+    assert ends == reserved == list(range(len(reserved)))
+    rows = rollouts(tmp_path / "run")
+    assert Counter(row["group"] for row in rows) == dict.fromkeys(reserved, 8)
+    assert Counter(row["step"] for row in rows if row["dropped"] is None) == dict.fromkeys(range(1, 11), 16)
+    assert max(row["step"] - 1 - row["versions"][0]["version"] for row in rows if not row["dropped"]) <= 1
+
+
+def test_a_request_to_end_is_obeyed_at_once_and_the_same_command_goes_on(guesser, problems, tmp_path):
+    run = tmp_path / "run"
+    options = {**SMALL, "updates": 400, "checkpoint_every": 1, "lr": 1e-5}
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if not isinstance(value, bool)]
+    command = [sys.executable, "-m", "magcli", "rl", str(problems), "--model", str(guesser), "--run", str(run)]
+    command += [*flags, "--no-bf16", "--no-language"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            wait_for(lambda: (run / "metrics.jsonl").exists() and len(metrics_so_far(run)) >= 5, process)
+            begun = time.monotonic()
+            process.send_signal(signal.SIGTERM)
+            told = process.communicate(timeout=20)[1].decode()
+            took = time.monotonic() - begun
+        finally:
+            process.kill()
+    assert process.returncode == 143, told
+    assert took < 5
+    assert "ended by SIGTERM" in told
+    assert not in_session(process.pid)
+    done = metrics_so_far(run)
+    again = start_stage("rl", problems, model=str(guesser), run=run, **options)
+    try:
+        wait_for(lambda: len(metrics_so_far(run)) > len(done), again)
+    finally:
+        again.kill()
+    assert metrics_so_far(run)[: len(done) - 1] == done[:-1], "at most the update after the last checkpoint is repeated"
+
+
+def metrics_so_far(run):
+    return (run / "metrics.jsonl").read_text().splitlines()
+
+
+def wait_for(condition, process, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert getattr(process, "returncode", None) is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def in_session(number):
+    """Processes that still live in a session."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            if int(fields[3]) == number and fields[0] != "Z":
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.parametrize(("by", "reasons"), [("outcome", {"all-wrong", "all-right"}), ("reward", {"same-reward"})])
+def test_groups_that_teach_nothing_are_made_up_for(by, reasons, guesser, tmp_path):
+    mixed = written(tmp_path / "mixed.jsonl", [("3", "a"), ("9", "b"), ("1", "c"), ("9", "d")])
+    options = {**SMALL, "group": 4, "diverse_by": by, "updates": 3, "schedule": "sync"}
+    call_stage("rl", mixed, model=str(guesser), run=tmp_path / "run", **options)
+    assert [line["groups_trained"] for line in metrics(tmp_path / "run")] == [4, 4, 4]
+    dropped = Counter(event["reason"] for event in events(tmp_path / "run") if event["event"] == "dropped")
+    assert dropped
+    assert set(dropped) <= reasons
+    for group in by_group(rollouts(tmp_path / "run")).values():
+        values = {row["correct"] if by == "outcome" else round(row["reward"], 5) for row in group}
+        assert (len(values) > 1) == (group[0]["dropped"] is None)
+
+
+def test_problems_that_are_never_solved_stop_the_run(guesser, tmp_path):
+    hopeless = written(tmp_path / "hopeless.jsonl", [("9", "a"), ("8", "b")])
+    options = {**SMALL, "group": 4, "n_batch": 4, "n_mini": 4, "max_tokens": 16}
+    with pytest.raises(Stopped, match=r"51 groups in a row taught nothing \(all-wrong 51\); use other problems"):
+        call_stage("rl", hopeless, model=str(guesser), run=tmp_path / "run", **options)
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_an_unreadable_ground_truth_never_trains(guesser, tmp_path):
+    rows = [
+        {"id": "good", "prompt": "a?", "answer": "3"},
+        {"id": "bad", "prompt": "b?", "answer": "answers vary from student to student and from day to day"},
+    ]
+    data = tmp_path / "p.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {**SMALL, "updates": 2, "diverse_by": "reward", "schedule": "sync"}
+    call_stage("rl", data, model=str(guesser), run=tmp_path / "run", **options)
+    bad = [row for row in rollouts(tmp_path / "run") if row["id"] == "bad"]
+    assert bad
+    assert {(row["dropped"], row["reason"], row["advantage"]) for row in bad} == {("bad-gold", "bad-gold", None)}
+
+
+def test_a_prompt_beyond_the_context_is_dropped_with_a_reason(guesser, tmp_path):
+    data = tmp_path / "p.jsonl"
+    rows = [{"id": "long", "prompt": "x" * 600, "answer": "3"}, {"id": "short", "prompt": "a?", "answer": "3"}]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    dropped = tmp_path / "dropped.jsonl"
+    options = {**SMALL, "updates": 1, "dropped": dropped, "output": tmp_path / "out.arrow"}
+    call_stage("rl", data, model=str(guesser), run=tmp_path / "run", **options)
+    (row,) = map(json.loads, dropped.read_text().splitlines())
+    assert (row["id"], row["reason"]) == ("long", "prompt-too-long")
+    assert {row["id"] for row in rollouts(tmp_path / "run")} == {"short"}
+
+
+def test_code_problems_are_refused_before_the_first_token(guesser, tmp_path):
+    data = tmp_path / "p.jsonl"
+    data.write_text(json.dumps({"id": "c1", "kind": "code", "prompt": "a?", "answer": "3"}) + "\n")
+    with pytest.raises(DataError, match="c1: kind 'code' cannot be graded"):
+        call_stage("rl", data, model=str(guesser), run=tmp_path / "run", **SMALL)
+
+
+def test_several_optimizer_steps_an_update(guesser, problems, tmp_path):
+    options = {**SMALL, "n_mini": 8, "updates": 2, "schedule": "sync", "lr": 1e-2}
+    call_stage("rl", problems, model=str(guesser), run=tmp_path / "run", **options)
+    first = metrics(tmp_path / "run")[0]
+    assert first["ratio_max"] > 1.001, "the second step of the first update is off-policy"
+    for step in (1, 2):
+        trained = [row for row in rollouts(tmp_path / "run") if row["step"] == step and row["dropped"] is None]
+        for mini in (trained[:8], trained[8:]):
+            expected = advantages([r["reward"] for r in mini], [r["group"] for r in mini], norm="minibatch")
+            assert [row["advantage"] for row in mini] == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_control_gives_rewards_to_others_of_the_group(guesser, problems, tmp_path):
+    options = {**SMALL, "shuffle_rewards": True, "advantage_norm": "none", "updates": 2, "schedule": "sync"}
+    call_stage("rl", problems, model=str(guesser), run=tmp_path / "run", **options)
+    moved = 0
+    for group in by_group(rollouts(tmp_path / "run")).values():
+        if group[0]["dropped"] is None:
+            centred = np.array([row["reward"] for row in group]) - np.mean([row["reward"] for row in group])
+            found = np.array([row["advantage"] for row in group])
+            assert sorted(found) == pytest.approx(sorted(centred), abs=1e-5)
+            moved += not np.allclose(found, centred, atol=1e-5)
+    assert moved
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_async": 12}, "rl.n_async: 12 is not a multiple of group 8"),
+        ({"n_batch": 20}, "rl.n_batch: 20 is not a multiple of group 8"),
+        ({"n_mini": 4}, "rl.n_mini: 4 is not a multiple of group 8"),
+        ({"n_batch": 24, "n_mini": 16}, "rl.n_mini: 16 does not divide n_batch 24"),
+        ({"group": 1}, "rl.group: 1 completions have nothing to compare"),
+        ({"clip_low": 1.5}, "clip_low must be in"),
+        ({"temperature": 0.0}, "rl.temperature: 0.0 is not positive"),
+        ({"schedule": "sync", "dtype": "bf16"}, "sync is deterministic, which takes --dtype fp32"),
+        ({"model": "http://localhost:1"}, "a server's weights cannot be trained"),
+        ({"cache_length": 9, "max_length": 4}, "rl.cache_length: 9 is not between 0 and max_length 4"),
+    ],
+)
+def test_senseless_options_are_refused_at_the_door(change, message, tmp_path):
+    with pytest.raises(UsageError, match=message):
+        call_stage("rl", "nothing.jsonl", **{"model": "m", "run": tmp_path / "run", **SMALL} | change)
+    assert not os.listdir(tmp_path)
