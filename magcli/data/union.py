@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from magcli.data.jsonl import ABSENT_KEY, TEXT_KEY
+from magcli.data.jsontypes import ABSENT_KEY, TEXT_KEY
 from magcli.data.source import brief
 from magcli.errors import DataError
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from magcli.data.jsonl import TEXT_KEY
+from magcli.data.jsontypes import TEXT_KEY
 from magcli.data.schema import require
 from magcli.data.source import Rows
 from magcli.run.job import CELL_LIMIT, Job

@@ -47,6 +47,13 @@ class Drops:
         """Count a row given as values; a large one is kept shortened."""
         self.add(Dropped(id, reason, as_text(row) if self.keep else ""))
 
+    def batch(self, batch: pa.RecordBatch, reason: str, before: int) -> None:
+        """Count all rows of a batch; ``before`` rows of the table came before it."""
+        if not self.keep and batch.num_rows:
+            self.counts[reason] += batch.num_rows
+        for number, row in enumerate(batch.to_pylist() if self.keep else (), before + 1):
+            self.row(str(row.get("id") or f"row {number}"), reason, row)
+
 
 def as_text(row: Mapping[str, Any], limit: int = 4000) -> str:
     """A row as JSON for people, no longer than ``limit`` characters."""

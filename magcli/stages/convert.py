@@ -42,6 +42,7 @@ def check(config: Config) -> None:
     from magcli.run.job import usage
 
     usage(config.limit >= 0, f"convert.limit: {config.limit} is negative")
+    usage(len(set(config.columns)) == len(config.columns), "convert.columns: a column is named twice")
     for pair in config.rename:
         usage(pair.count("=") == 1 and all(pair.split("=")), f"convert.rename: '{pair}' is not NEW=OLD")
 
@@ -51,10 +52,13 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
     import pyarrow as pa
 
     from magcli.data.schema import require
+    from magcli.run.job import usage
 
     new_of = {old: new for new, old in (pair.split("=") for pair in config.rename)}
     require(given, new_of, stage="convert", where="the input")
     renamed = pa.schema([field.with_name(new_of.get(field.name, field.name)) for field in given], given.metadata)
+    twice = {name for name in new_of.values() if renamed.names.count(name) > 1}
+    usage(not twice, f"convert.rename: the input has a column {', '.join(sorted(twice))} already; rename that one too")
     require(renamed, config.columns, stage="convert", where="the input")
     chosen = [renamed.field(name) for name in config.columns] if config.columns else list(renamed)
     return pa.schema(chosen, renamed.metadata)
@@ -67,12 +71,10 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     assert job.schema is not None
     target = schema(config, job.schema)
     old_of = dict(pair.split("=") for pair in config.rename)
-    left = config.limit or None
+    seen = 0
     for batch in rows:
-        part = batch if left is None else batch.slice(0, left)
+        part = batch.slice(0, max(config.limit - seen, 0)) if config.limit else batch
+        job.drops.batch(batch.slice(part.num_rows), "over-limit", seen + part.num_rows)
+        seen += batch.num_rows
         columns = [part.column(old_of.get(name, name)) for name in target.names]
         yield pa.RecordBatch.from_arrays(columns, schema=target)
-        if left is not None:
-            left -= part.num_rows
-            if not left:
-                return
