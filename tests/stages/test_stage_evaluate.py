@@ -1,0 +1,120 @@
+import json
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from calling import call_stage
+
+from magcli.data import table
+from magcli.errors import DataError, UsageError
+
+
+def written(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def rows_of(path):
+    return [row for batch in table.read(str(path)).rows for row in batch.to_pylist()]
+
+
+def metrics(path):
+    return {row["metric"]: row for row in rows_of(path)}
+
+
+def graded(correct, prefix="p"):
+    """One row a sample of problems whose samples are right or wrong as told."""
+    return [
+        {"id": f"{prefix}{i}", "correct": bool(ok), "extracted": "42" if ok else str(sample % 2), "num_tokens": 10 + i}
+        for i, samples in enumerate(correct)
+        for sample, ok in enumerate(samples)
+    ]
+
+
+def test_stored_completions_need_no_model(tmp_path, capsys):
+    correct = np.random.default_rng(0).random((30, 6)) < np.linspace(0, 1, 30)[:, None]
+    data, out = written(tmp_path / "graded.jsonl", graded(correct)), tmp_path / "out.jsonl"
+    call_stage("evaluate", data, ks="1,2,4,64", output=out, quiet=False)
+    found = metrics(out)
+    assert set(found) == {
+        "avg@n", "avg@n anywhere", "tokens", "pass@1", "pass@2", "pass@4", "maj@2", "maj@4",
+    }  # fmt: skip
+    for k in (1, 2, 4):
+        subsets = [[any(samples[list(s)]) for s in combinations(range(6), k)] for samples in correct]
+        assert found[f"pass@{k}"]["value"] == pytest.approx(np.mean(subsets))
+        assert found[f"pass@{k}"]["low"] < found[f"pass@{k}"]["value"] < found[f"pass@{k}"]["high"]
+    assert found["tokens"]["value"] == pytest.approx(np.mean(10 + np.arange(30)))
+    assert (found["avg@n"]["num_problems"], found["avg@n"]["num_samples"]) == (30, 180)
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert f"pass@4          {100 * found['pass@4']['value']:.1f}" in told.err
+
+
+def test_two_runs_are_compared_problem_by_problem(tmp_path):
+    random = np.random.default_rng(1)
+    before = random.random((60, 8)) < random.random((60, 1))
+    after = before | (random.random((60, 8)) < 0.15)
+    ours = written(tmp_path / "after.jsonl", graded(after))
+    theirs = written(tmp_path / "before.jsonl", graded(before))
+    call_stage("evaluate", ours, against=theirs, output=tmp_path / "out.jsonl")
+    found = metrics(tmp_path / "out.jsonl")
+    gain = found["avg@n difference"]
+    assert gain["value"] == pytest.approx(after.mean() - before.mean())
+    assert 0 < gain["low"] < gain["value"] < gain["high"]
+    assert gain["high"] - gain["low"] < found["avg@n"]["high"] - found["avg@n"]["low"]
+
+
+def test_runs_without_a_common_problem_are_refused(tmp_path):
+    ours = written(tmp_path / "a.jsonl", graded([[1, 0], [1, 1]]))
+    theirs = written(tmp_path / "b.jsonl", graded([[1, 0]], prefix="q"))
+    with pytest.raises(DataError, match="no problem in common"):
+        call_stage("evaluate", ours, against=theirs, output=tmp_path / "out.jsonl")
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_a_model_is_sampled_and_graded(guesser, tmp_path):
+    problems = [{"id": f"p{i}", "prompt": f"{letter}?", "answer": "3"} for i, letter in enumerate("abcdefgh")]
+    problems += [{"id": "long", "prompt": "x" * 600, "answer": "3"}]
+    problems += [{"id": "bad", "prompt": "a?", "answer": "the answers vary a lot from one student to the next one"}]
+    data = written(tmp_path / "problems.jsonl", problems)
+    options = {"model": str(guesser), "samples": 16, "max_tokens": 24, "temperature": 1.0, "system": Path("none")}
+    out, kept, dropped = (tmp_path / name for name in ("out.jsonl", "kept.arrow", "dropped.jsonl"))
+    call_stage("evaluate", data, output=out, completions=kept, dropped=dropped, deterministic=True, ks="1,4", **options)
+    found = metrics(out)
+    rows = [row for row in rows_of(kept) if row["reason"] != "bad-gold"]
+    assert len(rows) == 8 * 16
+    assert found["avg@n"]["value"] == pytest.approx(np.mean([row["correct"] for row in rows]))
+    assert found["avg@n"]["low"] < 0.25 < found["avg@n"]["high"] + 0.1
+    assert found["tokens"]["value"] == pytest.approx(np.mean([row["num_tokens"] for row in rows]))
+    reasons = [(row["id"], row["reason"]) for row in rows_of(dropped)]
+    assert set(reasons) == {("long", "prompt-too-long"), ("bad", "bad-gold")}
+    call_stage("evaluate", kept, output=tmp_path / "again.jsonl", ks="1,4")
+    assert metrics(tmp_path / "again.jsonl") == found
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ks": "0"}, "every k is at least 1"),
+        ({"completions": Path("x.arrow")}, "--completions goes with --model"),
+        ({"model": "m", "samples": 0}, "evaluate.samples: 0 is not positive"),
+        ({"model": "m", "workers": 0}, "evaluate.workers: 0 is not positive"),
+        ({"model": "m", "engine": "server"}, "needs a URL"),
+    ],
+)
+def test_senseless_options_are_refused_at_the_door(options, message):
+    with pytest.raises(UsageError, match=message):
+        call_stage("evaluate", "nothing.jsonl", **options)
+
+
+def test_a_table_without_verdicts_is_refused(tmp_path):
+    data = written(tmp_path / "a.jsonl", [{"id": "p", "completion": "4"}])
+    with pytest.raises(DataError, match=r"evaluate: .*lacks column correct; it has: id, completion"):
+        call_stage("evaluate", data)
+
+
+def test_nothing_to_evaluate_is_an_error(tmp_path):
+    data = written(tmp_path / "a.jsonl", [{"id": "p", "correct": False, "reason": "bad-gold"}])
+    with pytest.raises(DataError, match="no graded completion"):
+        call_stage("evaluate", data)

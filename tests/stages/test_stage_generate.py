@@ -1,0 +1,99 @@
+import json
+from pathlib import Path
+
+import pytest
+from calling import call_stage, kill_and_resume, seconds_of
+
+from magcli.data import table
+from magcli.errors import DataError, EnvironmentFault, UsageError
+from magcli.generate.seeds import seed_of
+
+ASK = {"samples": 3, "max_tokens": 24, "system": Path("none"), "slots": 8}
+
+
+def written(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def rows_of(path):
+    return [row for batch in table.read(str(path)).rows for row in batch.to_pylist()]
+
+
+@pytest.fixture
+def problems(tmp_path):
+    rows = [{"id": f"p{i}", "prompt": f"{'abcdefgh'[i % 8]}?", "answer": "3", "level": i} for i in range(20)]
+    return written(tmp_path / "problems.jsonl", rows)
+
+
+def test_each_problem_gets_its_samples_beside_its_own_columns(guesser, problems, tmp_path):
+    call_stage("generate", problems, model=str(guesser), output=tmp_path / "out.arrow", seed=7, **ASK)
+    rows = rows_of(tmp_path / "out.arrow")
+    assert [(row["id"], row["sample"], row["level"]) for row in rows] == [
+        (f"p{i}", sample, i) for i in range(20) for sample in range(3)
+    ]
+    for row in rows:
+        assert row["completion"].startswith("<think>")
+        assert row["seed"] == seed_of(7, row["id"], row["sample"])
+        assert row["finish"] in ("stop", "length")
+        assert 0 < row["num_tokens"] <= 24
+    assert len({row["completion"] for row in rows}) > 5
+
+
+def test_the_same_bytes_whatever_runs_beside(guesser, problems, tmp_path):
+    """Slots, order of arrival and interruptions do not move a bit in deterministic mode."""
+    options = {**ASK, "samples": 24, "model": str(guesser), "deterministic": True}
+    took = seconds_of("generate", problems, output=tmp_path / "whole.arrow", **options)
+    killed = kill_and_resume(3, 0.6 * took, "generate", problems, output=tmp_path / "broken.arrow", **options)
+    assert killed
+    assert (tmp_path / "broken.arrow").read_bytes() == (tmp_path / "whole.arrow").read_bytes()
+    assert {path.name for path in tmp_path.iterdir() if "broken" in path.name} == {
+        "broken.arrow",
+        "broken.arrow.run.json",
+    }
+
+
+def test_a_prompt_beyond_the_context_is_dropped_and_the_run_goes_on(guesser, tmp_path):
+    data = written(tmp_path / "p.jsonl", [{"prompt": "x" * 600}, {"prompt": "a?"}, {"prompt": ""}])
+    out, dropped = tmp_path / "out.jsonl", tmp_path / "dropped.jsonl"
+    call_stage("generate", data, model=str(guesser), output=out, dropped=dropped, **ASK)
+    found = {row["reason"]: row for row in rows_of(dropped)}
+    assert set(found) == {"prompt-too-long", "empty-prompt"}
+    assert "does not fit the model's context of 512" in found["prompt-too-long"]["row"]
+    assert json.loads(found["prompt-too-long"]["row"])["prompt"] == "x" * 600
+    assert [row["prompt"] for row in rows_of(out)] == ["a?"] * 3
+
+
+def test_the_history_names_the_bits_of_the_model_and_of_the_system_prompt(guesser, problems, tmp_path):
+    prompt = tmp_path / "system.txt"
+    for text in ("Be brief.", "Be long."):
+        prompt.write_text(text)
+        call_stage("generate", problems, model=str(guesser), output=tmp_path / "out.arrow", **ASK | {"system": prompt})
+        source = table.read(str(tmp_path / "out.arrow"))
+        config = source.chain[-1].config
+        assert len(config["model_sha256"]) == 64
+        (tmp_path / f"{text}.json").write_text(config["system_sha256"])
+    assert (tmp_path / "Be brief..json").read_text() != (tmp_path / "Be long..json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"model": ""}, UsageError, "--model is missing"),
+        ({"model": "nowhere/at-all"}, EnvironmentFault, "no such folder here"),
+        ({"samples": 0}, UsageError, "generate.samples: 0 is not positive"),
+        ({"top_p": 0.0}, UsageError, r"generate.top_p: 0.0 is not in \(0, 1\]"),
+        ({"deterministic": True, "dtype": "bf16"}, UsageError, "needs --dtype fp32"),
+        ({"model": "http://x/v1", "deterministic": True}, UsageError, "a server cannot be --deterministic"),
+    ],
+)
+def test_senseless_options_are_refused_at_the_door(options, error, message, problems, tmp_path):
+    with pytest.raises(error, match=message):
+        call_stage("generate", problems, output=tmp_path / "out.arrow", **{"model": "m", **ASK} | options)
+    assert not (tmp_path / "out.arrow").exists()
+
+
+def test_a_table_without_prompts_is_refused(guesser, tmp_path):
+    data = written(tmp_path / "p.jsonl", [{"question": "a"}])
+    with pytest.raises(DataError, match=r"generate: .*lacks column prompt; it has: question"):
+        call_stage("generate", data, model=str(guesser), output=tmp_path / "out.arrow")
