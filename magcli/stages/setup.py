@@ -232,12 +232,12 @@ def model_bits(model: str, system: Path | None, *, weights: bool = True) -> dict
     """
     import hashlib
 
+    told = {"system_sha256": hashlib.sha256((system_text(system) or "").encode()).hexdigest()}
+    if not model or not Path(model).is_dir():
+        return told
     from magcli.model.load import fingerprint
 
-    told = {"system_sha256": hashlib.sha256((system_text(system) or "").encode()).hexdigest()}
-    return told | (
-        {"model_sha256": fingerprint(Path(model), weights=weights)} if model and Path(model).is_dir() else {}
-    )
+    return told | {"model_sha256": fingerprint(Path(model), weights=weights)}
 
 
 @contextmanager

@@ -256,3 +256,16 @@ def test_a_stage_that_fails_keeps_the_older_output(tmp_path: Path) -> None:
             raise ZeroDivisionError
         assert sum(batch.num_rows for batch in table.read(str(tmp_path / name)).rows) == 0
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_model_behind_a_url_needs_no_torch(tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text('{"prompt": "x"}\n')
+    script = (
+        "import contextlib, sys; from magcli.cli import app; from magcli.errors import EnvironmentFault\n"
+        "with contextlib.suppress(EnvironmentFault):\n"
+        "    app(sys.argv[1:], standalone_mode=False)\n"
+        "print({'torch', 'transformers', 'sympy', 'datasets'} & set(sys.modules))"
+    )
+    command = ["generate", "p.jsonl", "--model", "http://127.0.0.1:9/v1", "--deadline", "1", "-o", "c.arrow"]
+    done = subprocess.run([sys.executable, "-c", script, *command], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == "set()\n", done.stderr
