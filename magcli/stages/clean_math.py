@@ -45,7 +45,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Clean each problem; the first of equal statements stays."""
+    """Clean each problem; the first of equal statements, as they are after cleaning, stays."""
     import pyarrow as pa
 
     from magcli.curate.problems import Dropped, clean
@@ -58,13 +58,14 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             kept = []
             for row in batch.to_pylist():
                 found = clean(row["prompt"], row["answer"], parsable=parsable)
-                key = hash(" ".join(row["prompt"].split()))
                 if isinstance(found, Dropped):
                     job.drops.row(row["id"], found.reason, {**row, "detail": found.detail})
-                elif key in seen and not config.duplicates:
+                    continue
+                statement = hash(" ".join(found.prompt.split()))
+                if statement in seen and not config.duplicates:
                     job.drops.row(row["id"], "duplicate", row)
-                else:
-                    seen.add(key)
-                    kept.append({**row, "prompt": found.prompt, "answer": found.answer, "note": found.note})
+                    continue
+                seen.add(statement)
+                kept.append({**row, "prompt": found.prompt, "answer": found.answer, "note": found.note})
             bar.advance(batch.num_rows)
             yield pa.RecordBatch.from_pylist(kept, schema(config, job.schema))

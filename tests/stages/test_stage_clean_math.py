@@ -1,0 +1,79 @@
+import json
+from collections import Counter
+
+from calling import call_stage
+
+from magcli.data import table
+
+
+def rows_of(path):
+    return [row for batch in table.read(str(path)).rows for row in batch.to_pylist()]
+
+
+def cleaned(tmp_path, rows, **options):
+    source, out, dropped = (tmp_path / name for name in ("p.jsonl", "out.jsonl", "dropped.jsonl"))
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    call_stage("clean-math", source, output=out, dropped=dropped, **options)
+    return rows_of(out), {row["id"]: row["reason"] for row in rows_of(dropped)}
+
+
+def problem(id, prompt, answer, **more):
+    return {"id": id, "prompt": prompt, "answer": answer, **more}
+
+
+def test_each_rule_of_the_format_filter_drops_with_its_reason_and_rows_add_up(tmp_path):
+    rows = [
+        problem("good", "What is 12 + 30?", "42", level=3),
+        problem("proof", "Prove that the square root of 2 is irrational.", "see above"),
+        problem("parts", "(a) Find x if x + 1 = 2. (b) Find y if y + 2 = 5.", "1 and 3"),
+        problem("figure", "In the diagram below, find the area of the shaded region.", "12"),
+        problem("prose", "How would you teach fractions?", "With pictures, since they help almost everyone."),
+        problem("empty", "  ", "3"),
+        problem("none", "What is 1 + 1?", None),
+        problem("again", "What is  12 + 30?", "42"),
+        problem("choice", "What is 2 + 3? (A) 4 (B) 5 (C) 6 (D) 7", "B"),
+    ]
+    kept, dropped = cleaned(tmp_path, rows)
+    assert len(kept) + len(dropped) == len(rows)
+    assert set(dropped) == {"proof", "parts", "figure", "prose", "empty", "none", "again"}
+    assert dropped["again"] == "duplicate"
+    assert (dropped["empty"], dropped["none"]) == ("empty-prompt", "missing-answer")
+    assert len({dropped[id] for id in ("proof", "parts", "figure", "prose")}) == 4
+    by_id = {row["id"]: row for row in kept}
+    assert (by_id["good"]["prompt"], by_id["good"]["answer"], by_id["good"]["level"]) == ("What is 12 + 30?", "42", 3)
+    assert by_id["choice"]["answer"] == "5"
+    assert "(A)" not in by_id["choice"]["prompt"]
+    assert by_id["choice"]["note"]
+
+
+def test_duplicates_may_stay_and_the_first_is_the_one_kept(tmp_path):
+    rows = [problem(f"p{i}", f"What is {i % 3} + 1?", str(i % 3 + 1)) for i in range(9)]
+    kept, dropped = cleaned(tmp_path, rows)
+    assert [row["id"] for row in kept] == ["p0", "p1", "p2"]
+    assert Counter(dropped.values()) == {"duplicate": 6}
+    kept, dropped = cleaned(tmp_path, rows, duplicates=True)
+    assert (len(kept), dropped) == (9, {})
+
+
+def test_choices_are_no_duplicates_of_each_other_by_their_options(tmp_path):
+    rows = [
+        problem("one", "What is 2 + 3? (A) 4 (B) 5 (C) 6 (D) 7", "B"),
+        problem("other", "What is 2 + 3? (A) 5 (B) 8 (C) 9 (D) 7", "A"),
+    ]
+    kept, dropped = cleaned(tmp_path, rows)
+    assert [row["id"] for row in kept] == ["one"]
+    assert dropped == {"other": "duplicate"}
+
+
+def test_the_same_input_gives_the_same_bytes(tmp_path):
+    rows = [problem(f"p{i}", f"What is {i} + 1?", str(i + 1)) for i in range(200)]
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        cleaned(tmp_path / name, rows)
+    assert (tmp_path / "a" / "out.jsonl").read_bytes() == (tmp_path / "b" / "out.jsonl").read_bytes()
+
+
+def test_a_table_whose_every_row_goes_is_still_a_whole_table(tmp_path):
+    kept, dropped = cleaned(tmp_path, [problem("p", "Prove that 1 = 1.", "x")])
+    assert kept == []
+    assert list(dropped) == ["p"]

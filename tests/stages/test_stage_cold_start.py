@@ -1,0 +1,104 @@
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from calling import call_stage
+
+from magcli.data import table
+from magcli.errors import DataError, UsageError
+
+
+def rows_of(path):
+    return [row for batch in table.read(str(path)).rows for row in batch.to_pylist()]
+
+
+def written(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def rollout(problem, group, sample, correct, step=5, tokens=50):
+    text = f"<think>{problem} {group} {sample}</think>\\boxed{{1}}"
+    place = {"group": group, "sample": sample, "step": step, "num_tokens": tokens}
+    return {"id": problem, "prompt": f"{problem}?", "completion": text, "correct": correct, **place}
+
+
+def chosen(tmp_path, rows, **options):
+    out, dropped = tmp_path / "out.arrow", tmp_path / "dropped.jsonl"
+    call_stage("cold-start", written(tmp_path / "in.jsonl", rows), output=out, dropped=dropped, restart=True, **options)
+    return rows_of(out), {row["id"]: row["reason"] for row in rows_of(dropped)}
+
+
+def test_only_correct_late_and_long_rollouts_are_taken_a_bounded_number_a_problem(tmp_path):
+    rows = [rollout("p", 0, i, True, tokens=40 + i) for i in range(6)]
+    rows += [rollout("p", 1, 0, False), rollout("q", 2, 0, True, step=1), rollout("q", 3, 0, True, tokens=3)]
+    traces, dropped = chosen(tmp_path, rows, from_step=2, shortest=0.15, per_problem=4, system=Path("none"))
+    assert Counter(dropped.values()) == {"surplus": 2, "wrong": 1, "early-step": 1, "short": 1}
+    assert (dropped["p/1/0"], dropped["q/2/0"], dropped["q/3/0"]) == ("wrong", "early-step", "short")
+    assert len(traces) + len(dropped) == len(rows)
+    assert len({trace["id"] for trace in traces}) == 4
+    for trace in traces:
+        user, assistant = trace["messages"]
+        assert user == {"role": "user", "content": "p?"}
+        assert assistant["role"] == "assistant"
+        assert assistant["content"].startswith("<think>p 0 ")
+        assert (trace["source"], trace["weight"]) == ("traces", 1.0)
+
+
+def test_harder_problems_come_more_often(tmp_path):
+    rows = [rollout("easy", g, s, True) for g in range(20) for s in range(4)]
+    rows += [rollout("hard", 100 + g, s, s == 0) for g in range(20) for s in range(4)]
+    traces, _ = chosen(tmp_path, rows, per_problem=20, hardest=3.0)
+    copies = Counter(trace["messages"][-2]["content"] for trace in traces)
+    assert copies["easy?"] == 20
+    assert 40 <= copies["hard?"] <= 60, "a pass rate of 1/4 means 2.5 copies on average"
+
+
+def test_instructions_are_a_fraction_of_the_mix(tmp_path):
+    rows = [rollout(f"p{i}", i, 0, True) for i in range(90)]
+    talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
+    general = written(
+        tmp_path / "general.jsonl", [{"id": f"i{i}", "messages": talk, "source": "chat"} for i in range(50)]
+    )
+    traces, _ = chosen(tmp_path, rows, instructions=general, fraction=0.1)
+    assert Counter(trace["source"] for trace in traces) == {"traces": 90, "chat": 10}
+    order = [trace["source"] for trace in traces]
+    assert "chat" in order[:60], "the mix is shuffled"
+    again, _ = chosen(tmp_path, rows[::-1], instructions=general, fraction=0.1)
+    assert sorted(map(str, again)) == sorted(map(str, traces)), "the choice does not depend on the order of rows"
+
+
+def test_worked_solutions_are_taken_as_they_are_with_the_system_prompt(tmp_path):
+    prompt = tmp_path / "system.txt"
+    prompt.write_text("Think first.\n")
+    rows = [{"prompt": "1+1?", "completion": "<think>2</think>\\boxed{2}"}, {"prompt": "2+2?", "completion": None}]
+    rows += [{"prompt": None, "completion": "4"}]
+    traces, dropped = chosen(tmp_path, rows, system=prompt)
+    assert [trace["messages"] for trace in traces] == [
+        [
+            {"role": "system", "content": "Think first."},
+            {"role": "user", "content": "1+1?"},
+            {"role": "assistant", "content": "<think>2</think>\\boxed{2}"},
+        ]
+    ]
+    assert list(dropped.values()) == ["unusable-trace"] * 2
+
+
+def test_the_mix_can_be_learned(tiny_model_dir, tmp_path):
+    chosen(tmp_path, [rollout(f"p{i}", i, 0, True) for i in range(5)], system=Path("none"))
+    options = {"model": str(tiny_model_dir), "run": tmp_path / "run", "epochs": 1}
+    call_stage("sft", tmp_path / "out.arrow", **options)
+    assert (tmp_path / "run" / "model" / "model.safetensors").exists()
+
+
+def test_senseless_options_and_tables_are_refused(tmp_path):
+    for options, message in (
+        ({"shortest": 1.0}, r"cold-start.shortest: 1.0 is not in \[0, 1\)"),
+        ({"hardest": 0.5}, "cold-start.hardest: 0.5 is below 1"),
+        ({"per_problem": 0}, "cold-start.per_problem: 0 is not positive"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            call_stage("cold-start", "nothing.jsonl", **options)
+    with pytest.raises(DataError, match=r"cold-start: .*lacks column prompt, completion; it has: question"):
+        call_stage("cold-start", written(tmp_path / "q.jsonl", [{"question": "a"}]), output=tmp_path / "o.arrow")

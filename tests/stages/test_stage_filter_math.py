@@ -1,0 +1,95 @@
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from calling import call_stage, kill_and_resume, seconds_of
+
+from magcli.data import table
+from magcli.errors import UsageError
+
+ASK = {"samples": 12, "max_tokens": 24, "system": Path("none"), "deterministic": True}
+PROSE = "the answers vary a lot from one student to the next one"
+
+
+def written(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def rows_of(path):
+    return [row for batch in table.read(str(path)).rows for row in batch.to_pylist()]
+
+
+@pytest.fixture
+def problems(tmp_path):
+    """Problems that are solved by one guess in four, never, or cannot be put or graded."""
+    rows = [{"id": f"p{i}", "prompt": f"{letter}?", "answer": "1234"[i % 4]} for i, letter in enumerate("abcdefgh")]
+    rows += [{"id": f"never{i}", "prompt": "a?", "answer": "9"} for i in range(3)]
+    rows += [{"id": "long", "prompt": "x" * 600, "answer": "3"}, {"id": "prose", "prompt": "a?", "answer": PROSE}]
+    rows += [{"id": "empty", "prompt": "a?", "answer": ""}]
+    return written(tmp_path / "problems.jsonl", rows)
+
+
+def test_the_useful_band_is_kept_and_everything_else_has_its_reason(guesser, problems, tmp_path):
+    out, dropped = tmp_path / "kept.arrow", tmp_path / "dropped.jsonl"
+    call_stage("filter-math", problems, model=str(guesser), output=out, dropped=dropped, high=0.4, **ASK)
+    kept, reasons = rows_of(out), {row["id"]: row["reason"] for row in rows_of(dropped)}
+    assert len(kept) + len(reasons) == 14
+    assert all(reasons[f"never{i}"] == "never-solved" for i in range(3))
+    assert (reasons["long"], reasons["prose"], reasons["empty"]) == ("prompt-too-long", "bad-gold", "missing-answer")
+    for row in kept:
+        assert 0.01 <= row["pass_rate"] <= 0.4
+        assert row["pass_rate"] * 12 == pytest.approx(round(row["pass_rate"] * 12), abs=1e-4)
+        assert (row["num_samples"], row["majority"] in "1234") == (12, True)
+        assert 1 / 12 - 1e-6 <= row["majority_share"] <= 1
+    told = [json.loads(row["row"]) for row in rows_of(dropped) if row["reason"] in ("never-solved", "too-easy")]
+    assert all(row["num_samples"] == 12 for row in told), "a dropped row says what was learned of it"
+    link = table.read(str(out)).chain[-1]
+    assert (link.rows_in, link.rows_out, link.dropped) == (
+        14,
+        len(kept),
+        dict(sorted(Counter(reasons.values()).items())),
+    )
+
+
+def test_a_majority_against_the_ground_truth_is_suspect_only_where_asked(guesser, tmp_path):
+    rows = [{"id": f"p{i}", "prompt": f"{letter}?", "answer": "9"} for i, letter in enumerate("abcdefgh")]
+    rows += [{"id": f"q{i}", "prompt": f"{letter}?", "answer": "1.0"} for i, letter in enumerate("abcdefgh")]
+    data, found = written(tmp_path / "p.jsonl", rows), {}
+    for suspect in (False, True):
+        out, dropped = tmp_path / f"{suspect}.arrow", tmp_path / f"{suspect}.jsonl"
+        options = {"low": 0.0, "high": 1.0, "majority": 0.3, "drop_suspect": suspect, **ASK}
+        call_stage("filter-math", data, model=str(guesser), output=out, dropped=dropped, **options)
+        found[suspect] = rows_of(out), rows_of(dropped)
+    everything, none = found[False]
+    assert (len(everything), none) == (16, [])
+    _, gone = found[True]
+    assert {row["reason"] for row in gone} == {"suspect-gold"}
+    shares = {row["id"]: (row["majority_share"], row["majority"]) for row in everything}
+    contradicted = {id for id, (share, answer) in shares.items() if share > 0.3 and (id[0] == "p" or answer != "1")}
+    assert {row["id"] for row in gone} == contradicted
+    assert 0 < len(gone) < 16
+
+
+def test_killed_and_resumed_gives_the_same_bytes(guesser, problems, tmp_path):
+    options = {**ASK, "samples": 32, "model": str(guesser)}
+    took = seconds_of("filter-math", problems, output=tmp_path / "a.arrow", dropped=tmp_path / "a.jsonl", **options)
+    outputs = {"output": tmp_path / "b.arrow", "dropped": tmp_path / "b.jsonl"}
+    assert kill_and_resume(3, 0.6 * took, "filter-math", problems, **outputs, **options)
+    assert (tmp_path / "b.arrow").read_bytes() == (tmp_path / "a.arrow").read_bytes()
+    assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"low": 0.9, "high": 0.1}, "band 0.9 to 0.1 is not within 0 to 1"),
+        ({"majority": 0.0}, r"filter-math.majority: 0.0 is not in \(0, 1\]"),
+        ({"workers": 0}, "filter-math.workers: 0 is not positive"),
+        ({"model": ""}, "--model is missing"),
+    ],
+)
+def test_senseless_options_are_refused_at_the_door(options, message):
+    with pytest.raises(UsageError, match=message):
+        call_stage("filter-math", "nothing.jsonl", **{"model": "m"} | options)
