@@ -119,7 +119,7 @@ def _key(row: Mapping[str, Any]) -> str:
     import hashlib
     import json
 
-    parts = [str(row.get(name) or "") for name in ("id", "group", "sample")]
+    parts = [str(row[name]) if row.get(name) is not None else "" for name in ("id", "group", "sample")]
     if not parts[0]:
         content = json.dumps([row.get("messages"), row.get("prompt"), row.get("completion")])
         parts[0] = hashlib.sha256(content.encode()).hexdigest()[:16]

@@ -289,7 +289,7 @@ def _results(config: Config, table: pa.Table, plane: Plane, out: Path, job: Job)
 
     import numpy as np
 
-    from magcli.data import manifest
+    from magcli.data import durable, manifest
     from magcli.data import table as tables
     from magcli.landscape import plot, surface
 
@@ -317,7 +317,8 @@ def _results(config: Config, table: pa.Table, plane: Plane, out: Path, job: Job)
         fit,
         explained=plane.explained,
     )
-    (out / "landscape.json").write_text(json.dumps(_figures(plane, fit), indent=1) + "\n", encoding="utf-8")
+    with durable.whole_file(out / "landscape.json") as file:
+        file.write((json.dumps(_figures(plane, fit), indent=1) + "\n").encode())
     means = table.drop_columns(["rewards", "raw_rewards", "lengths"])
     with tables.write(str(out / "points.csv"), means.schema, "") as sink:
         for batch in means.to_batches():

@@ -1,0 +1,142 @@
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from calling import call_stage, kill_and_resume, seconds_of
+from safetensors.torch import load_file
+
+from magcli.data import table
+from magcli.errors import DataError, UsageError
+from magcli.landscape.perturb import perturbed
+
+ASK = {
+    "points": 7,
+    "samples": 4,
+    "max_tokens": 24,
+    "system": Path("none"),
+    "language": False,
+    "deterministic": True,
+    "seed": 3,
+}
+
+
+def rows_of(path):
+    return [row for batch in table.read(str(path)).rows for row in batch.to_pylist()]
+
+
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory):
+    rows = [{"id": f"p{i}", "prompt": f"{letter}?", "answer": "3"} for i, letter in enumerate("abcd")]
+    path = tmp_path_factory.mktemp("problems") / "problems.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(guesser, problems, tmp_path_factory):
+    run = tmp_path_factory.mktemp("landscape") / "rl"
+    options = {"updates": 6, "group": 8, "n_async": 16, "n_batch": 16, "n_mini": 16, "max_tokens": 24, "lr": 1e-3}
+    options |= {"bf16": False, "dtype": "fp32", "system": Path("none"), "language": False, "schedule": "sync"}
+    call_stage("rl", problems, model=str(guesser), run=run, trajectory_every=1, **options)
+    return run
+
+
+@pytest.fixture(scope="module")
+def drawn(trained, problems):
+    call_stage("landscape", problems, run=trained, output=trained / "points.arrow", **ASK)
+    return trained / "landscape", rows_of(trained / "points.arrow")
+
+
+def test_plots_points_and_figures_are_there(drawn):
+    out, rows = drawn
+    for name in ("landscape", "reward", "length", "regression"):
+        assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert b"<svg" in (out / f"{name}.svg").read_bytes()
+    told = json.loads((out / "landscape.json").read_text())
+    assert told["checkpoints"] == [f"step-{step:06d}" for step in range(7)]
+    assert 0.5 < sum(told["explained"][:2]) <= 1 + 1e-9
+    assert len(told["trajectory"]) == 7
+    assert told["trajectory"][-1] == [0, 0]
+    assert len(rows) >= 7
+    csv = rows_of(out / "points.csv")
+    assert [float(row["reward"]) for row in csv] == pytest.approx([row["reward"] for row in rows])
+
+
+def test_points_say_what_was_measured_at_the_weights_really_loaded(drawn):
+    _, rows = drawn
+    for row in rows:
+        assert len(row["rewards"]) == len(row["lengths"]) == 4
+        assert row["reward"] == pytest.approx(np.mean(row["rewards"]))
+        assert row["length"] == pytest.approx(np.mean(row["lengths"]))
+        assert row["reward_low"] <= row["reward"] <= row["reward_high"]
+        assert row["raw_reward"] == pytest.approx(row["reward"]), "there is no length penalty here"
+        assert row["off_plane"] < 1e-3 * (1 + abs(row["a1"]) + abs(row["a2"]))
+    assert len({(row["a1"], row["a2"]) for row in rows}) == len(rows)
+    assert len({row["reward"] for row in rows}) > 2
+
+
+def test_at_the_origin_are_the_final_weights_to_the_bit(drawn, trained, problems):
+    out, rows = drawn
+    (origin,) = (row for row in rows if row["a1"] == row["a2"] == 0)
+    assert origin["off_plane"] == 0
+    final = load_file(trained / "model" / "model.safetensors")
+    for name, tensor in perturbed(trained / "trajectory" / "step-000006", out / "components", 0.0, 0.0):
+        assert tensor.equal(final[name])
+    kept = trained / "origin.arrow"
+    options = {key: ASK[key] for key in ("samples", "max_tokens", "system", "deterministic", "seed")}
+    call_stage("evaluate", problems, model=str(trained / "model"), completions=kept, temperature=1.0, **options)
+    assert origin["reward"] == pytest.approx(np.mean([row["reward"] for row in rows_of(kept)]), abs=1e-6)
+    assert origin["length"] == np.mean([row["num_tokens"] for row in rows_of(kept)])
+
+
+def test_killed_and_resumed_it_has_the_same_points(trained, problems, tmp_path):
+    runs = {}
+    for name in ("whole", "broken"):
+        runs[name] = tmp_path / name
+        runs[name].mkdir()
+        shutil.copytree(trained / "trajectory", runs[name] / "trajectory")
+    outputs = {name: {"run": run, "output": run / "points.arrow"} for name, run in runs.items()}
+    took = seconds_of("landscape", problems, **outputs["whole"], **ASK)
+    assert kill_and_resume(2, 0.7 * took, "landscape", problems, **outputs["broken"], **ASK)
+    assert rows_of(runs["broken"] / "points.arrow") == rows_of(runs["whole"] / "points.arrow")
+    one, other = (json.loads((run / "landscape" / "landscape.json").read_text()) for run in runs.values())
+    assert one == other
+
+
+def test_other_settings_do_not_mix_with_unfinished_points(drawn, trained, problems):
+    with pytest.raises(UsageError, match=r"points\.journal holds unfinished work .* samples 4 \(now 5\)"):
+        call_stage("landscape", problems, run=trained, **ASK | {"samples": 5})
+
+
+def test_problems_that_cannot_be_put_or_graded_are_dropped(trained, tmp_path):
+    rows = [{"id": f"p{i}", "prompt": f"{letter}?", "answer": "3"} for i, letter in enumerate("ab")]
+    rows += [{"id": "long", "prompt": "x" * 600, "answer": "3"}]
+    rows += [{"id": "prose", "prompt": "a?", "answer": "the answers vary a lot from one student to the next one"}]
+    data, dropped = tmp_path / "p.jsonl", tmp_path / "dropped.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {**ASK, "out": tmp_path / "out", "output": tmp_path / "points.arrow", "points": 4, "samples": 1}
+    call_stage("landscape", data, run=trained, dropped=dropped, **options)
+    assert {row["id"]: row["reason"] for row in rows_of(dropped)} == {"long": "prompt-too-long", "prose": "bad-gold"}
+
+
+def test_too_few_checkpoints_make_no_plane(trained, problems, tmp_path):
+    shutil.copytree(trained / "trajectory", tmp_path / "run" / "trajectory")
+    for step in range(2, 7):
+        shutil.rmtree(tmp_path / "run" / "trajectory" / f"step-{step:06d}")
+    with pytest.raises(DataError, match=r"holds 2 checkpoints and a plane needs 3; .*--trajectory-every"):
+        call_stage("landscape", problems, run=tmp_path / "run", **ASK)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"points": 3}, "3 points make no surface; give at least 4"),
+        ({"pad": 0.0}, "landscape.pad: 0.0 is not positive"),
+        ({"deterministic": True, "dtype": "bf16"}, "needs --dtype fp32"),
+    ],
+)
+def test_senseless_options_are_refused_at_the_door(options, message):
+    with pytest.raises(UsageError, match=message):
+        call_stage("landscape", "nothing.jsonl", **options)
