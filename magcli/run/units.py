@@ -93,9 +93,9 @@ async def in_order(
             else:
                 return
     finally:
-        for task in running:
+        for task in waiting:
             task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await asyncio.gather(*waiting, return_exceptions=True)
 
 
 def drain(items: AsyncGenerator[T, None], close: Callable[[], Awaitable[None]]) -> Iterator[T]:

@@ -1,6 +1,7 @@
 """Units of work: in order, at most so many at once, recorded once, never computed twice."""
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -218,3 +219,13 @@ def test_an_interrupt_cancels_the_work_and_is_raised_from_run() -> None:
     assert told == ["ended"]
     assert time.monotonic() - began < 5
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_units_that_fail_together_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def finish(key: str, part: pa.RecordBatch) -> str:
+        raise ZeroDivisionError(key)
+
+    with pytest.raises(ZeroDivisionError):
+        list(drain(in_order(((str(i), rows(i)) for i in range(9)), finish, 4), closed))
+    gc.collect()
+    assert caplog.text == ""
