@@ -1,0 +1,133 @@
+"""The two schedules with rollouts that take as long as the test says: which group trains when."""
+
+import asyncio
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from magcli.errors import Stopped
+from magcli.rl.flow import PATIENCE, Flow, Problems
+from magcli.rl.ledger import Ledger
+from magcli.rl.rollouts import Group
+
+PROBLEMS = [{"id": f"p{i}", "prompt": "?", "answer": "1"} for i in range(7)]
+
+
+class Clock:
+    """Makes groups without a model: each takes some ticks; some are dropped. ``version`` counts updates."""
+
+    def __init__(self, ticks, dropped=lambda number: None):
+        self.ticks, self.dropped, self.version = ticks, dropped, 0
+        self.policy, self.under_way, self.most = self, 0, 0
+        self.started = {}
+
+    async def roll_out(self, number, problem):
+        self.started[number] = self.version
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        for _ in range(self.ticks(number)):
+            await asyncio.sleep(0)
+        self.under_way -= 1
+        return Group(number, problem, (), (), (), (), self.dropped(number))
+
+
+def flowing(path, clock, **sizes):
+    sizes = {"batch_groups": 2, "async_groups": 8, "staleness": 1, "updates": 10} | sizes
+    return Flow(clock, Problems(PROBLEMS, 0), Ledger(path / "ledger.jsonl"), **sizes)
+
+
+async def updates(flow, schedule="asynchronous"):
+    """All batches, each with the version of the weights that it trains."""
+    batches = []
+    try:
+        while flow.roller.version < flow.updates:
+            batch = await getattr(flow, schedule)()
+            batches.append((flow.roller.version, [group.number for group in batch]))
+            for group in batch:
+                flow.ledger.note(group.number, "trained")
+            flow.roller.version += 1
+    finally:
+        await flow.stop()
+        flow.ledger.close()
+    return batches
+
+
+@given(st.integers(0, 3), st.integers(1, 3), st.integers(1, 12), st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_staleness_is_bounded_whatever_the_groups_take(tmp_path_factory, staleness, batch, at_once, seed):
+    choose = random.Random(seed)
+    ticks = [choose.choice([0, 1, 2, 30]) for _ in range(500)]
+    gone = [choose.random() < 0.3 for _ in range(500)]
+    clock = Clock(ticks.__getitem__, lambda number: "all-wrong" if gone[number] else None)
+    sizes = {"batch_groups": batch, "async_groups": at_once, "staleness": staleness}
+    flow = flowing(tmp_path_factory.mktemp("flow"), clock, **sizes)
+    batches = asyncio.run(updates(flow))
+    for version, numbers in batches:
+        assert len(numbers) == batch
+        assert all(version - clock.started[number] <= staleness for number in numbers)
+    trained = [number for _, numbers in batches for number in numbers]
+    assert len(set(trained)) == len(trained) == 10 * batch
+    assert flow.ledger.outstanding == set(), "nothing was started that could not train"
+    assert sorted(clock.started) == sorted([*trained, *(group.number for group in flow.dropped)])
+    assert clock.most <= at_once
+
+
+def test_the_oldest_ready_groups_train_first_and_slow_ones_are_waited_for(tmp_path):
+    clock = Clock(lambda number: 200 if number == 1 else 0)
+    batches = asyncio.run(updates(flowing(tmp_path, clock, updates=3, async_groups=4)))
+    numbers = [numbers for _, numbers in batches]
+    assert numbers[0] == [0, 2], "the slow group 1 is overtaken once"
+    assert numbers[1] == [1, 3], "but not so often that it would be too old"
+
+
+def test_a_slow_group_is_never_thrown_away(tmp_path):
+    clock = Clock(lambda number: 500 if number % 3 == 0 else 0)
+    flow = flowing(tmp_path, clock, staleness=2)
+    asyncio.run(updates(flow))
+    assert flow.dropped == []
+
+
+def test_each_synchronous_batch_is_begun_and_ended_by_one_version(tmp_path):
+    clock = Clock(lambda number: number % 4, lambda number: "all-right" if number % 3 == 0 else None)
+    batches = asyncio.run(updates(flowing(tmp_path, clock, batch_groups=3, updates=5), "synchronous"))
+    assert [numbers for _, numbers in batches] == [
+        [1, 2, 4], [5, 7, 8], [10, 11, 13], [14, 16, 17], [19, 20, 22],
+    ]  # fmt: skip
+    assert all(clock.started[number] == version for version, numbers in batches for number in numbers)
+
+
+def test_groups_without_end_in_vain_stop_the_run(tmp_path):
+    clock = Clock(lambda number: 0, lambda number: "all-wrong" if number > 3 else None)
+    flow = flowing(tmp_path, clock)
+    with pytest.raises(Stopped, match=rf"{2 * PATIENCE + 1} groups in a row taught nothing \(all-wrong 101\)"):
+        asyncio.run(updates(flow))
+
+
+def test_groups_made_again_after_a_checkpoint_come_first_and_are_reserved_once(tmp_path):
+    ledger = tmp_path / "ledger.jsonl"
+    ledger.write_text('{"group": 3, "event": "reserved"}\n{"group": 4, "event": "admitted"}\n')
+    clock = Clock(lambda number: 0)
+    clock.version = 5
+    sizes = {"batch_groups": 2, "async_groups": 8, "staleness": 1, "updates": 6}
+    flow = Flow(
+        clock,
+        Problems(PROBLEMS, 0),
+        Ledger(ledger, length=ledger.stat().st_size),
+        **sizes,
+        next_number=5,
+        again=[3, 4],
+    )
+    batches = asyncio.run(updates(flow))
+    assert [numbers for _, numbers in batches] == [[3, 4]]
+    assert ledger.read_text().count("reserved") == 1
+
+
+def test_problems_are_all_taken_once_an_epoch_in_another_order_each_time():
+    problems = Problems(PROBLEMS, 3)
+    epochs = [[problems[epoch * 7 + i]["id"] for i in range(7)] for epoch in range(3)]
+    assert all(sorted(epoch) == [f"p{i}" for i in range(7)] for epoch in epochs)
+    assert len(set(map(tuple, epochs))) > 1
+    assert [Problems(PROBLEMS, 3)[i]["id"] for i in range(7)] == epochs[0]
+    assert [Problems(PROBLEMS, 4)[i]["id"] for i in range(21)] != [*epochs[0], *epochs[1], *epochs[2]]
