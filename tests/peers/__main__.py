@@ -1,0 +1,48 @@
+"""``python -m tests.peers [NAME ...]``: measure magcli beside other tools on this machine; all of them without names.
+
+Everything is made on the spot (models of random weights, lengths from fixed seeds); nothing is downloaded. Prints the
+machine, every pair, and at the end one line a comparison: ``peer NAME ratio=X low=A high=B``, where the ratio is the
+peer's time over magcli's, median of paired runs, and low and high are the smallest and the largest pair.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from tests.peers.pairs import Result, machine
+
+COMPARISONS = {
+    "engine-equal-vs-generate": ("engine", "equal_lengths"),
+    "engine-heavy-vs-generate": ("engine", "heavy_tail"),
+    "pack-vs-padded": ("packing", "in_random_order"),
+    "pack-vs-sorted": ("packing", "sorted_by_length"),
+    "plane-vs-svd": ("landscape", "against_svd"),
+    "plane-vs-gram": ("landscape", "against_gram"),
+    "grade-vs-math-verify": ("grading", "against_math_verify"),
+}
+
+
+def main(names: Sequence[str]) -> int:
+    """Run the named comparisons; returns the exit code."""
+    unknown = [name for name in names if name not in COMPARISONS]
+    if unknown:
+        print(f"no comparison {', '.join(unknown)}; there are: {', '.join(COMPARISONS)}", file=sys.stderr)
+        return 2
+    begun = time.monotonic()
+    print(machine(), flush=True)
+    results = [_comparison(name)() for name in names or COMPARISONS]
+    print(f"{time.monotonic() - begun:.0f} s; {machine()}")
+    for result in results:
+        print(result.line())
+    return 0
+
+
+def _comparison(name: str) -> Callable[[], Result]:
+    module, function = COMPARISONS[name]
+    found: Callable[[], Result] = getattr(import_module(f"tests.peers.{module}"), function)
+    return found
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
