@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 INPUTS = "Graded completions (id, correct), or with --model problems (prompt, answer); - is stdin."
 OUTPUT = "file, folder or -; without it only people are told."
 DEFAULT_OUTPUT = None
-EXAMPLE = "magcli evaluate examples/problems.jsonl --model examples/model --samples 4 --max-tokens 48 --ks 1,4"
+EXAMPLE = (
+    "magcli evaluate examples/problems.jsonl --model examples/model --samples 4 --max-tokens 48 --ks 1,4 "
+    "-o evaluation.arrow"
+)
 
 
 @dataclass(frozen=True)
