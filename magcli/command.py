@@ -19,6 +19,7 @@ import typer
 
 from magcli import config as configuration
 from magcli.console import Console
+from magcli.errors import UsageError
 
 MAIN_PANEL = "Tables and running"
 
@@ -176,10 +177,15 @@ def run_command(name: str, module: Any, stages: Iterable[str], given: dict[str, 
     config = configuration.resolve(module.Config, name, recipe, flags)
     if hasattr(module, "check"):
         module.check(config)
-    if dry_run and not getattr(module, "looks", lambda _: False)(config):
+    looks = getattr(module, "looks", lambda _: False)(config)
+    if looks and not dry_run:
+        raise UsageError(f"{name}: an option asks only to show something; give --dry-run with it")
+    if dry_run and not looks:
         resolved = {"stage": name, "config": configuration.as_json(config), **places}
         sys.stdout.write(json.dumps(resolved, indent=2) + "\n")
         return
+    if dry_run:
+        places |= {"output": None, "dropped": None}
     _execute(name, module, config, places, console)
 
 
@@ -190,7 +196,8 @@ def _execute(name: str, module: Any, config: Any, places: Mapping[str, Any], con
     admit: Callable[..., Any] = lambda schema, rows, of, where: door.admit(  # noqa: E731
         module.reads(config), schema, rows, of, where
     )
-    stage = job.Stage(name, module.run, module.schema, admit, getattr(module, "RESUMES", False))
+    beside = getattr(module, "beside", lambda _: ())
+    stage = job.Stage(name, module.run, module.schema, admit, getattr(module, "RESUMES", False), beside)
     tables = job.Tables(inputs, places["output"] or module.DEFAULT_OUTPUT, places["dropped"], bool(places["restart"]))
     places_only = getattr(module, "PLACES", ())
     settings = {key: value for key, value in configuration.as_json(config).items() if key not in places_only}

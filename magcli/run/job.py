@@ -98,13 +98,17 @@ class Tables:
 
 @dataclass(frozen=True)
 class Stage:
-    """What the harness must know of a stage. ``resumes``: it works in units that a journal keeps."""
+    """What the harness must know of a stage.
+
+    ``resumes``: it works in units that a journal keeps. ``beside``: what a configuration leaves besides its table.
+    """
 
     name: str
     run: Callable[[Any, Rows, Job], Rows]
     schema: Callable[[Any, pa.Schema], pa.Schema]
     admit: Callable[[pa.Schema, Rows, Job, str], tuple[pa.Schema, Rows]]
     resumes: bool = False
+    beside: Callable[[Any], Sequence[Path]] = lambda _: ()
 
 
 def execute(stage: Stage, config: Any, settings: Mapping[str, Any], tables: Tables, console: Console) -> None:
@@ -128,7 +132,8 @@ def execute(stage: Stage, config: Any, settings: Mapping[str, Any], tables: Tabl
             if place != "-":
                 held.enter_context(durable.owned(Path(place)))
         sources = [table.read(name, _bad(drops)) for name in tables.inputs]
-        if not tables.restart and up_to_date(tables, stage.name, settings, sources):
+        whole = all(path.exists() for path in stage.beside(config))
+        if whole and not tables.restart and up_to_date(tables, stage.name, settings, sources):
             durable.remove(_journal_path(tables))
             console.say(f"{stage.name}: {tables.output} is up to date", event="up-to-date")
             return

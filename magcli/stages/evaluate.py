@@ -81,6 +81,11 @@ def settings(config: Config) -> dict[str, Any]:
     return setup.model_bits(config.model, config.system) if config.model else {}
 
 
+def beside(config: Config) -> tuple[Path, ...]:
+    """The graded completions, when they are kept."""
+    return (config.completions,) if config.completions else ()
+
+
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """One row a metric."""
     import pyarrow as pa

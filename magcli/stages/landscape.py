@@ -90,6 +90,11 @@ def check(config: Config) -> None:
     setup.check_reward("landscape", config)
 
 
+def beside(config: Config) -> tuple[Path, ...]:
+    """The figures."""
+    return ((config.out or config.run / "landscape") / "landscape.json",)
+
+
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """One row a point: where it lies, means with intervals, and the means of each problem."""
     import pyarrow as pa

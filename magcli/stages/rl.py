@@ -126,6 +126,11 @@ def settings(config: Config) -> dict[str, Any]:
     return setup.model_bits(config.model, config.system)
 
 
+def beside(config: Config) -> tuple[Path, ...]:
+    """The trained model."""
+    return (config.run / "model",)
+
+
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """One row a rollout."""
     from magcli.rl.records import ROLLOUT

@@ -107,6 +107,11 @@ def _digest(path: Path) -> str:
     return source.sha256
 
 
+def beside(config: Config) -> tuple[Path, ...]:
+    """The trained model."""
+    return (config.run / "model",)
+
+
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """One row a step."""
     import pyarrow as pa

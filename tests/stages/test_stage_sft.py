@@ -1,5 +1,6 @@
 import json
 import random
+import shutil
 import time
 from pathlib import Path
 
@@ -206,6 +207,21 @@ def test_steps_without_a_finite_gradient_are_skipped_and_many_in_a_row_stop(tiny
 def test_senseless_options_are_refused_at_the_door(option, value, message, tmp_path):
     with pytest.raises(UsageError, match=message):
         call_stage("sft", "nothing.jsonl", **{"model": "m", "run": tmp_path / "run"} | {option: value})
+
+
+def test_metrics_that_are_up_to_date_do_not_stand_for_a_model_that_is_gone(tiny_model_dir, tmp_path):
+    data, run = traces(tmp_path / "t.jsonl", 10), tmp_path / "run"
+    options = {**SHORT, "model": str(tiny_model_dir), "run": run, "output": tmp_path / "metrics.arrow"}
+    call_stage("sft", data, **options)
+    before = weights(run)
+    shutil.rmtree(run)
+    call_stage("sft", data, **options)
+    assert weights(run) == before
+
+
+def test_to_show_a_mask_is_a_dry_run(tiny_model_dir, tmp_path):
+    with pytest.raises(UsageError, match="give --dry-run"):
+        call_stage("sft", traces(tmp_path / "t.jsonl"), model=str(tiny_model_dir), run=tmp_path / "run", show_mask=1)
 
 
 @pytest.mark.parametrize("bf16", [False, True], ids=["fp32", "bf16"])
