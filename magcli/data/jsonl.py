@@ -5,8 +5,7 @@ other keys, null beside absent) keeps each value as JSON text and is marked so; 
 lines were spaced and escaped travels with the schema.
 
 Not kept, because rows of one table share it: key orders that contradict each other between rows, keys given twice in
-one object, spacing or escapes that change within the file, blank lines, CRLF, a byte-order mark, a missing last line
-end, and numbers written otherwise than Python writes them (``1.50``, ``1e5``, ``-0``). The values are kept
+one object, spacing or escapes that change within the file, blank lines, CRLF, a byte-order mark, and numbers written otherwise than Python writes them (``1.50``, ``1e5``, ``-0``). The values are kept
 in all of these.
 """
 
@@ -14,7 +13,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -38,19 +37,22 @@ Opener = Callable[[], contextlib.AbstractContextManager[BinaryIO]]
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How the lines of a file are written."""
+    """How the lines of a file are written; ``slash``: ``/`` is escaped, ``end``: the last line ends as the others."""
 
     item: str = ", "
     key: str = ": "
     ascii: bool = False
+    slash: bool = False
+    end: bool = True
 
     def dumps(self, value: Any) -> str:
         """A value in this style."""
-        return json.dumps(value, ensure_ascii=self.ascii, separators=(self.item, self.key))
+        text = json.dumps(value, ensure_ascii=self.ascii, separators=(self.item, self.key))
+        return text.replace("/", "\\/") if self.slash else text
 
 
 SPACINGS = ((", ", ": "), (",", ":"), (", ", ":"), (",", ": "))
-STYLES = [Style(item, key, ascii) for item, key in SPACINGS for ascii in (False, True)]
+STYLES = [Style(*spacing, ascii, slash) for spacing in SPACINGS for ascii in (False, True) for slash in (False, True)]
 
 
 def open_file(path: Path, bad: BadRow) -> Source:
@@ -168,22 +170,24 @@ def scan(lines: Iterator[tuple[str, dict[str, Any]]]) -> tuple[pa.Schema, int]:
     """Find the schema and the number of rows of parsed lines."""
     columns: dict[str, Column] = {}
     orders: dict[tuple[str, ...], None] = {}
-    styles = STYLES
+    styles, end = STYLES, True
     total = 0
     for line, row in lines:
         total += 1
-        styles = _told(styles, line, row)
+        styles, end = _told(styles, line, row), line.endswith("\n")
         orders[tuple(row)] = None
         for key, value in row.items():
             columns.setdefault(key, Column()).see(value)
     fields = [columns[key].field(key, total) for key in order(orders)]
-    return pa.schema(fields, metadata={STYLE_KEY: json.dumps(asdict(styles[0])).encode()}), total
+    return pa.schema(fields, metadata={STYLE_KEY: json.dumps(asdict(replace(styles[0], end=end))).encode()}), total
 
 
 def _told(styles: list[Style], line: str, row: Mapping[str, Any]) -> list[Style]:
     """Those of the possible styles in which this line can have been written; all when it was in none of them."""
     spacing_known = len({(style.item, style.key) for style in styles}) == 1
-    if spacing_known and (len(styles) == 1 or (line.isascii() and "\\u" not in line)):
+    tells_ascii = (not line.isascii() or "\\u" in line) and len({style.ascii for style in styles}) > 1
+    tells_slash = "/" in line and len({style.slash for style in styles}) > 1
+    if spacing_known and not tells_ascii and not tells_slash:
         return styles
     return [style for style in styles if style.dumps(row) == line.strip()] or styles
 
@@ -236,14 +240,18 @@ class LinesWriter:
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
         self.file, self.style = file, style_of(schema)
+        self.open_line = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows."""
-        text = "".join(line + "\n" for line in to_lines(batch, self.style))
-        self.file.write(text.encode("utf-8"))
+        """Append rows; the last line stays open until it is known whether it is the last of all."""
+        for line in to_lines(batch, self.style):
+            self.file.write((("\n" if self.open_line else "") + line).encode("utf-8"))
+            self.open_line = True
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """End the last line, if lines of this file end."""
+        if self.open_line and self.style.end:
+            self.file.write(b"\n")
 
 
 def file_sink(path: Path, schema: pa.Schema, head: str) -> contextlib.AbstractContextManager[Sink]:

@@ -35,7 +35,7 @@ def admit(needs: Sequence[str], schema: pa.Schema, rows: Rows, job: Job, where: 
         DataError: a column is missing; the message names it, the stage and the columns that are there.
     """
     require(schema, [name for name in needs if name != "id"], stage=job.stage, where=where)
-    fields = [pa.field(f.name, pa.string()) if f.name in (*TEXT, "id") else f for f in schema]
+    fields = [pa.field(f.name, pa.string()) if f.name in (*TEXT, "id") and f.name in needs else f for f in schema]
     if "id" in needs and "id" not in schema.names:
         fields.insert(0, pa.field("id", pa.string()))
     after = pa.schema(fields, metadata=schema.metadata)
@@ -53,7 +53,7 @@ def _admitted(needs: Sequence[str], schema: pa.Schema, rows: Rows, job: Job) -> 
 def _fit(batch: pa.RecordBatch, schema: pa.Schema, needs: Sequence[str]) -> pa.RecordBatch:
     columns = {f.name: batch.column(f.name) for f in batch.schema}
     for name in (*TEXT, "id"):
-        if name in columns:
+        if name in columns and name in needs:
             columns[name] = _as_text(columns[name], batch.schema.field(name))
     if "id" in needs:
         columns["id"] = _ids(columns, batch.num_rows)

@@ -287,7 +287,7 @@ def _fitting(batch: pa.RecordBatch, schema: pa.Schema, stage: str) -> pa.RecordB
     if batch.schema.names != schema.names:
         raise DataError(f"{stage} made columns {batch.schema.names} where {schema.names} were promised")
     return pa.RecordBatch.from_arrays(
-        [c.cast(f.type) for c, f in zip(batch.columns, schema, strict=True)], schema=schema
+        [c if c.type == f.type else c.cast(f.type) for c, f in zip(batch.columns, schema, strict=True)], schema=schema
     )
 
 
