@@ -21,7 +21,7 @@ from tests.peers.pairs import Result, compare, report, timed
 
 REQUESTS = 64
 NEW_TOKENS = 32
-MEDIAN, SIGMA, LONGEST = 8, 1.0, 96
+MEDIAN, SIGMA, LONGEST = 8, 1.0, 64
 """A log-normal list of lengths, cut at the longest: mean about 12, as answers before and during RL are spread."""
 PAD = 0
 

@@ -30,7 +30,7 @@ Array = np.ndarray[Any, np.dtype[np.float32]]
 
 
 def against_svd() -> Result:
-    """Numpy's full SVD of the centred stack."""
+    """Numpy's full SVD of the centred stack, stood on end, which is the faster way round."""
     return _race("plane-vs-svd", "svd")
 
 
@@ -93,7 +93,7 @@ def _in_memory(components: Callable[[Array], Array], folders: list[Path], out: P
 
 
 def _by_svd(stack: Array) -> Array:
-    components: Array = np.linalg.svd(stack, full_matrices=False)[2][:2]
+    components: Array = np.linalg.svd(stack.T, full_matrices=False)[0][:, :2].T
     return components
 
 
