@@ -93,7 +93,7 @@ def _in_memory(components: Callable[[Array], Array], folders: list[Path], out: P
 
 
 def _by_svd(stack: Array) -> Array:
-    components: Array = np.linalg.svd(stack.T, full_matrices=False)[0][:, :2].T
+    components: Array = np.ascontiguousarray(np.linalg.svd(stack.T, full_matrices=False)[0][:, :2].T)
     return components
 
 
