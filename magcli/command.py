@@ -190,17 +190,18 @@ def run_command(name: str, module: Any, stages: Iterable[str], given: dict[str, 
 
 
 def _execute(name: str, module: Any, config: Any, places: Mapping[str, Any], console: Console) -> None:
-    from magcli.run import door, job
+    from magcli.run import door, harness
 
     inputs = (places["inputs"] or ["-"]) if module.INPUTS else []
     admit: Callable[..., Any] = lambda schema, rows, of, where: door.admit(  # noqa: E731
         module.reads(config), schema, rows, of, where
     )
     beside = getattr(module, "beside", lambda _: ())
-    stage = job.Stage(name, module.run, module.schema, admit, getattr(module, "RESUMES", False), beside)
-    tables = job.Tables(inputs, places["output"] or module.DEFAULT_OUTPUT, places["dropped"], bool(places["restart"]))
+    stage = harness.Stage(name, module.run, module.schema, admit, getattr(module, "RESUMES", False), beside)
+    output = places["output"] or module.DEFAULT_OUTPUT
+    tables = harness.Tables(inputs, output, places["dropped"], bool(places["restart"]))
     places_only = getattr(module, "PLACES", ())
     settings = {key: value for key, value in configuration.as_json(config).items() if key not in places_only}
     if hasattr(module, "settings"):
         settings |= module.settings(config)
-    job.execute(stage, config, settings, tables, console)
+    harness.execute(stage, config, settings, tables, console)

@@ -5,8 +5,8 @@ other keys, null beside absent) keeps each value as JSON text and is marked so; 
 lines were spaced and escaped travels with the schema.
 
 Not kept, because rows of one table share it: key orders that contradict each other between rows, keys given twice in
-one object, spacing or escapes that change within the file, blank lines, CRLF, a byte-order mark, and numbers written otherwise than Python writes them (``1.50``, ``1e5``, ``-0``). The values are kept
-in all of these.
+one object, spacing or escapes that change within the file, blank lines, CRLF, a byte-order mark, and numbers written
+otherwise than Python writes them (``1.50``, ``1e5``, ``-0``). The values are kept in all of these.
 """
 
 import contextlib

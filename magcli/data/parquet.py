@@ -73,6 +73,11 @@ class ParquetSink:
             self.writer.write_table(pa.Table.from_batches(self.pending))
             self.pending.clear()
 
+    def close(self) -> None:
+        """Close the writer while its file is open, whatever came: left to itself it would complain at the end."""
+        with contextlib.suppress(OSError, ValueError, pa.ArrowException):
+            self.writer.close()
+
     def finish(self, chain: manifest.Chain) -> str:
         """Write the footer with history and digest."""
         self._flush()
@@ -88,4 +93,8 @@ class ParquetSink:
 def file_sink(path: Path, schema: pa.Schema, head: str) -> Iterator[ParquetSink]:
     """A Parquet file that takes its place when it is finished."""
     with durable.whole_file(path) as file:
-        yield ParquetSink(file, schema, head)
+        sink = ParquetSink(file, schema, head)
+        try:
+            yield sink
+        finally:
+            sink.close()

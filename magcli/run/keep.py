@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from magcli.data import manifest, seal, table
+from magcli.data import seal, table
 from magcli.data.source import Rows
 from magcli.errors import DataError
 from magcli.run.job import Job
 
 
-def kept(rows: Rows, path: Path, stage: str, job: Job) -> Rows:
+def kept(rows: Rows, path: Path, job: Job) -> Rows:
     """Pass rows on and write them into ``path``, which appears when the last one has passed.
 
     Raises:
@@ -19,12 +19,14 @@ def kept(rows: Rows, path: Path, stage: str, job: Job) -> Rows:
     """
     first = next(rows, None)
     if first is None:
-        raise DataError(f"{stage}: no rows for {path}")
-    with table.write(str(path), first.schema, seal.pack({"stage": stage})) as sink:
+        raise DataError(f"{job.stage}: no rows for {path}")
+    count = 0
+    with table.write(str(path), first.schema, seal.pack({"stage": job.stage})) as sink:
         for batch in table.rechunk(_again(first, rows)):
             sink.write(batch)
+            count += batch.num_rows
             yield batch
-        sink.finish((*job.history(), manifest.Link(stage, "", {})))
+        sink.finish(job.history(count))
 
 
 def _again(first: pa.RecordBatch, rows: Rows) -> Iterator[pa.RecordBatch]:

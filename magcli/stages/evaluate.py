@@ -159,7 +159,7 @@ def _sampled(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.run.keep import kept
 
     graded = _graded(config, rows, job)
-    return kept(graded, config.completions, "evaluate", job) if config.completions else graded
+    return kept(graded, config.completions, job) if config.completions else graded
 
 
 def _graded(config: Config, rows: Rows, job: Job) -> Rows:

@@ -294,7 +294,7 @@ def _results(config: Config, table: pa.Table, plane: Plane, out: Path, job: Job)
 
     import numpy as np
 
-    from magcli.data import durable, manifest
+    from magcli.data import durable
     from magcli.data import table as tables
     from magcli.landscape import plot, surface
 
@@ -328,7 +328,7 @@ def _results(config: Config, table: pa.Table, plane: Plane, out: Path, job: Job)
     with tables.write(str(out / "points.csv"), means.schema, "") as sink:
         for batch in means.to_batches():
             sink.write(batch)
-        sink.finish((manifest.Link("landscape", "", {}, rows_out=table.num_rows),))
+        sink.finish(job.history(table.num_rows))
     best = int(np.argmax(mean("reward")))
     job.console.say(
         f"landscape: {len(points)} points, reward {mean('reward').min():.3f} to {mean('reward').max():.3f} "

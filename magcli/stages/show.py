@@ -84,7 +84,7 @@ def _manifest(job: Job) -> str:
 
     from magcli.data import manifest
 
-    return json.dumps(manifest.to_json(job.history()), indent=2)
+    return json.dumps(manifest.to_json(job.past()), indent=2)
 
 
 def _where(rows: Rows, condition: str, schema: pa.Schema) -> Rows:

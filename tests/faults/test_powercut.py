@@ -17,7 +17,7 @@ import pytest
 from magcli.console import Console
 from magcli.data import beside, durable, table
 from magcli.errors import DataError
-from magcli.run import job, journal
+from magcli.run import harness, job, journal
 from magcli.run.journal import Dropped, Journal, Result
 from magcli.run.units import resumable
 
@@ -47,11 +47,13 @@ class Work:
         def units(config: Any, rows: Any, running: job.Job) -> Any:
             return resumable(rows, running, compute, close, size=1, window=2, unit="rows")
 
-        stage = job.Stage("work", units, lambda config, schema: schema, lambda schema, rows, *_: (schema, rows), True)
-        tables = job.Tables(
+        stage = harness.Stage(
+            "work", units, lambda config, schema: schema, lambda schema, rows, *_: (schema, rows), True
+        )
+        tables = harness.Tables(
             [str(self.place / "in.jsonl")], str(self.place / self.output), str(self.place / "dropped.jsonl")
         )
-        job.execute(stage, None, {}, tables, Console(quiet=True))
+        harness.execute(stage, None, {}, tables, Console(quiet=True))
 
     def outputs(self) -> dict[str, bytes]:
         """The bytes of what it made."""

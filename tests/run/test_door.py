@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from magcli.console import Console
 from magcli.data import table
 from magcli.errors import DataError, UsageError
-from magcli.run import door, job
+from magcli.run import door, harness
 
 
 def through(rows, place: Path, needs=("id", "prompt", "answer"), **more) -> dict[str, int]:
@@ -20,12 +20,12 @@ def through(rows, place: Path, needs=("id", "prompt", "answer"), **more) -> dict
     def admit(schema, rows, running, where):
         return door.admit(needs, schema, rows, running, where)
 
-    stage = job.Stage("pass", lambda config, rows, running: rows, lambda config, schema: schema, admit)
+    stage = harness.Stage("pass", lambda config, rows, running: rows, lambda config, schema: schema, admit)
     source = place / "in.jsonl"
     if rows is not None:
         source.write_bytes(b"\n".join(row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows))
-    tables = job.Tables([str(source)], str(place / "out.arrow"), str(place / "dropped.jsonl"), **more)
-    job.execute(stage, None, {}, tables, Console(quiet=True))
+    tables = harness.Tables([str(source)], str(place / "out.arrow"), str(place / "dropped.jsonl"), **more)
+    harness.execute(stage, None, {}, tables, Console(quiet=True))
     link = table.read(str(place / "out.arrow")).chain[-1]
     return {"in": link.rows_in, "out": link.rows_out, **link.dropped}
 
@@ -111,14 +111,14 @@ def test_text_of_other_tools_comes_through_the_door(tmp_path: Path, column: pa.A
     with pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file, pa.ipc.new_stream(file, given.schema) as writer:
         writer.write_table(given)
     (tmp_path / "x.arrow").rename(tmp_path / "in.jsonl.arrow")
-    stage = job.Stage(
+    stage = harness.Stage(
         "pass",
         lambda config, rows, running: rows,
         lambda config, schema: schema,
         lambda *at: door.admit(("id", "prompt"), *at),
     )
-    tables = job.Tables([str(tmp_path / "in.jsonl.arrow")], str(tmp_path / "out.jsonl"))
-    job.execute(stage, None, {}, tables, Console(quiet=True))
+    tables = harness.Tables([str(tmp_path / "in.jsonl.arrow")], str(tmp_path / "out.jsonl"))
+    harness.execute(stage, None, {}, tables, Console(quiet=True))
     rows = rows_of(tmp_path / "out.jsonl")
     assert [row["prompt"] for row in rows] == ["p", "q"]
     assert len({row["id"] for row in rows}) == 2
@@ -128,14 +128,14 @@ def test_bytes_that_are_no_text_are_dropped(tmp_path: Path) -> None:
     given = pa.table({"prompt": pa.array([b"p", b"\xff"]), "answer": ["1", "2"]})
     with pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file, pa.ipc.new_stream(file, given.schema) as writer:
         writer.write_table(given)
-    stage = job.Stage(
+    stage = harness.Stage(
         "pass",
         lambda config, rows, running: rows,
         lambda config, schema: schema,
         lambda *at: door.admit(("id", "prompt"), *at),
     )
-    tables = job.Tables([str(tmp_path / "x.arrow")], str(tmp_path / "out.arrow"), str(tmp_path / "dropped.arrow"))
-    job.execute(stage, None, {}, tables, Console(quiet=True))
+    tables = harness.Tables([str(tmp_path / "x.arrow")], str(tmp_path / "out.arrow"), str(tmp_path / "dropped.arrow"))
+    harness.execute(stage, None, {}, tables, Console(quiet=True))
     assert len(rows_of(tmp_path / "out.arrow")) == 1
     assert rows_of(tmp_path / "dropped.arrow")[0]["reason"] == "broken-text"
 
@@ -152,20 +152,22 @@ def test_rows_without_an_id_get_one_of_their_content(tmp_path: Path) -> None:
 def test_inputs_of_different_columns_are_one_table(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": "1", "x": 1}\n')
     (tmp_path / "b.jsonl").write_text('{"id": "2", "x": 0.5, "y": {}}\n{"id": "3", "y": "z", "x": 1}\n')
-    stage = job.Stage(
+    stage = harness.Stage(
         "pass",
         lambda config, rows, running: rows,
         lambda config, schema: schema,
         lambda *at: door.admit((), *at),
     )
-    tables = job.Tables([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")], str(tmp_path / "out.jsonl"))
-    job.execute(stage, None, {}, tables, Console(quiet=True))
+    tables = harness.Tables([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")], str(tmp_path / "out.jsonl"))
+    harness.execute(stage, None, {}, tables, Console(quiet=True))
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert lines == [{"id": "1", "x": 1}, {"id": "2", "x": 0.5, "y": {}}, {"id": "3", "x": 1, "y": "z"}]
 
 
 def test_one_place_cannot_take_rows_and_drops(tmp_path: Path) -> None:
-    stage = job.Stage("pass", lambda *_: iter(()), lambda config, schema: schema, lambda schema, *_: (schema, iter(())))
-    tables = job.Tables([], str(tmp_path / "x.arrow"), str(tmp_path / "." / "x.arrow"))
+    stage = harness.Stage(
+        "pass", lambda *_: iter(()), lambda config, schema: schema, lambda schema, *_: (schema, iter(()))
+    )
+    tables = harness.Tables([], str(tmp_path / "x.arrow"), str(tmp_path / "." / "x.arrow"))
     with pytest.raises(UsageError, match="cannot take both"):
-        job.execute(stage, None, {}, tables, Console(quiet=True))
+        harness.execute(stage, None, {}, tables, Console(quiet=True))

@@ -1,0 +1,204 @@
+"""One run of one stage on its tables: opens them, checks them at the door, writes the output whole, tells what was
+dropped.
+"""
+
+import contextlib
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from magcli import __version__
+from magcli.console import Console
+from magcli.data import durable, manifest, seal, table
+from magcli.data.schema import DROPPED
+from magcli.data.source import Rows
+from magcli.errors import DataError
+from magcli.run.job import Counted, Drops, Job, usage
+from magcli.run.journal import Dropped, Journal
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables that a command names: inputs, output, and where dropped rows go."""
+
+    inputs: Sequence[str] = ()
+    output: str | None = None
+    dropped: str | None = None
+    restart: bool = False
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What the harness must know of a stage.
+
+    ``resumes``: it works in units that a journal keeps. ``beside``: what a configuration leaves besides its table.
+    """
+
+    name: str
+    run: Callable[[Any, Rows, Job], Rows]
+    schema: Callable[[Any, pa.Schema], pa.Schema]
+    admit: Callable[[pa.Schema, Rows, Job, str], tuple[pa.Schema, Rows]]
+    resumes: bool = False
+    beside: Callable[[Any], Sequence[Path]] = lambda _: ()
+
+
+def execute(stage: Stage, config: Any, settings: Mapping[str, Any], tables: Tables, console: Console) -> None:
+    """Run a stage on its tables.
+
+    ``settings`` is the configuration as it goes into the manifest.
+
+    Raises:
+        MagError: whatever is wrong, before the first row is made where that is possible.
+    """
+    drops = Drops(keep=tables.dropped is not None)
+    job = Job(stage.name, console, drops, settings, restart=tables.restart)
+    places = [place for place in (tables.output, tables.dropped) if place is not None]
+    usage(
+        len(set(map(os.path.abspath, places))) == len(places),
+        f"{tables.output} cannot take both the rows and those dropped",
+    )
+    with contextlib.ExitStack() as held:
+        for place in places:
+            table.check_target(place)
+            if place != "-":
+                held.enter_context(durable.owned(Path(place)))
+        job.inputs = Counted([table.read(name, _bad(drops)) for name in tables.inputs])
+        whole = all(path.exists() for path in stage.beside(config))
+        if whole and not tables.restart and up_to_date(tables, job):
+            durable.remove(_journal_path(tables))
+            console.say(f"{stage.name}: {tables.output} is up to date", event="up-to-date")
+            return
+        _run(stage, config, tables, job, held)
+
+
+def _run(stage: Stage, config: Any, tables: Tables, job: Job, held: contextlib.ExitStack) -> None:
+    started = time.monotonic()
+    assert job.inputs is not None
+    job.total = job.inputs.total
+    job.schema, rows = stage.admit(job.inputs.schema, job.inputs.rows(), job, ", ".join(tables.inputs))
+    schema = stage.schema(config, job.schema)
+    if stage.resumes and tables.output not in (None, "-"):
+        job.journal = held.enter_context(_journal(schema, job, tables))
+    rows_out = _write(stage.run(config, rows, job), schema, tables, job)
+    if job.journal is not None:
+        job.journal.remove()
+    _report(job, rows_out, started, tables)
+
+
+def _bad(drops: Drops) -> Callable[[str, str, str], None]:
+    def bad(place: str, reason: str, excerpt: str) -> None:
+        drops.add(Dropped(place, reason, excerpt))
+
+    return bad
+
+
+def _journal_path(tables: Tables) -> Path:
+    output = Path(str(tables.output))
+    return output.with_name(f".{output.name}.journal")
+
+
+@contextlib.contextmanager
+def _journal(schema: pa.Schema, job: Job, tables: Tables) -> Iterator[Journal]:
+    path = _journal_path(tables)
+    if tables.restart:
+        durable.remove(path)
+    journal = Journal.open(path, schema, {"stage": job.stage, "version": __version__, **job.settings})
+    try:
+        yield journal
+    finally:
+        if not journal.file.closed:
+            journal.close()
+
+
+def up_to_date(tables: Tables, job: Job) -> bool:
+    """Whether the outputs were made by this very command from these very inputs, and are whole."""
+    places = [place for place in (tables.output, tables.dropped) if place is not None]
+    digests = [source.sha256 for source in job.sources]
+    if not places or "-" in places or not digests or not all(digests):
+        return False
+    if not all(Path(place).exists() for place in places):
+        return False
+    try:
+        chain, *_ = [table.read(place).chain for place in places]
+    except DataError:
+        return False
+    return bool(chain) and _same(chain[-1], job, digests)
+
+
+def _same(link: manifest.Link, job: Job, digests: Sequence[str]) -> bool:
+    """Whether a table's last link tells of this stage, version, configuration and inputs."""
+    told = (link.stage, link.version, seal.pack(link.config), [each.sha256 for each in link.inputs])
+    return told == (job.stage, __version__, seal.pack(job.settings), digests)
+
+
+def _write(rows: Rows, schema: pa.Schema, tables: Tables, job: Job) -> int:
+    """Write all rows; what was dropped is written before the output appears."""
+    if tables.output is None:
+        count: int = sum(batch.num_rows for batch in rows)
+        _write_dropped(job, tables.dropped, count)
+        return count
+    count = 0
+    head = seal.pack({"config": job.settings, "stage": job.stage, "version": __version__})
+    with contextlib.closing(rows), table.write(tables.output, schema, head) as sink:  # type: ignore[type-var]
+        for batch in table.rechunk(rows) if tables.output != "-" else rows:
+            count += batch.num_rows
+            sink.write(_fitting(batch, schema, job.stage))
+        _write_dropped(job, tables.dropped, count)
+        sink.finish(job.history(count))
+    return count
+
+
+def _fitting(batch: pa.RecordBatch, schema: pa.Schema, stage: str) -> pa.RecordBatch:
+    if batch.schema.names != schema.names:
+        raise DataError(f"{stage} made columns {batch.schema.names} where {schema.names} were promised")
+    return pa.RecordBatch.from_arrays(
+        [c if c.type == f.type else c.cast(f.type) for c, f in zip(batch.columns, schema, strict=True)], schema=schema
+    )
+
+
+def _write_dropped(job: Job, output: str | None, rows_out: int) -> None:
+    if output is None:
+        return
+    columns = [list(column) for column in zip(*job.drops.rows, strict=True)] or [[], [], []]
+    batch = pa.RecordBatch.from_arrays([pa.array(column, pa.string()) for column in columns], schema=DROPPED)
+    with table.write(output, DROPPED, seal.pack({"stage": job.stage})) as sink:
+        for part in table.rechunk(iter([batch])):
+            sink.write(part)
+        sink.finish(job.history(rows_out))
+
+
+def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:
+    """One line for people, and a side file with what would make equal outputs differ."""
+    seconds = time.monotonic() - started
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in job.drops.counts.most_common())
+    dropped = f", dropped {sum(job.drops.counts.values()):,} ({reasons})" if reasons else ""
+    where = f" -> {tables.output}" if tables.output else ""
+    text = f"{job.stage}: {job.rows_in:,} rows in, {rows_out:,} out{dropped} in {seconds:.1f} s{where}"
+    counts = {
+        "rows_in": job.rows_in,
+        "rows_out": rows_out,
+        "dropped": dict(job.drops.counts),
+        "seconds": round(seconds, 3),
+    }
+    if tables.output:
+        job.console.say(text, event="done", stage=job.stage, output=tables.output, **counts)
+    if tables.output and tables.output != "-":
+        note = {
+            "stage": job.stage,
+            "command": sys.argv[1:],
+            "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "host": platform.node(),
+            **counts,
+            **job.facts,
+        }
+        path = Path(tables.output)
+        with durable.whole_file(path.with_name(f"{path.name}.run.json")) as file:
+            file.write((json.dumps(note, indent=1, default=str) + "\n").encode())
