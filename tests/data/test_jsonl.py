@@ -62,11 +62,14 @@ def test_json_lines_come_back_byte_for_byte_through_arrow_and_parquet(tmp_path: 
         ['{"n": null}', '{"n": null}'],
         ['{"l": [], "x": [null]}', '{"l": [], "x": [1, null]}'],
         ['{"nested": {"a": [1, 2], "b": {"c": "d"}}}', '{"nested": {"a": [], "b": {"c": ""}}}'],
+        ['{"id": 7, "prompt": "1+1", "answer": 2}', '{"id": 8, "prompt": "2+2", "answer": 4}'],
+        ['{"a":"no slash"}', '{"a":"1 \\/ 2"}', '{"a":"\\u00e9 \\/"}'],
     ],
 )
-def test_lines_that_real_files_hold_come_back(tmp_path: Path, lines: list[str]) -> None:
+@pytest.mark.parametrize("end", ["\n", ""])
+def test_lines_that_real_files_hold_come_back(tmp_path: Path, lines: list[str], end: str) -> None:
     source = tmp_path / "rows.jsonl"
-    source.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    source.write_text("\n".join(lines) + end, encoding="utf-8")
     assert chain(source, ".arrow", ".parquet", ".jsonl").decode() == source.read_text(encoding="utf-8")
 
 
