@@ -68,7 +68,5 @@ def main() -> None:
         if ended.signal == signal.SIGPIPE:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         else:
-            console.error(
-                f"ended by {ended.signal.name}; what was finished is kept, the same command goes on", code=code
-            )
+            console.error(f"ended by {ended.signal.name}; the same command goes on from what is finished", code=code)
         sys.exit(code)

@@ -68,7 +68,7 @@ class Entry(NamedTuple):
 
 
 def module_of(name: str) -> Any:
-    """The module of a stage: ``Config``, ``READS``, ``EXAMPLE``, ``schema``, ``run`` and what else it declares."""
+    """The module of a stage: ``Config``, ``reads``, ``EXAMPLE``, ``schema``, ``run`` and what else it declares."""
     return importlib.import_module(f"magcli.stages.{name.replace('-', '_')}")
 
 
@@ -153,10 +153,10 @@ def _shown(default: Any) -> str:
 
 
 def _flag_type(kind: Any) -> Any:
-    """The type that Typer parses: optional, tuples as comma-separated text."""
+    """The type that Typer parses: optional, tuples as comma-separated text that may be given several times."""
     if get_origin(kind) in (Union, types.UnionType):
         kind = next(arg for arg in get_args(kind) if arg is not type(None))
-    return (str if get_origin(kind) is tuple else kind) | None if _plain(kind) else _optional(kind)
+    return (list[str] if get_origin(kind) is tuple else kind) | None if _plain(kind) else _optional(kind)
 
 
 def _plain(kind: Any) -> bool:
@@ -173,7 +173,11 @@ def run_command(name: str, module: Any, stages: Iterable[str], given: dict[str, 
     console = Console(quiet=given.pop("quiet"), as_json=given.pop("json_events"))
     places = {key: given.pop(key, None) for key in ("inputs", "output", "dropped", "restart")}
     recipe: Mapping[str, Any] = configuration.read_recipe(recipe_path, name, stages) if recipe_path else {}
-    flags = {key: value for key, value in given.items() if value is not None}
+    flags = {
+        key: ",".join(value) if isinstance(value, list) else value
+        for key, value in given.items()
+        if value is not None and value != []
+    }
     config = configuration.resolve(module.Config, name, recipe, flags)
     if hasattr(module, "check"):
         module.check(config)

@@ -9,14 +9,11 @@ from collections.abc import Sequence
 from typing import Literal
 
 from magcli.errors import MagError
-from magcli.verify.types import Reason
+from magcli.verify.types import UNGRADED, Reason
 
 AdvantageNorm = Literal["minibatch", "group", "none"]
 DiverseBy = Literal["outcome", "reward"]
 DropReason = Literal["all-right", "all-wrong", "same-reward", "bad-gold", "timeout", "infra-error"]
-
-UNGRADED: tuple[Literal["bad-gold", "timeout", "infra-error"], ...] = ("bad-gold", "timeout", "infra-error")
-"""Verdicts that blame the grading; one of them makes the group's mean reward meaningless."""
 
 EQUAL = 1e-6
 """Rewards closer than this are the same: far below the smallest part of a reward, far above float32 rounding."""

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from magcli.data.schema import COMPLETION, PROBLEM, REWARD, TOKENS
-from magcli.rl.group import UNGRADED
 from magcli.rl.rollouts import Group
 from magcli.verify.reward import columns as reward_columns
+from magcli.verify.types import UNGRADED
 
 PLACE = pa.schema(
     [

@@ -61,10 +61,7 @@ def execute(stage: Stage, config: Any, settings: Mapping[str, Any], tables: Tabl
     drops = Drops(keep=tables.dropped is not None)
     job = Job(stage.name, console, drops, settings, restart=tables.restart)
     places = [place for place in (tables.output, tables.dropped) if place is not None]
-    usage(
-        len(set(map(os.path.abspath, places))) == len(places),
-        f"{tables.output} cannot take both the rows and those dropped",
-    )
+    _check_apart(places, [*tables.inputs, *map(str, stage.beside(config))])
     with contextlib.ExitStack() as held:
         for place in places:
             table.check_target(place)
@@ -77,6 +74,14 @@ def execute(stage: Stage, config: Any, settings: Mapping[str, Any], tables: Tabl
             console.say(f"{stage.name}: {tables.output} is up to date", event="up-to-date")
             return
         _run(stage, config, tables, job, held)
+
+
+def _check_apart(places: Sequence[str], others: Sequence[str]) -> None:
+    """Refuse an output that would overwrite an input or another output of the same command."""
+    taken = {os.path.realpath(other) for other in others if other != "-"}
+    for place in places:
+        usage(os.path.realpath(place) not in taken, f"{place} is read or written by this command already; name another")
+        taken.add(os.path.realpath(place))
 
 
 def _run(stage: Stage, config: Any, tables: Tables, job: Job, held: contextlib.ExitStack) -> None:
@@ -127,10 +132,10 @@ def up_to_date(tables: Tables, job: Job) -> bool:
     if not all(Path(place).exists() for place in places):
         return False
     try:
-        chain, *_ = [table.read(place).chain for place in places]
+        chains = [table.read(place).chain for place in places]
     except DataError:
         return False
-    return bool(chain) and _same(chain[-1], job, digests)
+    return all(chain and _same(chain[-1], job, digests) for chain in chains)
 
 
 def _same(link: manifest.Link, job: Job, digests: Sequence[str]) -> bool:

@@ -59,6 +59,11 @@ def check(config: Config) -> None:
     usage(config.hardest >= 1, f"cold-start.hardest: {config.hardest} is below 1")
 
 
+def settings(config: Config) -> dict[str, Any]:
+    """What else decides the rows: the instructions, and the system prompt that traces are put behind."""
+    return setup.model_bits("", config.system) | setup.table_bits("instructions", config.instructions)
+
+
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """Traces."""
     from magcli.data.schema import TRACE

@@ -55,7 +55,7 @@ class Config:
     verify_deadline: float = options.verify_deadline()
 
 
-PLACES = ("workers", "completions")
+PLACES = ("workers", "completions", "deadline")
 """Options that do not change the rows."""
 
 
@@ -77,8 +77,9 @@ def check(config: Config) -> None:
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else decides the rows: the bits of the model and of the system prompt."""
-    return setup.model_bits(config.model, config.system) if config.model else {}
+    """What else decides the rows: the bits of the model, of the system prompt and of the other run."""
+    bits = setup.model_bits(config.model, config.system) if config.model else {}
+    return bits | setup.table_bits("against", config.against)
 
 
 def beside(config: Config) -> tuple[Path, ...]:
@@ -116,15 +117,16 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 def _gathered(rows: Rows, job: Job | None = None) -> list[Problem]:
     """Graded completions by problem; those whose ground truth cannot be read say nothing of the model."""
     from magcli.curate import metrics
+    from magcli.verify.types import UNCOUNTED
 
     names = ("id", "correct", "correct_anywhere", "extracted", "num_tokens", "reason")
     found = []
     for batch in rows:
         for row in batch.select([name for name in names if name in batch.schema.names]).to_pylist():
-            if row.get("reason") != "bad-gold":
+            if row.get("reason") not in UNCOUNTED:
                 found.append(row)
             elif job is not None:
-                job.drops.row(row["id"], "bad-gold", row)
+                job.drops.row(row["id"], row["reason"], row)
     return metrics.gather(found)
 
 

@@ -61,7 +61,7 @@ class Config:
     verify_deadline: float = options.verify_deadline()
 
 
-PLACES = ("workers",)
+PLACES = ("workers", "deadline")
 """Options that do not change the rows."""
 
 
@@ -155,12 +155,12 @@ async def _judge(
     answers = [reward.extracted for reward in judged]
     correct = [reward.correct for reward in judged]
     summary = await asyncio.to_thread(summarise, answers, correct, same)
-    agrees = any(ok and answer == summary.majority for ok, answer in zip(correct, answers, strict=True))
+    agrees = not summary.majority or await asyncio.to_thread(same, summary.majority, row["answer"])
     return summary, judge(
         summary,
         low=config.low,
         high=config.high,
         drop_suspect=config.drop_suspect,
-        gold_matches_majority=agrees or not summary.majority,
+        gold_matches_majority=agrees,
         majority_threshold=config.majority,
     )

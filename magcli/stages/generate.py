@@ -46,6 +46,10 @@ class Config:
     deadline: float = options.deadline()
 
 
+PLACES = ("deadline",)
+"""Options that do not change the rows."""
+
+
 def reads(config: Config) -> tuple[str, ...]:
     """The columns that must be there."""
     return ("id", "prompt")

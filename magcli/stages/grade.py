@@ -97,9 +97,11 @@ class Tally:
 
     def report(self, job: Job) -> None:
         """One line: accuracy of what could be graded, and the reasons."""
+        from magcli.verify.types import UNCOUNTED
+
         total = sum(self.reasons.values())
         correct = self.reasons.get("correct", 0)
-        gradable = total - sum(self.reasons.get(reason, 0) for reason in ("bad-gold", "infra-error"))
+        gradable = total - sum(self.reasons.get(reason, 0) for reason in UNCOUNTED)
         ranked = sorted(self.reasons.items(), key=lambda pair: -pair[1])
         told = ", ".join(f"{reason} {count:,}" for reason, count in ranked)
         share = f"{100 * correct / gradable:.1f}% correct of {gradable:,} gradable; " if gradable else ""

@@ -95,6 +95,16 @@ def beside(config: Config) -> tuple[Path, ...]:
     return ((config.out or config.run / "landscape") / "landscape.json",)
 
 
+def settings(config: Config) -> dict[str, Any]:
+    """What else decides the rows: the run that is looked at, by its configuration and its last weights."""
+    from magcli.model.load import fingerprint
+    from magcli.run.rundir import RunDir
+
+    kept = sorted(RunDir(config.run).trajectory.glob("step-*"))
+    weights = {"checkpoints": [folder.name for folder in kept], "last": fingerprint(kept[-1])} if kept else {}
+    return setup.model_bits("", config.system) | weights
+
+
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """One row a point: where it lies, means with intervals, and the means of each problem."""
     import pyarrow as pa

@@ -225,6 +225,18 @@ def answerable(problems: Sequence[dict[str, Any]], model: str, system: str | Non
     return kept
 
 
+def table_bits(name: str, path: Path | None) -> dict[str, Any]:
+    """The digest of a table that an option names: it decides rows as an input does."""
+    from magcli.data import table
+
+    if path is None:
+        return {}
+    source = table.read(str(path))
+    for _ in source.rows:
+        pass
+    return {f"{name}_sha256": source.sha256}
+
+
 def model_bits(model: str, system: Path | None, *, weights: bool = True) -> dict[str, Any]:
     """Digests of files that decide rows as much as any option does: a local model's, and the system prompt's.
 

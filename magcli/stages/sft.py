@@ -94,17 +94,7 @@ METRICS = ("loss", "lr", "grad_norm", "held_out_loss", "tokens", "target_tokens"
 def settings(config: Config) -> dict[str, Any]:
     """What else decides the weights: the bits of the model, of the system prompt and of the held-out traces."""
     told = setup.model_bits(config.model, config.system, weights=not config.from_scratch)
-    return told | ({"held_out_sha256": _digest(config.held_out)} if config.held_out else {})
-
-
-def _digest(path: Path) -> str:
-    """The digest of a table, known after its last row."""
-    from magcli.data import table
-
-    source = table.read(str(path))
-    for _ in source.rows:
-        pass
-    return source.sha256
+    return told | setup.table_bits("held_out", config.held_out)
 
 
 def beside(config: Config) -> tuple[Path, ...]:

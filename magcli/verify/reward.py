@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.errors import DataError
 from magcli.verify import language, math
 from magcli.verify.format import Parts, gate
-from magcli.verify.types import Reason
+from magcli.verify.types import UNGRADED, Reason
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +59,7 @@ class Reward:
     @property
     def trainable(self) -> bool:
         """Whether the verdict says something of the completion; if not, it must never train."""
-        return self.reason not in ("bad-gold", "timeout", "infra-error")
+        return self.reason not in UNGRADED
 
 
 def undecided(reason: Reason, detail: str = "") -> Reward:

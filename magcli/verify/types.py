@@ -17,6 +17,12 @@ Reason = Literal[
 """Why a completion was or was not right. ``bad-gold``, ``infra-error`` and ``timeout`` blame the grading, not
 the completion."""
 
+UNGRADED: tuple[Literal["bad-gold", "timeout", "infra-error"], ...] = ("bad-gold", "timeout", "infra-error")
+"""Verdicts that do not tell right from wrong: such a completion never trains."""
+
+UNCOUNTED: tuple[Literal["bad-gold", "infra-error"], ...] = ("bad-gold", "infra-error")
+"""Of these, those that count in no accuracy; an answer that cannot be graded in time counts as wrong."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

@@ -169,5 +169,5 @@ def test_one_place_cannot_take_rows_and_drops(tmp_path: Path) -> None:
         "pass", lambda *_: iter(()), lambda config, schema: schema, lambda schema, *_: (schema, iter(()))
     )
     tables = harness.Tables([], str(tmp_path / "x.arrow"), str(tmp_path / "." / "x.arrow"))
-    with pytest.raises(UsageError, match="cannot take both"):
+    with pytest.raises(UsageError, match="already; name another"):
         harness.execute(stage, None, {}, tables, Console(quiet=True))
