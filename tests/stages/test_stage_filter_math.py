@@ -1,3 +1,4 @@
+import asyncio
 import json
 from collections import Counter
 from pathlib import Path
@@ -7,6 +8,9 @@ from calling import call_stage, kill_and_resume, seconds_of
 
 from magcli.data import table
 from magcli.errors import UsageError
+from magcli.stages import filter_math
+from magcli.verify.pool import Pool
+from magcli.verify.reward import RewardRule, reward
 
 ASK = {"samples": 12, "max_tokens": 24, "system": Path("none"), "deterministic": True}
 PROSE = "the answers vary a lot from one student to the next one"
@@ -93,3 +97,17 @@ def test_killed_and_resumed_gives_the_same_bytes(guesser, problems, tmp_path):
 def test_senseless_options_are_refused_at_the_door(options, message):
     with pytest.raises(UsageError, match=message):
         call_stage("filter-math", "nothing.jsonl", **{"model": "m"} | options)
+
+
+@pytest.mark.parametrize(
+    "completions",
+    [["It is \\boxed{7}."] * 4, ["It is \\boxed{7}."] * 3 + ["<think>7</think>\\boxed{7.0}"]],
+)
+def test_a_majority_that_is_right_but_badly_formatted_does_not_make_the_ground_truth_suspect(completions):
+    rule, row = RewardRule(1 << 40, use_language=False), {"id": "p", "prompt": "3+4", "answer": "7"}
+    rewards = [reward(text, 5, row, rule) for text in completions]
+    config = filter_math.Config(model="m", drop_suspect=True)
+    pool = Pool(0)
+    summary, judgement = asyncio.run(filter_math._judge(config, pool, rule, row, rewards))
+    assert summary is not None
+    assert (summary.majority, judgement != "suspect-gold") == ("7", True)
