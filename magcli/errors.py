@@ -3,8 +3,9 @@
     MagError                 1  a bug in magcli
     |- UsageError            2  a wrong flag, recipe key or combination of them
     |- DataError             3  a table, row or column that cannot be used
+    |  '- PromptTooLong         one prompt is too long for the model; stages drop its row
     |- EnvironmentFault      4  a model, device, server, package or disk that is missing or failed
-    '- Stopped               5  ended by a rule (divergence, deadline); the same command resumes
+    '- Stopped               5  ended by a rule (divergence); the same command resumes
 
 A process ended by a signal exits with 128 + its number: 130 SIGINT, 141 SIGPIPE, 143 SIGTERM.
 """
@@ -26,6 +27,10 @@ class DataError(MagError):
     """A table is damaged, incomplete, or lacks what the stage needs."""
 
     exit_code = 3
+
+
+class PromptTooLong(DataError):
+    """A prompt leaves no room for an answer in the model's context."""
 
 
 class EnvironmentFault(MagError):

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from magcli.errors import DataError
+
 Floats = NDArray[np.float64]
 RESAMPLES = 10_000
 SUBSETS = 200
@@ -76,10 +78,17 @@ def _subsets(n: int, k: int, seed: Sequence[int]) -> Iterable[Sequence[int]]:
 
 
 def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
-    """Graded completions, one row a sample, as one entry a problem, in order of first appearance."""
+    """Graded completions, one row a sample, as one entry a problem, in order of first appearance.
+
+    Raises:
+        DataError: two problems (told by their prompts, where there are any) have one id.
+    """
     found: dict[str, list[Mapping[str, Any]]] = {}
+    asked: dict[str, str | None] = {}
     for row in rows:
-        found.setdefault(row["id"], []).append(row)
+        if asked.setdefault(row["id"], row.get("prompt")) != row.get("prompt"):
+            raise DataError(f"id {row['id']!r} stands for two different problems; give each problem an id of its own")
+        found.setdefault(row["id"], []).append({name: value for name, value in row.items() if name != "prompt"})
     return [
         Problem(
             id,

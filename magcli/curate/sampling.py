@@ -37,7 +37,7 @@ async def samples_of(generator: Generator, row: Mapping[str, Any], ask: Ask) -> 
     """Sample a problem.
 
     Raises:
-        DataError: the prompt does not fit into the model's context.
+        PromptTooLong: the prompt does not fit into the model's context.
     """
     seeds = [seed_of(ask.seed, row["id"], index) for index in range(ask.samples)]
     completions = await generator.complete(to_messages(row["prompt"], ask.system), ask.sampling, seeds=seeds)

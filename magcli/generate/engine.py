@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from magcli.errors import DataError, UsageError
+from magcli.errors import DataError, PromptTooLong, UsageError
 from magcli.generate.slot_model import ROW_MULTIPLE, Prefix, SlotModel
 from magcli.generate.slots import SlotState
 from magcli.generate.types import Rollout, Sampling, Weights
@@ -116,12 +116,15 @@ class Engine:
         Where the context has no room for ``max_tokens`` a sequence ends at the context, with finish ``length``.
 
         Raises:
-            DataError: the prompt is empty or leaves no room in the model's context.
+            DataError: the prompt is empty.
+            PromptTooLong: the prompt leaves no room in the model's context.
             UsageError: the sampling settings make no sense.
         """
         _check(sampling)
-        if not 0 < len(prompt) < self._context:
-            raise DataError(f"a prompt of {len(prompt)} tokens does not fit the model's context of {self._context}")
+        if not prompt:
+            raise DataError("a prompt without a token cannot be continued")
+        if len(prompt) >= self._context:
+            raise PromptTooLong(f"a prompt of {len(prompt)} tokens does not fit the model's context of {self._context}")
         limit = min(sampling.max_tokens, self._context - len(prompt))
         group = Group(next(self._requests), tuple(prompt), sampling, tuple(seeds), limit)
         if group.seeds:

@@ -8,6 +8,7 @@ whole JSON, 429, 5xx) is sent again after a jittered, doubling pause, under the 
 
 import asyncio
 import random
+import re
 import time
 import uuid
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from magcli.errors import EnvironmentFault, MagError
+from magcli.errors import EnvironmentFault, MagError, PromptTooLong
 from magcli.generate.types import Completion, Finish, Message, Sampling
 
 PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -23,6 +24,9 @@ FIRST_PAUSE = 0.25
 LONGEST_PAUSE = 20.0
 TRIES_IN_DEADLINE = 3
 """A server that stays silent is asked again after this part of the deadline."""
+
+TOO_LONG = re.compile(r"context[ _](?:length|size|window)|maximum (?:context|model) len", re.IGNORECASE)
+"""How servers (vLLM, llama.cpp, hosted ones) word the refusal of a prompt that does not fit."""
 
 FINISHES: dict[str, Finish] = {"stop": "stop", "length": "length"}
 
@@ -66,6 +70,7 @@ class ServerGenerator:
         """Sample one completion a seed for the same messages, in the order of the seeds.
 
         Raises:
+            PromptTooLong: the server says that the prompt does not fit the model's context.
             EnvironmentFault: no whole answer within the deadline, or the server refused the request.
         """
         if self._client.is_closed:
@@ -126,6 +131,8 @@ class ServerGenerator:
             raise Passing(f"{type(error).__name__}: {error}") from error
         if reply.status_code in PASSING_STATUS:
             raise Passing(f"status {reply.status_code}", _retry_after(reply))
+        if reply.status_code in (400, 413) and TOO_LONG.search(reply.text):
+            raise PromptTooLong(f"{self._url}: {_excerpt(reply.text)}")
         if reply.status_code != 200:
             raise EnvironmentFault(f"{self._url}: status {reply.status_code} for {path}: {_excerpt(reply.text)}")
         try:

@@ -69,7 +69,8 @@ class TorchPolicy:
         """Sample one sequence a seed, yielded as each one ends; closing the iterator frees the group's slots.
 
         Raises:
-            DataError: the prompt is empty or does not fit the context.
+            DataError: the prompt is empty.
+            PromptTooLong: the prompt does not fit the context.
             MagError: the policy has been closed, or a step failed (the error itself is the cause).
         """
         self._check_open()

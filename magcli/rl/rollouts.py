@@ -53,7 +53,8 @@ class Roller:
         """Sample and grade one group.
 
         Raises:
-            DataError: the prompt does not fit into the context, or the problem is of a kind that cannot be graded.
+            PromptTooLong: the prompt does not fit into the context.
+            DataError: the problem is of a kind that cannot be graded.
         """
         prompt = prompt_tokens(self.tokenizer, to_messages(problem["prompt"], self.system))
         seeds = [seed_of(self.seed, f"{problem['id']}#{number}", index) for index in range(self.group_size)]

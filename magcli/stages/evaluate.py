@@ -119,7 +119,7 @@ def _gathered(rows: Rows, job: Job | None = None) -> list[Problem]:
     from magcli.curate import metrics
     from magcli.verify.types import UNCOUNTED
 
-    names = ("id", "correct", "correct_anywhere", "extracted", "num_tokens", "reason")
+    names = ("id", "prompt", "correct", "correct_anywhere", "extracted", "num_tokens", "reason")
     found = []
     for batch in rows:
         for row in batch.select([name for name in names if name in batch.schema.names]).to_pylist():
@@ -170,7 +170,7 @@ def _graded(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate.sampling import completion_columns, rewards_of, samples_of
     from magcli.data.columns import attach, extended, repeated
     from magcli.data.schema import COMPLETION, REWARD
-    from magcli.errors import DataError
+    from magcli.errors import PromptTooLong
     from magcli.run.job import as_text
     from magcli.run.journal import Dropped, Result
     from magcli.run.units import resumable
@@ -185,7 +185,7 @@ def _graded(config: Config, rows: Rows, job: Job) -> Rows:
         row = part.to_pylist()[0]
         try:
             samples = await samples_of(generator, row, asking)
-        except DataError as error:
+        except PromptTooLong as error:
             return Result(nothing, [Dropped(row["id"], "prompt-too-long", as_text({**row, "error": str(error)}))])
         rewards = await rewards_of(pool, row, samples, rule)
         many = attach(repeated(part, len(samples)), completion_columns(samples))

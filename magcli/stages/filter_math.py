@@ -99,7 +99,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     import pyarrow as pa
 
     from magcli.curate.sampling import rewards_of, samples_of
-    from magcli.errors import DataError
+    from magcli.errors import PromptTooLong
     from magcli.run.job import as_text
     from magcli.run.journal import Dropped, Result
     from magcli.run.units import resumable
@@ -114,7 +114,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         row = part.to_pylist()[0]
         try:
             samples = await samples_of(generator, row, asking)
-        except DataError as error:
+        except PromptTooLong as error:
             return Result(nothing, [Dropped(row["id"], "prompt-too-long", as_text({**row, "error": str(error)}))])
         rewards = await rewards_of(pool, row, samples, rule)
         summary, judgement = await _judge(config, pool, rule, row, rewards)

@@ -80,7 +80,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     from magcli.curate.sampling import completion_columns, samples_of
     from magcli.data.columns import attach, repeated
-    from magcli.errors import DataError
+    from magcli.errors import PromptTooLong
     from magcli.run.job import as_text
     from magcli.run.journal import Dropped, Result
     from magcli.run.units import resumable
@@ -94,7 +94,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         row = part.to_pylist()[0]
         try:
             samples = await samples_of(generator, row, asking)
-        except DataError as error:
+        except PromptTooLong as error:
             return Result(nothing, [Dropped(row["id"], "prompt-too-long", as_text({**row, "error": str(error)}))])
         return Result(attach(repeated(part, config.samples), completion_columns(samples)))
 

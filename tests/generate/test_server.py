@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from magcli.errors import EnvironmentFault, MagError
+from magcli.errors import EnvironmentFault, MagError, PromptTooLong
 from magcli.generate import server
 from magcli.generate.server import ServerGenerator
 from magcli.generate.types import Completion, Sampling
@@ -88,6 +88,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def fault_limit(self, body: dict) -> None:
         self.reply(429, {"error": "slow down"}, (("Retry-After", "0.3"),))
+
+    def fault_too_long(self, body: dict) -> None:
+        self.reply(400, {"error": {"message": "This model's maximum context length is 512 tokens."}})
 
     def fault_refuse(self, body: dict) -> None:
         self.reply(400, {"error": "max_tokens is too large"})
@@ -243,6 +246,12 @@ def test_what_will_not_pass_is_an_error_at_once(faulty, fault, message):
     with pytest.raises(EnvironmentFault, match=message):
         ask(faulty, range(1))
     assert len(faulty.bodies) == 1
+
+
+def test_a_prompt_that_does_not_fit_is_told_from_other_refusals(faulty):
+    faulty.faults = ["too_long"] * 1000
+    with pytest.raises(PromptTooLong, match="maximum context length is 512"):
+        ask(faulty, range(1))
 
 
 def test_one_failure_stops_the_group(faulty):

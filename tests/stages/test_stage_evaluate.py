@@ -114,6 +114,23 @@ def test_a_table_without_verdicts_is_refused(tmp_path):
         call_stage("evaluate", data)
 
 
+def test_one_id_for_two_problems_is_an_error(tmp_path):
+    rows = [{"id": "p", "prompt": prompt, "correct": True} for prompt in ("1+1", "1+1", "2+2")]
+    with pytest.raises(DataError, match="id 'p' stands for two different problems"):
+        call_stage("evaluate", written(tmp_path / "a.jsonl", rows))
+
+
+def test_another_run_to_compare_with_decides_whether_an_evaluation_is_up_to_date(tmp_path, capsys):
+    ours = written(tmp_path / "ours.jsonl", [{"id": "p", "correct": True}, {"id": "q", "correct": False}])
+    theirs, out = tmp_path / "theirs.jsonl", tmp_path / "out.jsonl"
+    values = []
+    for right in (False, False, True):
+        written(theirs, [{"id": "p", "correct": right}, {"id": "q", "correct": False}])
+        call_stage("evaluate", ours, output=out, against=theirs, quiet=False)
+        values.append((metrics(out)["pass@1 difference"]["value"], "is up to date" in capsys.readouterr().err))
+    assert values == [(0.5, False), (0.5, True), (0.0, False)]
+
+
 def test_nothing_to_evaluate_is_an_error(tmp_path):
     data = written(tmp_path / "a.jsonl", [{"id": "p", "correct": False, "reason": "bad-gold"}])
     with pytest.raises(DataError, match="no graded completion"):
