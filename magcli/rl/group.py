@@ -13,7 +13,7 @@ from magcli.verify.types import UNGRADED, Reason
 
 AdvantageNorm = Literal["minibatch", "group", "none"]
 DiverseBy = Literal["outcome", "reward"]
-DropReason = Literal["all-right", "all-wrong", "same-reward", "bad-gold", "timeout", "infra-error"]
+DropReason = Literal["all-right", "all-wrong", "same-reward", "bad-gold", "timeout", "infra-error", "reward-error"]
 
 EQUAL = 1e-6
 """Rewards closer than this are the same: far below the smallest part of a reward, far above float32 rounding."""
