@@ -189,6 +189,23 @@ def test_mistakes_are_told_with_what_was_meant(magcli, arguments: list[str], tol
     assert done.stdout == b""
 
 
+@pytest.mark.parametrize(
+    "flags", [["--output", "a.jsonl"], ["-o", "./a.jsonl"], ["-o", "b.jsonl", "--dropped", "b.jsonl"]]
+)
+def test_an_output_never_overwrites_an_input_or_another_output(tmp_path: Path, magcli, flags: list[str]) -> None:
+    before = b'{"id": "1", "prompt": "p"}\n'
+    (tmp_path / "a.jsonl").write_bytes(before)
+    done = magcli("convert", "a.jsonl", *flags, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "is read or written by this command already" in done.stderr
+    assert (tmp_path / "a.jsonl").read_bytes() == before
+
+
+def test_a_flag_that_takes_a_list_may_be_given_several_times(tmp_path: Path, magcli) -> None:
+    done = magcli("report", "--files", "a,b", "--files", "c", "--dry-run", cwd=tmp_path)
+    assert json.loads(done.stdout)["config"]["files"] == ["a", "b", "c"]
+
+
 # ---- recipes ----
 
 

@@ -89,5 +89,5 @@ def require(schema: pa.Schema, needs: Iterable[str], *, stage: str, where: str) 
         there = ", ".join(schema.names) or "none"
         raise DataError(
             f"{stage}: {where} lacks column {', '.join(missing)}; it has: {there}. "
-            f"Rename with: magcli convert {where} --rename {missing[0]}=COLUMN"
+            f"Rename with: magcli convert INPUT --rename {missing[0]}=COLUMN -o OUTPUT"
         )

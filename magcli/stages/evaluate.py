@@ -111,7 +111,12 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     if config.against:
         estimates += _compared(config, problems, config.against)
     _tell(estimates, job)
-    yield pa.RecordBatch.from_pylist([each._asdict() for each in estimates], schema(config, pa.schema([])))
+    yield pa.RecordBatch.from_pylist(list(map(_known, estimates)), schema(config, pa.schema([])))
+
+
+def _known(estimate: Estimate) -> dict[str, Any]:
+    """A row of the table; one problem alone has no interval, so its ends are null."""
+    return {name: None if value != value else value for name, value in estimate._asdict().items()}
 
 
 def _gathered(rows: Rows, job: Job | None = None) -> list[Problem]:
@@ -150,9 +155,10 @@ def _tell(estimates: list[Estimate], job: Job) -> None:
         scale = 1 if each.metric.startswith("tokens") else 100
         sign = "+" if "difference" in each.metric else ""
         value, low, high = (scale * number for number in (each.value, each.low, each.high))
-        text = f"{each.metric:<{width}}  {value:{sign}.1f}  [{low:{sign}.1f}, {high:{sign}.1f}]"
+        bounds = f"[{low:{sign}.1f}, {high:{sign}.1f}]" if low == low else "(one problem has no interval)"
+        text = f"{each.metric:<{width}}  {value:{sign}.1f}  {bounds}"
         job.console.say(
-            f"{text}  {each.num_problems} problems, {each.num_samples} samples", event="metric", **each._asdict()
+            f"{text}  {each.num_problems} problems, {each.num_samples} samples", event="metric", **_known(each)
         )
 
 

@@ -166,6 +166,8 @@ def _train(config: Config, problems: list[dict[str, Any]], job: Job, folder: Run
     trainer, policy = _trainer(config), _policy(config)
     records = loop.Records(folder, config.checkpoint_every, config.keep_checkpoints, config.trajectory_every)
     state = loop.resume(trainer, records)
+    if not trainer.done and (folder.path / "ledger.jsonl").exists():
+        job.console.say("rl: stopped before its first checkpoint; beginning anew", event="resume", step=0)
     with contextlib.ExitStack() as held:
         pool = setup.open_pool(config)
         held.callback(pool.shutdown)

@@ -43,6 +43,14 @@ def reads(config: Config) -> tuple[str, ...]:
     return ()
 
 
+def check(config: Config) -> None:
+    """Refuse counts that make no sense."""
+    from magcli.run.job import usage
+
+    usage(config.num >= 0, f"show.num: {config.num} is negative; 0 shows all")
+    usage(config.width >= 0, f"show.width: {config.width} is negative; 0 shows all")
+
+
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """Nothing is written."""
     import pyarrow as pa

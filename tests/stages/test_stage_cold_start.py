@@ -69,6 +69,21 @@ def test_instructions_are_a_fraction_of_the_mix(tmp_path):
     assert sorted(map(str, again)) == sorted(map(str, traces)), "the choice does not depend on the order of rows"
 
 
+def test_other_instructions_make_another_mix_of_the_same_traces(tmp_path):
+    traces, out = (
+        written(tmp_path / "in.jsonl", [rollout(f"p{i}", i, 0, True) for i in range(9)]),
+        tmp_path / "out.arrow",
+    )
+    sources = []
+    for source in ("one", "one", "other"):
+        talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
+        general = written(tmp_path / "general.jsonl", [{"id": "i", "messages": talk, "source": source}])
+        call_stage("cold-start", traces, output=out, instructions=general, fraction=0.1)
+        sources.append(({row["source"] for row in rows_of(out)}, out.stat().st_mtime_ns))
+    assert [found for found, _ in sources] == [{"traces", "one"}, {"traces", "one"}, {"traces", "other"}]
+    assert sources[0] == sources[1], "the same instructions leave the mix as it is"
+
+
 def test_worked_solutions_are_taken_as_they_are_with_the_system_prompt(tmp_path):
     prompt = tmp_path / "system.txt"
     prompt.write_text("Think first.\n")
