@@ -211,12 +211,12 @@ def answerable(problems: Sequence[dict[str, Any]], model: str, system: str | Non
     from magcli.model.chat import prompt_tokens, to_messages
     from magcli.model.load import load_config, load_tokenizer
     from magcli.run.job import usage
-    from magcli.verify.reward import gold_of
+    from magcli.verify.reward import kind_of
 
     tokenizer, context = load_tokenizer(model), load_config(model).max_position_embeddings
     kept = []
     for row in problems:
-        gold_of(row)
+        kind_of(row)
         if len(prompt_tokens(tokenizer, to_messages(row["prompt"], system))) < context:
             kept.append(row)
         else:

@@ -1,19 +1,34 @@
 """The format gate: what a completion must look like before anything in it is graded (recipe, section 2).
 
 A completion starts with ``<think>`` and holds exactly one ``<think>`` and one ``</think>``; what follows ``</think>``
-is the answer part. For math the answer part has a ``\\boxed{}`` that is closed and not blank; for code it has at
-least one closed Markdown block of triple backticks with a language name. All functions are pure and take time linear
-in the text.
+is the answer part. For math the last ``\\boxed{}`` of the answer part is closed and not blank; for code it has at least
+one closed Markdown block of triple backticks with a language name. The first rule that is broken is named:
+
+==================  ====================================================================================
+``no-think``        it does not start with ``<think>``
+``repeated-think``  ``<think>`` or ``</think>`` stands in it more than once, in the answer part too
+``unclosed-think``  there is no ``</think>``
+``no-box``          math: no ``\\boxed{`` in the answer part
+``unclosed-box``    math: the brace of the last box is never closed
+``empty-box``       math: the last box holds nothing but blanks
+``no-code``         code: no block of triple backticks in the answer part
+``unclosed-code``   code: a block opens, none is closed
+``unnamed-code``    code: no closed block names its language
+==================  ====================================================================================
+
+All functions are pure and take time linear in the text.
 """
 
 import re
-from typing import Literal, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from magcli.verify.box import last_box
-from magcli.verify.types import Reason
+from magcli.verify.types import FormatReason
 
 OPEN, CLOSE = "<think>", "</think>"
 
+_BOX = re.compile(r"\\boxed\s*\{")
 _FENCE = re.compile(r"^ {0,3}(`{3,})([^`\n]*)$", re.MULTILINE)
 _LANGUAGE = re.compile(r"[A-Za-z][\w+#.-]*")
 
@@ -25,38 +40,73 @@ class Parts(NamedTuple):
     answer: str
 
 
-def split(text: str) -> Parts | None:
-    """The thoughts and the answer part; None where the tags are missing, repeated, out of order or not at the start."""
-    if not text.startswith(OPEN) or text.count(OPEN) != 1 or text.count(CLOSE) != 1:
-        return None
-    thoughts, _, answer = text[len(OPEN) :].partition(CLOSE)
-    return Parts(thoughts, answer)
+class Block(NamedTuple):
+    """A Markdown block of triple backticks: its language name (empty where there is none) and what it holds."""
+
+    language: str
+    text: str
+    closed: bool
 
 
-def gate(text: str, kind: str = "math") -> tuple[Parts | None, Reason | Literal[""]]:
-    """The parts and an empty reason where the format holds, else None and the first rule that was broken.
+def split(text: str) -> Parts | FormatReason:
+    """The thoughts and the answer part, or the first rule about the tags that is broken."""
+    if not text.startswith(OPEN):
+        return "no-think"
+    if text.count(OPEN) > 1 or text.count(CLOSE) > 1:
+        return "repeated-think"
+    thoughts, close, answer = text[len(OPEN) :].partition(CLOSE)
+    return Parts(thoughts, answer) if close else "unclosed-think"
+
+
+def gate(text: str, kind: str = "math") -> Parts | FormatReason:
+    """The parts where the format holds, else the first rule that is broken.
 
     Args:
         text: The whole completion.
         kind: ``math`` asks for a box, ``code`` for a code block.
     """
     parts = split(text)
-    if parts is None:
-        return None, "no-think"
-    if kind == "code":
-        return (parts, "") if has_code_block(parts.answer) else (None, "no-code")
-    return (parts, "") if (last_box(parts.answer, ("boxed",)) or "").strip() else (None, "no-box")
+    if isinstance(parts, str):
+        return parts
+    return (_code_fault if kind == "code" else _box_fault)(parts.answer) or parts
 
 
-def has_code_block(answer: str) -> bool:
-    """Whether there is a closed Markdown block of triple backticks that names its language."""
-    fence, language = "", ""
-    for match in _FENCE.finditer(answer):
-        ticks, info = match[1], match[2].strip()
-        if not fence:
-            fence, language = ticks, info
-        elif not info and len(ticks) >= len(fence):
-            if _LANGUAGE.match(language):
-                return True
-            fence = ""
-    return False
+def _box_fault(answer: str) -> FormatReason | None:
+    content = boxed(answer)
+    if content is None:
+        return "unclosed-box" if _BOX.search(answer) else "no-box"
+    return None if content.strip() else "empty-box"
+
+
+def boxed(answer: str) -> str | None:
+    """The content of the last ``\\boxed{}``; None without one or when it is never closed."""
+    return last_box(answer, ("boxed",))
+
+
+def _code_fault(answer: str) -> FormatReason | None:
+    fault: FormatReason = "no-code"
+    for block in blocks(answer):
+        if not block.closed:
+            return "unclosed-code" if fault == "no-code" else fault
+        if block.language:
+            return None
+        fault = "unnamed-code"
+    return fault
+
+
+def blocks(answer: str) -> Iterator[Block]:
+    """The Markdown blocks of triple backticks in order; one that is never closed holds the rest and is the last."""
+    opened: re.Match[str] | None = None
+    for fence in _FENCE.finditer(answer):
+        if opened is None:
+            opened = fence
+        elif not fence[2].strip() and len(fence[1]) >= len(opened[1]):
+            yield Block(_language(opened), answer[opened.end() + 1 : fence.start()], True)
+            opened = None
+    if opened is not None:
+        yield Block(_language(opened), answer[opened.end() + 1 :], False)
+
+
+def _language(fence: re.Match[str]) -> str:
+    named = _LANGUAGE.match(fence[2].strip())
+    return named[0] if named else ""

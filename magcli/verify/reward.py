@@ -7,42 +7,50 @@ failure of the grading blame nobody: total 0, and ``trainable`` is False.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.errors import DataError
 from magcli.verify import language, math
-from magcli.verify.format import Parts, gate
-from magcli.verify.types import UNGRADED, Reason
+from magcli.verify.format import Parts, boxed, gate
+from magcli.verify.types import RIGHT, UNGRADED, FormatReason, Reason, Verdict, Verifier
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+NO_LIMIT = 1 << 40
+"""A length that no completion reaches: the penalty is off."""
 MAX_EXTRACTED = 1_000
 """Longer answers are kept cut to this many characters; they are graded whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewardRule:
-    """Weights of the parts and the lengths, in tokens, between which the penalty grows.
+    """Weights of the parts, the lengths, in tokens, between which the penalty grows, and how programs are tested.
 
-    ``max_length`` is the recipe's l_max, ``cache_length`` its l_cache.
+    ``max_length`` is the recipe's l_max, ``cache_length`` its l_cache. ``num_tests`` tests of a program are drawn at
+    random, the same ones for equal ``test_seed`` and problem, that is for a whole group. ``partial`` pays the fraction
+    of tests passed (the ablation that the recipe reports as failed) instead of all or nothing.
     """
 
-    max_length: int
+    max_length: int = NO_LIMIT
     cache_length: int = 0
     format: float = 0.1
     correctness: float = 0.9
     length: float = 0.1
     language: float = 0.1
     use_language: bool = True
+    num_tests: int = 20
+    test_seed: int = 0
+    partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Reward:
     """The total, its parts (the length part is 0 or negative), and why.
 
-    ``extracted`` is the answer found, ``detail`` the path that decided or what went wrong. ``correct_anywhere``
-    ignores the format: the last box, or without a box the last number, is right.
+    ``extracted`` is the answer found (of a program its language), ``detail`` the path that decided, the test that
+    failed or what went wrong. ``correct_anywhere`` ignores the format: the last box, or without a box the last number,
+    is right; of programs, the first block with a language name.
     """
 
     total: float
@@ -64,7 +72,7 @@ class Reward:
 
 def undecided(reason: Reason, detail: str = "") -> Reward:
     """A reward of 0 that blames the grading."""
-    return Reward(0.0, 0.0, 0.0, 0.0, 0.0, False, False, reason, "", detail)
+    return Reward(0.0, 0.0, 0.0, 0.0, 0.0, False, False, reason, "", _printable(detail))
 
 
 def length_penalty(num_tokens: int, max_length: int, cache_length: int, weight: float = 0.1) -> float:
@@ -78,65 +86,94 @@ def length_penalty(num_tokens: int, max_length: int, cache_length: int, weight: 
     return -weight if over >= cache_length else -weight * over / cache_length
 
 
-def reward(text: str, num_tokens: int, row: Mapping[str, Any], rule: RewardRule) -> Reward:
+def reward(
+    text: str, num_tokens: int, row: Mapping[str, Any], rule: RewardRule, verify: Verifier | None = None
+) -> Reward:
     """Grade one completion. Pure; may run long or grow on hostile text, so it belongs in a worker of the pool.
 
     Args:
         text: The completion, from ``<think>`` on.
         num_tokens: Its length in tokens.
-        row: The problem: ``prompt``, ``answer``, and ``kind`` (``math`` where absent).
+        row: The problem: ``prompt``, ``answer`` or ``tests``, and ``kind`` (``math`` where absent).
         rule: Weights and lengths.
+        verify: Judges the answer part; ``verify_math`` where absent, which a ``code`` problem cannot do with.
 
     Raises:
-        DataError: the problem is not a math problem.
+        DataError: the problem is of a kind that is not known, or a code problem comes without a verifier of programs.
     """
-    gold = gold_of(row)
-    if not math.parsable(gold):
-        return undecided("bad-gold", _printable(gold))
-    parts, broken = gate(text)
-    if parts is None:
-        return _ungraded(broken or "no-think", text, gold)
-    answer = math.extract(parts.answer) or ""
-    correct, path = math.compare(answer, gold)
-    formatted = rule.format
-    correctness = rule.correctness if correct else 0.0
+    kind = kind_of(row)
+    verify = verify or verifier_of(kind)
+    if kind == "math" and not math.parsable(gold_of(row)):
+        return undecided("bad-gold", gold_of(row))
+    parts = gate(text, kind)
+    if isinstance(parts, str):
+        return _ungraded(parts, text, row, verify)
+    verdict = verify(parts.answer, row)
+    if verdict.reason in UNGRADED:
+        return undecided(verdict.reason, verdict.detail)
+    return _assembled(verdict, parts, num_tokens, row, rule)
+
+
+def kind_of(row: Mapping[str, Any]) -> Literal["math", "code"]:
+    """Whether a problem asks for an answer or for a program.
+
+    Raises:
+        DataError: neither.
+    """
+    kind = row.get("kind") or "math"
+    if kind not in ("math", "code"):
+        raise DataError(
+            f"problem {row.get('id', '?')}: kind {kind!r} cannot be graded, only math and code; leave such rows out"
+        )
+    return "code" if kind == "code" else "math"
+
+
+def gold_of(row: Mapping[str, Any]) -> str:
+    """The ground truth of a math problem as text; empty where there is none."""
+    answer = row.get("answer")
+    return "" if answer is None else str(answer)
+
+
+def verifier_of(kind: Literal["math", "code"]) -> Verifier:
+    """The verifier that needs nothing but the text.
+
+    Raises:
+        DataError: programs need a sandbox, and so a ``magcli.verify.Grader``.
+    """
+    if kind == "code":
+        raise DataError("a code problem cannot be graded without a sandbox; use magcli.verify.Grader")
+    return verify_math
+
+
+def verify_math(answer: str, row: Mapping[str, Any]) -> Verdict:
+    """Whether the last box of an answer part is the ground truth; without any (format-free), the last number."""
+    found, gold = (boxed(answer) or "").strip(), gold_of(row)
+    correct, path = math.compare(found, gold) if found else (math.anywhere(answer, gold), "format")
+    return Verdict(float(correct), "correct" if correct else "wrong", found, path)
+
+
+def _ungraded(broken: FormatReason, text: str, row: Mapping[str, Any], verify: Verifier) -> Reward:
+    """The format failed: all parts 0; the format-free metric alone is worked out."""
+    free = verify(text, row)
+    return Reward(0.0, 0.0, 0.0, 0.0, 0.0, False, free.reason in RIGHT, broken, _printable(free.answer), "format")
+
+
+def _assembled(verdict: Verdict, parts: Parts, num_tokens: int, row: Mapping[str, Any], rule: RewardRule) -> Reward:
+    correct = verdict.reason in RIGHT
+    correctness = rule.correctness * verdict.score
     length = length_penalty(num_tokens, rule.max_length, rule.cache_length, rule.length)
     spoken = rule.language if rule.use_language and _one_language(row, parts) else 0.0
     return Reward(
-        total=formatted + correctness + length + spoken,
-        format=formatted,
+        total=rule.format + correctness + length + spoken,
+        format=rule.format,
         correctness=correctness,
         length=length,
         language=spoken,
         correct=correct,
         correct_anywhere=correct,
-        reason="correct" if correct else "wrong",
-        extracted=_printable(answer.strip()),
-        detail=path,
-    )
-
-
-def gold_of(row: Mapping[str, Any]) -> str:
-    """The ground truth as text; empty where there is none.
-
-    Raises:
-        DataError: the problem is not a math problem.
-    """
-    kind = row.get("kind") or "math"
-    if kind != "math":
-        raise DataError(
-            f"problem {row.get('id', '?')}: kind {kind!r} cannot be graded by this version, which grades math only; "
-            f"leave such rows out"
-        )
-    answer = row.get("answer")
-    return "" if answer is None else str(answer)
-
-
-def _ungraded(broken: Reason, text: str, gold: str) -> Reward:
-    """The format failed: all parts 0; the format-free metric alone is worked out."""
-    found = math.extract(text) or ""
-    return Reward(
-        0.0, 0.0, 0.0, 0.0, 0.0, False, math.anywhere(text, gold), broken, _printable(found.strip()), "format"
+        reason=verdict.reason,
+        extracted=_printable(verdict.answer),
+        detail=_printable(verdict.detail),
     )
 
 

@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 FormatReason = Literal[
     "no-think",
-    "unclosed-think",
     "repeated-think",
+    "unclosed-think",
     "no-box",
     "unclosed-box",
     "empty-box",
@@ -15,7 +15,7 @@ FormatReason = Literal[
     "unclosed-code",
     "unnamed-code",
 ]
-"""The first rule of the format gate that a completion broke, in the order in which they are looked at."""
+"""The first rule of the format gate that a completion broke; see ``magcli.verify.format``."""
 
 CodeReason = Literal[
     "accepted",

@@ -110,7 +110,7 @@ def test_rows_keep_their_order_whatever_the_workers(tmp_path):
     assert [each["correct"] for each in rows_of(tmp_path / "one.arrow")] == [bool(i % 3) for i in range(300)]
 
 
-def test_the_length_penalty_needs_lengths_and_code_is_refused(tmp_path):
+def test_the_length_penalty_needs_lengths_and_unknown_kinds_are_refused(tmp_path):
     data = [{key: value for key, value in row("a", RIGHT).items() if key != "num_tokens"}]
     source = written(tmp_path / "c.jsonl", data)
     call_stage("grade", source, output=tmp_path / "out.jsonl")
@@ -118,6 +118,6 @@ def test_the_length_penalty_needs_lengths_and_code_is_refused(tmp_path):
         call_stage("grade", source, output=tmp_path / "out.jsonl", max_length=10)
     with pytest.raises(UsageError, match=r"grade\.workers: 0 is not positive"):
         call_stage("grade", source, output=tmp_path / "out.jsonl", workers=0)
-    code = written(tmp_path / "code.jsonl", [row("c", RIGHT, kind="code")])
-    with pytest.raises(DataError, match="problem c: kind 'code' cannot be graded"):
-        call_stage("grade", code, output=tmp_path / "code.arrow")
+    proof = written(tmp_path / "proof.jsonl", [row("c", RIGHT, kind="proof")])
+    with pytest.raises(DataError, match="problem c: kind 'proof' cannot be graded"):
+        call_stage("grade", proof, output=tmp_path / "proof.arrow")

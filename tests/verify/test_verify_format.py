@@ -1,10 +1,13 @@
+import re
 import time
+from typing import get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magcli.verify.format import Parts, gate, split
+from magcli.verify.format import Block, Parts, blocks, gate, split
+from magcli.verify.types import FormatReason
 
 GOOD = r"<think>2+3=5</think>The answer is \boxed{5}."
 FENCE = "<think>a loop</think>\n```python\nprint(5)\n```\n"
@@ -16,62 +19,151 @@ def test_split() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "reason"),
     [
-        "",
-        r"\boxed{5}",
-        r" <think>a</think>\boxed{5}",
-        r"<think>a\boxed{5}",
-        r"a</think>\boxed{5}",
-        r"</think><think>\boxed{5}",
-        r"<think>a<think>b</think>\boxed{5}",
-        r"<think>a</think>b</think>\boxed{5}",
-        r"<think>a</think>\boxed{5}<think>b</think>",
-        r"<Think>a</Think>\boxed{5}",
+        ("", "no-think"),
+        (r"\boxed{5}", "no-think"),
+        (r" <think>a</think>\boxed{5}", "no-think"),
+        (r"a</think>\boxed{5}", "no-think"),
+        (r"</think><think>\boxed{5}", "no-think"),
+        (r"<Think>a</Think>\boxed{5}", "no-think"),
+        (r"<think>a\boxed{5}", "unclosed-think"),
+        (r"<think>a</Think>\boxed{5}", "unclosed-think"),
+        (r"<think>a<think>b</think>\boxed{5}", "repeated-think"),
+        (r"<think><think>a\boxed{5}", "repeated-think"),
+        (r"<think>a</think>b</think>\boxed{5}", "repeated-think"),
+        (r"<think>a</think>\boxed{5}<think>b</think>", "repeated-think"),
+        ("<think>a</think>`<think>` \\boxed{5}", "repeated-think"),
     ],
 )
-def test_no_think(text: str) -> None:
-    assert split(text) is None
-    assert gate(text) == (None, "no-think")
+def test_each_rule_about_the_tags_has_its_reason(text: str, reason: str) -> None:
+    assert split(text) == gate(text) == gate(text, "code") == reason
 
 
 @pytest.mark.parametrize(
-    "answer",
-    ["5", r"\boxed{}", r"\boxed{ }", r"\boxed{5", r"\boxed 5", r"\fbox{5}", r"boxed{5}", r"\boxed{5} or \boxed{"],
+    ("answer", "reason"),
+    [
+        ("5", "no-box"),
+        (r"\boxed 5", "no-box"),
+        (r"\fbox{5}", "no-box"),
+        ("boxed{5}", "no-box"),
+        (r"\boxed{}", "empty-box"),
+        ("\\boxed{ \n}", "empty-box"),
+        (r"\boxed{5} or \boxed{}", "empty-box"),
+        (r"\boxed{5", "unclosed-box"),
+        (r"\boxed{5} or \boxed{", "unclosed-box"),
+        (r"\boxed{\frac{1}{2}", "unclosed-box"),
+    ],
 )
-def test_no_box(answer: str) -> None:
-    assert gate(f"<think>a</think>{answer}") == (None, "no-box")
+def test_each_rule_about_the_box_has_its_reason(answer: str, reason: str) -> None:
+    assert gate(f"<think>a</think>{answer}") == reason
 
 
-def test_a_box_in_the_thoughts_does_not_count() -> None:
-    assert gate(r"<think>\boxed{5}</think>It is 5.") == (None, "no-box")
+def test_a_box_or_a_block_in_the_thoughts_does_not_count() -> None:
+    assert gate(r"<think>\boxed{5}</think>It is 5.") == "no-box"
+    assert gate("<think>\n```py\n1\n```\n</think>It is 5.", "code") == "no-code"
 
 
 def test_good_formats() -> None:
-    assert gate(GOOD) == (split(GOOD), "")
-    assert gate(FENCE, "code") == (split(FENCE), "")
+    assert gate(GOOD) == split(GOOD) == Parts("2+3=5", r"The answer is \boxed{5}.")
+    assert gate(FENCE, "code") == split(FENCE)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("print(5)", "no-code"),
+        ("`python print(5)`", "no-code"),
+        ("```python print(5)```", "no-code"),
+        ("~~~python\nprint(5)\n~~~", "no-code"),
+        ("```\nprint(5)\n```", "unnamed-code"),
+        ("```\nplain\n```\n```python\nprint(5)", "unnamed-code"),
+        ("```python\nprint(5)", "unclosed-code"),
+        ("````python\nprint(5)\n```", "unclosed-code"),
+        ("```\n```python\nprint(5)\n", "unclosed-code"),
+    ],
+)
+def test_each_rule_about_the_block_has_its_reason(answer: str, reason: str) -> None:
+    assert gate(f"<think>a</think>\n{answer}", "code") == reason
 
 
 @pytest.mark.parametrize(
     "answer",
-    [
-        "print(5)",
-        "```\nprint(5)\n```",
-        "```python\nprint(5)",
-        "`python print(5)`",
-        "```python print(5)```",
-        "```\n```python\nprint(5)\n",
-    ],
-)
-def test_no_code(answer: str) -> None:
-    assert gate(f"<think>a</think>\n{answer}", "code") == (None, "no-code")
-
-
-@pytest.mark.parametrize(
-    "answer", ["```c++\nint x;\n```", "text\n```\nplain\n```\n```py\nx\n```", "````python\n```\n````"]
+    ["```c++\nint x;\n```", "text\n```\nplain\n```\n```py\nx\n```", "````python\n```\n````", "```py\r\nx\r\n```\r\n"],
 )
 def test_code(answer: str) -> None:
-    assert gate(f"<think>a</think>\n{answer}", "code")[1] == ""
+    assert isinstance(gate(f"<think>a</think>\n{answer}", "code"), Parts)
+
+
+def test_blocks_hold_what_stands_between_the_fences() -> None:
+    text = "a\n```py\nx = 1\n\n  y\n```\nb\n```\nplain\n```\n````cpp\n```\n````\n```c"
+    assert list(blocks(text)) == [
+        Block("py", "x = 1\n\n  y\n", True),
+        Block("", "plain\n", True),
+        Block("cpp", "```\n", True),
+        Block("c", "", False),
+    ]
+
+
+TOKENS = ["<think>", "</think>", "\\boxed{", "{", "}", "5", " ", "\n", "```py\n", "```\n", "``", "\\"]
+completions = st.lists(st.sampled_from(TOKENS), max_size=14).map("".join)
+framed = completions.map(lambda text: "<think>" + text)
+
+
+def rules_of_the_recipe(text: str, kind: str) -> bool:
+    """The gate once more, word for word as the recipe has it, without a thought for speed or for reasons."""
+    if not re.fullmatch(r"<think>((?!</?think>).)*</think>((?!</?think>).)*", text, re.DOTALL):
+        return False
+    answer = text.partition("</think>")[2]
+    if kind == "math":
+        ends = [depth_zero(answer, match.end()) for match in re.finditer(r"(?<!\\)(?:\\\\)*\\boxed\{", answer)]
+        return bool(ends) and ends[-1].strip() != ""
+    lines, at = answer.split("\n"), 0
+    while at < len(lines):
+        fence = re.fullmatch(r" {0,3}(`{3,})\s*([^`]*)", lines[at])
+        ends = [n for n in range(at + 1, len(lines)) if fence and closes(lines[n], fence[1])]
+        if fence and ends and fence[2].strip():
+            return True
+        if fence and not ends:
+            return False
+        at = ends[0] + 1 if fence else at + 1
+    return False
+
+
+def closes(line: str, ticks: str) -> bool:
+    return bool(re.fullmatch(r" {0,3}`{%d,}\s*" % len(ticks), line))
+
+
+def depth_zero(text: str, start: int) -> str:
+    """What stands before the brace that closes the one before ``start``; empty where none does."""
+    depth = 1
+    for match in re.compile(r"\\.|[{}]", re.DOTALL).finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(match[0], 0)
+        if depth == 0:
+            return text[start : match.start()]
+    return ""
+
+
+@settings(max_examples=400)
+@given(framed | completions, st.sampled_from(["math", "code"]))
+def test_the_gate_is_the_recipes(text: str, kind: str) -> None:
+    assert isinstance(gate(text, kind), Parts) == rules_of_the_recipe(text, kind)
+
+
+@given(framed | completions | st.text(max_size=60), st.sampled_from(["math", "code"]))
+def test_every_text_is_well_formed_or_has_a_reason(text: str, kind: str) -> None:
+    found = gate(text, kind)
+    if isinstance(found, str):
+        assert found in get_args(FormatReason)
+    else:
+        assert f"<think>{found.thoughts}</think>{found.answer}" == text
+
+
+@given(completions, completions)
+def test_what_follows_a_good_completion_breaks_it_only_by_a_tag_or_a_box(before: str, after: str) -> None:
+    text = f"<think></think>{before}\n\\boxed{{5}}{after}"
+    if not any(token in before + after for token in ("think>", "\\", "{", "}")):
+        assert isinstance(gate(text), Parts)
 
 
 @given(st.text(max_size=40).filter(lambda s: "<" not in s), st.text(max_size=40).filter(lambda s: "<" not in s))

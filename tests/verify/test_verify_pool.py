@@ -177,7 +177,7 @@ def test_no_worker_outlives_a_killed_parent() -> None:
 
 def test_errors_of_the_caller_reach_the_caller(pool: Pool) -> None:
     with pytest.raises(DataError, match="cannot be graded"):
-        pool.rewards([job("5", kind="code")])
+        pool.rewards([job("5", kind="proof")])
     assert pool.rewards([job("5")])[0].correct
 
 
@@ -245,7 +245,7 @@ def test_hostile_answers_are_wrong_in_time_and_run_nothing(name: str, hostile_po
     start = time.monotonic()
     graded = hostile_pool.rewards([job(answer, gold)])[0]
     assert time.monotonic() - start < 6
-    assert graded.reason in ("wrong", "timeout", "bad-gold", "no-box")
+    assert graded.reason in ("wrong", "timeout", "bad-gold", "unclosed-box")
     assert graded.total <= 0.1
     assert list(tmp_path.iterdir()) == []
     assert hostile_pool.rewards([job("5")])[0].correct

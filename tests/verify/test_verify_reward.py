@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from magcli.data.schema import REWARD
 from magcli.errors import DataError
 from magcli.verify.reward import Reward, RewardRule, columns, length_penalty, reward, undecided
+from magcli.verify.types import Verdict
 
 RULE = RewardRule(max_length=1000, cache_length=200)
 ROW = {"prompt": "What is the sum of two and three?", "answer": "5"}
@@ -34,6 +35,10 @@ def test_wrong_answer_keeps_format_and_language() -> None:
         (RIGHT.replace(r"\boxed{5}", "5"), "no-box", True),
         (RIGHT.replace(r"\boxed{5}", "6"), "no-box", False),
         ("", "no-think", False),
+        (RIGHT.replace("</think>", ""), "unclosed-think", True),
+        (RIGHT + "</think>", "repeated-think", True),
+        (RIGHT.replace(r"\boxed{5}", r"5 \boxed{ }"), "empty-box", False),
+        (RIGHT.replace(r"\boxed{5}", r"5 \boxed{"), "unclosed-box", True),
     ],
 )
 def test_format_is_a_gate(text: str, reason: str, found: bool) -> None:
@@ -59,9 +64,42 @@ def test_numbers_are_ground_truths_too() -> None:
     assert reward(RIGHT, 10, {**ROW, "answer": 5.0}, RULE).correct
 
 
-def test_code_is_refused() -> None:
-    with pytest.raises(DataError, match="'code' cannot be graded"):
-        reward(RIGHT, 10, {**ROW, "kind": "code"}, RULE)
+def test_the_last_box_counts_and_a_frame_is_none() -> None:
+    assert reward(RIGHT + r" No, \boxed{6}.", 10, ROW, RULE).extracted == "6"
+    assert reward(RIGHT + r" \fbox{6}", 10, ROW, RULE).reason == "correct"
+
+
+CODE = {"kind": "code", "prompt": "Write a program that prints the sum of two numbers.", "tests": []}
+PROGRAM = "<think>We read two numbers and print their sum.</think>Here is the program:\n```python\nprint(5)\n```\n"
+
+
+def test_a_program_needs_a_verifier_and_an_unknown_kind_has_none() -> None:
+    with pytest.raises(DataError, match=r"use magcli\.verify\.Grader"):
+        reward(PROGRAM, 10, CODE, RULE)
+    with pytest.raises(DataError, match="kind 'proof' cannot be graded"):
+        reward(RIGHT, 10, {**ROW, "kind": "proof"}, RULE)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "total", "correct"),
+    [
+        (Verdict(1.0, "accepted", "python"), 1.1, True),
+        (Verdict(0.0, "wrong-answer", "python", "test 2: expected '5', got '6'"), 0.2, False),
+        (Verdict(0.5, "time-limit", "python", "test 2", 1, 2), 0.65, False),
+        (Verdict(0.0, "infra-error", "python", "bwrap: no such file"), 0.0, False),
+    ],
+)
+def test_a_verdict_on_a_program_becomes_a_reward(verdict: Verdict, total: float, correct: bool) -> None:
+    graded = reward(PROGRAM, 10, CODE, RULE, lambda answer, row: verdict)
+    assert graded.total == pytest.approx(total)
+    assert (graded.correct, graded.reason, graded.detail) == (correct, verdict.reason, verdict.detail)
+    assert graded.trainable == (verdict.reason != "infra-error")
+
+
+def test_the_format_of_a_program_is_a_gate_too() -> None:
+    accept = Verdict(1.0, "accepted", "python")
+    graded = reward(PROGRAM.replace("python", ""), 10, CODE, RULE, lambda answer, row: accept)
+    assert (graded.total, graded.reason, graded.correct, graded.correct_anywhere) == (0, "unnamed-code", False, True)
 
 
 @given(st.text(max_size=60), st.text(max_size=30), st.integers(0, 5000))
