@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from magcli.curate.sampling import Sample
     from magcli.data.source import Rows
     from magcli.landscape.pca import Plane
-    from magcli.landscape.surface import Regression
+    from magcli.landscape.results import Graded
     from magcli.run.job import Job
     from magcli.run.units import Compute
     from magcli.verify.reward import Reward
@@ -107,17 +107,9 @@ def settings(config: Config) -> dict[str, Any]:
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """One row a point: where it lies, means with intervals, and the means of each problem."""
-    import pyarrow as pa
+    from magcli.landscape.results import POINT
 
-    names = ("a1", "a2", "off_plane", "reward", "reward_low", "reward_high", "raw_reward", "length", "correct")
-    per_problem = ("rewards", "raw_rewards", "lengths")
-    return pa.schema(
-        [
-            pa.field("point", pa.int64()),
-            *[pa.field(name, pa.float64()) for name in names],
-            *[pa.field(name, pa.list_(pa.float64())) for name in per_problem],
-        ]
-    )
+    return POINT
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -126,6 +118,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     from magcli.data import durable
     from magcli.landscape import pca
+    from magcli.landscape.results import POINT
 
     given = [row for batch in rows for row in batch.to_pylist()]
     out = config.out or config.run / "landscape"
@@ -136,7 +129,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         components.mkdir(parents=True, exist_ok=True)
         pca.write_components(plane, components)
         batches = list(_sampled(config, _grid(config, plane), problems, plane, out, job))
-        table = pa.Table.from_batches(batches, schema(config, pa.schema([])))
+        table = pa.Table.from_batches(batches, POINT)
         _results(config, table, plane, out, job)
         yield from table.to_batches()
 
@@ -196,9 +189,8 @@ def _sampled(
     job: Job,
 ) -> Rows:
     """The grid's points with what was sampled there; finished ones come from the journal beside the plots."""
-    import pyarrow as pa
-
     from magcli.config import as_json
+    from magcli.landscape.results import POINT
     from magcli.model.load import fingerprint
     from magcli.run.journal import Journal
     from magcli.run.units import resumable
@@ -212,7 +204,7 @@ def _sampled(
     path = out / "points.journal"
     if job.restart:
         path.unlink(missing_ok=True)
-    job.journal, job.total = Journal.open(path, schema(config, pa.schema([])), identity), grid.num_rows
+    job.journal, job.total = Journal.open(path, POINT, identity), grid.num_rows
     compute, close = _sampler(config, problems, plane.folders[-1], out / "components")
     try:
         yield from resumable(iter([grid]), job, compute, close, size=1, window=1, unit="points")
@@ -228,6 +220,7 @@ def _sampler(config: Config, problems: list[dict[str, Any]], last: Path, compone
     from magcli.curate.sampling import rewards_of, samples_of
     from magcli.generate.open import open_policy
     from magcli.landscape.perturb import coordinates, perturbed
+    from magcli.landscape.results import POINT, summary
     from magcli.run.journal import Result
 
     policy = open_policy(
@@ -254,8 +247,8 @@ def _sampler(config: Config, problems: list[dict[str, Any]], last: Path, compone
 
         sampled = await asyncio.gather(*(one(row) for row in problems))
         where = {"point": place["point"], "a1": real.a1, "a2": real.a2, "off_plane": real.off_plane}
-        row = where | _summary(sampled)
-        return Result(pa.RecordBatch.from_pylist([row], schema(config, pa.schema([]))))
+        row = where | summary(_graded(sampled))
+        return Result(pa.RecordBatch.from_pylist([row], POINT))
 
     async def close() -> None:
         await policy.close()
@@ -275,97 +268,39 @@ def _rounding(config: Config) -> Literal["none", "nearest", "dither"]:
     return "none" if exact else "dither"
 
 
-def _summary(sampled: Sequence[tuple[list[Sample], list[Reward]]]) -> dict[str, Any]:
-    """Means over a point's samples: with and without the length penalty, by problem and in all."""
+def _graded(sampled: Sequence[tuple[list[Sample], list[Reward]]]) -> Graded:
     import numpy as np
 
-    from magcli.landscape import surface
+    from magcli.landscape.results import Graded
 
-    rewards = np.array([[reward.total for reward in found] for _, found in sampled])
-    raw = np.array([[reward.total - reward.length for reward in found] for _, found in sampled])
-    lengths = np.array([[sample.completion.num_tokens for sample in samples] for samples, _ in sampled])
-    level = surface.level(rewards)
-    return {
-        "reward": level.mean,
-        "reward_low": level.low,
-        "reward_high": level.high,
-        "raw_reward": float(raw.mean()),
-        "length": float(lengths.mean()),
-        "correct": float(np.mean([reward.correct for _, found in sampled for reward in found])),
-        "rewards": rewards.mean(1).tolist(),
-        "raw_rewards": raw.mean(1).tolist(),
-        "lengths": lengths.mean(1).tolist(),
-    }
+    found = [rewards for _, rewards in sampled]
+    return Graded(
+        np.array([[reward.total for reward in rewards] for rewards in found]),
+        np.array([[reward.total - reward.length for reward in rewards] for rewards in found]),
+        np.array([[sample.completion.num_tokens for sample in samples] for samples, _ in sampled], float),
+        np.array([[reward.correct for reward in rewards] for rewards in found], float),
+    )
 
 
-def _results(config: Config, table: pa.Table, plane: Plane, out: Path, job: Job) -> None:
-    """Plots, the table of points and the figures behind them."""
-    import json
-
+def _results(config: Config, points: pa.Table, plane: Plane, out: Path, job: Job) -> None:
+    """Plots, figures, the table of points, and one line for people."""
     import numpy as np
 
-    from magcli.data import durable
-    from magcli.data import table as tables
-    from magcli.landscape import plot, surface
+    from magcli.data import table
+    from magcli.landscape import results
 
-    def per_problem(name: str) -> Any:
-        return np.array(table.column(name).to_pylist())
-
-    def mean(name: str) -> Any:
-        return table.column(name).to_numpy()
-
-    points = np.stack([mean("a1"), mean("a2")], 1)
-    fit = surface.length_regression(
-        per_problem("lengths"), per_problem("raw_rewards"), low=config.shortest or None, high=config.longest or None
-    )
-    path = plane.trajectory
-    for name, title, label in (("reward", "Mean reward", "reward"), ("length", "Mean output length", "tokens")):
-        plot.surface(out / name, points, mean(name), path, title=title, label=label, explained=plane.explained)
-    plot.regression(out / "regression", mean("length"), mean("raw_reward"), fit)
-    plot.combined(
-        out / "landscape",
-        points,
-        mean("reward"),
-        mean("length"),
-        mean("raw_reward"),
-        path,
-        fit,
-        explained=plane.explained,
-    )
-    with durable.whole_file(out / "landscape.json") as file:
-        file.write((json.dumps(_figures(plane, fit), indent=1) + "\n").encode())
-    means = table.drop_columns(["rewards", "raw_rewards", "lengths"])
-    with tables.write(str(out / "points.csv"), means.schema, "") as sink:
+    fit = results.regression(points, shortest=config.shortest, longest=config.longest)
+    results.draw(points, plane, fit, out)
+    means = points.drop_columns(list(results.PER_PROBLEM))
+    with table.write(str(out / "points.csv"), means.schema, "") as sink:
         for batch in means.to_batches():
             sink.write(batch)
-        sink.finish(job.history(table.num_rows))
-    best = int(np.argmax(mean("reward")))
+        sink.finish(job.history(points.num_rows))
+    reward = results.mean(points, "reward")
+    a1, a2 = results.places(points)[int(np.argmax(reward))]
     job.console.say(
-        f"landscape: {len(points)} points, reward {mean('reward').min():.3f} to {mean('reward').max():.3f} "
-        f"(best at a1 {points[best, 0]:+.3g}, a2 {points[best, 1]:+.3g}); plots in {out}",
+        f"landscape: {len(reward)} points, reward {reward.min():.3f} to {reward.max():.3f} "
+        f"(best at a1 {a1:+.3g}, a2 {a2:+.3g}); plots in {out}",
         event="landscape",
         out=str(out),
     )
-
-
-def _figures(plane: Plane, fit: Regression | None) -> dict[str, Any]:
-    """The plane and the regression as JSON values."""
-    described: dict[str, Any] = {
-        "checkpoints": [folder.name for folder in plane.folders],
-        "explained": plane.explained.tolist(),
-        "trajectory": plane.trajectory.tolist(),
-        "off_plane": plane.off_plane.tolist(),
-        "drift": plane.drift,
-        "changed": plane.changed,
-        "storage": list(plane.storage),
-    }
-    if fit is not None:
-        slope, doubling = fit.slope, fit.slope_per_doubling
-        described["regression"] = {
-            "slope": [slope.mean, slope.low, slope.high],
-            "slope_per_doubling": [doubling.mean, doubling.low, doubling.high],
-            "r2": fit.r2,
-            "points_used": fit.n_used,
-            "points_dropped": fit.n_dropped,
-        }
-    return described
