@@ -2,16 +2,14 @@
 
 A thread of the pool owns each worker process and hands it small batches of jobs over a socket; every job is answered
 on its own, so the clock of a job starts when the one before it is answered. A worker that overruns is killed and
-replaced (``timeout``). One that dies or is stopped from outside is replaced and its job tried again, three times in
-all (``infra-error``). Jobs that had not started are simply queued again.
+replaced (``timeout``). One that dies, is stopped from outside or gets no processor is replaced too, and its job tried
+again, five times in all (``infra-error``). Jobs that had not started are simply queued again. One more worker is kept
+warm, so that a replacement costs nothing.
 """
 
 import asyncio
-import os
-import socket
-import subprocess
-import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -19,13 +17,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from magcli.errors import EnvironmentFault, MagError
-from magcli.verify.reward import Reward, RewardRule, reward, undecided
-from magcli.verify.worker import READY, receive, send
+from magcli.verify.remote import START_SECONDS, Lost, Remote
+from magcli.verify.reward import Reward, RewardRule, undecided
+from magcli.verify.worker import grade, grader_of
 
 MAX_BATCH = 64
-MAX_ATTEMPTS = 3
+MAX_ATTEMPTS = 5
 MAX_STARTS = 3
-START_SECONDS = 120.0
+SPARE_AFTER = 1.0
+"""Seconds of work after which a spare worker is started: short work needs none."""
 _KEYS = ("id", "kind", "prompt", "answer")
 
 Job = tuple[str, int, Mapping[str, Any], RewardRule]
@@ -41,70 +41,29 @@ class _Ticket:
     attempts: int = 0
 
 
-class _Worker:
-    """One worker process and the socket to it."""
-
-    def __init__(self, memory: int) -> None:
-        ours, theirs = socket.socketpair()
-        self.sock = ours
-        with theirs:
-            self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    "magcli.verify.worker",
-                    str(theirs.fileno()),
-                    str(os.getpid()),
-                    str(memory),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                process_group=0,
-            )
-
-    def receive(self, seconds: float) -> Any:
-        """The worker's next message.
-
-        Raises:
-            TimeoutError: none came in time.
-            EOFError, ConnectionError: the worker is gone.
-        """
-        self.sock.settimeout(seconds)
-        return receive(self.sock)
-
-    def stopped(self) -> bool:
-        """Whether a signal has stopped the process, so that its silence is not the job's fault."""
-        try:
-            return os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
-        except ChildProcessError:
-            return True
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self.sock.close()
-
-
 class Pool:
     """Worker processes that grade. Use it from asyncio (``await reward``) or from threads (``rewards``).
 
     Args:
-        workers: Number of processes; 0 grades in the calling thread, without deadline, for tests.
+        workers: Number of processes, without the spare; 0 grades in the calling thread, without deadline, for tests.
         deadline: Seconds of wall time for one job once a worker has started on it.
-        memory: Address space of a worker in bytes.
+        memory: Address space of a worker in bytes; a user's own reward has no bound.
+        function: A user's own reward, as ``magcli.verify.custom`` names it; empty for that of the recipe.
     """
 
-    def __init__(self, workers: int = 1, *, deadline: float = 2.0, memory: int = 2 << 30) -> None:
+    def __init__(self, workers: int = 1, *, deadline: float = 2.0, memory: int = 2 << 30, function: str = "") -> None:
         self._deadline = deadline
-        self._memory = memory
+        self._memory = 0 if function else memory
+        self._function = function
         self._waiting: deque[_Ticket] = deque()
         self._changed = threading.Condition()
         self._closed = False
-        self._live: set[_Worker] = set()
+        self._live: set[Remote] = set()
+        self._spare: Remote | None = None
+        self._begun = threading.Event()
         self._threads = [threading.Thread(target=self._serve, name=f"verify-{i}", daemon=True) for i in range(workers)]
-        for thread in self._threads:
+        self._keeper = threading.Thread(target=self._keep_spare, name="verify-spare", daemon=True)
+        for thread in (*self._threads, self._keeper):
             thread.start()
 
     async def reward(self, text: str, num_tokens: int, row: Mapping[str, Any], rule: RewardRule) -> Reward:
@@ -129,21 +88,25 @@ class Pool:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
+            self._begun.set()
             for worker in self._live:
                 worker.process.kill()
-        for thread in self._threads:
+        for thread in (*self._threads, self._keeper):
             thread.join()
 
     def _submit(self, jobs: Sequence[Job]) -> "list[Future[Reward]]":
-        tickets = [
-            _Ticket((text, tokens, {k: row[k] for k in _KEYS if k in row}, rule)) for text, tokens, row, rule in jobs
-        ]
+        tickets = [_Ticket((text, tokens, self._needed(row), rule)) for text, tokens, row, rule in jobs]
         if not self._threads:
+            grader = grader_of(self._function)
             for ticket in tickets:
-                _grade_here(ticket)
+                _settle(ticket, grade(ticket.job, grader))
         else:
             self._queue(tickets)
         return [ticket.future for ticket in tickets]
+
+    def _needed(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the workers are sent of a row: a user's own reward may look at all of it."""
+        return row if self._function else {key: row[key] for key in _KEYS if key in row}
 
     def _queue(self, tickets: Sequence[_Ticket], *, first: bool = False) -> None:
         """Put tickets in line, or back at its head."""
@@ -154,7 +117,7 @@ class Pool:
                 self._waiting.extendleft(reversed(tickets))
             else:
                 self._waiting.extend(tickets)
-            self._changed.notify(len(tickets))
+            self._changed.notify_all()
 
     def _next(self) -> list[_Ticket]:
         """The next batch, a fair share of what waits; empty when the pool closes."""
@@ -168,10 +131,10 @@ class Pool:
 
     def _serve(self) -> None:
         """A thread's life: keep one worker and feed it."""
-        worker: _Worker | None = None
+        worker: Remote | None = None
         while batch := self._next():
             try:
-                worker = worker or self._start()
+                worker = self._working(worker)
             except MagError as error:
                 _fail(batch, error)
                 continue
@@ -183,46 +146,76 @@ class Pool:
         if worker:
             self._retire(worker)
 
-    def _feed(self, worker: _Worker, batch: list[_Ticket]) -> list[_Ticket] | None:
+    def _feed(self, worker: Remote, batch: list[_Ticket]) -> list[_Ticket] | None:
         """Have a batch graded. None when all is well, else what must be queued again, the worker being lost."""
         done = 0
         try:
-            worker.sock.settimeout(START_SECONDS)
-            send(worker.sock, [ticket.job for ticket in batch])
-            while done < len(batch):
-                _settle(batch[done], worker.receive(self._deadline))
+            worker.send([ticket.job for ticket in batch])
+            for ticket in batch:
+                _settle(ticket, worker.answer(self._deadline))
                 done += 1
         except TimeoutError:
-            if not worker.stopped():
-                _settle(batch[done], undecided("timeout", f"over {self._deadline:g} s"))
-                return batch[done + 1 :]
-        except (OSError, EOFError):
-            pass
-        else:
-            return None
-        return [*_tried(batch[done]), *batch[done + 1 :]]
+            _settle(batch[done], undecided("timeout", f"over {self._deadline:g} s"))
+            return batch[done + 1 :]
+        except Lost:
+            return [*_tried(batch[done]), *batch[done + 1 :]]
+        return None
 
-    def _start(self) -> _Worker:
+    def _working(self, worker: Remote | None) -> Remote:
+        """This worker if it still runs, else the spare one, else a new one.
+
+        Raises:
+            EnvironmentFault: none starts.
+        """
+        if worker is None:
+            with self._changed:
+                worker, self._spare = self._spare, None
+                self._changed.notify_all()
+        if worker is not None and worker.usable():
+            return worker
+        if worker is not None:
+            self._retire(worker)
+            return self._working(None)
+        worker = self._start()
+        self._begun.set()
+        return worker
+
+    def _keep_spare(self) -> None:
+        """The keeper's life: have one worker ready whenever there is none, once there has been some work."""
+        self._begun.wait()
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed, timeout=SPARE_AFTER)
+        while not self._closed:
+            try:
+                spare = self._start()
+            except MagError:
+                break
+            with self._changed:
+                self._spare = spare
+                self._changed.wait_for(lambda: self._spare is None or self._closed)
+        if self._spare is not None:
+            self._retire(self._spare)
+
+    def _start(self) -> Remote:
         """A worker that has said it is ready.
 
         Raises:
-            EnvironmentFault: several in a row died or stayed silent.
+            EnvironmentFault: several gave up, or all were lost for too long.
         """
-        for _ in range(MAX_STARTS):
+        failed, begun = 0, time.monotonic()
+        while failed < MAX_STARTS and time.monotonic() - begun < START_SECONDS:
             with self._changed:
                 if self._closed:
                     raise _closed()
-                worker = _Worker(self._memory)
+                worker = Remote(self._memory, self._function)
                 self._live.add(worker)
-            try:
-                if worker.receive(START_SECONDS) == READY:
-                    return worker
-            except (OSError, EOFError):
-                pass
+            if worker.ready():
+                return worker
+            failed += worker.gave_up()
             self._retire(worker)
-        raise EnvironmentFault(f"verify: {MAX_STARTS} grading workers in a row did not start; their own error is above")
+        raise EnvironmentFault("verify: grading workers do not start; their own error is above")
 
-    def _retire(self, worker: _Worker) -> None:
+    def _retire(self, worker: Remote) -> None:
         worker.kill()
         with self._changed:
             self._live.discard(worker)
@@ -254,10 +247,3 @@ def _tried(ticket: _Ticket) -> list[_Ticket]:
         return [ticket]
     _settle(ticket, undecided("infra-error", f"the worker was lost {MAX_ATTEMPTS} times"))
     return []
-
-
-def _grade_here(ticket: _Ticket) -> None:
-    try:
-        _settle(ticket, reward(*ticket.job))
-    except MagError as error:
-        _settle(ticket, error)

@@ -1,7 +1,8 @@
 """One worker of the pool: reads batches of jobs from a socket, grades them, answers each at once.
 
-Started as ``python -P -m magcli.verify.worker FD PARENT MEMORY``. It imports nothing of magcli but errors and verify,
-bounds its own memory, ignores SIGINT, and dies with its parent. A frame is 8 bytes of length and a pickle.
+Started as ``python -P -m magcli.verify.worker FD PARENT MEMORY FUNCTION``; FUNCTION is a user's own reward, or empty.
+It imports nothing of magcli but errors and verify, bounds its own memory, ignores SIGINT, and dies with its parent. A
+frame is 8 bytes of length and a pickle. An answer is the processor time used so far and the reward.
 """
 
 import ctypes
@@ -12,10 +13,12 @@ import signal
 import socket
 import struct
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
 from magcli.errors import MagError
-from magcli.verify import language, symbolic
+from magcli.verify import custom, language, symbolic
 from magcli.verify.reward import Reward, reward, undecided
 
 HEADER = struct.Struct("<Q")
@@ -49,10 +52,10 @@ def _read(sock: socket.socket, size: int) -> bytes:
     return bytes(body)
 
 
-def grade(job: tuple[Any, ...]) -> Reward | MagError:
+def grade(job: tuple[Any, ...], grader: Callable[..., Reward] = reward) -> Reward | MagError:
     """The verdict on one job; an error of ours is handed over, any other one is a failure of the grading."""
     try:
-        return reward(*job)
+        return grader(*job)
     except MagError as error:
         return error
     except MemoryError:
@@ -62,30 +65,41 @@ def grade(job: tuple[Any, ...]) -> Reward | MagError:
 
 
 def confine(parent: int, memory: int) -> None:
-    """Die with the parent, leave SIGINT to it, and bound the address space (bytes)."""
+    """Die with the parent, leave SIGINT to it, and bound the address space (bytes; 0 for no bound)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    if memory:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def main(fd: int, parent: int, memory: int) -> None:
-    """Serve until the parent closes its end."""
-    confine(parent, memory)
+def grader_of(function: str) -> Callable[..., Reward]:
+    """The recipe's reward, its tools loaded, or a user's own."""
+    if function:
+        own = custom.load(function)
+        return lambda text, num_tokens, row, rule: custom.graded(own, text, row)
     symbolic.tools()
     language.identify("The first call loads the model.")
+    return reward
+
+
+def main(fd: int, parent: int, memory: int, function: str) -> None:
+    """Serve until the parent closes its end."""
+    confine(parent, memory)
+    grader = grader_of(function)
     with socket.socket(fileno=fd) as sock:
         send(sock, READY)
         try:
             while True:
                 for job in receive(sock):
-                    send(sock, grade(job))
+                    outcome = grade(job, grader)
+                    send(sock, (time.process_time(), outcome))
         except (EOFError, ConnectionError):
             return
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:4]))
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

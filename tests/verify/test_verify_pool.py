@@ -1,5 +1,7 @@
 import asyncio
+import contextlib
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -81,8 +83,7 @@ def test_a_job_over_the_deadline_is_killed_and_the_others_are_graded() -> None:
         assert [each.reason for each in graded] == ["correct", "timeout", "wrong", "correct"]
         assert not graded[1].trainable
         assert time.monotonic() - start < 8
-        assert len(workers()) == len(before)
-        assert workers() != before
+        assert not before <= workers()
     finally:
         pool.shutdown()
 
@@ -97,6 +98,70 @@ def test_a_worker_lost_from_outside_is_replaced(sent: signal.Signals) -> None:
         os.kill(pid, sent)
         assert pool.rewards([job("5"), job("6")])[0].reason == "correct"
         assert not alive(pid)
+    finally:
+        pool.shutdown()
+
+
+SLOW = ("<think>a</think>\\boxed{5}" + "{}" * 150_000, 10, {"answer": "5"}, RULE)
+"""Braces that take some tenths of a second to match."""
+
+
+def disturb(pool_workers: Callable[[], set[int]], done: threading.Event, choose: random.Random) -> None:
+    """Until it is done, do to a worker what an administrator or the system may do, at random instants."""
+    while not done.wait(choose.uniform(0.1, 0.8)):
+        for pid in choose.sample(sorted(pool_workers()), k=min(1, len(pool_workers()))):
+            with contextlib.suppress(ProcessLookupError):
+                sent = choose.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
+                os.kill(pid, sent)
+                if sent == signal.SIGSTOP and choose.random() < 0.5:
+                    time.sleep(0.3)
+                    os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("rounds", [4, pytest.param(60, marks=pytest.mark.faults)])
+def test_verdicts_are_those_of_a_clean_run_whatever_happens_to_the_workers(rounds: int) -> None:
+    seed = int(os.environ.get("FAULT_SEED") or random.SystemRandom().randrange(10**6))
+    print(f"FAULT_SEED={seed}")
+    jobs = [job(str(n % 7), "5") for n in range(60)] + [SLOW, job(r"\sqrt{25}"), job("", "5"), job("5", r"\frac{")]
+    clean, before, done = [reward(*each) for each in jobs], workers(), threading.Event()
+    pool = Pool(2, deadline=2.0)
+    killer = threading.Thread(target=disturb, args=(lambda: workers() - before, done, random.Random(seed)))
+    killer.start()
+    try:
+        for _ in range(rounds):
+            assert pool.rewards(jobs) == clean
+    finally:
+        done.set()
+        killer.join()
+        pool.shutdown()
+    assert workers() == before
+
+
+def test_a_worker_is_kept_warm_and_takes_over_at_once() -> None:
+    before = workers()
+    pool = Pool(1, deadline=1.0)
+    try:
+        pool.rewards([job("5")])
+        (first,) = workers() - before
+        until(lambda: pool._spare is not None)
+        os.kill(first, signal.SIGKILL)
+        begun = time.monotonic()
+        assert pool.rewards([job("5")])[0].correct
+        assert time.monotonic() - begun < 0.25
+    finally:
+        pool.shutdown()
+    assert workers() == before
+
+
+def test_a_halted_worker_is_not_a_slow_answer() -> None:
+    before = workers()
+    pool = Pool(1, deadline=1.0)
+    try:
+        pool.rewards([job("5")])
+        (pid,) = workers() - before
+        os.kill(pid, signal.SIGSTOP)
+        threading.Timer(0.98, lambda: os.kill(pid, signal.SIGCONT)).start()
+        assert pool.rewards([SLOW])[0] == reward(*SLOW)
     finally:
         pool.shutdown()
 
@@ -116,8 +181,9 @@ def test_a_job_that_loses_every_worker_is_an_infra_error() -> None:
     def kill_busy_workers() -> None:
         while not done.wait(0.05):
             for pid in workers() - before:
-                if cpu_seconds(pid) > busy:
-                    os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(OSError):
+                    if cpu_seconds(pid) > busy:
+                        os.kill(pid, signal.SIGKILL)
 
     killer = threading.Thread(target=kill_busy_workers)
     killer.start()
@@ -169,7 +235,7 @@ def test_no_worker_outlives_a_killed_parent() -> None:
     with subprocess.Popen(args, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout
         pids = [int(pid) for pid in parent.stdout.readline().split()]
-        assert len(pids) == 2
+        assert len(pids) >= 2
         assert all(map(alive, pids))
         parent.kill()
     until(lambda: not any(map(alive, pids)))

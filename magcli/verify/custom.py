@@ -1,0 +1,121 @@
+"""A user's own reward: a function of a completion and its row, named as ``module:function`` or ``file.py:function``.
+
+    def short(completion, row):
+        return 1.0 if len(completion) < 100 else 0.0
+
+It gives a number, a truth value, a ``Reward``, or a mapping with ``total`` and any other fields of a ``Reward``. A
+number of 1 or more, or True, counts as correct. It runs in the pool's workers, under their deadline. What it raises,
+and what it gives that is no reward, is a verdict of its own, ``reward-error``: counted, in no accuracy, never trained
+on.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from magcli.errors import UsageError
+from magcli.verify.reward import Reward, undecided
+
+Function = Callable[[str, Mapping[str, Any]], Any]
+"""(completion, row) -> reward."""
+
+_FIELDS = {field.name for field in fields(Reward)}
+
+
+def load(spec: str) -> Function:
+    """The function that a text names; modules are looked for in the working folder too.
+
+    Raises:
+        UsageError: there is no such module or function, or it fails when it is imported.
+    """
+    place, _, name = spec.rpartition(":")
+    if not place or not name:
+        raise UsageError(f"reward {spec!r}: name it as module:function or file.py:function")
+    function = getattr(_module(place, spec), name, None)
+    if not callable(function):
+        raise UsageError(f"reward {spec!r}: {place} has no function {name}")
+    found: Function = function
+    return found
+
+
+def digest(spec: str) -> str:
+    """SHA-256 of the source that the function stands in: it decides rows as much as an option does."""
+    module = sys.modules[load(spec).__module__]
+    return hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest()
+
+
+def _module(place: str, spec: str) -> ModuleType:
+    try:
+        return _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
+    except Exception as error:
+        raise UsageError(f"reward {spec!r}: {place} cannot be imported: {type(error).__name__}: {error}") from None
+
+
+def _from_name(name: str) -> ModuleType:
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.append(here)
+    return importlib.import_module(name)
+
+
+def _from_file(path: Path) -> ModuleType:
+    found = sys.modules.get(path.stem)
+    if found is not None and found.__file__ == str(path.resolve()):
+        return found
+    plan = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    assert plan is not None
+    assert plan.loader is not None
+    module = importlib.util.module_from_spec(plan)
+    sys.path.append(str(path.resolve().parent))
+    sys.modules[path.stem] = module
+    plan.loader.exec_module(module)
+    return module
+
+
+def graded(function: Function, text: str, row: Mapping[str, Any]) -> Reward:
+    """What the function says of a completion; a failure of it is a verdict, not an error."""
+    try:
+        return _as_reward(function(text, row))
+    except Exception as error:
+        return undecided("reward-error", f"{type(error).__name__}: {error}")
+
+
+def _as_reward(value: Any) -> Reward:
+    """A reward from what a function gave.
+
+    Raises:
+        TypeError, ValueError: it is none.
+    """
+    if isinstance(value, Mapping):
+        unknown = set(value) - _FIELDS
+        if unknown or "total" not in value:
+            raise TypeError(f"a reward has total and of {', '.join(sorted(_FIELDS))}; got {', '.join(map(str, value))}")
+        value = Reward(**{**_plain(value["total"], value.get("correct")), **value})
+    found = value if isinstance(value, Reward) else Reward(**_plain(value, None))
+    if not math.isfinite(found.total):
+        raise ValueError(f"a reward of {found.total} is not finite")
+    return found
+
+
+def _plain(total: Any, correct: bool | None) -> dict[str, Any]:
+    """All fields of a reward that is one number."""
+    number = float(total)
+    right = number >= 1 if correct is None else bool(correct)
+    parts = dict.fromkeys(("format", "length", "language"), 0.0)
+    reason = "correct" if right else "wrong"
+    return {
+        **parts,
+        "total": number,
+        "correctness": number,
+        "correct": right,
+        "correct_anywhere": right,
+        "reason": reason,
+    }
