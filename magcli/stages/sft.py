@@ -7,7 +7,6 @@ same command resumes exactly.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from magcli.data.source import Rows
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
+    from magcli.train.finetune import Trainer
     from magcli.train.supervised import Example
 
 INPUTS = "Traces: column messages, or prompt and completion; - is stdin."
@@ -169,70 +169,55 @@ def _train(config: Config, examples: list[Example], tokenizer: Any, job: Job) ->
         yield from ({"step": line["step"], **{k: line.get(k) for k in METRICS}} for line in folder.metrics())
 
 
-@dataclass
-class Training:
-    """What a run has in memory: the model being trained and where it stands."""
-
-    model: Any
-    optimizer: Any
-    tokenizer: Any
-    steps: list[list[int]]
-    held_out: list[Example]
-    done: int = 0
-    best_loss: float = float("inf")
-    best_step: int = 0
-    bad_steps: int = 0
-
-
-MAX_BAD_STEPS = 5
-"""Steps in a row whose gradient is not finite before the run stops."""
-
-
 def _loop(config: Config, examples: list[Example], tokenizer: Any, job: Job, folder: RunDir) -> None:
-    state = _begin(config, examples, tokenizer, job)
+    from magcli.train import finetune
+
+    records = finetune.Records(folder, config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
+    trainer = _trainer(config, examples, tokenizer, job)
     if config.from_scratch:
-        _keep_start(state, folder)
-    _resume(state, folder, job)
-    with job.console.progress(len(state.steps), "steps", "sft") as bar:
-        bar.advance(state.done, reused=True)
-        while state.done < len(state.steps):
-            line = _step(config, state, [examples[index] for index in state.steps[state.done]])
-            if state.held_out and (state.done % config.evaluate_every == 0 or state.done == len(state.steps)):
-                line["held_out_loss"] = _evaluate(config, state, folder)
-            folder.log(line)
-            if state.done % config.checkpoint_every == 0:
-                _checkpoint(config, state, folder)
-            bar.advance(note=_note(line))
-    _finish(state, folder, job)
+        records.keep_start(trainer)
+    records.resume(trainer)
+    total, done = len(trainer.steps), trainer.done
+    if done:
+        job.console.say(f"sft: going on from step {done} of {total}", event="resume", step=done)
+    with job.console.progress(total, "steps", "sft") as bar:
+        bar.advance(done, reused=True)
+        finetune.train(trainer, records, lambda line: bar.advance(note=_note(line)))
+    if trainer.best_step:
+        job.console.say(f"sft: best held-out loss {trainer.best_loss:.4f} at step {trainer.best_step}", event="best")
+    job.console.say(f"sft: model in {folder.model}", event="model", path=str(folder.model))
 
 
-def _begin(config: Config, examples: list[Example], tokenizer: Any, job: Job) -> Training:
+def _trainer(config: Config, examples: list[Example], tokenizer: Any, job: Job) -> Trainer:
     import torch
 
     from magcli.model.load import load_model
     from magcli.train import optim, supervised
     from magcli.train.attention import use_packed_attention
+    from magcli.train.finetune import Trainer
 
     model = load_model(
         config.model, dtype=torch.float32, device=config.device, from_scratch=config.from_scratch, seed=config.seed
     )
     use_packed_attention(model)
     model.train()
-    optimizer = optim.adamw(model, lr=config.lr, weight_decay=config.weight_decay)
     lengths = [len(example.tokens) for example in examples]
     steps = supervised.plan(lengths, epochs=config.epochs, step_tokens=config.step_tokens, seed=config.seed)
-    return Training(model, optimizer, tokenizer, steps[: config.max_steps or None], _held_out(config, tokenizer, job))
-
-
-def _keep_start(state: Training, folder: RunDir) -> None:
-    """Weights drawn anew are kept as they began, so that what training gained can be measured."""
-    import torch
-
-    from magcli.model.load import save_model
-
-    start = folder.path / "start"
-    if not start.exists():
-        save_model(state.model, state.tokenizer, start, dtype=torch.float32)
+    steps = steps[: config.max_steps or None]
+    return Trainer(
+        model,
+        optim.adamw(model, lr=config.lr, weight_decay=config.weight_decay),
+        tokenizer,
+        examples,
+        steps,
+        _held_out(config, tokenizer, job),
+        lr=config.lr,
+        warmup=round(config.warmup * len(steps)),
+        floor=config.floor,
+        micro_tokens=config.micro_tokens,
+        max_norm=config.max_norm,
+        bf16=config.bf16,
+    )
 
 
 def _held_out(config: Config, tokenizer: Any, job: Job) -> list[Example]:
@@ -242,96 +227,6 @@ def _held_out(config: Config, tokenizer: Any, job: Job) -> list[Example]:
         return []
     source = table.read(str(config.held_out))
     return list(_examples(config, source.rows, source.schema, tokenizer, job, source.name))
-
-
-def _resume(state: Training, folder: RunDir, job: Job) -> None:
-    """Go on from the newest whole checkpoint; what came after it is made again, equal."""
-    from magcli.train import checkpoint
-
-    if last := checkpoint.latest(folder.checkpoints):
-        told = checkpoint.load(last, state.model, state.optimizer)
-        state.done, state.best_step = told["step"], told["best_step"]
-        state.best_loss = float(told["best_loss"])
-        job.console.say(f"sft: going on from step {state.done} of {len(state.steps)}", event="resume", step=state.done)
-    folder.rewind(state.done)
-
-
-def _step(config: Config, state: Training, chosen: Sequence[Example]) -> dict[str, Any]:
-    """One optimizer step and its line of metrics."""
-    from magcli.errors import Stopped
-    from magcli.train import optim, supervised
-
-    begun, total = time.monotonic(), len(state.steps)
-    warmup = round(config.warmup * total)
-    lr = config.lr * optim.cosine(state.done, total=total, warmup=warmup, floor=config.floor)
-    optim.set_lr(state.optimizer, lr)
-    loss, norm = supervised.step(
-        state.model,
-        state.optimizer,
-        chosen,
-        micro_tokens=config.micro_tokens,
-        max_norm=config.max_norm,
-        bf16=config.bf16,
-    )
-    state.done += 1
-    state.bad_steps = 0 if norm is not None else state.bad_steps + 1
-    if state.bad_steps == MAX_BAD_STEPS:
-        raise Stopped(f"sft: no finite gradient in {MAX_BAD_STEPS} steps up to {state.done}; try a lower --lr")
-    return {
-        "step": state.done,
-        "loss": loss,
-        "lr": lr,
-        "grad_norm": norm,
-        "tokens": sum(len(example.tokens) for example in chosen),
-        "target_tokens": sum(sum(example.mask) for example in chosen),
-        "skipped": float(norm is None),
-        "seconds": time.monotonic() - begun,
-    }
-
-
-def _evaluate(config: Config, state: Training, folder: RunDir) -> float:
-    """Loss on the held-out traces; the best model so far is kept."""
-    import torch
-
-    from magcli.model.load import save_model
-    from magcli.train import supervised
-
-    state.model.eval()
-    loss = supervised.held_out_loss(state.model, state.held_out, micro_tokens=config.micro_tokens, bf16=config.bf16)
-    state.model.train()
-    if loss < state.best_loss:
-        state.best_loss, state.best_step = loss, state.done
-        save_model(state.model, state.tokenizer, folder.path / "best", dtype=torch.float32)
-    return loss
-
-
-def _checkpoint(config: Config, state: Training, folder: RunDir) -> None:
-    from magcli.train import checkpoint
-
-    checkpoint.save(
-        checkpoint.step_folder(folder.checkpoints, state.done),
-        model=state.model,
-        optimizer=state.optimizer,
-        state={"step": state.done, "best_loss": str(state.best_loss), "best_step": state.best_step},
-        tokenizer=state.tokenizer,
-    )
-    checkpoint.prune(folder.checkpoints, keep=config.keep_checkpoints)
-
-
-def _finish(state: Training, folder: RunDir, job: Job) -> None:
-    """The result: the best model by held-out loss, or the last one where nothing is held out."""
-    import torch
-
-    from magcli.data.durable import rename
-    from magcli.model.load import save_model
-
-    best = folder.path / "best"
-    if best.exists():
-        rename(best, folder.model)
-        job.console.say(f"sft: best held-out loss {state.best_loss:.4f} at step {state.best_step}", event="best")
-    else:
-        save_model(state.model, state.tokenizer, folder.model, dtype=torch.float32)
-    job.console.say(f"sft: model in {folder.model}", event="model", path=str(folder.model))
 
 
 def _note(line: dict[str, Any]) -> str:
