@@ -1,5 +1,5 @@
 # make setup      the project's own .venv, once
-# make demo       the whole pipeline on a toy model, about five minutes on two cores
+# make demo       the whole pipeline on a toy model, five to nine minutes on two cores
 # make test       the tests
 # make check      ruff, mypy strict, import contract
 # make faults     processes killed at random instants, damaged files, power cuts
