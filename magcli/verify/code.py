@@ -1,0 +1,208 @@
+"""Judging programs on tests: compile, run each test in the sandbox, compare outside it (recipe, section 2).
+
+Python and C++20. A program reads stdin and writes stdout, or is called as a function (Python); outputs are compared by
+a named rule (``magcli.verify.outputs``) or a checker. Each test may take 4 s of CPU time and 300 MB. The reward is
+binary, so judging stops at the first test that fails, unless the fraction passed is asked for. A failure of ours
+(``infra-error``) is tried again and is never a verdict on the program.
+"""
+
+import hashlib
+import random
+import secrets
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from magcli.errors import DataError
+from magcli.verify import compiler
+from magcli.verify.calls import Call
+from magcli.verify.cases import Case, Feed, cases
+from magcli.verify.checker import Checker, check
+from magcli.verify.faults import Fault, fault, last_line, printable
+from magcli.verify.format import blocks
+from magcli.verify.interpreter import command, sources
+from magcli.verify.outputs import MAX_EXCERPT, Comparison, comparison, difference
+from magcli.verify.plain import NotPlain, read, shown
+from magcli.verify.sandbox import Limits, Outcome, Program, Sandbox, open_sandbox
+from magcli.verify.types import Verdict
+
+LANGUAGES = {
+    **dict.fromkeys(("python", "python3", "py", "py3"), "python"),
+    **dict.fromkeys(("cpp", "c++", "cxx", "cc", "cpp17", "c++17", "cpp20", "c++20", "cpp23", "c++23"), "cpp"),
+}
+"""Names of languages on Markdown blocks, lower case, and the language that they stand for."""
+
+Test = TypeVar("Test")
+
+DEFAULT_LIMITS = Limits(cpu=4.0, memory=300 << 20)
+"""Of one test (recipe, section 2)."""
+
+MAX_ATTEMPTS = 3
+TESTS_OF_A_GROUP = 20
+
+
+def extract(answer: str) -> tuple[str, str] | None:
+    """(language, program) of the first closed code block with a language name; None without one.
+
+    The language is ``python``, ``cpp``, or the name as it stands where it is neither.
+    """
+    for block in blocks(answer):
+        if block.closed and block.language:
+            return LANGUAGES.get(block.language.lower(), block.language), block.text
+    return None
+
+
+def draw(tests: Sequence[Test], problem_id: str, group_seed: int, count: int = TESTS_OF_A_GROUP) -> list[Test]:
+    """At most ``count`` tests at random, in their order: the same ones for a problem and a seed, on every machine."""
+    if len(tests) <= count:
+        return list(tests)
+    choose = random.Random(hashlib.sha256(f"{problem_id}\0{group_seed}".encode(errors="surrogatepass")).digest())
+    return [tests[index] for index in sorted(choose.sample(range(len(tests)), count))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A program, where it runs, and all that its verdict depends on."""
+
+    program: str
+    language: str
+    cases: Sequence[Case]
+    limits: Limits
+    rule: Comparison
+    checker: Checker | None
+    partial: bool
+    box: Sandbox
+
+
+def judge(
+    program: str,
+    language: str,
+    tests: Sequence[Mapping[str, Any]],
+    limits: Limits = DEFAULT_LIMITS,
+    *,
+    mode: str = "tokens",
+    checker: Checker | None = None,
+    partial: bool = False,
+    sandbox: Sandbox | None = None,
+) -> Verdict:
+    """What becomes of a program on its tests. Blocks; may be called from many threads at once.
+
+    Args:
+        program: Its source.
+        language: ``python`` or ``cpp``, or another name of them; anything else is ``no-code``.
+        tests: Mappings with ``input`` and ``output``, ``call`` and ``output``, or ``assert``.
+        limits: Of one test.
+        mode: How outputs are compared, see ``magcli.verify.outputs``. Of calls ``floats`` sets the tolerance and
+            ``unordered-lines`` lets a list stand in any order; otherwise values must be equal.
+        checker: Judges outputs in place of the comparison.
+        partial: Run all tests; the score is the fraction passed.
+        sandbox: Where programs run; the machine's default, opened once a process, where None.
+
+    Returns:
+        A verdict that names the first test that failed, and how.
+
+    Raises:
+        DataError: the tests, the mode or the checker cannot be used.
+        EnvironmentFault: there is no sandbox, or for C++ no compiler, on this machine.
+    """
+    found, rule = cases(tests), comparison(mode)
+    if checker and not isinstance(found[0], Feed):
+        raise DataError("a checker judges outputs, but the tests call a function")
+    known = LANGUAGES.get(language.lower())
+    if known is None:
+        return Verdict(0.0, "no-code", language, f"language {language!r} is not judged", 0, len(found))
+    if known != "python" and not isinstance(found[0], Feed):
+        return Verdict(0.0, "no-code", known, "the tests call a Python function", 0, len(found))
+    job = _Job(program, known, found, limits, rule, checker, partial, sandbox or default_sandbox())
+    for _ in range(MAX_ATTEMPTS):
+        verdict = _judged(job)
+        if verdict.reason != "infra-error":
+            break
+    return verdict
+
+
+@cache
+def default_sandbox() -> Sandbox:
+    """The machine's sandbox, opened once a process.
+
+    Raises:
+        EnvironmentFault: programs cannot be isolated here.
+    """
+    return open_sandbox()
+
+
+def _judged(job: _Job) -> Verdict:
+    if job.language == "python":
+        called = isinstance(job.cases[0], Call)
+        argv = command(job.box, "driver.py" if called else "boot.py")
+        with job.box.program(argv, sources(job.program, called=called)) as program:
+            return _on_all_tests(job, program)
+    with tempfile.TemporaryDirectory(prefix="magcli-") as folder:
+        binary = Path(folder, "program")
+        if wrong := compiler.build(job.program, job.box, binary):
+            return Verdict(0.0, wrong.reason, job.language, wrong.detail, 0, len(job.cases))
+        with job.box.program(["./program"], {"program": binary}) as program:
+            return _on_all_tests(job, program)
+
+
+def _on_all_tests(job: _Job, program: Program) -> Verdict:
+    passed, total, first = 0, len(job.cases), None
+    for number, case in enumerate(job.cases, 1):
+        wrong = _fed(job, program, case) if isinstance(case, Feed) else _called(job, program, case)
+        if wrong is None:
+            passed += 1
+            continue
+        named = Fault(wrong.reason, f"test {number}: {wrong.detail}")
+        if wrong.reason == "infra-error":
+            return Verdict(0.0, wrong.reason, job.language, named.detail, passed, total)
+        first = first or named
+        if not job.partial or wrong.reason == "compile-error":
+            break
+    if first is None:
+        return Verdict(1.0, "accepted", job.language, f"{total} tests", passed, total)
+    return Verdict(passed / total if job.partial else 0.0, first.reason, job.language, first.detail, passed, total)
+
+
+def _fed(job: _Job, program: Program, case: Feed) -> Fault | None:
+    """One test by stdin and stdout. A crash after the right output is a crash."""
+    outcome = program.run(case.stdin, job.limits)
+    if wrong := _crash(outcome, job.limits):
+        return wrong
+    if job.checker:
+        return check(job.checker, case, outcome.stdout, job.box)
+    differs = difference(case.output, outcome.stdout, job.rule)
+    return Fault("wrong-answer", differs) if differs else None
+
+
+def _called(job: _Job, program: Program, case: Call) -> Fault | None:
+    """One test by a call. The token keeps what the program itself writes to descriptor 3 from being taken for it."""
+    token = secrets.token_hex(8)
+    outcome = program.run(f"{token}\n{case.name}\n{case.source}".encode(), job.limits)
+    if wrong := _crash(outcome, job.limits):
+        return wrong
+    given, _, said = outcome.report.partition(b" ")
+    if given != token.encode():
+        return Fault("runtime-error", f"{_short(case)} ended the program")
+    word, _, text = said.partition(b" ")
+    if word == b"no":
+        return Fault("wrong-answer", f"{_short(case)} is a {printable(text)}, which is no plain data")
+    try:
+        value = read(text)
+    except NotPlain as error:
+        return Fault("wrong-answer", f"{_short(case)} cannot be read: {printable(str(error).encode())}")
+    if case.expected.met(value, job.rule):
+        return None
+    return Fault("wrong-answer", f"{_short(case)}: expected {case.expected}, got {shown(value)}")
+
+
+def _crash(outcome: Outcome, limits: Limits) -> Fault | None:
+    if outcome.report == b"not python" and outcome.status == "exited":
+        return Fault("compile-error", last_line(outcome.stderr))
+    return fault(outcome, limits)
+
+
+def _short(case: Call) -> str:
+    return case.source if len(case.source) <= MAX_EXCERPT else case.source[:MAX_EXCERPT] + "..."

@@ -1,0 +1,135 @@
+"""Whether a program's output is the expected one: the rules of contest judges, by name.
+
+===================  ==================================================================================================
+``tokens``           what stands between blanks is the same, upper and lower case alike (the ICPC default)
+``tokens-case``      the same, but case counts
+``floats``           as ``tokens``, and decimals within a tolerance, absolute or relative: ``floats`` is 1e-6,
+                     ``floats:1e-4`` says another
+``lines``            line by line; blanks at the end of a line, empty lines at the end and ``\\r`` do not count
+``unordered-lines``  the lines, each as in ``tokens``, in any order; empty lines do not count
+``exact``            every byte
+===================  ==================================================================================================
+
+A tolerance holds only where the expected token is written as a decimal (``2.50``, ``1e-9``): 1000001 is not 1000000.
+An expected integer is met by a decimal within the absolute tolerance (``3`` by ``3.0000000``), by no other integer.
+Comparing works through both outputs lazily and stops at the first difference, so a flood costs no memory.
+"""
+
+import io
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import zip_longest
+from typing import Literal, get_args
+
+from magcli.errors import DataError
+
+Mode = Literal["tokens", "tokens-case", "floats", "lines", "unordered-lines", "exact"]
+
+MAX_EXCERPT = 60
+_TOKEN = re.compile(rb"\S+")
+_INTEGER = re.compile(rb"[+-]?\d{1,400}")
+_DECIMAL = re.compile(rb"[+-]?(?:\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})(?:[eE][+-]?\d{1,5})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A mode and, for ``floats``, its tolerance: absolute or relative, whichever is met."""
+
+    mode: Mode = "tokens"
+    tolerance: float = 1e-6
+
+
+@lru_cache(maxsize=64)
+def comparison(name: str) -> Comparison:
+    """The comparison of that name, such as ``tokens`` or ``floats:1e-4``.
+
+    Raises:
+        DataError: there is none.
+    """
+    mode, colon, tolerance = name.partition(":")
+    for known in get_args(Mode):
+        if mode == known and not colon:
+            return Comparison(known)
+    if mode == "floats" and _DECIMAL.fullmatch(tolerance.encode()) and float(tolerance) >= 0:
+        return Comparison("floats", float(tolerance))
+    raise DataError(f"no way to compare outputs is called {name!r}; there are {', '.join(get_args(Mode))}, floats:1e-4")
+
+
+def difference(expected: bytes, given: bytes, rule: Comparison) -> str | None:
+    """Where the output differs, with a short excerpt of both; None where it is right."""
+    if expected == given:
+        return None
+    match rule.mode:
+        case "exact":
+            return _first(_whole_lines(expected), _whole_lines(given), "line") or "differs"
+        case "lines":
+            return _first(_lines(expected), _lines(given), "line")
+        case "unordered-lines":
+            return _other_lines(expected, given)
+        case "tokens-case":
+            return _first(_tokens(expected), _tokens(given), "token")
+        case "tokens":
+            return _first(_tokens(expected), _tokens(given), "token", fold=True)
+        case "floats":
+            return _first(_tokens(expected), _tokens(given), "token", fold=True, tolerance=rule.tolerance)
+
+
+def close(expected: float, given: float, tolerance: float) -> bool:
+    """Within the tolerance, absolute or relative to what is expected; infinities equal themselves, NaN nothing."""
+    return expected == given or abs(expected - given) <= tolerance * max(1.0, abs(expected)) < math.inf
+
+
+def _first(
+    expected: Iterable[bytes], given: Iterable[bytes], part: str, *, fold: bool = False, tolerance: float | None = None
+) -> str | None:
+    for number, (want, got) in enumerate(zip_longest(expected, given), 1):
+        if want == got or (want and got and fold and want.lower() == got.lower()):
+            continue
+        if want is None or got is None or tolerance is None or not _near(want, got, tolerance):
+            return f"{part} {number}: expected {_shown(want)}, got {_shown(got)}"
+    return None
+
+
+def _near(expected: bytes, given: bytes, tolerance: float) -> bool:
+    if not _DECIMAL.fullmatch(expected) or not _DECIMAL.fullmatch(given):
+        return False
+    if _INTEGER.fullmatch(expected):
+        return not _INTEGER.fullmatch(given) and abs(float(expected) - float(given)) <= tolerance
+    return close(float(expected), float(given), tolerance)
+
+
+def _tokens(output: bytes) -> Iterator[bytes]:
+    return (found[0] for found in _TOKEN.finditer(output))
+
+
+def _lines(output: bytes) -> Iterator[bytes]:
+    return (line.rstrip() for line in io.BytesIO(output.rstrip()))
+
+
+def _whole_lines(output: bytes) -> Iterator[bytes]:
+    return iter(io.BytesIO(output))
+
+
+def _other_lines(expected: bytes, given: bytes) -> str | None:
+    missing = Counter(_normal_lines(expected))
+    for number, line in enumerate(_normal_lines(given), 1):
+        if not missing[line]:
+            return f"line {number}: {_shown(line)} is not expected{' again' if line in missing else ''}"
+        missing[line] -= 1
+    left = next(missing.elements(), None)
+    return None if left is None else f"line {_shown(left)} is missing"
+
+
+def _normal_lines(output: bytes) -> Iterator[bytes]:
+    return (b" ".join(line.lower().split()) for line in io.BytesIO(output) if not line.isspace())
+
+
+def _shown(part: bytes | None) -> str:
+    if part is None:
+        return "the end"
+    text = part[: MAX_EXCERPT + 1].decode(errors="backslashreplace")
+    return repr(text if len(text) <= MAX_EXCERPT else text[:MAX_EXCERPT] + "...")
