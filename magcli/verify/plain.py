@@ -20,7 +20,7 @@ Plain = (
 EXACT = 1e-9
 """Relative difference up to which a float is the expected one: the last digits depend on the order of operations."""
 
-MAX_HASHED = 20_000
+MAX_HASHED = 5_000
 """Elements of sets and keys of dicts in one value: integers can be chosen so that hashing them takes for ever."""
 
 
@@ -102,9 +102,13 @@ def same(expected: Plain, given: Plain, tolerance: float | None = None) -> bool:
                 and all(same(want, got, tolerance) for want, got in zip(expected, given, strict=True))
             )
         case frozenset():
-            return isinstance(given, frozenset) and _typed_all(given) == _typed_all(expected)
+            return (
+                isinstance(given, frozenset)
+                and len(given) == len(expected)
+                and _typed_all(given) == _typed_all(expected)
+            )
         case dict():
-            return isinstance(given, dict) and _same_dict(expected, given, tolerance)
+            return isinstance(given, dict) and len(given) == len(expected) and _same_dict(expected, given, tolerance)
 
 
 def in_any_order(expected: Plain, given: Plain, tolerance: float | None = None) -> bool:
