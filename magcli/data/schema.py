@@ -50,9 +50,11 @@ REWARD = pa.schema(
         pa.field("reason", pa.string()),
         pa.field("extracted", pa.string()),
         pa.field("detail", pa.string()),
+        pa.field("languages", pa.string()),
     ]
 )
-"""The reward and its parts (recipe, section 2). ``correct_anywhere`` ignores the format. ``reason`` tells why."""
+"""The reward and its parts (recipe, section 2). ``correct_anywhere`` ignores the format. ``reason`` tells why;
+``languages`` are those of question, thoughts and answer."""
 
 DIFFICULTY = pa.schema(
     [

@@ -50,7 +50,8 @@ class Reward:
 
     ``extracted`` is the answer found (of a program its language), ``detail`` the path that decided, the test that
     failed or what went wrong. ``correct_anywhere`` ignores the format: the last box, or without a box the last number,
-    is right; of programs, the first block with a language name.
+    is right; of programs, the first block with a language name. ``languages`` are those of question, thoughts and
+    answer, such as ``en en ?``: ``?`` is undecided, ``mixed`` more than one in a part; empty where none was looked for.
     """
 
     total: float
@@ -63,6 +64,7 @@ class Reward:
     reason: Reason
     extracted: str = ""
     detail: str = ""
+    languages: str = ""
 
     @property
     def trainable(self) -> bool:
@@ -162,7 +164,8 @@ def _assembled(verdict: Verdict, parts: Parts, num_tokens: int, row: Mapping[str
     correct = verdict.reason in RIGHT
     correctness = rule.correctness * verdict.score
     length = length_penalty(num_tokens, rule.max_length, rule.cache_length, rule.length)
-    spoken = rule.language if rule.use_language and _one_language(row, parts) else 0.0
+    told = _languages(row, parts) if rule.use_language else []
+    spoken = rule.language if told and language.agree(told) else 0.0
     return Reward(
         total=rule.format + correctness + length + spoken,
         format=rule.format,
@@ -174,11 +177,12 @@ def _assembled(verdict: Verdict, parts: Parts, num_tokens: int, row: Mapping[str
         reason=verdict.reason,
         extracted=_printable(verdict.answer),
         detail=_printable(verdict.detail),
+        languages=" ".join(each.label for each in told),
     )
 
 
-def _one_language(row: Mapping[str, Any], parts: Parts) -> bool:
-    return language.consistent(str(row.get("prompt") or ""), parts.thoughts, parts.answer) is True
+def _languages(row: Mapping[str, Any], parts: Parts) -> list[language.Told]:
+    return [language.tell(text) for text in (str(row.get("prompt") or ""), parts.thoughts, parts.answer)]
 
 
 def _printable(text: str) -> str:
