@@ -7,7 +7,6 @@ binary, so judging stops at the first test that fails, unless the fraction passe
 """
 
 import hashlib
-import random
 import secrets
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -59,8 +58,11 @@ def draw(tests: Sequence[Test], problem_id: str, group_seed: int, count: int = T
     """At most ``count`` tests at random, in their order: the same ones for a problem and a seed, on every machine."""
     if len(tests) <= count:
         return list(tests)
-    choose = random.Random(hashlib.sha256(f"{problem_id}\0{group_seed}".encode(errors="surrogatepass")).digest())
-    return [tests[index] for index in sorted(choose.sample(range(len(tests)), count))]
+
+    def lot(index: int) -> bytes:
+        return hashlib.sha256(f"{problem_id}\0{group_seed}\0{index}".encode(errors="surrogatepass")).digest()
+
+    return [tests[index] for index in sorted(sorted(range(len(tests)), key=lot)[:count])]
 
 
 @dataclass(frozen=True, slots=True)

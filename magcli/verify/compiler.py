@@ -67,17 +67,17 @@ def _first_error(stderr: bytes) -> str:
     return printable(found[0] if found else stderr.strip().partition(b"\n")[0])
 
 
-@cache
 def compiler() -> str:
-    """Where g++ is.
+    """Where g++ is; the environment variable ``CXX`` names another one, such as ``g++-13``.
 
     Raises:
         EnvironmentFault: it is not installed.
     """
-    found = shutil.which("g++", path="/usr/local/bin:/usr/bin:/bin")
+    name = os.environ.get("CXX") or "g++"
+    found = shutil.which(name, path="/usr/local/bin:/usr/bin:/bin")
     if found is None:
         raise EnvironmentFault(
-            "C++ programs cannot be judged: there is no g++ in /usr/bin; install it (Debian: apt install g++), or "
+            f"C++ programs cannot be judged: there is no {name} in /usr/bin; install it (Debian: apt install g++), or "
             "leave problems out whose answers are in C++"
         )
     return found
@@ -90,17 +90,17 @@ def precompiled() -> Path:
         EnvironmentFault: the compiler is missing or cannot compile its own header.
     """
     with _lock:
-        made = _cache_folder() / f"stdc++-{_identity()}.gch"
+        made = _cache_folder() / f"stdc++-{_identity(compiler())}.gch"
         if not made.exists():
             _precompile(made)
         return made
 
 
 @cache
-def _identity() -> str:
+def _identity(compiler: str) -> str:
     """A digest of the compiler and the flags: a header made by another is of no use."""
-    version = subprocess.run([compiler(), "-v"], capture_output=True, check=True).stderr
-    status = os.stat(compiler())
+    version = subprocess.run([compiler, "-v"], capture_output=True, check=True).stderr
+    status = os.stat(compiler)
     return hashlib.sha256(repr((version, status.st_size, status.st_mtime_ns, FLAGS)).encode()).hexdigest()[:16]
 
 
