@@ -20,10 +20,13 @@ import shutil
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from typing import Literal
 
@@ -51,6 +54,7 @@ _LIBRARIES = ("bin", "sbin", "lib", "lib32", "lib64")
 _READ, _READ_WRITE, _EVERYTHING = 0b1101, 0b110, 0xFFFF
 """Landlock's rights: run, read and list; read and write; all."""
 _RUNNER = Path(runner.__file__)
+_INSIDE = "/runner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,7 @@ def start(isolation: Isolation, box: Box) -> Runner:
         passed = [theirs.fileno()]
         if isolation.level == "full":
             contents = _contents(isolation, box, lent)
-            command = [*_wrapped(isolation, box, contents), *command, "/runner.py"]
+            command = [*_wrapped(isolation, box, contents), *command, _INSIDE]
             passed += [file for file in contents.values() if isinstance(file, int)]
         else:
             folder = _folder(box, uid, undo)
@@ -184,16 +188,23 @@ def _contents(isolation: Isolation, box: Box, lent: ExitStack) -> dict[str, int 
     A user that root has become may not reach a path of root's, so there everything is copied.
     """
     files: dict[str, int | Path] = {}
-    for place, content in {
-        "/runner.py": _RUNNER,
-        **{f"{BOX}/{name}": content for name, content in box.files.items()},
-    }.items():
-        if isinstance(content, Path) and isolation.way != "dropped" and content != _RUNNER:
+    boxed = {f"{BOX}/{name}": content for name, content in box.files.items()}
+    for place, content in {_INSIDE: _script(isolation.python), **boxed}.items():
+        if isinstance(content, Path) and isolation.way != "dropped":
             files[place] = content.resolve(strict=True)
         else:
             files[place] = file = memory_file("file", content if isinstance(content, bytes) else content.read_bytes())
             lent.callback(os.close, file)
     return files
+
+
+@cache
+def _script(python: str) -> bytes:
+    """The runner, compiled where the interpreter inside is our own, which saves a tenth of a sandbox's start."""
+    source = _RUNNER.read_bytes()
+    if python != os.path.realpath(sys.executable):
+        return source
+    return MAGIC_NUMBER + bytes(12) + marshal.dumps(compile(source, _INSIDE, "exec"))
 
 
 def _wrapped(isolation: Isolation, box: Box, contents: Mapping[str, int | Path]) -> list[str]:

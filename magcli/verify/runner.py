@@ -17,7 +17,10 @@ import struct
 import sys
 import time
 from _socket import CMSG_SPACE, MSG_CMSG_CLOEXEC, SCM_RIGHTS, SOL_SOCKET, socket
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 REQUEST = struct.Struct("=ddQQQ")
 """CPU seconds, wall seconds, bytes of address space, bytes of one file, threads (0: not limited)."""
@@ -51,7 +54,7 @@ def checked(result: int, what: str) -> int:
     return result
 
 
-def prctl(option: int, value: int, pointer: Any = None) -> None:
+def prctl(option: int, value: int, pointer: "Any" = None) -> None:
     checked(libc.prctl(option, ctypes.c_ulong(value), pointer, None, None), f"prctl {option}")
 
 
