@@ -30,7 +30,7 @@ _ERROR = re.compile(rb"^.*\b(?:error|undefined reference)\b.*$", re.MULTILINE)
 _lock = threading.Lock()
 
 
-def build(source: str, box: Sandbox, into: Path) -> Fault | None:
+def build(source: str, box: Sandbox, into: Path, limits: Limits = LIMITS) -> Fault | None:
     """Compile a program to the file ``into``; what is wrong with it, or None.
 
     A compiler that was merely given too little of a loaded machine is tried once more.
@@ -44,21 +44,21 @@ def build(source: str, box: Sandbox, into: Path) -> Fault | None:
         f"pch/{HEADER}.gch": precompiled(),
     }
     for _ in range(WALL_ATTEMPTS):
-        outcome = box.build(argv, files, "program", limits=LIMITS, into=into)
+        outcome = box.build(argv, files, "program", limits=limits, into=into)
         if outcome.status != "wall-limit":
             break
-    return _fault(outcome)
+    return _fault(outcome, limits)
 
 
-def _fault(outcome: Outcome) -> Fault | None:
+def _fault(outcome: Outcome, limits: Limits) -> Fault | None:
     if outcome.status == "exited" and outcome.code == 0:
         return None
     if outcome.status == "lost":
         return Fault("infra-error", "the compiler's sandbox was lost")
     if outcome.status in ("cpu-limit", "wall-limit") or _KILLED.search(outcome.stderr):
-        return Fault("compile-timeout", f"the compiler took more than {LIMITS.cpu:g} s")
+        return Fault("compile-timeout", f"the compiler took more than {limits.cpu:g} s")
     if outcome.status == "memory-limit":
-        return Fault("compile-error", f"the compiler took more than {LIMITS.memory >> 20} MiB")
+        return Fault("compile-error", f"the compiler took more than {limits.memory >> 20} MiB")
     return Fault("compile-error", _first_error(outcome.stderr))
 
 
