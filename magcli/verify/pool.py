@@ -73,11 +73,11 @@ class Pool:
             DataError: the problem is of a kind that cannot be graded.
             EnvironmentFault: workers do not start.
         """
-        return await asyncio.wrap_future(self._submit([(text, num_tokens, row, rule)])[0])
+        return await asyncio.wrap_future(self.submit([(text, num_tokens, row, rule)])[0])
 
     def rewards(self, jobs: Sequence[Job]) -> list[Reward]:
         """Grade many completions, in order; waits for all. Raises as ``reward`` does."""
-        return [future.result() for future in self._submit(jobs)]
+        return [future.result() for future in self.submit(jobs)]
 
     async def close(self) -> None:
         """Kill the workers and wait until they are gone; jobs under way fail with EnvironmentFault."""
@@ -94,7 +94,8 @@ class Pool:
         for thread in (*self._threads, self._keeper):
             thread.join()
 
-    def _submit(self, jobs: Sequence[Job]) -> "list[Future[Reward]]":
+    def submit(self, jobs: Sequence[Job]) -> "list[Future[Reward]]":
+        """Queue completions; the rewards come when they are there."""
         tickets = [_Ticket((text, tokens, self._needed(row), rule)) for text, tokens, row, rule in jobs]
         if not self._threads:
             grader = grader_of(self._function)

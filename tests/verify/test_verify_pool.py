@@ -228,7 +228,7 @@ def test_close_leaves_no_process_and_fails_what_waits() -> None:
 def test_no_worker_outlives_a_killed_parent() -> None:
     program = (
         "import sys, time; sys.path.insert(0, sys.argv[1]); from test_verify_pool import HANG, Pool, job, workers\n"
-        "pool = Pool(2, deadline=60); pool.rewards([job('5')] * 200); pool._submit([HANG, HANG]); time.sleep(1)\n"
+        "pool = Pool(2, deadline=60); pool.rewards([job('5')] * 200); pool.submit([HANG, HANG]); time.sleep(1)\n"
         "print(*workers(), flush=True); time.sleep(60)"
     )
     args = [sys.executable, "-c", program, str(Path(__file__).parent)]

@@ -1,0 +1,175 @@
+"""Grades completions of any kind: answers in the pool's worker processes, programs in sandboxes.
+
+    from magcli.verify import Grader
+
+    rewards = Grader().grade(completions, [{"prompt": question, "answer": answer}, ...])
+
+A program is judged by a thread that drives its sandbox, so ``workers`` bounds both the worker processes and the
+programs that run at once. A user's own reward takes the place of both.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from magcli.errors import EnvironmentFault
+from magcli.verify.pool import Job, Pool
+from magcli.verify.reward import Reward, RewardRule, kind_of, reward
+from magcli.verify.types import Verdict
+
+if TYPE_CHECKING:
+    from magcli.verify.programs import Programs
+    from magcli.verify.sandbox import Choice
+
+
+class Grader:
+    """Use it from asyncio (``await reward``) or from threads (``grade``, ``rewards``); close it in the end.
+
+    Args:
+        workers: Verdicts that are worked out at once.
+        deadline: Seconds for one verdict on an answer; a program has the limits of its tests.
+        sandbox: How programs are isolated: ``full``, ``restricted``, ``auto`` or ``none``.
+        accept_unsandboxed: With ``none``: that a program may do to this machine all that its user can.
+        function: A user's own reward, as ``magcli.verify.custom`` names it.
+    """
+
+    def __init__(
+        self,
+        workers: int = 1,
+        *,
+        deadline: float = 2.0,
+        sandbox: "Choice" = "full",
+        accept_unsandboxed: bool = False,
+        function: str = "",
+    ) -> None:
+        self._pool = Pool(workers, deadline=deadline, function=function)
+        self._crew = _Crew(max(1, workers))
+        self._own = bool(function)
+        self._lock = threading.Lock()
+        self._programs: Programs | None = None
+        self._sandbox: tuple[Choice, bool] = (sandbox, accept_unsandboxed)
+
+    def check(self, row: Mapping[str, Any]) -> None:
+        """Refuse a problem that cannot be graded before it costs anything.
+
+        Raises:
+            DataError: its kind is not known.
+            EnvironmentFault: it asks for a program, and this machine cannot isolate programs.
+        """
+        if not self._own and kind_of(row) == "code":
+            self._judges().judge()
+
+    async def reward(self, text: str, num_tokens: int, row: Mapping[str, Any], rule: RewardRule) -> Reward:
+        """Grade one completion; see ``magcli.verify.reward.reward``.
+
+        Raises:
+            DataError: the problem is of a kind that is not known.
+            EnvironmentFault: workers do not start, or programs cannot be isolated or compiled.
+        """
+        return await asyncio.wrap_future(self._submit([(text, num_tokens, row, rule)])[0])
+
+    def rewards(self, jobs: Sequence[Job]) -> list[Reward]:
+        """Grade many completions, in order; waits for all. Raises as ``reward`` does."""
+        return [future.result() for future in self._submit(jobs)]
+
+    def grade(
+        self,
+        completions: Sequence[str],
+        rows: Sequence[Mapping[str, Any]],
+        rule: RewardRule | None = None,
+        *,
+        num_tokens: Sequence[int] | None = None,
+    ) -> list[Reward]:
+        """Grade completions of as many problems. Lengths are needed only where the rule punishes length."""
+        lengths = num_tokens if num_tokens is not None else [0] * len(completions)
+        chosen = rule or RewardRule()
+        return self.rewards([(*job, chosen) for job in zip(completions, lengths, rows, strict=True)])
+
+    async def close(self) -> None:
+        """End the workers and wait until they are gone; jobs under way fail with EnvironmentFault."""
+        await asyncio.to_thread(self.shutdown)
+
+    def shutdown(self) -> None:
+        """``close`` for callers without an event loop."""
+        self._crew.close()
+        self._pool.shutdown()
+
+    def __enter__(self) -> "Grader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    def _submit(self, jobs: Sequence[Job]) -> "list[Future[Reward]]":
+        programs = [not self._own and kind_of(row) == "code" for _, _, row, _ in jobs]
+        answers = iter(self._pool.submit([job for job, program in zip(jobs, programs, strict=True) if not program]))
+        return [
+            self._crew.submit(self._judge, *job) if program else next(answers)
+            for job, program in zip(jobs, programs, strict=True)
+        ]
+
+    def _judge(self, text: str, num_tokens: int, row: Mapping[str, Any], rule: RewardRule) -> Reward:
+        programs = self._judges()
+
+        def verify(answer: str, problem: Mapping[str, Any]) -> Verdict:
+            return programs.verify(answer, problem, rule)
+
+        return reward(text, num_tokens, row, rule, verify)
+
+    def _judges(self) -> "Programs":
+        """Made when the first code problem comes: who grades answers only needs none of it."""
+        from magcli.verify.programs import Programs
+
+        with self._lock:
+            choice, accept = self._sandbox
+            self._programs = self._programs or Programs(choice, accept_unsandboxed=accept)
+            return self._programs
+
+
+_Task = tuple[Callable[..., Reward], tuple[Any, ...], "Future[Reward]"]
+
+
+class _Crew:
+    """Threads that work off a queue. They do not keep the process from ending, unlike those of an executor."""
+
+    def __init__(self, size: int) -> None:
+        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._size, self._threads = size, 0
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def submit(self, work: Callable[..., Reward], *arguments: Any) -> "Future[Reward]":
+        future: Future[Reward] = Future()
+        with self._lock:
+            if self._closed:
+                future.set_exception(_closed())
+                return future
+            if self._threads < self._size:
+                self._threads += 1
+                threading.Thread(target=self._serve, name=f"judge-{self._threads}", daemon=True).start()
+            self._tasks.put((work, arguments, future))
+        return future
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            for _ in range(self._threads):
+                self._tasks.put(None)
+
+    def _serve(self) -> None:
+        while task := self._tasks.get():
+            work, arguments, future = task
+            if self._closed:
+                future.set_exception(_closed())
+            elif future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(work(*arguments))
+                except BaseException as error:
+                    future.set_exception(error)
+
+
+def _closed() -> EnvironmentFault:
+    return EnvironmentFault("verify: the grader was closed before this program was judged")
