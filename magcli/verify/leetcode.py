@@ -14,7 +14,8 @@ MODULES = {
     "functools": "cache cmp_to_key lru_cache partial reduce wraps",
     "itertools": "accumulate chain combinations combinations_with_replacement count cycle dropwhile groupby islice "
     "pairwise permutations product repeat starmap takewhile tee zip_longest",
-    "math": "ceil comb dist exp factorial floor gcd inf isqrt lcm log log10 log2 perm pi prod sqrt",
+    "math": "acos asin atan atan2 ceil comb cos dist exp fabs factorial floor fmod gcd hypot inf isqrt lcm log log10 "
+    "log2 perm pi prod sin sqrt tan trunc",
     "operator": "add and_ itemgetter mul or_ sub xor",
     "string": "ascii_lowercase ascii_uppercase ascii_letters digits",
     "random": "choice randint randrange shuffle",
