@@ -198,7 +198,7 @@ def _execute(name: str, module: Any, config: Any, places: Mapping[str, Any], con
 
     inputs = (places["inputs"] or ["-"]) if module.INPUTS else []
     admit: Callable[..., Any] = lambda schema, rows, of, where: door.admit(  # noqa: E731
-        module.reads(config), schema, rows, of, where
+        module.reads(config), schema, rows, of, where, getattr(module, "ALIASES", None)
     )
     beside = getattr(module, "beside", lambda _: ())
     stage = harness.Stage(name, module.run, module.schema, admit, getattr(module, "RESUMES", False), beside)

@@ -1,6 +1,6 @@
 """The columns that stages agree on, and the check at a stage's door. One place for each column."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -13,7 +13,8 @@ PROBLEM = pa.schema(
         pa.field("answer", pa.string()),
     ]
 )
-"""A problem: what is asked and the ground truth. ``kind`` (math or code), ``source`` and others may stand beside."""
+"""A problem: what is asked and the ground truth. ``kind`` (math or code), ``source`` and others may stand beside; a
+code problem has ``tests`` in place of an answer, see ``magcli.verify.programs``."""
 
 VERSION_SPAN = pa.struct([pa.field("start", pa.int32()), pa.field("version", pa.int32())])
 
@@ -81,15 +82,32 @@ DROPPED = pa.schema([pa.field("id", pa.string()), pa.field("reason", pa.string()
 
 
 def require(schema: pa.Schema, needs: Iterable[str], *, stage: str, where: str) -> None:
-    """Check that a table has the columns a stage needs.
+    """Check that a table has the columns a stage needs; ``a|b`` is either of two.
 
     Raises:
         DataError: names the missing columns, the stage and the columns that are there.
     """
-    missing = [name for name in needs if name not in schema.names]
+    missing = [name for name in needs if not set(name.split("|")) & set(schema.names)]
     if missing:
         there = ", ".join(schema.names) or "none"
         raise DataError(
-            f"{stage}: {where} lacks column {', '.join(missing)}; it has: {there}. "
-            f"Rename with: magcli convert INPUT --rename {missing[0]}=COLUMN -o OUTPUT"
+            f"{stage}: {where} lacks column {', '.join(missing).replace('|', ' or ')}; it has: {there}. "
+            f"Rename with: magcli convert INPUT --rename {missing[0].partition('|')[0]}=COLUMN -o OUTPUT"
         )
+
+
+def meant(schema: pa.Schema, needs: Iterable[str], aliases: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Columns that other tools name otherwise: alias -> the needed column that is missing.
+
+    Raises:
+        DataError: several might be meant.
+    """
+    found = {}
+    for need in needs:
+        there = [alias for alias in aliases.get(need.partition("|")[0], ()) if alias in schema.names]
+        if not there or set(need.split("|")) & set(schema.names):
+            continue
+        if len(there) > 1:
+            raise DataError(f"column {need} is missing, and {' or '.join(there)} might be it; rename one of them")
+        found[there[0]] = need.partition("|")[0]
+    return found

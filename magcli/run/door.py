@@ -1,17 +1,18 @@
 """A stage's door: the columns it needs are there, their rows are usable, every row has an id.
 
-A row that cannot be used is set aside with a reason; the run goes on.
+A row that cannot be used is set aside with a reason; the run goes on. A stage may take columns that other tools name
+otherwise for what they are; people are told so.
 """
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from magcli.data.jsontypes import TEXT_KEY
-from magcli.data.schema import require
+from magcli.data.schema import meant, require
 from magcli.data.source import Rows
 from magcli.run.job import CELL_LIMIT, Job
 
@@ -28,25 +29,51 @@ ID_LIMIT = 200
 """Characters of an id that are told of a dropped row."""
 
 
-def admit(needs: Sequence[str], schema: pa.Schema, rows: Rows, job: Job, where: str) -> tuple[pa.Schema, Rows]:
+def admit(
+    needs: Sequence[str],
+    schema: pa.Schema,
+    rows: Rows,
+    job: Job,
+    where: str,
+    aliases: Mapping[str, Sequence[str]] | None = None,
+) -> tuple[pa.Schema, Rows]:
     """Check a table against what a stage needs; returns the schema after the door and the usable rows.
+
+    A need such as ``answer|tests`` is met by either column, and a row by either value.
 
     Raises:
         DataError: a column is missing; the message names it, the stage and the columns that are there.
     """
+    if found := meant(schema, needs, aliases or {}):
+        schema, rows = _renamed(found, schema, rows, job)
     require(schema, [name for name in needs if name != "id"], stage=job.stage, where=where)
+    needs, either = _present(needs, schema)
     fields = [pa.field(f.name, pa.string()) if f.name in (*TEXT, "id") and f.name in needs else f for f in schema]
     if "id" in needs and "id" not in schema.names:
         fields.insert(0, pa.field("id", pa.string()))
     after = pa.schema(fields, metadata=schema.metadata)
-    return after, _admitted(needs, after, rows, job)
+    return after, _admitted(needs, either, after, rows, job)
 
 
-def _admitted(needs: Sequence[str], schema: pa.Schema, rows: Rows, job: Job) -> Rows:
+def _renamed(found: Mapping[str, str], schema: pa.Schema, rows: Rows, job: Job) -> tuple[pa.Schema, Rows]:
+    told = ", ".join(f"{alias} as {name}" for alias, name in found.items())
+    job.console.say(f"{job.stage}: reading {told}", event="renamed", columns=dict(found))
+    names = [found.get(name, name) for name in schema.names]
+    fields = [field.with_name(name) for field, name in zip(schema, names, strict=True)]
+    return pa.schema(fields, schema.metadata), (batch.rename_columns(names) for batch in rows)
+
+
+def _present(needs: Sequence[str], schema: pa.Schema) -> tuple[list[str], dict[str, str]]:
+    """The needed columns that are there, and the id; and of those that another one can stand in for, which."""
+    groups = [[name for name in need.split("|") if name in schema.names or name == "id"] for need in needs]
+    return [name for group in groups for name in group], {group[0]: group[1] for group in groups if len(group) > 1}
+
+
+def _admitted(needs: Sequence[str], either: Mapping[str, str], schema: pa.Schema, rows: Rows, job: Job) -> Rows:
     before = 0
     for batch in rows:
         fitted = _fit(batch, schema, needs)
-        yield _usable(fitted, _reasons(batch, fitted, needs), job, before)
+        yield _usable(fitted, _reasons(batch, fitted, needs, either), job, before)
         before += batch.num_rows
 
 
@@ -106,21 +133,31 @@ def _usable(batch: pa.RecordBatch, reasons: pa.Array, job: Job, before: int) -> 
     return batch.filter(reasons.is_null())
 
 
-def _reasons(given: pa.RecordBatch, fitted: pa.RecordBatch, needs: Sequence[str]) -> pa.Array:
+def _reasons(
+    given: pa.RecordBatch, fitted: pa.RecordBatch, needs: Sequence[str], either: Mapping[str, str]
+) -> pa.Array:
     """Per row, why it cannot be used: the first reason found, or null."""
     reasons = pa.nulls(fitted.num_rows, pa.string())
     for name in [name for name in TEXT if name in needs]:
         column = fitted.column(name)
         lost = pc.and_(column.is_null(), given.column(name).is_valid())
         reasons = _noted(reasons, pc.and_(lost, pa.scalar(pa.types.is_binary(given.column(name).type))), "broken-text")
-        reasons = _noted(reasons, column.is_null(), MISSING[name])
+        alone = pc.invert(_filled(fitted.column(either[name]))) if name in either else pa.scalar(True)
+        reasons = _noted(reasons, pc.and_(column.is_null(), alone), MISSING[name])
         if name in EMPTY:
-            reasons = _noted(reasons, pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(column)), 0), MISSING[name])
+            blank = pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(column)), 0)
+            reasons = _noted(reasons, pc.and_(blank, alone), MISSING[name])
         reasons = _noted(reasons, pc.match_substring(column, "\x00"), "nul-byte")
     for column in fitted.columns if needs else ():
         if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
             reasons = _noted(reasons, pc.greater(pc.binary_length(column), CELL_LIMIT), "too-large")
     return reasons
+
+
+def _filled(column: pa.Array) -> pa.Array:
+    """Where a column has a value that is not empty; a value is a list or a text."""
+    size = pc.list_value_length(column) if pa.types.is_list(column.type) else pc.utf8_length(column.cast(pa.string()))
+    return pc.greater(pc.fill_null(size, 0), 0)
 
 
 def _noted(reasons: pa.Array, holds: pa.Array, reason: str) -> pa.Array:

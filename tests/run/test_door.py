@@ -12,6 +12,7 @@ from magcli.console import Console
 from magcli.data import table
 from magcli.errors import DataError, UsageError
 from magcli.run import door, harness
+from magcli.run.job import Drops, Job
 
 
 def through(rows, place: Path, needs=("id", "prompt", "answer"), **more) -> dict[str, int]:
@@ -171,3 +172,28 @@ def test_one_place_cannot_take_rows_and_drops(tmp_path: Path) -> None:
     tables = harness.Tables([], str(tmp_path / "x.arrow"), str(tmp_path / "." / "x.arrow"))
     with pytest.raises(UsageError, match="already; name another"):
         harness.execute(stage, None, {}, tables, Console(quiet=True))
+
+
+def test_either_of_two_columns_will_do(tmp_path: Path) -> None:
+    needs = ("id", "prompt", "answer|tests")
+    tests = [{"input": "1", "output": "2"}]
+    rows = [GOOD, {"id": "code", "prompt": "?", "tests": tests}, {"id": "neither", "prompt": "?", "tests": []}]
+    rows.append({"id": "blank", "prompt": "?", "answer": " "})
+    assert through(rows, tmp_path, needs) == {"in": 4, "out": 2, "missing-answer": 2}
+    assert through(rows[1:3], tmp_path, needs, restart=True) == {"in": 2, "out": 2}
+    with pytest.raises(DataError, match="lacks column answer or tests; it has: id, prompt"):
+        through([{"id": "a", "prompt": "?"}], tmp_path, needs)
+
+
+def test_columns_of_other_tools_are_taken_for_what_they_are(tmp_path: Path) -> None:
+    aliases = {"prompt": ("problem", "question"), "answer": ("gold",)}
+    schema = pa.schema([("problem", pa.string()), ("gold", pa.int64())])
+    batch = pa.RecordBatch.from_pydict({"problem": ["1+1?"], "gold": [2]}, schema)
+    running = Job("stage", Console(quiet=True), Drops(keep=False))
+    after, rows = door.admit(("id", "prompt", "answer|tests"), schema, iter([batch]), running, "t", aliases)
+    (row,) = next(rows).to_pylist()
+    assert after.names == ["id", "prompt", "answer"]
+    assert (row["prompt"], row["answer"]) == ("1+1?", "2")
+    two = pa.schema([("problem", pa.string()), ("question", pa.string()), ("answer", pa.string())])
+    with pytest.raises(DataError, match="column prompt is missing, and problem or question might be it"):
+        door.admit(("prompt", "answer"), two, iter([]), running, "t", aliases)
