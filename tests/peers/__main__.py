@@ -1,8 +1,9 @@
 """``python -m tests.peers [NAME ...]``: measure magcli beside other tools on this machine; all of them without names.
 
-Everything is made on the spot (models of random weights, lengths from fixed seeds); nothing is downloaded. Prints the
-machine, every pair, and at the end one line a comparison: ``peer NAME ratio=X low=A high=B``, where the ratio is the
-peer's time over magcli's, median of paired runs, and low and high are the smallest and the largest pair.
+Models of random weights and lengths from fixed seeds are made on the spot; public math graders and their cases are
+downloaded into ``.venv-peers`` and ``.peers``. Prints the machine, every pair, and at the end one line a comparison:
+``peer NAME ratio=X low=A high=B``, where the ratio is the peer's time over magcli's, median of paired runs, and low and
+high are the smallest and the largest pair. ``math-accuracy`` prints a table instead.
 """
 
 import sys
@@ -19,7 +20,9 @@ COMPARISONS = {
     "pack-vs-sorted": ("packing", "sorted_by_length"),
     "plane-vs-svd": ("landscape", "against_svd"),
     "plane-vs-gram": ("landscape", "against_gram"),
-    "grade-vs-math-verify": ("grading", "against_math_verify"),
+    "math-accuracy": ("grading", "accuracy"),
+    "math-speed-vs-math-verify": ("grading", "speed_on_mix"),
+    "math-speed-distinct-vs-math-verify": ("grading", "speed_on_distinct"),
 }
 
 
@@ -33,14 +36,14 @@ def main(names: Sequence[str]) -> int:
     print(machine(), flush=True)
     results = [_comparison(name)() for name in names or COMPARISONS]
     print(f"{time.monotonic() - begun:.0f} s; {machine()}")
-    for result in results:
+    for result in filter(None, results):
         print(result.line())
     return 0
 
 
-def _comparison(name: str) -> Callable[[], Result]:
+def _comparison(name: str) -> Callable[[], Result | None]:
     module, function = COMPARISONS[name]
-    found: Callable[[], Result] = getattr(import_module(f"tests.peers.{module}"), function)
+    found: Callable[[], Result | None] = getattr(import_module(f"tests.peers.{module}"), function)
     return found
 
 

@@ -1,8 +1,8 @@
-"""``python grader_child.py NAME``: a public grader in its own process, one JSON line in and one out.
+"""``python grader_child.py NAME [FILE ...]``: one math grader as a process, one JSON line in and one out.
 
-Runs under the interpreter of ``.venv-peers``, where these graders and what they need are installed; imports nothing of
-magcli. {prediction, gold} is answered by {"same": bool, "seconds": float}, or by {"error": text} when the grader
-raised; ``{"forget": true}`` empties its caches.
+Public graders run under the interpreter of ``.venv-peers``, where they and what they need are installed.
+{prediction, gold} is answered by {"same": bool, "seconds": float}, or by {"error": text} when the grader raised;
+``{"forget": true}`` empties its caches.
 """
 
 import importlib.util
@@ -17,6 +17,15 @@ from pathlib import Path
 from typing import Any
 
 Grader = Callable[[str, str], bool]
+
+
+def magcli() -> tuple[Grader, Callable[[], None]]:
+    """magcli's own."""
+    from sympy.core.cache import clear_cache
+
+    from magcli.verify.math import equal
+
+    return equal, clear_cache
 
 
 def math_verify() -> tuple[Grader, Callable[[], None]]:
@@ -62,7 +71,7 @@ def qwen() -> tuple[Grader, Callable[[], None]]:
     return lambda prediction, gold: bool(math_equal(strip_string(prediction), strip_string(gold))), clear_cache
 
 
-GRADERS = {"math-verify": math_verify, "nemo": nemo, "prm800k": prm800k, "qwen": qwen}
+GRADERS = {"magcli": magcli, "math-verify": math_verify, "nemo": nemo, "prm800k": prm800k, "qwen": qwen}
 
 
 def main(name: str) -> None:

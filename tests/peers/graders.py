@@ -1,4 +1,4 @@
-"""Public math graders, each in a process of ``.venv-peers``, so that neither disturbs the other nor the project's own.
+"""Math graders to be compared, each in its own process: public ones under ``.venv-peers``, magcli under its own Python.
 
 A grader that does not answer within ``DEADLINE`` seconds is killed and started again; that case counts as rejected.
 """
@@ -6,6 +6,7 @@ A grader that does not answer within ``DEADLINE`` seconds is killed and started 
 import json
 import select
 import subprocess
+import sys
 import venv
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,10 +20,11 @@ CHILD = Path(__file__).with_name("grader_child.py")
 DEADLINE = 10.0
 START_SECONDS = 60.0
 TITLES = {
+    "magcli": "magcli",
     "math-verify": "Math-Verify 0.9.0",
     "nemo": "NeMo-Skills",
-    "prm800k": "PRM800K",
     "qwen": "Qwen2.5-Math",
+    "prm800k": "PRM800K",
 }
 _NEMO = ("NVIDIA-NeMo/Skills", "0b012df8a09cd4730d31b16e90a0d8f13d145fb8")
 _QWEN = ("QwenLM/Qwen2.5-Math", "a45202bd16f1ec06f433442dc1152d0074773465")
@@ -63,7 +65,7 @@ class Answer:
 
 
 @dataclass(slots=True)
-class PublicGrader:
+class Grader:
     """A grader that is asked over a pipe; a context manager.
 
     Raises:
@@ -73,8 +75,9 @@ class PublicGrader:
     name: str
     _process: "subprocess.Popen[str] | None" = field(default=None, repr=False)
 
-    def __enter__(self) -> "PublicGrader":
-        install()
+    def __enter__(self) -> "Grader":
+        if self.name != "magcli":
+            install()
         self._start()
         return self
 
@@ -113,9 +116,10 @@ class PublicGrader:
 
     def _start(self) -> None:
         files = [str(file.kept()) for file in FILES.get(self.name, ())]
+        python = sys.executable if self.name == "magcli" else PYTHON
         self._process = subprocess.Popen(
-            [PYTHON, CHILD, self.name, *files], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True
+            [python, "-P", CHILD, self.name, *files],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         if self._read(START_SECONDS) is None:
             self._stop()

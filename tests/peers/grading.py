@@ -1,42 +1,145 @@
-"""The math grader beside Math-Verify, on one core: pairs of prediction and ground truth graded per second.
+"""The math grader beside public ones: a table of right and wrong verdicts, and verdicts per second on one core.
 
-``math_pairs.jsonl`` holds pairs of many kinds of answers, half of them equal, written by hand for this comparison and
-labelled before either grader saw them: agreement tells what these kinds come to, not how often they occur. Math-Verify
-gets both sides between dollar signs, which serves it better than a box. Both forget what they graded before each run.
+Accuracy is measured on the suites of ``math_suites``, each grader in its own process, each distinct pair asked once.
+Speed is measured on ``math_mix.jsonl``, with its repeats as they come in groups, and on its distinct pairs; Math-Verify
+gets both sides between dollar signs, which serves it better than a box; both forget what they know before each run.
 """
 
 import json
 import logging
-from collections.abc import Callable
-from pathlib import Path
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import math_verify
-from math_verify import parser
 from sympy.core.cache import clear_cache
 
-from magcli.verify import math, normalize, rational, symbolic
+from magcli.verify import math
+from magcli.verify.pool import Pool
+from magcli.verify.reward import RewardRule
+from tests.peers.graders import TITLES, Answer, Grader
+from tests.peers.make_math_mix import MIX_FILE
+from tests.peers.math_suites import Case, Suite, suites
 from tests.peers.pairs import Result, Side, compare, report, timed
+from tests.peers.public import Missing
 
-PAIRS_FILE = Path(__file__).with_name("math_pairs.jsonl")
+DEADLINE = 2.0
+"""Seconds for one verdict in the pool, its default."""
+SHOWN = 160
 
-Grader = Callable[[str, str], bool]
-
-
-def against_math_verify() -> Result:
-    """Whole file, both graders; also prints how many verdicts agree with the labels."""
-    for name in ("math_verify", "latex2sympy2_extended"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    cases = [json.loads(line) for line in PAIRS_FILE.read_text().splitlines()]
-    name = "grade-vs-math-verify"
-    for whose, grader in (("magcli", _magcli), ("math-verify", _math_verify)):
-        wrong = [case for case in cases if grader(case["prediction"], case["gold"]) != case["same"]]
-        accepted = sum(not case["same"] for case in wrong)
-        print(f"{name}: {whose} agrees with {len(cases) - len(wrong)} of {len(cases)} labels, {accepted} wrong accepts")
-    return compare(name, _side(_magcli, cases), _side(_math_verify, cases), amount=len(cases), unit="cases")
+Pair = tuple[str, str]
+Verdicts = dict[Pair, Answer]
 
 
-def _side(grader: Grader, cases: list[dict[str, str]]) -> Side:
-    grade_all = timed(lambda: [grader(case["prediction"], case["gold"]) for case in cases])
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """A grader's verdicts on a suite against the labels."""
+
+    cases: int
+    accepts: int
+    rejects: int
+
+    def __str__(self) -> str:
+        """Accuracy in percent, wrong accepts and wrong rejects."""
+        accuracy = 100 * (1 - (self.accepts + self.rejects) / self.cases)
+        return f"{accuracy:.1f} ({self.accepts} + {self.rejects})"
+
+
+def accuracy() -> None:
+    """Print the table as Markdown, what could not be had, each wrong verdict of magcli, and its slowest one."""
+    given = suites()
+    cases = [case for suite in given for case in suite.cases]
+    verdicts, missing = _all_verdicts({(case.prediction, case.gold) for case in cases})
+    print("\n".join(_table(given, verdicts)))
+    for told in [*missing, *(f"{suite.name}: missing: {suite.missing}" for suite in given if suite.missing)]:
+        print(f"missing: {told}")
+    for case in dict.fromkeys(cases):
+        if verdicts["magcli"][case.prediction, case.gold].same != case.same:
+            print(f"  magcli is wrong: {case.suite}: {_short(case)}")
+    _slowest(dict.fromkeys((case.prediction, case.gold) for case in cases))
+
+
+def _all_verdicts(pairs: Iterable[Pair]) -> tuple[dict[str, Verdicts], list[str]]:
+    """What each grader says of all pairs, and which graders cannot be had."""
+    ordered, verdicts, missing = sorted(pairs), {}, []
+    for name in TITLES:
+        try:
+            with Grader(name) as grader:
+                verdicts[name] = {pair: grader.same(*pair) for pair in ordered}
+        except Missing as why:
+            missing.append(f"{TITLES[name]}: {why}")
+    return verdicts, missing
+
+
+def _table(given: Sequence[Suite], verdicts: dict[str, Verdicts]) -> list[str]:
+    rows = [
+        [suite.name, f"{len(suite.cases):,}", *(str(_tally(suite.cases, answers)) for answers in verdicts.values())]
+        for suite in given
+        if suite.cases
+    ]
+    every = [case for suite in given for case in suite.cases]
+    rows.append(["all", f"{len(every):,}", *(str(_tally(every, answers)) for answers in verdicts.values())])
+    head = ["suite", "cases", *(TITLES[name] for name in verdicts)]
+    return [f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows]]
+
+
+def _tally(cases: Sequence[Case], answers: Verdicts) -> Tally:
+    wrong = [case for case in cases if answers[case.prediction, case.gold].same != case.same]
+    accepts = sum(not case.same for case in wrong)
+    return Tally(len(cases), accepts, len(wrong) - accepts)
+
+
+def _short(case: Case) -> str:
+    text = f"{case.prediction!r} for {case.gold!r}, label {case.same}"
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({case.key})"
+
+
+def _slowest(pairs: Iterable[Pair]) -> None:
+    """Print how long the slowest verdict took through the pool, from the question to the answer."""
+    pool = Pool(workers=1, deadline=DEADLINE)
+    seconds, timeouts = [], 0
+    try:
+        pool.rewards([_job("1", "1")])
+        for pair in pairs:
+            begun = time.perf_counter()
+            timeouts += pool.rewards([_job(*pair)])[0].reason == "timeout"
+            seconds.append(time.perf_counter() - begun)
+    finally:
+        pool.shutdown()
+    print(f"magcli through the pool, deadline {DEADLINE:g} s: {len(seconds):,} verdicts, slowest {max(seconds):.2f} s, "
+          f"{timeouts} timeouts")  # fmt: skip
+
+
+def _job(prediction: str, gold: str) -> tuple[str, int, dict[str, str], RewardRule]:
+    return f"<think>\n</think>\n\\boxed{{{prediction}}}", 1, {"prompt": "", "answer": gold}, RewardRule(max_length=9999)
+
+
+def speed_on_mix() -> Result:
+    """All rows of the mix: half of them responses to the same problems, eight to each, as RL makes them."""
+    return _speed("math-speed-vs-math-verify", _mix())
+
+
+def speed_on_distinct() -> Result:
+    """Each pair of the mix once: no verdict can be remembered."""
+    return _speed("math-speed-distinct-vs-math-verify", list(dict.fromkeys(_mix())))
+
+
+def _speed(name: str, pairs: list[Pair]) -> Result:
+    for logger in ("math_verify", "latex2sympy2_extended"):
+        logging.getLogger(logger).setLevel(logging.CRITICAL)
+    agree = sum(math.equal(*pair) == _math_verify(*pair) for pair in pairs)
+    print(f"{name}: the two agree on {agree} of {len(pairs)}")
+    return compare(name, _side(math.equal, pairs), _side(_math_verify, pairs), amount=len(pairs), unit="cases")
+
+
+def _mix() -> list[Pair]:
+    rows = [json.loads(line) for line in MIX_FILE.read_text().splitlines()]
+    return [(row["prediction"], row["gold"]) for row in rows]
+
+
+def _side(grader: Callable[[str, str], bool], pairs: list[Pair]) -> Side:
+    grade_all = timed(lambda: [grader(*pair) for pair in pairs])
 
     def side() -> float:
         _forget()
@@ -45,21 +148,20 @@ def _side(grader: Grader, cases: list[dict[str, str]]) -> Side:
     return side
 
 
-def _magcli(prediction: str, gold: str) -> bool:
-    return math.compare(prediction, gold)[0]
-
-
 def _math_verify(prediction: str, gold: str) -> bool:
     return bool(math_verify.verify(math_verify.parse(f"${gold}$"), math_verify.parse(f"${prediction}$")))
 
 
 def _forget() -> None:
+    """Empty SymPy's cache and every ``lru_cache`` of both graders."""
     clear_cache()
-    for remembered in (normalize.normalize, rational.rational, symbolic.parse):
-        remembered.cache_clear()
-    for remembered in (parser.parse_latex_cached, parser.parse_expr_cached):
-        remembered.cache_clear()
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("magcli.verify", "math_verify", "latex2sympy2_extended")):
+            for member in list(vars(module).values()):
+                if callable(getattr(member, "cache_clear", None)):
+                    member.cache_clear()
 
 
 if __name__ == "__main__":
-    report(against_math_verify)
+    accuracy()
+    report(speed_on_mix, speed_on_distinct)
