@@ -37,15 +37,13 @@ DEFAULT_REL_TOL = 1e-9
 class Expected:
     """What a test asks of a value; ``absolute`` and ``relative`` are tolerances of kind ``near``."""
 
-    kind: Literal["equal", "one-of", "true", "false", "near"]
+    kind: Literal["equal", "one-of", "near"]
     value: Plain = None
     absolute: float = 0.0
     relative: float = 0.0
 
     def __str__(self) -> str:
         match self.kind:
-            case "true" | "false":
-                return f"a {self.kind} value"
             case "one-of":
                 return f"one of {shown(self.value)}"
             case "near":
@@ -65,8 +63,6 @@ class Expected:
                 )
             case "near":
                 return self._near(given)
-            case "true" | "false":
-                return bool(given) is (self.kind == "true")
 
     def _near(self, given: Plain) -> bool:
         if isinstance(given, bool) or not isinstance(given, int | float) or not isinstance(self.value, int | float):
@@ -181,8 +177,13 @@ def _split(test: ast.expr) -> Call:
         case ast.Compare(call, [ast.In()], [values]):
             return _call(call, Expected("one-of", constant(values)))
         case ast.UnaryOp(ast.Not(), call):
-            return _call(call, Expected("false"))
-    return _call(test, Expected("true"))
+            return _truth(call, False)
+    return _truth(test, True)
+
+
+def _truth(call: ast.expr, expected: bool) -> Call:
+    inner = _call(call, Expected("equal", expected))
+    return Call(f"bool({inner.source})", inner.name, inner.expected)
 
 
 def _near(value: Plain, options: Mapping[str | None, Any]) -> Expected:

@@ -23,6 +23,9 @@ COMPARISONS = {
     "math-accuracy": ("grading", "accuracy"),
     "math-speed-vs-math-verify": ("grading", "speed_on_mix"),
     "math-speed-distinct-vs-math-verify": ("grading", "speed_on_distinct"),
+    "code-python-tests": ("code", "python_tests"),
+    "code-cpp-tests": ("code", "cpp_tests"),
+    "code-pch": ("code", "header"),
 }
 
 

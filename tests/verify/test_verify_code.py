@@ -193,6 +193,7 @@ def test_a_function_is_called() -> None:
         "test 1: f(1) is a list_iterator, which is no plain data"
     )
     assert calls("def f(x): return 1 / 0", "assert f(1) == 1").detail.endswith("ZeroDivisionError: division by zero")
+    assert calls("import re\ndef f(x): return re.match('a', x)", "assert f('ab')", "assert not f('ba')").score == 1.0
     assert calls("def f(x", "assert f(1) == 1").reason == "compile-error"
     assert calls("exit()\ndef f(x): return 1", "assert f(1) == 1").reason == "runtime-error"
 
