@@ -1,24 +1,37 @@
-"""Is a math answer the ground truth? Cheap and exact first, an algebra system last (recipe, section 2).
+r"""Is a math answer the ground truth? Cheap and exact first, an algebra system last (recipe, section 2).
 
-Both sides are brought to one spelling, then the first of these that can decide does: identical text, units, exact
-rational numbers, words, structure (lists, tuples, intervals, unions, compared part by part), SymPy. The order of
-arguments matters little: every rule is symmetric but SymPy's on inequalities.
+Both sides are read by one grammar of our own into trees of exact numbers, expressions and structures, then compared:
+identical text, numbers, structure (lists, tuples, sets, regions of the real line, relations, matrices, part by part),
+expressions by their values at fixed points. What the grammar does not know goes to Math-Verify and SymPy, behind
+guards. Every rule is symmetric. Nothing that is written in an answer is ever run; budgets on tokens, depth, digits,
+powers and steps bound the time, and no value beyond them is worked out.
 
 A wrong accept is worse than a wrong reject, so ambiguity is settled on the safe side:
 
-- A final dot, ``\\text{..}``, ``\\dfrac``, ``\\left``, ``$..$``, a degree sign and ``1{,}000`` or ``1,000`` change
-  nothing.
-- ``x=5`` is ``5``, and is not ``y=5``; ``x \\in [0,1]`` is ``[0,1]``.
-- ``(1,2)`` is ordered; ``1,2`` and ``\\{1,2\\}`` are not; brackets tell: ``[0,1)`` is not ``[0,1]``, ``(1,2)`` is not
-  ``1,2``.
-- Decimals are exact: ``0.5`` is ``1/2``, ``0.333`` is not ``1/3``, ``3.14`` is not ``\\pi``.
-- A unit may be missing on one side, two units must be the same: ``5 cm`` is ``5`` and is not ``5 m``.
-- A percent sign may be missing where the number is at least 1: ``50%`` is ``50``; ``3`` is not ``300%``, ``0.5%`` not
-  ``0.5``.
-- ``i`` is the imaginary unit. ``1\\frac{1}{2}`` is 3/2, never a product. ``1011_2`` and ``2:1`` equal only themselves.
-- Words are compared as words, case ignored: ``east`` is not ``seat``. One letter is a choice or a variable: ``(C)``
-  is ``C``, and ``x`` is not ``X``.
-- What is too large to work out safely is equal only to the same text.
+- A final dot, ``\text{..}``, ``\dfrac``, ``\left``, ``$..$``, bold, colour and Unicode change nothing; nor do
+  ``1{,}000``, ``1,000`` and ``1\,000``, but ``1, 000`` is two numbers. ``1,5`` is 1.5 only beside a decimal ``1.5``.
+- ``x=5`` is ``5``, and is not ``y=5``; the last value of ``x=2+3=5`` counts; ``2x=10`` is not ``10``. ``f(x)=x^2`` is
+  ``f(t)=t^2``, ``y=x^2`` and ``x^2``. Words for a name are not compared: ``\text{Area}=5`` is ``A=5``.
+- Equations are equal when one is the other times a constant; inequalities too, with their direction. ``x>3``,
+  ``(3,\infty)`` and ``\{x\mid x>3\}`` are one region; so are touching intervals and their union.
+- ``(1,2)`` is ordered; ``1,2`` and ``\{1,2\}`` are not; brackets tell: ``[0,1)`` is not ``[0,1]``, ``(1,2)`` is not
+  ``\{1,2\}``, but a tuple may have lost its round brackets: ``1,2`` is ``(1,2)``, ``2,1`` is not. A matrix of one row
+  or column is the tuple of its entries; a row is not a column. ``a\pm b`` is two answers, and a list that is shorter
+  or longer is wrong.
+- Decimals are exact: ``0.5`` is ``1/2``, ``0.333`` is not ``1/3``, ``3.14`` is not ``\pi``. Only a decimal of ten or
+  more significant digits that is the rounding of an exact value without end is equal to it: ``0.33333333333``. After
+  ``\approx`` nothing counts where an exact value stands before it.
+- A unit may be missing on one side, two units must be the same: ``5 cm`` is ``5`` and is not ``5 m``, nor ``50 mm``.
+  ``5 million`` is 5,000,000. A degree sign may be missing; ``90^\circ`` is also ``\pi/2``.
+- A percent sign may be missing where the number is at least 1: ``50%`` is ``50`` and also ``0.5``; ``0.5%`` is not
+  ``0.5``, and ``300%`` is not ``3``.
+- ``i`` is the imaginary unit, ``e`` Euler's number, ``\log`` has base 10. ``1\frac{1}{2}`` and ``1 1/2`` are 3/2, never
+  a product. ``(-8)^{1/3}`` is -2. Two roots or logarithms that are defined at different numbers differ.
+- ``1011_2`` is ``1011`` (its base unwritten), not ``1011_3`` and not ``11``. ``2:4`` is ``1:2`` and ``1/2``, but
+  what may be a time of day (``4:30``) is only itself.
+- Words are compared as words, case, spaces and articles left out: ``east`` is not ``seat``. ``(C)`` is ``C``;
+  ``(C) 12`` is ``C`` and is ``12``; ``x`` is not ``X``.
+- What is too large to work out is equal only where the same power, factorial or text stands on both sides.
 """
 
 import re
@@ -26,23 +39,20 @@ from functools import lru_cache
 
 from magcli.verify import symbolic
 from magcli.verify.box import last_box
-from magcli.verify.normalize import normalize
-from magcli.verify.rational import rational
-from magcli.verify.structure import Sequence, assignment, has_relation, sequence
-from magcli.verify.units import measure
+from magcli.verify.equality.structure import same
+from magcli.verify.latex.answers import read, read_as_list
+from magcli.verify.latex.clean import clean, squeezed
+from magcli.verify.latex.tree import Expr, num
 
 MAX_CHARS = 10_000
 """A longer answer is compared as raw text only."""
-MAX_UNORDERED = 12
-MAX_NESTING = 6
 MAX_WORDS = 8
 """A ground truth with more words is prose, not an answer."""
 
-_WORDS = re.compile(r"[^\W\d_]{2,}(?:[ '-][^\W\d_]+)*")
+_INTEGER = re.compile(r"-?[1-9][0-9]{0,300}|0")
 _LABEL = re.compile(r"[\w .:'/()-]{1,60}")
-_CHOICE = re.compile(r"^\(([A-Za-z])\)$")
-_LITERAL = re.compile(r"(?=[A-Z]*\d)[0-9A-Z]+_(?:\d|\{\d+\})|\d+(?::\d+)+")
-"""A number in a base, a ratio or a time: no arithmetic on these."""
+_COMMA_DECIMAL = re.compile(r"[+-]?\d+,\d+")
+_COMMA_GROUPS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+")
 _NUMBER = re.compile(
     r"(?<![\w)\]}])-?(?:\\[dt]?frac\{-?\d+\}\{\d+\}|\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d+)?(?:/\d+)?)|\d+"
 )
@@ -64,13 +74,18 @@ def compare(prediction: str, gold: str) -> tuple[bool, str]:
     """Whether the two are equal, and which path decided.
 
     The ground truth may stand in a box, in ``$..$`` or after ``####``. Paths: ``text``, ``empty``, ``too-long``,
-    ``unit``, ``number``, ``literal``, ``words``, ``assignment``, ``structure``, ``sympy``, ``unparsable``, or the guard
-    that refused.
+    ``number``, ``same``, ``numeric``, ``undecided``, ``unit``, ``percent``, ``literal``, ``ratio``, ``words``,
+    ``choice``, ``structure``, ``region``, ``equation``, ``inequality``, ``relation``, ``decimal-comma``, ``sympy``,
+    ``unparsable``, or the guard that refused.
     """
-    truth = bare_gold(gold)
-    if max(len(prediction), len(truth)) > MAX_CHARS:
-        return prediction.strip() == truth.strip() != "", "too-long"
-    return _compare(normalize(prediction), normalize(truth), MAX_NESTING)
+    left, truth = prediction.strip(), bare_gold(gold).strip()
+    if left == truth or not left or not truth:
+        return left == truth != "", "text" if left and truth else "empty"
+    if max(len(left), len(truth)) > MAX_CHARS:
+        return False, "too-long"
+    if _INTEGER.fullmatch(left) and _INTEGER.fullmatch(truth):
+        return False, "number"
+    return _compare(left, truth)
 
 
 def bare_gold(gold: str) -> str:
@@ -80,11 +95,52 @@ def bare_gold(gold: str) -> str:
     return last_box(gold) or gold
 
 
+def _compare(left: str, truth: str) -> tuple[bool, str]:
+    a, b = read(left), read(truth)
+    if a.op == "raw" or b.op == "raw":
+        return _unread(left, truth, (a, b))
+    found, path = same(a, b)
+    if found:
+        return True, path
+    if _is_comma_decimal(left, b) or _is_comma_decimal(truth, a):
+        return True, "decimal-comma"
+    if _COMMA_GROUPS.fullmatch(left) or _COMMA_GROUPS.fullmatch(truth):
+        return same(read_as_list(left), read_as_list(truth))[0], "structure"
+    if "\\" in left + truth and squeezed(left) == squeezed(truth):
+        return True, "text"
+    return False, path
+
+
+def _is_comma_decimal(text: str, other: Expr) -> bool:
+    """Whether a text is the European spelling of a number that is no integer."""
+    bare = clean(text)
+    if other.op != "num" or other.number.denominator == 1 or not _COMMA_DECIMAL.fullmatch(bare):
+        return False
+    return read(bare.replace(",", ".")) == num(other.number)
+
+
+def _unread(left: str, truth: str, trees: tuple[Expr, Expr]) -> tuple[bool, str]:
+    """Compare what the grammar could not read: as text, then by Math-Verify where it is no prose and within budgets."""
+    a, b = squeezed(left), squeezed(truth)
+    if a == b != "" or (len(a) > 3 and a.isalpha() and a.casefold() == b.casefold()):
+        return True, "text"
+    reasons = [tree.args[0].name for tree in trees if tree.op == "raw"]
+    guard = next((reason for reason in reasons if reason not in ("unparsable", "matrix-shapes")), "")
+    if guard or _is_prose(left, 2) or _is_prose(truth, 2):
+        return False, guard or "unparsable"
+    return symbolic.equal(clean(left), clean(truth))
+
+
 @lru_cache(maxsize=4096)
 def parsable(gold: str) -> bool:
     """Whether a ground truth is an answer that can be checked: a number, a few words, a structure or expression."""
-    truth = bare_gold(gold)
-    return len(truth) <= MAX_CHARS and not _is_prose(truth) and _parsable(normalize(truth), MAX_NESTING)
+    truth = bare_gold(gold).strip()
+    if not truth or len(truth) > MAX_CHARS or _is_prose(truth, MAX_WORDS):
+        return False
+    tree = read(truth)
+    if tree.op != "raw":
+        return True
+    return _is_label(_TEXT.sub(r"\1", clean(truth))) or symbolic.parse(clean(truth)) is not None
 
 
 def last_number(text: str) -> str | None:
@@ -101,99 +157,8 @@ def anywhere(text: str, gold: str) -> bool:
     return found is not None and equal(found, gold)
 
 
-def _compare(left: str, gold: str, depth: int) -> tuple[bool, str]:
-    """Compare two normalised answers; ``depth`` bounds structures within structures."""
-    if not left or not gold or depth == 0:
-        return False, "empty"
-    left, gold = _choice(left), _choice(gold)
-    if left == gold or _same_letters(left, gold):
-        return True, "text"
-    if _LITERAL.fullmatch(left) or _LITERAL.fullmatch(gold):
-        return False, "literal"
-    a, b = measure(left), measure(gold)
-    if a.unit and b.unit and a.unit != b.unit:
-        return False, "unit"
-    same, path = _bodies(a.body, b.body, depth)
-    if a.percent != b.percent:
-        value = rational(b.body)
-        return same and value is not None and abs(value) >= 1 and not (a.unit or b.unit), "percent"
-    return same, path
-
-
-def _bodies(left: str, gold: str, depth: int) -> tuple[bool, str]:
-    """Compare two answers without their units."""
-    if left == gold:
-        return bool(left), "text"
-    x, y = rational(left), rational(gold)
-    if x is not None and y is not None:
-        return x == y, "number"
-    if len(left) == len(gold) == 1:
-        return False, "text"
-    if _WORDS.fullmatch(left) or _WORDS.fullmatch(gold):
-        return left.casefold() == gold.casefold(), "words"
-    (name, value), (gold_name, gold_value) = assignment(left), assignment(gold)
-    if name and gold_name and name != gold_name:
-        return False, "assignment"
-    if (name and not has_relation(gold_value)) or (gold_name and not has_relation(value)):
-        return _compare(value, gold_value, depth - 1)
-    return _structures(left, gold, depth) or symbolic.equal(left, gold)
-
-
-def _structures(left: str, gold: str, depth: int) -> tuple[bool, str] | None:
-    """Compare part by part where one side has parts; a bare expression is a list of one. None where neither has."""
-    a, b = sequence(left), sequence(gold)
-    if a is None and b is None:
-        return None
-    a, b = a or Sequence("or", (left,)), b or Sequence("or", (gold,))
-    if len(a.parts) != len(b.parts) or (a.brackets != b.brackets and {a.brackets, b.brackets} != {"or", "{}"}):
-        return False, "structure"
-    if a.ordered or len(a.parts) > MAX_UNORDERED or _names_one_side(a, b):
-        return all(_compare(x, y, depth - 1)[0] for x, y in zip(a.parts, b.parts, strict=True)), "structure"
-    return _same_in_any_order(a.parts, list(b.parts), depth - 1), "structure"
-
-
-def _names_one_side(a: Sequence, b: Sequence) -> bool:
-    """Whether only one side names its values (``a=1, b=2``): then the order tells which value is whose."""
-    left, gold = ({assignment(part)[0] for part in side.parts} for side in (a, b))
-    return (len(left) > 1 and gold == {""}) or (len(gold) > 1 and left == {""})
-
-
-def _same_in_any_order(left: tuple[str, ...], gold: list[str], depth: int) -> bool:
-    for part in left:
-        match = next((i for i, other in enumerate(gold) if _compare(part, other, depth)[0]), None)
-        if match is None:
-            return False
-        del gold[match]
-    return True
-
-
-def _choice(text: str) -> str:
-    """``(C)`` as ``C``."""
-    return _CHOICE.sub(r"\1", text)
-
-
-def _same_letters(left: str, gold: str) -> bool:
-    """Whether two answers with words in ``\\text{..}`` read the same, spaces and case left out of account."""
-    if r"\text{" not in left and r"\text{" not in gold:
-        return False
-    a, b = ("".join(_TEXT.sub(r"\1", side).split()).casefold().rstrip(".") for side in (left, gold))
-    return a == b and len(re.findall(r"[^\W\d_]", a)) > 1
-
-
-def _parsable(truth: str, depth: int) -> bool:
-    if not truth or depth == 0:
-        return False
-    body = assignment(measure(truth).body)[1]
-    if rational(body) is not None or _is_label(_TEXT.sub(r"\1", truth)):
-        return True
-    parts = sequence(body)
-    if parts is not None:
-        return bool(parts.parts) and all(_parsable(part, depth - 1) for part in parts.parts)
-    return symbolic.parse(body) is not None
-
-
-def _is_prose(truth: str) -> bool:
-    return len(_PROSE_WORD.findall(truth)) > MAX_WORDS
+def _is_prose(truth: str, most: int) -> bool:
+    return len(_PROSE_WORD.findall(truth)) > most
 
 
 def _is_label(text: str) -> bool:

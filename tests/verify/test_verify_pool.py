@@ -17,8 +17,8 @@ from magcli.verify.pool import Job, Pool
 from magcli.verify.reward import RewardRule, reward
 
 RULE = RewardRule(max_length=1000, use_language=False)
-GIANT = "(x+1)^{60}(y+2)^{60}=(z+3)^{60}"
-"""An equation that SymPy expands for far longer than any deadline here."""
+GIANT = r"(x+1)^{60}(y+2)^{60}=(z+3)^{60}\Re(w)"
+"""An equation beyond our own grammar, which SymPy expands for far longer than any deadline here."""
 
 
 def job(answer: str, gold: str = "5", kind: str = "math") -> Job:

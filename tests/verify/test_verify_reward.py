@@ -48,7 +48,7 @@ def test_format_is_a_gate(text: str, reason: str, found: bool) -> None:
     assert graded.trainable
 
 
-@pytest.mark.parametrize("answer", [None, "", r"\frac{", "9^{9^{9^{9}}}"])
+@pytest.mark.parametrize("answer", [None, "", r"\frac{", r"\boxed{}"])
 def test_bad_gold_never_trains(answer: str | None) -> None:
     graded = reward(RIGHT, 10, {**ROW, "answer": answer}, RULE)
     assert (graded.total, graded.reason, graded.trainable) == (0, "bad-gold", False)

@@ -1,0 +1,167 @@
+"""Whether two expressions are the same: exact where both are rational, else by their values at fixed points.
+
+Two expressions differ when they differ at one point by more than rounding can explain. They are the same when they
+agree at every point where both have a value: exactly, or to 30 digits of 50 at ``MIN_AGREEMENTS`` points at least.
+Symbols are real (without ``i``), of either sign: ``\\sqrt{x^2}`` is not ``x``, and ``2\\ln x`` is not ``\\ln x^2``,
+for one of them has no value where the other has one. Symbols that count something (bounds of sums, factorials,
+exponents of negative numbers) are positive integers.
+"""
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from functools import lru_cache
+from random import Random
+from typing import Any
+
+from magcli.verify.equality.evaluate import FLOATS, Ball, Field, NotReal, Point, Undecided, digits, evaluate
+from magcli.verify.latex.tree import Expr, num
+
+NUM_POINTS = 8
+MIN_AGREEMENTS = 3
+BITS = (170, 700)
+AGREEMENT = Fraction(1, 10**30)
+MIN_DIGITS = 10
+"""A decimal of so many significant digits is equal to a value that it is the rounding of."""
+_COUNTING = frozenset(("factorial", "binom", "perm", "gcd", "lcm", "mod"))
+
+
+def same_value(a: Expr, b: Expr) -> bool | None:
+    """Whether two expressions are the same; None where no point tells."""
+    if a == b:
+        return True
+    if a.op == b.op == "num":
+        return a.number == b.number or rounds_to(a, b) or rounds_to(b, a)
+    if _has(a, "inf") or _has(b, "inf"):
+        return False
+    names = symbols(a) | symbols(b)
+    agreed = _agreements(a, b, names)
+    if agreed is False and not names:
+        return rounds_to(a, b) or rounds_to(b, a)
+    return agreed
+
+
+def _agreements(a: Expr, b: Expr, names: frozenset[str]) -> bool | None:
+    real = bool(names) and not (_has(a, "i") or _has(b, "i"))
+    agreed = 0
+    for values in points(names, _counting(a) | _counting(b)):
+        found = _agree(a, b, values, real=real, thorough=agreed < MIN_AGREEMENTS)
+        if found is False:
+            return False
+        agreed += found is True
+    return True if agreed >= (MIN_AGREEMENTS if names else 1) else None
+
+
+def _agree(a: Expr, b: Expr, values: Mapping[str, Fraction], *, real: bool, thorough: bool) -> bool | None:
+    """Whether two expressions agree at a point; None where one has no value there, or both are not real."""
+    quick = _compare(a, b, FLOATS, values, real=real)
+    if quick is not None or not thorough:
+        return quick
+    for bits in BITS:
+        found = _compare(a, b, digits(bits), values, real=real)
+        if found is not None:
+            return found
+    return None
+
+
+def _compare(a: Expr, b: Expr, field: Field, values: Mapping[str, Fraction], *, real: bool) -> bool | None:
+    x, y = (_value(side, field, values, real=real) for side in (a, b))
+    if x is None or y is None:
+        return False if (x is None) != (y is None) and not (x == "none" or y == "none") else None
+    if x == "none" or y == "none":
+        return None
+    return _near(x, y, field)
+
+
+def _value(expr: Expr, field: Field, values: Mapping[str, Fraction], *, real: bool) -> Any:
+    """The value; None where it is not real, ``none`` where there is none to be had."""
+    try:
+        return evaluate(expr, Point(field, values, real=real))
+    except NotReal:
+        return None
+    except Undecided:
+        return "none"
+
+
+def _near(x: Ball, y: Ball, field: Field) -> bool | None:
+    if isinstance(x.value, Fraction) and isinstance(y.value, Fraction):
+        return x.value == y.value
+    a, b = (field.real(v.value) if isinstance(v.value, Fraction) else v.value for v in (x, y))
+    size = max(abs(a), abs(b))
+    error = x.error + y.error + size * field.epsilon
+    if abs(a - b) > 4 * error:
+        return False
+    if field is FLOATS:
+        return None
+    limit = field.real(AGREEMENT)
+    return True if error <= limit * size or (size <= error and error <= limit) else None
+
+
+def rounds_to(decimal: Expr, exact: Expr) -> bool:
+    """Whether a decimal of ``MIN_DIGITS`` digits or more is what an exact value without end comes to."""
+    places = _places(decimal)
+    if not places or _places(exact) or (exact.op == "num" and exact.number.denominator == 1):
+        return False
+    unit = Fraction(1, 10**places)
+    ends = [num(decimal.number - unit), num(decimal.number + unit)]
+    values = [_value(side, digits(BITS[0]), {}, real=False) for side in (exact, *ends)]
+    if any(v is None or v == "none" for v in values):
+        return False
+    x, low, high = (digits(BITS[0]).real(v.value) if isinstance(v.value, Fraction) else v.value for v in values)
+    return bool(not hasattr(x, "_mpc_") and low < x < high)
+
+
+def _places(expr: Expr) -> int:
+    """How many decimals a long decimal has; 0 for every other number."""
+    if expr.op != "num" or expr.number.denominator == 1:
+        return 0
+    bottom = expr.number.denominator
+    twos = (bottom & -bottom).bit_length() - 1
+    fives, rest = 0, bottom >> twos
+    while rest % 5 == 0:
+        rest, fives = rest // 5, fives + 1
+    places = max(twos, fives)
+    digits_shown = len(str(abs(expr.number.numerator) * 10**places // bottom)) if rest == 1 and places < 60 else 0
+    return places if digits_shown >= MIN_DIGITS and places >= 6 else 0
+
+
+@lru_cache(maxsize=4096)
+def symbols(expr: Expr) -> frozenset[str]:
+    """Names of the symbols whose values an expression depends on."""
+    if expr.op == "sym":
+        return frozenset((expr.name,))
+    if expr.op in ("num", "const"):
+        return frozenset()
+    found = frozenset().union(*(symbols(arg) for arg in expr.args)) if expr.args else frozenset()
+    return found - {expr.args[0].name} if expr.op in ("sum", "prod") else found
+
+
+def _has(expr: Expr, constant: str) -> bool:
+    return (expr.op == "const" and expr.name == constant) or any(_has(arg, constant) for arg in expr.args)
+
+
+def _counting(expr: Expr) -> frozenset[str]:
+    """Symbols that stand for whole numbers."""
+    found = frozenset().union(*(_counting(arg) for arg in expr.args)) if expr.args else frozenset()
+    if expr.op in ("sum", "prod"):
+        return found | symbols(expr.args[1]) | symbols(expr.args[2])
+    if expr.op == "f" and expr.name in _COUNTING:
+        return found | symbols(expr)
+    if expr.op == "^" and expr.args[0].op == "num" and expr.args[0].number < 0:
+        return found | symbols(expr.args[1])
+    return found
+
+
+def points(names: frozenset[str], counting: frozenset[str]) -> Iterator[dict[str, Fraction]]:
+    """Fixed points for the symbols: positive, negative, mixed signs, small, large; one empty point without symbols."""
+    ordered = sorted(names)
+    for index in range(NUM_POINTS if names else 1):
+        random = Random(index * 1_000 + len(names))
+        yield {name: _coordinate(random, index, counting=name in counting) for name in ordered}
+
+
+def _coordinate(random: Random, index: int, *, counting: bool) -> Fraction:
+    if counting:
+        return Fraction(random.randint(2 + index, 9 + index))
+    size = Fraction(random.randint(101, 997), {3: 1009, 4: 1013, 6: 83}.get(index, 331))
+    negative = index == 1 or (index in (2, 5, 7) and random.random() < 0.5)
+    return -size if negative else size

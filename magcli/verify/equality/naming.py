@@ -1,0 +1,71 @@
+"""What may stand before ``=`` as the name of an answer: ``x``, ``f(x)``, ``AB``, ``\\angle C``, ``\\text{Area}``."""
+
+from magcli.verify.equality.identity import symbols
+from magcli.verify.latex.tree import Expr
+
+_DUMMY = Expr("sym", name="?")
+_MEASURED = frozenset(["sin", "cos", "tan", "cot", "sec", "csc", "abs"])
+
+
+def is_name(expr: Expr) -> bool:
+    """Whether an expression names a quantity, so that its equation gives an answer rather than is one."""
+    if expr.op in ("sym", "text", "choice"):
+        return True
+    if expr.op == "f":
+        return expr.name.startswith("?") or (expr.name in _MEASURED and all(is_name(arg) for arg in expr.args))
+    if expr.op in ("tuple", "ratio"):
+        return all(is_name(arg) for arg in expr.args)
+    if expr.op == "/":
+        return all(_is_segment(arg) for arg in expr.args)
+    return _is_segment(expr) or _is_application(expr)
+
+
+def _is_segment(expr: Expr) -> bool:
+    """``AB``, ``dy``, ``m\\angle A``: letters that are one name together."""
+    if expr.op == "sym":
+        return expr.name[0].isupper() or expr.name[0] == "\\"
+    if expr.op != "*":
+        return False
+    left, right = expr.args
+    differential = left == Expr("sym", name="d") and right.op == "sym"
+    return (
+        differential
+        or (_is_segment(left) and _is_segment(right))
+        or (left.op == "sym" and right.name.startswith(r"\angle"))
+    )
+
+
+def _is_application(expr: Expr) -> bool:
+    """``P(x)``, read as a product of two letters."""
+    return expr.op == "*" and all(a.op == "sym" for a in expr.args) and expr.args[0].name.isupper()
+
+
+def same_name(a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
+    """The values of two assignments to one name, with the arguments of functions renamed alike; None for two names.
+
+    Words and ``y`` for ``f(x)`` are not held against each other.
+    """
+    (left, x), (right, y) = a.args, b.args
+    if left == right or "text" in (left.op, right.op):
+        return x, y
+    if _is_function(left) and _is_function(right):
+        if left.name != right.name or len(symbols(left)) != 1 or len(symbols(right)) != 1:
+            return None
+        return renamed(x, next(iter(_letters(left)))), renamed(y, next(iter(_letters(right))))
+    names = {left.name, right.name}
+    return (x, y) if "y" in names and any(_is_function(side) for side in (left, right)) else None
+
+
+def _is_function(expr: Expr) -> bool:
+    return (expr.op == "f" and expr.name.startswith("?")) or _is_application(expr)
+
+
+def _letters(call: Expr) -> frozenset[str]:
+    return symbols(call.args[-1])
+
+
+def renamed(expr: Expr, name: str) -> Expr:
+    """The expression with one symbol replaced by the dummy."""
+    if expr.op == "sym":
+        return _DUMMY if expr.name == name else expr
+    return expr._replace(args=tuple(renamed(arg, name) for arg in expr.args)) if expr.args else expr

@@ -1,0 +1,335 @@
+"""Comparing answers part by part: units, lists, tuples, sets, matrices, relations, choices, words.
+
+Every rule is symmetric. The path that decided is named by the kind of the comparison: ``number``, ``numeric``,
+``unit``, ``structure``, ``region``, ``equation``, ``words``, ``choice``, ``literal``.
+"""
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from magcli.verify.equality.identity import same_value, symbols
+from magcli.verify.equality.naming import is_name, same_name
+from magcli.verify.equality.regions import region, same_region
+from magcli.verify.equality.relations import same_equation, same_inequality
+from magcli.verify.equality.signs import opened
+from magcli.verify.latex.tree import Expr, div, mul, num
+from magcli.verify.latex.units import compatible
+
+MAX_NESTING = 8
+MAX_UNORDERED = 60
+"""Longer lists are compared in the order in which they stand."""
+Found = tuple[bool, str]
+Compare = Callable[[Expr, Expr, int], Found]
+_SETS = frozenset((r"\cup", r"\cap", r"\setminus", "builder", "set-name"))
+_PARTED = frozenset(("list", "set", "tuple"))
+
+
+def same(a: Expr, b: Expr, depth: int = MAX_NESTING) -> Found:
+    """Whether two answers are the same, and by which kind of comparison."""
+    if a == b:
+        return a.op != "raw", "number" if a.op == "num" else "same"
+    if depth == 0:
+        return False, "too-deep"
+    a, b = opened(a), opened(b)
+    ops = {a.op, b.op}
+    for kinds, rule in _RULES:
+        if ops & kinds:
+            return rule(a, b, depth - 1)
+    return _values(a, b)
+
+
+def _values(a: Expr, b: Expr) -> Found:
+    found = same_value(a, b)
+    path = "number" if a.op == b.op == "num" else "numeric" if found is not None else "undecided"
+    return found is True, path
+
+
+def _choices(a: Expr, b: Expr, depth: int) -> Found:
+    """``(C) 12`` is ``C`` and is ``12``; two letters must agree, and two values."""
+    if a.op != "choice":
+        a, b = b, a
+    if b.op == "choice":
+        valued = bool(a.args and b.args)
+        return a.name == b.name and (not valued or same(a.args[0], b.args[0], depth)[0]), "choice"
+    if a.args:
+        return same(a.args[0], b, depth)
+    if b.op in ("sym", "const", "*", "+", "/", "^"):
+        return _values(Expr("sym", name=a.name), b)
+    return b.op == "set" and len(b.args) == 1 and same(a, b.args[0], depth)[0], "choice"
+
+
+def _texts(a: Expr, b: Expr, depth: int) -> Found:
+    """Words by their letters and digits; short letters may be a product, and letters of choices a list."""
+    if a.op == b.op == "text":
+        x, y = ("".join(c for c in side.name if c.isalnum()) for side in (a, b))
+        return x == y != "", "words"
+    if a.op != "text":
+        a, b = b, a
+    if b.op == "list":
+        letters = [
+            part.name.lower() for part in b.args if part.op in ("sym", "choice", "const") and len(part.name) == 1
+        ]
+        return len(letters) == len(b.args) and sorted(letters) == sorted(a.name), "choice"
+    if a.name.isalpha() and len(a.name) <= 4 and b.op not in ("num", "rel", "unit"):
+        product = Expr("sym", name=a.name[0])
+        for letter in a.name[1:]:
+            product = mul(product, Expr("sym", name=letter))
+        return _values(product, b)
+    if b.op == "rel" and is_name(b.args[0]) and b.name == "=":
+        return same(a, b.args[1], depth)
+    return False, "words"
+
+
+def _bases(a: Expr, b: Expr, _: int) -> Found:
+    """Digits of a number in a base; the base may be unwritten on one side, two bases must be one."""
+    (x, base), (y, other) = (_literal(side) for side in (a, b))
+    return x == y and (not base or not other or base == other), "literal"
+
+
+def _literal(expr: Expr) -> tuple[str, str]:
+    if expr.op == "base":
+        digits, _, base = expr.name.partition("_")
+        return digits.lstrip("0").lower(), base
+    if expr.op == "num" and expr.number.denominator == 1:
+        return str(expr.number), ""
+    return expr.name.lower() if expr.op == "text" else "?", ""
+
+
+def _measures(a: Expr, b: Expr, depth: int) -> Found:
+    """A unit may be unwritten on one side; two must be the same. For degrees and percentages see ``_converted``."""
+    if a.op not in ("unit", "percent"):
+        a, b = b, a
+    if b.op in ("list", "rel", "choice", "set", "tuple"):
+        return _unwrapped(a, b, depth)
+    if b.op not in ("unit", "percent"):
+        same_body, path = same(a.args[0], b, depth)
+        plain = same_body and (a.op == "unit" or _is_large(b))
+        return plain or _converted(a, b), "percent" if a.op == "percent" else path
+    if a.op != b.op or not compatible(a.name, b.name):
+        return False, "unit"
+    return same(a.args[0], b.args[0], depth)
+
+
+def _unwrapped(a: Expr, b: Expr, depth: int) -> Found:
+    """A measured value beside a relation, a choice or a set of one."""
+    if b.op == "rel":
+        return _relations(a, b, depth)
+    if b.op == "list" and a.args[0].op == "list":
+        return same(a.args[0], b, depth)
+    return same(a, b.args[0], depth) if len(b.args) == 1 else (False, "structure")
+
+
+def _is_large(expr: Expr) -> bool:
+    """Whether a plain number is at least 1, so that it can be a percentage whose sign is unwritten."""
+    return expr.op != "num" or abs(expr.number) >= 1
+
+
+def _converted(a: Expr, b: Expr) -> bool:
+    """``50%`` is 1/2 and ``90^\\circ`` is ``\\pi/2``; ``300%`` is not 3, which may be a percentage itself."""
+    if a.op == "percent":
+        value = div(a.args[0], num(100))
+        fits = b.op != "num" or b.number.denominator > 1 or abs(b.number) <= 1
+        return fits and same_value(value, b) is True
+    turned = a.name == "degree" and b.op != "num" and not symbols(b)
+    return turned and same_value(mul(a.args[0], div(Expr("const", name="pi"), num(180))), b) is True
+
+
+def _relations(a: Expr, b: Expr, depth: int) -> Found:
+    if a.op == b.op == "rel" and a.name == b.name == "=":
+        return _equations(_oriented(a), _oriented(b), depth)
+    for one, other in ((a, b), (b, a)):
+        if one.op == "rel" and one.name == "=":
+            one = _oriented(one)
+            if other.op != "rel" or region(other) is not None:
+                named = is_name(one.args[0]) or not symbols(one.args[0])
+                return same(one.args[1], other, depth) if named else (False, "equation")
+    x, y = region(a), region(b)
+    if x is not None and y is not None:
+        return same_region(x, y), "region"
+    if r"\in" in (a.name, b.name):
+        return _memberships(a, b, depth)
+    if a.op == b.op == "rel":
+        return same_inequality(a, b), "inequality"
+    return _structures(a, b, depth) if {a.op, b.op} & _PARTED else (False, "relation")
+
+
+def _oriented(relation: Expr) -> Expr:
+    """``5=x`` as ``x=5``."""
+    left, right = relation.args
+    return relation._replace(args=(right, left)) if is_name(right) and not is_name(left) else relation
+
+
+def _equations(a: Expr, b: Expr, depth: int) -> Found:
+    """Assignments by name and value, other equations as wholes."""
+    if is_name(a.args[0]) and is_name(b.args[0]):
+        renamed = same_name(a, b)
+        if renamed is not None:
+            return same(renamed[0], renamed[1], depth)
+    if any(side.op not in _ARITHMETIC for relation in (a, b) for side in relation.args):
+        pairs = zip(a.args, b.args, strict=True)
+        return all(same(x, y, depth)[0] for x, y in pairs), "equation"
+    return same_equation(a, b), "equation"
+
+
+_ARITHMETIC = frozenset(("num", "sym", "const", "+", "*", "/", "^", "f", "sum", "prod"))
+
+
+def _memberships(a: Expr, b: Expr, depth: int) -> Found:
+    """``x \\in S`` is ``S``."""
+    x, y = (side.args[1] if side.op == "rel" and side.name == r"\in" else side for side in (a, b))
+    if a.op == b.op == "rel" and a.args[0] != b.args[0]:
+        return False, "relation"
+    return same(x, y, depth)
+
+
+def _sets(a: Expr, b: Expr, depth: int) -> Found:
+    x, y = region(a), region(b)
+    if x is not None and y is not None:
+        return same_region(x, y), "region"
+    if a.op == b.op and a.op in (r"\cup", r"\cap"):
+        return _any_order(_flat(a, a.op), _flat(b, a.op), depth), "structure"
+    if a.op == b.op == "builder" and len(a.args) == len(b.args):
+        return _any_order(a.args, b.args, depth), "structure"
+    if a.op == b.op and a.op == r"\setminus":
+        return all(same(p, q, depth)[0] for p, q in zip(a.args, b.args, strict=True)), "structure"
+    if "rel" in (a.op, b.op):
+        return _relations(a, b, depth)
+    return False, "region"
+
+
+def _flat(expr: Expr, op: str) -> tuple[Expr, ...]:
+    return tuple(p for arg in expr.args for p in _flat(arg, op)) if expr.op == op else (expr,)
+
+
+def _structures(a: Expr, b: Expr, depth: int) -> Found:
+    """Lists and sets in any order, tuples in order; a single answer is a list of one."""
+    if {a.op, b.op} == {"tuple", "matrix"}:
+        return _vectors(a, b, depth)
+    if a.op == b.op == "tuple":
+        return _tuples(a, b, depth)
+    if {a.op, b.op} <= _PARTED and _names_one_side(a, b):
+        return _in_order([_value(x) for x in a.args], [_value(y) for y in b.args], depth)
+    if "tuple" in (a.op, b.op):
+        one, other = (a, b) if a.op == "tuple" else (b, a)
+        single = other.args if other.op in ("list", "set") else (other,)
+        if other.op == "list" and one.name == "()":
+            return _in_order(one.args, other.args, depth)
+        return same(one, single[0], depth) if other.op != single[0].op and len(single) == 1 else (False, "structure")
+    x, y = (_distinct(side.args) if side.op in ("list", "set") else (side,) for side in (a, b))
+    if len(x) == len(y):
+        matched = _in_order(x, y, depth)[0] if len(x) > MAX_UNORDERED else _any_order(x, y, depth)
+        if matched:
+            return True, "structure"
+    p, q = region(a), region(b)
+    return p is not None and q is not None and "rel" in _ops(a, b) and same_region(p, q), "structure"
+
+
+def _distinct(parts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The parts; points that are listed twice count once."""
+    return tuple(dict.fromkeys(parts)) if all(part.op == "tuple" for part in parts) else parts
+
+
+def _ops(a: Expr, b: Expr) -> set[str]:
+    return {part.op for side in (a, b) for part in (side, *side.args)}
+
+
+def _tuples(a: Expr, b: Expr, depth: int) -> Found:
+    long = len(a.args) > 2 and a.name[0] + b.name[0] in ("([", "[(") and {a.name, b.name} == {"()", "[]"}
+    if len(a.args) != len(b.args) or (a.name != b.name and not long):
+        return False, "structure"
+    return _in_order(a.args, b.args, depth)
+
+
+def _vectors(a: Expr, b: Expr, depth: int) -> Found:
+    """A matrix of one row or column beside a tuple in round brackets: the same vector."""
+    matrix, listed = (a, b) if a.op == "matrix" else (b, a)
+    if 1 not in (len(matrix.args), len(matrix.args[0].args)) or listed.name != "()":
+        return False, "structure"
+    return _in_order([cell for row in matrix.args for cell in row.args], listed.args, depth)
+
+
+def _names_one_side(a: Expr, b: Expr) -> bool:
+    """Whether only one side names its values (``a=1, b=2``): then the order tells which value is whose."""
+    named = [{part.args[0] for part in side.args if _is_assignment(part)} for side in (a, b)]
+    full = [len(names) == len(side.args) > 1 for names, side in zip(named, (a, b), strict=True)]
+    return (full[0] and not named[1]) or (full[1] and not named[0])
+
+
+def _is_assignment(part: Expr) -> bool:
+    return part.op == "rel" and part.name == "=" and is_name(part.args[0])
+
+
+def _value(part: Expr) -> Expr:
+    return part.args[1] if _is_assignment(part) else part
+
+
+def _in_order(a: "tuple[Expr, ...] | list[Expr]", b: "tuple[Expr, ...] | list[Expr]", depth: int) -> Found:
+    return len(a) == len(b) and all(same(x, y, depth)[0] for x, y in zip(a, b, strict=True)), "structure"
+
+
+def _any_order(a: tuple[Expr, ...], b: tuple[Expr, ...], depth: int) -> bool:
+    left = list(b)
+    for part in a:
+        match = next((i for i, other in enumerate(left) if same(part, other, depth)[0]), None)
+        if match is None:
+            return False
+        del left[match]
+    return not left
+
+
+def _matrices(a: Expr, b: Expr, depth: int) -> Found:
+    if a.op != b.op or len(a.args) != len(b.args):
+        return False, "structure"
+    return all(_in_order(x.args, y.args, depth)[0] for x, y in zip(a.args, b.args, strict=True)), "structure"
+
+
+def _cases(a: Expr, b: Expr, depth: int) -> Found:
+    """Rows of a piecewise function in any order; an assignment's name may stand before the brace."""
+    if a.op == b.op and len(a.args) == len(b.args):
+        return _any_order(a.args, b.args, depth), "structure"
+    return (False, "structure") if "rel" not in (a.op, b.op) else _relations(a, b, depth)
+
+
+def _rows(a: Expr, b: Expr, depth: int) -> Found:
+    return _in_order(a.args, b.args, depth) if a.op == b.op else (False, "structure")
+
+
+def _ratios(a: Expr, b: Expr, depth: int) -> Found:
+    """``2:4`` is ``1:2`` and 1/2; what may be a time of day is only itself."""
+    if a.op != "ratio":
+        a, b = b, a
+    if b.op == "rel":
+        return _relations(a, b, depth)
+    if _is_time(a) or (b.op == "ratio" and _is_time(b)):
+        return False, "literal"
+    if b.op == "ratio":
+        if len(a.args) != len(b.args):
+            return False, "literal"
+        return all(
+            same_value(mul(x, b.args[0]), mul(y, a.args[0])) is True for x, y in zip(a.args, b.args, strict=True)
+        ), "ratio"
+    fraction = b.op == "/" or (b.op == "num" and b.number.denominator > 1)
+    return fraction and len(a.args) == 2 and same_value(div(*a.args), b) is True, "ratio"
+
+
+def _is_time(ratio: Expr) -> bool:
+    """Whether hours and two digits of minutes: ``7:32``, but not ``3:4``."""
+    values = [arg.number for arg in ratio.args if arg.op == "num"]
+    return len(values) == len(ratio.args) and values[0] <= 24 and all(Fraction(10) <= v < 60 for v in values[1:])
+
+
+_RULES: tuple[tuple[frozenset[str], Compare], ...] = (
+    (frozenset(("raw",)), lambda a, b, _: (False, "unparsable")),
+    (frozenset(("choice",)), _choices),
+    (frozenset(("base",)), _bases),
+    (frozenset(("text",)), _texts),
+    (frozenset(("unit", "percent")), _measures),
+    (frozenset(("cases",)), _cases),
+    (frozenset(("list",)), _structures),
+    (_SETS, _sets),
+    (frozenset(("rel",)), _relations),
+    (frozenset(("set", "tuple")), _structures),
+    (frozenset(("matrix",)), _matrices),
+    (frozenset(("row",)), _rows),
+    (frozenset(("ratio",)), _ratios),
+)

@@ -1,0 +1,109 @@
+"""Taking the wrappers off an answer's text, and telling words from mathematics."""
+
+import re
+from functools import lru_cache
+
+from magcli.verify.latex.names import FUNCTIONS
+from magcli.verify.latex.tokens import Token, ascii_math
+
+_GROUPING = re.compile(r"(?<=\d)(?:\{,\}\s?|,?\\!\s?|,\s?\\!\s?|\\[,;: ]|~)(?=\d{3}(?!\d))")
+_DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
+_DOUBLED = re.compile(r"\\\\(?=[A-Za-z,;!{}%])")
+_TIMES_X = re.compile(r"(?<=\d)\s*x\s*(?=10\s*\^)")
+_WRAPPER = re.compile(
+    r"\\(?:text(?:bf|it|rm|normal|sf|tt)?|math(?:rm|bf|it|sf|tt)|boldsymbol|bm|f?box(?:ed)?|ensuremath|mbox)\s*\{"
+)
+_ARTICLES = frozenset(("a", "an", "the"))
+_DOLLAR = re.compile(r"(?<!\\)\$+")
+_MONEY = re.compile(r"(?<!\\)\$\s*(?=\d)")
+
+
+@lru_cache(maxsize=8192)
+def clean(text: str) -> str:
+    """The answer without what stands around it: box, ``$``, bold, a final dot; digits in groups are one number."""
+    text = ascii_math(text).strip()
+    if "\\\\" in text and r"\begin" not in text:
+        text = _DOUBLED.sub(r"\\", text)
+    for _ in range(6):
+        bare = _unwrapped(text)
+        if bare == text:
+            break
+        text = bare
+    if "{,}" in text or "\\" in text or "~" in text:
+        text = _DECIMAL_COMMA.sub(".", _GROUPING.sub("", text))
+    return _TIMES_X.sub(r"\\times ", text) if "x" in text else text
+
+
+def _unwrapped(text: str) -> str:
+    if text.endswith((".", ",", ";", "。", ":")) and not text.endswith(("..", r"\.", "\\,", "\\;", "\\:")):
+        text = text[:-1].rstrip()
+    while text.endswith("\\") and not text.endswith("\\\\"):
+        text = text[:-1].rstrip()
+    text = text.removeprefix(r"\approx").removeprefix("=").strip() if text[:1] in "\\=" else text
+    if text.startswith("**") and text.endswith("**") and len(text) > 4:
+        return text[2:-2].strip()
+    if "$" in text or text.startswith(("\\(", "\\[")):
+        text = _undelimited(text)
+    if (
+        text.startswith("\\")
+        and text.endswith("}")
+        and (match := _WRAPPER.match(text))
+        and _closes_last(text, match.end())
+    ):
+        return text[match.end() : -1].strip()
+    if text.startswith("{") and text.endswith("}") and _closes_last(text, 1):
+        return text[1:-1].strip()
+    return text
+
+
+def _undelimited(text: str) -> str:
+    """Without the signs that open and close formulas; a lone ``$`` before a number is money."""
+    if text.startswith(("\\(", "\\[")) and text.endswith(("\\)", "\\]")):
+        return text[2:-2].strip()
+    marks = _DOLLAR.findall(text)
+    if len(marks) % 2 == 0 and marks:
+        return _DOLLAR.sub(" ", text).strip()
+    return text
+
+
+def _closes_last(text: str, start: int) -> bool:
+    """Whether the brace that opened just before ``start`` closes with the last character."""
+    depth = 1
+    for match in re.finditer(r"\\.|[{}]", text[start:], re.DOTALL):
+        depth += (match[0] == "{") - (match[0] == "}")
+        if depth == 0:
+            return start + match.end() == len(text)
+    return False
+
+
+def squeezed(text: str) -> str:
+    """Letters and signs only, lower case, fonts and spaces gone: for comparing what nothing can read."""
+    text = re.sub(r"\\(?:left|right|displaystyle|[,;:! ]|q?quad)(?![A-Za-z])", "", clean(text))
+    text = re.sub(r"\\(?:text|textbf|textit|mathrm|mathbf|textrm|operatorname|mbox)\s*\{([^{}]*)\}", r"\1", text)
+    text = text.replace(r"\dfrac", r"\frac").replace(r"\tfrac", r"\frac")
+    return re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text).rstrip(".")
+
+
+def words_of(tokens: tuple[Token, ...]) -> str | None:
+    """The words of an answer that is nothing but words, in lower case without articles; None where it is not."""
+    words, real = [], False
+    for token in tokens:
+        if token.kind in ("word", "text"):
+            real = real or len(token.value) > 1
+            words.append(token.value)
+        elif token.kind == "op" and token.value in (",", ";", ".", "'", "-", "!", "?", "and", "or", ":", '"', "`"):
+            words.append(token.value)
+        elif token.kind == "op" and token.value.isalpha() and not token.value.isascii():
+            words.append(token.value)
+            real = True
+        else:
+            return None
+    if not real or (len(tokens) == 1 and tokens[0].value in FUNCTIONS):
+        return None
+    return tidy(" ".join(words))
+
+
+def tidy(words: str) -> str:
+    """Lower case, one space between words, without articles and a final dot."""
+    kept = [w for w in re.sub(r"\s+([,;.!?'-])\s*", r"\1 ", words.lower()).split() if w not in _ARTICLES]
+    return " ".join(kept).strip(" .,;:!?\"'`")

@@ -1,0 +1,255 @@
+r"""Reading what begins with a LaTeX command: fractions, roots, functions, sums, matrices, named symbols."""
+
+from magcli.verify.latex.expressions import Cursor, argument, exponent, read_factor, read_sum, starts_factor, subscript
+from magcli.verify.latex.names import DECORATIONS, FUNCTIONS, GREEK
+from magcli.verify.latex.tokens import Unreadable
+from magcli.verify.latex.tree import INFINITY, MINUS_ONE, ONE, PI, E, Expr, add, div, function, mul, neg, num, power
+
+_RENAMED = {
+    "tg": "tan", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "arsinh": "arcsinh", "arcosh": "arccosh",
+    "artanh": "arctanh",
+}  # fmt: skip
+_INVERSE = {name: f"arc{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh")}
+_BIG = {r"\sum": "sum", r"\prod": "prod"}
+_MATRICES = frozenset(("pmatrix", "bmatrix", "matrix", "array", "vmatrix", "smallmatrix", "Bmatrix", "Vmatrix"))
+_WRAPPERS = frozenset(("aligned", "align", "align*", "gathered", "split", "equation", "equation*"))
+MAX_CELLS = 400
+
+
+def read_command(cursor: Cursor) -> Expr:
+    """The value of the command that comes next."""
+    command = cursor.next().value
+    name = command[1:]
+    if command == r"\frac":
+        top = argument(cursor)
+        return div(top, argument(cursor))
+    if name in FUNCTIONS and name != "sqrt":
+        return _function(cursor, _RENAMED.get(name, name))
+    if name in GREEK:
+        return _symbol(cursor, name)
+    if name in DECORATIONS:
+        return _decorated(cursor, name)
+    if name.startswith("begin{"):
+        return _environment(cursor, name[6:-1])
+    reader = _READERS.get(command)
+    if reader is None:
+        raise Unreadable("unparsable")
+    return reader(cursor)
+
+
+def _symbol(cursor: Cursor, name: str) -> Expr:
+    return Expr("sym", name=f"\\{name}_{subscript(cursor)}" if cursor.eat("_") else f"\\{name}")
+
+
+def _decorated(cursor: Cursor, name: str) -> Expr:
+    r"""``\overline{AB}``, ``\angle ABC``: one symbol with what it stands over or before."""
+    token = cursor.peek()
+    text = subscript(cursor) if token.value == "{" else cursor.next().value
+    if token.kind == "end":
+        raise Unreadable("unparsable")
+    return Expr("sym", name=f"\\{name} {text}" + (f"_{subscript(cursor)}" if cursor.eat("_") else ""))
+
+
+def _sqrt(cursor: Cursor) -> Expr:
+    degree = num(2)
+    if cursor.eat("["):
+        degree = read_sum(cursor)
+        cursor.expect("]")
+    return power(argument(cursor), div(ONE, degree))
+
+
+def _cube_root(cursor: Cursor) -> Expr:
+    return power(argument(cursor), div(ONE, num(3)))
+
+
+def _binomial(cursor: Cursor) -> Expr:
+    top = argument(cursor)
+    return function("binom", top, argument(cursor))
+
+
+def _floor(cursor: Cursor) -> Expr:
+    return _enclosed(cursor, "floor", r"\rfloor")
+
+
+def _ceiling(cursor: Cursor) -> Expr:
+    return _enclosed(cursor, "ceil", r"\rceil")
+
+
+def _enclosed(cursor: Cursor, name: str, closing: str) -> Expr:
+    cursor.deeper()
+    bars, cursor.bars = cursor.bars, 0
+    value = read_sum(cursor)
+    cursor.bars = bars
+    cursor.depth -= 1
+    cursor.expect(closing)
+    return function(name, value)
+
+
+def _function(cursor: Cursor, name: str) -> Expr:
+    r"""``\sin^2 x``, ``\log_2 8``, ``\gcd(a,b)``: index and power before the argument, ``\sin^{-1}`` the inverse."""
+    base = raised = None
+    for _ in range(2):
+        if cursor.eat("_"):
+            base = argument(cursor)
+        elif cursor.eat("^"):
+            raised = exponent(cursor)
+    if raised == MINUS_ONE and name in _INVERSE:
+        name, raised = _INVERSE[name], None
+    value = _applied(name, _function_argument(cursor), base)
+    return value if raised is None else power(value, raised)
+
+
+def _function_argument(cursor: Cursor) -> tuple[Expr, ...]:
+    """What a function is applied to: a bracket, or the factors that follow without a sign, up to another function."""
+    token = cursor.peek()
+    cursor.deeper()
+    if token.value in ("(", "{"):
+        inner = cursor.group(cursor)
+        while cursor.eat("!"):
+            inner = function("factorial", inner)
+    else:
+        sign = cursor.eat("-", "+")
+        inner = read_factor(cursor)
+        while starts_factor(cursor) and not (
+            cursor.peek().kind == "cmd" and cursor.peek().value[1:] in FUNCTIONS - {"sqrt"}
+        ):
+            if cursor.peek().value == "(":
+                break
+            inner = mul(inner, read_factor(cursor))
+        inner = neg(inner) if sign == "-" else inner
+    cursor.depth -= 1
+    return inner.args if inner.op in ("tuple", "set", "list") else (inner,)
+
+
+def _applied(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
+    if name == "exp":
+        return power(E, arguments[0])
+    if name == "log" and base is not None:
+        return _logarithm(arguments[0], base)
+    if name in ("log", "lg"):
+        return _logarithm(arguments[0], num(2 if base else 10))
+    if name == "det" and arguments[0].op == "matrix":
+        return determinant(arguments[0])
+    return function(name, *arguments)
+
+
+def _logarithm(value: Expr, base: Expr) -> Expr:
+    """Rational where one number is a small power of the other."""
+    if value.op == base.op == "num" and value.number > 0 and base.number > 1:
+        power_of, exponent_found = base.number, 1
+        target = value.number if value.number >= 1 else 1 / value.number
+        while power_of < target and exponent_found < 400:
+            power_of, exponent_found = power_of * base.number, exponent_found + 1
+        if power_of == target:
+            return num(exponent_found if value.number >= 1 else -exponent_found)
+    return div(Expr("f", (value,), "ln"), Expr("f", (base,), "ln")) if value != ONE else num(0)
+
+
+def _big(cursor: Cursor) -> Expr:
+    r"""``\sum_{k=1}^{n} ..`` and ``\prod``: the bounds, the letter and the terms."""
+    kind = _BIG[cursor.tokens[cursor.at - 1].value]
+    cursor.expect("_")
+    cursor.expect("{")
+    letter = cursor.next().value
+    cursor.expect("=")
+    low = read_sum(cursor)
+    cursor.expect("}")
+    cursor.expect("^")
+    high = exponent(cursor)
+    return _body(cursor, kind, letter, low, high)
+
+
+def _body(cursor: Cursor, kind: str, letter: str, low: Expr, high: Expr) -> Expr:
+    bound = cursor.bound
+    cursor.bound = bound | {letter}
+    cursor.deeper()
+    body = _term(cursor)
+    cursor.depth -= 1
+    cursor.bound = bound
+    return Expr(kind, (Expr("sym", name=letter), low, high, body))
+
+
+def _term(cursor: Cursor) -> Expr:
+    from magcli.verify.latex.expressions import read_product
+
+    sign = cursor.eat("-", "+")
+    value = read_product(cursor)
+    return neg(value) if sign == "-" else value
+
+
+def _environment(cursor: Cursor, name: str) -> Expr:
+    """A matrix, or the rows of a piecewise function."""
+    name = name.rstrip("*")
+    if name == "array" and cursor.peek().value == "{":
+        subscript(cursor)
+    if name == "cases":
+        rows = _rows(cursor, name)
+        return Expr("cases", tuple(Expr("row", tuple(row)) for row in rows))
+    if name not in _MATRICES:
+        raise Unreadable("unparsable")
+    rows = _rows(cursor, name)
+    if len({len(row) for row in rows}) != 1 or sum(map(len, rows)) > MAX_CELLS:
+        raise Unreadable("matrix-shapes")
+    matrix = Expr("matrix", tuple(Expr("row", tuple(row)) for row in rows))
+    return determinant(matrix) if name == "vmatrix" else matrix
+
+
+def _rows(cursor: Cursor, name: str) -> list[list[Expr]]:
+    rows: list[list[Expr]] = [[]]
+    cursor.deeper()
+    while not cursor.eat(rf"\end{{{name}}}", rf"\end{{{name}*}}"):
+        if cursor.eat(r"\\"):
+            rows.append([])
+        elif not cursor.eat("&", r"\hline"):
+            rows[-1].append(cursor.cell(cursor))
+    cursor.depth -= 1
+    return [row for row in rows if row]
+
+
+def determinant(matrix: Expr) -> Expr:
+    """The determinant, written out along the first row; of at most four rows."""
+    rows = [row.args for row in matrix.args]
+    if len(rows) != len(rows[0]) or len(rows) > 4:
+        raise Unreadable("matrix-shapes")
+    return _expand(rows)
+
+
+def _expand(rows: list[tuple[Expr, ...]]) -> Expr:
+    if len(rows) == 1:
+        return rows[0][0]
+    terms = []
+    for at, entry in enumerate(rows[0]):
+        minor = _expand([row[:at] + row[at + 1 :] for row in rows[1:]])
+        terms.append(mul(entry, minor) if at % 2 == 0 else neg(mul(entry, minor)))
+    return add(terms)
+
+
+def _infinity(_: Cursor) -> Expr:
+    return INFINITY
+
+
+def _pi(cursor: Cursor) -> Expr:
+    return _symbol(cursor, "pi") if cursor.peek().value == "_" else PI
+
+
+def _reals(cursor: Cursor) -> Expr:
+    return Expr("set-name", name=cursor.tokens[cursor.at - 1].value)
+
+
+def _empty(_: Cursor) -> Expr:
+    return Expr("set")
+
+
+_READERS = {
+    r"\sqrt": _sqrt,
+    r"\cbrt": _cube_root,
+    r"\binom": _binomial,
+    r"\lfloor": _floor,
+    r"\lceil": _ceiling,
+    r"\infty": _infinity,
+    r"\pi": _pi,
+    r"\emptyset": _empty,
+    r"\sum": _big,
+    r"\prod": _big,
+    **{rf"\mathbb{letter}": _reals for letter in "RZNQC"},
+}

@@ -1,0 +1,397 @@
+"""Reading an expression from tokens by precedence: sums, products, powers, functions, brackets.
+
+The reader knows what answers hold, no more: whatever else comes is ``Unreadable``. It never looks back, so its time
+is linear in the number of tokens; nesting is bounded by the tokenizer and by ``MAX_DEPTH`` here.
+"""
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+from magcli.verify.latex.names import AMBIGUOUS, DECORATIONS, FUNCTIONS, GREEK
+from magcli.verify.latex.tokens import END, Token, Unreadable
+from magcli.verify.latex.tree import E, Expr, I, add, div, function, mul, neg, num, power
+from magcli.verify.latex.units import is_unit
+
+MAX_DEPTH = 60
+MAX_DIGITS = 4_000
+MAX_LETTERS = 8
+_UNKNOWN_FUNCTIONS = frozenset("fghFGH")
+_BIG = frozenset((r"\sum", r"\prod", r"\int", r"\lim"))
+_CYCLE = (r"\overline", r"\dot", r"\bar")
+
+
+Reader = Callable[["Cursor"], Expr]
+
+
+class Cursor:
+    """A place in the tokens, and who reads brackets, commands and cells of tables: they stand in modules above.
+
+    ``bars`` counts open absolute values, ``depth`` nesting; ``bound`` are the letters of sums, which are no constants.
+    """
+
+    __slots__ = ("at", "bars", "bound", "cell", "command", "depth", "group", "tokens")
+
+    def __init__(self, tokens: Sequence[Token], group: "Reader", command: "Reader", cell: "Reader") -> None:
+        self.tokens, self.group, self.command, self.cell = list(tokens), group, command, cell
+        self.at = self.bars = self.depth = 0
+        self.bound: set[str] = set()
+
+    def peek(self, ahead: int = 0) -> Token:
+        place = self.at + ahead
+        return self.tokens[place] if place < len(self.tokens) else END
+
+    def next(self) -> Token:
+        token = self.peek()
+        self.at += 1
+        return token
+
+    def eat(self, *values: str) -> str:
+        """The next token's value where it is one of these signs, else nothing."""
+        token = self.peek()
+        if token.value in values and token.kind in ("op", "cmd"):
+            self.at += 1
+            return token.value
+        return ""
+
+    def expect(self, value: str) -> None:
+        if not self.eat(value):
+            raise Unreadable("unparsable")
+
+    def deeper(self) -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise Unreadable("too-deep")
+
+
+def read_sum(cursor: Cursor) -> Expr:
+    """``a + b - c``; ``a \\pm b`` keeps both signs open as a node."""
+    cursor.deeper()
+    terms: list[Expr] = []
+    sign = cursor.eat("+", "-", r"\pm", r"\mp") or "+"
+    while True:
+        terms.append(_signed(sign, read_product(cursor)))
+        sign = cursor.eat("+", "-", r"\pm", r"\mp")
+        if not sign:
+            break
+        while cursor.peek().value in ("+", "-") and cursor.peek().kind == "op":
+            sign = {"++": "+", "+-": "-", "-+": "-", "--": "+"}.get(sign + cursor.next().value, sign)
+    cursor.depth -= 1
+    return add(terms)
+
+
+def _signed(sign: str, term: Expr) -> Expr:
+    if sign == "-":
+        return neg(term)
+    return term if sign == "+" else Expr("pm", (term,), sign[1:])
+
+
+def read_product(cursor: Cursor) -> Expr:
+    """Factors, with or without a sign between them, from left to right; a mixed number is one factor."""
+    value = _mixed(cursor) or read_factor(cursor)
+    while True:
+        if cursor.eat(r"\times", r"\cdot", "*"):
+            value = mul(value, _signed_factor(cursor))
+        elif cursor.eat("/", r"\div"):
+            value = div(value, _signed_factor(cursor))
+        elif cursor.eat(r"\mod"):
+            value = function("mod", value, _signed_factor(cursor))
+        elif starts_factor(cursor):
+            value = mul(value, read_factor(cursor))
+        else:
+            return value
+
+
+def _signed_factor(cursor: Cursor) -> Expr:
+    sign = cursor.eat("-", "+")
+    value = read_factor(cursor)
+    return neg(value) if sign == "-" else value
+
+
+def _mixed(cursor: Cursor) -> Expr | None:
+    """``1\\frac{1}{2}`` and ``1 1/2``: plain digits and a proper fraction of plain digits."""
+    whole = cursor.peek()
+    if whole.kind != "num" or not whole.value.isdigit() or len(whole.value) > 9:
+        return None
+    top, bottom, size = _proper(cursor)
+    if not (top.isdigit() and bottom.isdigit()) or len(top + bottom) > 20 or not 0 < int(top) < int(bottom):
+        return None
+    if cursor.peek(1 + size).value in ("^", "!", r"\circ"):
+        return None
+    cursor.at += 1 + size
+    return num(int(whole.value) + Fraction(int(top), int(bottom)))
+
+
+def _proper(cursor: Cursor) -> tuple[str, str, int]:
+    """Top, bottom and number of tokens of the plain fraction after the next token; empty where there is none."""
+    first = cursor.peek(1)
+    ahead = [cursor.peek(i).value for i in range(2, 8)]
+    if first.kind == "num" and first.spaced and ahead[0] == "/":
+        return first.value, ahead[1], 3
+    if first.value != r"\frac":
+        return "", "", 0
+    if ahead[0] == "{" and ahead[2:4] == ["}", "{"] and ahead[5] == "}":
+        return ahead[1], ahead[4], 7
+    if ahead[0].isdigit() and len(ahead[0]) == 2:
+        return ahead[0][0], ahead[0][1], 2
+    if ahead[0].isdigit() and len(ahead[0]) == 1 and ahead[1] == "{" and ahead[3] == "}":
+        return ahead[0], ahead[2], 5
+    return (ahead[0], ahead[1][:1], 3) if len(ahead[0]) == len(ahead[1]) == 1 else ("", "", 0)
+
+
+def starts_factor(cursor: Cursor) -> bool:
+    """Whether the next token may be multiplied with what stands before it without a sign."""
+    token = cursor.peek()
+    if token.kind == "cmd":
+        name = token.value[1:]
+        return (
+            name in GREEK or name in FUNCTIONS or name in DECORATIONS or token.value in _BIG
+            or name in ("frac", "sqrt", "cbrt", "pi", "infty", "binom", "lfloor", "lceil", "hat")
+            or token.value.startswith((r"\begin", r"\mathbb"))
+        )  # fmt: skip
+    if token.kind == "word":
+        return not _is_tail(cursor, token)
+    if token.kind == "num":
+        return cursor.tokens[cursor.at - 1].value in (")", "]", "}")
+    if token.kind == "op":
+        if token.value == "(":
+            return not aside(cursor)
+        return token.value == "{" or (token.value == "|" and cursor.bars == 0) or _opens_square(cursor, token)
+    return False
+
+
+def aside(cursor: Cursor) -> bool:
+    """Whether words stand in the bracket that opens next: ``9 (apples)``."""
+    first = cursor.peek(1)
+    return first.kind in ("text", "word") and len(first.value) > 2 and cursor.peek(2).value == ")"
+
+
+def _opens_square(cursor: Cursor, token: Token) -> bool:
+    """Whether ``[`` opens a bracket that closes: in ``[a,b[`` it does not."""
+    if token.value != "[":
+        return False
+    depth = 0
+    for other in cursor.tokens[cursor.at :]:
+        depth += (other.value in ("(", "[")) - (other.value in (")", "]"))
+        if depth == 0:
+            return True
+    return False
+
+
+def _is_tail(cursor: Cursor, token: Token) -> bool:
+    """Whether bare letters after a value are words or a unit, not factors."""
+    if token.value in ("if", "for", "when", "where", "with", "mod", "choose", "base", "mid"):
+        return True
+    if len(token.value) == 1:
+        return token.value == "x" and cursor.peek(1).value in ("10",) and cursor.peek(2).value == "^"
+    if is_unit(token.value) and (token.spaced or cursor.tokens[cursor.at - 1].kind == "num"):
+        return True
+    return len(token.value) > 2 and (token.spaced or len(token.value) > 4)
+
+
+def read_factor(cursor: Cursor) -> Expr:
+    """An atom with its powers, factorials, primes and degree signs."""
+    value = read_atom(cursor)
+    while True:
+        if cursor.eat("!"):
+            value = function("factorial", value)
+        elif cursor.peek().value == "^":
+            cursor.at += 1
+            value = _raised(cursor, value)
+        elif cursor.eat(r"\circ"):
+            value = Expr("unit", (value,), "degree")
+        elif value.op == "sym" and cursor.eat("'"):
+            value = value._replace(name=value.name + "'")
+        else:
+            return value
+
+
+def _raised(cursor: Cursor, value: Expr) -> Expr:
+    if _is_degree(cursor):
+        return Expr("unit", (value,), "degree")
+    if [cursor.peek(i).value for i in range(3)] == ["{", r"\prime", "}"]:
+        del cursor.tokens[cursor.at + 2], cursor.tokens[cursor.at]
+    if cursor.eat(r"\prime"):
+        return value._replace(name=value.name + "'") if value.op == "sym" else Expr("unit", (value,), "prime")
+    if cursor.peek().value in ("*", r"\ast"):
+        cursor.at += 1
+        return value._replace(name=value.name + "*")
+    return power(value, exponent(cursor))
+
+
+def _is_degree(cursor: Cursor) -> bool:
+    for sign in ([r"\circ"], ["{", r"\circ", "}"]):
+        if [cursor.peek(i).value for i in range(len(sign))] == sign:
+            cursor.at += len(sign)
+            return True
+    return False
+
+
+def exponent(cursor: Cursor) -> Expr:
+    """What stands after ``^``: a group, or a signed number, letter or command, with its own power (``2^3^4``)."""
+    cursor.deeper()
+    sign = cursor.eat("-", "+")
+    token = cursor.peek()
+    if token.kind == "word" and len(token.value) > 1:
+        _split(cursor, token)
+    value = read_atom(cursor)
+    while cursor.eat("!"):
+        value = function("factorial", value)
+    if cursor.eat("^"):
+        value = power(value, exponent(cursor))
+    cursor.depth -= 1
+    return neg(value) if sign == "-" else value
+
+
+def _split(cursor: Cursor, token: Token) -> None:
+    """A run of letters as letters, for ``ab`` is a product."""
+    if len(token.value) > MAX_LETTERS:
+        raise Unreadable("words")
+    cursor.tokens[cursor.at : cursor.at + 1] = [Token("word", letter) for letter in token.value]
+
+
+def _first_digit(cursor: Cursor, token: Token) -> str:
+    """The first digit of a number just taken; ``\\frac12`` leaves the second one for the next argument."""
+    if len(token.value) > 1:
+        cursor.at -= 1
+        cursor.tokens[cursor.at] = Token("num", token.value[1:])
+    return token.value[0]
+
+
+def argument(cursor: Cursor) -> Expr:
+    """The argument of a command: a group, one digit, one letter or another command."""
+    token = cursor.peek()
+    if token.kind == "num" and token.value.isdigit():
+        cursor.at += 1
+        return num(int(_first_digit(cursor, token)))
+    if token.kind == "word":
+        _split(cursor, token)
+        return _letter(cursor)
+    cursor.deeper()
+    value = read_atom(cursor)
+    cursor.depth -= 1
+    return value
+
+
+def read_atom(cursor: Cursor) -> Expr:
+    """A number, symbol, function, bracket or command."""
+    token = cursor.peek()
+    if token.kind == "num":
+        return _number(cursor)
+    if token.kind == "word":
+        return _word(cursor, token)
+    if token.value in ("(", "[", "{", r"\{", r"\langle"):
+        return cursor.group(cursor)
+    if token.kind == "cmd":
+        return cursor.command(cursor)
+    if token.value == "|":
+        return _absolute(cursor)
+    raise Unreadable("unparsable")
+
+
+def _absolute(cursor: Cursor) -> Expr:
+    cursor.at += 1
+    cursor.deeper()
+    cursor.bars += 1
+    value = read_sum(cursor)
+    cursor.bars -= 1
+    cursor.depth -= 1
+    cursor.expect("|")
+    return function("det", value) if value.op == "matrix" else function("abs", value)
+
+
+def _number(cursor: Cursor) -> Expr:
+    """A decimal with its repeating digits or its base."""
+    text = cursor.next().value
+    mantissa, _, shift = text.lower().partition("e")
+    if len(mantissa) > MAX_DIGITS or abs(int(shift or 0)) > MAX_DIGITS:
+        raise Unreadable("too-long")
+    token = cursor.peek()
+    if token.kind == "cmd" and token.value in _CYCLE and "." in text:
+        return _repeating(cursor, text)
+    if token.value == "." and cursor.peek(1).value in _CYCLE:
+        cursor.at += 1
+        return _repeating(cursor, text + ".")
+    if token.value == "_" and text.replace(".", "").isdigit():
+        cursor.at += 1
+        return Expr("base", name=f"{text}_{subscript(cursor)}")
+    return num(Fraction(text))
+
+
+def _repeating(cursor: Cursor, head: str) -> Expr:
+    """``0.1\\overline{6}``, and ``0.\\dot{1}\\dot{6}``."""
+    cycle = ""
+    while cursor.peek().value in _CYCLE:
+        braced = cursor.peek(1).value == "{"
+        cycle += cursor.peek(1 + braced).value
+        cursor.at += 2 + braced
+        if braced:
+            cursor.expect("}")
+    whole, _, fixed = head.partition(".")
+    if not cycle.isdigit() or len(cycle) > MAX_DIGITS:
+        raise Unreadable("unparsable")
+    scale = 10 ** len(fixed)
+    return num(Fraction(int(whole + fixed or "0"), scale) + Fraction(int(cycle), scale * (10 ** len(cycle) - 1)))
+
+
+def _word(cursor: Cursor, token: Token) -> Expr:
+    """Letters: a function's name before its bracket, or the first factor of a product of letters."""
+    if token.value in AMBIGUOUS and cursor.peek(1).value == "(":
+        cursor.tokens[cursor.at] = Token("cmd", "\\" + token.value, token.spaced)
+        return cursor.command(cursor)
+    if len(token.value) > 1:
+        _split(cursor, token)
+    return _letter(cursor)
+
+
+def _letter(cursor: Cursor) -> Expr:
+    """A symbol with its index, a constant, or ``f(x)``, ``C(n,k)``, ``C_n^k``."""
+    letter = cursor.next().value
+    if letter in "CAP" and (chosen := _choose(cursor, letter)):
+        return chosen
+    if cursor.peek().value == "_":
+        cursor.at += 1
+        return Expr("sym", name=f"{letter}_{subscript(cursor)}")
+    if letter in _UNKNOWN_FUNCTIONS and cursor.peek().value == "(":
+        inner = cursor.group(cursor)
+        return Expr("f", inner.args if inner.op == "tuple" else (inner,), f"?{letter}")
+    constant = {"i": I, "e": E}.get(letter)
+    return constant if constant and letter not in cursor.bound else Expr("sym", name=letter)
+
+
+def _choose(cursor: Cursor, letter: str) -> Expr | None:
+    """``C(5,2)``, ``C_5^2``, ``P(5,2)``, ``A_5^2``: numbers of combinations and arrangements."""
+    name = "binom" if letter == "C" else "perm"
+    start = cursor.at
+    if letter != "A" and cursor.peek().value == "(" and _is_pair(cursor):
+        return function(name, *cursor.group(cursor).args)
+    if cursor.eat("_"):
+        lower = subscript(cursor)
+        if lower.isdigit() and len(lower) < 5 and cursor.eat("^"):
+            return function(name, num(int(lower)), exponent(cursor))
+    cursor.at = start
+    return None
+
+
+def _is_pair(cursor: Cursor) -> bool:
+    """Whether the bracket that opens next holds one comma of its own."""
+    depth = commas = 0
+    for token in cursor.tokens[cursor.at : cursor.at + 60]:
+        depth += (token.value in ("(", "[", "{")) - (token.value in (")", "]", "}"))
+        commas += token.value == "," and depth == 1
+        if depth == 0:
+            break
+    return commas == 1
+
+
+def subscript(cursor: Cursor) -> str:
+    """An index as text: ``_{12}``, ``_1``, ``_{n+1}``."""
+    token = cursor.next()
+    if token.value not in ("{", "("):
+        return token.value
+    closing = "}" if token.value == "{" else ")"
+    parts: list[str] = []
+    while (token := cursor.next()).value != closing:
+        if token.kind == "end" or len(parts) > 20:
+            raise Unreadable("unparsable")
+        parts.append(token.value)
+    return "".join(parts)

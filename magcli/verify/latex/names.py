@@ -1,0 +1,24 @@
+"""Names that the grammar knows: Greek letters, functions, signs over letters, joining words."""
+
+_GREEK_LETTERS = """
+alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau phi chi psi omega
+Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar partial nabla
+"""
+_FUNCTION_NAMES = """
+sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth sech csch ln log lg exp gcd lcm
+max min det sqrt arsinh arcosh artanh arcsinh arccosh arctanh asin acos atan sgn
+"""
+_DECORATION_NAMES = "overline vec hat bar tilde dot ddot widetilde underline angle triangle odot"
+_NO_UNITS = """
+or and mod modulo pi over choose remainder if where for when with not no none other base is are to otherwise else
+undefined odd even positive negative real all only
+"""
+
+GREEK = frozenset(_GREEK_LETTERS.split())
+FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
+DECORATIONS = frozenset(_DECORATION_NAMES.split())
+NOT_UNITS = frozenset(_NO_UNITS.split())
+"""Words behind a number that make it something else than a measured value."""
+JOINING = frozenset(("and", "or"))
+AMBIGUOUS = frozenset(("min", "max", "sec", "lg", "det"))
+"""Functions only before a bracket; elsewhere units or letters."""

@@ -1,0 +1,181 @@
+"""LaTeX and plain text of an answer as tokens: spacing, sizes and fonts gone, Unicode and spelling variants made one.
+
+One pass of one pattern. Nothing here weighs values; budgets bound the number of tokens and their nesting, so that
+the recursive readers after it cannot be driven deep.
+"""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+from magcli.verify.latex.names import AMBIGUOUS, FUNCTIONS, JOINING
+
+MAX_TOKENS = 2_000
+MAX_DEPTH = 40
+
+
+class Token(NamedTuple):
+    """``kind`` is num, word (bare letters), text (``\\text{..}``), cmd, op or end; ``spaced``: after white space."""
+
+    kind: str
+    value: str
+    spaced: bool = False
+
+
+class Unreadable(Exception):
+    """The text is no answer in the grammar, or over a budget; the message says which."""
+
+
+END = Token("end", "")
+
+_UNICODE = {
+    **{ord(c): "-" for c in "−–—‐‑﹣－"},
+    **{ord(c): " " for c in "\u00a0\u2002\u2003\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u3000"},
+    **{ord(c): "" for c in "\u200b\u200c\u200d\u2060\ufeff\u200e\u200f"},
+    **{code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if code != 0xFF0D},
+    **{ord(c): f"^{{{i}}}" for i, c in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
+    **{ord(c): f"_{{{i}}}" for i, c in enumerate("₀₁₂₃₄₅₆₇₈₉")},
+    **{ord(c): f"\\frac{{{a}}}{{{b}}}" for c, a, b in (
+        "½12", "⅓13", "⅔23", "¼14", "¾34", "⅕15", "⅖25", "⅗35", "⅘45", "⅙16", "⅚56", "⅛18", "⅜38", "⅝58", "⅞78")},
+    **{ord(c): f"\\{name} " for c, name in zip("×÷·⋅∙∗±∓√∛π∞∪∩∈≤≥⩽⩾≠≈≡∅→∖", (
+        "times", "div", "cdot", "cdot", "cdot", "cdot", "pm", "mp", "sqrt", "cbrt", "pi", "infty", "cup", "cap", "in",
+        "le", "ge", "le", "ge", "ne", "approx", "equiv", "emptyset", "to", "setminus"), strict=True)},
+    **{ord(c): f"\\{name} " for c, name in zip("αβγδεζηθικλμνξρστφχψωΓΔΘΛΞΠΣΦΨΩϕ", (
+        "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu",
+        "xi", "rho", "sigma", "tau", "phi", "chi", "psi", "omega", "Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi",
+        "Sigma", "Phi", "Psi", "Omega", "phi"), strict=True)},
+    ord("⁻"): "^-", ord("°"): r"^\circ ", ord("º"): r"^\circ ", ord("′"): "'", ord("’"): "'", ord("、"): ",",
+    ord("。"): ".", ord("…"): r"\ldots ", ord("ℝ"): r"\mathbb{R}", ord("ℤ"): r"\mathbb{Z}", ord("ℕ"): r"\mathbb{N}",
+    ord("⟨"): r"\langle ", ord("⟩"): r"\rangle ", ord("⌊"): r"\lfloor ", ord("⌋"): r"\rfloor ",
+    ord("⌈"): r"\lceil ", ord("⌉"): r"\rceil ", ord("∣"): "|", ord("¢"): r"\text{ cent}", ord("…"): r"\ldots ",
+}  # fmt: skip
+
+_TOKEN = re.compile(
+    r"(?P<skip>\s+|\\[,;:!>/ ]|~|\\(?:q?quad|hspace\s*\{[^{}]*\}|(?:left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z])\.?"
+    r"|(?:display|text|script|scriptscript)style|limits|nolimits|thinspace|nobreak|hfill|medskip|bf|rm|it|large|Large"
+    r"|allowbreak|negthinspace|enspace|(?:color|textcolor)\s*\{[^{}]*\}|label\s*\{[^{}]*\}|(?:bold|un)math)(?![A-Za-z]))"
+    r"|(?P<num>(?:\d+(?:\.\d+|\.(?=/))?|\.\d+)(?:[eE][+-]?\d{1,6}(?![\d.]))?)"
+    r"|(?P<font>\\(?:text(?:bf|it|rm|sf|tt|normal|up)?|math(?:rm|bf|it|sf|tt|cal|frak|scr|bb|normal)|boldsymbol|bm|mbox"
+    r"|hbox|operatorname\*?|emph|underline)(?![A-Za-z])\s*(?:\{(?P<inner>[^{}]*)\})?)"
+    r"|(?P<row>\\\\(?:\s*\[-?[\d.]+\s*(?:pt|em|ex|cm|mm|in)\])?|\\cr(?![A-Za-z]))"
+    r"|(?P<env>\\(?:begin|end)\s*\{\s*[A-Za-z]+\*?\s*\})"
+    r"|(?P<cmd>\\[A-Za-z]+|\\[{}|%$&#_'])"
+    r"|(?P<word>[A-Za-z]+)"
+    r"|(?P<op>!=|<=|>=|:=|\*\*|\.\.\.|[^\s])",
+    re.DOTALL,
+)
+
+_SAME = {
+    r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\cfrac": r"\frac", r"\leq": r"\le", r"\leqslant": r"\le",
+    r"\leqq": r"\le", r"\geq": r"\ge", r"\geqslant": r"\ge", r"\geqq": r"\ge", r"\neq": r"\ne", r"\not=": r"\ne",
+    r"\lt": "<", r"\gt": ">", r"\lbrace": r"\{", r"\rbrace": r"\}", r"\varnothing": r"\emptyset",
+    r"\empty": r"\emptyset", r"\vert": "|", r"\lvert": "|", r"\rvert": "|", r"\dots": r"\ldots", r"\cdots": r"\ldots",
+    r"\dotsc": r"\ldots", r"\ast": "*", r"\lbrack": "[", r"\rbrack": "]", r"\varepsilon": r"\epsilon",
+    r"\varphi": r"\phi", r"\vartheta": r"\theta", r"\dbinom": r"\binom", r"\tbinom": r"\binom", r"\%": "%",
+    r"\bmod": r"\mod", r"\pmod": r"\mod", r"\degree": r"\circ", r"\degrees": r"\circ", r"\colon": ":",
+    r"\lor": "or", r"\vee": "or", r"\land": "and", r"\wedge": "and", r"\simeq": r"\approx", r"\cong": r"\approx",
+    r"\doteq": r"\approx", r"\backslash": r"\setminus", r"\rightarrow": r"\to", r"\#": "#", r"\&": "&", r"\_": "_",
+    r"\mathring": r"\overline", r"\widehat": r"\hat", r"\overrightarrow": r"\vec", r"\arctg": r"\arctan",
+    r"\tg": r"\tan", r"\ctg": r"\cot", r"\cosec": r"\csc", r"\parallel": r"\parallel", r"\ni": r"\ni",
+    "<=": r"\le", ">=": r"\ge", "!=": r"\ne", ":=": "=", "**": "^", "...": r"\ldots", r"\colonequals": "=",
+    r"\mid": "mid", r"\infinity": r"\infty", r"\lang": r"\langle", r"\rang": r"\rangle", r"\Vert": "|",
+}  # fmt: skip
+_NOTHING = frozenset(
+    (r"\relax", r"\null", r"\strut", r"\notag", r"\nonumber", r"\therefore", r"\because", r"\centering")
+)
+_WORD_COMMANDS = {"pi": r"\pi", "infinity": r"\infty", "infty": r"\infty", "oo": r"\infty", "inf": r"\infty"}
+_LETTERS = re.compile(r"[^\W\d_]")
+_OPEN = frozenset(("(", "[", "{", r"\{", r"\langle"))
+_CLOSE = frozenset((")", "]", "}", r"\}", r"\rangle"))
+
+
+def ascii_math(text: str) -> str:
+    """The text with Unicode signs written as LaTeX."""
+    return text if text.isascii() else text.translate(_UNICODE)
+
+
+@lru_cache(maxsize=4096)
+def tokenize(text: str) -> tuple[Token, ...]:
+    """The tokens of an answer.
+
+    Raises:
+        Unreadable: more than ``MAX_TOKENS`` tokens, or nested deeper than ``MAX_DEPTH``.
+    """
+    found: list[Token] = []
+    spaced = False
+    for match in _TOKEN.finditer(ascii_math(text)):
+        kind = match.lastgroup if match["font"] is None else "font"
+        if kind == "skip":
+            spaced = True
+            continue
+        if len(found) >= MAX_TOKENS:
+            raise Unreadable("too-long")
+        found.extend(_token(kind or "op", match, spaced))
+        spaced = False
+    _check_depth(found)
+    return tuple(found)
+
+
+def _token(kind: str, match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
+    value = match[0]
+    if kind == "font":
+        return _font(match, spaced)
+    if kind == "row":
+        return (Token("cmd", r"\\", spaced),)
+    if kind == "env":
+        return (Token("cmd", "".join(value.split()), spaced),)
+    if kind == "word":
+        return (_word(value, spaced),)
+    value = _SAME.get(value, value)
+    if value in _NOTHING:
+        return ()
+    if value in ("and", "or"):
+        return (Token("op", value, spaced),)
+    return (
+        Token("cmd" if value.startswith("\\") and len(value) > 1 else kind if kind == "num" else "op", value, spaced),
+    )
+
+
+def _word(word: str, spaced: bool) -> Token:
+    """A run of letters: a function, a joining word, or letters whose meaning the reader decides."""
+    lower = word.lower()
+    if lower in _WORD_COMMANDS:
+        return Token("cmd", _WORD_COMMANDS[lower], spaced)
+    if word in FUNCTIONS and word not in AMBIGUOUS:
+        return Token("cmd", "\\" + word, spaced)
+    if lower in ("and", "or"):
+        return Token("op", lower, spaced)
+    return Token("word", word, spaced)
+
+
+def _font(match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
+    """What stands in ``\\text{..}`` or a font: words stay text, anything without words is mathematics."""
+    inner = match["inner"]
+    if inner is None:
+        return ()
+    if match[0].startswith(r"\mathbb"):
+        return (Token("cmd", rf"\mathbb{inner.strip()}", spaced),)
+    words = inner.replace("~", " ").strip(" \t\n,;:")
+    if not words:
+        return (Token("op", ",", True),) if inner.strip() else ()
+    if words.lower() in JOINING:
+        return (Token("op", "and" if words.lower() == "and" else "or", True),)
+    if words in FUNCTIONS and words not in ("min", "sec", "lg"):
+        return (Token("cmd", "\\" + words, spaced),)
+    if words.isalpha() and inner[:1] in ("~", " ") and len(words) == 1:
+        return (Token("text", words, True),)
+    if len(words) == 1 or not _LETTERS.search(words):
+        return tuple(t._replace(spaced=t.spaced or spaced) for t in tokenize(words))
+    return (Token("text", " ".join(words.split()), spaced or inner[:1] in " ~"),)
+
+
+def _check_depth(tokens: list[Token]) -> None:
+    depth = carets = 0
+    for token in tokens:
+        if token.kind in ("op", "cmd"):
+            depth += (token.value in _OPEN) - (token.value in _CLOSE)
+            if depth > MAX_DEPTH:
+                raise Unreadable("too-deep")
+            carets = carets + 1 if token.value == "^" else 0 if token.value in (",", "+", "-") else carets
+            if carets > MAX_DEPTH:
+                raise Unreadable("too-deep")

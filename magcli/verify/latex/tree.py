@@ -1,0 +1,185 @@
+"""Trees of answers, and exact arithmetic while they are built.
+
+An ``Expr`` is a number, a symbol, an operation or a structure (tuple, set, relation ..) over its ``args``. The builders
+work out what is rational at once, within budgets; what would grow beyond them stays a tree and is never worked out.
+"""
+
+import math
+from fractions import Fraction
+from typing import NamedTuple
+
+from magcli.verify.latex.tokens import Unreadable
+
+MAX_BITS = 1 << 16
+"""Size of the largest power that is worked out."""
+MAX_SUM_BITS = 1 << 17
+MAX_FACTORIAL = 5_000
+
+
+class Expr(NamedTuple):
+    """``op`` names the node: ``num`` (``number``), ``sym`` (``name``), ``+ * / ^``, ``f`` (function ``name``), .."""
+
+    op: str
+    args: tuple["Expr", ...] = ()
+    name: str = ""
+    number: Fraction = Fraction(0)
+
+
+ZERO, ONE, MINUS_ONE = (Expr("num", number=Fraction(n)) for n in (0, 1, -1))
+I, PI, E, INFINITY = (Expr("const", name=name) for name in ("i", "pi", "e", "inf"))  # noqa: E741
+
+
+def num(value: Fraction | int) -> Expr:
+    """A rational number."""
+    return Expr("num", number=Fraction(value))
+
+
+def add(terms: list[Expr]) -> Expr:
+    """A sum."""
+    if len(terms) == 1:
+        return terms[0]
+    if all(t.op == "num" for t in terms) and sum(_bits(t.number) for t in terms) < MAX_SUM_BITS:
+        return num(sum((t.number for t in terms), Fraction(0)))
+    return _matrices("+", terms) or Expr("+", tuple(terms))
+
+
+def mul(a: Expr, b: Expr) -> Expr:
+    """A product; a matrix is multiplied through."""
+    if a.op == b.op == "num" and _bits(a.number) + _bits(b.number) < MAX_SUM_BITS:
+        return num(a.number * b.number)
+    if a.op == "matrix" or b.op == "matrix":
+        return _times(a, b)
+    return Expr("*", (a, b))
+
+
+def neg(a: Expr) -> Expr:
+    """The negative."""
+    return mul(MINUS_ONE, a)
+
+
+def div(a: Expr, b: Expr) -> Expr:
+    """A quotient; one by zero stays as it is, and has no value."""
+    if a.op == b.op == "num" and b.number and _bits(a.number) + _bits(b.number) < MAX_SUM_BITS:
+        return num(a.number / b.number)
+    if a.op == "matrix":
+        return _times(a, div(ONE, b))
+    return Expr("/", (a, b))
+
+
+def power(base: Expr, exponent: Expr) -> Expr:
+    """A power; rational where it is exact and within the budget, as ``4^{1/2}``; ``A^T`` is a transposed matrix."""
+    if base.op == "matrix" and exponent == Expr("sym", name="T"):
+        columns = zip(*(row.args for row in base.args), strict=True)
+        return Expr("matrix", tuple(Expr("row", tuple(column)) for column in columns))
+    if base.op == exponent.op == "num":
+        return _rational_power(base.number, exponent.number) or Expr("^", _primitive(base.number, exponent.number))
+    return Expr("^", (base, exponent))
+
+
+def function(name: str, *args: Expr) -> Expr:
+    """A function's value, worked out where it is an exact one of integers."""
+    if args and all(a.op == "num" for a in args):
+        value = _exact(name, [a.number for a in args])
+        if value is not None:
+            return num(value)
+    return Expr("f", args, name)
+
+
+def _bits(value: Fraction) -> int:
+    return value.numerator.bit_length() + value.denominator.bit_length()
+
+
+def _rational_power(base: Fraction, exponent: Fraction) -> Expr | None:
+    top, root = exponent.numerator, exponent.denominator
+    if top < 0 and not base:
+        return None
+    if root > 1:
+        if root > 64 or _bits(base) > 4096:
+            return None
+        exact = _root(base, root)
+        return None if exact is None else _rational_power(exact, Fraction(top))
+    if base in (0, 1):
+        return num(base if top else 1)
+    if base == -1:
+        return num(-1 if top % 2 else 1)
+    return num(base**top) if abs(top) * _bits(base) <= MAX_BITS else None
+
+
+def _root(value: Fraction, degree: int) -> Fraction | None:
+    """The exact real root, where there is one; odd roots of negative numbers are negative."""
+    if value < 0:
+        positive = _root(-value, degree) if degree % 2 else None
+        return None if positive is None else -positive
+    top, bottom = (_integer_root(n, degree) for n in (value.numerator, value.denominator))
+    return None if top is None or bottom is None else Fraction(top, bottom)
+
+
+def _integer_root(n: int, degree: int) -> int | None:
+    if degree == 2:
+        root = math.isqrt(n)
+        return root if root * root == n else None
+    low, high = 0, 1 << (n.bit_length() // degree + 1)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if middle**degree <= n else (low, middle - 1)
+    return low if low**degree == n else None
+
+
+def _primitive(base: Fraction, exponent: Fraction) -> tuple[Expr, Expr]:
+    """A power too large to work out, on its smallest base: ``4^n`` as ``2^{2n}``, so that equal giants are the same."""
+    if base.denominator == 1 and base > 1 and _bits(base) < 128 and exponent.denominator == 1:
+        for degree in range(base.numerator.bit_length(), 1, -1):
+            root = _integer_root(base.numerator, degree)
+            if root is not None:
+                return num(root), num(exponent * degree)
+    return num(base), num(exponent)
+
+
+def _exact(name: str, values: list[Fraction]) -> Fraction | None:
+    """Integer functions within the budget, and what is rational of the others."""
+    if name == "abs":
+        return abs(values[0])
+    if name in ("floor", "ceil"):
+        return Fraction(math.floor(values[0]) if name == "floor" else math.ceil(values[0]))
+    if name in ("max", "min"):
+        return max(values) if name == "max" else min(values)
+    if any(v.denominator != 1 or _bits(v) > 64_000 for v in values):
+        return None
+    whole = [v.numerator for v in values]
+    if name == "factorial":
+        return Fraction(math.factorial(whole[0])) if 0 <= whole[0] <= MAX_FACTORIAL else None
+    if name in ("gcd", "lcm"):
+        return Fraction(math.gcd(*whole) if name == "gcd" else math.lcm(*whole)) if len(whole) < 100 else None
+    if name in ("binom", "perm") and 0 <= whole[1] <= whole[0] <= MAX_FACTORIAL:
+        return Fraction(math.comb(*whole) if name == "binom" else math.perm(*whole))
+    if name == "mod" and whole[1]:
+        return Fraction(whole[0] % whole[1])
+    return None
+
+
+def _matrices(op: str, terms: list[Expr]) -> Expr | None:
+    """The sum of matrices of one shape, entry by entry; None where the terms are not such."""
+    if any(t.op != "matrix" for t in terms) or len({_shape(t) for t in terms}) != 1:
+        return None
+    rows = zip(*(t.args for t in terms), strict=True)
+    return Expr("matrix", tuple(
+        Expr("row", tuple(add(list(cells)) for cells in zip(*(row.args for row in same), strict=True))) for same in rows
+    ))  # fmt: skip
+
+
+def _times(a: Expr, b: Expr) -> Expr:
+    if a.op == b.op == "matrix":
+        if len(a.args[0].args) != len(b.args) or len(a.args) * len(b.args) > 400:
+            raise Unreadable("matrix-shapes")
+        columns = list(zip(*(row.args for row in b.args), strict=True))
+        return Expr("matrix", tuple(Expr("row", tuple(_dot(row.args, c) for c in columns)) for row in a.args))
+    matrix, factor = (a, b) if a.op == "matrix" else (b, a)
+    return Expr("matrix", tuple(Expr("row", tuple(mul(factor, x) for x in row.args)) for row in matrix.args))
+
+
+def _dot(row: tuple[Expr, ...], column: tuple[Expr, ...]) -> Expr:
+    return add([mul(x, y) for x, y in zip(row, column, strict=True)])
+
+
+def _shape(matrix: Expr) -> tuple[int, ...]:
+    return tuple(len(row.args) for row in matrix.args)
