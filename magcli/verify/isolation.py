@@ -17,13 +17,14 @@ import marshal
 import os
 import secrets
 import shutil
+import signal
 import socket
 import struct
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import MAGIC_NUMBER
@@ -90,8 +91,9 @@ class Runner:
     undo: ExitStack
 
     def stop(self) -> None:
-        """End it and everything in it, and wait for that."""
-        self.process.kill()
+        """End it and everything in it, and wait for that. Bubblewrap and the runner are one process group."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.undo.close()
 
@@ -141,11 +143,12 @@ def memory_file(name: str, content: bytes) -> int:
 def unused_uid() -> int:
     """A user that nobody is, drawn anew for each program so that no two share anything; 0 where root has only itself.
 
-    From the upper half of the users that this namespace has: accounts and containers lie far below.
+    From 0x70000000 on, which no system gives to accounts or containers, or else from the upper half of what there is.
     """
     rows = [tuple(map(int, row.split())) for row in Path("/proc/self/uid_map").read_text().splitlines()]
     first, _, count = max(rows, key=lambda row: row[2])
-    return first + count - 2 - secrets.randbelow(min(count // 2, 1 << 28)) if count > 1000 else 0
+    last = min(first + count - 2, 0x7FFD0000)
+    return last - secrets.randbelow(min(count // 2, 0x0FFD0000)) if count > 1000 else 0
 
 
 def _spawn(command: Sequence[str], owner: int | None, passed: Sequence[int], errors: int) -> subprocess.Popen[bytes]:
@@ -217,7 +220,7 @@ def _wrapped(isolation: Isolation, box: Box, contents: Mapping[str, int | Path])
         "--unshare-uts",
         "--unshare-cgroup-try",
     ]
-    command += ["--die-with-parent", "--new-session", "--as-pid-1", "--clearenv", "--hostname", "box"]
+    command += ["--die-with-parent", "--as-pid-1", "--clearenv", "--hostname", "box"]
     if isolation.way == "root":
         command += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:

@@ -22,12 +22,12 @@ calls = {
     "seccomp": lambda: libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, allow_all, 0, 0),
     "landlock": lambda: libc.syscall(444, None, ctypes.c_size_t(0), 1),
     "pidfd": lambda: libc.syscall(434, libc.getpid(), 0),
-    "user namespaces": lambda: libc.unshare(0x10000000),
-    "mounts": lambda: libc.unshare(0x20020000 | int(sys.argv[2])) or libc.mount(None, b"/", None, 0x44000, None),
+    "namespaces": lambda: (
+        (libc.unshare(0x20020000) and libc.unshare(0x30020000)) or libc.mount(None, b"/", None, 0x44000, None)
+    ),
 }
 sys.exit(0 if calls[sys.argv[1]]() >= 0 else min(ctypes.get_errno(), 255))
 """
-_NEW_USER = 0x10000000
 _SETTINGS = {
     "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": ("1", "0"),
     "/proc/sys/kernel/unprivileged_userns_clone": ("0", "1"),
@@ -53,7 +53,7 @@ def findings() -> list[Finding]:
     """Every primitive that a sandbox needs, each really tried in a process of its own."""
     return [
         _bubblewrap(),
-        _tried("user namespaces", _namespaces_fix()) if "user" in ways() else _tried("mounts", _namespaces_fix()),
+        _tried("namespaces", _namespaces_fix()),
         _tried("seccomp", "use a kernel with CONFIG_SECCOMP_FILTER and a container that lets programs set filters"),
         _tried("landlock", "use Linux 5.13 or later, with landlock among its security modules (lsm=)"),
         _tried("pidfd", "use Linux 5.3 or later"),
@@ -61,7 +61,7 @@ def findings() -> list[Finding]:
 
 
 NEEDED: dict[Level, tuple[str, ...]] = {
-    "full": ("bubblewrap", "user namespaces", "mounts", "seccomp", "pidfd"),
+    "full": ("bubblewrap", "namespaces", "seccomp", "pidfd"),
     "restricted": ("landlock", "seccomp", "pidfd"),
     "none": ("pidfd",),
 }
@@ -103,17 +103,19 @@ def candidates(level: Level, readable: tuple[str, ...]) -> list[Isolation]:
 
 
 def _bubblewrap() -> Finding:
+    if bubblewraps():
+        return Finding("bubblewrap", True)
     fix = "install it: apt install bubblewrap, or pip install 'magcli[sandbox]'"
-    return Finding("bubblewrap", bool(bubblewraps()), "not installed", fix)
+    return Finding("bubblewrap", False, "not installed", fix)
 
 
 def _tried(primitive: str, fix: str) -> Finding:
-    flags = str(0 if ways()[0] == "root" else _NEW_USER)
-    code = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", _TRY, primitive, flags], stderr=subprocess.DEVNULL
-    ).returncode
-    name = f"{errno.errorcode.get(code, code)} ({os.strerror(code)})" if code > 0 else f"killed by signal {-code}"
-    return Finding(primitive, code == 0, name if code else "", fix if code else "")
+    command = [sys.executable, "-I", "-S", "-c", _TRY, primitive]
+    code = subprocess.run(command, stderr=subprocess.DEVNULL).returncode
+    if code == 0:
+        return Finding(primitive, True)
+    name = f"{errno.errorcode.get(code, code)}, {os.strerror(code)}" if code > 0 else f"killed by signal {-code}"
+    return Finding(primitive, False, name, fix)
 
 
 def _namespaces_fix() -> str:

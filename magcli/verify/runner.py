@@ -192,7 +192,7 @@ def run(setup: "dict[str, Any]", control: socket, request: "tuple[Any, ...]", fi
 def product(path: str) -> "list[int]":
     """What a compiler has made, open to read; empty when it made nothing."""
     try:
-        return [os.open(path, os.O_RDONLY | os.O_NOFOLLOW)] if path else []
+        return [os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)] if path else []
     except OSError:
         return []
 
