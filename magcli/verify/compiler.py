@@ -17,6 +17,7 @@ from pathlib import Path
 
 from magcli.errors import EnvironmentFault
 from magcli.verify.faults import Fault, printable
+from magcli.verify.patience import patiently
 from magcli.verify.sandbox import Limits, Outcome, Sandbox
 
 FLAGS = ("-std=c++20", "-O2", "-DONLINE_JUDGE", "-w", "-fmax-errors=3", "-fdiagnostics-color=never")
@@ -24,7 +25,6 @@ LIMITS = Limits(cpu=10.0, memory=2 << 30, output=64 << 20, processes=64)
 """Of a compiler: 10 s as in the recipe, and memory of its own, since template-heavy programs need more than 300 MB."""
 
 HEADER = "bits/stdc++.h"
-WALL_ATTEMPTS = 2
 _KILLED = re.compile(rb"(?:CPU time limit|Killed).*terminated program|CPU time limit exceeded")
 _ERROR = re.compile(rb"^.*\b(?:error|undefined reference)\b.*$", re.MULTILINE)
 _lock = threading.Lock()
@@ -32,8 +32,6 @@ _lock = threading.Lock()
 
 def build(source: str, box: Sandbox, into: Path, limits: Limits = LIMITS) -> Fault | None:
     """Compile a program to the file ``into``; what is wrong with it, or None.
-
-    A compiler that was merely given too little of a loaded machine is tried once more.
 
     Raises:
         EnvironmentFault: there is no compiler.
@@ -43,11 +41,7 @@ def build(source: str, box: Sandbox, into: Path, limits: Limits = LIMITS) -> Fau
         "program.cpp": source.encode(errors="replace"),
         f"pch/{HEADER}.gch": precompiled(),
     }
-    for _ in range(WALL_ATTEMPTS):
-        outcome = box.build(argv, files, "program", limits=limits, into=into)
-        if outcome.status != "wall-limit":
-            break
-    return _fault(outcome, limits)
+    return _fault(patiently(lambda limits: box.build(argv, files, "program", limits=limits, into=into), limits), limits)
 
 
 def _fault(outcome: Outcome, limits: Limits) -> Fault | None:

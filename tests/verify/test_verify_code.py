@@ -1,7 +1,8 @@
 """Programs judged for real: an interpreter, a compiler, a sandbox."""
 
+import os
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -245,8 +246,8 @@ while frame:
     seen.append(repr(frame.f_locals))
     frame = frame.f_back
 seen += [repr(thing)[:10000] for thing in gc.get_objects()]
-found = "hidden" + "treasure" in "".join(seen)
-print("input" + "text" in "".join(seen), found)
+found = "".join(reversed("erusaert" "neddih")) in "".join(seen)
+print("".join(reversed("txet" "tupni")) in "".join(seen), found)
 def f(x): return found
 """
     assert reason(look, tests=[{"input": "inputtext", "output": "True False"}]) == "accepted"
@@ -330,6 +331,20 @@ def test_a_checker_that_fails_is_not_the_programs_fault() -> None:
         judge("x", "python", [{"call": "f()", "output": "1"}], checker=Checker(EVEN, "python"))
 
 
+def test_a_busy_machine_is_not_the_programs_fault() -> None:
+    """Eight programs that compute for half their time, on one core, against a clock that expects two at most."""
+    program = "import time\nwhile time.process_time() < 0.25: pass\n" + ADD
+    limits = Limits(cpu=0.5, memory=300 << 20)
+    whole = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(whole)})
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            verdicts = list(pool.map(lambda test: judge(program, "python", [test], limits), SUMS[:1] * 8))
+    finally:
+        os.sched_setaffinity(0, whole)
+    assert [verdict.reason for verdict in verdicts] == ["accepted"] * 8
+
+
 def test_runs_share_nothing() -> None:
     program = """
 import os
@@ -349,13 +364,11 @@ def test_identical_programs_are_judged_once() -> None:
     judged, verdicts = Judge(), []
     program = "import time\nn = 0\nwhile time.process_time() < 0.5: pass\n" + ADD
     threads = [threading.Thread(target=lambda: verdicts.append(judged(program, "python", SUMS[:1]))) for _ in range(16)]
-    begun = time.monotonic()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert [verdict.reason for verdict in verdicts] == ["accepted"] * 16
-    assert time.monotonic() - begun < 6, "16 times half a second on two cores would be 4 s and more"
     assert all(verdict is verdicts[0] for verdict in verdicts)
     assert judged(program, "python", [{"input": "1 2", "output": "4"}]).reason == "wrong-answer"
     with pytest.raises(DataError):
