@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Literal
 
 from magcli.errors import EnvironmentFault, UsageError
-from magcli.verify.canary import escape
-from magcli.verify.isolation import Box, Isolation, Level
-from magcli.verify.primitives import NEEDED, Finding, candidates, findings
-from magcli.verify.program import REPORT_FD, Limits, Outcome, Program
+from magcli.verify.isolation.canary import escape
+from magcli.verify.isolation.launch import Box, Isolation, Level
+from magcli.verify.isolation.primitives import NEEDED, Finding, candidates, findings
+from magcli.verify.isolation.program import REPORT_FD, Limits, Outcome, Program
 
 __all__ = ["REPORT_FD", "Finding", "Limits", "Outcome", "Probe", "Program", "Sandbox", "open_sandbox", "probe"]
 
@@ -32,6 +32,7 @@ class Sandbox:
 
     @property
     def level(self) -> Level:
+        """How much programs are kept from; see ``magcli.verify.isolation.launch``."""
         return self.isolation.level
 
     @property

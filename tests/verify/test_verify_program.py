@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from magcli.verify.program import Limits, Outcome, Program
+from magcli.verify.isolation.program import Limits, Outcome, Program
 from magcli.verify.sandbox import Sandbox, open_sandbox
+
+DEFAULT = Limits()
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +31,7 @@ def python(sandbox: Sandbox) -> Iterator[Program]:
         yield program
 
 
-def do(program: Program, statement: str, stdin: bytes = b"", limits: Limits = Limits()) -> Outcome:
+def do(program: Program, statement: str, stdin: bytes = b"", limits: Limits = DEFAULT) -> Outcome:
     return program.run(statement.encode() + b"\n" + stdin, limits)
 
 

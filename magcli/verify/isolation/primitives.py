@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from magcli.verify.isolation import Isolation, Level, Way, unused_uid
+from magcli.verify.isolation.launch import Isolation, Level, Way, unused_uid
 
 _TRY = """
 import ctypes, struct, sys
@@ -79,7 +79,7 @@ def bubblewraps() -> list[str]:
 
 
 def ways() -> tuple[Way, ...]:
-    """Who can do the mounting, best first; see ``magcli.verify.isolation``."""
+    """Who can do the mounting, best first; see ``launch``."""
     return ("root", "dropped") if os.geteuid() == 0 and unused_uid() else ("user",)
 
 

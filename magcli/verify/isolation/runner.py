@@ -31,6 +31,8 @@ CONTROL, FIRST_FREE = 3, 4
 SIGKILL, SIGXFSZ, SIGPIPE = 9, 25, 13
 OPEN_FILES = 128
 CPU_CLOCK = 2
+IDLE = 0.1
+"""Share of a processor below which a program counts as asleep rather than kept waiting by others."""
 CORES = len(os.sched_getaffinity(0))
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
 SECCOMP_MODE_FILTER = 2
@@ -55,6 +57,11 @@ def checked(result: int, what: str) -> int:
 
 
 def prctl(option: int, value: int, pointer: "Any" = None) -> None:
+    """Set a property of this process.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
     checked(libc.prctl(option, ctypes.c_ulong(value), pointer, None, None), f"prctl {option}")
 
 
@@ -129,22 +136,24 @@ def wait(pid: int, control: socket, cpu: float, wall: float) -> bool:
     """Wait until the program has ended; false when it went over a limit first. Exits when the judge is gone.
 
     CPU time is read from the process's exact clock: the kernel's own limit counts ticks, and on a busy machine it
-    strikes a tenth too early.
+    strikes a tenth too early. The wall clock ends only who was idle, lest a busy machine make right programs wrong.
     """
     process = os.pidfd_open(pid)
     poll = select.poll()
     poll.register(process, select.POLLIN)
     poll.register(control.fileno(), select.POLLIN)
-    end = time.monotonic() + wall
-    while (left := min(end - time.monotonic(), cpu - time.clock_gettime(~pid << 3 | CPU_CLOCK))) > 0:
-        ready = [file for file, _ in poll.poll(max(left / CORES, 0.001) * 1000)]
-        if process in ready:
-            break
-        if ready:
-            sweep(pid)
-            os._exit(0)
+    begun, within = time.monotonic(), True
+    ready: list[int] = []
+    while within and not ready:
+        used, passed = time.clock_gettime(~pid << 3 | CPU_CLOCK), time.monotonic() - begun
+        within = used <= cpu and (passed <= wall or used > IDLE * passed)
+        soon = min(cpu - used, wall - passed if passed <= wall else 0.1)
+        ready = [file for file, _ in poll.poll(max(soon / CORES, 0.001) * 1000)] if within else []
     os.close(process)
-    return left > 0
+    if ready and process not in ready:
+        sweep(pid)
+        os._exit(0)
+    return within
 
 
 def sweep(pid: int) -> None:
@@ -198,6 +207,7 @@ def product(path: str) -> "list[int]":
 
 
 def main() -> None:
+    """Set up, then answer requests until the socket closes."""
     os.dup2(int(sys.argv[1]), CONTROL)
     os.closerange(FIRST_FREE, 1 << 16)
     libc.sigprocmask(2, ctypes.create_string_buffer(128), None)

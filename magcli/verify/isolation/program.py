@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self
 
-from magcli.verify.isolation import Box, Isolation, Runner, memory_file, start
-from magcli.verify.runner import REPLY, REQUEST
+from magcli.verify.isolation.launch import Box, Isolation, Runner, memory_file, start
+from magcli.verify.isolation.runner import IDLE, REPLY, REQUEST
 
 Status = Literal["exited", "signalled", "cpu-limit", "wall-limit", "memory-limit", "output-limit", "lost"]
 
@@ -24,6 +24,8 @@ SPARE_SPACE = 1 << 30
 """Bytes of address space beyond the memory limit: stacks of threads and tables that are never touched cost nothing."""
 GRACE = 20.0
 """Seconds that the runner may be late with its answer on a busy machine before it is given up."""
+LONGEST = 1 / IDLE
+"""How much longer than its CPU time a run can take without counting as asleep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,7 @@ class Limits:
 
     @property
     def wall(self) -> float:
-        """Seconds after which a run is ended whatever it does; twice the CPU time, so that a busy machine does not make
-        right programs wrong."""
+        """Seconds after which a run that sleeps is ended; one that the machine keeps waiting has ten times ``cpu``."""
         return 2 * self.cpu + 1
 
 
@@ -113,9 +114,10 @@ class Program:
         if self._runner is None:
             self._runner = start(self.isolation, self.box)
         control = self._runner.control
-        control.settimeout(limits.wall + GRACE)
+        wall = limits.wall * (2 if self.box.size else 1)  # a compiler's first process sleeps while the others work
+        control.settimeout(max(wall, limits.cpu * LONGEST) + GRACE)
         space = limits.memory + SPARE_SPACE
-        request = REQUEST.pack(limits.cpu, limits.wall, space, limits.output + 1, limits.processes)
+        request = REQUEST.pack(limits.cpu, wall, space, limits.output + 1, limits.processes)
         socket.send_fds(control, [request], files, socket.MSG_NOSIGNAL)
         reply, made, _, _ = socket.recv_fds(control, 1 << 12, 1)
         if not reply:

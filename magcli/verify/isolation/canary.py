@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from magcli.verify.isolation import Box, Isolation
-from magcli.verify.program import Limits, Program
+from magcli.verify.isolation.launch import Box, Isolation
+from magcli.verify.isolation.program import Limits, Program
 
 _ATTEMPTS = b"""
 import _socket, mmap, os, sys, _thread
@@ -12,12 +12,16 @@ def read(path):
     with open(path, "rb") as file:
         return file.read(1)
 
+def write(path):
+    open(path, "x").close()
+    os.remove(path)
+
 attempts = {
     "read /etc/passwd": lambda: read("/etc/passwd"),
     "read its parent's environment": lambda: read(f"/proc/{os.getppid() or 1}/environ"),
     "list /": lambda: os.getppid() == 0 and os.listdir("/root") or os.listdir("/proc"),
-    "write /tmp": lambda: open("/tmp/magcli-canary", "w"),
-    "write beside itself": lambda: open("canary", "w"),
+    "write /tmp": lambda: write(f"/tmp/magcli-canary-{os.getuid()}"),
+    "write beside itself": lambda: write("canary"),
     "start a process": os.fork,
     "open a socket": lambda: _socket.socket(),
     "signal its parent": lambda: os.kill(os.getppid() or 1, 0),
@@ -43,11 +47,19 @@ LIMITS = Limits(cpu=10.0)
 
 def escape(isolation: Isolation) -> str:
     """What is wrong with an isolation: why a program does not run in it, or how it gets out. Empty when all is well."""
+    fault, leaks = attempt(isolation)
+    if leaks and isolation.level != "none":
+        return f"a test program could {leaks}"
+    return fault
+
+
+def attempt(isolation: Isolation) -> tuple[str, str]:
+    """Why the program did not run, and all that it could do; both empty where a sandbox holds."""
     argv = (isolation.python, "-I", "-S", "-E", "canary.py")
     with Program(isolation, Box(argv, {"canary.py": _ATTEMPTS})) as program:
         outcome = program.run(b"21\n", LIMITS)
     answer, _, leaks = outcome.stdout.decode(errors="replace").strip().partition(",")
-    if answer != "42":
-        said = outcome.stderr.decode(errors="replace").strip().splitlines() or [f"{outcome.status} {outcome.code}"]
-        return f"a test program did not run: {said[-1]}"
-    return f"a test program could {leaks}" if leaks and isolation.level != "none" else ""
+    if answer == "42":
+        return "", leaks
+    said = outcome.stderr.decode(errors="replace").strip().splitlines() or [f"{outcome.status} {outcome.code}"]
+    return f"a test program did not run: {said[-1]}", leaks

@@ -31,8 +31,8 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from typing import Literal
 
-from magcli.verify import runner
-from magcli.verify.seccomp import OWN_PID, program_filter
+from magcli.verify.isolation import runner
+from magcli.verify.isolation.seccomp import OWN_PID, program_filter
 
 Level = Literal["full", "restricted", "none"]
 Way = Literal["root", "dropped", "user"]
@@ -167,7 +167,7 @@ def _spawn(command: Sequence[str], owner: int | None, passed: Sequence[int], err
 
 
 def _setup(isolation: Isolation, box: Box, folder: str, uid: int) -> bytes:
-    """The runner's first message; see ``magcli.verify.runner``."""
+    """The runner's first message; see ``magcli.verify.isolation.runner``."""
     kind: Literal["program", "compiler"] = "compiler" if box.size else "program"
     inside = [folder + word.removeprefix(BOX) if f"{word}/".startswith(f"{BOX}/") else word for word in box.argv]
     found = inside[0] if "/" in inside[0] else shutil.which(inside[0], path=SEARCH)
@@ -178,7 +178,7 @@ def _setup(isolation: Isolation, box: Box, folder: str, uid: int) -> bytes:
         "uid": uid if isolation.way == "root" else 0,
         "filter": b"" if isolation.level == "none" else program_filter(kind),
         "own_pid": struct.pack("=I", OWN_PID),
-        "places": _places(isolation, box, folder) if isolation.level == "restricted" else [],
+        "places": _places(isolation, box, folder, uid) if isolation.level == "restricted" else [],
         "count_threads": uid > 0 or isolation.level == "full",
         "product": f"{folder}/{box.product}" if box.product else "",
     }
@@ -276,14 +276,16 @@ def _folder(box: Box, uid: int, undo: ExitStack) -> str:
             place.chmod(0o555)
     if uid:
         base.chmod(0o711)
+        for place in (folder, *folder.rglob("*/")):
+            place.chmod(0o755)
         os.chown(folder, uid if box.size else -1, -1)
     return str(folder)
 
 
-def _places(isolation: Isolation, box: Box, folder: str) -> list[tuple[str, int]]:
-    """What Landlock leaves visible, with the rights there."""
+def _places(isolation: Isolation, box: Box, folder: str, uid: int) -> list[tuple[str, int]]:
+    """What Landlock leaves visible, with the rights there; files that were not copied for another user are linked."""
     libraries = [f"/{name}" for name in _LIBRARIES if Path("/", name).is_dir()]
-    linked = [str(content.resolve()) for content in box.files.values() if isinstance(content, Path)]
+    linked = [str(content.resolve()) for content in box.files.values() if isinstance(content, Path) and not uid]
     return [
         *((place, _READ) for place in ("/usr", *libraries, *_beyond_usr(isolation))),
         *((place, _READ & ~0b1000) for place in linked),

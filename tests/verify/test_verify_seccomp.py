@@ -1,0 +1,130 @@
+"""The filter: its tables agree with the kernel's headers, its rules with what is wanted."""
+
+import platform
+import re
+import struct
+from pathlib import Path
+
+import pytest
+
+from magcli.errors import EnvironmentFault
+from magcli.verify.isolation import seccomp
+
+ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+ALLOW, EPERM, ENOSYS, KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
+X86 = {"read": 0, "mmap": 9, "clone": 56, "fork": 57, "vfork": 58, "execve": 59, "kill": 62, "prlimit64": 302}
+X86 |= {"socket": 41, "clone3": 435, "ioctl": 16, "unlink": 87, "ptrace": 101, "unshare": 272, "memfd_create": 319}
+
+
+def verdict(code: bytes, number: int, *arguments: int, arch: int = ARCH["x86_64"]) -> int:
+    """Run a filter as the kernel does, on one system call."""
+    data = struct.pack("=IIQ6Q", number, arch, 0, *arguments, *[0] * (6 - len(arguments)))
+    steps = list(struct.iter_unpack("=HBBI", code))
+    at = accumulator = 0
+    while True:
+        operation, true, false, constant = steps[at]
+        at += 1
+        if operation == 0x20:
+            accumulator = struct.unpack_from("=I", data, constant)[0]
+        elif operation == 0x54:
+            accumulator &= constant
+        elif operation == 0x15:
+            at += true if accumulator == constant else false
+        elif operation == 0x35:
+            at += true if accumulator >= constant else false
+        else:
+            assert operation == 0x06
+            return int(constant)
+
+
+@pytest.fixture(scope="module")
+def program() -> bytes:
+    return seccomp.program_filter("program", "x86_64")
+
+
+@pytest.fixture(scope="module")
+def compiler() -> bytes:
+    return seccomp.program_filter("compiler", "x86_64")
+
+
+@pytest.mark.parametrize("name", ["fork", "vfork", "socket", "unlink", "ptrace", "unshare", "memfd_create"])
+def test_what_is_not_listed_is_refused(program: bytes, name: str) -> None:
+    assert verdict(program, X86[name]) == EPERM
+
+
+@pytest.mark.parametrize("name", ["socket", "ptrace", "unshare", "memfd_create"])
+def test_a_compiler_may_start_processes_and_no_more(compiler: bytes, name: str) -> None:
+    assert verdict(compiler, X86[name]) == EPERM
+    assert verdict(compiler, X86["fork"]) == verdict(compiler, X86["unlink"]) == ALLOW
+    assert verdict(compiler, X86["clone"], 0x11) == verdict(compiler, X86["clone"], 0x4111) == ALLOW
+    assert verdict(compiler, X86["clone"], 0x10000011) == verdict(compiler, X86["clone"], 0x20000) == EPERM
+
+
+def test_a_thread_is_no_process_and_no_namespace(program: bytes) -> None:
+    thread = 0x3D0F00
+    assert verdict(program, X86["clone"], thread) == ALLOW
+    assert verdict(program, X86["clone"], 0x11) == EPERM
+    for namespace in (0x80, 0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000):
+        assert verdict(program, X86["clone"], thread | namespace) == EPERM
+    assert verdict(program, X86["clone3"], 0, 0) == ENOSYS
+
+
+def test_memory_is_private(program: bytes) -> None:
+    for flags, wanted in [(0x22, ALLOW), (0x02, ALLOW), (0x01, ALLOW), (0x21, EPERM), (0x23, EPERM), (0x8021, EPERM)]:
+        assert verdict(program, X86["mmap"], 0, 4096, 3, flags) == wanted
+
+
+def test_signals_and_limits_are_for_oneself(program: bytes) -> None:
+    own = program.replace(struct.pack("=I", seccomp.OWN_PID), struct.pack("=I", 77))
+    for pid, wanted in [(77, ALLOW), (1, EPERM), (0, EPERM), (2**64 - 1, EPERM), (2**64 - 77, EPERM)]:
+        assert verdict(own, X86["kill"], pid, 9) == wanted
+    for pid, wanted in [(0, ALLOW), (1, EPERM), (77, EPERM)]:
+        assert verdict(own, X86["prlimit64"], pid) == wanted
+
+
+def test_other_doors_to_the_kernel_are_shut(program: bytes) -> None:
+    assert verdict(program, X86["read"], arch=0x40000003) == KILL, "32 bit"
+    assert verdict(program, X86["read"], arch=ARCH["aarch64"]) == KILL
+    assert verdict(program, 0x40000000 | X86["read"]) == KILL, "x32"
+    assert verdict(program, X86["ioctl"], 0, 0x5412) == EPERM, "typing into a terminal"
+    assert verdict(program, X86["ioctl"], 0, 0x5401) == ALLOW
+    assert verdict(program, 10_000) == EPERM
+
+
+def test_the_own_number_stands_nowhere_by_chance() -> None:
+    for machine in ARCH:
+        for kind in ("program", "compiler"):
+            code = seccomp.program_filter(kind, machine)  # type: ignore[arg-type]
+            assert code.count(struct.pack("=I", seccomp.OWN_PID)) == 2
+            assert len(code) // 8 < 4096
+
+
+def test_an_unknown_processor_is_named() -> None:
+    with pytest.raises(EnvironmentFault, match="riscv64"):
+        seccomp.program_filter("program", "riscv64")
+
+
+def tables() -> list[tuple[str, int, int | None]]:
+    words = (seccomp._NUMBERS + seccomp._COMPILER_NUMBERS).split()
+    names = ("mmap", "clone", "clone3", "fcntl", "ioctl", "kill", "tgkill", "prctl", "prlimit64")
+    special = [(name, *numbers) for name, numbers in zip(names, seccomp._SPECIAL, strict=True)]
+    listed = zip(words[::3], words[1::3], words[2::3], strict=True)
+    return [*special, *((name, int(x86), None if arm == "-" else int(arm)) for name, x86, arm in listed)]
+
+
+@pytest.mark.parametrize(
+    ("column", "header"),
+    [(1, "/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), (2, "/usr/include/asm-generic/unistd.h")],
+    ids=["x86_64", "aarch64"],
+)
+def test_numbers_are_those_of_the_kernels_headers(column: int, header: str) -> None:
+    if not Path(header).exists():
+        pytest.skip(f"{header} is not installed on this {platform.machine()}")
+    found = re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", Path(header).read_text())
+    numbers = {name: int(number) for name, number in found}
+    numbers |= {"newfstatat": numbers.get("fstatat", numbers.get("newfstatat", -1))}
+    for row in tables():
+        if row[column] is not None and row[0] in numbers:
+            assert row[column] == numbers[row[0]], row[0]
+    known = sum(row[0] in numbers for row in tables() if row[column] is not None)
+    assert known > 90
