@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from magcli.verify.box import last_box
+from tests.peers import math_rewrites
 from tests.peers.public import GithubFile, Missing, source_file
 
 ADJUDICATED_FILE = Path(__file__).with_name("adjudicated.jsonl")
@@ -188,13 +189,12 @@ def _own_pairs() -> Iterator[Labelled]:
         yield row["prediction"], row["gold"], row["same"]
 
 
-def _math_golds() -> Iterator[Labelled]:
-    golds = [row["answer"] for row in json.loads(MATH.text()) if row["answer"]]
-    return _against_each_other(random.Random(0).sample(golds, 1000))
+def _math_golds() -> list[str]:
+    return [row["answer"].strip() for row in json.loads(MATH.text()) if row["answer"]]
 
 
-def _olympiad_golds() -> Iterator[Labelled]:
-    return _against_each_other([row["final_answer"][0].strip("$") for row in _json_lines(OLYMPIAD.text())])
+def _olympiad_golds() -> list[str]:
+    return [row["final_answer"][0].replace("$", "") for row in _json_lines(OLYMPIAD.text())]
 
 
 def _against_each_other(golds: list[str]) -> Iterator[Labelled]:
@@ -215,8 +215,10 @@ SOURCES: dict[str, Callable[[], Iterable[Labelled]]] = {
     "lm-eval minerva, its tests": _minerva,
     "Qwen2.5-Math on MATH": _traces,
     "GPT-3 on GSM8K": _solutions,
-    "MATH, ground truths": _math_golds,
-    "OlympiadBench, ground truths": _olympiad_golds,
+    "MATH, ground truths": lambda: _against_each_other(random.Random(0).sample(_math_golds(), 1000)),
+    "MATH, rewritten": lambda: math_rewrites.labelled(random.Random(1).sample(_math_golds(), 1000), seed=1),
+    "OlympiadBench, ground truths": lambda: _against_each_other(_olympiad_golds()),
+    "OlympiadBench, rewritten": lambda: math_rewrites.labelled(_olympiad_golds(), seed=2),
     "magcli, pairs of many kinds": _own_pairs,
 }
 
