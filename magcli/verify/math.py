@@ -39,6 +39,7 @@ from functools import lru_cache
 
 from magcli.verify import symbolic
 from magcli.verify.box import last_box
+from magcli.verify.equality.evaluate import METER, Meter
 from magcli.verify.equality.structure import same
 from magcli.verify.latex.answers import read, read_as_list
 from magcli.verify.latex.clean import clean, squeezed
@@ -52,7 +53,7 @@ MAX_WORDS = 8
 _INTEGER = re.compile(r"-?[1-9][0-9]{0,300}|0")
 _LABEL = re.compile(r"[\w .:'/()-]{1,60}")
 _COMMA_DECIMAL = re.compile(r"[+-]?\d+,\d+")
-_COMMA_GROUPS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+")
+_COMMA_GROUPS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+")
 _NUMBER = re.compile(
     r"(?<![\w)\]}])-?(?:\\[dt]?frac\{-?\d+\}\{\d+\}|\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d+)?(?:/\d+)?)|\d+"
 )
@@ -85,7 +86,11 @@ def compare(prediction: str, gold: str) -> tuple[bool, str]:
         return False, "too-long"
     if _INTEGER.fullmatch(left) and _INTEGER.fullmatch(truth):
         return False, "number"
-    return _compare(left, truth)
+    METER.set(Meter())
+    try:
+        return _compare(left, truth)
+    except RecursionError:
+        return False, "too-deep"
 
 
 def bare_gold(gold: str) -> str:
@@ -115,6 +120,8 @@ def _is_comma_decimal(text: str, other: Expr) -> bool:
     """Whether a text is the European spelling of a number that is no integer."""
     bare = clean(text)
     if other.op != "num" or other.number.denominator == 1 or not _COMMA_DECIMAL.fullmatch(bare):
+        return False
+    if _COMMA_GROUPS.fullmatch(bare):
         return False
     return read(bare.replace(",", ".")) == num(other.number)
 

@@ -18,6 +18,7 @@ MAX_DIGITS = 40
 MAX_EXPONENT_DIGITS = 4
 
 _HEAVY = re.compile(r"\\(?:int|iint|oint|sum|prod|lim|mod|bmod|pmod)(?![A-Za-z])")
+_FOREIGN = re.compile(r"[\"`@#$]|__|:=")
 _LONG_NUMBER = re.compile(rf"\d{{{MAX_DIGITS + 1}}}")
 _LONG_EXPONENT = re.compile(r"\^\s*(?:\{[^{}]*?\d{4}|\(?-?\d{4})")
 _POWER_OF_POWER = re.compile(r"\^\s*\w\s*$")
@@ -59,7 +60,7 @@ def refusal(text: str) -> str:
         return "too-large"
     if _HEAVY.search(text):
         return "too-heavy"
-    return "" if text.isprintable() else "unprintable"
+    return "" if text.isprintable() and not _FOREIGN.search(text) else "unprintable"
 
 
 def _depth(text: str) -> int:

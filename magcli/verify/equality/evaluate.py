@@ -8,13 +8,15 @@ difference that rounding could have made is never taken for one, nor an agreemen
 import cmath
 import math
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from fractions import Fraction
 from functools import cache
 from typing import Any, NamedTuple
 
 from magcli.verify.latex.tree import Expr, function, num
 
-MAX_STEPS = 20_000
+MAX_STEPS = 60_000
+"""Of one comparison of answers, all its parts together."""
 MAX_BITS = 20_000
 MAX_LOG = 1e5
 """Powers beyond e to this are not worked out."""
@@ -47,13 +49,25 @@ class Field(NamedTuple):
     e: Any
 
 
-class Point:
-    """Where to evaluate: values of the symbols, the field, whether only real numbers count; counts the steps."""
+class Meter:
+    """Counts the steps of one comparison, in all its parts."""
 
-    __slots__ = ("field", "real", "steps", "values")
+    __slots__ = ("steps",)
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+
+METER: ContextVar[Meter] = ContextVar("meter", default=Meter())  # noqa: B039 - replaced for every comparison
+
+
+class Point:
+    """Where to evaluate: values of the symbols, the field, whether only real numbers count."""
+
+    __slots__ = ("field", "meter", "real", "values")
 
     def __init__(self, field: Field, values: Mapping[str, Fraction], *, real: bool) -> None:
-        self.field, self.values, self.real, self.steps = field, dict(values), real, 0
+        self.field, self.values, self.real, self.meter = field, dict(values), real, METER.get()
 
 
 _COMPLEX_NAMES = {
@@ -109,8 +123,8 @@ def evaluate(expr: Expr, point: Point) -> Ball:
         Undecided: it has none, or none that can be told.
         NotReal: the point is real and the value would not be.
     """
-    point.steps += 1
-    if point.steps > MAX_STEPS:
+    point.meter.steps += 1
+    if point.meter.steps > MAX_STEPS:
         raise Undecided("too-large")
     if expr.op == "num":
         return Ball(expr.number)

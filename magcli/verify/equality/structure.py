@@ -21,6 +21,7 @@ MAX_UNORDERED = 60
 Found = tuple[bool, str]
 Compare = Callable[[Expr, Expr, int], Found]
 _SETS = frozenset((r"\cup", r"\cap", r"\setminus", "builder", "set-name"))
+_SINGLE = frozenset(("choice", "base", "text", "unit", "percent", "ratio", "num", "const"))
 _PARTED = frozenset(("list", "set", "tuple"))
 
 
@@ -30,12 +31,24 @@ def same(a: Expr, b: Expr, depth: int = MAX_NESTING) -> Found:
         return a.op != "raw", "number" if a.op == "num" else "same"
     if depth == 0:
         return False, "too-deep"
-    a, b = opened(a), opened(b)
+    a, b = _assigned(opened(a), opened(b))
+    if a == b:
+        return True, "same"
     ops = {a.op, b.op}
     for kinds, rule in _RULES:
         if ops & kinds:
             return rule(a, b, depth - 1)
     return _values(a, b)
+
+
+def _assigned(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """``x=5`` beside a single answer is that value."""
+    for one, other in ((a, b), (b, a)):
+        if one.op == "rel" and one.name == "=" and other.op in _SINGLE:
+            one = _oriented(one)
+            if is_name(one.args[0]):
+                return (one.args[1], other) if other is b else (other, one.args[1])
+    return a, b
 
 
 def _values(a: Expr, b: Expr) -> Found:
@@ -141,7 +154,7 @@ def _relations(a: Expr, b: Expr, depth: int) -> Found:
         if one.op == "rel" and one.name == "=":
             one = _oriented(one)
             if other.op != "rel" or region(other) is not None:
-                named = is_name(one.args[0]) or not symbols(one.args[0])
+                named = is_name(one.args[0]) or not (symbols(one.args[0]) or symbols(one.args[1]))
                 return same(one.args[1], other, depth) if named else (False, "equation")
     x, y = region(a), region(b)
     if x is not None and y is not None:
@@ -249,8 +262,11 @@ def _vectors(a: Expr, b: Expr, depth: int) -> Found:
 
 
 def _names_one_side(a: Expr, b: Expr) -> bool:
-    """Whether only one side names its values (``a=1, b=2``): then the order tells which value is whose."""
-    named = [{part.args[0] for part in side.args if _is_assignment(part)} for side in (a, b)]
+    """Whether only one side names its values (``a=1, b=2``): then the order tells which value is whose.
+
+    Values of one letter (``x_1=1, x_2=2``) may come in any order.
+    """
+    named = [{part.args[0].name.partition("_")[0] for part in side.args if _is_assignment(part)} for side in (a, b)]
     full = [len(names) == len(side.args) > 1 for names, side in zip(named, (a, b), strict=True)]
     return (full[0] and not named[1]) or (full[1] and not named[0])
 
@@ -303,7 +319,7 @@ def _ratios(a: Expr, b: Expr, depth: int) -> Found:
     if _is_time(a) or (b.op == "ratio" and _is_time(b)):
         return False, "literal"
     if b.op == "ratio":
-        if len(a.args) != len(b.args):
+        if len(a.args) != len(b.args) or num(0) in a.args + b.args:
             return False, "literal"
         return all(
             same_value(mul(x, b.args[0]), mul(y, a.args[0])) is True for x, y in zip(a.args, b.args, strict=True)

@@ -17,6 +17,8 @@ from magcli.verify.latex.tree import Expr, mul, num
 from magcli.verify.latex.units import CURRENCY, SCALES, unit_name
 
 MAX_PARTS = 1_000
+MAX_SPECIAL = 300
+"""Longer texts are no time, number in a base or choice."""
 RELATIONS = (
     "=",
     "<",
@@ -41,7 +43,7 @@ _BASES = {word: str(n) for n, word in enumerate(_DIGITS, 2)} | {
     "hexadecimal": "16",
     "sixteen": "16",
 }
-_BASE = re.compile(r"\(?([0-9A-Z]*[0-9][0-9A-Z]*)\)?\s*(?:_|\(?base ?)[{(]*(\d+|[a-z]+)[)}]*")
+_BASE = re.compile(r"\(?((?=[A-Z]*[0-9])[0-9A-Z]{1,200})\)?\s*(?:_|\(?base ?)[{(]*(\d+|[a-z]+)[)}]*")
 _TIME = re.compile(r"(\d{1,2}:\d{2}(?::\d{2})?)\s*([ap])\.?\s?m\.?", re.IGNORECASE)
 _CHOICE = re.compile(r"\(([A-Za-z])\)|([A-Z])[.):]?|\s*([A-Z])\)")
 _CHOICE_VALUE = re.compile(r"(?:\(([A-Z])\)|([A-Z])[.):])\s*(\S.*)", re.DOTALL)
@@ -82,7 +84,7 @@ def _special(text: str) -> Expr | None:
     if european := _EUROPEAN.fullmatch(text):
         whole, part = re.sub("[. ]", "", european[1] or european[3]), european[2] or "0"
         return num(_fraction(f"{whole}.{part}"))
-    if not any(c.isalnum() for c in text[:200]):
+    if len(text) > MAX_SPECIAL:
         return None
     plain = _TEXT.sub(r"\1", text) if "\\" in text else text
     if time := _TIME.fullmatch(plain.strip().rstrip(".") if plain.count(".") == 1 else plain.strip()):

@@ -8,6 +8,7 @@ from magcli.verify.latex.tokens import Token, ascii_math
 
 _GROUPING = re.compile(r"(?<=\d)(?:\{,\}\s?|,?\\!\s?|,\s?\\!\s?|\\[,;: ]|~)(?=\d{3}(?!\d))")
 _DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 _DOUBLED = re.compile(r"\\\\(?=[A-Za-z,;!{}%])")
 _TIMES_X = re.compile(r"(?<=\d)\s*x\s*(?=10\s*\^)")
 _WRAPPER = re.compile(
@@ -31,7 +32,15 @@ def clean(text: str) -> str:
         text = bare
     if "{,}" in text or "\\" in text or "~" in text:
         text = _DECIMAL_COMMA.sub(".", _GROUPING.sub("", text))
+    if "," in text and "(" not in text and "[" not in text and "\\{" not in text:
+        text = _joined(text)
     return _TIMES_X.sub(r"\\times ", text) if "x" in text else text
+
+
+def _joined(text: str) -> str:
+    """Digits in groups are one number where no other comma stands, and more than the number: ``x=1,250``."""
+    bare = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
+    return text if "," in bare or bare.isdigit() else bare
 
 
 def _unwrapped(text: str) -> str:
@@ -87,6 +96,8 @@ def squeezed(text: str) -> str:
 def words_of(tokens: tuple[Token, ...]) -> str | None:
     """The words of an answer that is nothing but words, in lower case without articles; None where it is not."""
     words, real = [], False
+    if tokens[0].value == "-":
+        return None
     for token in tokens:
         if token.kind in ("word", "text"):
             real = real or len(token.value) > 1

@@ -240,7 +240,12 @@ def _empty(_: Cursor) -> Expr:
     return Expr("set")
 
 
+def _dots(_: Cursor) -> Expr:
+    return Expr("sym", name="...")
+
+
 _READERS = {
+    r"\ldots": _dots,
     r"\sqrt": _sqrt,
     r"\cbrt": _cube_root,
     r"\binom": _binomial,

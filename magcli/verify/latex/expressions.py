@@ -15,6 +15,7 @@ from magcli.verify.latex.units import is_unit
 MAX_DEPTH = 60
 MAX_DIGITS = 4_000
 MAX_LETTERS = 8
+MAX_FACTORS = 120
 _UNKNOWN_FUNCTIONS = frozenset("fghFGH")
 _BIG = frozenset((r"\sum", r"\prod", r"\int", r"\lim"))
 _CYCLE = (r"\overline", r"\dot", r"\bar")
@@ -88,7 +89,7 @@ def _signed(sign: str, term: Expr) -> Expr:
 def read_product(cursor: Cursor) -> Expr:
     """Factors, with or without a sign between them, from left to right; a mixed number is one factor."""
     value = _mixed(cursor) or read_factor(cursor)
-    while True:
+    for _ in range(MAX_FACTORS):
         if cursor.eat(r"\times", r"\cdot", "*"):
             value = mul(value, _signed_factor(cursor))
         elif cursor.eat("/", r"\div"):
@@ -99,6 +100,7 @@ def read_product(cursor: Cursor) -> Expr:
             value = mul(value, read_factor(cursor))
         else:
             return value
+    raise Unreadable("too-long")
 
 
 def _signed_factor(cursor: Cursor) -> Expr:
@@ -285,6 +287,8 @@ def read_atom(cursor: Cursor) -> Expr:
         return cursor.command(cursor)
     if token.value == "|":
         return _absolute(cursor)
+    if token.kind == "text":
+        return Expr("sym", name=cursor.next().value)
     raise Unreadable("unparsable")
 
 

@@ -91,7 +91,9 @@ _CLOSE = frozenset((")", "]", "}", r"\}", r"\rangle"))
 
 def ascii_math(text: str) -> str:
     """The text with Unicode signs written as LaTeX."""
-    return text if text.isascii() else text.translate(_UNICODE)
+    if text.isascii():
+        return text
+    return text.translate(_UNICODE).replace("^-^{", "^{-").replace("}^{", "").replace("}_{", "")
 
 
 @lru_cache(maxsize=4096)

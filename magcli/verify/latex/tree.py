@@ -13,7 +13,7 @@ from magcli.verify.latex.tokens import Unreadable
 MAX_BITS = 1 << 16
 """Size of the largest power that is worked out."""
 MAX_SUM_BITS = 1 << 17
-MAX_FACTORIAL = 5_000
+MAX_FACTORIAL = 2_000
 
 
 class Expr(NamedTuple):
