@@ -112,8 +112,8 @@ def judge(
         EnvironmentFault: there is no sandbox, or for C++ no compiler, on this machine.
     """
     found, rule = cases(tests), comparison(mode)
-    if checker and not isinstance(found[0], Feed):
-        raise DataError("a checker judges outputs, but the tests call a function")
+    if checker:
+        checker = _known(checker, found)
     known = LANGUAGES.get(language.lower())
     if known is None:
         return Verdict(0.0, "no-code", language, f"language {language!r} is not judged", 0, len(found))
@@ -125,6 +125,16 @@ def judge(
         if verdict.reason != "infra-error":
             break
     return verdict
+
+
+def _known(checker: Checker, found: Sequence[Case]) -> Checker:
+    """The checker, with its language under the name that it has here."""
+    if not isinstance(found[0], Feed):
+        raise DataError("a checker judges outputs, but the tests call a function")
+    known = LANGUAGES.get(checker.language.lower())
+    if known is None:
+        raise DataError(f"a checker in {checker.language!r} cannot be run; it must be Python or C++20")
+    return checker._replace(language=known)
 
 
 @cache
