@@ -40,6 +40,9 @@ Test = TypeVar("Test")
 DEFAULT_LIMITS = Limits(cpu=4.0, memory=300 << 20)
 """Of one test (recipe, section 2)."""
 
+MAX_VALUE = 4 << 20
+"""Bytes of text for the value of a call: in memory it takes twenty times as much."""
+
 MAX_ATTEMPTS = 3
 TESTS_OF_A_GROUP = 20
 
@@ -196,6 +199,8 @@ def _called(job: _Job, program: Program, case: Call) -> Fault | None:
     outcome = patiently(partial(program.run, f"{token}\n{case.name}\n{case.source}".encode()), job.limits)
     if wrong := _crash(outcome, job.limits):
         return wrong
+    if len(outcome.report) > MAX_VALUE:
+        return Fault("output-limit", f"{_short(case)} is a value of more than {MAX_VALUE >> 20} MiB")
     given, _, said = outcome.report.partition(b" ")
     if given != token.encode():
         return Fault("runtime-error", f"{_short(case)} ended the program")

@@ -27,16 +27,17 @@ def verdict_of(known: Known) -> Verdict:
 def test_no_verdict_flips_on_a_busy_machine(count: int) -> None:
     cases = list(programs(count, seed=count))
     alone = [verdict_of(case) for case in cases]
-    assert [(case.reason, case.program) for case in cases] == [
-        (verdict.reason, case.program) for verdict, case in zip(alone, cases, strict=True)
-    ]
+    assert mistakes(cases, alone) == []
     with ThreadPoolExecutor(2 * len(os.sched_getaffinity(0))) as pool:
         together = list(pool.map(verdict_of, cases))
-    flips = [(case, one, other) for case, one, other in zip(cases, alone, together, strict=True) if one != other]
-    flips = [
-        (case, one, other) for case, one, other in flips if (one.reason, one.passed) != (other.reason, other.passed)
-    ]
-    assert flips == []
+    assert mistakes(cases, together) == []
+    assert [verdict.passed for verdict in together] == [verdict.passed for verdict in alone]
+
+
+def mistakes(cases: list[Known], verdicts: list[Verdict]) -> list[tuple[str, Verdict, str]]:
+    """The verdicts that are not what is known of the program, beside that and the program."""
+    pairs = zip(cases, verdicts, strict=True)
+    return [(case.reason, verdict, case.program) for case, verdict in pairs if verdict.reason != case.reason]
 
 
 BUSY = Known(

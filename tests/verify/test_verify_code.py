@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -232,6 +233,27 @@ def test_a_number_of_a_class_of_its_own_is_the_number() -> None:
     assert calls(program, "assert f(0) == 1").reason == "accepted"
     program = "from collections import *\ndef f(x): return OrderedDict(Counter('aab'))"
     assert calls(program, "assert f(0) == {'a': 2, 'b': 1}").reason == "accepted"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("b'[' * (2 << 20)", "wrong-answer"),
+        ("b'[' + b'[],' * (1 << 20) + b'0]'", "wrong-answer"),
+        ("b'9' * (3 << 20)", "wrong-answer"),
+        ("""b'{"int":"' + b'f' * (3 << 20) + b'"}'""", "wrong-answer"),
+        ("""b'{"set":[' + b','.join(b'%d' % (n * (2**61 - 1)) for n in range(90000)) + b']}'""", "wrong-answer"),
+        ("b'[' + b'0,' * (4 << 20) + b'0]'", "output-limit"),
+    ],
+)
+def test_a_forged_value_costs_the_judge_no_time(text: str, expected: str) -> None:
+    program = (
+        "import os, sys\ndef f(x):\n"
+        f"    os.write(3, sys._getframe(2).f_locals['token'].encode() + b' value ' + {text})\n    os._exit(0)\n"
+    )
+    begun = time.process_time()
+    assert calls(program, "assert f(1) == 1").reason == expected
+    assert time.process_time() - begun < 2
 
 
 def test_what_is_expected_is_nowhere_in_the_sandbox() -> None:

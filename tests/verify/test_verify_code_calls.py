@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from magcli.errors import DataError
 from magcli.verify.calls import Call, Expected, asserts, of_assert, of_call
 from magcli.verify.constants import constant
+from magcli.verify.driver import text_of
 from magcli.verify.outputs import Comparison, comparison
 from magcli.verify.plain import MAX_HASHED, NotPlain, Plain, in_any_order, read, same, shown
 
@@ -143,6 +144,11 @@ plain = st.recursive(
 def test_a_constant_is_what_python_makes_of_it(value: Plain) -> None:
     text = repr(value).replace("inf", "float('inf')")
     assert same(value, constant(ast.parse(text, mode="eval").body))
+
+
+@given(plain)
+def test_a_value_comes_through_as_text(value: Plain) -> None:
+    assert same(value, read(text_of(value).encode("ascii")))
 
 
 @given(plain)
