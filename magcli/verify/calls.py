@@ -90,7 +90,7 @@ def of_call(source: str, output: str) -> Call:
     """
     try:
         return _call(_expression(source), Expected("equal", _value(output)))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"a test cannot be used: {error}") from error
 
 
@@ -105,7 +105,7 @@ def of_assert(source: str) -> Call:
         raise DataError(f"{_short(source)} is not one assert statement")
     try:
         return _split(statements[0].test)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{_short(source)} cannot be split into a call and an expected value: {error}") from error
 
 

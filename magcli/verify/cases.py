@@ -20,6 +20,8 @@ class Feed(NamedTuple):
 
 Case = Feed | Call
 
+_COLUMNS = ("input", "output", "call", "assert")
+
 
 def cases(tests: Sequence[Mapping[str, Any]]) -> Sequence[Case]:
     """The tests, ready to run.
@@ -39,12 +41,18 @@ def cases(tests: Sequence[Mapping[str, Any]]) -> Sequence[Case]:
 
 def _case(number: int, test: Mapping[str, Any]) -> Case:
     try:
+        if wrong := [name for name in _COLUMNS if not isinstance(test.get(name), str | None)]:
+            raise DataError(f"its {wrong[0]} is no text")
         if test.get("assert"):
             return of_assert(test["assert"])
         if test.get("call"):
             return of_call(test["call"], test.get("output") or "")
-        if not isinstance(test.get("output"), str):
+        if test.get("output") is None:
             raise DataError("it has no output")
-        return Feed((test.get("input") or "").encode(), test["output"].encode())
+        return Feed(_bytes(test.get("input") or ""), _bytes(test["output"]))
     except DataError as error:
         raise DataError(f"test {number} is a bad test: {error}") from error
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")

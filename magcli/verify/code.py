@@ -29,9 +29,13 @@ from magcli.verify.plain import NotPlain, read, shown
 from magcli.verify.sandbox import Limits, Outcome, Program, Sandbox, open_sandbox
 from magcli.verify.types import Verdict
 
+_YEARS = (11, 14, 17, 20, 23)
+
 LANGUAGES = {
-    **dict.fromkeys(("python", "python3", "py", "py3"), "python"),
-    **dict.fromkeys(("cpp", "c++", "cxx", "cc", "cpp17", "c++17", "cpp20", "c++20", "cpp23", "c++23"), "cpp"),
+    **dict.fromkeys(("python", "python3", "py", "py3", "pypy", "pypy3"), "python"),
+    **dict.fromkeys(
+        ("cpp", "c++", "cxx", "cc", *(f"{name}{year}" for name in ("cpp", "c++") for year in _YEARS)), "cpp"
+    ),
 }
 """Names of languages on Markdown blocks, lower case, and the language that they stand for."""
 

@@ -171,6 +171,7 @@ def test_outputs_are_compared_by_the_named_rule() -> None:
     [
         ([], "no tests"),
         ([SUMS[0], {"input": "1"}], "test 2"),
+        ([SUMS[0], {"input": 1, "output": "1"}], "test 2 is a bad test: its input is no text"),
         ([{"assert": "assert f(1) == g(1)"}], "test 1"),
         ([{"call": "f(1)", "output": "1"}, SUMS[0]], "one kind"),
     ],
@@ -178,6 +179,12 @@ def test_outputs_are_compared_by_the_named_rule() -> None:
 def test_bad_tests_are_refused_by_name(tests: list[dict[str, str]], named: str) -> None:
     with pytest.raises(DataError, match=named):
         judge(ADD, "python", tests)
+
+
+def test_text_that_is_no_unicode_goes_in_and_out_as_it_is() -> None:
+    tests = [{"input": "\ud800 é", "output": "\ud800 é"}]
+    assert reason("import sys\nsys.stdout.buffer.write(sys.stdin.buffer.read())", tests=tests) == "accepted"
+    assert reason("print('\ud800')", tests=tests) == "compile-error"
 
 
 def test_columns_of_a_table_that_are_empty_count_as_absent() -> None:
