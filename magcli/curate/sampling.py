@@ -11,7 +11,7 @@ from magcli.data.schema import COMPLETION
 from magcli.generate.seeds import seed_of
 from magcli.generate.types import Completion, Generator, Sampling
 from magcli.model.chat import to_messages
-from magcli.verify.pool import Pool
+from magcli.verify.grader import Grader
 from magcli.verify.reward import Reward, RewardRule
 
 
@@ -44,9 +44,11 @@ async def samples_of(generator: Generator, row: Mapping[str, Any], ask: Ask) -> 
     return [Sample(index, seed, done) for index, (seed, done) in enumerate(zip(seeds, completions, strict=True))]
 
 
-async def rewards_of(pool: Pool, row: Mapping[str, Any], samples: Sequence[Sample], rule: RewardRule) -> list[Reward]:
+async def rewards_of(
+    grader: Grader, row: Mapping[str, Any], samples: Sequence[Sample], rule: RewardRule
+) -> list[Reward]:
     """Grade the samples of a problem."""
-    verdicts = (pool.reward(sample.completion.text, sample.completion.num_tokens, row, rule) for sample in samples)
+    verdicts = (grader.reward(sample.completion.text, sample.completion.num_tokens, row, rule) for sample in samples)
     return await asyncio.gather(*verdicts)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -12,7 +12,7 @@ from magcli.generate.torch import completion_text
 from magcli.generate.types import Policy, Rollout, Sampling
 from magcli.model.chat import prompt_tokens, to_messages
 from magcli.rl.group import DiverseBy, drop_reason
-from magcli.verify.pool import Pool
+from magcli.verify.grader import Grader
 from magcli.verify.reward import Reward, RewardRule
 
 
@@ -39,7 +39,7 @@ class Roller:
     """What every group of a run shares: who samples, who grades, and how."""
 
     policy: Policy
-    pool: Pool
+    grader: Grader
     tokenizer: PreTrainedTokenizerBase
     ends: Collection[int]
     system: str | None
@@ -58,6 +58,7 @@ class Roller:
         """
         prompt = prompt_tokens(self.tokenizer, to_messages(problem["prompt"], self.system))
         seeds = [seed_of(self.seed, f"{problem['id']}#{number}", index) for index in range(self.group_size)]
+        rule = replace(self.rule, test_seed=number)
         rollouts: dict[int, Rollout] = {}
         grading: dict[int, asyncio.Task[Reward]] = {}
         texts: dict[int, str] = {}
@@ -65,7 +66,7 @@ class Roller:
             index = rollout.index
             rollouts[index] = rollout
             texts[index] = completion_text(self.tokenizer, rollout.tokens, self.ends)
-            job = self.pool.reward(texts[index], len(rollout.tokens), problem, self.rule)
+            job = self.grader.reward(texts[index], len(rollout.tokens), problem, rule)
             grading[index] = asyncio.create_task(job)
         order = range(self.group_size)
         rewards = [await grading[index] for index in order]

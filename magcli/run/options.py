@@ -78,14 +78,39 @@ def seed() -> Any:
 
 
 def workers() -> Any:
-    """Verifier processes."""
-    return opt(1, "Verifier processes.", panel=REWARD)
+    """Verdicts that are worked out at once."""
+    return opt(1, "Answers graded and programs judged at once.", panel=REWARD)
 
 
 def verify_deadline() -> Any:
     """Deadline of one verdict."""
     return opt(
         2.0, "Seconds for one verdict; a worker that overruns is killed and the reason is timeout.", panel=REWARD
+    )
+
+
+def reward() -> Any:
+    """The user's own reward."""
+    return opt("", "Your own reward in place of the recipe's: module:function or file.py:function.", panel=REWARD)
+
+
+def num_tests(default: int = 20) -> Any:
+    """Tests of one program."""
+    return opt(default, "Tests drawn for a program, the same for a whole group; 0 takes all.", panel=REWARD)
+
+
+def partial() -> Any:
+    """The reward of the ablation."""
+    return opt(False, "Pay a program for the fraction of tests it passes, not all or nothing.", panel=REWARD)
+
+
+def sandbox() -> Any:
+    """How programs are isolated."""
+    return opt(
+        "full",
+        "How programs are isolated; auto takes restricted where full is not possible; dangerously-none lets what a "
+        "model wrote do to this machine all that you can.",
+        panel=REWARD,
     )
 
 

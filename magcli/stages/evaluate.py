@@ -53,6 +53,7 @@ class Config:
     deadline: float = options.deadline()
     workers: int = options.workers()
     verify_deadline: float = options.verify_deadline()
+    sandbox: Literal["full", "restricted", "auto", "dangerously-none"] = options.sandbox()
 
 
 PLACES = ("workers", "completions", "deadline")
@@ -61,7 +62,7 @@ PLACES = ("workers", "completions", "deadline")
 
 def reads(config: Config) -> tuple[str, ...]:
     """The columns that must be there."""
-    return ("id", "prompt", "answer") if config.model else ("id", "correct")
+    return ("id", "prompt", "answer|tests") if config.model else ("id", "correct")
 
 
 def check(config: Config) -> None:
@@ -73,12 +74,12 @@ def check(config: Config) -> None:
     if config.model:
         setup.check_engine("evaluate", config)
         setup.check_ask("evaluate", config)
-        setup.check_workers("evaluate", config)
+        setup.check_grader("evaluate", config)
 
 
 def settings(config: Config) -> dict[str, Any]:
     """What else decides the rows: the bits of the model, of the system prompt and of the other run."""
-    bits = setup.model_bits(config.model, config.system) if config.model else {}
+    bits = setup.model_bits(config.model, config.system) | setup.grader_bits(config) if config.model else {}
     return bits | setup.table_bits("against", config.against)
 
 
@@ -180,26 +181,27 @@ def _graded(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.run.job import as_text
     from magcli.run.journal import Dropped, Result
     from magcli.run.units import resumable
-    from magcli.verify.reward import RewardRule, columns
+    from magcli.verify.reward import ALL_TESTS, RewardRule, columns
 
     generator, asking = setup.open_engine(config), setup.ask(config)
-    pool, rule = setup.open_pool(config), RewardRule(setup.NO_LIMIT, use_language=False)
+    grader, rule = setup.open_grader(config), RewardRule(use_language=False, num_tests=ALL_TESTS)
     assert job.schema is not None
     nothing = pa.RecordBatch.from_pylist([], extended(extended(job.schema, COMPLETION), REWARD))
 
     async def compute(part: pa.RecordBatch) -> Result:
         row = part.to_pylist()[0]
+        grader.check(row)
         try:
             samples = await samples_of(generator, row, asking)
         except PromptTooLong as error:
             return Result(nothing, [Dropped(row["id"], "prompt-too-long", as_text({**row, "error": str(error)}))])
-        rewards = await rewards_of(pool, row, samples, rule)
+        rewards = await rewards_of(grader, row, samples, rule)
         many = attach(repeated(part, len(samples)), completion_columns(samples))
         return Result(attach(many, columns(rewards)))
 
     async def close() -> None:
         await generator.close()
-        await pool.close()
+        await grader.close()
 
     window = max(2, 2 * config.slots // config.samples + 2)
     return resumable(rows, job, compute, close, size=1, window=window, unit="problems")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from magcli.curate.difficulty import Summary
     from magcli.data.source import Rows
     from magcli.run.job import Job
-    from magcli.verify.pool import Pool
+    from magcli.verify.grader import Grader
     from magcli.verify.reward import Reward, RewardRule
 
 INPUTS = "Problems: columns prompt, answer, id if there is one; - is stdin."
@@ -59,6 +59,7 @@ class Config:
     deadline: float = options.deadline()
     workers: int = options.workers()
     verify_deadline: float = options.verify_deadline()
+    sandbox: Literal["full", "restricted", "auto", "dangerously-none"] = options.sandbox()
 
 
 PLACES = ("workers", "deadline")
@@ -67,7 +68,7 @@ PLACES = ("workers", "deadline")
 
 def reads(config: Config) -> tuple[str, ...]:
     """The columns that must be there."""
-    return ("id", "prompt", "answer")
+    return ("id", "prompt", "answer|tests")
 
 
 def check(config: Config) -> None:
@@ -76,14 +77,14 @@ def check(config: Config) -> None:
 
     setup.check_engine("filter-math", config)
     setup.check_ask("filter-math", config)
-    setup.check_workers("filter-math", config)
+    setup.check_grader("filter-math", config)
     usage(0 <= config.low <= config.high <= 1, f"filter-math: band {config.low} to {config.high} is not within 0 to 1")
     usage(0 < config.majority <= 1, f"filter-math.majority: {config.majority} is not in (0, 1]")
 
 
 def settings(config: Config) -> dict[str, Any]:
     """What else decides the rows: the bits of the model and of the system prompt."""
-    return setup.model_bits(config.model, config.system)
+    return setup.model_bits(config.model, config.system) | setup.grader_bits(config)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -106,18 +107,19 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.verify.reward import RewardRule
 
     generator, asking = setup.open_engine(config), setup.ask(config)
-    pool, rule = setup.open_pool(config), RewardRule(setup.NO_LIMIT, use_language=False)
+    grader, rule = setup.open_grader(config), RewardRule(use_language=False)
     assert job.schema is not None
     nothing = pa.RecordBatch.from_pylist([], schema(config, job.schema))
 
     async def compute(part: pa.RecordBatch) -> Result:
         row = part.to_pylist()[0]
+        grader.check(row)
         try:
             samples = await samples_of(generator, row, asking)
         except PromptTooLong as error:
             return Result(nothing, [Dropped(row["id"], "prompt-too-long", as_text({**row, "error": str(error)}))])
-        rewards = await rewards_of(pool, row, samples, rule)
-        summary, judgement = await _judge(config, pool, rule, row, rewards)
+        rewards = await rewards_of(grader, row, samples, rule)
+        summary, judgement = await _judge(config, grader, rule, row, rewards)
         learned = {**row, **(summary._asdict() if summary else {})}
         if judgement != "kept":
             return Result(nothing, [Dropped(row["id"], judgement, as_text(learned))])
@@ -125,7 +127,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     async def close() -> None:
         await generator.close()
-        await pool.close()
+        await grader.close()
 
     return resumable(rows, job, compute, close, size=1, window=_window(config), unit="problems")
 
@@ -136,9 +138,12 @@ def _window(config: Config) -> int:
 
 
 async def _judge(
-    config: Config, pool: Pool, rule: RewardRule, row: dict[str, Any], rewards: Sequence[Reward]
+    config: Config, grader: Grader, rule: RewardRule, row: dict[str, Any], rewards: Sequence[Reward]
 ) -> tuple[Summary | None, str]:
-    """What the samples say and whether the problem stays; samples whose grading failed say nothing."""
+    """What the samples say and whether the problem stays; samples whose grading failed say nothing.
+
+    Programs have no majority: many different ones are right.
+    """
     import asyncio
 
     from magcli.curate.difficulty import judge, summarise
@@ -150,9 +155,9 @@ async def _judge(
     def same(one: str, other: str) -> bool:
         """Equality by the verifier, in its killable workers."""
         job = (f"<think></think>\\boxed{{{one}}}", 0, {"answer": other}, rule)
-        return pool.rewards([job])[0].correct
+        return grader.rewards([job])[0].correct
 
-    answers = [reward.extracted for reward in judged]
+    answers = ["" if row.get("kind") == "code" else reward.extracted for reward in judged]
     correct = [reward.correct for reward in judged]
     summary = await asyncio.to_thread(summarise, answers, correct, same)
     agrees = not summary.majority or await asyncio.to_thread(same, summary.majority, row["answer"])

@@ -1,30 +1,41 @@
 """Rewards of completions, with every part and a reason.
 
-Any table with a problem, its answer and a completion will do; rows may come from other tools. Problems whose
-ground truth cannot be read are reported as bad-gold.
+Completions may come from any tool: a problem, its answer (or tests) and a completion in each row will do, whatever
+common names the columns have. Problems whose ground truth cannot be read are reported as bad-gold. Programs are judged
+in a sandbox.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
+from magcli.config import opt
 from magcli.run import options
 from magcli.stages import setup
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pyarrow as pa
 
     from magcli.data.source import Rows
     from magcli.run.job import Job
 
-INPUTS = "Completions: columns prompt, answer, completion; num_tokens for the length penalty; - is stdin."
+INPUTS = "Completions: columns prompt, answer or tests, completion; num_tokens for the length penalty; - is stdin."
 OUTPUT = "file, folder or -."
 DEFAULT_OUTPUT = "-"
 RESUMES = True
 EXAMPLE = "magcli grade examples/completions.jsonl -o graded.arrow"
-UNIT = 64
-"""Rows that are graded and recorded together."""
+UNIT, CODE_UNIT = 64, 8
+"""Rows that are graded and recorded together; fewer where there are programs, which take longer."""
+ALIASES = {
+    "prompt": ("problem", "question"),
+    "answer": ("ground_truth", "gold", "reference_answer", "final_answer", "target"),
+    "completion": ("response", "generation", "output"),
+}
+"""What other tools call the columns that are needed; read so where one alone is there and the column itself is not."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +45,13 @@ class Config:
     max_length: int = options.max_length()
     cache_length: int = options.cache_length()
     language: bool = options.language()
+    opening: str = opt("", "Text that the prompt ended with and every completion goes on from, such as '<think>'.")
     workers: int = options.workers()
     verify_deadline: float = options.verify_deadline()
+    sandbox: Literal["full", "restricted", "auto", "dangerously-none"] = options.sandbox()
+    reward: str = options.reward()
+    num_tests: int = options.num_tests()
+    partial: bool = options.partial()
 
 
 PLACES = ("workers",)
@@ -44,12 +60,19 @@ PLACES = ("workers",)
 
 def reads(config: Config) -> tuple[str, ...]:
     """The columns that must be there."""
-    return ("id", "prompt", "answer", "completion", *(("num_tokens",) if config.max_length else ()))
+    if config.reward:
+        return ("id", "completion")
+    return ("id", "prompt", "answer|tests", "completion", *(("num_tokens",) if config.max_length else ()))
 
 
 def check(config: Config) -> None:
     """Refuse options that contradict themselves."""
     setup.check_reward("grade", config)
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """What else decides the rows: how programs are isolated, and the source of a user's own reward."""
+    return setup.grader_bits(config, config.reward)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -61,7 +84,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Grade in worker processes, in the order of the rows; reports accuracy and reasons at the end."""
+    """Grade in worker processes and sandboxes, in the order of the rows; reports accuracy and reasons at the end."""
     import asyncio
 
     from magcli.data.columns import attach
@@ -69,40 +92,65 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.run.units import resumable
     from magcli.verify.reward import columns
 
-    pool, rule = setup.open_pool(config), setup.reward_rule(config)
+    grader, rule = setup.open_grader(config, config.reward), setup.reward_rule(config)
+    assert job.schema is not None
+    size = CODE_UNIT if "tests" in job.schema.names else UNIT
     tally = Tally()
 
     async def compute(part: pa.RecordBatch) -> Result:
-        given = part.to_pylist()
-        verdicts = (pool.reward(row["completion"], row.get("num_tokens") or 0, row, rule) for row in given)
+        verdicts = (
+            grader.reward(config.opening + row["completion"], row.get("num_tokens") or 0, row, rule)
+            for row in part.to_pylist()
+        )
         return Result(attach(part, columns(await asyncio.gather(*verdicts))))
 
     window = 4 * config.workers
-    for batch in resumable(rows, job, compute, pool.close, size=UNIT, window=window, unit="completions"):
+    for batch in resumable(rows, job, compute, grader.close, size=size, window=window, unit="completions"):
         tally.add(batch)
         yield batch
     tally.report(job)
 
 
 class Tally:
-    """Counts verdicts as they go by."""
+    """Counts verdicts as they go by: by reason, and by problem those that were right and those that count."""
 
     def __init__(self) -> None:
-        self.reasons: dict[str, int] = {}
+        self.reasons: Counter[str] = Counter()
+        self.right: Counter[str] = Counter()
+        self.counted: Counter[str] = Counter()
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count a batch of graded rows."""
-        for reason in batch.column("reason").to_pylist():
-            self.reasons[reason] = self.reasons.get(reason, 0) + 1
-
-    def report(self, job: Job) -> None:
-        """One line: accuracy of what could be graded, and the reasons."""
         from magcli.verify.types import UNCOUNTED
 
-        total = sum(self.reasons.values())
-        correct = self.reasons.get("correct", 0)
-        gradable = total - sum(self.reasons.get(reason, 0) for reason in UNCOUNTED)
-        ranked = sorted(self.reasons.items(), key=lambda pair: -pair[1])
-        told = ", ".join(f"{reason} {count:,}" for reason, count in ranked)
-        share = f"{100 * correct / gradable:.1f}% correct of {gradable:,} gradable; " if gradable else ""
-        job.console.say(f"grade: {share}{told or 'no rows'}", event="verdicts", reasons=self.reasons)
+        ids, reasons, correct = (batch.column(name).to_pylist() for name in ("id", "reason", "correct"))
+        self.reasons.update(reasons)
+        for id, reason, right in zip(ids, reasons, correct, strict=True):
+            if reason not in UNCOUNTED:
+                self.counted[id] += 1
+                self.right[id] += right
+
+    def report(self, job: Job) -> None:
+        """One line: accuracy of what could be graded, with its interval, and the reasons."""
+        told = ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.most_common())
+        share, facts = "", {}
+        if total := self.counted.total():
+            accuracy, low, high = accuracy_interval(self.right, self.counted)
+            share = f"{100 * accuracy:.1f}% [{100 * low:.1f}, {100 * high:.1f}] correct of {total:,} gradable; "
+            facts = {"accuracy": accuracy, "low": low, "high": high, "gradable": total}
+        job.console.say(f"grade: {share}{told or 'no rows'}", event="verdicts", reasons=dict(self.reasons), **facts)
+
+
+def accuracy_interval(right: Mapping[str, int], counted: Mapping[str, int]) -> tuple[float, float, float]:
+    """Share of right completions and its 95% interval (Wilson).
+
+    Completions of one problem are not independent: they count for as many as have the variance that problems show.
+    """
+    total = sum(counted.values())
+    share = sum(right.values()) / total
+    spread = sum((right.get(id, 0) - share * number) ** 2 for id, number in counted.items())
+    size = share * (1 - share) * total * total / spread if spread else len(counted)
+    size, z = min(size, total), 1.96
+    middle = (share + z * z / (2 * size)) / (1 + z * z / size)
+    reach = z / (1 + z * z / size) * (share * (1 - share) / size + z * z / (4 * size * size)) ** 0.5
+    return share, max(0.0, middle - reach), min(1.0, middle + reach)

@@ -67,6 +67,10 @@ class Config:
     language: bool = options.language()
     workers: int = options.workers()
     verify_deadline: float = options.verify_deadline()
+    sandbox: Literal["full", "restricted", "auto", "dangerously-none"] = options.sandbox()
+    reward: str = options.reward()
+    num_tests: int = options.num_tests()
+    partial: bool = options.partial()
 
 
 PLACES = ("run", "out", "workers", "device")
@@ -75,7 +79,7 @@ PLACES = ("run", "out", "workers", "device")
 
 def reads(config: Config) -> tuple[str, ...]:
     """The columns that must be there."""
-    return ("id", "prompt", "answer")
+    return ("id", "prompt") if config.reward else ("id", "prompt", "answer|tests")
 
 
 def check(config: Config) -> None:
@@ -102,7 +106,7 @@ def settings(config: Config) -> dict[str, Any]:
 
     kept = sorted(RunDir(config.run).trajectory.glob("step-*"))
     weights = {"checkpoints": [folder.name for folder in kept], "last": fingerprint(kept[-1])} if kept else {}
-    return setup.model_bits("", config.system) | weights
+    return setup.model_bits("", config.system) | setup.grader_bits(config, config.reward) | weights
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -137,15 +141,14 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 def _problems(config: Config, given: list[dict[str, Any]], plane: Plane, job: Job) -> list[dict[str, Any]]:
     """The problems that can be put to the model and graded, at every point the same."""
     from magcli.run.job import usage
-    from magcli.verify.math import parsable
-    from magcli.verify.reward import gold_of
 
     kept = []
-    for row in setup.answerable(given, str(plane.folders[-1]), setup.system_text(config.system), job):
-        if parsable(gold_of(row)):
-            kept.append(row)
-        else:
-            job.drops.row(row["id"], "bad-gold", row)
+    with setup.open_grader(config, config.reward) as grader:
+        for row in setup.answerable(given, str(plane.folders[-1]), setup.system_text(config.system), grader, job):
+            if grader.gradable(row):
+                kept.append(row)
+            else:
+                job.drops.row(row["id"], "bad-gold", row)
     usage(len(kept) > 1, "landscape: at least 2 usable problems are needed")
     return kept
 
@@ -230,7 +233,7 @@ def _sampler(config: Config, problems: list[dict[str, Any]], last: Path, compone
         deterministic=config.deterministic,
         device=config.device,
     )
-    pool, rule, asking = setup.open_pool(config), setup.reward_rule(config), setup.ask(config)
+    grader, rule, asking = setup.open_grader(config, config.reward), setup.reward_rule(config), setup.ask(config)
     rounding = _rounding(config)
 
     async def compute(part: pa.RecordBatch) -> Result:
@@ -243,7 +246,7 @@ def _sampler(config: Config, problems: list[dict[str, Any]], last: Path, compone
 
         async def one(row: dict[str, Any]) -> tuple[list[Sample], list[Reward]]:
             samples = await samples_of(policy, row, asking)
-            return samples, await rewards_of(pool, row, samples, rule)
+            return samples, await rewards_of(grader, row, samples, rule)
 
         sampled = await asyncio.gather(*(one(row) for row in problems))
         where = {"point": place["point"], "a1": real.a1, "a2": real.a2, "off_plane": real.off_plane}
@@ -252,7 +255,7 @@ def _sampler(config: Config, problems: list[dict[str, Any]], last: Path, compone
 
     async def close() -> None:
         await policy.close()
-        await pool.close()
+        await grader.close()
 
     return compute, close
 

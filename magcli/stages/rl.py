@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from magcli.rl.rollouts import Roller
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
-    from magcli.verify.pool import Pool
+    from magcli.verify.grader import Grader
 
 INPUTS = "Problems: columns prompt, answer, id if there is one; - is stdin."
 OUTPUT = "rollouts, one row each: file, folder or -; they are in the run's folder anyway."
@@ -87,6 +87,10 @@ class Config:
     language: bool = options.language()
     workers: int = options.workers()
     verify_deadline: float = options.verify_deadline()
+    sandbox: Literal["full", "restricted", "auto", "dangerously-none"] = options.sandbox()
+    reward: str = options.reward()
+    num_tests: int = options.num_tests()
+    partial: bool = options.partial()
 
 
 PLACES = ("run", "keep_checkpoints", "checkpoint_every", "device", "workers")
@@ -95,7 +99,7 @@ PLACES = ("run", "keep_checkpoints", "checkpoint_every", "device", "workers")
 
 def reads(config: Config) -> tuple[str, ...]:
     """The columns that must be there."""
-    return ("id", "prompt", "answer")
+    return ("id", "prompt") if config.reward else ("id", "prompt", "answer|tests")
 
 
 def check(config: Config) -> None:
@@ -123,7 +127,7 @@ def check(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """What else decides the weights: the bits of the model and of the system prompt."""
-    return setup.model_bits(config.model, config.system)
+    return setup.model_bits(config.model, config.system) | setup.grader_bits(config, config.reward)
 
 
 def beside(config: Config) -> tuple[Path, ...]:
@@ -162,19 +166,19 @@ def _train(config: Config, problems: list[dict[str, Any]], job: Job, folder: Run
     from magcli.rl.flow import Flow, Problems
     from magcli.rl.ledger import Ledger
 
-    problems = setup.answerable(problems, config.model, setup.system_text(config.system), job)
-    trainer, policy = _trainer(config), _policy(config)
-    records = loop.Records(folder, config.checkpoint_every, config.keep_checkpoints, config.trajectory_every)
-    state = loop.resume(trainer, records)
-    if not trainer.done and (folder.path / "ledger.jsonl").exists():
-        job.console.say("rl: stopped before its first checkpoint; beginning anew", event="resume", step=0)
     with contextlib.ExitStack() as held:
-        pool = setup.open_pool(config)
-        held.callback(pool.shutdown)
+        grader = setup.open_grader(config, config.reward)
+        held.callback(grader.shutdown)
+        problems = setup.answerable(problems, config.model, setup.system_text(config.system), grader, job)
+        trainer, policy = _trainer(config), _policy(config)
+        records = loop.Records(folder, config.checkpoint_every, config.keep_checkpoints, config.trajectory_every)
+        state = loop.resume(trainer, records)
+        if not trainer.done and (folder.path / "ledger.jsonl").exists():
+            job.console.say("rl: stopped before its first checkpoint; beginning anew", event="resume", step=0)
         ledger = Ledger(folder.path / "ledger.jsonl", length=state["ledger_bytes"])
         held.callback(ledger.close)
         flow = Flow(
-            _roller(config, policy, pool, trainer),
+            _roller(config, policy, grader, trainer),
             Problems(problems, config.seed),
             ledger,
             batch_groups=config.n_batch // config.group,
@@ -268,14 +272,14 @@ def _policy(config: Config) -> TorchPolicy:
     return open_policy(config.model, dtype=dtype, slots=config.n_async, deterministic=exact, device=config.device)
 
 
-def _roller(config: Config, policy: TorchPolicy, pool: Pool, trainer: Trainer) -> Roller:
+def _roller(config: Config, policy: TorchPolicy, grader: Grader, trainer: Trainer) -> Roller:
     from magcli.generate.types import Sampling
     from magcli.model.load import end_tokens
     from magcli.rl.rollouts import Roller
 
     return Roller(
         policy,
-        pool,
+        grader,
         trainer.tokenizer,
         end_tokens(trainer.model, trainer.tokenizer),
         setup.system_text(config.system),

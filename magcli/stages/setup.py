@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from magcli.generate.types import Generator
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
-    from magcli.verify.pool import Pool
+    from magcli.verify.grader import Grader
     from magcli.verify.reward import RewardRule
 
 
@@ -53,16 +53,18 @@ class AskOptions(Protocol):
     def seed(self) -> int: ...
 
 
-class PoolOptions(Protocol):
+class GraderOptions(Protocol):
     """The options of a stage that verifies."""
 
     @property
     def workers(self) -> int: ...
     @property
     def verify_deadline(self) -> float: ...
+    @property
+    def sandbox(self) -> Literal["full", "restricted", "auto", "dangerously-none"]: ...
 
 
-class RewardOptions(PoolOptions, Protocol):
+class RewardOptions(GraderOptions, Protocol):
     """The options of a stage that rewards."""
 
     @property
@@ -71,10 +73,12 @@ class RewardOptions(PoolOptions, Protocol):
     def cache_length(self) -> int: ...
     @property
     def language(self) -> bool: ...
-
-
-NO_LIMIT = 1 << 40
-"""A length that no completion reaches: the penalty is off."""
+    @property
+    def reward(self) -> str: ...
+    @property
+    def num_tests(self) -> int: ...
+    @property
+    def partial(self) -> bool: ...
 
 
 def open_engine(config: EngineOptions) -> Generator:
@@ -129,16 +133,42 @@ def conversation(row: Mapping[str, Any], system: str | None) -> list[dict[str, s
 
 def reward_rule(config: RewardOptions) -> RewardRule:
     """The reward that a stage's options describe."""
-    from magcli.verify.reward import RewardRule
+    from magcli.verify.reward import ALL_TESTS, NO_LIMIT, RewardRule
 
-    return RewardRule(config.max_length or NO_LIMIT, config.cache_length, use_language=config.language)
+    return RewardRule(
+        config.max_length or NO_LIMIT,
+        config.cache_length,
+        use_language=config.language,
+        num_tests=config.num_tests or ALL_TESTS,
+        partial=config.partial,
+    )
 
 
-def open_pool(config: PoolOptions) -> Pool:
-    """The verifier processes that a stage's options describe."""
-    from magcli.verify.pool import Pool
+def open_grader(config: GraderOptions, function: str = "") -> Grader:
+    """Who grades, as a stage's options describe it; ``function`` is a user's own reward."""
+    from magcli.verify.grader import Grader
 
-    return Pool(config.workers, deadline=config.verify_deadline)
+    return Grader(
+        config.workers,
+        deadline=config.verify_deadline,
+        sandbox="none" if config.sandbox == "dangerously-none" else config.sandbox,
+        accept_unsandboxed=config.sandbox == "dangerously-none",
+        function=function,
+    )
+
+
+def grader_bits(config: GraderOptions, function: str = "") -> dict[str, Any]:
+    """What decides verdicts besides the options: the isolation that ``auto`` finds, and a user's reward itself."""
+    told: dict[str, Any] = {}
+    if config.sandbox == "auto":
+        from magcli.verify.sandbox import open_sandbox
+
+        told["sandbox"] = open_sandbox("auto").level
+    if function:
+        from magcli.verify import custom
+
+        told["reward_sha256"] = custom.digest(function)
+    return told
 
 
 def check_engine(stage: str, config: EngineOptions) -> None:
@@ -173,7 +203,7 @@ def check_ask(stage: str, config: AskOptions) -> None:
     usage(0 < config.top_p <= 1, f"{stage}.top_p: {config.top_p} is not in (0, 1]")
 
 
-def check_workers(stage: str, config: PoolOptions) -> None:
+def check_grader(stage: str, config: GraderOptions) -> None:
     """Refuse verifier options that make no sense.
 
     Raises:
@@ -193,7 +223,12 @@ def check_reward(stage: str, config: RewardOptions) -> None:
     """
     from magcli.run.job import usage
 
-    check_workers(stage, config)
+    check_grader(stage, config)
+    usage(config.num_tests >= 0, f"{stage}.num_tests: {config.num_tests} is negative")
+    if config.reward:
+        from magcli.verify import custom
+
+        custom.load(config.reward)
     usage(config.max_length >= 0, f"{stage}.max_length: {config.max_length} is negative")
     usage(
         0 <= config.cache_length <= (config.max_length or config.cache_length),
@@ -201,22 +236,24 @@ def check_reward(stage: str, config: RewardOptions) -> None:
     )
 
 
-def answerable(problems: Sequence[dict[str, Any]], model: str, system: str | None, job: Job) -> list[dict[str, Any]]:
+def answerable(
+    problems: Sequence[dict[str, Any]], model: str, system: str | None, grader: Grader, job: Job
+) -> list[dict[str, Any]]:
     """The problems whose prompt fits into a model's context; the others are dropped as ``prompt-too-long``.
 
     Raises:
         DataError: a problem is of a kind that cannot be graded.
+        EnvironmentFault: a problem asks for a program, and programs cannot be isolated on this machine.
         UsageError: no problem is left.
     """
     from magcli.model.chat import prompt_tokens, to_messages
     from magcli.model.load import load_config, load_tokenizer
     from magcli.run.job import usage
-    from magcli.verify.reward import kind_of
 
     tokenizer, context = load_tokenizer(model), load_config(model).max_position_embeddings
     kept = []
     for row in problems:
-        kind_of(row)
+        grader.check(row)
         if len(prompt_tokens(tokenizer, to_messages(row["prompt"], system))) < context:
             kept.append(row)
         else:

@@ -16,8 +16,9 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import EnvironmentFault
+from magcli.verify import math
 from magcli.verify.pool import Job, Pool
-from magcli.verify.reward import Reward, RewardRule, kind_of, reward
+from magcli.verify.reward import Reward, RewardRule, gold_of, kind_of, reward
 from magcli.verify.types import Verdict
 
 if TYPE_CHECKING:
@@ -61,6 +62,10 @@ class Grader:
         """
         if not self._own and kind_of(row) == "code":
             self._judges().judge()
+
+    def gradable(self, row: Mapping[str, Any]) -> bool:
+        """Whether the ground truth of a math problem can be read; of other rows that is not asked."""
+        return self._own or kind_of(row) == "code" or math.parsable(gold_of(row))
 
     async def reward(self, text: str, num_tokens: int, row: Mapping[str, Any], rule: RewardRule) -> Reward:
         """Grade one completion; see ``magcli.verify.reward.reward``.

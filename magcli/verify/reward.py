@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 NO_LIMIT = 1 << 40
 """A length that no completion reaches: the penalty is off."""
+ALL_TESTS = 1 << 40
+"""More tests than any problem has."""
 MAX_EXTRACTED = 1_000
 """Longer answers are kept cut to this many characters; they are graded whole."""
 

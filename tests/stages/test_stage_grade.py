@@ -52,7 +52,7 @@ def test_every_part_of_the_reward_and_its_reason_stand_in_columns(tmp_path, caps
         "longer": "correct", "bad-gold": "bad-gold",
     }  # fmt: skip
     assert (found["no-think"]["correct"], found["no-think"]["correct_anywhere"]) == (False, True)
-    assert "50.0% correct of 6 gradable; correct 3," in capsys.readouterr().err
+    assert "50.0% [18.8, 81.2] correct of 6 gradable; correct 3," in capsys.readouterr().err
 
 
 def test_one_language_is_rewarded(tmp_path):
@@ -121,3 +121,73 @@ def test_the_length_penalty_needs_lengths_and_unknown_kinds_are_refused(tmp_path
     proof = written(tmp_path / "proof.jsonl", [row("c", RIGHT, kind="proof")])
     with pytest.raises(DataError, match="problem c: kind 'proof' cannot be graded"):
         call_stage("grade", proof, output=tmp_path / "proof.arrow")
+
+
+def test_completions_come_from_any_tool(tmp_path, capsys):
+    data = [{"problem": "2*3?", "gold": 6, "response": text} for text in (RIGHT, WRONG, RIGHT)]
+    out = tmp_path / "out.arrow"
+    call_stage("grade", written(tmp_path / "c.jsonl", data), output=out, quiet=False)
+    found = rows_of(out)
+    assert [(each["prompt"], each["answer"], each["reason"]) for each in found] == [
+        ("2*3?", "6", "correct"), ("2*3?", "6", "wrong"), ("2*3?", "6", "correct"),
+    ]  # fmt: skip
+    assert len({each["id"] for each in found}) == 1
+    told = capsys.readouterr().err
+    assert "reading problem as prompt, gold as answer, response as completion" in told
+    assert "66.7% [" in told
+    call_stage("show", out, where='reason == "wrong"', num=3)
+    shown = capsys.readouterr().out
+    for part in ("prompt: 2*3?", "answer: 6", "extracted: 7", "detail: number", "-- 1 rows"):
+        assert part in shown
+    two = written(tmp_path / "two.jsonl", [{"problem": "a", "question": "b", "answer": "1", "completion": RIGHT}])
+    with pytest.raises(DataError, match="problem or question might be it"):
+        call_stage("grade", two, output=tmp_path / "two.arrow")
+
+
+def test_a_prompt_may_have_opened_the_thoughts(tmp_path):
+    source = written(tmp_path / "c.jsonl", [row("a", RIGHT.removeprefix("<think>"))])
+    call_stage("grade", source, output=tmp_path / "out.jsonl", opening="<think>")
+    (found,) = rows_of(tmp_path / "out.jsonl")
+    assert found["reason"] == "correct"
+
+
+def test_the_interval_knows_that_samples_of_a_problem_are_alike():
+    from magcli.stages.grade import accuracy_interval
+
+    apart = accuracy_interval({f"p{n}": n % 2 for n in range(100)}, {f"p{n}": 1 for n in range(100)})
+    alike = accuracy_interval({f"p{n}": 10 * (n % 2) for n in range(10)}, {f"p{n}": 10 for n in range(10)})
+    assert apart == pytest.approx((0.5, 0.404, 0.596), abs=1e-3)
+    assert alike == pytest.approx((0.5, 0.237, 0.763), abs=1e-3)
+    assert accuracy_interval({"a": 2, "b": 2}, {"a": 2, "b": 2})[0] == 1.0
+    share, low, high = accuracy_interval({}, {"a": 5, "b": 5})
+    assert (share, low) == (0.0, 0.0)
+    assert 0.6 < high < 0.7
+
+
+OWN = """
+def brief(completion, row):
+    if "boom" in completion:
+        raise RuntimeError("boom")
+    return {"total": 2.0 - len(completion) / 10, "correct": len(completion) < 5, "extracted": row["note"]}
+"""
+
+
+def test_a_users_own_reward(tmp_path, capsys):
+    (tmp_path / "own.py").write_text(OWN)
+    texts = ("abc", "abcdefghij", "boom")
+    source = written(tmp_path / "c.jsonl", [{"completion": text, "note": text[:2]} for text in texts])
+    spec = f"{tmp_path / 'own.py'}:brief"
+    call_stage("grade", source, output=tmp_path / "out.arrow", reward=spec, quiet=False)
+    found = rows_of(tmp_path / "out.arrow")
+    assert [each["reward"] for each in found] == pytest.approx([1.7, 1.0, 0.0])
+    assert [(each["reason"], each["extracted"]) for each in found] == [
+        ("correct", "ab"), ("wrong", "ab"), ("reward-error", ""),
+    ]  # fmt: skip
+    assert found[2]["detail"] == "RuntimeError: boom"
+    assert "correct of 2 gradable; correct 1, wrong 1, reward-error 1" in capsys.readouterr().err
+    digest = table.read(str(tmp_path / "out.arrow")).chain[-1].config["reward_sha256"]
+    (tmp_path / "own.py").write_text(OWN + "\n")
+    call_stage("grade", source, output=tmp_path / "again.arrow", reward=spec)
+    assert table.read(str(tmp_path / "again.arrow")).chain[-1].config["reward_sha256"] != digest
+    with pytest.raises(UsageError, match="has no function brif"):
+        call_stage("grade", source, output=tmp_path / "no.arrow", reward=spec.replace("brief", "brif"))

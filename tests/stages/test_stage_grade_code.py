@@ -1,0 +1,88 @@
+"""`magcli grade` on programs: judged in the sandbox, beside answers, with resume."""
+
+import json
+
+import pytest
+from calling import call_stage, kill_and_resume, seconds_of
+
+from magcli.data import table
+from magcli.errors import UsageError
+
+TESTS = [{"input": f"{n} {n + 1}\n", "output": f"{2 * n + 1}\n"} for n in range(30)]
+RIGHT = "print(sum(map(int, input().split())))"
+CPP = "#include <iostream>\nint main() { long a, b; std::cin >> a >> b; std::cout << a + b; }"
+
+
+def fenced(program, language="python"):
+    return f"<think>We add the two numbers.</think>\nHere is the program:\n```{language}\n{program}\n```\n"
+
+
+def row(id, completion, **more):
+    problem = {"id": id, "kind": "code", "prompt": "Print the sum of two numbers.", "tests": TESTS}
+    return problem | {"completion": completion, "num_tokens": 10} | more
+
+
+def written(path, rows):
+    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    return path
+
+
+def rows_of(path):
+    return [each for batch in table.read(str(path)).rows for each in batch.to_pylist()]
+
+
+def test_programs_and_answers_are_graded_together(tmp_path, capsys):
+    data = [
+        row("right", fenced(RIGHT)),
+        row("cpp", fenced(CPP, "cpp")),
+        row("wrong", fenced("print(0)")),
+        row("crash", fenced("print(int(input()))")),
+        row("broken", fenced("print(")),
+        row("unnamed", fenced(RIGHT, "")),
+        row("as-text", fenced(RIGHT), tests=[{"input": "1 1", "output": "2", "call": None}]),
+        row("math", "<think>six</think>\\boxed{6}", kind="math", tests=None, answer="6"),
+        row("no-tests", fenced(RIGHT), tests=[]),
+    ]
+    out, options = tmp_path / "out.arrow", {"language": False, "workers": 2, "quiet": False}
+    call_stage("grade", written(tmp_path / "c.jsonl", data), output=out, **options)
+    found = {each["id"]: each for each in rows_of(out)}
+    assert {id: each["reason"] for id, each in found.items()} == {
+        "right": "accepted", "cpp": "accepted", "wrong": "wrong-answer", "crash": "runtime-error",
+        "broken": "compile-error", "unnamed": "unnamed-code", "as-text": "accepted", "math": "correct",
+        "no-tests": "bad-gold",
+    }  # fmt: skip
+    assert found["right"]["reward"] == pytest.approx(1.0)
+    assert found["wrong"]["detail"].startswith("test ")
+    assert found["right"]["extracted"].strip() == RIGHT
+    assert found["no-tests"]["detail"] == "the problem has no tests"
+    assert "50.0% [" in capsys.readouterr().err
+    assert table.read(str(out)).chain[-1].config["sandbox"] == "full"
+
+
+def test_the_partial_reward_is_a_choice(tmp_path):
+    source = written(tmp_path / "c.jsonl", [row("half", fenced("n = input().split()[0]\nprint(1 if n == '0' else 3)"))])
+    call_stage("grade", source, output=tmp_path / "out.arrow", language=False, partial=True, num_tests=0)
+    (found,) = rows_of(tmp_path / "out.arrow")
+    assert (found["reward"], found["correct"]) == (pytest.approx(0.1 + 0.9 * 2 / 30), False)
+
+
+def test_how_programs_were_isolated_stands_in_the_history(tmp_path):
+    source = written(tmp_path / "c.jsonl", [row("a", fenced(RIGHT))])
+    with pytest.raises(UsageError, match="'none' is not one of full, restricted, auto, dangerously-none"):
+        call_stage("grade", source, output=tmp_path / "out.arrow", sandbox="none")
+    call_stage("grade", source, output=tmp_path / "out.arrow", sandbox="dangerously-none")
+    assert rows_of(tmp_path / "out.arrow")[0]["reason"] == "accepted"
+    assert table.read(str(tmp_path / "out.arrow")).chain[-1].config["sandbox"] == "dangerously-none"
+    call_stage("grade", source, output=tmp_path / "auto.arrow", sandbox="auto")
+    assert table.read(str(tmp_path / "auto.arrow")).chain[-1].config["sandbox"] in ("full", "restricted")
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.faults)])
+def test_grading_programs_goes_on_after_a_kill(tmp_path, kills):
+    source = written(tmp_path / "c.jsonl", [row(f"r{n}", fenced(f"{RIGHT}  # {n}")) for n in range(24)])
+    unbroken, broken = tmp_path / "unbroken.arrow", tmp_path / "broken.arrow"
+    options = {"language": False, "num_tests": 3}
+    longest = seconds_of("grade", source, output=unbroken, **options)
+    assert kill_and_resume(kills, longest, "grade", source, output=broken, **options) >= (kills + 1) // 2
+    assert broken.read_bytes() == unbroken.read_bytes()
+    assert {each["reason"] for each in rows_of(broken)} == {"accepted"}
