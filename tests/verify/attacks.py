@@ -345,9 +345,9 @@ def forget(_):
 
 
 def forget_time(_):
-    while time.process_time() < 1.2:
+    while time.process_time() < 0.3:
         pass
-    os.execv(sys.executable, [sys.executable, "-I", "-S", "-E", "-c", "print(1)"])
+    os.execv(sys.executable, [sys.executable, "-I", "-S", "-E", "-c", "while True: pass"])
 
 
 def spin(_):
