@@ -26,7 +26,8 @@ A wrong accept is worse than a wrong reject, so ambiguity is settled on the safe
 - A percent sign may be missing where the number is at least 1: ``50%`` is ``50`` and also ``0.5``; ``0.5%`` is not
   ``0.5``, and ``300%`` is not ``3``.
 - ``i`` is the imaginary unit, ``e`` Euler's number, ``\log`` has base 10. ``1\frac{1}{2}`` and ``1 1/2`` are 3/2, never
-  a product. ``(-8)^{1/3}`` is -2. Two roots or logarithms that are defined at different numbers differ.
+  a product. ``(-8)^{1/3}`` is -2. Expressions are compared where both are real: ``2\ln x`` is ``\ln x^2``,
+  but ``\ln|x|`` is not ``\ln x``.
 - ``1011_2`` is ``1011`` (its base unwritten), not ``1011_3`` and not ``11``. ``2:4`` is ``1:2`` and ``1/2``, but
   what may be a time of day (``4:30``) is only itself.
 - Words are compared as words, case, spaces and articles left out: ``east`` is not ``seat``. ``(C)`` is ``C``;

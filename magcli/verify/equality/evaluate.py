@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from magcli.verify.latex.tree import Expr, function, num
 
-MAX_STEPS = 60_000
+MAX_STEPS = 30_000
 """Of one comparison of answers, all its parts together."""
 MAX_BITS = 20_000
 MAX_LOG = 1e5
@@ -181,8 +181,8 @@ def _plus(a: Ball, b: Ball, point: Point) -> Ball:
     if isinstance(a.value, Fraction) and isinstance(b.value, Fraction):
         return Ball(_bounded(a.value + b.value))
     x, y = _inexact(a, point), _inexact(b, point)
-    small, large = sorted((abs(x.value), abs(y.value)))
-    if 0 < small < large * point.field.epsilon**0.5 * 1e-3:
+    small, large = (x, y) if abs(x.value) < abs(y.value) else (y, x)
+    if small.error < abs(small.value) < abs(large.value) * point.field.epsilon**0.5 * 1e-3:
         raise Undecided("absorbed")
     return _rounded(x.value + y.value, x.error + y.error, point)
 

@@ -2,9 +2,9 @@
 
 Two expressions differ when they differ at one point by more than rounding can explain. They are the same when they
 agree at every point where both have a value: exactly, or to 30 digits of 50 at ``MIN_AGREEMENTS`` points at least.
-Symbols are real (without ``i``), of either sign: ``\\sqrt{x^2}`` is not ``x``, and ``2\\ln x`` is not ``\\ln x^2``,
-for one of them has no value where the other has one. Symbols that count something (bounds of sums, factorials,
-exponents of negative numbers) are positive integers.
+Symbols are real (without ``i``), of either sign: ``\\sqrt{x^2}`` is not ``x``, and ``\\ln|x|`` is not ``\\ln x``, for
+an absolute value on one side alone tells where the other has none. Symbols that count something (bounds of sums,
+factorials, exponents of negative numbers) are positive integers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,13 +42,20 @@ def same_value(a: Expr, b: Expr) -> bool | None:
 
 def _agreements(a: Expr, b: Expr, names: frozenset[str]) -> bool | None:
     real = bool(names) and not (_has(a, "i") or _has(b, "i"))
+    strict = _has(a, "abs") != _has(b, "abs")
     agreed = 0
     for values in points(names, _counting(a) | _counting(b)):
         found = _agree(a, b, values, real=real, thorough=agreed < MIN_AGREEMENTS)
-        if found is False:
+        if found is False or (found is None and strict and _ends(a, b, values)):
             return False
         agreed += found is True
     return True if agreed >= (MIN_AGREEMENTS if names else 1) else None
+
+
+def _ends(a: Expr, b: Expr, values: Mapping[str, Fraction]) -> bool:
+    """Whether exactly one of two expressions is real at a point."""
+    x, y = (_value(side, FLOATS, values, real=True) for side in (a, b))
+    return (x is None) != (y is None)
 
 
 def _agree(a: Expr, b: Expr, values: Mapping[str, Fraction], *, real: bool, thorough: bool) -> bool | None:
@@ -65,9 +72,7 @@ def _agree(a: Expr, b: Expr, values: Mapping[str, Fraction], *, real: bool, thor
 
 def _compare(a: Expr, b: Expr, field: Field, values: Mapping[str, Fraction], *, real: bool) -> bool | None:
     x, y = (_value(side, field, values, real=real) for side in (a, b))
-    if x is None or y is None:
-        return False if (x is None) != (y is None) and not (x == "none" or y == "none") else None
-    if x == "none" or y == "none":
+    if x in (None, "none") or y in (None, "none"):
         return None
     return _near(x, y, field)
 
@@ -136,7 +141,7 @@ def symbols(expr: Expr) -> frozenset[str]:
 
 
 def _has(expr: Expr, constant: str) -> bool:
-    return (expr.op == "const" and expr.name == constant) or any(_has(arg, constant) for arg in expr.args)
+    return (expr.op in ("const", "f") and expr.name == constant) or any(_has(arg, constant) for arg in expr.args)
 
 
 def _counting(expr: Expr) -> frozenset[str]:

@@ -1,9 +1,8 @@
 """What may stand before ``=`` as the name of an answer: ``x``, ``f(x)``, ``AB``, ``\\angle C``, ``\\text{Area}``."""
 
 from magcli.verify.equality.identity import symbols
-from magcli.verify.latex.tree import Expr
+from magcli.verify.latex.tree import Expr, renamed
 
-_DUMMY = Expr("sym", name="?")
 _MEASURED = frozenset(["sin", "cos", "tan", "cot", "sec", "csc", "abs"])
 
 
@@ -30,6 +29,7 @@ def _is_segment(expr: Expr) -> bool:
     differential = left == Expr("sym", name="d") and right.op == "sym"
     return (
         differential
+        or left.name == r"\nabla"
         or (_is_segment(left) and _is_segment(right))
         or (left.op == "sym" and right.name.startswith(r"\angle"))
     )
@@ -51,7 +51,7 @@ def same_name(a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
     if _is_function(left) and _is_function(right):
         if left.name != right.name or len(symbols(left)) != 1 or len(symbols(right)) != 1:
             return None
-        return renamed(x, next(iter(_letters(left)))), renamed(y, next(iter(_letters(right))))
+        return renamed(x, next(iter(_letters(left))), "?"), renamed(y, next(iter(_letters(right))), "?")
     names = {left.name, right.name}
     return (x, y) if "y" in names and any(_is_function(side) for side in (left, right)) else None
 
@@ -62,10 +62,3 @@ def _is_function(expr: Expr) -> bool:
 
 def _letters(call: Expr) -> frozenset[str]:
     return symbols(call.args[-1])
-
-
-def renamed(expr: Expr, name: str) -> Expr:
-    """The expression with one symbol replaced by the dummy."""
-    if expr.op == "sym":
-        return _DUMMY if expr.name == name else expr
-    return expr._replace(args=tuple(renamed(arg, name) for arg in expr.args)) if expr.args else expr

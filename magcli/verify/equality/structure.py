@@ -346,6 +346,6 @@ _RULES: tuple[tuple[frozenset[str], Compare], ...] = (
     (frozenset(("rel",)), _relations),
     (frozenset(("set", "tuple")), _structures),
     (frozenset(("matrix",)), _matrices),
-    (frozenset(("row",)), _rows),
+    (frozenset(("row", "residue")), _rows),
     (frozenset(("ratio",)), _ratios),
 )

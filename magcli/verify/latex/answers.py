@@ -10,11 +10,11 @@ from functools import lru_cache
 
 from magcli.verify.latex.clean import clean, words_of
 from magcli.verify.latex.commands import read_command
-from magcli.verify.latex.expressions import Cursor, aside, read_sum, starts_factor
+from magcli.verify.latex.expressions import Cursor, aside, read_factor, read_sum, starts_factor
 from magcli.verify.latex.names import NOT_UNITS
 from magcli.verify.latex.tokens import Token, Unreadable, tokenize
-from magcli.verify.latex.tree import Expr, mul, num
-from magcli.verify.latex.units import CURRENCY, SCALES, unit_name
+from magcli.verify.latex.tree import Expr, div, function, mul, num
+from magcli.verify.latex.units import CURRENCY, CURRENCY_WORDS, SCALES, unit_name
 
 MAX_PARTS = 1_000
 MAX_SPECIAL = 300
@@ -45,11 +45,14 @@ _BASES = {word: str(n) for n, word in enumerate(_DIGITS, 2)} | {
 }
 _BASE = re.compile(r"\(?((?=[A-Z]*[0-9])[0-9A-Z]{1,200})\)?\s*(?:_|\(?base ?)[{(]*(\d+|[a-z]+)[)}]*")
 _TIME = re.compile(r"(\d{1,2}:\d{2}(?::\d{2})?)\s*([ap])\.?\s?m\.?", re.IGNORECASE)
-_CHOICE = re.compile(r"\(([A-Za-z])\)|([A-Z])[.):]?|\s*([A-Z])\)")
+_CHOICE = re.compile(
+    r"(?:(?:[Oo]ption|[Cc]hoice) )?\(([A-Za-z])\)|(?:(?:[Oo]ption|[Cc]hoice) )?([A-Z])[.):]?|\s*([A-Z])\)"
+)
 _CHOICE_VALUE = re.compile(r"(?:\(([A-Z])\)|([A-Z])[.):])\s*(\S.*)", re.DOTALL)
 _TEXT = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textrm|textit|mbox|rm|bf|operatorname)\s*\{([^{}]*)\}")
 _GROUPED = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(\.\d+)?|[+-]?\d{1,3}(?: \d{3})+([.,]\d+)?")
 _EUROPEAN = re.compile(r"([+-]?\d{1,3}(?:[. ]\d{3})+),(\d+)|([+-]?\d{1,3}(?:\.\d{3}){2,})")
+_WHOLE = [Expr("set-name", name=rf"\mathbb{letter}") for letter in "ZN"]
 _NAMED = {
     **dict.fromkeys(("no solution", "no solutions", "no real solution", "no real solutions"), Expr("set")),
     **dict.fromkeys(("empty set", "null set"), Expr("set")),
@@ -150,10 +153,18 @@ def read_list(cursor: Cursor) -> Expr:
             raise Unreadable("too-long")
         if cursor.peek().value not in _SEPARATORS:
             break
-    groups = [group for group in groups if group]
+    groups = [_unconditional(group) for group in groups if group]
     if strong and any(len(group) > 1 for group in groups):
         return Expr("list", tuple(_list(group) for group in groups))
     return _list([part for group in groups for part in group])
+
+
+def _unconditional(parts: list[Expr]) -> list[Expr]:
+    """``\\pi k, k \\in \\mathbb{Z}`` without its condition."""
+    counted = [p for p in parts if p.op == "rel" and p.name == r"\in" and p.args[1] in _WHOLE and p.args[0].op == "sym"]
+    if len(counted) != 1 or len(parts) == 1:
+        return parts
+    return [part for part in parts if part is not counted[0]]
 
 
 def _list(parts: list[Expr]) -> Expr:
@@ -202,6 +213,8 @@ def _relation(sides: list[Expr], signs: list[str]) -> Expr:
 def _side(cursor: Cursor) -> Expr:
     """A union, difference or ratio of sums, with its unit."""
     value = _operand(cursor)
+    if sign := cursor.eat(r"\over", r"\choose"):
+        value = div(value, read_sum(cursor)) if sign == r"\over" else function("binom", value, read_sum(cursor))
     while sign := cursor.eat(r"\cup", r"\cap", r"\setminus", ":"):
         if sign == ":" and value.op == "ratio":
             value = Expr("ratio", (*value.args, _operand(cursor)))
@@ -218,11 +231,15 @@ def _operand(cursor: Cursor) -> Expr:
         currency = CURRENCY[cursor.next().value]
     if cursor.peek().value == "]":
         return _reversed_interval(cursor)
+    if cursor.peek().kind == "text" and cursor.peek().value.lower().rstrip(".") in CURRENCY_WORDS:
+        currency = CURRENCY_WORDS[cursor.next().value.lower().rstrip(".")]
     if cursor.peek().kind == "text":
         value = Expr("text", name=cursor.next().value.lower())
         return mul(value, read_sum(cursor)) if starts_factor(cursor) and cursor.peek().value != "(" else value
     value = read_sum(cursor)
     value = mul(num(-1), value) if sign else value
+    if cursor.eat(r"\pmod"):
+        return Expr("residue", (value, read_factor(cursor)))
     unit = _tail(cursor)
     value = Expr("unit", (value,), currency) if currency else value
     return _with_unit(value, unit)

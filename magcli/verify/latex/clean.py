@@ -11,9 +11,16 @@ _DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 _DOUBLED = re.compile(r"\\\\(?=[A-Za-z,;!{}%])")
 _TIMES_X = re.compile(r"(?<=\d)\s*x\s*(?=10\s*\^)")
+_SET_NAME = re.compile(r"\\mathbb\s*([A-Z])(?![A-Za-z])")
+_PREFIX = re.compile(
+    r"^(?:\\text\s*\{)?\s*(?:the\s+)?(?:final\s+)?answer\s*(?:is|:|=)[\s:]*\}?\s*(?=\S)", re.IGNORECASE
+)
+_CHOOSE = re.compile(r"(?:\{\})?[_^]\s*\{?(\d+|[nm])\}?\s*(?:C|\\mathrm\{C\})_\s*\{?(\d+|[rk])\}?")
+_CYCLE = re.compile(r"(?<![\w.])(\d*\.\d*)\((\d+)\)")
 _WRAPPER = re.compile(
     r"\\(?:text(?:bf|it|rm|normal|sf|tt)?|math(?:rm|bf|it|sf|tt)|boldsymbol|bm|f?box(?:ed)?|ensuremath|mbox)\s*\{"
 )
+MAX_PASSES = 10
 _ARTICLES = frozenset(("a", "an", "the"))
 _DOLLAR = re.compile(r"(?<!\\)\$+")
 _MONEY = re.compile(r"(?<!\\)\$\s*(?=\d)")
@@ -23,15 +30,26 @@ _MONEY = re.compile(r"(?<!\\)\$\s*(?=\d)")
 def clean(text: str) -> str:
     """The answer without what stands around it: box, ``$``, bold, a final dot; digits in groups are one number."""
     text = ascii_math(text).strip()
-    if "\\\\" in text and r"\begin" not in text:
-        text = _DOUBLED.sub(r"\\", text)
-    for _ in range(6):
-        bare = _unwrapped(text)
+    for _ in range(MAX_PASSES):
+        bare = _respelled(_unwrapped(text))
         if bare == text:
             break
         text = bare
-    if "{,}" in text or "\\" in text or "~" in text:
+    return text
+
+
+def _respelled(text: str) -> str:
+    """One spelling of digits in groups, decimal commas, repeating decimals, combinations and sets of numbers."""
+    if "\\" in text:
+        text = _SET_NAME.sub(r"\\mathbb{\1}", text.replace("US\\$", "\\$"))
+    if "\\\\" in text and r"\begin" not in text:
+        text = _DOUBLED.sub(r"\\", text)
+    if "\\" in text or "~" in text or "{,}" in text:
         text = _DECIMAL_COMMA.sub(".", _GROUPING.sub("", text))
+    if "C" in text and "_" in text:
+        text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
+    if "(" in text and "." in text:
+        text = _CYCLE.sub(r"\1\\overline{\2}", text)
     if "," in text and "(" not in text and "[" not in text and "\\{" not in text:
         text = _joined(text)
     return _TIMES_X.sub(r"\\times ", text) if "x" in text else text
@@ -48,6 +66,7 @@ def _unwrapped(text: str) -> str:
         text = text[:-1].rstrip()
     while text.endswith("\\") and not text.endswith("\\\\"):
         text = text[:-1].rstrip()
+    text = _PREFIX.sub("", text) if "nswer" in text else text
     text = text.removeprefix(r"\approx").removeprefix("=").strip() if text[:1] in "\\=" else text
     if text.startswith("**") and text.endswith("**") and len(text) > 4:
         return text[2:-2].strip()

@@ -3,7 +3,7 @@ r"""Reading what begins with a LaTeX command: fractions, roots, functions, sums,
 from magcli.verify.latex.expressions import Cursor, argument, exponent, read_factor, read_sum, starts_factor, subscript
 from magcli.verify.latex.names import DECORATIONS, FUNCTIONS, GREEK
 from magcli.verify.latex.tokens import Unreadable
-from magcli.verify.latex.tree import INFINITY, MINUS_ONE, ONE, PI, E, Expr, add, div, function, mul, neg, num, power
+from magcli.verify.latex.tree import INFINITY, MINUS_ONE, ONE, PI, E, Expr, I, add, div, function, mul, neg, num, power
 
 _RENAMED = {
     "tg": "tan", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "arsinh": "arcsinh", "arcosh": "arccosh",
@@ -124,6 +124,8 @@ def _function_argument(cursor: Cursor) -> tuple[Expr, ...]:
 def _applied(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
     if name == "exp":
         return power(E, arguments[0])
+    if name == "cis":
+        return add([function("cos", *arguments), mul(I, function("sin", *arguments))])
     if name == "log" and base is not None:
         return _logarithm(arguments[0], base)
     if name in ("log", "lg"):
@@ -184,6 +186,8 @@ def _environment(cursor: Cursor, name: str) -> Expr:
         subscript(cursor)
     if name == "cases":
         rows = _rows(cursor, name)
+        if all(len(row) == 1 for row in rows):
+            return Expr("list", tuple(row[0] for row in rows))
         return Expr("cases", tuple(Expr("row", tuple(row)) for row in rows))
     if name not in _MATRICES:
         raise Unreadable("unparsable")

@@ -312,6 +312,9 @@ def _number(cursor: Cursor) -> Expr:
     token = cursor.peek()
     if token.kind == "cmd" and token.value in _CYCLE and "." in text:
         return _repeating(cursor, text)
+    if token.value == r"\ldots" and len(text) > 4 and "." in text[:-3] and len(set(text[-3:])) == 1:
+        cursor.at += 1
+        return num(Fraction(text) + Fraction(int(text[-1]), 9 * 10 ** len(text.partition(".")[2])))
     if token.value == "." and cursor.peek(1).value in _CYCLE:
         cursor.at += 1
         return _repeating(cursor, text + ".")
@@ -355,11 +358,25 @@ def _letter(cursor: Cursor) -> Expr:
     if cursor.peek().value == "_":
         cursor.at += 1
         return Expr("sym", name=f"{letter}_{subscript(cursor)}")
-    if letter in _UNKNOWN_FUNCTIONS and cursor.peek().value == "(":
+    if letter in _UNKNOWN_FUNCTIONS and (name := _called(cursor, letter)):
         inner = cursor.group(cursor)
-        return Expr("f", inner.args if inner.op == "tuple" else (inner,), f"?{letter}")
+        return Expr("f", inner.args if inner.op == "tuple" else (inner,), f"?{name}")
     constant = {"i": I, "e": E}.get(letter)
     return constant if constant and letter not in cursor.bound else Expr("sym", name=letter)
+
+
+def _called(cursor: Cursor, letter: str) -> str:
+    """The name of a function before its bracket, as ``f``, ``f'``, ``f^-1``; nothing where no bracket follows."""
+    start = cursor.at
+    while cursor.eat("'"):
+        letter += "'"
+    if [cursor.peek(i).value for i in range(5)] == ["^", "{", "-", "1", "}"]:
+        cursor.at += 5
+        letter += "^-1"
+    if cursor.peek().value == "(":
+        return letter
+    cursor.at = start
+    return ""
 
 
 def _choose(cursor: Cursor, letter: str) -> Expr | None:
@@ -370,8 +387,10 @@ def _choose(cursor: Cursor, letter: str) -> Expr | None:
         return function(name, *cursor.group(cursor).args)
     if cursor.eat("_"):
         lower = subscript(cursor)
-        if lower.isdigit() and len(lower) < 5 and cursor.eat("^"):
-            return function(name, num(int(lower)), exponent(cursor))
+        if ((lower.isdigit() and len(lower) < 5) or lower == "n" == letter.lower().replace("c", "n")) and cursor.eat(
+            "^"
+        ):
+            return function(name, num(int(lower)) if lower.isdigit() else Expr("sym", name=lower), exponent(cursor))
     cursor.at = start
     return None
 

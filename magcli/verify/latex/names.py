@@ -6,7 +6,7 @@ Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar partial nabla
 """
 _FUNCTION_NAMES = """
 sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth sech csch ln log lg exp gcd lcm
-max min det sqrt arsinh arcosh artanh arcsinh arccosh arctanh asin acos atan sgn
+max min det sqrt arsinh arcosh artanh arcsinh arccosh arctanh asin acos atan sgn cis
 """
 _DECORATION_NAMES = "overline vec hat bar tilde dot ddot widetilde underline angle triangle odot"
 _NO_UNITS = """

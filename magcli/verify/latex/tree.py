@@ -40,7 +40,7 @@ def add(terms: list[Expr]) -> Expr:
         return terms[0]
     if all(t.op == "num" for t in terms) and sum(_bits(t.number) for t in terms) < MAX_SUM_BITS:
         return num(sum((t.number for t in terms), Fraction(0)))
-    return _matrices("+", terms) or Expr("+", tuple(terms))
+    return _matrices(terms) or _without(terms) or Expr("+", tuple(terms))
 
 
 def mul(a: Expr, b: Expr) -> Expr:
@@ -83,6 +83,13 @@ def function(name: str, *args: Expr) -> Expr:
         if value is not None:
             return num(value)
     return Expr("f", args, name)
+
+
+def renamed(expr: Expr, name: str, new: str) -> Expr:
+    """The expression with one symbol's name replaced."""
+    if expr.op == "sym":
+        return Expr("sym", name=new) if expr.name == name else expr
+    return expr._replace(args=tuple(renamed(arg, name, new) for arg in expr.args)) if expr.args else expr
 
 
 def _bits(value: Fraction) -> int:
@@ -157,7 +164,15 @@ def _exact(name: str, values: list[Fraction]) -> Fraction | None:
     return None
 
 
-def _matrices(op: str, terms: list[Expr]) -> Expr | None:
+def _without(terms: list[Expr]) -> Expr | None:
+    """``\\mathbb{R} - \\{0\\}``: a difference of sets; None where the terms are not such."""
+    if len(terms) != 2 or terms[0].op not in ("set-name", "tuple") or terms[1].op != "*":
+        return None
+    sign, taken = terms[1].args
+    return Expr(r"\setminus", (terms[0], taken)) if sign == MINUS_ONE and taken.op == "set" else None
+
+
+def _matrices(terms: list[Expr]) -> Expr | None:
     """The sum of matrices of one shape, entry by entry; None where the terms are not such."""
     if any(t.op != "matrix" for t in terms) or len({_shape(t) for t in terms}) != 1:
         return None

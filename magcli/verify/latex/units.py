@@ -11,6 +11,7 @@ CURRENCY = {
     "₹": "rupee",
     r"\$": "dollar",
 }
+CURRENCY_WORDS = {"rs": "rupee", "usd": "dollar", "us$": "dollar", "eur": "euro", "gbp": "pound sterling"}
 _ALIASES = {
     "percent": "% percentage pct",
     "dollar": "usd buck $",

@@ -1,0 +1,111 @@
+"""What holds of every pair of texts: verdicts are symmetric, nothing raises, nothing takes long, nothing runs."""
+
+import asyncio
+import time
+from fractions import Fraction
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from magcli.verify.latex.clean import clean
+from magcli.verify.math import compare, equal, parsable
+from magcli.verify.pool import Pool
+from magcli.verify.reward import RewardRule
+
+PIECES = [
+    "1", "2", "12", "0.5", "x", "y", "n", "i", "e", "A", "f(x)", "+", "-", "*", "/", "^", "^2", "!", "=", "<",
+    r"\le ", ",",
+    ";", ":", "(", ")", "[", "]", "{", "}", r"\{", r"\}", "|", r"\frac", r"\frac12", r"\frac{1}{2}", r"\sqrt{2}",
+    r"\sqrt", r"\pi ", r"\infty ", r"\pm ", r"\cup ", r"\sin ", r"\ln ", r"\log_2 ", r"\text{ cm}", r"\text{and}",
+    "%", r"\$",
+    r"^\circ", " or ", " cm", " ", r"\begin{pmatrix}", r"\end{pmatrix}", r"\begin{cases}", r"\end{cases}", "&",
+    r"\\", "_2",
+    r"\in ", r"\mathbb{R}", r"\sum_{k=1}^{3}", r"\binom", r"\overline{3}", "\\", "$", ".", "¼", "²", "√", "−",
+]  # fmt: skip
+ANSWERS = st.lists(st.sampled_from(PIECES), min_size=1, max_size=12).map("".join)
+NUMBERS = st.fractions(min_value=-1000, max_value=1000, max_denominator=60)
+
+HOSTILE = [
+    "9^{9^{9^{9}}}", "(10^{6})!", "((3!)!)!", "5!!!!", r"\binom{10^9}{10^8}", "1" * 9_000, "9" * 4_000,
+    "2^{" + "9" * 4_000 + "}",
+    "+".join(["1"] * 4_000), "(" * 3_000 + "1" + ")" * 3_000, r"\frac{" * 800 + "1" + "}{2}" * 800, "x^{x^{x^{x^{x}}}}",
+    r"\sqrt{" * 400 + "x" + "}" * 400, "(a+b+c+d+e+f)^{60}", r"\sum_{k=1}^{10^{12}} k", r"\prod_{k=1}^{10^9} k",
+    r"\sum_{k=1}^{500}\sum_{j=1}^{500}\sum_{l=1}^{500} kjl", r"\int_0^1 \sin(\sin x) dx",
+    r"\lfloor 10^{10^{10}}\rfloor",
+    r"\gcd(9^{9^9},3)", r"9^{9^9} \mod 7", ",".join(map(str, range(2_000))), ",".join(f"x+{n}" for n in range(600)),
+    r"\text{" * 2_000, " " * 9_000 + "5x", "\x00", "\u202e5", "\ud800", "nan", "zoo", "1/0", "0/0", "N", "Q", "S",
+    "E", "I", "O",
+    '__import__("os").system("false")', "exec(\"open('pwned','w')\")", 'f"{exit()}"', "exit()", "os._exit(0)",
+    "time.sleep(60)",
+    "().__class__.__bases__[0]", "{" * 5_000, "}" * 5_000, r"\{" * 4_000, "|" * 3_000, "[" * 3_000, "^" * 5_000,
+    "x^" * 2_000,
+    "-" * 5_000 + "1", "5" + "!" * 3_000, r"\pm" * 2_000 + "1", ",".join([r"\pm 1"] * 60), "C(" * 2_000, "f(" * 2_000,
+    r"\sin" * 2_000 + "x", "1e999999", "0." + "0" * 5_000 + "1", r"\sin(10^{10^{10}})", "e^{e^{e^{e}}}", r"\log_1 5",
+    "i^{i^{i^i}}",
+    r"\sqrt[10^9]{2}", "2^{1/10^9}", r"\frac" * 500, "1:2:" * 900 + "3", "a=b=" * 400 + "c", "a<b<" * 400 + "c",
+    "(1," * 1_500,
+    r"\cup".join(f"({2 * n},{2 * n + 1})" for n in range(200)), "*".join(["2000!"] * 300),
+    "+".join(["2^{60000}"] * 100),
+    "+".join(rf"\sqrt{{{n}}}" for n in range(2, 300)), r"(1+1/x)^{x^{x}}", "and " * 2_000, r"\begin{cases}" * 300,
+    r"\mathbb{R}\setminus\{" + ",".join(map(str, range(300))) + r"\}", r"x\neq" + r", x\neq".join(map(str, range(100))),
+]  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(ANSWERS, ANSWERS)
+@example("x=0", "-x=0")
+def test_a_verdict_is_the_same_both_ways_round(left: str, right: str) -> None:
+    assert equal(left, right) == equal(right, left), (compare(left, right), compare(right, left))
+
+
+@settings(max_examples=300, deadline=None)
+@given(ANSWERS)
+def test_an_answer_is_itself_in_a_box_and_cleaning_twice_changes_nothing(text: str) -> None:
+    assert clean(clean(text)) == clean(text)
+    assert equal(text, text) == bool(text.strip())
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(max_size=120), st.text(max_size=20))
+def test_arbitrary_text_is_judged_without_an_error(left: str, right: str) -> None:
+    compare(left, right)
+    parsable(left)
+
+
+@settings(max_examples=100, deadline=None)
+@given(NUMBERS, NUMBERS)
+def test_numbers_are_equal_exactly_when_their_values_are(a: Fraction, b: Fraction) -> None:
+    for left in (f"{a.numerator}/{a.denominator}", rf"x=\dfrac{{{2 * a.numerator}}}{{{2 * a.denominator}}}"):
+        for right in (str(b), rf"\frac{{{b.numerator}}}{{{b.denominator}}}\text{{ cm}}"):
+            assert equal(left, right) == (a == b)
+    assert equal(rf"\sqrt{{{a * a}}}", str(abs(a)))
+    assert equal(rf"({a})x+({b})", rf"x\cdot({a})+({b})")
+    assert equal(rf"x+({a})", rf"x+({b})") == (a == b)
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: text[:40].encode("ascii", "replace").decode())
+def test_hostile_text_takes_little_time(text: str) -> None:
+    start = time.process_time()
+    for other in ("5", "x+1", text + "+1"):
+        compare(text, other)
+        compare(other, text)
+    assert compare(text, text)[0] == bool(text.strip())
+    assert time.process_time() - start < 10  # seven comparisons and, once, the import of SymPy
+
+
+def test_hostile_text_leaves_the_pool_whole() -> None:
+    rule = RewardRule(max_length=10_000, use_language=False)
+    texts = [text.encode("utf-8", "replace").decode() for text in HOSTILE if text.count("{") == text.count("}")]
+
+    async def verdicts() -> list[str]:
+        pool = Pool(1)
+        jobs = [(f"<think>a</think>\\boxed{{{text}}}", 10, {"prompt": "?", "answer": "5x"}, rule) for text in texts]
+        right = (r"<think>a</think>\boxed{x\cdot5}", 10, {"prompt": "?", "answer": "5x"}, rule)
+        graded = await asyncio.gather(*(pool.reward(*job) for job in [*jobs, right]))
+        await pool.close()
+        return [each.reason for each in graded]
+
+    *hostile, last = asyncio.run(verdicts())
+    assert last == "correct"
+    assert set(hostile) <= {"wrong", "correct", "unclosed-box", "no-box", "empty-box"}
