@@ -1,7 +1,8 @@
 """What is installed and fast on this machine.
 
-Prints one line a check to stdout: packages, processor, memory, the verifiers at work, the speed of this processor in
-float32 and bf16. A check that fails says what to do; the exit code is then 4.
+Prints one line a check to stdout: packages, processor, memory, the verifiers at work, how far programs are kept apart
+from the machine, the speed of this processor in float32 and bf16. A check that fails says what to do; the exit code is
+then 4.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         "device": lambda: _device(config.device),
         "math verifier": _math,
         "language verifier": _language,
+        "sandbox": _sandbox,
         "matrix speed": lambda: _speed(config.device),
     }
     failed = [name for name, look in checks.items() if not _report(name, look, job)]
@@ -154,6 +156,25 @@ def _language() -> str:
     if found != {language: language for language in texts}:
         raise EnvironmentFault(f"languages were told wrong: {found}")
     return "tells English from French"
+
+
+def _sandbox() -> str:
+    from magcli.errors import EnvironmentFault
+    from magcli.verify.sandbox import probe
+
+    found = probe()
+    lacking = "; ".join(str(finding) for finding in found.findings if not finding.works)
+    if found.sandbox is None:
+        raise EnvironmentFault(f"programs cannot be judged: {lacking or 'a test program got out'}")
+    runs, sandbox = 40, found.sandbox
+    with sandbox.program([sandbox.python, "-I", "-S", "-E", "-c", "pass"], {}) as program:
+        program.run(b"")
+        begun = time.monotonic()
+        for _ in range(runs):
+            if program.run(b"").status != "exited":
+                raise EnvironmentFault("a program that does nothing did not end by itself")
+    rate = runs / (time.monotonic() - begun)
+    return f"{sandbox.level}, a test program did not get out; {rate:,.0f} trivial runs/s{lacking and '; ' + lacking}"
 
 
 def _speed(device: str) -> str:

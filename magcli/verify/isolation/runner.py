@@ -31,7 +31,7 @@ CONTROL, FIRST_FREE = 3, 4
 SIGKILL, SIGXFSZ, SIGPIPE = 9, 25, 13
 OPEN_FILES = 128
 CPU_CLOCK = 2
-IDLE = 0.1
+IDLE = 0.05
 """Share of a processor below which a program counts as asleep rather than kept waiting by others."""
 CORES = len(os.sched_getaffinity(0))
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38

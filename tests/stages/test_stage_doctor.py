@@ -1,0 +1,41 @@
+"""`magcli doctor` says how far programs are kept apart here, and what is missing."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from containers import in_docker
+
+SANDBOX = """
+    from magcli.errors import EnvironmentFault
+    from magcli.stages.doctor import _sandbox
+    try:
+        print(_sandbox())
+    except EnvironmentFault as fault:
+        print("FAILED", fault)
+"""
+
+
+def test_every_check_passes_on_this_machine() -> None:
+    command = [str(Path(sys.executable).with_name("magcli")), "doctor"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = {line[:18].strip(): line[19:] for line in done.stdout.splitlines()}
+    assert lines["sandbox"].startswith("full, a test program did not get out; "), lines
+    assert {"packages", "machine", "math verifier", "language verifier"} <= set(lines)
+
+
+def test_a_container_is_restricted_and_the_fix_is_named() -> None:
+    said = in_docker(SANDBOX).stdout
+    if "landlock" in said:
+        pytest.skip("this kernel has no Landlock")
+    assert said.startswith("restricted, a test program did not get out; ")
+    assert "namespaces: EPERM" in said
+    assert "--security-opt seccomp=unconfined" in said
+
+
+def test_without_any_isolation_the_check_fails_and_names_both() -> None:
+    said = in_docker(SANDBOX, landlock=False).stdout
+    assert said.startswith("FAILED programs cannot be judged: namespaces: EPERM")
+    assert "landlock: EPERM" in said
