@@ -136,8 +136,8 @@ def _option_parameters(config_class: Any) -> list[inspect.Parameter]:
         flag = "--" + field.name.replace("_", "-")
         flags = [f"{flag}/--no-{flag[2:]}"] if kinds[field.name] is bool else [flag]
         option = typer.Option(
-            *field.metadata.get("short", ()),
             *flags,
+            *filter(None, [field.metadata["short"]]),
             help=field.metadata["help"] + _shown(field.default),
             show_default=False,
             rich_help_panel=field.metadata["panel"],

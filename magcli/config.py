@@ -14,9 +14,9 @@ from magcli.errors import UsageError
 T = TypeVar("T")
 
 
-def opt(default: Any, help: str, *, panel: str = "Options") -> Any:
-    """Declare one option of a stage: its default and the sentence that ``--help`` shows."""
-    return dataclasses.field(default=default, metadata={"help": help, "panel": panel})
+def opt(default: Any, help: str, *, panel: str = "Options", short: str = "") -> Any:
+    """Declare one option of a stage: its default, the sentence that ``--help`` shows, and a short flag like ``-n``."""
+    return dataclasses.field(default=default, metadata={"help": help, "panel": panel, "short": short})
 
 
 def field_types(config_class: type) -> dict[str, Any]:

@@ -29,7 +29,7 @@ EXAMPLE = "magcli show examples/problems.jsonl --num 2"
 class Config:
     """Options of `magcli show`."""
 
-    num: int = opt(5, "Rows to show; 0 shows all.")
+    num: int = opt(5, "Rows to show; 0 shows all.", short="-n")
     where: str = opt("", "Only rows for which this holds, such as 'reward < 0.5' or 'reason == \"wrong\"'.")
     columns: tuple[str, ...] = opt((), "Columns to show (default: all).")
     width: int = opt(600, "Characters of a cell to show; 0 shows all.")
