@@ -26,6 +26,8 @@ COMPARISONS = {
     "code-python-tests": ("code", "python_tests"),
     "code-cpp-tests": ("code", "cpp_tests"),
     "code-pch": ("code", "header"),
+    "language-accuracy": ("language", "accuracy"),
+    "trl-reward": ("trl_reward", "run"),
 }
 
 
