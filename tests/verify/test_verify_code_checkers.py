@@ -78,7 +78,7 @@ int main(int, char** argv) {
     ifstream(argv[1]) >> given;
     ifstream(argv[2]) >> expected;
     if (!(cin >> said) || (cin >> more)) return 43;
-    if (said == "no") return expected == "no" ? 42 : 43;
+    if (said == "no" || said == "No" || said == "NO") return expected == "no" ? 42 : 43;
     for (char c : said) if (c != '(' && c != ')') return 43;
     if (said.size() != given.size() || said == given || !balanced(said)) return 43;
     if ((given + given).find(said) == string::npos) return 43;
@@ -153,7 +153,7 @@ sys.exit(43 if not right else 1 if expected == ["impossible"] else 42)
     ("checker", "given", "answer", "right", "wrong"),
     [
         (BRACKETS, "()(())()", "(())()()", ["(())()()", "()()(())"], ["()(())()", "no", "(()())()", "())(()", ""]),
-        (BRACKETS, "(())", "no", ["no"], ["(())", "())(", "no no"]),
+        (BRACKETS, "(())", "no", ["no", "NO"], ["(())", "())(", "no no"]),
         (
             ROAD,
             "2",
