@@ -391,8 +391,26 @@ def sleep_silently(_):
     time.sleep(1000)
 
 
-def stop(_):
-    os.kill(os.getpid(), 19)
+def stop_self(_):
+    return os.kill(os.getpid(), 19)
+
+
+def kill_self(_):
+    return os.kill(os.getpid(), 9)
+
+
+def kill_self_late(_):
+    """A limit of one's own on CPU time ends in SIGKILL, as if from outside."""
+    return resource.prlimit(0, resource.RLIMIT_CPU, (0, 1))
+
+
+def kill_self_timed(_):
+    return call("timer_create", 0, ctypes.create_string_buffer(64), ctypes.create_string_buffer(8))
+
+
+def more_stack(_):
+    """What many contest programs begin with."""
+    return resource.setrlimit(resource.RLIMIT_STACK, (1 << 28, resource.RLIM_INFINITY))
 
 
 def flood(_):

@@ -3,9 +3,11 @@
 All of them run in one sandbox each of ``full`` and ``restricted``, one after the other.
 """
 
+import errno
 import os
 import platform
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from magcli.errors import EnvironmentFault
 from magcli.verify.sandbox import Limits, Outcome, Program, Sandbox, open_sandbox
 
 SOURCE = Path(__file__).with_name("attacks.py").read_bytes()
+DOORS = Path(__file__).with_name("doors.c")
 LIMITS = Limits(cpu=1.0, memory=100 << 20, output=1 << 20, processes=8)
 
 
@@ -62,6 +65,7 @@ def attempt(program: Program, name: str, argument: object = "") -> str:
         *("limit_runner", "nice", "slow_all", "pin", "schedule", "setuid", "chroot", "new_session", "unshare", "mount"),
         *("setns", "trace", "read_memory", "bpf", "io_uring", "userfault", "keys", "perf", "process_file", "watch"),
         *("lock", "type_into_terminal", "dump", "outlive_parent", "shared_segment", "semaphores", "message_queue"),
+        *("stop_self", "kill_self", "kill_self_late", "kill_self_timed"),
     ],
 )
 def test_what_reaches_beyond_the_program_is_refused(program: Program, name: str) -> None:
@@ -215,7 +219,11 @@ def test_cpu_time_is_limited_over_all_threads(program: Program, name: str) -> No
     assert limits.cpu < outcome.cpu < limits.cpu + 0.3
 
 
-@pytest.mark.parametrize("name", ["sleep", "sleep_silently", "stop"])
+def test_a_limit_on_the_stack_may_be_set(program: Program) -> None:
+    assert attempt(program, "more_stack") == "None"
+
+
+@pytest.mark.parametrize("name", ["sleep", "sleep_silently"])
 def test_the_wall_clock_ends_what_does_nothing(program: Program, name: str) -> None:
     outcome = run(program, name, limits=Limits(cpu=0.2))
     assert outcome.status == "wall-limit"
@@ -233,6 +241,40 @@ def test_output_is_cut(program: Program, name: str) -> None:
 
 def test_a_file_with_holes_is_refused(program: Program) -> None:
     assert run(program, "huge_stdout").status in ("exited", "signalled")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the other doors to the kernel are those of x86_64")
+@pytest.mark.parametrize(
+    ("attack", "ended"),
+    [
+        ("int80", ("signalled", signal.SIGSYS)),
+        ("x32", ("signalled", signal.SIGSYS)),
+        ("fork", ("exited", errno.EPERM)),
+        ("vfork", ("exited", errno.EPERM)),
+        ("clone3", ("exited", errno.ENOSYS)),
+        ("namespace", ("exited", errno.EPERM)),
+        ("shared", ("exited", errno.EPERM)),
+        ("assert", ("signalled", signal.SIGABRT)),
+    ],
+)
+def test_the_other_doors_to_the_kernel_are_shut(
+    sandbox: Sandbox, doors: Path, attack: str, ended: tuple[str, int]
+) -> None:
+    with sandbox.program(["./doors", attack], {"doors": doors}) as program:
+        outcome = program.run(b"", LIMITS)
+    assert (outcome.status, outcome.code) == ended, outcome
+    assert b"open" not in outcome.stdout
+
+
+@pytest.fixture(scope="module")
+def doors(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("doors") / "doors"
+    limits = Limits(cpu=10, memory=1 << 30, output=16 << 20, processes=32)
+    files = {"doors.c": DOORS.read_bytes()}
+    outcome = sandbox.build(["gcc", "-O1", "doors.c", "-o", "doors"], files, "doors", limits=limits, into=made)
+    assert outcome.status == "exited", outcome
+    assert outcome.code == 0, outcome
+    return made
 
 
 @pytest.mark.parametrize(("name", "number"), [("abort", 6), ("crash", 11)])

@@ -170,6 +170,23 @@ def test_a_stopped_sandbox_is_lost_and_the_next_run_has_a_new_one(python: Progra
     assert do(python, "print(2)").stdout == b"2\n"
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_program_that_others_kill_or_stop_is_lost(sandbox: Sandbox, number: int) -> None:
+    mark = f"magcli-mark-{os.getpid()}-{number}"
+    source = {"main.py": b"import time\nif input(): time.sleep(1000)\nprint(42)"}
+    with sandbox.program([sandbox.python, "-I", "-S", "-E", "main.py", mark], source) as program:
+
+        def attack() -> None:
+            _until(lambda: len(_commands(mark)) > 0)
+            os.kill(int(_commands(mark)[0]), number)
+
+        attacker = threading.Thread(target=attack)
+        attacker.start()
+        assert program.run(b"sleep\n", Limits(cpu=1.0)).status == "lost"
+        attacker.join()
+        assert program.run(b"\n").stdout == b"42\n"
+
+
 def test_nothing_is_left_when_the_caller_is_killed(tmp_path: Path) -> None:
     mark = f"magcli-left-{os.getpid()}"
     script = textwrap.dedent(f"""

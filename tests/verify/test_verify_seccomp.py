@@ -14,6 +14,7 @@ ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOW, EPERM, ENOSYS, KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
 X86 = {"read": 0, "mmap": 9, "clone": 56, "fork": 57, "vfork": 58, "execve": 59, "kill": 62, "prlimit64": 302}
 X86 |= {"socket": 41, "clone3": 435, "ioctl": 16, "unlink": 87, "ptrace": 101, "unshare": 272, "memfd_create": 319}
+X86 |= {"tgkill": 234, "setrlimit": 160, "timer_create": 222}
 
 
 def verdict(code: bytes, number: int, *arguments: int, arch: int = ARCH["x86_64"]) -> int:
@@ -77,9 +78,20 @@ def test_memory_is_private(program: bytes) -> None:
 def test_signals_and_limits_are_for_oneself(program: bytes) -> None:
     own = program.replace(struct.pack("=I", seccomp.OWN_PID), struct.pack("=I", 77))
     for pid, wanted in [(77, ALLOW), (1, EPERM), (0, EPERM), (2**64 - 1, EPERM), (2**64 - 77, EPERM)]:
-        assert verdict(own, X86["kill"], pid, 9) == wanted
+        assert verdict(own, X86["kill"], pid, 6) == wanted
     for pid, wanted in [(0, ALLOW), (1, EPERM), (77, EPERM)]:
-        assert verdict(own, X86["prlimit64"], pid) == wanted
+        assert verdict(own, X86["prlimit64"], pid, 3) == wanted
+
+
+def test_nobody_can_pretend_to_be_killed_from_outside(program: bytes) -> None:
+    own = program.replace(struct.pack("=I", seccomp.OWN_PID), struct.pack("=I", 77))
+    for number, wanted in [(6, ALLOW), (15, ALLOW), (9, EPERM), (19, EPERM)]:
+        assert verdict(own, X86["kill"], 77, number) == wanted
+        assert verdict(own, X86["tgkill"], 77, 77, number) == wanted
+    for limit, wanted in [(0, EPERM), (3, ALLOW), (9, ALLOW)]:
+        assert verdict(own, X86["prlimit64"], 0, limit) == wanted
+        assert verdict(own, X86["setrlimit"], limit) == wanted
+    assert verdict(own, X86["timer_create"]) == EPERM
 
 
 def test_other_doors_to_the_kernel_are_shut(program: bytes) -> None:
@@ -106,8 +118,7 @@ def test_an_unknown_processor_is_named() -> None:
 
 def tables() -> list[tuple[str, int, int | None]]:
     words = (seccomp._NUMBERS + seccomp._COMPILER_NUMBERS).split()
-    names = ("mmap", "clone", "clone3", "fcntl", "ioctl", "kill", "tgkill", "prctl", "prlimit64")
-    special = [(name, *numbers) for name, numbers in zip(names, seccomp._SPECIAL, strict=True)]
+    special = [(name, *numbers) for name, numbers in seccomp._SPECIAL.items()]
     listed = zip(words[::3], words[1::3], words[2::3], strict=True)
     return [*special, *((name, int(x86), None if arm == "-" else int(arm)) for name, x86, arm in listed)]
 

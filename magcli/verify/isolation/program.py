@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import stat
 import tempfile
@@ -55,7 +56,8 @@ class Outcome:
 
     ``code`` is the exit code, or the number of the signal that ended it. ``stderr`` holds at most 64 KiB, ``report``
     what was written to descriptor 3. ``cpu`` and ``wall`` are seconds, ``memory`` is the peak in bytes (at least that
-    of the runner, 10 MB). ``lost`` means that our own machinery failed, and ``stderr`` says how.
+    of the runner, 10 MB). ``lost`` means that our own machinery failed or that somebody
+    else killed or stopped the program (it cannot do that to itself); ``stderr`` says how.
     """
 
     status: Status
@@ -163,8 +165,12 @@ def _outcome(reply: bytes, written: list[int], limits: Limits) -> Outcome:
     if trouble:
         return Outcome("lost", stderr=trouble)
     ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    output = max(os.fstat(file).st_size for file in written)
+    found = _broken(output, memory, cpu, bool(late), limits) or ("signalled" if ended_by else "exited")
+    if found == "signalled" and ended_by == signal.SIGKILL:
+        return Outcome("lost", stderr=b"it was killed from outside")
     return Outcome(
-        _status(ended_by, bool(late), cpu, memory, max(os.fstat(file).st_size for file in written), limits),
+        found,
         ended_by or os.WEXITSTATUS(status),
         _content(written[0], limits.output),
         _content(written[1], STDERR_CAP),
@@ -175,17 +181,15 @@ def _outcome(reply: bytes, written: list[int], limits: Limits) -> Outcome:
     )
 
 
-def _status(ended_by: int, late: bool, cpu: float, memory: int, output: int, limits: Limits) -> Status:
-    """The limit that was broken, by what was measured; how it ended where none was."""
+def _broken(output: int, memory: int, cpu: float, late: bool, limits: Limits) -> Status | None:
+    """The limit that was broken, by what was measured."""
     if output > limits.output:
         return "output-limit"
     if memory > limits.memory:
         return "memory-limit"
     if cpu > limits.cpu:
         return "cpu-limit"
-    if late:
-        return "wall-limit"
-    return "signalled" if ended_by else "exited"
+    return "wall-limit" if late else None
 
 
 def _keep(made: list[int], into: Path, outcome: Outcome) -> Outcome:

@@ -31,11 +31,10 @@ mprotect 10 226 munmap 11 215 brk 12 214 mremap 25 216 madvise 28 233 msync 26 2
 rt_sigaction 13 134 rt_sigprocmask 14 135 rt_sigreturn 15 139 rt_sigpending 127 136 rt_sigtimedwait 128 137
 rt_sigsuspend 130 133 sigaltstack 131 132 pause 34 - restart_syscall 219 128
 nanosleep 35 101 clock_nanosleep 230 115 clock_gettime 228 113 clock_getres 229 114 gettimeofday 96 169 time 201 -
-times 100 153 getrusage 98 165 getitimer 36 102 setitimer 38 103 alarm 37 - timer_create 222 107 timer_settime 223 110
-timer_gettime 224 108 timer_getoverrun 225 109 timer_delete 226 111
+times 100 153 getrusage 98 165 getitimer 36 102 setitimer 38 103 alarm 37 -
 getpid 39 172 getppid 110 173 gettid 186 178 getuid 102 174 geteuid 107 175 getgid 104 176 getegid 108 177
 getresuid 118 148 getresgid 120 150 getgroups 115 158 getpgid 121 155 getpgrp 111 - getsid 124 156 uname 63 160
-sysinfo 99 179 getrlimit 97 163 setrlimit 160 164 umask 95 166 arch_prctl 158 - futex 202 98 set_robust_list 273 99
+sysinfo 99 179 getrlimit 97 163 umask 95 166 arch_prctl 158 - futex 202 98 set_robust_list 273 99
 rseq 334 293 set_tid_address 218 96 sched_yield 24 124 sched_getaffinity 204 123 sched_getparam 143 121
 sched_getscheduler 145 120 sched_get_priority_max 146 125 sched_get_priority_min 147 126 getcpu 309 168
 getrandom 318 278 execve 59 221 exit 60 93 exit_group 231 94 wait4 61 260 waitid 247 95
@@ -47,15 +46,27 @@ rmdir 84 - chmod 90 - fchmod 91 52 fchmodat 268 53 link 86 - linkat 265 37 symli
 utimensat 280 88 utime 132 - utimes 235 - creat 85 - fallocate 285 47 copy_file_range 326 285
 """
 
-_MMAP, _CLONE, _CLONE3, _FCNTL, _IOCTL, _KILL, _TGKILL, _PRCTL, _PRLIMIT = range(9)
-_SPECIAL = ((9, 222), (56, 220), (435, 435), (72, 25), (16, 29), (62, 129), (234, 131), (157, 167), (302, 261))
-"""Numbers of the calls whose arguments decide, in the order of the names above."""
+_SPECIAL = {
+    "mmap": (9, 222),
+    "clone": (56, 220),
+    "clone3": (435, 435),
+    "fcntl": (72, 25),
+    "ioctl": (16, 29),
+    "kill": (62, 129),
+    "tgkill": (234, 131),
+    "prctl": (157, 167),
+    "prlimit64": (302, 261),
+    "setrlimit": (160, 164),
+}
+"""Numbers of the calls whose arguments decide."""
 
 _SHARED_ANONYMOUS = 0x21
 _CLONE_THREAD = 0x10000
 _CLONE_NAMESPACES = 0x7E020080
 _FCNTL_COMMANDS = (0, 1, 2, 3, 4, 1030, 1032, 1034)  # F_DUPFD to F_SETFL, F_DUPFD_CLOEXEC, F_GETPIPE_SZ, F_GET_SEALS
 _IOCTL_COMMANDS = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # is it a terminal, how wide, FIO*
+_SIGKILL_SIGSTOP = (9, 19)
+_RLIMIT_CPU = 0
 _PRCTL_COMMANDS = (15, 16, 0x53564D41)  # PR_SET_NAME, PR_GET_NAME, PR_SET_VMA
 
 _ALLOW, _EPERM, _ENOSYS, _KILL_PROCESS = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
@@ -96,19 +107,29 @@ def _masked(index: int, mask: int, refused: bool, value: int) -> _Code:
     return [*_argument(index), (0x54, 0, 0, mask), *_when(value, _answer(hit)), *_answer(miss)]
 
 
+def _unless(index: int, values: Iterable[int]) -> _Code:
+    """Refuse when an argument is one of ``values``; go on otherwise."""
+    return [*_argument(index), *chain.from_iterable(_when(value, _answer(_EPERM)) for value in values)]
+
+
 def _judged(column: int, *, compiler: bool) -> _Code:
-    """The calls whose arguments decide."""
+    """The calls whose arguments decide.
+
+    No program can end itself by SIGKILL, not even by a limit on its CPU time, or stop itself: who is found so was
+    killed or stopped from outside, and is no verdict.
+    """
     namespaces = _CLONE_NAMESPACES if compiler else _CLONE_NAMESPACES | _CLONE_THREAD
     rules = {
-        _MMAP: _masked(3, _SHARED_ANONYMOUS, True, _SHARED_ANONYMOUS),
-        _CLONE: _masked(0, namespaces, False, 0 if compiler else _CLONE_THREAD),
-        _CLONE3: _answer(_ENOSYS),
-        _FCNTL: _among(1, _FCNTL_COMMANDS),
-        _IOCTL: _among(1, _IOCTL_COMMANDS),
-        _KILL: _among(0, [OWN_PID]),
-        _TGKILL: _among(0, [OWN_PID]),
-        _PRCTL: _among(0, _PRCTL_COMMANDS),
-        _PRLIMIT: _among(0, [0]),
+        "mmap": _masked(3, _SHARED_ANONYMOUS, True, _SHARED_ANONYMOUS),
+        "clone": _masked(0, namespaces, False, 0 if compiler else _CLONE_THREAD),
+        "clone3": _answer(_ENOSYS),
+        "fcntl": _among(1, _FCNTL_COMMANDS),
+        "ioctl": _among(1, _IOCTL_COMMANDS),
+        "kill": [*_unless(1, _SIGKILL_SIGSTOP), *_among(0, [OWN_PID])],
+        "tgkill": [*_unless(2, _SIGKILL_SIGSTOP), *_among(0, [OWN_PID])],
+        "prctl": _among(0, _PRCTL_COMMANDS),
+        "prlimit64": [*_unless(1, [_RLIMIT_CPU]), *_among(0, [0])],
+        "setrlimit": [*_unless(0, [_RLIMIT_CPU]), *_answer(_ALLOW)],
     }
     return [step for name, rule in rules.items() for step in _when(_SPECIAL[name][column], rule)]
 
