@@ -103,11 +103,10 @@ def meant(schema: pa.Schema, needs: Iterable[str], aliases: Mapping[str, Sequenc
         DataError: several might be meant.
     """
     found = {}
-    for need in needs:
-        there = [alias for alias in aliases.get(need.partition("|")[0], ()) if alias in schema.names]
-        if not there or set(need.split("|")) & set(schema.names):
-            continue
+    for name in (name for need in needs for name in need.split("|") if name not in schema.names):
+        there = [alias for alias in aliases.get(name, ()) if alias in schema.names]
         if len(there) > 1:
-            raise DataError(f"column {need} is missing, and {' or '.join(there)} might be it; rename one of them")
-        found[there[0]] = need.partition("|")[0]
+            raise DataError(f"column {name} is missing, and {' or '.join(there)} might be it; rename one of them")
+        if there:
+            found[there[0]] = name
     return found

@@ -123,6 +123,13 @@ def test_the_length_penalty_needs_lengths_and_unknown_kinds_are_refused(tmp_path
         call_stage("grade", proof, output=tmp_path / "proof.arrow")
 
 
+def test_answers_of_another_name_are_found_beside_tests(tmp_path):
+    given = [{"problem": "2*3?", "ground_truth": 6, "response": RIGHT}]
+    given += [{"problem": "Print 1.", "kind": "code", "tests": [{"input": "", "output": "1"}], "response": RIGHT}]
+    call_stage("grade", written(tmp_path / "c.jsonl", given), output=tmp_path / "out.arrow")
+    assert [each["reason"] for each in rows_of(tmp_path / "out.arrow")] == ["correct", "no-code"]
+
+
 def test_completions_come_from_any_tool(tmp_path, capsys):
     data = [{"problem": "2*3?", "gold": 6, "response": text} for text in (RIGHT, WRONG, RIGHT)]
     out = tmp_path / "out.arrow"
