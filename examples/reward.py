@@ -1,11 +1,28 @@
-"""magcli's reward in your own trainer: two lines, no pool, no pipeline."""
+"""magcli's reward in your own trainer, and a reward of your own in magcli.
 
-from magcli.verify.reward import RewardRule, reward
+python reward.py
+magcli grade completions.jsonl --reward reward.py:brief
+"""
 
-found = reward(
-    "<think>Half of 3 is 1.5.</think>The answer is \\boxed{1.5}.",
-    num_tokens=20,
-    row={"prompt": "What is one half of 3?", "answer": "3/2"},
-    rule=RewardRule(max_length=64, cache_length=16),
-)
-print(f"total {found.total:.2f}, {found.reason}: {found.extracted} (decided by {found.detail})")
+from magcli.verify import Grader
+
+
+def brief(completion: str, row: dict) -> dict:
+    """Half for the right last word, half for saying it in few words. A plain number would do as well."""
+    words = completion.split()
+    right = bool(words) and words[-1].strip("$\\.boxed{}") == row["answer"]
+    return {"total": 0.5 * right + 0.5 * (len(words) < 10), "correct": right, "extracted": words[-1] if words else ""}
+
+
+if __name__ == "__main__":
+    problem = {"prompt": "What is one half of 3?", "answer": "3/2"}
+    program = {"kind": "code", "prompt": "Print twice the number.", "tests": [{"input": "4", "output": "8"}]}
+    completions = [
+        "<think>Half of 3 is 1.5.</think>The answer is \\boxed{1.5}.",
+        "The answer is \\boxed{1.5}.",
+        "<think>Twice.</think>\n```python\nprint(2 * int(input()))\n```\n",
+    ]
+    with Grader(workers=2) as grader:
+        rewards = grader.grade(completions, [problem, problem, program])
+    for found in rewards:
+        print(f"total {found.total:.2f}, {found.reason} ({found.detail}): {found.extracted.strip()}")

@@ -369,10 +369,10 @@ def test_a_prompt_beyond_the_context_is_dropped_with_a_reason(guesser, tmp_path)
     assert {row["id"] for row in rollouts(tmp_path / "run")} == {"short"}
 
 
-def test_code_problems_are_refused_before_the_first_token(guesser, tmp_path):
+def test_unknown_kinds_are_refused_before_the_first_token(guesser, tmp_path):
     data = tmp_path / "p.jsonl"
-    data.write_text(json.dumps({"id": "c1", "kind": "code", "prompt": "a?", "answer": "3"}) + "\n")
-    with pytest.raises(DataError, match="c1: kind 'code' cannot be graded"):
+    data.write_text(json.dumps({"id": "c1", "kind": "proof", "prompt": "a?", "answer": "3"}) + "\n")
+    with pytest.raises(DataError, match="c1: kind 'proof' cannot be graded"):
         call_stage("rl", data, model=str(guesser), run=tmp_path / "run", **SMALL)
 
 
