@@ -4,6 +4,8 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+_OPENED = re.compile(r"\\f?box(?:ed)?\s*\{")
+
 
 @lru_cache(maxsize=8)
 def _tokens(commands: Sequence[str]) -> re.Pattern[str]:
@@ -32,3 +34,27 @@ def last_box(text: str, commands: tuple[str, ...] = ("boxed", "fbox")) -> str | 
             opened = match.end()
             stack.append(opened)
     return text[slice(*found)] if opened <= found[1] and found[0] >= 0 else None
+
+
+_JOINT = re.compile(r"(?:[\s$,;.]|\\[()\[\],;]|\\q?quad|\\text\{\s*(?:and|or)\s*\}|\band\b|\bor\b)*")
+MAX_BOXES = 50
+
+
+def joined_boxes(text: str) -> str | None:
+    """The content of the last box, with those of the boxes before it that only commas, ``and`` or ``or`` part.
+
+    None without a box, when the last one is unclosed, or when there are more than ``MAX_BOXES``.
+    """
+    last = last_box(text)
+    if last is None or len(starts := [m.start() for m in _OPENED.finditer(text)]) < 2 or len(starts) > MAX_BOXES:
+        return last
+    contents: list[str] = []
+    for start, end in reversed(list(zip(starts, [*starts[1:], len(text)], strict=True))):
+        content = last_box(text[start:end])
+        if content is None:
+            return last
+        rest = text[start:end].partition(content + "}")[2]
+        if contents and not _JOINT.fullmatch(rest):
+            break
+        contents.append(content)
+    return ", ".join(reversed(contents))

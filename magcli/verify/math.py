@@ -39,8 +39,8 @@ import re
 from functools import lru_cache
 
 from magcli.verify import symbolic
-from magcli.verify.box import last_box
-from magcli.verify.equality.evaluate import METER, Meter
+from magcli.verify.box import joined_boxes, last_box
+from magcli.verify.equality.balls import METER, Meter
 from magcli.verify.equality.structure import same
 from magcli.verify.latex.answers import read, read_as_list
 from magcli.verify.latex.clean import clean, squeezed
@@ -58,6 +58,8 @@ _COMMA_GROUPS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+")
 _NUMBER = re.compile(
     r"(?<![\w)\]}])-?(?:\\[dt]?frac\{-?\d+\}\{\d+\}|\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d+)?(?:/\d+)?)|\d+"
 )
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+_LETTER = re.compile(r"[A-Za-z]")
 _PROSE_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 
@@ -75,12 +77,12 @@ def equal(prediction: str, gold: str) -> bool:
 def compare(prediction: str, gold: str) -> tuple[bool, str]:
     """Whether the two are equal, and which path decided.
 
-    The ground truth may stand in a box, in ``$..$`` or after ``####``. Paths: ``text``, ``empty``, ``too-long``,
-    ``number``, ``same``, ``numeric``, ``undecided``, ``unit``, ``percent``, ``literal``, ``ratio``, ``words``,
-    ``choice``, ``structure``, ``region``, ``equation``, ``inequality``, ``relation``, ``decimal-comma``, ``sympy``,
-    ``unparsable``, or the guard that refused.
+    Either may stand in boxes or ``$..$``, the ground truth after ``####`` too. Paths: ``text``, ``empty``,
+    ``too-long``, ``number``, ``same``, ``numeric``, ``undecided``, ``unit``, ``percent``, ``literal``, ``ratio``,
+    ``words``, ``choice``, ``structure``, ``region``, ``equation``, ``inequality``, ``relation``, ``decimal-comma``,
+    ``sympy``, ``unparsable``, or the guard that refused.
     """
-    left, truth = prediction.strip(), bare_gold(gold).strip()
+    left, truth = (joined_boxes(prediction) or prediction).strip(), bare_gold(gold).strip()
     if left == truth or not left or not truth:
         return left == truth != "", "text" if left and truth else "empty"
     if max(len(left), len(truth)) > MAX_CHARS:
@@ -92,13 +94,18 @@ def compare(prediction: str, gold: str) -> tuple[bool, str]:
         return _compare(left, truth)
     except RecursionError:
         return False, "too-deep"
+    except (ArithmeticError, ValueError):
+        return False, "undecided"
 
 
 def bare_gold(gold: str) -> str:
-    """The answer in a ground truth that may be a worked solution: after the last ``####``, or in the last box."""
+    """The answer in a ground truth that may be a worked solution: after the last ``####``, or in the last box.
+
+    Of boxes that only commas, ``and`` or ``or`` part (``\\boxed{1}, \\boxed{2}``) all are the answer.
+    """
     if "####" in gold:
         return gold.rpartition("####")[2].strip()
-    return last_box(gold) or gold
+    return joined_boxes(gold) or gold
 
 
 def _compare(left: str, truth: str) -> tuple[bool, str]:
@@ -134,7 +141,7 @@ def _unread(left: str, truth: str, trees: tuple[Expr, Expr]) -> tuple[bool, str]
         return True, "text"
     reasons = [tree.args[0].name for tree in trees if tree.op == "raw"]
     guard = next((reason for reason in reasons if reason not in ("unparsable", "matrix-shapes")), "")
-    if guard or _is_prose(left, 2) or _is_prose(truth, 2):
+    if guard or _is_prose(left, 2) or _is_prose(truth, 2) or _letters(a) != _letters(b):
         return False, guard or "unparsable"
     return symbolic.equal(clean(left), clean(truth))
 
@@ -163,6 +170,11 @@ def anywhere(text: str, gold: str) -> bool:
     """Whether the answer is found whatever the format: the last box, or without any box the last number."""
     found = extract(text) or last_number(text)
     return found is not None and equal(found, gold)
+
+
+def _letters(text: str) -> set[str]:
+    """The letters of a text outside commands: two expressions in other letters are not the same."""
+    return set(_LETTER.findall(_COMMAND.sub("", text)))
 
 
 def _is_prose(truth: str, most: int) -> bool:

@@ -14,7 +14,7 @@ from magcli.verify.pool import Pool
 from magcli.verify.reward import RewardRule
 
 PIECES = [
-    "1", "2", "12", "0.5", "x", "y", "n", "i", "e", "A", "f(x)", "+", "-", "*", "/", "^", "^2", "!", "=", "<",
+    "10^{400}", r"10^{-400}", "e^{900}", "(10^{5000}+1)",     "1", "2", "12", "0.5", "x", "y", "n", "i", "e", "A", "f(x)", "+", "-", "*", "/", "^", "^2", "!", "=", "<",
     r"\le ", ",",
     ";", ":", "(", ")", "[", "]", "{", "}", r"\{", r"\}", "|", r"\frac", r"\frac12", r"\frac{1}{2}", r"\sqrt{2}",
     r"\sqrt", r"\pi ", r"\infty ", r"\pm ", r"\cup ", r"\sin ", r"\ln ", r"\log_2 ", r"\text{ cm}", r"\text{and}",

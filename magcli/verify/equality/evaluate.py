@@ -1,119 +1,22 @@
-"""The value of an expression at a point, with a bound on its error.
+"""The value of an expression at a point, with a bound on its error; see ``balls``."""
 
-Values are exact fractions as long as they can be; then floats (to tell values apart quickly), or mpmath numbers of any
-precision (to say that two agree). Every operation carries the absolute error of its operands along, so that a
-difference that rounding could have made is never taken for one, nor an agreement that precision cannot show.
-"""
-
-import cmath
-import math
-from collections.abc import Callable, Mapping
-from contextvars import ContextVar
+from collections.abc import Callable
 from fractions import Fraction
-from functools import cache
-from typing import Any, NamedTuple
 
+from magcli.verify.equality.balls import MAX_BITS, MAX_STEPS, Ball, Point, Undecided, inexact, over, plus, times
+from magcli.verify.equality.functions import (
+    DERIVATIVES,
+    MEANS,
+    SPECIAL,
+    absolute,
+    analytic,
+    general_power,
+    rational_power,
+    unknown,
+)
 from magcli.verify.latex.tree import Expr, function, num
 
-MAX_STEPS = 30_000
-"""Of one comparison of answers, all its parts together."""
-MAX_BITS = 20_000
-MAX_LOG = 1e5
-"""Powers beyond e to this are not worked out."""
 MAX_TERMS = 500
-
-
-class Undecided(Exception):
-    """The value does not exist, is too large, or cannot be told to this precision."""
-
-
-class NotReal(Exception):
-    """A real expression left the real numbers."""
-
-
-class Ball(NamedTuple):
-    """A value and the largest error it can have; a fraction is exact."""
-
-    value: Any
-    error: Any = 0
-
-
-class Field(NamedTuple):
-    """The arithmetic that is used where a value is not a fraction: functions of numbers, and the rounding unit."""
-
-    real: Callable[[Fraction], Any]
-    complex: Callable[[Any, Any], Any]
-    functions: Mapping[str, Callable[[Any], Any]]
-    epsilon: Any
-    pi: Any
-    e: Any
-
-
-class Meter:
-    """Counts the steps of one comparison, in all its parts."""
-
-    __slots__ = ("steps",)
-
-    def __init__(self) -> None:
-        self.steps = 0
-
-
-METER: ContextVar[Meter] = ContextVar("meter", default=Meter())  # noqa: B039 - replaced for every comparison
-
-
-class Point:
-    """Where to evaluate: values of the symbols, the field, whether only real numbers count."""
-
-    __slots__ = ("field", "meter", "real", "values")
-
-    def __init__(self, field: Field, values: Mapping[str, Fraction], *, real: bool) -> None:
-        self.field, self.values, self.real, self.meter = field, dict(values), real, METER.get()
-
-
-_COMPLEX_NAMES = {
-    "asin": "arcsin",
-    "acos": "arccos",
-    "atan": "arctan",
-    "asinh": "arcsinh",
-    "acosh": "arccosh",
-    "atanh": "arctanh",
-}
-_PLAIN = ("exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh", *_COMPLEX_NAMES)
-
-
-def _either(name: str) -> Callable[[Any], Any]:
-    """The real function, or the complex one where the argument is complex or outside the real domain."""
-    real, general = getattr(math, name), getattr(cmath, name)
-
-    def apply(x: Any) -> Any:
-        if isinstance(x, complex):
-            return general(x)
-        try:
-            return real(x)
-        except ValueError:
-            return general(complex(x))
-
-    return apply
-
-
-FLOATS = Field(
-    float, complex, {name: _either(name) for name in _PLAIN} | {"gamma": math.gamma}, 2.0**-51, math.pi, math.e
-)
-
-
-@cache
-def digits(bits: int) -> Field:
-    """Numbers of so many bits, by mpmath (imported on first need)."""
-    import mpmath
-
-    mp = mpmath.mp.clone() if hasattr(mpmath.mp, "clone") else mpmath.MPContext()
-    mp.prec = bits
-
-    def real(value: Fraction) -> Any:
-        return mp.mpf(value.numerator) / value.denominator
-
-    functions = {name: getattr(mp, name) for name in _PLAIN} | {"gamma": mp.gamma}
-    return Field(real, mp.mpc, functions, mp.mpf(2) ** (3 - bits), +mp.pi, +mp.e)
 
 
 def evaluate(expr: Expr, point: Point) -> Ball:
@@ -152,72 +55,20 @@ def _constant(expr: Expr, point: Point) -> Ball:
     return Ball(value, abs(value) * point.field.epsilon)
 
 
-def _inexact(ball: Ball, point: Point) -> Ball:
-    """The value as a number of the field."""
-    if not isinstance(ball.value, Fraction):
-        return ball
-    value = point.field.real(ball.value)
-    return Ball(value, abs(value) * point.field.epsilon)
-
-
-def _rounded(value: Any, error: Any, point: Point) -> Ball:
-    """A result with its rounding error; a complex one within its error of a real number is real."""
-    error = error + abs(value) * point.field.epsilon
-    if not _is_real(value) and abs(value.imag) <= error:
-        value = value.real
-    if value != value or abs(value) == math.inf:
-        raise Undecided("no-value")
-    return Ball(value, error)
-
-
 def _sum(expr: Expr, point: Point) -> Ball:
     total = evaluate(expr.args[0], point)
     for term in expr.args[1:]:
-        total = _plus(total, evaluate(term, point), point)
+        total = plus(total, evaluate(term, point), point)
     return total
 
 
-def _plus(a: Ball, b: Ball, point: Point) -> Ball:
-    if isinstance(a.value, Fraction) and isinstance(b.value, Fraction):
-        return Ball(_bounded(a.value + b.value))
-    x, y = _inexact(a, point), _inexact(b, point)
-    small, large = (x, y) if abs(x.value) < abs(y.value) else (y, x)
-    if small.error < abs(small.value) < abs(large.value) * point.field.epsilon**0.5 * 1e-3:
-        raise Undecided("absorbed")
-    return _rounded(x.value + y.value, x.error + y.error, point)
-
-
 def _product(expr: Expr, point: Point) -> Ball:
-    return _times(evaluate(expr.args[0], point), evaluate(expr.args[1], point), point)
-
-
-def _times(a: Ball, b: Ball, point: Point) -> Ball:
-    if isinstance(a.value, Fraction) and isinstance(b.value, Fraction):
-        return Ball(_bounded(a.value * b.value))
-    x, y = _inexact(a, point), _inexact(b, point)
-    error = abs(x.value) * y.error + abs(y.value) * x.error + x.error * y.error
-    return _rounded(x.value * y.value, error, point)
+    return times(evaluate(expr.args[0], point), evaluate(expr.args[1], point), point)
 
 
 def _quotient(expr: Expr, point: Point) -> Ball:
     a, b = (evaluate(arg, point) for arg in expr.args)
-    return _over(a, b, point)
-
-
-def _over(a: Ball, b: Ball, point: Point) -> Ball:
-    if isinstance(a.value, Fraction) and isinstance(b.value, Fraction):
-        return Ball(_bounded(a.value / b.value))
-    x, y = _inexact(a, point), _inexact(b, point)
-    if abs(y.value) <= 2 * y.error:
-        raise Undecided("no-value")
-    value = x.value / y.value
-    return _rounded(value, (x.error + abs(value) * y.error) / (abs(y.value) - y.error), point)
-
-
-def _bounded(value: Fraction) -> Fraction:
-    if value.numerator.bit_length() + value.denominator.bit_length() > MAX_BITS:
-        raise Undecided("too-large")
-    return value
+    return over(a, b, point)
 
 
 def _power(expr: Expr, point: Point) -> Ball:
@@ -227,198 +78,31 @@ def _power(expr: Expr, point: Point) -> Ball:
         size = base.value.numerator.bit_length() + base.value.denominator.bit_length()
         if abs(n) * size <= MAX_BITS:
             return Ball(base.value ** int(n))
-    x = _inexact(base, point)
+    x = inexact(base, point)
     if isinstance(n, Fraction):
-        return _rational_power(x, n, point)
-    return _general_power(x, _inexact(exponent, point), point)
-
-
-def _rational_power(x: Ball, n: Fraction, point: Point) -> Ball:
-    """A power by a fraction; odd roots of negative numbers are real, even ones are not."""
-    if abs(x.value) <= x.error:
-        if n <= 0:
-            raise Undecided("no-value")
-        return Ball(x.value * 0, (abs(x.value) + x.error) ** float(n))
-    if n.denominator == 1:
-        if abs(n) * abs(_log_size(x.value)) > MAX_LOG:
-            raise Undecided("too-large")
-        return _grown(x, x.value ** int(n), n, point)
-    if _is_real(x.value) and x.value < 0:
-        if n.denominator % 2:
-            root = _general_power(Ball(-x.value, x.error), _inexact(Ball(n), point), point)
-            return root if n.numerator % 2 == 0 else Ball(-root.value, root.error)
-        if point.real:
-            raise NotReal
-        half = point.field.functions["exp"](point.field.complex(0, 1) * point.field.pi * point.field.real(n))
-        size = _general_power(Ball(-x.value, x.error), _inexact(Ball(n), point), point)
-        return _times(size, _rounded(half, point.field.epsilon * 8, point), point)
-    return _general_power(x, _inexact(Ball(n), point), point)
-
-
-def _grown(x: Ball, value: Any, n: Fraction, point: Point) -> Ball:
-    relative = 2 * abs(int(n)) * (x.error / abs(x.value) + point.field.epsilon)
-    return _rounded(value, abs(value) * relative, point)
-
-
-def _general_power(x: Ball, n: Ball, point: Point) -> Ball:
-    """``exp(n log x)``."""
-    if abs(x.value) <= x.error:
-        raise Undecided("no-value")
-    if point.real and x.value < 0:
-        raise NotReal
-    logarithm = point.field.functions["log"](x.value)
-    if abs(n.value * logarithm) > MAX_LOG:
-        raise Undecided("too-large")
-    value = point.field.functions["exp"](n.value * logarithm)
-    relative = 2 * (
-        abs(n.value) * x.error / abs(x.value) + abs(logarithm) * (n.error + abs(n.value) * point.field.epsilon)
-    )
-    return _rounded(value, abs(value) * relative, point)
-
-
-def _log_size(value: Any) -> float:
-    return math.log(abs(value)) if isinstance(value, (float, complex)) else float(_mp_log(abs(value)))
-
-
-def _mp_log(value: Any) -> Any:
-    return value.context.log(value)
-
-
-def _is_real(value: Any) -> bool:
-    return isinstance(value, (float, Fraction)) or (not hasattr(value, "_mpc_") and not isinstance(value, complex))
-
-
-_DERIVATIVES: dict[str, Callable[[Any, Any], Any]] = {  # of x and the value: a bound on the size of the derivative
-    "exp": lambda _, v: abs(v),
-    "log": lambda x, _: 1 / abs(x),
-    "sin": lambda x, _: 1 if _is_real(x) else 1 + abs(x) + 9 ** abs(x.imag),
-    "cos": lambda x, _: 1 if _is_real(x) else 1 + abs(x) + 9 ** abs(x.imag),
-    "tan": lambda _, v: 1 + abs(v) ** 2,
-    "sinh": lambda _, v: 1 + abs(v),
-    "cosh": lambda _, v: 1 + abs(v),
-    "tanh": lambda _, v: 1 + abs(v) ** 2,
-    "asin": lambda x, _: 1 / abs(1 - x * x) ** 0.5,
-    "acos": lambda x, _: 1 / abs(1 - x * x) ** 0.5,
-    "atan": lambda x, _: 1 / abs(1 + x * x),
-    "asinh": lambda x, _: 1 / abs(1 + x * x) ** 0.5,
-    "acosh": lambda x, _: 1 / abs(1 - x * x) ** 0.5,
-    "atanh": lambda x, _: 1 / abs(1 - x * x),
-}
-_MEANS = {  # how the other functions come from these
-    "ln": ("log", False, False), "sec": ("cos", False, True), "csc": ("sin", False, True), "cot": ("tan", False, True),
-    "sech": ("cosh", False, True), "csch": ("sinh", False, True), "coth": ("tanh", False, True),
-    "arcsin": ("asin", False, False), "arccos": ("acos", False, False), "arctan": ("atan", False, False),
-    "arcsec": ("acos", True, False), "arccsc": ("asin", True, False), "arccot": ("atan", True, False),
-    "arcsinh": ("asinh", False, False), "arccosh": ("acosh", False, False), "arctanh": ("atanh", False, False),
-}  # fmt: skip
+        return rational_power(x, n, point)
+    return general_power(x, inexact(exponent, point), point)
 
 
 def _call(expr: Expr, point: Point) -> Ball:
     if expr.name == "abs":
-        return _absolute(evaluate(expr.args[0], point))
+        return absolute(evaluate(expr.args[0], point))
     arguments = [evaluate(arg, point) for arg in expr.args]
     if all(isinstance(a.value, Fraction) for a in arguments):
         exact = function(expr.name, *(num(a.value) for a in arguments))
         if exact.op == "num":
             return Ball(exact.number)
     if expr.name.startswith("?"):
-        return _unknown(expr.name, arguments, point)
-    special = _SPECIAL.get(expr.name)
+        return unknown(expr.name, arguments, point)
+    special = SPECIAL.get(expr.name)
     if special is not None:
         return special(arguments, point)
-    name, inverted, reciprocal = _MEANS.get(expr.name, (expr.name, False, False))
-    if name not in _DERIVATIVES:
+    name, inverted, reciprocal = MEANS.get(expr.name, (expr.name, False, False))
+    if name not in DERIVATIVES:
         raise Undecided("function")
-    x = _over(Ball(Fraction(1)), arguments[0], point) if inverted else arguments[0]
-    value = _analytic(name, _inexact(x, point), point)
-    return _over(Ball(Fraction(1)), value, point) if reciprocal else value
-
-
-def _analytic(name: str, x: Ball, point: Point) -> Ball:
-    if point.real and ((name == "log" and x.value < 0) or (name in ("asin", "acos") and abs(x.value) > 1)):
-        raise NotReal
-    if name == "exp" and abs(x.value) > MAX_LOG:
-        raise Undecided("too-large")
-    if name in ("sinh", "cosh") and abs(x.value) > 1000:
-        raise Undecided("too-large")
-    value = point.field.functions[name](x.value)
-    try:
-        slope = _DERIVATIVES[name](x.value, value)
-    except ZeroDivisionError:
-        return _rounded(value, x.error**0.5 * 4, point)
-    return _rounded(value, 2 * slope * x.error + 4 * abs(value) * point.field.epsilon, point)
-
-
-def _absolute(x: Ball) -> Ball:
-    return Ball(abs(x.value), x.error)
-
-
-def _integer_part(name: str) -> Callable[[list[Ball], Point], Ball]:
-    def apply(arguments: list[Ball], point: Point) -> Ball:
-        x = _inexact(arguments[0], point)
-        low, high = (Fraction(_floor(v)) for v in (x.value - x.error, x.value + x.error))
-        if low != high:
-            raise Undecided("absorbed")
-        return Ball(low if name == "floor" else low + 1)
-
-    return apply
-
-
-def _floor(value: Any) -> int:
-    return math.floor(value) if isinstance(value, float) else int(value.context.floor(value))
-
-
-def _extreme(name: str) -> Callable[[list[Ball], Point], Ball]:
-    def apply(arguments: list[Ball], point: Point) -> Ball:
-        balls = [_inexact(a, point) for a in arguments]
-        return max(balls, key=lambda b: b.value) if name == "max" else min(balls, key=lambda b: b.value)
-
-    return apply
-
-
-def _factorial(arguments: list[Ball], point: Point) -> Ball:
-    x = _inexact(arguments[0], point)
-    if not _is_real(x.value) or not -20 < x.value < 200:
-        raise Undecided("too-large")
-    value = point.field.functions["gamma"](x.value + 1)
-    return _rounded(value, abs(value) * (x.error * 100 + point.field.epsilon * 100), point)
-
-
-def _binomial(arguments: list[Ball], point: Point) -> Ball:
-    n, k = arguments
-    top = _factorial([n], point)
-    bottom = _times(
-        _factorial([k], point), _factorial([_plus(n, _times(Ball(Fraction(-1)), k, point), point)], point), point
-    )
-    return _over(top, bottom, point)
-
-
-def _permutations(arguments: list[Ball], point: Point) -> Ball:
-    n, k = arguments
-    return _over(
-        _factorial([n], point), _factorial([_plus(n, _times(Ball(Fraction(-1)), k, point), point)], point), point
-    )
-
-
-def _unknown(name: str, arguments: list[Ball], point: Point) -> Ball:
-    """Some smooth function, another one for each name: equal at equal arguments, and hardly ever otherwise."""
-    total = Ball(Fraction(sum(map(ord, name)), 97))
-    for at, argument in enumerate(arguments, 2):
-        scaled = _times(_inexact(argument, point), Ball(Fraction(at * 7 + ord(name[-1]), 50)), point)
-        total = _plus(total, _analytic("sin", scaled, point), point)
-        total = _times(total, Ball(Fraction(at, 3)), point)
-    return total
-
-
-_SPECIAL: dict[str, Callable[[list[Ball], Point], Ball]] = {
-    "floor": _integer_part("floor"),
-    "ceil": _integer_part("ceil"),
-    "max": _extreme("max"),
-    "min": _extreme("min"),
-    "factorial": _factorial,
-    "binom": _binomial,
-    "perm": _permutations,
-}
+    x = over(Ball(Fraction(1)), arguments[0], point) if inverted else arguments[0]
+    value = analytic(name, inexact(x, point), point)
+    return over(Ball(Fraction(1)), value, point) if reciprocal else value
 
 
 def _degrees(expr: Expr, point: Point) -> Ball:
@@ -427,11 +111,11 @@ def _degrees(expr: Expr, point: Point) -> Ball:
         raise Undecided("unit")
     value = evaluate(expr.args[0], point)
     pi = _constant(Expr("const", name="pi"), point)
-    return _times(_over(value, Ball(Fraction(180)), point), pi, point)
+    return times(over(value, Ball(Fraction(180)), point), pi, point)
 
 
 def _percentage(expr: Expr, point: Point) -> Ball:
-    return _over(evaluate(expr.args[0], point), Ball(Fraction(100)), point)
+    return over(evaluate(expr.args[0], point), Ball(Fraction(100)), point)
 
 
 def _series(expr: Expr, point: Point) -> Ball:
@@ -447,7 +131,7 @@ def _series(expr: Expr, point: Point) -> Ball:
     for k in range(int(first), int(last) + 1):
         point.values[letter.name] = Fraction(k)
         term = evaluate(body, point)
-        total = _plus(total, term, point) if expr.op == "sum" else _times(total, term, point)
+        total = plus(total, term, point) if expr.op == "sum" else times(total, term, point)
     if outer is None:
         point.values.pop(letter.name, None)
     else:

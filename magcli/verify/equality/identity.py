@@ -13,7 +13,8 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from magcli.verify.equality.evaluate import FLOATS, Ball, Field, NotReal, Point, Undecided, digits, evaluate
+from magcli.verify.equality.balls import FLOATS, Ball, Field, NotReal, Point, Undecided, digits
+from magcli.verify.equality.evaluate import evaluate
 from magcli.verify.latex.tree import Expr, num
 
 NUM_POINTS = 8
@@ -90,7 +91,10 @@ def _value(expr: Expr, field: Field, values: Mapping[str, Fraction], *, real: bo
 def _near(x: Ball, y: Ball, field: Field) -> bool | None:
     if isinstance(x.value, Fraction) and isinstance(y.value, Fraction):
         return x.value == y.value
-    a, b = (field.real(v.value) if isinstance(v.value, Fraction) else v.value for v in (x, y))
+    try:
+        a, b = (field.real(v.value) if isinstance(v.value, Fraction) else v.value for v in (x, y))
+    except OverflowError:
+        return None
     size = max(abs(a), abs(b))
     error = x.error + y.error + size * field.epsilon
     if abs(a - b) > 4 * error:

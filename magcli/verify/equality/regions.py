@@ -7,7 +7,8 @@ nothing. Ends are compared exactly (or to 30 digits), and put in order by their 
 import math
 from typing import NamedTuple
 
-from magcli.verify.equality.evaluate import FLOATS, NotReal, Point, Undecided, evaluate
+from magcli.verify.equality.balls import FLOATS, NotReal, Point, Undecided
+from magcli.verify.equality.evaluate import evaluate
 from magcli.verify.equality.identity import same_value, symbols
 from magcli.verify.latex.tree import INFINITY, Expr, neg
 

@@ -1,6 +1,6 @@
 """Whether two equations or inequalities say the same: one is the other times a constant, sides swapped or not."""
 
-from magcli.verify.equality.evaluate import FLOATS, digits
+from magcli.verify.equality.balls import FLOATS, digits
 from magcli.verify.equality.identity import BITS, _near, _value, points, symbols
 from magcli.verify.latex.tree import Expr, add, div, neg
 

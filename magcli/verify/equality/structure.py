@@ -5,9 +5,9 @@ Every rule is symmetric. The path that decided is named by the kind of the compa
 """
 
 from collections.abc import Callable
-from fractions import Fraction
 
 from magcli.verify.equality.identity import same_value, symbols
+from magcli.verify.equality.literals import Found, Inner, bases, choices, ratios, texts, values
 from magcli.verify.equality.naming import is_name, same_name
 from magcli.verify.equality.regions import region, same_region
 from magcli.verify.equality.relations import same_equation, same_inequality
@@ -18,7 +18,6 @@ from magcli.verify.latex.units import compatible
 MAX_NESTING = 8
 MAX_UNORDERED = 60
 """Longer lists are compared in the order in which they stand."""
-Found = tuple[bool, str]
 Compare = Callable[[Expr, Expr, int], Found]
 _SETS = frozenset((r"\cup", r"\cap", r"\setminus", "builder", "set-name"))
 _SINGLE = frozenset(("choice", "base", "text", "unit", "percent", "ratio", "num", "const"))
@@ -38,7 +37,7 @@ def same(a: Expr, b: Expr, depth: int = MAX_NESTING) -> Found:
     for kinds, rule in _RULES:
         if ops & kinds:
             return rule(a, b, depth - 1)
-    return _values(a, b)
+    return values(a, b)
 
 
 def _assigned(a: Expr, b: Expr) -> tuple[Expr, Expr]:
@@ -49,63 +48,6 @@ def _assigned(a: Expr, b: Expr) -> tuple[Expr, Expr]:
             if is_name(one.args[0]):
                 return (one.args[1], other) if other is b else (other, one.args[1])
     return a, b
-
-
-def _values(a: Expr, b: Expr) -> Found:
-    found = same_value(a, b)
-    path = "number" if a.op == b.op == "num" else "numeric" if found is not None else "undecided"
-    return found is True, path
-
-
-def _choices(a: Expr, b: Expr, depth: int) -> Found:
-    """``(C) 12`` is ``C`` and is ``12``; two letters must agree, and two values."""
-    if a.op != "choice":
-        a, b = b, a
-    if b.op == "choice":
-        valued = bool(a.args and b.args)
-        return a.name == b.name and (not valued or same(a.args[0], b.args[0], depth)[0]), "choice"
-    if a.args:
-        return same(a.args[0], b, depth)
-    if b.op in ("sym", "const", "*", "+", "/", "^"):
-        return _values(Expr("sym", name=a.name), b)
-    return b.op == "set" and len(b.args) == 1 and same(a, b.args[0], depth)[0], "choice"
-
-
-def _texts(a: Expr, b: Expr, depth: int) -> Found:
-    """Words by their letters and digits; short letters may be a product, and letters of choices a list."""
-    if a.op == b.op == "text":
-        x, y = ("".join(c for c in side.name if c.isalnum()) for side in (a, b))
-        return x == y != "", "words"
-    if a.op != "text":
-        a, b = b, a
-    if b.op == "list":
-        letters = [
-            part.name.lower() for part in b.args if part.op in ("sym", "choice", "const") and len(part.name) == 1
-        ]
-        return len(letters) == len(b.args) and sorted(letters) == sorted(a.name), "choice"
-    if a.name.isalpha() and len(a.name) <= 4 and b.op not in ("num", "rel", "unit"):
-        product = Expr("sym", name=a.name[0])
-        for letter in a.name[1:]:
-            product = mul(product, Expr("sym", name=letter))
-        return _values(product, b)
-    if b.op == "rel" and is_name(b.args[0]) and b.name == "=":
-        return same(a, b.args[1], depth)
-    return False, "words"
-
-
-def _bases(a: Expr, b: Expr, _: int) -> Found:
-    """Digits of a number in a base; the base may be unwritten on one side, two bases must be one."""
-    (x, base), (y, other) = (_literal(side) for side in (a, b))
-    return x == y and (not base or not other or base == other), "literal"
-
-
-def _literal(expr: Expr) -> tuple[str, str]:
-    if expr.op == "base":
-        digits, _, base = expr.name.partition("_")
-        return digits.lstrip("0").lower(), base
-    if expr.op == "num" and expr.number.denominator == 1:
-        return str(expr.number), ""
-    return expr.name.lower() if expr.op == "text" else "?", ""
 
 
 def _measures(a: Expr, b: Expr, depth: int) -> Found:
@@ -310,35 +252,16 @@ def _rows(a: Expr, b: Expr, depth: int) -> Found:
     return _in_order(a.args, b.args, depth) if a.op == b.op else (False, "structure")
 
 
-def _ratios(a: Expr, b: Expr, depth: int) -> Found:
-    """``2:4`` is ``1:2`` and 1/2; what may be a time of day is only itself."""
-    if a.op != "ratio":
-        a, b = b, a
-    if b.op == "rel":
-        return _relations(a, b, depth)
-    if _is_time(a) or (b.op == "ratio" and _is_time(b)):
-        return False, "literal"
-    if b.op == "ratio":
-        if len(a.args) != len(b.args) or num(0) in a.args + b.args:
-            return False, "literal"
-        return all(
-            same_value(mul(x, b.args[0]), mul(y, a.args[0])) is True for x, y in zip(a.args, b.args, strict=True)
-        ), "ratio"
-    fraction = b.op == "/" or (b.op == "num" and b.number.denominator > 1)
-    return fraction and len(a.args) == 2 and same_value(div(*a.args), b) is True, "ratio"
-
-
-def _is_time(ratio: Expr) -> bool:
-    """Whether hours and two digits of minutes: ``7:32``, but not ``3:4``."""
-    values = [arg.number for arg in ratio.args if arg.op == "num"]
-    return len(values) == len(ratio.args) and values[0] <= 24 and all(Fraction(10) <= v < 60 for v in values[1:])
+def _with(rule: Callable[[Expr, Expr, Inner], Found]) -> Compare:
+    """A rule that is given how to compare parts instead of how deep."""
+    return lambda a, b, depth: rule(a, b, lambda x, y: same(x, y, depth))
 
 
 _RULES: tuple[tuple[frozenset[str], Compare], ...] = (
     (frozenset(("raw",)), lambda a, b, _: (False, "unparsable")),
-    (frozenset(("choice",)), _choices),
-    (frozenset(("base",)), _bases),
-    (frozenset(("text",)), _texts),
+    (frozenset(("choice",)), _with(choices)),
+    (frozenset(("base",)), _with(bases)),
+    (frozenset(("text",)), _with(texts)),
     (frozenset(("unit", "percent")), _measures),
     (frozenset(("cases",)), _cases),
     (frozenset(("list",)), _structures),
@@ -347,5 +270,5 @@ _RULES: tuple[tuple[frozenset[str], Compare], ...] = (
     (frozenset(("set", "tuple")), _structures),
     (frozenset(("matrix",)), _matrices),
     (frozenset(("row", "residue")), _rows),
-    (frozenset(("ratio",)), _ratios),
+    (frozenset(("ratio",)), _with(ratios)),
 )

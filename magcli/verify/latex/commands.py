@@ -1,6 +1,8 @@
 r"""Reading what begins with a LaTeX command: fractions, roots, functions, sums, matrices, named symbols."""
 
-from magcli.verify.latex.expressions import Cursor, argument, exponent, read_factor, read_sum, starts_factor, subscript
+from magcli.verify.latex.atoms import argument, exponent, subscript
+from magcli.verify.latex.cursor import Cursor
+from magcli.verify.latex.expressions import read_factor, read_product, read_sum, starts_factor
 from magcli.verify.latex.names import DECORATIONS, FUNCTIONS, GREEK
 from magcli.verify.latex.tokens import Unreadable
 from magcli.verify.latex.tree import INFINITY, MINUS_ONE, ONE, PI, E, Expr, I, add, div, function, mul, neg, num, power
@@ -172,8 +174,6 @@ def _body(cursor: Cursor, kind: str, letter: str, low: Expr, high: Expr) -> Expr
 
 
 def _term(cursor: Cursor) -> Expr:
-    from magcli.verify.latex.expressions import read_product
-
     sign = cursor.eat("-", "+")
     value = read_product(cursor)
     return neg(value) if sign == "-" else value
@@ -228,6 +228,16 @@ def _expand(rows: list[tuple[Expr, ...]]) -> Expr:
     return add(terms)
 
 
+def _absolute(cursor: Cursor) -> Expr:
+    cursor.deeper()
+    cursor.bars += 1
+    value = read_sum(cursor)
+    cursor.bars -= 1
+    cursor.depth -= 1
+    cursor.expect("|")
+    return function("det", value) if value.op == "matrix" else function("abs", value)
+
+
 def _infinity(_: Cursor) -> Expr:
     return INFINITY
 
@@ -249,6 +259,7 @@ def _dots(_: Cursor) -> Expr:
 
 
 _READERS = {
+    "|": _absolute,
     r"\ldots": _dots,
     r"\sqrt": _sqrt,
     r"\cbrt": _cube_root,

@@ -72,14 +72,14 @@ _SAME = {
     r"\empty": r"\emptyset", r"\vert": "|", r"\lvert": "|", r"\rvert": "|", r"\dots": r"\ldots", r"\cdots": r"\ldots",
     r"\dotsc": r"\ldots", r"\ast": "*", r"\lbrack": "[", r"\rbrack": "]", r"\varepsilon": r"\epsilon",
     r"\varphi": r"\phi", r"\vartheta": r"\theta", r"\dbinom": r"\binom", r"\tbinom": r"\binom", r"\%": "%",
-    r"\bmod": r"\mod",
-    r"\nicefrac": r"\frac", r"\sfrac": r"\frac", r"\pounds": "£", r"\euro": "€", r"\degree": r"\circ", r"\degrees": r"\circ", r"\colon": ":",
+    r"\bmod": r"\mod", r"\nicefrac": r"\frac", r"\sfrac": r"\frac", r"\pounds": "£", r"\euro": "€",
+    r"\degree": r"\circ", r"\degrees": r"\circ", r"\colon": ":",
     r"\lor": "or", r"\vee": "or", r"\land": "and", r"\wedge": "and", r"\simeq": r"\approx", r"\cong": r"\approx",
     r"\doteq": r"\approx", r"\backslash": r"\setminus", r"\rightarrow": r"\to", r"\#": "#", r"\&": "&", r"\_": "_",
     r"\mathring": r"\overline", r"\widehat": r"\hat", r"\overrightarrow": r"\vec", r"\arctg": r"\arctan",
     r"\tg": r"\tan", r"\ctg": r"\cot", r"\cosec": r"\csc", r"\parallel": r"\parallel", r"\ni": r"\ni",
     "<=": r"\le", ">=": r"\ge", "!=": r"\ne", ":=": "=", "**": "^", "...": r"\ldots", r"\colonequals": "=",
-    r"\mid": "mid", r"\infinity": r"\infty", r"\lang": r"\langle", r"\rang": r"\rangle", r"\Vert": "|",
+    r"\mid": "mid", r"\infinity": r"\infty", r"\lang": r"\langle", r"\rang": r"\rangle", r"\Vert": "|", r"\|": "|",
 }  # fmt: skip
 _NOTHING = frozenset(
     (r"\relax", r"\null", r"\strut", r"\notag", r"\nonumber", r"\therefore", r"\because", r"\centering")
