@@ -59,10 +59,10 @@ SLOW = ("while True: pass", "sleep(30)", "volatile int i")
 
 
 def programs(count: int, seed: int) -> Iterator[Known]:
-    """``count`` programs: 9 in 10 are Python, those that meet a time limit are rare."""
+    """``count`` programs: 19 in 20 are Python, those that meet a time limit are rare."""
     choose = random.Random(seed)
     for number in range(count):
-        kind = choose.choices([PYTHON, CALLED, CPP], [75, 15, 10])[0]
+        kind = choose.choices([PYTHON, CALLED, CPP], [80, 15, 5])[0]
         reason, source = choose.choices(kind, [0.2 if any(word in text for word in SLOW) else 1 for _, text in kind])[0]
         note = f"// {number}\n" if kind is CPP else f"# {number}\n"
         a, b = choose.randrange(10**6), choose.randrange(10**6)

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from magcli.errors import DataError
+from magcli.errors import DataError, EnvironmentFault
 from magcli.verify.code import draw, extract, judge
 from magcli.verify.judge import Judge
-from magcli.verify.sandbox import Limits
+from magcli.verify.sandbox import Limits, open_sandbox
 from magcli.verify.types import Verdict
 
 SUMS = [{"input": "1 2\n", "output": "3\n"}, {"input": "5 6\n", "output": "11\n"}, {"input": "0 0\n", "output": "0\n"}]
@@ -322,6 +322,20 @@ def test_a_busy_machine_is_not_the_programs_fault() -> None:
     finally:
         os.sched_setaffinity(0, whole)
     assert [verdict.reason for verdict in verdicts] == ["accepted"] * 8
+
+
+def test_verdicts_are_the_same_where_isolation_is_restricted() -> None:
+    """The weaker level has no writable places and no mounts of its own."""
+    try:
+        sandbox = open_sandbox("restricted")
+    except EnvironmentFault as fault:
+        pytest.skip(str(fault))
+    called = [{"assert": "assert is_same_list(Solution().f(list_node([1, 2])), list_node([2]))"}]
+    solution = "class Solution:\n    def f(self, head: ListNode): return head.next"
+    assert judge(ADD, "python", SUMS, sandbox=sandbox).reason == "accepted"
+    assert judge(ADD_CPP, "cpp", SUMS, sandbox=sandbox).reason == "accepted"
+    assert judge(solution, "python", called, sandbox=sandbox).reason == "accepted"
+    assert judge("import time\ntime.sleep(9)", "python", SUMS, Limits(cpu=0.2), sandbox=sandbox).reason == "time-limit"
 
 
 def test_runs_share_nothing() -> None:
