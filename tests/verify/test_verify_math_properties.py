@@ -14,7 +14,8 @@ from magcli.verify.pool import Pool
 from magcli.verify.reward import RewardRule
 
 PIECES = [
-    "10^{400}", r"10^{-400}", "e^{900}", "(10^{5000}+1)",     "1", "2", "12", "0.5", "x", "y", "n", "i", "e", "A", "f(x)", "+", "-", "*", "/", "^", "^2", "!", "=", "<",
+    "10^{400}", r"10^{-400}", "e^{900}", "(10^{5000}+1)",     "1", "2", "12", "0.5", "x", "y", "n", "i",
+    "e", "A", "f(x)", "+", "-", "*", "/", "^", "^2", "!", "=", "<",
     r"\le ", ",",
     ";", ":", "(", ")", "[", "]", "{", "}", r"\{", r"\}", "|", r"\frac", r"\frac12", r"\frac{1}{2}", r"\sqrt{2}",
     r"\sqrt", r"\pi ", r"\infty ", r"\pm ", r"\cup ", r"\sin ", r"\ln ", r"\log_2 ", r"\text{ cm}", r"\text{and}",
@@ -52,28 +53,28 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(ANSWERS, ANSWERS)
 @example("x=0", "-x=0")
 def test_a_verdict_is_the_same_both_ways_round(left: str, right: str) -> None:
     assert equal(left, right) == equal(right, left), (compare(left, right), compare(right, left))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(ANSWERS)
 def test_an_answer_is_itself_in_a_box_and_cleaning_twice_changes_nothing(text: str) -> None:
     assert clean(clean(text)) == clean(text)
     assert equal(text, text) == bool(text.strip())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.text(max_size=120), st.text(max_size=20))
 def test_arbitrary_text_is_judged_without_an_error(left: str, right: str) -> None:
     compare(left, right)
     parsable(left)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(NUMBERS, NUMBERS)
 def test_numbers_are_equal_exactly_when_their_values_are(a: Fraction, b: Fraction) -> None:
     for left in (f"{a.numerator}/{a.denominator}", rf"x=\dfrac{{{2 * a.numerator}}}{{{2 * a.denominator}}}"):

@@ -53,10 +53,10 @@ def _set(cursor: Cursor) -> Expr:
 
 def _builder_bar(cursor: Cursor) -> int:
     """Where the bar of a set builder stands; 0 without one."""
-    for at in range(cursor.at + 1, min(cursor.at + 12, len(cursor.tokens))):
+    for at in range(cursor.at, min(cursor.at + 12, len(cursor.tokens))):
         value = cursor.tokens[at].value
-        if value in ("mid", ":") or (value == "|" and _lone_bar(cursor, at)):
-            return at
+        if value in ("mid", ":", "|"):
+            return at if at > cursor.at and (value != "|" or _lone_bar(cursor, at)) else 0
         if value in ("=", "<", ">", r"\}"):
             return 0
     return 0

@@ -1,0 +1,46 @@
+import pytest
+
+from magcli.verify.equality.regions import EVERYTHING, complement, region, same_region
+from magcli.verify.latex.answers import read
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        ("(1,5)", "1<x<5", True),
+        ("(1,5)", "5>x>1", True),
+        ("]1,5]", "1<x\\le 5", True),
+        (r"[1,2]\cup[2,3]", "[1,3]", True),
+        (r"[1,2)\cup(2,3]", "[1,3]", False),
+        (r"[1,2)\cup(2,3]", r"[1,3]\setminus\{2\}", True),
+        (r"(-\infty,1)\cup(1,\infty)", r"x\neq 1", True),
+        ("|x|<2", "(-2,2)", True),
+        (r"|x|\ge 2", r"x\le -2 \text{ or } x\ge 2", True),
+        (r"1\le|z|\le 2", r"[-2,-1]\cup[1,2]", True),
+        (r"\{x\mid x>0\}", r"(0,\infty)", True),
+        (r"\{x\in\mathbb{R}\mid x\ne 0\}", r"\mathbb{R}\setminus\{0\}", True),
+        (r"[0,5]\cap[3,9]", "[3,5]", True),
+        (r"[0,\sqrt4]", "[0,2]", True),
+        (r"x\in(0,1)", "0<x<1", True),
+        ("x>1", "y>1", False),
+        ("(1,5)", "[1,5]", False),
+        ("x>1, x\\ne 3", r"(1,3)\cup(3,\infty)", True),
+    ],
+)
+def test_regions(a: str, b: str, same: bool) -> None:
+    x, y = region(read(a)), region(read(b))
+    assert x is not None
+    assert y is not None
+    assert same_region(x, y) == same_region(y, x) == same
+
+
+@pytest.mark.parametrize("text", ["(2,1)", "(1,2,3)", "x+y>1", "x=1", "5", r"\mathbb{Z}", "(a,b)", "(i,2)"])
+def test_no_region(text: str) -> None:
+    assert region(read(text)) is None
+
+
+def test_complement() -> None:
+    half = region(read("x>1"))
+    assert half is not None
+    assert complement(complement(half.pieces)) == half.pieces
+    assert complement(EVERYTHING) == ()

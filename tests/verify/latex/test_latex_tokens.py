@@ -1,0 +1,46 @@
+import pytest
+
+from magcli.verify.latex.tokens import MAX_DEPTH, MAX_TOKENS, Unreadable, ascii_math, tokenize
+
+
+def values(text: str) -> list[str]:
+    return [token.value for token in tokenize(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        (r"\left(1,\,2\right)", ["(", "1", ",", "2", ")"]),
+        (r"\dfrac{1}{2}", [r"\frac", "{", "1", "}", "{", "2", "}"]),
+        (r"x\leqslant 3", ["x", r"\le", "3"]),
+        ("x<=3", ["x", r"\le", "3"]),
+        (r"\mathbb{R}", [r"\mathbbR"]),
+        (r"\text{ cm}^2", ["cm", "^", "2"]),
+        (r"1 \text{ and } 2", ["1", "and", "2"]),
+        (r"\mathrm{e}^x", ["e", "^", "x"]),
+        ("1.5e-3", ["1.5e-3"]),
+        ("2sin x", ["2", r"\sin", "x"]),
+        (r"\displaystyle\color{red}5", ["5"]),
+        ("3√2", ["3", r"\sqrt", "2"]),
+        (r"\\[4pt]", [r"\\"]),
+        ("**", ["^"]),
+    ],
+)
+def test_variants_of_spelling_are_one(text: str, tokens: list[str]) -> None:
+    assert values(text) == tokens
+
+
+def test_white_space_is_remembered_where_it_may_matter() -> None:
+    assert [token.spaced for token in tokenize("1 1/2")] == [False, True, False, False]
+
+
+def test_unicode_signs_are_latex() -> None:
+    assert values("−½π²≥∞") == values(r"-\frac{1}{2}\pi^{2}\ge\infty")
+    assert ascii_math("10²³") == "10^{23}"
+    assert ascii_math("10⁻²") == "10^{-2}"
+
+
+@pytest.mark.parametrize("text", ["1+" * MAX_TOKENS, "(" * (MAX_DEPTH + 1), "x^" * (MAX_DEPTH + 1)])
+def test_budgets(text: str) -> None:
+    with pytest.raises(Unreadable, match="too-"):
+        tokenize(text)
