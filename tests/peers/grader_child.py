@@ -5,14 +5,16 @@ Public graders run under the interpreter of ``.venv-peers``, where they and what
 ``{"forget": true}`` empties its caches.
 """
 
+import contextlib
 import importlib.util
 import json
 import logging
+import math
 import sys
 import time
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +62,10 @@ def prm800k() -> tuple[Grader, Callable[[], None]]:
 
 
 def qwen() -> tuple[Grader, Callable[[], None]]:
-    """The grader of Qwen2.5-Math. It needs an older ANTLR, and a module of helpers that it takes nothing of."""
+    """The grader of Qwen2.5-Math, with a module of helpers that it takes nothing of."""
+    _older_antlr()
     evaluation = Path(sys.argv[2]).parent
-    sys.path[:0] = [str(Path(sys.prefix) / "antlr-4.11"), str(evaluation / "latex2sympy"), str(evaluation)]
+    sys.path[:0] = [str(evaluation / "latex2sympy"), str(evaluation)]
     sys.modules["utils"] = types.ModuleType("utils")
     from grader import math_equal
     from parser import strip_string
@@ -71,7 +74,37 @@ def qwen() -> tuple[Grader, Callable[[], None]]:
     return lambda prediction, gold: bool(math_equal(strip_string(prediction), strip_string(gold))), clear_cache
 
 
-GRADERS = {"magcli": magcli, "math-verify": math_verify, "nemo": nemo, "prm800k": prm800k, "qwen": qwen}
+def verl() -> tuple[Grader, Callable[[], None]]:
+    """verl's ``prime_math``: PRM800K's rules, then a relative of Qwen's; its clock, broken in 0.9.1, is ours."""
+    _older_antlr()
+    clock = types.ModuleType("verl.utils.py_functional")
+    clock.timeout_limit = contextlib.contextmanager(_no_limit)  # type: ignore[attr-defined]
+    sys.modules.update({"verl": types.ModuleType("verl"), "verl.utils": types.ModuleType("verl.utils"),
+                        "verl.utils.py_functional": clock})  # fmt: skip
+    package = Path(sys.argv[2]).parent
+    sys.path.insert(0, str(package.parent))
+    import prime_math
+    from sympy.core.cache import clear_cache
+
+    def same(prediction: str, gold: str) -> bool:
+        if prime_math.grade_answer(prediction, gold):
+            return True
+        pis = (math.pi, 3.14) if "\\pi" in prediction + gold else (math.pi,)
+        return any(prime_math.math_equal(prediction, gold, timeout=True, pi=pi) for pi in pis)
+
+    return same, clear_cache
+
+
+def _no_limit(**_: float) -> Iterator[None]:
+    yield
+
+
+def _older_antlr() -> None:
+    """SymPy's own LaTeX parser wants another release of ANTLR than Math-Verify's."""
+    sys.path.insert(0, str(Path(sys.prefix) / "antlr-4.11"))
+
+
+GRADERS = {"magcli": magcli, "math-verify": math_verify, "nemo": nemo, "prm800k": prm800k, "qwen": qwen, "verl": verl}
 
 
 def main(name: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.peers.public import ROOT, GithubFile, Missing
+from tests.peers.public import ROOT, GithubFile, Missing, SourceFile
 
 VENV = ROOT / ".venv-peers"
 PYTHON = VENV / "bin" / "python"
@@ -25,10 +25,12 @@ TITLES = {
     "nemo": "NeMo-Skills",
     "qwen": "Qwen2.5-Math",
     "prm800k": "PRM800K",
+    "verl": "verl prime_math",
 }
 _NEMO = ("NVIDIA-NeMo/Skills", "0b012df8a09cd4730d31b16e90a0d8f13d145fb8")
 _QWEN = ("QwenLM/Qwen2.5-Math", "a45202bd16f1ec06f433442dc1152d0074773465")
-FILES = {
+_PRIME = "verl/utils/reward_score/prime_math"
+FILES: dict[str, tuple[GithubFile | SourceFile, ...]] = {
     "nemo": (
         GithubFile(*_NEMO, "nemo_skills/evaluation/math_grader.py",
                    "6037156485b1ac10006cbba2a0d5920abb9c96b40f8232bd1f1a351dd0db740c"),
@@ -46,6 +48,11 @@ FILES = {
                    "ca1a0674924d2e09e9d76b8af2bdd0a9a07be19f5ed0531df6c1b11b6b41fb83"),
         GithubFile(*_QWEN, "evaluation/latex2sympy/gen/PSListener.py",
                    "e8509046ad88ef68066a89576da26197a4916f1a78b773792f1ee985c3dddf36"),
+    ),
+    "verl": (
+        SourceFile("verl", "0.9.1", f"{_PRIME}/__init__.py"),
+        SourceFile("verl", "0.9.1", f"{_PRIME}/grader.py"),
+        SourceFile("verl", "0.9.1", f"{_PRIME}/math_normalize.py"),
     ),
 }  # fmt: skip
 """What a grader that no package holds is made of; the first file is the one that is loaded."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from magcli.verify.box import last_box
 from tests.peers import math_rewrites
-from tests.peers.public import GithubFile, Missing, source_file
+from tests.peers.public import GithubFile, Missing, SourceFile
 
 ADJUDICATED_FILE = Path(__file__).with_name("adjudicated.jsonl")
 PAIRS_FILE = Path(__file__).with_name("math_pairs.jsonl")
@@ -121,7 +121,7 @@ def adjudicated() -> dict[str, Any]:
 def _math_verify() -> Iterator[Labelled]:
     """Parametrised (gold, prediction, expected) under default options."""
     for name in MATH_VERIFY_TESTS:
-        for names, row in _parametrised(source_file("math-verify", "0.9.0", f"tests/{name}.py")):
+        for names, row in _parametrised(SourceFile("math-verify", "0.9.0", f"tests/{name}.py").text()):
             given = dict(zip(names, row, strict=True))
             if given.get("precision", 6) != 6 or given.get("strict", True) is not True:
                 continue
@@ -132,7 +132,7 @@ def _math_verify() -> Iterator[Labelled]:
 
 def _minerva() -> Iterator[Labelled]:
     """Pairs, and answers that must equal themselves; what tests their parsing aside."""
-    for names, row in _parametrised(source_file("lm-eval", "0.4.13", "tests/test_minerva_math.py")):
+    for names, row in _parametrised(SourceFile("lm-eval", "0.4.13", "tests/test_minerva_math.py").text()):
         if names == ["answer"]:
             yield str(row[0]), str(row[0]), True
         elif names == ["x1", "x2"]:

