@@ -1,4 +1,4 @@
-"""`magcli rl` on programs that a sandbox judges, and on a user's own reward."""
+"""Stages that sample: programs that a sandbox judges, and a user's own reward."""
 
 import json
 import random
@@ -58,3 +58,28 @@ def test_a_users_own_reward_trains(guesser, tmp_path):
     rows = rollouts(tmp_path / "run")
     assert {row["reason"] for row in rows} == {"correct", "wrong"}
     assert all(row["reward"] == row["completion"].count("3") for row in rows)
+
+
+def test_a_models_programs_are_evaluated_and_filtered(coder, tmp_path):
+    tests = [{"input": "", "output": f"{number}"} for number in (3, 9)]
+    problems = [
+        {"id": id, "kind": "code", "prompt": "a?", "tests": [test]}
+        for id, test in zip(("often", "never"), tests, strict=True)
+    ]
+    source = written(tmp_path / "p.jsonl", problems)
+    asking = {"model": str(coder), "samples": 16, "max_tokens": 40, "system": Path("none")}
+    kept = tmp_path / "completions.arrow"
+    call_stage("evaluate", source, output=tmp_path / "e.arrow", completions=kept, ks="1,4", **asking)
+    found = {
+        row["metric"]: row["value"] for batch in table.read(str(tmp_path / "e.arrow")).rows for row in batch.to_pylist()
+    }
+    graded = [row for batch in table.read(str(kept)).rows for row in batch.to_pylist()]
+    share = sum(row["reason"] == "accepted" for row in graded) / len(graded)
+    assert 0 < share < 0.5
+    assert found["pass@1"] == pytest.approx(share)
+    dropped = tmp_path / "dropped.jsonl"
+    call_stage("filter-math", source, output=tmp_path / "f.arrow", dropped=dropped, temperature=1.0, **asking)
+    (row,) = [row for batch in table.read(str(tmp_path / "f.arrow")).rows for row in batch.to_pylist()]
+    assert (row["id"], row["majority"], row["num_samples"]) == ("often", "", 16)
+    assert 0 < row["pass_rate"] < 1
+    assert [json.loads(line)["reason"] for line in dropped.read_text().splitlines()] == ["never-solved"]
