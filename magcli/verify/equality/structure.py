@@ -41,8 +41,10 @@ def same(a: Expr, b: Expr, depth: int = MAX_NESTING) -> Found:
 
 
 def _assigned(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    """``x=5`` beside a single answer is that value."""
+    """``x=5`` beside a single answer is that value, ``x \\in \\{1,2\\}`` beside a list that set."""
     for one, other in ((a, b), (b, a)):
+        if one.op == "rel" and one.name == r"\in" and one.args[1].op == "set" and other.op in ("list", "set"):
+            return (one.args[1], other) if other is b else (other, one.args[1])
         if one.op == "rel" and one.name == "=" and other.op in _SINGLE:
             one = _oriented(one)
             if is_name(one.args[0]):

@@ -9,6 +9,7 @@ from magcli.verify.latex.tree import E, Expr, I, function, neg, num, power
 
 MAX_DIGITS = 4_000
 MAX_LETTERS = 8
+_EVENTS = frozenset(("=", "<", ">", r"\le", r"\ge", r"\cap", r"\cup", "|", "mid", "and", "or"))
 _UNKNOWN_FUNCTIONS = frozenset("fghFGH")
 _CYCLE = (r"\overline", r"\dot", r"\bar")
 
@@ -130,6 +131,11 @@ def _letter(cursor: Cursor) -> Expr:
     letter = cursor.next().value
     if letter in "CAP" and (chosen := _choose(cursor, letter)):
         return chosen
+    if letter.isupper() and cursor.peek().value == "(" and letter not in _UNKNOWN_FUNCTIONS:
+        if _is_pair(cursor):
+            return cursor.group(cursor)
+        if letter == "P" and (event := _event(cursor)):
+            return Expr("sym", name=event)
     if cursor.peek().value == "_":
         cursor.at += 1
         return Expr("sym", name=f"{letter}_{subscript(cursor)}")
@@ -168,6 +174,20 @@ def _choose(cursor: Cursor, letter: str) -> Expr | None:
             return function(name, num(int(lower)) if lower.isdigit() else Expr("sym", name=lower), exponent(cursor))
     cursor.at = start
     return None
+
+
+def _event(cursor: Cursor) -> str:
+    """``P(X=2)`` as one name, where what stands in the bracket is no number; nothing otherwise."""
+    text = ""
+    for ahead in range(20):
+        token = cursor.peek(ahead)
+        text += token.value
+        if token.value == ")":
+            if not _EVENTS.intersection(t.value for t in cursor.tokens[cursor.at : cursor.at + ahead]):
+                return ""
+            cursor.at += ahead + 1
+            return f"P{text}"
+    return ""
 
 
 def _is_pair(cursor: Cursor) -> bool:
