@@ -130,6 +130,7 @@ def rounded(value: Any, error: Any, point: Point) -> Ball:
 
 
 def plus(a: Ball, b: Ball, point: Point) -> Ball:
+    """The sum; Undecided where one term is so small that the digits cannot hold both."""
     if isinstance(a.value, Fraction) and isinstance(b.value, Fraction):
         return Ball(bounded(a.value + b.value))
     x, y = inexact(a, point), inexact(b, point)
@@ -140,6 +141,7 @@ def plus(a: Ball, b: Ball, point: Point) -> Ball:
 
 
 def times(a: Ball, b: Ball, point: Point) -> Ball:
+    """The product."""
     if isinstance(a.value, Fraction) and isinstance(b.value, Fraction):
         return Ball(bounded(a.value * b.value))
     x, y = inexact(a, point), inexact(b, point)
@@ -148,6 +150,7 @@ def times(a: Ball, b: Ball, point: Point) -> Ball:
 
 
 def over(a: Ball, b: Ball, point: Point) -> Ball:
+    """The quotient; Undecided where the divisor may be zero."""
     if isinstance(a.value, Fraction) and isinstance(b.value, Fraction):
         return Ball(bounded(a.value / b.value))
     x, y = inexact(a, point), inexact(b, point)
@@ -158,10 +161,12 @@ def over(a: Ball, b: Ball, point: Point) -> Ball:
 
 
 def bounded(value: Fraction) -> Fraction:
+    """A fraction within ``MAX_BITS``, or Undecided."""
     if value.numerator.bit_length() + value.denominator.bit_length() > MAX_BITS:
         raise Undecided("too-large")
     return value
 
 
 def is_real(value: Any) -> bool:
+    """Whether a value is no complex number."""
     return isinstance(value, (float, Fraction)) or (not hasattr(value, "_mpc_") and not isinstance(value, complex))

@@ -88,6 +88,12 @@ MEANS = {  # how the other functions come from these
 
 
 def analytic(name: str, x: Ball, point: Point) -> Ball:
+    """A function that has a derivative, whose size bounds how the error grows.
+
+    Raises:
+        NotReal: the point is real and the argument outside the real domain.
+        Undecided: the value would be too large.
+    """
     if point.real and ((name == "log" and x.value < 0) or (name in ("asin", "acos") and abs(x.value) > 1)):
         raise NotReal
     if name == "exp" and abs(x.value) > MAX_LOG:
@@ -103,6 +109,7 @@ def analytic(name: str, x: Ball, point: Point) -> Ball:
 
 
 def absolute(x: Ball) -> Ball:
+    """The absolute value, with the same error."""
     return Ball(abs(x.value), x.error)
 
 

@@ -14,6 +14,7 @@ Inner = Callable[[Expr, Expr], Found]
 
 
 def values(a: Expr, b: Expr) -> Found:
+    """Two expressions by their values."""
     found = same_value(a, b)
     path = "number" if a.op == b.op == "num" else "numeric" if found is not None else "undecided"
     return found is True, path

@@ -15,8 +15,8 @@ _SET_NAME = re.compile(r"\\mathbb\s*([A-Z])(?![A-Za-z])")
 _PREFIX = re.compile(
     r"^(?:\\text\s*\{)?\s*(?:the\s+)?(?:final\s+)?answer\s*(?:is|:|=)[\s:]*\}?\s*(?=\S)", re.IGNORECASE
 )
-_CHOOSE = re.compile(r"(?:\{\})?[_^]\s*\{?(\d+|[nm])\}?\s*(?:C|\\mathrm\{C\})_\s*\{?(\d+|[rk])\}?")
-_CYCLE = re.compile(r"(?<![\w.])(\d*\.\d*)\((\d+)\)")
+_CHOOSE = re.compile(r"(?<![\w}])(?:\{\})?[_^]\s*\{?(\d+|[nm])\}?\s*(?:C|\\mathrm\{C\})_\s*\{?(\d+|[rk])\}?")
+_CYCLE = re.compile(r"(?<![\w.])(0?\.\d*)\((\d+)\)")
 _WRAPPER = re.compile(
     r"\\(?:text(?:bf|it|rm|normal|sf|tt)?|math(?:rm|bf|it|sf|tt)|boldsymbol|bm|f?box(?:ed)?|ensuremath|mbox)\s*\{"
 )

@@ -23,10 +23,12 @@ class Cursor:
         self.bound: set[str] = set()
 
     def peek(self, ahead: int = 0) -> Token:
+        """A token that is still to come."""
         place = self.at + ahead
         return self.tokens[place] if place < len(self.tokens) else END
 
     def next(self) -> Token:
+        """The next token, which is then behind; the end stays the end."""
         token = self.peek()
         self.at += 1
         return token
@@ -40,10 +42,20 @@ class Cursor:
         return ""
 
     def expect(self, value: str) -> None:
+        """Take a sign that must come next.
+
+        Raises:
+            Unreadable: it does not.
+        """
         if not self.eat(value):
             raise Unreadable("unparsable")
 
     def deeper(self) -> None:
+        """Count one level of nesting.
+
+        Raises:
+            Unreadable: there are more than ``MAX_DEPTH``.
+        """
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise Unreadable("too-deep")
