@@ -20,7 +20,6 @@ import select
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -33,7 +32,7 @@ from pathlib import Path
 from typing import Literal
 
 from magcli.verify.isolation import runner
-from magcli.verify.isolation.seccomp import OWN_PID, program_filter
+from magcli.verify.isolation.seccomp import own_pid_places, program_filter
 
 Level = Literal["full", "restricted", "none"]
 Way = Literal["root", "dropped", "user"]
@@ -188,14 +187,15 @@ def _setup(isolation: Isolation, box: Box, folder: str, uid: int) -> bytes:
     """The runner's first message; see ``magcli.verify.isolation.runner``."""
     kind: Literal["program", "compiler"] = "compiler" if box.size else "program"
     inside = [folder + word.removeprefix(BOX) if f"{word}/".startswith(f"{BOX}/") else word for word in box.argv]
+    code = b"" if isolation.level == "none" else program_filter(kind)
     found = inside[0] if "/" in inside[0] else shutil.which(inside[0], path=SEARCH)
     setup = {
         "argv": [found or inside[0], *inside[1:]],
         "env": ENVIRONMENT | {"HOME": folder, "TMPDIR": folder},
         "folder": folder,
         "uid": uid if isolation.way == "root" else 0,
-        "filter": b"" if isolation.level == "none" else program_filter(kind),
-        "own_pid": struct.pack("=I", OWN_PID),
+        "filter": code,
+        "own_pid": own_pid_places(code),
         "places": _places(isolation, box, folder, uid) if isolation.level == "restricted" else [],
         "count_threads": uid > 0 or isolation.level == "full",
         "product": f"{folder}/{box.product}" if box.product else "",

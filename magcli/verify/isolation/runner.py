@@ -112,6 +112,16 @@ def limit(cpu: float, space: int, file: int, threads: int) -> None:
         lower(resource.RLIMIT_NPROC, threads + 1, threads + 1)  # the runner counts too
 
 
+def prepare(setup: "dict[str, Any]") -> None:
+    """Lay out the filter once, so that a program only puts its own number into it."""
+    if setup["filter"]:
+        code = setup["code"] = ctypes.create_string_buffer(setup["filter"], len(setup["filter"]))
+        program = struct.pack("@HP", len(code) // 8, ctypes.addressof(code))
+        setup["filter"] = ctypes.create_string_buffer(program, len(program))
+    for number in (SIGPIPE, SIGXFSZ):
+        libc.signal(number, None)  # Python ignores these, and programs would inherit that
+
+
 def become(setup: "dict[str, Any]", request: "tuple[Any, ...]", files: "list[int]", trouble: int) -> None:
     """Turn this process into the program; returns never. The filter comes last, for the limits it forbids."""
     os.setsid()
@@ -119,16 +129,13 @@ def become(setup: "dict[str, Any]", request: "tuple[Any, ...]", files: "list[int
         os.dup2(file, place)
     os.closerange(FIRST_FREE, trouble)
     os.closerange(trouble + 1, 1 << 16)
-    for number in (SIGPIPE, SIGXFSZ):
-        libc.signal(number, None)  # Python ignores these, and a program would inherit that
     prctl(PR_SET_PDEATHSIG, SIGKILL)
     cpu, _, space, file_size, threads = request
     limit(cpu, space, file_size, threads if setup["count_threads"] else 0)
     if setup["filter"]:
-        code = setup["filter"].replace(setup["own_pid"], struct.pack("=I", os.getpid()))
-        block = ctypes.create_string_buffer(code, len(code))
-        filter_ = ctypes.create_string_buffer(struct.pack("@HP", len(code) // 8, ctypes.addressof(block)))
-        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, filter_)
+        for place in setup["own_pid"]:
+            struct.pack_into("=I", setup["code"], place, os.getpid())
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, setup["filter"])
     os.execve(setup["argv"][0], setup["argv"], setup["env"])
 
 
@@ -214,6 +221,7 @@ def main() -> None:
     libc.sigprocmask(2, ctypes.create_string_buffer(128), None)
     control = socket(fileno=CONTROL)
     setup = marshal.loads(control.recv(1 << 17))
+    prepare(setup)
     os.chdir(setup["folder"])
     drop(setup["uid"])
     if setup["places"]:

@@ -8,6 +8,7 @@ allowed. ``clone3`` hides its flags from a filter, so it "does not exist" (ENOSY
 import platform
 import struct
 from collections.abc import Iterable
+from functools import cache
 from itertools import chain
 from typing import Literal
 
@@ -139,6 +140,7 @@ def _numbers(table: str, column: int) -> list[int]:
     return [int(number) for number in fields[1 + column :: 3] if number != "-"]
 
 
+@cache
 def program_filter(kind: Literal["program", "compiler"] = "program", machine: str = "") -> bytes:
     """The filter for this machine as the kernel takes it, an array of ``struct sock_filter``.
 
@@ -160,3 +162,10 @@ def program_filter(kind: Literal["program", "compiler"] = "program", machine: st
         code += _when(number, _answer(_ALLOW))
     code += _judged(column, compiler=compiler) + _answer(_EPERM)
     return b"".join(struct.pack("=HBBI", *step) for step in code)
+
+
+@cache
+def own_pid_places(code: bytes) -> list[int]:
+    """Where in a filter ``OWN_PID`` stands, in bytes from its start."""
+    wanted = struct.pack("=I", OWN_PID)
+    return [place for place in range(4, len(code), 8) if code[place : place + 4] == wanted]
