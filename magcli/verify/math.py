@@ -89,13 +89,15 @@ def compare(prediction: str, gold: str) -> tuple[bool, str]:
         return False, "too-long"
     if _INTEGER.fullmatch(left) and _INTEGER.fullmatch(truth):
         return False, "number"
-    METER.set(Meter())
+    meter = METER.set(Meter())
     try:
         return _compare(left, truth)
     except RecursionError:
         return False, "too-deep"
     except (ArithmeticError, ValueError):
         return False, "undecided"
+    finally:
+        METER.reset(meter)
 
 
 def bare_gold(gold: str) -> str:

@@ -53,7 +53,8 @@ class Meter:
         self.steps = 0
 
 
-METER: ContextVar[Meter] = ContextVar("meter", default=Meter())  # noqa: B039 - replaced for every comparison
+METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
+"""The meter of the comparison that is under way; every point has its own where there is none."""
 
 
 class Point:
@@ -62,7 +63,7 @@ class Point:
     __slots__ = ("field", "meter", "real", "values")
 
     def __init__(self, field: Field, values: Mapping[str, Fraction], *, real: bool) -> None:
-        self.field, self.values, self.real, self.meter = field, dict(values), real, METER.get()
+        self.field, self.values, self.real, self.meter = field, dict(values), real, METER.get() or Meter()
 
 
 _COMPLEX_NAMES = {

@@ -14,7 +14,7 @@ from magcli.verify.equality.functions import (
     rational_power,
     unknown,
 )
-from magcli.verify.latex.tree import Expr, function, num
+from magcli.verify.latex.tree import INFINITY, Expr, function, num
 
 MAX_TERMS = 500
 
@@ -118,9 +118,25 @@ def _percentage(expr: Expr, point: Point) -> Ball:
     return over(evaluate(expr.args[0], point), Ball(Fraction(100)), point)
 
 
+def _samples(letter: str, body: Expr, point: Point) -> list[Ball]:
+    """Terms of an infinite sum at a few places."""
+    outer = point.values.get(letter)
+    found = []
+    for k in (5, 8, 13):
+        point.values[letter] = Fraction(k)
+        found.append(evaluate(body, point))
+    if outer is None:
+        point.values.pop(letter)
+    else:
+        point.values[letter] = outer
+    return found
+
+
 def _series(expr: Expr, point: Point) -> Ball:
-    """A finite sum or product, term by term."""
+    """A finite sum or product, term by term; an infinite one is an unknown function of its terms."""
     letter, low, high, body = expr.args
+    if high == INFINITY:
+        return unknown(f"?{expr.op}", [evaluate(low, point), *_samples(letter.name, body, point)], point)
     first, last = evaluate(low, point).value, evaluate(high, point).value
     if not (isinstance(first, Fraction) and isinstance(last, Fraction)) or first.denominator * last.denominator != 1:
         raise Undecided("bounds")

@@ -145,7 +145,10 @@ def symbols(expr: Expr) -> frozenset[str]:
 
 
 def _has(expr: Expr, constant: str) -> bool:
-    return (expr.op in ("const", "f") and expr.name == constant) or any(_has(arg, constant) for arg in expr.args)
+    if expr.op in ("const", "f") and expr.name == constant:
+        return True
+    args = (expr.args[1], expr.args[3]) if expr.op in ("sum", "prod") else expr.args  # an endless sum is no infinity
+    return any(_has(arg, constant) for arg in args)
 
 
 def _counting(expr: Expr) -> frozenset[str]:

@@ -173,6 +173,26 @@ def _body(cursor: Cursor, kind: str, letter: str, low: Expr, high: Expr) -> Expr
     return Expr(kind, (Expr("sym", name=letter), low, high, body))
 
 
+def _integral(cursor: Cursor) -> Expr:
+    """An integral as an unknown function of its integrand and bounds: equal where these are."""
+    bounds = [num(0), num(0)]
+    for _ in range(2):
+        if sign := cursor.eat("_", "^"):
+            bounds[sign == "^"] = argument(cursor)
+    return Expr("f", (_term(cursor), *bounds), "?int")
+
+
+def _limit(cursor: Cursor) -> Expr:
+    """A limit as an unknown function of the point and the expression."""
+    cursor.expect("_")
+    cursor.expect("{")
+    letter = read_sum(cursor)
+    cursor.expect(r"\to")
+    place = read_sum(cursor)
+    cursor.expect("}")
+    return Expr("f", (letter, place, _term(cursor)), "?lim")
+
+
 def _term(cursor: Cursor) -> Expr:
     sign = cursor.eat("-", "+")
     value = read_product(cursor)
@@ -270,6 +290,8 @@ _READERS = {
     r"\pi": _pi,
     r"\emptyset": _empty,
     r"\sum": _big,
+    r"\int": _integral,
+    r"\lim": _limit,
     r"\prod": _big,
     **{rf"\mathbb{letter}": _reals for letter in "RZNQC"},
 }
