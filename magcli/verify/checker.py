@@ -9,7 +9,7 @@ output. Any other end is the checker's own fault (``infra-error``), not the prog
 
 import tempfile
 import threading
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,6 @@ from magcli.verify import compiler
 from magcli.verify.cases import Feed
 from magcli.verify.faults import Fault, last_line
 from magcli.verify.interpreter import command, sources
-from magcli.verify.patience import patiently
 from magcli.verify.sandbox import Limits, Sandbox
 
 RIGHT, WRONG = 42, 43
@@ -42,7 +41,7 @@ def check(checker: Checker, case: Feed, output: bytes, box: Sandbox) -> Fault | 
     argv, files = _program(checker, box)
     given = {"input": case.stdin, "answer": case.output}
     with box.program([*argv, "input", "answer", "feedback"], {**files, **given}) as program:
-        outcome = patiently(partial(program.run, output), LIMITS)
+        outcome = program.run(output, LIMITS)
     says = last_line(outcome.stderr) or last_line(outcome.stdout)
     if outcome.status == "exited" and outcome.code == RIGHT:
         return None

@@ -11,7 +11,7 @@ import secrets
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +24,6 @@ from magcli.verify.faults import Fault, fault, last_line, printable
 from magcli.verify.format import blocks
 from magcli.verify.interpreter import command, sources
 from magcli.verify.outputs import MAX_EXCERPT, Comparison, comparison, difference
-from magcli.verify.patience import patiently
 from magcli.verify.plain import NotPlain, read, shown
 from magcli.verify.sandbox import Limits, Outcome, Program, Sandbox, open_sandbox
 from magcli.verify.types import Verdict
@@ -188,7 +187,7 @@ def _on_all_tests(job: _Job, program: Program) -> Verdict:
 
 def _fed(job: _Job, program: Program, case: Feed) -> Fault | None:
     """One test by stdin and stdout. A crash after the right output is a crash."""
-    outcome = patiently(partial(program.run, case.stdin), job.limits)
+    outcome = program.run(case.stdin, job.limits)
     if wrong := _crash(outcome, job.limits):
         return wrong
     if job.checker:
@@ -200,7 +199,7 @@ def _fed(job: _Job, program: Program, case: Feed) -> Fault | None:
 def _called(job: _Job, program: Program, case: Call) -> Fault | None:
     """One test by a call. The token keeps what the program itself writes to descriptor 3 from being taken for it."""
     token = secrets.token_hex(8)
-    outcome = patiently(partial(program.run, f"{token}\n{case.name}\n{case.source}".encode()), job.limits)
+    outcome = program.run(f"{token}\n{case.name}\n{case.source}".encode(), job.limits)
     if wrong := _crash(outcome, job.limits):
         return wrong
     if len(outcome.report) > MAX_VALUE:

@@ -1,18 +1,17 @@
 """The judge beside plain subprocesses of the same interpreter or binary, and compiling with the precompiled header.
 
-Each side works in a process of its own, on one thread and one core, and reports its seconds and the CPU time of itself
-and everything it started: it is made the reaper of orphans, so that no process of a sandbox goes uncounted. What is
-done once a process (finding out how to isolate, making the header) is left out. The plain side runs the same program on
-the same tests with ``subprocess.run``, without limits or isolation, and compares as the judge does.
+Each side works in a process of its own, on one thread and one core. Its seconds are the CPU time of itself and of
+everything it started, which other work on the machine changes little: it is made the reaper of orphans, so that no
+process of a sandbox goes uncounted. What is done once a process (finding out how to isolate, making the header) is left
+out. The plain side runs the same program on the same tests with ``subprocess.run``, without limits or isolation, and
+compares as the judge does.
 """
 
 import ctypes
-import json
 import os
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -29,7 +28,7 @@ TESTS = [{"input": f"{number} 1\n", "output": f"{number + 1}\n"} for number in r
 PYTHON = "a, b = map(int, input().split())\nprint(a + b)\n"
 CPP = '#include <cstdio>\nint main() { int a, b; scanf("%d %d", &a, &b); printf("%d\\n", a + b); }\n'
 SMALL = "#include <bits/stdc++.h>\nint main() { int a, b; std::cin >> a >> b; std::cout << a + b << std::endl; }\n"
-COMPILED = 3
+COMPILED = 2
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -52,11 +51,8 @@ def _race(name: str, ours: str, theirs: str, runs: int) -> Result:
     costs: dict[str, list[float]] = {ours: [], theirs: []}
     sides: list[Side] = [partial(_in_process, work, costs[work]) for work in costs]
     result = compare(name, *sides, amount=runs, unit="runs")
-    mine, peer = (median(costs[work]) / runs for work in costs)
-    print(
-        f"  {name}: {1000 * mine:.1f} CPU-ms a run beside {1000 * peer:.1f}, {1 / mine:.0f} runs a CPU second",
-        flush=True,
-    )
+    mine, peer = (1000 * median(costs[work]) / runs for work in costs)
+    print(f"  {name}: {mine:.1f} CPU-ms a run beside {peer:.1f}, {mine - peer:+.1f}", flush=True)
     return result
 
 
@@ -69,20 +65,18 @@ def _in_process(work: str, costs: list[float]) -> float:
         text=True,
         preexec_fn=lambda: os.sched_setaffinity(0, {core}),
     )
-    measured = json.loads(done.stdout)
-    costs.append(measured["cpu"])
-    return float(measured["seconds"])
+    costs.append(float(done.stdout))
+    return costs[-1]
 
 
-def _measured(work: Callable[[], object]) -> dict[str, float]:
-    """Wall and CPU seconds of the second call."""
+def _measured(work: Callable[[], object]) -> float:
+    """CPU seconds of the second call."""
     work()
     _reap()
-    cpu, begun = _cpu(), time.perf_counter()
+    begun = _cpu()
     work()
-    seconds = time.perf_counter() - begun
     _reap()
-    return {"seconds": seconds, "cpu": _cpu() - cpu}
+    return _cpu() - begun
 
 
 def _reap() -> None:
@@ -165,7 +159,7 @@ def _side(name: str) -> None:
     """The process of one side."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with TemporaryDirectory() as made:
-        print(json.dumps(_measured(partial(WORK[name], Path(made)))))
+        print(_measured(partial(WORK[name], Path(made))))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from magcli.verify.faults import Fault
 from magcli.verify.sandbox import Limits
 
 SHORT = Limits(cpu=1.5, memory=1 << 30, output=16 << 20, processes=64)
+SLACK = 10.0
+"""Seconds to start and end in on a busy machine."""
 NESTED = "".join(f"#define A{n} A{n - 1} A{n - 1} A{n - 1} A{n - 1} A{n - 1} A{n - 1}\n" for n in range(1, 30))
 TREE = "template <int N, unsigned M> struct T { T<N - 1, 2 * M> a; T<N - 1, 2 * M + 1> b; };\n"
 
@@ -44,7 +47,7 @@ def build(source: str, tmp_path: Path, limits: Limits = SHORT) -> Fault | None:
 def test_a_bomb_costs_no_more_than_its_limits(source: str, reasons: str, tmp_path: Path) -> None:
     begun = time.monotonic()
     fault = build(source, tmp_path)
-    assert time.monotonic() - begun < 2 * SHORT.wall + 2
+    assert time.monotonic() - begun < SHORT.wall + replace(SHORT, cpu=compiler.LATER * SHORT.cpu).wall + SLACK
     kind = "none" if fault is None else "time" if fault.reason == "compile-timeout" else "error"
     assert kind in reasons.replace("memory", "error"), fault
     assert fault is None or len(fault.detail) < 300
@@ -75,7 +78,7 @@ def test_the_compiler_reads_no_files_of_the_machine(tmp_path: Path) -> None:
 def test_devices_do_not_keep_the_compiler_waiting(device: str, tmp_path: Path) -> None:
     begun = time.monotonic()
     fault = build(f'#include "{device}"\nint main() {{}}', tmp_path)
-    assert time.monotonic() - begun < SHORT.wall + 2
+    assert time.monotonic() - begun < SHORT.wall + SLACK
     assert fault is None or fault.reason in ("compile-error", "compile-timeout")
     if device != "/dev/stdin":
         assert fault is not None
