@@ -19,6 +19,7 @@ PYTHON = VENV / "bin" / "python"
 CHILD = Path(__file__).with_name("grader_child.py")
 DEADLINE = 10.0
 START_SECONDS = 60.0
+NO_ANSWER = "no answer"
 TITLES = {
     "magcli": "magcli",
     "math-verify": "Math-Verify 0.9.0",
@@ -97,7 +98,7 @@ class Grader:
         if told is None:
             self._stop()
             self._start()
-            return Answer(False, DEADLINE, "no answer")
+            return Answer(False, DEADLINE, NO_ANSWER)
         return Answer(told.get("same", False), told.get("seconds", 0.0), told.get("error", ""))
 
     def forget(self) -> None:

@@ -19,7 +19,7 @@ from sympy.core.cache import clear_cache
 from magcli.verify import math
 from magcli.verify.pool import Pool
 from magcli.verify.reward import RewardRule
-from tests.peers.graders import TITLES, Answer, Grader
+from tests.peers.graders import NO_ANSWER, TITLES, Answer, Grader
 from tests.peers.make_math_mix import MIX_FILE
 from tests.peers.math_suites import Case, Suite, suites
 from tests.peers.pairs import Result, Side, compare, report
@@ -64,12 +64,17 @@ def accuracy() -> None:
 def _all_verdicts(pairs: Iterable[Pair]) -> tuple[dict[str, Verdicts], list[str]]:
     """What each grader says of all pairs, and which graders cannot be had."""
     ordered, verdicts, missing = sorted(pairs), {}, []
-    for name in TITLES:
+    for name, title in TITLES.items():
+        begun = time.monotonic()
         try:
             with Grader(name) as grader:
                 verdicts[name] = {pair: grader.same(*pair) for pair in ordered}
         except Missing as why:
-            missing.append(f"{TITLES[name]}: {why}")
+            missing.append(f"{title}: {why}")
+            continue
+        silent = sum(answer.failure == NO_ANSWER for answer in verdicts[name].values())
+        seconds = time.monotonic() - begun
+        print(f"  {title}: {len(ordered):,} pairs in {seconds:.0f} s, {silent} without an answer", flush=True)
     return verdicts, missing
 
 
