@@ -228,8 +228,14 @@ def _in_order(a: "tuple[Expr, ...] | list[Expr]", b: "tuple[Expr, ...] | list[Ex
 
 
 def _any_order(a: tuple[Expr, ...], b: tuple[Expr, ...], depth: int) -> bool:
-    left = list(b)
+    """Whether every part has its partner; identical ones are paired first, which is quick."""
+    left, rest = list(b), []
     for part in a:
+        if part in left:
+            left.remove(part)
+        else:
+            rest.append(part)
+    for part in rest:
         match = next((i for i, other in enumerate(left) if same(part, other, depth)[0]), None)
         if match is None:
             return False

@@ -15,6 +15,7 @@ _SET_NAME = re.compile(r"\\mathbb\s*([A-Z])(?![A-Za-z])")
 _PREFIX = re.compile(
     r"^(?:\\text\s*\{)?\s*(?:the\s+)?(?:final\s+)?answer\s*(?:is|:|=)[\s:]*\}?\s*(?=\S)", re.IGNORECASE
 )
+_QUAD = re.compile(r"\\q?quad")
 _CHOOSE = re.compile(r"(?<![\w}])(?:\{\})?[_^]\s*\{?(\d+|[nm])\}?\s*(?:C|\\mathrm\{C\})_\s*\{?(\d+|[rk])\}?")
 _CYCLE = re.compile(r"(?<![\w.])(0?\.\d*)\((\d+)\)")
 _WRAPPER = re.compile(
@@ -46,6 +47,8 @@ def _respelled(text: str) -> str:
         text = _DOUBLED.sub(r"\\", text)
     if "\\" in text or "~" in text or "{,}" in text:
         text = _DECIMAL_COMMA.sub(".", _GROUPING.sub("", text))
+    if "quad" in text and text.count("=") > 1 and r"\begin" not in text:
+        text = _QUAD.sub(",", text)
     if "C" in text and "_" in text:
         text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
     if "(" in text and "." in text:

@@ -34,9 +34,11 @@ def read_command(cursor: Cursor) -> Expr:
     if name.startswith("begin{"):
         return _environment(cursor, name[6:-1])
     reader = _READERS.get(command)
-    if reader is None:
+    if reader is not None:
+        return reader(cursor)
+    if not name.isalpha() or cursor.peek().value in ("(", "{", "["):
         raise Unreadable("unparsable")
-    return reader(cursor)
+    return _symbol(cursor, name)  # a sign such as \square, which has no arguments
 
 
 def _symbol(cursor: Cursor, name: str) -> Expr:

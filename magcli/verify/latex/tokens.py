@@ -51,7 +51,7 @@ _UNICODE = {
 }  # fmt: skip
 
 _TOKEN = re.compile(
-    r"(?P<skip>\s+|\\[,;:!>/ ]|~|\\(?:q?quad|hspace\s*\{[^{}]*\}|(?:left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z])\.?"
+    r"(?P<skip>\s+|\\[,;:!>/ ]|~|\\q?quad|\\(?:hspace\s*\{[^{}]*\}|(?:left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z])\.?"
     r"|(?:display|text|script|scriptscript)style|limits|nolimits|thinspace|nobreak|hfill|medskip|bf|rm|it|large|Large"
     r"|allowbreak|negthinspace|enspace|(?:color|textcolor)\s*\{[^{}]*\}|label\s*\{[^{}]*\}|(?:bold|un)math)(?![A-Za-z]))"
     r"|(?P<num>(?:\d+(?:\.\d+|\.(?=/))?|\.\d+)(?:[eE][+-]?\d{1,6}(?![\d.]))?)"
@@ -82,7 +82,7 @@ _SAME = {
     r"\mid": "mid", r"\infinity": r"\infty", r"\lang": r"\langle", r"\rang": r"\rangle", r"\Vert": "|", r"\|": "|",
 }  # fmt: skip
 _NOTHING = frozenset(
-    (r"\relax", r"\null", r"\strut", r"\notag", r"\nonumber", r"\therefore", r"\because", r"\centering")
+    (r"\relax", r"\null", r"\strut", r"\notag", r"\nonumber", r"\therefore", r"\because", r"\centering", r"\noindent")
 )
 _WORD_COMMANDS = {"pi": r"\pi", "infinity": r"\infty", "infty": r"\infty", "oo": r"\infty", "inf": r"\infty"}
 _LETTERS = re.compile(r"[^\W\d_]")
@@ -115,6 +115,8 @@ def tokenize(text: str) -> tuple[Token, ...]:
             raise Unreadable("too-long")
         found.extend(_token(kind or "op", match, spaced))
         spaced = False
+    while found and found[-1].value == r"\\":
+        found.pop()
     _check_depth(found)
     return tuple(found)
 

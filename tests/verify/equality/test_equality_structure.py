@@ -23,7 +23,7 @@ from magcli.verify.latex.answers import read
         ("1:2", "2:4", True, "ratio"),
         ("yes", "no", False, "words"),
         ("9^{9^9}", "9^{9^9}+1", False, "undecided"),
-        (r"\unknown", r"\unknown", False, "unparsable"),
+        (r"\unknown{1}", r"\unknown{1}", False, "unparsable"),
     ],
 )
 def test_paths(a: str, b: str, found: bool, path: str) -> None:
