@@ -3,7 +3,7 @@ import sys
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magcli.verify.math import anywhere, compare, equal, extract, last_number, parsable
@@ -150,6 +150,7 @@ def test_extract_takes_the_last_box(text: str, box: str | None) -> None:
     assert extract(text) == box
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.text(alphabet="{}\\ab 1", max_size=60))
 def test_extract_returns_balanced_text(text: str) -> None:
     box = extract(r"\boxed{" + text + "}")
@@ -157,6 +158,7 @@ def test_extract_returns_balanced_text(text: str) -> None:
     assert bare.count("{") == bare.count("}")
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.fractions(max_denominator=10**6), st.fractions(max_denominator=10**6))
 def test_fractions_are_equal_exactly_when_their_values_are(a: Fraction, b: Fraction) -> None:
     plain, latex = f"{a.numerator}/{a.denominator}", rf"\frac{{{b.numerator}}}{{{b.denominator}}}"
@@ -164,12 +166,14 @@ def test_fractions_are_equal_exactly_when_their_values_are(a: Fraction, b: Fract
     assert equal(plain, rf"\dfrac{{{3 * a.numerator}}}{{{3 * a.denominator}}}")
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.integers(min_value=-(10**15), max_value=10**15))
 def test_thousands_separators_change_nothing(n: int) -> None:
     assert equal(f"{n:,}", str(n))
     assert equal(f"{n:,}".replace(",", "{,}"), f"{n}.0")
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.text(max_size=80))
 def test_any_text_is_compared_without_an_error(text: str) -> None:
     equal(text, "5")

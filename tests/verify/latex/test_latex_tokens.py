@@ -22,7 +22,7 @@ def values(text: str) -> list[str]:
         ("2sin x", ["2", r"\sin", "x"]),
         (r"\displaystyle\color{red}5", ["5"]),
         ("3√2", ["3", r"\sqrt", "2"]),
-        (r"\\[4pt]", [r"\\"]),
+        (r"1\\[4pt]2", ["1", r"\\", "2"]),
         ("**", ["^"]),
     ],
 )

@@ -1,7 +1,7 @@
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magcli.verify.latex.tokens import Unreadable
@@ -11,6 +11,7 @@ X = Expr("sym", name="x")
 FRACTIONS = st.fractions(max_denominator=1000)
 
 
+@settings(max_examples=50, deadline=None)
 @given(FRACTIONS, FRACTIONS)
 def test_rational_arithmetic_is_worked_out(a: Fraction, b: Fraction) -> None:
     assert add([num(a), num(b)]) == num(a + b)
