@@ -2,9 +2,10 @@
 
 A thread of the pool owns each worker process and hands it small batches of jobs over a socket; every job is answered
 on its own, so the clock of a job starts when the one before it is answered. A worker that overruns is killed and
-replaced (``timeout``). One that dies, is stopped from outside or gets no processor is replaced too, and its job tried
-again, five times in all (``infra-error``). Jobs that had not started are simply queued again. One more worker is kept
-warm, so that a replacement costs nothing.
+replaced (``timeout``); where the machine was too busy to give it half of its time, the job has one more chance. A
+worker that dies or is stopped from outside is replaced too, and its job tried again, five times in all
+(``infra-error``). Jobs that had not started are simply queued again. One more worker is kept warm, so that a
+replacement costs nothing.
 """
 
 import asyncio
@@ -156,11 +157,14 @@ class Pool:
                 _settle(ticket, worker.answer(self._deadline))
                 done += 1
         except TimeoutError:
-            _settle(batch[done], undecided("timeout", f"over {self._deadline:g} s"))
-            return batch[done + 1 :]
+            if batch[done].attempts or not worker.starved(self._deadline):
+                _settle(batch[done], undecided("timeout", f"over {self._deadline:g} s"))
+                return batch[done + 1 :]
         except Lost:
-            return [*_tried(batch[done]), *batch[done + 1 :]]
-        return None
+            pass
+        else:
+            return None
+        return [*_tried(batch[done]), *batch[done + 1 :]]
 
     def _working(self, worker: Remote | None) -> Remote:
         """This worker if it still runs, else the spare one, else a new one.

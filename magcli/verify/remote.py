@@ -1,6 +1,7 @@
 """A worker process as the pool sees it: jobs go in, answers come out, and it is known why there is silence."""
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -16,10 +17,11 @@ START_SECONDS = 120.0
 LISTEN_SECONDS = 10.0
 """How long a worker may take to read what it is sent; it has nothing else to do then."""
 LOOK_SECONDS = 0.5
+"""How often a silent worker is looked at."""
 
 
 class Lost(Exception):
-    """The worker is gone, was stopped, or got no processor: whatever it worked on is not to blame."""
+    """The worker is gone or was stopped: whatever it worked on is not to blame."""
 
 
 class Remote:
@@ -47,15 +49,10 @@ class Remote:
 
     def ready(self) -> bool:
         """Wait until the worker has said that it is ready; False when it is lost before."""
-        begun = time.monotonic()
-        while time.monotonic() - begun < START_SECONDS and not self.stopped():
-            try:
-                return bool(self._receive(LOOK_SECONDS) == READY)
-            except TimeoutError:
-                continue
-            except (OSError, EOFError):
-                return False
-        return False
+        try:
+            return bool(self._message(START_SECONDS) == READY)
+        except (TimeoutError, Lost):
+            return False
 
     def send(self, jobs: Sequence[object]) -> None:
         """Hand over a batch.
@@ -73,22 +70,27 @@ class Remote:
         """The worker's answer to the next job of the batch.
 
         Raises:
-            TimeoutError: none came in time, and the job had the time.
+            TimeoutError: none came in time.
             Lost: none came, and not for the job's sake.
         """
-        try:
-            self._cpu, outcome = self._receive(seconds)
-        except TimeoutError:
-            if self.stopped() or self._starved(seconds):
-                raise Lost from None
-            raise
-        except (OSError, EOFError):
-            raise Lost from None
+        self._cpu, outcome = self._message(seconds)
         return outcome
 
-    def _receive(self, seconds: float) -> Any:
-        self.sock.settimeout(seconds)
-        return receive(self.sock)
+    def _message(self, seconds: float) -> Any:
+        """The next message; the process is looked at while there is none. Raises as ``answer`` does."""
+        end = time.monotonic() + seconds
+        waiting = select.poll()
+        waiting.register(self.sock, select.POLLIN)
+        while not waiting.poll(1000 * max(0.0, min(LOOK_SECONDS, end - time.monotonic()))):
+            if self.stopped():
+                raise Lost
+            if time.monotonic() >= end:
+                raise TimeoutError
+        self.sock.settimeout(LISTEN_SECONDS)
+        try:
+            return receive(self.sock)
+        except (OSError, EOFError):
+            raise Lost from None
 
     def usable(self) -> bool:
         """Whether the process is there and runs."""
@@ -105,8 +107,8 @@ class Remote:
         except ChildProcessError:
             return True
 
-    def _starved(self, seconds: float) -> bool:
-        """Whether the job under way got less than half of the time: the process was halted, or the machine is busy.
+    def starved(self, seconds: float) -> bool:
+        """Whether the job under way got less than half of the time that it was given: the machine is busy.
 
         A user's own reward may wait for something else than a processor, so it is never starved.
         """

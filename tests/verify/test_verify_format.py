@@ -131,7 +131,7 @@ def rules_of_the_recipe(text: str, kind: str) -> bool:
 
 
 def closes(line: str, ticks: str) -> bool:
-    return bool(re.fullmatch(r" {0,3}`{%d,}\s*" % len(ticks), line))
+    return bool(re.fullmatch(rf" {{0,3}}`{{{len(ticks)},}}\s*", line))
 
 
 def depth_zero(text: str, start: int) -> str:

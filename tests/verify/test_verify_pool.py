@@ -82,7 +82,7 @@ def test_a_job_over_the_deadline_is_killed_and_the_others_are_graded() -> None:
         graded = pool.rewards([job("5"), HANG, job("6"), job("5")])
         assert [each.reason for each in graded] == ["correct", "timeout", "wrong", "correct"]
         assert not graded[1].trainable
-        assert time.monotonic() - start < 8
+        assert time.monotonic() - start < 100
         assert not before <= workers()
     finally:
         pool.shutdown()
@@ -106,9 +106,10 @@ SLOW = ("<think>a</think>\\boxed{5}" + "{}" * 150_000, 10, {"answer": "5"}, RULE
 """Braces that take some tenths of a second to match."""
 
 
-def disturb(pool_workers: Callable[[], set[int]], done: threading.Event, choose: random.Random) -> None:
-    """Until it is done, do to a worker what an administrator or the system may do, at random instants."""
-    while not done.wait(choose.uniform(0.1, 0.8)):
+def disturb(pool_workers: Callable[[], set[int]], times: int, choose: random.Random) -> None:
+    """Do to a worker what an administrator or the system may do, at random instants."""
+    for _ in range(times):
+        time.sleep(choose.uniform(0.1, 0.8))
         for pid in choose.sample(sorted(pool_workers()), k=min(1, len(pool_workers()))):
             with contextlib.suppress(ProcessLookupError):
                 sent = choose.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
@@ -118,20 +119,20 @@ def disturb(pool_workers: Callable[[], set[int]], done: threading.Event, choose:
                     os.kill(pid, signal.SIGCONT)
 
 
-@pytest.mark.parametrize("rounds", [4, pytest.param(60, marks=pytest.mark.faults)])
-def test_verdicts_are_those_of_a_clean_run_whatever_happens_to_the_workers(rounds: int) -> None:
+@pytest.mark.parametrize("times", [6, pytest.param(100, marks=pytest.mark.faults)])
+def test_verdicts_are_those_of_a_clean_run_whatever_happens_to_the_workers(times: int) -> None:
     seed = int(os.environ.get("FAULT_SEED") or random.SystemRandom().randrange(10**6))
     print(f"FAULT_SEED={seed}")
     jobs = [job(str(n % 7), "5") for n in range(60)] + [SLOW, job(r"\sqrt{25}"), job("", "5"), job("5", r"\frac{")]
-    clean, before, done = [reward(*each) for each in jobs], workers(), threading.Event()
-    pool = Pool(2, deadline=2.0)
-    killer = threading.Thread(target=disturb, args=(lambda: workers() - before, done, random.Random(seed)))
+    clean, before = [reward(*each) for each in jobs], workers()
+    pool = Pool(2, deadline=60.0)
+    killer = threading.Thread(target=disturb, args=(lambda: workers() - before, times, random.Random(seed)))
     killer.start()
     try:
-        for _ in range(rounds):
+        while killer.is_alive():
             assert pool.rewards(jobs) == clean
+        assert pool.rewards(jobs) == clean
     finally:
-        done.set()
         killer.join()
         pool.shutdown()
     assert workers() == before
@@ -155,13 +156,14 @@ def test_a_worker_is_kept_warm_and_takes_over_at_once() -> None:
 
 def test_a_halted_worker_is_not_a_slow_answer() -> None:
     before = workers()
-    pool = Pool(1, deadline=1.0)
+    pool = Pool(1, deadline=60.0)
     try:
         pool.rewards([job("5")])
         (pid,) = workers() - before
         os.kill(pid, signal.SIGSTOP)
-        threading.Timer(0.98, lambda: os.kill(pid, signal.SIGCONT)).start()
+        begun = time.monotonic()
         assert pool.rewards([SLOW])[0] == reward(*SLOW)
+        assert time.monotonic() - begun < 30
     finally:
         pool.shutdown()
 
@@ -310,7 +312,7 @@ def test_hostile_answers_are_wrong_in_time_and_run_nothing(name: str, hostile_po
     hostile_pool.rewards([job("5")])
     start = time.monotonic()
     graded = hostile_pool.rewards([job(answer, gold)])[0]
-    assert time.monotonic() - start < 6
+    assert time.monotonic() - start < 20
     assert graded.reason in ("wrong", "timeout", "bad-gold", "unclosed-box")
     assert graded.total <= 0.1
     assert list(tmp_path.iterdir()) == []
