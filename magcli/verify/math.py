@@ -30,6 +30,8 @@ A wrong accept is worse than a wrong reject, so ambiguity is settled on the safe
   but ``\ln|x|`` is not ``\ln x``.
 - ``1011_2`` is ``1011`` (its base unwritten), not ``1011_3`` and not ``11``. ``2:4`` is ``1:2`` and ``1/2``, but
   what may be a time of day (``4:30``) is only itself.
+- A condition that a letter is whole (``\pi k, k\in\mathbb{Z}``) may be missing; every other condition may not. Endless
+  sums, integrals and limits are never worked out: they are equal where their terms, integrands and bounds are.
 - Words are compared as words, case, spaces and articles left out: ``east`` is not ``seat``. ``(C)`` is ``C``;
   ``(C) 12`` is ``C`` and is ``12``; ``x`` is not ``X``.
 - What is too large to work out is equal only where the same power, factorial or text stands on both sides.
