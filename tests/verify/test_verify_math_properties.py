@@ -70,8 +70,10 @@ def test_an_answer_is_itself_in_a_box_and_cleaning_twice_changes_nothing(text: s
 @settings(max_examples=150, deadline=None)
 @given(st.text(max_size=120), st.text(max_size=20))
 def test_arbitrary_text_is_judged_without_an_error(left: str, right: str) -> None:
-    compare(left, right)
-    parsable(left)
+    accepted, path = compare(left, right)
+    assert path
+    assert accepted == equal(right, left)
+    assert isinstance(parsable(left), bool)
 
 
 @settings(max_examples=50, deadline=None)
