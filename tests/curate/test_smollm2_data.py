@@ -8,7 +8,7 @@ import pytest
 
 from magcli.curate.problems import Dropped, clean
 from magcli.verify import math
-from magcli.verify.format import gate
+from magcli.verify.format import Parts, gate
 
 DATA = Path(__file__).parents[2] / "recipes" / "smollm2" / "data"
 Row = dict[str, str]
@@ -27,7 +27,7 @@ def test_no_problem_is_in_two_files() -> None:
 
 def test_traces_have_the_format_and_the_right_answer() -> None:
     for row in rows("cold_start.jsonl"):
-        assert gate(row["completion"])[1] == "", row["id"]
+        assert isinstance(gate(row["completion"]), Parts), row["id"]
         assert math.equal(math.extract(row["completion"]) or "", row["answer"]), row["id"]
         assert "<<" not in row["completion"]
 
