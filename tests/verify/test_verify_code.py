@@ -260,7 +260,7 @@ def test_a_forged_value_costs_the_judge_no_time(text: str, expected: str) -> Non
     )
     begun = time.process_time()
     assert calls(program, "assert f(1) == 1").reason == expected
-    assert time.process_time() - begun < 2
+    assert time.process_time() - begun < 10, "what is quadratic in such a text takes minutes"
 
 
 def test_what_is_expected_is_nowhere_in_the_sandbox() -> None:
