@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+_EMPTY = re.compile(r"\s*\}")
 _OPENED = re.compile(r"\\f?box(?:ed)?\s*\{")
 
 
@@ -16,13 +17,15 @@ def _tokens(commands: Sequence[str]) -> re.Pattern[str]:
 def last_box(text: str, commands: tuple[str, ...] = ("boxed", "fbox")) -> str | None:
     """The content of the last box that opens, or of the closed box around it; None without a box or when unclosed.
 
-    Spaces may stand before the brace; ``\\boxed 5`` is no box.
+    A last box that holds only blanks is empty, whatever stands around it. Spaces may stand before the brace;
+    ``\\boxed 5`` is no box.
     """
     first = min((at for command in commands if (at := text.find(f"\\{command}")) >= 0), default=-1)
     if first < 0:
         return None
     stack: list[int] = []  # where the content of each open box starts; -1 for a plain brace
     opened, found = -1, (-1, -1)
+    first = len(text[:first].rstrip("\\"))  # ``\\boxed`` is a line break and a word
     for match in _tokens(commands).finditer(text, first):
         token = match[0]
         if token == "{":
@@ -33,7 +36,9 @@ def last_box(text: str, commands: tuple[str, ...] = ("boxed", "fbox")) -> str | 
         elif len(token) > 2:
             opened = match.end()
             stack.append(opened)
-    return text[slice(*found)] if opened <= found[1] and found[0] >= 0 else None
+    if found[0] < 0 or found[1] < opened:
+        return None
+    return "" if _EMPTY.match(text, opened) else text[slice(*found)]
 
 
 _JOINT = re.compile(r"(?:[\s$,;.]|\\[()\[\],;]|\\q?quad|\\text\{\s*(?:and|or)\s*\}|\band\b|\bor\b)*")

@@ -50,6 +50,8 @@ def test_each_rule_about_the_tags_has_its_reason(text: str, reason: str) -> None
         (r"\boxed{}", "empty-box"),
         ("\\boxed{ \n}", "empty-box"),
         (r"\boxed{5} or \boxed{}", "empty-box"),
+        (r"\boxed{\boxed{}}", "empty-box"),
+        (r"\boxed{5\boxed{ }}", "empty-box"),
         (r"\boxed{5", "unclosed-box"),
         (r"\boxed{5} or \boxed{", "unclosed-box"),
         (r"\boxed{\frac{1}{2}", "unclosed-box"),
