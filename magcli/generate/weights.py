@@ -77,11 +77,9 @@ def _write(path: Path, weights: Weights, dtype: torch.dtype | None) -> None:
     tensors = {name: tensor.to(_type(tensor, dtype)).contiguous() for name, tensor in _untied(weights).items()}
     try:
         save_file(tensors, path)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         size = sum(tensor.nbytes for tensor in tensors.values()) / 2**20
-        raise EnvironmentFault(
-            f"{path}: no room for {size:,.0f} MiB of weights ({error}); free shared memory"
-        ) from error
+        raise EnvironmentFault(f"{path}: {size:,.0f} MiB of weights cannot be written: {error}") from error
 
 
 def _type(tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:
