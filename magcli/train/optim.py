@@ -39,13 +39,16 @@ def set_lr(optimizer: Optimizer, lr: float) -> None:
         group["lr"] = lr
 
 
-def clip_and_step(optimizer: Optimizer, parameters: Iterable[nn.Parameter], *, max_norm: float) -> float | None:
+def clip_and_step(
+    optimizer: Optimizer, parameters: Iterable[nn.Parameter], *, max_norm: float, loss: float = 0.0
+) -> float | None:
     """Scale the gradient to a norm of at most ``max_norm``, step, and clear it; returns the norm before scaling.
 
-    None, and no step, when the norm is not finite: weights and optimizer state stay as they were.
+    None, and no step, when the norm or the step's ``loss`` is not finite: weights and optimizer state stay as they
+    were. A loss that is not a number can have a finite gradient, since clamping passes none to what it clamps.
     """
     norm = torch.nn.utils.clip_grad_norm_(_with_gradient(parameters), max_norm).item()
-    finite = math.isfinite(norm)
+    finite = math.isfinite(norm + loss)
     if finite:
         optimizer.step()
     optimizer.zero_grad(set_to_none=True)
