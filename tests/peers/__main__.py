@@ -28,6 +28,9 @@ COMPARISONS = {
     "code-pch": ("code", "header"),
     "language-accuracy": ("language", "accuracy"),
     "trl-reward": ("trl_reward", "run"),
+    "trl-parity": ("trl_parity", "run"),
+    "rl-heavy-vs-trl": ("race.speed", "heavy"),
+    "rl-fixed-vs-trl": ("race.speed", "fixed"),
 }
 
 

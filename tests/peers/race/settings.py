@@ -1,0 +1,72 @@
+"""The settings of the races between ``magcli rl`` and TRL's GRPOTrainer, fixed before either side was tuned.
+
+Both sides have the same model, problems, reward, group size, completions an update, updates, limits, temperature,
+objective (as near as TRL comes to it) and cores. What a side may choose freely is ``MAGCLI`` and ``TRL_ARMS``: TRL
+races with the arm that short trials find best.
+"""
+
+from dataclasses import dataclass
+
+GROUP = 8
+COMPLETIONS = 32
+"""Completions of one update: four problems."""
+LR = 1e-6
+CLIP_LOW, CLIP_HIGH = 0.2, 0.28
+TEMPERATURE = 1.0
+THREADS = 2
+SEED = 0
+
+HEAVY_LIMIT = 256
+"""Tokens at which a completion is cut where lengths are the model's own."""
+FIXED_TOKENS = 128
+"""Tokens of every completion where the model has no end token."""
+UNUSED_TOKEN = "<jupyter_script>"
+"""A token of SmolLM2's vocabulary that it does not write; as end token it makes all completions equally long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How long a race is. Updates of the warm-up are made and not timed; trials choose TRL's arm, one pair each."""
+
+    warmup: int
+    timed: int
+    pairs: int
+    trial_warmup: int
+    trial_timed: int
+
+    @property
+    def updates(self) -> int:
+        """Updates of one run."""
+        return self.warmup + self.timed
+
+
+FULL = Size(warmup=2, timed=5, pairs=3, trial_warmup=1, trial_timed=1)
+SHORT = Size(warmup=1, timed=2, pairs=1, trial_warmup=0, trial_timed=1)
+"""To see that all works: ``PEERS_SHORT=1``."""
+
+TAIL = 2
+"""Updates that magcli is asked for beyond the timed ones: its pipeline is as full at the end of the clock as at its
+start, so that no completion is counted whose tokens were made outside."""
+
+MAGCLI = {"n_async": 64, "micro_tokens": 4096, "staleness": 1, "dtype": "auto", "bf16": True}
+"""magcli's own choices: as many slots as admission allows sequences, bf16 matrix products, float32 weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A way to run TRL: how it generates, and in which precision."""
+
+    continuous: bool
+    bf16: bool
+
+    @property
+    def name(self) -> str:
+        """As it is printed."""
+        return f"{'continuous' if self.continuous else 'static'} {'bf16' if self.bf16 else 'fp32'}"
+
+
+TRL_ARMS = tuple(Arm(continuous, bf16) for continuous in (False, True) for bf16 in (False, True))
+TRL_MICRO = 8
+"""Completions of a micro-batch of TRL's; the gradient is accumulated over four. All 32 at once take over 20 GB."""
+TRL_BLOCKS = 96
+"""Pages of 256 tokens for continuous batching: more than all 32 completions fill. The default is half of the memory."""
