@@ -31,6 +31,7 @@ COMPARISONS = {
     "trl-parity": ("trl_parity", "run"),
     "rl-heavy-vs-trl": ("race.speed", "heavy"),
     "rl-fixed-vs-trl": ("race.speed", "fixed"),
+    "rl-reward-per-second": ("race.learning", "run"),
 }
 
 

@@ -70,3 +70,15 @@ TRL_MICRO = 8
 """Completions of a micro-batch of TRL's; the gradient is accumulated over four. All 32 at once take over 20 GB."""
 TRL_BLOCKS = 96
 """Pages of 256 tokens for continuous batching: more than all 32 completions fill. The default is half of the memory."""
+
+TOY_SEEDS = (0, 1, 2)
+TOY_LEVEL = 0.7
+"""Mean reward that the toy model, which begins near 0.5, is timed to."""
+TOY_SMOOTH = 3
+"""Updates over which the mean is taken."""
+TOY_MARKS = (10, 20, 40, 80, 160)
+"""Seconds at which rewards are printed."""
+TOY_THREADS = 1
+"""So small a model gains nothing from a second thread on either side; verifiers have the other core."""
+TOY_TRL_MICRO = 512
+"""All completions of an update in one batch of TRL's."""

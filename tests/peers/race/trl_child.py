@@ -118,7 +118,7 @@ def options(spec: Spec) -> GRPOConfig:
         model_init_kwargs={"dtype": "float32"},
         use_transformers_continuous_batching=spec["continuous"],
         transformers_continuous_batching_config={"num_blocks": spec["blocks"]} if spec["continuous"] else None,
-        shuffle_dataset=False,
+        shuffle_dataset=spec.get("shuffle", False),
         seed=spec["seed"],
         save_strategy="no",
         logging_steps=1,
