@@ -132,7 +132,7 @@ def _table_parameters(module: Any) -> list[inspect.Parameter]:
 def _option_parameters(config_class: Any) -> list[inspect.Parameter]:
     kinds = configuration.field_types(config_class)
     parameters = []
-    for field in dataclasses.fields(config_class):
+    for field in [field for field in dataclasses.fields(config_class) if configuration.has_flag(kinds[field.name])]:
         flag = "--" + field.name.replace("_", "-")
         flags = [f"{flag}/--no-{flag[2:]}"] if kinds[field.name] is bool else [flag]
         option = typer.Option(

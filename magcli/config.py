@@ -1,4 +1,8 @@
-"""Stage options: declared once in a frozen dataclass; values come from defaults, then the recipe, then flags."""
+"""Stage options: declared once in a frozen dataclass; values come from defaults, then the recipe, then flags.
+
+An option may be an array of tables, such as ``[[rl.stage]]``: its type is a tuple of another frozen dataclass. It comes
+from the recipe alone and has no flag.
+"""
 
 import dataclasses
 import difflib
@@ -32,11 +36,21 @@ def resolve(config_class: type[T], stage: str, recipe: Mapping[str, Any], flags:
         UsageError: an unknown key (with the nearest name) or a value of the wrong type.
     """
     kinds = field_types(config_class)
-    for key in recipe:
-        if key.replace("-", "_") not in kinds:
-            raise UsageError(f"recipe table [{stage}]: unknown key '{key}'{did_you_mean(key, kinds)}")
-    given = {key.replace("-", "_"): value for key, value in recipe.items()} | dict(flags)
+    given = _known(recipe, kinds, f"recipe table [{stage}]") | dict(flags)
     return config_class(**{key: convert(kinds[key], value, f"{stage}.{key}") for key, value in given.items()})
+
+
+def has_flag(kind: Any) -> bool:
+    """Whether an option of this type can be given as a flag; an array of tables cannot."""
+    return not (get_origin(kind) is tuple and dataclasses.is_dataclass(get_args(kind)[0]))
+
+
+def _known(table: Mapping[str, Any], kinds: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """A table of a recipe under the names of the options."""
+    for key in table:
+        if key.replace("-", "_") not in kinds:
+            raise UsageError(f"{place}: unknown key '{key}'{did_you_mean(key, kinds)}")
+    return {key.replace("-", "_"): value for key, value in table.items()}
 
 
 def read_recipe(path: Path, stage: str, stages: Iterable[str]) -> dict[str, Any]:
@@ -83,12 +97,27 @@ def convert(kind: Any, value: Any, name: str) -> Any:
         if value not in get_args(kind):
             raise UsageError(f"{name}: '{value}' is not one of {', '.join(map(str, get_args(kind)))}")
         return value
+    if not has_flag(kind):
+        return _tables(get_args(kind)[0], value, name)
     if origin is tuple:
         parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
         if not isinstance(parts, list | tuple):
             raise UsageError(f"{name}: expected a list, got {value!r}")
         return tuple(convert(get_args(kind)[0], part, name) for part in parts)
     return _scalar(kind, value, name)
+
+
+def _tables(kind: Any, value: Any, name: str) -> tuple[Any, ...]:
+    """An array of tables, each of which the messages call by its number, from 1."""
+    if not isinstance(value, list | tuple) or not all(isinstance(table, Mapping) for table in value):
+        raise UsageError(f"{name}: expected tables, each under a line [[{name}]], got {value!r}")
+    return tuple(_table(kind, table, f"{name} {number}") for number, table in enumerate(value, 1))
+
+
+def _table(kind: Any, value: Mapping[str, Any], name: str) -> Any:
+    kinds = field_types(kind)
+    given = _known(value, kinds, name)
+    return kind(**{key: convert(kinds[key], part, f"{name}, {key}") for key, part in given.items()})
 
 
 def _scalar(kind: type, value: Any, name: str) -> Any:
@@ -112,4 +141,6 @@ def as_json(config: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
+    if dataclasses.is_dataclass(value):
+        return {key: part for key, part in as_json(value).items() if part is not None}
     return [_plain(part) for part in value] if isinstance(value, tuple) else value

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import pytest
 
-from magcli.config import as_json, convert, did_you_mean, opt, resolve
+from magcli.config import as_json, convert, did_you_mean, has_flag, opt, read_recipe, resolve
 from magcli.errors import UsageError
 
 
@@ -88,3 +88,56 @@ def test_as_json_is_plain() -> None:
     assert as_json(Config(place=Path("x"), some=(1,)))["place"] == "x"
     assert as_json(Config(place=Path("x"), some=(1,)))["some"] == [1]
     assert convert(tuple[str, ...], "a,b", "n") == ("a", "b")
+
+
+@dataclass(frozen=True)
+class Part:
+    number: int | None = None
+    two_words: str | None = None
+    place: Path | None = None
+
+
+@dataclass(frozen=True)
+class Parted:
+    """Options with an array of tables among them."""
+
+    number: int = opt(1, "A number.")
+    part: tuple[Part, ...] = opt((), "")
+
+
+def parted(tmp_path: Path, text: str) -> Parted:
+    (tmp_path / "recipe.toml").write_text(text)
+    return resolve(Parted, "s", read_recipe(tmp_path / "recipe.toml", "s", ["s"]), {})
+
+
+def test_an_option_may_be_an_array_of_tables(tmp_path: Path) -> None:
+    config = parted(tmp_path, "[[s.part]]\nnumber = 2\ntwo-words = 'x'\n[[s.part]]\nplace = 'a/b'\n[[s.part]]\n")
+    assert config == Parted(part=(Part(number=2, two_words="x"), Part(place=Path("a/b")), Part()))
+    assert parted(tmp_path, "[s]\nnumber = 2") == Parted(number=2)
+
+
+def test_an_array_of_tables_is_plain_json_without_what_was_left_out() -> None:
+    config = Parted(part=(Part(place=Path("x")), Part()))
+    assert as_json(config) == {"number": 1, "part": [{"place": "x"}, {}]}
+    assert resolve(Parted, "s", as_json(config), {}) == config
+
+
+def test_an_array_of_tables_comes_from_the_recipe_alone() -> None:
+    assert not has_flag(tuple[Part, ...])
+    assert all(map(has_flag, (int, str | None, tuple[int, ...], Literal["a"], Path | None)))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[s.part]]\n[[s.part]]\ntwo_word = 'x'", r"s\.part 2: unknown key 'two_word'; did you mean 'two_words'\?"),
+        ("[[s.part]]\nnumber = true", r"s\.part 1, number: expected int, got True"),
+        ("[[s.parts]]\nnumber = 1", r"recipe table \[s\]: unknown key 'parts'; did you mean 'part'\?"),
+        ("[s.part]\nnumber = 1", r"s\.part: expected tables, each under a line \[\[s\.part\]\], got \{'number': 1\}"),
+        ("[s]\npart = [1]", r"s\.part: expected tables"),
+        ("[s]\npart = 'a,b'", r"s\.part: expected tables"),
+    ],
+)
+def test_a_table_of_an_array_is_refused_by_its_number_and_key(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parted(tmp_path, text)

@@ -1,0 +1,244 @@
+"""Stages of a run: how a recipe's tables are read, what is refused, and when the next stage begins."""
+
+import dataclasses
+import json
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magcli.config import as_json, opt, read_recipe, resolve
+from magcli.errors import UsageError
+from magcli.rl.phase import (
+    EASY_WINDOW,
+    LENGTH_WINDOW,
+    OPTIONS,
+    Phase,
+    Sizes,
+    check,
+    check_sizes,
+    data_easy,
+    length_stalled,
+    options_in,
+    phase_at,
+    starts,
+)
+
+
+@dataclass(frozen=True)
+class Config:
+    """The options of `magcli rl` that stages are about."""
+
+    group: int = opt(4, "")
+    updates: int = opt(100, "")
+    n_async: int = opt(16, "")
+    n_batch: int = opt(8, "")
+    n_mini: int = opt(8, "")
+    max_tokens: int = opt(64, "")
+    max_length: int = opt(64, "")
+    cache_length: int = opt(16, "")
+    temperature: float = opt(1.0, "")
+    clip_high: float = opt(0.28, "")
+    diverse_by: Literal["outcome", "reward"] = opt("outcome", "")
+    stage: tuple[Phase, ...] = opt((), "")
+
+
+RECIPE = """
+[rl]
+updates = 300
+[[rl.stage]]
+max-length = 32
+cache_length = 8
+updates = 10
+[[rl.stage]]
+max_length = 48
+n_batch = 4
+n_mini = 4
+temperature = 1
+data = "harder.arrow"
+band = [0.1, 0.8]
+until = "length-stalled"
+updates = 200
+[[rl.stage]]
+"""
+
+
+def read(tmp_path: Path, text: str) -> Config:
+    (tmp_path / "recipe.toml").write_text(text)
+    return resolve(Config, "rl", read_recipe(tmp_path / "recipe.toml", "rl", ["rl"]), {})
+
+
+def line(length: float = 100.0, trained: int = 8, right: int = 0, wrong: int = 0) -> dict[str, object]:
+    dropped = {"all-right": right, "all-wrong": wrong}
+    return {
+        "length_mean": length,
+        "groups_trained": trained,
+        "groups_dropped": {reason: count for reason, count in dropped.items() if count},
+    }
+
+
+def test_tables_of_a_recipe_are_stages(tmp_path: Path) -> None:
+    config = read(tmp_path, RECIPE)
+    first, second, third = config.stage
+    assert first == Phase(max_length=32, cache_length=8, updates=10)
+    assert (second.data, second.band, second.until) == (Path("harder.arrow"), (0.1, 0.8), "length-stalled")
+    assert second.temperature == 1.0
+    assert third == Phase()
+    check(config.stage, config)
+
+
+def test_what_the_history_keeps_of_stages_reads_back_as_the_same(tmp_path: Path) -> None:
+    config = read(tmp_path, RECIPE)
+    kept = json.loads(json.dumps(as_json(config)))
+    assert kept["stage"][0] == {"max_length": 32, "cache_length": 8, "updates": 10}
+    assert resolve(Config, "rl", kept, {}) == config
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ("[[rl.stage]]\n[[rl.stage]]\nn_bach = 3", r"rl\.stage 2: unknown key 'n_bach'; did you mean 'n_batch'\?"),
+        ("[[rl.stages]]\nn_batch = 3", r"\[rl\]: unknown key 'stages'; did you mean 'stage'\?"),
+        ("[[rl.stage]]\nn_batch = '16k'", r"rl\.stage 1, n_batch: expected int, got '16k'"),
+        ("[[rl.stage]]\nuntil = 'stalled'", r"rl\.stage 1, until: 'stalled' is not one of length-stalled, data-easy"),
+        ("[rl.stage]\nn_batch = 3", r"rl\.stage: expected tables, each under a line \[\[rl\.stage\]\]"),
+        ("[rl]\nstage = 'one, two'", r"rl\.stage: expected tables"),
+        ("[[stage]]\nn_batch = 3", r"unknown table \[stage\]"),
+    ],
+)
+def test_a_table_that_cannot_be_read_is_named_with_its_number_and_key(
+    tmp_path: Path, tables: str, message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        read(tmp_path, tables)
+
+
+@pytest.mark.parametrize(
+    ("phases", "message"),
+    [
+        ([Phase(cache_length=65), Phase()], r"rl\.stage 1\.cache_length: 65 is not between 0 and max_length 64"),
+        ([Phase(max_length=8), Phase()], r"rl\.stage 1\.cache_length: 16 is not between 0 and max_length 8"),
+        ([Phase(updates=1), Phase(n_batch=6)], r"rl\.stage 2\.n_batch: 6 is not a multiple of group 4"),
+        ([Phase(n_async=0)], r"rl\.stage 1\.n_async: 0 is not a multiple"),
+        ([Phase(n_batch=12)], r"rl\.stage 1\.n_mini: 8 does not divide n_batch 12"),
+        ([Phase(max_tokens=0)], r"rl\.stage 1\.max_tokens: 0 is not positive"),
+        ([Phase(temperature=0.0)], r"rl\.stage 1\.temperature: 0\.0 is not positive"),
+        ([Phase(clip_high=-1.0)], r"rl\.stage 1\.clip_high"),
+        ([Phase(band=(0.5, 1.5))], r"rl\.stage 1\.band: \[0\.5, 1\.5\] is not a lowest and a highest pass rate"),
+        ([Phase(band=(0.5, 0.4))], r"rl\.stage 1\.band"),
+        ([Phase(band=(0.5,))], r"rl\.stage 1\.band"),
+        ([Phase(updates=0), Phase()], r"rl\.stage 1\.updates: 0 is not positive"),
+        ([Phase(), Phase()], "rl.stage 1 has no end; give it updates or until"),
+        ([Phase(updates=5), Phase(updates=5)], "rl.stage 2 is the last and lasts as long as the run"),
+        ([Phase(until="data-easy")], "rl.stage 1 is the last"),
+        ([Phase(updates=60), Phase(updates=40), Phase()], r"rl\.updates: 100 would end .* begins after 100 at least"),
+    ],
+)
+def test_stages_that_contradict_themselves_or_the_run_are_refused(phases: list[Phase], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check(phases, Config())
+
+
+def test_the_rule_of_easy_data_needs_groups_told_apart_by_outcome() -> None:
+    phases = [Phase(until="data-easy"), Phase()]
+    check(phases, Config())
+    with pytest.raises(UsageError, match=r"rl\.stage 1\.until: .* 'reward'"):
+        check(phases, Config(diverse_by="reward"))
+
+
+def test_a_rule_is_counted_with_the_fewest_updates_that_it_can_take() -> None:
+    phases = [Phase(until="length-stalled"), Phase(until="data-easy", updates=4), Phase()]
+    check(phases, Config(updates=2 * LENGTH_WINDOW + 5))
+    with pytest.raises(UsageError, match=f"begins after {2 * LENGTH_WINDOW + 4} at least"):
+        check(phases, Config(updates=2 * LENGTH_WINDOW + 4))
+
+
+def test_the_sizes_of_a_run_are_checked_under_their_own_name() -> None:
+    check_sizes("rl", Config(max_length=0))
+    with pytest.raises(UsageError, match=r"^rl\.n_mini: 12 does not divide n_batch 8$"):
+        check_sizes("rl", Config(n_mini=12))
+
+
+def test_what_a_stage_leaves_out_is_as_the_run_says() -> None:
+    config = Config()
+    assert options_in(Phase(), config) == config
+    changed = options_in(Phase(n_batch=4, temperature=0.7, updates=3, band=(0.0, 1.0)), config)
+    assert changed == dataclasses.replace(config, n_batch=4, temperature=0.7)
+    assert changed.updates == 100, "of the run, not of the stage"
+
+
+def test_every_option_of_a_stage_is_one_of_the_run() -> None:
+    own = {"data", "band", "updates", "until"}
+    assert {field.name for field in dataclasses.fields(Phase)} == {*OPTIONS, *own}
+    assert {*OPTIONS} <= {name for name in dir(Sizes) if not name.startswith("_")}
+
+
+def test_stages_by_updates_begin_when_those_before_are_done() -> None:
+    phases = [Phase(updates=3), Phase(updates=2), Phase()]
+    lines = [line() for _ in range(9)]
+    assert [phase_at(phases, lines[:done]) for done in range(9)] == [0, 0, 0, 1, 1, 2, 2, 2, 2]
+    assert starts(phases, lines) == [0, 3, 5]
+
+
+def test_a_run_without_stages_is_one() -> None:
+    assert starts([], [line()] * 50) == [0]
+    assert phase_at([], []) == 0
+
+
+def test_a_rule_ends_a_stage_before_its_updates_or_they_do() -> None:
+    flat, growing = [line() for _ in range(100)], [line(100 * 1.01**done) for done in range(100)]
+    phases = [Phase(until="length-stalled", updates=70), Phase()]
+    assert starts(phases, flat) == [0, 2 * LENGTH_WINDOW]
+    assert starts(phases, growing) == [0, 70]
+
+
+def test_a_rule_looks_at_the_updates_of_its_own_stage() -> None:
+    flat = [line() for _ in range(100)]
+    phases = [Phase(updates=30), Phase(until="length-stalled"), Phase()]
+    assert starts(phases, flat) == [0, 30, 30 + 2 * LENGTH_WINDOW]
+
+
+@pytest.mark.parametrize(("share", "stalled"), [(-0.1, True), (0.0, True), (0.015, True), (0.025, False), (1.0, False)])
+def test_length_has_stalled_when_one_window_is_hardly_above_the_one_before(share: float, stalled: bool) -> None:
+    before, after = [line(200.0)] * LENGTH_WINDOW, [line(200 * (1 + share))] * LENGTH_WINDOW
+    assert length_stalled([line(1.0)] * 30 + before + after) is stalled
+    assert not length_stalled((before + after)[1:]), "too few updates to tell"
+
+
+def test_the_rule_of_length_tells_growth_from_noise() -> None:
+    """15% of noise an update, as in means of 16 groups of very different lengths; 0.7% doubles it in 100 updates."""
+    found = {0.0: 0, 0.007: 0}
+    for growth in found:
+        for seed in range(200):
+            noise = random.Random(seed)
+            lengths = [1000 * (1 + growth) ** step * noise.lognormvariate(0, 0.15) for step in range(60)]
+            found[growth] += len(starts([Phase(until="length-stalled"), Phase()], list(map(line, lengths)))) == 2
+    assert found[0.0] > 180, "lengths that stay are noticed within 60 updates"
+    assert found[0.007] < 20, "lengths that grow go on"
+
+
+def test_data_are_easy_when_most_groups_teach_nothing_because_they_are_right() -> None:
+    easy, even, hard = line(trained=4, right=5), line(trained=4, right=4), line(trained=4, wrong=50)
+    assert data_easy([hard] * 5 + [easy] * EASY_WINDOW)
+    assert not data_easy([even] * EASY_WINDOW)
+    assert not data_easy([hard] * EASY_WINDOW)
+    assert not data_easy([easy] * (EASY_WINDOW - 1)), "too few updates to tell"
+    assert starts([Phase(until="data-easy"), Phase()], [line(trained=4)] * 7 + [easy] * 20) == [0, 16]
+
+
+ENDS = st.tuples(st.integers(1, 60) | st.none(), st.sampled_from(["length-stalled", "data-easy"]) | st.none())
+LINES = st.builds(line, st.floats(50, 150), right=st.integers(0, 20))
+
+
+@given(st.lists(ENDS.filter(any), max_size=3), st.lists(LINES, max_size=150))
+def test_the_stage_depends_on_the_past_alone_and_never_goes_back(ends: list, lines: list) -> None:
+    phases = [*(Phase(updates=updates, until=until) for updates, until in ends), Phase()]
+    begun = starts(phases, lines)
+    assert begun == sorted(set(begun))
+    for done in range(len(lines) + 1):
+        assert starts(phases, lines[:done]) == [start for start in begun if start <= done]
+        assert phase_at(phases, lines[:done]) == sum(start <= done for start in begun) - 1
