@@ -1,0 +1,101 @@
+"""When a run cannot learn any more, and why: rules over its lines of metrics.
+
+A fault is a line for people with the numbers that decided; that it ends the run is the loop's doing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Line = Mapping[str, Any]
+
+NON_DIVERSE = ("all-right", "all-wrong", "same-reward")
+"""Why a group is dropped that was graded and has nothing to compare (``magcli.rl.group``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Beyond these a run does not learn.
+
+    Attributes:
+        mismatch_p50, mismatch_p99: of the size of the log-ratio of trainer and engine at equal weights. A bf16 engine
+            has about 0.01 and 0.1 beside an fp32 trainer: 4 to 8 % of its tokens are more than a tenth off. Tokens
+            drawn at top-p 0.8 and scored over the whole vocabulary have a median of 0.1. Half of the tokens so far
+            off, or one in a hundred by a factor of e, come from another distribution, and their ratios are noise.
+        mismatch_tokens: fewer tokens say nothing about one in a hundred.
+        mismatch_updates: how many updates in a row must be beyond these.
+        cut_share: completions ended by the token limit, which hardly ever get a reward. Runs at 0.97 to 0.99 gain nothing.
+        non_diverse_share: groups without two outcomes among those graded. From here on each group that trains costs
+            fifty.
+        updates: how many updates in a row must be beyond these shares.
+    """
+
+    mismatch_p50: float = 0.1
+    mismatch_p99: float = 1.0
+    mismatch_tokens: int = 500
+    mismatch_updates: int = 3
+    cut_share: float = 0.97
+    non_diverse_share: float = 0.98
+    updates: int = 10
+
+
+LIMITS = Limits()
+
+
+def fault(lines: Sequence[Line], limits: Limits = LIMITS) -> str | None:
+    """Why a run should stop after the last of these lines of metrics (the oldest first), or None."""
+    rules = (
+        (mismatch_fault, limits.mismatch_updates),
+        (cut_fault, limits.updates),
+        (non_diverse_fault, limits.updates),
+    )
+    for rule, updates in rules:
+        found = [rule(line, limits) for line in lines[-updates:]]
+        if len(found) == updates and all(found):
+            return f"{updates} updates in a row: {found[-1]}"
+    return None
+
+
+def mismatch_fault(line: Line, limits: Limits = LIMITS) -> str | None:
+    """Whether one measurement of ``mismatch_summary`` says that the engine samples from another distribution.
+
+    Before the first update this alone is reason to stop: nothing that was learned could explain it.
+    """
+    if line["mismatch_tokens"] < limits.mismatch_tokens:
+        return None
+    median, tail = line["mismatch_p50"], line["mismatch_p99"]
+    if not _beyond(median, limits.mismatch_p50) and not _beyond(tail, limits.mismatch_p99):
+        return None
+    return (
+        f"engine and trainer give {line['mismatch_tokens']:,} tokens log-probs that differ by {_told(median)} in the "
+        f"median (limit {limits.mismatch_p50:g}) and by {_told(tail)} at the 99th percentile (limit "
+        f"{limits.mismatch_p99:g}), at equal weights; check the engine, or give it --dtype fp32"
+    )
+
+
+def cut_fault(line: Line, limits: Limits = LIMITS) -> str | None:
+    """Whether hardly any completion of an update came to its end."""
+    share = line["cut_share"]
+    if share is None or share < limits.cut_share:
+        return None
+    return f"{100 * share:.1f} % of the completions reach the token limit; give more --max-tokens, or SFT first"
+
+
+def non_diverse_fault(line: Line, limits: Limits = LIMITS) -> str | None:
+    """Whether hardly any group of an update had something to compare."""
+    dropped: Mapping[str, int] = line["groups_dropped"]
+    same = {reason: count for reason, count in dropped.items() if reason in NON_DIVERSE}
+    graded = line["groups_trained"] + sum(same.values())
+    if not graded or sum(same.values()) < limits.non_diverse_share * graded:
+        return None
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(same.items(), key=lambda item: -item[1]))
+    return f"of {graded:,} groups {sum(same.values()):,} had nothing to compare ({reasons}); give other problems"
+
+
+def _beyond(value: float | None, limit: float) -> bool:
+    """None is what a number that is not finite becomes in a line of metrics."""
+    return value is None or not value <= limit
+
+
+def _told(value: float | None) -> str:
+    return "no number" if value is None else f"{value:.3g}"

@@ -1,0 +1,83 @@
+"""When a run is stopped: by its numbers, after so many updates, and not before."""
+
+import math
+
+import pytest
+
+from magcli.rl.health import LIMITS, fault, mismatch_fault
+
+
+def line(**values):
+    """A line of metrics of a healthy update."""
+    healthy = {
+        "mismatch_tokens": 20_000,
+        "mismatch_p50": 0.01,
+        "mismatch_p99": 0.12,
+        "cut_share": 0.2,
+        "groups_trained": 16,
+        "groups_dropped": {"all-right": 3, "all-wrong": 20, "bad-gold": 2},
+    }
+    return healthy | values
+
+
+SICK = {
+    "mismatch": line(mismatch_p50=0.35, mismatch_p99=2.5),
+    "cut": line(cut_share=0.98),
+    "non-diverse": line(groups_dropped={"all-right": 12, "all-wrong": 900}),
+}
+LONG = {"mismatch": LIMITS.mismatch_updates, "cut": LIMITS.updates, "non-diverse": LIMITS.updates}
+
+
+def test_a_healthy_run_has_no_fault():
+    assert fault([line()] * 50) is None
+    assert fault([]) is None
+    assert mismatch_fault(line()) is None
+
+
+@pytest.mark.parametrize("name", SICK)
+def test_so_many_updates_in_a_row_are_a_fault_and_one_fewer_is_none(name):
+    sick, updates = SICK[name], LONG[name]
+    assert fault([sick] * (updates - 1)) is None
+    assert fault([line()] * 5 + [sick] * (updates - 1)) is None
+    assert fault([line()] * 5 + [sick] * updates).startswith(f"{updates} updates in a row: ")
+    assert fault([sick] * updates + [line()]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("mismatch", "20,000 tokens log-probs that differ by 0.35 in the median (limit 0.1) and by 2.5"),
+        ("cut", "98.0 % of the completions reach the token limit; give more --max-tokens"),
+        ("non-diverse", "of 928 groups 912 had nothing to compare (all-wrong 900, all-right 12); give other problems"),
+    ],
+)
+def test_a_fault_is_one_line_with_its_numbers_and_what_to_do(name, told):
+    found = fault([SICK[name]] * LONG[name])
+    assert told in found
+    assert "\n" not in found
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"mismatch_p50": 0.11},
+        {"mismatch_p99": 1.01},
+        {"mismatch_p50": math.nan, "mismatch_p99": math.nan},
+        {"mismatch_p50": None, "mismatch_p99": None},
+    ],
+)
+def test_a_single_measurement_shows_another_distribution(values):
+    assert "check the engine" in mismatch_fault(line(**values))
+    few = LIMITS.mismatch_tokens - 1
+    assert mismatch_fault(line(mismatch_tokens=few, **values)) is None
+
+
+def test_too_few_tokens_to_tell_are_no_fault():
+    assert mismatch_fault({"mismatch_tokens": 0}) is None
+    assert fault([line() | {"mismatch_tokens": 0}] * 50) is None
+
+
+def test_groups_whose_grading_failed_and_no_groups_at_all_are_not_called_alike():
+    assert fault([line(groups_dropped={"bad-gold": 5_000})] * 50) is None
+    assert fault([line(groups_trained=0, groups_dropped={})] * 50) is None
+    assert fault([line(cut_share=None)] * 50) is None
