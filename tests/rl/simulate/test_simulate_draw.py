@@ -1,0 +1,89 @@
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from magcli.data import manifest, seal, table
+from magcli.errors import DataError
+from magcli.rl.simulate.draw import Drawn, draws, read_groups, resampled
+from magcli.rl.simulate.machine import Lengths
+
+
+def drawn(lengths, *, group=8, max_tokens=100_000, seed=0, groups=2000):
+    draw = draws(lengths, group=group, max_tokens=max_tokens, seed=seed)
+    return [draw(number) for number in range(groups)]
+
+
+def flat(groups):
+    return np.array([length for group in groups for length in group.lengths])
+
+
+def test_log_normal_lengths_have_their_median_and_spread():
+    tokens = flat(drawn(Lengths(median=500.0, sigma=0.8)))
+    assert np.median(tokens) == pytest.approx(500, rel=0.04)
+    assert np.log(tokens).std() == pytest.approx(0.8, rel=0.03)
+
+
+def test_quantiles_are_met_and_lengths_end_at_the_limit():
+    shape = Lengths(quantiles=((0.0, 10.0), (0.5, 100.0), (0.9, 1000.0), (1.0, 4000.0)))
+    tokens = flat(drawn(shape))
+    assert np.quantile(tokens, [0.5, 0.9]) == pytest.approx([100, 1000], rel=0.08)
+    assert tokens.min() >= 10
+    assert tokens.max() <= 4000
+    assert flat(drawn(shape, max_tokens=300)).max() == 300
+
+
+def test_completions_of_one_problem_correlate_as_much_as_is_said():
+    for within in (0.0, 0.5, 1.0):
+        logs = np.log(flat(drawn(Lengths(median=5000.0, sigma=0.5, within=within), group=2)).reshape(-1, 2))
+        assert np.corrcoef(logs.T)[0, 1] == pytest.approx(within, abs=0.06)
+
+
+def test_a_group_depends_on_its_number_and_the_seed_alone():
+    shape = Lengths(median=50.0, sigma=1.0, dropped=0.4, prompt=9)
+    draw = draws(shape, group=4, max_tokens=500, seed=3)
+    assert [draw(7), draw(2), draw(7)] == [draw(7), draw(2), draw(7)]
+    assert drawn(shape, group=4, max_tokens=500, seed=3, groups=5)[2] == draw(2)
+    assert drawn(shape, seed=4, groups=9) != drawn(shape, seed=3, groups=9)
+    share = np.mean([group.dropped for group in drawn(shape)])
+    assert share == pytest.approx(0.4, abs=0.04)
+    assert draw(0).prompt == 9
+
+
+def rollouts(path, groups):
+    """A table as `magcli rl` writes it, as far as it is read."""
+    rows = [
+        {"group": number, "num_tokens": length, "prompt_tokens": [1] * group.prompt, "dropped": reason}
+        for number, group in groups.items()
+        for length, reason in ((length, "all-wrong" if group.dropped else None) for length in group.lengths)
+    ]
+    fields = [("group", pa.int64()), ("num_tokens", pa.int32()), ("prompt_tokens", pa.list_(pa.int32()))]
+    batch = pa.RecordBatch.from_pylist(rows, pa.schema([*fields, ("dropped", pa.string())]))
+    with table.write(str(path), batch.schema, seal.pack({"stage": "rl"})) as sink:
+        sink.write(batch)
+        sink.finish((manifest.Link("rl", "", {}, rows_out=batch.num_rows),))
+    return path
+
+
+def test_groups_of_a_run_come_back_whole(tmp_path):
+    groups = {0: Drawn((5, 9), 3, dropped=False), 4: Drawn((7, 2), 6, dropped=True)}
+    rollouts(tmp_path / "step-000001.arrow", groups)
+    rollouts(tmp_path / "step-000002.arrow", {5: Drawn((1, 1), 2, dropped=False)})
+    assert read_groups(tmp_path) == {**groups, 5: Drawn((1, 1), 2, dropped=False)}
+    assert read_groups(tmp_path / "step-000001.arrow") == groups
+    like = drawn(Lengths(rollouts=str(tmp_path)), group=2, max_tokens=8, groups=300)
+    assert set(like) == {Drawn((5, 8), 3, dropped=False), Drawn((7, 2), 6, dropped=True), Drawn((1, 1), 2, False)}
+    bigger = drawn(Lengths(rollouts=str(tmp_path)), group=5, groups=300)
+    assert {length for group in bigger if group.prompt == 3 for length in group.lengths} == {5, 9}
+    assert {len(group.lengths) for group in bigger} == {5}
+
+
+def test_tables_that_are_no_rollouts_are_named(tmp_path):
+    with pytest.raises(DataError, match="no rollouts"):
+        read_groups(tmp_path)
+    (tmp_path / "other.jsonl").write_text('{"group": 1, "dropped": null}\n')
+    with pytest.raises(DataError, match="column num_tokens, prompt_tokens is missing"):
+        read_groups(Path(tmp_path / "other.jsonl"))
+    with pytest.raises(DataError, match="none of which trained"):
+        resampled([Drawn((1,), 1, dropped=True)], group=1, max_tokens=9, seed=0)
