@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import random
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magcli.config import as_json, opt, read_recipe, resolve
+from magcli.config import as_json, convert, opt, read_recipe, resolve
 from magcli.errors import UsageError
 from magcli.rl.phase import (
     EASY_WINDOW,
@@ -27,6 +28,9 @@ from magcli.rl.phase import (
     phase_at,
     starts,
 )
+from magcli.stages import rl
+
+RECIPES = Path(__file__).parents[2] / "recipes" / "magistral-small"
 
 
 @dataclass(frozen=True)
@@ -242,3 +246,25 @@ def test_the_stage_depends_on_the_past_alone_and_never_goes_back(ends: list, lin
     for done in range(len(lines) + 1):
         assert starts(phases, lines[:done]) == [start for start in begun if start <= done]
         assert phase_at(phases, lines[:done]) == sum(start <= done for start in begun) - 1
+
+
+@pytest.mark.parametrize(("file", "count"), [("recipe.toml", 0), ("recipe-medium.toml", 3)])
+def test_the_shipped_recipes_of_the_papers_sizes_pass_their_checks(file: str, count: int) -> None:
+    table = tomllib.loads((RECIPES / file).read_text(encoding="utf-8"))["rl"]
+    phases = convert(tuple[Phase, ...], table.pop("stage", []), "rl.stage")
+    options = resolve(rl.Config, "rl", table, {"model": "some/model"})
+    rl.check(options)
+    check(phases, options)
+    assert len(phases) == count
+
+
+def test_the_schedule_of_the_paper_lengthens_completions_and_lightens_the_cache() -> None:
+    table = tomllib.loads((RECIPES / "recipe-medium.toml").read_text(encoding="utf-8"))["rl"]
+    phases = convert(tuple[Phase, ...], table.pop("stage"), "rl.stage")
+    stages = [options_in(phase, resolve(rl.Config, "rl", table, {})) for phase in phases]
+    assert [stage.n_batch for stage in stages] == [8192, 4096, 2048]
+    assert [stage.max_length for stage in stages] == [16384, 24576, 32768]
+    cache = [stage.n_async * stage.max_tokens for stage in stages]
+    assert cache == sorted(cache, reverse=True)
+    flat = [line() for _ in range(100)]
+    assert starts(phases, flat) == [0, 2 * LENGTH_WINDOW, 4 * LENGTH_WINDOW]
