@@ -29,6 +29,13 @@ EQUAL = 1e-6
 Row = Mapping[str, Any]
 
 
+class Pool(NamedTuple):
+    """The problems of one stage: those of a table whose pass rate is in a band, both ends included; None takes all."""
+
+    rows: Sequence[Row]
+    band: Sequence[float] | None = None
+
+
 class Counts(NamedTuple):
     """Problems of the present stage by what becomes of them in the present epoch."""
 
@@ -67,7 +74,7 @@ class Record:
 class Curriculum:
     """The problems of a run's stages, and what is known of each.
 
-    ``epoch`` counts from 0; -1 before the first problem was taken.
+    ``epoch`` counts from 0; -1 before the first problem was taken. ``stage`` is that whose problems are taken.
     """
 
     def __init__(
@@ -78,6 +85,7 @@ class Curriculum:
         retire_after: int = 0,
         defer_after: int = 0,
         band: Sequence[float] | None = None,
+        later: Sequence[Pool] = (),
     ) -> None:
         """Begin with the problems of the first stage.
 
@@ -89,60 +97,59 @@ class Curriculum:
                 not an estimate above some bound, is what solved means, because its chance is known: a problem of pass
                 rate p retires by luck with p to the power of G times this number (at 0.9, G = 16 and 2: 3%).
             defer_after: groups in a row with no completion right after which a problem is deferred; 0 is never.
-            band: lowest and highest pass rate of the problems to take, both included.
+            band: lowest and highest pass rate of the problems to take.
+            later: the problems of the other stages.
 
         Raises:
-            DataError: no problem is in the band, or none has a pass rate to choose by.
+            DataError: a stage has no problem, or nothing to choose those of its band by.
         """
         self.seed, self.retire_after, self.defer_after = seed, retire_after, defer_after
-        self.epoch = -1
+        self.epoch, self.stage = -1, 0
+        self._pools = (Pool(rows, band), *later)
         self._records: dict[str, Record] = {}
         self._by_id: dict[str, Row] = {}
         self._taken: dict[int, Row] = {}
-        self.turn(rows, band)
+        _check(self._pools)
+        self._enter(0)
 
-    def turn(self, rows: Sequence[Row], band: Sequence[float] | None = None) -> None:
-        """Go over to the problems of another stage, beginning a new epoch; what groups have shown of each stays.
+    def _enter(self, stage: int) -> None:
+        """Go over to the problems of a stage, beginning a new epoch; what groups have shown of each problem stays.
 
         The band is of present estimates. Problems of which nothing is known are in every band.
-
-        Raises:
-            DataError: no problem is in the band, or none has a pass rate to choose by.
         """
+        self.stage, (rows, band) = stage, self._pools[stage]
         for row in rows:
             self._by_id[row["id"]] = row
             if row["id"] not in self._records or not self._records[row["id"]].groups:
                 self._records[row["id"]] = _first_record(row)
         self.rows = [row for row in rows if band is None or self._within(row["id"], band)]
-        if band is not None and all(self.estimate(row["id"]) is None for row in rows):
-            raise DataError(f"rl: no problem has a pass_rate for the band {_told(band)}; filter-math gives it")
-        if not self.rows:
-            among = f"of {len(rows)} has a pass rate in the band {_told(band)}" if band else "is in the input"
-            raise DataError(f"rl: no problem {among}")
+        if band is not None and not self.rows:
+            raise DataError(f"rl: none of {len(rows)} problems has a pass rate in the band {_told(band)}")
         self._left: deque[int] = deque()
 
-    def next(self, number: int) -> Row:
-        """The problem of group ``number``: the next active one, or again that which the group already took.
+    def next(self, number: int, stage: int = 0) -> Row:
+        """The problem of group ``number``, made in a stage: the next active one, or again that which it already took.
 
         Raises:
-            Stopped: all problems are solved.
+            Stopped: all problems of the stage are solved.
+            DataError: none is in the band of the stage.
         """
         if number not in self._taken:
-            self._advance()
+            self._advance(stage)
             self._taken[number] = self.rows[self._left.popleft()]
         return self._taken[number]
 
-    def place(self, number: int, problem_id: str) -> None:
-        """Have group ``number`` take a problem that its ledger names, as ``next`` had it.
+    def place(self, number: int, problem_id: str, stage: int = 0) -> None:
+        """Have group ``number`` take the problem that its ledger names, as ``next`` had it.
 
         Raises:
             DataError: there is no such problem.
         """
         if number in self._taken:
             return
+        self._advance(stage)
         if problem_id not in self._by_id:
             raise DataError(f"rl: group {number} of the ledger took problem {problem_id!r}, which is not in the input")
-        self._advance()
         at = next((i for i, index in enumerate(self._left) if self.rows[index]["id"] == problem_id), None)
         self._taken[number] = self._by_id[problem_id] if at is None else self.rows[self._left[at]]
         if at is not None:
@@ -173,10 +180,13 @@ class Curriculum:
             record.back = self.epoch + 1 + gap
 
     def follow(self, event: Mapping[str, Any]) -> None:
-        """Take one event of the ledger as it was taken when it was noted: a reservation, or a group's outcome."""
+        """Take one event of the ledger as it was taken when it was noted: a reservation, or a group's outcome.
+
+        The stage stands in the ledger too: it changes with a reservation, at no other moment.
+        """
         match event:
             case {"event": "reserved", "group": number, "problem": problem_id}:
-                self.place(number, problem_id)
+                self.place(number, problem_id, event.get("stage", 0))
             case {"event": "admitted" | "dropped", "group": number, "right": right, "graded": graded}:
                 self.observe(self._taken[number]["id"], right, graded)
 
@@ -191,8 +201,10 @@ class Curriculum:
         active = sum(self._is_active(row) for row in self.rows)
         return Counts(active, retired, len(self.rows) - retired - active)
 
-    def _advance(self) -> None:
-        """Bring an active problem to the front, in a new epoch where this one has none left."""
+    def _advance(self, stage: int) -> None:
+        """Bring an active problem of a stage to the front, in a new epoch where this one has none left."""
+        if stage != self.stage:
+            self._enter(stage)
         while not (self._left and self._is_active(self.rows[self._left[0]])):
             if self._left:
                 self._left.popleft()
@@ -216,6 +228,18 @@ class Curriculum:
         low, high = band
         estimate = self.estimate(problem_id)
         return estimate is None or low - EQUAL <= estimate <= high + EQUAL
+
+
+def _check(pools: Sequence[Pool]) -> None:
+    """Fail at the door: every stage has problems, and pass rates for its band, be it from groups of earlier stages."""
+    seen: set[str] = set()
+    for rows, band in pools:
+        if not rows:
+            raise DataError("rl: a stage has no problem")
+        known = any(row.get("pass_rate") is not None or row["id"] in seen for row in rows)
+        if band is not None and not known:
+            raise DataError(f"rl: no problem has a pass_rate for the band {_told(band)}; filter-math gives it")
+        seen.update(row["id"] for row in rows)
 
 
 def _first_record(row: Row) -> Record:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magcli.errors import DataError, Stopped
-from magcli.rl.curriculum import MAX_DOUBLINGS, Counts, Curriculum
+from magcli.rl.curriculum import MAX_DOUBLINGS, Counts, Curriculum, Pool
 
 SIZE = 4
 """Completions of a group."""
@@ -20,8 +20,8 @@ def problems(count, rates=()):
     return [{"id": f"p{i}", "prompt": "?", "answer": "1"} | columns[i] for i in range(count)]
 
 
-def taken(curriculum, numbers):
-    return [curriculum.next(number)["id"] for number in numbers]
+def taken(curriculum, numbers, stage=0):
+    return [curriculum.next(number, stage)["id"] for number in numbers]
 
 
 def epochs_of(curriculum, outcome, count, first=0):
@@ -182,9 +182,9 @@ def test_a_problem_without_a_pass_rate_is_in_every_band_but_not_when_none_has_on
 
 
 def test_a_band_without_problems_and_a_pass_rate_that_is_none_are_refused():
-    with pytest.raises(DataError, match=r"no problem of 2 has a pass rate in the band 0\.1 to 0\.8"):
+    with pytest.raises(DataError, match=r"none of 2 problems has a pass rate in the band 0\.1 to 0\.8"):
         Curriculum(problems(2, [0.0, 1.0]), 0, band=(0.1, 0.8))
-    with pytest.raises(DataError, match="no problem is in the input"):
+    with pytest.raises(DataError, match="a stage has no problem"):
         Curriculum([], 0)
     for rate in (1.5, -0.1, float("nan"), "0.5"):
         with pytest.raises(DataError, match=r"problem p0: pass_rate .* is not a number from 0 to 1"):
@@ -192,25 +192,35 @@ def test_a_band_without_problems_and_a_pass_rate_that_is_none_are_refused():
 
 
 def test_another_stage_begins_an_epoch_of_its_problems_and_keeps_what_is_known():
-    curriculum = Curriculum(problems(4), 0, retire_after=2)
+    harder = [*problems(4), {"id": "hard", "prompt": "?", "answer": "1"}]
+    later = [Pool(harder, (0.0, 0.9)), Pool(harder)]
+    curriculum = Curriculum(problems(4), 0, retire_after=2, later=later)
     old = taken(curriculum, range(3))
     for _ in range(2):
         curriculum.observe("p0", SIZE, SIZE)
     curriculum.observe("p1", SIZE, SIZE)
-    harder = [*problems(4), {"id": "hard", "prompt": "?", "answer": "1"}]
-    curriculum.turn(harder, band=(0.0, 0.9))
-    assert set(taken(curriculum, range(3, 9))) == {"p2", "p3", "hard"}, "the band is of present estimates"
-    assert taken(curriculum, range(3)) == old, "groups under way go on"
-    curriculum.turn(harder)
+    assert set(taken(curriculum, range(3, 9), 1)) == {"p2", "p3", "hard"}, "the band is of present estimates"
+    assert taken(curriculum, range(3), 1) == old, "groups under way go on"
+    assert set(taken(curriculum, range(9, 13), 2)) == {"p1", "p2", "p3", "hard"}
     assert curriculum.active() == (4, 1, 0), "a retired problem stays so"
+    assert curriculum.stage == 2
 
 
 def test_a_later_filter_corrects_the_estimate_of_a_problem_that_no_group_was_made_of():
-    curriculum = Curriculum(problems(2, [0.5, 0.5]), 0)
+    curriculum = Curriculum(problems(2, [0.5, 0.5]), 0, later=[Pool(problems(2, [0.1, 0.1]))])
     curriculum.observe("p0", SIZE, SIZE)
     estimate = curriculum.estimate("p0")
-    curriculum.turn(problems(2, [0.1, 0.1]))
+    curriculum.next(0, 1)
     assert (curriculum.estimate("p0"), curriculum.estimate("p1")) == (estimate, pytest.approx(0.1))
+
+
+def test_stages_are_checked_at_the_door():
+    Curriculum(problems(2), 0, later=[Pool(problems(3), (0.1, 0.8))]), "groups of the first stage may show them"
+    others = [{"id": "other", "prompt": "?", "answer": "1"}]
+    with pytest.raises(DataError, match="no problem has a pass_rate for the band"):
+        Curriculum(problems(2), 0, later=[Pool(others, (0.1, 0.8))])
+    with pytest.raises(DataError, match="a stage has no problem"):
+        Curriculum(problems(2), 0, later=[Pool([])])
 
 
 def test_a_group_of_the_ledger_that_took_no_problem_of_the_input_is_an_error():
@@ -222,12 +232,19 @@ RULES = st.tuples(st.integers(1, 12), st.integers(0, 2**32), st.integers(0, 3), 
 
 
 class Run:
-    """A run without a model: groups end in a random order, some with no grading, and the ledger is kept."""
+    """A run without a model: groups end in a random order, some with no grading, and the ledger is kept.
 
-    def __init__(self, count, seed, retire_after, defer_after):
-        self.make = lambda: Curriculum(problems(count), seed, retire_after=retire_after, defer_after=defer_after)
+    Of ``stages`` other than the first, the second has a problem more and a band, the third a problem less.
+    """
+
+    def __init__(self, count, seed, retire_after, defer_after, stages=1):
+        rows = problems(count + 1)
+        later = [Pool(rows, (0.0, 0.9)), Pool(rows[1:])]
+        rules = {"retire_after": retire_after, "defer_after": defer_after, "later": later}
+        self.make = lambda: Curriculum(rows[:count], seed, **rules)
         self.curriculum, self.chance = self.make(), random.Random(seed)
-        self.skill = {f"p{i}": self.chance.choice([0, 0.1, 0.9, 1]) for i in range(count)}
+        self.stage, self.last_stage = 0, stages - 1
+        self.skill = {f"p{i}": self.chance.choice([0, 0.1, 0.9, 1]) for i in range(count + 1)}
         self.ledger, self.under_way, self.number = [], [], 0
 
     def step(self):
@@ -237,8 +254,10 @@ class Run:
             self.start()
 
     def start(self):
-        problem = self.curriculum.next(self.number)["id"]
-        self.ledger.append({"event": "reserved", "group": self.number, "problem": problem, "version": 0})
+        self.stage += self.stage < self.last_stage and self.chance.random() < 0.05
+        problem = self.curriculum.next(self.number, self.stage)["id"]
+        event = {"event": "reserved", "group": self.number, "problem": problem, "stage": self.stage}
+        self.ledger.append(event)
         self.under_way.append(self.number)
         self.number += 1
 
@@ -252,11 +271,11 @@ class Run:
         self.curriculum.observe(problem, right, graded)
 
     def go(self, steps):
-        """Take steps until all problems are solved; returns whether they are."""
+        """Take steps until all problems are solved, or too easy for a stage; returns whether they are."""
         try:
             for _ in range(steps):
                 self.step()
-        except Stopped:
+        except (Stopped, DataError):
             return True
         return False
 
@@ -264,35 +283,32 @@ class Run:
 @given(RULES, st.integers(0, 150), st.integers(0, 60))
 @settings(deadline=None)
 def test_a_run_that_goes_on_from_its_ledger_takes_the_same_problems(rules, before, after):
-    unbroken = Run(*rules)
+    unbroken = Run(*rules, stages=3)
     over = unbroken.go(before)
     resumed = unbroken.make()
     for event in unbroken.ledger:
         resumed.follow(event)
-    assert resumed.active() == unbroken.curriculum.active()
     assert taken(resumed, unbroken.under_way) == taken(unbroken.curriculum, unbroken.under_way)
-    assert not over or unbroken.curriculum.active().active == 0
-    begun, position = unbroken.number, len(unbroken.ledger)
+    assert over or resumed.active() == unbroken.curriculum.active()
+    position = len(unbroken.ledger)
     unbroken.go(after)
     for event in unbroken.ledger[position:]:
         if event["event"] == "reserved":
-            assert resumed.next(event["group"])["id"] == event["problem"]
+            assert resumed.next(event["group"], event["stage"])["id"] == event["problem"]
         resumed.follow(event)
-    assert unbroken.number >= begun
 
 
 @given(RULES, st.integers(0, 300))
 @settings(deadline=None)
 def test_an_epoch_takes_a_problem_once_and_every_problem_is_accounted_for(rules, steps):
-    run, taken_in = Run(*rules), Counter()
+    run, taken_in = Run(*rules, stages=3), Counter()
     for _ in range(steps):
         if run.go(1):
-            assert run.curriculum.active().retired == len(run.skill)
-            return
+            break
         if run.ledger[-1]["event"] == "reserved":
             taken_in[run.curriculum.epoch, run.ledger[-1]["problem"]] += 1
         counts = run.curriculum.active()
-        assert sum(counts) == len(run.skill)
+        assert sum(counts) == len(run.curriculum.rows)
         assert rules[2] or not counts.retired
         assert rules[3] or not counts.deferred
     assert set(taken_in.values()) <= {1}
@@ -303,7 +319,7 @@ def test_an_epoch_takes_a_problem_once_and_every_problem_is_accounted_for(rules,
 def test_every_problem_that_is_not_solved_comes_up_again_and_active_ones_in_every_epoch(rules, count):
     names, _seed, retire_after, defer_after = rules
     run = Run(*rules)
-    solves = {name: skill > 0.5 for name, skill in run.skill.items()}
+    solves = {row["id"]: run.skill[row["id"]] > 0.5 for row in run.curriculum.rows}
     try:
         epochs = epochs_of(run.curriculum, lambda problem: SIZE * solves[problem], count)
     except Stopped:
