@@ -98,7 +98,7 @@ class Curriculum:
                 rate p retires by luck with p to the power of G times this number (at 0.9, G = 16 and 2: 3%).
             defer_after: groups in a row with no completion right after which a problem is deferred; 0 is never.
             band: lowest and highest pass rate of the problems to take.
-            later: the problems of the other stages.
+            later: the problems of the other stages; ``rows`` itself where a stage goes on with them.
 
         Raises:
             DataError: a stage has no problem, or nothing to choose those of its band by.
@@ -117,7 +117,8 @@ class Curriculum:
 
         The band is of present estimates. Problems of which nothing is known are in every band.
         """
-        self.stage, (rows, band) = stage, self._pools[stage]
+        rows, band = self._pools[stage]
+        self.stage = stage
         for row in rows:
             self._by_id[row["id"]] = row
             if row["id"] not in self._records or not self._records[row["id"]].groups:
@@ -126,6 +127,14 @@ class Curriculum:
         if band is not None and not self.rows:
             raise DataError(f"rl: none of {len(rows)} problems has a pass rate in the band {_told(band)}")
         self._left: deque[int] = deque()
+
+    def _change(self, stage: int) -> None:
+        """Enter another stage; one that takes all of the same rows goes on with the epoch."""
+        before, after = self._pools[self.stage], self._pools[stage]
+        if after.rows is before.rows and after.band is before.band is None:
+            self.stage = stage
+        else:
+            self._enter(stage)
 
     def next(self, number: int, stage: int = 0) -> Row:
         """The problem of group ``number``, made in a stage: the next active one, or again that which it already took.
@@ -204,7 +213,7 @@ class Curriculum:
     def _advance(self, stage: int) -> None:
         """Bring an active problem of a stage to the front, in a new epoch where this one has none left."""
         if stage != self.stage:
-            self._enter(stage)
+            self._change(stage)
         while not (self._left and self._is_active(self.rows[self._left[0]])):
             if self._left:
                 self._left.popleft()

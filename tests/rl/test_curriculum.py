@@ -206,6 +206,16 @@ def test_another_stage_begins_an_epoch_of_its_problems_and_keeps_what_is_known()
     assert curriculum.stage == 2
 
 
+def test_a_stage_with_the_same_problems_goes_on_with_the_epoch_unless_a_band_chooses_anew():
+    rows = problems(9, [0.5] * 9)
+    same, banded = [Pool(rows)], [Pool(rows, (0.0, 1.0))]
+    order = taken(Curriculum(rows, 0), range(9))
+    going_on, anew = Curriculum(rows, 0, later=same), Curriculum(rows, 0, later=banded)
+    assert taken(going_on, range(4)) + taken(going_on, range(4, 9), 1) == order
+    assert taken(anew, range(4)) == order[:4]
+    assert set(taken(anew, range(4, 13), 1)) == set(order), "a whole epoch"
+
+
 def test_a_later_filter_corrects_the_estimate_of_a_problem_that_no_group_was_made_of():
     curriculum = Curriculum(problems(2, [0.5, 0.5]), 0, later=[Pool(problems(2, [0.1, 0.1]))])
     curriculum.observe("p0", SIZE, SIZE)
@@ -234,12 +244,12 @@ RULES = st.tuples(st.integers(1, 12), st.integers(0, 2**32), st.integers(0, 3), 
 class Run:
     """A run without a model: groups end in a random order, some with no grading, and the ledger is kept.
 
-    Of ``stages`` other than the first, the second has a problem more and a band, the third a problem less.
+    Of four ``stages`` the second has a problem more and a band, the others have one less than that.
     """
 
     def __init__(self, count, seed, retire_after, defer_after, stages=1):
         rows = problems(count + 1)
-        later = [Pool(rows, (0.0, 0.9)), Pool(rows[1:])]
+        later = [Pool(rows, (0.0, 0.9)), Pool(fewer := rows[1:]), Pool(fewer)]
         rules = {"retire_after": retire_after, "defer_after": defer_after, "later": later}
         self.make = lambda: Curriculum(rows[:count], seed, **rules)
         self.curriculum, self.chance = self.make(), random.Random(seed)
@@ -283,7 +293,7 @@ class Run:
 @given(RULES, st.integers(0, 150), st.integers(0, 60))
 @settings(deadline=None)
 def test_a_run_that_goes_on_from_its_ledger_takes_the_same_problems(rules, before, after):
-    unbroken = Run(*rules, stages=3)
+    unbroken = Run(*rules, stages=4)
     over = unbroken.go(before)
     resumed = unbroken.make()
     for event in unbroken.ledger:
@@ -301,7 +311,7 @@ def test_a_run_that_goes_on_from_its_ledger_takes_the_same_problems(rules, befor
 @given(RULES, st.integers(0, 300))
 @settings(deadline=None)
 def test_an_epoch_takes_a_problem_once_and_every_problem_is_accounted_for(rules, steps):
-    run, taken_in = Run(*rules, stages=3), Counter()
+    run, taken_in = Run(*rules, stages=4), Counter()
     for _ in range(steps):
         if run.go(1):
             break
