@@ -7,7 +7,7 @@ these. As the replay needs the speeds that it is to find, it is done again with 
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from magcli.errors import DataError
 from magcli.rl.ledger import read as read_ledger
 from magcli.rl.simulate.draw import Draw, Drawn, read_groups, resampled
-from magcli.rl.simulate.events import Settings, Simulation, Update
+from magcli.rl.simulate.events import Settings, Simulation, Tally, Update
 from magcli.rl.simulate.machine import Generators, Lengths, Machine, Trainer, Verifiers
 
 Floats = NDArray[np.float64]
-ROUNDS = 4
+ROUNDS = 6
 """Replays: the first from a guess, the others from what was found; more change nothing that can be seen."""
 LEAST = 3
 """Updates that a run must have; its first, in which everything happens for the first time, is not fitted."""
@@ -140,61 +140,65 @@ def calibrate(runs: Sequence[Measured], *, workers: int) -> Machine:
         runs: the runs to fit.
         workers: verdicts that were worked out at once.
     """
-    engines = runs[0].engines
+    machine = _first_guess(runs, workers)
+    for _ in range(ROUNDS):
+        replays = [Simulation(run.settings, machine, run.own).run() for run in runs]
+        machine = _refined(machine, list(zip(runs, replays, strict=True)))
+    return machine
+
+
+def _first_guess(runs: Sequence[Measured], workers: int) -> Machine:
+    """The trainer, which is fitted at once, and engines and verifiers of about the right speed."""
     fixed, each = not_negative(
         np.concatenate([np.column_stack([np.ones_like(run.tokens), run.tokens])[1:] for run in runs]),
         np.concatenate([run.training[1:] for run in runs]),
     )
     transfer = float(np.mean(np.concatenate([run.transfer[1:] for run in runs])))
-    trainer = Trainer(1, 1 / max(each, 1e-12), update_seconds=fixed, transfer_seconds=transfer)
-    verifiers = Verifiers(workers, float(np.median([run.verdict for run in runs])))
+    engines, decoding = runs[0].engines, sum(run.generating.sum() * run.engines for run in runs)
     made = sum(sum(group.lengths) for run in runs for group in run.groups.values())
-    generators = Generators(engines, sum(run.generating.sum() for run in runs) * engines / made)
-    for _ in range(ROUNDS):
-        machine = Machine(Lengths(median=1.0), generators, trainer, verifiers)
-        generators = _generators(runs, [_replay(run, machine) for run in runs])
-    return Machine(Lengths(median=1.0), generators, trainer, verifiers)
-
-
-def _replay(run: Measured, machine: Machine) -> list[Update]:
-    return Simulation(run.settings, machine, run.own).run().updates
-
-
-def _generators(runs: Sequence[Measured], replays: Sequence[list[Update]]) -> Generators:
-    """The speeds of an engine with which the replays' work takes the seconds that decoding took."""
-    pairs = list(zip(runs, replays, strict=True))
-    columns = np.concatenate([_work(updates)[1:, :4] for updates in replays])
-    seconds = np.concatenate([_decoding(run, updates)[1:] for run, updates in pairs])
-    step, made, attended, prefilled = not_negative(columns, seconds)
-    return Generators(
-        runs[0].engines,
-        max(step, 1e-9),
-        sequence_seconds=made,
-        token_seconds=attended,
-        prefill_tokens_per_s=1 / prefilled if prefilled else float("inf"),
+    verdict = np.median([run.verdict / run.settings.group for run in runs])
+    return Machine(
+        Lengths(median=1.0),
+        Generators(engines, decoding / made),
+        Trainer(1, 1 / max(each, 1e-12), update_seconds=fixed, transfer_seconds=transfer),
+        Verifiers(workers, float(verdict)),
     )
 
 
-def _work(updates: Sequence[Update]) -> Floats:
-    """Each update's steps, tokens made, attended and prefilled, and seconds of decoding: ``[updates, 5]``."""
-    works = [update.work for update in updates]
-    total = [[work.steps, work.made, work.attended, work.prefilled, work.seconds] for work in works]
-    return np.diff(np.array(total, dtype=np.float64), axis=0, prepend=0.0)
+def _refined(machine: Machine, pairs: Sequence[tuple[Measured, Tally]]) -> Machine:
+    """The machine whose engines and verifiers take for the replays' work what the runs took."""
+    step, made, attended = not_negative(
+        np.concatenate([_work(replay.updates)[:, :3].cumsum(axis=0) for _, replay in pairs]),
+        np.concatenate([(run.generating[1:] * run.engines).cumsum() for run, _ in pairs]),
+    )
+    gap = _gap(machine, pairs) if pairs[0][0].settings.placement == "shared" else 0.0
+    waits = [(run.verdict, float(np.median(replay.verdicts))) for run, replay in pairs]
+    slower = float(np.median([real / replayed for real, replayed in waits if replayed > 0] or [1.0]))
+    verifiers = replace(machine.verifiers, seconds=machine.verifiers.seconds * slower)
+    generators = Generators(pairs[0][0].engines, max(step, 1e-9), 1, made, attended, gap)
+    return replace(machine, generators=generators, verifiers=verifiers)
 
 
-def _decoding(run: Measured, updates: Sequence[Update]) -> Floats:
-    """Seconds that decoding took, all engines together, by update.
+def _gap(machine: Machine, pairs: Sequence[tuple[Measured, Tally]]) -> float:
+    """Seconds between two steps where trainer and engine take turns: what is left when all else is taken away.
 
-    Where trainer and engine take turns it is what is left of the time, without that in which both waited for verdicts:
-    so it holds what the loop itself takes for each step and completion.
+    Besides training, transfer and decoding, that is the time in which the replay too waits for verdicts.
     """
-    if run.settings.placement == "split":
-        return run.generating * run.engines
-    elapsed = np.diff([update.time for update in updates], prepend=0.0)
-    training = np.diff([update.training for update in updates], prepend=0.0)
-    waits = elapsed - training - _work(updates)[:, 4] - float(np.mean(run.transfer[1:]))
-    decoding: Floats = run.seconds - run.training - run.transfer - np.maximum(0.0, waits)
-    return decoding
+    left, steps = 0.0, 0.0
+    for run, replay in pairs:
+        work = _work(replay.updates).sum(axis=0)
+        first, last = replay.updates[0], replay.updates[-1]
+        trained = last.training - first.training + machine.trainer.transfer_seconds * (len(replay.updates) - 1)
+        waits = last.time - first.time - trained - work[3] - machine.generators.gap_seconds * work[0]
+        left += float((run.seconds - run.training - run.transfer - run.generating)[1:].sum()) - max(0.0, waits)
+        steps += float(work[0])
+    return max(0.0, left / steps)
+
+
+def _work(updates: Sequence[Update]) -> Floats:
+    """Steps, tokens made, tokens attended to, and seconds of decoding, by update from the second on."""
+    total = [[u.work.steps, u.work.made, u.work.attended, u.work.seconds] for u in updates]
+    return np.diff(np.array(total, dtype=np.float64), axis=0)
 
 
 def not_negative(columns: Floats, values: Floats) -> list[float]:

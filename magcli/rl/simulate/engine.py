@@ -159,9 +159,9 @@ class Engine:
         return max(1, ceil(steps - 1e-9))
 
     def _first_step(self) -> float:
-        speed = self.speed
-        rows = len(self._running)
-        return speed.step_seconds + speed.sequence_seconds * rows + speed.token_seconds * self._cached
+        speed, rows = self.speed, len(self._running)
+        fixed = speed.step_seconds + speed.gap_seconds
+        return fixed + speed.sequence_seconds * rows + speed.token_seconds * self._cached
 
     def _seconds(self, steps: int) -> float:
         """Time of the next ``steps`` steps, with the prefill that is due in the first of them."""
@@ -178,7 +178,7 @@ class Engine:
         self.work.made += steps * rows
         self.work.attended += steps * self._cached + rows * steps * (steps - 1) / 2
         self.work.prefilled += self._prefill
-        self.work.seconds += seconds
+        self.work.seconds += seconds - steps * self.speed.gap_seconds
         self.clock += seconds
         self.step += steps
         self._cached += steps * rows

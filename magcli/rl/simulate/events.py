@@ -37,11 +37,13 @@ class Settings:
 
 @dataclass(slots=True)
 class Group:
-    """A group under way or ready: its samples, how many of them are not graded yet, and whether it will train."""
+    """A group under way or ready: its samples, how many of them are not graded yet, whether it will be dropped, and
+    when its last sample ended."""
 
     samples: list[Sample]
     ungraded: int
     dropped: bool
+    ended: float = 0.0
 
     @property
     def tokens(self) -> int:
@@ -71,7 +73,8 @@ class Update:
 
 @dataclass(slots=True)
 class Tally:
-    """What adds up over a run, besides the engines' work."""
+    """What adds up over a run, besides the engines' work. ``verdicts`` are the seconds from each group's last token
+    to its reward."""
 
     training: float = 0.0
     trained_tokens: int = 0
@@ -81,6 +84,7 @@ class Tally:
     ungraded_seconds: float = 0.0
     most_ready: int = 0
     most_ungraded: int = 0
+    verdicts: list[float] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
 
 
@@ -173,6 +177,7 @@ class Simulation:
     def _verify(self, sample: Sample) -> None:
         done = max(self.now, heapq.heappop(self.free)) + self.machine.verifiers.seconds
         heapq.heappush(self.free, done)
+        self.running[sample.group].ended = self.now
         self.ungraded += 1
         self.tally.most_ungraded = max(self.tally.most_ungraded, self.ungraded)
         self._at(done, lambda: self._graded(sample))
@@ -182,6 +187,7 @@ class Simulation:
         group = self.running[sample.group]
         group.ungraded -= 1
         if not group.ungraded:
+            self.tally.verdicts.append(self.now - group.ended)
             self._settle(sample.group, self.running.pop(sample.group))
 
     def _settle(self, number: int, group: Group) -> None:

@@ -61,6 +61,7 @@ class Generators:
         step_seconds: what a decode step takes whatever runs in it.
         sequence_seconds: what each running sequence adds to a step.
         token_seconds: what each token in the key-value cache adds to a step.
+        gap_seconds: between two steps, while the engine's process does other things; it counts as idle.
         slots: sequences that run at once in one engine; 0: those of n_async, shared out.
         cache_tokens: tokens that an engine's key-value cache holds; 0: no limit. Where it is full the newest sequence
             gives way, and is computed again from its tokens when there is room.
@@ -72,6 +73,7 @@ class Generators:
     devices_per_engine: int = 1
     sequence_seconds: float = 0.0
     token_seconds: float = 0.0
+    gap_seconds: float = 0.0
     slots: int = 0
     cache_tokens: int = 0
     prefill_tokens_per_s: float = float("inf")
@@ -158,10 +160,11 @@ def _check(machine: Machine, path: Path) -> None:
         and engines.devices % engines.devices_per_engine == 0,
         "[generators] step_seconds, prefill_tokens_per_s: above 0": engines.step_seconds > 0
         and engines.prefill_tokens_per_s > 0,
-        "[generators] sequence_seconds, token_seconds, slots, cache_tokens: not below 0": min(
-            engines.sequence_seconds, engines.token_seconds, engines.slots, engines.cache_tokens
+        "[generators] sequence_seconds, token_seconds, gap_seconds: not below 0": min(
+            engines.sequence_seconds, engines.token_seconds, engines.gap_seconds
         )
         >= 0,
+        "[generators] slots, cache_tokens: not below 0": engines.slots >= 0 and engines.cache_tokens >= 0,
         "[trainer] devices, tokens_per_s: above 0": trainer.devices > 0 and trainer.tokens_per_s > 0,
         "[trainer] update_seconds, transfer_seconds: not below 0": trainer.update_seconds >= 0
         and trainer.transfer_seconds >= 0,

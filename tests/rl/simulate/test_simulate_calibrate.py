@@ -1,0 +1,123 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from calling import call_stage
+
+from magcli.errors import DataError
+from magcli.rl.simulate.calibrate import Measured, calibrate, not_negative, read_run
+from magcli.rl.simulate.draw import draws
+from magcli.rl.simulate.events import Settings, Simulation
+from magcli.rl.simulate.machine import Generators, Lengths, Machine, Trainer, Verifiers
+from magcli.rl.simulate.predict import predict
+
+LENGTHS = Lengths(median=120.0, sigma=0.7, within=0.3, prompt=40, dropped=0.2)
+TRUTH = Machine(
+    LENGTHS,
+    Generators(1, 0.008, sequence_seconds=4e-4, token_seconds=1e-6, prefill_tokens_per_s=4000.0),
+    Trainer(1, tokens_per_s=3000.0, update_seconds=0.4, transfer_seconds=0.1),
+    Verifiers(workers=2, seconds=0.02),
+)
+RUN = Settings(updates=10, group=8, n_async=64, n_batch=64, staleness=1, max_tokens=600)
+
+
+def measured(run: Settings, machine: Machine = TRUTH) -> Measured:
+    """What a run on a known machine would have measured."""
+    draw = draws(machine.lengths, group=run.group, max_tokens=run.max_tokens, seed=5)
+    simulation = Simulation(run, machine, draw)
+    updates = simulation.run().updates
+    training = np.diff([update.training for update in updates], prepend=0.0)
+    transfer, engines = machine.trainer.transfer_seconds, machine.generators.engines
+    return Measured(
+        run,
+        engines,
+        {number: draw(number) for number in range(simulation.number)},
+        seconds=np.diff([update.time for update in updates], prepend=0.0),
+        training=training,
+        transfer=np.full(len(updates), transfer),
+        generating=np.diff([update.work.seconds for update in updates], prepend=0.0) / engines,
+        tokens=(training - machine.trainer.update_seconds) * machine.trainer.tokens_per_s,
+        completions=np.diff([update.trained_tokens for update in updates], prepend=0),
+        idle=(0.0, 0.0),
+        verdict=machine.verifiers.seconds,
+    )
+
+
+@pytest.mark.parametrize("placement", ["shared", "split"])
+def test_speeds_found_at_some_sizes_predict_a_run_at_others(placement):
+    machine = TRUTH
+    if placement == "split":
+        machine = replace(TRUTH, generators=replace(TRUTH.generators, devices=2))
+    runs = [
+        measured(replace(RUN, n_async=n_async, n_batch=n_batch, placement=placement), machine)
+        for n_async, n_batch in ((16, 32), (128, 64))
+    ]
+    found = calibrate(runs, workers=2)
+    assert found.trainer.tokens_per_s == pytest.approx(3000, rel=1e-3)
+    assert found.trainer.update_seconds == pytest.approx(0.4, rel=1e-3)
+    assert found.generators.engines == machine.generators.engines
+    other = replace(RUN, n_async=48, n_batch=96, staleness=2, placement=placement)
+    draw = draws(LENGTHS, group=8, max_tokens=600, seed=9)
+    ours, truth = predict(other, found, draw), predict(other, machine, draw)
+    assert ours.trained_tokens_per_s == pytest.approx(truth.trained_tokens_per_s, rel=0.03)
+    assert ours.generator_idle == pytest.approx(truth.generator_idle, abs=0.02)
+    assert ours.trainer_idle == pytest.approx(truth.trainer_idle, abs=0.02)
+
+
+def test_groups_of_a_run_are_its_own_where_it_had_them():
+    run = measured(RUN)
+    assert run.own(3) == run.groups[3]
+    assert run.own(10**6) in run.groups.values()
+    assert run.own(10**6) == run.own(10**6)
+
+
+@pytest.fixture(scope="module")
+def finished(guesser, tmp_path_factory):
+    """A small real run, its engine and trainer taking turns."""
+    folder = tmp_path_factory.mktemp("calibrate")
+    rows = [{"id": f"p{i}", "prompt": f"{letter}?", "answer": "3"} for i, letter in enumerate("abcdefgh")]
+    (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {"updates": 8, "group": 8, "n_async": 32, "n_batch": 32, "n_mini": 32, "max_tokens": 24, "dtype": "fp32"}
+    more = {"bf16": False, "system": Path("none"), "language": False, "checkpoint_every": 100, "lr": 1e-9}
+    call_stage("rl", folder / "problems.jsonl", model=str(guesser), run=folder / "run", **options, **more)
+    return folder / "run"
+
+
+def test_a_real_run_is_read_and_its_own_speed_comes_out_again(finished):
+    run = read_run(finished)
+    events = [json.loads(line) for line in (finished / "ledger.jsonl").read_text().splitlines()]
+    assert run.settings == Settings(8, 8, 32, 32, 1, 24, "async", "shared")
+    assert run.seconds.sum() == pytest.approx(events[-1]["time"] - events[0]["time"])
+    assert set(run.groups) == {event["group"] for event in events if event["event"] == "reserved"}
+    dropped = {event["group"] for event in events if event["event"] == "dropped"}
+    assert {number for number, group in run.groups.items() if group.dropped} == dropped
+    trained = [group for group in run.groups.values() if not group.dropped]
+    assert run.completions.sum() == sum(sum(group.lengths) for group in trained)
+    assert run.tokens.sum() == sum(sum(group.lengths) + 8 * group.prompt for group in trained)
+    assert (run.training + run.transfer + run.generating < run.seconds * 1.05).all()
+    assert 0 < run.verdict < 5
+    again = predict(run.settings, calibrate([run], workers=1), run.own)
+    assert again.hours * 3600 == pytest.approx(run.seconds.sum(), rel=0.35)
+
+
+def test_folders_that_are_no_runs_are_named(finished, tmp_path):
+    with pytest.raises(DataError, match="no run of magcli rl to calibrate with"):
+        read_run(tmp_path)
+    short = tmp_path / "short"
+    short.mkdir()
+    for name, lines in (("run.json", None), ("metrics.jsonl", 2), ("ledger.jsonl", None)):
+        text = (finished / name).read_text()
+        (short / name).write_text("\n".join(text.split("\n")[:lines]))
+    with pytest.raises(DataError, match="2 updates of stage rl; wants 3"):
+        read_run(short)
+
+
+def test_least_squares_never_finds_less_than_nothing():
+    columns = np.array([[1.0, 2.0, 0.0], [1.0, 4.0, 0.0], [1.0, 9.0, 0.0]])
+    assert not_negative(columns, 3 + 0.5 * columns[:, 1]) == pytest.approx([3, 0.5, 0])
+    fixed, slope, absent = not_negative(columns, 0.5 * columns[:, 1] - 0.1)
+    assert fixed == absent == 0
+    assert slope == pytest.approx(0.49, rel=0.02)
+    assert not_negative(columns, -columns[:, 1]) == [0, 0, 0]
