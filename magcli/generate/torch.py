@@ -7,7 +7,7 @@ everyone who comes later.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -65,7 +65,7 @@ class TorchPolicy:
 
     async def sample(
         self, prompt: Sequence[int], sampling: Sampling, *, seeds: Sequence[int]
-    ) -> AsyncIterator[Rollout]:
+    ) -> AsyncGenerator[Rollout, None]:
         """Sample one sequence a seed, yielded as each one ends; closing the iterator frees the group's slots.
 
         Raises:

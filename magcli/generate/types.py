@@ -1,6 +1,6 @@
 """What every engine speaks: text in and out for data stages, token ids and log-probs for RL."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -66,15 +66,27 @@ class Generator(Protocol):
         ...
 
 
-class Policy(Generator, Protocol):
-    """What RL needs besides: token ids, log-probs, and weights that change while sequences run."""
+class Sampler(Protocol):
+    """What RL needs: token ids, log-probs, and weights that change while sequences run."""
 
     @property
     def version(self) -> int:
         """The version of the weights that make the next token."""
         ...
 
-    def sample(self, prompt: Sequence[int], sampling: Sampling, *, seeds: Sequence[int]) -> AsyncIterator[Rollout]:
+    @property
+    def seconds(self) -> float:
+        """Time that the engine has worked so far."""
+        ...
+
+    @property
+    def num_running(self) -> int:
+        """Sequences that are being generated now."""
+        ...
+
+    def sample(
+        self, prompt: Sequence[int], sampling: Sampling, *, seeds: Sequence[int]
+    ) -> AsyncGenerator[Rollout, None]:
         """Sample one sequence a seed, yielded as each one ends; the group's prompt is computed once.
 
         Abandoning the iterator (``aclose``) aborts the group's running sequences and frees their slots.
@@ -84,3 +96,11 @@ class Policy(Generator, Protocol):
     async def load(self, weights: Weights, version: int) -> None:
         """Replace the weights between two decode steps; running sequences go on with their KV cache."""
         ...
+
+    async def close(self) -> None:
+        """Stop running sequences and give back processes and memory."""
+        ...
+
+
+class Policy(Generator, Sampler, Protocol):
+    """An engine in this process that does both."""

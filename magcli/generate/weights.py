@@ -23,12 +23,12 @@ class WeightFile(Mapping[str, Tensor]):
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = safe_open(str(path), framework="pt")
-        self._names = tuple(self._file.keys())
+        self._names = tuple(self._file.keys())  # type: ignore[no-untyped-call]
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._names:
             raise KeyError(name)
-        tensor: Tensor = self._file.get_tensor(name)
+        tensor: Tensor = self._file.get_tensor(name)  # type: ignore[no-untyped-call]
         return tensor
 
     def __iter__(self) -> Iterator[str]:

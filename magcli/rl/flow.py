@@ -1,8 +1,7 @@
-"""How groups flow from problems to the trainer: two schedules over the same roll-outs.
+"""How groups flow from problems to the trainer: two schedules over the same rollouts.
 
-``asynchronous``: generation goes on while groups wait and across updates. A group is started only while fewer than
-(S + 1) batches are outstanding, the oldest train first, and an update waits for a slow group that would otherwise
-train more than S updates after its start: staleness is bounded, and nothing is thrown away for being late.
+``asynchronous``: generation goes on while groups wait and across updates, see ``admission`` for what may start and what
+trains. A group that ends is written down and frees its place at once, also while an update is made in another thread.
 ``synchronous``: the deterministic baseline, each batch sampled by one version of the weights.
 """
 
@@ -14,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from magcli.errors import Stopped
+from magcli.rl.admission import choose, may_start
 from magcli.rl.ledger import Ledger
 from magcli.rl.rollouts import Group, Roller
+from magcli.rl.store import Store
 
 PATIENCE = 50
 """Batches' worth of dropped groups in a row after which nothing can be learned from these problems."""
@@ -36,15 +37,13 @@ class Problems:
 
 
 class Flow:
-    """Groups under way, ready, and dropped since the last update.
+    """Groups under way, ready, and dropped since the last update. What an earlier process left is taken up again.
 
     Args:
         batch_groups: groups that one update takes.
         async_groups: groups that are generated at once.
         staleness: S, in updates.
         updates: versions of the weights that there will be; nothing is started that could not train.
-        next_number: the first group that was never reserved.
-        again: groups that were reserved before a checkpoint and not ended; they are made again.
     """
 
     def __init__(
@@ -52,99 +51,142 @@ class Flow:
         roller: Roller,
         problems: Problems,
         ledger: Ledger,
+        store: Store,
         *,
         batch_groups: int,
         async_groups: int,
         staleness: int,
         updates: int,
-        next_number: int = 0,
-        again: Sequence[int] = (),
     ) -> None:
-        self.roller, self.problems, self.ledger = roller, problems, ledger
+        self.roller, self.problems, self.ledger, self.store = roller, problems, ledger, store
         self.batch_groups, self.async_groups = batch_groups, async_groups
         self.staleness, self.updates = staleness, updates
-        self.next_number = next_number
-        self.again = sorted(again)
         self.running: set[asyncio.Task[Group]] = set()
-        self.started: dict[int, int] = {}
-        """The version of the weights that groups under way or ready were started with."""
         self.ready: dict[int, Group] = {}
         self.dropped: list[Group] = []
         self.in_vain = 0
         """Groups dropped since one was last of use."""
+        self._changed = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._again = self._take_up()
+
+    def _take_up(self) -> list[int]:
+        """Groups that wait on disk are ready, or dropped; returns those that were begun and not finished."""
+        for number in self.store.numbers():
+            group = self.store.load(number)
+            if number not in self.ledger.graded:
+                self._note(group)
+            if group.dropped is not None:
+                self.dropped.append(group)
+            elif number in self.ledger.outstanding:
+                self.ready[number] = group
+        return sorted(self.ledger.outstanding - self.ready.keys())
+
+    @property
+    def version(self) -> int:
+        """The version of the weights that make the next token."""
+        return self.roller.policy.version
 
     async def asynchronous(self) -> list[Group]:
         """The oldest groups that fill a batch, as soon as there are enough and no other would train too late."""
-        while len(self.ready) < self.batch_groups or not self._in_time():
-            self._start_admitted()
-            done, self.running = await asyncio.wait(self.running, return_when=asyncio.FIRST_COMPLETED)
-            for group in sorted((task.result() for task in done), key=lambda group: group.number):
-                self._settle(group)
-        return self._take()
+        self._start_admitted()
+        while (numbers := self._choose()) is None:
+            self._changed.clear()
+            await self._changed.wait()
+            if self._failure is not None:
+                raise self._failure
+        return self._take(numbers)
 
     async def synchronous(self) -> list[Group]:
         """A batch sampled from the present weights alone; dropped groups are made up for in further rounds."""
+        again, self._again = self._again, []
+        self._settle_all(await asyncio.gather(*map(self._roll_out, map(self._restart, again))))
         while (missing := self.batch_groups - len(self.ready)) > 0:
-            for group in await asyncio.gather(*(self._start() for _ in range(missing))):
-                self._settle(group)
-        return self._take()
+            numbers = [self._reserve() for _ in range(missing)]
+            self._settle_all(await asyncio.gather(*map(self._roll_out, numbers)))
+        return self._take(sorted(self.ready))
 
     def _start_admitted(self) -> None:
-        batches = min(self.staleness + 1, self.updates - self.roller.policy.version)
-        limit = batches * self.batch_groups
-        while len(self.running) < self.async_groups and (self.again or len(self.ledger.outstanding) < limit):
-            self.running.add(self._start())
+        while self._again and len(self.running) < self.async_groups:
+            self._start(self._restart(self._again.pop(0)))
+        while may_start(
+            len(self.ledger.outstanding),
+            len(self.running),
+            batch=self.batch_groups,
+            at_once=self.async_groups,
+            staleness=self.staleness,
+            updates_left=self.updates - self.version,
+        ):
+            self._start(self._reserve())
 
-    def _start(self) -> asyncio.Task[Group]:
-        """Begin the next group: one to be made again, or a new one of the next problem."""
-        if self.again:
-            number = self.again.pop(0)
-        else:
-            number, self.next_number = self.next_number, self.next_number + 1
-            problem = self.problems[number]["id"]
-            self.ledger.note(number, "reserved", problem=problem, version=self.roller.policy.version)
-        self.started[number] = self.roller.policy.version
-        return asyncio.create_task(self.roller.roll_out(number, self.problems[number]))
+    def _reserve(self) -> int:
+        number = self.ledger.next_number
+        self.ledger.note(number, "reserved", problem=self.problems[number]["id"], version=self.version)
+        return number
 
-    def _in_time(self) -> bool:
-        """Whether the groups that an update would leave can still train within S updates of their start.
+    def _restart(self, number: int) -> int:
+        self.ledger.note(number, "again", version=self.version)
+        return number
 
-        They will go oldest first, a batch at a time, so the one at ``place`` needs ``place // batch + 1`` updates more.
-        """
-        chosen = set(self._oldest())
-        left = sorted(version for number, version in self.started.items() if number not in chosen)
-        now = self.roller.policy.version
-        return all(
-            now + place // self.batch_groups + 1 - version <= self.staleness for place, version in enumerate(left)
-        )
+    def _start(self, number: int) -> None:
+        task = self._roll_out(number)
+        self.running.add(task)
+        task.add_done_callback(self._ended)
 
-    def _oldest(self) -> list[int]:
-        return sorted(self.ready, key=lambda number: (self.started[number], number))[: self.batch_groups]
+    def _roll_out(self, number: int) -> asyncio.Task[Group]:
+        def generated(tokens: int) -> None:
+            self.ledger.note(number, "generated", tokens=tokens, version=self.version)
+
+        return asyncio.create_task(self.roller.roll_out(number, self.problems[number], generated))
+
+    def _ended(self, task: asyncio.Task[Group]) -> None:
+        """A group has ended, perhaps while an update is made: settle it and start the next."""
+        self.running.discard(task)
+        if task.cancelled() or self._failure is not None:
+            return
+        try:
+            self._settle(task.result())
+            self._start_admitted()
+        except Exception as error:
+            self._failure = error
+        self._changed.set()
+
+    def _settle_all(self, groups: Sequence[Group]) -> None:
+        for group in groups:
+            self._settle(group)
 
     def _settle(self, group: Group) -> None:
         """A finished group is ready to train, or dropped; a dropped one frees its place for one other."""
-        self.ledger.note(group.number, "generated", tokens=group.num_tokens, version=self.roller.policy.version)
+        group = self.store.keep(group)
+        self._note(group)
         if group.dropped is None:
-            self.ledger.note(group.number, "admitted")
             self.ready[group.number] = group
             self.in_vain = 0
             return
-        self.ledger.note(group.number, "dropped", reason=group.dropped)
-        del self.started[group.number]
         self.dropped.append(group)
         self.in_vain += 1
         if self.in_vain > PATIENCE * self.batch_groups:
             raise Stopped(f"rl: {self.in_vain} groups in a row taught nothing ({self._reasons()}); use other problems")
 
+    def _note(self, group: Group) -> None:
+        if group.dropped is None:
+            self.ledger.note(group.number, "admitted")
+        else:
+            self.ledger.note(group.number, "dropped", reason=group.dropped)
+
     def _reasons(self) -> str:
         counts = Counter(group.dropped for group in self.dropped)
         return ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
 
-    def _take(self) -> list[Group]:
-        numbers = self._oldest()
-        for number in numbers:
-            del self.started[number]
-        return [self.ready.pop(number) for number in sorted(numbers)]
+    def _choose(self) -> list[int] | None:
+        under_way = self.ledger.started
+        return choose(self.ready, under_way, self.version, batch=self.batch_groups, staleness=self.staleness)
+
+    def _take(self, numbers: Sequence[int]) -> list[Group]:
+        """Take groups out for the next update, and say so before it begins."""
+        self.ledger.note_batch(numbers, "taken", step=self.version + 1)
+        self.ledger.sync()
+        return [self.ready.pop(number) for number in numbers]
 
     def take_dropped(self) -> list[Group]:
         """The groups dropped since this was last asked, oldest first."""
@@ -152,7 +194,7 @@ class Flow:
         return dropped
 
     async def stop(self) -> None:
-        """Abandon the groups under way; a checkpoint has them made again."""
+        """Abandon the groups under way; the next process makes them again."""
         for task in self.running:
             task.cancel()
         await asyncio.gather(*self.running, return_exceptions=True)

@@ -1,49 +1,196 @@
-"""What became of every group: reserved -> generated -> admitted -> trained, or dropped with a reason.
+"""What became of every group: reserved -> generated -> admitted -> taken -> trained, or dropped with a reason.
 
-One line an event, appended in order. A checkpoint remembers how long the ledger was; going on from it cuts off what
-came later, so every reservation ends exactly once.
+``RUN/ledger.jsonl`` has one line an event, appended in order with the seconds of the epoch; nothing in it is ever taken
+back. It is the run's queue and log, and with the groups on disk (see ``store``) the state to go on from: a group that
+was reserved and never finished is made again, a batch that was taken is trained once.
+
+===========  ======================================================================================================
+event        facts beside it
+===========  ======================================================================================================
+reserved     ``problem`` (id), ``version`` of the weights that it is started with
+again        the run was killed while the group was made: it is started once more with ``version``
+generated    all completions have ended, ``tokens`` of them
+admitted     graded, and ready to train
+dropped      graded, and of no use: ``reason``
+taken        the ``groups`` of the update ``step`` are chosen, one line for all
+trained      the update ``step`` of ``groups`` is done
+===========  ======================================================================================================
 """
 
 import json
-import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from magcli.data import durable
+from magcli.errors import DataError
 
-Event = Literal["reserved", "generated", "admitted", "trained", "dropped"]
-ENDS: tuple[Event, ...] = ("trained", "dropped")
+Event = Literal["reserved", "again", "generated", "admitted", "dropped", "taken", "trained"]
+ENDS = ("trained", "dropped")
 
 
 class Ledger:
-    """The events of a run's groups, on disk; ``outstanding`` are the groups reserved and not yet ended."""
+    """The events of a run's groups on disk, and where they leave the groups.
 
-    def __init__(self, path: Path, *, length: int = 0) -> None:
-        """Open a ledger and keep its first ``length`` bytes."""
-        self.file = open(path, "ab+", buffering=0)  # noqa: SIM115
-        self.file.truncate(length)
-        self.file.seek(0)
+    ``outstanding`` are the groups reserved and not yet ended, ``started`` the version that each of them was last
+    started with, ``problems`` the problem of every group, ``graded`` the groups that were admitted or dropped,
+    ``taken`` the groups of each update, ``trained`` the updates that are done.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open a ledger, or begin one. A last line that a kill has torn is cut off.
+
+        Raises:
+            DataError: the file is not a ledger.
+        """
         self.outstanding: set[int] = set()
-        for line in self.file:
-            event = json.loads(line)
-            self._follow(event["group"], event["event"])
+        self.started: dict[int, int] = {}
+        self.problems: dict[int, str] = {}
+        self.graded: set[int] = set()
+        self.taken: dict[int, list[int]] = {}
+        self.trained: set[int] = set()
+        text = path.read_bytes() if path.exists() else b""
+        whole = text[: text.rfind(b"\n") + 1]
+        for event in parse(whole.decode(errors="replace").splitlines(), path):
+            self._follow(event)
+        self.file = open(path, "ab", buffering=0)  # noqa: SIM115
+        self.file.truncate(len(whole))
+
+    @property
+    def next_number(self) -> int:
+        """The first group that was never reserved."""
+        return len(self.problems)
 
     def note(self, group: int, event: Event, **facts: Any) -> None:
         """Record an event of a group."""
-        self.file.write((json.dumps({"group": group, "event": event, **facts}) + "\n").encode())
-        self._follow(group, event)
+        self._append({"group": group, "event": event, **facts})
 
-    def _follow(self, group: int, event: Event) -> None:
+    def note_batch(self, groups: Sequence[int], event: Literal["taken", "trained"], *, step: int) -> None:
+        """Record an event of an update's groups: all of them or, when a kill tears the line, none."""
+        self._append({"groups": list(groups), "event": event, "step": step})
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        self.file.write((json.dumps({**line, "time": round(time.time(), 4)}) + "\n").encode())
+        self._follow(line)
+
+    def _follow(self, line: Mapping[str, Any]) -> None:
+        event, groups = line["event"], line.get("groups") or [line["group"]]
+        if event == "taken":
+            self.taken[line["step"]] = groups
+        if event == "trained":
+            self.trained.add(line["step"])
+        for group in groups:
+            self._follow_group(group, event, line)
+
+    def _follow_group(self, group: int, event: str, line: Mapping[str, Any]) -> None:
+        if event == "reserved":
+            self.problems[group] = line["problem"]
+        if event in ("reserved", "again"):
+            self.started[group] = line["version"]
+            self.outstanding.add(group)
+        if event in ("admitted", "dropped"):
+            self.graded.add(group)
         if event in ENDS:
             self.outstanding.discard(group)
-        else:
-            self.outstanding.add(group)
+            self.started.pop(group, None)
 
-    def sync(self) -> int:
-        """Make the ledger survive a power cut; returns its length in bytes."""
+    def sync(self) -> None:
+        """Make the ledger survive a power cut."""
         durable.sync(self.file)
-        return self.file.seek(0, os.SEEK_END)
 
     def close(self) -> None:
         """Close the file."""
         self.file.close()
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The events of a ledger in order; a torn last line is left out."""
+    return list(parse(path.read_text(encoding="utf-8").split("\n")[:-1], path))
+
+
+def parse(lines: Iterable[str], path: Path) -> Iterator[dict[str, Any]]:
+    """Lines as events. Raises DataError, naming the line, where one is none."""
+    for number, line in enumerate(lines, 1):
+        try:
+            event = json.loads(line)
+            known = event["event"] in get_args(Event) and ("group" in event or "groups" in event)
+        except (ValueError, KeyError, TypeError):
+            known = False
+        if not known:
+            raise DataError(f"{path}: line {number} is no event of a group; restore the file or give --restart")
+        yield event
+
+
+def by_group(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Each event once for every group that it tells of."""
+    for event in events:
+        for group in event.get("groups") or [event["group"]]:
+            yield group, event
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The identity that every run must keep: reserved = trained + dropped (by reason) + outstanding, each once."""
+
+    reserved: int
+    trained: int
+    dropped: Mapping[str, int]
+    outstanding: int
+    faults: tuple[str, ...]
+    """Groups that break the identity: reserved twice, ended twice, ended without being reserved."""
+
+    def __str__(self) -> str:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(self.dropped.items()))
+        dropped = sum(self.dropped.values())
+        told = f"{self.reserved} groups reserved = {self.trained} trained + {dropped} dropped"
+        told += f" ({reasons})" if reasons else ""
+        return told + (f" + {self.outstanding} under way" if self.outstanding else "")
+
+
+def account(events: Iterable[Mapping[str, Any]]) -> Account:
+    """Count a ledger's events."""
+    reserved: Counter[int] = Counter()
+    ends: Counter[int] = Counter()
+    trained, dropped = 0, Counter[str]()
+    for group, event in by_group(events):
+        reserved[group] += event["event"] == "reserved"
+        ends[group] += event["event"] in ENDS
+        trained += event["event"] == "trained"
+        if event["event"] == "dropped":
+            dropped[event["reason"]] += 1
+    faults = [f"group {group} reserved {count} times" for group, count in reserved.items() if count != 1]
+    faults += [f"group {group} ended {count} times" for group, count in ends.items() if count > 1]
+    under_way = sum(not ends[group] for group in reserved)
+    return Account(reserved.total(), trained, dict(dropped), under_way, tuple(faults))
+
+
+def overlap(events: Iterable[Mapping[str, Any]]) -> float:
+    """Seconds in which groups were generated while an update was made: what a synchronous run has none of.
+
+    An update lasts from the moment its groups are taken until they are trained; a group is generated from its start
+    to its last token.
+    """
+    generated: list[tuple[float, float]] = []
+    updates: dict[int, tuple[float, float]] = {}
+    begun: dict[int, float] = {}
+    for group, event in by_group(events):
+        now = event["time"]
+        if event["event"] in ("reserved", "again"):
+            begun[group] = now
+        elif event["event"] == "generated":
+            generated.append((begun[group], now))
+        elif event["event"] in ("taken", "trained"):
+            updates[event["step"]] = (updates.get(event["step"], (now, now))[0], now)
+    return sum(_covered(start, end, generated) for start, end in updates.values())
+
+
+def _covered(start: float, end: float, spans: Iterable[tuple[float, float]]) -> float:
+    """Seconds of ``start`` to ``end`` that some span covers."""
+    covered, reached = 0.0, start
+    for first, last in sorted(spans):
+        covered += max(0.0, min(last, end) - max(first, reached))
+        reached = max(reached, min(last, end))
+    return covered

@@ -6,129 +6,34 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
-from torch.optim import Optimizer
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from magcli.data import manifest, seal, table
-from magcli.errors import Stopped
 from magcli.model.load import save_model
 from magcli.rl.flow import Flow
-from magcli.rl.records import ROLLOUT, group_metrics, rollout_rows
+from magcli.rl.progress import Records
+from magcli.rl.records import group_metrics
 from magcli.rl.rollouts import Group
-from magcli.rl.update import Objective, Tally, update
+from magcli.rl.trainer import Trainer, in_thread
+from magcli.rl.update import Tally
 from magcli.run.rundir import RunDir
-from magcli.train import checkpoint, optim
 
-MAX_BAD_UPDATES = 5
-"""Updates in a row without a finite gradient before the run stops."""
+Report = Callable[[dict[str, Any]], None]
 
 
-@dataclass
-class Trainer:
-    """The weights being trained and where they stand. ``updates`` is how many there will be, ``done`` how many were."""
-
-    model: PreTrainedModel
-    optimizer: Optimizer
-    tokenizer: PreTrainedTokenizerBase
-    objective: Objective
-    groups_per_step: int
-    updates: int
-    lr: float
-    warmup: int
-    shuffle_rewards: bool
-    seed: int
-    done: int = 0
-    bad_updates: int = 0
-
-    def learn(self, groups: Sequence[Group]) -> Tally:
-        """One update.
-
-        Raises:
-            Stopped: several updates in a row had no finite gradient.
-        """
-        rate = min(1.0, (self.done + 1) / self.warmup) if self.warmup else 1.0
-        optim.set_lr(self.optimizer, self.lr * rate)
-        rewards = [[reward.total for reward in group.rewards] for group in groups]
-        if self.shuffle_rewards:
-            rewards = shuffled(rewards, [self.seed, self.done])
-        tally = update(
-            self.model,
-            self.optimizer,
-            groups,
-            self.objective,
-            groups_per_step=self.groups_per_step,
-            rewards=rewards,
-        )
-        self.done += 1
-        self.bad_updates = 0 if tally.norms else self.bad_updates + 1
-        if self.bad_updates == MAX_BAD_UPDATES:
-            raise Stopped(f"rl: no finite gradient in {MAX_BAD_UPDATES} updates up to {self.done}; try a lower --lr")
-        return tally
-
-
-def shuffled(rewards: Sequence[Sequence[float]], seed: Sequence[int]) -> list[list[float]]:
-    """The control of the learning experiments: within each group the rewards change hands at random."""
-    random = np.random.default_rng(list(seed))
-    return [random.permutation(np.asarray(group)).tolist() for group in rewards]
-
-
-@dataclass(frozen=True)
-class Records:
-    """Where a run writes: its folder, and how often it keeps what."""
-
-    folder: RunDir
-    checkpoint_every: int
-    keep_checkpoints: int
-    trajectory_every: int
-
-    @property
-    def rollouts(self) -> Path:
-        """The rollouts of each update, a table each."""
-        return self.folder.path / "rollouts"
-
-    def write_rollouts(self, step: int, trained: Sequence[Group], dropped: Sequence[Group], tally: Tally) -> None:
-        """Keep what was sampled for an update."""
-        rows = rollout_rows([*dropped, *trained], step, tally.advantages)
-        with table.write(str(self.rollouts / f"step-{step:06d}.arrow"), ROLLOUT, seal.pack({"stage": "rl"})) as sink:
-            sink.write(rows)
-            sink.finish((manifest.Link("rl", "", {"step": step}, rows_out=rows.num_rows),))
-
-    def rewind(self, step: int) -> None:
-        """Forget what was made after a checkpoint: it is made again."""
-        self.folder.rewind(step)
-        for path in self.rollouts.glob("step-*.arrow"):
-            if int(path.stem.removeprefix("step-")) > step:
-                path.unlink()
-
-    def keep_weights(self, trainer: Trainer) -> None:
-        """Keep float32 weights for the landscape: at the start, every so often, and at the end."""
-        due = self.trajectory_every and (trainer.done % self.trajectory_every == 0 or trainer.done == trainer.updates)
-        if due:
-            target = checkpoint.step_folder(self.folder.trajectory, trainer.done)
-            save_model(trainer.model, trainer.tokenizer, target, dtype=torch.float32)
-
-    def save(self, trainer: Trainer, flow: Flow) -> None:
-        """Write a checkpoint: weights, optimizer, and where the groups stand."""
-        state = {
-            "step": trainer.done,
-            "next_number": flow.next_number,
-            "again": sorted(flow.ledger.outstanding),
-            "ledger_bytes": flow.ledger.sync(),
-        }
-        checkpoint.save(
-            checkpoint.step_folder(self.folder.checkpoints, trainer.done),
-            model=trainer.model,
-            optimizer=trainer.optimizer,
-            state=state,
-            tokenizer=trainer.tokenizer,
-        )
-        checkpoint.prune(self.folder.checkpoints, keep=self.keep_checkpoints)
+def catch_up(trainer: Trainer, records: Records, report: Report) -> None:
+    """Make again, from the groups on disk, the updates that were begun after the checkpoint."""
+    if trainer.done == 0:
+        records.keep_weights(trainer)
+    while (kept := records.batch(trainer.done + 1)) is not None:
+        groups, dropped = kept
+        begun = time.monotonic()
+        with interruptible():
+            tally = trainer.learn(groups)
+        line = metrics(trainer, groups, dropped, tally, seconds=time.monotonic() - begun, generating=0.0)
+        records.close_update(trainer, groups, dropped, tally, line)
+        report(line)
 
 
 async def train(
@@ -137,38 +42,39 @@ async def train(
     records: Records,
     *,
     schedule: Literal["sync", "async"],
+    beside: bool,
     generating: Callable[[], float],
-    report: Callable[[dict[str, Any]], None],
+    report: Report,
 ) -> None:
     """Run all updates that are not done yet.
 
-    ``generating`` tells the seconds the generator has worked so far; ``report`` is called with each line of metrics.
+    Args:
+        beside: update in a thread of its own, while other processes generate; else both take turns on one device.
+        generating: tells the seconds the generators have worked so far, on average.
+        report: called with each line of metrics.
     """
-    if trainer.done == 0:
-        records.keep_weights(trainer)
     collect = flow.synchronous if schedule == "sync" else flow.asynchronous
     try:
         while trainer.done < trainer.updates:
             begun, worked = time.monotonic(), generating()
             groups = await collect()
-            version = flow.roller.policy.version
-            with interruptible():
-                tally = trainer.learn(groups)
-            await flow.roller.policy.load(trainer.model.state_dict(), trainer.done)
-            for group in groups:
-                flow.ledger.note(group.number, "trained", step=trainer.done)
             dropped = flow.take_dropped()
-            records.write_rollouts(trainer.done, groups, dropped, tally)
-            line = {"step": trainer.done, "lr": trainer.optimizer.param_groups[0]["lr"]}
-            line |= group_metrics(groups, dropped, version) | tally.metrics()
-            line |= speeds(line, tally.seconds, generating() - worked, time.monotonic() - begun)
-            records.folder.log(line)
+            tally = await learn(trainer, groups, beside=beside)
+            await flow.roller.policy.load(trainer.model.state_dict(), trainer.done)
+            seconds, work = time.monotonic() - begun, generating() - worked
+            line = metrics(trainer, groups, dropped, tally, seconds=seconds, generating=work)
+            records.close_update(trainer, groups, dropped, tally, line)
             report(line)
-            records.keep_weights(trainer)
-            if trainer.done % records.checkpoint_every == 0 and trainer.done < trainer.updates:
-                records.save(trainer, flow)
     finally:
         await flow.stop()
+
+
+async def learn(trainer: Trainer, groups: Sequence[Group], *, beside: bool) -> Tally:
+    """One update, on this thread or beside the event loop."""
+    if beside:
+        return await in_thread(lambda: trainer.learn(groups))
+    with interruptible():
+        return trainer.learn(groups)
 
 
 @contextmanager
@@ -184,6 +90,21 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
+def metrics(
+    trainer: Trainer,
+    groups: Sequence[Group],
+    dropped: Sequence[Group],
+    tally: Tally,
+    *,
+    seconds: float,
+    generating: float,
+) -> dict[str, Any]:
+    """The line of metrics of the update just done; ``seconds`` is all its time, ``generating`` the generators' work."""
+    line = {"step": trainer.done, "lr": trainer.optimizer.param_groups[0]["lr"]}
+    line |= group_metrics(groups, dropped, trainer.done - 1) | tally.metrics()
+    return line | speeds(line, tally.seconds, generating, seconds)
+
+
 def speeds(line: dict[str, Any], training: float, generating: float, wall: float) -> dict[str, float]:
     """Tokens a second of both sides while they work, and the share of the update's wall time each stood still."""
     return {
@@ -193,16 +114,6 @@ def speeds(line: dict[str, Any], training: float, generating: float, wall: float
         "trainer_idle": max(0.0, 1 - training / wall),
         "generator_idle": max(0.0, 1 - generating / wall),
     }
-
-
-def resume(trainer: Trainer, records: Records) -> dict[str, Any]:
-    """Go on from the newest whole checkpoint; returns where the groups stood there."""
-    state: dict[str, Any] = {"step": 0, "next_number": 0, "again": [], "ledger_bytes": 0}
-    if last := checkpoint.latest(records.folder.checkpoints):
-        state = checkpoint.load(last, trainer.model, trainer.optimizer)
-        trainer.done = state["step"]
-    records.rewind(trainer.done)
-    return state
 
 
 def finish(trainer: Trainer, folder: RunDir) -> None:

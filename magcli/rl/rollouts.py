@@ -1,7 +1,7 @@
 """One group: a problem's rollouts, each sent to a verifier the moment it ends (recipe, section 3)."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from magcli.generate.seeds import seed_of
 from magcli.generate.torch import completion_text
-from magcli.generate.types import Policy, Rollout, Sampling
+from magcli.generate.types import Rollout, Sampler, Sampling
 from magcli.model.chat import prompt_tokens, to_messages
 from magcli.rl.group import DiverseBy, drop_reason
 from magcli.verify.grader import Grader
@@ -18,7 +18,10 @@ from magcli.verify.reward import Reward, RewardRule
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """G graded rollouts of one problem. ``number`` counts reservations; ``dropped`` says why it does not train."""
+    """G graded rollouts of one problem, sampled at ``temperature``.
+
+    ``number`` counts reservations; ``dropped`` says why it does not train.
+    """
 
     number: int
     problem: Mapping[str, Any]
@@ -27,6 +30,7 @@ class Group:
     texts: tuple[str, ...]
     rewards: tuple[Reward, ...]
     dropped: str | None
+    temperature: float = 1.0
 
     @property
     def num_tokens(self) -> int:
@@ -38,7 +42,7 @@ class Group:
 class Roller:
     """What every group of a run shares: who samples, who grades, and how."""
 
-    policy: Policy
+    policy: Sampler
     grader: Grader
     tokenizer: PreTrainedTokenizerBase
     ends: Collection[int]
@@ -49,8 +53,8 @@ class Roller:
     diverse_by: DiverseBy
     seed: int
 
-    async def roll_out(self, number: int, problem: Mapping[str, Any]) -> Group:
-        """Sample and grade one group.
+    async def roll_out(self, number: int, problem: Mapping[str, Any], generated: Callable[[int], None]) -> Group:
+        """Sample and grade one group; ``generated`` is told its tokens when the last completion has ended.
 
         Raises:
             PromptTooLong: the prompt does not fit into the context.
@@ -68,6 +72,7 @@ class Roller:
             texts[index] = completion_text(self.tokenizer, rollout.tokens, self.ends)
             job = self.grader.reward(texts[index], len(rollout.tokens), problem, rule)
             grading[index] = asyncio.create_task(job)
+        generated(sum(len(rollout.tokens) for rollout in rollouts.values()))
         order = range(self.group_size)
         rewards = [await grading[index] for index in order]
         return Group(
@@ -78,6 +83,7 @@ class Roller:
             tuple(texts[index] for index in order),
             tuple(rewards),
             self._dropped(rewards),
+            self.sampling.temperature,
         )
 
     def _dropped(self, rewards: Sequence[Reward]) -> str | None:

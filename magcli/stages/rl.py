@@ -17,13 +17,15 @@ from magcli.run import options
 from magcli.stages import setup
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
 
     from magcli.data.source import Rows
     from magcli.generate.torch import TorchPolicy
-    from magcli.rl.flow import Flow
-    from magcli.rl.loop import Records, Trainer
+    from magcli.rl.progress import Records
     from magcli.rl.rollouts import Roller
+    from magcli.rl.trainer import Trainer
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
     from magcli.verify.grader import Grader
@@ -159,64 +161,88 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 
 def _train(config: Config, problems: list[dict[str, Any]], job: Job, folder: RunDir) -> None:
-    import asyncio
     import contextlib
 
     from magcli.rl import loop
-    from magcli.rl.flow import Flow, Problems
-    from magcli.rl.ledger import Ledger
+    from magcli.rl.ledger import Ledger, account, read
+    from magcli.rl.progress import Records, load_checkpoint
+    from magcli.rl.store import Store
 
     with contextlib.ExitStack() as held:
         grader = setup.open_grader(config, config.reward)
         held.callback(grader.shutdown)
         problems = setup.answerable(problems, config.model, setup.system_text(config.system), grader, job)
-        trainer, policy = _trainer(config), _policy(config)
-        records = loop.Records(folder, config.checkpoint_every, config.keep_checkpoints, config.trajectory_every)
-        state = loop.resume(trainer, records)
-        if not trainer.done and (folder.path / "ledger.jsonl").exists():
-            job.console.say("rl: stopped before its first checkpoint; beginning anew", event="resume", step=0)
-        ledger = Ledger(folder.path / "ledger.jsonl", length=state["ledger_bytes"])
+        trainer = _trainer(config)
+        ledger = Ledger(folder.path / "ledger.jsonl")
         held.callback(ledger.close)
-        flow = Flow(
-            _roller(config, policy, grader, trainer),
-            Problems(problems, config.seed),
-            ledger,
-            batch_groups=config.n_batch // config.group,
-            async_groups=config.n_async // config.group,
-            staleness=config.staleness,
-            updates=config.updates,
-            next_number=state["next_number"],
-            again=state["again"],
-        )
-        asyncio.run(_loop(config, trainer, flow, records, policy, job))
+        every = config.checkpoint_every, config.keep_checkpoints, config.trajectory_every
+        records = Records(folder, ledger, Store(folder.path), *every)
+        load_checkpoint(trainer, records)
+        _loop(config, trainer, records, problems, grader, job)
         ledger.sync()
     loop.finish(trainer, folder)
+    job.console.say(f"rl: {account(read(folder.path / 'ledger.jsonl'))}", event="ledger")
     job.console.say(f"rl: model in {folder.model}", event="model", path=str(folder.model))
 
 
-async def _loop(config: Config, trainer: Trainer, flow: Flow, records: Records, policy: TorchPolicy, job: Job) -> None:
+def _loop(
+    config: Config, trainer: Trainer, records: Records, problems: list[dict[str, Any]], grader: Grader, job: Job
+) -> None:
+    import asyncio
+
     from magcli.rl import loop
 
-    if trainer.done:
-        job.console.say(f"rl: going on from update {trainer.done}", event="resume", step=trainer.done)
-        await policy.load(trainer.model.state_dict(), trainer.done)
     with job.console.progress(config.updates, "updates", "rl") as bar:
-        bar.advance(trainer.done, reused=True)
 
         def report(line: dict[str, Any]) -> None:
             bar.advance(note=_note(line))
             if job.console.as_json:
                 job.console.say("", event="update", **line)
 
+        if trainer.done or records.ledger.taken:
+            told = f"rl: going on from update {trainer.done}, of {max(records.ledger.taken, default=0)} that were begun"
+            job.console.say(told, event="resume", step=trainer.done)
+        bar.advance(trainer.done, reused=True)
+        loop.catch_up(trainer, records, report)
+        asyncio.run(_generate_and_train(config, trainer, records, problems, grader, report))
+
+
+async def _generate_and_train(
+    config: Config,
+    trainer: Trainer,
+    records: Records,
+    problems: list[dict[str, Any]],
+    grader: Grader,
+    report: Callable[[dict[str, Any]], None],
+) -> None:
+    from magcli.rl import loop
+    from magcli.rl.flow import Flow, Problems
+
+    policy = _policy(config)
+    try:
+        if trainer.done:
+            await policy.load(trainer.model.state_dict(), trainer.done)
+        flow = Flow(
+            _roller(config, policy, grader, trainer),
+            Problems(problems, config.seed),
+            records.ledger,
+            records.store,
+            batch_groups=config.n_batch // config.group,
+            async_groups=config.n_async // config.group,
+            staleness=config.staleness,
+            updates=config.updates,
+        )
         await loop.train(
             trainer,
             flow,
             records,
             schedule=config.schedule,
+            beside=False,
             generating=lambda: policy.seconds,
             report=report,
         )
-    await policy.close()
+    finally:
+        await policy.close()
 
 
 def _note(line: dict[str, Any]) -> str:
@@ -232,7 +258,7 @@ def _trainer(config: Config) -> Trainer:
     import torch
 
     from magcli.model.load import load_model, load_tokenizer
-    from magcli.rl.loop import Trainer
+    from magcli.rl.trainer import Trainer
     from magcli.rl.update import Objective
     from magcli.train import optim
     from magcli.train.attention import use_packed_attention

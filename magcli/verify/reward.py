@@ -203,3 +203,10 @@ def columns(rewards: Sequence[Reward]) -> "pa.RecordBatch":
         for part, field in zip(fields(Reward), REWARD, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=REWARD)
+
+
+def of_row(row: Mapping[str, Any]) -> Reward:
+    """The reward that a row's columns tell; the inverse of ``columns``."""
+    from magcli.data.schema import REWARD
+
+    return Reward(**{part.name: row[name] for part, name in zip(fields(Reward), REWARD.names, strict=True)})

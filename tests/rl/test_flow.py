@@ -7,10 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magcli.errors import Stopped
+from magcli.errors import EnvironmentFault, Stopped
+from magcli.generate.types import Rollout
 from magcli.rl.flow import PATIENCE, Flow, Problems
-from magcli.rl.ledger import Ledger
+from magcli.rl.ledger import Ledger, account, read
 from magcli.rl.rollouts import Group
+from magcli.rl.store import Store
+from magcli.verify.reward import undecided
 
 PROBLEMS = [{"id": f"p{i}", "prompt": "?", "answer": "1"} for i in range(7)]
 
@@ -23,19 +26,21 @@ class Clock:
         self.policy, self.under_way, self.most = self, 0, 0
         self.started = {}
 
-    async def roll_out(self, number, problem):
+    async def roll_out(self, number, problem, generated):
         self.started[number] = self.version
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         for _ in range(self.ticks(number)):
             await asyncio.sleep(0)
         self.under_way -= 1
-        return Group(number, problem, (), (), (), (), self.dropped(number))
+        generated(3)
+        rollout = Rollout(0, (1,), (2, 3, 4), (-1.0,) * 3, ((0, self.started[number]),), "stop", 7)
+        return Group(number, problem, (1,), (rollout,), ("x",), (undecided("wrong"),), self.dropped(number))
 
 
 def flowing(path, clock, **sizes):
     sizes = {"batch_groups": 2, "async_groups": 8, "staleness": 1, "updates": 10} | sizes
-    return Flow(clock, Problems(PROBLEMS, 0), Ledger(path / "ledger.jsonl"), **sizes)
+    return Flow(clock, Problems(PROBLEMS, 0), Ledger(path / "ledger.jsonl"), Store(path), **sizes)
 
 
 async def updates(flow, schedule="asynchronous"):
@@ -45,9 +50,8 @@ async def updates(flow, schedule="asynchronous"):
         while flow.roller.version < flow.updates:
             batch = await getattr(flow, schedule)()
             batches.append((flow.roller.version, [group.number for group in batch]))
-            for group in batch:
-                flow.ledger.note(group.number, "trained")
             flow.roller.version += 1
+            flow.ledger.note_batch([group.number for group in batch], "trained", step=flow.roller.version)
     finally:
         await flow.stop()
         flow.ledger.close()
@@ -105,23 +109,39 @@ def test_groups_without_end_in_vain_stop_the_run(tmp_path):
         asyncio.run(updates(flow))
 
 
-def test_groups_made_again_after_a_checkpoint_come_first_and_are_reserved_once(tmp_path):
-    ledger = tmp_path / "ledger.jsonl"
-    ledger.write_text('{"group": 3, "event": "reserved"}\n{"group": 4, "event": "admitted"}\n')
-    clock = Clock(lambda number: 0)
-    clock.version = 5
-    sizes = {"batch_groups": 2, "async_groups": 8, "staleness": 1, "updates": 6}
-    flow = Flow(
-        clock,
-        Problems(PROBLEMS, 0),
-        Ledger(ledger, length=ledger.stat().st_size),
-        **sizes,
-        next_number=5,
-        again=[3, 4],
-    )
-    batches = asyncio.run(updates(flow))
-    assert [numbers for _, numbers in batches] == [[3, 4]]
-    assert ledger.read_text().count("reserved") == 1
+def test_what_a_killed_process_left_is_taken_up(tmp_path):
+    """Of four groups reserved, one is trained, one waits graded, one waits dropped, one has to be made again."""
+    clock = Clock(lambda number: 0, lambda number: "all-right" if number == 2 else None)
+    flow = flowing(tmp_path, clock, async_groups=4, updates=1, batch_groups=1, staleness=3)
+    for number in range(4):
+        flow.ledger.note(number, "reserved", problem="p", version=0)
+    asyncio.run(settle(flow, [0, 1, 2]))
+    flow.ledger.note_batch([0], "trained", step=1)
+    flow.store.remove([0])
+    flow.ledger.close()
+    clock.version = 1
+    again = flowing(tmp_path, clock, batch_groups=2, updates=2)
+    assert sorted(again.ready) == [1]
+    assert [group.number for group in again.dropped] == [2]
+    batches = asyncio.run(updates(again))
+    assert batches == [(1, [1, 3])]
+    told = read(tmp_path / "ledger.jsonl")
+    assert [event["event"] for event in told].count("again") == 1
+    assert str(account(told)) == "4 groups reserved = 3 trained + 1 dropped (all-right 1)"
+
+
+async def settle(flow, numbers):
+    for number in numbers:
+        flow._settle(await flow._roll_out(number))
+
+
+def test_an_error_in_a_group_reaches_who_waits_for_a_batch(tmp_path):
+    class Broken(Clock):
+        async def roll_out(self, number, problem, generated):
+            raise EnvironmentFault("the generator is gone")
+
+    with pytest.raises(EnvironmentFault, match="the generator is gone"):
+        asyncio.run(updates(flowing(tmp_path, Broken(lambda number: 0))))
 
 
 def test_problems_are_all_taken_once_an_epoch_in_another_order_each_time():

@@ -1,50 +1,116 @@
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magcli.rl.ledger import Ledger
+from magcli.errors import DataError
+from magcli.rl.ledger import Ledger, account, overlap, read
 
 
 def test_what_was_noted_is_found_again(tmp_path):
     ledger = Ledger(tmp_path / "ledger.jsonl")
     ledger.note(0, "reserved", problem="p", version=0)
     ledger.note(1, "reserved", problem="q", version=0)
+    ledger.note(2, "reserved", problem="p", version=1)
     ledger.note(0, "dropped", reason="all-wrong")
-    length = ledger.sync()
-    ledger.note(2, "reserved", problem="r", version=1)
+    ledger.note_batch([1, 2], "taken", step=1)
+    ledger.sync()
     ledger.close()
-    again = Ledger(tmp_path / "ledger.jsonl", length=length)
-    assert again.outstanding == {1}, "what came after the checkpoint is cut off"
-    again.note(1, "trained", step=1)
+    again = Ledger(tmp_path / "ledger.jsonl")
+    assert again.outstanding == {1, 2}
+    assert again.started == {1: 0, 2: 1}
+    assert again.problems == {0: "p", 1: "q", 2: "p"}
+    assert again.next_number == 3
+    assert again.taken == {1: [1, 2]}
+    again.note_batch([1, 2], "trained", step=1)
     again.close()
-    lines = [json.loads(line) for line in (tmp_path / "ledger.jsonl").read_text().splitlines()]
-    assert [(line["group"], line["event"]) for line in lines] == [
-        (0, "reserved"),
-        (1, "reserved"),
-        (0, "dropped"),
-        (1, "trained"),
+    assert again.outstanding == set()
+    assert again.started == {}
+    assert again.trained == {1}
+    lines = read(tmp_path / "ledger.jsonl")
+    assert [line["event"] for line in lines] == ["reserved", "reserved", "reserved", "dropped", "taken", "trained"]
+    assert all(line["time"] > 1.7e9 for line in lines)
+
+
+def test_a_torn_last_line_is_cut_off_wherever_it_was_torn(tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    for group in range(3):
+        ledger.note(group, "reserved", problem="p", version=0)
+    ledger.close()
+    whole = path.read_bytes()
+    ends = [at for at, byte in enumerate(whole) if byte == ord("\n")]
+    for length in range(len(whole) + 1):
+        path.write_bytes(whole[:length])
+        found = Ledger(path)
+        assert found.outstanding == set(range(sum(end < length for end in ends)))
+        found.note(7, "reserved", problem="p", version=0)
+        found.close()
+        assert read(path)[-1]["group"] == 7
+
+
+@pytest.mark.parametrize("line", ["{}", "[]", "no json", '{"group": 1, "event": "eaten"}', '{"event": "reserved"}'])
+def test_what_is_no_event_is_refused_with_its_line(line, tmp_path):
+    path = tmp_path / "ledger.jsonl"
+    path.write_text(json.dumps({"group": 0, "event": "reserved", "problem": "p", "version": 0}) + f"\n{line}\n")
+    with pytest.raises(DataError, match=r"ledger.jsonl: line 2 is no event of a group; restore the file or give"):
+        Ledger(path)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["reserved", "generated", "admitted", "dropped"]))))
+def test_outstanding_is_what_was_begun_and_not_ended(tmp_path_factory, noted):
+    ledger = Ledger(tmp_path_factory.mktemp("ledger") / "ledger.jsonl")
+    outstanding = set()
+    for group, event in noted:
+        ledger.note(group, event, problem="p", version=0, reason="all-right")
+        outstanding = outstanding | {group} if event == "reserved" else outstanding
+        outstanding = outstanding - {group} if event == "dropped" else outstanding
+    ledger.close()
+    assert ledger.outstanding == outstanding == set(ledger.started)
+
+
+def events(*told):
+    return [{"group": group, "event": event, "reason": "all-wrong", "time": 0.0} for group, event in told]
+
+
+def test_the_account_adds_up():
+    told = events(*[(group, "reserved") for group in range(4)], (0, "dropped"), (1, "generated"))
+    told.append({"groups": [1, 2], "event": "trained", "step": 1, "time": 1.0})
+    found = account(told)
+    assert str(found) == "4 groups reserved = 2 trained + 1 dropped (all-wrong 1) + 1 under way"
+    assert found.reserved == found.trained + sum(found.dropped.values()) + found.outstanding
+    assert found.faults == ()
+
+
+@pytest.mark.parametrize(
+    ("told", "fault"),
+    [
+        ([(0, "reserved"), (0, "reserved")], "group 0 reserved 2 times"),
+        ([(0, "reserved"), (0, "dropped"), (0, "trained")], "group 0 ended 2 times"),
+        ([(0, "trained")], "group 0 reserved 0 times"),
+    ],
+)
+def test_the_account_names_what_breaks_it(told, fault):
+    assert account(events(*told)).faults == (fault,)
+
+
+def timed(*told):
+    return [
+        {
+            "event": event,
+            "time": time,
+            "step": 1,
+            **({"groups": group} if isinstance(group, list) else {"group": group}),
+        }
+        for group, event, time in told
     ]
 
 
-def test_a_new_run_begins_with_an_empty_ledger(tmp_path):
-    (tmp_path / "ledger.jsonl").write_text('{"group": 0, "event": "reserved"}\n{"gro')
-    ledger = Ledger(tmp_path / "ledger.jsonl")
-    assert ledger.outstanding == set()
-    assert ledger.sync() == 0
-    ledger.close()
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["reserved", "generated", "admitted", "trained"]))))
-def test_outstanding_is_what_was_begun_and_not_ended(tmp_path_factory, noted):
-    ledger = Ledger(tmp_path_factory.mktemp("ledger") / "ledger.jsonl")
-    last = {}
-    for group, event in noted:
-        ledger.note(group, event)
-        last[group] = event
-    assert ledger.outstanding == {group for group, event in last.items() if event != "trained"}
-    length = ledger.sync()
-    ledger.close()
-    again = Ledger(ledger.file.name, length=length)
-    assert again.outstanding == ledger.outstanding
-    again.close()
+def test_overlap_is_the_time_in_which_both_sides_worked():
+    told = timed((0, "reserved", 0), (0, "generated", 4), ([0], "taken", 5), (1, "reserved", 6))
+    assert (
+        overlap([*told, *timed((1, "generated", 8), (2, "reserved", 7), (2, "generated", 12), ([0], "trained", 10))])
+        == 4
+    )
+    assert overlap([*told[:3], *timed(([0], "trained", 10), (1, "reserved", 10), (1, "generated", 20))]) == 0

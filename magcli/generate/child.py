@@ -1,0 +1,115 @@
+"""A generator process: one engine that answers requests over a socket, and takes new weights between two steps.
+
+Started as ``python -P -m magcli.generate.child FD PARENT``; the first message is the ``Spec`` of the engine. It dies
+with its parent, and when its engine fails.
+"""
+
+import asyncio
+import os
+import socket
+import sys
+from contextlib import aclosing
+from pathlib import Path
+
+from magcli.errors import EnvironmentFault, MagError
+from magcli.generate.open import open_policy
+from magcli.generate.types import Policy
+from magcli.generate.weights import WeightFile
+from magcli.generate.wire import Abort, Beat, Ended, Failed, Load, Loaded, Ready, Sample, Spec, frame, receive
+from magcli.run.orphan import die_with
+
+BEAT_SECONDS = 1.0
+
+
+class Served:
+    """The engine, the socket, and the requests under way."""
+
+    def __init__(self, policy: Policy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.policy, self.reader, self.writer = policy, reader, writer
+        self.tasks: dict[int, asyncio.Task[None]] = {}
+        self.broken = asyncio.Event()
+
+    async def serve(self) -> None:
+        """Answer until the parent is gone or the engine has failed."""
+        self.tell(Ready())
+        ends = [asyncio.create_task(work) for work in (self._listen(), self._beat(), self.broken.wait())]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        await self.writer.drain()
+
+    def tell(self, message: object) -> None:
+        """Send a message to the parent."""
+        self.writer.write(frame(message))
+
+    async def _listen(self) -> None:
+        while True:
+            match await receive(self.reader):
+                case Sample() as asked:
+                    self.tasks[asked.request] = asyncio.create_task(self._answer(asked))
+                case Abort(request):
+                    if request in self.tasks:
+                        self.tasks[request].cancel()
+                case Load(path, version):
+                    await self._load(path, version)
+
+    async def _answer(self, asked: Sample) -> None:
+        try:
+            async with aclosing(self.policy.sample(asked.prompt, asked.sampling, seeds=asked.seeds)) as stream:
+                async for rollout in stream:
+                    self.tell(Ended(asked.request, rollout))
+        except EnvironmentFault as error:
+            self._break(error)
+        except MagError as error:
+            self.tell(Failed(asked.request, error))
+        except Exception as error:
+            self._break(error)
+        finally:
+            self.tasks.pop(asked.request, None)
+
+    async def _load(self, path: str, version: int) -> None:
+        try:
+            await self.policy.load(WeightFile(Path(path)), version)
+            self.tell(Loaded(version))
+        except Exception as error:
+            self._break(error)
+
+    def _break(self, error: Exception) -> None:
+        told = error if isinstance(error, MagError) else EnvironmentFault(f"{type(error).__name__}: {error}")
+        self.tell(Failed(None, told))
+        self.broken.set()
+
+    async def _beat(self) -> None:
+        while True:
+            self.tell(Beat(self.policy.seconds, self.policy.num_running))
+            await asyncio.sleep(BEAT_SECONDS)
+
+
+async def main(sock: socket.socket) -> None:
+    """Open the engine that the parent asks for and serve it."""
+    reader, writer = await asyncio.open_connection(sock=sock)
+    try:
+        spec = await receive(reader)
+        policy = _open(spec)
+    except MagError as error:
+        writer.write(frame(Failed(None, error)))
+        await writer.drain()
+        return
+    await Served(policy, reader, writer).serve()
+
+
+def _open(spec: Spec) -> Policy:
+    import torch
+
+    if spec.threads:
+        torch.set_num_threads(spec.threads)
+    return open_policy(
+        spec.model, dtype=spec.dtype, slots=spec.slots, deterministic=spec.deterministic, device=spec.device
+    )
+
+
+if __name__ == "__main__":
+    die_with(int(sys.argv[2]))
+    try:
+        asyncio.run(main(socket.socket(fileno=int(sys.argv[1]))))
+    except (EOFError, ConnectionError):
+        os._exit(0)
+    os._exit(1)

@@ -1,0 +1,135 @@
+"""Several generator processes as one ``Policy``: the least busy one takes the next group, a dead one is replaced."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import ExitStack, aclosing
+from dataclasses import replace
+
+import torch
+
+from magcli.errors import EnvironmentFault
+from magcli.generate.remote import GeneratorDied, RemotePolicy
+from magcli.generate.types import Rollout, Sampling, Weights
+from magcli.generate.weights import WeightFile, shared, sweep
+from magcli.generate.wire import Spec
+
+MAX_DEATHS = 5
+"""Deaths without a finished sequence in between after which generators are not replaced any more."""
+
+
+class Fleet:
+    """Generator processes that hold the same weights. Open it with ``Fleet.open``.
+
+    The newest weights stay in shared memory, so that a replacement can take them.
+    """
+
+    def __init__(self, spec: Spec, members: list[RemotePolicy], dtype: torch.dtype | None, say: Callable[[str], None]):
+        self._spec, self._members, self._dtype, self._say = spec, members, dtype, say
+        self._held = ExitStack()
+        self._file: WeightFile | None = None
+        self._version = 0
+        self._replacing = asyncio.Lock()
+        self._deaths = 0
+        self._seconds_of_dead = 0.0
+        self.replaced = 0
+        """Generators that died and were replaced."""
+
+    @classmethod
+    async def open(
+        cls, spec: Spec, size: int, *, dtype: torch.dtype | None = None, say: Callable[[str], None] = lambda told: None
+    ) -> "Fleet":
+        """Start ``size`` generators at once.
+
+        Args:
+            spec: the engine of each.
+            size: how many.
+            dtype: type in which weights travel; None keeps theirs.
+            say: told when a generator is replaced.
+
+        Raises:
+            EnvironmentFault: one of them does not come up.
+        """
+        sweep()
+        starting = [asyncio.create_task(RemotePolicy.start(spec)) for _ in range(size)]
+        done = await asyncio.gather(*starting, return_exceptions=True)
+        members = [member for member in done if isinstance(member, RemotePolicy)]
+        fleet = cls(spec, members, dtype, say)
+        if failures := [failure for failure in done if isinstance(failure, BaseException)]:
+            await fleet.close()
+            raise failures[0]
+        return fleet
+
+    @property
+    def version(self) -> int:
+        """The version of the weights that all members have."""
+        return self._version
+
+    @property
+    def seconds(self) -> float:
+        """Time that the engines have worked so far, on average."""
+        return (self._seconds_of_dead + sum(member.seconds for member in self._members)) / len(self._members)
+
+    @property
+    def num_running(self) -> int:
+        """Sequences in slots."""
+        return sum(member.num_running for member in self._members)
+
+    async def sample(
+        self, prompt: Sequence[int], sampling: Sampling, *, seeds: Sequence[int]
+    ) -> AsyncGenerator[Rollout, None]:
+        """Sample one sequence a seed; those that a dead generator leaves are asked for again elsewhere.
+
+        Raises:
+            EnvironmentFault: generators die faster than they finish anything.
+        """
+        left = dict(enumerate(seeds))
+        while left:
+            member, order = min(self._members, key=lambda member: member.load_of), list(left)
+            stream = member.sample(prompt, sampling, seeds=[left[index] for index in order])
+            try:
+                async with aclosing(stream):
+                    async for rollout in stream:
+                        index = order[rollout.index]
+                        del left[index]
+                        self._deaths = 0
+                        yield replace(rollout, index=index)
+            except GeneratorDied as death:
+                await self._replace(member, death)
+
+    async def load(self, weights: Weights, version: int) -> None:
+        """Give all members new weights; running sequences go on with their KV cache."""
+        held = ExitStack()
+        file = held.enter_context(shared(weights, dtype=self._dtype))
+        async with self._replacing:
+            self._held, old = held, self._held
+            self._file, self._version = file, version
+            loads = [member.load(file, version) for member in self._members]
+            ends = await asyncio.gather(*loads, return_exceptions=True)
+            old.close()
+        for member, end in zip(list(self._members), ends, strict=True):
+            if isinstance(end, GeneratorDied):
+                await self._replace(member, end)
+            elif end is not None:
+                raise end
+
+    async def close(self) -> None:
+        """End all processes."""
+        await asyncio.gather(*(member.close() for member in self._members))
+        self._held.close()
+
+    async def _replace(self, member: RemotePolicy, death: GeneratorDied) -> None:
+        """Put a new generator, with the newest weights, in the place of a dead one, once."""
+        async with self._replacing:
+            if member not in self._members:
+                return
+            self._deaths += 1
+            if self._deaths > MAX_DEATHS:
+                raise EnvironmentFault(f"{death}; {MAX_DEATHS} before it too, and nothing was finished in between")
+            self._say(f"{death}; starting another")
+            new = await RemotePolicy.start(self._spec)
+            if self._file is not None:
+                await new.load(self._file, self._version)
+            self._seconds_of_dead += member.seconds
+            self._members[self._members.index(member)] = new
+            self.replaced += 1
+        await member.close()

@@ -1,0 +1,194 @@
+"""An engine in a process of its own, as a ``Policy``."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from itertools import count
+from typing import Any
+
+from magcli.errors import EnvironmentFault, MagError
+from magcli.generate.types import Rollout, Sampling, Weights
+from magcli.generate.weights import shared
+from magcli.generate.wire import Abort, Beat, Ended, Failed, Load, Loaded, Ready, Sample, Spec, frame, receive
+
+START_SECONDS = 600.0
+"""How long an engine may take to come up: a big model is read from a slow disk."""
+LOAD_SECONDS = 600.0
+SILENT_SECONDS = 120.0
+"""A process without a sign of life for so long is taken for dead: one decode step never takes that long."""
+
+
+class GeneratorDied(EnvironmentFault):
+    """A generator process is gone; whatever it worked on has to be asked for again."""
+
+
+class RemotePolicy:
+    """A generator process and the requests it works on. Open it with ``RemotePolicy.start``."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
+        self.process, self._reader, self._writer = process, reader, writer
+        self._requests = count()
+        self._waiting: dict[int, asyncio.Queue[Rollout | Exception]] = {}
+        self._loading: dict[int, asyncio.Future[None]] = {}
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._death: MagError | None = None
+        self._listener = asyncio.create_task(self._listen())
+        self.version = 0
+        self.seconds = 0.0
+        """Time that the engine has worked so far."""
+        self.num_running = 0
+
+    @classmethod
+    async def start(cls, spec: Spec) -> "RemotePolicy":
+        """Start a process and wait until its engine is up.
+
+        Raises:
+            EnvironmentFault: the engine cannot be opened, or does not come up in time.
+        """
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "magcli.generate.child", str(theirs.fileno()), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                env=_environment(spec.threads),
+            )
+        policy = cls(process, *await asyncio.open_connection(sock=ours))
+        policy._tell(spec)
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await policy._ready
+        except TimeoutError:
+            policy._die(f"its engine did not come up in {START_SECONDS:g} s")
+            raise policy._dead() from None
+        except BaseException:
+            policy._die("not waited for")
+            raise
+        return policy
+
+    @property
+    def alive(self) -> bool:
+        """Whether requests can be sent."""
+        return self._death is None
+
+    @property
+    def load_of(self) -> int:
+        """Requests that wait for an answer."""
+        return len(self._waiting)
+
+    async def sample(
+        self, prompt: Sequence[int], sampling: Sampling, *, seeds: Sequence[int]
+    ) -> AsyncGenerator[Rollout, None]:
+        """Sample one sequence a seed, yielded as each one ends; closing the iterator frees the group's slots.
+
+        Raises:
+            GeneratorDied: the process is gone; what was yielded before is good.
+            MagError: what the engine says of the request.
+        """
+        request = next(self._requests)
+        waiting = self._waiting[request] = asyncio.Queue()
+        left = len(seeds)
+        try:
+            self._tell(Sample(request, tuple(prompt), sampling, tuple(seeds)))
+            while left:
+                item = await waiting.get()
+                if isinstance(item, Exception):
+                    raise item
+                left -= 1
+                yield item
+        finally:
+            del self._waiting[request]
+            if left and self.alive:
+                self._tell(Abort(request))
+
+    async def load(self, weights: Weights, version: int) -> None:
+        """Replace the weights between two decode steps; running sequences go on with their KV cache.
+
+        Raises:
+            GeneratorDied: the process is gone or does not take them in time.
+        """
+        done = self._loading[version] = asyncio.get_running_loop().create_future()
+        with shared(weights) as file:
+            self._tell(Load(str(file.path), version))
+            try:
+                async with asyncio.timeout(LOAD_SECONDS):
+                    await done
+            except TimeoutError:
+                self._die(f"it did not take new weights in {LOAD_SECONDS:g} s")
+                raise self._dead() from None
+            finally:
+                self._loading.pop(version, None)
+        self.version = version
+
+    async def close(self) -> None:
+        """End the process."""
+        self._die("it has been closed")
+        self._listener.cancel()
+        await asyncio.gather(self._listener, return_exceptions=True)
+        await asyncio.to_thread(self.process.wait)
+
+    def _tell(self, message: object) -> None:
+        if self._death is not None:
+            raise self._dead()
+        self._writer.write(frame(message))
+
+    async def _listen(self) -> None:
+        try:
+            while self.alive:
+                async with asyncio.timeout(SILENT_SECONDS if self._ready.done() else None):
+                    self._take(await receive(self._reader))
+        except TimeoutError:
+            self._die(f"no sign of life in {SILENT_SECONDS:g} s")
+        except (EOFError, ConnectionError):
+            self._die("")
+
+    def _take(self, message: Any) -> None:
+        match message:
+            case Ended(request, rollout):
+                if waiting := self._waiting.get(request):
+                    waiting.put_nowait(rollout)
+            case Failed(None, error):
+                self._die(str(error), error if isinstance(error, MagError) else None)
+            case Failed(int(request), error):
+                if waiting := self._waiting.get(request):
+                    waiting.put_nowait(error)
+            case Beat(seconds, running):
+                self.seconds, self.num_running = seconds, running
+            case Loaded(version):
+                if done := self._loading.get(version):
+                    done.set_result(None)
+            case Ready():
+                self._ready.set_result(None)
+
+    def _die(self, reason: str, error: MagError | None = None) -> None:
+        """Kill the process, once, and tell everyone who waits."""
+        if self._death is not None:
+            return
+        self.process.kill()
+        status = self.process.wait()
+        how = reason or (f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}")
+        self._death = (
+            error
+            if error and not self._ready.done()
+            else GeneratorDied(f"generator process {self.process.pid} died: {how}")
+        )
+        self._writer.close()
+        for waiting in self._waiting.values():
+            waiting.put_nowait(self._dead())
+        for future in [self._ready, *self._loading.values()]:
+            if not future.done():
+                future.set_exception(self._dead())
+                future.exception()
+
+    def _dead(self) -> MagError:
+        assert self._death is not None
+        return self._death
+
+
+def _environment(threads: int) -> dict[str, str]:
+    return {**os.environ, **({"OMP_NUM_THREADS": str(threads)} if threads else {})}

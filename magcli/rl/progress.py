@@ -1,0 +1,98 @@
+"""What a run writes as it goes, and how one that was killed is taken up again.
+
+A checkpoint is written every so often; the groups of every update are on disk before it begins. So a killed run goes on
+from its last update: the updates since the checkpoint are made again from the same groups, nothing is generated twice
+that was finished, and an update that was under way is trained once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from magcli.errors import DataError
+from magcli.model.load import save_model
+from magcli.rl.ledger import Ledger
+from magcli.rl.rollouts import Group
+from magcli.rl.store import Store
+from magcli.rl.trainer import Trainer
+from magcli.rl.update import Tally
+from magcli.run.rundir import RunDir
+from magcli.train import checkpoint
+
+
+@dataclass(frozen=True)
+class Records:
+    """Where a run writes: its folder, its ledger and groups, and how often it keeps what."""
+
+    folder: RunDir
+    ledger: Ledger
+    store: Store
+    checkpoint_every: int
+    keep_checkpoints: int
+    trajectory_every: int
+    logged: set[int] = field(default_factory=set)
+    """Updates that have their line of metrics."""
+
+    def close_update(
+        self, trainer: Trainer, groups: Sequence[Group], dropped: Sequence[Group], tally: Tally, line: dict[str, Any]
+    ) -> None:
+        """Write down an update that is done: rollouts, ledger, metrics, weights. What is there already stays."""
+        step = trainer.done
+        if not self.store.has_table(step):
+            self.store.write_table(step, groups, dropped, tally.advantages)
+        if step not in self.ledger.trained:
+            self.ledger.note_batch([group.number for group in groups], "trained", step=step)
+        if step not in self.logged:
+            self.folder.log(line)
+            self.logged.add(step)
+        self.keep_weights(trainer)
+        if step % self.checkpoint_every == 0 and step < trainer.updates:
+            self.save(trainer)
+
+    def keep_weights(self, trainer: Trainer) -> None:
+        """Keep float32 weights for the landscape: at the start, every so often, and at the end."""
+        due = self.trajectory_every and (trainer.done % self.trajectory_every == 0 or trainer.done == trainer.updates)
+        target = checkpoint.step_folder(self.folder.trajectory, trainer.done)
+        if due and not target.exists():
+            save_model(trainer.model, trainer.tokenizer, target, dtype=torch.float32)
+
+    def save(self, trainer: Trainer) -> None:
+        """Write a checkpoint: weights, optimizer, and which update they are of."""
+        self.ledger.sync()
+        checkpoint.save(
+            checkpoint.step_folder(self.folder.checkpoints, trainer.done),
+            model=trainer.model,
+            optimizer=trainer.optimizer,
+            state={"step": trainer.done, "bad_updates": trainer.bad_updates},
+            tokenizer=trainer.tokenizer,
+        )
+        checkpoint.prune(self.folder.checkpoints, keep=self.keep_checkpoints)
+
+    def batch(self, step: int) -> tuple[list[Group], list[Group]] | None:
+        """The groups of an update that was begun, and those that were dropped before it; None if it was not."""
+        if self.store.has_table(step):
+            groups = self.store.groups(step)
+            self.store.remove(group.number for group in groups)
+            return [g for g in groups if g.dropped is None], [g for g in groups if g.dropped is not None]
+        if step not in self.ledger.taken:
+            return None
+        dropped = [group for group in map(self.store.load, self.store.numbers()) if group.dropped is not None]
+        return [self.store.load(number) for number in self.ledger.taken[step]], dropped
+
+
+def load_checkpoint(trainer: Trainer, records: Records) -> None:
+    """Go on from the newest whole checkpoint, if there is one.
+
+    Raises:
+        DataError: it is damaged, or of an update that the ledger does not know.
+    """
+    begun = max(records.ledger.taken, default=0)
+    if last := checkpoint.latest(records.folder.checkpoints):
+        state = checkpoint.load(last, trainer.model, trainer.optimizer)
+        trainer.done, trainer.bad_updates = state["step"], state["bad_updates"]
+        if trainer.done > begun:
+            raise DataError(f"{records.folder.path}/ledger.jsonl does not know update {trainer.done}; give --restart")
+    records.folder.rewind(begun)
+    records.logged.update(line["step"] for line in records.folder.metrics())

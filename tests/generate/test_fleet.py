@@ -1,0 +1,220 @@
+"""Generators in processes of their own: the same sequences as in this process, weights in flight, real deaths."""
+
+import asyncio
+import os
+import signal
+import time
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from magcli.errors import EnvironmentFault, PromptTooLong
+from magcli.generate.fleet import Fleet
+from magcli.generate.open import open_policy
+from magcli.generate.remote import GeneratorDied, RemotePolicy
+from magcli.generate.types import Sampling
+from magcli.generate.wire import Spec
+from magcli.model.load import load_model
+
+pytestmark = pytest.mark.timeout(90)
+PROMPT = [3, 40, 41, 42, 1, 4]
+
+
+@pytest.fixture(scope="module")
+def spec(tiny_model_dir):
+    return Spec(str(tiny_model_dir), dtype="fp32", slots=16, deterministic=True, threads=1)
+
+
+@pytest.fixture(scope="module")
+def other(tiny_model_dir):
+    return load_model(str(tiny_model_dir), dtype=torch.float32, from_scratch=True, seed=7).state_dict()
+
+
+@asynccontextmanager
+async def fleet_of(spec, size, said=None):
+    fleet = await Fleet.open(spec, size, say=(said if said is not None else []).append)
+    try:
+        yield fleet
+    finally:
+        await fleet.close()
+
+
+async def collect(policy, seeds, sampling=None):
+    async with aclosing(policy.sample(PROMPT, sampling or Sampling(40), seeds=seeds)) as stream:
+        return sorted([rollout async for rollout in stream], key=lambda rollout: rollout.index)
+
+
+def in_this_process(tiny_model_dir, seeds, weights=None):
+    async def scenario():
+        policy = open_policy(str(tiny_model_dir), slots=16, deterministic=True)
+        if weights:
+            await policy.load(weights, 1)
+        found = await collect(policy, seeds)
+        await policy.close()
+        return found
+
+    return asyncio.run(scenario())
+
+
+def test_processes_give_what_this_process_gives_before_and_after_new_weights(spec, other, tiny_model_dir):
+    async def scenario():
+        async with fleet_of(spec, 2) as fleet:
+            first = await asyncio.gather(collect(fleet, range(6)), collect(fleet, range(6, 9)))
+            assert fleet.version == 0
+            await fleet.load(other, 1)
+            assert fleet.version == 1
+            return [*first[0], *first[1]], await collect(fleet, range(5))
+
+    before, after = asyncio.run(scenario())
+    expected = in_this_process(tiny_model_dir, range(9))
+    assert [rollout.tokens for rollout in before] == [rollout.tokens for rollout in expected]
+    assert [rollout.logprobs for rollout in before] == [rollout.logprobs for rollout in expected]
+    assert [rollout.index for rollout in before] == [0, 1, 2, 3, 4, 5, 0, 1, 2]
+    changed = in_this_process(tiny_model_dir, range(5), other)
+    assert [(r.tokens, r.logprobs, r.versions) for r in after] == [(r.tokens, r.logprobs, r.versions) for r in changed]
+
+
+def test_weights_change_while_sequences_run(spec, other):
+    async def scenario():
+        async with fleet_of(Spec(spec.model, dtype="fp32", slots=64, threads=1), 2) as fleet:
+            groups = [asyncio.create_task(collect(fleet, range(400), Sampling(400, 2.0))) for _ in range(2)]
+            await asyncio.sleep(0.3)
+            await fleet.load(other, 1)
+            return [rollout for group in await asyncio.gather(*groups) for rollout in group]
+
+    versions = [rollout.versions for rollout in asyncio.run(scenario())]
+    assert any(len(spans) == 2 and spans[0] == (0, 0) and spans[1][0] > 0 for spans in versions)
+
+
+def test_a_request_that_cannot_be_answered_fails_alone(spec):
+    async def scenario():
+        async with fleet_of(spec, 1) as fleet:
+            with pytest.raises(PromptTooLong, match="does not fit the model's context of 512"):
+                await anext(fleet.sample([5] * 600, Sampling(4), seeds=[1]))
+            return await collect(fleet, [1, 2])
+
+    assert len(asyncio.run(scenario())) == 2
+
+
+def test_an_abandoned_group_frees_its_slots(spec):
+    async def scenario():
+        async with fleet_of(Spec(spec.model, dtype="fp32", slots=4, threads=1), 1) as fleet:
+            stream = fleet.sample(PROMPT, Sampling(500, 5.0), seeds=range(300))
+            await anext(stream)
+            await stream.aclose()
+            begun = time.monotonic()
+            found = await collect(fleet, [1])
+            return found, time.monotonic() - begun
+
+    found, took = asyncio.run(scenario())
+    assert len(found) == 1
+    assert took < 5
+
+
+def test_a_killed_generator_is_replaced_and_its_sequences_are_made_again(spec, other, tiny_model_dir):
+    said = []
+
+    async def scenario():
+        async with fleet_of(spec, 2, said) as fleet:
+            await fleet.load(other, 1)
+            groups = [asyncio.create_task(collect(fleet, range(n, n + 16))) for n in range(0, 64, 16)]
+            await asyncio.sleep(0.05)
+            killed = fleet._members[0].process
+            killed.send_signal(signal.SIGKILL)
+            found = [rollout for group in await asyncio.gather(*groups) for rollout in group]
+            assert fleet.replaced == 1
+            assert killed.pid not in [member.process.pid for member in fleet._members]
+            return killed.pid, found
+
+    pid, found = asyncio.run(scenario())
+    assert said == [f"generator process {pid} died: killed by SIGKILL; starting another"]
+    assert len(found) == 64
+    expected = in_this_process(tiny_model_dir, range(64), other)
+    assert [(r.tokens, r.logprobs) for r in found] == [(r.tokens, r.logprobs) for r in expected]
+
+
+def test_an_idle_generator_that_died_takes_new_weights_in_its_replacement(spec, other):
+    async def scenario():
+        async with fleet_of(spec, 1) as fleet:
+            os.kill(fleet._members[0].process.pid, signal.SIGKILL)
+            await fleet.load(other, 3)
+            return await collect(fleet, [1]), fleet.replaced
+
+    (rollout,), replaced = asyncio.run(scenario())
+    assert rollout.versions == ((0, 3),)
+    assert replaced == 1
+
+
+def test_generators_that_die_faster_than_they_work_end_the_run(spec, monkeypatch):
+    monkeypatch.setattr("magcli.generate.fleet.MAX_DEATHS", 1)
+
+    async def scenario():
+        async with fleet_of(spec, 1) as fleet:
+
+            async def murder():
+                while True:
+                    fleet._members[0].process.kill()
+                    await asyncio.sleep(0.02)
+
+            killer = asyncio.create_task(murder())
+            try:
+                await collect(fleet, [1])
+            finally:
+                killer.cancel()
+
+    with pytest.raises(
+        EnvironmentFault, match="killed by SIGKILL(; 1 before it too, and nothing was finished in between)?"
+    ):
+        asyncio.run(scenario())
+
+
+def test_a_model_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(EnvironmentFault, match="nowhere"):
+        asyncio.run(Fleet.open(Spec(str(tmp_path / "nowhere")), 1))
+
+
+def test_a_stopped_generator_is_taken_for_dead(spec, monkeypatch):
+    monkeypatch.setattr("magcli.generate.remote.SILENT_SECONDS", 2.5)
+
+    async def scenario():
+        policy = await RemotePolicy.start(spec)
+        policy.process.send_signal(signal.SIGSTOP)
+        try:
+            await collect(policy, [1])
+        finally:
+            await policy.close()
+
+    with pytest.raises(GeneratorDied, match=r"no sign of life in 2\.5 s"):
+        asyncio.run(scenario())
+
+
+def test_generators_do_not_outlive_their_parent(spec, tmp_path):
+    import subprocess
+    import sys
+
+    script = (
+        "import asyncio, sys\n"
+        "from magcli.generate.fleet import Fleet\n"
+        "from magcli.generate.wire import Spec\n"
+        "async def main():\n"
+        f"    fleet = await Fleet.open(Spec({spec.model!r}, threads=1), 2)\n"
+        "    print(*[member.process.pid for member in fleet._members], flush=True)\n"
+        "    await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as parent:
+        pids = [int(pid) for pid in parent.stdout.readline().split()]
+        parent.kill()
+    deadline = time.monotonic() + 5
+    while any(alive(pid) for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
