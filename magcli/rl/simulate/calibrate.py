@@ -33,8 +33,8 @@ class Measured:
 
     ``groups`` are its groups by number; the arrays have one figure an update: ``seconds`` from update to update,
     ``training`` that the trainer worked, ``transfer`` until the update was over after that, ``generating`` that the
-    engines worked, on average; ``tokens`` trained, prompts included. ``verdict`` is the seconds from a group's last
-    token to its reward, a median. ``completions`` and ``idle`` (generators, trainer) are to compare with.
+    engines worked, on average; ``tokens`` trained, and ``completions``, those without prompts. ``verdict`` is the
+    seconds from a group's last token to its reward, a median.
     """
 
     settings: Settings
@@ -46,7 +46,6 @@ class Measured:
     generating: Floats
     tokens: Floats
     completions: Floats
-    idle: tuple[float, float]
     verdict: float
 
     def own(self, number: int) -> Drawn:
@@ -92,7 +91,6 @@ def _measured(
     placement = "split" if generators else "shared"
     given = {**{name: config[name] for name in names}, "updates": len(lines), "placement": placement}
     taken, trained = _times(events, "taken"), _times(events, "trained")
-    wall, generator_idle, trainer_idle = (_column(lines, n) for n in ("seconds", "generator_idle", "trainer_idle"))
     training = _column(lines, "trained_tokens") / _column(lines, "train_tokens_per_s")
     trained_groups = [[group for group in step.values() if not group.dropped] for step in rollouts]
     return Measured(
@@ -102,20 +100,15 @@ def _measured(
         seconds=np.diff(trained, prepend=events[0]["time"]),
         training=training,
         transfer=np.maximum(0.0, trained - taken - training),
-        generating=(1 - generator_idle) * wall,
+        generating=_column(lines, "generated_tokens") / _column(lines, "generate_tokens_per_s"),
         tokens=np.array([sum(sum(g.lengths) + g.prompt * len(g.lengths) for g in step) for step in trained_groups]),
         completions=_column(lines, "trained_tokens"),
-        idle=(_mean(generator_idle, wall), _mean(trainer_idle, wall)),
         verdict=_verdict(events),
     )
 
 
 def _column(lines: Sequence[Mapping[str, Any]], name: str) -> Floats:
     return np.array([line[name] for line in lines], dtype=float)
-
-
-def _mean(values: Floats, weights: Floats) -> float:
-    return float(np.average(values, weights=weights))
 
 
 def _times(events: Sequence[Mapping[str, Any]], kind: str) -> Floats:
@@ -190,7 +183,8 @@ def _gap(machine: Machine, pairs: Sequence[tuple[Measured, Tally]]) -> float:
         first, last = replay.updates[0], replay.updates[-1]
         trained = last.training - first.training + machine.trainer.transfer_seconds * (len(replay.updates) - 1)
         waits = last.time - first.time - trained - work[3] - machine.generators.gap_seconds * work[0]
-        left += float((run.seconds - run.training - run.transfer - run.generating)[1:].sum()) - max(0.0, waits)
+        rest = run.seconds - run.training - run.transfer - run.generating
+        left += float(rest[1:].sum()) - max(0.0, float(waits))
         steps += float(work[0])
     return max(0.0, left / steps)
 

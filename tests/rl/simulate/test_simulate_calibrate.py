@@ -40,7 +40,6 @@ def measured(run: Settings, machine: Machine = TRUTH) -> Measured:
         generating=np.diff([update.work.seconds for update in updates], prepend=0.0) / engines,
         tokens=(training - machine.trainer.update_seconds) * machine.trainer.tokens_per_s,
         completions=np.diff([update.trained_tokens for update in updates], prepend=0),
-        idle=(0.0, 0.0),
         verdict=machine.verifiers.seconds,
     )
 
@@ -96,10 +95,10 @@ def test_a_real_run_is_read_and_its_own_speed_comes_out_again(finished):
     trained = [group for group in run.groups.values() if not group.dropped]
     assert run.completions.sum() == sum(sum(group.lengths) for group in trained)
     assert run.tokens.sum() == sum(sum(group.lengths) + 8 * group.prompt for group in trained)
-    assert (run.training + run.transfer + run.generating < run.seconds * 1.05).all()
+    assert (run.training + run.transfer + run.generating).sum() < run.seconds.sum() * 1.02
     assert 0 < run.verdict < 5
-    again = predict(run.settings, calibrate([run], workers=1), run.own)
-    assert again.hours * 3600 == pytest.approx(run.seconds.sum(), rel=0.35)
+    updates = Simulation(run.settings, calibrate([run], workers=1), run.own).run().updates
+    assert updates[-1].time - updates[0].time == pytest.approx(run.seconds[1:].sum(), rel=0.35)
 
 
 def test_folders_that_are_no_runs_are_named(finished, tmp_path):
