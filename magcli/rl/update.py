@@ -5,8 +5,8 @@ changes nothing (recipe, sections 1 and 3).
 """
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,18 +14,32 @@ from torch import Tensor
 from torch.optim import Optimizer
 from transformers import PreTrainedModel
 
-from magcli.generate.types import Rollout
+from magcli.errors import MagError
 from magcli.rl.group import AdvantageNorm, advantages
 from magcli.rl.rollouts import Group
-from magcli.train.logprobs import token_logprobs
-from magcli.train.loss import ClipStats, TokenNorm, clip_summary, grpo_loss, token_weights
-from magcli.train.optim import autocast, clip_and_step
-from magcli.train.packing import greedy_collate, pack, padding_share
+from magcli.rl.samples import MicroBatch, Sample, lay_out, made_by, score
+from magcli.train.loss import (
+    ClipStats,
+    TokenNorm,
+    clip_summary,
+    grpo_loss,
+    kl_penalty,
+    mismatch_summary,
+    token_weights,
+    truncated_importance,
+)
+from magcli.train.optim import clip_and_step
+from magcli.train.packing import greedy_collate, padding_share
 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """The choices of the objective (recipe, section 1) and how it is computed."""
+    """The choices of the objective (recipe, section 1) and how it is computed.
+
+    The last three are not the recipe's. ``is_cap`` above 0 puts the ratio against the trainer's own log-probs at the
+    start of the batch and weights each token by their ratio to the sampler's, at most this. ``kl`` is the coefficient
+    of the penalty against a reference model, ``entropy_bonus`` that of the mean entropy of the tokens' distributions.
+    """
 
     clip_low: float
     clip_high: float
@@ -35,15 +49,30 @@ class Objective:
     max_norm: float
     micro_tokens: int
     bf16: bool
+    is_cap: float = 0.0
+    kl: float = 0.0
+    entropy_bonus: float = 0.0
+
+
+MiniBatch = list[list[Sample]]
+"""The samples of one optimizer step, by micro-batches."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What an update's micro-batches measured."""
+    """What an update's micro-batches measured; tensors hold a micro-batch's generated tokens ``[N]``.
 
+    ``weights`` is the version of the weights, None once an optimizer step has changed them: only before that the
+    trainer and the engine can be compared.
+    """
+
+    weights: int | None = None
     clips: list[ClipStats] = field(default_factory=list)
     entropies: list[Tensor] = field(default_factory=list)
-    loss: float = 0.0
+    mismatches: list[Tensor] = field(default_factory=list)
+    importance: list[Tensor] = field(default_factory=list)
+    divergences: list[Tensor] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
     skipped: int = 0
     padding: list[float] = field(default_factory=list)
@@ -52,15 +81,18 @@ class Tally:
     advantages: dict[int, list[float]] = field(default_factory=dict)
 
     def metrics(self) -> dict[str, Any]:
-        """The update's line of metrics, as far as training knows it."""
+        """The update's line of metrics, as far as training knows it; means are over steps or tokens."""
         return {
-            "loss": self.loss,
+            "loss": sum(self.losses) / len(self.losses) if self.losses else None,
             "grad_norm": sum(self.norms) / len(self.norms) if self.norms else None,
             "skipped_steps": self.skipped,
-            "entropy": torch.cat(self.entropies).mean().item() if self.entropies else None,
+            "entropy": _mean(self.entropies),
             "padding_share_if_padded": sum(self.padding) / max(len(self.padding), 1),
             "micro_batches": self.micro_batches,
             **clip_summary(self.clips),
+            **mismatch_summary(self.mismatches),
+            **({"importance_mean": _mean(self.importance)} if self.importance else {}),
+            **({"kl_reference": _mean(self.divergences)} if self.divergences else {}),
         }
 
 
@@ -72,53 +104,47 @@ def update(
     *,
     groups_per_step: int,
     rewards: Sequence[Sequence[float]],
+    version: int | None = None,
+    reference: PreTrainedModel | None = None,
+    before_step: Callable[[Mapping[str, float]], None] | None = None,
 ) -> Tally:
-    """Train on a batch of groups; ``rewards`` are the totals by group, as the objective shall see them."""
-    tally, begun = Tally(), time.monotonic()
-    for start in range(0, len(groups), groups_per_step):
-        chosen = groups[start : start + groups_per_step]
-        _mini_batch(model, chosen, rewards[start : start + groups_per_step], objective, tally)
-        norm = clip_and_step(optimizer, model.parameters(), max_norm=objective.max_norm)
-        if norm is None:
-            tally.skipped += 1
-        else:
-            tally.norms.append(norm)
+    """Train on a batch of groups; ``rewards`` are the totals by group, as the objective shall see them.
+
+    ``version`` is that of the weights at the start, as rollouts name it; the mismatch between engine and trainer is
+    measured on the tokens that it made, in the first mini-batch's own forward pass. ``before_step`` gets the result
+    before any weight changes and may raise. ``reference`` is the frozen model that the KL penalty is against.
+    """
+    tally, begun = Tally(weights=version), time.monotonic()
+    first, *later = plan(groups, rewards, objective, groups_per_step, tally)
+    if objective.is_cap:
+        later = [[with_proximal(model, samples, objective) for samples in batch] for batch in later]
+    for batch in (first, *later):
+        loss = accumulate(model, batch, objective, tally, reference)
+        if before_step and batch is first:
+            before_step(mismatch_summary(tally.mismatches))
+        _step(model, optimizer, loss, objective, tally)
     tally.seconds = time.monotonic() - begun
     return tally
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """One rollout as the loss sees it: its advantage, and the weight of each of its tokens."""
-
-    prompt: tuple[int, ...]
-    rollout: Rollout
-    advantage: float
-    weight: float
-
-    @property
-    def length(self) -> int:
-        """Tokens of prompt and completion."""
-        return len(self.prompt) + len(self.rollout.tokens)
-
-
-def _mini_batch(
-    model: PreTrainedModel,
+def plan(
     groups: Sequence[Group],
     rewards: Sequence[Sequence[float]],
     objective: Objective,
+    groups_per_step: int,
     tally: Tally,
-) -> None:
-    """Accumulate the gradient of one mini-batch."""
-    samples = _samples(groups, rewards, objective, tally)
-    lengths = [sample.length for sample in samples]
-    batches = greedy_collate(lengths, objective.micro_tokens)
-    tally.padding.append(padding_share(lengths, batches))
-    tally.micro_batches += len(batches)
-    for indices in batches:
-        loss = micro_batch_loss(model, [samples[index] for index in indices], objective, tally)
-        loss.backward()  # type: ignore[no-untyped-call]
-        tally.loss += loss.item()
+) -> list[MiniBatch]:
+    """The mini-batches of a batch, each split by greedy collation under the budget of ``micro_tokens``."""
+    batches = []
+    for start in range(0, len(groups), groups_per_step):
+        end = start + groups_per_step
+        samples = _samples(groups[start:end], rewards[start:end], objective, tally)
+        lengths = [sample.length for sample in samples]
+        chosen = greedy_collate(lengths, objective.micro_tokens)
+        tally.padding.append(padding_share(lengths, chosen))
+        tally.micro_batches += len(chosen)
+        batches.append([[samples[index] for index in indices] for indices in chosen])
+    return batches
 
 
 def _samples(
@@ -129,36 +155,96 @@ def _samples(
     found = advantages(flat, names, norm=objective.advantage_norm)
     for name, advantage in zip(names, found, strict=True):
         tally.advantages.setdefault(name, []).append(advantage)
-    rollouts = [(group.prompt, rollout) for group in groups for rollout in group.rollouts]
+    rollouts = [(group, rollout) for group in groups for rollout in group.rollouts]
     weights = token_weights([len(rollout.tokens) for _, rollout in rollouts], names, norm=objective.loss_norm)
     return [
-        Sample(prompt, rollout, advantage, weight)
-        for (prompt, rollout), advantage, weight in zip(rollouts, found, weights.tolist(), strict=True)
+        Sample(group.prompt, rollout, advantage, weight, group.temperature)
+        for (group, rollout), advantage, weight in zip(rollouts, found, weights.tolist(), strict=True)
     ]
 
 
-def micro_batch_loss(model: PreTrainedModel, samples: Sequence[Sample], objective: Objective, tally: Tally) -> Tensor:
-    """The share of some samples in the loss of their mini-batch; the ratio is against the sampler's log-probs."""
-    device = model.device
-    packed = pack([sample.prompt + sample.rollout.tokens for sample in samples]).to(device)
-    generated = _generated(samples).to(device)
-    old = torch.tensor([value for sample in samples for value in sample.rollout.logprobs], device=device)
-    with autocast(device, objective.bf16):
-        new = token_logprobs(model, packed, temperature=objective.temperature, where=generated)
-    loss, clips = grpo_loss(
-        new.values[generated],
-        old,
-        packed.spread([sample.advantage for sample in samples])[generated],
-        packed.spread([sample.weight for sample in samples])[generated],
-        clip_low=objective.clip_low,
-        clip_high=objective.clip_high,
-    )
-    tally.clips.append(clips)
-    tally.entropies.append(new.entropy[generated])
+def with_proximal(model: PreTrainedModel, samples: Sequence[Sample], objective: Objective) -> list[Sample]:
+    """A micro-batch with the log-probs of its tokens under the weights at this moment, for later steps to go by."""
+    with torch.no_grad():
+        values = score(model, lay_out(samples, model.device), bf16=objective.bf16).values
+    parts = torch.split(values, [len(sample.rollout.tokens) for sample in samples])
+    return [replace(sample, proximal=part) for sample, part in zip(samples, parts, strict=True)]
+
+
+def accumulate(
+    model: PreTrainedModel,
+    batch: MiniBatch,
+    objective: Objective,
+    tally: Tally,
+    reference: PreTrainedModel | None = None,
+) -> float:
+    """Add up the gradient of one mini-batch; returns its loss."""
+    total = 0.0
+    for samples in batch:
+        loss = micro_batch_loss(model, samples, objective, tally, reference)
+        loss.backward()  # type: ignore[no-untyped-call]
+        total += loss.item()
+    return total
+
+
+def _step(model: PreTrainedModel, optimizer: Optimizer, loss: float, objective: Objective, tally: Tally) -> None:
+    """Make the optimizer step of a mini-batch, unless its loss or gradient is not finite."""
+    norm = clip_and_step(optimizer, model.parameters(), max_norm=objective.max_norm, loss=loss)
+    if norm is None:
+        tally.skipped += 1
+        return
+    tally.losses.append(loss)
+    tally.norms.append(norm)
+    tally.weights = None
+
+
+def micro_batch_loss(
+    model: PreTrainedModel,
+    samples: Sequence[Sample],
+    objective: Objective,
+    tally: Tally,
+    reference: PreTrainedModel | None = None,
+) -> Tensor:
+    """The share of some samples in the loss of their mini-batch: weighted sums over tokens, one for each term."""
+    batch = lay_out(samples, model.device)
+    new, entropy = score(model, batch, bf16=objective.bf16, entropy_grad=objective.entropy_bonus != 0)
+    tally.entropies.append(entropy.detach())
+    if tally.weights is not None:
+        tally.mismatches.append((new.detach() - batch.sampler)[made_by(tally.weights, samples)])
+    loss = _policy_loss(new, batch, objective, tally)
+    if objective.entropy_bonus:
+        loss = loss - objective.entropy_bonus * (batch.weight * entropy).sum()
+    if objective.kl:
+        loss = loss + objective.kl * _divergence(new, batch, objective, tally, reference)
     return loss
 
 
-def _generated(samples: Sequence[Sample]) -> Tensor:
-    """Which tokens of the packed samples the policy made: bool ``[T]``."""
-    parts = [(len(sample.prompt), len(sample.rollout.tokens)) for sample in samples]
-    return torch.cat([torch.arange(prompt + made) >= prompt for prompt, made in parts])
+def _policy_loss(new: Tensor, batch: MicroBatch, objective: Objective, tally: Tally) -> Tensor:
+    """The clipped objective; its ratio is against the sampler, or against the proximal policy under ``is_cap``."""
+    old, weight = batch.sampler, batch.weight
+    if objective.is_cap:
+        old = new.detach() if batch.proximal is None else batch.proximal
+        importance = truncated_importance(old, batch.sampler, cap=objective.is_cap)
+        tally.importance.append(importance)
+        weight = weight * importance
+    clip = {"clip_low": objective.clip_low, "clip_high": objective.clip_high}
+    loss, clips = grpo_loss(new, old, batch.advantage, weight, **clip)
+    tally.clips.append(clips)
+    return loss
+
+
+def _divergence(
+    new: Tensor, batch: MicroBatch, objective: Objective, tally: Tally, reference: PreTrainedModel | None
+) -> Tensor:
+    """The policy's KL divergence from the reference model, both at the temperature of sampling."""
+    if reference is None:
+        raise MagError("a KL penalty needs the reference model")
+    with torch.no_grad():
+        known = score(reference, batch, bf16=objective.bf16).values
+    divergence, tokens = kl_penalty(new, known, batch.weight)
+    tally.divergences.append(tokens)
+    return divergence
+
+
+def _mean(parts: Sequence[Tensor]) -> float | None:
+    return torch.cat(list(parts)).mean().item() if parts else None

@@ -26,8 +26,8 @@ class LogProbs(NamedTuple):
     """For each token of a pack, float32 ``[T]``.
 
     ``values[t]`` is the log-probability of token ``t`` given the tokens of its sequence before it, under the softmax
-    of logits / temperature; ``entropy[t]``, without gradient, is the entropy in nats of the distribution it was drawn
-    from. Both are 0 for the first token of a sequence and for tokens that were not asked for.
+    of logits / temperature; ``entropy[t]`` is the entropy in nats of the distribution it was drawn from, over the whole
+    vocabulary. Both are 0 for the first token of a sequence and for tokens that were not asked for.
     """
 
     values: Tensor
@@ -38,23 +38,26 @@ def token_logprobs(
     model: "PreTrainedModel",
     packed: Packed,
     *,
-    temperature: float = 1.0,
+    temperature: float | Tensor = 1.0,
     chunk: int = 1024,
     where: Tensor | None = None,
+    entropy_grad: bool = False,
 ) -> LogProbs:
     """Log-probabilities and entropies of the tokens of a pack, by a model under ``use_packed_attention``.
 
-    ``where``, bool ``[T]``, asks for some tokens only (those that train): the LM head skips the others. At most
-    ``chunk`` rows of logits exist at a time; a pack that asks for no more is not computed twice.
+    ``temperature`` is one for all tokens, or ``[T]``, that at which each token was drawn. ``where``, bool ``[T]``, asks
+    for some tokens only (those that train): the LM head skips the others. At most ``chunk`` rows of logits exist at a
+    time; a pack that asks for no more is not computed twice. Entropies have a gradient if ``entropy_grad``.
     """
     predicted = _predicted(packed, where)
     hidden = forward_packed(model, packed)[predicted - 1]
     weight, bias = _head(model)
     targets = packed.input_ids[0, predicted]
+    heat = torch.as_tensor(temperature, dtype=torch.float32, device=hidden.device).expand(packed.num_tokens)[predicted]
     score = _score if len(predicted) <= chunk else _score_again
     parts = [
-        score(rows, weight, bias, ids, temperature)
-        for rows, ids in zip(torch.split(hidden, chunk), torch.split(targets, chunk), strict=True)
+        score(rows, weight, bias, ids, heats, entropy_grad)
+        for rows, ids, heats in zip(*(torch.split(each, chunk) for each in (hidden, targets, heat)), strict=True)
     ]
     empty = torch.zeros(packed.num_tokens, dtype=torch.float32, device=hidden.device)
     values, entropies = (torch.cat(column) for column in zip(*parts, strict=True))
@@ -68,12 +71,13 @@ def _predicted(packed: Packed, where: Tensor | None) -> Tensor:
 
 
 def _score(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: float
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: Tensor, entropy_grad: bool
 ) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and entropies ``[rows]`` from hidden states ``[rows, hidden]``, targets and temperatures."""
     with torch.autocast(hidden.device.type, enabled=False):
-        logits = torch.nn.functional.linear(hidden.float(), weight.float(), bias) / temperature
+        logits = torch.nn.functional.linear(hidden.float(), weight.float(), bias) / temperature[:, None]
         logprobs = logits.log_softmax(dim=-1)
-    with torch.no_grad():
+    with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
         entropy = -(logprobs.exp() * logprobs).sum(dim=-1)
     return logprobs.gather(-1, targets[:, None]).squeeze(-1), entropy
 

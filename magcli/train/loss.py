@@ -4,6 +4,7 @@ Every divisor (target tokens of the optimizer step, tokens of a group, groups of
 batch is split and enters as a weight, so micro-batches and ranks just add up: no split changes the gradient.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -18,7 +19,8 @@ TokenNorm = Literal["group", "token", "sample"]
 LOG_RATIO_BOUND = 20.0
 """exp of more overflows gradients; a token this far off (a ratio of 5e8) has none."""
 
-QUANTILES = (0.01, 0.5, 0.99)
+RATIO_QUANTILES = (0.01, 0.5, 0.99)
+MISMATCH_QUANTILES = (0.5, 0.9, 0.99)
 
 
 class ClipStats(NamedTuple):
@@ -70,10 +72,11 @@ def grpo_loss(
 ) -> tuple[Tensor, ClipStats]:
     """The clipped objective of the recipe, section 1, negated: a weighted sum over tokens, and what clipping did.
 
-    All tensors are ``[N]``: the policy's log-probabilities, the sampler's (at the version of the weights that made
-    each token), advantages and weights. Tokens of weight 0 (prompts) count nowhere. There is no KL term.
+    All tensors are ``[N]``: the policy's log-probabilities, those that the ratio is against (the sampler's, at the
+    version of the weights that made each token), advantages and weights. Tokens of weight 0 (prompts) count nowhere.
+    There is no KL term.
     """
-    live = weight > 0
+    live = weight != 0
     new, old, advantage, weight = new[live], old[live], advantage[live], weight[live]
     log_ratio = new - old
     ratio = log_ratio.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
@@ -82,6 +85,27 @@ def grpo_loss(
     low = (advantage < 0) & (ratio < 1 - clip_low)
     high = (advantage > 0) & (ratio > 1 + clip_high)
     return loss, ClipStats(log_ratio.detach(), low, high)
+
+
+def truncated_importance(proximal: Tensor, sampler: Tensor, *, cap: float) -> Tensor:
+    """min(proximal / sampler probability, ``cap``) of each token ``[N]``, without gradient.
+
+    What the tokens' terms are weighted by where the ratio is against the proximal policy, the trainer's own at the
+    start of the batch, and not against the sampler's: it pays for the sampler being an older policy or another engine.
+    That is the decoupled objective of AReaL with token-level truncated importance sampling.
+    """
+    return (proximal - sampler).detach().clamp(-LOG_RATIO_BOUND, math.log(cap)).exp()
+
+
+def kl_penalty(new: Tensor, reference: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """KL(policy || reference) as a weighted sum over tokens, and each token's estimate without gradient ``[N]``.
+
+    The k3 estimate, ratio - 1 - log ratio with ratio = reference / policy: never negative, unbiased where the policy
+    drew the tokens, and its gradient vanishes where the two agree.
+    """
+    log_ratio = (reference - new).clamp(max=LOG_RATIO_BOUND)
+    estimate = log_ratio.exp() - 1 - log_ratio
+    return (weight * estimate).sum(), estimate.detach()
 
 
 def clip_summary(parts: Sequence[ClipStats]) -> Mapping[str, float]:
@@ -95,10 +119,9 @@ def clip_summary(parts: Sequence[ClipStats]) -> Mapping[str, float]:
     if not len(log_ratio):
         return {}
     ratio = log_ratio.exp()
-    at = _quantiles(ratio.sort().values, QUANTILES)
     return {
         "ratio_min": ratio.min().item(),
-        **{f"ratio_p{round(100 * q):02d}": value for q, value in zip(QUANTILES, at, strict=True)},
+        **_quantiles("ratio", ratio, RATIO_QUANTILES),
         "ratio_max": ratio.max().item(),
         "clip_low": torch.cat([part.low for part in parts]).double().mean().item(),
         "clip_high": torch.cat([part.high for part in parts]).double().mean().item(),
@@ -106,6 +129,27 @@ def clip_summary(parts: Sequence[ClipStats]) -> Mapping[str, float]:
     }
 
 
-def _quantiles(ascending: Tensor, shares: Sequence[float]) -> list[float]:
-    """Nearest-rank quantiles; ``torch.quantile`` refuses more than 16M values."""
-    return [ascending[round(share * (len(ascending) - 1))].item() for share in shares]
+def mismatch_summary(parts: Sequence[Tensor]) -> Mapping[str, float]:
+    """How far two log-probabilities of the same tokens at equal weights lie apart: the trainer's and the engine's.
+
+    ``parts`` are log-ratios ``[N]``, trainer minus engine. Their number (``mismatch_tokens``), the mean
+    (``mismatch_mean``), quantiles (``_p50``, ``_p90``, ``_p99``) and maximum of their sizes, and the mean with its sign
+    (``mismatch_signed``): far from zero, one of the two distributions is not what the tokens were drawn from.
+    """
+    log_ratio = torch.cat([torch.zeros(0), *(part.cpu() for part in parts)]).double()
+    if not len(log_ratio):
+        return {"mismatch_tokens": 0}
+    size = log_ratio.abs()
+    return {
+        "mismatch_tokens": len(size),
+        "mismatch_mean": size.mean().item(),
+        **_quantiles("mismatch", size, MISMATCH_QUANTILES),
+        "mismatch_max": size.max().item(),
+        "mismatch_signed": log_ratio.mean().item(),
+    }
+
+
+def _quantiles(name: str, values: Tensor, shares: Sequence[float]) -> Mapping[str, float]:
+    """Nearest-rank quantiles ``NAME_p50``; ``torch.quantile`` refuses more than 16M values."""
+    ascending = values.sort().values
+    return {f"{name}_p{round(100 * q):02d}": ascending[round(q * (len(ascending) - 1))].item() for q in shares}

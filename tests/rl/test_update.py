@@ -1,4 +1,6 @@
+import copy
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,27 +8,49 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from magcli.errors import MagError, Stopped
 from magcli.generate.types import Rollout
 from magcli.model.load import load_model
-from magcli.rl.loop import shuffled
 from magcli.rl.rollouts import Group
-from magcli.rl.update import Objective, Tally, _mini_batch, update
+from magcli.rl.samples import Sample
+from magcli.rl.trainer import shuffled
+from magcli.rl.update import Objective, Tally, accumulate, micro_batch_loss, plan, update, with_proximal
 from magcli.train import optim
 from magcli.train.attention import use_packed_attention
 from magcli.train.logprobs import token_logprobs
 from magcli.train.packing import pack
 
 RECIPE = Objective(0.2, 0.28, 1.0, "minibatch", "group", 1.0, 10_000, False)
+EXTRAS = {"is_cap": 1.5, "kl": 0.3, "entropy_bonus": 0.2}
 
 
 @pytest.fixture(scope="module")
 def model(tiny_model_dir):
-    model = load_model(str(tiny_model_dir), dtype=torch.float32)
+    return trainable(tiny_model_dir)
+
+
+@pytest.fixture(scope="module")
+def reference(tiny_model_dir):
+    """A frozen model whose weights are not those of ``model``."""
+    return moved(trainable(tiny_model_dir), 0.02).requires_grad_(False)
+
+
+def trainable(folder):
+    model = load_model(str(folder), dtype=torch.float32)
     use_packed_attention(model)
     return model
 
 
-def groups(model, count=3, size=4, seed=0, noise=0.0):
+def moved(model, by):
+    """The model with noise in its weights."""
+    noise = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += by * torch.randn(parameter.shape, generator=noise)
+    return model
+
+
+def groups(model, count=3, size=4, seed=0, noise=0.0, temperature=1.0):
     """Random rollouts with the log-probs that the model gives them, moved by ``noise``, and random rewards."""
     random = np.random.default_rng(seed)
     made, rewards = [], []
@@ -36,77 +60,116 @@ def groups(model, count=3, size=4, seed=0, noise=0.0):
         for index in range(size):
             tokens = tuple(random.integers(0, 100, int(random.integers(1, 30))).tolist())
             with torch.no_grad():
-                values = token_logprobs(model, pack([prompt + tokens])).values[len(prompt) :].numpy()
+                packed = pack([prompt + tokens])
+                values = token_logprobs(model, packed, temperature=temperature).values[len(prompt) :].numpy()
             logprobs = tuple((values + noise * random.standard_normal(len(tokens))).tolist())
             rollouts.append(Rollout(index, prompt, tokens, logprobs, ((0, 0),), "stop", index))
-        made.append(Group(number, {"id": str(number)}, prompt, tuple(rollouts), ("",) * size, (), None))
+        made.append(Group(number, {"id": str(number)}, prompt, tuple(rollouts), ("",) * size, (), None, temperature))
         rewards.append(random.choice([0.0, 0.1, 1.0], size).tolist())
     return made, rewards
 
 
-def gradient(model, chosen, rewards, objective):
+def gradient(model, chosen, rewards, objective, reference=None):
     tally = Tally()
     model.zero_grad(set_to_none=True)
-    _mini_batch(model, chosen, rewards, objective, tally)
-    found = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    (batch,) = plan(chosen, rewards, objective, len(chosen), tally)
+    loss = accumulate(model, batch, objective, tally, reference)
+    found = flat_gradient(model)
     model.zero_grad(set_to_none=True)
-    return found, tally
+    return found, loss, tally
 
 
-def changed(objective, **values):
-    fields = {name: getattr(objective, name) for name in Objective.__slots__}
-    return Objective(**fields | values)
+def flat_gradient(model):
+    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+
+def new_logprobs(model, group, rollout, temperature=1.0):
+    with torch.no_grad():
+        scored = token_logprobs(model, pack([group.prompt + rollout.tokens]), temperature=temperature)
+    return scored.values[len(group.prompt) :].double().numpy(), scored.entropy[len(group.prompt) :].double().numpy()
+
+
+def standardised(rewards):
+    flat = np.array(rewards) - np.mean(rewards, axis=1, keepdims=True)
+    return (flat - flat.mean()) / flat.std()
 
 
 @given(
     st.integers(10, 400),
     st.sampled_from(["group", "token", "sample"]),
     st.sampled_from(["minibatch", "group", "none"]),
+    st.fixed_dictionaries({name: st.sampled_from([0.0, value]) for name, value in EXTRAS.items()}),
     st.integers(0, 50),
 )
 @settings(max_examples=15, deadline=None)
-def test_any_split_into_micro_batches_gives_the_same_gradient(model, micro_tokens, loss_norm, advantage_norm, seed):
+def test_any_split_into_micro_batches_gives_the_same_gradient(
+    model, reference, micro_tokens, loss_norm, advantage_norm, extras, seed
+):
     chosen, rewards = groups(model, seed=seed, noise=0.3)
-    objective = changed(RECIPE, loss_norm=loss_norm, advantage_norm=advantage_norm)
-    whole, one = gradient(model, chosen, rewards, objective)
-    split, many = gradient(model, chosen, rewards, changed(objective, micro_tokens=micro_tokens))
+    objective = replace(RECIPE, loss_norm=loss_norm, advantage_norm=advantage_norm, **extras)
+    whole, loss, one = gradient(model, chosen, rewards, objective, reference)
+    split, sum_of_losses, many = gradient(
+        model, chosen, rewards, replace(objective, micro_tokens=micro_tokens), reference
+    )
     assert one.micro_batches == 1
     assert many.micro_batches >= 1
     assert torch.linalg.vector_norm(split - whole) <= 1e-5 * max(torch.linalg.vector_norm(whole).item(), 1e-3)
-    assert many.loss == pytest.approx(one.loss, abs=1e-5)
+    assert sum_of_losses == pytest.approx(loss, abs=1e-5)
 
 
 def test_the_loss_is_that_of_the_recipe_written_out(model):
     """Mean over groups of 1 / (tokens of the group) times the sum of min(ratio * A, clip(ratio) * A)."""
     chosen, rewards = groups(model, noise=0.4)
-    _, tally = gradient(model, chosen, rewards, RECIPE)
-    flat = np.array(rewards) - np.mean(rewards, axis=1, keepdims=True)
-    advantage = (flat - flat.mean()) / flat.std()
+    _, loss, tally = gradient(model, chosen, rewards, RECIPE)
     expected = 0.0
-    for group, row in zip(chosen, advantage, strict=True):
+    for group, row in zip(chosen, standardised(rewards), strict=True):
         total = 0.0
         for rollout, a in zip(group.rollouts, row, strict=True):
-            with torch.no_grad():
-                new = token_logprobs(model, pack([group.prompt + rollout.tokens])).values[len(group.prompt) :].numpy()
-            ratio = np.exp(new - np.array(rollout.logprobs))
+            ratio = np.exp(new_logprobs(model, group, rollout)[0] - np.array(rollout.logprobs))
             total += np.minimum(ratio * a, np.clip(ratio, 0.8, 1.28) * a).sum()
         expected += total / group.num_tokens / len(chosen)
-    assert tally.loss == pytest.approx(-expected, abs=1e-5)
+    assert loss == pytest.approx(-expected, abs=1e-5)
     metrics = tally.metrics()
     assert 0 < metrics["clip_low"] < 1
     assert 0 < metrics["clip_high"] < 1
+    assert not {"importance_mean", "kl_reference"} & metrics.keys()
+
+
+def test_the_extra_terms_are_those_written_out(model, reference):
+    """Each token: min(proximal / sampler, C) * min(..new / proximal..) - kl * k3 + bonus * entropy."""
+    chosen, rewards = groups(model, noise=0.8)
+    old = moved(copy.deepcopy(model), 0.01)
+    (batch,) = plan(chosen, rewards, RECIPE, len(chosen), Tally())
+    batch = [with_proximal(old, samples, RECIPE) for samples in batch]
+    tally = Tally()
+    loss = accumulate(model, batch, replace(RECIPE, **EXTRAS), tally, reference)
+    model.zero_grad(set_to_none=True)
+    expected, importances, penalties = 0.0, [], []
+    for group, row in zip(chosen, standardised(rewards), strict=True):
+        for rollout, a in zip(group.rollouts, row, strict=True):
+            new, entropy = new_logprobs(model, group, rollout)
+            proximal, known = new_logprobs(old, group, rollout)[0], new_logprobs(reference, group, rollout)[0]
+            importance = np.minimum(np.exp(proximal - np.array(rollout.logprobs)), 1.5)
+            ratio = np.exp(new - proximal)
+            penalty = np.exp(known - new) - 1 - (known - new)
+            terms = importance * np.minimum(ratio * a, np.clip(ratio, 0.8, 1.28) * a) - 0.3 * penalty + 0.2 * entropy
+            expected += terms.sum() / group.num_tokens / len(chosen)
+            importances, penalties = [*importances, *importance], [*penalties, *penalty]
+    assert loss == pytest.approx(-expected, abs=1e-5)
+    metrics = tally.metrics()
+    assert metrics["importance_mean"] == pytest.approx(np.mean(importances), rel=1e-4)
+    assert metrics["kl_reference"] == pytest.approx(np.mean(penalties), rel=1e-4)
 
 
 def test_prompts_do_not_train(model):
     chosen, rewards = groups(model, count=2)
-    _, tally = gradient(model, chosen, rewards, RECIPE)
+    _, _, tally = gradient(model, chosen, rewards, RECIPE)
     assert sum(len(part) for part in tally.entropies) == sum(group.num_tokens for group in chosen)
     assert tally.metrics()["ratio_max"] == pytest.approx(1, abs=1e-5)
 
 
 def test_each_mini_batch_is_one_optimizer_step(tiny_model_dir):
-    model = load_model(str(tiny_model_dir), dtype=torch.float32)
-    use_packed_attention(model)
+    model = trainable(tiny_model_dir)
     optimizer = optim.adamw(model, lr=1e-3, weight_decay=0.0)
     chosen, rewards = groups(model, count=6)
     tally = update(model, optimizer, chosen, RECIPE, groups_per_step=2, rewards=rewards)
@@ -117,8 +180,7 @@ def test_each_mini_batch_is_one_optimizer_step(tiny_model_dir):
 
 
 def test_a_gradient_that_is_not_finite_is_skipped(tiny_model_dir):
-    model = load_model(str(tiny_model_dir), dtype=torch.float32)
-    use_packed_attention(model)
+    model = trainable(tiny_model_dir)
     chosen, rewards = groups(model, count=2)
     with torch.no_grad():
         model.model.norm.weight[0] = math.nan
@@ -126,8 +188,160 @@ def test_a_gradient_that_is_not_finite_is_skipped(tiny_model_dir):
     optimizer = optim.adamw(model, lr=1e-3, weight_decay=0.0)
     tally = update(model, optimizer, chosen, RECIPE, groups_per_step=1, rewards=rewards)
     assert (tally.skipped, tally.norms) == (2, [])
-    assert tally.metrics()["grad_norm"] is None
+    assert tally.metrics()["grad_norm"] is tally.metrics()["loss"] is None
     assert torch.equal(model.lm_head.weight, before)
+
+
+def test_a_loss_that_is_no_number_is_skipped_though_its_gradient_be_finite(tiny_model_dir):
+    """One log-prob from the engine that is NaN: clamping takes the gradient of its token away, and hides it."""
+    model = trainable(tiny_model_dir)
+    chosen, rewards = groups(model, count=2)
+    broken = chosen[1].rollouts[2]
+    rollouts = list(chosen[1].rollouts)
+    rollouts[2] = replace(broken, logprobs=(math.nan, *broken.logprobs[1:]))
+    chosen[1] = replace(chosen[1], rollouts=tuple(rollouts))
+    found, loss, _ = gradient(model, chosen[1:], rewards[1:], RECIPE)
+    assert math.isnan(loss)
+    assert found.isfinite().all()
+    before = model.lm_head.weight.clone()
+    optimizer = optim.adamw(model, lr=1e-3, weight_decay=0.0)
+    tally = update(model, optimizer, chosen[1:], RECIPE, groups_per_step=1, rewards=rewards[1:])
+    assert (tally.skipped, tally.norms, tally.losses) == (1, [], [])
+    assert torch.equal(model.lm_head.weight, before)
+    tally = update(model, optimizer, chosen, RECIPE, groups_per_step=1, rewards=rewards)
+    assert (tally.skipped, len(tally.norms)) == (1, 1)
+    assert math.isfinite(tally.metrics()["loss"])
+
+
+def test_each_group_is_scored_at_its_own_temperature(model):
+    """Log-probs sampled at 0.7 and at 1.3 in one batch: all ratios are 1."""
+    cool, cool_rewards = groups(model, count=2, temperature=0.7)
+    warm, warm_rewards = groups(model, count=2, seed=1, temperature=1.3)
+    warm = [replace(group, number=group.number + 2) for group in warm]
+    _, _, tally = gradient(model, [*cool, *warm], [*cool_rewards, *warm_rewards], RECIPE)
+    metrics = tally.metrics()
+    assert metrics["ratio_min"] == pytest.approx(1, abs=1e-4)
+    assert metrics["ratio_max"] == pytest.approx(1, abs=1e-4)
+
+
+def test_with_one_mini_batch_the_proximal_policy_is_the_policy_itself(model):
+    """The ratio is 1 wherever the sampler was, nothing is clipped, and what is truncated is the importance alone."""
+    chosen, rewards = groups(model, noise=0.8)
+    _, _, tally = gradient(model, chosen, rewards, replace(RECIPE, is_cap=2.0))
+    metrics = tally.metrics()
+    assert metrics["ratio_min"] == metrics["ratio_max"] == 1.0
+    assert metrics["clip_low"] == metrics["clip_high"] == 0.0
+    assert torch.cat(tally.importance).max().item() == pytest.approx(2.0)
+
+
+def test_with_more_mini_batches_the_proximal_policy_is_that_before_the_first_step(tiny_model_dir):
+    """The second mini-batch sees moved weights; its importance is that of the weights before they moved."""
+    model = trainable(tiny_model_dir)
+    chosen, rewards = groups(model, count=2, noise=0.3)
+    objective = replace(RECIPE, is_cap=100.0)
+    expected = [
+        np.exp(new_logprobs(model, group, rollout)[0] - np.array(rollout.logprobs))
+        for group in chosen
+        for rollout in group.rollouts
+    ]
+    optimizer = optim.adamw(model, lr=1e-3, weight_decay=0.0)
+    tally = update(model, optimizer, chosen, objective, groups_per_step=1, rewards=rewards)
+    got = torch.cat(tally.importance).sort().values.numpy()
+    np.testing.assert_allclose(got, np.sort(np.concatenate(expected)), rtol=1e-3)
+    first, second = tally.clips
+    assert first.log_ratio.abs().max() == 0
+    assert second.log_ratio.abs().max() > 1e-3
+
+
+def test_the_penalty_needs_its_reference_and_is_zero_beside_an_equal_one(model):
+    chosen, rewards = groups(model)
+    objective = replace(RECIPE, kl=0.5)
+    with pytest.raises(MagError, match="needs the reference model"):
+        gradient(model, chosen, rewards, objective)
+    _, loss, tally = gradient(model, chosen, rewards, objective, model)
+    assert tally.metrics()["kl_reference"] == pytest.approx(0, abs=1e-9)
+    assert loss == pytest.approx(gradient(model, chosen, rewards, RECIPE)[1], abs=1e-6)
+
+
+def test_a_penalty_holds_the_policy_at_its_reference_and_a_bonus_raises_its_entropy(tiny_model_dir):
+    """Equal rewards teach nothing, so that each term works alone."""
+    chosen, _ = groups(trainable(tiny_model_dir), count=2)
+    rewards = [[0.0] * 4] * 2
+
+    def trained(objective):
+        model, start = moved(trainable(tiny_model_dir), 0.03), trainable(tiny_model_dir)
+        optimizer = optim.adamw(model, lr=3e-3, weight_decay=0.0)
+        tallies = [
+            update(model, optimizer, chosen, objective, groups_per_step=2, rewards=rewards, reference=start)
+            for _ in range(8)
+        ]
+        return tallies[0].metrics(), tallies[-1].metrics()
+
+    first, last = trained(replace(RECIPE, kl=1.0))
+    assert last["kl_reference"] < 0.5 * first["kl_reference"]
+    first, last = trained(replace(RECIPE, entropy_bonus=1.0))
+    assert last["entropy"] > first["entropy"] + 0.1
+
+
+def test_the_mismatch_is_that_of_the_tokens_of_this_version_before_the_first_step(tiny_model_dir):
+    model = trainable(tiny_model_dir)
+    chosen, rewards = groups(model, count=3)
+    biased = [with_versions(group) for group in chosen]
+    optimizer = optim.adamw(model, lr=1e-2, weight_decay=0.0)
+    told = []
+    before = model.lm_head.weight.clone()
+
+    def look(mismatch):
+        told.append(mismatch)
+        assert torch.equal(model.lm_head.weight, before)
+
+    tally = update(model, optimizer, biased, RECIPE, groups_per_step=2, rewards=rewards, version=7, before_step=look)
+    metrics = tally.metrics()
+    expected = sum(len(rollout.tokens) - len(rollout.tokens) // 2 for group in biased[:2] for rollout in group.rollouts)
+    assert metrics["mismatch_tokens"] == expected
+    assert metrics["mismatch_p50"] == pytest.approx(0.25, abs=1e-4)
+    assert metrics["mismatch_max"] == pytest.approx(0.25, abs=1e-4)
+    assert metrics["mismatch_signed"] == pytest.approx(-0.25, abs=1e-4)
+    assert told == [{name: value for name, value in metrics.items() if name.startswith("mismatch")}]
+    unknown = update(model, optimizer, biased, RECIPE, groups_per_step=3, rewards=rewards, version=8)
+    assert unknown.metrics()["mismatch_tokens"] == 0
+
+
+def with_versions(group):
+    """The first half of each completion by version 6, with log-probs far off; the rest by 7, a quarter too high."""
+    rollouts = []
+    for rollout in group.rollouts:
+        half = len(rollout.tokens) // 2
+        shifted = [value + (5.0 if place < half else 0.25) for place, value in enumerate(rollout.logprobs)]
+        spans = ((0, 6), (half, 7)) if half else ((0, 7),)
+        rollouts.append(replace(rollout, logprobs=tuple(shifted), versions=spans))
+    return replace(group, rollouts=tuple(rollouts))
+
+
+def test_what_is_seen_before_the_first_step_may_stop_it(tiny_model_dir):
+    model = trainable(tiny_model_dir)
+    chosen, rewards = groups(model, count=2)
+    optimizer = optim.adamw(model, lr=1e-2, weight_decay=0.0)
+    before = copy.deepcopy(model.state_dict())
+
+    def stop(mismatch):
+        raise Stopped(f"rl: {mismatch['mismatch_tokens']}")
+
+    with pytest.raises(Stopped):
+        update(model, optimizer, chosen, RECIPE, groups_per_step=1, rewards=rewards, version=0, before_step=stop)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_a_sample_without_generated_tokens_changes_nothing(model, reference):
+    """It fills up the micro-batches of a rank that has none left."""
+    filler = Sample((5,), Rollout(0, (5,), (), (), (), "stop", 0), 0.0, 0.0)
+    tally = Tally(weights=0)
+    loss = micro_batch_loss(model, [filler], replace(RECIPE, **EXTRAS), tally, reference)
+    loss.backward()
+    assert loss.item() == 0
+    assert all(p.grad is None or not p.grad.any() for p in model.parameters())
+    model.zero_grad(set_to_none=True)
+    assert tally.metrics()["mismatch_tokens"] == 0
 
 
 @given(st.lists(st.lists(st.floats(0, 1), min_size=2, max_size=8), min_size=1, max_size=5), st.integers(0, 99))

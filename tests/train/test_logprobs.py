@@ -45,6 +45,30 @@ def test_values_entropy_and_gradient_are_those_of_a_plain_softmax(model, packed_
         assert (ours.grad - theirs.grad).norm() <= 1e-5 * theirs.grad.norm()
 
 
+@pytest.mark.parametrize("chunk", [16, 4096])
+def test_each_token_is_scored_at_its_own_temperature(model, packed_model, chunk):
+    packed = pack(SEQUENCES)
+    temperatures = packed.spread([0.5, 0.7, 1.0, 1.3, 2.0])
+    got = token_logprobs(packed_model, packed, temperature=temperatures, chunk=chunk)
+    for temperature in (0.5, 0.7, 1.0, 1.3, 2.0):
+        chosen = temperatures == torch.tensor(temperature)
+        values, entropies = reference(model, temperature)
+        torch.testing.assert_close(got.values[chosen], values[chosen], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(got.entropy[chosen], entropies[chosen], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("chunk", [16, 4096])
+def test_the_entropy_has_the_gradient_of_a_plain_softmax_when_asked_for(model, packed_model, chunk):
+    _, entropies = reference(model, 0.7)
+    assert not token_logprobs(packed_model, pack(SEQUENCES), chunk=chunk).entropy.requires_grad
+    got = token_logprobs(packed_model, pack(SEQUENCES), temperature=0.7, chunk=chunk, entropy_grad=True)
+    weights = torch.linspace(-1, 1, len(entropies))
+    (entropies * weights).sum().backward()
+    (got.entropy * weights).sum().backward()
+    for ours, theirs in zip(packed_model.parameters(), model.parameters(), strict=True):
+        assert (ours.grad - theirs.grad).norm() <= 1e-5 * theirs.grad.norm()
+
+
 def test_only_the_tokens_asked_for_are_scored(packed_model):
     packed = pack(SEQUENCES)
     where = torch.arange(packed.num_tokens) % 3 == 0
@@ -69,11 +93,12 @@ def test_the_head_runs_in_float32_under_autocast(packed_model):
     torch.testing.assert_close(values, exact, rtol=0.05, atol=0.3)
 
 
-def test_no_logits_of_all_tokens_are_kept_for_the_backward_pass(packed_model):
+@pytest.mark.parametrize("entropy_grad", [False, True])
+def test_no_logits_of_all_tokens_are_kept_for_the_backward_pass(packed_model, entropy_grad):
     packed = pack([[i % 104 for i in range(100)] for _ in range(8)])
     sizes: list[int] = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
-        token_logprobs(packed_model, packed, chunk=50)
+        token_logprobs(packed_model, packed, chunk=50, entropy_grad=entropy_grad)
     hidden_times_mlp = packed.num_tokens * packed_model.config.intermediate_size
     assert max(sizes) <= hidden_times_mlp < packed.num_tokens * packed_model.config.vocab_size
 

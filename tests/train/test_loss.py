@@ -14,7 +14,15 @@ from transformers import AutoModelForCausalLM
 from magcli.errors import MagError
 from magcli.train.attention import use_packed_attention
 from magcli.train.logprobs import token_logprobs
-from magcli.train.loss import clip_summary, grpo_loss, sft_loss, token_weights
+from magcli.train.loss import (
+    clip_summary,
+    grpo_loss,
+    kl_penalty,
+    mismatch_summary,
+    sft_loss,
+    token_weights,
+    truncated_importance,
+)
 from magcli.train.packing import pack
 
 CLIP = {"clip_low": 0.2, "clip_high": 0.28}
@@ -203,6 +211,12 @@ def test_tokens_of_weight_zero_count_nowhere():
     assert new.grad[1].item() == 0.0
 
 
+def test_a_log_prob_that_is_no_number_shows_in_the_loss():
+    new = torch.tensor([-0.1, -0.2], requires_grad=True)
+    loss, _ = grpo_loss(new, torch.tensor([-0.2, math.nan]), torch.ones(2), torch.tensor([1.0, math.nan]), **CLIP)
+    assert loss.isnan()
+
+
 def test_an_absurd_ratio_gives_a_finite_gradient():
     new = torch.tensor([0.0, 0.0], requires_grad=True)
     loss, _ = grpo_loss(new, torch.tensor([-200.0, -200.0]), torch.tensor([1.0, -1.0]), torch.ones(2), **CLIP)
@@ -213,3 +227,44 @@ def test_an_absurd_ratio_gives_a_finite_gradient():
 def test_no_tokens_give_no_metrics():
     empty = torch.zeros(0)
     assert clip_summary([grpo_loss(empty, empty, empty, empty, **CLIP)[1]]) == {}
+
+
+def test_importance_is_the_ratio_up_to_the_cap():
+    sampler = torch.tensor([-1.0, -1.0, -1.0, -900.0, -1.0])
+    proximal = torch.tensor([-1.0, -1.5, 0.0, -1.0, -900.0], requires_grad=True)
+    got = truncated_importance(proximal, sampler, cap=2.0)
+    assert got.tolist() == pytest.approx([1.0, math.exp(-0.5), 2.0, 2.0, 0.0], abs=1e-6)
+    assert not got.requires_grad
+
+
+@given(st.lists(st.floats(-4, 4), min_size=2, max_size=9), st.integers(0, 99))
+def test_the_expected_penalty_is_the_kl_divergence_and_its_gradient_vanishes_at_the_reference(logits, seed):
+    new = torch.tensor(logits, dtype=torch.float64).log_softmax(0)
+    other = torch.randn(len(logits), dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).log_softmax(0)
+    divergence, tokens = kl_penalty(new, other, new.exp())
+    assert divergence.item() == pytest.approx((new.exp() * (new - other)).sum().item(), abs=1e-9)
+    assert (tokens >= -1e-12).all()
+    same = new.clone().requires_grad_()
+    kl_penalty(same, new, torch.ones_like(new))[0].backward()
+    assert same.grad.abs().max() <= 1e-12
+
+
+def test_an_absurd_reference_gives_a_finite_penalty():
+    new = torch.tensor([-300.0, 0.0], requires_grad=True)
+    loss, _ = kl_penalty(new, torch.tensor([0.0, -300.0]), torch.ones(2))
+    loss.backward()
+    assert loss.isfinite()
+    assert new.grad.isfinite().all()
+
+
+def test_mismatch_of_known_log_ratios():
+    parts = [torch.linspace(-1, 0, 51), torch.zeros(0), torch.linspace(0.02, 1, 50)]
+    got = mismatch_summary(parts)
+    assert got["mismatch_tokens"] == 101
+    expected = {"mean": 51 / 101, "p50": 0.5, "p90": 0.9, "p99": 1.0, "max": 1.0, "signed": 0.0}
+    assert {name: got[f"mismatch_{name}"] for name in expected} == pytest.approx(expected, abs=1e-6)
+    assert mismatch_summary([]) == mismatch_summary([torch.zeros(0)]) == {"mismatch_tokens": 0}
+
+
+def test_mismatch_of_what_is_no_number_is_no_number():
+    assert math.isnan(mismatch_summary([torch.full((9,), math.nan)])["mismatch_p50"])
