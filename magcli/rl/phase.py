@@ -2,7 +2,8 @@
 
 The recipe trains in stages to keep three things true: the data do not become easy, completions do not stop growing
 longer, and the KV cache fits. Each ``[[rl.stage]]`` table of a recipe is a stage; what a table leaves out is as the
-run's own options say, whatever an earlier table said. A run without tables is one stage.
+run's own options say, whatever an earlier table said; only the problems are those of the stage before. A run without
+tables is one stage.
 
 The stage that a run is in follows from its lines of metrics alone, so a run that goes on is in the same one.
 """
@@ -81,7 +82,7 @@ class Phase:
         n_mini: completions of one optimizer step.
         temperature: of sampling, and of the log-probs of training.
         clip_high: upper clip of the ratio.
-        data: table of problems; None goes on with those of the run.
+        data: table of problems; None goes on with the table of the stage before, the run's input in the first.
         band: lowest and highest pass rate of the problems to take.
         updates: updates after which the stage ends.
         until: what ends it, after ``updates`` at the latest.
