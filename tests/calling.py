@@ -56,3 +56,17 @@ def seconds_of(name, *inputs, **options):
     process.join()
     assert process.exitcode == 0
     return time.monotonic() - begun
+
+
+def flags_of(options):
+    """Options as the command line has them."""
+    flags = []
+    for name, value in options.items():
+        flag = name.replace("_", "-")
+        flags.append(f"--{flag}={value}" if not isinstance(value, bool) else f"--{'' if value else 'no-'}{flag}")
+    return flags
+
+
+def quiet():
+    """The environment for a process on a machine that others use too."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}

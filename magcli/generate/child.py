@@ -102,7 +102,12 @@ def _open(spec: Spec) -> Policy:
     if spec.threads:
         torch.set_num_threads(spec.threads)
     return open_policy(
-        spec.model, dtype=spec.dtype, slots=spec.slots, deterministic=spec.deterministic, device=spec.device
+        spec.model,
+        engine=spec.engine,
+        dtype=spec.dtype,
+        slots=spec.slots,
+        deterministic=spec.deterministic,
+        device=spec.device,
     )
 
 

@@ -7,41 +7,31 @@ trains. A group that ends is written down and frees its place at once, also whil
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
+from collections.abc import Sequence
+from dataclasses import replace
 
 from magcli.errors import Stopped
 from magcli.rl.admission import choose, may_start
+from magcli.rl.curriculum import Curriculum
 from magcli.rl.ledger import Ledger
+from magcli.rl.plan import Leg
 from magcli.rl.rollouts import Group, Roller
 from magcli.rl.store import Store
+from magcli.verify.types import UNGRADED
 
 PATIENCE = 50
 """Batches' worth of dropped groups in a row after which nothing can be learned from these problems."""
-
-
-class Problems:
-    """The problems in the order in which groups are made of them: each epoch all of them, shuffled by the seed."""
-
-    def __init__(self, rows: Sequence[Mapping[str, Any]], seed: int) -> None:
-        self.rows, self.seed = rows, seed
-        self._epoch, self._order = -1, np.arange(0)
-
-    def __getitem__(self, number: int) -> Mapping[str, Any]:
-        epoch, place = divmod(number, len(self.rows))
-        if epoch != self._epoch:
-            self._epoch, self._order = epoch, np.random.default_rng([self.seed, epoch]).permutation(len(self.rows))
-        return self.rows[int(self._order[place])]
 
 
 class Flow:
     """Groups under way, ready, and dropped since the last update. What an earlier process left is taken up again.
 
     Args:
-        batch_groups: groups that one update takes.
-        async_groups: groups that are generated at once.
+        roller: makes the groups.
+        curriculum: chooses their problems.
+        ledger: what became of them.
+        store: those that are finished.
+        leg: the sizes of the run's first stage.
         staleness: S, in updates.
         updates: versions of the weights that there will be; nothing is started that could not train.
     """
@@ -49,18 +39,17 @@ class Flow:
     def __init__(
         self,
         roller: Roller,
-        problems: Problems,
+        curriculum: Curriculum,
         ledger: Ledger,
         store: Store,
+        leg: Leg,
         *,
-        batch_groups: int,
-        async_groups: int,
         staleness: int,
         updates: int,
     ) -> None:
-        self.roller, self.problems, self.ledger, self.store = roller, problems, ledger, store
-        self.batch_groups, self.async_groups = batch_groups, async_groups
+        self.roller, self.curriculum, self.ledger, self.store = roller, curriculum, ledger, store
         self.staleness, self.updates = staleness, updates
+        self.stage, self.leg = 0, leg
         self.running: set[asyncio.Task[Group]] = set()
         self.ready: dict[int, Group] = {}
         self.dropped: list[Group] = []
@@ -82,6 +71,11 @@ class Flow:
                 self.ready[number] = group
         return sorted(self.ledger.outstanding - self.ready.keys())
 
+    def enter(self, stage: int, leg: Leg) -> None:
+        """Begin the run's stage ``stage``: what starts from here on is of it, what is under way trains as it is."""
+        self.stage, self.leg = stage, leg
+        self.roller = replace(self.roller, sampling=leg.sampling, rule=leg.rule)
+
     @property
     def version(self) -> int:
         """The version of the weights that make the next token."""
@@ -101,19 +95,19 @@ class Flow:
         """A batch sampled from the present weights alone; dropped groups are made up for in further rounds."""
         again, self._again = self._again, []
         self._settle_all(await asyncio.gather(*map(self._roll_out, map(self._restart, again))))
-        while (missing := self.batch_groups - len(self.ready)) > 0:
+        while (missing := self.leg.batch_groups - len(self.ready)) > 0:
             numbers = [self._reserve() for _ in range(missing)]
             self._settle_all(await asyncio.gather(*map(self._roll_out, numbers)))
         return self._take(sorted(self.ready))
 
     def _start_admitted(self) -> None:
-        while self._again and len(self.running) < self.async_groups:
+        while self._again and len(self.running) < self.leg.async_groups:
             self._start(self._restart(self._again.pop(0)))
         while may_start(
             len(self.ledger.outstanding),
             len(self.running),
-            batch=self.batch_groups,
-            at_once=self.async_groups,
+            batch=self.leg.batch_groups,
+            at_once=self.leg.async_groups,
             staleness=self.staleness,
             updates_left=self.updates - self.version,
         ):
@@ -121,7 +115,8 @@ class Flow:
 
     def _reserve(self) -> int:
         number = self.ledger.next_number
-        self.ledger.note(number, "reserved", problem=self.problems[number]["id"], version=self.version)
+        problem = self.curriculum.next(number, self.stage)["id"]
+        self.ledger.note(number, "reserved", problem=problem, version=self.version, stage=self.stage)
         return number
 
     def _restart(self, number: int) -> int:
@@ -137,7 +132,7 @@ class Flow:
         def generated(tokens: int) -> None:
             self.ledger.note(number, "generated", tokens=tokens, version=self.version)
 
-        return asyncio.create_task(self.roller.roll_out(number, self.problems[number], generated))
+        return asyncio.create_task(self.roller.roll_out(number, self.curriculum.next(number, self.stage), generated))
 
     def _ended(self, task: asyncio.Task[Group]) -> None:
         """A group has ended, perhaps while an update is made: settle it and start the next."""
@@ -165,14 +160,18 @@ class Flow:
             return
         self.dropped.append(group)
         self.in_vain += 1
-        if self.in_vain > PATIENCE * self.batch_groups:
+        if self.in_vain > PATIENCE * self.leg.batch_groups:
             raise Stopped(f"rl: {self.in_vain} groups in a row taught nothing ({self._reasons()}); use other problems")
 
     def _note(self, group: Group) -> None:
+        """Write down what a group's grading has shown."""
+        graded = 0 if group.dropped in UNGRADED else len(group.rewards)
+        found = {"right": sum(reward.correct for reward in group.rewards), "graded": graded}
+        self.curriculum.observe(self.ledger.problems[group.number], **found)
         if group.dropped is None:
-            self.ledger.note(group.number, "admitted")
+            self.ledger.note(group.number, "admitted", **found)
         else:
-            self.ledger.note(group.number, "dropped", reason=group.dropped)
+            self.ledger.note(group.number, "dropped", reason=group.dropped, **found)
 
     def _reasons(self) -> str:
         counts = Counter(group.dropped for group in self.dropped)
@@ -180,7 +179,7 @@ class Flow:
 
     def _choose(self) -> list[int] | None:
         under_way = self.ledger.started
-        return choose(self.ready, under_way, self.version, batch=self.batch_groups, staleness=self.staleness)
+        return choose(self.ready, under_way, self.version, batch=self.leg.batch_groups, staleness=self.staleness)
 
     def _take(self, numbers: Sequence[int]) -> list[Group]:
         """Take groups out for the next update, and say so before it begins."""

@@ -7,11 +7,11 @@ was reserved and never finished is made again, a batch that was taken is trained
 ===========  ======================================================================================================
 event        facts beside it
 ===========  ======================================================================================================
-reserved     ``problem`` (id), ``version`` of the weights that it is started with
+reserved     ``problem`` (id), ``version`` of the weights that it is started with, ``stage`` of the run
 again        the run was killed while the group was made: it is started once more with ``version``
 generated    all completions have ended, ``tokens`` of them
-admitted     graded, and ready to train
-dropped      graded, and of no use: ``reason``
+admitted     ready to train: ``right`` of its ``graded`` completions are correct
+dropped      of no use: ``reason``; ``right`` and ``graded`` too, 0 where grading failed
 taken        the ``groups`` of the update ``step`` are chosen, one line for all
 trained      the update ``step`` of ``groups`` is done
 ===========  ======================================================================================================
@@ -46,6 +46,7 @@ class Ledger:
         Raises:
             DataError: the file is not a ledger.
         """
+        self.path = path
         self.outstanding: set[int] = set()
         self.started: dict[int, int] = {}
         self.problems: dict[int, str] = {}

@@ -4,30 +4,34 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
 
+from magcli.errors import Stopped
 from magcli.model.load import save_model
+from magcli.rl import health
 from magcli.rl.flow import Flow
+from magcli.rl.plan import Plan
 from magcli.rl.progress import Records
 from magcli.rl.records import group_metrics
 from magcli.rl.rollouts import Group
-from magcli.rl.trainer import Trainer, in_thread
+from magcli.rl.trainer import BeforeStep, Trainer, in_thread
 from magcli.rl.update import Tally
 from magcli.run.rundir import RunDir
 
 Report = Callable[[dict[str, Any]], None]
 
 
-def catch_up(trainer: Trainer, records: Records, report: Report) -> None:
+def catch_up(trainer: Trainer, plan: Plan, records: Records, report: Report) -> None:
     """Make again, from the groups on disk, the updates that were begun after the checkpoint."""
     if trainer.done == 0:
         records.keep_weights(trainer)
     while (kept := records.batch(trainer.done + 1)) is not None:
         groups, dropped = kept
+        trainer.enter(plan.legs[plan.stage(records.lines[: trainer.done])])
         begun = time.monotonic()
         with interruptible():
             tally = trainer.learn(groups)
@@ -39,42 +43,67 @@ def catch_up(trainer: Trainer, records: Records, report: Report) -> None:
 async def train(
     trainer: Trainer,
     flow: Flow,
+    plan: Plan,
     records: Records,
     *,
     schedule: Literal["sync", "async"],
     beside: bool,
     generating: Callable[[], float],
     report: Report,
+    report_mismatch: BeforeStep,
 ) -> None:
     """Run all updates that are not done yet.
+
+    Raises:
+        Stopped: the run cannot learn any more; the message says why.
 
     Args:
         beside: update in a thread of its own, while other processes generate; else both take turns on one device.
         generating: tells the seconds the generators have worked so far, on average.
         report: called with each line of metrics.
+        report_mismatch: called before the first update with what engine and trainer make of the same tokens.
     """
     collect = flow.synchronous if schedule == "sync" else flow.asynchronous
     try:
         while trainer.done < trainer.updates:
+            stage = plan.stage(records.lines)
+            flow.enter(stage, plan.legs[stage])
+            trainer.enter(plan.legs[stage])
             begun, worked = time.monotonic(), generating()
             groups = await collect()
             dropped = flow.take_dropped()
-            tally = await learn(trainer, groups, beside=beside)
+            tally = await learn(trainer, groups, first_look(trainer, report_mismatch), beside=beside)
             await flow.roller.policy.load(trainer.model.state_dict(), trainer.done)
             seconds, work = time.monotonic() - begun, generating() - worked
             line = metrics(trainer, groups, dropped, tally, seconds=seconds, generating=work)
+            line["stage"] = stage
             records.close_update(trainer, groups, dropped, tally, line)
             report(line)
+            if reason := health.fault(records.lines):
+                raise Stopped(f"rl: {reason}")
     finally:
         await flow.stop()
 
 
-async def learn(trainer: Trainer, groups: Sequence[Group], *, beside: bool) -> Tally:
+async def learn(trainer: Trainer, groups: Sequence[Group], look: BeforeStep | None, *, beside: bool) -> Tally:
     """One update, on this thread or beside the event loop."""
     if beside:
-        return await in_thread(lambda: trainer.learn(groups))
+        return await in_thread(lambda: trainer.learn(groups, look))
     with interruptible():
-        return trainer.learn(groups)
+        return trainer.learn(groups, look)
+
+
+def first_look(trainer: Trainer, report_mismatch: BeforeStep) -> BeforeStep | None:
+    """Before the first weight changes, report the mismatch of engine and trainer, and stop where it is too large."""
+    if trainer.done:
+        return None
+
+    def look(summary: Mapping[str, float]) -> None:
+        report_mismatch(summary)
+        if reason := health.mismatch_fault(summary):
+            raise Stopped(f"rl: before the first update: {reason}")
+
+    return look
 
 
 @contextmanager

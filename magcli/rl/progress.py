@@ -32,8 +32,8 @@ class Records:
     checkpoint_every: int
     keep_checkpoints: int
     trajectory_every: int
-    logged: set[int] = field(default_factory=set)
-    """Updates that have their line of metrics."""
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    """The metrics of all updates so far."""
 
     def close_update(
         self, trainer: Trainer, groups: Sequence[Group], dropped: Sequence[Group], tally: Tally, line: dict[str, Any]
@@ -44,9 +44,9 @@ class Records:
             self.store.write_table(step, groups, dropped, tally.advantages)
         if step not in self.ledger.trained:
             self.ledger.note_batch([group.number for group in groups], "trained", step=step)
-        if step not in self.logged:
+        if len(self.lines) < step:
             self.folder.log(line)
-            self.logged.add(step)
+            self.lines.append(line)
         self.keep_weights(trainer)
         if step % self.checkpoint_every == 0 and step < trainer.updates:
             self.save(trainer)
@@ -86,13 +86,14 @@ def load_checkpoint(trainer: Trainer, records: Records) -> None:
     """Go on from the newest whole checkpoint, if there is one.
 
     Raises:
-        DataError: it is damaged, or of an update that the ledger does not know.
+        DataError: it is damaged, or of an update that the ledger or the metrics do not know.
     """
     begun = max(records.ledger.taken, default=0)
     if last := checkpoint.latest(records.folder.checkpoints):
         state = checkpoint.load(last, trainer.model, trainer.optimizer)
         trainer.done, trainer.bad_updates = state["step"], state["bad_updates"]
-        if trainer.done > begun:
-            raise DataError(f"{records.folder.path}/ledger.jsonl does not know update {trainer.done}; give --restart")
     records.folder.rewind(begun)
-    records.logged.update(line["step"] for line in records.folder.metrics())
+    records.lines.extend(records.folder.metrics())
+    for file, known in (("ledger", begun), ("metrics", len(records.lines))):
+        if trainer.done > known:
+            raise DataError(f"{records.folder.path}/{file}.jsonl lacks update {trainer.done}; give --restart")

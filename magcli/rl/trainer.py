@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from magcli.errors import Stopped
+from magcli.rl.plan import Leg
 from magcli.rl.rollouts import Group
 from magcli.rl.update import Objective, Tally, update
 from magcli.train import optim
@@ -19,6 +20,7 @@ MAX_BAD_UPDATES = 5
 """Updates in a row without a finite gradient before the run stops."""
 
 Result = TypeVar("Result")
+BeforeStep = Callable[[Mapping[str, float]], None]
 
 
 @dataclass
@@ -35,11 +37,17 @@ class Trainer:
     warmup: int
     shuffle_rewards: bool
     seed: int
+    reference: PreTrainedModel | None = None
+    """The frozen model that a KL penalty is against."""
     done: int = 0
     bad_updates: int = 0
 
-    def learn(self, groups: Sequence[Group]) -> Tally:
-        """One update.
+    def enter(self, leg: Leg) -> None:
+        """Begin a stage of the run."""
+        self.objective, self.groups_per_step = leg.objective, leg.groups_per_step
+
+    def learn(self, groups: Sequence[Group], before_step: BeforeStep | None = None) -> Tally:
+        """One update; ``before_step`` is told the mismatch with the engine before any weight changes, and may raise.
 
         Raises:
             Stopped: several updates in a row had no finite gradient.
@@ -56,6 +64,9 @@ class Trainer:
             self.objective,
             groups_per_step=self.groups_per_step,
             rewards=rewards,
+            version=self.done,
+            reference=self.reference,
+            before_step=before_step,
         )
         self.done += 1
         self.bad_updates = 0 if tally.norms else self.bad_updates + 1

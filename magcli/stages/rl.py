@@ -13,18 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
+from magcli.rl.phase import Phase
 from magcli.run import options
-from magcli.stages import setup
+from magcli.stages import rl_setup, setup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
     from magcli.data.source import Rows
-    from magcli.generate.torch import TorchPolicy
+    from magcli.rl.curriculum import Row
+    from magcli.rl.loop import Report
+    from magcli.rl.plan import Plan
     from magcli.rl.progress import Records
-    from magcli.rl.rollouts import Roller
     from magcli.rl.trainer import Trainer
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
@@ -57,6 +59,13 @@ class Config:
     n_mini: int = opt(256, "Completions of one optimizer step.", panel=BATCH)
     schedule: Literal["async", "sync"] = opt("async", "sync is the deterministic baseline.", panel=BATCH)
     staleness: int = opt(1, "Updates that a group may wait: S of the admission rule.", panel=BATCH)
+    generators: int = opt(
+        0, "Generator processes beside the trainer; 0: they take turns in one process, on one device.", panel=BATCH
+    )
+    engine: Literal["torch", "vllm"] = opt("torch", "What the generators run; vllm needs --generators.", panel=BATCH)
+    retire_after: int = opt(0, "Groups in a row all right after which a problem retires; 0 is never.", panel=BATCH)
+    defer_after: int = opt(0, "Groups in a row all wrong after which a problem has to wait; 0 is never.", panel=BATCH)
+    stage: tuple[Phase, ...] = opt((), "Stages of the run, each a [[rl.stage]] table of the recipe.", panel=BATCH)
     clip_low: float = opt(0.2, "Lower clip of the ratio: 1 - this.", panel=OBJECTIVE)
     clip_high: float = opt(0.28, "Upper clip of the ratio: 1 + this.", panel=OBJECTIVE)
     advantage_norm: Literal["minibatch", "group", "none"] = opt(
@@ -68,6 +77,13 @@ class Config:
     diverse_by: Literal["outcome", "reward"] = opt(
         "outcome", "Groups without two different outcomes (or rewards) do not train.", panel=OBJECTIVE
     )
+    is_cap: float = opt(
+        0.0,
+        "Truncated importance sampling between engine and trainer: cap of a token's weight; 0 is off.",
+        panel=OBJECTIVE,
+    )
+    kl: float = opt(0.0, "Coefficient of a KL penalty against the first weights; the recipe has none.", panel=OBJECTIVE)
+    entropy_bonus: float = opt(0.0, "Coefficient of an entropy bonus; the recipe has none.", panel=OBJECTIVE)
     lr: float = opt(1e-6, "Learning rate after the warm-up.", panel=TRAIN)
     warmup: int = opt(0, "Updates over which the learning rate rises.", panel=TRAIN)
     weight_decay: float = opt(0.0, "AdamW weight decay.", panel=TRAIN)
@@ -95,6 +111,10 @@ class Config:
     partial: bool = options.partial()
 
 
+NOT_NEGATIVE = (
+    "staleness", "warmup", "trajectory_every", "generators", "retire_after", "defer_after", "is_cap", "kl",
+    "entropy_bonus",
+)  # fmt: skip
 PLACES = ("run", "keep_checkpoints", "checkpoint_every", "device", "workers")
 """Options that do not decide the weights."""
 
@@ -106,30 +126,34 @@ def reads(config: Config) -> tuple[str, ...]:
 
 def check(config: Config) -> None:
     """Refuse options that contradict themselves, the batch sizes above all."""
+    from magcli.rl import phase
     from magcli.run.job import usage
 
     usage(bool(config.model), "rl: --model is missing: a local folder or a hub id")
     usage(not config.model.startswith("http"), "rl: a server's weights cannot be trained; give a folder or a hub id")
     usage(config.group > 1, f"rl.group: {config.group} completions have nothing to compare; give at least 2")
-    for name in ("n_async", "n_batch", "n_mini"):
-        size = getattr(config, name)
-        usage(size > 0 and size % config.group == 0, f"rl.{name}: {size} is not a multiple of group {config.group}")
-    usage(config.n_batch % config.n_mini == 0, f"rl.n_mini: {config.n_mini} does not divide n_batch {config.n_batch}")
-    for name in ("updates", "lr", "max_tokens", "micro_tokens", "temperature", "checkpoint_every"):
+    phase.check_sizes("rl", config)
+    for name in ("updates", "lr", "micro_tokens", "checkpoint_every"):
         usage(getattr(config, name) > 0, f"rl.{name}: {getattr(config, name)} is not positive")
-    for name in ("staleness", "warmup", "trajectory_every"):
+    for name in NOT_NEGATIVE:
         usage(getattr(config, name) >= 0, f"rl.{name}: {getattr(config, name)} is negative")
-    usage(0 < config.clip_low < 1 and config.clip_high > 0, "rl: clip_low must be in (0, 1) and clip_high above 0")
+    usage(0 < config.clip_low < 1, f"rl.clip_low: {config.clip_low} is not between 0 and 1")
+    exact = config.schedule == "sync"
+    usage(not (exact and config.dtype == "bf16"), "rl: --schedule sync is deterministic, which takes --dtype fp32")
     usage(
-        not (config.schedule == "sync" and config.dtype == "bf16"),
-        "rl: --schedule sync is deterministic, which takes --dtype fp32",
+        config.engine == "torch" or config.generators > 0, "rl: --engine vllm runs beside the trainer: --generators 1"
     )
+    setup.check_vllm("rl", config.engine, deterministic=exact)
+    phase.check(config.stage, config)
     setup.check_reward("rl", config)
 
 
 def settings(config: Config) -> dict[str, Any]:
     """What else decides the weights: the bits of the model and of the system prompt."""
-    return setup.model_bits(config.model, config.system) | setup.grader_bits(config, config.reward)
+    bits = setup.model_bits(config.model, config.system) | setup.grader_bits(config, config.reward)
+    for number, phase in enumerate(config.stage, 1):
+        bits |= setup.table_bits(f"stage_{number}_data", phase.data)
+    return bits
 
 
 def beside(config: Config) -> tuple[Path, ...]:
@@ -148,6 +172,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train, then give all rollouts out in the order of the updates."""
     from magcli.data import table
     from magcli.rl import loop
+    from magcli.rl.store import Store
 
     problems = [row for batch in rows for row in batch.to_pylist()]
     with setup.run_folder("rl", config, settings(config), PLACES, job) as folder:
@@ -156,7 +181,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
         else:
             _train(config, problems, job, folder)
-        for path in sorted((folder.path / "rollouts").glob("step-*.arrow")):
+        for path in Store(folder.path).written():
             yield from table.read(str(path)).rows
 
 
@@ -171,27 +196,29 @@ def _train(config: Config, problems: list[dict[str, Any]], job: Job, folder: Run
     with contextlib.ExitStack() as held:
         grader = setup.open_grader(config, config.reward)
         held.callback(grader.shutdown)
-        problems = setup.answerable(problems, config.model, setup.system_text(config.system), grader, job)
-        trainer = _trainer(config)
+        rows = [problems, *rl_setup.stage_rows(config)]
+        rows = [setup.answerable(part, config.model, setup.system_text(config.system), grader, job) for part in rows]
+        trainer = rl_setup.trainer(config)
         ledger = Ledger(folder.path / "ledger.jsonl")
         held.callback(ledger.close)
         every = config.checkpoint_every, config.keep_checkpoints, config.trajectory_every
         records = Records(folder, ledger, Store(folder.path), *every)
         load_checkpoint(trainer, records)
-        _loop(config, trainer, records, problems, grader, job)
+        _loop(config, trainer, records, rows, grader, job)
         ledger.sync()
     loop.finish(trainer, folder)
-    job.console.say(f"rl: {account(read(folder.path / 'ledger.jsonl'))}", event="ledger")
+    job.console.say(f"rl: {account(read(ledger.path))}", event="ledger")
     job.console.say(f"rl: model in {folder.model}", event="model", path=str(folder.model))
 
 
 def _loop(
-    config: Config, trainer: Trainer, records: Records, problems: list[dict[str, Any]], grader: Grader, job: Job
+    config: Config, trainer: Trainer, records: Records, rows: Sequence[Sequence[Row]], grader: Grader, job: Job
 ) -> None:
     import asyncio
 
     from magcli.rl import loop
 
+    plan = rl_setup.plan(config)
     with job.console.progress(config.updates, "updates", "rl") as bar:
 
         def report(line: dict[str, Any]) -> None:
@@ -199,50 +226,60 @@ def _loop(
             if job.console.as_json:
                 job.console.say("", event="update", **line)
 
-        if trainer.done or records.ledger.taken:
-            told = f"rl: going on from update {trainer.done}, of {max(records.ledger.taken, default=0)} that were begun"
-            job.console.say(told, event="resume", step=trainer.done)
+        if records.ledger.taken:
+            begun = max(records.ledger.taken)
+            told = f"rl: going on from update {begun}; {begun - trainer.done} to make again from their groups"
+            job.console.say(told, event="resume", step=begun)
         bar.advance(trainer.done, reused=True)
-        loop.catch_up(trainer, records, report)
-        asyncio.run(_generate_and_train(config, trainer, records, problems, grader, report))
+        loop.catch_up(trainer, plan, records, report)
+        asyncio.run(_generate_and_train(config, trainer, plan, records, rows, grader, report, job))
 
 
 async def _generate_and_train(
     config: Config,
     trainer: Trainer,
+    plan: Plan,
     records: Records,
-    problems: list[dict[str, Any]],
+    rows: Sequence[Sequence[Row]],
     grader: Grader,
-    report: Callable[[dict[str, Any]], None],
+    report: Report,
+    job: Job,
 ) -> None:
     from magcli.rl import loop
-    from magcli.rl.flow import Flow, Problems
+    from magcli.rl.flow import Flow
 
-    policy = _policy(config)
-    try:
+    async with rl_setup.sampler(config, job) as sampler:
         if trainer.done:
-            await policy.load(trainer.model.state_dict(), trainer.done)
+            await sampler.load(trainer.model.state_dict(), trainer.done)
         flow = Flow(
-            _roller(config, policy, grader, trainer),
-            Problems(problems, config.seed),
+            rl_setup.roller(config, sampler, grader, trainer, plan),
+            rl_setup.curriculum(config, rows, records.ledger),
             records.ledger,
             records.store,
-            batch_groups=config.n_batch // config.group,
-            async_groups=config.n_async // config.group,
+            plan.legs[0],
             staleness=config.staleness,
             updates=config.updates,
         )
         await loop.train(
             trainer,
             flow,
+            plan,
             records,
             schedule=config.schedule,
-            beside=False,
-            generating=lambda: policy.seconds,
+            beside=config.generators > 0,
+            generating=lambda: sampler.seconds,
             report=report,
+            report_mismatch=lambda found: _say_mismatch(job, found),
         )
-    finally:
-        await policy.close()
+
+
+def _say_mismatch(job: Job, found: Mapping[str, float]) -> None:
+    told = (
+        "rl: engine and trainer at equal weights: log-probs of {mismatch_tokens:,} tokens differ by "
+        "{mismatch_p50:.2g} in the median, {mismatch_p99:.2g} at the 99th percentile, {mismatch_max:.2g} at most"
+    )
+    if found["mismatch_tokens"]:
+        job.console.say(told.format(**found), event="mismatch", **found)
 
 
 def _note(line: dict[str, Any]) -> str:
@@ -251,67 +288,4 @@ def _note(line: dict[str, Any]) -> str:
         f"reward {line['reward']:.3f} correct {line['correct']:.3f} length {line['length_mean']:.0f} "
         f"groups {line['groups_trained']}+{dropped} entropy {line['entropy'] or 0:.2f} "
         f"{line['generate_tokens_per_s']:,.0f}+{line['train_tokens_per_s']:,.0f} tokens/s"
-    )
-
-
-def _trainer(config: Config) -> Trainer:
-    import torch
-
-    from magcli.model.load import load_model, load_tokenizer
-    from magcli.rl.trainer import Trainer
-    from magcli.rl.update import Objective
-    from magcli.train import optim
-    from magcli.train.attention import use_packed_attention
-
-    tokenizer = load_tokenizer(config.model)
-    model = load_model(config.model, dtype=torch.float32, device=config.device)
-    use_packed_attention(model)
-    return Trainer(
-        model,
-        optim.adamw(model, lr=config.lr, weight_decay=config.weight_decay),
-        tokenizer,
-        Objective(
-            config.clip_low,
-            config.clip_high,
-            config.temperature,
-            config.advantage_norm,
-            config.loss_norm,
-            config.max_norm,
-            config.micro_tokens,
-            config.bf16,
-        ),
-        groups_per_step=config.n_mini // config.group,
-        updates=config.updates,
-        lr=config.lr,
-        warmup=config.warmup,
-        shuffle_rewards=config.shuffle_rewards,
-        seed=config.seed,
-    )
-
-
-def _policy(config: Config) -> TorchPolicy:
-    """The generator's own copy of the model; the synchronous schedule samples to the bit."""
-    from magcli.generate.open import open_policy
-
-    exact = config.schedule == "sync"
-    dtype = "fp32" if exact else config.dtype
-    return open_policy(config.model, dtype=dtype, slots=config.n_async, deterministic=exact, device=config.device)
-
-
-def _roller(config: Config, policy: TorchPolicy, grader: Grader, trainer: Trainer) -> Roller:
-    from magcli.generate.types import Sampling
-    from magcli.model.load import end_tokens
-    from magcli.rl.rollouts import Roller
-
-    return Roller(
-        policy,
-        grader,
-        trainer.tokenizer,
-        end_tokens(trainer.model, trainer.tokenizer),
-        setup.system_text(config.system),
-        Sampling(config.max_tokens, config.temperature),
-        setup.reward_rule(config),
-        config.group,
-        config.diverse_by,
-        config.seed,
     )

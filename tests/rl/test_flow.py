@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from magcli.errors import EnvironmentFault, Stopped
 from magcli.generate.types import Rollout
-from magcli.rl.flow import PATIENCE, Flow, Problems
+from magcli.rl.curriculum import Curriculum
+from magcli.rl.flow import PATIENCE, Flow
 from magcli.rl.ledger import Ledger, account, read
+from magcli.rl.plan import Leg
 from magcli.rl.rollouts import Group
 from magcli.rl.store import Store
 from magcli.verify.reward import undecided
@@ -40,7 +42,11 @@ class Clock:
 
 def flowing(path, clock, **sizes):
     sizes = {"batch_groups": 2, "async_groups": 8, "staleness": 1, "updates": 10} | sizes
-    return Flow(clock, Problems(PROBLEMS, 0), Ledger(path / "ledger.jsonl"), Store(path), **sizes)
+    leg = Leg(None, 1, sizes.pop("batch_groups"), sizes.pop("async_groups"), None, None)
+    ledger, curriculum = Ledger(path / "ledger.jsonl"), Curriculum(PROBLEMS, 0)
+    for event in read(ledger.path):
+        curriculum.follow(event)
+    return Flow(clock, curriculum, ledger, Store(path), leg, **sizes)
 
 
 async def updates(flow, schedule="asynchronous"):
@@ -113,8 +119,8 @@ def test_what_a_killed_process_left_is_taken_up(tmp_path):
     """Of four groups reserved, one is trained, one waits graded, one waits dropped, one has to be made again."""
     clock = Clock(lambda number: 0, lambda number: "all-right" if number == 2 else None)
     flow = flowing(tmp_path, clock, async_groups=4, updates=1, batch_groups=1, staleness=3)
-    for number in range(4):
-        flow.ledger.note(number, "reserved", problem="p", version=0)
+    for _ in range(4):
+        flow._reserve()
     asyncio.run(settle(flow, [0, 1, 2]))
     flow.ledger.note_batch([0], "trained", step=1)
     flow.store.remove([0])
@@ -142,12 +148,3 @@ def test_an_error_in_a_group_reaches_who_waits_for_a_batch(tmp_path):
 
     with pytest.raises(EnvironmentFault, match="the generator is gone"):
         asyncio.run(updates(flowing(tmp_path, Broken(lambda number: 0))))
-
-
-def test_problems_are_all_taken_once_an_epoch_in_another_order_each_time():
-    problems = Problems(PROBLEMS, 3)
-    epochs = [[problems[epoch * 7 + i]["id"] for i in range(7)] for epoch in range(3)]
-    assert all(sorted(epoch) == [f"p{i}" for i in range(7)] for epoch in epochs)
-    assert len(set(map(tuple, epochs))) > 1
-    assert [Problems(PROBLEMS, 3)[i]["id"] for i in range(7)] == epochs[0]
-    assert [Problems(PROBLEMS, 4)[i]["id"] for i in range(21)] != [*epochs[0], *epochs[1], *epochs[2]]

@@ -1,0 +1,201 @@
+"""From the options of `magcli rl` to what a run is made of: trainer, generators, curriculum, stages."""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from magcli.stages import setup
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from magcli.generate.types import Sampler
+    from magcli.generate.wire import Spec
+    from magcli.rl.curriculum import Curriculum, Row
+    from magcli.rl.ledger import Ledger
+    from magcli.rl.plan import Leg, Plan
+    from magcli.rl.rollouts import Roller
+    from magcli.rl.trainer import Trainer
+    from magcli.rl.update import Objective
+    from magcli.run.job import Job
+    from magcli.stages.rl import Config
+    from magcli.verify.grader import Grader
+
+
+def trainer(config: Config) -> Trainer:
+    """The weights to train, in float32, and the optimizer."""
+    import torch
+
+    from magcli.model.load import load_model, load_tokenizer
+    from magcli.rl.trainer import Trainer
+    from magcli.train import optim
+    from magcli.train.attention import use_packed_attention
+
+    def model() -> Any:
+        loaded = load_model(config.model, dtype=torch.float32, device=config.device)
+        use_packed_attention(loaded)
+        return loaded
+
+    trained = model()
+    return Trainer(
+        trained,
+        optim.adamw(trained, lr=config.lr, weight_decay=config.weight_decay),
+        load_tokenizer(config.model),
+        _objective(config),
+        groups_per_step=config.n_mini // config.group,
+        updates=config.updates,
+        lr=config.lr,
+        warmup=config.warmup,
+        shuffle_rewards=config.shuffle_rewards,
+        seed=config.seed,
+        reference=model().eval().requires_grad_(False) if config.kl else None,
+    )
+
+
+def _objective(config: Config) -> Objective:
+    from magcli.rl.update import Objective
+
+    return Objective(
+        clip_low=config.clip_low,
+        clip_high=config.clip_high,
+        temperature=config.temperature,
+        advantage_norm=config.advantage_norm,
+        loss_norm=config.loss_norm,
+        max_norm=config.max_norm,
+        micro_tokens=config.micro_tokens,
+        bf16=config.bf16,
+        is_cap=config.is_cap,
+        kl=config.kl,
+        entropy_bonus=config.entropy_bonus,
+    )
+
+
+def plan(config: Config) -> Plan:
+    """The stages of the run: those of its recipe, or one."""
+    from magcli.rl.phase import Phase, options_in
+    from magcli.rl.plan import Plan
+
+    phases = config.stage or (Phase(),)
+    return Plan(phases, [_leg(options_in(phase, config)) for phase in phases])
+
+
+def _leg(config: Config) -> Leg:
+    from magcli.generate.types import Sampling
+    from magcli.rl.plan import Leg
+
+    return Leg(
+        _objective(config),
+        groups_per_step=config.n_mini // config.group,
+        batch_groups=config.n_batch // config.group,
+        async_groups=config.n_async // config.group,
+        sampling=Sampling(config.max_tokens, config.temperature),
+        rule=setup.reward_rule(config),
+    )
+
+
+def stage_rows(config: Config) -> list[list[dict[str, Any]]]:
+    """The problems of each stage that brings its own, in the order of the stages."""
+    from magcli.data import table
+
+    tables = [phase.data for phase in config.stage if phase.data is not None]
+    return [[row for batch in table.read(str(path)).rows for row in batch.to_pylist()] for path in tables]
+
+
+def curriculum(config: Config, rows: Sequence[Sequence[Row]], ledger: Ledger) -> Curriculum:
+    """What chooses the problems, where the ledger has left it. ``rows``: the run's problems, then ``stage_rows``."""
+    from magcli.rl.curriculum import Curriculum, Pool
+    from magcli.rl.ledger import read
+
+    given, pools = iter(rows), []
+    present = next(given)
+    for phase in config.stage:
+        present = next(given) if phase.data is not None else present
+        pools.append(Pool(present, phase.band))
+    first, *later = pools or [Pool(present)]
+    found = Curriculum(
+        first.rows,
+        config.seed,
+        retire_after=config.retire_after,
+        defer_after=config.defer_after,
+        band=first.band,
+        later=later,
+    )
+    for event in read(ledger.path):
+        found.follow(event)
+    return found
+
+
+@asynccontextmanager
+async def sampler(config: Config, job: Job) -> AsyncIterator[Sampler]:
+    """What samples while the block lasts: the generators' own copy of the model, here or in processes of its own."""
+    from magcli.generate.fleet import Fleet
+    from magcli.generate.open import open_policy
+
+    spec = _spec(config)
+    opened: Sampler
+    if config.generators:
+        opened = await Fleet.open(spec, config.generators, say=lambda told: job.console.say(f"rl: {told}"))
+    else:
+        opened = open_policy(
+            spec.model,
+            engine=spec.engine,
+            dtype=spec.dtype,
+            slots=spec.slots,
+            deterministic=spec.deterministic,
+            device=spec.device,
+        )
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+def _spec(config: Config) -> Spec:
+    """Each generator's engine, with slots for the stage that generates most; --schedule sync samples to the bit."""
+    from magcli.generate.wire import Spec
+    from magcli.rl.phase import options_in
+
+    most = max([config.n_async, *(options_in(phase, config).n_async for phase in config.stage)])
+    exact = config.schedule == "sync"
+    return Spec(
+        config.model,
+        engine=config.engine,
+        dtype="fp32" if exact else config.dtype,
+        slots=-(-most // max(config.generators, 1)),
+        deterministic=exact,
+        device=config.device,
+        threads=_share_threads(config.generators),
+    )
+
+
+def _share_threads(generators: int) -> int:
+    """Threads of each generator, the trainer keeping the rest; 0 where OMP_NUM_THREADS decides or nobody is beside."""
+    import torch
+
+    if not generators or "OMP_NUM_THREADS" in os.environ:
+        return 0
+    cores = torch.get_num_threads()
+    each = max(1, cores // (generators + 1))
+    torch.set_num_threads(max(1, cores - each * generators))
+    return each
+
+
+def roller(config: Config, sampler: Sampler, grader: Grader, trainer: Trainer, plan: Plan) -> Roller:
+    """What makes the groups, as in the run's first stage."""
+    from magcli.model.load import end_tokens
+    from magcli.rl.rollouts import Roller
+
+    return Roller(
+        sampler,
+        grader,
+        trainer.tokenizer,
+        end_tokens(trainer.model, trainer.tokenizer),
+        setup.system_text(config.system),
+        plan.legs[0].sampling,
+        plan.legs[0].rule,
+        config.group,
+        config.diverse_by,
+        config.seed,
+    )

@@ -1,0 +1,128 @@
+"""RL with generators in processes of their own: nobody waits, nobody who dies takes the run along."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from calling import call_stage, flags_of, quiet
+
+from magcli.data import table
+from magcli.rl import ledger
+
+SMALL = {
+    "updates": 6,
+    "group": 8,
+    "n_async": 64,
+    "n_batch": 32,
+    "n_mini": 32,
+    "max_tokens": 24,
+    "lr": 1e-3,
+    "bf16": False,
+    "dtype": "fp32",
+    "system": Path("none"),
+    "language": False,
+    "checkpoint_every": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory):
+    path = tmp_path_factory.mktemp("problems") / "problems.jsonl"
+    rows = [{"id": f"p{i}", "prompt": f"{letter}?", "answer": "3"} for i, letter in enumerate("abcdefgh")]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def rows_of(run):
+    return [
+        row
+        for path in sorted((run / "rollouts").iterdir())
+        for batch in table.read(str(path)).rows
+        for row in batch.to_pylist()
+    ]
+
+
+def told(run):
+    return ledger.read(run / "ledger.jsonl")
+
+
+def metrics(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_the_ledger_alone_shows_that_both_sides_work_at_once(guesser, problems, tmp_path):
+    sizes = {**SMALL, "updates": 8, "lr": 1e-4}
+    call_stage("rl", problems, model=str(guesser), run=tmp_path / "split", generators=1, **sizes)
+    call_stage("rl", problems, model=str(guesser), run=tmp_path / "sync", schedule="sync", **sizes)
+    assert ledger.overlap(told(tmp_path / "split")) > 0
+    assert ledger.overlap(told(tmp_path / "sync")) == 0
+    account = ledger.account(told(tmp_path / "split"))
+    assert account.faults == ()
+    assert account.outstanding == 0
+    assert account.trained == 8 * 4
+    assert set(account.dropped) <= {"all-wrong", "all-right"}
+    split, sync = metrics(tmp_path / "split")[2:], metrics(tmp_path / "sync")[2:]
+    idle = [sum(line["trainer_idle"] + line["generator_idle"] for line in lines) for lines in (split, sync)]
+    assert idle[0] < idle[1]
+    mixed = [row for row in rows_of(tmp_path / "split") if len(row["versions"]) > 1]
+    assert mixed, "no completion went on while the weights changed"
+
+
+def test_several_generators_sample_the_same_bits_in_the_synchronous_schedule(guesser, problems, tmp_path):
+    for run, generators in (("here", 0), ("there", 2)):
+        options = {
+            **SMALL,
+            "updates": 3,
+            "schedule": "sync",
+            "generators": generators,
+            "n_async": 32 * (generators or 1),
+        }
+        call_stage("rl", problems, model=str(guesser), run=tmp_path / run, **options)
+    here, there = (rows_of(tmp_path / run) for run in ("here", "there"))
+    assert [(row["tokens"], row["logprobs"]) for row in here] == [(row["tokens"], row["logprobs"]) for row in there]
+
+
+def children(pid, module):
+    """Processes of a module below a process."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            command = (entry / "cmdline").read_bytes().split(b"\0")
+        except (OSError, IndexError):
+            continue
+        if parent == pid and module.encode() in command:
+            found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.parametrize("module", ["magcli.generate.child", "magcli.verify.worker"])
+def test_a_killed_generator_or_verifier_is_replaced_and_the_run_goes_on(module, guesser, problems, tmp_path):
+    run, sizes = tmp_path / "run", {**SMALL, "updates": 24, "lr": 1e-5}
+    command = [sys.executable, "-m", "magcli", "rl", str(problems), "--model", str(guesser), "--run", str(run)]
+    command += ["--generators", "1", "--workers", "1", *flags_of(sizes)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, env=quiet()) as process:
+        killed = 0
+        deadline = time.monotonic() + 120
+        while killed < 2 and process.poll() is None and time.monotonic() < deadline:
+            enough = (run / "metrics.jsonl").exists() and len(metrics(run)) >= 3 * (killed + 1)
+            if enough and (found := children(process.pid, module)):
+                os.kill(found[killed % len(found)], signal.SIGKILL)
+                killed += 1
+            time.sleep(0.02)
+        said = process.communicate(timeout=120)[1].decode()
+    assert process.returncode == 0, said
+    assert killed == 2
+    account = ledger.account(told(run))
+    assert account.faults == ()
+    assert account.outstanding == 0
+    assert account.trained == 24 * 4
+    assert "again" not in {event["event"] for event in told(run)}
+    assert f"{account}" in said
