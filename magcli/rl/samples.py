@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from magcli.generate.types import Rollout
 from magcli.train.logprobs import LogProbs, token_logprobs
 from magcli.train.optim import autocast
-from magcli.train.packing import Packed, pack
+from magcli.train.packing import Packed, pack_completions
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +52,18 @@ class MicroBatch:
 
 
 def lay_out(samples: Sequence[Sample], device: torch.device) -> MicroBatch:
-    """Pack samples on a device. One without generated tokens takes part in the forward pass and in nothing else."""
-    packed = pack([sample.prompt + sample.rollout.tokens for sample in samples]).to(device)
-    lengths = [(len(sample.prompt), len(sample.rollout.tokens)) for sample in samples]
-    generated = torch.cat([torch.arange(prompt + made) >= prompt for prompt, made in lengths]).to(device)
+    """Pack samples on a device; those of one prompt share it, so that it is computed once.
+
+    A sample without generated tokens takes part in the forward pass and in nothing else.
+    """
+    packed = pack_completions([(sample.prompt, sample.rollout.tokens) for sample in samples]).to(device)
+    generated = packed.spread([1.0] * len(samples)) > 0
     logprobs = [value for sample in samples for value in sample.rollout.logprobs]
     proximal = [sample.proximal for sample in samples if sample.proximal is not None]
     return MicroBatch(
         packed,
         generated,
-        packed.spread([sample.temperature for sample in samples]),
+        packed.spread([sample.temperature for sample in samples]).where(generated, 1.0),
         torch.tensor(logprobs, dtype=torch.float32, device=device),
         packed.spread([sample.advantage for sample in samples])[generated],
         packed.spread([sample.weight for sample in samples])[generated],

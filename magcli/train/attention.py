@@ -37,8 +37,8 @@ class Buckets:
     """How packed tokens are gathered for attention, computed once a forward pass.
 
     ``shapes`` lists (number of sequences, padded length) of each bucket. ``slots`` ``[P]`` names the token of each
-    slot of the padded batches laid end to end (padding repeats some token of the pack), ``places`` ``[T]`` the slot
-    of each token.
+    slot of the padded batches laid end to end (padding repeats some token of the pack, and each sequence brings the
+    prefix that it shares), ``places`` ``[T]`` a slot of each token.
     """
 
     shapes: tuple[tuple[int, int], ...]
@@ -48,14 +48,14 @@ class Buckets:
 
 def buckets(packed: Packed) -> Buckets:
     """Group sequences of similar length: longest first, a new bucket where the length falls below a share of it."""
-    groups = _similar(packed.lengths)
-    shapes = tuple((len(group), packed.lengths[group[0]]) for group in groups)
-    slots, real = zip(*(_slots(packed, group) for group in groups), strict=True)
-    all_slots, all_real = torch.cat(slots), torch.cat(real)
+    lengths = packed.full_lengths
+    groups = _similar(lengths)
+    shapes = tuple((len(group), lengths[group[0]]) for group in groups)
+    slots, kept = (torch.cat(parts) for parts in zip(*(_slots(packed, group) for group in groups), strict=True))
     places = torch.empty(packed.num_tokens, dtype=torch.long)
-    places[all_slots[all_real]] = all_real.nonzero().squeeze(1)
+    places[slots[kept]] = kept.nonzero().squeeze(1)
     device = packed.input_ids.device
-    return Buckets(shapes, all_slots.to(device), places.to(device))
+    return Buckets(shapes, slots.to(device), places.to(device))
 
 
 def use_packed_attention(model: "PreTrainedModel") -> None:
@@ -92,11 +92,22 @@ def _similar(lengths: Sequence[int]) -> list[list[int]]:
 
 
 def _slots(packed: Packed, group: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """For each slot of a padded batch, row by row: the token it holds, and whether that is not padding."""
-    starts = torch.tensor([packed.starts[i] for i in group])[:, None]
-    last = torch.tensor([packed.lengths[i] for i in group])[:, None] - 1
-    column = torch.arange(packed.lengths[group[0]])[None]
-    return (starts + column.minimum(last)).flatten(), (column <= last).flatten()
+    """For each slot of a padded batch, row by row: the token it holds, and whether that token is read from there.
+
+    Padding is not read, and a shared prefix from its first sequence alone.
+    """
+    lengths, prefixes = packed.full_lengths, packed.prefixes
+    first = {start: i for i, (start, size) in reversed(list(enumerate(prefixes))) if size}
+    starts, last, shared, size, reads = torch.tensor(
+        [
+            (packed.starts[i], lengths[i] - 1, *prefixes[i], 0 if first.get(prefixes[i][0], i) == i else prefixes[i][1])
+            for i in group
+        ]
+    ).T[..., None]
+    column = torch.arange(lengths[group[0]])[None]
+    place = column.minimum(last)
+    token = torch.where(place < size, shared + place, starts + place - size)
+    return token.flatten(), ((column <= last) & (column >= reads)).flatten()
 
 
 def _attend(
@@ -127,14 +138,15 @@ def _attend(
     sizes = [count * length for count, length in packing.shapes]
     dtype = _kernel_dtype(value)
     columns = (
-        tensor[0].transpose(0, 1).to(dtype)[packing.slots].split_with_sizes(sizes) for tensor in (query, key, value)
+        tensor[0].transpose(0, 1).to(dtype).index_select(0, packing.slots).split_with_sizes(sizes)
+        for tensor in (query, key, value)
     )
     with torch.autocast(value.device.type, enabled=False):
         outputs = [
             _causal(*qkv, shape=shape, scale=scaling, dropout=dropout)
             for *qkv, shape in zip(*columns, packing.shapes, strict=True)
         ]
-    output = torch.cat(outputs)[packing.places].to(value.dtype)[None]
+    output = torch.cat(outputs).index_select(0, packing.places).to(value.dtype)[None]
     if output.requires_grad:
         output.register_hook(_nothing)  # type: ignore[no-untyped-call]
     return output, None

@@ -49,8 +49,9 @@ def token_logprobs(
     for some tokens only (those that train): the LM head skips the others. At most ``chunk`` rows of logits exist at a
     time; a pack that asks for no more is not computed twice. Entropies have a gradient if ``entropy_grad``.
     """
-    predicted = _predicted(packed, where)
-    hidden = forward_packed(model, packed)[predicted - 1]
+    before = packed.before()
+    predicted = _predicted(before, where)
+    hidden = forward_packed(model, packed).index_select(0, before[predicted])
     weight, bias = _head(model)
     targets = packed.input_ids[0, predicted]
     heat = torch.as_tensor(temperature, dtype=torch.float32, device=hidden.device).expand(packed.num_tokens)[predicted]
@@ -64,9 +65,9 @@ def token_logprobs(
     return LogProbs(empty.index_put((predicted,), values), empty.index_put((predicted,), entropies))
 
 
-def _predicted(packed: Packed, where: Tensor | None) -> Tensor:
+def _predicted(before: Tensor, where: Tensor | None) -> Tensor:
     """Indices of the tokens to score: those asked for that have a token before them."""
-    asked = packed.position_ids[0] > 0
+    asked = before >= 0
     return (asked if where is None else asked & where).nonzero().squeeze(1)
 
 

@@ -2,10 +2,11 @@
 
 Sequences of a micro-batch lie end to end in one row ``[1, T]``; their starts and lengths travel beside the tokens, so
 that attention stays inside each sequence and no padding is ever computed (recipe, section 3: greedy collation).
+Completions of one prompt share it: it lies there once, before the first of them, and is computed once.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate, chain
 
 import torch
@@ -17,13 +18,15 @@ class Packed:
     """Sequences end to end.
 
     ``input_ids`` and ``position_ids`` are int64 ``[1, T]``; positions start at 0 in each sequence. Sequence ``i``
-    holds the tokens ``starts[i] : starts[i] + lengths[i]``.
+    holds the tokens ``starts[i] : starts[i] + lengths[i]``, and before them those of its prefix, a ``(start, length)``
+    that other sequences may share; of length 0 where it has none.
     """
 
     input_ids: Tensor
     position_ids: Tensor
     starts: tuple[int, ...]
     lengths: tuple[int, ...]
+    prefixes: tuple[tuple[int, int], ...]
 
     @property
     def num_tokens(self) -> int:
@@ -32,22 +35,72 @@ class Packed:
 
     def to(self, device: torch.device | str) -> "Packed":
         """The same sequences on another device."""
-        return Packed(self.input_ids.to(device), self.position_ids.to(device), self.starts, self.lengths)
+        ids, positions = self.input_ids.to(device), self.position_ids.to(device)
+        return replace(self, input_ids=ids, position_ids=positions)
+
+    @property
+    def full_lengths(self) -> tuple[int, ...]:
+        """Tokens of each sequence, its prefix included."""
+        return tuple(shared + own for (_, shared), own in zip(self.prefixes, self.lengths, strict=True))
 
     def spread(self, values: Sequence[float] | Tensor) -> Tensor:
-        """Give each token the value of its sequence: ``[num_sequences]`` to float32 ``[T]``."""
-        per_sequence = torch.as_tensor(values, dtype=torch.float32, device=self.input_ids.device)
-        repeats = torch.tensor(self.lengths, device=self.input_ids.device)
-        return per_sequence.repeat_interleave(repeats, output_size=self.num_tokens)
+        """Give each token the value of its sequence: ``[num_sequences]`` to float32 ``[T]``; 0 for shared prefixes."""
+        per_sequence = torch.as_tensor(values, dtype=torch.float32)
+        spread = torch.zeros(self.num_tokens)
+        own = [torch.arange(start, start + length) for start, length in zip(self.starts, self.lengths, strict=True)]
+        spread[torch.cat(own)] = per_sequence.repeat_interleave(torch.tensor(self.lengths))
+        return spread.to(self.input_ids.device)
+
+    def before(self) -> Tensor:
+        """Where the token before each token of a sequence lies: int64 ``[T]``; -1 for first tokens."""
+        place = torch.arange(-1, self.num_tokens - 1)
+        for start, length, (shared, size) in zip(self.starts, self.lengths, self.prefixes, strict=True):
+            if length:
+                place[start] = shared + size - 1 if size else -1
+        return place.where(self.position_ids[0].cpu() > 0, -1).to(self.input_ids.device)
 
 
 def pack(sequences: Sequence[Sequence[int]]) -> Packed:
     """Lay sequences of token ids end to end, in their order. Empty sequences hold no tokens but keep their place."""
     lengths = tuple(len(sequence) for sequence in sequences)
     starts = tuple(accumulate(lengths, initial=0))[:-1]
-    ids = torch.tensor(list(chain.from_iterable(sequences)), dtype=torch.long)
-    positions = torch.tensor(list(chain.from_iterable(map(range, lengths))), dtype=torch.long)
-    return Packed(ids[None], positions[None], starts, lengths)
+    return _laid(sequences, [range(length) for length in lengths], starts, lengths, ((0, 0),) * len(lengths))
+
+
+def pack_completions(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Packed:
+    """Lay completions end to end, in their order; each prompt once, before its first completion.
+
+    ``pairs`` are (prompt, completion); completion ``i`` becomes sequence ``i`` with the prompt as its prefix.
+    """
+    parts: list[Sequence[int]] = []
+    positions: list[range] = []
+    starts: list[int] = []
+    known: dict[tuple[int, ...], int] = {}
+    end = 0
+    for prompt, completion in pairs:
+        if tuple(prompt) not in known:
+            known[tuple(prompt)] = end
+            parts.append(prompt)
+            positions.append(range(len(prompt)))
+            end += len(prompt)
+        starts.append(end)
+        parts.append(completion)
+        positions.append(range(len(prompt), len(prompt) + len(completion)))
+        end += len(completion)
+    prefixes = tuple((known[tuple(prompt)], len(prompt)) for prompt, _ in pairs)
+    return _laid(parts, positions, tuple(starts), tuple(len(completion) for _, completion in pairs), prefixes)
+
+
+def _laid(
+    parts: Iterable[Sequence[int]],
+    positions: Iterable[range],
+    starts: tuple[int, ...],
+    lengths: tuple[int, ...],
+    prefixes: tuple[tuple[int, int], ...],
+) -> Packed:
+    ids = torch.tensor(list(chain.from_iterable(parts)), dtype=torch.long)
+    places = torch.tensor(list(chain.from_iterable(positions)), dtype=torch.long)
+    return Packed(ids[None], places[None], starts, lengths, prefixes)
 
 
 def greedy_collate(lengths: Sequence[int], budget: int) -> list[list[int]]:

@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from magcli.errors import EnvironmentFault, MagError
 from magcli.train.attention import buckets, forward_packed, use_packed_attention
-from magcli.train.packing import pack
+from magcli.train.packing import pack, pack_completions
 
 
 def sequences_of(lengths, seed=0):
@@ -50,6 +50,42 @@ def test_packed_and_unpacked_give_the_same_loss_and_gradient(pair, lengths):
     got = torch.autograd.grad(loss, list(packed_model.parameters()))
     for ours, theirs in zip(got, wanted, strict=True):
         assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 30), st.lists(st.integers(0, 40), min_size=1, max_size=5)), min_size=1, max_size=4
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_completions_that_share_their_prompt_give_what_they_give_alone(pair, groups, random):
+    _, model = pair
+    prompts = sequences_of([length for length, _ in groups])
+    pairs = [(prompts[i], own) for i, (_, sizes) in enumerate(groups) for own in sequences_of(sizes, seed=i)]
+    random.shuffle(pairs)
+    packed = pack_completions(pairs)
+    assert packed.num_tokens == sum(map(len, prompts)) + sum(len(own) for _, own in pairs)
+    together = forward_packed(model, packed)
+    shared = [together[start : start + n] for start, n in zip(packed.starts, packed.lengths, strict=True)]
+    alone = pack([prompt + own for prompt, own in pairs])
+    states = forward_packed(model, alone)
+    apart = [
+        states[start + len(prompt) : start + n]
+        for start, n, (prompt, _) in zip(alone.starts, alone.lengths, pairs, strict=True)
+    ]
+    factors = [torch.randn(part.shape, generator=torch.Generator().manual_seed(i)) for i, part in enumerate(apart)]
+    if not sum(part.numel() for part in apart):
+        return
+    for ours, theirs in zip(shared, apart, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
+    weights = list(model.get_decoder().parameters())
+    got, wanted = (
+        torch.autograd.grad(sum((part * factor).sum() for part, factor in zip(parts, factors, strict=True)), weights)
+        for parts in (shared, apart)
+    )
+    for ours, theirs in zip(got, wanted, strict=True):
+        assert (ours - theirs).norm() <= 1e-4 * theirs.norm() + 1e-6
 
 
 def test_a_sequence_cannot_see_its_neighbours(pair):

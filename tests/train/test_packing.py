@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magcli.train.packing import greedy_collate, pack, padding_share
+from magcli.train.packing import greedy_collate, pack, pack_completions, padding_share
 
 some_lengths = st.lists(st.integers(1, 50), max_size=40)
 
@@ -62,3 +62,18 @@ def test_spreading_gives_each_token_its_sequences_value():
     spread = pack([[1, 2, 3], [4], [5, 6]]).spread([0.5, -1.0, 2.0])
     assert spread.dtype == torch.float32
     assert spread.tolist() == [0.5, 0.5, 0.5, -1.0, 2.0, 2.0]
+
+
+def test_a_shared_prompt_lies_before_its_first_completion_alone():
+    packed = pack_completions([((7, 8), (1, 2)), ((9,), (3,)), ((7, 8), (4, 5, 6)), ((7, 8), ())])
+    assert packed.input_ids.tolist() == [[7, 8, 1, 2, 9, 3, 4, 5, 6]]
+    assert packed.position_ids.tolist() == [[0, 1, 2, 3, 0, 1, 2, 3, 4]]
+    assert (packed.starts, packed.lengths) == ((2, 5, 6, 9), (2, 1, 3, 0))
+    assert packed.prefixes == ((0, 2), (4, 1), (0, 2), (0, 2))
+    assert packed.full_lengths == (4, 2, 5, 2)
+    assert packed.before().tolist() == [-1, 0, 1, 2, -1, 4, 1, 6, 7]
+    assert packed.spread([0.5, 2.0, 3.0, 4.0]).tolist() == [0, 0, 0.5, 0.5, 0, 2, 3, 3, 3]
+
+
+def test_without_prefixes_the_token_before_is_the_one_before():
+    assert pack([[1, 2, 3], [], [4], [5, 6]]).before().tolist() == [-1, 0, 1, -1, -1, 4]
