@@ -60,5 +60,10 @@ def trl() -> str:
     return str(place)
 
 
+def hide_vllm() -> None:
+    """Before TRL is imported: it takes any vLLM that is installed, and this release knows none as new as magcli's."""
+    sys.modules["vllm"] = None  # type: ignore[assignment]
+
+
 if __name__ == "__main__":
     run()

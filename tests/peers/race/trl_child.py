@@ -10,14 +10,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from datasets import Dataset
 from transformers import TrainerCallback
-from trl import GRPOConfig, GRPOTrainer
 
 from magcli.verify import Grader, RewardRule
+from tests.peers.trl_reward import hide_vllm
+
+if TYPE_CHECKING:
+    from trl import GRPOConfig
 
 Spec = Mapping[str, Any]
 
@@ -84,8 +87,10 @@ def reward(grader: Grader, rule: RewardRule, log: Log) -> Callable[..., list[flo
     return graded
 
 
-def options(spec: Spec) -> GRPOConfig:
+def options(spec: Spec) -> "GRPOConfig":
     """The race's settings in TRL's words."""
+    from trl import GRPOConfig
+
     micro = spec["micro"]
     parts = spec["completions"] // micro
     return GRPOConfig(
@@ -130,6 +135,9 @@ def options(spec: Spec) -> GRPOConfig:
 
 def main(path: str) -> None:
     """Train as the spec says."""
+    hide_vllm()
+    from trl import GRPOTrainer
+
     spec = json.loads(Path(path).read_text())
     torch.set_num_threads(spec["threads"])
     log = Log(Path(spec["metrics"]))
