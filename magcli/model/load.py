@@ -5,16 +5,23 @@ one line; transformers' own progress bars and notices stay quiet.
 """
 
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 import torch
-from huggingface_hub import constants
+from huggingface_hub import constants, snapshot_download
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging
 
 from magcli.data.durable import whole_folder
@@ -22,6 +29,7 @@ from magcli.errors import EnvironmentFault
 
 READ_BYTES = 1 << 22
 HUB_SECONDS = 5.0
+MODEL_FILES = ["*.json", "*.jinja", "*.txt", "*.model", "*.safetensors"]
 
 
 def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
@@ -69,6 +77,31 @@ def load_config(name: str) -> Any:
         return AutoConfig.from_pretrained(name, local_files_only=_local_only(name))
 
 
+def load_outline(name: str) -> PreTrainedModel:
+    """A model without its weights (they are on no device): its settings, parameters' names and shapes.
+
+    Raises:
+        EnvironmentFault: it is not there.
+    """
+    with _quiet(), _explained(name), torch.device("meta"):
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(load_config(name))
+        with suppress(OSError):  # a model may have no generation settings of its own
+            model.generation_config = GenerationConfig.from_pretrained(name, local_files_only=_local_only(name))
+        return model
+
+
+def local_folder(name: str) -> Path:
+    """The folder in which a model lies: itself, or where the hub's client keeps a hub id's files.
+
+    Raises:
+        EnvironmentFault: it is not there.
+    """
+    if Path(name).is_dir():
+        return Path(name)
+    with _quiet(), _explained(name):
+        return Path(snapshot_download(name, local_files_only=_local_only(name), allow_patterns=MODEL_FILES))
+
+
 def _initialised(config: Any, seed: int) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -87,19 +120,28 @@ def context_length(model: PreTrainedModel) -> int:
     return int(model.config.max_position_embeddings)
 
 
-def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, *, dtype: torch.dtype) -> None:
+def save_model(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: Path,
+    *,
+    dtype: torch.dtype,
+    weights: Mapping[str, torch.Tensor] | None = None,
+) -> None:
     """Write config, safetensors weights cast to ``dtype`` and tokenizer, as ``AutoModelForCausalLM`` reads them.
 
     The folder appears whole or not at all; an older one of that name is replaced. Tied weights are stored once.
+    ``weights`` by the model's names take the place of its own, of which it may hold a share only.
 
     Raises:
         EnvironmentFault: the folder cannot be written or the disk is full.
     """
-    weights = {name: tensor.detach().to(dtype) for name, tensor in _untied(model).items()}
+    names, given = _untied(model), model.state_dict() if weights is None else weights
+    kept = {name: tensor.detach().to(dtype) for name, tensor in given.items() if name in names}
     own = model.config.dtype
     try:
         with whole_folder(folder) as aside, _quiet():
-            model.save_pretrained(aside, state_dict=weights)
+            model.save_pretrained(aside, state_dict=kept)
             model.config.dtype = dtype
             model.config.save_pretrained(aside)
             tokenizer.save_pretrained(aside)
@@ -107,10 +149,9 @@ def save_model(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folde
         model.config.dtype = own
 
 
-def _untied(model: PreTrainedModel) -> dict[str, torch.Tensor]:
-    """The state, with each shared tensor under one name only."""
-    kept = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
-    return {name: tensor for name, tensor in model.state_dict().items() if name in kept}
+def _untied(model: PreTrainedModel) -> set[str]:
+    """The names of parameters and buffers, each shared tensor under one only."""
+    return {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
 
 
 def fingerprint(folder: Path, *, weights: bool = True) -> str:

@@ -3,6 +3,9 @@
 A folder ``step-000123`` holds float32 weights, config and tokenizer in Hugging Face layout, the optimizer and random
 states (``trainer.pt``), the caller's state (``state.json``), and ``checkpoint.json``, written last, with the size and
 SHA-256 of every other file. It appears whole or not at all.
+
+Where ranks share the weights, these and the optimizer's state lie in ``shards/``, a file a rank. Either kind loads on
+any number of ranks.
 """
 
 import contextlib
@@ -25,6 +28,8 @@ from transformers.utils import logging as transformers_logging
 
 from magcli.data.durable import aside, rename, sweep, whole_folder
 from magcli.errors import DataError, EnvironmentFault
+from magcli.train import reshard
+from magcli.train.distributed import Ranks
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -33,6 +38,7 @@ MANIFEST = "checkpoint.json"
 STATE = "state.json"
 TRAINER = "trainer.pt"
 WEIGHTS = "model.safetensors"
+SHARDS = "shards"
 STEP_NAME = re.compile(r"step-(\d{6,})")
 
 
@@ -59,11 +65,33 @@ def save(
     with whole_folder(folder) as temp:
         with _no_progress_bar():
             model.save_pretrained(temp, max_shard_size="1TB")
-        tokenizer.save_pretrained(temp)
         torch.save({"optimizer": optimizer.state_dict(), "random": _random_states()}, temp / TRAINER)
-        (temp / STATE).write_text(json.dumps(dict(state), indent=1), encoding="utf-8")
-        files = {file.name: _fingerprint(file) for file in sorted(temp.iterdir())}
-        (temp / MANIFEST).write_text(json.dumps({"files": files}, indent=1), encoding="utf-8")
+        _finish(temp, state, tokenizer, {})
+
+
+def save_shared(
+    folder: Path,
+    ranks: Ranks,
+    *,
+    model: "PreTrainedModel",
+    optimizer: Optimizer,
+    state: Mapping[str, Any],
+    tokenizer: "PreTrainedTokenizerBase",
+) -> None:
+    """``save`` for ranks that share a model: all call it, each writes and reads back its shards, rank 0 the rest.
+
+    The folder must be on a disk that all ranks see. Random states are those of rank 0.
+    """
+    _require_float32(model)
+    if ranks.rank:
+        _write_shards(Path(ranks.share()), ranks, model, optimizer)
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with whole_folder(folder) as temp:
+        digests = _write_shards(Path(ranks.share(str(temp))), ranks, model, optimizer)
+        model.config.save_pretrained(temp)
+        torch.save({"random": _random_states()}, temp / TRAINER)
+        _finish(temp, state, tokenizer, digests)
 
 
 def load(folder: Path, model: "PreTrainedModel", optimizer: Optimizer | None = None) -> dict[str, Any]:
@@ -73,12 +101,18 @@ def load(folder: Path, model: "PreTrainedModel", optimizer: Optimizer | None = N
     naming the file, when the checkpoint is incomplete, damaged or of another model.
     """
     check(folder)
-    try:
-        load_model(model, folder / WEIGHTS)
-    except (RuntimeError, SafetensorError) as error:
-        raise DataError(f"{folder / WEIGHTS} does not fit {type(model).__name__}: {_one_line(error)}") from error
+    return load_checked(folder, model, optimizer)
+
+
+def load_checked(folder: Path, model: "PreTrainedModel", optimizer: Optimizer | None = None) -> dict[str, Any]:
+    """``load`` of a checkpoint that was checked already, by rank 0 before all ranks load it."""
+    shards = folder / SHARDS
+    if shards.is_dir():
+        reshard.read(shards, model, optimizer)
+    else:
+        _load_weights(folder / WEIGHTS, model)
     if optimizer is not None:
-        _load_trainer(folder / TRAINER, optimizer)
+        _load_trainer(folder / TRAINER, None if shards.is_dir() else optimizer)
     state: dict[str, Any] = json.loads((folder / STATE).read_text(encoding="utf-8"))
     return state
 
@@ -126,6 +160,24 @@ def _require_float32(model: "PreTrainedModel") -> None:
             raise EnvironmentFault(f"{name} is {parameter.dtype}: checkpoints are written from float32 master weights")
 
 
+def _write_shards(temp: Path, ranks: Ranks, model: "PreTrainedModel", optimizer: Optimizer) -> dict[str, Any]:
+    """Write the shards of all ranks; returns, on rank 0, the fingerprint of every file, each taken by its writer."""
+    reshard.write(temp / SHARDS, model, optimizer)
+    own = [*(temp / SHARDS).glob(f"__{ranks.rank}_*"), *([] if ranks.rank else [temp / SHARDS / reshard.METADATA])]
+    gathered = ranks.gather({file.relative_to(temp).as_posix(): _fingerprint(file) for file in own})
+    return {name: digest for digests in gathered for name, digest in digests.items()}
+
+
+def _finish(
+    temp: Path, state: Mapping[str, Any], tokenizer: "PreTrainedTokenizerBase", digests: dict[str, Any]
+) -> None:
+    """Write what every checkpoint has, and last the manifest; ``digests`` are those of files below ``temp``."""
+    tokenizer.save_pretrained(temp)
+    (temp / STATE).write_text(json.dumps(dict(state), indent=1), encoding="utf-8")
+    files = {file.name: _fingerprint(file) for file in sorted(temp.iterdir()) if file.is_file()}
+    (temp / MANIFEST).write_text(json.dumps({"files": files | digests}, indent=1), encoding="utf-8")
+
+
 def _fingerprint(file: Path) -> dict[str, Any]:
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -136,7 +188,8 @@ def _manifest(folder: Path) -> dict[str, dict[str, Any]]:
     file = folder / MANIFEST
     try:
         files: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["files"]
-        required = {WEIGHTS, TRAINER, STATE} - files.keys()
+        sharded = (folder / SHARDS).is_dir()
+        required = {f"{SHARDS}/{reshard.METADATA}" if sharded else WEIGHTS, TRAINER, STATE} - files.keys()
     except FileNotFoundError:
         raise DataError(f"{folder} is not a complete checkpoint: {MANIFEST} is missing") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -146,11 +199,23 @@ def _manifest(folder: Path) -> dict[str, dict[str, Any]]:
     return files
 
 
-def _load_trainer(file: Path, optimizer: Optimizer) -> None:
+def _load_weights(file: Path, model: "PreTrainedModel") -> None:
+    if reshard.is_sharded(model):
+        reshard.read_whole(file, model)
+        return
+    try:
+        load_model(model, file)
+    except (RuntimeError, SafetensorError) as error:
+        raise DataError(f"{file} does not fit {type(model).__name__}: {_one_line(error)}") from error
+
+
+def _load_trainer(file: Path, optimizer: Optimizer | None) -> None:
+    """Bring back the random states, and the optimizer's where it is not in shards."""
     try:
         stored = torch.load(file, map_location="cpu", weights_only=True)
-        optimizer.load_state_dict(stored["optimizer"])
-    except (RuntimeError, ValueError, KeyError, pickle.UnpicklingError) as error:
+        if optimizer is not None:
+            optimizer.load_state_dict(reshard.share_state(optimizer, stored["optimizer"]))
+    except (RuntimeError, ValueError, KeyError, IndexError, pickle.UnpicklingError) as error:
         raise DataError(f"{file} does not fit this optimizer: {_one_line(error)}") from error
     _restore_random(stored["random"])
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import AdamW, Optimizer
 
 
@@ -45,9 +47,13 @@ def clip_and_step(
     """Scale the gradient to a norm of at most ``max_norm``, step, and clear it; returns the norm before scaling.
 
     None, and no step, when the norm or the step's ``loss`` is not finite: weights and optimizer state stay as they
-    were. A loss that is not a number can have a finite gradient, since clamping passes none to what it clamps.
+    were. A loss that is not a number can have a finite gradient, since clamping passes none to what it clamps. Where
+    ranks share the parameters, the norm is that over all ranks; ``loss`` must be so too, for then all decide alike.
     """
-    norm = torch.nn.utils.clip_grad_norm_(_with_gradient(parameters), max_norm).item()
+    trained = list(parameters)
+    total = _whole(get_total_norm([parameter.grad for parameter in trained if parameter.grad is not None]))
+    clip_grads_with_norm_(trained, max_norm, total)
+    norm = total.item()
     finite = math.isfinite(norm + loss)
     if finite:
         optimizer.step()
@@ -60,5 +66,6 @@ def autocast(device: torch.device, enabled: bool) -> torch.autocast:
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)
 
 
-def _with_gradient(parameters: Iterable[nn.Parameter]) -> list[Tensor]:
-    return [parameter for parameter in parameters if parameter.grad is not None]
+def _whole(value: Tensor) -> Tensor:
+    """A value that every rank has a part of, put together."""
+    return value.full_tensor() if isinstance(value, DTensor) else value

@@ -1,0 +1,186 @@
+"""Orders, answers and signs of life among real processes: who died, hangs or failed is named, and soon."""
+
+import os
+import signal
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+from training_ranks import on_ranks, started
+
+from magcli.errors import EnvironmentFault
+from magcli.train.distributed import Post, Ranks, open_ranks
+
+
+def test_a_process_by_itself_needs_no_others(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    ranks = open_ranks()
+    assert (ranks.rank, ranks.size, ranks.mesh) == (0, 1, None)
+    assert (ranks.total(2.5), ranks.gather("x"), ranks.share("y")) == (2.5, ["x"], "y")
+    assert not dist.is_initialized()
+
+
+@pytest.mark.parametrize("value", ["", "two"])
+def test_a_launch_by_hand_is_told_to_use_torchrun(monkeypatch, value):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", value)
+    with pytest.raises(EnvironmentFault, match=r"RANK is .*torchrun"):
+        open_ranks()
+
+
+def test_a_rank_whose_companions_do_not_come_says_so(monkeypatch):
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    told = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1"}
+    told |= {"MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True", "GLOO_SOCKET_IFNAME": "lo"}
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(EnvironmentFault, match="rank 1 did not meet all 2 ranks"):
+        open_ranks(deadline=1.0)
+
+
+def talk(ranks):
+    total = ranks.total(0.1 * (ranks.rank + 1))
+    return total, ranks.gather({"rank": ranks.rank}), ranks.share(f"from {ranks.rank}")
+
+
+def test_numbers_are_summed_and_objects_gathered_and_shared():
+    first, second = on_ranks(talk)
+    assert first == (pytest.approx(0.3), [{"rank": 0}, {"rank": 1}], "from 0")
+    assert second == (first[0], [], "from 0")
+
+
+def follow(ranks, post):
+    """Orders are (what, for which rank)."""
+    done = []
+    while (order := post.receive()) is not None:
+        what, rank = order
+        try:
+            if what == "collective":
+                dist.all_reduce(torch.ones(1))
+            if rank == ranks.rank and what == "fail":
+                raise ValueError("no such thing\nand more")
+            if rank == ranks.rank and what == "sleep":
+                time.sleep(60)
+        except Exception as error:
+            post.answer(error)
+            raise
+        done.append(what)
+        post.answer()
+    return done
+
+
+def lead(ranks, post, orders):
+    """Give orders, and answer with the error and the seconds that it took to be noticed."""
+    for order in orders:
+        begun = time.monotonic()
+        try:
+            post.send([order] * ranks.size)
+            if order[0] == "collective":
+                time.sleep(1.0)
+                dist.all_reduce(torch.ones(1))
+            if order[0] == "own":
+                raise KeyError("of rank 0")
+        except Exception as error:
+            own = error
+        else:
+            own = None
+        try:
+            post.settle(own)
+        except Exception as error:
+            return type(error).__name__, str(error), time.monotonic() - begun, post.in_step
+    post.send([None] * ranks.size)
+    return "none", "", 0.0, post.in_step
+
+
+def work(ranks, orders):
+    post = Post(ranks)
+    return lead(ranks, post, orders) if ranks.rank == 0 else follow(ranks, post)
+
+
+def test_orders_are_carried_out_in_turn():
+    first, *others = on_ranks(work, [("a", 0), ("collective", 0), ("b", 0)], size=3)
+    assert first == ("none", "", 0.0, False)
+    assert others == [["a", "collective", "b"]] * 2
+
+
+def test_a_rank_that_fails_is_named_with_its_reason():
+    with started(work, [("a", 0), ("fail", 1)], size=3) as ranks:
+        kind, text, seconds, in_step = ranks[0].result()
+    assert kind == "EnvironmentFault"
+    assert text.startswith("training stopped: rank 1 (process ")
+    assert text.endswith("failed: no such thing")
+    assert seconds < 5
+    assert not in_step
+
+
+def test_a_rank_that_answers_late_is_named():
+    with started(work, [("sleep", 2)], size=3, deadline=2.0) as ranks:
+        kind, text, seconds, _ = ranks[0].result()
+    assert kind == "EnvironmentFault"
+    assert "rank 2 (process" in text
+    assert "lives, but has not answered for 2 s" in text
+    assert 1.5 < seconds < 8
+
+
+def test_an_error_of_rank_0_itself_is_its_own_and_stops_no_other():
+    with started(work, [("own", 0)], size=2) as ranks:
+        assert ranks[0].result()[:2] == ("KeyError", "'of rank 0'")
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_a_rank_that_dies_or_hangs_is_named_within_the_deadline(how):
+    """Rank 1 is lost while all are in a collective; rank 2 fails because of it, and is not blamed."""
+    orders = [("a", 0)] * 20 + [("collective", 0)] * 20
+    with started(work, orders, size=3, deadline=4.0) as ranks:
+        time.sleep(3.0)
+        os.kill(ranks[1].process.pid, how)
+        kind, text, seconds, _ = ranks[0].result()
+    assert kind == "EnvironmentFault"
+    assert f"rank 1 (process {ranks[1].process.pid}" in text
+    assert "has died or hangs" in text
+    assert seconds < 3 * 4.0
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_followers_notice_that_rank_0_is_lost(how):
+    def told(rank):
+        kind, text = rank.outcome()
+        return kind, text.splitlines()[0]
+
+    with started(wait, size=2, deadline=3.0) as ranks:
+        time.sleep(2.0)
+        os.kill(ranks[0].process.pid, how)
+        begun = time.monotonic()
+        kind, text = told(ranks[1])
+        assert time.monotonic() - begun < 10
+    assert kind == "raised"
+    assert text.startswith(f"EnvironmentFault: rank 0 (process {ranks[0].process.pid}")
+    assert "has died or hangs" in text
+
+
+def wait(ranks):
+    post = Post(ranks)
+    if ranks.rank == 0:
+        time.sleep(60)
+    post.receive()
+
+
+def test_a_long_wait_for_orders_is_no_silence():
+    first, second = on_ranks(patient)
+    assert (first, second) == ("done", "done")
+
+
+def patient(ranks):
+    post = Post(ranks)
+    post.patience = 2.5
+    if ranks.rank == 0:
+        time.sleep(5.0)
+        post.send([None] * ranks.size)
+    else:
+        assert post.receive() is None
+    return "done"
+
+
+def test_ranks_is_a_value():
+    assert Ranks() == Ranks(0, 1, torch.device("cpu"), None)
