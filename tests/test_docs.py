@@ -111,7 +111,9 @@ def commands_of(recipe: str, target: str) -> list[str]:
     return [part.strip() for line in text.splitlines() for part in line.split("|") if part.strip().startswith("magcli")]
 
 
-@pytest.mark.parametrize(("recipe", "target"), [("tiny", "demo"), ("tiny", "learning"), ("smollm2", "all")])
+@pytest.mark.parametrize(
+    ("recipe", "target"), [("tiny", "demo"), ("tiny", "learning"), ("smollm2", "all"), ("magistral-small", "all")]
+)
 def test_every_command_of_the_recipes_resolves(recipe: str, target: str) -> None:
     commands = commands_of(recipe, target)
     stages = {shlex.split(command)[1] for command in commands}
