@@ -43,7 +43,6 @@ class Objective:
 
     clip_low: float
     clip_high: float
-    temperature: float
     advantage_norm: AdvantageNorm
     loss_norm: TokenNorm
     max_norm: float

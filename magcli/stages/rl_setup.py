@@ -60,7 +60,6 @@ def _objective(config: Config) -> Objective:
     return Objective(
         clip_low=config.clip_low,
         clip_high=config.clip_high,
-        temperature=config.temperature,
         advantage_norm=config.advantage_norm,
         loss_norm=config.loss_norm,
         max_norm=config.max_norm,

@@ -193,7 +193,6 @@ def _magcli(model: PreTrainedModel, batch: Batch, norms: Norms, temperature: flo
     objective = Objective(
         clip_low=CLIP_LOW,
         clip_high=CLIP_HIGH,
-        temperature=temperature,
         advantage_norm=norms.advantage_norm,
         loss_norm=norms.loss_norm,
         max_norm=1.0,

@@ -20,7 +20,7 @@ from magcli.train.attention import use_packed_attention
 from magcli.train.logprobs import token_logprobs
 from magcli.train.packing import pack
 
-RECIPE = Objective(0.2, 0.28, 1.0, "minibatch", "group", 1.0, 10_000, False)
+RECIPE = Objective(0.2, 0.28, "minibatch", "group", 1.0, 10_000, False)
 EXTRAS = {"is_cap": 1.5, "kl": 0.3, "entropy_bonus": 0.2}
 
 
