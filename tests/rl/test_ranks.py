@@ -1,0 +1,337 @@
+"""RL updates by several ranks against those of one process; launches by torchrun; ranks that are lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from training_ranks import on_ranks, started
+from transformers import AutoModelForCausalLM
+
+from magcli.errors import DataError, Stopped
+from magcli.generate.types import Rollout
+from magcli.model.load import load_model, load_tokenizer
+from magcli.rl.orders import Share
+from magcli.rl.ranks import IDLE, Trainers, follow, shares_of
+from magcli.rl.rollouts import Group
+from magcli.rl.samples import Sample
+from magcli.rl.update import Objective
+from magcli.train.attention import use_packed_attention
+from magcli.train.distributed import Ranks, open_ranks
+from magcli.train.logprobs import token_logprobs
+from magcli.train.optim import adamw
+from magcli.train.packing import pack
+from magcli.train.shard import shard
+
+RECIPE = Objective(0.2, 0.28, "minibatch", "group", 1.0, 120, False)
+EXTRAS = replace(RECIPE, is_cap=2.0, kl=0.1, entropy_bonus=0.01, loss_norm="token", advantage_norm="group")
+
+
+def opened(folder):
+    model = load_model(str(folder), dtype=torch.float32)
+    use_packed_attention(model)
+    return model
+
+
+def share_of(ranks, folder, objective=RECIPE):
+    """What a rank holds; the reference model is the model as it begins."""
+    whole = shard(opened(folder), ranks)
+    reference = opened(folder) if objective.kl else None
+    return Share(ranks, whole, adamw(whole.model, lr=1e-3, weight_decay=0.0), load_tokenizer(str(folder)), reference)
+
+
+def groups(folder, count=5, size=4, seed=0):
+    """Random rollouts with log-probs near the model's, and random rewards."""
+    random, model = np.random.default_rng(seed), opened(folder)
+    made, rewards = [], []
+    for number in range(count):
+        prompt = tuple(random.integers(0, 100, int(random.integers(2, 8))).tolist())
+        rollouts = []
+        for index in range(size):
+            tokens = tuple(random.integers(0, 100, int(random.integers(1, 60))).tolist())
+            with torch.no_grad():
+                values = token_logprobs(model, pack([prompt + tokens])).values[len(prompt) :].numpy()
+            logprobs = tuple((values + 0.1 * random.standard_normal(len(tokens))).tolist())
+            rollouts.append(Rollout(index, prompt, tokens, logprobs, ((0, 7),), "stop", index))
+        made.append(Group(number, {"id": str(number)}, prompt, tuple(rollouts), ("",) * size, (), None))
+        rewards.append(random.choice([0.0, 0.1, 1.0], size).tolist())
+    return made, rewards
+
+
+def train(ranks, folder, objective, work):
+    """``work(trainers, groups, rewards)`` on rank 0, with the others following."""
+
+    def open_share(ranks):
+        return share_of(ranks, folder, objective)
+
+    if ranks.rank:
+        return follow(ranks, open_share)
+    trainers = Trainers(ranks)
+    try:
+        trainers.open(open_share)
+        return work(trainers, *groups(folder))
+    finally:
+        trainers.stop()
+
+
+def two_updates(trainers, chosen, rewards):
+    """Metrics and advantages of two updates, three optimizer steps each, then the weights."""
+    told = []
+    for number, rate in enumerate((1e-3, 5e-4)):
+        tally = trainers.update(
+            chosen, trainers_objective(trainers), groups_per_step=2, rewards=rewards, lr=rate, version=7 + number
+        )
+        told.append((tally.metrics(), tally.advantages, tally.norms))
+    return told, {name: tensor.clone() for name, tensor in trainers.weights().items()}
+
+
+def trainers_objective(trainers):
+    return EXTRAS if trainers.share.reference is not None else RECIPE
+
+
+@pytest.mark.parametrize("objective", [RECIPE, EXTRAS], ids=["recipe", "extras"])
+@pytest.mark.parametrize("size", [2, 3])
+def test_updates_of_several_ranks_are_those_of_one_process(tiny_model_dir, objective, size):
+    told, weights = train(Ranks(), tiny_model_dir, objective, two_updates)
+    found, found_weights = on_ranks(train, tiny_model_dir, objective, two_updates, size=size)[0]
+    for (metrics, advantages, norms), (ours, our_advantages, our_norms) in zip(told, found, strict=True):
+        assert our_advantages == advantages
+        assert our_norms == pytest.approx(norms, rel=1e-4)
+        assert ours.keys() == metrics.keys()
+        for name in metrics.keys() - {"micro_batches"}:
+            assert ours[name] == pytest.approx(metrics[name], rel=1e-3, abs=2e-5), name
+    assert found_weights.keys() == weights.keys()
+    for name, tensor in weights.items():
+        torch.testing.assert_close(found_weights[name], tensor, rtol=1e-3, atol=1e-4)
+
+
+def refuse(trainers, chosen, rewards):
+    """An update that is stopped before its first step; whether the weights stayed, and whether the ranks still work."""
+    before = {name: tensor.clone() for name, tensor in trainers.weights().items()}
+
+    def look(summary):
+        raise Stopped(f"mismatch on {summary['mismatch_tokens']} tokens")
+
+    with pytest.raises(Stopped) as stopped:
+        trainers.update(chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1.0, version=7, before_step=look)
+    same = all(torch.equal(before[name], tensor) for name, tensor in trainers.weights().items())
+    return str(stopped.value), same
+
+
+def test_a_stop_before_the_first_step_leaves_the_weights_on_all_ranks(tiny_model_dir):
+    tokens = sum(group.num_tokens for group in groups(tiny_model_dir)[0])
+    (text, same), follower = on_ranks(train, tiny_model_dir, RECIPE, refuse)
+    assert text == f"mismatch on {tokens} tokens"
+    assert same
+    assert follower is None
+
+
+def spoil(trainers, chosen, rewards):
+    """An update one of whose samples has a log-prob that is no number: its rank alone sees it."""
+    rollout = chosen[0].rollouts[0]
+    bad = replace(rollout, logprobs=(float("nan"),) * len(rollout.tokens))
+    chosen = [replace(chosen[0], rollouts=(bad, *chosen[0].rollouts[1:])), *chosen[1:]]
+    before = {name: tensor.clone() for name, tensor in trainers.weights().items()}
+    tally = trainers.update(chosen[:2], RECIPE, groups_per_step=2, rewards=rewards[:2], lr=1.0)
+    same = all(torch.equal(before[name], tensor) for name, tensor in trainers.weights().items())
+    tally_after = trainers.update(chosen[1:3], RECIPE, groups_per_step=2, rewards=rewards[1:3], lr=1e-3)
+    return tally.skipped, len(tally.norms), same, tally_after.skipped, len(tally_after.norms)
+
+
+def test_a_loss_that_is_no_number_on_one_rank_is_skipped_and_counted(tiny_model_dir):
+    assert on_ranks(train, tiny_model_dir, RECIPE, spoil)[0] == (1, 0, True, 0, 1)
+
+
+def keep(trainers, chosen, rewards, folder):
+    """An update, a checkpoint, the model by itself, another update, back to the checkpoint."""
+    trainers.update(chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
+    weights = {name: tensor.clone() for name, tensor in trainers.weights().items()}
+    trainers.save(folder / "step-000001", {"step": 1})
+    trainers.save_model(folder / "model")
+    trainers.update(chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
+    changed = any(not torch.equal(weights[name], tensor) for name, tensor in trainers.weights().items())
+    state = trainers.load(folder / "step-000001")
+    same = all(torch.equal(weights[name], tensor) for name, tensor in trainers.weights().items())
+    (folder / "step-000001" / "state.json").write_text("{}")
+    with pytest.raises(DataError, match=r"state\.json is damaged"):
+        trainers.load(folder / "step-000001")
+    return state, changed, same, weights
+
+
+def kept(ranks, model_dir, folder):
+    return train(ranks, model_dir, RECIPE, lambda *more: keep(*more, folder))
+
+
+def test_checkpoints_and_models_are_written_and_read_by_all_ranks(tiny_model_dir, tmp_path):
+    state, changed, same, weights = on_ranks(kept, tiny_model_dir, tmp_path)[0]
+    assert (state, changed, same) == ({"step": 1}, True, True)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    assert loaded.dtype == torch.float32
+    for name, tensor in loaded.state_dict().items():
+        assert torch.equal(tensor, weights[name]), name
+
+
+def nothing_to_do(ranks):
+    """A run that is finished already: the shares are never opened."""
+    if ranks.rank:
+        return follow(ranks, lambda ranks: pytest.fail("there is nothing to open"))
+    return Trainers(ranks).stop()
+
+
+def test_followers_end_where_there_is_nothing_to_do():
+    assert on_ranks(nothing_to_do) == [None, None]
+
+
+def no_model(ranks, folder):
+    def open_share(ranks):
+        return share_of(ranks, folder if ranks.rank == 0 else "/nowhere")
+
+    return follow(ranks, open_share) if ranks.rank else Trainers(ranks).open(open_share)
+
+
+def test_a_rank_that_cannot_open_its_share_is_named(tiny_model_dir):
+    with started(no_model, tiny_model_dir, size=2) as ranks:
+        first, second = (rank.outcome()[1].splitlines()[0] for rank in ranks)
+    assert first.startswith("EnvironmentFault: training stopped: rank 1 (process ")
+    assert "failed: model /nowhere" in first
+    assert second.startswith("EnvironmentFault: model /nowhere")
+
+
+def update_for_ever(ranks, folder):
+    def work(trainers, chosen, rewards):
+        while True:
+            trainers.update(chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
+
+    return train(ranks, folder, RECIPE, work)
+
+
+def test_a_rank_killed_during_updates_is_named_and_the_others_end(tiny_model_dir):
+    with started(update_for_ever, tiny_model_dir, size=3, deadline=10.0) as ranks:
+        time.sleep(6.0)
+        os.kill(ranks[1].process.pid, signal.SIGKILL)
+        begun = time.monotonic()
+        kind, text = ranks[0].outcome()
+        assert kind == "raised"
+        first = text.splitlines()[0]
+        assert first.startswith(f"EnvironmentFault: training stopped: rank 1 (process {ranks[1].process.pid}")
+        assert ranks[2].outcome()[0] == "raised"
+        assert time.monotonic() - begun < 20
+
+
+LAUNCH = """
+import sys
+sys.path[:0] = {path!r}
+from test_ranks import by_torchrun
+by_torchrun(*sys.argv[1:])
+"""
+
+
+def by_torchrun(folder, how, out):
+    """What each process of the launch does: one update, whose norm is written to ``out``, or updates for ever."""
+    ranks = open_ranks(deadline=20.0)
+
+    def work(trainers, chosen, rewards):
+        while True:
+            tally = trainers.update(chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
+            Path(out).write_text(json.dumps(tally.norms))
+            if how == "once":
+                return
+
+    train(ranks, folder, RECIPE, work)
+
+
+def torchrun(script, *arguments):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    return subprocess.Popen([*command, str(script), *map(str, arguments)], env=environment)
+
+
+@pytest.fixture
+def script(tmp_path):
+    here = os.path.dirname(__file__)
+    path = tmp_path / "train.py"
+    path.write_text(LAUNCH.format(path=[here, os.path.dirname(here)]))
+    return path
+
+
+def test_torchrun_starts_it(tiny_model_dir, tmp_path, script):
+    assert torchrun(script, tiny_model_dir, "once", tmp_path / "norms.json").wait(timeout=120) == 0
+    found = json.loads((tmp_path / "norms.json").read_text())
+    alone = train(Ranks(), tiny_model_dir, RECIPE, one_update)
+    assert found == pytest.approx(alone, rel=1e-4)
+
+
+def one_update(trainers, chosen, rewards):
+    return trainers.update(chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3).norms
+
+
+@pytest.mark.faults
+def test_ranks_end_when_the_launcher_is_killed(tiny_model_dir, script, tmp_path):
+    begun = tmp_path / "begun"
+    launched, workers = torchrun(script, tiny_model_dir, "for ever", begun), []
+    try:
+        wait_for(lambda: len(children(launched.pid)) == 2)
+        workers = children(launched.pid)
+        wait_for(begun.exists)
+        assert all(map(running, workers))
+        launched.kill()
+        launched.wait()
+        wait_for(lambda: not any(map(running, workers)))
+    finally:
+        launched.kill()
+        for worker in filter(running, workers):
+            os.kill(worker, signal.SIGKILL)
+
+
+def children(process):
+    return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def running(process):
+    """Whether a process has not ended; one that nobody has asked after has."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_for(condition):
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 80), min_size=1, max_size=12), min_size=1, max_size=4),
+    st.integers(2, 5),
+    st.integers(20, 300),
+)
+@settings(deadline=None)
+def test_every_sample_of_a_mini_batch_goes_to_one_rank_and_all_have_as_many_micro_batches(lengths, size, budget):
+    batches = [[[sample(length, place) for place, length in enumerate(part)]] for part in lengths]
+    shares = shares_of(batches, size, budget, 48)
+    assert len(shares) == size
+    for number, batch in enumerate(batches):
+        assert len({len(own[number]) for own in shares}) == 1
+        dealt = [each for own in shares for samples in own[number] for each in samples if each is not IDLE]
+        assert sorted(each.rollout.seed for each in dealt) == sorted(each.rollout.seed for each in batch[0])
+        assert all(samples for own in shares for samples in own[number])
+
+
+def sample(length, seed):
+    return Sample((1,), Rollout(0, (1,), (2,) * length, (0.0,) * length, ((0, 0),), "stop", seed), 1.0, 1.0)
+
+
+def test_a_process_by_itself_is_its_own_trainer(tiny_model_dir, tmp_path):
+    state, changed, same, _ = kept(Ranks(), tiny_model_dir, tmp_path)
+    assert (state, changed, same) == ({"step": 1}, True, True)
