@@ -1,73 +1,123 @@
-"""Make the toy model's tokenizer: byte-level BPE over the task's own text, so that any text survives a round trip.
+"""Make the toy models' tokenizers: byte-level BPE over the task's own text, so that any text survives a round trip.
 
-Numbers below 100, the task's words, ``<think>``, ``</think>`` and ``\\boxed{`` are single tokens.
+Numbers below 100, the task's words, ``<think>``, ``</think>`` and ``\\boxed{`` are single tokens; for code also the
+fences of a block and the beginnings of its lines.
 
 Usage: python make_tokenizer.py (after make_data.py; writes model/tokenizer.json and model/tokenizer_config.json)
+       python make_tokenizer.py FOLDER (after make_code.py FOLDER; writes the same into model-code)
 """
 
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 HERE = Path(__file__).parent
 SPECIAL = ("<|pad|>", "<|end|>", "<|user|>", "<|assistant|>")
 MARKS = ("<think>", "</think>", "\\boxed{")
-VOCAB_SIZE = 512
-CHAT_TEMPLATE = (
-    "{% for message in messages %}"
+CODE_MARKS = ("```python\n", "\n```")
+TURNS = (
     "{% if message['role'] == 'user' %}<|user|>{{ message['content'] }}"
     "{% elif message['role'] == 'assistant' %}<|assistant|>"
     "{% generation %}{{ message['content'] }}<|end|>{% endgeneration %}"
-    "{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+SYSTEM_TURN = "{% elif message['role'] == 'system' %}<|system|>{{ message['content'] }}"
+
+
+class Make(NamedTuple):
+    """Where a tokenizer goes, how text is cut before pairs are merged, and what stays whole."""
+
+    folder: str
+    pieces: str
+    vocab_size: int
+    special: tuple[str, ...] = SPECIAL
+    marks: tuple[str, ...] = MARKS
+    turns: str = TURNS
+
+
+MATH = Make("model", r"\d{1,2}| ?[A-Za-z]+|[^A-Za-z\d]", 512)
 """System messages are left out: a model of this size learns nothing from them and would pay for their length."""
+CODE = Make(
+    "model-code",
+    r"\d{1,2}|\n    return|\n    | ?[A-Za-z]+|[^A-Za-z\d]",
+    640,
+    (*SPECIAL, "<|system|>"),
+    (*MARKS, *CODE_MARKS),
+    TURNS + SYSTEM_TURN,
+)
 
 
-def corpus() -> Iterator[str]:
+def rows(file: Path) -> Iterator[dict]:
+    return map(json.loads, file.read_text(encoding="utf-8").splitlines())
+
+
+def math_corpus() -> Iterator[str]:
     yield from (str(number) for number in range(100) for _ in range(100))
     for name in ("problems", "held_out", "traces", "instructions"):
-        for line in (HERE / "data" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
+        for row in rows(HERE / "data" / f"{name}.jsonl"):
             yield from (turn["content"] for turn in row.get("messages", []))
             yield row.get("prompt", "")
 
 
-def train() -> Tokenizer:
+def code_corpus(folder: Path) -> Iterator[str]:
+    """That of mathematics, and what is asked for and written in code."""
+    yield from math_corpus()
+    for name in ("problems", "held_out", "traces"):
+        for row in rows(folder / f"{name}.jsonl"):
+            yield row["prompt"]
+            yield row.get("completion", "")
+
+
+def train(make: Make, corpus: Iterable[str]) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(r"\d{1,2}| ?[A-Za-z]+|[^A-Za-z\d]"), "isolated"),
+            pre_tokenizers.Split(Regex(make.pieces), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCAB_SIZE,
-        special_tokens=list(SPECIAL),
+        vocab_size=make.vocab_size,
+        special_tokens=list(make.special),
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(corpus(), trainer)
-    tokenizer.add_tokens([AddedToken(mark, normalized=False, special=False) for mark in MARKS])
+    tokenizer.train_from_iterator(corpus, trainer)
+    tokenizer.add_tokens([AddedToken(mark, normalized=False, special=False) for mark in make.marks])
     return tokenizer
 
 
-def main() -> None:
-    tokenizer = train()
-    tokenizer.save(str(HERE / "model" / "tokenizer.json"))
-    config = {
+def config(make: Make) -> dict[str, object]:
+    template = (
+        "{% for message in messages %}" + make.turns + "{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
+    return {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "pad_token": SPECIAL[0],
-        "eos_token": SPECIAL[1],
-        "additional_special_tokens": list(SPECIAL[2:]),
+        "pad_token": make.special[0],
+        "eos_token": make.special[1],
+        "additional_special_tokens": list(make.special[2:]),
         "clean_up_tokenization_spaces": False,
         "model_max_length": 256,
-        "chat_template": CHAT_TEMPLATE,
+        "chat_template": template,
     }
-    (HERE / "model" / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def write(make: Make, corpus: Iterable[str]) -> None:
+    folder = HERE / make.folder
+    train(make, corpus).save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config(make), indent=2) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        write(CODE, code_corpus(Path(sys.argv[1])))
+    else:
+        write(MATH, math_corpus())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,217 @@
+"""Write the toy code task of this recipe: small Python functions, asked for in words or by two of their values.
+
+``traces.jsonl`` holds the cold start, solutions by two kinds of writers: one writes a statement for each step, or works
+out a line's slope first; the other writes one expression straight away, without a parenthesis, which is right as long
+as Python's precedence happens to agree. Grading leaves out what is wrong. ``problems.jsonl`` is for RL and
+``held_out.jsonl`` for evaluation; both have longer chains of steps than the traces. No problem stands in two files.
+Every problem has 24 tests that call the function.
+
+Usage: python make_code.py FOLDER
+"""
+
+import json
+import random
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+SEED = 20250710
+NUM_TESTS = 24
+
+TRACES = {2: 260, 3: 220}
+PROBLEMS = {2: 60, 3: 150, 4: 150}
+HELD_OUT = {2: 30, 3: 60, 4: 60}
+"""Problems by the number of steps in the chain."""
+TRACED_LINES, LINES, HELD_OUT_LINES = 240, 180, 90
+ONE_LINE_SHARE = 0.6
+SLIPS = 30
+
+Row = dict[str, object]
+
+
+class Step(NamedTuple):
+    """One operation: how it is asked for, and the expression of it with ``{}`` for its operand."""
+
+    words: str
+    expression: str
+
+
+class Kind(NamedTuple):
+    """What a function works on: the name of its argument, the steps that there are, and a maker of arguments."""
+
+    argument: str
+    steps: tuple[Step, ...]
+    draw: Callable[[random.Random], object]
+
+
+class Task(NamedTuple):
+    """A problem: its text and a program that solves it, besides what its solutions are made of."""
+
+    prompt: str
+    program: str
+    one_line: str
+    thoughts: str
+    draw: Callable[[random.Random], object]
+    source: str
+
+
+def number(rng: random.Random) -> object:
+    return rng.randint(-20, 40)
+
+
+def text(rng: random.Random) -> object:
+    return "".join(rng.choice("abcdeABCDE") for _ in range(rng.randint(0, 7)))
+
+
+def numbers(rng: random.Random) -> object:
+    return [rng.randint(0, 20) for _ in range(rng.randint(0, 6))]
+
+
+ON_NUMBERS = tuple(
+    step
+    for n in range(2, 10)
+    for step in (
+        Step(f"add {n}", f"{{}}+{n}"),
+        Step(f"subtract {n}", f"{{}}-{n}"),
+        Step(f"multiply by {n}", f"{{}}*{n}"),
+        Step(f"take the remainder by {n}", f"{{}}%{n}"),
+    )
+)
+ON_TEXT = (
+    Step("reverse", "{}[::-1]"),
+    Step("upper case", "{}.upper()"),
+    Step("lower case", "{}.lower()"),
+    Step("swap case", "{}.swapcase()"),
+    *(Step(f"repeat {n} times", f"{{}}*{n}") for n in (2, 3)),
+    *(Step(f"append {letter}", f"{{}}+'{letter}'") for letter in "abcde"),
+    *(Step(f"drop the first {n}", f"{{}}[{n}:]") for n in (1, 2, 3)),
+    *(Step(f"keep the first {n}", f"{{}}[:{n}]") for n in (2, 3, 4)),
+)
+ON_LISTS = (
+    Step("sort", "sorted({})"),
+    Step("reverse", "{}[::-1]"),
+    *(Step(f"append {n}", f"{{}}+[{n}]") for n in range(1, 10)),
+    *(Step(f"repeat {n} times", f"{{}}*{n}") for n in (2, 3)),
+    *(Step(f"drop the first {n}", f"{{}}[{n}:]") for n in (1, 2, 3)),
+    *(Step(f"keep the first {n}", f"{{}}[:{n}]") for n in (2, 3, 4)),
+)
+KINDS = {
+    "number": Kind("x", ON_NUMBERS, number),
+    "text": Kind("s", ON_TEXT, text),
+    "list": Kind("a", ON_LISTS, numbers),
+}
+
+
+def function(argument: str, lines: list[str]) -> str:
+    return "\n    ".join([f"def f({argument}):", *lines])
+
+
+def chain(name: str, steps: list[Step]) -> Task:
+    """A function that does one step after the other."""
+    kind, one_line = KINDS[name], KINDS[name].argument
+    for step in steps:
+        one_line = step.expression.format(one_line)
+    done = [step.expression.format(kind.argument) for step in steps]
+    return Task(
+        f"Write f({kind.argument}): {', '.join(step.words for step in steps)}.",
+        function(kind.argument, [*(f"{kind.argument}={each}" for each in done[:-1]), f"return {done[-1]}"]),
+        function(kind.argument, [f"return {one_line}"]),
+        "step by step",
+        kind.draw,
+        f"{name}-{len(steps)}",
+    )
+
+
+def line(slope: int, start: int, at: int) -> Task:
+    """A linear function, given by its values at 0 and at another place."""
+    value, program = slope * at + start, function("x", [f"return {slope}*x+{start}"])
+    prompt = f"Write f(x), a line with f(0)={start} and f({at})={value}."
+    thoughts = f"{value}-{start}={value - start} {value - start}/{at}={slope}"
+    return Task(prompt, program, program, thoughts, number, "line")
+
+
+class Tasks:
+    """Draws tasks, each at most once over all files."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.seen: set[str] = set()
+
+    def new(self, make: Callable[[], Task]) -> Task:
+        while (task := make()).prompt in self.seen:
+            pass
+        self.seen.add(task.prompt)
+        return task
+
+    def chains(self, count_by_steps: dict[int, int]) -> Iterator[Task]:
+        """Chains of all kinds in turn; no step follows itself."""
+        for length, count in count_by_steps.items():
+            for index in range(count):
+                name = list(KINDS)[index % len(KINDS)]
+                yield self.new(lambda name=name, length=length: chain(name, self.rng.sample(KINDS[name].steps, length)))
+
+    def lines(self, count: int) -> Iterator[Task]:
+        draw = self.rng.randint
+        for _ in range(count):
+            yield self.new(lambda: line(draw(2, 12), draw(0, 12), draw(2, 6)))
+
+
+def tests(task: Task, rng: random.Random) -> list[Row]:
+    """Calls and the values that a program which solves the task gives."""
+    space: dict[str, Callable[[object], object]] = {}
+    exec(task.program, space)  # type: ignore[arg-type]
+    given = (task.draw(rng) for _ in range(NUM_TESTS))
+    return [{"call": f"f({value!r})", "output": repr(space["f"](value))} for value in given]
+
+
+def problem(task: Task, rng: random.Random) -> Row:
+    return {
+        "kind": "code",
+        "language": "python",
+        "prompt": task.prompt,
+        "tests": tests(task, rng),
+        "source": task.source,
+    }
+
+
+def completion(thoughts: str, program: str) -> str:
+    return f"<think>{thoughts}</think>```python\n{program}\n```"
+
+
+def traces(tasks: Tasks) -> Iterator[Row]:
+    """Solutions by both writers, some of them with a slip."""
+    rng = tasks.rng
+    drawn = [*tasks.chains(TRACES), *tasks.lines(TRACED_LINES)]
+    slips = set(rng.sample(range(len(drawn)), SLIPS))
+    for index, task in enumerate(drawn):
+        one_line = rng.random() < ONE_LINE_SHARE
+        thoughts, program = ("in one line", task.one_line) if one_line else (task.thoughts, task.program)
+        if index in slips:
+            program += rng.choice("123")
+        row = problem(task, rng) | {"source": "one-line" if one_line else "steps"}
+        yield row | {"completion": completion(thoughts, program)}
+
+
+def problems(tasks: Tasks, count_by_steps: dict[int, int], lines: int) -> Iterator[Row]:
+    for task in [*tasks.chains(count_by_steps), *tasks.lines(lines)]:
+        yield problem(task, tasks.rng)
+
+
+def write(path: Path, rows: list[Row], prefix: str, rng: random.Random) -> None:
+    rng.shuffle(rows)
+    lines = (json.dumps({"id": f"{prefix}-{number:04d}"} | row) for number, row in enumerate(rows))
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = random.Random(SEED)
+    tasks = Tasks(rng)
+    write(folder / "held_out.jsonl", list(problems(tasks, HELD_OUT, HELD_OUT_LINES)), "held-out-code", rng)
+    write(folder / "problems.jsonl", list(problems(tasks, PROBLEMS, LINES)), "code", rng)
+    write(folder / "traces.jsonl", list(traces(tasks)), "code-trace", rng)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
