@@ -23,8 +23,9 @@ class Fleet:
     The newest weights stay in shared memory, so that a replacement can take them.
     """
 
-    def __init__(self, spec: Spec, members: list[RemotePolicy], dtype: torch.dtype | None, say: Callable[[str], None]):
-        self._spec, self._members, self._dtype, self._say = spec, members, dtype, say
+    def __init__(self, spec: Spec, dtype: torch.dtype | None, say: Callable[[str], None]) -> None:
+        self._spec, self._dtype, self._say = spec, dtype, say
+        self._members: list[RemotePolicy] = []
         self._held = ExitStack()
         self._file: WeightFile | None = None
         self._version = 0
@@ -50,10 +51,9 @@ class Fleet:
             EnvironmentFault: one of them does not come up.
         """
         sweep()
-        starting = [asyncio.create_task(RemotePolicy.start(spec)) for _ in range(size)]
-        done = await asyncio.gather(*starting, return_exceptions=True)
-        members = [member for member in done if isinstance(member, RemotePolicy)]
-        fleet = cls(spec, members, dtype, say)
+        fleet = cls(spec, dtype, say)
+        done = await asyncio.gather(*(fleet._start() for _ in range(size)), return_exceptions=True)
+        fleet._members = [member for member in done if isinstance(member, RemotePolicy)]
         if failures := [failure for failure in done if isinstance(failure, BaseException)]:
             await fleet.close()
             raise failures[0]
@@ -122,14 +122,31 @@ class Fleet:
         async with self._replacing:
             if member not in self._members:
                 return
-            self._deaths += 1
-            if self._deaths > MAX_DEATHS:
-                raise EnvironmentFault(f"{death}; {MAX_DEATHS} before it too, and nothing was finished in between")
-            self._say(f"{death}; starting another")
-            new = await RemotePolicy.start(self._spec)
-            if self._file is not None:
-                await new.load(self._file, self._version)
+            self._count(death)
+            new = await self._start()
             self._seconds_of_dead += member.seconds
             self._members[self._members.index(member)] = new
             self.replaced += 1
         await member.close()
+
+    async def _start(self) -> RemotePolicy:
+        """A new generator with the newest weights; one that is killed as it comes up is replaced too."""
+        while True:
+            try:
+                new = await RemotePolicy.start(self._spec)
+                if self._file is not None:
+                    await new.load(self._file, self._version)
+                return new
+            except GeneratorDied as death:
+                self._count(death)
+
+    def _count(self, death: GeneratorDied) -> None:
+        """Say that a generator died, or, when too many did, that it is the last.
+
+        Raises:
+            EnvironmentFault: generators die faster than they finish anything.
+        """
+        self._deaths += 1
+        if self._deaths > MAX_DEATHS:
+            raise EnvironmentFault(f"{death}; {MAX_DEATHS} before it too, and nothing was finished in between")
+        self._say(f"{death}; starting another")

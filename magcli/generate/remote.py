@@ -65,7 +65,7 @@ class RemotePolicy:
                 await policy._ready
         except TimeoutError:
             policy._die(f"its engine did not come up in {START_SECONDS:g} s")
-            raise policy._dead() from None
+            raise EnvironmentFault(str(policy._dead())) from None
         except BaseException:
             policy._die("not waited for")
             raise
