@@ -117,7 +117,7 @@ def _tables(kind: Any, value: Any, name: str) -> tuple[Any, ...]:
 def _table(kind: Any, value: Mapping[str, Any], name: str) -> Any:
     kinds = field_types(kind)
     given = _known(value, kinds, name)
-    return kind(**{key: convert(kinds[key], part, f"{name}, {key}") for key, part in given.items()})
+    return kind(**{key: convert(kinds[key], part, f"{name}.{key}") for key, part in given.items()})
 
 
 def _scalar(kind: type, value: Any, name: str) -> Any:

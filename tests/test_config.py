@@ -131,7 +131,7 @@ def test_an_array_of_tables_comes_from_the_recipe_alone() -> None:
     ("text", "message"),
     [
         ("[[s.part]]\n[[s.part]]\ntwo_word = 'x'", r"s\.part 2: unknown key 'two_word'; did you mean 'two_words'\?"),
-        ("[[s.part]]\nnumber = true", r"s\.part 1, number: expected int, got True"),
+        ("[[s.part]]\nnumber = true", r"s\.part 1\.number: expected int, got True"),
         ("[[s.parts]]\nnumber = 1", r"recipe table \[s\]: unknown key 'parts'; did you mean 'part'\?"),
         ("[s.part]\nnumber = 1", r"s\.part: expected tables, each under a line \[\[s\.part\]\], got \{'number': 1\}"),
         ("[s]\npart = [1]", r"s\.part: expected tables"),

@@ -107,8 +107,8 @@ def test_what_the_history_keeps_of_stages_reads_back_as_the_same(tmp_path: Path)
     [
         ("[[rl.stage]]\n[[rl.stage]]\nn_bach = 3", r"rl\.stage 2: unknown key 'n_bach'; did you mean 'n_batch'\?"),
         ("[[rl.stages]]\nn_batch = 3", r"\[rl\]: unknown key 'stages'; did you mean 'stage'\?"),
-        ("[[rl.stage]]\nn_batch = '16k'", r"rl\.stage 1, n_batch: expected int, got '16k'"),
-        ("[[rl.stage]]\nuntil = 'stalled'", r"rl\.stage 1, until: 'stalled' is not one of length-stalled, data-easy"),
+        ("[[rl.stage]]\nn_batch = '16k'", r"rl\.stage 1\.n_batch: expected int, got '16k'"),
+        ("[[rl.stage]]\nuntil = 'stalled'", r"rl\.stage 1\.until: 'stalled' is not one of length-stalled, data-easy"),
         ("[rl.stage]\nn_batch = 3", r"rl\.stage: expected tables, each under a line \[\[rl\.stage\]\]"),
         ("[rl]\nstage = 'one, two'", r"rl\.stage: expected tables"),
         ("[[stage]]\nn_batch = 3", r"unknown table \[stage\]"),
