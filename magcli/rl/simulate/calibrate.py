@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from magcli.errors import DataError
 from magcli.rl.ledger import read as read_ledger
-from magcli.rl.simulate.draw import Draw, Drawn, read_groups, resampled
+from magcli.rl.simulate.draw import Draw, Drawn, described, read_groups, resampled
 from magcli.rl.simulate.events import Settings, Simulation, Tally, Update
-from magcli.rl.simulate.machine import Generators, Lengths, Machine, Trainer, Verifiers
+from magcli.rl.simulate.machine import Generators, Machine, Trainer, Verifiers
 
 Floats = NDArray[np.float64]
 ROUNDS = 6
@@ -63,7 +63,7 @@ def read_run(folder: Path, *, generators: int = 0) -> Measured:
     turns on one device.
 
     Raises:
-        DataError: it is no run of `magcli rl`, or has too few updates.
+        DataError: it is no run of `magcli rl`, has too few updates, or stages of different sizes.
     """
     try:
         config = json.loads((folder / "run.json").read_text(encoding="utf-8"))
@@ -71,8 +71,11 @@ def read_run(folder: Path, *, generators: int = 0) -> Measured:
         events = read_ledger(folder / "ledger.jsonl")
     except (OSError, ValueError) as error:
         raise DataError(f"{folder}: no run of magcli rl to calibrate with: {error}") from None
-    if config.get("stage") != "rl" or len(lines) < LEAST:
-        raise DataError(f"{folder}: {len(lines)} updates of stage {config.get('stage')}; wants {LEAST} of rl")
+    sizes = {field.name for field in fields(Settings)} - {"placement"}
+    if not sizes <= set(config) or len(lines) < LEAST:
+        raise DataError(f"{folder}: no run of magcli rl with {LEAST} updates or more to calibrate with")
+    if isinstance(config.get("stage"), list) and config["stage"]:
+        raise DataError(f"{folder}: a run of several stages has no one size to calibrate with")
     return _measured(config, lines, events, _rollouts(folder, lines), generators)
 
 
@@ -88,8 +91,8 @@ def _measured(
     generators: int,
 ) -> Measured:
     names = {field.name for field in fields(Settings)} & set(config)
-    placement = "split" if generators else "shared"
-    given = {**{name: config[name] for name in names}, "updates": len(lines), "placement": placement}
+    given = {name: config[name] for name in names} | {"updates": len(lines)}
+    given["placement"] = "split" if generators else "shared"
     taken, trained = _times(events, "taken"), _times(events, "trained")
     training = _column(lines, "trained_tokens") / _column(lines, "train_tokens_per_s")
     trained_groups = [[group for group in step.values() if not group.dropped] for step in rollouts]
@@ -124,7 +127,8 @@ def _verdict(events: Sequence[Mapping[str, Any]]) -> float:
 
 
 def calibrate(runs: Sequence[Measured], *, workers: int) -> Machine:
-    """The machine on which these runs took as long as they did: one device that trains, one a generator.
+    """The machine on which these runs took as long as they did, with their lengths: one device that trains, one a
+    generator.
 
     Runs with different ``n_async`` tell what a step takes from what a sequence adds to it. The runs must have the same
     placement.
@@ -151,7 +155,7 @@ def _first_guess(runs: Sequence[Measured], workers: int) -> Machine:
     made = sum(sum(group.lengths) for run in runs for group in run.groups.values())
     verdict = np.median([run.verdict / run.settings.group for run in runs])
     return Machine(
-        Lengths(median=1.0),
+        described([group for run in runs for group in run.groups.values()]),
         Generators(engines, decoding / made),
         Trainer(1, 1 / max(each, 1e-12), update_seconds=fixed, transfer_seconds=transfer),
         Verifiers(workers, float(verdict)),

@@ -79,6 +79,25 @@ def _again(lengths: tuple[int, ...], group: int, random: Generator) -> tuple[int
     return tuple(random.choice(lengths, size=group).tolist())
 
 
+QUANTILES = (0.0, 0.01, 0.05, *(share / 10 for share in range(1, 10)), 0.95, 0.99, 1.0)
+
+
+def described(known: Sequence[Drawn]) -> Lengths:
+    """Some groups as a distribution: quantiles, the share of the variance that lies between groups, mean prompt."""
+    logs = [np.log(np.array(group.lengths, dtype=float)) for group in known]
+    everything = np.concatenate(logs)
+    pairs = [(part, len(part)) for part in logs if len(part) > 1]
+    inside = sum(part.var(ddof=1) * size for part, size in pairs) / max(1, sum(size for _, size in pairs))
+    spread = float(everything.var())
+    tokens = np.exp(np.quantile(everything, QUANTILES)).round().tolist()
+    return Lengths(
+        quantiles=tuple(zip(QUANTILES, tokens, strict=True)),
+        within=min(1.0, max(0.0, 1 - float(inside) / spread)) if pairs and spread else 0.0,
+        prompt=round(float(np.mean([group.prompt for group in known]))),
+        dropped=float(np.mean([group.dropped for group in known])),
+    )
+
+
 def read_groups(place: Path) -> Mapping[int, Drawn]:
     """The groups of a table of rollouts, or of a run's folder of them, by number.
 

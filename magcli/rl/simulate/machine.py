@@ -18,6 +18,7 @@ workers = 64
 seconds = 0.5
 """
 
+import json
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -129,6 +130,23 @@ def read_machine(path: Path) -> Machine:
     machine = Machine(**parts)
     _check(machine, path)
     return machine
+
+
+def as_toml(machine: Machine) -> str:
+    """A machine as the file that describes it; what is as usual is left out."""
+    lines: list[str] = []
+    for table in TABLES:
+        part = getattr(machine, table)
+        given = {field.name: (getattr(part, field.name), field.default) for field in fields(part)}
+        changed = {name: value for name, (value, usual) in given.items() if value != usual}
+        lines += ["", f"[{table}]", *(f"{key} = {_plain(value)}" for key, value in changed.items())]
+    return "\n".join(lines[1:]) + "\n"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_plain, value))}]"
+    return json.dumps(value)
 
 
 TABLES: dict[str, Any] = {"lengths": Lengths, "generators": Generators, "trainer": Trainer, "verifiers": Verifiers}

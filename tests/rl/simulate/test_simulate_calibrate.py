@@ -57,6 +57,7 @@ def test_speeds_found_at_some_sizes_predict_a_run_at_others(placement):
     assert found.trainer.tokens_per_s == pytest.approx(3000, rel=1e-3)
     assert found.trainer.update_seconds == pytest.approx(0.4, rel=1e-3)
     assert found.generators.engines == machine.generators.engines
+    assert (found.lengths.prompt, found.lengths.dropped) == (40, pytest.approx(0.2, abs=0.08))
     other = replace(RUN, n_async=48, n_batch=96, staleness=2, placement=placement)
     draw = draws(LENGTHS, group=8, max_tokens=600, seed=9)
     ours, truth = predict(other, found, draw), predict(other, machine, draw)
@@ -109,7 +110,12 @@ def test_folders_that_are_no_runs_are_named(finished, tmp_path):
     for name, lines in (("run.json", None), ("metrics.jsonl", 2), ("ledger.jsonl", None)):
         text = (finished / name).read_text()
         (short / name).write_text("\n".join(text.split("\n")[:lines]))
-    with pytest.raises(DataError, match="2 updates of stage rl; wants 3"):
+    with pytest.raises(DataError, match="with 3 updates or more"):
+        read_run(short)
+    config = json.loads((finished / "run.json").read_text())
+    (short / "metrics.jsonl").write_text((finished / "metrics.jsonl").read_text())
+    (short / "run.json").write_text(json.dumps({**config, "stage": [{"updates": 3}]}))
+    with pytest.raises(DataError, match="a run of several stages"):
         read_run(short)
 
 

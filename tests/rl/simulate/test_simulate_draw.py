@@ -6,7 +6,7 @@ import pytest
 
 from magcli.data import manifest, seal, table
 from magcli.errors import DataError
-from magcli.rl.simulate.draw import Drawn, draws, read_groups, resampled
+from magcli.rl.simulate.draw import Drawn, described, draws, read_groups, resampled
 from magcli.rl.simulate.machine import Lengths
 
 
@@ -77,6 +77,17 @@ def test_groups_of_a_run_come_back_whole(tmp_path):
     bigger = drawn(Lengths(rollouts=str(tmp_path)), group=5, groups=300)
     assert {length for group in bigger if group.prompt == 3 for length in group.lengths} == {5, 9}
     assert {len(group.lengths) for group in bigger} == {5}
+
+
+def test_groups_described_as_a_distribution_are_drawn_alike_again():
+    shape = Lengths(median=400.0, sigma=0.9, within=0.4, prompt=30, dropped=0.25)
+    found = described(drawn(shape))
+    again = drawn(found, seed=1)
+    shares = [0.1, 0.5, 0.9]
+    assert np.quantile(flat(again), shares) == pytest.approx(np.quantile(flat(drawn(shape)), shares), rel=0.1)
+    assert (found.prompt, found.dropped) == (30, pytest.approx(0.25, abs=0.03))
+    assert found.within == pytest.approx(0.4, abs=0.04)
+    assert described([Drawn((7, 7), 3, False)]).within == 0
 
 
 def test_tables_that_are_no_rollouts_are_named(tmp_path):

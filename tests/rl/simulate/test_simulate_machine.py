@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from magcli.errors import UsageError
-from magcli.rl.simulate.machine import Generators, Lengths, Machine, Trainer, Verifiers, read_machine
+from magcli.rl.simulate.machine import Generators, Lengths, Machine, Trainer, Verifiers, as_toml, read_machine
 
 WHOLE = """
 [lengths]
@@ -30,6 +30,17 @@ def test_a_description_becomes_a_machine(tmp_path):
     generators = Generators(devices=8, devices_per_engine=2, step_seconds=0.02)
     assert machine == Machine(Lengths(median=300.0, sigma=0.5), generators, Trainer(4, 2000.0), Verifiers())
     assert machine.generators.engines == 4
+
+
+def test_a_machine_written_as_toml_is_read_again(tmp_path):
+    machine = Machine(
+        Lengths(quantiles=((0.0, 3.0), (0.5, 40.0), (1.0, 900.0)), within=0.25, prompt=12),
+        Generators(devices=6, step_seconds=0.0125, devices_per_engine=3, gap_seconds=1e-7, prefill_tokens_per_s=500.0),
+        Trainer(2, 1234.5, update_seconds=0.1),
+        Verifiers(workers=3, seconds=0.004),
+    )
+    assert read_machine(written(tmp_path, as_toml(machine))) == machine
+    assert "cache_tokens" not in as_toml(machine)
 
 
 def test_rollouts_lie_beside_the_description(tmp_path):
