@@ -6,6 +6,9 @@ import random
 import signal
 import time
 
+PRELOADED = ["calling", "torch", "transformers", "magcli.cli", "magcli.rl.loop", "magcli.rl.ranks", "sympy"]
+"""What the process that others are forked from has imported."""
+
 
 def call_stage(name, *inputs, **options):
     """Run a stage in this process, as the command line would; errors come as exceptions. Tables are paths."""
@@ -21,7 +24,7 @@ def call_stage(name, *inputs, **options):
 def start_stage(name, *inputs, **options):
     """Run a stage in a process of its own, forked from one that has imported everything, so it begins at once."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["calling", "torch", "transformers", "magcli.cli", "magcli.rl.loop", "sympy"])
+    context.set_forkserver_preload(PRELOADED)
     process = context.Process(target=call_stage, args=(name, *inputs), kwargs=options)
     process.start()
     return process

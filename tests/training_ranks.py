@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from calling import PRELOADED
 
 from magcli.train.distributed import close_ranks, open_ranks
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch", "transformers", "torch.distributed.fsdp", "magcli.rl.ranks"])
 PATIENCE = 60.0
 
 
@@ -50,6 +50,7 @@ class Rank:
 @contextlib.contextmanager
 def started(function: Callable[..., Any], *arguments: Any, size: int, deadline: float = 20.0) -> Iterator[list[Rank]]:
     """Processes that each call ``function(ranks, *arguments)``; what is left of them is killed at the end."""
+    CONTEXT.set_forkserver_preload(PRELOADED)
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     ranks = []
     for rank in range(size):

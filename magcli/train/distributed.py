@@ -6,8 +6,10 @@ key-value store, where each process also leaves a sign of life every second, so 
 failed is told from one that is slow.
 """
 
+import itertools
 import json
 import os
+import re
 import socket
 import threading
 import time
@@ -35,13 +37,16 @@ AFTERMATH = 5.0
 BEAT = 1.0
 POLL = 0.02
 
+LAUNCH = re.compile(r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_.*")
+"""The variables by which torchrun tells a process what it is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
     """A process among those that train together.
 
     Weights are sharded over ``mesh``, which is None for a process by itself. ``deadline``: seconds that ranks may lie
-    apart.
+    apart. ``store`` is where the launcher keeps what they tell each other.
     """
 
     rank: int = 0
@@ -49,6 +54,7 @@ class Ranks:
     device: torch.device = torch.device("cpu")
     mesh: DeviceMesh | None = None
     deadline: float = DEADLINE
+    store: tuple[str, int] = ("", 0)
 
     def total(self, value: float) -> float:
         """The sum of a number over all ranks, the same on each."""
@@ -75,7 +81,8 @@ class Ranks:
 def open_ranks(device: str = "cpu", *, deadline: float = DEADLINE) -> Ranks:
     """Join the processes that torchrun started; without torchrun, a process by itself.
 
-    Weights and gradients travel between GPUs by NCCL, everything else by gloo.
+    Weights and gradients travel between GPUs by NCCL, everything else by gloo. Torchrun's variables leave the
+    environment, for processes that are started later are no ranks.
 
     Raises:
         EnvironmentFault: torchrun's variables are incomplete, or the other processes did not come in time.
@@ -91,7 +98,10 @@ def open_ranks(device: str = "cpu", *, deadline: float = DEADLINE) -> Ranks:
         dist.init_process_group("cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=timedelta(seconds=deadline))
     except (RuntimeError, ValueError) as error:
         raise EnvironmentFault(f"rank {rank} did not meet all {size} ranks: {first_line(error)}") from error
-    return Ranks(rank, size, place, init_device_mesh(place.type, (size,)), deadline)
+    mesh, store = init_device_mesh(place.type, (size,)), (os.environ["MASTER_ADDR"], _variable("MASTER_PORT"))
+    for name in filter(LAUNCH.fullmatch, list(os.environ)):
+        del os.environ[name]
+    return Ranks(rank, size, place, mesh, deadline, store)
 
 
 def close_ranks() -> None:
@@ -104,12 +114,13 @@ class Pulse:
     """Signs of life: a thread counts up in the store every second, and stops with its process, however that ends."""
 
     def __init__(self, ranks: Ranks) -> None:
-        self.store = _store()
+        self.store = _client(ranks.store)
         self._seen: dict[int, tuple[int, float]] = {}
         self._stopped = threading.Event()
         self.store.set(f"who/{ranks.rank}", f"rank {ranks.rank} (process {os.getpid()} on {socket.gethostname()})")
         self.store.set(f"beat/{ranks.rank}", "0")
-        threading.Thread(target=self._beat, args=(f"beat/{ranks.rank}",), name="magcli-pulse", daemon=True).start()
+        own = _client(ranks.store)  # a client takes one call at a time, and waiting is one
+        threading.Thread(target=self._beat, args=(own, ranks.rank), name="magcli-pulse", daemon=True).start()
 
     def name(self, rank: int) -> str:
         """A rank as a message calls it."""
@@ -135,12 +146,12 @@ class Pulse:
         """Give no more signs of life."""
         self._stopped.set()
 
-    def _beat(self, key: str) -> None:
-        store, count = _store(), 0  # a store's client takes one call at a time, and waiting is one
-        while not self._stopped.wait(BEAT):
-            count += 1
+    def _beat(self, store: Any, rank: int) -> None:
+        for count in itertools.count(1):
+            if self._stopped.wait(BEAT):
+                return
             try:
-                store.set(key, str(count))
+                store.set(f"beat/{rank}", str(count))
             except RuntimeError:
                 return
 
@@ -249,9 +260,9 @@ class Post:
         return silent
 
 
-def _store() -> Any:
-    """A client of the launcher's store, of its own connection."""
-    tcp = dist.TCPStore(os.environ["MASTER_ADDR"], _variable("MASTER_PORT"), is_master=False)  # type: ignore[attr-defined]
+def _client(place: tuple[str, int]) -> Any:
+    """A connection of its own to the launcher's store."""
+    tcp = dist.TCPStore(*place, is_master=False)  # type: ignore[attr-defined]
     return dist.PrefixStore("magcli", tcp)  # type: ignore[attr-defined]
 
 

@@ -40,6 +40,7 @@ def test_a_rank_whose_companions_do_not_come_says_so(monkeypatch):
 
 
 def talk(ranks):
+    assert not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_USE_AGENT_STORE"} & os.environ.keys()
     total = ranks.total(0.1 * (ranks.rank + 1))
     return total, ranks.gather({"rank": ranks.rank}), ranks.share(f"from {ranks.rank}")
 
