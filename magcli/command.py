@@ -196,7 +196,8 @@ def run_command(name: str, module: Any, stages: Iterable[str], given: dict[str, 
 def _execute(name: str, module: Any, config: Any, places: Mapping[str, Any], console: Console) -> None:
     from magcli.run import door, harness
 
-    inputs = (places["inputs"] or ["-"]) if module.INPUTS else []
+    takes_rows = bool(module.INPUTS) and getattr(module, "takes_rows", lambda _: True)(config)
+    inputs = (places["inputs"] or ["-"]) if takes_rows else []
     admit: Callable[..., Any] = lambda schema, rows, of, where: door.admit(  # noqa: E731
         module.reads(config), schema, rows, of, where, getattr(module, "ALIASES", None)
     )

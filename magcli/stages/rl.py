@@ -77,6 +77,9 @@ class Config:
     diverse_by: Literal["outcome", "reward"] = opt(
         "outcome", "Groups without two different outcomes (or rewards) do not train.", panel=OBJECTIVE
     )
+    simulate: Path | None = opt(
+        None, "Only predict the run, on the machine that this TOML file describes; no model, no rows.", panel=BATCH
+    )
     is_cap: float = opt(
         0.0,
         "Truncated importance sampling between engine and trainer: cap of a token's weight; 0 is off.",
@@ -115,13 +118,20 @@ NOT_NEGATIVE = (
     "staleness", "warmup", "trajectory_every", "generators", "retire_after", "defer_after", "is_cap", "kl",
     "entropy_bonus",
 )  # fmt: skip
-PLACES = ("run", "keep_checkpoints", "checkpoint_every", "device", "workers")
+PLACES = ("simulate", "run", "keep_checkpoints", "checkpoint_every", "device", "workers")
 """Options that do not decide the weights."""
 
 
 def reads(config: Config) -> tuple[str, ...]:
     """The columns that must be there."""
+    if config.simulate:
+        return ()
     return ("id", "prompt") if config.reward else ("id", "prompt", "answer|tests")
+
+
+def takes_rows(config: Config) -> bool:
+    """A simulation has no problems."""
+    return config.simulate is None
 
 
 def check(config: Config) -> None:
@@ -129,7 +139,7 @@ def check(config: Config) -> None:
     from magcli.rl import phase
     from magcli.run.job import usage
 
-    usage(bool(config.model), "rl: --model is missing: a local folder or a hub id")
+    usage(bool(config.model or config.simulate), "rl: --model is missing: a local folder or a hub id")
     usage(not config.model.startswith("http"), "rl: a server's weights cannot be trained; give a folder or a hub id")
     usage(config.group > 1, f"rl.group: {config.group} completions have nothing to compare; give at least 2")
     phase.check_sizes("rl", config)
@@ -150,6 +160,8 @@ def check(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """What else decides the weights: the bits of the model and of the system prompt."""
+    if config.simulate:
+        return {}
     bits = setup.model_bits(config.model, config.system) | setup.grader_bits(config, config.reward)
     for number, phase in enumerate(config.stage, 1):
         bits |= setup.table_bits(f"stage_{number}_data", phase.data)
@@ -158,7 +170,7 @@ def settings(config: Config) -> dict[str, Any]:
 
 def beside(config: Config) -> tuple[Path, ...]:
     """The trained model."""
-    return (config.run / "model",)
+    return () if config.simulate else (config.run / "model",)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -174,6 +186,9 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.rl import loop
     from magcli.rl.store import Store
 
+    if config.simulate:
+        rl_setup.predict(config, config.simulate, job)
+        return
     problems = [row for batch in rows for row in batch.to_pylist()]
     with setup.run_folder("rl", config, settings(config), PLACES, job) as folder:
         if folder.finished:

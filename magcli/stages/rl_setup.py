@@ -10,6 +10,7 @@ from magcli.stages import setup
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
 
     from magcli.generate.types import Sampler
     from magcli.generate.wire import Spec
@@ -198,3 +199,22 @@ def roller(config: Config, sampler: Sampler, grader: Grader, trainer: Trainer, p
         config.diverse_by,
         config.seed,
     )
+
+
+def predict(config: Config, machine: Path, job: Job) -> None:
+    """Say what the run would come to on the machine that a file describes."""
+    from magcli.rl.simulate.events import Settings
+    from magcli.rl.simulate.predict import event, report, simulate
+
+    settings = Settings(
+        updates=config.updates,
+        group=config.group,
+        n_async=config.n_async,
+        n_batch=config.n_batch,
+        staleness=config.staleness,
+        max_tokens=config.max_tokens,
+        schedule=config.schedule,
+        placement="split" if config.generators else "shared",
+    )
+    prediction = simulate(machine, settings, seed=config.seed)
+    job.console.say(report(prediction), event="prediction", **event(prediction))
