@@ -157,7 +157,7 @@ def _first_guess(runs: Sequence[Measured], workers: int) -> Machine:
     return Machine(
         described([group for run in runs for group in run.groups.values()]),
         Generators(engines, decoding / made),
-        Trainer(1, 1 / max(each, 1e-12), update_seconds=fixed, transfer_seconds=transfer),
+        Trainer(1, 1 / max(each, 1e-12), fixed, transfer, shared=runs[0].settings.placement == "shared"),
         Verifiers(workers, float(verdict)),
     )
 

@@ -94,12 +94,14 @@ class Trainer:
         tokens_per_s: of one device, forward and backward, prompts included.
         update_seconds: what an update takes besides: optimizer, logging.
         transfer_seconds: new weights on their way to the engines, which stand still meanwhile.
+        shared: the devices are those of the engines, and both take turns; else the engines go on beside the trainer.
     """
 
     devices: int
     tokens_per_s: float
     update_seconds: float = 0.0
     transfer_seconds: float = 0.0
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

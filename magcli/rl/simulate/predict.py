@@ -1,8 +1,8 @@
 """What a simulated run comes to, and the table of it that a person reads."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -49,6 +49,8 @@ class Prediction:
 def simulate(path: Path, settings: Settings, *, seed: int) -> Prediction:
     """Predict a run on the machine that a TOML file describes; the same seed gives the same figures.
 
+    The placement is that of the machine, not of ``settings``.
+
     Raises:
         UsageError: the description is wrong.
         DataError: its rollouts cannot be used.
@@ -56,7 +58,8 @@ def simulate(path: Path, settings: Settings, *, seed: int) -> Prediction:
     """
     machine = read_machine(path)
     draw = draws(machine.lengths, group=settings.group, max_tokens=settings.max_tokens, seed=seed)
-    return predict(settings, machine, draw)
+    placement: Literal["shared", "split"] = "shared" if machine.trainer.shared else "split"
+    return predict(replace(settings, placement=placement), machine, draw)
 
 
 def predict(settings: Settings, machine: Machine, draw: Draw) -> Prediction:

@@ -68,6 +68,16 @@ def test_the_same_seed_gives_the_same_figures(planned):
     assert found.staleness_max == 1
 
 
+def test_the_machine_says_whether_trainer_and_engines_take_turns(planned, tmp_path):
+    beside, _, run = planned
+    shared = tmp_path / "shared.toml"
+    shared.write_text(CLUSTER.read_text().replace("[trainer]", "[trainer]\nshared = true"))
+    turns = simulate(shared, run, seed=0)
+    assert turns.generator_idle > beside.generator_idle
+    assert turns.trained_tokens_per_s < beside.trained_tokens_per_s
+    assert simulate(CLUSTER, replace(run, placement="shared"), seed=0) == beside
+
+
 def test_the_report_and_the_event_carry_every_figure(planned):
     found, _, _ = planned
     told = report(found)
