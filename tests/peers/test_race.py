@@ -14,6 +14,7 @@ from tests.peers.race.watch import Watched, watch, whole_lines
 
 def _watch(tmp_path: Path, code: str, *, last: int, seconds: float = 20.0) -> Watched:
     metrics = tmp_path / "run" / "metrics.jsonl"
+    metrics.parent.mkdir()
     program = f"path = {str(metrics)!r}\n{textwrap.dedent(code)}"
     return watch([sys.executable, "-c", program], metrics, last=last, environment={}, seconds=seconds)
 

@@ -140,6 +140,7 @@ def main(path: str) -> None:
 
     spec = json.loads(Path(path).read_text())
     torch.set_num_threads(spec["threads"])
+    Path(spec["folder"]).mkdir()
     log = Log(Path(spec["metrics"]))
     problems = [json.loads(line) for line in Path(spec["problems"]).read_text().splitlines()]
     rows = [{"prompt": [{"role": "user", "content": p["prompt"]}], "answer": p["answer"]} for p in problems]

@@ -29,11 +29,12 @@ def watch(
 ) -> Watched:
     """Run a command until its metrics have the line of step ``last``, then end it.
 
+    What it says goes to a file beside the folder of the metrics, which the command makes itself.
+
     Raises:
         AssertionError: it ended before, or took longer than ``seconds``; the end of what it wrote is in the message.
     """
-    metrics.parent.mkdir(parents=True, exist_ok=True)
-    said = metrics.parent / "said.txt"
+    said = metrics.parent.with_suffix(".txt")
     with open(said, "w") as output:
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
         try:
