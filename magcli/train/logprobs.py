@@ -76,10 +76,10 @@ def _score(
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities and entropies ``[rows]`` from hidden states ``[rows, hidden]``, targets and temperatures."""
     with torch.autocast(hidden.device.type, enabled=False):
-        logits = torch.nn.functional.linear(hidden.float(), weight.float(), bias) / temperature[:, None]
+        logits = torch.nn.functional.linear(hidden.float(), weight.float(), bias).div_(temperature[:, None])
         logprobs = logits.log_softmax(dim=-1)
-    with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
-        entropy = -(logprobs.exp() * logprobs).sum(dim=-1)
+        with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
+            entropy = -torch.linalg.vecdot(logprobs.exp(), logprobs)
     return logprobs.gather(-1, targets[:, None]).squeeze(-1), entropy
 
 
