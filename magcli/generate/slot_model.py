@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from magcli.errors import EnvironmentFault, MagError
+from magcli.errors import EnvironmentFault
 from magcli.generate.attention import ATTENTION, PackedBatch, SlotCache
+from magcli.generate.fit import name_in, parameter_names
 from magcli.generate.types import Weights
 
 ROW_MULTIPLE = 16
@@ -43,7 +44,7 @@ class SlotModel:
                 f"{type(model).__name__} does not use transformers' attention interface, which the embedded engine "
                 "needs; serve this model with an OpenAI-compatible server and pass its URL"
             )
-        self._aliases = _aliases(model)
+        self._names = parameter_names(model)
         self._model = _prepare(model)
         self._deterministic = deterministic
         self.cache = SlotCache(model.config, slots, dtype=model.dtype, device=model.device)
@@ -130,29 +131,10 @@ class SlotModel:
         Raises:
             MagError: a parameter is missing or has another shape; nothing has been changed then.
         """
-        pairs = [(parameter, _source(weights, names, parameter)) for names, parameter in self._parameters()]
-        for parameter, source in pairs:
-            parameter.copy_(source)
-
-    def _parameters(self) -> list[tuple[tuple[str, ...], Tensor]]:
-        return [(self._aliases[name], parameter) for name, parameter in self._model.named_parameters()]
-
-
-def _source(weights: Weights, names: tuple[str, ...], parameter: Tensor) -> Tensor:
-    source = next((weights[name] for name in names if name in weights), None)
-    if source is None:
-        raise MagError(f"weights to load lack {names[0]}, which the engine's model has")
-    if source.shape != parameter.shape:
-        raise MagError(
-            f"weights to load: {names[0]} is {tuple(source.shape)}, the engine's is {tuple(parameter.shape)}"
-        )
-    return source
-
-
-def _aliases(model: PreTrainedModel) -> dict[str, tuple[str, ...]]:
-    """For each parameter's name, that name and then the names of what it is tied to."""
-    named = list(model.named_parameters(remove_duplicate=False))
-    return {name: (name, *(o for o, other in named if other is tensor and o != name)) for name, tensor in named}
+        own = list(self._model.named_parameters())
+        sources = [name_in(weights, self._names[name], parameter) for name, parameter in own]
+        for (_, parameter), source in zip(own, sources, strict=True):
+            parameter.copy_(weights[source])
 
 
 def _prepare(model: PreTrainedModel) -> PreTrainedModel:

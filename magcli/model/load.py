@@ -140,13 +140,29 @@ def save_model(
     kept = {name: tensor.detach().to(dtype) for name, tensor in given.items() if name in names}
     own = model.config.dtype
     try:
-        with whole_folder(folder) as aside, _quiet():
+        with whole_model(folder) as aside, _quiet():
             model.save_pretrained(aside, state_dict=kept)
             model.config.dtype = dtype
             model.config.save_pretrained(aside)
             tokenizer.save_pretrained(aside)
     finally:
         model.config.dtype = own
+
+
+@contextmanager
+def whole_model(folder: Path) -> Iterator[Path]:
+    """A folder to write weights into, which appears whole or not at all.
+
+    Raises:
+        EnvironmentFault: the folder cannot be written or the disk is full.
+    """
+    try:
+        with whole_folder(folder) as aside:
+            yield aside
+    except (SafetensorError, RuntimeError) as error:  # torch.save tells of a full disk by a RuntimeError
+        if isinstance(error, RuntimeError) and "PytorchStreamWriter" not in str(error):
+            raise
+        raise EnvironmentFault(f"cannot write {folder}: {' '.join(str(error).split())[:200]}") from error
 
 
 def _untied(model: PreTrainedModel) -> set[str]:

@@ -15,7 +15,9 @@ def model(default: str = "") -> Any:
 
 def engine() -> Any:
     """Which engine runs it."""
-    return opt("auto", "Where sampling runs: auto takes server for a URL, else torch.", panel=MODEL)
+    return opt(
+        "auto", "What samples: auto takes server for a URL, vllm on a GPU if it is there, else torch.", panel=MODEL
+    )
 
 
 def dtype() -> Any:
@@ -39,8 +41,8 @@ def device() -> Any:
 
 
 def deadline() -> Any:
-    """How long a server may take."""
-    return opt(600.0, "Seconds that one request to a server may take, retries included.", panel=MODEL)
+    """How long a server or vLLM may take."""
+    return opt(600.0, "Seconds for one request to a server, retries included, and for vLLM to answer.", panel=MODEL)
 
 
 def samples(default: int) -> Any:

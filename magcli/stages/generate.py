@@ -38,7 +38,7 @@ class Config:
     top_p: float = options.top_p()
     system: Path | None = options.system()
     seed: int = options.seed()
-    engine: Literal["auto", "torch", "server"] = options.engine()
+    engine: Literal["auto", "torch", "vllm", "server"] = options.engine()
     dtype: Literal["auto", "bf16", "fp32"] = options.dtype()
     slots: int = options.slots()
     deterministic: bool = options.deterministic()

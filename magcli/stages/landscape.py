@@ -58,6 +58,7 @@ class Config:
     top_p: float = options.top_p()
     system: Path | None = options.system()
     seed: int = options.seed()
+    engine: Literal["auto", "torch", "vllm", "server"] = options.engine()
     dtype: Literal["auto", "bf16", "fp32"] = options.dtype()
     slots: int = options.slots()
     deterministic: bool = options.deterministic()
@@ -90,6 +91,8 @@ def check(config: Config) -> None:
     usage(config.pad > 0, f"landscape.pad: {config.pad} is not positive")
     usage(config.slots > 0, f"landscape.slots: {config.slots} is not positive")
     usage(not (config.deterministic and config.dtype == "bf16"), "landscape: --deterministic needs --dtype fp32")
+    usage(config.engine != "server", "landscape: --engine server cannot take each point's weights; use torch or vllm")
+    setup.check_vllm("landscape", config.engine, deterministic=config.deterministic)
     setup.check_ask("landscape", config)
     setup.check_reward("landscape", config)
 
@@ -226,8 +229,10 @@ def _sampler(config: Config, problems: list[dict[str, Any]], last: Path, compone
     from magcli.landscape.results import POINT, summary
     from magcli.run.journal import Result
 
+    assert config.engine != "server"
     policy = open_policy(
         str(last),
+        engine=config.engine,
         dtype="fp32" if config.deterministic else config.dtype,
         slots=config.slots,
         deterministic=config.deterministic,

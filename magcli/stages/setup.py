@@ -23,7 +23,7 @@ class EngineOptions(Protocol):
     @property
     def model(self) -> str: ...
     @property
-    def engine(self) -> Literal["auto", "torch", "server"]: ...
+    def engine(self) -> Literal["auto", "torch", "vllm", "server"]: ...
     @property
     def dtype(self) -> Literal["auto", "bf16", "fp32"]: ...
     @property
@@ -185,8 +185,24 @@ def check_engine(stage: str, config: EngineOptions) -> None:
     usage(config.deadline > 0, f"{stage}.deadline: {config.deadline} is not positive")
     usage(not (config.deterministic and config.dtype == "bf16"), f"{stage}: --deterministic needs --dtype fp32")
     usage(not (config.deterministic and url), f"{stage}: a server cannot be --deterministic")
-    usage(not (config.engine == "torch" and url), f"{stage}: --engine torch cannot run a URL")
+    usage(not (config.engine in ("torch", "vllm") and url), f"{stage}: --engine {config.engine} cannot run a URL")
     usage(not (config.engine == "server" and not url), f"{stage}: --engine server needs a URL as --model")
+    check_vllm(stage, config.engine, deterministic=config.deterministic)
+
+
+def check_vllm(stage: str, engine: str, *, deterministic: bool) -> None:
+    """Refuse vLLM for bits that must be the same, and where it is not installed.
+
+    Raises:
+        UsageError: it was asked for together with deterministic bits.
+        EnvironmentFault: it is not installed.
+    """
+    from magcli.generate.open import require_vllm
+    from magcli.run.job import usage
+
+    if engine == "vllm":
+        usage(not deterministic, f"{stage}: --deterministic needs --engine torch")
+        require_vllm()
 
 
 def check_ask(stage: str, config: AskOptions) -> None:

@@ -1,0 +1,96 @@
+"""magcli inside vLLM's own processes: how new weights arrive there, and that they end with whom they work for.
+
+vLLM calls ``register`` in each of its processes (entry point ``vllm.general_plugins``). Processes that magcli did not
+start are left as they are, but for the name of one more weight transfer.
+"""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from multiprocessing import connection, parent_process
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from vllm.distributed.weight_transfer.base import WeightTransferEngine
+from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
+
+from magcli.generate.vllm_send import FILE_TRANSFER
+from magcli.generate.vllm_start import STARTED_BY
+from magcli.generate.weights import WeightFile
+
+
+def register() -> None:
+    """Make the weight transfer known; in an engine process of magcli's also keep stdout clean and watch the parent."""
+    with suppress(ValueError):  # it is registered already
+        WeightTransferEngineFactory.register_engine(FILE_TRANSFER, FileTransfer)
+    parent = parent_process()
+    if parent is not None and os.environ.get(STARTED_BY) == str(parent.pid):
+        os.dup2(2, 1)
+        threading.Thread(target=_end_with, args=(parent,), name="magcli-parent", daemon=True).start()
+
+
+def _end_with(parent: BaseProcess) -> None:
+    """Wait for the parent to end, killed or not, and end too: an engine without one would hold its memory for ever."""
+    connection.wait([parent.sentinel])
+    os._exit(1)
+
+
+class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
+    """vLLM's end of a weight update through a safetensors file that the worker maps; for any device of this machine.
+
+    The layerwise calls around ``load_weights`` undo and redo what a worker makes of the weights after loading, such as
+    the CPU's packing for its matrix products. A subclass because vLLM's registry asks for one.
+    """
+
+    supports_draft_weight_update = False
+
+    def init_transfer_engine(self, init_info: Any) -> None:
+        """Nothing to arrange: the path comes with each update."""
+
+    def start_weight_update(self) -> None:
+        """Let the layers take weights as a checkpoint has them."""
+        from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
+
+        initialize_layerwise_reload(self.model)
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """Load ``names`` (name in the checkpoint -> name in the file) from the file at ``path``.
+
+        Unlike the base class's it does not wait for an accelerator, which a CPU has not.
+        """
+        self.receive_weights(update_info)
+
+    def receive_weights(self, update_info: dict[str, Any]) -> None:
+        """As ``update_weights``."""
+        self._loaded = set(self.model.load_weights(_tensors(**update_info)))
+
+    def finish_weight_update(self) -> None:
+        """Turn the weights into what the worker computes with.
+
+        An output head that is tied to the embedding gets no weights of its own, so vLLM leaves what a CPU has packed of
+        it as it was; it is packed anew here.
+
+        Raises:
+            ValueError: parameters of vLLM's model got no weights.
+        """
+        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
+
+        finalize_layerwise_reload(self.model, self.model_config)
+        every = dict(self.model.named_parameters(remove_duplicate=False))
+        new = {id(every[name]) for name in self._loaded if name in every}
+        for name in every.keys() - self._loaded:
+            if id(every[name]) not in new:
+                raise ValueError(f"vLLM's model has a parameter {name} that got no weights")
+            module = self.model.get_submodule(name.rpartition(".")[0])
+            module.quant_method.process_weights_after_loading(module)
+
+    def shutdown(self) -> None:
+        """Nothing is held between updates."""
+
+
+def _tensors(path: str, names: dict[str, str]) -> Iterator[tuple[str, Tensor]]:
+    file = WeightFile(Path(path))
+    return ((name, file[source]) for name, source in names.items())

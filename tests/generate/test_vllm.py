@@ -1,0 +1,196 @@
+"""What is particular to vLLM's engine: its cache, its weight files, and how it fails. One engine serves all tests."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from magcli.errors import EnvironmentFault, UsageError
+from magcli.generate import vllm_link, weights
+from magcli.generate.open import open_policy
+from magcli.generate.types import Rollout, Sampling
+from magcli.generate.vllm import VllmPolicy
+from magcli.generate.vllm_send import sender_for
+from magcli.generate.vllm_start import Engine, cache_bytes, start
+from magcli.generate.weights import shared
+from magcli.model.load import context_length, load_model, load_outline, load_tokenizer
+
+LONG = [5 + n % 90 for n in range(200)]
+"""A prompt of several whole blocks of the cache."""
+
+
+class Bench:
+    """An engine in fp32 and the event loop that it belongs to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.outline, self.tokenizer = load_outline(str(folder)), load_tokenizer(str(folder))
+        self.plain = load_model(str(folder), dtype=torch.float32)
+        self.other = load_model(str(folder), dtype=torch.float32, from_scratch=True, seed=7)
+        self.sender = sender_for("cpu", torch.float32)
+        self.engine = start(
+            folder,
+            self.outline.config,
+            backend=self.sender.backend,
+            dtype=torch.float32,
+            slots=8,
+            context=context_length(self.outline),
+            device="cpu",
+            deadline=300,
+        )
+        self.runner = asyncio.Runner()
+
+    def policy(self, deadline: float = 60.0) -> VllmPolicy:
+        return VllmPolicy(self.engine, self.tokenizer, self.outline, self.sender, slots=8, deadline=deadline)
+
+
+@pytest.fixture(scope="module")
+def bench(wide_model_dir: Path) -> Iterator[Bench]:
+    made = Bench(wide_model_dir)
+    yield made
+    made.runner.run(made.policy().close())
+    made.runner.close()
+
+
+async def collect(policy: VllmPolicy, prompt: list[int], sampling: Sampling, seeds: range) -> list[Rollout]:
+    return [rollout async for rollout in policy.sample(prompt, sampling, seeds=seeds)]
+
+
+@torch.inference_mode()
+def difference(model: torch.nn.Module, rollout: Rollout) -> float:
+    """The largest difference between a rollout's log-probs and those of a plain forward pass."""
+    logits = model(torch.tensor([rollout.prompt + rollout.tokens])).logits[0, len(rollout.prompt) - 1 : -1]
+    expected = torch.log_softmax(logits, -1).gather(1, torch.tensor(rollout.tokens)[:, None])[:, 0]
+    return float((torch.tensor(rollout.logprobs) - expected).abs().max())
+
+
+def test_a_prompt_cached_under_older_weights_is_not_used(bench):
+    """With the salt of the older weights it is, so the cache is at work and the salt is what keeps versions apart."""
+
+    async def scenario() -> tuple[list[Rollout], list[Rollout], list[Rollout]]:
+        policy = bench.policy()
+        first, salt = await collect(policy, LONG, Sampling(8), range(3)), policy._salt
+        await policy.load(bench.other.state_dict(), 1)
+        fresh = await collect(policy, LONG, Sampling(8), range(3))
+        policy._salt = salt
+        stale = await collect(policy, LONG, Sampling(8), range(3))
+        await policy.load(bench.plain.state_dict(), 0)
+        return first, fresh, stale
+
+    first, fresh, stale = bench.runner.run(scenario())
+    assert max(difference(bench.plain, rollout) for rollout in first) < 1e-4
+    assert max(difference(bench.other, rollout) for rollout in fresh) < 1e-4
+    assert min(difference(bench.other, rollout) for rollout in stale) > 1e-3
+
+
+def test_a_weight_file_is_passed_on_by_its_path(bench, monkeypatch, tmp_path):
+    """Nothing is written: shared memory is a folder that does not exist."""
+
+    async def scenario() -> list[Rollout]:
+        policy = bench.policy()
+        with shared(bench.other.state_dict()) as file:
+            monkeypatch.setattr(weights, "SHARED_MEMORY", tmp_path / "nowhere")
+            monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "nowhere"))
+            await policy.load(file, 5)
+            with pytest.raises(FileNotFoundError):
+                await policy.load(bench.plain.state_dict(), 6)
+            monkeypatch.undo()
+        found = await collect(policy, LONG, Sampling(8), range(2))
+        await policy.load(bench.plain.state_dict(), 0)
+        return found
+
+    for rollout in bench.runner.run(scenario()):
+        assert rollout.versions == ((0, 5),)
+        assert difference(bench.other, rollout) < 1e-4
+
+
+def test_a_cancelled_load_leaves_an_engine_that_goes_on(bench):
+    async def scenario() -> list[Rollout]:
+        policy = bench.policy()
+        running = asyncio.ensure_future(collect(policy, LONG, Sampling(60), range(4)))
+        await asyncio.sleep(0.1)
+        loading = asyncio.ensure_future(policy.load(bench.plain.state_dict(), 3))
+        await asyncio.sleep(0.03)
+        loading.cancel()
+        await asyncio.gather(loading, return_exceptions=True)
+        return await running + await collect(policy, LONG, Sampling(4), range(2))
+
+    found = bench.runner.run(scenario())
+    assert len(found) == 6
+    assert max(difference(bench.plain, rollout) for rollout in found) < 1e-4
+
+
+def test_temperatures_that_vllm_would_change_are_refused(bench):
+    for temperature in (0.001, 2.5):
+        with pytest.raises(UsageError, match=r"vLLM takes 0, and 0\.01 to 2"):
+            bench.runner.run(collect(bench.policy(), LONG, Sampling(4, temperature=temperature), range(1)))
+
+
+def test_busy_time_counts_while_there_is_work_only(bench):
+    async def scenario() -> tuple[float, float, float]:
+        policy, begun = bench.policy(), time.monotonic()
+        await collect(policy, LONG, Sampling(30), range(8))
+        worked, wall = policy.seconds, time.monotonic() - begun
+        await asyncio.sleep(0.3)
+        return worked, wall, policy.seconds
+
+    worked, wall, later = bench.runner.run(scenario())
+    assert 0 < worked <= wall
+    assert later == worked
+
+
+def test_the_cache_is_bounded_by_memory_and_holds_one_context(bench):
+    config, token = bench.outline.config, 2 * 2 * 2 * 32 * 4
+    spare = 64 * token
+    assert cache_bytes(config, torch.float32, 1000, 10, 10**12) == 1000 * token + spare
+    assert cache_bytes(config, torch.float32, 1000, 10, 2000 * token) == 500 * token + spare
+    assert cache_bytes(config, torch.float32, 1000, 10, 0) == 10 * token + spare
+
+
+def test_a_model_that_vllm_does_not_take_is_one_line(tiny_model_dir, capfd):
+    with pytest.raises(EnvironmentFault, match=r"vLLM cannot run .*tiny on cpu"):
+        open_policy(str(tiny_model_dir), engine="vllm", slots=2)
+
+
+def test_an_engine_that_hangs_is_named_after_the_deadline(bench, monkeypatch):
+    monkeypatch.setattr(vllm_link, "HEARTBEAT_SECONDS", 0.5)
+
+    async def scenario() -> float:
+        policy = bench.policy(deadline=2.0)
+        running = asyncio.ensure_future(collect(policy, LONG, Sampling(300), range(8)))
+        await asyncio.sleep(0.2)
+        os.kill(bench.engine.process.pid, signal.SIGSTOP)
+        begun = time.monotonic()
+        try:
+            with pytest.raises(EnvironmentFault, match=r"vLLM engine process .* a sign of life: silence for 2 s"):
+                await running
+            return time.monotonic() - begun
+        finally:
+            os.kill(bench.engine.process.pid, signal.SIGCONT)
+
+    assert bench.runner.run(scenario()) < 8
+
+
+def test_a_dead_engine_is_noticed_within_seconds_and_named(bench):
+    async def scenario() -> tuple[float, str]:
+        policy = bench.policy()
+        running = asyncio.ensure_future(collect(policy, LONG, Sampling(300), range(8)))
+        await asyncio.sleep(0.3)
+        os.kill(bench.engine.process.pid, signal.SIGKILL)
+        begun = time.monotonic()
+        with pytest.raises(EnvironmentFault) as caught:
+            await running
+        waited = time.monotonic() - begun
+        for late in (collect(policy, LONG, Sampling(4), range(1)), policy.load(bench.plain.state_dict(), 9)):
+            with pytest.raises(EnvironmentFault, match="died"):
+                await late
+        return waited, str(caught.value)
+
+    waited, said = bench.runner.run(scenario())
+    assert waited < 5
+    assert said.startswith(f"the vLLM engine process (pid {bench.engine.process.pid}) died (SIGKILL)")
+    assert Engine(*bench.engine).process.exitcode == -signal.SIGKILL
