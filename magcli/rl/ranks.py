@@ -7,6 +7,7 @@ many for each rank. So the number of ranks changes a gradient by rounding alone.
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,11 @@ class Trainers:
         if self._share is None:
             raise MagError("the ranks were asked for their shares before they had opened them")
         return self._share
+
+    @property
+    def lr(self) -> float:
+        """The learning rate of the last update."""
+        return float(self.share.optimizer.param_groups[0]["lr"])
 
     def open(self, open_share: OpenShare) -> None:
         """Have every rank load its share; the others do it by what ``follow`` was given."""
@@ -152,12 +158,14 @@ class Trainers:
         save_model(self.share.model, self.share.tokenizer, folder, dtype=torch.float32, weights=self.weights())
 
     def stop(self) -> None:
-        """Let the other ranks end; after a failure they end by themselves."""
-        if self._post is not None:
-            if self._post.in_step:
+        """Let the other ranks end; those that failed, or wait for one that did, end by themselves."""
+        if self._post is None:
+            return
+        if self._post.in_step:
+            with suppress(RuntimeError, EnvironmentFault):
                 self._post.send([None] * self.ranks.size)
                 close_ranks()
-            self._post.close()
+        self._post.close()
 
     def _order(self, orders: Sequence[Order]) -> Any:
         """Have every rank carry out its order; returns what rank 0's own gave."""

@@ -35,7 +35,7 @@ AFTERMATH = 5.0
 """The same where a collective has failed already and only who is to blame is asked."""
 
 BEAT = 1.0
-POLL = 0.02
+POLL, LONGEST_POLL = 0.01, 0.3
 
 LAUNCH = re.compile(r"(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_.*")
 """The variables by which torchrun tells a process what it is."""
@@ -187,10 +187,12 @@ class Post:
             EnvironmentFault: rank 0 or the launcher has died or hangs.
         """
         self.number += 1
+        begun = time.monotonic()
         with _store_lives():
-            while not self._ordered():
+            while not self.store.check([f"order/{self.number}"]):
                 if dead := self.pulse.dead(0, patience=self.patience):
                     raise EnvironmentFault(f"{self.pulse.name(0)} {dead}")
+                time.sleep(min(POLL + (time.monotonic() - begun) / 10, LONGEST_POLL))
         return self._scatter(None)
 
     def answer(self, error: BaseException | None = None) -> None:
@@ -219,13 +221,6 @@ class Post:
     def close(self) -> None:
         """Give no more signs of life."""
         self.pulse.stop()
-
-    def _ordered(self) -> bool:
-        try:
-            self.store.wait([f"order/{self.number}"], timedelta(seconds=BEAT))
-        except dist.DistStoreError:
-            return False
-        return True
 
     def _scatter(self, orders: list[Any] | None) -> Any:
         box: list[Any] = [None]
