@@ -21,10 +21,19 @@ Side = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Ratios (peer's seconds over magcli's) of all pairs of a comparison."""
+    """Ratios (peer's seconds over magcli's) of all pairs of a comparison.
+
+    ``within`` is how far from 1 each of them may be, where they are predicted over measured.
+    """
 
     name: str
     ratios: tuple[float, ...]
+    within: float | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether no ratio is farther from 1 than it may be."""
+        return self.within is None or all(abs(ratio - 1) <= self.within for ratio in self.ratios)
 
     def line(self) -> str:
         """``peer NAME ratio=median low=smallest high=largest``; above 1 magcli is faster."""
