@@ -74,7 +74,7 @@ def read_run(folder: Path, *, generators: int = 0) -> Measured:
     sizes = {field.name for field in fields(Settings)} - {"placement"}
     if not sizes <= set(config) or len(lines) < LEAST:
         raise DataError(f"{folder}: no run of magcli rl with {LEAST} updates or more to calibrate with")
-    if isinstance(config.get("stage"), list) and config["stage"]:
+    if len({line.get("stage") for line in lines}) > 1:
         raise DataError(f"{folder}: a run of several stages has no one size to calibrate with")
     return _measured(config, lines, events, _rollouts(folder, lines), generators)
 

@@ -112,9 +112,9 @@ def test_folders_that_are_no_runs_are_named(finished, tmp_path):
         (short / name).write_text("\n".join(text.split("\n")[:lines]))
     with pytest.raises(DataError, match="with 3 updates or more"):
         read_run(short)
-    config = json.loads((finished / "run.json").read_text())
-    (short / "metrics.jsonl").write_text((finished / "metrics.jsonl").read_text())
-    (short / "run.json").write_text(json.dumps({**config, "stage": [{"updates": 3}]}))
+    lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    staged = [json.dumps({**line, "stage": int(line["step"] > 4)}) for line in lines]
+    (short / "metrics.jsonl").write_text("\n".join(staged))
     with pytest.raises(DataError, match="a run of several stages"):
         read_run(short)
 
