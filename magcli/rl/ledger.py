@@ -57,8 +57,9 @@ class Ledger:
         whole = text[: text.rfind(b"\n") + 1]
         for event in parse(whole.decode(errors="replace").splitlines(), path):
             self._follow(event)
-        self.file = open(path, "ab", buffering=0)  # noqa: SIM115
-        self.file.truncate(len(whole))
+        with durable.disk_faults(path):
+            self.file = open(path, "ab", buffering=0)  # noqa: SIM115
+            self.file.truncate(len(whole))
 
     @property
     def next_number(self) -> int:
@@ -74,7 +75,10 @@ class Ledger:
         self._append({"groups": list(groups), "event": event, "step": step})
 
     def _append(self, line: Mapping[str, Any]) -> None:
-        self.file.write((json.dumps({**line, "time": round(time.time(), 4)}) + "\n").encode())
+        left = (json.dumps({**line, "time": round(time.time(), 4)}) + "\n").encode()
+        with durable.disk_faults(self.path):
+            while left:
+                left = left[self.file.write(left) :]
         self._follow(line)
 
     def _follow(self, line: Mapping[str, Any]) -> None:
@@ -100,7 +104,8 @@ class Ledger:
 
     def sync(self) -> None:
         """Make the ledger survive a power cut."""
-        durable.sync(self.file)
+        with durable.disk_faults(self.path):
+            durable.sync(self.file)
 
     def close(self) -> None:
         """Close the file."""

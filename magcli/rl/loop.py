@@ -76,7 +76,8 @@ async def train(
             await flow.roller.policy.load(trainer.model.state_dict(), trainer.done)
             seconds, work = time.monotonic() - begun, generating() - worked
             line = metrics(trainer, groups, dropped, tally, seconds=seconds, generating=work)
-            line["stage"] = stage
+            counts = flow.curriculum.active()._asdict()
+            line |= {"stage": stage} | {f"problems_{name}": count for name, count in counts.items()}
             records.close_update(trainer, groups, dropped, tally, line)
             report(line)
             if reason := health.fault(records.lines):

@@ -53,7 +53,7 @@ class RunDir:
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Append one line of metrics; what is not a finite number becomes null."""
-        with open(self.metrics_path, "ab") as file:
+        with durable.disk_faults(self.metrics_path), open(self.metrics_path, "ab") as file:
             file.write((json.dumps(_finite(metrics), allow_nan=False) + "\n").encode())
             durable.sync(file)
 

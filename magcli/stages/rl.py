@@ -211,7 +211,7 @@ def _train(config: Config, problems: list[dict[str, Any]], job: Job, folder: Run
     with contextlib.ExitStack() as held:
         grader = setup.open_grader(config, config.reward)
         held.callback(grader.shutdown)
-        rows = [problems, *rl_setup.stage_rows(config)]
+        rows = [problems, *rl_setup.stage_rows(config, reads(config), job)]
         rows = [setup.answerable(part, config.model, setup.system_text(config.system), grader, job) for part in rows]
         trainer = rl_setup.trainer(config)
         ledger = Ledger(folder.path / "ledger.jsonl")

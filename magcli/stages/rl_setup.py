@@ -18,11 +18,16 @@ if TYPE_CHECKING:
     from magcli.rl.ledger import Ledger
     from magcli.rl.plan import Leg, Plan
     from magcli.rl.rollouts import Roller
+    from magcli.rl.simulate.events import Settings
     from magcli.rl.trainer import Trainer
     from magcli.rl.update import Objective
     from magcli.run.job import Job
     from magcli.stages.rl import Config
     from magcli.verify.grader import Grader
+
+
+SETTLED = 40
+"""Updates of a stage without an end that a simulation looks at."""
 
 
 def trainer(config: Config) -> Trainer:
@@ -95,12 +100,21 @@ def _leg(config: Config) -> Leg:
     )
 
 
-def stage_rows(config: Config) -> list[list[dict[str, Any]]]:
-    """The problems of each stage that brings its own, in the order of the stages."""
-    from magcli.data import table
+def stage_rows(config: Config, needs: Sequence[str], job: Job) -> list[list[dict[str, Any]]]:
+    """The problems of each stage that brings its own, in the order of the stages.
 
-    tables = [phase.data for phase in config.stage if phase.data is not None]
-    return [[row for batch in table.read(str(path)).rows for row in batch.to_pylist()] for path in tables]
+    Raises:
+        DataError: a table lacks a column, or has no row that can be used.
+    """
+    from magcli.data import table
+    from magcli.run import door
+
+    found = []
+    for path in (str(phase.data) for phase in config.stage if phase.data is not None):
+        source = table.read(path)
+        _, rows = door.admit(needs, source.schema, source.rows, job, path)
+        found.append([row for batch in rows for row in batch.to_pylist()])
+    return found
 
 
 def curriculum(config: Config, rows: Sequence[Sequence[Row]], ledger: Ledger) -> Curriculum:
@@ -202,19 +216,29 @@ def roller(config: Config, sampler: Sampler, grader: Grader, trainer: Trainer, p
 
 
 def predict(config: Config, machine: Path, job: Job) -> None:
-    """Say what the run would come to on the machine that a file describes."""
-    from magcli.rl.simulate.events import Settings
+    """Say what each stage of the run would come to on the machine that a file describes."""
+    from magcli.rl.phase import options_in
     from magcli.rl.simulate.predict import event, report, simulate
 
-    settings = Settings(
-        updates=config.updates,
+    for number, phase in enumerate(config.stage, 1):
+        prediction = simulate(machine, _settings(options_in(phase, config), phase.updates), seed=config.seed)
+        job.console.say(f"stage {number}", event="stage", stage=number)
+        job.console.say(report(prediction), event="prediction", **event(prediction))
+    if not config.stage:
+        prediction = simulate(machine, _settings(config, config.updates), seed=config.seed)
+        job.console.say(report(prediction), event="prediction", **event(prediction))
+
+
+def _settings(config: Config, updates: int | None) -> Settings:
+    """A stage as the simulation sees it; an open end is cut after as many updates as settle its figures."""
+    from magcli.rl.simulate.events import Settings
+
+    return Settings(
+        updates=min(updates or SETTLED, config.updates),
         group=config.group,
         n_async=config.n_async,
         n_batch=config.n_batch,
         staleness=config.staleness,
         max_tokens=config.max_tokens,
         schedule=config.schedule,
-        placement="split" if config.generators else "shared",
     )
-    prediction = simulate(machine, settings, seed=config.seed)
-    job.console.say(report(prediction), event="prediction", **event(prediction))

@@ -28,6 +28,7 @@ from transformers.utils import logging as transformers_logging
 
 from magcli.data.durable import aside, rename, sweep, whole_folder
 from magcli.errors import DataError, EnvironmentFault
+from magcli.model.load import whole_model
 from magcli.train import reshard
 from magcli.train.distributed import Ranks
 
@@ -62,7 +63,7 @@ def save(
     """
     _require_float32(model)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with whole_folder(folder) as temp:
+    with whole_model(folder) as temp:
         with _no_progress_bar():
             model.save_pretrained(temp, max_shard_size="1TB")
         torch.save({"optimizer": optimizer.state_dict(), "random": _random_states()}, temp / TRAINER)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -126,3 +127,22 @@ def test_a_killed_generator_or_verifier_is_replaced_and_the_run_goes_on(module, 
     assert account.trained == 24 * 4
     assert "again" not in {event["event"] for event in told(run)}
     assert f"{account}" in said
+
+
+@pytest.mark.parametrize("size", [1_500, 9_000, 60_000])
+def test_a_full_disk_ends_the_run_with_a_message_and_nothing_is_lost(size, guesser, problems, tmp_path):
+    """No file may grow beyond ``size`` bytes: what is written first is the ledger, a group, a table, a checkpoint."""
+    run, sizes = tmp_path / "run", {**SMALL, "updates": 4, "checkpoint_every": 2}
+    command = [sys.executable, "-m", "magcli", "rl", str(problems), "--model", str(guesser), "--run", str(run)]
+    command += ["--workers", "1", *flags_of(sizes)]
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))  # noqa: E731
+    full = subprocess.run(command, capture_output=True, text=True, env=quiet(), preexec_fn=limit, timeout=120)
+    assert full.returncode == 4, full.stderr
+    assert len(full.stderr.strip().splitlines()[-1]) < 400
+    assert "File too large" in full.stderr
+    assert "Traceback" not in full.stderr
+    again = subprocess.run(command, capture_output=True, text=True, env=quiet(), timeout=120)
+    assert again.returncode == 0, again.stderr
+    account = ledger.account(told(run))
+    assert account.faults == ()
+    assert (account.trained, account.outstanding) == (16, 0)
