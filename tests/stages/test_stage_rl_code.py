@@ -1,0 +1,165 @@
+"""`magcli rl` on code: the reward is the sandbox's verdict on tests that a whole group shares."""
+
+import json
+import random
+import shutil
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from calling import call_stage
+
+from magcli.curate.metrics import estimate, gather
+from magcli.data import table
+
+RECIPE = {
+    "updates": 8,
+    "group": 8,
+    "n_async": 64,
+    "n_batch": 32,
+    "n_mini": 32,
+    "max_tokens": 32,
+    "lr": 1e-3,
+    "bf16": False,
+    "dtype": "fp32",
+    "system": Path("none"),
+    "language": False,
+    "schedule": "sync",
+    "workers": 2,
+}
+MODEL = Path(__file__).parents[2] / "recipes" / "tiny" / "model-code"
+LETTERS = "abcdefgh"
+ARGUMENTS = range(-12, 12)
+RIGHT = "def f(x):\n    return x+3\n"
+
+
+def fenced(number):
+    return f"```python\ndef f(x):\n    return x+{number}\n```"
+
+
+def written(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory):
+    """A small model after seconds of SFT: to `a!` it writes a program that adds 1 to 4, to `a?` it answers 1 to 4."""
+    folder, choose = tmp_path_factory.mktemp("writer"), random.Random(0)
+    shutil.copytree(MODEL, folder / "model")
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+    config = json.loads((MODEL / "config.json").read_text()) | sizes
+    (folder / "model" / "config.json").write_text(json.dumps(config))
+    rows = []
+    for index in range(400):
+        number, asks_program = choose.choice("1234"), index % 2 == 0
+        answer = fenced(number) if asks_program else f"\\boxed{{{number}}}"
+        prompt = choose.choice(LETTERS) + ("!" if asks_program else "?")
+        rows.append({"prompt": prompt, "completion": f"<think></think>{answer}"})
+    options = {"epochs": 12, "step_tokens": 512, "lr": 5e-3, "bf16": False, "system": Path("none")}
+    place = {"model": str(folder / "model"), "from_scratch": True, "run": folder / "run"}
+    call_stage("sft", written(folder / "traces.jsonl", rows), **place, **options)
+    return folder / "run" / "model"
+
+
+def code_problems(letters=LETTERS):
+    tests = [{"call": f"f({x})", "output": str(x + 3)} for x in ARGUMENTS]
+    return [
+        {"id": f"code-{letter}", "kind": "code", "language": "python", "prompt": f"{letter}!", "tests": tests}
+        for letter in letters
+    ]
+
+
+def math_problems(letters=LETTERS):
+    return [{"id": f"math-{letter}", "kind": "math", "prompt": f"{letter}?", "answer": "3"} for letter in letters]
+
+
+def trained(name, rows, writer, folder, **change):
+    """A run on some problems: its rollouts, and its metrics line by line."""
+    run = folder / name
+    call_stage(
+        "rl",
+        written(folder / f"{name}.jsonl", rows),
+        model=str(writer),
+        run=run,
+        output=folder / f"{name}.arrow",
+        **RECIPE | change,
+    )
+    rollouts = [row for batch in table.read(str(folder / f"{name}.arrow")).rows for row in batch.to_pylist()]
+    return rollouts, [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def on_code(writer, tmp_path_factory):
+    return trained("code", code_problems(), writer, tmp_path_factory.mktemp("code"))
+
+
+@pytest.fixture(scope="module")
+def on_both(writer, tmp_path_factory):
+    rows = [*code_problems(), *math_problems()]
+    larger = {"updates": 10, "n_async": 128, "n_batch": 64, "n_mini": 64}
+    return trained("both", rows, writer, tmp_path_factory.mktemp("both"), **larger)
+
+
+def share(rollouts):
+    """Sampled accuracy with its 95% interval over problems."""
+    return next(each for each in estimate(gather(rollouts), (1,), 0) if each.metric == "avg@n")
+
+
+def test_a_rollout_tells_the_sandboxs_verdict(on_code):
+    rollouts, _ = on_code
+    assert {"accepted", "wrong-answer"} <= {row["reason"] for row in rollouts}
+    for row in rollouts:
+        assert row["correct"] == (row["reason"] == "accepted")
+        if row["reason"] == "accepted":
+            assert (row["reward"], row["detail"]) == (pytest.approx(1.0), "20 tests")
+            assert row["extracted"] == RIGHT
+        if row["reason"] == "wrong-answer":
+            assert row["reward"] == pytest.approx(0.1)
+            assert row["detail"].startswith("test 1: f(")
+
+
+def test_a_whole_group_meets_the_same_twenty_tests(on_code):
+    """Every program of a group that fails names the first of the tests that were drawn for the group."""
+    rollouts, _ = on_code
+    named = defaultdict(set)
+    for row in rollouts:
+        if row["reason"] == "wrong-answer":
+            named[row["group"]].add(row["detail"].partition(":")[2].partition(":")[0])
+    assert {len(calls) for calls in named.values()} == {1}
+    assert len(set.union(*named.values())) > 1, "other groups have other tests"
+
+
+def test_programs_get_better_outside_the_interval(on_code):
+    rollouts, lines = on_code
+    before = share([row for row in rollouts if row["step"] <= 2])
+    after = share([row for row in rollouts if row["step"] > 6])
+    assert before.high < after.low, (before, after)
+    assert np.mean([line["correct"] for line in lines[-2:]]) > 0.6
+
+
+def test_mathematics_and_code_train_in_one_run(on_both):
+    rollouts, lines = on_both
+    by_kind = {kind: [row for row in rollouts if row["id"].startswith(kind)] for kind in ("math", "code")}
+    for rows in by_kind.values():
+        before = share([row for row in rows if row["step"] <= 2])
+        after = share([row for row in rows if row["step"] > 8])
+        assert before.high < after.low, (before, after)
+    assert {row["extracted"] for row in by_kind["math"] if row["correct"]} == {"3"}
+    assert {row["extracted"] for row in by_kind["code"] if row["correct"]} == {RIGHT}
+    assert any({"correct", "accepted"} <= line["reasons"].keys() for line in lines)
+
+
+def test_the_partial_reward_tells_programs_apart_that_all_fail(writer, tmp_path):
+    """Half of the tests ask for x + 3, half for x + 4: no program is right, but two of them get paid."""
+    rows = code_problems("ab")
+    for row in rows:
+        row["tests"] = [{"call": f"f({x})", "output": str(x + 3 + x % 2)} for x in ARGUMENTS]
+    change = {"updates": 2, "partial": True, "diverse_by": "reward"}
+    rollouts, _ = trained("partial", rows, writer, tmp_path, **change)
+    assert not any(row["correct"] for row in rollouts)
+    paid = {row["extracted"]: row["reward_correct"] for row in rollouts if row["reason"] == "wrong-answer"}
+    assert paid[RIGHT.replace("3", "1")] == 0
+    assert 0.3 < paid[RIGHT] < 0.6
+    assert any(row["advantage"] for row in rollouts)

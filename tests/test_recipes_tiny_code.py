@@ -1,0 +1,58 @@
+"""The code task of ``recipes/tiny``: what its generator writes, and that the model's tokens suffice for it."""
+
+import importlib.util
+import json
+import random
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+from magcli.verify import Grader, RewardRule
+
+TINY = Path(__file__).parent.parent / "recipes" / "tiny"
+MAX_TOKENS = 64
+
+
+def imported(name):
+    spec = importlib.util.spec_from_file_location(name, TINY / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("code")
+    imported("make_code").main(folder)
+    return {path.stem: [json.loads(line) for line in path.read_text().splitlines()] for path in folder.glob("*.jsonl")}
+
+
+def test_no_problem_stands_in_two_files_and_each_has_over_twenty_tests(files):
+    rows = [row for name in ("traces", "problems", "held_out") for row in files[name]]
+    assert len({row["prompt"] for row in rows}) == len({row["id"] for row in rows}) == len(rows) == 1500
+    assert {len(row["tests"]) for row in rows} == {24}
+    assert {row["kind"] for row in rows} == {"code"}
+
+
+def test_the_sandbox_accepts_what_was_written_step_by_step_and_not_all_that_was_written_in_one_line(files):
+    """A sample: every test of a program runs in a process of its own."""
+    rows = random.Random(0).sample(files["traces"], 40)
+    with Grader(workers=2) as grader:
+        jobs = [(row["completion"], 0, row, RewardRule(use_language=False, num_tests=4)) for row in rows]
+        found = list(zip(rows, grader.rewards(jobs), strict=True))
+    right = {writer: [got.correct for row, got in found if row["source"] == writer] for writer in ("steps", "one-line")}
+    assert sum(right["steps"]) >= 0.9 * len(right["steps"])
+    assert 0.3 < sum(right["one-line"]) / len(right["one-line"]) < 0.9
+    assert {got.reason for _, got in found} <= {"accepted", "wrong-answer", "runtime-error", "compile-error"}
+
+
+def test_the_tokens_of_the_model_suffice_for_prompts_and_programs(files):
+    tokenizer = AutoTokenizer.from_pretrained(TINY / "model-code")
+    assert len(tokenizer) == json.loads((TINY / "model-code" / "config.json").read_text())["vocab_size"]
+    for row in files["traces"]:
+        ids = tokenizer.encode(row["completion"])
+        assert tokenizer.decode(ids) == row["completion"]
+        assert len(ids) < MAX_TOKENS
+    for row in files["problems"]:
+        assert len(tokenizer.encode(row["prompt"])) < 40
