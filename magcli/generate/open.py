@@ -58,6 +58,7 @@ def open_generator(
             deterministic=deterministic,
             device=device,
             deadline=deadline,
+            exact_head=False,
         )
     if deterministic:
         raise UsageError(f"{model}: a server cannot promise deterministic generation; use a model folder")
@@ -73,8 +74,13 @@ def open_policy(
     deterministic: bool = False,
     device: str = "cpu",
     deadline: float = 600.0,
+    exact_head: bool = True,
 ) -> "TorchPolicy | VllmPolicy":
-    """Open an engine of this machine, for RL or for text; arguments and errors as in ``open_generator``."""
+    """Open an engine of this machine, for RL or for text; arguments and errors as in ``open_generator``.
+
+    ``exact_head``: vLLM's output head works in float32, as in training and always in our own engine, which text can do
+    without and which takes longer.
+    """
     name = policy_engine(engine, device, deterministic=deterministic)
     if deterministic and name == "vllm":
         raise UsageError("deterministic generation needs engine torch, not vllm")
@@ -82,7 +88,7 @@ def open_policy(
         raise UsageError("deterministic generation needs dtype fp32, not bf16")
     exact = engine_dtype("fp32" if deterministic else dtype, device)
     if name == "vllm":
-        return _open_vllm(model, exact, slots, device, deadline)
+        return _open_vllm(model, exact, slots, device, deadline, exact_head)
     return _open_torch(model, exact, slots, device, deterministic)
 
 
@@ -116,8 +122,12 @@ def _open_torch(model: str, dtype: "torch.dtype", slots: int, device: str, deter
     )
 
 
-def _open_vllm(model: str, dtype: "torch.dtype", slots: int, device: str, deadline: float) -> "VllmPolicy":
+def _open_vllm(
+    model: str, dtype: "torch.dtype", slots: int, device: str, deadline: float, exact_head: bool
+) -> "VllmPolicy":
     require_vllm()
+    import torch
+
     from magcli.generate.vllm import VllmPolicy
     from magcli.generate.vllm_send import sender_for
     from magcli.generate.vllm_start import start
@@ -129,6 +139,7 @@ def _open_vllm(model: str, dtype: "torch.dtype", slots: int, device: str, deadli
         outline.config,
         backend=sender.backend,
         dtype=dtype,
+        head=torch.float32 if exact_head else dtype,
         slots=slots,
         context=context_length(outline),
         device=device,

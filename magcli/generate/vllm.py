@@ -9,6 +9,7 @@ when weights change is sent anew, so none starts on keys and values of older wei
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -21,13 +22,16 @@ from magcli.generate.fit import room
 from magcli.generate.torch import completion_text
 from magcli.generate.types import Completion, Message, Rollout, Sampling, Weights
 from magcli.generate.vllm_link import Link, first_line
-from magcli.generate.vllm_request import assembled, check_temperature, request_settings
+from magcli.generate.vllm_request import check_temperature, finish_of, request_settings, rollout_of, tokens_of
 from magcli.generate.vllm_send import Sender
 from magcli.generate.vllm_start import Engine
 from magcli.model.chat import prompt_tokens
 from magcli.model.load import context_length, end_tokens
 
-Waiting = asyncio.Queue[Rollout | MagError]
+Parts = Sequence[Any]
+"""What vLLM tells of one request: its first token, then the rest, as ``CompletionOutput``."""
+
+Waiting = asyncio.Queue[tuple[int, Parts] | MagError]
 
 
 @dataclass(eq=False, slots=True)
@@ -91,14 +95,14 @@ class VllmPolicy:
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]
     ) -> list[Completion]:
-        """Sample one completion a seed for the same messages, in the order of the seeds."""
+        """Sample one completion a seed for the same messages, in the order of the seeds; errors as ``sample``."""
         prompt = prompt_tokens(self._tokenizer, messages)
-        rollouts = [rollout async for rollout in self.sample(prompt, sampling, seeds=seeds)]
-        return [self._completion(rollout) for rollout in sorted(rollouts, key=lambda rollout: rollout.index)]
+        ended = [end async for end in self._ended(prompt, sampling, seeds, logprobs=False)]
+        return [self._completion(parts) for _, parts in sorted(ended, key=lambda end: end[0])]
 
-    def _completion(self, rollout: Rollout) -> Completion:
-        text = completion_text(self._tokenizer, rollout.tokens, self._ends)
-        return Completion(text, len(rollout.tokens), rollout.finish)
+    def _completion(self, parts: Parts) -> Completion:
+        tokens = tokens_of(parts)
+        return Completion(completion_text(self._tokenizer, tokens, self._ends), len(tokens), finish_of(parts))
 
     async def sample(
         self, prompt: Sequence[int], sampling: Sampling, *, seeds: Sequence[int]
@@ -112,17 +116,27 @@ class VllmPolicy:
             EnvironmentFault: the engine process died or gives no answer.
             MagError: the policy has been closed.
         """
+        async with aclosing(self._ended(prompt, sampling, seeds, logprobs=True)) as ended:
+            async for index, parts in ended:
+                yield rollout_of(index, tuple(prompt), seeds[index], parts)
+
+    async def _ended(
+        self, prompt: Sequence[int], sampling: Sampling, seeds: Sequence[int], *, logprobs: bool
+    ) -> AsyncGenerator[tuple[int, Parts], None]:
+        """The number and the outputs of each sequence that ends."""
         self._link.check()
         limit = room(prompt, sampling, self._context)
         check_temperature(sampling.temperature)
         await self._link.open()
         waiting = Waiting()
         self._waiting.add(waiting)
-        asked = [(index, request_settings(sampling, limit, seed, self._ends)) for index, seed in enumerate(seeds)]
-        tasks = [asyncio.create_task(self._one(index, tuple(prompt), each, waiting)) for index, each in asked]
+        tasks = []
+        for index, seed in enumerate(seeds):
+            settings = request_settings(sampling, limit, seed, self._ends, logprobs=logprobs)
+            tasks.append(asyncio.create_task(self._one(index, prompt, settings, waiting)))
         try:
             for _ in seeds:
-                yield _rollout(await waiting.get())
+                yield _end(await waiting.get())
         finally:
             self._waiting.discard(waiting)
             for task in tasks:
@@ -151,24 +165,22 @@ class VllmPolicy:
         for waiting in self._waiting:
             waiting.put_nowait(error)
 
-    async def _one(self, index: int, prompt: tuple[int, ...], settings: Any, waiting: Waiting) -> None:
+    async def _one(self, index: int, prompt: Sequence[int], settings: Any, waiting: Waiting) -> None:
         """Sample one sequence and pass it, or what went wrong, to who waits for it."""
         try:
             while (parts := await self._request(prompt, settings)) is None:
                 pass
-            waiting.put_nowait(assembled(index, prompt, settings.seed, parts))
-        except MagError as error:
-            waiting.put_nowait(error)
+            waiting.put_nowait((index, parts))
         except Exception as error:  # whatever vLLM raises ends this sequence, and its engine's death all of them
             if self._link.llm.errored:
                 self._link.fail(self._link.death())
             waiting.put_nowait(self._link.failure or self._link.fault(f"refused a sequence: {first_line(error)}"))
 
-    async def _request(self, prompt: Sequence[int], settings: Any) -> list[Any] | None:
+    async def _request(self, prompt: Sequence[int], settings: Any) -> Parts | None:
         """The outputs of one request, first token and rest; None where it is to be sent again."""
         from vllm.inputs.engine import tokens_input
 
-        live, parts = Live(str(next(self._names))), []
+        live, parts = Live(str(next(self._names))), list[Any]()
         self._begin(live)
         try:
             salted = tokens_input(list(prompt), cache_salt=self._salt)
@@ -176,7 +188,7 @@ class VllmPolicy:
                 live.begun = True
                 parts.append(output.outputs[0])
         finally:
-            self._end(live)
+            self._finish(live)
         return None if live.again and parts[-1].finish_reason == "abort" else parts
 
     def _begin(self, live: Live) -> None:
@@ -184,7 +196,7 @@ class VllmPolicy:
             self._since = time.monotonic()
         self._live[live.name] = live
 
-    def _end(self, live: Live) -> None:
+    def _finish(self, live: Live) -> None:
         del self._live[live.name]
         if not self._live:
             self._worked += time.monotonic() - self._since
@@ -208,7 +220,7 @@ class VllmPolicy:
         return [live.name for live in waiting]
 
 
-def _rollout(item: Rollout | MagError) -> Rollout:
+def _end(item: tuple[int, Parts] | MagError) -> tuple[int, Parts]:
     if isinstance(item, MagError):
         raise item
     return item

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from magcli.errors import EnvironmentFault, UsageError
-from magcli.generate.types import Rollout, Sampling
+from magcli.generate.types import Finish, Rollout, Sampling
 
 FIRST_AND_LAST = 1 << 30
 """vLLM tells of a request's first token at once, then only after this many more, which is to say at its end."""
@@ -26,8 +26,11 @@ def check_temperature(temperature: float) -> None:
         raise UsageError(f"temperature {temperature:g}: vLLM takes 0, and {COLDEST:g} to {HOTTEST:g}")
 
 
-def request_settings(sampling: Sampling, limit: int, seed: int, ends: Collection[int]) -> Any:
-    """vLLM's ``SamplingParams``. Greedy decoding is a top-k of 1; our end tokens take the place of vLLM's own."""
+def request_settings(sampling: Sampling, limit: int, seed: int, ends: Collection[int], *, logprobs: bool) -> Any:
+    """vLLM's ``SamplingParams``. Greedy decoding is a top-k of 1; our end tokens take the place of vLLM's own.
+
+    ``logprobs``: tell the sampled tokens' log-probabilities, which text has no use for.
+    """
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
@@ -40,7 +43,7 @@ def request_settings(sampling: Sampling, limit: int, seed: int, ends: Collection
         seed=seed,
         stop_token_ids=sorted(ends),
         ignore_eos=True,
-        logprobs=0,
+        logprobs=0 if logprobs else None,
         flat_logprobs=True,
         detokenize=False,
         output_kind=RequestOutputKind.DELTA,
@@ -48,26 +51,35 @@ def request_settings(sampling: Sampling, limit: int, seed: int, ends: Collection
     )
 
 
-def assembled(index: int, prompt: tuple[int, ...], seed: int, parts: Sequence[Any]) -> Rollout:
-    """A rollout from the outputs of its request (vLLM's ``CompletionOutput``), of which the last tells the versions.
+def tokens_of(parts: Sequence[Any]) -> tuple[int, ...]:
+    """Token ids of a request from its outputs (vLLM's ``CompletionOutput``), first token and rest."""
+    return tuple(token for part in parts for token in part.token_ids)
+
+
+def finish_of(parts: Sequence[Any]) -> Finish:
+    """How a request ended.
+
+    Raises:
+        EnvironmentFault: vLLM ended it by itself.
+    """
+    reason = parts[-1].finish_reason
+    if reason not in ("stop", "length"):
+        raise EnvironmentFault(f"vLLM ended a sequence of {len(tokens_of(parts))} tokens with finish {reason!r}")
+    return "stop" if reason == "stop" else "length"
+
+
+def rollout_of(index: int, prompt: tuple[int, ...], seed: int, parts: Sequence[Any]) -> Rollout:
+    """A rollout from the outputs of its request, of which the last tells the versions.
 
     Raises:
         EnvironmentFault: vLLM ended the request by itself, or does not account for every token.
     """
-    tokens = tuple(token for part in parts for token in part.token_ids)
+    tokens, finish, spans = tokens_of(parts), finish_of(parts), parts[-1].weight_versions
     logprobs = tuple(part.logprobs.logprobs[start] for part in parts for start in part.logprobs.start_indices)
-    last = parts[-1]
-    if last.finish_reason not in ("stop", "length") or len(logprobs) != len(tokens) or not last.weight_versions:
-        raise EnvironmentFault(f"vLLM ended a sequence of {len(tokens)} tokens with finish {last.finish_reason!r}")
-    return Rollout(
-        index=index,
-        prompt=prompt,
-        tokens=tokens,
-        logprobs=logprobs,
-        versions=tuple((span.start, _version(span.version)) for span in last.weight_versions),
-        finish="stop" if last.finish_reason == "stop" else "length",
-        seed=seed,
-    )
+    if len(logprobs) != len(tokens) or not spans or spans[0].start != 0:
+        raise EnvironmentFault(f"vLLM tells {len(logprobs)} log-probs and versions {spans} for {len(tokens)} tokens")
+    versions = tuple((span.start, _version(span.version)) for span in spans)
+    return Rollout(index, prompt, tokens, logprobs, versions, finish, seed)
 
 
 def _version(label: str) -> int:

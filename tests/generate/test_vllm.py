@@ -1,7 +1,9 @@
 """What is particular to vLLM's engine: its cache, its weight files, and how it fails. One engine serves all tests."""
 
 import asyncio
+import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -37,6 +39,7 @@ class Bench:
             self.outline.config,
             backend=self.sender.backend,
             dtype=torch.float32,
+            head=torch.float32,
             slots=8,
             context=context_length(self.outline),
             device="cpu",
@@ -151,9 +154,14 @@ def test_the_cache_is_bounded_by_memory_and_holds_one_context(bench):
     assert cache_bytes(config, torch.float32, 1000, 10, 0) == 10 * token + spare
 
 
-def test_a_model_that_vllm_does_not_take_is_one_line(tiny_model_dir, capfd):
-    with pytest.raises(EnvironmentFault, match=r"vLLM cannot run .*tiny on cpu"):
-        open_policy(str(tiny_model_dir), engine="vllm", slots=2)
+def test_a_model_that_vllm_does_not_take_is_one_line(wide_model_dir, tmp_path):
+    folder = tmp_path / "odd"
+    shutil.copytree(wide_model_dir, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["NobodysForCausalLM"]}))
+    with pytest.raises(EnvironmentFault, match=r"vLLM cannot run .*odd on cpu: .*") as caught:
+        open_policy(str(folder), engine="vllm", slots=2)
+    assert "\n" not in str(caught.value)
 
 
 def test_an_engine_that_hangs_is_named_after_the_deadline(bench, monkeypatch):

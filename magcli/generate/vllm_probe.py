@@ -1,0 +1,83 @@
+"""Whether vLLM works here: a toy model is started, sampled, given other weights, and its log-probs are looked at."""
+
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+
+from magcli.errors import EnvironmentFault
+from magcli.generate.types import Rollout, Sampling
+from magcli.generate.vllm import VllmPolicy
+from magcli.generate.vllm_send import sender_for
+from magcli.generate.vllm_start import start
+
+PROMPT = list(range(2, 42))
+TOLERANCE = 1e-3
+
+
+def probe(device: str, deadline: float) -> str:
+    """Start an engine on random weights, sample, replace the weights, sample again; what to tell people.
+
+    Raises:
+        EnvironmentFault: it does not start, or log-probs are not those of the same weights in transformers.
+    """
+    begun = time.monotonic()
+    models = [_toy(seed) for seed in (0, 1)]
+    sender = sender_for(device, torch.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        models[0].save_pretrained(folder)
+        engine = start(
+            Path(folder),
+            models[0].config,
+            backend=sender.backend,
+            dtype=torch.float32,
+            head=torch.float32,
+            slots=4,
+            context=models[0].config.max_position_embeddings,
+            device=device,
+            deadline=deadline,
+        )
+    started = time.monotonic() - begun
+    policy = VllmPolicy(engine, _tokenizer(), models[0], sender, slots=4, deadline=deadline)
+    loaded = asyncio.run(_sampled(policy, models))
+    return f"starts in {started:.0f} s, took new weights in {loaded:.2f} s, log-probs are those of transformers"
+
+
+def _toy(seed: int) -> PreTrainedModel:
+    torch.manual_seed(seed)
+    sizes = {"hidden_size": 128, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=64, max_position_embeddings=128, head_dim=32, **sizes)).eval()
+
+
+def _tokenizer() -> PreTrainedTokenizerFast:
+    words = Tokenizer(WordLevel({"unknown": 0, "end": 1}, unk_token="unknown"))
+    return PreTrainedTokenizerFast(tokenizer_object=words, eos_token="end")
+
+
+async def _sampled(policy: VllmPolicy, models: list[PreTrainedModel]) -> float:
+    """Sample under both models' weights; returns the seconds that the second took to load."""
+    try:
+        for version, model in enumerate(models):
+            begun = time.monotonic()
+            if version:
+                await policy.load(model.state_dict(), version)
+            loaded = time.monotonic() - begun
+            async for rollout in policy.sample(PROMPT, Sampling(16), seeds=range(4)):
+                _check(model, rollout, version)
+        return loaded
+    finally:
+        await policy.close()
+
+
+@torch.inference_mode()
+def _check(model: PreTrainedModel, rollout: Rollout, version: int) -> None:
+    logits = model(torch.tensor([rollout.prompt + rollout.tokens])).logits[0, len(rollout.prompt) - 1 : -1]
+    expected = torch.log_softmax(logits, -1).gather(1, torch.tensor(rollout.tokens)[:, None])[:, 0]
+    difference = float((expected - torch.tensor(rollout.logprobs)).abs().max())
+    if difference > TOLERANCE or rollout.versions != ((0, version),):
+        raise EnvironmentFault(f"vLLM's log-probs differ by {difference:.2g} from transformers' at version {version}")
