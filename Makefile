@@ -5,6 +5,8 @@
 # make faults     processes killed at random instants, damaged files, power cuts
 # make peers      measured beside other tools
 # make learning   the gain of RL against its controls, over seeds
+# make code       RL on a toy model whose reward is the sandbox: on code, and on mathematics and code in one run
+# make ablations  the paper's ablations at toy size, about an hour and a half on two cores; make -j2 uses both
 # make smollm2    the whole pipeline on SmolLM2-135M-Instruct, about two hours on two cores
 
 PYTHON ?= python3
@@ -20,7 +22,7 @@ VLLM_NEEDS := aiohttp cachetools cbor2 cloudpickle compressed-tensors einops fas
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup demo test check faults peers learning smollm2 wheel clean
+.PHONY: setup demo test check faults peers learning code ablations smollm2 wheel clean
 .DELETE_ON_ERROR:
 
 setup: .venv/.done
@@ -55,6 +57,12 @@ peers: setup
 
 learning: setup
 	$(MAKE) --no-print-directory -C recipes/tiny learning MAGCLI="$(CURDIR)/$(BIN)/magcli"
+
+code: setup
+	$(MAKE) --no-print-directory -C recipes/tiny code mixed MAGCLI="$(CURDIR)/$(BIN)/magcli"
+
+ablations: setup
+	$(MAKE) --no-print-directory -C recipes/ablations MAGCLI="$(CURDIR)/$(BIN)/magcli"
 
 smollm2: setup
 	$(MAKE) --no-print-directory -C recipes/smollm2 all MAGCLI="$(CURDIR)/$(BIN)/magcli"

@@ -3,8 +3,7 @@
 ``traces.jsonl`` holds the cold start, solutions by two kinds of writers: one writes a statement for each step, or works
 out a line's slope first; the other writes one expression straight away, without a parenthesis, which is right as long
 as Python's precedence happens to agree. Grading leaves out what is wrong. ``problems.jsonl`` is for RL and
-``held_out.jsonl`` for evaluation; both have longer chains of steps than the traces. No problem stands in two files.
-Every problem has 24 tests that call the function.
+``held_out.jsonl`` for evaluation. No problem stands in two files; every one has 24 tests that call the function.
 
 Usage: python make_code.py FOLDER
 """
@@ -19,11 +18,11 @@ from typing import NamedTuple
 SEED = 20250710
 NUM_TESTS = 24
 
-TRACES = {2: 260, 3: 220}
-PROBLEMS = {2: 60, 3: 150, 4: 150}
-HELD_OUT = {2: 30, 3: 60, 4: 60}
+TRACES = {2: 200, 3: 320, 4: 240}
+PROBLEMS = {2: 40, 3: 140, 4: 140}
+HELD_OUT = {2: 20, 3: 50, 4: 50}
 """Problems by the number of steps in the chain."""
-TRACED_LINES, LINES, HELD_OUT_LINES = 240, 180, 90
+TRACED_LINES, LINES, HELD_OUT_LINES = 240, 120, 60
 ONE_LINE_SHARE = 0.6
 SLIPS = 30
 
@@ -64,10 +63,6 @@ def text(rng: random.Random) -> object:
     return "".join(rng.choice("abcdeABCDE") for _ in range(rng.randint(0, 7)))
 
 
-def numbers(rng: random.Random) -> object:
-    return [rng.randint(0, 20) for _ in range(rng.randint(0, 6))]
-
-
 ON_NUMBERS = tuple(
     step
     for n in range(2, 10)
@@ -75,31 +70,20 @@ ON_NUMBERS = tuple(
         Step(f"add {n}", f"{{}}+{n}"),
         Step(f"subtract {n}", f"{{}}-{n}"),
         Step(f"multiply by {n}", f"{{}}*{n}"),
-        Step(f"take the remainder by {n}", f"{{}}%{n}"),
     )
 )
 ON_TEXT = (
     Step("reverse", "{}[::-1]"),
     Step("upper case", "{}.upper()"),
     Step("lower case", "{}.lower()"),
-    Step("swap case", "{}.swapcase()"),
     *(Step(f"repeat {n} times", f"{{}}*{n}") for n in (2, 3)),
     *(Step(f"append {letter}", f"{{}}+'{letter}'") for letter in "abcde"),
-    *(Step(f"drop the first {n}", f"{{}}[{n}:]") for n in (1, 2, 3)),
-    *(Step(f"keep the first {n}", f"{{}}[:{n}]") for n in (2, 3, 4)),
-)
-ON_LISTS = (
-    Step("sort", "sorted({})"),
-    Step("reverse", "{}[::-1]"),
-    *(Step(f"append {n}", f"{{}}+[{n}]") for n in range(1, 10)),
-    *(Step(f"repeat {n} times", f"{{}}*{n}") for n in (2, 3)),
     *(Step(f"drop the first {n}", f"{{}}[{n}:]") for n in (1, 2, 3)),
     *(Step(f"keep the first {n}", f"{{}}[:{n}]") for n in (2, 3, 4)),
 )
 KINDS = {
     "number": Kind("x", ON_NUMBERS, number),
     "text": Kind("s", ON_TEXT, text),
-    "list": Kind("a", ON_LISTS, numbers),
 }
 
 
@@ -154,7 +138,7 @@ class Tasks:
     def lines(self, count: int) -> Iterator[Task]:
         draw = self.rng.randint
         for _ in range(count):
-            yield self.new(lambda: line(draw(2, 12), draw(0, 12), draw(2, 6)))
+            yield self.new(lambda: line(draw(2, 9), draw(0, 12), draw(1, 5)))
 
 
 def tests(task: Task, rng: random.Random) -> list[Row]:
