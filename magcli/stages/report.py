@@ -23,6 +23,8 @@ INPUTS = ""
 OUTPUT = ""
 DEFAULT_OUTPUT = None
 EXAMPLE = "magcli report --funnel kept.arrow --metrics evaluation.arrow"
+OF_A_RUN = ("reward", "correct", "entropy", "loss")
+"""What is told of a run's last line of metrics."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ def _runs(names: tuple[str, ...]) -> Any:
         if not lines:
             raise DataError(f"report: {name} is no folder of a run: it has no metrics")
         seconds = sum(line["seconds"] for line in lines)
-        last = {key: lines[-1][key] for key in ("reward", "correct", "entropy", "loss") if lines[-1].get(key) is not None}
+        last = {key: lines[-1][key] for key in OF_A_RUN if lines[-1].get(key) is not None}
         told = ", ".join(f"{key} {value:.3f}" for key, value in last.items())
         table.add_row(label, str(lines[-1]["step"]), f"{seconds:.0f}", told)
     return table
