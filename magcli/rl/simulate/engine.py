@@ -82,8 +82,10 @@ class Engine:
         self.changes += 1
 
     def resume(self, now: float, version: int) -> None:
-        """Go on with new weights and the old cache."""
+        """Go on with new weights and the old cache; what has no token yet is theirs alone."""
         self.clock, self.version, self.paused = max(self.clock, now), version, False
+        for end, _, sample in self._running:
+            sample.first = version if end - self.step == sample.length else sample.first
         self._fill()
 
     def next_stop(self) -> float | None:

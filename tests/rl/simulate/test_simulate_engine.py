@@ -95,6 +95,15 @@ def test_a_sequence_that_ends_with_the_step_before_new_weights_is_of_the_old_one
     assert (ended.first, ended.last) == (0, 0)
 
 
+def test_a_sequence_that_has_no_token_yet_is_of_the_new_weights_alone():
+    engine = Engine(SPEED, 4)
+    engine.submit([sample(10)], 0.0)
+    engine.pause(0.0)
+    engine.submit([sample(12)], 0.5)
+    engine.resume(1.0, version=7)
+    assert [(ended.first, ended.last) for _, ended in drained(engine)] == [(7, 7), (7, 7)]
+
+
 def test_the_work_is_what_was_asked_for():
     engine = Engine(SPEED, 2)
     engine.submit([sample(3), sample(5, leads=False), sample(4)], 0.0)
