@@ -98,7 +98,7 @@ def on_code(writer, tmp_path_factory):
 @pytest.fixture(scope="module")
 def on_both(writer, tmp_path_factory):
     rows = [*code_problems(), *math_problems()]
-    larger = {"updates": 10, "n_async": 128, "n_batch": 64, "n_mini": 64}
+    larger = {"updates": 8, "n_async": 128, "n_batch": 64, "n_mini": 64}
     return trained("both", rows, writer, tmp_path_factory.mktemp("both"), **larger)
 
 
@@ -144,10 +144,10 @@ def test_mathematics_and_code_train_in_one_run(on_both):
     by_kind = {kind: [row for row in rollouts if row["id"].startswith(kind)] for kind in ("math", "code")}
     for rows in by_kind.values():
         before = share([row for row in rows if row["step"] <= 2])
-        after = share([row for row in rows if row["step"] > 8])
+        after = share([row for row in rows if row["step"] > 6])
         assert before.high < after.low, (before, after)
-    assert {row["extracted"] for row in by_kind["math"] if row["correct"]} == {"3"}
-    assert {row["extracted"] for row in by_kind["code"] if row["correct"]} == {RIGHT}
+    assert {row["reason"] for row in by_kind["math"] if row["correct"]} == {"correct"}
+    assert {row["reason"] for row in by_kind["code"] if row["correct"]} == {"accepted"}
     assert any({"correct", "accepted"} <= line["reasons"].keys() for line in lines)
 
 
