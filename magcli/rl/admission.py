@@ -36,7 +36,7 @@ def choose(
     """
     if len(ready) < batch:
         return None
-    chosen = sorted(ready, key=lambda number: (started[number], number))[:batch]
-    left = sorted(version for number, version in started.items() if number not in set(chosen))
+    chosen = set(sorted(ready, key=lambda number: (started[number], number))[:batch])
+    left = sorted(version for number, version in started.items() if number not in chosen)
     in_time = all(now + place // batch + 1 - version <= staleness for place, version in enumerate(left))
     return sorted(chosen) if in_time else None

@@ -1,6 +1,6 @@
 """The folder of one training run: its configuration, metrics and checkpoints, owned by one process at a time.
 
-RUN/run.json        stage, version, configuration, digests of the inputs
+RUN/run.json        command, version, configuration, digests of the inputs
 RUN/metrics.jsonl   one line a step
 RUN/checkpoints/    step-000123, whole or absent
 RUN/trajectory/     float32 weights kept for the landscape
@@ -42,7 +42,7 @@ class RunDir:
         with durable.owned(path):
             if restart and (path / "run.json").exists():
                 shutil.rmtree(path)
-            identity = json.loads(json.dumps({"stage": stage, "version": __version__, **settings}, default=str))
+            identity = json.loads(json.dumps({"command": stage, "version": __version__, **settings}, default=str))
             _claim(path, identity)
             yield cls(path)
 

@@ -32,7 +32,7 @@ def test_other_settings_are_refused_by_name(tmp_path):
         opened(tmp_path / "run", {"lr": 0.2, "steps": 3, "seed": 1}),
     ):
         pass
-    with pytest.raises(UsageError, match=r"stage 'sft' .now 'rl'"), opened(tmp_path / "run", stage="rl"):
+    with pytest.raises(UsageError, match=r"command 'sft' .now 'rl'"), opened(tmp_path / "run", stage="rl"):
         pass
 
 
