@@ -61,7 +61,7 @@ def test_a_fault_is_one_line_with_its_numbers_and_what_to_do(name, told):
     "values",
     [
         {"mismatch_p50": 0.11},
-        {"mismatch_p99": 1.01},
+        {"mismatch_p99": 0.51},
         {"mismatch_p50": math.nan, "mismatch_p99": math.nan},
         {"mismatch_p50": None, "mismatch_p99": None},
     ],
