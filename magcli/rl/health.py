@@ -25,7 +25,8 @@ class Limits:
             their ratios is noise.
         mismatch_tokens: fewer tokens say nothing about one in a hundred.
         mismatch_updates: how many updates in a row must be beyond these.
-        cut_share: completions ended by the token limit, which hardly ever get a reward. Runs at 0.97 to 0.99 gain nothing.
+        cut_share: completions ended by the token limit, which hardly ever get a reward. Runs at 0.97 to 0.99 gain
+            nothing.
         non_diverse_share: groups without two outcomes among those graded. From here on each group that trains costs
             fifty.
         updates: how many updates in a row must be beyond these shares.
