@@ -100,6 +100,7 @@ def _trl(seed: int, problems: Path) -> Watched:
     spec = {
         "model": str(MODEL),
         "problems": str(problems),
+        "system": None,
         "updates": recipe["updates"],
         "group": recipe["group"],
         "completions": recipe["n_batch"],

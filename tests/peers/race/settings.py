@@ -16,6 +16,10 @@ TEMPERATURE = 1.0
 THREADS = 2
 SEED = 0
 
+SYSTEM = "Answer in one short sentence."
+"""The system prompt. The lengths that the model then has are heavy-tailed: of 16 completions the median had 67 tokens,
+the mean 118, and three ran to the limit. Under its own system prompt half of them did, which leaves no tail to see."""
+
 HEAVY_LIMIT = 256
 """Tokens at which a completion is cut where lengths are the model's own."""
 FIXED_TOKENS = 128

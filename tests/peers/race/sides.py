@@ -68,7 +68,8 @@ class Timed:
 def magcli(task: Task, *, diverse_by: str = "reward") -> Timed:
     """A run of ``magcli rl``. By ``reward`` no group of this race is removed; ``outcome`` shows it with removal."""
     with tempfile.TemporaryDirectory() as folder:
-        run = Path(folder) / "run"
+        run, system = Path(folder) / "run", Path(folder) / "system.txt"
+        system.write_text(settings.SYSTEM)
         options = {
             "model": task.model,
             "run": run,
@@ -83,7 +84,7 @@ def magcli(task: Task, *, diverse_by: str = "reward") -> Timed:
             "lr": settings.LR,
             "max_tokens": task.limit,
             "temperature": settings.TEMPERATURE,
-            "system": "none",
+            "system": system,
             "reward": REWARD,
             "seed": settings.SEED,
             "checkpoint_every": 10**6,
@@ -106,6 +107,7 @@ def trl_trainer(task: Task, arm: Arm) -> Timed:
         spec = {
             "model": str(task.model),
             "problems": str(task.problems),
+            "system": settings.SYSTEM,
             "updates": task.warmup + task.timed,
             "group": settings.GROUP,
             "completions": settings.COMPLETIONS,

@@ -16,6 +16,7 @@ import torch
 from datasets import Dataset
 from transformers import TrainerCallback
 
+from magcli.model.chat import to_messages
 from magcli.verify import Grader, RewardRule
 from tests.peers.trl_reward import hide_vllm
 
@@ -143,7 +144,7 @@ def main(path: str) -> None:
     Path(spec["folder"]).mkdir()
     log = Log(Path(spec["metrics"]))
     problems = [json.loads(line) for line in Path(spec["problems"]).read_text().splitlines()]
-    rows = [{"prompt": [{"role": "user", "content": p["prompt"]}], "answer": p["answer"]} for p in problems]
+    rows = [{"prompt": to_messages(row["prompt"], spec["system"]), "answer": row["answer"]} for row in problems]
     with Grader(spec["workers"], function=spec["reward"]) as grader:
         trainer = GRPOTrainer(
             model=spec["model"],
