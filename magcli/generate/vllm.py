@@ -9,7 +9,7 @@ when weights change is sent anew, so none starts on keys and values of older wei
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -97,7 +97,8 @@ class VllmPolicy:
     ) -> list[Completion]:
         """Sample one completion a seed for the same messages, in the order of the seeds; errors as ``sample``."""
         prompt = prompt_tokens(self._tokenizer, messages)
-        ended = [end async for end in self._ended(prompt, sampling, seeds, logprobs=False)]
+        async with aclosing(self._ended(prompt, sampling, seeds, logprobs=False)) as ends:
+            ended = [end async for end in ends]
         return [self._completion(parts) for _, parts in sorted(ended, key=lambda end: end[0])]
 
     def _completion(self, parts: Parts) -> Completion:
@@ -204,7 +205,8 @@ class VllmPolicy:
     async def _replace(self, weights: Weights, version: int) -> None:
         answer, llm = self._link.answer, self._link.llm
         async with self._loading:
-            with self._sender.ready(weights, self._outline) as send:
+            with ExitStack() as held:
+                send = await asyncio.to_thread(held.enter_context, self._sender.ready(weights, self._outline))
                 await answer("a pause", llm.pause_generation(mode="keep", clear_cache=False))
                 await answer("loading new weights", send(llm))
                 await answer("noting their version", llm.update_weight_version(str(version)))

@@ -15,6 +15,7 @@ from magcli.generate.types import Rollout, Sampling
 from magcli.generate.vllm import VllmPolicy
 from magcli.generate.vllm_send import sender_for
 from magcli.generate.vllm_start import start
+from magcli.model.load import save_model
 
 PROMPT = list(range(2, 42))
 TOLERANCE = 1e-3
@@ -30,9 +31,9 @@ def probe(device: str, deadline: float) -> str:
     models = [_toy(seed) for seed in (0, 1)]
     sender = sender_for(device, torch.float32)
     with tempfile.TemporaryDirectory() as folder:
-        models[0].save_pretrained(folder)
+        save_model(models[0], _tokenizer(), Path(folder) / "toy", dtype=torch.float32)
         engine = start(
-            Path(folder),
+            Path(folder) / "toy",
             models[0].config,
             backend=sender.backend,
             dtype=torch.float32,

@@ -23,6 +23,9 @@ PLUGINS, PLUGIN = "vllm.general_plugins", "magcli"
 CPU_BLOCK = 32
 """Positions in a block of the cache, the least that the CPU's attention takes: whole blocks of prompts are shared."""
 
+CPU_PREFILL = 2048
+"""Prompt tokens computed in one step on a CPU, if the context is not longer."""
+
 MEMORY_SHARE = 0.25
 """The most that the cache takes of the memory that is free: a trainer and verifiers live beside it."""
 
@@ -96,9 +99,7 @@ def _settings(
     in and out, so it needs no tokenizer.
     """
     on_gpu = device.startswith("cuda")
-    where: dict[str, Any] = {"distributed_executor_backend": "uni", "block_size": CPU_BLOCK, "enforce_eager": True}
-    if on_gpu:
-        where = {"device_ids": [torch.device(device).index or 0]}
+    where = {"device_ids": [torch.device(device).index or 0]} if on_gpu else cpu_settings(slots, context)
     return where | {
         "skip_tokenizer_init": True,
         "dtype": str(dtype).removeprefix("torch."),
@@ -112,6 +113,21 @@ def _settings(
         "use_tqdm_on_load": False,
         "disable_log_stats": True,
         "enable_log_requests": False,
+    }
+
+
+def cpu_settings(slots: int, context: int) -> dict[str, Any]:
+    """What is other on a CPU: one process, no compilation, and prompts that are never computed in parts.
+
+    vLLM 0.32 dies on a CPU of a request with a seed whose prompt is: it wants to turn the random generator back, which
+    a CPU's cannot.
+    """
+    return {
+        "distributed_executor_backend": "uni",
+        "enforce_eager": True,
+        "block_size": CPU_BLOCK,
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": max(context, slots, CPU_PREFILL),
     }
 
 
@@ -149,6 +165,7 @@ def _environment(device: str, deadline: float) -> Iterator[None]:
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
         "PYTHONWARNINGS": "ignore",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
+        "TORCH_LOGS": before.get("TORCH_LOGS", "-torch._library.triton"),
         STARTED_BY: str(os.getpid()),
     }
     if "VLLM_PLUGINS" in before:

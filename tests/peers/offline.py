@@ -20,9 +20,10 @@ from pathlib import Path
 from tests.peers.pairs import Result, Side, compare, report
 
 REQUESTS = 64
-NEW_TOKENS = 64
+NEW_TOKENS = 16
 PAIRS = 7
 VOCABULARY = 49152
+CONTEXT = 2048
 SEEDS = range(1000, 1000 + REQUESTS)
 
 
@@ -71,7 +72,7 @@ def make_model(folder: Path) -> None:
         num_hidden_layers=30,
         num_attention_heads=9,
         num_key_value_heads=3,
-        max_position_embeddings=2048,
+        max_position_embeddings=CONTEXT,
         tie_word_embeddings=True,
         bos_token_id=None,
         eos_token_id=None,
@@ -110,11 +111,14 @@ def offline_work(folder: str) -> Callable[[], int]:
     """vLLM's own path: one call with all prompts."""
     from vllm import LLM, SamplingParams, TokensPrompt
 
+    from magcli.generate.vllm_start import cpu_settings
+
+    own = cpu_settings(REQUESTS, CONTEXT)
     llm = LLM(
         folder,
+        **{name: own[name] for name in ("enforce_eager", "enable_chunked_prefill", "max_num_batched_tokens")},
         dtype="bfloat16",
-        enforce_eager=True,
-        max_model_len=2048,
+        max_model_len=CONTEXT,
         max_num_seqs=REQUESTS,
         kv_cache_memory_bytes=1 << 30,
         generation_config="vllm",

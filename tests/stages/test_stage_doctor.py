@@ -24,6 +24,15 @@ def test_every_check_passes_on_this_machine() -> None:
     lines = {line[:18].strip(): line[19:] for line in done.stdout.splitlines()}
     assert lines["sandbox"].startswith("full, a test program did not get out; "), lines
     assert {"packages", "machine", "math verifier", "language verifier"} <= set(lines)
+    assert lines["vllm"].endswith("magcli doctor --engines starts it")
+
+
+@pytest.mark.slow
+def test_vllm_is_started_and_looked_at_when_asked_for() -> None:
+    command = [str(Path(sys.executable).with_name("magcli")), "doctor", "--engines"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=290)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "log-probs are those of transformers" in done.stdout
 
 
 def test_a_container_is_restricted_and_the_fix_is_named() -> None:

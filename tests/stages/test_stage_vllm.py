@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import torch
+from calling import call_stage
 
 from magcli.data import table
 from magcli.errors import UsageError
+from magcli.model.load import load_model, load_tokenizer, save_model
 
 OPTIONS = ["--engine", "vllm", "--dtype", "fp32", "--system", "none", "--slots", "8", "--samples", "2"]
 
@@ -39,6 +42,33 @@ def test_bits_that_must_be_the_same_are_refused(magcli, stage, wide_model_dir, p
     done = magcli(stage, problems, "--model", wide_model_dir, *OPTIONS, "--deterministic", "--dry-run")
     assert done.returncode == UsageError.exit_code
     assert "--deterministic needs --engine torch" in done.stderr
+
+
+@pytest.mark.slow
+def test_landscape_on_vllm_sees_each_points_weights(wide_model_dir, problems, tmp_path):
+    """Greedy answers say which weights made them: both engines give the same rows, of points that differ."""
+    (tmp_path / "letters.py").write_text("def letters(completion, row):\n    return len(set(completion)) / 100\n")
+    options = {"points": 7, "samples": 1, "max_tokens": 24, "temperature": 0.0, "system": Path("none"), "dtype": "fp32"}
+    found = {}
+    for engine in ("vllm", "torch"):
+        run = tmp_path / engine
+        _trajectory(wide_model_dir, run / "trajectory")
+        reward = f"{tmp_path / 'letters.py'}:letters"
+        call_stage("landscape", problems, run=run, engine=engine, reward=reward, output=run / "points.arrow", **options)
+        found[engine] = [row for batch in table.read(str(run / "points.arrow")).rows for row in batch.to_pylist()]
+    assert found["vllm"] == found["torch"]
+    assert len({str(row["reward"]) for row in found["vllm"]}) > 2
+
+
+def _trajectory(model_dir: Path, folder: Path) -> None:
+    """Four checkpoints on a crooked path from a model's weights."""
+    model, tokenizer = load_model(str(model_dir), dtype=torch.float32), load_tokenizer(str(model_dir))
+    torch.manual_seed(1)
+    for step in range(4):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 0.02 * torch.randn_like(parameter)
+        save_model(model, tokenizer, folder / f"step-{step:06d}", dtype=torch.float32)
 
 
 @pytest.mark.faults
