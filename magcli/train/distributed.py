@@ -170,7 +170,7 @@ class Post:
         self.in_step = True
         """On rank 0: whether all others have carried out the last order and wait for the next."""
         self._reply({})
-        dist.barrier()
+        ranks.total(0.0)  # until all have replied, there is nobody to ask after
 
     def send(self, orders: Sequence[Any]) -> None:
         """On rank 0: give each other rank its order; the first of ``orders``, rank 0's own, stays here."""
@@ -203,24 +203,36 @@ class Post:
         """On rank 0: wait until all have carried out the order; ``error`` is what rank 0's own part of it ended with.
 
         Raises:
-            EnvironmentFault: a rank died, failed, or did not answer within the deadline.
-            Exception: ``error``, when no other rank explains it.
+            EnvironmentFault: a rank died, failed, or did not answer within the deadline; or torch failed on rank 0.
+            Exception: ``error``, when it is of another kind and no other rank explains it.
         """
         with _store_lives():
-            silent = self._silent(error)
-            told = {rank: self._told(rank) for rank in self.others if rank not in silent}
-            failed = sorted((answer["place"], rank, answer["why"]) for rank, answer in told.items() if "why" in answer)
-            reasons = [*silent.items(), *((rank, f"failed: {why}") for _, rank, why in failed)]
-            if reasons:
-                rank, reason = reasons[0]
-                raise EnvironmentFault(f"training stopped: {self.pulse.name(rank)} {reason}") from error
-        self.in_step = all(answer["order"] == self.number for answer in told.values())
+            reason = self._reason(error)
+        if reason:
+            raise EnvironmentFault(f"training stopped: {reason}") from error
         if error is not None:
             raise error
 
     def close(self) -> None:
         """Give no more signs of life."""
         self.pulse.stop()
+
+    def _reason(self, error: Exception | None) -> str:
+        """Which rank ended the order and why: the dead before the first that failed; empty if none did."""
+        silent = self._silent(error)
+        told = {rank: self._told(rank) for rank in self.others if rank not in silent}
+        failed = sorted((answer["place"], rank, answer["why"]) for rank, answer in told.items() if "why" in answer)
+        behind = ", ".join(str(rank) for rank, answer in told.items() if answer["order"] < self.number)
+        self.in_step = not (silent or failed or behind)
+        for rank, why in silent.items():
+            return f"{self.pulse.name(rank)} {why}"
+        for _, rank, why in failed:
+            return f"{self.pulse.name(rank)} failed: {why}"
+        if isinstance(error, RuntimeError):
+            return f"{self.pulse.name(0)} failed: {first_line(error)}" + (
+                f"; not done: rank {behind}" if behind else ""
+            )
+        return ""
 
     def _scatter(self, orders: list[Any] | None) -> Any:
         box: list[Any] = [None]

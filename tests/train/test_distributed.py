@@ -61,7 +61,7 @@ def follow(ranks, post):
                 dist.all_reduce(torch.ones(1))
             if rank == ranks.rank and what == "fail":
                 raise ValueError("no such thing\nand more")
-            if rank == ranks.rank and what == "sleep":
+            if rank == ranks.rank and what in ("sleep", "missed"):
                 time.sleep(60)
         except Exception as error:
             post.answer(error)
@@ -79,6 +79,8 @@ def lead(ranks, post, orders):
             post.send([order] * ranks.size)
             if order[0] == "collective":
                 time.sleep(1.0)
+                dist.all_reduce(torch.ones(1))
+            if order[0] == "missed":
                 dist.all_reduce(torch.ones(1))
             if order[0] == "own":
                 raise KeyError("of rank 0")
@@ -127,6 +129,15 @@ def test_a_rank_that_answers_late_is_named():
 def test_an_error_of_rank_0_itself_is_its_own_and_stops_no_other():
     with started(work, [("own", 0)], size=2) as ranks:
         assert ranks[0].result()[:2] == ("KeyError", "'of rank 0'")
+
+
+def test_a_collective_that_a_living_rank_never_joins_names_it():
+    """Rank 1 sleeps where rank 0 is in a collective; its thread goes on to give signs of life."""
+    with started(work, [("a", 0), ("missed", 1)], size=2, deadline=3.0) as ranks:
+        kind, text, _, in_step = ranks[0].result()
+    assert (kind, in_step) == ("EnvironmentFault", False)
+    assert text.startswith("training stopped: rank 0 (process ")
+    assert text.endswith("; not done: rank 1")
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
