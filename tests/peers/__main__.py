@@ -17,6 +17,7 @@ from tests.peers.pairs import Result, machine
 COMPARISONS = {
     "engine-equal-vs-generate": ("engine", "equal_lengths"),
     "engine-heavy-vs-generate": ("engine", "heavy_tail"),
+    "vllm-vs-offline": ("offline", "against_generate"),
     "pack-vs-padded": ("packing", "in_random_order"),
     "pack-vs-sorted": ("packing", "sorted_by_length"),
     "chunked-logprob-vs-plain": ("logprobs", "head"),

@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.peers.pairs import Result, Side, compare, report
 
 REQUESTS = 64
-NEW_TOKENS = 16
+NEW_TOKENS = 64
 PAIRS = 7
 VOCABULARY = 49152
 CONTEXT = 2048
@@ -30,8 +30,8 @@ SEEDS = range(1000, 1000 + REQUESTS)
 def against_generate(pairs: int = PAIRS) -> Result:
     """Seconds of whole calls, both sides making the same number of tokens."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as held:
-        make_model(Path(folder))
-        ours, theirs = (_process(name, folder, held) for name in ("magcli", "offline"))
+        make_model(Path(folder) / "model")
+        ours, theirs = (_process(name, f"{folder}/model", held) for name in ("magcli", "offline"))
         tokens = REQUESTS * NEW_TOKENS
         return compare("vllm-vs-offline", ours, theirs, amount=tokens, unit="tokens", pairs=pairs)
 
@@ -60,11 +60,14 @@ def make_model(folder: Path) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-    words = Tokenizer(models.WordLevel({f"w{index}": index for index in range(VOCABULARY)}, unk_token="w0"))
+    from magcli.model.load import save_model
+
+    vocabulary = {"<unk>": 0, "<end>": 1} | {f"w{index}": index for index in range(2, VOCABULARY)}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-    names = {"unk_token": "w0", "eos_token": "w1", "chat_template": template}
-    PreTrainedTokenizerFast(tokenizer_object=words, **names).save_pretrained(folder)
+    names = {"unk_token": "<unk>", "eos_token": "<end>", "chat_template": template}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, **names)
     config = LlamaConfig(
         vocab_size=VOCABULARY,
         hidden_size=576,
@@ -79,7 +82,7 @@ def make_model(folder: Path) -> None:
         pad_token_id=0,
     )
     torch.manual_seed(0)
-    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    save_model(LlamaForCausalLM(config), tokenizer, folder, dtype=torch.bfloat16)
 
 
 def prompts() -> list[list[int]]:
@@ -138,6 +141,7 @@ def main(name: str, folder: str) -> None:
     """Serve one side: a line on stdin, the seconds on stdout; whatever else is said goes to stderr."""
     told = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     work = {"magcli": magcli_work, "offline": offline_work}[name](folder)
     for _ in sys.stdin:
         begun = time.perf_counter()
