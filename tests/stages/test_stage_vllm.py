@@ -61,13 +61,14 @@ def test_landscape_on_vllm_sees_each_points_weights(wide_model_dir, problems, tm
 
 
 def _trajectory(model_dir: Path, folder: Path) -> None:
-    """Four checkpoints on a crooked path from a model's weights."""
+    """Four checkpoints on a crooked path in a plane, from a model's weights on."""
     model, tokenizer = load_model(str(model_dir), dtype=torch.float32), load_tokenizer(str(model_dir))
     torch.manual_seed(1)
-    for step in range(4):
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter += 0.02 * torch.randn_like(parameter)
+    begin = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    along, across = ({name: 0.02 * torch.randn_like(tensor) for name, tensor in begin.items()} for _ in range(2))
+    for step, turn in enumerate([0.0, 1.0, 0.4, 1.5]):
+        for name, parameter in model.named_parameters():
+            parameter.data = begin[name] + step * along[name] + turn * across[name]
         save_model(model, tokenizer, folder / f"step-{step:06d}", dtype=torch.float32)
 
 
