@@ -188,6 +188,8 @@ def run_command(name: str, module: Any, stages: Iterable[str], given: dict[str, 
         resolved = {"stage": name, "config": configuration.as_json(config), **places}
         sys.stdout.write(json.dumps(resolved, indent=2) + "\n")
         return
+    if getattr(module, "follow", lambda _: False)(config):
+        return
     if dry_run:
         places |= {"output": None, "dropped": None}
     _execute(name, module, config, places, console)

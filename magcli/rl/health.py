@@ -75,6 +75,17 @@ def mismatch_fault(line: Line, limits: Limits = LIMITS) -> str | None:
     )
 
 
+def comparison(line: Line) -> str:
+    """One measurement of ``mismatch_summary`` as people read it."""
+    if not line["mismatch_tokens"]:
+        return "no token was sampled from the weights that train; engine and trainer cannot be compared"
+    return (
+        f"engine and trainer at equal weights: the log-probs of {line['mismatch_tokens']:,} tokens differ by "
+        f"{_told(line['mismatch_p50'])} in the median, {_told(line['mismatch_p99'])} at the 99th percentile, "
+        f"{_told(line['mismatch_max'])} at most"
+    )
+
+
 def cut_fault(line: Line, limits: Limits = LIMITS) -> str | None:
     """Whether hardly any completion of an update came to its end."""
     share = line["cut_share"]

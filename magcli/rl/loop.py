@@ -8,17 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
-import torch
-
 from magcli.errors import Stopped
-from magcli.model.load import save_model
 from magcli.rl import health
 from magcli.rl.flow import Flow
+from magcli.rl.orders import BeforeStep
 from magcli.rl.plan import Plan
 from magcli.rl.progress import Records
 from magcli.rl.records import group_metrics
 from magcli.rl.rollouts import Group
-from magcli.rl.trainer import BeforeStep, Trainer, in_thread
+from magcli.rl.trainer import Trainer, in_thread
 from magcli.rl.update import Tally
 from magcli.run.rundir import RunDir
 
@@ -61,9 +59,11 @@ async def train(
         beside: update in a thread of its own, while other processes generate; else both take turns on one device.
         generating: tells the seconds the generators have worked so far, on average.
         report: called with each line of metrics.
-        report_mismatch: called before the first update with what engine and trainer make of the same tokens.
+        report_mismatch: called before this process's first update with what engine and trainer make of the same
+            tokens.
     """
     collect = flow.synchronous if schedule == "sync" else flow.asynchronous
+    look: BeforeStep | None = first_look(report_mismatch)
     try:
         while trainer.done < trainer.updates:
             stage = plan.stage(records.lines)
@@ -72,8 +72,9 @@ async def train(
             begun, worked = time.monotonic(), generating()
             groups = await collect()
             dropped = flow.take_dropped()
-            tally = await learn(trainer, groups, first_look(trainer, report_mismatch), beside=beside)
-            await flow.roller.policy.load(trainer.model.state_dict(), trainer.done)
+            tally = await learn(trainer, groups, look, beside=beside)
+            look = None
+            await flow.roller.policy.load(trainer.ranks.weights(), trainer.done)
             seconds, work = time.monotonic() - begun, generating() - worked
             line = metrics(trainer, groups, dropped, tally, seconds=seconds, generating=work)
             counts = flow.curriculum.active()._asdict()
@@ -94,10 +95,8 @@ async def learn(trainer: Trainer, groups: Sequence[Group], look: BeforeStep | No
         return trainer.learn(groups, look)
 
 
-def first_look(trainer: Trainer, report_mismatch: BeforeStep) -> BeforeStep | None:
-    """Before the first weight changes, report the mismatch of engine and trainer, and stop where it is too large."""
-    if trainer.done:
-        return None
+def first_look(report_mismatch: BeforeStep) -> BeforeStep:
+    """Before a process changes any weight, report the mismatch of engine and trainer, and stop if it is too large."""
 
     def look(summary: Mapping[str, float]) -> None:
         report_mismatch(summary)
@@ -130,7 +129,7 @@ def metrics(
     generating: float,
 ) -> dict[str, Any]:
     """The line of metrics of the update just done; ``seconds`` is all its time, ``generating`` the generators' work."""
-    line = {"step": trainer.done, "lr": trainer.optimizer.param_groups[0]["lr"]}
+    line = {"step": trainer.done, "lr": trainer.ranks.lr}
     line |= group_metrics(groups, dropped, trainer.done - 1) | tally.metrics()
     return line | speeds(line, tally.seconds, generating, seconds)
 
@@ -148,7 +147,7 @@ def speeds(line: dict[str, Any], training: float, generating: float, wall: float
 
 def finish(trainer: Trainer, folder: RunDir) -> None:
     """Write the trained model; its being there is what makes the run finished."""
-    save_model(trainer.model, trainer.tokenizer, folder.model, dtype=torch.float32)
+    trainer.ranks.save_model(folder.model)
     clear(folder)
 
 

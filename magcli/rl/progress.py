@@ -9,10 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from magcli.errors import DataError
-from magcli.model.load import save_model
 from magcli.rl.ledger import Ledger
 from magcli.rl.rollouts import Group
 from magcli.rl.store import Store
@@ -56,18 +53,13 @@ class Records:
         due = self.trajectory_every and (trainer.done % self.trajectory_every == 0 or trainer.done == trainer.updates)
         target = checkpoint.step_folder(self.folder.trajectory, trainer.done)
         if due and not target.exists():
-            save_model(trainer.model, trainer.tokenizer, target, dtype=torch.float32)
+            trainer.ranks.save_model(target)
 
     def save(self, trainer: Trainer) -> None:
         """Write a checkpoint: weights, optimizer, and which update they are of."""
         self.ledger.sync()
-        checkpoint.save(
-            checkpoint.step_folder(self.folder.checkpoints, trainer.done),
-            model=trainer.model,
-            optimizer=trainer.optimizer,
-            state={"step": trainer.done, "bad_updates": trainer.bad_updates},
-            tokenizer=trainer.tokenizer,
-        )
+        folder = checkpoint.step_folder(self.folder.checkpoints, trainer.done)
+        trainer.ranks.save(folder, {"step": trainer.done, "bad_updates": trainer.bad_updates})
         checkpoint.prune(self.folder.checkpoints, keep=self.keep_checkpoints)
 
     def batch(self, step: int) -> tuple[list[Group], list[Group]] | None:
@@ -90,7 +82,7 @@ def load_checkpoint(trainer: Trainer, records: Records) -> None:
     """
     begun = max(records.ledger.taken, default=0)
     if last := checkpoint.latest(records.folder.checkpoints):
-        state = checkpoint.load(last, trainer.model, trainer.optimizer)
+        state = trainer.ranks.load(last)
         trainer.done, trainer.bad_updates = state["step"], state["bad_updates"]
     records.folder.rewind(begun)
     records.lines.extend(records.folder.metrics())

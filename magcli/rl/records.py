@@ -125,3 +125,13 @@ def group_metrics(trained: Sequence[Group], dropped: Sequence[Group], version: i
 
 def _mean(values: Sequence[float]) -> float | None:
     return float(np.mean(values)) if len(values) else None
+
+
+def summary(line: Mapping[str, Any]) -> str:
+    """An update's line of metrics as people read it while the run goes on."""
+    dropped = sum(line["groups_dropped"].values())
+    return (
+        f"reward {line['reward']:.3f} correct {line['correct']:.3f} length {line['length_mean']:.0f} "
+        f"groups {line['groups_trained']}+{dropped} entropy {line['entropy'] or 0:.2f} "
+        f"{line['generate_tokens_per_s']:,.0f}+{line['train_tokens_per_s']:,.0f} tokens/s"
+    )

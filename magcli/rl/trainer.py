@@ -2,34 +2,30 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-from torch.optim import Optimizer
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from magcli.errors import Stopped
+from magcli.rl.orders import BeforeStep
 from magcli.rl.plan import Leg
+from magcli.rl.ranks import Trainers
 from magcli.rl.rollouts import Group
-from magcli.rl.update import Objective, Tally, update
-from magcli.train import optim
+from magcli.rl.update import Objective, Tally
 
 MAX_BAD_UPDATES = 5
 """Updates in a row without a finite gradient before the run stops."""
 
 Result = TypeVar("Result")
-BeforeStep = Callable[[Mapping[str, float]], None]
 
 
 @dataclass
 class Trainer:
-    """A model that learns. ``updates`` is how many there will be, ``done`` how many were: the weights' version."""
+    """A model that learns, by one rank or many: ``updates`` times, of which ``done`` are: the weights' version."""
 
-    model: PreTrainedModel
-    optimizer: Optimizer
-    tokenizer: PreTrainedTokenizerBase
+    ranks: Trainers
     objective: Objective
     groups_per_step: int
     updates: int
@@ -37,8 +33,6 @@ class Trainer:
     warmup: int
     shuffle_rewards: bool
     seed: int
-    reference: PreTrainedModel | None = None
-    """The frozen model that a KL penalty is against."""
     done: int = 0
     bad_updates: int = 0
 
@@ -53,19 +47,16 @@ class Trainer:
             Stopped: several updates in a row had no finite gradient.
         """
         rate = min(1.0, (self.done + 1) / self.warmup) if self.warmup else 1.0
-        optim.set_lr(self.optimizer, self.lr * rate)
         rewards = [[reward.total for reward in group.rewards] for group in groups]
         if self.shuffle_rewards:
             rewards = shuffled(rewards, [self.seed, self.done])
-        tally = update(
-            self.model,
-            self.optimizer,
+        tally = self.ranks.update(
             groups,
             self.objective,
             groups_per_step=self.groups_per_step,
             rewards=rewards,
+            lr=self.lr * rate,
             version=self.done,
-            reference=self.reference,
             before_step=before_step,
         )
         self.done += 1

@@ -18,7 +18,7 @@ from magcli.run import options
 from magcli.stages import rl_setup, setup
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import pyarrow as pa
 
@@ -93,6 +93,9 @@ class Config:
     max_norm: float = opt(1.0, "Gradient norm to clip to.", panel=TRAIN)
     micro_tokens: int = opt(16384, "Tokens of one micro-batch, prompts included.", panel=TRAIN)
     bf16: bool = opt(True, "Matrix products of training in bf16; the weights are float32 always.", panel=TRAIN)
+    checkpoint_activations: bool = opt(
+        False, "Keep only the inputs of layers and compute them again: less memory, a third more work.", panel=TRAIN
+    )
     checkpoint_every: int = opt(10, "Updates between two checkpoints.", panel=TRAIN)
     keep_checkpoints: int = opt(2, "Checkpoints to keep while the run lasts.", panel=TRAIN)
     trajectory_every: int = opt(0, "Updates between weights kept for the landscape; 0 keeps none.", panel=TRAIN)
@@ -148,6 +151,7 @@ def check(config: Config) -> None:
     for name in NOT_NEGATIVE:
         usage(getattr(config, name) >= 0, f"rl.{name}: {getattr(config, name)} is negative")
     usage(0 < config.clip_low < 1, f"rl.clip_low: {config.clip_low} is not between 0 and 1")
+    usage(config.is_cap == 0 or config.is_cap >= 1, f"rl.is_cap: {config.is_cap} is neither 0 (off) nor at least 1")
     exact = config.schedule == "sync"
     usage(not (exact and config.dtype == "bf16"), "rl: --schedule sync is deterministic, which takes --dtype fp32")
     usage(
@@ -178,6 +182,19 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
     from magcli.rl.records import ROLLOUT
 
     return ROLLOUT
+
+
+def follow(config: Config) -> bool:
+    """Under torchrun, be a rank that carries out the orders of the first; False where this process is the first."""
+    import os
+
+    if os.environ.get("RANK", "0") == "0":
+        return False
+    from magcli.rl.ranks import follow
+    from magcli.train.distributed import open_ranks
+
+    follow(open_ranks(config.device), rl_setup.open_share(config))
+    return True
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -214,6 +231,7 @@ def _train(config: Config, problems: list[dict[str, Any]], job: Job, folder: Run
         rows = [problems, *rl_setup.stage_rows(config, reads(config), job)]
         rows = [setup.answerable(part, config.model, setup.system_text(config.system), grader, job) for part in rows]
         trainer = rl_setup.trainer(config)
+        held.callback(trainer.ranks.stop)
         ledger = Ledger(folder.path / "ledger.jsonl")
         held.callback(ledger.close)
         every = config.checkpoint_every, config.keep_checkpoints, config.trajectory_every
@@ -221,7 +239,7 @@ def _train(config: Config, problems: list[dict[str, Any]], job: Job, folder: Run
         load_checkpoint(trainer, records)
         _loop(config, trainer, records, rows, grader, job)
         ledger.sync()
-    loop.finish(trainer, folder)
+        loop.finish(trainer, folder)
     job.console.say(f"rl: {account(read(ledger.path))}", event="ledger")
     job.console.say(f"rl: model in {folder.model}", event="model", path=str(folder.model))
 
@@ -232,12 +250,13 @@ def _loop(
     import asyncio
 
     from magcli.rl import loop
+    from magcli.rl.records import summary
 
     plan = rl_setup.plan(config)
     with job.console.progress(config.updates, "updates", "rl") as bar:
 
         def report(line: dict[str, Any]) -> None:
-            bar.advance(note=_note(line))
+            bar.advance(note=summary(line))
             if job.console.as_json:
                 job.console.say("", event="update", **line)
 
@@ -262,10 +281,11 @@ async def _generate_and_train(
 ) -> None:
     from magcli.rl import loop
     from magcli.rl.flow import Flow
+    from magcli.rl.health import comparison
 
     async with rl_setup.sampler(config, job) as sampler:
         if trainer.done:
-            await sampler.load(trainer.model.state_dict(), trainer.done)
+            await sampler.load(trainer.ranks.weights(), trainer.done)
         flow = Flow(
             rl_setup.roller(config, sampler, grader, trainer, plan),
             rl_setup.curriculum(config, rows, records.ledger),
@@ -284,23 +304,5 @@ async def _generate_and_train(
             beside=config.generators > 0,
             generating=lambda: sampler.seconds,
             report=report,
-            report_mismatch=lambda found: _say_mismatch(job, found),
+            report_mismatch=lambda found: job.console.say(f"rl: {comparison(found)}", event="mismatch", **found),
         )
-
-
-def _say_mismatch(job: Job, found: Mapping[str, float]) -> None:
-    told = (
-        "rl: engine and trainer at equal weights: log-probs of {mismatch_tokens:,} tokens differ by "
-        "{mismatch_p50:.2g} in the median, {mismatch_p99:.2g} at the 99th percentile, {mismatch_max:.2g} at most"
-    )
-    if found["mismatch_tokens"]:
-        job.console.say(told.format(**found), event="mismatch", **found)
-
-
-def _note(line: dict[str, Any]) -> str:
-    dropped = sum(line["groups_dropped"].values())
-    return (
-        f"reward {line['reward']:.3f} correct {line['correct']:.3f} length {line['length_mean']:.0f} "
-        f"groups {line['groups_trained']}+{dropped} entropy {line['entropy'] or 0:.2f} "
-        f"{line['generate_tokens_per_s']:,.0f}+{line['train_tokens_per_s']:,.0f} tokens/s"
-    )

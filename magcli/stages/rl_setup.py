@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any
 from magcli.stages import setup
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
+
+    from transformers import PreTrainedModel
 
     from magcli.generate.types import Sampler
     from magcli.generate.wire import Spec
     from magcli.rl.curriculum import Curriculum, Row
     from magcli.rl.ledger import Ledger
+    from magcli.rl.orders import Share
     from magcli.rl.plan import Leg, Plan
     from magcli.rl.rollouts import Roller
     from magcli.rl.simulate.events import Settings
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from magcli.rl.update import Objective
     from magcli.run.job import Job
     from magcli.stages.rl import Config
+    from magcli.train.distributed import Ranks
     from magcli.verify.grader import Grader
 
 
@@ -31,24 +35,15 @@ SETTLED = 40
 
 
 def trainer(config: Config) -> Trainer:
-    """The weights to train, in float32, and the optimizer."""
-    import torch
-
-    from magcli.model.load import load_model, load_tokenizer
+    """The weights to train, over all ranks that torchrun has started."""
+    from magcli.rl.ranks import Trainers
     from magcli.rl.trainer import Trainer
-    from magcli.train import optim
-    from magcli.train.attention import use_packed_attention
+    from magcli.train.distributed import open_ranks
 
-    def model() -> Any:
-        loaded = load_model(config.model, dtype=torch.float32, device=config.device)
-        use_packed_attention(loaded)
-        return loaded
-
-    trained = model()
+    ranks = Trainers(open_ranks(config.device))
+    ranks.open(open_share(config))
     return Trainer(
-        trained,
-        optim.adamw(trained, lr=config.lr, weight_decay=config.weight_decay),
-        load_tokenizer(config.model),
+        ranks,
         _objective(config),
         groups_per_step=config.n_mini // config.group,
         updates=config.updates,
@@ -56,8 +51,35 @@ def trainer(config: Config) -> Trainer:
         warmup=config.warmup,
         shuffle_rewards=config.shuffle_rewards,
         seed=config.seed,
-        reference=model().eval().requires_grad_(False) if config.kl else None,
     )
+
+
+def open_share(config: Config) -> Callable[[Ranks], Share]:
+    """What loads a rank's share: the weights, in float32, the optimizer, and the reference of a KL penalty."""
+    import torch
+
+    from magcli.model.load import load_model, load_tokenizer
+    from magcli.rl.orders import Share
+    from magcli.train import optim
+    from magcli.train.attention import use_packed_attention
+    from magcli.train.shard import shard
+
+    def model(ranks: Ranks) -> PreTrainedModel:
+        loaded = load_model(config.model, dtype=torch.float32, device=str(ranks.device))
+        use_packed_attention(loaded)
+        return loaded
+
+    def opened(ranks: Ranks) -> Share:
+        whole = shard(model(ranks), ranks, bf16=config.bf16, checkpoint_activations=config.checkpoint_activations)
+        return Share(
+            ranks,
+            whole,
+            optim.adamw(whole.model, lr=config.lr, weight_decay=config.weight_decay),
+            load_tokenizer(config.model),
+            reference=model(ranks).eval().requires_grad_(False) if config.kl else None,
+        )
+
+    return opened
 
 
 def _objective(config: Config) -> Objective:
@@ -201,11 +223,12 @@ def roller(config: Config, sampler: Sampler, grader: Grader, trainer: Trainer, p
     from magcli.model.load import end_tokens
     from magcli.rl.rollouts import Roller
 
+    share = trainer.ranks.share
     return Roller(
         sampler,
         grader,
-        trainer.tokenizer,
-        end_tokens(trainer.model, trainer.tokenizer),
+        share.tokenizer,
+        end_tokens(share.model, share.tokenizer),
         setup.system_text(config.system),
         plan.legs[0].sampling,
         plan.legs[0].rule,
