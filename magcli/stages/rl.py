@@ -154,9 +154,7 @@ def check(config: Config) -> None:
     usage(config.is_cap == 0 or config.is_cap >= 1, f"rl.is_cap: {config.is_cap} is neither 0 (off) nor at least 1")
     exact = config.schedule == "sync"
     usage(not (exact and config.dtype == "bf16"), "rl: --schedule sync is deterministic, which takes --dtype fp32")
-    usage(
-        config.engine == "torch" or config.generators > 0, "rl: --engine vllm runs beside the trainer: --generators 1"
-    )
+    usage(config.engine == "torch" or config.generators > 0, "rl: --engine vllm needs --generators 1 or more")
     setup.check_vllm("rl", config.engine, deterministic=exact)
     phase.check(config.stage, config)
     setup.check_reward("rl", config)

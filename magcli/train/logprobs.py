@@ -22,6 +22,10 @@ RESCALED_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 """Settings of models whose logits are not just the LM head's output."""
 
 
+LOGITS_BYTES = 1 << 30
+"""Float32 logits that are held at once: 5,461 rows for a vocabulary of 49,152."""
+
+
 class LogProbs(NamedTuple):
     """For each token of a pack, float32 ``[T]``.
 
@@ -39,7 +43,7 @@ def token_logprobs(
     packed: Packed,
     *,
     temperature: float | Tensor = 1.0,
-    chunk: int = 1024,
+    chunk: int | None = None,
     where: Tensor | None = None,
     entropy_grad: bool = False,
 ) -> LogProbs:
@@ -47,7 +51,8 @@ def token_logprobs(
 
     ``temperature`` is one for all tokens, or ``[T]``, that at which each token was drawn. ``where``, bool ``[T]``, asks
     for some tokens only (those that train): the LM head skips the others. At most ``chunk`` rows of logits exist at a
-    time; a pack that asks for no more is not computed twice. Entropies have a gradient if ``entropy_grad``.
+    time (None: as many as ``LOGITS_BYTES`` hold); a pack that asks for no more is not computed twice. Entropies have a
+    gradient if ``entropy_grad``.
     """
     before = packed.before()
     predicted = _predicted(before, where)
@@ -55,6 +60,7 @@ def token_logprobs(
     weight, bias = _head(model)
     targets = packed.input_ids[0, predicted]
     heat = torch.as_tensor(temperature, dtype=torch.float32, device=hidden.device).expand(packed.num_tokens)[predicted]
+    chunk = chunk or max(1, LOGITS_BYTES // (4 * len(weight)))
     score = _score if len(predicted) <= chunk else _score_again
     parts = [
         score(rows, weight, bias, ids, heats, entropy_grad)
