@@ -30,7 +30,11 @@ UNUSED_TOKEN = "<jupyter_script>"
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How long a race is. Updates of the warm-up are made and not timed; trials choose TRL's arm, one pair each."""
+    """How long a race is: updates made before the clock and on it, pairs of runs, and the same for a trial of TRL.
+
+    magcli begins with two batches generated at once, of which its first two updates train one each: a warm-up that is
+    shorter than staleness + 1 updates would leave generation outside the clock.
+    """
 
     warmup: int
     timed: int
@@ -45,7 +49,7 @@ class Size:
 
 
 FULL = Size(warmup=2, timed=5, pairs=3, trial_warmup=0, trial_timed=1)
-SHORT = Size(warmup=1, timed=2, pairs=1, trial_warmup=0, trial_timed=1)
+SHORT = Size(warmup=2, timed=2, pairs=1, trial_warmup=0, trial_timed=1)
 """To see that all works: ``PEERS_SHORT=1``."""
 
 TAIL = 2
