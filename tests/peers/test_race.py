@@ -8,7 +8,7 @@ import pytest
 
 from tests.peers.race.learning import reached
 from tests.peers.race.settings import TOY_LEVEL, TOY_SMOOTH
-from tests.peers.race.sides import Task, _clock, _padding, flags
+from tests.peers.race.sides import Task, _clock, _padding, _whole, flags
 from tests.peers.race.watch import Watched, watch, whole_lines
 
 
@@ -56,6 +56,13 @@ def test_the_clock_leaves_the_warm_up_out(tmp_path: Path) -> None:
     watched = Watched({step: {"step": step} for step in range(5)}, {step: 10.0 * step for step in range(5)}, 0)
     task = Task(tmp_path, tmp_path, 8, warmup=1, timed=2)
     assert _clock(task, watched) == (20.0, [{"step": 2}, {"step": 3}])
+
+
+def test_the_whole_run_begins_with_its_first_update(tmp_path: Path) -> None:
+    lines = {step: {"step": step, "seconds": 5.0, "trained_tokens": 30} for step in range(1, 4)}
+    watched = Watched(lines, {1: 10.0, 2: 12.0, 3: 14.0}, 0)
+    task = Task(tmp_path, tmp_path, 8, warmup=1, timed=2)
+    assert _whole(task, watched, lambda line: line["trained_tokens"]) == 10.0
 
 
 def test_padding_is_what_a_batch_as_wide_as_its_longest_parts_has() -> None:

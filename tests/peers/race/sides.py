@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -37,11 +37,16 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What a side did on the clock. Shares are of its seconds; ``padding`` is the share of trained positions."""
+    """What a side did on the clock. Shares are of its seconds; ``padding`` is the share of trained positions.
+
+    ``whole`` is its trained tokens a second from the beginning of the first update to the end of the last timed one:
+    there no token is counted that was made before, and some are left out that are made for later.
+    """
 
     seconds: float
     updates: int
     trained: int
+    whole: float
     generating: float
     training: float
     padding: float
@@ -58,7 +63,8 @@ class Timed:
     def told(self) -> str:
         """One line for people."""
         return (
-            f"{self.rate:.1f} trained tokens/s ({self.trained} in {self.seconds:.0f} s), "
+            f"{self.rate:.1f} trained tokens/s ({self.trained} in {self.seconds:.0f} s; warm-up included "
+            f"{self.whole:.1f}), "
             f"{self.seconds / self.updates:.1f} s an update, generating {self.generating:.0%}, "
             f"training {self.training:.0%}, padding {self.padding:.0%}, lengths {self.lengths}, "
             f"reward {self.reward:.2f}, groups dropped {self.dropped}, peak {self.peak_mib:,} MiB"
@@ -172,12 +178,20 @@ def _clock(task: Task, watched: Watched) -> tuple[float, list[Line]]:
     return watched.at[last] - watched.at[task.warmup], lines
 
 
+def _whole(task: Task, watched: Watched, tokens: Callable[[Line], int]) -> float:
+    """Trained tokens a second, the warm-up included."""
+    last = task.warmup + task.timed
+    begun = watched.at[1] - watched.lines[1]["seconds"]
+    return sum(tokens(watched.lines[step]) for step in range(1, last + 1)) / (watched.at[last] - begun)
+
+
 def _of_magcli(task: Task, watched: Watched) -> Timed:
     seconds, lines = _clock(task, watched)
     return Timed(
         seconds=seconds,
         updates=task.timed,
         trained=sum(line["trained_tokens"] for line in lines),
+        whole=_whole(task, watched, lambda line: line["trained_tokens"]),
         generating=_share(lines, [1 - line["generator_idle"] for line in lines]),
         training=_share(lines, [1 - line["trainer_idle"] for line in lines]),
         padding=0.0,
@@ -197,6 +211,7 @@ def _of_trl(task: Task, watched: Watched) -> Timed:
         seconds=seconds,
         updates=task.timed,
         trained=sum(lengths),
+        whole=_whole(task, watched, lambda line: sum(line["lengths"])),
         generating=generating / seconds,
         training=1 - (generating + grading) / seconds,
         padding=fmean(map(_padding, lines)),
