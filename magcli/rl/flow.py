@@ -183,7 +183,8 @@ class Flow:
 
     def _take(self, numbers: Sequence[int]) -> list[Group]:
         """Take groups out for the next update, and say so before it begins."""
-        self.ledger.note_batch(numbers, "taken", step=self.version + 1)
+        counts = {f"problems_{name}": count for name, count in self.curriculum.active()._asdict().items()}
+        self.ledger.note_batch(numbers, "taken", step=self.version + 1, stage=self.stage, **counts)
         self.ledger.sync()
         return [self.ready.pop(number) for number in numbers]
 

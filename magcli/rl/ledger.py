@@ -12,7 +12,7 @@ again        the run was killed while the group was made: it is started once mor
 generated    all completions have ended, ``tokens`` of them
 admitted     ready to train: ``right`` of its ``graded`` completions are correct
 dropped      of no use: ``reason``; ``right`` and ``graded`` too, 0 where grading failed
-taken        the ``groups`` of the update ``step`` are chosen, one line for all
+taken        the ``groups`` of the update ``step`` are chosen, one line for all; the run's ``stage`` and its problems
 trained      the update ``step`` of ``groups`` is done
 ===========  ======================================================================================================
 """
@@ -30,6 +30,7 @@ from magcli.errors import DataError
 
 Event = Literal["reserved", "again", "generated", "admitted", "dropped", "taken", "trained"]
 ENDS = ("trained", "dropped")
+OF_EVERY_BATCH = ("groups", "event", "step", "time")
 
 
 class Ledger:
@@ -37,7 +38,7 @@ class Ledger:
 
     ``outstanding`` are the groups reserved and not yet ended, ``started`` the version that each of them was last
     started with, ``problems`` the problem of every group, ``graded`` the groups that were admitted or dropped,
-    ``taken`` the groups of each update, ``trained`` the updates that are done.
+    ``taken`` the groups of each update, ``facts`` what was noted beside them, ``trained`` the updates that are done.
     """
 
     def __init__(self, path: Path) -> None:
@@ -52,6 +53,7 @@ class Ledger:
         self.problems: dict[int, str] = {}
         self.graded: set[int] = set()
         self.taken: dict[int, list[int]] = {}
+        self.facts: dict[int, dict[str, Any]] = {}
         self.trained: set[int] = set()
         text = path.read_bytes() if path.exists() else b""
         whole = text[: text.rfind(b"\n") + 1]
@@ -70,9 +72,9 @@ class Ledger:
         """Record an event of a group."""
         self._append({"group": group, "event": event, **facts})
 
-    def note_batch(self, groups: Sequence[int], event: Literal["taken", "trained"], *, step: int) -> None:
+    def note_batch(self, groups: Sequence[int], event: Literal["taken", "trained"], *, step: int, **facts: Any) -> None:
         """Record an event of an update's groups: all of them or, when a kill tears the line, none."""
-        self._append({"groups": list(groups), "event": event, "step": step})
+        self._append({"groups": list(groups), "event": event, "step": step, **facts})
 
     def _append(self, line: Mapping[str, Any]) -> None:
         left = (json.dumps({**line, "time": round(time.time(), 4)}) + "\n").encode()
@@ -85,6 +87,7 @@ class Ledger:
         event, groups = line["event"], line.get("groups") or [line["group"]]
         if event == "taken":
             self.taken[line["step"]] = groups
+            self.facts[line["step"]] = {key: value for key, value in line.items() if key not in OF_EVERY_BATCH}
         if event == "trained":
             self.trained.add(line["step"])
         for group in groups:

@@ -34,6 +34,7 @@ def catch_up(trainer: Trainer, plan: Plan, records: Records, report: Report) -> 
         with interruptible():
             tally = trainer.learn(groups)
         line = metrics(trainer, groups, dropped, tally, seconds=time.monotonic() - begun, generating=0.0)
+        line |= records.ledger.facts[trainer.done]
         records.close_update(trainer, groups, dropped, tally, line)
         report(line)
 
@@ -77,8 +78,7 @@ async def train(
             await flow.roller.policy.load(trainer.ranks.weights(), trainer.done)
             seconds, work = time.monotonic() - begun, generating() - worked
             line = metrics(trainer, groups, dropped, tally, seconds=seconds, generating=work)
-            counts = flow.curriculum.active()._asdict()
-            line |= {"stage": stage} | {f"problems_{name}": count for name, count in counts.items()}
+            line |= records.ledger.facts[trainer.done]
             records.close_update(trainer, groups, dropped, tally, line)
             report(line)
             if reason := health.fault(records.lines):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from magcli.rl.loop import Report
     from magcli.rl.plan import Plan
     from magcli.rl.progress import Records
+    from magcli.rl.ranks import Trainers
     from magcli.rl.trainer import Trainer
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
@@ -188,6 +189,8 @@ def follow(config: Config) -> bool:
 
     if os.environ.get("RANK", "0") == "0":
         return False
+    if config.simulate:
+        return True
     from magcli.rl.ranks import follow
     from magcli.train.distributed import open_ranks
 
@@ -197,25 +200,32 @@ def follow(config: Config) -> bool:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train, then give all rollouts out in the order of the updates."""
+    import contextlib
+
     from magcli.data import table
     from magcli.rl import loop
+    from magcli.rl.ranks import Trainers
     from magcli.rl.store import Store
+    from magcli.train.distributed import open_ranks
 
     if config.simulate:
         rl_setup.predict(config, config.simulate, job)
         return
-    problems = [row for batch in rows for row in batch.to_pylist()]
-    with setup.run_folder("rl", config, settings(config), PLACES, job) as folder:
+    with contextlib.ExitStack() as held:
+        ranks = Trainers(open_ranks(config.device))
+        held.callback(ranks.stop)
+        problems = [row for batch in rows for row in batch.to_pylist()]
+        folder = held.enter_context(setup.run_folder("rl", config, settings(config), PLACES, job))
         if folder.finished:
             loop.clear(folder)
             job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
         else:
-            _train(config, problems, job, folder)
+            _train(config, problems, job, folder, ranks)
         for path in Store(folder.path).written():
             yield from table.read(str(path)).rows
 
 
-def _train(config: Config, problems: list[dict[str, Any]], job: Job, folder: RunDir) -> None:
+def _train(config: Config, problems: list[dict[str, Any]], job: Job, folder: RunDir, ranks: Trainers) -> None:
     import contextlib
 
     from magcli.rl import loop
@@ -228,8 +238,7 @@ def _train(config: Config, problems: list[dict[str, Any]], job: Job, folder: Run
         held.callback(grader.shutdown)
         rows = [problems, *rl_setup.stage_rows(config, reads(config), job)]
         rows = [setup.answerable(part, config.model, setup.system_text(config.system), grader, job) for part in rows]
-        trainer = rl_setup.trainer(config)
-        held.callback(trainer.ranks.stop)
+        trainer = rl_setup.trainer(config, ranks)
         ledger = Ledger(folder.path / "ledger.jsonl")
         held.callback(ledger.close)
         every = config.checkpoint_every, config.keep_checkpoints, config.trajectory_every

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from magcli.rl.ledger import Ledger
     from magcli.rl.orders import Share
     from magcli.rl.plan import Leg, Plan
+    from magcli.rl.ranks import Trainers
     from magcli.rl.rollouts import Roller
     from magcli.rl.simulate.events import Settings
     from magcli.rl.trainer import Trainer
@@ -34,13 +35,10 @@ SETTLED = 40
 """Updates of a stage without an end that a simulation looks at."""
 
 
-def trainer(config: Config) -> Trainer:
+def trainer(config: Config, ranks: Trainers) -> Trainer:
     """The weights to train, over all ranks that torchrun has started."""
-    from magcli.rl.ranks import Trainers
     from magcli.rl.trainer import Trainer
-    from magcli.train.distributed import open_ranks
 
-    ranks = Trainers(open_ranks(config.device))
     ranks.open(open_share(config))
     return Trainer(
         ranks,
