@@ -18,11 +18,11 @@ from typing import NamedTuple
 SEED = 20250710
 NUM_TESTS = 24
 
-TRACES = {2: 200, 3: 320, 4: 240}
-PROBLEMS = {2: 40, 3: 140, 4: 140}
-HELD_OUT = {2: 20, 3: 50, 4: 50}
+TRACES = {2: 160, 3: 500, 4: 500}
+PROBLEMS = {2: 40, 3: 160, 4: 160}
+HELD_OUT = {2: 20, 3: 60, 4: 60}
 """Problems by the number of steps in the chain."""
-TRACED_LINES, LINES, HELD_OUT_LINES = 240, 120, 60
+TRACED_LINES, LINES, HELD_OUT_LINES = 240, 80, 40
 ONE_LINE_SHARE = 0.6
 SLIPS = 30
 
@@ -68,18 +68,18 @@ ON_NUMBERS = tuple(
     for n in range(2, 10)
     for step in (
         Step(f"add {n}", f"{{}}+{n}"),
-        Step(f"subtract {n}", f"{{}}-{n}"),
-        Step(f"multiply by {n}", f"{{}}*{n}"),
+        Step(f"minus {n}", f"{{}}-{n}"),
+        Step(f"times {n}", f"{{}}*{n}"),
     )
 )
 ON_TEXT = (
     Step("reverse", "{}[::-1]"),
-    Step("upper case", "{}.upper()"),
-    Step("lower case", "{}.lower()"),
-    *(Step(f"repeat {n} times", f"{{}}*{n}") for n in (2, 3)),
+    Step("upper", "{}.upper()"),
+    Step("lower", "{}.lower()"),
+    *(Step(f"repeat {n}", f"{{}}*{n}") for n in (2, 3)),
     *(Step(f"append {letter}", f"{{}}+'{letter}'") for letter in "abcde"),
-    *(Step(f"drop the first {n}", f"{{}}[{n}:]") for n in (1, 2, 3)),
-    *(Step(f"keep the first {n}", f"{{}}[:{n}]") for n in (2, 3, 4)),
+    *(Step(f"drop {n}", f"{{}}[{n}:]") for n in (1, 2, 3)),
+    *(Step(f"keep {n}", f"{{}}[:{n}]") for n in (2, 3, 4)),
 )
 KINDS = {
     "number": Kind("x", ON_NUMBERS, number),
