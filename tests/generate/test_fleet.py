@@ -165,7 +165,7 @@ def test_generators_that_die_faster_than_they_work_end_the_run(spec, monkeypatch
                 killer.cancel()
 
     with pytest.raises(
-        EnvironmentFault, match="killed by SIGKILL(; 1 before it too, and nothing was finished in between)?"
+        EnvironmentFault, match=r"killed by SIGKILL(; 1 before it too, and nothing was finished in between)?"
     ):
         asyncio.run(scenario())
 
