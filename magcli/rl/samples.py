@@ -81,10 +81,9 @@ def score(model: PreTrainedModel, batch: MicroBatch, *, bf16: bool, entropy_grad
 
 
 def made_by(version: int, samples: Sequence[Sample]) -> Tensor:
-    """Which generated tokens were sampled from that version of the weights: bool ``[N]``."""
-    made: list[bool] = []
-    for rollout in (sample.rollout for sample in samples):
-        bounds = [*(start for start, _ in rollout.versions), len(rollout.tokens)]
-        for (start, by), end in zip(rollout.versions, bounds[1:], strict=True):
-            made += [by == version] * (end - start)
-    return torch.tensor(made, dtype=torch.bool)
+    """Which generated tokens are of sequences that this version of the weights made whole: bool ``[N]``.
+
+    A sequence that older weights began keeps their KV cache, so its later tokens are of no one version.
+    """
+    made = [(sample.rollout.versions == ((0, version),), len(sample.rollout.tokens)) for sample in samples]
+    return torch.tensor([whole for whole, length in made for _ in range(length)], dtype=torch.bool)

@@ -110,7 +110,7 @@ def update(
     """Train on a batch of groups; ``rewards`` are the totals by group, as the objective shall see them.
 
     ``version`` is that of the weights at the start, as rollouts name it; the mismatch between engine and trainer is
-    measured on the tokens that it made, in the first mini-batch's own forward pass. ``before_step`` gets the result
+    measured on the sequences that it made, in the first mini-batch's own forward pass. ``before_step`` gets the result
     before any weight changes and may raise. ``reference`` is the frozen model that the KL penalty is against.
     """
     tally, begun = Tally(weights=version), time.monotonic()

@@ -283,7 +283,7 @@ def test_a_penalty_holds_the_policy_at_its_reference_and_a_bonus_raises_its_entr
     assert last["entropy"] > first["entropy"] + 0.1
 
 
-def test_the_mismatch_is_that_of_the_tokens_of_this_version_before_the_first_step(tiny_model_dir):
+def test_the_mismatch_is_that_of_sequences_of_this_version_alone_before_the_first_step(tiny_model_dir):
     model = trainable(tiny_model_dir)
     chosen, rewards = groups(model, count=3)
     biased = [with_versions(group) for group in chosen]
@@ -297,7 +297,7 @@ def test_the_mismatch_is_that_of_the_tokens_of_this_version_before_the_first_ste
 
     tally = update(model, optimizer, biased, RECIPE, groups_per_step=2, rewards=rewards, version=7, before_step=look)
     metrics = tally.metrics()
-    expected = sum(len(rollout.tokens) - len(rollout.tokens) // 2 for group in biased[:2] for rollout in group.rollouts)
+    expected = sum(len(rollout.tokens) for group in biased[:2] for rollout in group.rollouts[::2])
     assert metrics["mismatch_tokens"] == expected
     assert metrics["mismatch_p50"] == pytest.approx(0.25, abs=1e-4)
     assert metrics["mismatch_max"] == pytest.approx(0.25, abs=1e-4)
@@ -308,13 +308,13 @@ def test_the_mismatch_is_that_of_the_tokens_of_this_version_before_the_first_ste
 
 
 def with_versions(group):
-    """The first half of each completion by version 6, with log-probs far off; the rest by 7, a quarter too high."""
+    """Every other completion by version 7 alone, its log-probs a quarter too high; the others far off, begun by 6."""
     rollouts = []
     for rollout in group.rollouts:
-        half = len(rollout.tokens) // 2
-        shifted = [value + (5.0 if place < half else 0.25) for place, value in enumerate(rollout.logprobs)]
-        spans = ((0, 6), (half, 7)) if half else ((0, 7),)
-        rollouts.append(replace(rollout, logprobs=tuple(shifted), versions=spans))
+        whole, half = rollout.index % 2 == 0, len(rollout.tokens) // 2
+        shifted = tuple(value + (0.25 if whole else 5.0) for value in rollout.logprobs)
+        spans = ((0, 7),) if whole else ((0, 6), (half, 7)) if half else ((0, 6),)
+        rollouts.append(replace(rollout, logprobs=shifted, versions=spans))
     return replace(group, rollouts=tuple(rollouts))
 
 

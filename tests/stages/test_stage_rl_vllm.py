@@ -1,0 +1,101 @@
+"""RL whose generator is vLLM: the trainer beside it, weights in flight, the engine's death no end of the run."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from calling import flags_of, quiet
+
+from magcli.data import table
+from magcli.rl import ledger
+
+SIZES = {
+    "updates": 6,
+    "group": 8,
+    "n_async": 32,
+    "n_batch": 16,
+    "n_mini": 16,
+    "max_tokens": 48,
+    "lr": 1e-3,
+    "bf16": False,
+    "dtype": "fp32",
+    "system": "none",
+    "language": False,
+    "diverse_by": "reward",
+    "engine": "vllm",
+    "generators": 1,
+    "workers": 1,
+}
+REWARD = "def letters(completion, row):\n    return len(set(completion)) / 100\n"
+
+
+def started(folder: Path, model: Path, **options) -> "subprocess.Popen[bytes]":
+    problems = folder / "problems.jsonl"
+    problems.write_text("".join(json.dumps({"id": f"p{i}", "prompt": f"{i}?", "answer": "3"}) + "\n" for i in range(8)))
+    (folder / "letters.py").write_text(REWARD)
+    command = [sys.executable, "-m", "magcli", "rl", str(problems), "--model", str(model), "--run", str(folder / "run")]
+    command += ["--reward", f"{folder / 'letters.py'}:letters", *flags_of(SIZES | options)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, env=quiet(), start_new_session=True)
+
+
+def metrics(run: Path) -> list[dict[str, object]]:
+    path = run / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def check(run: Path, updates: int) -> None:
+    account = ledger.account(ledger.read(run / "ledger.jsonl"))
+    assert (account.trained, account.outstanding, account.faults) == (2 * updates, 0, ())
+
+
+def test_the_trainer_finds_vllms_log_probs_and_weights_change_in_flight(wide_model_dir, tmp_path):
+    errors = started(tmp_path, wide_model_dir).communicate(timeout=280)[1].decode()
+    run = tmp_path / "run"
+    check(run, 6)
+    lines = metrics(run)
+    assert lines[0]["mismatch_tokens"] > 200
+    assert all(line["mismatch_p50"] < 0.02 for line in lines if line["mismatch_tokens"]), (
+        "of tokens on older caches too"
+    )
+    assert "rl: engine and trainer at equal weights: the log-probs of" in errors
+    assert ledger.overlap(ledger.read(run / "ledger.jsonl")) > 0
+    paths = sorted((run / "rollouts").iterdir())
+    rows = [row for path in paths for batch in table.read(str(path)).rows for row in batch.to_pylist()]
+    assert {span["version"] for row in rows for span in row["versions"]} >= {0, 1, 2}
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(900)
+def test_a_killed_engine_is_replaced(wide_model_dir, tmp_path):
+    run = tmp_path / "run"
+    with started(tmp_path, wide_model_dir, updates=40, lr=1e-5) as process:
+        killed, deadline = 0, time.monotonic() + 600
+        while killed < 2 and process.poll() is None and time.monotonic() < deadline:
+            if len(metrics(run)) >= 5 * (killed + 1) and (engine := engines(process.pid)):
+                os.kill(engine[-1], signal.SIGKILL)
+                killed += 1
+            time.sleep(0.05)
+        errors = process.communicate(timeout=280)[1].decode()
+    assert process.returncode == 0, errors
+    assert killed == 2
+    assert errors.count("starting another") == 2
+    check(run, 40)
+
+
+def engines(session: int) -> list[int]:
+    """vLLM's engine processes in a session."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            fields = (entry / "stat").read_text() if entry.name.isdigit() else ""
+            name = (entry / "cmdline").read_bytes() if fields else b""
+        except OSError:
+            continue
+        if b"EngineCore" in name and int(fields.rsplit(")", 1)[1].split()[3]) == session:
+            found.append(int(entry.name))
+    return sorted(found)
