@@ -30,7 +30,7 @@ def files(tmp_path_factory):
 
 def test_no_problem_stands_in_two_files_and_each_has_over_twenty_tests(files):
     rows = [row for name in ("traces", "problems", "held_out") for row in files[name]]
-    assert len({row["prompt"] for row in rows}) == len({row["id"] for row in rows}) == len(rows) == 2020
+    assert len({row["prompt"] for row in rows}) == len({row["id"] for row in rows}) == len(rows) == 2200
     assert {len(row["tests"]) for row in rows} == {24}
     assert {row["kind"] for row in rows} == {"code"}
 

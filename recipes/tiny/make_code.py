@@ -1,9 +1,9 @@
-"""Write the toy code task of this recipe: small Python functions, asked for in words or by two of their values.
+"""Write the toy code task of this recipe: small Python functions, asked for as a chain of steps.
 
-``traces.jsonl`` holds the cold start, solutions by two kinds of writers: one writes a statement for each step, or works
-out a line's slope first; the other writes one expression straight away, without a parenthesis, which is right as long
-as Python's precedence happens to agree. Grading leaves out what is wrong. ``problems.jsonl`` is for RL and
-``held_out.jsonl`` for evaluation. No problem stands in two files; every one has 24 tests that call the function.
+``traces.jsonl`` holds the cold start, solutions by two kinds of writers: one writes a statement for each step, the
+other one expression without a parenthesis, which is right as long as Python's precedence happens to agree. Grading
+leaves out what is wrong. ``problems.jsonl`` is for RL and ``held_out.jsonl`` for evaluation. No problem stands in two
+files; every one has 24 tests that call the function.
 
 Usage: python make_code.py FOLDER
 """
@@ -18,12 +18,11 @@ from typing import NamedTuple
 SEED = 20250710
 NUM_TESTS = 24
 
-TRACES = {2: 160, 3: 500, 4: 500}
-PROBLEMS = {2: 40, 3: 160, 4: 160}
-HELD_OUT = {2: 20, 3: 60, 4: 60}
+TRACES = {2: 160, 3: 700, 4: 700}
+PROBLEMS = {2: 60, 3: 190, 4: 190}
+HELD_OUT = {2: 40, 3: 80, 4: 80}
 """Problems by the number of steps in the chain."""
-TRACED_LINES, LINES, HELD_OUT_LINES = 240, 80, 40
-ONE_LINE_SHARE = 0.6
+ONE_LINE_SHARE = 0.8
 SLIPS = 30
 
 Row = dict[str, object]
@@ -45,12 +44,11 @@ class Kind(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A problem: its text and a program that solves it, besides what its solutions are made of."""
+    """A problem: its text, what either writer makes of it, and a maker of arguments."""
 
     prompt: str
     program: str
     one_line: str
-    thoughts: str
     draw: Callable[[random.Random], object]
     source: str
 
@@ -101,18 +99,9 @@ def chain(name: str, steps: list[Step]) -> Task:
         f"Write f({kind.argument}): {', '.join(step.words for step in steps)}.",
         function(kind.argument, [*(f"{kind.argument}={each}" for each in done[:-1]), f"return {done[-1]}"]),
         function(kind.argument, [f"return {one_line}"]),
-        "step by step",
         kind.draw,
         f"{name}-{len(steps)}",
     )
-
-
-def line(slope: int, start: int, at: int) -> Task:
-    """A linear function, given by its values at 0 and at another place."""
-    value, program = slope * at + start, function("x", [f"return {slope}*x+{start}"])
-    prompt = f"Write f(x), a line with f(0)={start} and f({at})={value}."
-    thoughts = f"{value}-{start}={value - start} {value - start}/{at}={slope}"
-    return Task(prompt, program, program, thoughts, number, "line")
 
 
 class Tasks:
@@ -134,11 +123,6 @@ class Tasks:
             for index in range(count):
                 name = list(KINDS)[index % len(KINDS)]
                 yield self.new(lambda name=name, length=length: chain(name, self.rng.sample(KINDS[name].steps, length)))
-
-    def lines(self, count: int) -> Iterator[Task]:
-        draw = self.rng.randint
-        for _ in range(count):
-            yield self.new(lambda: line(draw(2, 9), draw(0, 12), draw(1, 5)))
 
 
 def tests(task: Task, rng: random.Random) -> list[Row]:
@@ -166,19 +150,19 @@ def completion(thoughts: str, program: str) -> str:
 def traces(tasks: Tasks) -> Iterator[Row]:
     """Solutions by both writers, some of them with a slip."""
     rng = tasks.rng
-    drawn = [*tasks.chains(TRACES), *tasks.lines(TRACED_LINES)]
+    drawn = list(tasks.chains(TRACES))
     slips = set(rng.sample(range(len(drawn)), SLIPS))
     for index, task in enumerate(drawn):
         one_line = rng.random() < ONE_LINE_SHARE
-        thoughts, program = ("in one line", task.one_line) if one_line else (task.thoughts, task.program)
+        thoughts, program = ("in one line", task.one_line) if one_line else ("step by step", task.program)
         if index in slips:
             program += rng.choice("123")
         row = problem(task, rng) | {"source": "one-line" if one_line else "steps"}
         yield row | {"completion": completion(thoughts, program)}
 
 
-def problems(tasks: Tasks, count_by_steps: dict[int, int], lines: int) -> Iterator[Row]:
-    for task in [*tasks.chains(count_by_steps), *tasks.lines(lines)]:
+def problems(tasks: Tasks, count_by_steps: dict[int, int]) -> Iterator[Row]:
+    for task in list(tasks.chains(count_by_steps)):
         yield problem(task, tasks.rng)
 
 
@@ -192,8 +176,8 @@ def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     rng = random.Random(SEED)
     tasks = Tasks(rng)
-    write(folder / "held_out.jsonl", list(problems(tasks, HELD_OUT, HELD_OUT_LINES)), "held-out-code", rng)
-    write(folder / "problems.jsonl", list(problems(tasks, PROBLEMS, LINES)), "code", rng)
+    write(folder / "held_out.jsonl", list(problems(tasks, HELD_OUT)), "held-out-code", rng)
+    write(folder / "problems.jsonl", list(problems(tasks, PROBLEMS)), "code", rng)
     write(folder / "traces.jsonl", list(traces(tasks)), "code-trace", rng)
 
 
