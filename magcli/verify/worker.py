@@ -1,15 +1,12 @@
 """One worker of the pool: reads batches of jobs from a socket, grades them, answers each at once.
 
 Started as ``python -P -m magcli.verify.worker FD PARENT MEMORY FUNCTION``; FUNCTION is a user's own reward, or empty.
-It imports nothing of magcli but errors and verify, bounds its own memory, ignores SIGINT, and dies with its parent. A
+It imports little of magcli but errors and verify, bounds its own memory, ignores SIGINT, and dies with its parent. A
 frame is 8 bytes of length and a pickle. An answer is the processor time used so far and the reward.
 """
 
-import ctypes
-import os
 import pickle
 import resource
-import signal
 import socket
 import struct
 import sys
@@ -18,12 +15,12 @@ from collections.abc import Callable
 from typing import Any
 
 from magcli.errors import MagError
+from magcli.run.orphan import die_with
 from magcli.verify import custom, language, symbolic
 from magcli.verify.reward import Reward, reward, undecided
 
 HEADER = struct.Struct("<Q")
 READY = "ready"
-_PR_SET_PDEATHSIG = 1
 
 
 def send(sock: socket.socket, message: object) -> None:
@@ -66,11 +63,7 @@ def grade(job: tuple[Any, ...], grader: Callable[..., Reward] = reward) -> Rewar
 
 def confine(parent: int, memory: int) -> None:
     """Die with the parent, leave SIGINT to it, and bound the address space (bytes; 0 for no bound)."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
+    die_with(parent)
     if memory:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
