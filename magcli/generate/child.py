@@ -55,7 +55,7 @@ class Served:
         try:
             async with aclosing(self.policy.sample(asked.prompt, asked.sampling, seeds=asked.seeds)) as stream:
                 async for rollout in stream:
-                    self.tell(Ended(asked.request, rollout))
+                    self.tell(Ended(asked.request, rollout, self.policy.seconds))
         except EnvironmentFault as error:
             self._break(error)
         except MagError as error:

@@ -149,7 +149,8 @@ class RemotePolicy:
 
     def _take(self, message: Any) -> None:
         match message:
-            case Ended(request, rollout):
+            case Ended(request, rollout, seconds):
+                self.seconds = seconds
                 if waiting := self._waiting.get(request):
                     waiting.put_nowait(rollout)
             case Failed(None, error):

@@ -56,10 +56,11 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """From a generator: one sequence of a request has ended."""
+    """From a generator: one sequence of a request has ended; ``seconds`` is what the engine has worked so far."""
 
     request: int
     rollout: Rollout
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

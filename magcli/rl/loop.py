@@ -135,11 +135,14 @@ def metrics(
 
 
 def speeds(line: dict[str, Any], training: float, generating: float, wall: float) -> dict[str, float]:
-    """Tokens a second of both sides while they work, and the share of the update's wall time each stood still."""
+    """Tokens a second of both sides while they work, and the share of the update's wall time each stood still.
+
+    Where all of an update's tokens were made before it began, nothing was generated meanwhile: 0 a second.
+    """
     return {
         "seconds": wall,
         "train_tokens_per_s": line["trained_tokens"] / max(training, 1e-9),
-        "generate_tokens_per_s": line["generated_tokens"] / max(generating, 1e-9),
+        "generate_tokens_per_s": line["generated_tokens"] / generating if generating > 0 else 0.0,
         "trainer_idle": max(0.0, 1 - training / wall),
         "generator_idle": max(0.0, 1 - generating / wall),
     }
