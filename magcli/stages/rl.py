@@ -94,7 +94,7 @@ class Config:
     max_norm: float = opt(1.0, "Gradient norm to clip to.", panel=TRAIN)
     micro_tokens: int = opt(16384, "Tokens of one micro-batch, prompts included.", panel=TRAIN)
     bf16: bool = opt(True, "Matrix products of training in bf16; the weights are float32 always.", panel=TRAIN)
-    checkpoint_activations: bool = opt(
+    recompute: bool = opt(
         False, "Keep only the inputs of layers and compute them again: less memory, a third more work.", panel=TRAIN
     )
     checkpoint_every: int = opt(10, "Updates between two checkpoints.", panel=TRAIN)

@@ -68,7 +68,7 @@ def open_share(config: Config) -> Callable[[Ranks], Share]:
         return loaded
 
     def opened(ranks: Ranks) -> Share:
-        whole = shard(model(ranks), ranks, bf16=config.bf16, checkpoint_activations=config.checkpoint_activations)
+        whole = shard(model(ranks), ranks, bf16=config.bf16, checkpoint_activations=config.recompute)
         return Share(
             ranks,
             whole,
