@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-_EMPTY = re.compile(r"\s*\}")
+_EMPTY = re.compile(r"(\s*)\}")
 _OPENED = re.compile(r"\\f?box(?:ed)?\s*\{")
 
 
@@ -38,7 +38,7 @@ def last_box(text: str, commands: tuple[str, ...] = ("boxed", "fbox")) -> str | 
             stack.append(opened)
     if found[0] < 0 or found[1] < opened:
         return None
-    return "" if _EMPTY.match(text, opened) else text[slice(*found)]
+    return blank[1] if (blank := _EMPTY.match(text, opened)) else text[slice(*found)]
 
 
 _JOINT = re.compile(r"(?:[\s$,;.]|\\[()\[\],;]|\\q?quad|\\text\{\s*(?:and|or)\s*\}|\band\b|\bor\b)*")
