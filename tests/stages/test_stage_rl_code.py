@@ -14,7 +14,7 @@ from magcli.curate.metrics import estimate, gather
 from magcli.data import table
 
 RECIPE = {
-    "updates": 8,
+    "updates": 10,
     "group": 8,
     "n_async": 64,
     "n_batch": 32,
@@ -107,6 +107,13 @@ def share(rollouts):
     return next(each for each in estimate(gather(rollouts), (1,), 0) if each.metric == "avg@n")
 
 
+def adds_three(program):
+    """Whether a program, such as `return x+3` or `return x++3`, does what was asked."""
+    space = {}
+    exec(program, space)
+    return all(space["f"](x) == x + 3 for x in ARGUMENTS)
+
+
 def test_a_rollout_tells_the_sandboxs_verdict(on_code):
     rollouts, _ = on_code
     assert {"accepted", "wrong-answer"} <= {row["reason"] for row in rollouts}
@@ -114,7 +121,7 @@ def test_a_rollout_tells_the_sandboxs_verdict(on_code):
         assert row["correct"] == (row["reason"] == "accepted")
         if row["reason"] == "accepted":
             assert (row["reward"], row["detail"]) == (pytest.approx(1.0), "20 tests")
-            assert row["extracted"] == RIGHT
+            assert adds_three(row["extracted"])
         if row["reason"] == "wrong-answer":
             assert row["reward"] == pytest.approx(0.1)
             assert row["detail"].startswith("test 1: f(")
@@ -134,7 +141,7 @@ def test_a_whole_group_meets_the_same_twenty_tests(on_code):
 def test_programs_get_better_outside_the_interval(on_code):
     rollouts, lines = on_code
     before = share([row for row in rollouts if row["step"] <= 2])
-    after = share([row for row in rollouts if row["step"] > 6])
+    after = share([row for row in rollouts if row["step"] > 8])
     assert before.high < after.low, (before, after)
     assert np.mean([line["correct"] for line in lines[-2:]]) > 0.6
 
