@@ -72,10 +72,8 @@ ON_NUMBERS = tuple(
 )
 ON_TEXT = (
     Step("reverse", "{}[::-1]"),
-    Step("upper", "{}.upper()"),
-    Step("lower", "{}.lower()"),
+    *(Step(f"append {n}", f"{{}}+'{n}'") for n in range(10)),
     *(Step(f"repeat {n}", f"{{}}*{n}") for n in (2, 3)),
-    *(Step(f"append {letter}", f"{{}}+'{letter}'") for letter in "abcde"),
     *(Step(f"drop {n}", f"{{}}[{n}:]") for n in (1, 2, 3)),
     *(Step(f"keep {n}", f"{{}}[:{n}]") for n in (2, 3, 4)),
 )
