@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import random
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from magcli.verify import Grader, RewardRule
 
 TINY = Path(__file__).parent.parent / "recipes" / "tiny"
 MAX_TOKENS = 64
+WRITERS = ("steps", "one-line")
 
 
 def imported(name):
@@ -37,13 +37,13 @@ def test_no_problem_stands_in_two_files_and_each_has_over_twenty_tests(files):
 
 def test_the_sandbox_accepts_what_was_written_step_by_step_and_not_all_that_was_written_in_one_line(files):
     """A sample: every test of a program runs in a process of its own."""
-    rows = random.Random(0).sample(files["traces"], 40)
+    rows = [row for name in WRITERS for row in [each for each in files["traces"] if each["source"] == name][:25]]
     with Grader(workers=2) as grader:
         jobs = [(row["completion"], 0, row, RewardRule(use_language=False, num_tests=4)) for row in rows]
         found = list(zip(rows, grader.rewards(jobs), strict=True))
-    right = {writer: [got.correct for row, got in found if row["source"] == writer] for writer in ("steps", "one-line")}
-    assert sum(right["steps"]) >= 0.9 * len(right["steps"])
-    assert 0.3 < sum(right["one-line"]) / len(right["one-line"]) < 0.9
+    right = {writer: [got.correct for row, got in found if row["source"] == writer] for writer in WRITERS}
+    assert sum(right["steps"]) >= 0.9 * len(right["steps"]), "all but slips"
+    assert 0.2 < sum(right["one-line"]) / len(right["one-line"]) < 0.8
     assert {got.reason for _, got in found} <= {"accepted", "wrong-answer", "runtime-error", "compile-error"}
 
 
