@@ -34,6 +34,14 @@ class Ended(BaseException):
         self.signal = number
 
 
+class _Interrupt(KeyboardInterrupt):
+    """An interrupt, of an own class.
+
+    After a ``KeyboardInterrupt`` proper has passed through the ``exec`` of a text, as modules with dataclasses run it
+    on import, CPython ends the process by SIGINT, whatever exit code it was given.
+    """
+
+
 @contextlib.contextmanager
 def signals_passed_on() -> Iterator[None]:
     """Turn a closed pipe, an interrupt and a request to end into ``Ended``.
@@ -43,20 +51,33 @@ def signals_passed_on() -> Iterator[None]:
     """
     number = signal.SIGINT
 
+    def interrupt(_number: int, _frame: types.FrameType | None) -> None:
+        raise _Interrupt
+
     def terminate(_number: int, _frame: types.FrameType | None) -> None:
         nonlocal number
         number = signal.SIGTERM
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.raise_signal(signal.SIGINT)
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, terminate)
     try:
-        yield
+        with _handled(signal.SIGINT, interrupt), _handled(signal.SIGTERM, terminate):
+            yield
     except BrokenPipeError:
         raise Ended(signal.SIGPIPE) from None
     except KeyboardInterrupt:
         raise Ended(number) from None
+
+
+@contextlib.contextmanager
+def _handled(number: signal.Signals, handler: Callable[[int, types.FrameType | None], Any]) -> Iterator[None]:
+    """Handle a signal by ``handler`` within the block."""
+    earlier = signal.getsignal(number)
+    try:
+        signal.signal(number, handler)
+        yield
+    finally:
+        signal.signal(number, earlier)
 
 
 class Entry(NamedTuple):

@@ -197,6 +197,21 @@ def test_an_interrupt_at_any_instant_leaves_no_traceback(tmp_path: Path) -> None
         assert not [path.name for path in tmp_path.iterdir() if path.name.endswith((".tmp", ".lock"))] or errors == ""
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_within_exec_keeps_the_exit_code(number: signal.Signals) -> None:
+    program = f"""
+import sys
+from magcli.command import Ended, signals_passed_on
+try:
+    with signals_passed_on():
+        exec("import signal; signal.raise_signal({int(number)})")
+except Ended as ended:
+    sys.exit(128 + ended.signal)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (128 + number, "")
+
+
 # ---- full disks ----
 
 
