@@ -20,6 +20,7 @@ COMPARISONS = {
     "vllm-vs-offline": ("offline", "against_generate"),
     "pack-vs-padded": ("packing", "in_random_order"),
     "pack-vs-sorted": ("packing", "sorted_by_length"),
+    "collation-vs-random-order": ("collation", "against_random_order"),
     "chunked-logprob-vs-plain": ("logprobs", "head"),
     "plane-vs-svd": ("landscape", "against_svd"),
     "plane-vs-gram": ("landscape", "against_gram"),
