@@ -4,7 +4,8 @@ Models of random weights and lengths from fixed seeds are made on the spot; publ
 downloaded into ``.venv-peers`` and ``.peers``. Prints the machine, every pair, and at the end one line a comparison:
 ``peer NAME ratio=X low=A high=B``, where the ratio is the peer's time over magcli's, median of paired runs, and low and
 high are the smallest and the largest pair. ``math-accuracy`` prints a table instead. The ratio of
-``simulation-*`` is the predicted over the measured throughput; the exit code is 1 where it is too far from 1.
+``simulation-*`` is the predicted over the measured throughput; the exit code is 1 where it is too far from 1, and where
+``rl-slow-verifier`` loses more than 5%.
 """
 
 import sys
@@ -37,6 +38,7 @@ COMPARISONS = {
     "trl-parity": ("trl_parity", "run"),
     "rl-heavy-vs-trl": ("race.speed", "heavy"),
     "rl-fixed-vs-trl": ("race.speed", "fixed"),
+    "rl-slow-verifier": ("race.slow_verifier", "run"),
     "rl-reward-per-second": ("race.learning", "run"),
 }
 

@@ -23,17 +23,20 @@ Side = Callable[[], float]
 class Result:
     """Ratios (peer's seconds over magcli's) of all pairs of a comparison.
 
-    ``within`` is how far from 1 each of them may be, where they are predicted over measured.
+    ``within`` is how far from 1 each of them may be, where they are predicted over measured; ``least`` is what their
+    median must reach.
     """
 
     name: str
     ratios: tuple[float, ...]
     within: float | None = None
+    least: float = 0.0
 
     @property
     def holds(self) -> bool:
-        """Whether no ratio is farther from 1 than it may be."""
-        return self.within is None or all(abs(ratio - 1) <= self.within for ratio in self.ratios)
+        """Whether no ratio is farther from 1 than it may be, and their median is large enough."""
+        near = self.within is None or all(abs(ratio - 1) <= self.within for ratio in self.ratios)
+        return near and median(self.ratios) >= self.least
 
     def line(self) -> str:
         """``peer NAME ratio=median low=smallest high=largest``; above 1 magcli is faster."""

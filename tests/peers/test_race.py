@@ -8,7 +8,7 @@ import pytest
 
 from tests.peers.race.learning import reached
 from tests.peers.race.settings import TOY_LEVEL, TOY_SMOOTH
-from tests.peers.race.sides import Task, _clock, _padding, _whole, flags
+from tests.peers.race.sides import Task, _padding, _whole, clock, flags
 from tests.peers.race.watch import Watched, watch, whole_lines
 
 
@@ -55,7 +55,7 @@ def test_a_process_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 def test_the_clock_leaves_the_warm_up_out(tmp_path: Path) -> None:
     watched = Watched({step: {"step": step} for step in range(5)}, {step: 10.0 * step for step in range(5)}, 0)
     task = Task(tmp_path, tmp_path, 8, warmup=1, timed=2)
-    assert _clock(task, watched) == (20.0, [{"step": 2}, {"step": 3}])
+    assert clock(task, watched) == (20.0, [{"step": 2}, {"step": 3}])
 
 
 def test_the_whole_run_begins_with_its_first_update(tmp_path: Path) -> None:

@@ -71,8 +71,13 @@ class Timed:
         )
 
 
-def magcli(task: Task, *, diverse_by: str = "reward") -> Timed:
-    """A run of ``magcli rl``. By ``reward`` no group of this race is removed; ``outcome`` shows it with removal."""
+def magcli(task: Task, **more: Any) -> Timed:
+    """A run of ``magcli rl``, options in ``more`` winning; by ``reward`` no group of this race is removed."""
+    return _of_magcli(task, run_magcli(task, **more))
+
+
+def run_magcli(task: Task, **more: Any) -> Watched:
+    """Start ``magcli rl`` and watch it."""
     with tempfile.TemporaryDirectory() as folder:
         run, system = Path(folder) / "run", Path(folder) / "system.txt"
         system.write_text(settings.SYSTEM)
@@ -83,7 +88,7 @@ def magcli(task: Task, *, diverse_by: str = "reward") -> Timed:
             "group": settings.GROUP,
             "n_batch": settings.COMPLETIONS,
             "n_mini": settings.COMPLETIONS,
-            "diverse_by": diverse_by,
+            "diverse_by": "reward",
             "loss_norm": "token",
             "clip_low": settings.CLIP_LOW,
             "clip_high": settings.CLIP_HIGH,
@@ -95,16 +100,15 @@ def magcli(task: Task, *, diverse_by: str = "reward") -> Timed:
             "seed": settings.SEED,
             "checkpoint_every": 10**6,
             **settings.MAGCLI,
+            **more,
         }
-        command = [sys.executable, "-m", "magcli", "rl", str(task.problems), *flags(options)]
-        watched = watch(
-            command,
+        return watch(
+            [sys.executable, "-m", "magcli", "rl", str(task.problems), *flags(options)],
             run / "metrics.jsonl",
             last=task.warmup + task.timed,
             environment=environment(settings.THREADS),
             seconds=SECONDS,
         )
-        return _of_magcli(task, watched)
 
 
 def trl_trainer(task: Task, arm: Arm) -> Timed:
@@ -171,7 +175,7 @@ def _flag(name: str, value: Any) -> list[str]:
     return [f"--{name}", str(value)]
 
 
-def _clock(task: Task, watched: Watched) -> tuple[float, list[Line]]:
+def clock(task: Task, watched: Watched) -> tuple[float, list[Line]]:
     """Seconds on the clock, and the lines of the updates that ended in them."""
     last = task.warmup + task.timed
     lines = [watched.lines[step] for step in range(task.warmup + 1, last + 1)]
@@ -186,7 +190,7 @@ def _whole(task: Task, watched: Watched, tokens: Callable[[Line], int]) -> float
 
 
 def _of_magcli(task: Task, watched: Watched) -> Timed:
-    seconds, lines = _clock(task, watched)
+    seconds, lines = clock(task, watched)
     return Timed(
         seconds=seconds,
         updates=task.timed,
@@ -203,7 +207,7 @@ def _of_magcli(task: Task, watched: Watched) -> Timed:
 
 
 def _of_trl(task: Task, watched: Watched) -> Timed:
-    seconds, lines = _clock(task, watched)
+    seconds, lines = clock(task, watched)
     lengths = [length for line in lines for length in line["lengths"]]
     generating = sum(line["generate_seconds"] for line in lines)
     grading = sum(line["grade_seconds"] for line in lines)
