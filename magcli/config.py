@@ -53,8 +53,8 @@ def _known(table: Mapping[str, Any], kinds: Mapping[str, Any], place: str) -> di
     return {key.replace("-", "_"): value for key, value in table.items()}
 
 
-def read_recipe(path: Path, stage: str, stages: Iterable[str]) -> dict[str, Any]:
-    """The table of one stage in a TOML recipe; every table must belong to a known stage.
+def read_recipe(path: Path, stage: str, stages: Iterable[str], *, kind: str = "recipe") -> dict[str, Any]:
+    """The table of one stage in a TOML recipe; every table must belong to a known stage. Errors call the file ``kind``.
 
     Raises:
         UsageError: the file is missing, is not TOML, or has a table that no stage reads.
@@ -62,13 +62,13 @@ def read_recipe(path: Path, stage: str, stages: Iterable[str]) -> dict[str, Any]
     try:
         recipe = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UsageError(f"recipe {path} does not exist") from None
+        raise UsageError(f"{kind} {path} does not exist") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"recipe {path} is not valid TOML: {error}") from None
+        raise UsageError(f"{kind} {path} is not valid TOML: {error}") from None
     known = list(stages)
     for key, value in recipe.items():
         if key not in known or not isinstance(value, dict):
-            raise UsageError(f"recipe {path}: unknown table [{key}]{did_you_mean(key, known)}")
+            raise UsageError(f"{kind} {path}: unknown table [{key}]{did_you_mean(key, known)}")
     table = recipe.get(stage, {})
     assert isinstance(table, dict)
     return table

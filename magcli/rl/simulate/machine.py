@@ -155,7 +155,7 @@ TABLES: dict[str, Any] = {"lengths": Lengths, "generators": Generators, "trainer
 
 
 def _table(path: Path, table: str, kind: type[T]) -> T:
-    given = read_recipe(path, table, TABLES)
+    given = read_recipe(path, table, TABLES, kind="machine")
     if rollouts := given.get("rollouts"):
         given["rollouts"] = str(path.parent / str(rollouts))
     needed = [field.name for field in fields(kind) if field.default is MISSING]  # type: ignore[arg-type]
