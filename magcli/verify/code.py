@@ -7,25 +7,20 @@ binary, so judging stops at the first test that fails, unless the fraction passe
 """
 
 import hashlib
-import secrets
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar
 
 from magcli.errors import DataError
-from magcli.verify import compiler
 from magcli.verify.calls import Call
 from magcli.verify.cases import Case, Feed, cases
-from magcli.verify.checker import Checker, check
-from magcli.verify.faults import Fault, fault, last_line, printable
+from magcli.verify.checker import Checker
+from magcli.verify.faults import Fault
 from magcli.verify.format import blocks
-from magcli.verify.interpreter import command, sources
-from magcli.verify.outputs import MAX_EXCERPT, Comparison, comparison, difference
-from magcli.verify.plain import NotPlain, read, shown
-from magcli.verify.sandbox import Limits, Outcome, Program, Sandbox, open_sandbox
+from magcli.verify.outputs import Comparison, comparison
+from magcli.verify.runs import judged, run, started
+from magcli.verify.sandbox import Limits, Program, Sandbox, open_sandbox
 from magcli.verify.types import Verdict
 
 _YEARS = (11, 14, 17, 20, 23)
@@ -42,9 +37,6 @@ Test = TypeVar("Test")
 
 DEFAULT_LIMITS = Limits(cpu=4.0, memory=300 << 20)
 """Of one test (recipe, section 2)."""
-
-MAX_VALUE = 4 << 20
-"""Bytes of text for the value of a call: in memory it takes twenty times as much."""
 
 MAX_ATTEMPTS = 3
 TESTS_OF_A_GROUP = 20
@@ -154,23 +146,17 @@ def default_sandbox() -> Sandbox:
 
 
 def _judged(job: _Job) -> Verdict:
-    if job.language == "python":
-        called = isinstance(job.cases[0], Call)
-        argv = command(job.box, "driver.py" if called else "boot.py")
-        with job.box.program(argv, sources(job.program, called=called)) as program:
-            return _on_all_tests(job, program)
-    with tempfile.TemporaryDirectory(prefix="magcli-") as folder:
-        binary = Path(folder, "program")
-        if wrong := compiler.build(job.program, job.box, binary):
-            return Verdict(0.0, wrong.reason, job.language, wrong.detail, 0, len(job.cases))
-        with job.box.program(["./program"], {"program": binary}) as program:
-            return _on_all_tests(job, program)
+    called = isinstance(job.cases[0], Call)
+    with started(job.program, job.language, job.box, called=called) as program:
+        if isinstance(program, Fault):
+            return Verdict(0.0, program.reason, job.language, program.detail, 0, len(job.cases))
+        return _on_all_tests(job, program)
 
 
 def _on_all_tests(job: _Job, program: Program) -> Verdict:
     passed, total, first = 0, len(job.cases), None
     for number, case in enumerate(job.cases, 1):
-        wrong = _fed(job, program, case) if isinstance(case, Feed) else _called(job, program, case)
+        wrong = _on_one_test(job, program, case)
         if wrong is None:
             passed += 1
             continue
@@ -185,45 +171,6 @@ def _on_all_tests(job: _Job, program: Program) -> Verdict:
     return Verdict(passed / total if job.partial else 0.0, first.reason, job.language, first.detail, passed, total)
 
 
-def _fed(job: _Job, program: Program, case: Feed) -> Fault | None:
-    """One test by stdin and stdout. A crash after the right output is a crash."""
-    outcome = program.run(case.stdin, job.limits)
-    if wrong := _crash(outcome, job.limits):
-        return wrong
-    if job.checker:
-        return check(job.checker, case, outcome.stdout, job.box)
-    differs = difference(case.output, outcome.stdout, job.rule)
-    return Fault("wrong-answer", differs) if differs else None
-
-
-def _called(job: _Job, program: Program, case: Call) -> Fault | None:
-    """One test by a call. The token keeps what the program itself writes to descriptor 3 from being taken for it."""
-    token = secrets.token_hex(8)
-    outcome = program.run(f"{token}\n{case.name}\n{case.source}".encode(), job.limits)
-    if wrong := _crash(outcome, job.limits):
-        return wrong
-    if len(outcome.report) > MAX_VALUE:
-        return Fault("output-limit", f"{_short(case)} is a value of more than {MAX_VALUE >> 20} MiB")
-    given, _, said = outcome.report.partition(b" ")
-    if given != token.encode():
-        return Fault("runtime-error", f"{_short(case)} ended the program")
-    word, _, text = said.partition(b" ")
-    if word == b"no":
-        return Fault("wrong-answer", f"{_short(case)} is a {printable(text)}, which is no plain data")
-    try:
-        value = read(text)
-    except NotPlain as error:
-        return Fault("wrong-answer", f"{_short(case)} cannot be read: {printable(str(error).encode())}")
-    if case.expected.met(value, job.rule):
-        return None
-    return Fault("wrong-answer", f"{_short(case)}: expected {case.expected}, got {shown(value)}")
-
-
-def _crash(outcome: Outcome, limits: Limits) -> Fault | None:
-    if outcome.report == b"not python" and outcome.status == "exited":
-        return Fault("compile-error", last_line(outcome.stderr))
-    return fault(outcome, limits)
-
-
-def _short(case: Call) -> str:
-    return case.source if len(case.source) <= MAX_EXCERPT else case.source[:MAX_EXCERPT] + "..."
+def _on_one_test(job: _Job, program: Program, case: Case) -> Fault | None:
+    output = run(program, case, job.limits).output
+    return output if isinstance(output, Fault) else judged(output, case, job.rule, job.checker, job.box)
