@@ -16,6 +16,7 @@ STAGES = (
     Entry("convert", "Data", "Any table to any table, columns renamed or chosen."),
     Entry("clean-math", "Data", "Keep complete, verifiable math problems; choices become open questions."),
     Entry("filter-math", "Data", "One difficulty pass: sample each problem, keep the useful band."),
+    Entry("translate", "Data", "A fraction of the problems into other languages, checked."),
     Entry("generate", "Data", "Sample completions of problems from any model."),
     Entry("grade", "Data", "Rewards of completions, with every part and a reason."),
     Entry("cold-start", "Data", "Choose traces for the SFT cold start."),

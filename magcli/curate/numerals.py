@@ -1,0 +1,130 @@
+"""Whether a translation keeps the numbers of a text.
+
+Each number in digits must come back, as often as it stood there, and no other may appear. Allowed is what good
+translators do all the same:
+
+- Separators change: 1,000.5 is 1.000,5 or 1 000,5. A translation's ``1.000`` may be read both ways, the original's not.
+- A number from one to twelve may become a word, and one that was a word (*twice*, *a third*, *May*) digits.
+- A time of day may count to 24: *5:00 PM* is *17 Uhr*.
+"""
+
+import itertools
+import re
+from collections.abc import Iterator
+
+_SPACES = "\u00a0\u202f\u2009"
+_NUMBER = re.compile(rf"\d+(?:[.,'’ {_SPACES}]\d{{3}}(?!\d))*(?:[.,]\d+)?|(?<![\w.])\.\d+")
+_CLOCK = re.compile(
+    r"\b(\d{1,2})(?:[:.](\d\d))?(?=(?:\s*(?:to|and|until|-|–)\s*\d{1,2}(?:[:.]\d\d)?)?\s*([ap])\.?\s?m\b)",
+    re.IGNORECASE,
+)
+_FULL_HOUR = re.compile(r"(?<=\d)[:.]00\b(?!\s*%)")
+
+
+def _listed(words: str) -> list[str]:
+    return words.split()
+
+
+_UNITS = _listed(
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
+)
+_TENS = _listed("twenty thirty forty fifty sixty seventy eighty ninety")
+_MONTHS = _listed("january february march april may june july august september october november december")
+_ORDINALS = _listed("first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth")
+_ENGLISH: dict[str, tuple[float, ...]] = {
+    **{word: (value,) for value, word in enumerate(_UNITS)},
+    **{word: (value,) for value, word in enumerate(_ORDINALS, 1)},
+    **{word + "s": (value,) for value, word in enumerate(_ORDINALS, 1)},
+    **{word: (value,) for value, word in enumerate(_MONTHS, 1)},
+    **{word: (10 * value,) for value, word in enumerate(_TENS, 2)},
+    **dict.fromkeys(("half", "halves"), (0.5, 1, 2, 50)),
+    **dict.fromkeys(("quarter", "quarters"), (0.25, 4, 25)),
+    **dict.fromkeys(("twice", "double", "doubled", "doubles", "both", "pair", "couple"), (2,)),
+    **dict.fromkeys(("thrice", "triple", "tripled", "triples"), (3,)),
+    **dict.fromkeys(("dozen", "dozens"), (12,)),
+    **dict.fromkeys(("hundred", "hundreds"), (100,)),
+    **dict.fromkeys(("thousand", "thousands"), (1000,)),
+    "million": (1e6,),
+}
+_WORDS = {
+    "fr": "une?|premi deux|second trois|tiers|troisi quatr|quart cinq six sept huit neuf|neuvi dix onze douze",
+    "es": "un[ao]?|primer|únic dos|segund tres|tercer cuatro|cuart cinco|quint seis|sext siete|séptim ocho|octav "
+    "nueve|noven diez|décim once doce",
+    "it": "un[ao]?|prim due|second tre|terz quattro|quart cinque|quint sei|sest sette|settim otto|ottav nove|non[ao] "
+    "dieci|decim undici dodici",
+    "de": "ein|erst zwei drei|dritt vier fünf sechs|sechst sieb acht neun zehn elf|elft zwölf",
+    "ru": "один|одн|перв два|две|двух|двум|втор три|трех|трёх|трем|трём|трет четыр|четвёрт|четверт пят шест "
+    "семь|семи|седьм восьм|восем девят десят одиннадцат двенадцат",
+    "zh": "一|单|首|每 二|两|双 三 四 五 六 七 八 九 十 十一 十二",
+}
+"""By language, how the words for one to twelve begin, and their ordinals."""
+
+
+def kept(original: str, translated: str, language: str) -> bool:
+    """Whether the numbers of an English text are those of its translation."""
+    lost, added = _unmatched(original, translated)
+    if lost or added:
+        lost, added = _unmatched(_as_24_hours(original), _FULL_HOUR.sub("", translated))
+    words = named(original)
+    return all(_in_words(value, translated, language) for value in lost) and all(
+        readings & words or 1.0 in readings for readings in added
+    )
+
+
+def _unmatched(original: str, translated: str) -> tuple[list[float], list[frozenset[float]]]:
+    """Numbers in digits that only the original has, and readings of those that only the translation has."""
+    lost, added = [_english(text) for text in _NUMBER.findall(original)], []
+    for readings in sorted(map(_readings, _NUMBER.findall(translated)), key=len):
+        found = next((value for value in lost if value in readings), None)
+        if found is None:
+            added.append(readings)
+        else:
+            lost.remove(found)
+    return lost, added
+
+
+def _english(text: str) -> float:
+    """An English numeral: commas and blanks between thousands, a point before decimals."""
+    return float(re.sub(rf"[,'’ {_SPACES}]", "", text if text.count(".") < 2 else text.replace(".", "")))
+
+
+def _readings(text: str) -> frozenset[float]:
+    """What a numeral may mean in the languages of a translation."""
+    plain = re.sub(rf"['’ {_SPACES}]", "", text)
+    found = (plain.replace(",", ""), plain.replace(".", "").replace(",", "."))
+    return frozenset(float(each) for each in found if each.count(".") < 2 and each != ".")
+
+
+def _as_24_hours(text: str) -> str:
+    """English times of day as the other languages write them, full hours without minutes."""
+
+    def hour(found: re.Match[str]) -> str:
+        late = found[3].lower() == "p"
+        number = int(found[1]) % 12 + 12 * late if int(found[1]) <= 12 else int(found[1])
+        return str(number) + (f":{found[2]}" if found[2] and found[2] != "00" else "")
+
+    return _CLOCK.sub(hour, text)
+
+
+def named(text: str) -> frozenset[float]:
+    """The numbers that an English text names in words; of *thirty-five* 35 and both its parts."""
+    return frozenset(_named(re.findall(r"[a-z]+", text.lower())))
+
+
+def _named(words: list[str]) -> Iterator[float]:
+    for word, following in itertools.pairwise([*words, ""]):
+        yield from _ENGLISH.get(word, ())
+        if word in _TENS and following in _UNITS[1:10]:
+            yield _ENGLISH[word][0] + _ENGLISH[following][0]
+        if following in ("hundred", "thousand", "million") and word in _ENGLISH:
+            yield _ENGLISH[word][0] * _ENGLISH[following][0]
+
+
+def _in_words(value: float, translated: str, language: str) -> bool:
+    """Whether a small number stands in the translation as a word."""
+    if value not in range(1, 13):
+        return False
+    begins = _WORDS[language].split()[int(value) - 1]
+    boundary = "" if language == "zh" else r"\b"
+    return re.search(f"{boundary}(?:{begins})", translated, re.IGNORECASE) is not None

@@ -1,0 +1,228 @@
+"""A fraction of the problems into other languages, by a model or from existing translations.
+
+Rows are chosen by a hash of their ids. A translation must keep formulas, code and numbers as they are and be in the
+language asked for; one that is not good is tried again, and after the last try the row stays in English with the
+reason in column translation. With --from, the text of that table is tried first.
+
+Every row comes out: translated, or as it was.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from magcli.config import opt
+from magcli.run import options
+from magcli.stages import setup
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import pyarrow as pa
+
+    from magcli.curate.translation import Choice
+    from magcli.data.source import Rows
+    from magcli.generate.types import Generator
+    from magcli.run.job import Job
+
+INPUTS = "Problems: columns prompt, id if there is one; - is stdin."
+OUTPUT = "file, folder or -."
+DEFAULT_OUTPUT = "-"
+RESUMES = True
+EXAMPLE = (
+    "magcli translate examples/word_problems.jsonl --from examples/translations.jsonl --fraction 0.5 "
+    "--languages fr,de -o translated.arrow"
+)
+RECIPE_LANGUAGES = ("fr", "es", "it", "de", "zh", "ru")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Options of `magcli translate`."""
+
+    fraction: float = opt(0.1, "Share of the rows that are chosen.")
+    languages: tuple[str, ...] = opt(RECIPE_LANGUAGES, "What they are translated into, evenly.")
+    from_: Path | None = opt(
+        None, "Table of existing translations: columns prompt, id or position, and language where there are several."
+    )
+    by: Literal["id", "position"] = opt(
+        "id", "What joins them: the id, or the row's number from 0, in column position or else the place in the table."
+    )
+    tries: int = opt(3, "Samples of the model for one row, each with another seed.")
+    model: str = options.model()
+    max_tokens: int = options.max_tokens()
+    temperature: float = options.temperature(0.5)
+    system: Path | None = opt(
+        None, "File with the instruction; {language} in it stands for the language (default: the one of magcli)."
+    )
+    seed: int = options.seed()
+    engine: Literal["auto", "torch", "vllm", "server"] = options.engine()
+    dtype: Literal["auto", "bf16", "fp32"] = options.dtype()
+    slots: int = options.slots()
+    deterministic: bool = options.deterministic()
+    device: str = options.device()
+    deadline: float = options.deadline()
+
+
+PLACES = ("deadline",)
+"""Options that do not change the rows."""
+
+
+def reads(config: Config) -> tuple[str, ...]:
+    """The columns that must be there."""
+    return ("id", "prompt")
+
+
+def check(config: Config) -> None:
+    """Refuse options that contradict themselves."""
+    from magcli.curate.translation import NAMES, instruction
+    from magcli.run.job import usage
+
+    unknown = [name for name in config.languages if name not in NAMES]
+    usage(0 <= config.fraction <= 1, f"translate.fraction: {config.fraction} is not between 0 and 1")
+    usage(len(config.languages) > 0, "translate.languages: there are none")
+    usage(not unknown, f"translate.languages: {', '.join(unknown)} not among {', '.join(NAMES)}")
+    usage(config.tries > 0, f"translate.tries: {config.tries} is not positive")
+    usage(config.max_tokens > 0, f"translate.max_tokens: {config.max_tokens} is not positive")
+    usage(config.temperature >= 0, f"translate.temperature: {config.temperature} is negative")
+    usage(bool(config.model or config.from_), "translate: give --model, --from or both")
+    if config.model:
+        setup.check_engine("translate", config)
+        instruction(config.system)
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """What else decides the rows: the bits of the model, of the instruction and of the existing translations."""
+    import hashlib
+
+    from magcli.curate.translation import instruction
+
+    told = hashlib.sha256(instruction(config.system).encode()).hexdigest()
+    bits = setup.model_bits(config.model, Path("none")) | {"system_sha256": told} if config.model else {}
+    return bits | setup.table_bits("from", config.from_)
+
+
+def schema(config: Config, given: pa.Schema) -> pa.Schema:
+    """The given columns, and what was done.
+
+    ``language`` is that of the prompt (of a code problem what it was, since there it names a programming language),
+    ``original`` the English prompt of a translated row, ``translation`` is ``translated`` or why not, and
+    ``translated_to`` the language that the row was chosen for; the last two are null in rows that were not chosen.
+    """
+    import pyarrow as pa
+
+    from magcli.data.columns import extended
+
+    names = ("language", "original", "translation", "translated_to")
+    return extended(given, pa.schema([pa.field(name, pa.string()) for name in names]))
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Translate the rows that are chosen; tells at the end how many were, and why others were not."""
+    import pyarrow as pa
+
+    from magcli.curate.existing import joined, read_translations
+    from magcli.curate.translation import Choice
+    from magcli.run.journal import Result
+    from magcli.run.units import resumable
+
+    choice = Choice(config.fraction, config.languages)
+    if config.from_:
+        rows = joined(rows, read_translations(config.from_, config.by, config.languages), config.by, choice)
+    generator = setup.open_engine(config) if config.model else None
+    assert job.schema is not None
+    out = schema(config, job.schema)
+
+    async def compute(part: pa.RecordBatch) -> Result:
+        row = part.to_pylist()[0]
+        found = await _outcome(config, row, choice, generator)
+        return Result(pa.RecordBatch.from_pylist([{**row, "language": _language_of(row), **found}], out))
+
+    async def close() -> None:
+        if generator:
+            await generator.close()
+
+    tally: Counter[tuple[str | None, str | None]] = Counter()
+    for batch in resumable(rows, job, compute, close, size=1, window=2 * config.slots, unit="problems"):
+        tally.update(zip(*(batch.column(name).to_pylist() for name in ("translation", "translated_to")), strict=True))
+        yield batch
+    _report(tally, job)
+
+
+async def _outcome(
+    config: Config, row: dict[str, Any], choice: Choice, generator: Generator | None
+) -> dict[str, str | None]:
+    """The columns that change in a row."""
+    from magcli.curate.translation import fault, unfit
+
+    language = choice.of(row["id"])
+    if language is None:
+        return {"original": None, "translation": None, "translated_to": None}
+    why: str | None = unfit(row["prompt"], str(row.get("answer") or ""))
+    if why is None:
+        why = "no-translation"
+        async for text, wrong in _candidates(config, row, language, generator):
+            why = wrong or fault(row["prompt"], text, language)
+            if why is None:
+                spoken = {} if row.get("kind") == "code" else {"language": language}
+                done = {"original": row["prompt"], "translation": "translated", "translated_to": language}
+                return {"prompt": text, **spoken, **done}
+    return {"original": None, "translation": why, "translated_to": language}
+
+
+async def _candidates(
+    config: Config, row: dict[str, Any], language: str, generator: Generator | None
+) -> AsyncIterator[tuple[str, str | None]]:
+    """Translations one after the other, the existing one first, each with what is wrong with it for certain."""
+    from magcli.curate.existing import EXISTING
+    from magcli.curate.translation import instruction, messages, translated
+    from magcli.errors import PromptTooLong
+    from magcli.generate.seeds import seed_of
+    from magcli.generate.types import Sampling
+
+    if config.from_ and row.get(EXISTING):
+        yield row[EXISTING], None
+    asked = messages(row["prompt"], language, instruction(config.system))
+    sampling = Sampling(config.max_tokens, config.temperature)
+    for number in range(config.tries if generator else 0):
+        assert generator
+        try:
+            (done,) = await generator.complete(asked, sampling, seeds=[seed_of(config.seed, row["id"], number)])
+        except PromptTooLong:
+            yield "", "prompt-too-long"
+            return
+        yield translated(done), "cut" if done.finish == "length" else None
+
+
+def _language_of(row: dict[str, Any]) -> str | None:
+    """What stands in the row, else the language of the prompt; null for code problems and where it cannot be told."""
+    from magcli.verify.language import MIXED, UNDECIDED, identify
+
+    if row.get("language") or row.get("kind") == "code":
+        return row.get("language")
+    told = identify(row["prompt"])
+    return None if told in (UNDECIDED, MIXED) else told
+
+
+def _report(tally: Counter[tuple[str | None, str | None]], job: Job) -> None:
+    """One line: rows chosen, translated by language, and kept as they were by reason."""
+    into, kept = Counter[str](), Counter[str]()
+    for (outcome, language), count in tally.items():
+        if language:
+            (into if outcome == "translated" else kept)[language if outcome == "translated" else str(outcome)] += count
+
+    def told(counts: Counter[str]) -> str:
+        parts = ", ".join(f"{name} {count:,}" for name, count in counts.most_common())
+        return f"{counts.total():,}" + (f" ({parts})" if parts else "")
+
+    chosen = into.total() + kept.total()
+    job.console.say(
+        f"translate: {chosen:,} chosen of {tally.total():,}; translated {told(into)}, left as they were {told(kept)}",
+        event="translations",
+        chosen=chosen,
+        translated=dict(into),
+        left=dict(kept),
+    )
