@@ -17,6 +17,7 @@ STAGES = (
     Entry("clean-math", "Data", "Keep complete, verifiable math problems; choices become open questions."),
     Entry("filter-math", "Data", "One difficulty pass: sample each problem, keep the useful band."),
     Entry("translate", "Data", "A fraction of the problems into other languages, checked."),
+    Entry("filter-code", "Data", "Run all solutions on all tests; keep the tests and problems that agree."),
     Entry("generate", "Data", "Sample completions of problems from any model."),
     Entry("grade", "Data", "Rewards of completions, with every part and a reason."),
     Entry("cold-start", "Data", "Choose traces for the SFT cold start."),

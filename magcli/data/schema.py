@@ -67,6 +67,52 @@ DIFFICULTY = pa.schema(
 )
 """What one difficulty pass learned about a problem."""
 
+TEST = pa.struct([(name, pa.string()) for name in ("input", "output", "call", "assert")])
+SOLUTION = pa.struct([(name, pa.string()) for name in ("language", "code", "verdict")])
+
+CODE = pa.schema(
+    [
+        pa.field("kind", pa.string()),
+        pa.field("tests", pa.list_(TEST)),
+        pa.field("solutions", pa.list_(SOLUTION)),
+        pa.field("compare", pa.string()),
+        pa.field("time_limit", pa.float64()),
+        pa.field("memory_limit", pa.float64()),
+    ]
+)
+"""A code problem beside ``id`` and ``prompt``: what ``magcli.curate.solutions`` makes of the files of others. The
+verdict of a solution is what its source says of it: right, wrong or unknown. Limits are in seconds and MB."""
+
+AGREEMENT = pa.schema(
+    [
+        pa.field(
+            "tests_dropped",
+            pa.struct([(name, pa.int32()) for name in ("bad", "duplicate", "unrun", "disagree", "contested")]),
+        ),
+        pa.field("outputs_replaced", pa.int32()),
+        pa.field("wrong_solutions", pa.int32()),
+        pa.field("wrong_passing", pa.int32()),
+        pa.field("weak", pa.bool_()),
+    ]
+)
+"""What running its solutions taught of a code problem. ``weak``: a solution labelled wrong passes all tests kept."""
+
+MATRIX = pa.schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("digest", pa.string()),
+        pa.field("solution", pa.int32()),
+        pa.field("test", pa.int32()),
+        pa.field("verdict", pa.string()),
+        pa.field("group", pa.int32()),
+        pa.field("output", pa.string()),
+        pa.field("seconds", pa.float32()),
+    ]
+)
+"""One run of a solution on a test, both by their place in the problem's lists, from 0; ``digest`` is of the problem.
+Runs of a test whose outputs count as equal are of one group, 0 where they are right; one run of each other group has
+its ``output``. Null is the group of a run without output, and the seconds of a program that was not compiled."""
+
 TRACE = pa.schema(
     [
         pa.field("id", pa.string()),

@@ -1,0 +1,264 @@
+"""Keep code problems whose solutions and tests agree; run every solution on every test.
+
+Tests on which solutions disagree go; where they agree but none gives the expected output, that is replaced. Problems
+go without solutions, without enough tests, or when their reference solutions fail. Weak ones, whose tests let a
+solution pass that is known to be wrong, are marked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from magcli.config import opt
+from magcli.run import options
+from magcli.stages import setup
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from magcli.curate.agreement import Run
+    from magcli.curate.matrix_table import Replay
+    from magcli.curate.solutions import Unusable
+    from magcli.curate.trials import Prepared
+    from magcli.data.source import Rows
+    from magcli.run.job import Job
+    from magcli.run.journal import Result
+    from magcli.verify.sandbox import Sandbox
+
+INPUTS = "Code problems: columns prompt, tests, solutions (language, code, verdict right|wrong|unknown); - is stdin."
+OUTPUT = "file, folder or -."
+DEFAULT_OUTPUT = "-"
+RESUMES = True
+EXAMPLE = (
+    "magcli filter-code examples/programs.jsonl --matrix matrix.arrow -o kept-code.arrow --dropped dropped-code.jsonl"
+)
+ALIASES = {
+    "prompt": ("problem", "question", "statement", "description", "statement_md", "statement_tex", "statement_html",
+               "content", "text"),
+    "id": ("task_id", "slug", "name"),
+}  # fmt: skip
+"""What other tools call the columns that are needed."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Options of `magcli filter-code`."""
+
+    agreement: float = opt(0.9, "Share of the working solutions that must give a test's most common result.")
+    votes: int = opt(2, "Solutions that must agree, at least, to replace an expected output.")
+    min_tests: int = opt(3, "Tests that a problem must have, and keep.")
+    disputed: float = opt(0.5, "Share of a problem's tests that may be dropped or replaced before the problem goes.")
+    drop_weak: bool = opt(False, "Drop problems whose tests let a wrong solution pass.")
+    compare: str = opt("tokens", "How outputs are compared where a row does not say: tokens, floats:1e-6, lines, ...")
+    matrix: Path | None = opt(None, "Table for the runs: solution, test, verdict, group of equal outputs, seconds.")
+    from_matrix: Path | None = opt(None, "Decide anew from such a table, and run nothing.")
+    max_solutions: int = opt(0, "Solutions of each verdict that are run, the first ones; 0 is all.")
+    max_tests: int = opt(0, "Tests that are run and can be kept, the first ones; 0 is all.")
+    workers: int = opt(1, "Problems worked on at once.")
+    sandbox: Literal["full", "restricted", "auto", "dangerously-none"] = options.sandbox()
+
+
+PLACES = ("workers", "matrix", "from_matrix")
+"""Options that do not change the rows; of a matrix its digest is told."""
+
+
+def reads(config: Config) -> tuple[str, ...]:
+    """The columns that must be there."""
+    from magcli.curate.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
+
+    return ("id", "prompt", "|".join(TEST_COLUMNS), "|".join(SOLUTION_COLUMNS))
+
+
+def check(config: Config) -> None:
+    """Refuse options that contradict themselves."""
+    from magcli.run.job import usage
+    from magcli.verify.outputs import comparison
+
+    usage(0 < config.agreement <= 1, f"filter-code.agreement: {config.agreement} is not in (0, 1]")
+    usage(0 <= config.disputed <= 1, f"filter-code.disputed: {config.disputed} is not within 0 to 1")
+    usage(config.votes > 0, f"filter-code.votes: {config.votes} is not positive")
+    usage(config.workers > 0, f"filter-code.workers: {config.workers} is not positive")
+    for name in ("min_tests", "max_solutions", "max_tests"):
+        usage(getattr(config, name) >= 0, f"filter-code.{name}: {getattr(config, name)} is negative")
+    usage(
+        not (config.matrix and config.from_matrix),
+        "filter-code: --from-matrix runs nothing, so there is no --matrix to write; leave one out",
+    )
+    comparison(config.compare)
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """What else decides the rows: the isolation that ``auto`` finds, or the matrix."""
+    if config.from_matrix:
+        return setup.table_bits("from_matrix", config.from_matrix)
+    return {"sandbox": _sandbox(config).level} if config.sandbox == "auto" else {}
+
+
+def beside(config: Config) -> tuple[Path, ...]:
+    """The matrix, where it is asked for."""
+    return (config.matrix,) if config.matrix else ()
+
+
+def schema(config: Config, given: pa.Schema) -> pa.Schema:
+    """The given columns, tests and solutions in one form in place of those they were read from, and what is new."""
+    import pyarrow as pa
+
+    from magcli.curate.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
+    from magcli.data.columns import extended
+    from magcli.data.schema import AGREEMENT, CODE
+
+    left = [field for field in given if field.name not in (*TEST_COLUMNS, *SOLUTION_COLUMNS)]
+    return extended(extended(pa.schema(left, given.metadata), CODE), AGREEMENT)
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Run or replay each problem and decide; tells of tests and solutions at the end."""
+    tally: Counter[str] = Counter()
+    for batch in _replayed(config, rows, job) if config.from_matrix else _run(config, rows, job):
+        _count(tally, batch)
+        yield batch
+    _report(tally, job)
+
+
+def _replayed(config: Config, rows: Rows, job: Job) -> Rows:
+    """Decide from the matrix."""
+    from magcli.curate.matrix_table import Replay
+
+    assert config.from_matrix is not None
+    replay = Replay(config.from_matrix)
+    with job.console.progress(job.total, "problems", job.stage) as bar:
+        for batch in rows:
+            results = [_replay(config, row, replay, batch.schema) for row in batch.to_pylist()]
+            for result in results:
+                for dropped in result.dropped:
+                    job.drops.add(dropped)
+                yield result.rows
+            bar.advance(batch.num_rows)
+
+
+def _replay(config: Config, row: dict[str, Any], replay: Replay, given: pa.Schema) -> Result:
+    from magcli.curate.solutions import Unusable
+
+    prepared = _prepared(config, row)
+    found = [] if isinstance(prepared, Unusable) else replay.runs(row["id"], prepared.digest)
+    return _decided(config, row, prepared, found, given)
+
+
+def _run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Run every problem in threads that drive sandboxes; what is finished is not run again."""
+    import asyncio
+    import threading
+    from concurrent.futures import ThreadPoolExecutor
+
+    from magcli.curate.matrix import run_all
+    from magcli.curate.matrix_table import MatrixTable
+    from magcli.curate.solutions import Unusable
+    from magcli.run.units import resumable
+
+    box, ended, crew = _sandbox(config), threading.Event(), ThreadPoolExecutor(config.workers, "sandbox")
+    matrix = MatrixTable(config.matrix, sandbox=box.level, restart=job.restart) if config.matrix else None
+    problems: list[tuple[str, str]] = []
+
+    async def runs_of(id: str, prepared: Prepared) -> list[Run]:
+        found = matrix.get(id, prepared.digest) if matrix else None
+        if found is None:
+            loop = asyncio.get_running_loop()
+            found = await loop.run_in_executor(crew, run_all, prepared.trial, box, ended.is_set)
+            if matrix:
+                matrix.put(id, prepared.digest, found)
+        return found
+
+    async def compute(part: pa.RecordBatch) -> Result:
+        row = part.to_pylist()[0]
+        prepared = _prepared(config, row)
+        found = [] if isinstance(prepared, Unusable) else await runs_of(row["id"], prepared)
+        return _decided(config, row, prepared, found, part.schema)
+
+    async def close() -> None:
+        ended.set()
+        await asyncio.to_thread(crew.shutdown, cancel_futures=True)
+
+    def noted() -> Rows:
+        """The rows, their problems noted for the matrix."""
+        for batch in rows:
+            told = ((row["id"], _prepared(config, row)) for row in batch.to_pylist())
+            problems.extend((id, each.digest) for id, each in told if not isinstance(each, Unusable))
+            yield batch
+
+    source = noted() if matrix else rows
+    try:
+        yield from resumable(source, job, compute, close, size=1, window=config.workers, unit="problems")
+        if matrix:
+            matrix.finish(problems, job.history)
+    finally:
+        if matrix:
+            matrix.close()
+
+
+def _sandbox(config: Config) -> Sandbox:
+    from magcli.verify.sandbox import open_sandbox
+
+    unsafe = config.sandbox == "dangerously-none"
+    return open_sandbox("none" if config.sandbox == "dangerously-none" else config.sandbox, accept_unsandboxed=unsafe)
+
+
+def _prepared(config: Config, row: dict[str, Any]) -> Prepared | Unusable:
+    """What of a problem is run; with a matrix also those with too few tests, as another number may be asked of it."""
+    from magcli.curate.trials import prepare
+
+    return prepare(
+        row,
+        compare=config.compare,
+        min_tests=1 if config.matrix or config.from_matrix else config.min_tests,
+        max_tests=config.max_tests,
+        max_solutions=config.max_solutions,
+    )
+
+
+def _decided(
+    config: Config, row: dict[str, Any], prepared: Prepared | Unusable, runs: Sequence[Run], given: pa.Schema
+) -> Result:
+    """The problem as its runs leave it, or why it goes."""
+    import pyarrow as pa
+
+    from magcli.curate.agreement import Rules, decide
+    from magcli.curate.solutions import Unusable
+    from magcli.curate.trials import kept
+    from magcli.run.job import as_text
+    from magcli.run.journal import Dropped, Result
+
+    columns = schema(config, given)
+    rules = Rules(config.agreement, config.votes, config.min_tests, config.disputed, config.drop_weak)
+    found = prepared if isinstance(prepared, Unusable) else decide(runs, prepared.labels, rules)
+    if isinstance(prepared, Unusable) or isinstance(found, Unusable) or found.reason:
+        told = [Dropped(row["id"], found.reason, as_text({"detail": found.detail, **row}))]
+        return Result(pa.RecordBatch.from_pylist([], columns), told)
+    return Result(pa.RecordBatch.from_pylist([{**row, **kept(prepared, found)}], columns))
+
+
+def _count(tally: Counter[str], batch: pa.RecordBatch) -> None:
+    """Add up what the rows that are kept tell."""
+    from magcli.data.schema import AGREEMENT
+
+    for row in batch.select(["tests", *AGREEMENT.names]).to_pylist():
+        tally.update({"problems": 1, "tests": len(row.pop("tests"))})
+        tally.update({f"tests_{reason}": count for reason, count in row.pop("tests_dropped").items()})
+        tally.update({name: int(value) for name, value in row.items()})
+
+
+def _report(tally: Counter[str], job: Job) -> None:
+    """One line on the tests and wrong solutions of the problems that are kept."""
+    lost = {name[6:]: count for name, count in tally.most_common() if name.startswith("tests_") and count}
+    told = f" ({', '.join(f'{reason} {count:,}' for reason, count in lost.items())})" if lost else ""
+    job.console.say(
+        f"filter-code: {tally['problems']:,} problems keep {tally['tests']:,} tests, {tally['outputs_replaced']:,} "
+        f"with a new output, and lose {sum(lost.values()):,}{told}; {tally['wrong_passing']:,} of "
+        f"{tally['wrong_solutions']:,} wrong solutions pass, those of {tally['weak']:,} weak problems",
+        event="tests",
+        **tally,
+    )
