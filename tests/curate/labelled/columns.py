@@ -1,0 +1,129 @@
+"""How the columns of each source become the problem, answer and choices of a labelled row.
+
+Rows whose text may not be shipped are named by file, number and digest alone: with the file at hand (``sources.jsonl``
+says where it is published) ``fed`` gives what the labeller read.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+Row = Mapping[str, Any]
+
+
+class Fed(NamedTuple):
+    """What ``clean-math`` is given of one row; ``choices`` are texts, lettered or in the order of the letters."""
+
+    problem: str
+    answer: str | None
+    choices: list[str] | None = None
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a published file, which is one JSON array or JSON lines."""
+    text = path.read_text(encoding="utf-8")
+    if text.lstrip().startswith("["):
+        return list(json.loads(text))
+    return [json.loads(line) for line in text.split("\n") if line.strip()]
+
+
+def digest(row: Row) -> str:
+    """First 16 hex digits of the SHA-256 of the row as JSON: keys sorted, no spaces, UTF-8 unescaped."""
+    canonical = json.dumps(row, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+def half_of(sha256: str) -> str:
+    """``seen`` when the last hex digit is even, else ``held-out``: nobody chooses."""
+    return "held-out" if int(sha256[-1], 16) % 2 else "seen"
+
+
+def fed(source: str, row: Row) -> Fed:
+    """The columns of a row of ``source``, a name in ``sources.jsonl``."""
+    problem, answer, choices = COLUMNS[source](row)
+    return Fed(problem, None if answer is None else str(answer), choices)
+
+
+def boxed(solution: str) -> str | None:
+    r"""What stands in the last ``\boxed{}`` or ``\fbox{}`` of a solution; None without one."""
+    start = max(solution.rfind("\\boxed"), solution.rfind("\\fbox"))
+    if start < 0:
+        return None
+    brace = solution.find("{", start)
+    if brace < 0 or solution[start + 6 : brace].strip():
+        return solution[start + 6 :].split("$")[0].strip()
+    return _balanced(solution, brace)
+
+
+def _balanced(text: str, brace: int) -> str:
+    depth = 0
+    for at in range(brace, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[at], 0)
+        if depth == 0:
+            return text[brace + 1 : at]
+    return text[brace + 1 :]
+
+
+def _named(problem: str, answer: str) -> Callable[[Row], Fed]:
+    return lambda row: Fed(row[problem], row[answer])
+
+
+def _solved(row: Row) -> Fed:
+    return Fed(row["problem"], boxed(row["solution"]))
+
+
+def _gsm8k(row: Row) -> Fed:
+    return Fed(row["question"], row["answer"].split("####")[-1].strip())
+
+
+def _instructed(row: Row) -> Fed:
+    return Fed(_joined(row["instruction"], row["input"]), row["output"])
+
+
+def _seeded(row: Row) -> Fed:
+    first = row["instances"][0]
+    return Fed(_joined(row["instruction"], first["input"]), first["output"])
+
+
+def _joined(instruction: str, given: str) -> str:
+    return f"{instruction}\n{given}" if given else instruction
+
+
+def _contextual(row: Row) -> Fed:
+    return Fed(_joined(row.get("context") or "", row["question"]).lstrip("\n"), ", ".join(row["final_answer"]))
+
+
+COLUMNS: dict[str, Callable[[Row], tuple[str, Any, list[str] | None]]] = {
+    "aime_1983_2023.json": _named("problem", "answer"),
+    "alpaca_en_1000.json": _instructed,
+    "alpaca_zh_1000.json": _instructed,
+    "aqua_test.jsonl": lambda row: Fed(row["question"], row["correct"], row["options"]),
+    "asdiv.jsonl": lambda row: Fed(f"{row['body']} {row['question']}", row["answer"]),
+    "carp_en.jsonl": _named("content", "answer"),
+    "cmath_zh.jsonl": _named("question", "answer"),
+    "cn_middle_school_zh.jsonl": lambda row: Fed(row["question"], row["choice_answer"] or row["answer"]),
+    "college_math.jsonl": _named("question", "answer"),
+    "comp_math_24_25.jsonl": _named("problem", "expected_answer"),
+    "gaokao2023en.jsonl": _named("question", "answer"),
+    "gaokao_math_cloze_zh.jsonl": _named("question", "answer"),
+    "gaokao_math_qa_zh.jsonl": lambda row: Fed(
+        row["question"], row["label"], [row["options"][letter] for letter in sorted(row["options"])]
+    ),
+    "gsm8k_test.jsonl": _gsm8k,
+    "gsm8k_train.jsonl": _gsm8k,
+    "kaoyan_zh.jsonl": _named("problem", "answer"),
+    "math_test_full.jsonl": _solved,
+    "math_train.json": _named("problem", "answer"),
+    "mawps_addsub.jsonl": _named("input", "target"),
+    "mawps_multiarith.jsonl": _named("input", "target"),
+    "mawps_singleeq.jsonl": _named("input", "target"),
+    "mawps_singleop.jsonl": _named("input", "target"),
+    "minerva_math.jsonl": _solved,
+    "minif2f_informal.jsonl": _named("informal_statement", "informal_proof"),
+    "olympiadbench_en_open.jsonl": _contextual,
+    "sat_math.jsonl": lambda row: Fed(_joined(row["question"], row["options"]), row["Answer"]),
+    "self_instruct_seed_175.jsonl": _seeded,
+    "svamp.jsonl": lambda row: Fed(f"{row['Body']} {row['Question']}", row["Answer"]),
+}

@@ -1,0 +1,62 @@
+"""The hand-labelled sample is what its README says: halves by digest, labels, open answers, counts, digests."""
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from labelled.columns import COLUMNS, boxed, digest, fed, half_of, read
+
+HERE = Path(__file__).parent / "labelled"
+HALVES = {"seen": "clean_math.jsonl", "held-out": "clean_math_held_out.jsonl"}
+ROWS = [row for name in HALVES.values() for row in read(HERE / name)]
+LABELS = [
+    "incomplete", "proof", "multi-part", "prose-answer", "unparsable-answer",
+    "missing-answer", "choice-rewrite", "choice-drop", "keep",
+]  # fmt: skip
+
+
+def table(first_column: str) -> list[list[str]]:
+    """The rows of the README's table whose head begins with ``first_column``, their cells without code marks."""
+    lines = (HERE / "README.md").read_text(encoding="utf-8").splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith(f"| {first_column} |")) + 2
+    stop = next(i for i in range(start, len(lines)) if not lines[i].startswith("|"))
+    return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines[start:stop]]
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_halves_follow_the_digest(half: str) -> None:
+    rows = read(HERE / HALVES[half])
+    assert len(rows) > 300
+    assert {half_of(row["sha256"]) for row in rows} == {row["half"] for row in rows} == {half}
+
+
+def test_every_row_has_its_fields() -> None:
+    assert {row["label"] for row in ROWS} == set(LABELS)
+    assert all(re.fullmatch("[0-9a-f]{16}", row["sha256"]) and row["note"] for row in ROWS)
+    assert all(("open_answer" in row) == (row["label"] == "choice-rewrite") for row in ROWS)
+    assert all(("problem" in row) == ("answer" in row) for row in ROWS)
+    assert len({(row["source"], row["row"]) for row in ROWS}) == len(ROWS)
+    assert {row["source"] for row in ROWS} == set(COLUMNS) == {row["source"] for row in read(HERE / "sources.jsonl")}
+
+
+def test_the_readme_counts_right() -> None:
+    labels = Counter((row["label"], row["half"]) for row in ROWS)
+    shipped = Counter(row["label"] for row in ROWS if "problem" in row)
+    counts = [[each, *(labels[each, half] for half in HALVES), shipped[each]] for each in LABELS]
+    assert [row[:4] for row in table("label")] == [list(map(str, row)) for row in counts]
+    rows, texts = (Counter(row["source"] for row in ROWS if key in row) for key in ("row", "problem"))
+    expected = [[source, str(rows[source]), str(texts[source])] for source in sorted(rows)]
+    assert [row[:3] for row in table("source")] == expected
+
+
+def test_a_row_is_fed_by_its_columns() -> None:
+    letters = {"question": "q", "label": "B", "options": {"B": "2", "A": "1"}}
+    assert fed("gaokao_math_qa_zh.jsonl", letters) == ("q", "B", ["1", "2"])
+    assert fed("mawps_addsub.jsonl", {"input": "1 + 1 ?", "target": 2.0}) == ("1 + 1 ?", "2.0", None)
+    assert fed("gsm8k_test.jsonl", {"question": "q", "answer": "steps\n#### 7"}) == ("q", "7", None)
+    assert fed("math_train.json", {"problem": "p", "answer": None}).answer is None
+    assert boxed(r"so \boxed{a} and \boxed{\frac{1}{2}}.") == r"\frac{1}{2}"
+    assert boxed("none") is None
+    assert digest({"b": "½", "a": 1}) == digest(json.loads('{"a": 1, "b": "\\u00bd"}')) != digest({"a": 1})
