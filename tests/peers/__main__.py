@@ -32,6 +32,7 @@ COMPARISONS = {
     "code-cpp-tests": ("code", "cpp_tests"),
     "code-pch": ("code", "header"),
     "language-accuracy": ("language", "accuracy"),
+    "clean-math-labels": ("clean_math_labels", "run"),
     "trl-reward": ("trl_reward", "run"),
     "simulation-shared": ("simulation", "shared"),
     "simulation-split": ("simulation", "split"),
