@@ -26,7 +26,10 @@ DropReason = Literal["", "not-run", "solutions-fail", "few-tests", "disputed", "
 
 
 class Run(NamedTuple):
-    """A solution on a test. ``group``: outputs that count as equal, ``RIGHT`` for the expected; None for no output."""
+    """A solution on a test. ``group``: outputs that count as equal, ``RIGHT`` for the expected; None for no output.
+
+    The verdict is one of ``magcli.verify.types``, or ``unrun`` for a slow solution that was spared the test.
+    """
 
     solution: int
     test: int
@@ -87,7 +90,7 @@ def decide(runs: Sequence[Run], labels: Mapping[int, Label], rules: Rules) -> De
     fates = Counter(fate for fate, _ in found.values())
     kept = {test: group for test, (fate, group) in found.items() if fate in ("kept", "replaced")}
     outputs = {test: tests[test].outputs.get(group) if group != RIGHT else None for test, group in kept.items()}
-    failing = {run.solution for run in runs if run.test in kept and run.group != kept[run.test]}
+    failing = {run.solution for run in runs if run.group != kept.get(run.test, run.group) and run.verdict != "unrun"}
     wrong = {run.solution for run in runs if labels[run.solution] == "wrong"}
     passing = sorted(wrong - failing)
     reason, detail = _reason(fates, asked, asked - failing, len(kept), rules)

@@ -26,6 +26,9 @@ MAX_KEPT, MAX_HELD = 1 << 20, 256 << 20
 """Bytes of a wrong output, and of all of a problem, that are kept to compare them with others; what goes beyond is
 equal only to the same bytes, and replaces nothing."""
 
+PATIENCE = 2
+"""Tests on which a solution may run out of time; one that is not said to be right is then ``unrun`` on those left."""
+
 REJECTED = RIGHT + 1
 """The group of what a checker rejects."""
 
@@ -54,7 +57,11 @@ def _run_all(trial: Trial, box: Sandbox, stopped: Callable[[], bool]) -> list[Ru
     wrong: dict[int, dict[int, bytes]] = {place: {} for place in trial.tests}
     held = 0
     for number, solution in trial.solutions.items():
-        for place, (fault, output, seconds) in _of_solution(trial, solution, box, stopped):
+        for place, outcome in _of_solution(trial, solution, box, stopped):
+            if outcome is None:
+                found.append(Run(number, place, "unrun", None))
+                continue
+            fault, output, seconds = outcome
             verdict = fault.reason if fault else "accepted"
             found.append(Run(number, place, verdict, None if output is None else RIGHT, None, seconds))
             if fault and output is not None:
@@ -69,8 +76,9 @@ _Outcome = tuple[Fault | None, bytes | None, float | None]
 
 def _of_solution(
     trial: Trial, solution: Solution, box: Sandbox, stopped: Callable[[], bool]
-) -> Iterator[tuple[int, _Outcome]]:
-    """On each test what is wrong, the output where there is one, and seconds."""
+) -> Iterator[tuple[int, _Outcome | None]]:
+    """On each test what is wrong, the output where there is one, and seconds; None where it is not run."""
+    late = 0
     called = any(isinstance(case, Call) for case in trial.tests.values())
     with runs.started(solution.code, solution.language, box, called=called) as program:
         for place, case in trial.tests.items():
@@ -78,8 +86,12 @@ def _of_solution(
                 raise EnvironmentFault("filter-code: it was stopped before this problem was done")
             if isinstance(program, Fault):
                 yield place, (_its_own(program), None, None)
+            elif late == PATIENCE and solution.verdict != "right":
+                yield place, None
             else:
-                yield place, _tried(trial, program, case, box)
+                outcome = _tried(trial, program, case, box)
+                late += bool(outcome[0] and outcome[0].reason == "time-limit")
+                yield place, outcome
 
 
 def _tried(trial: Trial, program: Program, case: Case, box: Sandbox) -> _Outcome:

@@ -20,6 +20,7 @@ A solution without a verdict is right, a model's sample unknown. Python 2 that r
 import ast
 import json
 import re
+import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -188,12 +189,21 @@ def _solutions(row: Mapping[str, Any]) -> Iterator[Solution]:
             case "samples":
                 found = [{"code": prompt + each} for each in given]
             case "canonical_solution":
-                found = [{"code": prompt + given if given[:1].isspace() else given}]
+                found = [{"code": _body(prompt, given) if given[:1].isspace() else given}]
             case "python_file":
                 found = [{"code": each, "language": "python"} for each in classes(given)]
             case _:
                 found = [dict(each) for each in _listed(given)]
         yield from (_solution(each, language, label) for each in found)
+
+
+def _body(prompt: str, body: str) -> str:
+    """A function whose body goes on from its head; indented as the head is where it does not read otherwise."""
+    joined = prompt + body
+    if _tree(joined) is not None:
+        return joined
+    last = prompt.rstrip().rpartition("\n")[2]
+    return prompt + textwrap.indent(textwrap.dedent(body), last[: len(last) - len(last.lstrip())])
 
 
 def _listed(given: Any) -> Iterator[Mapping[str, Any]]:

@@ -1,0 +1,192 @@
+"""`magcli filter-code` on real programs in the sandbox."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from calling import call_stage, kill_and_resume, seconds_of
+
+from magcli.data import table
+from magcli.errors import DataError, UsageError
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "programs.jsonl"
+ADD = "a, b = map(float, input().split())\nprint(a + b)"
+CPP = '#include <bits/stdc++.h>\nint main() { double a, b; std::cin >> a >> b; printf("%.9f\\n", a + b); }'
+
+
+def rows_of(path):
+    return [each for batch in table.read(str(path)).rows for each in batch.to_pylist()]
+
+
+def written(path, rows):
+    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    return path
+
+
+def solution(code, verdict="right", language="python"):
+    return {"language": language, "code": code, "verdict": verdict}
+
+
+def problem(id, tests, solutions, **more):
+    pairs = [{"input": given, "output": expected} for given, expected in tests]
+    return {"id": id, "prompt": "Add.", "tests": pairs, "solutions": solutions, **more}
+
+
+def filtered(tmp_path, rows, **options):
+    source = written(tmp_path / "problems.jsonl", rows)
+    out, dropped = tmp_path / "kept.arrow", tmp_path / "dropped.jsonl"
+    call_stage("filter-code", source, output=out, dropped=dropped, restart=True, **options)
+    return {row["id"]: row for row in rows_of(out)}, {row["id"]: row["reason"] for row in rows_of(dropped)}
+
+
+@pytest.fixture(scope="module")
+def example(tmp_path_factory):
+    """The shipped example, with its matrix."""
+    folder = tmp_path_factory.mktemp("example")
+    places = {"output": folder / "kept.arrow", "dropped": folder / "dropped.jsonl", "matrix": folder / "matrix.arrow"}
+    call_stage("filter-code", EXAMPLE, **places)
+    return folder
+
+
+def test_the_example_shows_every_decision(example):
+    kept = {row["id"]: row for row in rows_of(example / "kept.arrow")}
+    assert {row["id"]: row["reason"] for row in rows_of(example / "dropped.jsonl")} == {
+        "split-unchecked": "disputed", "double": "solutions-fail", "one-test": "few-tests", "unsolved": "no-solutions",
+    }  # fmt: skip
+    assert [test["output"] for test in kept["sum"]["tests"]] == ["3\n", "6\n", "0\n", "15\n"]
+    assert (kept["sum"]["outputs_replaced"], kept["sum"]["tests_dropped"]["duplicate"]) == (1, 1)
+    assert {id: (row["weak"], row["wrong_passing"]) for id, row in kept.items()} == {
+        "sum": (False, 0), "larger": (True, 1), "reverse": (False, 0), "split": (False, 0),
+    }  # fmt: skip
+
+
+def test_rows_that_are_kept_can_be_graded(example, tmp_path):
+    rows = [
+        row | {"completion": f"<think>So.</think>\n```python\n{row['solutions'][0]['code']}\n```"}
+        for row in rows_of(example / "kept.arrow")
+    ]
+    call_stage("grade", written(tmp_path / "c.jsonl", rows), output=tmp_path / "g.arrow", language=False)
+    assert [row["reason"] for row in rows_of(tmp_path / "g.arrow")] == ["accepted"] * 4
+
+
+def test_the_matrix_has_a_row_for_each_run(example):
+    runs = rows_of(example / "matrix.arrow")
+    counts = Counter(run["id"] for run in runs)
+    assert counts == {
+        "sum": 12,
+        "larger": 6,
+        "reverse": 6,
+        "split": 9,
+        "split-unchecked": 6,
+        "double": 3,
+        "one-test": 1,
+    }
+    (fourth,) = [run for run in runs if (run["id"], run["solution"], run["test"]) == ("sum", 0, 3)]
+    assert (fourth["verdict"], fourth["group"], fourth["output"]) == ("wrong-answer", 1, "15\n")
+    assert 0 < fourth["seconds"] < 1
+    assert {run["group"] for run in runs if run["id"] == "split"} == {0, 1}
+    assert table.read(str(example / "matrix.arrow")).chain[-1].rows_out == len(runs)
+
+
+def test_decisions_are_made_anew_from_the_matrix(example, tmp_path, monkeypatch):
+    def of(name, **options):
+        call_stage("filter-code", EXAMPLE, output=tmp_path / name, from_matrix=example / "matrix.arrow", **options)
+        return rows_of(tmp_path / name)
+
+    monkeypatch.setattr("magcli.verify.sandbox.open_sandbox", None)
+    assert of("same.arrow") == rows_of(example / "kept.arrow")
+    ids = [row["id"] for row in of("other.arrow", min_tests=1, drop_weak=True)]
+    assert ids == ["sum", "reverse", "split", "one-test"]
+    assert [row["id"] for row in of("lenient.arrow", agreement=0.5, disputed=1.0, min_tests=1)][:2] == ["sum", "larger"]
+
+
+def test_a_matrix_of_other_problems_is_refused(example, tmp_path):
+    other = problem("sum", [("1 2", "3")], [solution(ADD)])
+    with pytest.raises(DataError, match="has no runs of problem sum as it stands"):
+        filtered(tmp_path, [other], from_matrix=example / "matrix.arrow", min_tests=1)
+    with pytest.raises(DataError, match="lacks column"):
+        filtered(tmp_path, [other], from_matrix=example / "kept.arrow")
+
+
+def test_outputs_agree_by_the_rule_of_the_problem(tmp_path):
+    """Python and C++ write other digits: equal with a tolerance, and then the common output replaces a wrong one."""
+    tests = [("0.1 0.2", "0.3"), ("1.5 2", "3.5"), ("1 1", "7.0")]
+    solutions = [solution(ADD), solution(CPP, language="cpp")]
+    rows = [problem("floats", tests, solutions, compare="floats"), problem("text", tests, solutions)]
+    kept, dropped = filtered(tmp_path, rows)
+    assert dropped == {"text": "disputed"}
+    assert kept["floats"]["outputs_replaced"] == 1
+    assert float(kept["floats"]["tests"][2]["output"]) == 2.0
+
+
+def test_calls_agree_by_value_and_asserts_get_new_outputs(tmp_path):
+    tests = [{"assert": f"assert f({n}) == {{{n}: [{n}]}}"} for n in (1, 2)] + [{"assert": "assert f(3) == {3: 3}"}]
+    tests.append({"assert": "assert f(4) == unknown_name"})
+    solutions = [solution("def f(n): return {n: [n]}"), solution("def f(n):\n    return dict([(n, [n])])")]
+    row = {"id": "calls", "prompt": "Write f.", "tests": tests, "solutions": solutions}
+    kept, _ = filtered(tmp_path, [row])
+    assert kept["calls"]["tests"][2] == {"input": None, "output": "{3: [3]}", "call": "f(3)", "assert": None}
+    assert kept["calls"]["tests_dropped"]["bad"] == 1
+
+
+def test_slow_solutions_are_spared_tests_and_still_count_as_wrong(tmp_path):
+    tests = [(f"{n} 1", f"{n + 1}.0") for n in range(5)]
+    slow = "while True: pass"
+    row = problem("slow", tests, [solution(ADD), solution(slow, "wrong")], time_limit=0.2)
+    kept, _ = filtered(tmp_path, [row], matrix=tmp_path / "m.arrow")
+    verdicts = [run["verdict"] for run in rows_of(tmp_path / "m.arrow") if run["solution"] == 1]
+    assert verdicts == ["time-limit"] * 2 + ["unrun"] * 3
+    assert not kept["slow"]["weak"]
+
+
+def test_problems_that_cannot_be_run_have_their_reasons(tmp_path):
+    tests = [(f"{n} 1", f"{n + 1}.0") for n in range(3)]
+    rows = [
+        problem("java", tests, [solution("class A {}", language="java")]),
+        problem("only-wrong", tests, [solution(ADD, "wrong")]),
+        problem("broken", tests, [solution("print(")]),
+        problem("interactive", tests, [solution(ADD)], validation="custom interactive"),
+        problem("no-checker", tests, [solution(ADD)], validation="custom"),
+        problem("bad-checker", tests, [solution(ADD)], checker="raise SystemExit(1)"),
+        problem("compare", tests, [solution(ADD)], compare="vaguely"),
+    ]
+    kept, dropped = filtered(tmp_path, rows)
+    assert kept == {}
+    assert dropped == {
+        "java": "no-solutions", "only-wrong": "no-solutions", "broken": "solutions-fail",
+        "interactive": "interactive", "no-checker": "no-checker", "bad-checker": "not-run", "compare": "bad-tests",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"agreement": 0.0}, "filter-code.agreement: 0.0 is not in"),
+        ({"votes": 0}, "filter-code.votes: 0 is not positive"),
+        ({"matrix": Path("m.arrow"), "from_matrix": Path("m.arrow")}, "runs nothing, so there is no --matrix"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(tmp_path, options, told):
+    with pytest.raises(UsageError, match=told):
+        call_stage("filter-code", EXAMPLE, output=tmp_path / "out.arrow", **options)
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(15, marks=pytest.mark.faults)])
+def test_a_killed_run_goes_on_with_table_and_matrix(tmp_path, kills):
+    tests = [(f"{n} 1", f"{n + 1}.0") for n in range(3)]
+    rows = [problem(f"p{n}", tests, [solution(f"{ADD}  # {n}"), solution(f"print({n})", "wrong")]) for n in range(12)]
+    source = written(tmp_path / "problems.jsonl", rows)
+    whole = {"output": tmp_path / "whole.arrow", "matrix": tmp_path / "whole-matrix.arrow"}
+    broken = {"output": tmp_path / "broken.arrow", "matrix": tmp_path / "broken-matrix.arrow"}
+    longest = seconds_of("filter-code", source, **whole)
+    assert kill_and_resume(kills, longest, "filter-code", source, **broken) >= (kills + 1) // 2
+    assert broken["output"].read_bytes() == whole["output"].read_bytes()
+    assert [without_seconds(run) for run in rows_of(broken["matrix"])] == [
+        without_seconds(run) for run in rows_of(whole["matrix"])
+    ]
+    assert not list(tmp_path.glob(".*journal"))
+
+
+def without_seconds(run):
+    return {name: value for name, value in run.items() if name != "seconds"}
