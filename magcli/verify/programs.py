@@ -3,10 +3,11 @@
 A row has ``tests``: a list of mappings with ``input`` and ``output``, ``call`` and ``output``, or ``assert``, or the
 same as JSON text. It may have ``language`` (what the problem asks for), ``time_limit`` (seconds of CPU time),
 ``memory_limit`` (MB), ``compare`` (the name of a comparison, see ``magcli.verify.outputs``), ``checker`` (a program
-that judges outputs) and ``checker_language``.
+that judges outputs) and ``checker_language``. A ``harness`` ends a C++ program whose tests call a function.
 """
 
 import json
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,6 +20,8 @@ from magcli.verify.judge import Judge
 from magcli.verify.reward import RewardRule
 from magcli.verify.sandbox import Choice, Limits, open_sandbox
 from magcli.verify.types import Verdict
+
+_MAIN = re.compile(r"\bmain(?=\s*\()")
 
 
 class Programs:
@@ -70,7 +73,7 @@ class Programs:
         """The verdict on the tests drawn for the group."""
         source = row.get("checker")
         return self.judge()(
-            program,
+            with_harness(program, str(row["harness"])) if row.get("harness") and language == "cpp" else program,
             language,
             draw(tests_of(row), str(row.get("id") or row.get("prompt") or ""), rule.test_seed, rule.num_tests),
             limits_of(row),
@@ -78,6 +81,11 @@ class Programs:
             checker=Checker(str(source), str(row.get("checker_language") or "python")) if source else None,
             partial=rule.partial,
         )
+
+
+def with_harness(program: str, harness: str) -> str:
+    """A C++ program that ends in the harness of its problem; a ``main`` of its own is not the one that runs."""
+    return _MAIN.sub("main_of_the_program", program) + "\n" + harness
 
 
 def tests_of(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:

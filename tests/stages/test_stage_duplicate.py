@@ -1,0 +1,84 @@
+"""`magcli duplicate` on tables: rows, ids, types of the tests, and what is told."""
+
+import json
+from pathlib import Path
+
+from calling import call_stage
+
+from magcli.data import table
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def written(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def rows_of(path):
+    return [row for batch in table.read(str(path)).rows for row in batch.to_pylist()]
+
+
+def test_the_examples_are_asked_for_twice_or_stay_with_the_reason(tmp_path, capfd):
+    out = tmp_path / "out.arrow"
+    call_stage("duplicate", EXAMPLES / "code_problems.jsonl", output=out, quiet=False)
+    before, after = {row["id"]: row for row in rows_of(EXAMPLES / "code_problems.jsonl")}, rows_of(out)
+    assert [(row["id"], row["of"], row["language"], row["duplicate"]) for row in after] == [
+        *((f"c{n}-{name}", f"c{n}", name, "duplicated") for n in (1, 2, 3) for name in ("python", "cpp")),
+        ("c4", None, None, "about-python"),
+        ("c5", None, None, "types"),
+        ("m1", None, None, None),
+    ]
+    for row in after:
+        called = row["of"] in ("c2", "c3") and row["language"] == "cpp"
+        assert (row["harness"] is not None) is called
+        tests, given = (json.loads(found["tests"] or "[]") for found in (row, before[row["of"] or row["id"]]))
+        assert len(tests) == len(given)
+        assert called or tests == given
+    told = (
+        "3 code problems asked for in both languages; left as they were 2 (about-python 1, types 1); 1 of other kinds"
+    )
+    assert told in capfd.readouterr().err
+
+
+def test_tests_as_text_stay_text_and_twice_is_once(tmp_path):
+    tests = json.dumps([{"assert": "assert add(1, 2) == 3"}])
+    data = written(tmp_path / "p.jsonl", [{"id": "p", "kind": "code", "prompt": "Add two numbers.", "tests": tests}])
+    call_stage("duplicate", data, output=tmp_path / "once.jsonl")
+    call_stage("duplicate", tmp_path / "once.jsonl", output=tmp_path / "twice.jsonl")
+    python, cpp = rows_of(tmp_path / "once.jsonl")
+    assert python["tests"] == tests
+    assert json.loads(cpp["tests"]) == [{"input": "1\n2\n", "output": "3"}]
+    again = rows_of(tmp_path / "twice.jsonl")
+    assert [(row["id"], row["prompt"], row["harness"]) for row in again] == [
+        (row["id"], row["prompt"], row["harness"]) for row in (python, cpp)
+    ]
+    assert {row["duplicate"] for row in again} == {"asks-already"}
+
+
+def test_only_drops_the_others_with_their_reasons(tmp_path):
+    out, dropped = tmp_path / "out.arrow", tmp_path / "dropped.jsonl"
+    call_stage("duplicate", EXAMPLES / "code_problems.jsonl", output=out, dropped=dropped, only=True)
+    assert {row["id"]: row["reason"] for row in rows_of(dropped)} == {"c4": "about-python", "c5": "types"}
+    assert len(rows_of(out)) == 7
+
+
+def test_a_program_in_c_is_graded_from_the_table(tmp_path):
+    call_stage("duplicate", EXAMPLES / "code_problems.jsonl", output=tmp_path / "two.arrow")
+    program = (
+        "#include <bits/stdc++.h>\nstd::optional<double> mean_of_positive(std::vector<double> numbers) {\n"
+        "    double sum = 0;\n    int count = 0;\n    for (double x : numbers) if (x > 0) sum += x, ++count;\n"
+        "    if (!count) return std::nullopt;\n    return sum / count;\n}"
+    )
+    rows = [
+        {**row, "completion": f"<think>Sum and count.</think>\n```cpp\n{program}\n```"}
+        for row in rows_of(tmp_path / "two.arrow")
+        if row["of"] == "c3"
+    ]
+    call_stage(
+        "grade", written(tmp_path / "c.jsonl", rows), output=tmp_path / "g.jsonl", sandbox="auto", language=False
+    )
+    assert [(row["id"], row["reason"]) for row in rows_of(tmp_path / "g.jsonl")] == [
+        ("c3-python", "wrong-answer"),
+        ("c3-cpp", "accepted"),
+    ]
