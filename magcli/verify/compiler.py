@@ -46,6 +46,7 @@ def build(source: str, box: Sandbox, into: Path, limits: Limits = LIMITS) -> Fau
     files: dict[str, bytes | Path] = {
         "program.cpp": source.encode(errors="replace"),
         f"pch/{HEADER}.gch": precompiled(),
+        f"pch/{HEADER}": f"#include_next <{HEADER}>\n".encode(),  # what a second include of it finds
     }
     outcome = box.build(argv, files, "program", limits=limits, into=into)
     if outcome.status == "wall-limit":

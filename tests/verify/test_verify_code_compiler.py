@@ -139,3 +139,8 @@ def test_programs_may_include_what_they_like() -> None:
     ):
         verdict = judge(first + "\nint main() { std::cout << 3; }", "cpp", tests)
         assert verdict.reason == "accepted", verdict
+
+
+def test_the_standard_header_may_be_included_twice(tmp_path: Path) -> None:
+    twice = "#include <bits/stdc++.h>\nint f();\n#include <bits/stdc++.h>\nint main() { std::cout << 1; }"
+    assert build(twice, tmp_path, compiler.LIMITS) is None
