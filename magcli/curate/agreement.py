@@ -122,8 +122,9 @@ def _reason(
         return "few-tests", few(total)
     if not asked:
         return "solutions-fail", "no solution gives any output"
-    if against > rules.disputed * total and len(asked) >= rules.votes:
-        return "disputed", f"{against} of {total} tests"
+    if against > rules.disputed * total:
+        alone = len(asked) < rules.votes
+        return "solutions-fail" if alone else "disputed", f"{against} of {total} tests"
     if fates.get("unconfirmed"):
         return "solutions-fail", f"no solution gives the expected output of {fates['unconfirmed']} of {total} tests"
     if kept < rules.min_tests:

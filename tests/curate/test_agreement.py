@@ -143,3 +143,5 @@ def test_what_is_kept_stays_kept(solutions, labels):
 def test_disputed_is_a_share_of_all_tests(share):
     decision = decided(["==11", "==22"], rules=RULES._replace(disputed=share))
     assert decision.reason == ("disputed" if share < 0.5 else "")
+    alone = decided(["==xx"], rules=RULES._replace(disputed=share))
+    assert alone.reason == ("solutions-fail" if share < 0.5 else ""), "nobody else says that it is the tests"
