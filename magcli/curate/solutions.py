@@ -14,7 +14,7 @@ limits      ``time_limit`` (seconds, or CodeContests' mapping), ``memory_limit``
 =========== ============================================================================================================
 
 A solution without a verdict is right, a model's sample unknown. Python 2 that reads as Python 3 is taken for it, with
-``xrange`` and ``raw_input`` defined. Everything here is a pure function of one row.
+``xrange`` and ``raw_input`` defined and integers divided as there. Everything here is a pure function of one row.
 """
 
 import ast
@@ -52,7 +52,11 @@ _NUMBERED = {0: "unknown", 1: "python2", 2: "cpp", 3: "python", 4: "java"}
 _TOLERANCE = re.compile(r"\bfloat_(?:absolute_|relative_)?tolerance\s+([\d.eE+-]+)")
 _PYTHON_2 = re.compile(r"\b(?:xrange|raw_input)\b")
 _SOLUTION = re.compile(r"Solution\d*")
-_CARRIED = "xrange, raw_input = range, input"
+_CARRIED = """
+xrange, raw_input = range, input
+def quotient_of_python_2(one, other):
+    return one // other if isinstance(one, int) and isinstance(other, int) else one / other
+"""
 
 
 class Solution(NamedTuple):
@@ -230,16 +234,31 @@ def _solution(given: Mapping[str, Any], language: str, label: Label) -> Solution
 def _from_python_2(code: str) -> tuple[str, str]:
     """The language and the program: Python 3, where it reads as that."""
     tree = _tree(code)
-    if tree is None:
-        return "python2", code
-    if not _PYTHON_2.search(code) or _CARRIED in code:
-        return "python", code
-    future = [
-        node.end_lineno or 0 for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"
-    ]
-    lines = code.splitlines()
-    after = max(future, default=0)
-    return "python", "\n".join([*lines[:after], _CARRIED, *lines[after:], ""])
+    if tree is None or "quotient_of_python_2" in code:
+        return ("python", code) if tree else ("python2", code)
+    future = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+    if not any(name.name == "division" for node in future for name in node.names):
+        tree = _Divisions().visit(tree)
+    tree.body = [*future, *ast.parse(_CARRIED).body, *(node for node in tree.body if node not in future)]
+    return "python", ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+
+
+class _Divisions(ast.NodeTransformer):
+    """Puts Python 2's division in place of ``/``."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        return _quotient(node.left, node.right) if isinstance(node.op, ast.Div) else node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.Div) or not isinstance(node.target, ast.Name):
+            return node
+        return ast.Assign([node.target], _quotient(ast.Name(node.target.id), node.value), lineno=node.lineno)
+
+
+def _quotient(left: ast.expr, right: ast.expr) -> ast.expr:
+    return ast.Call(ast.Name("quotient_of_python_2"), [left, right], [])
 
 
 def classes(source: str) -> list[str]:

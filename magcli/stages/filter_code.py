@@ -40,7 +40,7 @@ EXAMPLE = (
 ALIASES = {
     "prompt": ("problem", "question", "statement", "description", "statement_md", "statement_tex", "statement_html",
                "content", "text"),
-    "id": ("task_id", "slug", "name"),
+    "id": ("task_id", "slug"),
 }  # fmt: skip
 """What other tools call the columns that are needed."""
 

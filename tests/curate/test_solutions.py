@@ -19,7 +19,7 @@ def read_tests(**row):
 def solutions_of(**row):
     found = code_problem({"tests": TESTS, "prompt": "def f(x):\n    '''Adds.'''\n", **row})
     assert isinstance(found, CodeProblem), found
-    return [tuple(each) for each in found.solutions]
+    return list(found.solutions)
 
 
 @pytest.mark.parametrize(
@@ -104,17 +104,23 @@ def test_bodies_and_samples_go_on_from_the_prompt():
     assert [label for *_, label in solutions_of(samples=["    return x\n", "    return"])] == ["unknown", "unknown"]
 
 
+def carried(code):
+    ((language, program, _),) = solutions_of(solutions=[{"language": "python2", "code": code}])
+    space = {"raw_input": None}
+    if language == "python":
+        exec(compile(program, "carried", "exec"), space)
+    return language, space
+
+
 def test_python_2_is_taken_where_it_reads_as_python_3():
-    code = "from __future__ import division\nfor i in xrange(int(raw_input())):\n    print(i)\n"
-    ((language, carried, _),) = solutions_of(solutions=[{"language": "python2", "code": code}])
-    lines = carried.splitlines()
-    assert (language, lines[0], lines[1]) == (
-        "python",
-        "from __future__ import division",
-        "xrange, raw_input = range, input",
-    )
-    compile(carried, "carried", "exec")
-    assert solutions_of(solutions=[{"language": "python2", "code": "print 1"}])[0][0] == "python2"
+    language, space = carried("found = 7\nfound /= 2\nshares = [n / 2 for n in xrange(4)] + [1 / 2.0]\n")
+    assert (language, space["found"], space["shares"]) == ("python", 3, [0, 0, 1, 1, 0.5])
+    language, space = carried("from __future__ import division\nshare = 1 / 2 if xrange(1) else 0\n")
+    assert (language, space["share"]) == ("python", 0.5)
+    assert carried("print 1")[0] == "python2"
+    (once,) = solutions_of(code="print(sum(n / 2 for n in xrange(3)))")
+    assert once.code.startswith("xrange, raw_input = (range, input)")
+    assert solutions_of(solutions=[once._asdict()]) == [once]
 
 
 def test_a_file_of_several_classes_is_as_many_programs():
