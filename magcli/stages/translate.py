@@ -36,6 +36,8 @@ EXAMPLE = (
     "magcli translate examples/word_problems.jsonl --from examples/translations.jsonl --fraction 0.5 "
     "--languages fr,de -o translated.arrow"
 )
+MAX_UNIT = 64
+"""Most rows of a unit of work, which has about one row that is chosen."""
 RECIPE_LANGUAGES = ("fr", "es", "it", "de", "zh", "ru")
 
 
@@ -122,6 +124,8 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Translate the rows that are chosen; tells at the end how many were, and why others were not."""
+    import asyncio
+
     import pyarrow as pa
 
     from magcli.curate.existing import joined, read_translations
@@ -137,16 +141,18 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     out = schema(config, job.schema)
 
     async def compute(part: pa.RecordBatch) -> Result:
-        row = part.to_pylist()[0]
-        found = await _outcome(config, row, choice, generator)
-        return Result(pa.RecordBatch.from_pylist([{**row, "language": _language_of(row), **found}], out))
+        rows = part.to_pylist()
+        found = await asyncio.gather(*(_outcome(config, row, choice, generator) for row in rows))
+        done = [{**row, "language": _language_of(row), **each} for row, each in zip(rows, found, strict=True)]
+        return Result(pa.RecordBatch.from_pylist(done, out))
 
     async def close() -> None:
         if generator:
             await generator.close()
 
     tally: Counter[tuple[str | None, str | None]] = Counter()
-    for batch in resumable(rows, job, compute, close, size=1, window=2 * config.slots, unit="problems"):
+    size = min(MAX_UNIT, max(1, int(1 / config.fraction))) if config.fraction else MAX_UNIT
+    for batch in resumable(rows, job, compute, close, size=size, window=2 * config.slots, unit="problems"):
         tally.update(zip(*(batch.column(name).to_pylist() for name in ("translation", "translated_to")), strict=True))
         yield batch
     _report(tally, job)
