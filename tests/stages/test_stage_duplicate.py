@@ -56,6 +56,17 @@ def test_tests_as_text_stay_text_and_twice_is_once(tmp_path):
     assert {row["duplicate"] for row in again} == {"asks-already"}
 
 
+def test_tests_as_mappings_may_have_input_and_output_besides(tmp_path):
+    rows = [
+        {"id": "p", "kind": "code", "prompt": "Add.", "tests": [{"assert": "assert add(1, 2) == 3"}], "compare": None}
+    ]
+    call_stage("duplicate", written(tmp_path / "p.jsonl", rows), output=tmp_path / "out.arrow")
+    python, cpp = rows_of(tmp_path / "out.arrow")
+    assert python["tests"] == [{"assert": "assert add(1, 2) == 3", "input": None, "output": None}]
+    assert cpp["tests"] == [{"assert": None, "input": "1\n2\n", "output": "3"}]
+    assert (python["compare"], cpp["compare"]) == (None, "tokens-case")
+
+
 def test_only_drops_the_others_with_their_reasons(tmp_path):
     out, dropped = tmp_path / "out.arrow", tmp_path / "dropped.jsonl"
     call_stage("duplicate", EXAMPLES / "code_problems.jsonl", output=out, dropped=dropped, only=True)
