@@ -6,7 +6,8 @@ and no solution gives that, the expected output is taken as wrong and replaced. 
 they depend on neither the order of the solutions nor that of the runs.
 
 The solutions that are asked are those which the source calls right, or where it calls none so, the unknown ones; never
-the wrong. One works that gave an output on some test. On a test on which it gives none it agrees with nobody.
+the wrong. One works that gave an output on some test. On a test on which it gives none it agrees with nobody. Unknown
+ones, such as a model's samples, replace no output: their most common mistake is often their most common result.
 """
 
 from collections import Counter
@@ -86,7 +87,8 @@ def decide(runs: Sequence[Run], labels: Mapping[int, Label], rules: Rules) -> De
         return Decision("not-run", failed.output or "", {}, {})
     asked = asked_for(runs, labels)
     tests = {test: _Groups(runs_of) for test, runs_of in _by_test(runs).items()}
-    found = {test: groups.fate(asked, rules) for test, groups in tests.items()}
+    votes = rules.votes if "right" in labels.values() else len(asked) + 1
+    found = {test: groups.fate(asked, rules.agreement, votes) for test, groups in tests.items()}
     fates = Counter(fate for fate, _ in found.values())
     kept = {test: group for test, (fate, group) in found.items() if fate in ("kept", "replaced")}
     outputs = {test: tests[test].outputs.get(group) if group != RIGHT else None for test, group in kept.items()}
@@ -146,18 +148,18 @@ class _Groups:
         self._group = {run.solution: run.group for run in runs}
         self.outputs = {run.group: run.output for run in runs if run.output is not None}
 
-    def fate(self, asked: Collection[int], rules: Rules) -> tuple[Fate, int | None]:
-        """What becomes of the test, and the group that is right from then on."""
+    def fate(self, asked: Collection[int], agreement: float, needed: int) -> tuple[Fate, int | None]:
+        """What becomes of the test, and the group that is right from then on; ``needed`` votes replace an output."""
         votes = Counter(group for solution in asked if (group := self._group.get(solution)) is not None)
         most = max(votes.values(), default=0)
         first = [group for group, count in votes.items() if count == most]
         winner = RIGHT if RIGHT in first else first[0] if len(first) == 1 else None
-        if winner is None or most < rules.agreement * len(asked):
+        if winner is None or most < agreement * len(asked):
             return "disagree", None
         if winner == RIGHT:
             return "kept", RIGHT
         if RIGHT in votes:
             return "contested", None
-        if most < rules.votes or winner not in self.outputs:
+        if most < needed or winner not in self.outputs:
             return "unconfirmed", None
         return "replaced", winner

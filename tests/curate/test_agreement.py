@@ -75,7 +75,10 @@ def test_a_wrong_solution_that_was_spared_tests_must_fail_one_that_it_ran():
 def test_unknown_solutions_are_asked_only_where_none_is_called_right():
     solutions = ["11", "11", "=="]
     assert decided(solutions, ["unknown", "unknown", "right"]).kept == {0: None, 1: None}
-    assert decided(solutions, ["unknown", "unknown", "wrong"]).kept == {0: "output 1", 1: "output 1"}
+    assert decided(["=1", "=1", "11"], ["unknown", "unknown", "wrong"]).reason == "solutions-fail", (
+        "they replace nothing"
+    )
+    assert decided(["==", "==", "x1"], ["unknown", "unknown", "wrong"]).kept == {0: None, 1: None}
     assert asked_for(runs_of("==", "xx", "=x"), {0: "right", 1: "right", 2: "right"}) == {0, 2}
 
 
