@@ -10,6 +10,7 @@ translators do all the same:
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 _SPACES = "\u00a0\u202f\u2009"
@@ -67,8 +68,8 @@ def kept(original: str, translated: str, language: str) -> bool:
     if lost or added:
         lost, added = _unmatched(_as_24_hours(original), _FULL_HOUR.sub("", translated))
     words = named(original)
-    return all(_in_words(value, translated, language) for value in lost) and all(
-        readings & words or 1.0 in readings for readings in added
+    return all(_in_words(value, lost.count(value) + words[value], translated, language) for value in lost) and all(
+        any(words[reading] or reading == 1 for reading in readings) for readings in added
     )
 
 
@@ -107,9 +108,9 @@ def _as_24_hours(text: str) -> str:
     return _CLOCK.sub(hour, text)
 
 
-def named(text: str) -> frozenset[float]:
-    """The numbers that an English text names in words; of *thirty-five* 35 and both its parts."""
-    return frozenset(_named(re.findall(r"[a-z]+", text.lower())))
+def named(text: str) -> Counter[float]:
+    """The numbers that an English text names in words, and how often; of *thirty-five* 35 and both its parts."""
+    return Counter(_named(re.findall(r"[a-z]+", text.lower())))
 
 
 def _named(words: list[str]) -> Iterator[float]:
@@ -121,10 +122,11 @@ def _named(words: list[str]) -> Iterator[float]:
             yield _ENGLISH[word][0] * _ENGLISH[following][0]
 
 
-def _in_words(value: float, translated: str, language: str) -> bool:
-    """Whether a small number stands in the translation as a word."""
+def _in_words(value: float, times: int, translated: str, language: str) -> bool:
+    """Whether a small number stands so often in the translation as a word; of 1 once will do, an article."""
     if value not in range(1, 13):
         return False
     begins = _WORDS[language].split()[int(value) - 1]
     boundary = "" if language == "zh" else r"\b"
-    return re.search(f"{boundary}(?:{begins})", translated, re.IGNORECASE) is not None
+    found = re.findall(f"{boundary}(?:{begins})", translated, re.IGNORECASE)
+    return len(found) >= (1 if value == 1 else times)
