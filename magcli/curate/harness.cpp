@@ -46,7 +46,7 @@ struct magcli_values {
         }
     }
 
-    template <class T> void read(std::optional<T>& value) {
+    template <class Item> void read(std::optional<Item>& value) {
         if (tokens.at(at) == "null") {
             next();
         } else {
@@ -54,30 +54,30 @@ struct magcli_values {
         }
     }
 
-    template <class... T> void read(std::tuple<T...>& value) {
+    template <class... Items> void read(std::tuple<Items...>& value) {
         next();
-        std::apply([this](T&... part) { (read(part), ...); }, value);
+        std::apply([this](Items&... part) { (read(part), ...); }, value);
         next();
     }
 
-    template <class T> void read(std::vector<T>& value) {
+    template <class Item> void read(std::vector<Item>& value) {
         for (next(); tokens.at(at) != "]";) {
-            T item{};
+            Item item{};
             read(item);
             value.push_back(std::move(item));
         }
         next();
     }
 
-    template <class T> void read(std::set<T>& value) {
-        std::vector<T> items;
+    template <class Item> void read(std::set<Item>& value) {
+        std::vector<Item> items;
         read(items);
         value.insert(items.begin(), items.end());
     }
 
-    template <class K, class V> void read(std::map<K, V>& value) {
+    template <class Key, class Mapped> void read(std::map<Key, Mapped>& value) {
         for (next(); tokens.at(at) != "]";) {
-            K key{};
+            Key key{};
             read(key);
             read(value[key]);
         }
@@ -109,7 +109,7 @@ struct magcli_values {
         put(token + "\"");
     }
 
-    template <class T> void write(const std::optional<T>& value) {
+    template <class Item> void write(const std::optional<Item>& value) {
         if (value) {
             write(*value);
         } else {
@@ -117,21 +117,21 @@ struct magcli_values {
         }
     }
 
-    template <class... T> void write(const std::tuple<T...>& value) {
+    template <class... Items> void write(const std::tuple<Items...>& value) {
         put("[");
-        std::apply([this](const T&... part) { (write(part), ...); }, value);
+        std::apply([this](const Items&... part) { (write(part), ...); }, value);
         put("]");
     }
 
-    template <class T> void write(const std::vector<T>& value) {
+    template <class Item> void write(const std::vector<Item>& value) {
         put("[");
-        for (const auto& item : value) write(static_cast<const T&>(item));
+        for (const auto& item : value) write(static_cast<const Item&>(item));
         put("]");
     }
 
-    template <class T> void write(const std::set<T>& value) { write(std::vector<T>(value.begin(), value.end())); }
+    template <class Item> void write(const std::set<Item>& value) { write(std::vector<Item>(value.begin(), value.end())); }
 
-    template <class K, class V> void write(const std::map<K, V>& value) {
+    template <class Key, class Mapped> void write(const std::map<Key, Mapped>& value) {
         put("[");
         for (const auto& [key, item] : value) {
             write(key);
