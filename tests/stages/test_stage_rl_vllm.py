@@ -88,7 +88,7 @@ def test_a_killed_engine_is_replaced(wide_model_dir, tmp_path):
 
 
 def engines(session: int) -> list[int]:
-    """vLLM's engine processes in a session."""
+    """vLLM's engine processes in a session: the only ones there that multiprocessing has started."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -96,6 +96,6 @@ def engines(session: int) -> list[int]:
             name = (entry / "cmdline").read_bytes() if fields else b""
         except OSError:
             continue
-        if b"EngineCore" in name and int(fields.rsplit(")", 1)[1].split()[3]) == session:
+        if b"spawn_main" in name and int(fields.rsplit(")", 1)[1].split()[3]) == session:
             found.append(int(entry.name))
     return sorted(found)
