@@ -180,7 +180,7 @@ def test_a_killed_run_goes_on_with_table_and_matrix(tmp_path, kills):
     whole = {"output": tmp_path / "whole.arrow", "matrix": tmp_path / "whole-matrix.arrow"}
     broken = {"output": tmp_path / "broken.arrow", "matrix": tmp_path / "broken-matrix.arrow"}
     longest = seconds_of("filter-code", source, **whole)
-    each = 2 * longest / (kills + 1)
+    each = 1.4 * longest / (kills + 1)
     assert kill_and_resume(kills, each, "filter-code", source, **broken) >= (kills + 1) // 2
     assert broken["output"].read_bytes() == whole["output"].read_bytes()
     assert [without_seconds(run) for run in rows_of(broken["matrix"])] == [
