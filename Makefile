@@ -1,6 +1,7 @@
 # make setup      the project's own .venv, once
 # make demo       the whole pipeline on a toy model, five to nine minutes on two cores
-# make test       the tests
+# make test       the tests, two files at a time
+# make test-slow  those that take longer, with vLLM mostly
 # make check      ruff, mypy strict, import contract
 # make faults     processes killed at random instants, damaged files, power cuts
 # make peers      measured beside other tools
@@ -22,7 +23,7 @@ VLLM_NEEDS := aiohttp cachetools cbor2 cloudpickle compressed-tensors einops fas
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup demo test check faults peers learning code ablations smollm2 wheel clean
+.PHONY: setup demo test test-slow check faults peers learning code ablations smollm2 wheel clean
 .DELETE_ON_ERROR:
 
 setup: .venv/.done
@@ -40,14 +41,18 @@ setup: .venv/.done
 demo: setup
 	$(MAKE) --no-print-directory -C recipes/tiny demo MAGCLI="$(CURDIR)/$(BIN)/magcli"
 
+# Two files of tests at a time, each on one thread (tests/conftest.py), which is what two cores can do.
 test: setup
-	$(PYTEST) -q
+	$(PYTEST) -q -n 2 --dist loadfile
 
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+test-slow: setup
+	$(PYTEST) -q -m slow tests
 
 faults: setup
 	$(PYTEST) -q -m faults tests
