@@ -9,15 +9,17 @@ from itertools import pairwise
 from typing import NamedTuple
 
 LETTERS = "ABCDEFGHIJ"
-_HINT = re.compile(r"[Bb]\s*\}?\s*[)）.．、:：]")
+_SERIES = (LETTERS, "FGHJK")
+"""Names of options in order; every second question of the ACT has the later ones."""
+_HINT = re.compile(r"[BbG]\s*\}?\s*[)）.．、:：]")
 _STYLES = tuple(
     re.compile(pattern)
     for pattern in (
-        r"(?:\\(?:text|textbf|mathrm|textrm)\s*\{)+\s*[(（]?\s*([A-Ja-j])\s*"
+        r"(?:\\(?:text|textbf|mathrm|textrm)\s*\{)+\s*[(（]?\s*([A-Ka-k])\s*"
         r"(?:[)）.:](?:\\[ ,;]|[~\s])*\}+|\}+\s*[)）.:])[.:]?",
-        r"[(（]\s*([A-Ja-j])\s*[)）][.:：．、]?",
-        r"(?<![A-Za-z0-9_\\{^(（])([A-Ja-j])\s*[)）]",
-        r"(?<![A-Za-z0-9_\\{^$])([A-J])\s*[.．、：:](?!\d*[A-Za-z]\.)",
+        r"[(（]\s*([A-Ka-k])\s*[)）][.:：．、]?",
+        r"(?<![A-Za-z0-9_\\{^(（])([A-Ka-k])\s*[)）]",
+        r"(?<![A-Za-z0-9_\\{^$])([A-K])\s*[.．、：:](?!\d*[A-Za-z]\.)",
     )
 )
 _BETWEEN = r"\\q?quad|\\[ ,;!:]|\\textbf\{?|\\text\{?|\\\\|[~&,;，；。．\s]"
@@ -28,7 +30,7 @@ _HEADING = re.compile(r"(?:\b(?:answer |the )?(?:options|choices|alternatives)\s
 _TEXT_OPTION = re.compile(r"^\\text\{([^{}]*)\}$|^\\text\{([^{}]*)$")
 _LETTER_ANSWER = re.compile(
     r"^[\s$]*(?:(?:the )?(?:correct )?(?:answer|option|choice)(?: is)?\s*:?\s*)?"
-    r"(?:\\(?:text|textbf|mathrm|textrm|mathbf)\{)*[(（\[]?\s*([A-J])\s*[)）\]]?\}*[\s$.)．]*$"
+    r"(?:\\(?:text|textbf|mathrm|textrm|mathbf)\{)*[(（\[]?\s*([A-K])\s*[)）\]]?\}*[\s$.)．]*$"
 )
 _LETTER_LIST = re.compile(
     r"^[\s$]*(?:\\text\{)?[(（]?[A-J][)）]?(?:\s*(?:,|，|、|and|&)?\s*[(（]?[A-J][)）]?)+\}?[\s$.]*$"
@@ -40,7 +42,19 @@ _NEEDS_OPTIONS = re.compile(
     rf"|\bwhich\s+(?!the\b)(?:\w+\s+){{0,2}}(?:{_NAMES})|\b(?:closest|nearest) to\b|\bnot (?:necessarily )?true\b"
     r"|\bmust (?:also )?be true\b|下列|下面|以下|下述|哪个|哪些|哪一|可以分别取|正确的是|错误的是|不正确"
     r"|(?:说法|命题|结论)[^，。,]{0,8}(?:正确|错误|成立|[真假]命题)"
-    r"|(?:则|那么|可得|[,，]\s*有)\s*[,，:：]?\s*[(（]?\s*[)）]?\s*\Z",
+    r"|(?:则|那么|可得|[,，]\s*有)\s*[,，:：]?\s*[(（]?\s*(?:\$?\\q?quad\$?)?\s*[)）]?\s*[.。．]?\s*\Z"
+    r"|\b(?:equivalent|identical)\s+to\b|等价",
+    re.I,
+)
+_COUNTS_THEM = re.compile(
+    r"\bhow many of (?:the following|these|those)\b|\bthe number of (?:true|correct|false|incorrect)\b"
+    r"|(?:个数|几个|有多少)[^，。,]{0,6}[(（]?\s*(?:\$?\\q?quad\$?)?\s*[)）]?\s*[.。．]?\s*\Z",
+    re.I,
+)
+_ONE_QUANTITY = re.compile(
+    r"\bwhich\s+(?:one\s+)?of\s+the\s+following(\s+(?:numeric\s+)?(?:expression|value|number|fraction|percentage|ratio)s?)?\s+"
+    r"((?:is|was|gives|represents|shows|equals|describes|will\s+be|would\s+be)\s+(?:closest\s+to\s+)?(?:the|its|his|her|their)\s+"
+    r"(?!graph|best|correct|following|reason|only|most|least|great|larg|small|high|low|equation|interpretation|function|set\b))",
     re.I,
 )
 
@@ -93,7 +107,14 @@ def names_letters(answer: str) -> bool:
 
 def needs_options(choices: Choices) -> bool:
     """Whether a question cannot be answered without seeing its options ("which of the following ...")."""
-    return bool(_NEEDS_OPTIONS.search(choices.stem)) or "?" in choices.after
+    if "?" in choices.after:
+        return True
+    return bool(_NEEDS_OPTIONS.search(choices.stem)) and not _COUNTS_THEM.search(choices.stem)
+
+
+def without_following(choices: Choices) -> Choices:
+    """ "Which of the following is the area?" as "what is the area?": one quantity, whose value needs no options."""
+    return choices._replace(stem=_ONE_QUANTITY.sub(_what, choices.stem))
 
 
 def right_content(choices: Choices, answer: str) -> str | None:
@@ -108,6 +129,13 @@ def right_content(choices: Choices, answer: str) -> str | None:
     return choices.contents.get(letter_of(answer.upper()) or "")
 
 
+def _what(asked: re.Match[str]) -> str:
+    noun = (asked[1] or "").strip()
+    singular = noun[:-1] if noun.endswith("s") else noun
+    what = "What" if asked[0][0] == "W" else "what"
+    return " ".join(filter(None, (what, singular, asked[2])))
+
+
 def _labelled(index: int, content: str) -> str:
     letter = LETTERS[index % len(LETTERS)]
     bare = re.sub(rf"^\s*[(（]?\s*{letter}\s*[)）.．:、]\s*", "", content)
@@ -116,9 +144,10 @@ def _labelled(index: int, content: str) -> str:
 
 def _run(marks: list[re.Match[str]]) -> list[re.Match[str]]:
     """The last unbroken run A, B, C... among the marks, all in the case of its first."""
-    starts = [i for i, mark in enumerate(marks) if mark[1] in "Aa" and not _follows_word(mark)]
+    starts = [i for i, mark in enumerate(marks) if mark[1] in "AaF" and not _follows_word(mark)]
     for start in reversed(starts):
-        names = LETTERS if marks[start][1] == "A" else LETTERS.lower()
+        names = next(series for series in _SERIES if series[0] == marks[start][1].upper())
+        names = names.lower() if marks[start][1] == "a" else names
         run = [marks[start]]
         for mark in marks[start + 1 :]:
             if len(run) < len(names) and mark[1] == names[len(run)]:

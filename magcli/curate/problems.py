@@ -2,16 +2,27 @@
 
 A problem is kept when its statement is complete, asks one thing, and has an answer that a verifier can check.
 Multiple-choice questions come back as open questions. The rules read English well and common Chinese; a rule that
-cannot tell lets the problem through: dropping good problems costs more than keeping doubtful ones, which the
-difficulty filter sees again. Everything here is a pure function of one row.
+cannot tell lets the problem through: dropping good problems costs more than keeping doubtful ones, which a model
+(``magcli.curate.doubts``) or the difficulty filter sees again. Everything here is a pure function of one row.
 """
 
 import re
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from magcli.curate.choices import Choices, letter_of, names_letters, needs_options, right_content, split_options
-from magcli.curate.statements import asked_parts, missing_part, proof
+from magcli.curate.answers import broken, parts_of, prose, several_values, unsolvable, worded
+from magcli.curate.asks import Asks, asks_of
+from magcli.curate.choices import (
+    Choices,
+    letter_of,
+    names_letters,
+    needs_options,
+    right_content,
+    split_options,
+    without_following,
+)
+from magcli.curate.parts import several_parts
+from magcli.curate.statements import missing_part, proof
 
 DropReason = Literal[
     "empty-prompt",
@@ -44,28 +55,26 @@ class Dropped(NamedTuple):
 
 
 _SOMETHING = re.compile(r"[^\W_]")
-_LITERAL_NEWLINE = re.compile(r"\\n(?![A-Za-z])")
+_LITERAL_NEWLINE = re.compile(r"\\n(?![A-Za-z])|\\n(?=[A-K]\s*[.．、:：)）])")
 _NO_ANSWER = re.compile(r"(?:null|nan|n/?a|none|unknown|no answer|not available|tbd|[?？\-–—.\s\[\]{}()]*)", re.I)
 _DOLLARS = re.compile(r"(\$\$?)([^$]+)\1[.。．]?")
 _CURRENCY = re.compile(r"(?:Rs\.?|INR|US\$|\\?\$)\s*(?=\d[\d,.]*\Z)", re.I)
 _NUMBER = re.compile(r"[-+]?[\d.,/ ]*\d")
 _NUMBER_WITH_UNIT = re.compile(r"(-?\d[\d,]*(?:\.\d+)?|-?\d+/\d+)\s*\([A-Za-z][A-Za-z .'/-]*\)")
-_SEVERAL_VALUES = re.compile(r"\A(?:[^(\[{;；]|[(\[{][^)\]}]*[)\]}]|\\;)*(?<!\\)[;；]\s*\S|\A\{\s*['\"]", re.S)
-_LATEX = re.compile(r"\\(?:operatorname|mathrm|mathbf|mathbb|begin|end)\{[^}]*\}|\\[A-Za-z]+|[{}$]")
-_MATH_NAMES = r"sin|cos|tan|log|arctan|arcsin|max|min|mod|lim|and|the|for"
-_WORD = re.compile(rf"(?<![A-Za-z])(?!(?:{_MATH_NAMES})\b)[A-Za-zÀ-ÿ\u0400-\u04ff]{{3,}}")
-_HAN = re.compile(r"[\u4e00-\u9fff]")
-_NOT_ONE_ANSWER = re.compile(
-    r"\banswers? (?:(?:may|will|can|could) )?var"
-    r"|\b(?:see|refer to) (?:the )?(?:solution|explanation|figure|graph|proof|above|below)"
-    r"|\b(?:sketch|proof|no unique)\b|^(?:graph|proved?)\b|答案不唯一|^略$|见解析|证明见",
-    re.I,
-)
 _NOT_A_VALUE = re.compile(
     r"\b(?:none|all|both|neither|either|cannot|can't|not enough|insufficient|more information|other"
     r"|I{1,3}\s+(?:only|and))\b"
     r"|[①②③④⑤]|以上|都不|无法|不能|均|充分|必要|(?<![\d\u4e00-\u9fff])[\u4e00-\u9fff]{2}|之间",
     re.I,
+)
+_NUMBER_WORDS = re.compile(
+    r"(?:exactly\s+|only\s+)?(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|twelve|infinitely\s+many|once|twice|half)",
+    re.I,
+)
+_VALUE_SIGN = re.compile(r"[\d\\=<>^_+±∞√π(\[{|]|(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
+_ENDLESS_FORMS = re.compile(r"\\(?:lim|sum|int|iint|oint|prod)(?![A-Za-z])")
+_STATEMENT_NUMBERS = re.compile(
+    r"(?:\\textcircled\s*\{?\s*\d\s*\}?|[①-⑩]|[\s,，、;；$和与]|and)+|(?:I{1,3}|IV|V)(?:\s*(?:,|and|&)+\s*(?:I{1,3}|IV|V))+(?:\s+only)?"
 )
 _PICTURE = re.compile(r"\[asy\]|!\[|\\includegraphics|<img\b", re.I)
 _PARENTHESISED = re.compile(r"^[\s$]*(?:\\text\w*\{)?[(（]")
@@ -82,10 +91,12 @@ def clean(prompt: str, answer: str, *, parsable: Parsable) -> Kept | Dropped:
         parsable: asked last, and only about answers that passed everything else.
     """
     prompt = _LITERAL_NEWLINE.sub("\n", prompt).strip()
-    fault = statement_fault(prompt)
+    if not _SOMETHING.search(prompt):
+        return Dropped("empty-prompt")
+    final, asks = final_answer(answer), asks_of(prompt)
+    fault = statement_fault(prompt, final, asks)
     if fault:
         return fault
-    final = final_answer(answer)
     if _NO_ANSWER.fullmatch(final):
         return Dropped("no-answer", final)
     opened = open_question(prompt, final)
@@ -93,19 +104,21 @@ def clean(prompt: str, answer: str, *, parsable: Parsable) -> Kept | Dropped:
         return opened
     if not opened.note and final != answer.strip():
         opened = opened._replace(note="final-answer")
-    return check_answer(opened, parsable=parsable)
+    checked = check_answer(opened, asks, parsable=parsable)
+    if isinstance(checked, Dropped) and opened.note == "opened":
+        return Dropped("multiple-choice", f"the right option: {checked.detail}")
+    return checked
 
 
-def statement_fault(prompt: str) -> Dropped | None:
-    """What is wrong with a statement, whatever its answer."""
-    if not _SOMETHING.search(prompt):
-        return Dropped("empty-prompt")
+def statement_fault(prompt: str, answer: str, asks: Asks) -> Dropped | None:
+    """What makes a statement unusable; the answer tells where the words alone do not."""
     lowered = prompt.lower()
-    if detail := proof(prompt, lowered):
-        return Dropped("proof", detail)
-    if detail := missing_part(prompt, lowered):
+    text = prose(answer)
+    if detail := missing_part(prompt, lowered) or (unsolvable(answer) if text else ""):
         return Dropped("incomplete", detail)
-    if detail := asked_parts(prompt, lowered):
+    if detail := proof(prompt, lowered, asks, prose=text):
+        return Dropped("proof", detail)
+    if detail := several_parts(prompt, lowered, asks, answer):
         return Dropped("multi-part", detail)
     return None
 
@@ -123,6 +136,8 @@ def final_answer(answer: str) -> str:
 def open_question(prompt: str, answer: str) -> Kept | Dropped:
     """A multiple-choice question as an open one: options removed, the right option's content as ground truth."""
     choices = split_options(prompt)
+    if _STATEMENT_NUMBERS.fullmatch(answer):
+        return Dropped("multiple-choice", "the answer numbers statements")
     if choices is None:
         if _is_missing_option(prompt, answer):
             return Dropped("multiple-choice", "options are missing")
@@ -132,22 +147,24 @@ def open_question(prompt: str, answer: str) -> Kept | Dropped:
     content = right_content(choices, answer)
     if content is None and not letter_of(answer):
         return Kept(prompt, answer)
-    return _without_options(choices, content or "")
+    return _without_options(without_following(choices), content or "")
 
 
-def check_answer(problem: Kept, *, parsable: Parsable) -> Kept | Dropped:
+def check_answer(problem: Kept, asks: Asks, *, parsable: Parsable) -> Kept | Dropped:
     """Drop prose, several values, and what the verifier cannot read; take a unit off a bare number."""
     answer = problem.answer
     measured = _NUMBER_WITH_UNIT.fullmatch(answer)
     if measured:
         problem = problem._replace(answer=measured[1], note=problem.note or "unit")
     elif not _NUMBER.fullmatch(answer):
-        if _is_prose(answer):
-            return Dropped("prose-answer", answer[:80])
-        if _SEVERAL_VALUES.match(answer) and "semicolon" not in problem.prompt:
+        if asks.open_ended or prose(answer):
+            return Dropped("prose-answer", (asks.open_ended or answer)[:80])
+        if broken(answer):
+            return Dropped("unverifiable", answer[:80])
+        if several_values(answer) and parts_of(answer) > 1 and "semicolon" not in problem.prompt:
             return Dropped("multi-part", "several values")
     if not parsable(problem.answer):
-        return Dropped("unverifiable", problem.answer[:80])
+        return Dropped("prose-answer" if worded(answer) else "unverifiable", problem.answer[:80])
     return problem
 
 
@@ -158,9 +175,16 @@ def _without_options(choices: Choices, content: str) -> Kept | Dropped:
         return Dropped("multiple-choice", "the question needs its options")
     if not _SOMETHING.search(content) or _PICTURE.search(content):
         return Dropped("multiple-choice", "the right option has no content")
-    if _is_prose(content, most=1) or _NOT_A_VALUE.search(content):
-        return Dropped("multiple-choice", "the right option is prose")
+    if not _comparable(content):
+        return Dropped("multiple-choice", "the right option is prose or has endless forms")
     return Kept(choices.stem, _CURRENCY.sub("", _undressed(content)), "opened")
+
+
+def _comparable(content: str) -> bool:
+    """Whether an option is a value of its own: no words but units and numbers, no sum or limit to work out."""
+    if prose(content, most=1) or _NOT_A_VALUE.search(content) or _ENDLESS_FORMS.search(content):
+        return False
+    return bool(_VALUE_SIGN.search(content) or _NUMBER_WORDS.fullmatch(content.strip(" .$")))
 
 
 def _is_missing_option(prompt: str, answer: str) -> bool:
@@ -169,14 +193,6 @@ def _is_missing_option(prompt: str, answer: str) -> bool:
         return False
     asked = needs_options(Choices(prompt, {})) or "enter the letter" in prompt.lower()
     return bool(asked or _PARENTHESISED.match(answer) or _OPEN_SLOT.search(prompt))
-
-
-def _is_prose(answer: str, most: int = 3) -> bool:
-    """Whether an answer is a sentence and not a value: over ``most`` plain words, or as much in Chinese."""
-    if _NOT_ONE_ANSWER.search(answer):
-        return True
-    plain = _LATEX.sub(" ", answer)
-    return len(_WORD.findall(plain)) > most or len(_HAN.findall(plain)) > 2 * most + 2
 
 
 def _undressed(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What makes a statement unusable whatever its answer: it asks for a proof, for several things, or is not all there.
+"""What makes a statement unusable whatever its answer: it asks for a proof or for reasons, or is not all there.
 
 Each rule is one regular expression behind a test for its tell-tale words, which most statements lack; that keeps the
 filter at tens of thousands of rows a second.
@@ -6,7 +6,9 @@ filter at tens of thousands of rows a second.
 
 import re
 
-_START = r"(?:\A|[.;:!?,，。；：？！\n)）]|\$\s|\b(?:and|then|thus|please)\b)\W{0,4}\s*"
+from magcli.curate.asks import Asks, asks_of
+
+_START = r"(?:\A|[.;:!?>,，。；：？！\n)）]|\$\s|\b(?:and|then|thus|please)\b)\W{0,4}\s*"
 _PROOF_WORDS = (
     *("prov", "show", "verif", "demonstrat", "proof", "证", "montr", "prouv", "demuestr", "prueb", "demostr"),
     *("zeig", "beweis", "dimostr", "докаж", "доказ", "покаж"),
@@ -22,6 +24,11 @@ _PROOF = re.compile(
     re.I,
 )
 
+_OWN_CLAIM = re.compile(
+    r"\b(?:prove|verify|justify)\s+(?:it\b(?!\s+is)|your|this\s+is)|\b(?:prove|show)\s+that\s+(?:your|this\s+answer)|证明你的",
+    re.I,
+)
+
 _ELSEWHERE_WORDS = (
     *("tnywr", "t n y", "receive", "previous", "preceding", "last", "exercise", "problem", "question", "example"),
     *("theorem", "section", "passage", "article", "document", "excerpt", "text above", "text below", "上", "题"),
@@ -34,6 +41,13 @@ _ELSEWHERE = re.compile(
     r"|\b(?:passage|article|document|text|excerpt)\s+(?:above|below)\b|根据上题|上一题|接上题|[由同]上题",
     re.I,
 )
+_PART = re.compile(r"\b(?:in|from|of|to|using|by|with)\s+part\s+\(?([a-h1-6])\b\)?", re.I)
+_NOTHING_DEFINED = re.compile(
+    r"(?:\b(?:given\s+by|defined\s+(?:by|as)|as\s+follows|the\s+following)|[函数度]为|[为是如]下)"
+    r"\s*[:：.,，]?\s*(?:\\n|\n)*\s*(?:其中|where\b|\Z)",
+    re.I,
+)
+_SCAN_REMAINS = re.compile(r"[\ufffd↑↓]|\\(?:up|down)arrow\s*=|<unk>|\[unreadable\]|\?{4,}", re.I)
 _IMAGE = re.compile(r"!\[[^\]]*\]\(|\\includegraphics|<img\b|\[(?:image|figure|img|diagram|图片?)\]", re.I)
 
 _NOUN = r"(?:figures?|diagrams?|pictures?|graphs?|charts?|tables?|images?|illustrations?|drawings?|sketch|plots?|map)"
@@ -68,35 +82,20 @@ _BROKEN_OFF = re.compile(
     r"(?:\s(?:the|of|and|an|with|from|where|if|which|or|whose|such that|so that|because|when)|[,，、+*/&(（])\s*\Z"
 )
 
-_BLANK = re.compile(r"_{2,}|[(（]\s*\$?\\q?quad\$?\s*[)）]|\\underline\{\s*(?:\\q?quad\s*|\\hspace\{\w+\}|~)*\}")
-_ASY = re.compile(r"\[asy\](?:[^\[]|\[(?!/?asy\]))*\[/asy\]")
-_PART_WORDS = ("b)", "b）", "2)", "2）", "\n2.", "\n 2.", "②", "ii)", "part", "subproblem", "question", "第二问")
-_PART_STYLES = tuple(
-    re.compile(pattern, re.I)
-    for pattern in (
-        r"(?<![A-Za-z0-9_])[(（]\s*[a-f]\s*[)）]",
-        r"(?:\A|[\n.。;；?？:：,，\s])[(（]\s*[1-6]\s*[)）]",
-        r"[①②③④⑤]",
-        r"(?:\A|[\n.?;:]\s*)(?:[(（](?:i|ii|iii|iv|v)[)）]|(?:[ivx]+|[a-f])\))",
-        r"(?:\A|\n)\s*[1-6][.)]\s",
-        r"\b(?:part|subproblem|question)\s+[a-f0-9]\b\s*[:.)]",
-        r"第[一二三四]问",
-    )
-)
-_ASKS = re.compile(
-    r"\W*(?:(?:if|when|given|let|suppose|for|assuming|hence|using|若|当|已知|在|设)[^.?。？]{0,200}?[,，]\s*)?"
-    r"(?:then\s+|please\s+|also\s+|试|请|则)?"
-    r"(?:(?:find|compute|calculate|determine|evaluate|solve|prove|show|what|how|why|explain|express|write|sketch|draw|"
-    r"state|estimate|describe|simplify)\b|求|计算|证明|写出|说明|化简|判断)"
-    r"|(?:\$[^$]*\$|[^.?。？\n$]){0,300}[?？]",
-    re.I,
-)
 
+def proof(statement: str, lowered: str, asks: Asks, *, prose: bool) -> str:
+    """The words that ask for a proof or for reasons; empty when there is a value to compare.
 
-def proof(statement: str, lowered: str) -> str:
-    """The words that ask for a proof; empty when none do. ``lowered`` is the statement in lower case."""
+    A value is asked for beside the proof when its question comes after the proof, or when what is to be proved is
+    one's own answer; "What is x? Show that it is 3" asks for nothing but the proof. ``prose``: the ground truth is
+    text, which tells that what is wanted is the argument. ``lowered`` is the statement in lower case.
+    """
     found = _PROOF.search(statement) if _any(_PROOF_WORDS, lowered) else None
-    return found[0].strip() if found else ""
+    if found is None:
+        return asks.reason if asks.only_reasons or (prose and asks.reason) else ""
+    own = asks.values and _OWN_CLAIM.search(statement, found.start(), found.end() + 20)
+    value = own or asks_of(statement[found.end() :]).values
+    return "" if value and not prose else found[0].strip(" .;:!?,\n")
 
 
 def missing_part(statement: str, lowered: str) -> str:
@@ -105,9 +104,12 @@ def missing_part(statement: str, lowered: str) -> str:
         elsewhere = _ELSEWHERE.search(statement)
         if elsewhere:
             return elsewhere[0]
-    image = _IMAGE.search(statement)
-    if image:
-        return image[0]
+    part = _PART.search(statement) if "part" in lowered else None
+    if part and statement.count(f"({part[1]})") <= part[0].count("("):
+        return part[0]
+    for pattern in (_IMAGE, _NOTHING_DEFINED, _SCAN_REMAINS):
+        if remains := pattern.search(statement):
+            return remains[0].strip()
     if _any(_FIGURE_WORDS, lowered) and not _DRAWN.search(statement):
         figure = _FIGURE.search(statement)
         if figure:
@@ -118,22 +120,6 @@ def missing_part(statement: str, lowered: str) -> str:
             return shown[0]
     broken = _BROKEN_OFF.search(statement, max(0, len(statement) - 40))
     return f"ends with {broken[0].strip()!r}" if broken else ""
-
-
-def asked_parts(statement: str, lowered: str) -> str:
-    """The labels of the parts of a statement that asks for several things, or the number of its blanks."""
-    blanks = len(_BLANK.findall(_ASY.sub("", statement)))
-    if blanks > 1:
-        return f"{blanks} blanks"
-    if not _any(_PART_WORDS, lowered):
-        return ""
-    for style in _PART_STYLES:
-        marks = list(style.finditer(statement))
-        ends = [*(mark.start() for mark in marks[1:]), len(statement)]
-        asked = [m[0].strip() for m, end in zip(marks, ends, strict=False) if _ASKS.match(statement, m.end(), end)]
-        if len(asked) > 1:
-            return " ".join(asked[:4])
-    return ""
 
 
 def _any(words: tuple[str, ...], lowered: str) -> bool:

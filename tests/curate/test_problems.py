@@ -67,7 +67,7 @@ DROPPED = [
 
 KEPT = [
     "A game show has 3 prizes. On each show 4 people play. How many people play in 7 shows?",
-    "Is there enough information to prove whether the triangle is right? How many cases are there?",
+    "There is enough information to prove whether the triangle is right. How many cases are there?",
     "It can be shown that the limit exists. Find it.",
     "Find the smallest $n$. Show your work.",
     "There are 10 chairs at the table. 3 more are brought. How many chairs are there?",

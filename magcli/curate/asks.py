@@ -1,0 +1,186 @@
+"""What a statement asks for, sentence by sentence: questions, tasks, the reasons it wants besides.
+
+Formulas are masked first, so that a question mark or a full stop within one ends nothing. Sentences on the form of the
+answer ("Round to two decimals"), on a sketch or an equation to be written besides, and on a case ("If not, say why")
+ask for nothing of their own. English and Chinese.
+"""
+
+import re
+from typing import NamedTuple
+
+_FORMULA = re.compile(
+    r"\[asy\].*?(?:\[/asy\]|\Z)|\\begin\{(\w+)\*?\}.*?(?:\\end\{\1\*?\}|\Z)|\$\$[^$]*\$\$|\\\[.*?(?:\\\]|\Z)"
+    r"|\\\(.*?(?:\\\)|\Z)|\\\$|(?<!\\)\$(?=\S)(?:[^$\n\\]|\\.){1,600}(?<=\S)\$(?!\d)",
+    re.S,
+)
+_ASIDE = re.compile(r" ?\((?![^()]{0,3}\))[^()]{0,600}\)|（[^（）]{4,200}）|[\"“'‘`][^\"”“'’\n]{0,300}\?[\"”'’]")
+_SOLVED = re.compile(r"(?:\A|\n)[ \t]*final answer\b[^\n]*", re.I)
+_SENTENCE_END = re.compile(r"(?<=[?!;。？！；\n])|(?<=[a-z0-9)\]%Ξ\"”_—–-]\.)(?=\s)|(?<=．)(?!\d)")
+
+_TASK = (
+    r"(?:find|determine|compute|calculate|evaluate|solve|estimate|derive|interpret|identify|list|obtain|diagonalize"
+    r"|factor|expand|convert|deduce|maximize|minimize|construct|predict)(?!\s+without)"
+    r"|(?:express|describe|classify)(?!\s+(?:your|the\s+(?:\w+\s+)?(?:answers?|results?|solutions?)|it|this|each|in|all|them|as)\b|\s+\S+\s+as\b)"
+)
+_TASK_FIRST = (
+    r"(?:give|state|write|name)\s+(?:down\s+)?(?:the|its|all|whether|if|both)\s+"
+    r"(?!(?:\w+\s+){0,2}(?:answers?|results?|solutions?|equations?|expressions?|terms?)\b|exact|reason)"
+)
+_HEAD = re.compile(
+    rf"(?:\A|[,:，：]\s*|\b(?:and|then|also|please|to\s+do\s+so|hence)\s+|\A[-*•]\s*|\)\s*|Ξ\s*(?=(?-i:[A-Z])))"
+    rf"(?:{_TASK})\b(?!\s*\.)|\A{_TASK_FIRST}",
+    re.I,
+)
+_HEAD_ZH = re.compile(
+    r"(?:\A|[,，：:、）)])\s{0,3}(?:并|再|请|则|试|分别|并且|然后|进而){0,2}\s{0,3}"
+    r"(?:求|计算|写出|化简|判断|讨论|确定|解(?:方程|不等式|下列)|说明|因式分解)"
+)
+_NARRATIVE = re.compile(
+    r"\b(?:needs?|needed|plans?|planned|decides?|decided|going|likes?|has|had|wants?|wanted|tr(?:y|ies|ied)|asked|will\s+be\s+asked)\s+to\b|\byou\s+will\b",
+    re.I,
+)
+_RESTATED = re.compile(
+    r"\A\W{0,9}(?:that is|in other words|i\.e|namely|hint|for example|e\.g|as a bonus|remember|recall|note)\b"
+    r"|\b(?:separated\s+by|in\s+(?:the\s+)?order\s+of|in\s+(?:in|de)creasing\s+order)\b"
+    r"|\b(?:give|express|state|write|enter|round|leave)\b.{0,120}\b(?:your|final|exact)\s+answers?\b",
+    re.I | re.S,
+)
+_OPENING = r"(?:\A|[,:，：]\s*|\b(?:and|then|but|so|or)\s+)"
+_ALSO_ASKS = re.compile(
+    r"\b(?:and|or)\s*,?\s*(?:(?:in|at|on|for|of|by|to|with|from)\s+)?(?:how\s+(?:many|much|long|far|fast|old|high|tall|big)"
+    r"|what(?!\s+(?:is\s+)?left)|when\b(?=.*\?)|where\b(?=.*\?))\b",
+    re.I,
+)
+_WH = re.compile(
+    r"\b(?:what|how|which|who|whom|whose|where|when)\b|[几何谁哪]|多少|多大|多长|多高|多远|什么|怎|多久", re.I
+)
+_YES_NO = re.compile(
+    _OPENING + r"(?:is|are|was|were|does|do|did|can|could|will|would|must|should|has|have|might|may)\b(?!\s+not\s)"
+    r"|\b(?:whether|true or false)\b|是否|吗\s*[?？]",
+    re.I,
+)
+_ONLY_WHY = re.compile(r"\W{0,9}(?:why|how so|why or why not|为什么)\W{0,9}", re.I)
+_WORDED = re.compile(r"[^\W\d_Ξ]{2}|[\u4e00-\u9fff]")
+_CONDITIONAL = re.compile(
+    r"\W{0,9}(?:if\s+(?:so|yes|not|no|it\s+(?:is|does|can|exists)|they|there\s+(?:is|are))\b|若(?:是|能|存在)|如果(?:是|能))",
+    re.I,
+)
+_REASON = re.compile(
+    r"(?:\A|[,:;]\s*|\b(?:and|then|please|briefly|or|to)\s+)\(?(?:explain|justify|defend|clarify)\b(?!\s+the\s+(?:result|symbol))"
+    r"|\bwhy\s*(?:not|or\s+why\s+not)?\s*[?.]|\A\W*why\b|\bgive\s+(?:a\s+|your\s+)?(?:reasons?|justification|an?\s+explanation)"
+    r"|说明(?:你的)?(?:理由|原因)|为什么|解释",
+    re.I,
+)
+_EXAMPLE = re.compile(
+    r"\b(?:give|find|provide|write|construct|state|list|make\s+up|create)\s+(?:me\s+)?(?:an|one|two|three|another|some)\s+"
+    r"(?:\w+\s+)?examples?\b|\banswers?\s+(?:may|will|can|could)\s+vary"
+    r"|\bfind\s+(?:two|three|(?:non-?zero|[$\\\w ]*?times[$\\\w ]*?)[\s-]*)\s*matrices\b[^.?]*\bsuch that"
+    r"|\b(?:create|make up|invent|come up with)\s+an?\s+\w*\s*(?:equation|problem|expression|sequence|example|function)"
+    r"|写出一个|举出?一?个?例|任意?写|答案不唯一|即可[)）。]?|创建一个|你认为正确的|请?构造一个",
+    re.I,
+)
+
+_OBJECT = (
+    r"(?!(?:give|write|graph|state|show|list|express|then|find|determine|check|use|if|so|sketch|round|simplify)\b)"
+    r"(?:(?:an?|its?|the|their)\s+)?(?:[a-z][\w-]*\s+){0,3}?[a-z][\w-]+"
+)
+_OBJECTS = re.compile(
+    rf"\b(?:{_TASK}|what\s+(?:is|are)|state|give)\s+(?:an?|its?|the|their)\s+(?:[a-z][\w-]*\s+){{0,4}}?[a-z][\w-]+"
+    rf"(?:\s*,\s*{_OBJECT})*\s*,?\s+and\s+{_OBJECT}"
+    r"|求(?:出)?[^，,。；？?]{1,40}?(?:及|以及|和|与|、)[^，,。；？?]+",
+    re.I,
+)
+_FORMULA_OBJECTS = re.compile(
+    r"\b(?:find|determine|compute|calculate|evaluate)\s+\$(?=[^$]*[(\\])[^$]{3,}\$(?:\s*,\s*\$[^$]{3,}\$)*"
+    r"\s*,?\s+and\s+\$(?=[^$]*[(\\])[^$]{3,}\$",
+    re.I,
+)
+_IF_IT = re.compile(r"\W{0,9}if\s+(?:it|they|one|the\s+(?:series|integral|limit|system|sequence))\b", re.I)
+
+
+class Asks(NamedTuple):
+    """What a statement asks for.
+
+    ``values`` are the sentences that ask for a value, ``joined`` counts further tasks within these sentences ("find A
+    and find B"), ``several`` is the text that names several things at once ("find the centre and the radius"),
+    ``reason`` is the text that wants a reason, ``closed`` says that a question is one of yes or no, and
+    ``open_ended`` is the text that invites one of many answers.
+    """
+
+    values: tuple[str, ...] = ()
+    joined: int = 0
+    reason: str = ""
+    closed: bool = False
+    open_ended: str = ""
+    several: str = ""
+
+    @property
+    def only_reasons(self) -> bool:
+        """Whether the statement wants reasons and no value, or yes or no with its reason."""
+        return bool(self.reason) and (not self.values or self.closed)
+
+
+def asks_of(statement: str) -> Asks:
+    """Read a statement's sentences; parts that the statement itself solves are passed over."""
+    text = _ASIDE.sub("", masked(_unsolved(statement)))
+    values, joined, reason, closed = [], 0, "", False
+    for sentence in sentences(text):
+        if found := _REASON.search(sentence):
+            reason = reason or ("" if _CONDITIONAL.match(sentence) else found[0].strip())
+        if _CONDITIONAL.match(sentence) or (closed and _IF_IT.match(sentence)):
+            continue
+        tasks = tasks_in(sentence)
+        if tasks:
+            values.append(sentence)
+            joined += tasks - 1
+            closed = closed or is_closed(sentence)
+    example = _EXAMPLE.search(statement)
+    objects = next((found for each in values if (found := _OBJECTS.search(each))), None)
+    objects = objects or _FORMULA_OBJECTS.search(statement)
+    return Asks(
+        tuple(values), joined, reason, closed, example[0] if example else "", objects[0].strip() if objects else ""
+    )
+
+
+def masked(statement: str) -> str:
+    """A statement with a ``Ξ`` for each formula; punctuation that ends a formula stays."""
+    return (
+        _FORMULA.sub(_mask, statement) if "$" in statement or "\\" in statement or "[asy]" in statement else statement
+    )
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, each with the sign that ends it."""
+    return [found for each in _SENTENCE_END.split(text) if (found := each.strip()) and found not in ".;"]
+
+
+def tasks_in(sentence: str) -> int:
+    """How many values a sentence asks for; 0 when it asks for none."""
+    if _RESTATED.search(sentence) or _ONLY_WHY.fullmatch(sentence):
+        return 0
+    heads = 0 if _NARRATIVE.search(sentence) else len(_HEAD.findall(sentence)) + len(_HEAD_ZH.findall(sentence))
+    if sentence[-1] in "?？" and _WORDED.search(sentence):
+        return max(1, heads) + len(_ALSO_ASKS.findall(sentence))
+    return heads
+
+
+def is_closed(sentence: str) -> bool:
+    """Whether a sentence asks for yes or no."""
+    return bool(_YES_NO.search(sentence)) and not _WH.search(sentence)
+
+
+def _unsolved(statement: str) -> str:
+    """What follows the last part that the statement solves itself ("Final answer: ...")."""
+    if "inal answer" not in statement:
+        return statement
+    ends = [found.end() for found in _SOLVED.finditer(statement)]
+    return statement[ends[-1] :] if ends else statement
+
+
+def _mask(formula: re.Match[str]) -> str:
+    text = formula[0]
+    if text == "\\$":
+        return text
+    inner = text.strip("$[]()\\ \n")
+    end = inner[-1] if inner and inner[-1] in ".,?;:" else ""
+    return f"Ξ{end}\n" if text.startswith("\\[") and end in ".?" and end else f"Ξ{end}"
