@@ -37,7 +37,7 @@ _TELLS_APART = re.compile(
     re.I,
 )
 _ZH_SENTENCE = re.compile(
-    r"因此|所以|从而|因为|答案|总\S{0,4}为|[为是][:：]|[为是][^，,。]{0,8}[。]\s*\Z|\d[^。]*[\u4e00-\u9fff]。\s*\Z"
+    r"因此|所以|从而|因为|答案|总\S{0,4}为|[为是][:：]|[为是][^，,。]{0,8}[。]\s*\Z|\d[^。]{0,60}[\u4e00-\u9fff]。\s*\Z"
 )
 _LINES = re.compile(r"\A[^$\\]*=[^$\\\n]*\n[^$\\]*=[^$\\]*\Z")
 _NOT_ONE = re.compile(
