@@ -28,8 +28,7 @@ bf16 = false
 system = "none"
 [filter-math]
 samples = 4
-low = 0.0
-high = 0.99
+keep = "0..0.99"
 max_tokens = 40
 slots = 256
 system = "none"

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
+from magcli.errors import UsageError
+
 Same = Callable[[str, str], bool]
 """Whether two answers are equal to the verifier."""
 
@@ -33,6 +35,35 @@ class AnswerClass(NamedTuple):
 
     answer: str
     num_samples: int
+
+
+class Rules(NamedTuple):
+    """Which problems stay.
+
+    ``low`` and ``high`` are the band of pass rates to keep, both ends included; ``low`` 0 keeps what no sample solved.
+    ``drop_suspect``: whether a majority against the ground truth drops the problem (pass 2). A majority is a share
+    above ``majority``.
+    """
+
+    low: float
+    high: float
+    drop_suspect: bool = False
+    majority: float = 0.5
+
+
+def band(text: str) -> tuple[float, float]:
+    """The pass rates that ``LOW..HIGH`` names.
+
+    Raises:
+        UsageError: it is not of that form, or not an interval within 0 to 1.
+    """
+    try:
+        low, high = map(float, text.split(".."))
+    except ValueError:
+        raise UsageError(f"filter-math.keep: '{text}' is not LOW..HIGH, such as 0.01..0.9") from None
+    if not 0 <= low <= high <= 1:
+        raise UsageError(f"filter-math.keep: the band {text} is not within 0 to 1, or its ends are the wrong way round")
+    return low, high
 
 
 def summarise(answers: Sequence[str], correct: Sequence[bool], same: Same) -> Summary:
@@ -69,29 +100,62 @@ def answer_classes(answers: Sequence[str], same: Same) -> list[AnswerClass]:
     return classes
 
 
-def judge(
-    summary: Summary,
-    *,
-    low: float,
-    high: float,
-    drop_suspect: bool,
-    gold_matches_majority: bool,
-    majority_threshold: float = 0.5,
-) -> Judgement:
+def judge(summary: Summary, rules: Rules, *, gold_matches_majority: bool) -> Judgement:
     """Decide whether a problem stays.
 
-    Args:
-        summary: the problem's samples.
-        low, high: the band of pass rates to keep, both ends included; ``low`` 0 keeps what no sample solved.
-        drop_suspect: whether a majority against the ground truth drops the problem (pass 2).
-        gold_matches_majority: whether the verifier finds the majority answer equal to the ground truth.
-        majority_threshold: a majority is a share above this one.
+    ``gold_matches_majority``: whether the verifier finds the majority answer equal to the ground truth.
     """
-    agreed = bool(summary.majority) and summary.majority_share > majority_threshold
-    if drop_suspect and agreed and not gold_matches_majority:
+    agreed = bool(summary.majority) and summary.majority_share > rules.majority
+    if rules.drop_suspect and agreed and not gold_matches_majority:
         return "suspect-gold"
-    if summary.pass_rate > high:
+    return _by_rate(summary.pass_rate, rules)
+
+
+def _by_rate(rate: float, rules: Rules) -> Judgement:
+    if rate > rules.high:
         return "too-easy"
-    if summary.pass_rate < low:
-        return "too-hard" if summary.pass_rate else "never-solved"
+    if rate < rules.low:
+        return "too-hard" if rate else "never-solved"
     return "kept"
+
+
+def settled(
+    answers: Sequence[str],
+    correct: Sequence[bool],
+    remaining: int,
+    rules: Rules,
+    *,
+    same: Same,
+    is_gold: Callable[[str], bool],
+) -> bool:
+    """Whether ``judge`` says the same of these samples whatever ``remaining`` more of them turn out to be.
+
+    Each of those may be right, wrong with any answer, or not graded at all, in which case it is not counted. Not a
+    test of significance: True is certain, as far as ``same`` is the equivalence that ``summarise`` takes it for.
+    ``is_gold`` is equality with the ground truth.
+    """
+    if not answers:
+        return False
+    worst, best = (_by_rate((sum(correct) + right) / (len(correct) + remaining), rules) for right in (0, remaining))
+    if not rules.drop_suspect:
+        return worst == best
+    doubt = _contradicted(answer_classes(answers, same), len(answers), remaining, rules.majority, is_gold)
+    return doubt is True or (doubt is False and worst == best)
+
+
+def _contradicted(
+    classes: Sequence[AnswerClass], judged: int, remaining: int, majority: float, is_gold: Callable[[str], bool]
+) -> bool | None:
+    """Whether a majority will be against the ground truth; None while that is open.
+
+    It will where one class is a majority even if it grows no more, and the ground truth's cannot reach it. It will not
+    where every class that could become a majority, one not seen yet among them, must stay behind the ground truth's.
+    """
+    golden = [is_gold(each.answer) for each in classes]
+    gold = max((each.num_samples for each, is_ in zip(classes, golden, strict=True) if is_), default=0)
+    others = [each.num_samples for each, is_ in zip(classes, golden, strict=True) if not is_]
+    total = judged + remaining
+    if any(size / total > majority and size > gold + remaining for size in others):
+        return True
+    could = (size + remaining for size in (*others, 0))
+    return None if any(size / total > majority and size >= gold for size in could) else False

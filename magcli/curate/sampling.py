@@ -1,7 +1,7 @@
 """Samples of one problem, and their rewards: what the stages that ask a model share."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -33,15 +33,68 @@ class Sample:
     completion: Completion
 
 
-async def samples_of(generator: Generator, row: Mapping[str, Any], ask: Ask) -> list[Sample]:
-    """Sample a problem.
+async def samples_of(
+    generator: Generator, row: Mapping[str, Any], ask: Ask, numbers: Sequence[int] | None = None
+) -> list[Sample]:
+    """Sample a problem: all its samples, or those of the given ``numbers``, whose seeds are the same either way.
 
     Raises:
         PromptTooLong: the prompt does not fit into the model's context.
     """
-    seeds = [seed_of(ask.seed, row["id"], index) for index in range(ask.samples)]
+    indices = range(ask.samples) if numbers is None else numbers
+    seeds = [seed_of(ask.seed, row["id"], index) for index in indices]
     completions = await generator.complete(to_messages(row["prompt"], ask.system), ask.sampling, seeds=seeds)
-    return [Sample(index, seed, done) for index, (seed, done) in enumerate(zip(seeds, completions, strict=True))]
+    return [Sample(*each) for each in zip(indices, seeds, completions, strict=True)]
+
+
+@dataclass
+class Spent:
+    """What sampling in waves has cost, and what all samples of the same problems would have."""
+
+    problems: int = 0
+    samples: int = 0
+    tokens: int = 0
+    samples_saved: int = 0
+    tokens_saved: float = 0.0
+    """An estimate: samples that were not made are taken to be as long as the mean of those of the same problem."""
+
+    def add(self, samples: Sequence[Sample], asked: int) -> None:
+        """Count a problem that was sampled, of which ``asked`` samples were wanted at most."""
+        tokens, left = sum(sample.completion.num_tokens for sample in samples), asked - len(samples)
+        self.problems += 1
+        self.samples += len(samples)
+        self.tokens += tokens
+        self.samples_saved += left
+        self.tokens_saved += left * tokens / len(samples)
+
+
+Settled = Callable[[Sequence[Reward]], Awaitable[bool]]
+"""Whether the samples so far decide a problem's fate."""
+
+
+async def graded_in_waves(
+    generator: Generator,
+    grader: Grader,
+    row: Mapping[str, Any],
+    ask: Ask,
+    rule: RewardRule,
+    *,
+    wave: int,
+    settled: Settled,
+) -> tuple[list[Sample], list[Reward]]:
+    """Sample and grade a problem ``wave`` samples at a time, until there are all or ``settled`` ends it.
+
+    Raises:
+        PromptTooLong: the prompt does not fit into the model's context.
+    """
+    samples: list[Sample] = []
+    rewards: list[Reward] = []
+    while len(samples) < ask.samples and not (samples and await settled(rewards)):
+        numbers = range(len(samples), min(len(samples) + wave, ask.samples))
+        more = await samples_of(generator, row, ask, numbers)
+        samples += more
+        rewards += await rewards_of(grader, row, more, rule)
+    return samples, rewards
 
 
 async def rewards_of(

@@ -3,6 +3,10 @@
 Never-solved and too-easy problems go; with --drop-suspect also those where most samples agree on an answer that
 is not the ground truth, which is then probably wrong. The recipe's two passes are this stage called twice, with
 two models.
+
+--adaptive makes a quarter of the samples at a time and stops when no outcome of the others could change what becomes
+of the problem: the same problems stay, for the same reasons, from fewer tokens. Pass rates and majorities of the rows
+are then those of the samples made (num_samples); where they are to be exact, sample all.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from magcli.curate.difficulty import Summary
+    from magcli.curate.sampling import Spent
     from magcli.data.source import Rows
     from magcli.run.job import Job
     from magcli.verify.grader import Grader
@@ -32,7 +37,7 @@ DEFAULT_OUTPUT = "-"
 RESUMES = True
 EXAMPLE = (
     "magcli filter-math examples/problems.jsonl --model examples/model --samples 4 --max-tokens 48 "
-    "--low 0 -o kept.arrow --dropped dropped.jsonl"
+    "--keep 0..0.9 -o kept.arrow --dropped dropped.jsonl"
 )
 
 
@@ -42,10 +47,12 @@ class Config:
 
     model: str = options.model()
     samples: int = options.samples(16)
-    low: float = opt(0.01, "Lowest pass rate that is kept: the default drops what was never solved.")
-    high: float = opt(0.9, "Highest pass rate that is kept; above it a problem is too easy.")
+    keep: str = opt(
+        "0.01..0.9", "Band of pass rates to keep, LOW..HIGH, ends included: the default drops what was never solved."
+    )
     drop_suspect: bool = opt(False, "Drop problems whose ground truth most samples contradict with one answer.")
     majority: float = opt(0.5, "Share of samples that must agree for that.")
+    adaptive: bool = opt(False, "Stop sampling a problem when its fate is certain.")
     max_tokens: int = options.max_tokens()
     temperature: float = options.temperature()
     top_p: float = options.top_p()
@@ -66,6 +73,11 @@ PLACES = ("workers", "deadline")
 """Options that do not change the rows."""
 
 
+def shards(config: Config) -> bool:
+    """Each problem is judged by itself."""
+    return True
+
+
 def reads(config: Config) -> tuple[str, ...]:
     """The columns that must be there."""
     return ("id", "prompt", "answer|tests")
@@ -73,12 +85,13 @@ def reads(config: Config) -> tuple[str, ...]:
 
 def check(config: Config) -> None:
     """Refuse options that contradict themselves."""
+    from magcli.curate.difficulty import band
     from magcli.run.job import usage
 
     setup.check_engine("filter-math", config)
     setup.check_ask("filter-math", config)
     setup.check_grader("filter-math", config)
-    usage(0 <= config.low <= config.high <= 1, f"filter-math: band {config.low} to {config.high} is not within 0 to 1")
+    band(config.keep)
     usage(0 < config.majority <= 1, f"filter-math.majority: {config.majority} is not in (0, 1]")
 
 
@@ -96,17 +109,17 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Sample, grade and judge each problem."""
+    """Sample, grade and judge each problem; tells at the end what adaptive sampling saved."""
     import pyarrow as pa
 
-    from magcli.curate.sampling import rewards_of, samples_of
+    from magcli.curate.sampling import Spent, graded_in_waves
     from magcli.errors import PromptTooLong
     from magcli.run.job import as_text
     from magcli.run.journal import Dropped, Result
     from magcli.run.units import resumable
     from magcli.verify.reward import RewardRule
 
-    generator, asking = setup.open_engine(config), setup.ask(config)
+    generator, asking, spent = setup.open_engine(config), setup.ask(config), Spent()
     grader, rule = setup.open_grader(config), RewardRule(use_language=False)
     assert job.schema is not None
     nothing = pa.RecordBatch.from_pylist([], schema(config, job.schema))
@@ -114,12 +127,15 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     async def compute(part: pa.RecordBatch) -> Result:
         row = part.to_pylist()[0]
         grader.check(row)
+        jury = Jury(config, grader, rule, row)
         try:
-            samples = await samples_of(generator, row, asking)
+            samples, rewards = await graded_in_waves(
+                generator, grader, row, asking, rule, wave=_wave(config), settled=jury.settled
+            )
         except PromptTooLong as error:
             return Result(nothing, [Dropped(row["id"], "prompt-too-long", as_text({**row, "error": str(error)}))])
-        rewards = await rewards_of(grader, row, samples, rule)
-        summary, judgement = await _judge(config, grader, rule, row, rewards)
+        spent.add(samples, config.samples)
+        summary, judgement = await jury.judge(rewards)
         learned = {**row, **(summary._asdict() if summary else {})}
         if judgement != "kept":
             return Result(nothing, [Dropped(row["id"], judgement, as_text(learned))])
@@ -129,43 +145,88 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         await generator.close()
         await grader.close()
 
-    return resumable(rows, job, compute, close, size=1, window=_window(config), unit="problems")
+    yield from resumable(rows, job, compute, close, size=1, window=_window(config), unit="problems")
+    if config.adaptive:
+        _report(spent, job)
+
+
+def _wave(config: Config) -> int:
+    """Samples of a problem that are made at once: a quarter of them, so that a problem waits three times at most."""
+    return -(-config.samples // 4) if config.adaptive else config.samples
 
 
 def _window(config: Config) -> int:
     """Problems under way at once: enough to keep every slot busy while others are graded."""
-    return max(2, 2 * config.slots // config.samples + 2)
+    return max(2, 2 * config.slots // _wave(config) + 2)
 
 
-async def _judge(
-    config: Config, grader: Grader, rule: RewardRule, row: dict[str, Any], rewards: Sequence[Reward]
-) -> tuple[Summary | None, str]:
-    """What the samples say and whether the problem stays; samples whose grading failed say nothing.
-
-    Programs have no majority: many different ones are right.
-    """
-    import asyncio
-
-    from magcli.curate.difficulty import judge, summarise
-
-    judged = [reward for reward in rewards if reward.trainable]
-    if not judged:
-        return None, rewards[0].reason
-
-    def same(one: str, other: str) -> bool:
-        """Equality by the verifier, in its killable workers."""
-        job = (f"<think></think>\\boxed{{{one}}}", 0, {"answer": other}, rule)
-        return grader.rewards([job])[0].correct
-
-    answers = ["" if row.get("kind") == "code" else reward.extracted for reward in judged]
-    correct = [reward.correct for reward in judged]
-    summary = await asyncio.to_thread(summarise, answers, correct, same)
-    agrees = not summary.majority or await asyncio.to_thread(same, summary.majority, row["answer"])
-    return summary, judge(
-        summary,
-        low=config.low,
-        high=config.high,
-        drop_suspect=config.drop_suspect,
-        gold_matches_majority=agrees,
-        majority_threshold=config.majority,
+def _report(spent: Spent, job: Job) -> None:
+    """One line on what was not sampled, problems that an earlier run had finished apart."""
+    asked, tokens = spent.samples + spent.samples_saved, spent.tokens + spent.tokens_saved
+    told = {"samples": spent.samples, "tokens": spent.tokens, "samples_saved": spent.samples_saved}
+    job.facts["sampling"] = told = {**told, "tokens_saved": round(spent.tokens_saved)}
+    job.console.say(
+        f"filter-math: {spent.problems:,} problems decided by {spent.samples:,} of {asked:,} samples; about "
+        f"{round(spent.tokens_saved):,} of {round(tokens):,} tokens saved ({spent.tokens_saved / max(tokens, 1):.0%})",
+        event="saved",
+        problems=spent.problems,
+        **told,
     )
+
+
+class Jury:
+    """Judges one problem by its samples; those whose grading failed say nothing.
+
+    Answers are compared by the verifier, in its killable workers, each pair once. Programs have no majority: many
+    different ones are right.
+    """
+
+    def __init__(self, config: Config, grader: Grader, rule: RewardRule, row: dict[str, Any]) -> None:
+        from magcli.curate.difficulty import Rules, band
+
+        self.samples, self.row, self.grader, self.rule = config.samples, row, grader, rule
+        self.rules = Rules(*band(config.keep), config.drop_suspect, config.majority)
+        self.equal: dict[tuple[str, str], bool] = {}
+
+    def same(self, one: str, other: str) -> bool:
+        """Equality by the verifier."""
+        if (one, other) not in self.equal:
+            job = (f"<think></think>\\boxed{{{one}}}", 0, {"answer": other}, self.rule)
+            self.equal[one, other] = self.grader.rewards([job])[0].correct
+        return self.equal[one, other]
+
+    def is_gold(self, answer: str) -> bool:
+        """Equality with the ground truth."""
+        return self.same(answer, self.row["answer"])
+
+    def heard(self, rewards: Sequence[Reward]) -> tuple[list[str], list[bool]]:
+        """The answers of the samples that were graded, and which are right."""
+        judged = [reward for reward in rewards if reward.trainable]
+        code = self.row.get("kind") == "code"
+        return ["" if code else reward.extracted for reward in judged], [reward.correct for reward in judged]
+
+    async def settled(self, rewards: Sequence[Reward]) -> bool:
+        """Whether the samples still to come cannot change what ``judge`` says."""
+        import asyncio
+
+        from magcli.curate.difficulty import settled
+
+        if rewards[0].reason == "bad-gold" and self.row.get("kind") != "code":
+            return True
+        left = self.samples - len(rewards)
+        return await asyncio.to_thread(
+            settled, *self.heard(rewards), left, self.rules, same=self.same, is_gold=self.is_gold
+        )
+
+    async def judge(self, rewards: Sequence[Reward]) -> tuple[Summary | None, str]:
+        """What the samples say and whether the problem stays, or why not."""
+        import asyncio
+
+        from magcli.curate.difficulty import judge, summarise
+
+        answers, correct = self.heard(rewards)
+        if not answers:
+            return None, rewards[0].reason
+        summary = await asyncio.to_thread(summarise, answers, correct, self.same)
+        agrees = not summary.majority or await asyncio.to_thread(self.is_gold, summary.majority)
+        return summary, judge(summary, self.rules, gold_matches_majority=agrees)

@@ -6,9 +6,14 @@ from pathlib import Path
 import pytest
 from calling import call_stage, kill_and_resume, seconds_of
 
+from magcli.curate.sampling import Ask, graded_in_waves
 from magcli.data import table
 from magcli.errors import UsageError
+from magcli.generate.scripted import ScriptedGenerator
+from magcli.generate.seeds import seed_of
+from magcli.generate.types import Completion, Sampling
 from magcli.stages import filter_math
+from magcli.verify.grader import Grader
 from magcli.verify.pool import Pool
 from magcli.verify.reward import RewardRule, reward
 
@@ -37,7 +42,7 @@ def problems(tmp_path):
 
 def test_the_useful_band_is_kept_and_everything_else_has_its_reason(guesser, problems, tmp_path):
     out, dropped = tmp_path / "kept.arrow", tmp_path / "dropped.jsonl"
-    call_stage("filter-math", problems, model=str(guesser), output=out, dropped=dropped, high=0.4, **ASK)
+    call_stage("filter-math", problems, model=str(guesser), output=out, dropped=dropped, keep="0.01..0.4", **ASK)
     kept, reasons = rows_of(out), {row["id"]: row["reason"] for row in rows_of(dropped)}
     assert len(kept) + len(reasons) == 14
     assert all(reasons[f"never{i}"] == "never-solved" for i in range(3))
@@ -63,7 +68,7 @@ def test_a_majority_against_the_ground_truth_is_suspect_only_where_asked(guesser
     data, found = written(tmp_path / "p.jsonl", rows), {}
     for suspect in (False, True):
         out, dropped = tmp_path / f"{suspect}.arrow", tmp_path / f"{suspect}.jsonl"
-        options = {"low": 0.0, "high": 1.0, "majority": 0.3, "drop_suspect": suspect, **ASK}
+        options = {"keep": "0..1", "majority": 0.3, "drop_suspect": suspect, **ASK}
         call_stage("filter-math", data, model=str(guesser), output=out, dropped=dropped, **options)
         found[suspect] = rows_of(out), rows_of(dropped)
     everything, none = found[False]
@@ -88,7 +93,8 @@ def test_killed_and_resumed_gives_the_same_bytes(guesser, problems, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"low": 0.9, "high": 0.1}, "band 0.9 to 0.1 is not within 0 to 1"),
+        ({"keep": "0.9..0.1"}, "filter-math.keep: the band 0.9..0.1 is not within 0 to 1"),
+        ({"keep": "0.1-0.9"}, "filter-math.keep: '0.1-0.9' is not LOW..HIGH"),
         ({"majority": 0.0}, r"filter-math.majority: 0.0 is not in \(0, 1\]"),
         ({"workers": 0}, "filter-math.workers: 0 is not positive"),
         ({"model": ""}, "--model is missing"),
@@ -108,6 +114,73 @@ def test_a_majority_that_is_right_but_badly_formatted_does_not_make_the_ground_t
     rewards = [reward(text, 5, row, rule) for text in completions]
     config = filter_math.Config(model="m", drop_suspect=True)
     pool = Pool(0)
-    summary, judgement = asyncio.run(filter_math._judge(config, pool, rule, row, rewards))
+    summary, judgement = asyncio.run(filter_math.Jury(config, pool, rule, row).judge(rewards))
     assert summary is not None
     assert (summary.majority, judgement != "suspect-gold") == ("7", True)
+
+
+# ---- adaptive sampling ----
+
+
+def judged(problems, place, **options):
+    """Ids of the rows kept with their columns, and of those dropped with their reasons."""
+    place.mkdir()
+    call_stage("filter-math", problems, output=place / "kept.arrow", dropped=place / "dropped.jsonl", **options)
+    kept = {row["id"]: row for row in rows_of(place / "kept.arrow")}
+    return kept, {row["id"]: row["reason"] for row in rows_of(place / "dropped.jsonl")}
+
+
+@pytest.mark.parametrize("suspect", [False, True])
+def test_adaptive_sampling_keeps_and_drops_the_same_problems_from_fewer_tokens(guesser, problems, tmp_path, suspect):
+    options = {**ASK, "model": str(guesser), "keep": "0.1..0.4", "drop_suspect": suspect, "majority": 0.3}
+    every, why = judged(problems, tmp_path / "all", **options)
+    fewer, why_fewer = judged(problems, tmp_path / "adaptive", adaptive=True, **options)
+    assert (set(every), why) == (set(fewer), why_fewer)
+    assert every
+    assert {row["num_samples"] for row in every.values()} == {12}
+    assert all(row["num_samples"] in (3, 6, 9, 12) for row in fewer.values())
+    told = json.loads((tmp_path / "adaptive" / "kept.arrow.run.json").read_text())["sampling"]
+    assert told["samples"] + told["samples_saved"] == 12 * 12, "all problems but two, of which one is too long"
+    assert told["samples_saved"] > 0
+    assert 0 < told["tokens_saved"] < 12 * 12 * 24
+    assert "sampling" not in json.loads((tmp_path / "all" / "kept.arrow.run.json").read_text())
+
+
+def scripted_completions(outcomes):
+    """A server's answers in the order of the seeds: 1 is right, 0 is wrong one way, 2 another, x says nothing."""
+    texts = {"1": "<think>a</think>\\boxed{7.0}", "0": "<think>b</think>\\boxed{3}", "2": "\\boxed{4}", "x": "words"}
+    return [Completion(texts[each], 10, "stop") for each in outcomes]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "suspect", "judgement", "made"),
+    [
+        ("0100000000000000", False, "kept", 4),
+        ("1011011111111111", False, "kept", 8),
+        ("1111111111111111", False, "too-easy", 16),
+        ("0000000000000000", False, "never-solved", 16),
+        ("0000000000000000", True, "suspect-gold", 12),
+        ("0202020202020202", True, "never-solved", 16),
+        ("1x1x1x1x1111x111", True, "kept", 8),
+        ("xxxxxxxxxxxxxxxx", True, "never-solved", 16),
+    ],
+)
+def test_a_problem_is_sampled_until_its_fate_is_certain(outcomes, suspect, judgement, made):
+    row, rule = {"id": "p", "prompt": "3+4", "answer": "7"}, RewardRule(use_language=False)
+    config = filter_math.Config(model="m", adaptive=True, drop_suspect=suspect)
+    script = iter(scripted_completions(outcomes))
+    generator, asking = ScriptedGenerator(lambda *_: next(script)), Ask(None, Sampling(32), 16, seed=0)
+
+    async def decide():
+        grader = Grader(1, deadline=20)
+        jury = filter_math.Jury(config, grader, rule, row)
+        try:
+            samples, rewards = await graded_in_waves(generator, grader, row, asking, rule, wave=4, settled=jury.settled)
+            return samples, await jury.judge(rewards)
+        finally:
+            await grader.close()
+
+    samples, (_, found) = asyncio.run(decide())
+    assert (found, len(samples)) == (judgement, made)
+    assert [sample.index for sample in samples] == list(range(made))
+    assert [seed for _, _, seed in generator.calls] == [seed_of(0, "p", index) for index in range(made)]
