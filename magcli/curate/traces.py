@@ -1,12 +1,11 @@
 """Which reasoning traces go into the cold start, and how often (recipe, section 5, "Small").
 
-From the graded rollouts of an RL run: correct ones, without those of early steps and short chains of thought, a
-bounded number a problem, harder problems up-sampled by pass rate; then worked solutions, and general instructions
-as a fraction of the whole. Choices are made by hash of a row's key and the seed, so they depend neither on the order
-of rows nor on how many there are of other problems.
+From the graded rollouts of an RL run: correct ones, without those of early steps and short chains of thought, none
+near-identical to another of its problem, a bounded number a problem, harder problems up-sampled by pass rate; then
+completions without a verdict, and general instructions as a fraction of the whole. Choices are made by hash of a row's
+key and the seed, so they depend neither on the order of rows nor on how many there are of other problems.
 
-The functions see only small facts of each row and answer with row numbers: a stage reads its tables twice (once to
-choose, once to copy) and never holds the texts.
+The functions see only small facts of each row and answer with row numbers; texts are compared by whoever holds them.
 """
 
 import hashlib
@@ -16,24 +15,34 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-LeftOut = Literal["early-step", "wrong", "short", "surplus"]
+LeftOut = Literal["ungradable", "early-step", "wrong", "cut", "short", "near-identical", "surplus"]
+Upsample = Literal["repetition", "weight"]
+Same = Callable[[int, int], bool]
+"""Whether two rows, by their numbers, are too alike to learn both."""
 
 
 class Candidate(NamedTuple):
-    """What matters of one graded rollout: its row number, problem, own key (stable between runs), length, verdict."""
+    """What matters of one completion: its row number, problem, own key (stable between runs), length, verdict.
+
+    ``correct`` None: nobody graded it. ``gradable`` False: grading failed, which says nothing of the completion.
+    ``cut``: it ended at the limit of its length, not by itself.
+    """
 
     row: int
     problem: str
     key: str
     num_tokens: int
-    correct: bool
-    step: int = 0
+    correct: bool | None
+    step: int | None = None
+    cut: bool = False
+    gradable: bool = True
 
 
 class Selection(NamedTuple):
-    """How often each chosen row is used, and why each other row is not."""
+    """How often each chosen row is used, how much each copy weighs, and why each other row is not used."""
 
     copies: dict[int, int]
+    weights: dict[int, float]
     left_out: dict[int, LeftOut]
 
 
@@ -53,32 +62,40 @@ def select(
     shortest: float = 0.0,
     per_problem: int = 4,
     hardest: float = 1.0,
+    same: Same | None = None,
+    upsample: Upsample = "repetition",
     pass_rates: Mapping[str, float] | None = None,
 ) -> Selection:
-    """Choose traces among graded rollouts.
+    """Choose traces among completions; those without a verdict pass all rules but that against near-identical ones.
 
     Args:
-        candidates: all rollouts, wrong ones too: they make the pass rates.
+        candidates: all completions, wrong ones too: they make the pass rates.
         seed: other seeds choose other traces of a problem.
         from_step: rollouts of earlier steps are left out (their chains of thought are short).
-        shortest: the share of correct rollouts to leave out as too short, 0 to 1; the length at that quantile stays.
-        per_problem: at most so many different traces of one problem.
-        hardest: mean number of copies of a trace whose problem is almost never solved; see :func:`weight`.
+        shortest: the share of correct completions to leave out as too short, 0 to 1; the length at that quantile stays.
+        per_problem: at most so many different graded traces of one problem.
+        hardest: how much a trace whose problem is almost never solved counts; see :func:`weight`.
+        same: whether two rows of one problem are near-identical; then only one of them stays.
+        upsample: whether harder problems count more by copies of their traces or by weight.
         pass_rates: by problem; without it they are taken from the candidates from ``from_step`` on.
     """
     left_out: dict[int, LeftOut] = {}
-    late = _keep(candidates, lambda each: each.step >= from_step, "early-step", left_out)
+    gradable = _keep(candidates, lambda each: each.gradable, "ungradable", left_out)
+    late = _keep(gradable, lambda each: each.step is None or each.step >= from_step, "early-step", left_out)
     rates = pass_rates or measured_pass_rates(late)
-    right = _keep(late, lambda each: each.correct, "wrong", left_out)
-    enough = quantile([each.num_tokens for each in right], shortest)
-    long = _keep(right, lambda each: each.num_tokens >= enough, "short", left_out)
-    chosen = bounded(long, per_problem=per_problem, seed=seed)
-    left_out |= {each.row: "surplus" for each in long if each.row not in chosen}
-    copies = {
-        row: num_copies(weight(rates.get(each.problem, 1.0), hardest=hardest), key=each.key, seed=seed)
+    right = _keep(late, lambda each: each.correct is not False, "wrong", left_out)
+    whole = _keep(right, lambda each: not each.cut, "cut", left_out)
+    enough = quantile([each.num_tokens for each in whole if each.correct], shortest)
+    long = _keep(whole, lambda each: each.correct is None or each.num_tokens >= enough, "short", left_out)
+    chosen = bounded(long, left_out, per_problem=per_problem, seed=seed, same=same)
+    means = {
+        row: 1.0 if each.correct is None else weight(rates.get(each.problem, 1.0), hardest=hardest)
         for row, each in chosen.items()
     }
-    return Selection(copies, left_out)
+    if upsample == "weight":
+        return Selection(dict.fromkeys(chosen, 1), means, left_out)
+    copies = {row: num_copies(means[row], key=each.key, seed=seed) for row, each in chosen.items()}
+    return Selection(copies, dict.fromkeys(chosen, 1.0), left_out)
 
 
 def _keep(
@@ -95,11 +112,12 @@ def _keep(
 
 
 def measured_pass_rates(candidates: Iterable[Candidate]) -> dict[str, float]:
-    """The share of correct rollouts of each problem."""
+    """The share of correct completions of each problem, of those that have a verdict."""
     tally: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
     for each in candidates:
-        tally[each.problem][0] += each.correct
-        tally[each.problem][1] += 1
+        if each.correct is not None:
+            tally[each.problem][0] += each.correct
+            tally[each.problem][1] += 1
     return {problem: right / total for problem, (right, total) in tally.items()}
 
 
@@ -110,16 +128,43 @@ def quantile(lengths: Sequence[int], share: float) -> int:
     return sorted(lengths)[min(len(lengths) - 1, math.floor(share * len(lengths)))]
 
 
-def bounded(candidates: Iterable[Candidate], *, per_problem: int, seed: int) -> dict[int, Candidate]:
-    """At most ``per_problem`` candidates of each problem, those whose keys have the smallest hashes, by row."""
+def bounded(
+    candidates: Iterable[Candidate],
+    left_out: dict[int, LeftOut],
+    *,
+    per_problem: int,
+    seed: int,
+    same: Same | None = None,
+) -> dict[int, Candidate]:
+    """At most ``per_problem`` graded candidates of each problem and all others, no two the ``same``, by row.
+
+    Those whose keys have the smallest hashes come first; the others are noted in ``left_out``.
+    """
     by_problem: defaultdict[str, list[Candidate]] = defaultdict(list)
     for each in candidates:
         by_problem[each.problem].append(each)
     chosen: dict[int, Candidate] = {}
     for group in by_problem.values():
-        nearest = heapq.nsmallest(per_problem, group, key=lambda each: (unit(seed, "trace", each.key), each.key))
-        chosen.update((each.row, each) for each in nearest)
+        group.sort(key=lambda each: (unit(seed, "trace", each.key), each.key))
+        chosen.update((each.row, each) for each in _different(group, left_out, per_problem, same))
     return chosen
+
+
+def _different(
+    group: Iterable[Candidate], left_out: dict[int, LeftOut], per_problem: int, same: Same | None
+) -> list[Candidate]:
+    """The first ``per_problem`` graded candidates and all ungraded ones, each unlike those before it."""
+    kept: list[Candidate] = []
+    graded = 0
+    for each in group:
+        if each.correct and graded == per_problem:
+            left_out[each.row] = "surplus"
+        elif same is not None and any(same(each.row, other.row) for other in kept):
+            left_out[each.row] = "near-identical"
+        else:
+            kept.append(each)
+            graded += bool(each.correct)
+    return kept
 
 
 def weight(pass_rate: float, *, hardest: float) -> float:

@@ -1,30 +1,35 @@
-"""Choose traces for the SFT cold start: correct rollouts, worked solutions, and some general instructions.
+"""Choose traces for the SFT cold start: correct rollouts, a teacher's completions, and some general instructions.
 
-Tables may be rollouts or graded completions (column correct), worked solutions (prompt, completion) or conversations
-(messages). Of rollouts only correct ones count, not those of early steps or the shortest ones, a bounded number of
-each problem, harder problems more often.
+Tables may be rollouts or graded completions (column correct), completions without a verdict (prompt, completion),
+conversations (messages), or traces as other projects publish them: several samples a row, ShareGPT turns, thoughts
+in a column of their own. Graded ones are taken when correct, not of an early step, not among the shortest, a bounded
+number a problem, harder problems more often; of near-identical ones of a problem one stays. What has no verdict is
+taken as it is: grade it first (magcli grade) where its answers can be verified. The mix is told by source.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.run import options
 from magcli.stages import setup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import pyarrow as pa
 
-    from magcli.curate.traces import Candidate
-    from magcli.data.source import Rows
+    from magcli.curate.mixing import Placed
+    from magcli.curate.traces import Candidate, Pick, Selection
+    from magcli.data.source import Rows, Source
     from magcli.run.job import Job
 
-INPUTS = "Rollouts, worked solutions or conversations; - is stdin."
+    Row = dict[str, Any]
+
+INPUTS = "Rollouts, completions, conversations or published traces; - is stdin."
 OUTPUT = "file, folder or -."
 DEFAULT_OUTPUT = "-"
 EXAMPLE = "magcli cold-start examples/traces.jsonl --instructions examples/instructions.jsonl -o cold-start.arrow"
@@ -35,12 +40,15 @@ class Config:
     """Options of `magcli cold-start`."""
 
     from_step: int = opt(0, "Rollouts of earlier updates are left out: their chains of thought are short.")
-    shortest: float = opt(0.0, "Share of the correct rollouts, the shortest ones, to leave out.")
-    per_problem: int = opt(4, "At most so many traces of a problem.")
+    shortest: float = opt(0.0, "Share of the correct traces, the shortest ones, to leave out.")
+    per_problem: int = opt(4, "At most so many graded traces of a problem.")
+    near: float = opt(0.8, "Traces of a problem that share so much of their five-word pieces are near-identical.")
     hardest: float = opt(1.0, "How often, on average, a trace of the hardest problems is used.")
+    upsample: Literal["repetition", "weight"] = opt("repetition", "Harder problems: more copies, or a higher weight.")
     instructions: Path | None = opt(None, "General conversations to mix in.")
     fraction: float = opt(0.1, "Their share of the mix.")
     system: Path | None = options.system()
+    tokenizer: str = opt("", "Folder or hub id of a model whose tokenizer counts tokens; without it, characters count.")
     seed: int = opt(0, "Other seeds choose other traces.")
 
 
@@ -56,6 +64,7 @@ def check(config: Config) -> None:
     usage(0 <= config.shortest < 1, f"cold-start.shortest: {config.shortest} is not in [0, 1)")
     usage(0 <= config.fraction < 1, f"cold-start.fraction: {config.fraction} is not in [0, 1)")
     usage(config.per_problem > 0, f"cold-start.per_problem: {config.per_problem} is not positive")
+    usage(0 < config.near <= 1, f"cold-start.near: {config.near} is not in (0, 1]")
     usage(config.hardest >= 1, f"cold-start.hardest: {config.hardest} is below 1")
 
 
@@ -78,35 +87,53 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate import traces
     from magcli.data.schema import TRACE
 
-    _check_columns(job)
-    system = setup.system_text(config.system)
-    given = list(_usable((row for batch in rows for row in batch.to_pylist()), system, job))
-    chosen = _chosen(config, given, job)
+    _check_columns(job.schema, ", ".join(source.name for source in job.sources))
+    system, measure = setup.system_text(config.system), _measure(config)
+    given = list(_usable(_traces(rows), system, job))
+    selection = _chosen(config, given, measure, job)
     general = list(_usable(_instructions(config), system, job))
-    wanted = traces.num_instructions(sum(chosen.values()), config.fraction) if general else 0
-    tables = {"traces": chosen, "instructions": traces.sample((_key(row) for row in general), wanted, seed=config.seed)}
+    wanted = traces.num_instructions(sum(selection.copies.values()), config.fraction) if general else 0
+    if len(general) < wanted:
+        job.console.warn(
+            f"cold-start: {len(general):,} instructions are fewer than the {wanted:,} of {config.fraction:.0%}"
+        )
+    used = traces.sample((_key(row) for row in general), wanted, seed=config.seed)
     source = {"traces": given, "instructions": general}
-    counts: dict[str, int] = {}
-    for pick in traces.mix(tables, seed=config.seed):
-        row = source[pick.source][pick.row]
-        kind = str(row.get("source") or pick.source)
-        counts[kind] = counts.get(kind, 0) + 1
-        trace = {"id": _key(row), "messages": setup.conversation(row, system), "source": kind, "weight": 1.0}
+    placed = []
+    for pick in traces.mix({"traces": selection.copies, "instructions": used}, seed=config.seed):
+        trace = _trace(source[pick.source][pick.row], pick, selection, system)
+        placed.append(_placed(trace, pick, measure))
         yield pa.RecordBatch.from_pylist([trace], TRACE)
-    told = ", ".join(f"{kind} {count:,}" for kind, count in sorted(counts.items()))
-    job.console.say(f"cold-start: {told or 'nothing chosen'}", event="mix", mix=counts)
+    _tell_rows(config, given, selection, general, used, job)
+    _tell_mix(placed, "tokens" if config.tokenizer else "characters", job)
 
 
-def _check_columns(job: Job) -> None:
+def _trace(row: Row, pick: Pick, selection: Selection, system: str | None) -> Row:
+    weight = selection.weights[pick.row] if pick.source == "traces" else 1.0
+    kind = "rollouts" if pick.source == "traces" and row.get("step") is not None else pick.source
+    source = str(row.get("source") or kind)
+    return {"id": _key(row), "messages": setup.conversation(row, system), "source": source, "weight": weight}
+
+
+def _check_columns(schema: pa.Schema | None, where: str) -> None:
+    from magcli.curate.trace_files import readable
     from magcli.data.schema import require
 
-    assert job.schema is not None
-    if "messages" not in job.schema.names:
-        where = ", ".join(source.name for source in job.sources)
-        require(job.schema, ("prompt", "completion"), stage="cold-start", where=where)
+    assert schema is not None
+    if not readable(schema.names):
+        require(schema, ("prompt", "completion"), stage="cold-start", where=where)
 
 
-def _usable(rows: Iterable[dict[str, Any]], system: str | None, job: Job) -> Iterator[dict[str, Any]]:
+def _traces(rows: Rows) -> Iterator[Row]:
+    """All traces that the rows hold, without the columns that do not matter (a rollout's tokens and log-probs)."""
+    from magcli.curate.trace_files import columns_read, traces_of
+
+    for batch in rows:
+        for row in batch.select(columns_read(batch.schema.names)).to_pylist():
+            yield from traces_of(row)
+
+
+def _usable(rows: Iterable[Row], system: str | None, job: Job) -> Iterator[Row]:
     """The rows that are conversations; the others are dropped."""
     from magcli.errors import DataError
 
@@ -131,41 +158,120 @@ def _key(row: Mapping[str, Any]) -> str:
     return "/".join(part for part in parts if part)
 
 
-def _chosen(config: Config, given: list[dict[str, Any]], job: Job) -> dict[int, int]:
-    """Copies of each row that goes into the mix: rollouts by the recipe's rules, everything else once."""
-    from magcli.curate import traces
+def _chosen(config: Config, given: list[Row], measure: Callable[[Row], int], job: Job) -> Selection:
+    """Which traces go into the mix and how often; the others are dropped with their reasons."""
+    from magcli.curate import near, traces
 
+    texts = {number: _answer(row) for number, row in enumerate(given)}
     selection = traces.select(
-        _candidates(given),
+        _candidates(given, measure),
         seed=config.seed,
         from_step=config.from_step,
         shortest=config.shortest,
         per_problem=config.per_problem,
         hardest=config.hardest,
+        same=near.nearness(texts, config.near),
+        upsample=config.upsample,
     )
     for number, reason in selection.left_out.items():
         row = given[number]
         job.drops.row(_key(row), reason, {name: row.get(name) for name in ("id", "prompt", "completion", "step")})
-    ungraded = {number: 1 for number, row in enumerate(given) if row.get("correct") is None}
-    return {**selection.copies, **ungraded}
+    return selection
 
 
-def _candidates(given: list[dict[str, Any]]) -> Iterator[Candidate]:
+def _candidates(given: list[Row], measure: Callable[[Row], int]) -> Iterator[Candidate]:
+    """What the choice needs to know of each trace; a problem is what is asked, for ids of two tables may meet."""
     from magcli.curate.traces import Candidate
+    from magcli.verify.types import UNGRADED
 
+    counted = all(row.get("num_tokens") for row in given if row.get("correct"))
     for number, row in enumerate(given):
-        if row.get("correct") is not None:
-            length = row.get("num_tokens") or len(row["completion"] or "")
-            yield Candidate(number, str(row.get("id")), _key(row), length, bool(row["correct"]), row.get("step") or 0)
+        yield Candidate(
+            number,
+            _question(row),
+            _key(row),
+            row["num_tokens"] if counted and row.get("num_tokens") else measure(row),
+            row.get("correct"),
+            row.get("step"),
+            cut=row.get("finish") == "length",
+            gradable=row.get("reason") not in UNGRADED,
+        )
 
 
-def _instructions(config: Config) -> list[dict[str, Any]]:
+def _question(row: Row) -> str:
+    """What names a trace's problem: a hash of the turns before the answer."""
+    import hashlib
+    import json
+
+    asked = row["prompt"] if not row.get("messages") else [turn["content"] for turn in row["messages"][:-1]]
+    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+
+
+def _answer(row: Row) -> str:
+    return str(row["messages"][-1]["content"] if row.get("messages") else row["completion"])
+
+
+def _instructions(config: Config) -> Iterator[Row]:
     from magcli.data import table
-    from magcli.data.schema import require
 
-    if config.instructions is None:
-        return []
-    source = table.read(str(config.instructions))
-    if "messages" not in source.schema.names:
-        require(source.schema, ("prompt", "completion"), stage="cold-start", where=source.name)
-    return [row for batch in source.rows for row in batch.to_pylist()]
+    if config.instructions is not None:
+        source: Source = table.read(str(config.instructions))
+        _check_columns(source.schema, source.name)
+        yield from _traces(source.rows)
+
+
+def _measure(config: Config) -> Callable[[Row], int]:
+    """How long an answer is: in tokens of the tokenizer that was named, else in characters."""
+    if not config.tokenizer:
+        return lambda row: len(_answer(row))
+    from magcli.model.load import load_tokenizer
+
+    tokenizer = load_tokenizer(config.tokenizer)
+    return lambda row: len(tokenizer(_answer(row), add_special_tokens=False)["input_ids"])
+
+
+def _placed(trace: Row, pick: Pick, measure: Callable[[Row], int]) -> Placed:
+    from magcli.curate.mixing import Placed
+
+    return Placed(trace["source"], pick.copy, measure(trace), trace["weight"])
+
+
+def _tell_rows(
+    config: Config, given: list[Row], selection: Selection, general: list[Row], used: Mapping[int, int], job: Job
+) -> None:
+    """Where every trace of the input went, and how many copies came out."""
+    dropped = sum(job.drops.counts[reason] for reason in set(selection.left_out.values()))
+    copies, left = sum(selection.copies.values()), ", ".join(_reasons(selection))
+    told = f"{len(given):,} traces in = {len(selection.copies):,} chosen + {dropped:,} left out"
+    job.console.say(f"cold-start: {told}{f' ({left})' if left else ''}", event="chosen", **_counts(selection))
+    by = (
+        f"{copies:,} rows by repetition"
+        if config.upsample == "repetition"
+        else f"{copies:,} rows, harder ones weighted"
+    )
+    beside = f", and {len(used):,} of {len(general):,} instructions" if general else ""
+    job.console.say(f"cold-start: the chosen make {by}{beside}", event="rows", traces=copies, instructions=len(used))
+
+
+def _reasons(selection: Selection) -> Iterator[str]:
+    return (f"{reason} {count:,}" for reason, count in _counts(selection).items())
+
+
+def _counts(selection: Selection) -> dict[str, int]:
+    from collections import Counter
+
+    return dict(Counter(selection.left_out.values()).most_common())
+
+
+def _tell_mix(placed: list[Placed], unit: str, job: Job) -> None:
+    """The mix by source, and how long its answers are."""
+    from magcli.curate import mixing
+
+    if not placed:
+        job.console.say("cold-start: nothing chosen", event="mix", mix={})
+        return
+    found = mixing.shares(placed)
+    lines = mixing.mix_table(found, unit)
+    bins = mixing.histogram(each.length for each in placed)
+    job.console.say("\n".join(lines), event="mix", mix={name: vars(share) for name, share in found.items()}, unit=unit)
+    job.console.say("\n".join(mixing.histogram_lines(bins, unit)), event="lengths", lengths=bins, unit=unit)

@@ -43,7 +43,7 @@ def test_only_correct_late_and_long_rollouts_are_taken_a_bounded_number_a_proble
         assert user == {"role": "user", "content": "p?"}
         assert assistant["role"] == "assistant"
         assert assistant["content"].startswith("<think>p 0 ")
-        assert (trace["source"], trace["weight"]) == ("traces", 1.0)
+        assert (trace["source"], trace["weight"]) == ("rollouts", 1.0)
 
 
 def test_harder_problems_come_more_often(tmp_path):
@@ -62,7 +62,7 @@ def test_instructions_are_a_fraction_of_the_mix(tmp_path):
         tmp_path / "general.jsonl", [{"id": f"i{i}", "messages": talk, "source": "chat"} for i in range(50)]
     )
     traces, _ = chosen(tmp_path, rows, instructions=general, fraction=0.1)
-    assert Counter(trace["source"] for trace in traces) == {"traces": 90, "chat": 10}
+    assert Counter(trace["source"] for trace in traces) == {"rollouts": 90, "chat": 10}
     order = [trace["source"] for trace in traces]
     assert "chat" in order[:60], "the mix is shuffled"
     again, _ = chosen(tmp_path, rows[::-1], instructions=general, fraction=0.1)
@@ -80,7 +80,7 @@ def test_other_instructions_make_another_mix_of_the_same_traces(tmp_path):
         general = written(tmp_path / "general.jsonl", [{"id": "i", "messages": talk, "source": source}])
         call_stage("cold-start", traces, output=out, instructions=general, fraction=0.1)
         sources.append(({row["source"] for row in rows_of(out)}, out.stat().st_mtime_ns))
-    assert [found for found, _ in sources] == [{"traces", "one"}, {"traces", "one"}, {"traces", "other"}]
+    assert [found for found, _ in sources] == [{"rollouts", "one"}, {"rollouts", "one"}, {"rollouts", "other"}]
     assert sources[0] == sources[1], "the same instructions leave the mix as it is"
 
 
@@ -107,9 +107,70 @@ def test_the_mix_can_be_learned(tiny_model_dir, tmp_path):
     assert (tmp_path / "run" / "model" / "model.safetensors").exists()
 
 
+def told(capsys, tmp_path, rows, **options):
+    """The events of a run, by name."""
+    chosen(tmp_path, rows, quiet=False, json_events=True, **options)
+    return {event["event"]: event for event in map(json.loads, capsys.readouterr().err.splitlines())}
+
+
+def test_a_completion_that_was_cut_or_could_not_be_graded_is_left_out(tmp_path):
+    rows = [rollout("p", 0, i, True) for i in range(3)]
+    rows[1]["finish"], rows[2] = "length", rows[2] | {"correct": False, "reason": "bad-gold"}
+    traces, dropped = chosen(tmp_path, rows, hardest=5.0)
+    assert dropped == {"p/0/1": "cut", "p/0/2": "ungradable"}
+    assert len(traces) == 1, "what could not be graded makes no problem harder"
+
+
+def test_of_near_identical_traces_of_a_problem_one_stays_whatever_table_they_came_in(tmp_path):
+    long = " ".join(f"step {i} adds {i * i}" for i in range(40))
+    rows = [rollout("p", 0, 0, True) | {"completion": long}]
+    rows += [{"id": "teacher", "prompt": "p?", "completion": long.replace("step 39", "Step  thirty-nine")}]
+    rows += [{"id": "other", "prompt": "q?", "completion": long}]
+    traces, dropped = chosen(tmp_path, rows)
+    assert list(dropped.values()) == ["near-identical"]
+    assert len(traces) == 2
+    assert chosen(tmp_path, rows, near=1.0)[1] == {}
+
+
+def test_harder_problems_may_weigh_more_instead(tmp_path):
+    rows = [rollout("hard", 0, s, s == 0) for s in range(4)] + [rollout("easy", 1, 0, True)]
+    traces, _ = chosen(tmp_path, rows, hardest=3.0, upsample="weight")
+    assert {trace["id"]: trace["weight"] for trace in traces} == {"hard/0/0": 2.5, "easy/1/0": 1.0}
+
+
+def test_rows_with_several_samples_and_their_verdicts_are_read(tmp_path):
+    rows = [
+        {"question": "1+1?", "code": ["It is 2.", "It is 3.", "Two it is."], "score": [True, False, True], "gt": "2"}
+    ]
+    traces, dropped = chosen(tmp_path, rows, system=Path("none"))
+    assert {trace["messages"][1]["content"] for trace in traces} == {"It is 2.", "Two it is."}
+    assert list(dropped.values()) == ["wrong"]
+
+
+def test_the_mix_is_told_exactly(tmp_path, capsys, tiny_model_dir):
+    rows = [rollout(f"p{i}", i, 0, True) for i in range(18)] + [rollout("q", 99, 0, False)]
+    talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
+    general = written(tmp_path / "general.jsonl", [{"id": f"i{i}", "messages": talk} for i in range(5)])
+    events = told(capsys, tmp_path, rows, instructions=general, tokenizer=str(tiny_model_dir))
+    assert "19 traces in = 18 chosen + 1 left out (wrong 1)" in events["chosen"]["message"]
+    assert (events["rows"]["traces"], events["rows"]["instructions"]) == (18, 2)
+    mix, out = events["mix"]["mix"], rows_of(tmp_path / "out.arrow")
+    assert {name: share["rows"] for name, share in mix.items()} == Counter(trace["source"] for trace in out)
+    assert mix["instructions"]["length"] == 2 * len("Hello."), "the tokenizer has one token a character"
+    assert sum(events["lengths"]["lengths"].values()) == len(out)
+
+
+def test_too_few_instructions_are_told(tmp_path, capsys):
+    talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
+    general = written(tmp_path / "general.jsonl", [{"id": "i", "messages": talk}])
+    events = told(capsys, tmp_path, [rollout(f"p{i}", i, 0, True) for i in range(18)], instructions=general)
+    assert events["warning"]["message"].endswith("1 instructions are fewer than the 2 of 10%")
+
+
 def test_senseless_options_and_tables_are_refused(tmp_path):
     for options, message in (
         ({"shortest": 1.0}, r"cold-start.shortest: 1.0 is not in \[0, 1\)"),
+        ({"near": 0.0}, r"cold-start.near: 0.0 is not in \(0, 1\]"),
         ({"hardest": 0.5}, "cold-start.hardest: 0.5 is below 1"),
         ({"per_problem": 0}, "cold-start.per_problem: 0 is not positive"),
     ):

@@ -1,0 +1,120 @@
+"""Reasoning traces as other projects publish them, one row a trace.
+
+Three forms are read besides magcli's own: a row with several samples in lists, with or without a list of verdicts
+(evaluations of Qwen2.5-Math, OpenR1-Math); conversations of ``from`` and ``value`` (ShareGPT, OpenThoughts); and
+thoughts in a column of their own (s1K, answers of servers with ``reasoning_content``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+PROMPTS = ("prompt", "question", "problem", "instruction", "query")
+COMPLETIONS = (
+    "completion",
+    "generations",
+    "completions",
+    "responses",
+    "samples",
+    "code",
+    "response",
+    "attempt",
+    "solution",
+    "output",
+)
+THOUGHTS = ("reasoning_content", "reasoning", "thinking", "thinking_trajectories", "thinking_trajectory")
+VERDICTS = ("correct", "correctness_math_verify", "score", "is_correct", "correctness")
+CONVERSATIONS = ("messages", "conversations", "conversation")
+ROLES = {"human": "user", "gpt": "assistant", "model": "assistant"}
+MARKS = (
+    ("<|begin_of_thought|>", "<think>"),
+    ("<|end_of_thought|>", "</think>"),
+    ("<|begin_of_solution|>", ""),
+    ("<|end_of_solution|>", ""),
+)
+"""How OpenThoughts marks thoughts and answer, and what the recipe's format has in their place (section 2)."""
+
+Row = Mapping[str, Any]
+
+
+def readable(names: Sequence[str]) -> bool:
+    """Whether columns of these names hold traces."""
+    return bool(_first(CONVERSATIONS, names)) or bool(_first(PROMPTS, names) and _first(COMPLETIONS, names))
+
+
+def columns_read(names: Sequence[str]) -> list[str]:
+    """The columns that matter of a table; tokens and log-probs of rollouts are large and do not."""
+    told = ("id", "group", "sample", "step", "num_tokens", "finish", "reason", "source")
+    chosen = [_first(each, names) for each in (PROMPTS, COMPLETIONS, THOUGHTS, VERDICTS, CONVERSATIONS)]
+    return [name for name in names if name in {*told, *chosen, "system"}]
+
+
+def traces_of(row: Row) -> Iterator[dict[str, Any]]:
+    """A row as traces: ``messages``, or ``prompt``, ``completion`` and, where there is a verdict, ``correct``.
+
+    Of a row with several samples each is a trace, with its place in the list as ``sample``.
+    """
+    names = [name for name, value in row.items() if value is not None]
+    if turns := _first(CONVERSATIONS, names):
+        yield {**row, "messages": _messages(row[turns], row.get("system"))}
+        return
+    own = row.get("prompt") is not None and "completion" in row
+    asked, said = ("prompt", "completion") if own else (_first(PROMPTS, names), _first(COMPLETIONS, names))
+    plain = {name: row.get(name) for name in row if name not in (*COMPLETIONS, *VERDICTS, *THOUGHTS)}
+    plain["prompt"] = row.get(asked) if asked else None
+    samples = row.get(said) if said else None
+    thoughts, verdicts = (row.get(_first(each, names) or "") for each in (THOUGHTS, VERDICTS))
+    if not isinstance(samples, list):
+        yield {**plain, "completion": _told(_only(thoughts), samples), **_verdict(_only(verdicts))}
+        return
+    for number, text in enumerate(samples):
+        told = {"sample": number, "completion": _told(_at(thoughts, number), text), **_verdict(_at(verdicts, number))}
+        yield {**plain, **told}
+
+
+def _first(wanted: Sequence[str], names: Sequence[str]) -> str | None:
+    return next((name for name in wanted if name in names), None)
+
+
+def _messages(turns: Any, system: Any) -> list[dict[str, Any]]:
+    """Turns with roles and contents; a system prompt in a column of its own comes first."""
+    given = [turn for turn in turns if isinstance(turn, Mapping)]
+    made = [_turn(turn) for turn in given]
+    if isinstance(system, str) and system and made and made[0]["role"] != "system":
+        made.insert(0, {"role": "system", "content": system})
+    return made
+
+
+def _turn(turn: Row) -> dict[str, Any]:
+    role, text = turn.get("role") or turn.get("from"), turn.get("content", turn.get("value"))
+    return {"role": ROLES.get(str(role), role), "content": _marked(text)}
+
+
+def _marked(text: Any) -> Any:
+    if isinstance(text, str) and MARKS[0][0] in text:
+        for theirs, ours in MARKS:
+            text = text.replace(theirs, ours)
+    return text
+
+
+def _told(thoughts: Any, answer: Any) -> Any:
+    """The completion: thoughts in the recipe's marks before the answer, or the answer alone."""
+    return f"<think>{thoughts}</think>{answer}" if thoughts and isinstance(answer, str) else _marked(answer)
+
+
+def _verdict(verdict: Any) -> dict[str, bool]:
+    """The verdict of a sample, where its source gives one that says yes or no."""
+    return {"correct": bool(verdict)} if isinstance(verdict, bool) or verdict in (0, 1) else {}
+
+
+def _only(value: Any) -> Any:
+    """A value that belongs to the one trace of its row, itself or in a list of one."""
+    if isinstance(value, list):
+        return value[0] if len(value) == 1 else None
+    return value
+
+
+def _at(value: Any, number: int) -> Any:
+    """What a list says of one sample; None where it has no such entry, or is no list."""
+    return value[number] if isinstance(value, list) and number < len(value) else None
