@@ -21,7 +21,8 @@ A wrong accept is worse than a wrong reject, so ambiguity is settled on the safe
 - Decimals are exact: ``0.5`` is ``1/2``, ``0.333`` is not ``1/3``, ``3.14`` is not ``\pi``. Only a decimal of ten or
   more significant digits that is the rounding of an exact value without end is equal to it: ``0.33333333333``. After
   ``\approx`` nothing counts where an exact value stands before it.
-- A unit may be missing on one side, two units must be the same: ``5 cm`` is ``5`` and is not ``5 m``, nor ``50 mm``.
+- A unit may be missing on one side, two units must be the same: ``5 cm`` is ``5`` and is not ``5 m``, nor ``50 mm``;
+  only what is written in several is taken together: ``3 hours and 20 minutes`` is ``200 minutes``.
   ``5 million`` is 5,000,000. A degree sign may be missing; ``90^\circ`` is also ``\pi/2``.
 - A percent sign may be missing where the number is at least 1: ``50%`` is ``50`` and also ``0.5``; ``0.5%`` is not
   ``0.5``, and ``300%`` is not ``3``.

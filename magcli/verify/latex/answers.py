@@ -15,6 +15,7 @@ from magcli.verify.latex.cursor import Cursor
 from magcli.verify.latex.parts import read_list
 from magcli.verify.latex.tokens import Token, Unreadable, tokenize
 from magcli.verify.latex.tree import Expr, num
+from magcli.verify.latex.units import compound
 
 MAX_SPECIAL = 300
 """Longer texts are no time, number in a base or choice."""
@@ -25,7 +26,7 @@ _BASES = {word: str(n) for n, word in enumerate(_DIGITS, 2)} | {
     "hexadecimal": "16",
     "sixteen": "16",
 }
-_BASE = re.compile(r"\(?((?=[A-Z]*[0-9])[0-9A-Z]{1,200})\)?\s*(?:_|\(?base ?)[{(]*(\d+|[a-z]+)[)}]*")
+_BASE = re.compile(r"\(?((?=[A-Z]*[0-9])[0-9A-Z]{1,200})\)?\s*(?:_|\(?base ?)[{(]*(?:base ?)?(\d+|[a-z]+)[)}]*")
 _TIME = re.compile(r"(\d{1,2}:\d{2}(?::\d{2})?)\s*([ap])\.?\s?m\.?", re.IGNORECASE)
 _CHOICE = re.compile(
     r"(?:(?:[Oo]ption|[Cc]hoice) )?\(([A-Za-z])\)|(?:(?:[Oo]ption|[Cc]hoice) )?([A-Z])[.):]?|\s*([A-Z])\)"
@@ -73,6 +74,8 @@ def _special(text: str) -> Expr | None:
     plain = _TEXT.sub(r"\1", text) if "\\" in text else text
     if time := _TIME.fullmatch(plain.strip().rstrip(".") if plain.count(".") == 1 else plain.strip()):
         return Expr("text", name=f"{time[1]} {time[2].lower()}m")
+    if measure := compound(plain):
+        return Expr("unit", (num(measure[0]),), measure[1])
     if (base := _BASE.fullmatch(plain)) and (base[2].isdigit() or base[2] in _BASES):
         return Expr("base", name=f"{base[1]}_{_BASES.get(base[2], base[2])}")
     return _choice(plain)

@@ -50,6 +50,10 @@ _UNICODE = {
     ord("⌈"): r"\lceil ", ord("⌉"): r"\rceil ", ord("∣"): "|", ord("¢"): r"\text{ cent}", ord("…"): r"\ldots ",
 }  # fmt: skip
 
+_ROOTS = {"√": r"\sqrt", "∛": r"\sqrt[3]", "³√": r"\sqrt[3]", "⁴√": r"\sqrt[4]"}
+_ROOT = re.compile(r"([³⁴]√|∛)\s*(\d+(?:\.\d+)?)|(√)\s*(\d+\.\d+|\d\d+)")
+"""Before digits the plain sign covers all of them, unlike LaTeX's command."""
+
 _TOKEN = re.compile(
     r"(?P<skip>\s+|\\[,;:!>/ ]|~|\\q?quad|\\(?:hspace\s*\{[^{}]*\}|(?:left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z])\.?"
     r"|(?:display|text|script|scriptscript)style|limits|nolimits|thinspace|nobreak|hfill|medskip|bf|rm|it|large|Large"
@@ -94,6 +98,7 @@ def ascii_math(text: str) -> str:
     """The text with Unicode signs written as LaTeX."""
     if text.isascii():
         return text
+    text = _ROOT.sub(lambda root: f"{_ROOTS[root[1] or root[3]]}{{{root[2] or root[4]}}}", text)
     return text.translate(_UNICODE).replace("^-^{", "^{-").replace("}^{", "").replace("}_{", "")
 
 

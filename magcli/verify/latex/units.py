@@ -1,6 +1,7 @@
 """Names of units and currencies, so that ``cm``, ``centimetres`` and ``Centimeter`` are one."""
 
 import re
+from fractions import Fraction
 
 CURRENCY = {
     "$": "dollar",
@@ -71,6 +72,14 @@ _COMPOUND = {
 SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _GENERIC = frozenset(("unit", "unit^2", "unit^3", "total", "u", "of"))
 _POWERS = {"square": "^2", "sq": "^2", "cubic": "^3", "cu": "^3", "squared": "^2", "cubed": "^3"}
+_PARTS = {
+    ("day", "hour"): 24, ("hour", "minute"): 60, ("minute", "second"): 60, ("week", "day"): 7, ("year", "month"): 12,
+    ("yard", "foot"): 3, ("foot", "inch"): 12, ("meter", "centimeter"): 100, ("kilometer", "meter"): 1000,
+    ("kilogram", "gram"): 1000, ("pound", "ounce"): 16,
+}  # fmt: skip
+"""How many of a smaller unit make a larger one, where both are written one after the other."""
+_MEASURE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([A-Za-z]+)")
+_COMPOUND_MEASURE = re.compile(rf"\s*{_MEASURE.pattern}(?:\.?,?\s*(?:and\s+)?{_MEASURE.pattern}){{1,3}}\.?\s*")
 _SPLIT = re.compile(r"[A-Za-z°%¢$]+|\^ ?-?\d|/|[^\W\d_]+|\d")
 
 
@@ -109,6 +118,20 @@ def _one(word: str) -> str:
     lower = word.lower().strip(".")
     singular = lower[:-1] if lower.endswith("s") and len(lower) > 3 and not lower.endswith("ss") else lower
     return _UNITS.get(lower) or _UNITS.get(singular) or singular
+
+
+def compound(text: str) -> tuple[Fraction, str] | None:
+    """A measure in several units as so many of the smallest: ``3 hours and 20 minutes`` is 200, ``minute``."""
+    if not _COMPOUND_MEASURE.fullmatch(text):
+        return None
+    (amount, word), *smaller = _MEASURE.findall(text)
+    total, unit = Fraction(amount), _one(word)
+    for amount, word in smaller:
+        parts = _PARTS.get((unit, _one(word)))
+        if parts is None:
+            return None
+        total, unit = total * parts + Fraction(amount), _one(word)
+    return total, unit
 
 
 def compatible(a: str, b: str) -> bool:
