@@ -1,4 +1,4 @@
-"""pass@k, avg@n and maj@k over problems, with 95% intervals by bootstrap over problems.
+"""pass@k, avg@n, maj@k and the share in one language over problems, with 95% intervals by bootstrap over problems.
 
 Every metric is a mean of one number a problem, so its interval resamples problems, and two runs are compared problem by
 problem.
@@ -24,13 +24,17 @@ SUBSETS = 200
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The samples of one problem: the answer found in each (empty for none) and whether it was right."""
+    """The samples of one problem: the answer found in each (empty for none) and whether it was right.
+
+    ``one_language``: whether question, thoughts and answer are in one; empty where nobody has looked.
+    """
 
     id: str
     answers: tuple[str, ...]
     correct: tuple[bool, ...]
     correct_anywhere: tuple[bool, ...]
     lengths: tuple[int, ...]
+    one_language: tuple[bool, ...] = ()
 
 
 class Estimate(NamedTuple):
@@ -89,6 +93,7 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
         if asked.setdefault(row["id"], row.get("prompt")) != row.get("prompt"):
             raise DataError(f"id {row['id']!r} stands for two different problems; give each problem an id of its own")
         found.setdefault(row["id"], []).append({name: value for name, value in row.items() if name != "prompt"})
+    looked = any(row.get("languages") for samples in found.values() for row in samples)
     return [
         Problem(
             id,
@@ -96,18 +101,21 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
             tuple(bool(row["correct"]) for row in samples),
             tuple(bool(row.get("correct_anywhere", row["correct"])) for row in samples),
             tuple(int(row.get("num_tokens") or 0) for row in samples),
+            tuple((row.get("reward_language") or 0) > 0 for row in samples) if looked else (),
         )
         for id, samples in found.items()
     ]
 
 
-def statistics(ks: Sequence[int], seed: int) -> dict[str, Callable[[Problem], float]]:
+def statistics(ks: Sequence[int], seed: int, *, language: bool = False) -> dict[str, Callable[[Problem], float]]:
     """What is computed of each problem, by the name of the metric."""
     table: dict[str, Callable[[Problem], float]] = {
         "avg@n": lambda p: sum(p.correct) / len(p.correct),
         "avg@n anywhere": lambda p: sum(p.correct_anywhere) / len(p.correct_anywhere),
         "tokens": lambda p: sum(p.lengths) / len(p.lengths),
     }
+    if language:
+        table["one language"] = lambda p: sum(p.one_language) / len(p.one_language)
     for k in ks:
         table[f"pass@{k}"] = lambda p, k=k: pass_at_k(len(p.correct), sum(p.correct), k)  # type: ignore[misc]
         if k > 1:
@@ -119,7 +127,8 @@ def estimate(problems: Sequence[Problem], ks: Sequence[int], seed: int = 0) -> l
     """All metrics of a run. ``ks`` larger than the number of samples of some problem are left out."""
     fewest = min(len(problem.correct) for problem in problems)
     samples = sum(len(problem.correct) for problem in problems)
-    table = statistics([k for k in ks if k <= fewest], seed)
+    language = all(problem.one_language for problem in problems)
+    table = statistics([k for k in ks if k <= fewest], seed, language=language)
     return [
         Estimate(name, *interval(np.array([of(p) for p in problems]), seed), len(problems), samples)
         for name, of in table.items()
@@ -134,7 +143,8 @@ def paired(ours: Sequence[Problem], theirs: Sequence[Problem], ks: Sequence[int]
         return []
     fewest = min(min(len(a.correct), len(b.correct)) for a, b in both)
     samples = sum(len(a.correct) for a, _ in both)
-    table = statistics([k for k in ks if k <= fewest], seed)
+    language = all(a.one_language and b.one_language for a, b in both)
+    table = statistics([k for k in ks if k <= fewest], seed, language=language)
     return [
         Estimate(f"{name} difference", *interval(np.array([of(a) - of(b) for a, b in both]), seed), len(both), samples)
         for name, of in table.items()

@@ -39,6 +39,7 @@ class Config:
     ks: tuple[int, ...] = opt((1,), "The k of pass@k and maj@k; larger ones than there are samples are left out.")
     against: Path | None = opt(None, "Graded completions of another run to compare with, problem by problem.")
     completions: Path | None = opt(None, "With --model: keep the graded completions in this table.")
+    language: bool = opt(False, "With --model: also tell the share in one language: question, thoughts, answer.")
     samples: int = options.samples(4)
     max_tokens: int = options.max_tokens()
     temperature: float = options.temperature(0.7)
@@ -58,6 +59,8 @@ class Config:
 
 PLACES = ("workers", "completions", "deadline")
 """Options that do not change the rows."""
+LANGUAGE = ("languages", "reward_language")
+"""Columns by which a reward tells languages."""
 
 
 def reads(config: Config) -> tuple[str, ...]:
@@ -125,7 +128,7 @@ def _gathered(rows: Rows, job: Job | None = None) -> list[Problem]:
     from magcli.curate import metrics
     from magcli.verify.types import UNCOUNTED
 
-    names = ("id", "prompt", "correct", "correct_anywhere", "extracted", "num_tokens", "reason")
+    names = [*("id", "prompt", "correct", "correct_anywhere", "extracted", "num_tokens", "reason"), *LANGUAGE]
     found = []
     for batch in rows:
         for row in batch.select([name for name in names if name in batch.schema.names]).to_pylist():
@@ -184,7 +187,7 @@ def _graded(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.verify.reward import ALL_TESTS, RewardRule, columns
 
     generator, asking = setup.open_engine(config), setup.ask(config)
-    grader, rule = setup.open_grader(config), RewardRule(use_language=False, num_tests=ALL_TESTS)
+    grader, rule = setup.open_grader(config), RewardRule(use_language=config.language, num_tests=ALL_TESTS)
     assert job.schema is not None
     nothing = pa.RecordBatch.from_pylist([], extended(extended(job.schema, COMPLETION), REWARD))
 

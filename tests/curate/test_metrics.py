@@ -123,3 +123,18 @@ def test_only_problems_of_both_runs_are_paired():
     theirs = [problem([0, 1], id="b"), problem([0, 0], id="c")]
     assert {e.num_problems for e in paired(ours, theirs, (1,))} == {1}
     assert paired(ours, [problem([1], id="z")], (1,)) == []
+
+
+def test_the_share_in_one_language_is_told_where_languages_were_looked_for():
+    told = [("en en en", 0.1), ("en en ?", 0.0), ("", 0.0), ("fr fr fr", 0.1)]
+    rows = [
+        {"id": f"p{n % 2}", "correct": True, "languages": languages, "reward_language": reward}
+        for n, (languages, reward) in enumerate(told)
+    ]
+    found = gather(rows)
+    assert [problem.one_language for problem in found] == [(True, False), (False, True)]
+    assert {each.metric: each.value for each in estimate(found, [1])}["one language"] == 0.5
+    assert "one language difference" in {each.metric for each in paired(found, found, [1])}
+    without = gather([{**row, "languages": ""} for row in rows])
+    assert "one language" not in {each.metric for each in estimate(without, [1])}
+    assert "one language difference" not in {each.metric for each in paired(found, without, [1])}
