@@ -19,7 +19,8 @@ _SENTENCE_END = re.compile(r"(?<=[?!;。？！；\n])|(?<=[a-z0-9)\]%Ξ\"”_—
 
 _TASK = (
     r"(?:find|determine|compute|calculate|evaluate|solve|estimate|derive|interpret|identify|list|obtain|diagonalize"
-    r"|factor|expand|convert|deduce|maximize|minimize|construct|predict)(?!\s+without)"
+    r"|factor|expand|convert|deduce|maximize|minimize|construct|predict)"
+    r"(?!\s+(?:without|it\b|this\b|the\s+(?:following\s+)?(?:problem|question|exercise|puzzle|task)s?\b))"
     r"|(?:express|describe|classify)(?!\s+(?:your|the\s+(?:\w+\s+)?(?:answers?|results?|solutions?)|it|this|each|in|all|them|as)\b|\s+\S+\s+as\b)"
 )
 _TASK_FIRST = (

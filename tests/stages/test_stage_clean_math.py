@@ -1,6 +1,7 @@
 import json
 from collections import Counter
 
+import pytest
 from calling import call_stage
 
 from magcli.data import table
@@ -30,13 +31,13 @@ def test_each_rule_of_the_format_filter_drops_with_its_reason_and_rows_add_up(tm
         problem("prose", "How would you teach fractions?", "With pictures, since they help almost everyone."),
         problem("empty", "  ", "3"),
         problem("none", "What is 1 + 1?", None),
-        problem("again", "What is  12 + 30?", "42"),
+        problem("once more", "What is  12 + 30?", "42"),
         problem("choice", "What is 2 + 3? (A) 4 (B) 5 (C) 6 (D) 7", "B"),
     ]
     kept, dropped = cleaned(tmp_path, rows)
     assert len(kept) + len(dropped) == len(rows)
-    assert set(dropped) == {"proof", "parts", "figure", "prose", "empty", "none", "again"}
-    assert dropped["again"] == "duplicate"
+    assert set(dropped) == {"proof", "parts", "figure", "prose", "empty", "none", "once more"}
+    assert dropped["once more"] == "duplicate"
     assert (dropped["empty"], dropped["none"]) == ("empty-prompt", "missing-answer")
     assert len({dropped[id] for id in ("proof", "parts", "figure", "prose")}) == 4
     by_id = {row["id"]: row for row in kept}
@@ -53,6 +54,47 @@ def test_duplicates_may_stay_and_the_first_is_the_one_kept(tmp_path):
     assert Counter(dropped.values()) == {"duplicate": 6}
     kept, dropped = cleaned(tmp_path, rows, duplicates=True)
     assert (len(kept), dropped) == (9, {})
+
+
+TRAIN = "A train leaves the station at 9 in the morning and travels 60 miles per hour for 3 hours. How far does it go?"
+
+
+def test_near_duplicates_go_but_not_those_with_other_numbers(tmp_path):
+    rows = [
+        problem("later", TRAIN.replace("station", "terminal"), "180"),
+        problem("first", TRAIN, "180"),
+        problem("faster", TRAIN.replace("60", "70"), "210"),
+    ]
+    kept, dropped = cleaned(tmp_path, rows)
+    assert [row["id"] for row in kept] == ["first", "faster"]
+    assert dropped == {"later": "near-duplicate"}
+    assert "first" in next(row["row"] for row in rows_of(tmp_path / "dropped.jsonl"))
+    assert len(cleaned(tmp_path, rows, similarity=1.0)[0]) == 3
+
+
+def test_what_evaluation_files_hold_goes_and_is_named(tmp_path, capfd):
+    (tmp_path / "eval.jsonl").write_text(json.dumps({"id": "e7", "problem": TRAIN, "answer": "180"}) + "\n")
+    rows = [problem("held", f"Solve this. {TRAIN}", "180"), problem("other", TRAIN.replace("60", "70"), "210")]
+    kept, dropped = cleaned(tmp_path, rows, against=(str(tmp_path / "eval.jsonl"),), quiet=False)
+    assert [row["id"] for row in kept] == ["other"]
+    assert dropped == {"held": "contaminated"}
+    assert json.loads(rows_of(tmp_path / "dropped.jsonl")[0]["row"])["against_row"] == "e7"
+    assert "held by evaluation files: eval.jsonl 1" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("column", ["choices", "options"])
+def test_options_may_stand_in_a_column_of_their_own(tmp_path, column):
+    kept, _ = cleaned(tmp_path, [problem("p", "What is 2 + 3?", "B", **{column: ["A)4", "B)5", "C)6"]})])
+    assert [(row["prompt"], row["answer"], row["note"]) for row in kept] == [("What is 2 + 3?", "5", "opened")]
+
+
+def test_rows_add_up_whatever_their_number_of_batches(tmp_path):
+    rows = [problem(f"p{i:05}", f"What is {i % 70} + {i % 13}?", str(i % 70 + i % 13)) for i in range(5000)]
+    kept, dropped = cleaned(tmp_path, rows)
+    assert len({row["prompt"] for row in rows}) == len(kept)
+    assert [row["id"] for row in kept] == sorted(row["id"] for row in kept)
+    assert len(kept) + len(dropped) == 5000
+    assert set(dropped.values()) == {"duplicate"}
 
 
 def test_choices_are_no_duplicates_of_each_other_by_their_options(tmp_path):
