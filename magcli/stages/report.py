@@ -25,6 +25,8 @@ DEFAULT_OUTPUT = None
 EXAMPLE = "magcli report --funnel kept.arrow --metrics evaluation.arrow"
 OF_A_RUN = ("reward", "correct", "entropy", "loss")
 """What is told of a run's last line of metrics."""
+EVALUATED = (("accuracy", 1), ("held_out_loss", -1))
+"""What models are chosen by, in this order, and whether more (1) or less (-1) is better."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def _runs(names: tuple[str, ...]) -> Any:
     from magcli.errors import DataError
     from magcli.run.rundir import RunDir
 
-    table = Table("run", "steps", "seconds", "at the end", title="Training", title_justify="left")
+    table = Table("run", "steps", "seconds", "at the end", "best", title="Training", title_justify="left")
     for name, label in zip(names, labels(names), strict=True):
         lines = RunDir(Path(name)).metrics()
         if not lines:
@@ -151,5 +153,14 @@ def _runs(names: tuple[str, ...]) -> Any:
         seconds = sum(line["seconds"] for line in lines)
         last = {key: lines[-1][key] for key in OF_A_RUN if lines[-1].get(key) is not None}
         told = ", ".join(f"{key} {value:.3f}" for key, value in last.items())
-        table.add_row(label, str(lines[-1]["step"]), f"{seconds:.0f}", told)
+        table.add_row(label, str(lines[-1]["step"]), f"{seconds:.0f}", told, _best(lines))
     return table
+
+
+def _best(lines: list[dict[str, Any]]) -> str:
+    """The evaluation by which a run chose its model: the first of the best, and its step."""
+    for name, sign in EVALUATED:
+        if found := [line for line in lines if line.get(name) is not None]:
+            best = max(found, key=lambda line: sign * line[name])
+            return f"{name.replace('_', ' ')} {best[name]:.3f} at step {best['step']}"
+    return "-"

@@ -1,15 +1,17 @@
 """Supervised fine-tuning on traces, or training from scratch.
 
 Rows are conversations (messages) or problems with a completion. Sequences are packed without padding; weights
-are float32 with bf16 matrix products; the run's folder holds metrics, checkpoints and the resulting model. The
-same command resumes exactly.
+are float32 with bf16 matrix products; the run's folder holds metrics, checkpoints and the resulting model: the
+best by --eval-table or --held-out, else the last. With --lora only adapters are trained; the model has them merged
+in, and they lie beside it in the folder adapter. The same command resumes exactly.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.run import options
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from magcli.data.source import Rows
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
-    from magcli.train.finetune import Trainer
+    from magcli.train.finetune import Exam, Trainer
     from magcli.train.supervised import Example
 
 INPUTS = "Traces: column messages, or prompt and completion; - is stdin."
@@ -32,6 +34,7 @@ DEFAULT_OUTPUT = None
 EXAMPLE = "magcli sft examples/traces.jsonl --model examples/model --run runs/sft --epochs 2 --step-tokens 512"
 
 TRAIN = "Training"
+EXAM = "Evaluation on problems"
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Config:
     run: Path = opt(Path("runs/sft"), "Folder of the run; the same command goes on with it.")
     from_scratch: bool = opt(False, "Draw the weights anew; the model folder needs only config and tokenizer.")
     held_out: Path | None = opt(None, "Traces to evaluate on; the best checkpoint by their loss is the result.")
-    evaluate_every: int = opt(50, "Steps between two evaluations on the held-out traces.")
+    evaluate_every: int = opt(50, "Steps between two evaluations, on held-out traces or problems.")
     epochs: int = opt(4, "Times that every trace is seen.", panel=TRAIN)
     max_steps: int = opt(0, "Stop after so many steps; 0 does all epochs.", panel=TRAIN)
     lr: float = opt(1e-5, "Peak learning rate; cosine schedule.", panel=TRAIN)
@@ -52,18 +55,31 @@ class Config:
     max_norm: float = opt(1.0, "Gradient norm to clip to.", panel=TRAIN)
     step_tokens: int = opt(16384, "Tokens of one optimizer step.", panel=TRAIN)
     micro_tokens: int = opt(8192, "Tokens of one micro-batch.", panel=TRAIN)
-    max_length: int = opt(32768, "Longer traces are left out.", panel=TRAIN)
+    max_length: int = opt(32768, "Longer traces are left out, and such as do not fit the model's context.", panel=TRAIN)
     bf16: bool = opt(True, "Matrix products in bf16; the weights are float32 always.", panel=TRAIN)
+    lora: int = opt(0, "Rank of LoRA beside all linear layers; 0 trains all weights.", panel=TRAIN)
+    lora_alpha: float = opt(32.0, "LoRA's products are scaled by this over the rank.", panel=TRAIN)
     system: Path | None = options.system()
     checkpoint_every: int = opt(100, "Steps between two checkpoints.", panel=TRAIN)
     keep_checkpoints: int = opt(2, "Checkpoints to keep.", panel=TRAIN)
     show_mask: int = opt(0, "With --dry-run: show so many traces as the model will learn them.")
     device: str = options.device()
-    seed: int = opt(0, "Seed of the order of the traces and of new weights.", panel=TRAIN)
+    seed: int = opt(0, "Seed of the order of the traces, of new weights and of samples.", panel=TRAIN)
+    eval_table: Path | None = opt(
+        None, "Problems to sample and grade; the best checkpoint by accuracy is the result.", panel=EXAM
+    )
+    eval_samples: int = opt(4, "Samples of each problem.", panel=EXAM)
+    eval_max_tokens: int = opt(1024, "Longest completion in tokens.", panel=EXAM)
+    eval_temperature: float = opt(0.7, "Sampling temperature.", panel=EXAM)
+    eval_slots: int = opt(64, "Sequences sampled at once.", panel=EXAM)
+    workers: int = options.workers()
+    verify_deadline: float = options.verify_deadline()
+    sandbox: Literal["full", "restricted", "auto", "dangerously-none"] = options.sandbox()
 
 
-PLACES = ("run", "held_out", "show_mask", "keep_checkpoints", "checkpoint_every", "device")
+PLACES = ("run", "held_out", "eval_table", "show_mask", "keep_checkpoints", "checkpoint_every", "device", "workers")
 """Options that do not decide the weights."""
+POSITIVE = ("lora_alpha", "eval_samples", "eval_max_tokens", "eval_slots")
 
 
 def reads(config: Config) -> tuple[str, ...]:
@@ -82,24 +98,39 @@ def check(config: Config) -> None:
 
     usage(bool(config.model), "sft: --model is missing: a local folder or a hub id")
     usage(not config.model.startswith("http"), "sft: a server's weights cannot be trained; give a folder or a hub id")
-    for name in ("epochs", "lr", "step_tokens", "micro_tokens", "evaluate_every", "checkpoint_every"):
+    for name in ("epochs", "lr", "step_tokens", "micro_tokens", "evaluate_every", "checkpoint_every", *POSITIVE):
         usage(getattr(config, name) > 0, f"sft.{name}: {getattr(config, name)} is not positive")
     usage(0 <= config.warmup < 1, f"sft.warmup: {config.warmup} is not in [0, 1)")
     usage(0 <= config.floor <= 1, f"sft.floor: {config.floor} is not in [0, 1]")
+    usage(config.eval_temperature >= 0, f"sft.eval_temperature: {config.eval_temperature} is negative")
+    usage(config.lora >= 0, f"sft.lora: {config.lora} is negative")
+    setup.check_grader("sft", config)
+    if config.lora:
+        _check_lora(config)
 
 
-METRICS = ("loss", "lr", "grad_norm", "held_out_loss", "tokens", "target_tokens", "skipped")
+def _check_lora(config: Config) -> None:
+    from magcli.run.job import usage
+    from magcli.train.lora import require_peft
+
+    usage(not config.from_scratch, "sft: --lora needs a trained model; it does not go with --from-scratch")
+    require_peft()
+
+
+EXAM_METRICS = ("accuracy", "accuracy_low", "accuracy_high", "answer_tokens")
+METRICS = ("loss", "lr", "grad_norm", "held_out_loss", *EXAM_METRICS, "tokens", "target_tokens", "skipped")
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else decides the weights: the bits of the model, of the system prompt and of the held-out traces."""
+    """What else decides the weights: the bits of the model, of the system prompt and of what it is evaluated on."""
     told = setup.model_bits(config.model, config.system, weights=not config.from_scratch)
-    return told | setup.table_bits("held_out", config.held_out)
+    told |= setup.table_bits("held_out", config.held_out) | setup.table_bits("eval_table", config.eval_table)
+    return told | (setup.grader_bits(config) if config.eval_table else {})
 
 
 def beside(config: Config) -> tuple[Path, ...]:
-    """The trained model."""
-    return (config.run / "model",)
+    """The trained model, and its adapters."""
+    return (config.run / "model", *((config.run / "adapter",) if config.lora else ()))
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -142,11 +173,13 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
     from magcli.data.schema import require
     from magcli.errors import DataError
     from magcli.model.chat import masked
+    from magcli.model.load import load_config
     from magcli.train.supervised import Example
 
     if "messages" not in schema.names:
         require(schema, ("prompt", "completion"), stage="sft", where=where)
     system = setup.system_text(config.system)
+    longest = min(config.max_length, load_config(config.model).get_text_config().max_position_embeddings)
     for batch in rows:
         for row in batch.to_pylist():
             try:
@@ -154,7 +187,7 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
             except DataError as error:
                 job.drops.row(str(row.get("id", "")), "unusable-trace", {**row, "error": str(error)})
                 continue
-            if len(tokens) > config.max_length:
+            if len(tokens) > longest:
                 job.drops.row(str(row.get("id", "")), "too-long", row)
                 continue
             yield Example(tuple(tokens), tuple(mask), row.get("weight") or 1.0)
@@ -172,20 +205,40 @@ def _train(config: Config, examples: list[Example], tokenizer: Any, job: Job) ->
 def _loop(config: Config, examples: list[Example], tokenizer: Any, job: Job, folder: RunDir) -> None:
     from magcli.train import finetune
 
-    records = finetune.Records(folder, config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
-    trainer = _trainer(config, examples, tokenizer, job)
-    if config.from_scratch:
-        records.keep_start(trainer)
-    records.resume(trainer)
-    total, done = len(trainer.steps), trainer.done
-    if done:
-        job.console.say(f"sft: going on from step {done} of {total}", event="resume", step=done)
-    with job.console.progress(total, "steps", "sft") as bar:
-        bar.advance(done, reused=True)
-        finetune.train(trainer, records, lambda line: bar.advance(note=_note(line)))
+    with _exam(config) as exam:
+        every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
+        records = finetune.Records(folder, *every, exam)
+        trainer = _trainer(config, examples, tokenizer, job)
+        if config.from_scratch:
+            records.keep_start(trainer)
+        records.resume(trainer)
+        total, done = len(trainer.steps), trainer.done
+        if done:
+            job.console.say(f"sft: going on from step {done} of {total}", event="resume", step=done)
+        with job.console.progress(total, "steps", "sft") as bar:
+            bar.advance(done, reused=True)
+            finetune.train(trainer, records, lambda line: bar.advance(note=_note(line)))
     if trainer.best_step:
-        job.console.say(f"sft: best held-out loss {trainer.best_loss:.4f} at step {trainer.best_step}", event="best")
+        of = f"accuracy {trainer.best:.1%}" if exam else f"held-out loss {-trainer.best:.4f}"
+        job.console.say(f"sft: best {of} at step {trainer.best_step}", event="best", step=trainer.best_step)
     job.console.say(f"sft: model in {folder.model}", event="model", path=str(folder.model))
+
+
+@contextmanager
+def _exam(config: Config) -> Iterator[Exam | None]:
+    """How models of this run are evaluated on problems, while its verifiers live; None where they are not."""
+    from magcli.curate.sampling import Ask
+    from magcli.generate.types import Sampling
+    from magcli.stages import sft_exam
+
+    if config.eval_table is None:
+        yield None
+        return
+    sampling = Sampling(config.eval_max_tokens, config.eval_temperature, 1.0)
+    asking = Ask(setup.system_text(config.system), sampling, config.eval_samples, config.seed)
+    with setup.open_grader(config) as grader:
+        problems = sft_exam.problems_of(config.eval_table, grader)
+        yield sft_exam.Exam(problems, asking, grader, config.eval_slots, config.device)
 
 
 def _trainer(config: Config, examples: list[Example], tokenizer: Any, job: Job) -> Trainer:
@@ -200,6 +253,7 @@ def _trainer(config: Config, examples: list[Example], tokenizer: Any, job: Job) 
         config.model, dtype=torch.float32, device=config.device, from_scratch=config.from_scratch, seed=config.seed
     )
     use_packed_attention(model)
+    adapters = _adapters(config, model)
     model.train()
     lengths = [len(example.tokens) for example in examples]
     steps = supervised.plan(lengths, epochs=config.epochs, step_tokens=config.step_tokens, seed=config.seed)
@@ -217,7 +271,16 @@ def _trainer(config: Config, examples: list[Example], tokenizer: Any, job: Job) 
         micro_tokens=config.micro_tokens,
         max_norm=config.max_norm,
         bf16=config.bf16,
+        adapters=adapters,
     )
+
+
+def _adapters(config: Config, model: Any) -> Any:
+    from magcli.train import lora
+
+    if not config.lora:
+        return None
+    return lora.add_lora(model, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
 
 
 def _held_out(config: Config, tokenizer: Any, job: Job) -> list[Example]:
@@ -232,4 +295,5 @@ def _held_out(config: Config, tokenizer: Any, job: Job) -> list[Example]:
 def _note(line: dict[str, Any]) -> str:
     rate = line["tokens"] / max(line["seconds"], 1e-9)
     held = f" held-out {line['held_out_loss']:.3f}" if "held_out_loss" in line else ""
-    return f"loss {line['loss']:.3f}{held} {rate:,.0f} tokens/s"
+    right = f" accuracy {line['accuracy']:.1%}" if "accuracy" in line else ""
+    return f"loss {line['loss']:.3f}{held}{right} {rate:,.0f} tokens/s"

@@ -1,8 +1,11 @@
-"""The SFT loop: step through the plan, evaluate on what was held out, write it down; killed, it goes on exactly."""
+"""The SFT loop: step through the plan, evaluate, keep the best, write it down; killed, it goes on exactly."""
 
+import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,11 +15,15 @@ from magcli.data import durable
 from magcli.errors import Stopped
 from magcli.model.load import save_model
 from magcli.run.rundir import RunDir
-from magcli.train import checkpoint, optim, supervised
+from magcli.train import checkpoint, lora, optim, supervised
 from magcli.train.supervised import Example
 
 if TYPE_CHECKING:
+    from peft import PeftModel
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Exam = Callable[[Path], Mapping[str, float]]
+"""Evaluates the model in a folder; ``accuracy`` among its figures says how good the model is."""
 
 MAX_BAD_STEPS = 5
 """Steps in a row whose gradient is not finite before the run stops."""
@@ -27,7 +34,8 @@ class Trainer:
     """The weights being trained and where they stand.
 
     ``steps`` are the indices of the examples of every step, ``done`` how many steps were made; ``warmup`` is in steps,
-    ``floor`` a share of ``lr``, the peak of the cosine schedule.
+    ``floor`` a share of ``lr``, the peak of the cosine schedule. ``best`` is the accuracy of the best model so far or,
+    without an exam, its negative held-out loss. ``adapters`` are those of LoRA, peft's view of the model.
     """
 
     model: "PreTrainedModel"
@@ -42,8 +50,9 @@ class Trainer:
     micro_tokens: int
     max_norm: float
     bf16: bool
+    adapters: "PeftModel | None" = None
     done: int = 0
-    best_loss: float = float("inf")
+    best: float = float("-inf")
     best_step: int = 0
     bad_steps: int = 0
 
@@ -82,12 +91,13 @@ class Trainer:
 
 @dataclass(frozen=True)
 class Records:
-    """Where a run writes, and every how many steps."""
+    """Where a run writes, every how many steps, and the exam that its models take, if any."""
 
     folder: RunDir
     evaluate_every: int
     checkpoint_every: int
     keep_checkpoints: int
+    exam: Exam | None = None
 
     def keep_start(self, trainer: Trainer) -> None:
         """Weights drawn anew are kept as they began, so that what training gained can be measured."""
@@ -100,7 +110,7 @@ class Records:
         if last := checkpoint.latest(self.folder.checkpoints):
             told = checkpoint.load(last, trainer.model, trainer.optimizer)
             trainer.done, trainer.best_step = told["step"], told["best_step"]
-            trainer.best_loss = float(told["best_loss"])
+            trainer.best = float(told["best"])
         self.folder.rewind(trainer.done)
 
     def save(self, trainer: Trainer) -> None:
@@ -109,22 +119,49 @@ class Records:
             checkpoint.step_folder(self.folder.checkpoints, trainer.done),
             model=trainer.model,
             optimizer=trainer.optimizer,
-            state={"step": trainer.done, "best_loss": str(trainer.best_loss), "best_step": trainer.best_step},
+            state={"step": trainer.done, "best": str(trainer.best), "best_step": trainer.best_step},
             tokenizer=trainer.tokenizer,
         )
         checkpoint.prune(self.folder.checkpoints, keep=self.keep_checkpoints)
 
-    def evaluate(self, trainer: Trainer) -> float:
-        """Loss on the held-out traces; the best model so far is kept."""
+    def evaluate(self, trainer: Trainer) -> dict[str, float]:
+        """Loss on the held-out traces, figures of the exam; the best model so far is kept, by the exam if there is one.
+
+        A model that is exactly as good as an earlier one does not take its place.
+        """
+        told: dict[str, float] = {}
         trainer.model.eval()
-        loss = supervised.held_out_loss(
-            trainer.model, trainer.held_out, micro_tokens=trainer.micro_tokens, bf16=trainer.bf16
-        )
+        if trainer.held_out:
+            told["held_out_loss"] = supervised.held_out_loss(
+                trainer.model, trainer.held_out, micro_tokens=trainer.micro_tokens, bf16=trainer.bf16
+            )
+        candidate = self.folder.path / "candidate"
+        if self.exam:
+            write_model(trainer, candidate)
+            told |= self.exam(candidate)
         trainer.model.train()
-        if loss < trainer.best_loss:
-            trainer.best_loss, trainer.best_step = loss, trainer.done
-            save_model(trainer.model, trainer.tokenizer, self.folder.path / "best", dtype=torch.float32)
-        return loss
+        quality = told["accuracy"] if self.exam else -told["held_out_loss"]
+        if quality > trainer.best:
+            trainer.best, trainer.best_step = quality, trainer.done
+            self._keep_best(trainer, candidate)
+        shutil.rmtree(candidate, ignore_errors=True)
+        return told
+
+    def _keep_best(self, trainer: Trainer, candidate: Path) -> None:
+        best = self.folder.path / "best"
+        if trainer.adapters is not None:
+            lora.save_adapter(trainer.adapters, self.folder.path / "best-adapter")
+        if candidate.exists():
+            shutil.rmtree(best, ignore_errors=True)
+            durable.rename(candidate, best)
+        else:
+            write_model(trainer, best)
+
+
+def write_model(trainer: Trainer, folder: Path) -> None:
+    """The weights as they stand, in the model's own layout, those of LoRA merged into them."""
+    with lora.merged(trainer.model) if trainer.adapters is not None else nullcontext():
+        save_model(trainer.model, trainer.tokenizer, folder, dtype=torch.float32)
 
 
 def train(trainer: Trainer, records: Records, report: Callable[[dict[str, Any]], None]) -> None:
@@ -132,8 +169,9 @@ def train(trainer: Trainer, records: Records, report: Callable[[dict[str, Any]],
     total = len(trainer.steps)
     while trainer.done < total:
         line = trainer.learn()
-        if trainer.held_out and (trainer.done % records.evaluate_every == 0 or trainer.done == total):
-            line["held_out_loss"] = records.evaluate(trainer)
+        due = trainer.done % records.evaluate_every == 0 or trainer.done == total
+        if due and (trainer.held_out or records.exam):
+            line |= records.evaluate(trainer)
         records.folder.log(line)
         if trainer.done % records.checkpoint_every == 0:
             records.save(trainer)
@@ -142,9 +180,14 @@ def train(trainer: Trainer, records: Records, report: Callable[[dict[str, Any]],
 
 
 def _finish(trainer: Trainer, folder: RunDir) -> None:
-    """The result: the best model by held-out loss, or the last one where nothing is held out."""
-    best = folder.path / "best"
+    """The result: the best model where models were evaluated, or the last one; its adapters are in ``adapter``."""
+    best, best_adapter, adapter = (folder.path / name for name in ("best", "best-adapter", "adapter"))
+    if best_adapter.exists():
+        shutil.rmtree(adapter, ignore_errors=True)
+        durable.rename(best_adapter, adapter)
+    elif trainer.adapters is not None and not best.exists():
+        lora.save_adapter(trainer.adapters, adapter)
     if best.exists():
         durable.rename(best, folder.model)
     else:
-        save_model(trainer.model, trainer.tokenizer, folder.model, dtype=torch.float32)
+        write_model(trainer, folder.model)

@@ -1,6 +1,8 @@
 import json
 import random
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -136,12 +138,14 @@ def test_a_finished_run_is_recognised_and_other_settings_are_refused(tiny_model_
 
 
 def test_traces_that_cannot_be_learned_are_dropped_with_a_reason(tiny_model_dir, tmp_path):
+    answer = [{"role": "assistant", "content": "b"}]
     rows = [
         {"id": "good", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
         {"id": "no-turn", "messages": [{"role": "user", "content": "a"}]},
         {"id": "all-ones", "messages": [{"role": "assistant", "content": "b"}]},
         {"id": "long", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b" * 99}]},
         {"id": "empty", "messages": []},
+        {"id": "past-context", "messages": [{"role": "user", "content": "a" * 600}, *answer]},
     ]
     data, dropped = tmp_path / "t.jsonl", tmp_path / "dropped.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -153,8 +157,96 @@ def test_traces_that_cannot_be_learned_are_dropped_with_a_reason(tiny_model_dir,
         "all-ones": "unusable-trace",
         "long": "too-long",
         "empty": "unusable-trace",
+        "past-context": "too-long",
     }
+    whole = {**options, "max_length": 32768, "run": tmp_path / "whole", "output": tmp_path / "w.jsonl"}
+    call_stage("sft", data, model=str(tiny_model_dir), **whole)
+    left = {row["id"] for row in map(json.loads, dropped.read_text().splitlines()) if row["reason"] == "too-long"}
+    assert left == {"past-context"}, "the model has a context of 512 tokens"
     assert lines(tmp_path / "run")[0]["target_tokens"] == 2, "b and the end of the turn"
+
+
+def sums(path):
+    path.write_text("".join(json.dumps({"id": c, "prompt": f"{c}?", "answer": "7"}) + "\n" for c in "abc"))
+    return path
+
+
+def right_traces(path):
+    """Traces that teach the answer to each of ``sums``."""
+    rows = [{"prompt": f"{c}?", "completion": "<think></think>\\boxed{7}"} for c in "abc" * 20]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+EXAM = {"evaluate_every": 4, "eval_samples": 2, "eval_max_tokens": 16, "eval_temperature": 0.5, "lr": 2e-2}
+
+
+def test_the_best_checkpoint_by_accuracy_on_problems_is_the_result(tiny_model_dir, tmp_path):
+    data, run, table_of = right_traces(tmp_path / "t.jsonl"), tmp_path / "run", sums(tmp_path / "sums.jsonl")
+    options = {**SHORT, **EXAM, "epochs": 4, "held_out": data}
+    call_stage("sft", data, model=str(tiny_model_dir), run=run, eval_table=table_of, **options)
+    found = {line["step"]: line for line in lines(run) if "accuracy" in line}
+    accuracy = {step: line["accuracy"] for step, line in found.items()}
+    best = max(accuracy.values())
+    assert best > accuracy[4], "the longer it learns, the more it gets right"
+    assert all(line["accuracy_low"] <= line["accuracy"] <= line["accuracy_high"] for line in found.values())
+    chosen = min(step for step in accuracy if accuracy[step] == best)
+    kept = measured(run / "model", "a?", "<think></think>\\boxed{7}")
+    assert kept == pytest.approx(found[chosen]["held_out_loss"], rel=0.2), "of equal ones the first stays"
+    assert not (run / "candidate").exists()
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(15, marks=pytest.mark.faults)])
+def test_a_killed_run_with_adapters_and_an_exam_chooses_the_same_model(kills, tiny_model_dir, tmp_path):
+    data, problems = right_traces(tmp_path / "t.jsonl"), sums(tmp_path / "sums.jsonl")
+    options = {**SHORT, **EXAM, "model": str(tiny_model_dir), "eval_table": problems, "lora": 4, "epochs": 1}
+    took = seconds_of("sft", data, run=tmp_path / "whole", **options)
+    assert kill_and_resume(kills, 0.8 * took, "sft", data, run=tmp_path / "broken", **options)
+    assert lines(tmp_path / "broken") == lines(tmp_path / "whole")
+    assert weights(tmp_path / "broken") == weights(tmp_path / "whole")
+    adapters = [(tmp_path / run / "adapter" / "adapter_model.safetensors").read_bytes() for run in ("broken", "whole")]
+    assert adapters[0] == adapters[1]
+
+
+def test_adapters_beside_the_frozen_model_are_the_merged_one(tiny_model_dir, tmp_path):
+    from peft import PeftModel
+
+    run = tmp_path / "run"
+    options = {**SHORT, "lr": 2e-2, "lora": 4, "lora_alpha": 8.0}
+    call_stage("sft", traces(tmp_path / "t.jsonl"), model=str(tiny_model_dir), run=run, **options)
+    curve = [line["loss"] for line in lines(run)]
+    assert np.mean(curve[-3:]) < 0.8 * np.mean(curve[:3])
+    base, whole = (AutoModelForCausalLM.from_pretrained(folder) for folder in (tiny_model_dir, run / "model"))
+    adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_model_dir), run / "adapter")
+    ids = torch.arange(10, 40)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(whole(ids).logits, adapted(ids).logits, rtol=1e-4, atol=1e-4)
+        assert not torch.allclose(whole(ids).logits, base(ids).logits, atol=1e-2)
+    same = [torch.equal(a, b) for a, b in zip(whole.parameters(), base.parameters(), strict=True)]
+    assert True in same, "embeddings and norms are frozen"
+    assert whole.state_dict().keys() == base.state_dict().keys()
+
+
+def test_problems_that_cannot_be_graded_are_refused_by_name(tiny_model_dir, tmp_path):
+    data, problems = traces(tmp_path / "t.jsonl"), tmp_path / "p.jsonl"
+    options = {**SHORT, "model": str(tiny_model_dir), "run": tmp_path / "run", "eval_table": problems}
+    for row, message in (
+        ({"prompt": "a", "answer": "\\frac{1}{"}, "the answer of problem 0 of .* cannot be read"),
+        ({"prompt": None, "answer": "1"}, "problem 0 of .* has no prompt"),
+        ({"question": "a"}, "lacks column"),
+    ):
+        problems.write_text(json.dumps(row) + "\n")
+        with pytest.raises(DataError, match=message):
+            call_stage("sft", data, **options, restart=True)
+
+
+def test_lora_without_its_package_is_told_at_the_door(tiny_model_dir, tmp_path):
+    """In a process that cannot find peft, as where it is not installed."""
+    program = "import sys; sys.modules['peft'] = None; from magcli.__main__ import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, "sft", "none.jsonl", "--model", str(tiny_model_dir), "--lora", "4"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 4, done.stderr
+    assert done.stderr.strip() == "error: LoRA needs the package peft: pip install 'magcli[lora]'"
 
 
 def test_a_table_without_traces_is_refused_by_name(tiny_model_dir, tmp_path):
@@ -200,6 +292,8 @@ def test_steps_without_a_finite_gradient_are_skipped_and_many_in_a_row_stop(tiny
     [
         ("lr", 0.0, "sft.lr: 0.0 is not positive"),
         ("warmup", 1.0, r"sft.warmup: 1.0 is not in \[0, 1\)"),
+        ("lora", -1, "sft.lora: -1 is negative"),
+        ("eval_samples", 0, "sft.eval_samples: 0 is not positive"),
         ("model", "", "--model is missing"),
         ("model", "http://localhost:1/v1", "a server's weights cannot be trained"),
     ],

@@ -1,0 +1,111 @@
+"""How good the model of an SFT run is: sampled and graded on a table of problems. No stage of its own.
+
+The figures are those of ``magcli evaluate``. Samples are deterministic, with the same seeds every time, so that
+checkpoints differ by their weights alone and a killed run chooses the same one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from magcli.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from magcli.curate.metrics import Problem
+    from magcli.curate.sampling import Ask, Sample
+    from magcli.verify.grader import Grader
+
+    Row = dict[str, Any]
+
+PROMPT_NEEDS = ("prompt", "answer|tests")
+
+
+@dataclass(frozen=True, slots=True)
+class Exam:
+    """The problems, how they are put to the model, who grades, and where the model runs."""
+
+    problems: Sequence[Row]
+    ask: Ask
+    grader: Grader
+    slots: int
+    device: str
+
+    def __call__(self, folder: Path) -> dict[str, float]:
+        """Accuracy over all samples with its 95% interval, and the mean length in tokens, of the model in a folder."""
+        from magcli.curate import metrics
+
+        estimates = {each.metric: each for each in metrics.estimate(self._graded(folder), (), self.ask.seed)}
+        accuracy = estimates["avg@n"]
+        return {
+            "accuracy": accuracy.value,
+            "accuracy_low": accuracy.low,
+            "accuracy_high": accuracy.high,
+            "answer_tokens": estimates["tokens"].value,
+        }
+
+    def _graded(self, folder: Path) -> list[Problem]:
+        from magcli.curate import metrics
+        from magcli.verify.reward import ALL_TESTS, RewardRule
+
+        sampled = asyncio.run(self._sampled(folder))
+        pairs = [(row, s) for row, samples in zip(self.problems, sampled, strict=True) for s in samples]
+        rewards = self.grader.grade(
+            [sample.completion.text for _, sample in pairs],
+            [row for row, _ in pairs],
+            RewardRule(use_language=False, num_tests=ALL_TESTS),
+        )
+        return metrics.gather(
+            {
+                "id": row["id"],
+                "prompt": row["prompt"],
+                "correct": reward.correct,
+                "correct_anywhere": reward.correct_anywhere,
+                "extracted": reward.extracted,
+                "num_tokens": sample.completion.num_tokens,
+            }
+            for (row, sample), reward in zip(pairs, rewards, strict=True)
+        )
+
+    async def _sampled(self, folder: Path) -> list[list[Sample]]:
+        from magcli.curate.sampling import samples_of
+        from magcli.generate.open import open_generator
+
+        generator = open_generator(
+            str(folder), engine="torch", slots=self.slots, deterministic=True, device=self.device
+        )
+        try:
+            return await asyncio.gather(*(samples_of(generator, row, self.ask) for row in self.problems))
+        finally:
+            await generator.close()
+
+
+def problems_of(path: Path, grader: Grader) -> list[Row]:
+    """The problems of a table, all of them fit to be graded.
+
+    Raises:
+        DataError: a column is missing, or a problem has no prompt or no ground truth that can be read.
+    """
+    from magcli.data import table
+    from magcli.data.schema import require
+
+    source = table.read(str(path))
+    require(source.schema, PROMPT_NEEDS, stage="sft", where=str(path))
+    rows = [row for batch in source.rows for row in batch.to_pylist()]
+    if not rows:
+        raise DataError(f"sft: {path} has no problem to evaluate on")
+    return [_checked(row, number, path, grader) for number, row in enumerate(rows)]
+
+
+def _checked(row: Mapping[str, Any], number: int, path: Path, grader: Grader) -> Row:
+    named = {**row, "id": str(row.get("id") or number)}
+    if not row.get("prompt"):
+        raise DataError(f"sft: problem {named['id']} of {path} has no prompt")
+    grader.check(named)
+    if not grader.gradable(named):
+        raise DataError(f"sft: the answer of problem {named['id']} of {path} cannot be read; leave it out")
+    return named

@@ -1,0 +1,92 @@
+"""LoRA by ``peft``: small matrices beside frozen ones are trained; merged weights and adapters are both written.
+
+The layers are put into the model itself, so everything that trains or checkpoints a model works on it as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from magcli.data.durable import whole_folder
+from magcli.errors import EnvironmentFault
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+    from transformers import PreTrainedModel
+
+ADAPTER = "default"
+"""peft's name of the one adapter."""
+
+
+def require_peft() -> None:
+    """Raise EnvironmentFault where peft is not installed."""
+    if find_spec("peft") is None:
+        raise EnvironmentFault("LoRA needs the package peft: pip install 'magcli[lora]'")
+
+
+def add_lora(model: PreTrainedModel, *, rank: int, alpha: float, seed: int) -> PeftModel:
+    """Freeze a model and put LoRA beside all its linear layers but the LM head; ``model`` is changed in place.
+
+    The product of the two matrices of a layer is scaled by alpha / rank and begins as 0; what is drawn comes from
+    ``seed``. Returns peft's view of the model.
+    """
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(
+        r=rank,
+        lora_alpha=alpha,
+        target_modules="all-linear",
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        adapters: PeftModel = get_peft_model(model, config)
+        return adapters
+
+
+@contextmanager
+def merged(model: PreTrainedModel) -> Iterator[None]:
+    """A model in its own layout with merged weights; afterwards it is as it was, to the bit."""
+    found = dict(_lora_layers(model))
+    plain = {name: _merged(layer) for name, layer in found.items()}
+    try:
+        for name, layer in plain.items():
+            model.set_submodule(name, layer)
+        yield
+    finally:
+        for name, layer in found.items():
+            model.set_submodule(name, layer)
+
+
+def save_adapter(adapters: PeftModel, folder: Path) -> None:
+    """Write the adapter as ``PeftModel.from_pretrained`` reads it; the folder appears whole or not at all.
+
+    Raises:
+        EnvironmentFault: the folder cannot be written or the disk is full.
+    """
+    with whole_folder(folder) as aside:
+        adapters.save_pretrained(str(aside))
+
+
+def _lora_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
+    from peft.tuners.lora import LoraLayer
+
+    return ((name, module) for name, module in model.named_modules() if isinstance(module, LoraLayer))
+
+
+@torch.no_grad()
+def _merged(layer: Any) -> nn.Linear:
+    """A linear layer with the weights of the frozen one and of its adapter."""
+    base = layer.get_base_layer()
+    weight = base.weight + layer.get_delta_weight(ADAPTER)
+    with torch.device("meta"):
+        plain = nn.Linear(base.in_features, base.out_features, bias=base.bias is not None)
+    plain.weight, plain.bias = nn.Parameter(weight, requires_grad=False), base.bias
+    return plain

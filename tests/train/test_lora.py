@@ -1,0 +1,64 @@
+"""LoRA: begins as the frozen model, trains its matrices alone, merges and comes apart again to the bit."""
+
+import pytest
+import torch
+
+from magcli.train import lora, optim, supervised
+from magcli.train.attention import use_packed_attention
+from magcli.train.logprobs import token_logprobs
+from magcli.train.packing import pack
+from magcli.train.supervised import Example
+
+EXAMPLES = [Example(tuple(range(8, 8 + n)), (False, *[True] * (n - 1))) for n in (9, 17, 5)]
+PACKED = pack([example.tokens for example in EXAMPLES])
+
+
+def trained(model, *, seed=0, steps=3):
+    use_packed_attention(model)
+    adapters = lora.add_lora(model, rank=4, alpha=8.0, seed=seed)
+    optimizer = optim.adamw(model, lr=1e-2, weight_decay=0.0)
+    for _ in range(steps):
+        supervised.step(model, optimizer, EXAMPLES, micro_tokens=64, max_norm=1.0, bf16=False)
+    return adapters
+
+
+def bits(model):
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+
+def test_before_the_first_step_the_model_says_what_it_said(model):
+    use_packed_attention(model)
+    before = token_logprobs(model, PACKED).values
+    lora.add_lora(model, rank=4, alpha=8.0, seed=0)
+    torch.testing.assert_close(token_logprobs(model, PACKED).values, before)
+
+
+def test_only_the_matrices_of_linear_layers_train(model):
+    frozen = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    trained(model)
+    learning = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert learning
+    assert all("lora_" in name for name in learning)
+    for name, tensor in model.state_dict().items():
+        if "lora_" not in name:
+            assert torch.equal(tensor, frozen[name.replace(".base_layer", "")])
+
+
+def test_merged_weights_say_the_same_and_go_again_without_a_trace(model):
+    names = set(model.state_dict())
+    trained(model)
+    before, said = bits(model), token_logprobs(model, PACKED).values
+    with lora.merged(model):
+        assert set(model.state_dict()) == names
+        torch.testing.assert_close(token_logprobs(model, PACKED).values, said, rtol=1e-4, atol=1e-5)
+    after = bits(model)
+    assert all(torch.equal(after[name], before[name]) for name in before)
+    with pytest.raises(KeyboardInterrupt), lora.merged(model):
+        raise KeyboardInterrupt
+    assert bits(model).keys() == before.keys()
+
+
+def test_what_is_drawn_comes_from_the_seed_alone(model):
+    state = torch.get_rng_state()
+    lora.add_lora(model, rank=4, alpha=8.0, seed=3)
+    assert torch.equal(torch.get_rng_state(), state)
