@@ -21,6 +21,7 @@ STAGES = (
     Entry("translate", "Data", "A fraction of the problems into other languages, checked."),
     Entry("generate", "Data", "Sample completions of problems from any model."),
     Entry("grade", "Data", "Rewards of completions, with every part and a reason."),
+    Entry("commit", "Data", "Join the finished shards of a stage into one table."),
     Entry("cold-start", "Data", "Choose traces for the SFT cold start."),
     Entry("sft", "Train", "Supervised fine-tuning on traces, or training from scratch."),
     Entry("rl", "Train", "Reinforcement learning with verifiable rewards (GRPO)."),

@@ -139,6 +139,9 @@ def _table_parameters(module: Any) -> list[inspect.Parameter]:
     restart = _main_option("--restart", help="Forget unfinished work and make the output anew.")
     quiet = _main_option("--quiet", "-q", help="Only errors on stderr.")
     events = _main_option("--json", help="Events as JSON lines on stderr.")
+    shard = _main_option("--shard", help="Take one part of the rows: 2/8 is the second eighth.", metavar="I/N")
+    if hasattr(module, "shards"):
+        parameters.append(_parameter("shard", Annotated[str | None, shard], None))
     if module.OUTPUT:
         parameters.append(_parameter("output", Annotated[str | None, output], None))
         parameters.append(_parameter("dropped", Annotated[str | None, dropped], None))
@@ -192,7 +195,7 @@ def run_command(name: str, module: Any, stages: Iterable[str], given: dict[str, 
     """Resolve the configuration, then run the stage on its tables."""
     recipe_path, dry_run = given.pop("recipe"), given.pop("dry_run")
     console = Console(quiet=given.pop("quiet"), as_json=given.pop("json_events"))
-    places = {key: given.pop(key, None) for key in ("inputs", "output", "dropped", "restart")}
+    places = {key: given.pop(key, None) for key in ("inputs", "output", "dropped", "restart", "shard")}
     recipe: Mapping[str, Any] = configuration.read_recipe(recipe_path, name, stages) if recipe_path else {}
     flags = {
         key: ",".join(value) if isinstance(value, list) else value
@@ -202,6 +205,8 @@ def run_command(name: str, module: Any, stages: Iterable[str], given: dict[str, 
     config = configuration.resolve(module.Config, name, recipe, flags)
     if hasattr(module, "check"):
         module.check(config)
+    if places["shard"] is not None:
+        _check_shard(name, module, config, places["shard"])
     looks = getattr(module, "looks", lambda _: False)(config)
     if looks and not dry_run:
         raise UsageError(f"{name}: an option asks only to show something; give --dry-run with it")
@@ -216,8 +221,16 @@ def run_command(name: str, module: Any, stages: Iterable[str], given: dict[str, 
     _execute(name, module, config, places, console)
 
 
+def _check_shard(name: str, module: Any, config: Any, text: str) -> None:
+    from magcli.run import shard
+
+    shard.parse(text)
+    if not module.shards(config):
+        raise UsageError(f"{name}: with these options rows depend on each other, so --shard cannot part them")
+
+
 def _execute(name: str, module: Any, config: Any, places: Mapping[str, Any], console: Console) -> None:
-    from magcli.run import door, harness
+    from magcli.run import door, harness, shard
 
     takes_rows = bool(module.INPUTS) and getattr(module, "takes_rows", lambda _: True)(config)
     inputs = (places["inputs"] or ["-"]) if takes_rows else []
@@ -227,7 +240,8 @@ def _execute(name: str, module: Any, config: Any, places: Mapping[str, Any], con
     beside = getattr(module, "beside", lambda _: ())
     stage = harness.Stage(name, module.run, module.schema, admit, getattr(module, "RESUMES", False), beside)
     output = places["output"] or module.DEFAULT_OUTPUT
-    tables = harness.Tables(inputs, output, places["dropped"], bool(places["restart"]))
+    part = shard.parse(places["shard"]) if places["shard"] is not None else None
+    tables = harness.Tables(inputs, output, places["dropped"], bool(places["restart"]), part)
     places_only = getattr(module, "PLACES", ())
     settings = {key: value for key, value in configuration.as_json(config).items() if key not in places_only}
     if hasattr(module, "settings"):

@@ -23,16 +23,18 @@ from magcli.data.source import Rows
 from magcli.errors import DataError
 from magcli.run.job import Counted, Drops, Job, usage
 from magcli.run.journal import Dropped, Journal
+from magcli.run.shard import KEY, Shard
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables that a command names: inputs, output, and where dropped rows go."""
+    """The tables that a command names: inputs, which part of them, output, and where dropped rows go."""
 
     inputs: Sequence[str] = ()
     output: str | None = None
     dropped: str | None = None
     restart: bool = False
+    shard: Shard | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ def execute(stage: Stage, config: Any, settings: Mapping[str, Any], tables: Tabl
         MagError: whatever is wrong, before the first row is made where that is possible.
     """
     drops = Drops(keep=tables.dropped is not None)
-    job = Job(stage.name, console, drops, settings, restart=tables.restart)
+    told = {**settings, KEY: str(tables.shard)} if tables.shard else settings
+    job = Job(stage.name, console, drops, told, restart=tables.restart)
     places = [place for place in (tables.output, tables.dropped) if place is not None]
     _check_apart(places, [*tables.inputs, *map(str, stage.beside(config))])
     with contextlib.ExitStack() as held:
@@ -67,13 +70,22 @@ def execute(stage: Stage, config: Any, settings: Mapping[str, Any], tables: Tabl
             table.check_target(place)
             if place != "-":
                 held.enter_context(durable.owned(Path(place)))
-        job.inputs = Counted([table.read(name, _bad(drops)) for name in tables.inputs])
+        job.inputs = _inputs(tables, drops)
         whole = all(path.exists() for path in stage.beside(config))
         if whole and not tables.restart and up_to_date(tables, job):
             durable.remove(_journal_path(tables))
             console.say(f"{stage.name}: {tables.output} is up to date", event="up-to-date")
             return
         _run(stage, config, tables, job, held)
+
+
+def _inputs(tables: Tables, drops: Drops) -> Counted:
+    """The inputs, open; lines that cannot be read are counted once, with the first shard."""
+    silent = tables.shard is not None and tables.shard.number > 1
+    inputs = Counted([table.read(name, table.ignore if silent else _bad(drops)) for name in tables.inputs])
+    if tables.shard:
+        inputs.only(tables.shard)
+    return inputs
 
 
 def _check_apart(places: Sequence[str], others: Sequence[str]) -> None:
@@ -151,7 +163,8 @@ def _write(rows: Rows, schema: pa.Schema, tables: Tables, job: Job) -> int:
         _write_dropped(job, tables.dropped, count)
         return count
     count = 0
-    head = seal.pack({"config": job.settings, "stage": job.stage, "version": __version__})
+    made = job.history(0)[-1]
+    head = seal.pack({"config": made.config, "stage": made.stage, "version": made.version})
     with contextlib.closing(rows), table.write(tables.output, schema, head) as sink:  # type: ignore[type-var]
         for batch in table.rechunk(rows) if tables.output != "-" else rows:
             count += batch.num_rows

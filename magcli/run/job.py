@@ -16,6 +16,7 @@ from magcli.data.source import Rows, Source
 from magcli.data.union import common_schema, widened
 from magcli.errors import UsageError
 from magcli.run.journal import Dropped, Journal
+from magcli.run.shard import Shard, bounds, within
 
 CELL_LIMIT = 1 << 24
 """A text longer than this many bytes makes its row ``too-large``."""
@@ -75,6 +76,8 @@ class Job:
     schema: pa.Schema | None = None
     """The columns of the input, after the door."""
     facts: dict[str, Any] = field(default_factory=dict)
+    joined: manifest.Chain | None = None
+    """The history of a table that is joined from parts; it takes the place of the one that this run would tell."""
     restart: bool = False
 
     @property
@@ -94,6 +97,8 @@ class Job:
 
     def history(self, rows_out: int) -> manifest.Chain:
         """How a table of ``rows_out`` rows that this run makes came to be, from the first stage to this one."""
+        if self.joined is not None:
+            return self.joined
         inputs = [manifest.Input(Path(s.name).name, s.sha256, s.total or 0) for s in self.sources]
         dropped = dict(sorted(self.drops.counts.items()))
         link = manifest.Link(self.stage, __version__, self.settings, inputs, self.rows_in, rows_out, dropped)
@@ -108,12 +113,29 @@ class Counted:
         self.schema = common_schema([source.schema for source in sources], [source.name for source in sources])
         totals = [source.total for source in sources]
         self.total = sum(t for t in totals if t is not None) if None not in totals else None
+        self.bounds: tuple[int, int] | None = None
+
+    def only(self, shard: Shard) -> None:
+        """Take part of the rows alone.
+
+        Raises:
+            UsageError: an input is a pipe or a hub id, whose rows cannot be told from those of another machine's.
+        """
+        unsure = [source.name for source in self.sources if source.total is None or not source.sha256]
+        usage(not unsure, f"--shard needs files, whose rows are known beforehand; {', '.join(unsure)} is none")
+        assert self.total is not None
+        self.bounds = bounds(shard, self.total)
+        self.total = self.bounds[1] - self.bounds[0]
 
     def rows(self) -> Rows:
-        """All rows, in the order of the inputs, every column of any of them present."""
+        """All rows, or those of the shard, in the order of the inputs, every column of any of them present."""
+        for batch in within(self._rows(), *self.bounds) if self.bounds else self._rows():
+            self.count += batch.num_rows
+            yield batch
+
+    def _rows(self) -> Rows:
         for source in self.sources:
             for batch in source.rows:
-                self.count += batch.num_rows
                 yield batch if batch.schema.equals(self.schema) else widened(batch, self.schema)
 
 

@@ -67,6 +67,11 @@ PLACES = ("workers", "matrix", "from_matrix")
 """Options that do not change the rows; of a matrix its digest is told."""
 
 
+def shards(config: Config) -> bool:
+    """Each problem is decided by itself."""
+    return True
+
+
 def reads(config: Config) -> tuple[str, ...]:
     """The columns that must be there."""
     from magcli.curate.solutions import SOLUTION_COLUMNS, TEST_COLUMNS

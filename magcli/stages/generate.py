@@ -50,6 +50,11 @@ PLACES = ("deadline",)
 """Options that do not change the rows."""
 
 
+def shards(config: Config) -> bool:
+    """Each problem is sampled by itself."""
+    return True
+
+
 def reads(config: Config) -> tuple[str, ...]:
     """The columns that must be there."""
     return ("id", "prompt")

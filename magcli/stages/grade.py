@@ -58,6 +58,11 @@ PLACES = ("workers",)
 """Options that do not change the rows."""
 
 
+def shards(config: Config) -> bool:
+    """Each completion is graded by itself."""
+    return True
+
+
 def reads(config: Config) -> tuple[str, ...]:
     """The columns that must be there."""
     if config.reward:

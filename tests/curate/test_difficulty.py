@@ -142,7 +142,7 @@ def is_settled(samples: list[tuple[str, bool] | None], remaining: int, with_rule
     return settled(answers, right, remaining, with_rules, same=equal_numbers, is_gold=is_gold)
 
 
-@settings(max_examples=800)
+@settings(max_examples=500, deadline=None)
 @given(outcomes, rules)
 def test_what_is_settled_by_the_first_samples_is_what_all_of_them_say(
     samples: list[tuple[str, bool] | None], with_rules: Rules
@@ -155,7 +155,7 @@ def test_what_is_settled_by_the_first_samples_is_what_all_of_them_say(
 EVERY = [("7", True), ("7", False), ("3", False), ("4", False), (EMPTY, False), None]
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(EVERY), min_size=1, max_size=8), st.integers(1, 3), rules)
 def test_what_is_not_settled_could_still_turn_out_otherwise(
     samples: list[tuple[str, bool] | None], remaining: int, with_rules: Rules

@@ -1,0 +1,141 @@
+"""A part of a table for one of several machines, and the one history of all parts.
+
+A shard is a run of neighbouring rows, so the shards' outputs one after the other are the output of an unsharded run.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from magcli.data.manifest import Chain, Link
+from magcli.data.source import Rows, Source
+from magcli.errors import DataError, UsageError
+
+KEY = "shard"
+"""Where a link's configuration tells which part of the input the stage took."""
+
+
+class Shard(NamedTuple):
+    """Part ``number``, from 1, of ``out_of`` parts as equal as can be."""
+
+    number: int
+    out_of: int
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.out_of}"
+
+
+class Part(NamedTuple):
+    """A finished shard: its table, the history before its stage, and what the stage did."""
+
+    source: Source
+    past: Chain
+    link: Link
+    shard: Shard
+
+
+def parse(text: str) -> Shard:
+    """The shard that ``NUMBER/COUNT`` names.
+
+    Raises:
+        UsageError: it is not of that form, or the number is not within 1 to the count.
+    """
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise UsageError(f"--shard: '{text}' is not NUMBER/COUNT with a number from 1 on, such as 2/8")
+    return Shard(int(number), int(count))
+
+
+def bounds(shard: Shard, total: int) -> tuple[int, int]:
+    """The shard's first row of ``total``, and the row after its last one."""
+    return total * (shard.number - 1) // shard.out_of, total * shard.number // shard.out_of
+
+
+def within(rows: Rows, start: int, stop: int) -> Rows:
+    """The rows from ``start`` to before ``stop``; the others are read too, since a table proves itself at its end."""
+    place = 0
+    for batch in rows:
+        first, last = max(start - place, 0), min(stop - place, batch.num_rows)
+        if first < last:
+            yield batch.slice(first, last - first)
+        place += batch.num_rows
+
+
+def parts(sources: Sequence[Source]) -> list[Part]:
+    """Finished shards, which must be all those of one run, in the order of their rows.
+
+    Raises:
+        DataError: a table is no shard, is of another run, is there twice, or one is missing; the message names it.
+    """
+    found = sorted(map(_part, sources), key=lambda part: part.shard)
+    for part in found[1:]:
+        _check_alike(found[0], part)
+    taken: dict[int, str] = {}
+    for part in found:
+        if part.shard.number in taken:
+            one, other = taken[part.shard.number], part.source.name
+            raise DataError(f"commit: {one} and {other} are both shard {part.shard}; leave one of them out")
+        taken[part.shard.number] = part.source.name
+    missing = [number for number in range(1, found[0].shard.out_of + 1) if number not in taken]
+    if missing:
+        stage, count = found[0].link.stage, found[0].shard.out_of
+        raise DataError(
+            f"commit: of {count} shards {_told(missing)} {'is' if len(missing) == 1 else 'are'} missing; name the "
+            f"table, or make it with the {stage} command of the others and --shard {missing[0]}/{count}"
+        )
+    return found
+
+
+def _told(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:8])) + (f" and {len(numbers) - 8} more" if len(numbers) > 8 else "")
+
+
+def _part(source: Source) -> Part:
+    link = source.chain[-1] if source.chain else None
+    if link is None or KEY not in link.config:
+        made = f"{link.stage} made it from a whole table" if link else "it has no history"
+        raise DataError(f"commit: {source.name} is no finished shard: {made}; name tables made with --shard")
+    return Part(source, source.chain[:-1], link, parse(link.config[KEY]))
+
+
+def _check_alike(first: Part, part: Part) -> None:
+    """Refuse a part of another run: all but the shard's number and what came of it must be equal."""
+    differs = [
+        f"{name} {other!r} (there {one!r})" for name, one, other in _differences(_identity(first), _identity(part))
+    ]
+    if differs:
+        raise DataError(f"commit: {part.source.name} is of another run than {first.source.name}: {'; '.join(differs)}")
+    if part.past != first.past:
+        raise DataError(f"commit: the input of {part.source.name} has another history than that of {first.source.name}")
+    if part.source.schema.names != first.source.schema.names:
+        raise DataError(
+            f"commit: {part.source.name} has other columns than {first.source.name}; join rows kept and rows dropped "
+            "each for themselves"
+        )
+
+
+def _identity(part: Part) -> dict[str, Any]:
+    config = {key: value for key, value in part.link.config.items() if key != KEY}
+    inputs = [f"{given.name} {given.sha256[:8]}" for given in part.link.inputs]
+    told = {"stage": part.link.stage, "version": part.link.version, "shards": part.shard.out_of, "inputs": inputs}
+    return {**told, **config}
+
+
+def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:
+    for name in {**one, **other}:
+        if one.get(name) != other.get(name):
+            yield name, one.get(name), other.get(name)
+
+
+def history(found: Sequence[Part]) -> Chain:
+    """The history of all parts: that of one run on the whole table, its counts the sums of theirs."""
+    links = [part.link for part in found]
+    reasons = sorted({reason for link in links for reason in link.dropped})
+    whole = replace(
+        links[0],
+        config={key: value for key, value in links[0].config.items() if key != KEY},
+        rows_in=sum(link.rows_in for link in links),
+        rows_out=sum(link.rows_out for link in links),
+        dropped={reason: sum(link.dropped.get(reason, 0) for link in links) for reason in reasons},
+    )
+    return (*found[0].past, whole)

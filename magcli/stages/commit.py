@@ -1,0 +1,49 @@
+"""Join the finished shards of a stage into one table.
+
+A stage with --shard 3/8 takes the third eighth of its rows, so that eight machines share them. Joined, the table has
+the rows, their order and the history of one run on the whole. A shard that is missing, there twice, or of another
+command or input is refused by name. Tables of dropped rows are joined by a command of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from magcli.data.source import Rows
+    from magcli.run.job import Job
+
+INPUTS = "The shards, in any order."
+OUTPUT = "file, folder or -."
+DEFAULT_OUTPUT = "-"
+EXAMPLE = "magcli commit examples/shards/graded-1.arrow examples/shards/graded-2.arrow -o all-graded.arrow"
+
+
+@dataclass(frozen=True)
+class Config:
+    """`magcli commit` has no options of its own: the shards say all."""
+
+
+def reads(config: Config) -> tuple[str, ...]:
+    """Any columns do."""
+    return ()
+
+
+def schema(config: Config, given: pa.Schema) -> pa.Schema:
+    """The columns of the shards."""
+    return given
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Check that the shards are all there, and give their rows out in order."""
+    from magcli.run import shard
+
+    assert job.inputs is not None
+    found = shard.parts(job.sources)
+    job.inputs.sources = [part.source for part in found]
+    job.joined = shard.history(found)
+    job.facts["shards"] = {part.source.name: part.source.sha256 for part in found}
+    return rows
