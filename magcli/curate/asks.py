@@ -15,7 +15,7 @@ _FORMULA = re.compile(
 )
 _ASIDE = re.compile(r" ?\((?![^()]{0,3}\))[^()]{0,600}\)|（[^（）]{4,200}）|[\"“'‘`][^\"”“'’\n]{0,300}\?[\"”'’]")
 _SOLVED = re.compile(r"(?:\A|\n)[ \t]*final answer\b[^\n]*", re.I)
-_SENTENCE_END = re.compile(r"(?<=[?!;。？！；\n])|(?<=[a-z0-9)\]%Ξ\"”_—–-]\.)(?=\s)|(?<=．)(?!\d)")
+_SENTENCE_END = re.compile(r"(?<=[?!;。？！；\n])|(?<=[a-z0-9)\]%Ξ\"”_—–-]\.)(?=\s)|(?<=\s\.)(?=\s)|(?<=．)(?!\d)")
 
 _TASK = (
     r"(?:find|determine|compute|calculate|evaluate|solve|estimate|derive|interpret|identify|list|obtain|diagonalize"

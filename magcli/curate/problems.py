@@ -7,7 +7,7 @@ cannot tell lets the problem through: dropping good problems costs more than kee
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Literal, NamedTuple
 
 from magcli.curate.answers import broken, parts_of, prose, several_values, unsolvable, worded
@@ -81,7 +81,7 @@ _PARENTHESISED = re.compile(r"^[\s$]*(?:\\text\w*\{)?[(（]")
 _OPEN_SLOT = re.compile(r"(?:_{2,}|[(（]\s*\$?(?:\\qquad|\\quad)?\$?\s*[)）]?)\$?[.。．]?\s*\Z")
 
 
-def clean(prompt: str, answer: str, *, parsable: Parsable) -> Kept | Dropped:
+def clean(prompt: str, answer: str, *, parsable: Parsable, waived: Collection[DropReason] = ()) -> Kept | Dropped:
     """Decide about one problem.
 
     Args:
@@ -89,12 +89,13 @@ def clean(prompt: str, answer: str, *, parsable: Parsable) -> Kept | Dropped:
         answer: the ground truth: a value, an option's letter, or a worked solution that ends in ``#### value``
             or holds ``\\boxed{value}``.
         parsable: asked last, and only about answers that passed everything else.
+        waived: faults of the statement that are known not to be there, whatever its words.
     """
     prompt = _LITERAL_NEWLINE.sub("\n", prompt).strip()
     if not _SOMETHING.search(prompt):
         return Dropped("empty-prompt")
     final, asks = final_answer(answer), asks_of(prompt)
-    fault = statement_fault(prompt, final, asks)
+    fault = statement_fault(prompt, final, asks, waived)
     if fault:
         return fault
     if _NO_ANSWER.fullmatch(final):
@@ -110,16 +111,18 @@ def clean(prompt: str, answer: str, *, parsable: Parsable) -> Kept | Dropped:
     return checked
 
 
-def statement_fault(prompt: str, answer: str, asks: Asks) -> Dropped | None:
+def statement_fault(prompt: str, answer: str, asks: Asks, waived: Collection[DropReason] = ()) -> Dropped | None:
     """What makes a statement unusable; the answer tells where the words alone do not."""
     lowered = prompt.lower()
     text = prose(answer)
-    if detail := missing_part(prompt, lowered) or (unsolvable(answer) if text else ""):
-        return Dropped("incomplete", detail)
+    lacks = missing_part(prompt, lowered) or (unsolvable(answer) if text else "")
+    if lacks and "incomplete" not in waived:
+        return Dropped("incomplete", lacks)
     if detail := proof(prompt, lowered, asks, prose=text):
         return Dropped("proof", detail)
-    if detail := several_parts(prompt, lowered, asks, answer):
-        return Dropped("multi-part", detail)
+    several = several_parts(prompt, lowered, asks, answer)
+    if several and "multi-part" not in waived:
+        return Dropped("multi-part", several)
     return None
 
 

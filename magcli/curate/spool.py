@@ -11,7 +11,7 @@ from magcli.data.source import Rows
 
 
 class Spool:
-    """Record batches in a temporary file, which goes when it is closed or the process ends."""
+    """Record batches in a temporary file, which goes when it is closed or the process ends. Use it with ``closing``."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.place = Path(tempfile.gettempdir())
@@ -25,12 +25,16 @@ class Spool:
             self.writer.write_batch(batch)
 
     def rows(self) -> Rows:
-        """All rows as they were added; the file is closed after the last."""
+        """All rows as they were added; no more can be added."""
         with durable.disk_faults(self.place):
             self.writer.close()
             self.file.seek(0)
-        with self.file, pa.ipc.open_stream(self.file) as reader:
+        with pa.ipc.open_stream(self.file) as reader:
             yield from reader
+
+    def close(self) -> None:
+        """Give the space back."""
+        self.file.close()
 
 
 def numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -67,7 +67,7 @@ _FIGURE = re.compile(
     r"(?:figure|diagram|(?:adjoining|following|accompanying|above|below)\s+(?:picture|graph|chart|table))"
     r"(?=\s*[,.):;]|\s+(?:below|above|shown))"
     rf"|\(see\s+(?:the\s+)?{_NOUN}\)"
-    r"|如图|如下图|下图|图中|见图|图示|上图|右图|左图|如下表|下表|上表|统计图|示意图",
+    r"|如图(?![象像])|如下图|下图|图中|见图|图示|上图|右图|左图|如下表|下表|上表|统计图|示意图",
     re.I,
 )
 _DRAWN = re.compile(r"\[asy\]|\\begin\{(?:tabular|array|tikzpicture|picture)\}|^\s*\|.*\||\\hline|<table", re.I | re.M)
@@ -120,6 +120,16 @@ def missing_part(statement: str, lowered: str) -> str:
             return shown[0]
     broken = _BROKEN_OFF.search(statement, max(0, len(statement) - 40))
     return f"ends with {broken[0].strip()!r}" if broken else ""
+
+
+def figure_named(detail: str) -> bool:
+    """Whether what ``missing_part`` told of is a figure or table, which a statement may name without needing it."""
+    return bool(_FIGURE.search(f"{detail}.") or _SHOWN.search(f"{detail}."))
+
+
+def drawn(statement: str) -> bool:
+    """Whether a figure or table stands in a statement, as code or as text."""
+    return bool(_DRAWN.search(statement) or _DISPLAYED.search(statement))
 
 
 def _any(words: tuple[str, ...], lowered: str) -> bool:

@@ -2,7 +2,9 @@
 
 The format filter of the recipe: proofs, multi-part and incomplete statements go, and so do answers that the verifier
 cannot check. Of problems that stand in the set twice, word for word or nearly so, one stays: the one with the smallest
-id. --against drops what evaluation files hold too. --dropped keeps each row with its reason.
+id. --against drops what evaluation files hold too. With --model, one short question is put to a model about each row
+that the rules cannot tell about, such as one that names a figure it may not need. --dropped keeps each row with its
+reason.
 """
 
 from __future__ import annotations
@@ -10,22 +12,26 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
+from magcli.run import options
+from magcli.stages import setup
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from magcli.curate.contamination import Evaluations
+    from magcli.curate.doubts import Answer, Doubt
     from magcli.curate.duplicates import Duplicate, Seen
     from magcli.curate.problems import Dropped, Kept
     from magcli.data.source import Rows
+    from magcli.generate.types import Generator
     from magcli.run.job import Job
 
 INPUTS = "Problems: columns prompt, answer; id, choices or options if there are such; - is stdin."
 OUTPUT = "file, folder or -."
 DEFAULT_OUTPUT = "-"
+RESUMES = True
 EXAMPLE = "magcli clean-math examples/messy.jsonl -o clean.arrow --dropped dropped.jsonl"
 ALIASES = {
     "prompt": ("problem", "question"),
@@ -46,6 +52,20 @@ class Config:
         "Overlap of their words from which problems of the same numbers and answer are one; 1 drops equal ones only.",
     )
     against: tuple[str, ...] = opt((), "Tables of evaluation problems, comma-separated: what they hold is dropped.")
+    model: str = options.model()
+    max_tokens: int = options.max_tokens(512)
+    temperature: float = options.temperature(0.0)
+    seed: int = options.seed()
+    engine: Literal["auto", "torch", "vllm", "server"] = options.engine()
+    dtype: Literal["auto", "bf16", "fp32"] = options.dtype()
+    slots: int = options.slots()
+    deterministic: bool = options.deterministic()
+    device: str = options.device()
+    deadline: float = options.deadline()
+
+
+PLACES = ("deadline",)
+"""Options that do not change the rows."""
 
 
 def reads(config: Config) -> tuple[str, ...]:
@@ -58,17 +78,18 @@ def check(config: Config) -> None:
     from magcli.run.job import usage
 
     usage(0 < config.similarity <= 1, f"clean-math.similarity: {config.similarity} is not in (0, 1]")
+    usage(config.max_tokens > 0, f"clean-math.max_tokens: {config.max_tokens} is not positive")
+    usage(config.temperature >= 0, f"clean-math.temperature: {config.temperature} is negative")
+    if config.model:
+        setup.check_engine("clean-math", config)
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else decides the rows: the digests of the evaluation files."""
-    from magcli.stages import setup
-
-    return {
-        name: digest
-        for path in config.against
-        for name, digest in setup.table_bits(f"against {Path(path).name}", Path(path)).items()
-    }
+    """What else decides the rows: the bits of the evaluation files and of the model."""
+    bits = setup.model_bits(config.model, Path("none")) if config.model else {}
+    for path in map(Path, config.against):
+        bits |= setup.table_bits(f"against {path.name}", path)
+    return bits
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -81,20 +102,15 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Clean each problem, then look at the set as a whole: equal and nearly equal statements."""
-    from magcli.curate.contamination import read_evaluations
-
-    evaluations = read_evaluations(map(Path, config.against)) if config.against else None
-    hits: Counter[str] = Counter()
-    kept = _cleaned(config, rows, job, evaluations, hits)
+    """Clean each problem, then look at what evaluation files hold, then at the set as a whole."""
+    kept = _asked(config, rows, job) if config.model else _ruled(config, rows, job)
+    if config.against:
+        kept = _not_held(config, kept, job)
     yield from kept if config.duplicates else _once_each(config, kept, job)
-    if evaluations:
-        told = ", ".join(f"{Path(path).name} {hits[Path(path).name]:,}" for path in config.against)
-        job.console.say(f"clean-math: held by evaluation files: {told}", event="contamination", hits=dict(hits))
 
 
-def _cleaned(config: Config, rows: Rows, job: Job, evaluations: Evaluations | None, hits: Counter[str]) -> Rows:
-    """The problems that the rules keep and no evaluation file holds."""
+def _ruled(config: Config, rows: Rows, job: Job) -> Rows:
+    """What the rules keep."""
     import pyarrow as pa
 
     from magcli.curate.problems import Dropped
@@ -108,45 +124,120 @@ def _cleaned(config: Config, rows: Rows, job: Job, evaluations: Evaluations | No
                 found = _decided(row)
                 if isinstance(found, Dropped):
                     job.drops.row(row["id"], found.reason, {**row, "detail": found.detail})
-                elif evaluations and (source := evaluations.hit(found.prompt)):
-                    hits[source.file] += 1
-                    job.drops.row(row["id"], "contaminated", {**row, "against": source.file, "against_row": source.row})
                 else:
                     kept.append({**row, **found._asdict()})
             bar.advance(batch.num_rows)
             yield pa.RecordBatch.from_pylist(kept, out)
 
 
+def _asked(config: Config, rows: Rows, job: Job) -> Rows:
+    """What the rules keep, or a model where they are in doubt; tells at the end what it said."""
+    import pyarrow as pa
+
+    from magcli.curate.problems import Dropped
+    from magcli.run.job import as_text
+    from magcli.run.journal import Dropped as Left
+    from magcli.run.journal import Result
+    from magcli.run.units import resumable
+
+    assert job.schema is not None
+    out, generator = schema(config, job.schema), setup.open_engine(config)
+    said: Counter[str] = Counter()
+
+    async def compute(part: pa.RecordBatch) -> Result:
+        (row,) = part.to_pylist()
+        found = _decided(row)
+        if doubt := _doubt(row, found):
+            answer = await _answer(config, generator, row, doubt)
+            said[f"{doubt.question}: {answer}"] += 1
+            found = doubt.settled(answer)
+        if isinstance(found, Dropped):
+            left = Left(row["id"], found.reason, as_text({**row, "detail": found.detail}))
+            return Result(pa.RecordBatch.from_pylist([], out), [left])
+        return Result(pa.RecordBatch.from_pylist([{**row, **found._asdict()}], out))
+
+    yield from resumable(rows, job, compute, generator.close, size=1, window=2 * config.slots, unit="problems")
+    told = ", ".join(f"{each} {count:,}" for each, count in sorted(said.items())) or "it was not asked"
+    job.console.say(f"clean-math: the model on doubtful rows: {told}", event="doubts", said=dict(said))
+
+
+async def _answer(config: Config, generator: Generator, row: dict[str, Any], doubt: Doubt) -> Answer:
+    from magcli.curate.doubts import answer_in, messages
+    from magcli.errors import PromptTooLong
+    from magcli.generate.seeds import seed_of
+    from magcli.generate.types import Sampling
+
+    sampling, seeds = Sampling(config.max_tokens, config.temperature), [seed_of(config.seed, row["id"], 0)]
+    try:
+        (done,) = await generator.complete(messages(doubt.question, _statement(row)), sampling, seeds=seeds)
+    except PromptTooLong:
+        return "neither"
+    return answer_in(done.text)
+
+
 def _decided(row: dict[str, Any]) -> Kept | Dropped:
-    from magcli.curate.choices import with_options
     from magcli.curate.problems import clean
     from magcli.verify.math import parsable
 
-    options = next((row[name] for name in CHOICES if row.get(name)), None)
-    return clean(with_options(row["prompt"], options), row["answer"], parsable=parsable)
+    return clean(_statement(row), row["answer"], parsable=parsable)
+
+
+def _doubt(row: dict[str, Any], decided: Kept | Dropped) -> Doubt | None:
+    from magcli.curate.doubts import doubt_of
+    from magcli.verify.math import parsable
+
+    return doubt_of(_statement(row), row["answer"], decided, parsable=parsable)
+
+
+def _statement(row: dict[str, Any]) -> str:
+    """The statement with the options that stand in a column of their own."""
+    from magcli.curate.choices import with_options
+
+    return with_options(row["prompt"], next((row[name] for name in CHOICES if row.get(name)), None))
+
+
+def _not_held(config: Config, rows: Rows, job: Job) -> Rows:
+    """The rows that no evaluation file holds; tells at the end how many each of them did."""
+    import pyarrow as pa
+
+    from magcli.curate.contamination import read_evaluations
+
+    evaluations, hits = read_evaluations(map(Path, config.against)), Counter[str]()
+    for batch in rows:
+        found = [evaluations.hit(prompt) for prompt in batch.column("prompt").to_pylist()]
+        for row, source in zip(batch.to_pylist(), found, strict=True) if any(found) else ():
+            if source:
+                hits[source.file] += 1
+                job.drops.row(row["id"], "contaminated", {**row, "against": source.file, "against_row": source.row})
+        yield batch.filter(pa.array([source is None for source in found], pa.bool_()))
+    told = ", ".join(f"{name} {hits[name]:,}" for name in (Path(path).name for path in config.against))
+    job.console.say(f"clean-math: held by evaluation files: {told}", event="contamination", hits=dict(hits))
 
 
 def _once_each(config: Config, rows: Rows, job: Job) -> Rows:
     """The rows without those that another one stands for, in their order."""
+    from contextlib import closing
+
     import pyarrow as pa
 
     from magcli.curate.duplicates import Seen
     from magcli.curate.spool import Spool, numbered
 
     assert job.schema is not None
-    seen, spool = Seen(), Spool(schema(config, job.schema))
-    for batch in rows:
-        spool.add(batch)
-        columns = (batch.column(name).to_pylist() for name in ("id", "prompt", "answer"))
-        for id, prompt, answer in zip(*columns, strict=True):
-            seen.add(id, prompt, answer)
-    job.console.say(f"clean-math: comparing {len(seen.keys):,} statements", event="comparing", rows=len(seen.keys))
-    gone = {each.number: each for each in seen.duplicates(config.similarity)}
-    for before, batch in numbered(spool.rows()):
-        numbers = range(before, before + batch.num_rows)
-        for number in (number for number in numbers if number in gone):
-            _drop(job, batch.slice(number - before, 1), gone[number], seen)
-        yield batch.filter(pa.array([number not in gone for number in numbers], pa.bool_()))
+    seen = Seen()
+    with closing(Spool(schema(config, job.schema))) as spool:
+        for batch in rows:
+            spool.add(batch)
+            columns = (batch.column(name).to_pylist() for name in ("id", "prompt", "answer"))
+            for id, prompt, answer in zip(*columns, strict=True):
+                seen.add(id, prompt, answer)
+        job.console.say(f"clean-math: comparing {len(seen.keys):,} statements", event="comparing", rows=len(seen.keys))
+        gone = {each.number: each for each in seen.duplicates(config.similarity)}
+        for before, batch in numbered(spool.rows()):
+            numbers = range(before, before + batch.num_rows)
+            for number in (number for number in numbers if number in gone):
+                _drop(job, batch.slice(number - before, 1), gone[number], seen)
+            yield batch.filter(pa.array([number not in gone for number in numbers], pa.bool_()))
 
 
 def _drop(job: Job, row: pa.RecordBatch, duplicate: Duplicate, seen: Seen) -> None:

@@ -1,10 +1,13 @@
 import json
+import threading
 from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from calling import call_stage
 
 from magcli.data import table
+from magcli.errors import MagError
 
 
 def rows_of(path):
@@ -119,3 +122,99 @@ def test_a_table_whose_every_row_goes_is_still_a_whole_table(tmp_path):
     kept, dropped = cleaned(tmp_path, [problem("p", "Prove that 1 = 1.", "x")])
     assert kept == []
     assert list(dropped) == ["p"]
+
+
+class Checker(ThreadingHTTPServer):
+    """An OpenAI-compatible server here that says what each problem's reply is to be; it counts what it is asked."""
+
+    daemon_threads = True
+
+    def __init__(self, replies):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.replies, self.asked, self.refuses = replies, Counter(), ""
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_address[1]}/v1#known"
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        """Stay quiet."""
+
+    def do_GET(self):
+        self.reply(200, {"data": [{"id": "known"}]})
+
+    def do_POST(self):
+        prompt = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"][-1]["content"]
+        if prompt == self.server.refuses:
+            self.reply(401, {"error": {"message": "no more today"}})
+            return
+        self.server.asked[prompt] += 1
+        message = {"role": "assistant", "content": self.server.replies[prompt]}
+        usage = {"completion_tokens": 9, "prompt_tokens": 9, "total_tokens": 18}
+        self.reply(200, {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage})
+
+    def reply(self, status, body):
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+DOUBTFUL = {
+    "A square of area 6 is folded as shown. How long is the fold?": "Yes",
+    "A square holds a shaded triangle. What is its area?": "No, its size is in the figure.",
+    "Find all multiples of 22 below 100. What is the largest of them?": "<think>No?</think>Yes.",
+    "A circle is cut as shown. What is left?": "Perhaps.",
+}
+SURE = ["What is 3 + 4?", "Prove that 7 is prime.", "(a) Find $f(1)$. (b) Find $f(2)$.", "As shown below, prove it."]
+
+
+@pytest.fixture
+def checker():
+    server = Checker(DOUBTFUL)
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_model_decides_where_the_rules_cannot_and_is_asked_nothing_else(checker, tmp_path, capfd):
+    rows = [problem(f"p{i}", prompt, "7") for i, prompt in enumerate([*DOUBTFUL, *SURE])]
+    kept, dropped = cleaned(tmp_path, rows, model=checker.url, quiet=False)
+    assert [row["id"] for row in kept] == ["p0", "p2", "p4"]
+    assert dropped == {
+        "p1": "incomplete", "p3": "incomplete", "p5": "proof", "p6": "multi-part", "p7": "incomplete"
+    }  # fmt: skip
+    assert checker.asked == dict.fromkeys(DOUBTFUL, 1)
+    told = capfd.readouterr().err
+    assert "the model on doubtful rows: complete: neither 1, complete: no 1, complete: yes 1, one-answer: yes 1" in told
+    without, by_rules = cleaned(tmp_path / "..", rows)
+    assert [row["id"] for row in without] == ["p1", "p4"]
+    assert by_rules["p3"] == "incomplete"
+
+
+def test_what_the_model_has_said_is_not_asked_again_after_an_interruption(checker, tmp_path):
+    rows = [problem(f"p{i}", prompt, "7") for i, prompt in enumerate(DOUBTFUL)]
+    checker.refuses = rows[-1]["prompt"]
+    with pytest.raises(MagError, match="no more today"):
+        cleaned(tmp_path, rows, model=checker.url, slots=1)
+    assert not (tmp_path / "out.jsonl").exists()
+    before = dict(checker.asked)
+    assert before
+    checker.refuses = ""
+    kept, dropped = cleaned(tmp_path, rows, model=checker.url, slots=1)
+    assert [row["id"] for row in kept] == ["p0", "p2"]
+    assert dropped == {"p1": "incomplete", "p3": "incomplete"}
+    assert all(checker.asked[prompt] == 1 for prompt in before)
+
+
+def test_a_model_that_says_neither_leaves_all_to_the_rules(tiny_model_dir, tmp_path):
+    rows = [problem(f"p{i}", prompt, "7") for i, prompt in enumerate([*DOUBTFUL, *SURE])]
+    options = {"model": str(tiny_model_dir), "max_tokens": 4, "engine": "torch", "slots": 4}
+    by_model, by_rules = (cleaned(tmp_path, rows, **given, restart=True) for given in (options, {}))
+    assert by_model == by_rules
