@@ -106,7 +106,8 @@ def broken(answer: str) -> bool:
     unpaired = answer.count("$") - answer.count("\\$")
     return (
         bare.count("{") != bare.count("}")
-        or sum(map(bare.count, "([")) != sum(map(bare.count, ")]"))
+        or sum(map(bare.count, "()[]")) % 2 == 1
+        or ("[" not in bare and "]" not in bare and bare.count("(") != bare.count(")"))
         or unpaired % 2 == 1
         or bool(_BROKEN.search(answer))
     )
