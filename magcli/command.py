@@ -139,7 +139,8 @@ def _table_parameters(module: Any) -> list[inspect.Parameter]:
     restart = _main_option("--restart", help="Forget unfinished work and make the output anew.")
     quiet = _main_option("--quiet", "-q", help="Only errors on stderr.")
     events = _main_option("--json", help="Events as JSON lines on stderr.")
-    shard = _main_option("--shard", help="Take one part of the rows: 2/8 is the second eighth.", metavar="I/N")
+    told = "Take one part of the rows, 2/8 being the second eighth; magcli commit joins the outputs."
+    shard = _main_option("--shard", help=told, metavar="I/N")
     if hasattr(module, "shards"):
         parameters.append(_parameter("shard", Annotated[str | None, shard], None))
     if module.OUTPUT:

@@ -185,7 +185,8 @@ class Jury:
         from magcli.curate.difficulty import Rules, band
 
         self.samples, self.row, self.grader, self.rule = config.samples, row, grader, rule
-        self.rules = Rules(*band(config.keep), config.drop_suspect, config.majority)
+        self.code = row.get("kind") == "code"
+        self.rules = Rules(*band(config.keep), config.drop_suspect and not self.code, config.majority)
         self.equal: dict[tuple[str, str], bool] = {}
 
     def same(self, one: str, other: str) -> bool:
@@ -202,8 +203,7 @@ class Jury:
     def heard(self, rewards: Sequence[Reward]) -> tuple[list[str], list[bool]]:
         """The answers of the samples that were graded, and which are right."""
         judged = [reward for reward in rewards if reward.trainable]
-        code = self.row.get("kind") == "code"
-        return ["" if code else reward.extracted for reward in judged], [reward.correct for reward in judged]
+        return ["" if self.code else reward.extracted for reward in judged], [reward.correct for reward in judged]
 
     async def settled(self, rewards: Sequence[Reward]) -> bool:
         """Whether the samples still to come cannot change what ``judge`` says."""
@@ -211,7 +211,7 @@ class Jury:
 
         from magcli.curate.difficulty import settled
 
-        if rewards[0].reason == "bad-gold" and self.row.get("kind") != "code":
+        if rewards[0].reason == "bad-gold" and not self.code:
             return True
         left = self.samples - len(rewards)
         return await asyncio.to_thread(

@@ -78,11 +78,16 @@ def test_other_stages_take_shards_too(tiny_model_dir, tmp_path, stage, name, opt
     assert rows_of(tmp_path / "joined.arrow")
 
 
-def test_more_shards_than_rows_leave_some_empty(tmp_path):
-    (tmp_path / "two.jsonl").write_text('{"id": "a", "prompt": "p", "answer": "1", "completion": "x"}\n' * 2)
-    call_stage("grade", tmp_path / "two.jsonl", output=tmp_path / "whole.arrow")
-    kept, _ = in_shards(3, "grade", tmp_path / "two.jsonl", tmp_path)
-    assert [len(rows_of(path)) for path in kept] == [0, 1, 1]
+def test_several_inputs_are_one_table_and_more_shards_than_rows_leave_some_empty(tmp_path):
+    inputs = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
+    for path, answers in zip(inputs, ("1", "23"), strict=True):
+        rows = [{"id": "a", "prompt": "p", "answer": each, "completion": "x"} for each in answers]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    call_stage("grade", *inputs, output=tmp_path / "whole.arrow")
+    kept = [tmp_path / f"{number}.arrow" for number in range(1, 5)]
+    for number, path in enumerate(kept, 1):
+        call_stage("grade", *inputs, output=path, shard=f"{number}/4")
+    assert [[row["answer"] for row in rows_of(path)] for path in kept] == [[], ["1"], ["2"], ["3"]]
     call_stage("commit", *kept, output=tmp_path / "joined.arrow")
     assert (tmp_path / "joined.arrow").read_bytes() == (tmp_path / "whole.arrow").read_bytes()
 

@@ -15,7 +15,7 @@ from magcli.generate.types import Completion, Sampling
 from magcli.stages import filter_math
 from magcli.verify.grader import Grader
 from magcli.verify.pool import Pool
-from magcli.verify.reward import RewardRule, reward
+from magcli.verify.reward import Reward, RewardRule, reward
 
 ASK = {"samples": 12, "max_tokens": 24, "system": Path("none"), "deterministic": True}
 PROSE = "the answers vary a lot from one student to the next one"
@@ -184,3 +184,18 @@ def test_a_problem_is_sampled_until_its_fate_is_certain(outcomes, suspect, judge
     assert (found, len(samples)) == (judgement, made)
     assert [sample.index for sample in samples] == list(range(made))
     assert [seed for _, _, seed in generator.calls] == [seed_of(0, "p", index) for index in range(made)]
+
+
+def test_programs_are_settled_by_their_verdicts_alone():
+    row, rule = {"id": "p", "prompt": "q", "kind": "code", "tests": []}, RewardRule(use_language=False)
+    config = filter_math.Config(model="m", samples=8, adaptive=True, drop_suspect=True, keep="0.1..0.8")
+    jury = filter_math.Jury(config, Pool(0), rule, row)
+
+    def verdicts(text):
+        reasons = {"1": "accepted", "0": "wrong-answer", "?": "infra-error"}
+        return [Reward(0, 0, 0, 0, 0, each == "1", False, reasons[each], "python") for each in text]
+
+    assert not asyncio.run(jury.settled(verdicts("1110")))
+    assert asyncio.run(jury.settled(verdicts("11?00")))
+    summary, judgement = asyncio.run(jury.judge(verdicts("11?00")))
+    assert (summary.majority, summary.num_samples, judgement) == ("", 4, "kept")

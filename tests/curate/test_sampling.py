@@ -1,0 +1,68 @@
+"""Samples in waves: which are made, with which seeds, and what was saved."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from magcli.curate.sampling import Ask, Sample, Spent, graded_in_waves, samples_of
+from magcli.errors import PromptTooLong
+from magcli.generate.scripted import ScriptedGenerator
+from magcli.generate.seeds import seed_of
+from magcli.generate.types import Completion, Message, Sampling
+from magcli.verify.grader import Grader
+from magcli.verify.reward import Reward, RewardRule
+
+ROW = {"id": "p", "prompt": "3+4", "answer": "7"}
+ASK = Ask(None, Sampling(32), samples=10, seed=5)
+
+
+def sevens(messages: Sequence[Message], sampling: Sampling, seed: int) -> Completion:
+    return Completion("<think>a</think>\\boxed{7}", seed % 7, "stop")
+
+
+def in_waves(wave: int, enough: int) -> tuple[list[Sample], list[Reward], list[int]]:
+    """Samples, rewards, and how many of these ``settled`` was asked about each time."""
+    asked: list[int] = []
+
+    async def settled(rewards: Sequence[Reward]) -> bool:
+        asked.append(len(rewards))
+        return len(rewards) >= enough
+
+    async def work() -> tuple[list[Sample], list[Reward]]:
+        grader, rule = Grader(1, deadline=20), RewardRule(use_language=False)
+        try:
+            return await graded_in_waves(ScriptedGenerator(sevens), grader, ROW, ASK, rule, wave=wave, settled=settled)
+        finally:
+            await grader.close()
+
+    return *asyncio.run(work()), asked
+
+
+def test_waves_are_the_first_of_all_samples() -> None:
+    every = asyncio.run(samples_of(ScriptedGenerator(sevens), ROW, ASK))
+    assert [sample.seed for sample in every] == [seed_of(5, "p", index) for index in range(10)]
+    samples, rewards, asked = in_waves(4, enough=8)
+    assert samples == every[:8]
+    assert (asked, [reward.correct for reward in rewards]) == ([4, 8], [True] * 8)
+
+
+def test_the_last_wave_is_what_is_left_and_nothing_is_asked_after_it() -> None:
+    samples, rewards, asked = in_waves(4, enough=99)
+    assert (len(samples), len(rewards), asked) == (10, 10, [4, 8])
+    assert in_waves(10, enough=0)[2] == []
+
+
+def test_a_prompt_that_is_too_long_is_told() -> None:
+    def refuse(messages: Sequence[Message], sampling: Sampling, seed: int) -> Completion:
+        raise PromptTooLong("600 tokens")
+
+    with pytest.raises(PromptTooLong):
+        asyncio.run(samples_of(ScriptedGenerator(refuse), ROW, ASK))
+
+
+def test_what_was_not_sampled_counts_as_long_as_the_mean_of_the_same_problem() -> None:
+    spent = Spent()
+    spent.add([Sample(i, i, Completion("x", tokens, "stop")) for i, tokens in enumerate((10, 20))], asked=8)
+    spent.add([Sample(0, 0, Completion("x", 5, "stop"))], asked=1)
+    assert spent == Spent(problems=2, samples=3, tokens=35, samples_saved=6, tokens_saved=6 * 15.0)
