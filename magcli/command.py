@@ -141,7 +141,7 @@ def _table_parameters(module: Any) -> list[inspect.Parameter]:
     events = _main_option("--json", help="Events as JSON lines on stderr.")
     told = "Take one part of the rows, 2/8 being the second eighth; magcli commit joins the outputs."
     shard = _main_option("--shard", help=told, metavar="I/N")
-    if hasattr(module, "shards"):
+    if hasattr(module, "whole"):
         parameters.append(_parameter("shard", Annotated[str | None, shard], None))
     if module.OUTPUT:
         parameters.append(_parameter("output", Annotated[str | None, output], None))
@@ -226,8 +226,8 @@ def _check_shard(name: str, module: Any, config: Any, text: str) -> None:
     from magcli.run import shard
 
     shard.parse(text)
-    if not module.shards(config):
-        raise UsageError(f"{name}: with these options rows depend on each other, so --shard cannot part them")
+    if needs_all := module.whole(config):
+        raise UsageError(f"{name}: --shard takes a part of the rows, but {needs_all}")
 
 
 def _execute(name: str, module: Any, config: Any, places: Mapping[str, Any], console: Console) -> None:

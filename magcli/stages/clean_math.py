@@ -68,6 +68,13 @@ PLACES = ("deadline",)
 """Options that do not change the rows."""
 
 
+def whole(config: Config) -> str:
+    """The comparison of all problems with each other."""
+    if config.duplicates:
+        return ""
+    return "equal problems are sought in all of them; give --duplicates, and clean the joined table without it"
+
+
 def reads(config: Config) -> tuple[str, ...]:
     """The columns that must be there; an empty statement or answer is a reason of its own."""
     return ("id", "prompt", "answer")

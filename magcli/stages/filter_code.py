@@ -67,9 +67,9 @@ PLACES = ("workers", "matrix", "from_matrix")
 """Options that do not change the rows; of a matrix its digest is told."""
 
 
-def shards(config: Config) -> bool:
-    """Each problem is decided by itself."""
-    return True
+def whole(config: Config) -> str:
+    """Nothing: each problem is decided by itself."""
+    return ""
 
 
 def reads(config: Config) -> tuple[str, ...]:

@@ -73,9 +73,9 @@ PLACES = ("workers", "deadline")
 """Options that do not change the rows."""
 
 
-def shards(config: Config) -> bool:
-    """Each problem is judged by itself."""
-    return True
+def whole(config: Config) -> str:
+    """Nothing: each problem is judged by itself."""
+    return ""
 
 
 def reads(config: Config) -> tuple[str, ...]:

@@ -50,9 +50,9 @@ PLACES = ("deadline",)
 """Options that do not change the rows."""
 
 
-def shards(config: Config) -> bool:
-    """Each problem is sampled by itself."""
-    return True
+def whole(config: Config) -> str:
+    """Nothing: each problem is sampled by itself."""
+    return ""
 
 
 def reads(config: Config) -> tuple[str, ...]:

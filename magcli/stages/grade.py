@@ -58,9 +58,9 @@ PLACES = ("workers",)
 """Options that do not change the rows."""
 
 
-def shards(config: Config) -> bool:
-    """Each completion is graded by itself."""
-    return True
+def whole(config: Config) -> str:
+    """Nothing: each completion is graded by itself."""
+    return ""
 
 
 def reads(config: Config) -> tuple[str, ...]:

@@ -137,7 +137,7 @@ def test_a_pipe_has_no_shards(magcli, problems):
     assert "--shard needs files, whose rows are known beforehand; stdin is none" in done.stderr
 
 
-@pytest.mark.parametrize("stage", [entry.name for entry in STAGES if hasattr(module_of(entry.name), "shards")])
+@pytest.mark.parametrize("stage", [entry.name for entry in STAGES if hasattr(module_of(entry.name), "whole")])
 def test_what_is_no_shard_is_refused_at_the_door(stage):
     with pytest.raises(UsageError, match=r"--shard: '3/2' is not NUMBER/COUNT"):
         call_stage(stage, "nothing.jsonl", shard="3/2", **needed(stage))
@@ -146,6 +146,23 @@ def test_what_is_no_shard_is_refused_at_the_door(stage):
 def needed(stage):
     """The option without which a stage is refused before its shard is looked at."""
     return {"model": "m"} if "model" in module_of(stage).Config.__dataclass_fields__ else {}
+
+
+def test_cleaned_shards_are_compared_once_they_are_joined(tmp_path):
+    data = tmp_path / "twice.jsonl"
+    data.write_text((EXAMPLES / "messy.jsonl").read_text() * 2)
+    with pytest.raises(UsageError, match="clean-math: --shard takes a part of the rows, but equal problems are sought"):
+        call_stage("clean-math", data, shard="1/2")
+    call_stage("clean-math", data, output=tmp_path / "whole.arrow")
+    kept, _ = in_shards(2, "clean-math", data, tmp_path, duplicates=True)
+    call_stage("commit", *kept, output=tmp_path / "joined.arrow")
+    call_stage("clean-math", tmp_path / "joined.arrow", output=tmp_path / "again.arrow")
+    once, double, again = (
+        [(row["prompt"], row["answer"]) for row in rows_of(tmp_path / f"{name}.arrow")]
+        for name in ("whole", "joined", "again")
+    )
+    assert again == once
+    assert len(double) > len(once)
 
 
 def test_a_stage_whose_rows_depend_on_each_other_has_no_shards(magcli):
