@@ -53,6 +53,9 @@ _UNSOLVABLE = re.compile(
     r"(?:\w+\s+)?information|\bplease provide\b|信息不足|无法确定",
     re.I,
 )
+_COUNTED = re.compile(r"([-+]?\d[\d,.]*(?:/\d+)?)\s*[\u4e00-\u9fff]{1,4}[。.]?")
+_ABOUT = re.compile(r"\A(?:about|approximately|approx\.?|around|roughly|大约|约)\s*(?=[-+$\\]?\d)", re.I)
+_OR = re.compile(r"\s*或者?\s*")
 _SEVERAL_VALUES = re.compile(r"\A(?:[^(\[{;；]|[(\[{][^)\]}]*[)\]}]|\\;)*(?<!\\)[;；]\s*\S|\A\{\s*['\"]", re.S)
 _SEPARATOR = re.compile(r"\s*(?:[;；、，@]|,(?!\d{3}(?!\d))|\b(?:and|or)\b|\\text\s*\{\s*(?:and|or)\s*\}|和|与|或)\s*")
 _BROKEN = re.compile(
@@ -75,6 +78,14 @@ def prose(answer: str, most: int = 3) -> bool:
         return True
     rules = ((_VERB, plain), (_TELLS_APART, answer), (_ZH_SENTENCE, plain), (_LINES, answer))
     return any(rule.search(text) for rule, text in rules)
+
+
+def plain_value(answer: str) -> str:
+    """An answer as the verifier reads it: without "about", Chinese measure words and the Chinese "or"."""
+    counted = _COUNTED.fullmatch(answer)
+    if counted:
+        return counted[1]
+    return _OR.sub(" or ", _ABOUT.sub("", answer))
 
 
 def unsolvable(answer: str) -> str:

@@ -88,7 +88,7 @@ _OBJECT = (
 _OBJECTS = re.compile(
     rf"\b(?:{_TASK}|what\s+(?:is|are)|state|give)\s+(?:an?|its?|the|their)\s+(?:[a-z][\w-]*\s+){{0,4}}?[a-z][\w-]+"
     rf"(?:\s*,\s*{_OBJECT})*\s*,?\s+and\s+{_OBJECT}"
-    r"|求(?:出)?[^，,。；？?]{1,40}?(?:及|以及|和|与|、)[^，,。；？?]+",
+    r"|(?:求|写)(?:出)?[^，,。；？?]{1,40}?(?:及|以及|和|与|、)[^，,。；？?]+",
     re.I,
 )
 _FORMULA_OBJECTS = re.compile(

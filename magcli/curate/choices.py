@@ -40,12 +40,15 @@ _NEEDS_OPTIONS = re.compile(
     r"\b(?:of|which|what|one|all|any|each|some|none|only|is|are)\s+(?:\w+\s+){0,2}?(?:the\s+)?following\b"
     r"|\bwhich\s+of\s+(?:these|those)\b|\bthe following\b(?=[^.?]*[?:]?\s*$)|\bexcept\s*:?\s*$"
     rf"|\bwhich\s+(?!the\b)(?:\w+\s+){{0,2}}(?:{_NAMES})|\b(?:closest|nearest) to\b|\bnot (?:necessarily )?true\b"
-    r"|\bmust (?:also )?be true\b|下列|下面|以下|下述|哪个|哪些|哪一|可以分别取|正确的是|错误的是|不正确"
+    r"|\bmust (?:also )?be true\b|哪个|哪些|哪一|可以分别取|正确的是|错误的是|不正确"
     r"|(?:说法|命题|结论)[^，。,]{0,8}(?:正确|错误|成立|[真假]命题)"
-    r"|(?:则|那么|可得|[,，]\s*有)\s*[,，:：]?\s*[(（]?\s*(?:\$?\\q?quad\$?)?\s*[)）]?\s*[.。．]?\s*\Z"
+    r"|(?:则|那么|可得|[,，]\s*有)\s*[,，:：]?\s*[(（]?\s*(?:\$?\\q?quad\$?)?\s*[)）]*\s*[.。．]?\s*\Z"
     r"|\b(?:equivalent|identical)\s+to\b|等价",
     re.I,
 )
+_THE_FOLLOWING = re.compile(r"下列|下面|以下|下述")
+_THE_FOLLOWING_LAST = re.compile(r"(?:下列|下面|以下|下述)[^。！？?]*\Z")
+_NUMBER = re.compile(r"[\s$]*[-+]?\d[\d.,/]*[\s$%]*")
 _COUNTS_THEM = re.compile(
     r"\bhow many of (?:the following|these|those)\b|\bthe number of (?:true|correct|false|incorrect)\b"
     r"|(?:个数|几个|有多少)[^，。,]{0,6}[(（]?\s*(?:\$?\\q?quad\$?)?\s*[)）]?\s*[.。．]?\s*\Z",
@@ -105,11 +108,17 @@ def names_letters(answer: str) -> bool:
     return bool(_LETTER_LIST.match(answer))
 
 
-def needs_options(choices: Choices) -> bool:
-    """Whether a question cannot be answered without seeing its options ("which of the following ...")."""
+def needs_options(choices: Choices, content: str = "") -> bool:
+    """Whether a question cannot be answered without seeing its options ("which of the following ...").
+
+    "The following" in Chinese may be a table or a rule of the statement: before the last sentence it says nothing
+    where the right option's ``content`` is a number.
+    """
     if "?" in choices.after:
         return True
-    return bool(_NEEDS_OPTIONS.search(choices.stem)) and not _COUNTS_THEM.search(choices.stem)
+    following = _THE_FOLLOWING_LAST if _NUMBER.fullmatch(content) else _THE_FOLLOWING
+    asked = _NEEDS_OPTIONS.search(choices.stem) or following.search(choices.stem)
+    return bool(asked) and not _COUNTS_THEM.search(choices.stem)
 
 
 def without_following(choices: Choices) -> Choices:

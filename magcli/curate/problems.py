@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Literal, NamedTuple
 
-from magcli.curate.answers import broken, parts_of, prose, several_values, unsolvable, worded
+from magcli.curate.answers import broken, parts_of, plain_value, prose, several_values, unsolvable, worded
 from magcli.curate.asks import Asks, asks_of
 from magcli.curate.choices import (
     Choices,
@@ -157,8 +157,9 @@ def check_answer(problem: Kept, asks: Asks, *, parsable: Parsable) -> Kept | Dro
     """Drop prose, several values, and what the verifier cannot read; take a unit off a bare number."""
     answer = problem.answer
     measured = _NUMBER_WITH_UNIT.fullmatch(answer)
-    if measured:
-        problem = problem._replace(answer=measured[1], note=problem.note or "unit")
+    plain = measured[1] if measured else plain_value(answer)
+    if plain != answer and (measured or not prose(answer)):
+        problem = problem._replace(answer=plain, note=problem.note or "unit")
     elif not _NUMBER.fullmatch(answer):
         if asks.open_ended or prose(answer):
             return Dropped("prose-answer", (asks.open_ended or answer)[:80])
@@ -174,7 +175,7 @@ def check_answer(problem: Kept, asks: Asks, *, parsable: Parsable) -> Kept | Dro
 def _without_options(choices: Choices, content: str) -> Kept | Dropped:
     if not _SOMETHING.search(choices.stem):
         return Dropped("multiple-choice", "no question without its options")
-    if needs_options(choices):
+    if needs_options(choices, content):
         return Dropped("multiple-choice", "the question needs its options")
     if not _SOMETHING.search(content) or _PICTURE.search(content):
         return Dropped("multiple-choice", "the right option has no content")
@@ -195,7 +196,13 @@ def _is_missing_option(prompt: str, answer: str) -> bool:
     if not letter_of(answer):
         return False
     asked = needs_options(Choices(prompt, {})) or "enter the letter" in prompt.lower()
-    return bool(asked or _PARENTHESISED.match(answer) or _OPEN_SLOT.search(prompt))
+    return bool(asked or _PARENTHESISED.match(answer) or _OPEN_SLOT.search(prompt) or _is_foreign(answer, prompt))
+
+
+def _is_foreign(answer: str, prompt: str) -> bool:
+    """Whether an answer's letter stands nowhere in the statement, which asks for no letter either."""
+    letter = letter_of(answer)
+    return "letter" not in prompt.lower() and not re.search(rf"(?<![A-Za-z\\]){letter}(?![A-Za-z])", prompt)
 
 
 def _undressed(text: str) -> str:

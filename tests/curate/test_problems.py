@@ -118,6 +118,11 @@ def test_final_answer(answer: str, final: str) -> None:
 
 
 def test_notes_say_what_changed() -> None:
+    assert clean("How many?", "About 6 miles per hour", parsable=readable) == Kept(
+        "How many?", "6 miles per hour", "unit"
+    )
+    assert clean("有多少个？", "14 个", parsable=readable) == Kept("有多少个？", "14", "unit")
+    assert clean("求 $c$。", "$-2$ 或 $2$", parsable=readable) == Kept("求 $c$。", "$-2$ or $2$", "unit")
     assert clean("How many?", "Four.\n#### 4", parsable=readable) == Kept("How many?", "4", "final-answer")
     assert clean("How many?", "6 (toy cars)", parsable=readable) == Kept("How many?", "6", "unit")
     assert clean("How many?", "6", parsable=readable) == Kept("How many?", "6")

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from magcli.curate.answers import plain_value
 from magcli.curate.choices import with_options
 from magcli.curate.problems import Dropped, clean
 from magcli.verify.math import equal, parsable
@@ -71,7 +72,7 @@ def decide(row: Mapping[str, Any], given: Fed) -> Decision:
     if found.note != "opened":
         return Decision(row, given, "keep", found.answer)
     truth = row.get("open_answer")
-    right = truth is None or equal(found.answer, truth) or equal(truth, found.answer)
+    right = truth is None or any(equal(found.answer, each) for each in (truth, plain_value(truth)))
     return Decision(row, given, "choice-rewrite" if right else "opened-otherwise", found.answer)
 
 
