@@ -37,6 +37,8 @@ COMPARISONS = {
     "simulation-shared": ("simulation", "shared"),
     "simulation-split": ("simulation", "split"),
     "trl-parity": ("trl_parity", "run"),
+    "sft-vs-trl": ("sft_trl", "bf16"),
+    "sft-fp32-vs-trl": ("sft_trl", "fp32"),
     "rl-heavy-vs-trl": ("race.speed", "heavy"),
     "rl-fixed-vs-trl": ("race.speed", "fixed"),
     "rl-slow-verifier": ("race.slow_verifier", "run"),
