@@ -17,6 +17,7 @@ STAGES = (
     Entry("clean-math", "Data", "Keep complete, verifiable math problems; choices become open questions."),
     Entry("filter-math", "Data", "One difficulty pass: sample each problem, keep the useful band."),
     Entry("filter-code", "Data", "Run all solutions on all tests; keep the tests and problems that agree."),
+    Entry("make-tests", "Data", "New tests for code problems, kept when they catch what no test catches."),
     Entry("duplicate", "Data", "Ask each code problem for Python and for C++."),
     Entry("translate", "Data", "A fraction of the problems into other languages, checked."),
     Entry("generate", "Data", "Sample completions of problems from any model."),

@@ -89,12 +89,17 @@ def _of_solution(
             elif late == PATIENCE and solution.verdict != "right":
                 yield place, None
             else:
-                outcome = _tried(trial, program, case, box)
+                outcome = tried(trial, program, case, box)
                 late += bool(outcome[0] and outcome[0].reason == "time-limit")
                 yield place, outcome
 
 
-def _tried(trial: Trial, program: Program, case: Case, box: Sandbox) -> _Outcome:
+def tried(trial: Trial, program: Program, case: Case, box: Sandbox) -> _Outcome:
+    """A program on one test: what is wrong, its output where there is one, and its seconds of CPU time.
+
+    Raises:
+        NotRun: the sandbox or the checker failed, several times.
+    """
     for _ in range(MAX_ATTEMPTS):
         output, seconds = runs.run(program, case, trial.limits)
         if isinstance(output, Fault):
@@ -139,7 +144,7 @@ def _grouped(trial: Trial, place: int, outputs: Mapping[int, bytes]) -> dict[int
     found: dict[int, tuple[int, str | None]] = {}
     for number, group in enumerate(_components(sorted(set(outputs.values())), case, trial.rule), RIGHT + 1):
         members = [solution for solution, output in outputs.items() if output in group]
-        text = _text(_most_common([outputs[solution] for solution in members]), case, trial.rule)
+        text = text_of(_most_common([outputs[solution] for solution in members]), case, trial.rule)
         found |= {solution: (number, text if solution == members[0] else None) for solution in members}
     return found
 
@@ -170,7 +175,7 @@ def _equal(one: bytes, other: bytes, case: Case, rule: Comparison) -> bool:
     return any(Expected("equal", each).met(given, rule) for each, given in (values, values[::-1]))
 
 
-def _text(output: bytes, case: Case, rule: Comparison) -> str | None:
+def text_of(output: bytes, case: Case, rule: Comparison) -> str | None:
     """An output as a test has it; None where a test cannot say it."""
     if isinstance(case, Feed):
         return _decoded(output)

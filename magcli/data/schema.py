@@ -97,6 +97,23 @@ AGREEMENT = pa.schema(
 )
 """What running its solutions taught of a code problem. ``weak``: a solution labelled wrong passes all tests kept."""
 
+TEST_MADE = pa.struct([*TEST, ("origin", pa.string())])
+
+NEW_TESTS = pa.schema(
+    [
+        pa.field("tests_tried", pa.int32()),
+        pa.field("tests_thrown", pa.struct([(name, pa.int32()) for name in ("fault", "disagree", "nothing-new")])),
+        pa.field("tests_made", pa.int32()),
+        pa.field("no_tests", pa.string()),
+        pa.field("wrong_solutions", pa.int32()),
+        pa.field("wrong_passing_before", pa.int32()),
+        pa.field("wrong_passing", pa.int32()),
+        pa.field("weak", pa.bool_()),
+    ]
+)
+"""What making tests for a code problem gave. ``no_tests`` is why there are none. The origin of a test is given,
+mutation or generator; the last four are as in ``AGREEMENT``, with the solutions that passed the given tests alone."""
+
 MATRIX = pa.schema(
     [
         pa.field("id", pa.string()),

@@ -1,0 +1,299 @@
+"""The format of a problem's inputs, inferred from samples: lines of values, and what says how many follow.
+
+A format is a sequence of lines and repetitions. Every value has a place, a number; how many values a line has, or how
+often lines are repeated, is fixed or is an integer read before, perhaps one more or less: *n; then n lines of two
+values*, *n and n values on one line*, *t; then t times a line with n and a line with n values*.
+
+Inference searches the formats that read all samples, those with more relations first.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import NamedTuple
+
+Words = Sequence[str]
+"""One line."""
+
+MAX_SAMPLES, MAX_WORDS = 16, 1000
+"""Samples looked at, and words of one where there are shorter ones."""
+
+_MAX_ITEMS, _MAX_BODY, _MAX_FIXED, _LINES_READ = 12, 3, 16, 60_000
+
+
+class Size(NamedTuple):
+    """How many: the integer at a place plus a constant; whatever there is where the place is None."""
+
+    place: int | None
+    plus: int = 0
+
+
+class Line(NamedTuple):
+    """A line: a value for each place of ``head``, then ``size`` values of place ``tail``, where there is one."""
+
+    head: tuple[int, ...]
+    tail: int | None = None
+    size: Size = Size(None)
+
+
+class Repeat(NamedTuple):
+    """Lines that come several times. Without a place for the size they go on to the end of the input."""
+
+    size: Size
+    body: "tuple[Line | Repeat, ...]"
+
+
+Item = Line | Repeat
+Format = tuple[Item, ...]
+
+
+class Piece(NamedTuple):
+    """A line as a format reads it. ``known`` has the integers read so far in its scope, those of its own head too;
+    ``run`` numbers the repetition that it is part of, and is 0 outside."""
+
+    line: Line
+    words: Words
+    known: Mapping[int, int]
+    run: int
+
+    @property
+    def head(self) -> Words:
+        """The values of the places of the head."""
+        return self.words[: len(self.line.head)]
+
+    @property
+    def tail(self) -> Words:
+        """The values after them."""
+        return self.words[len(self.line.head) :]
+
+
+class Mismatch(Exception):
+    """An input that is not in the format."""
+
+
+def lines_of(text: str) -> list[Words]:
+    """The lines of an input as words, without empty ones at the end."""
+    lines: list[Words] = [tuple(line.split()) for line in text.split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def read(format: Format, lines: Sequence[Words]) -> list[Piece]:
+    """An input, line by line.
+
+    Raises:
+        Mismatch: it is not in the format.
+    """
+    reader = _Reader(lines)
+    if reader.items(format, 0, {}, 0) != len(lines):
+        raise Mismatch
+    return reader.pieces
+
+
+class _Reader:
+    """Reads items of a format from the lines of one input, and keeps what it read."""
+
+    def __init__(self, lines: Sequence[Words]) -> None:
+        self._lines = lines
+        self._runs = 0
+        self.pieces: list[Piece] = []
+
+    def items(self, items: Format, at: int, known: dict[int, int], run: int) -> int:
+        """Where reading goes on; ``known`` grows."""
+        for item in items:
+            at = self._line(item, at, known, run) if isinstance(item, Line) else self._repeat(item, at, known)
+        return at
+
+    def _line(self, line: Line, at: int, known: dict[int, int], run: int) -> int:
+        words = self._lines[at] if at < len(self._lines) else None
+        if words is None or len(words) < len(line.head) or (line.tail is None and len(words) != len(line.head)):
+            raise Mismatch
+        for place, word in zip(line.head, words, strict=False):
+            known.pop(place, None)
+            if is_int(word):
+                known[place] = int(word)
+        counted = line.tail is not None and line.size.place is not None
+        if counted and len(words) - len(line.head) != size_of(line.size, known):
+            raise Mismatch
+        self.pieces.append(Piece(line, words, dict(known), run))
+        return at + 1
+
+    def _repeat(self, repeat: Repeat, at: int, known: dict[int, int]) -> int:
+        count = size_of(repeat.size, known) if repeat.size.place is not None else len(self._lines) - at
+        if count < 0 or at + count > len(self._lines):
+            raise Mismatch
+        self._runs += 1
+        run = self._runs
+        for _ in range(count):
+            at = self.items(repeat.body, at, dict(known), run)
+        return at
+
+
+def size_of(size: Size, known: Mapping[int, int]) -> int:
+    """How many there are.
+
+    Raises:
+        Mismatch: what says so is no integer.
+    """
+    if size.place is None or size.place not in known:
+        raise Mismatch
+    return known[size.place] + size.plus
+
+
+def is_int(word: str) -> bool:
+    """Whether a word is an integer as programs write it: ``007`` is none, and neither is ``-0``."""
+    digits = word.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and (digits[0] != "0" or word == "0") and len(digits) < 40
+
+
+def infer(texts: Sequence[str]) -> Format | None:
+    """The first format that reads all samples; None where none is found."""
+    samples = [lines for lines in map(lines_of, _chosen(texts)) if lines]
+    if not samples:
+        return None
+    for free in (False, True):
+        search = _Search(samples, free=free)
+        found = next(search.formats([_State(0, {}) for _ in samples], 0, _MAX_ITEMS), None)
+        if found:
+            return found
+    return None
+
+
+def _chosen(texts: Sequence[str]) -> list[str]:
+    """Different samples of all lengths, none too long; never none at all because all are long."""
+    ordered = sorted(set(texts), key=lambda text: (len(text), text))
+    short = [text for text in ordered if text.count(" ") + text.count("\n") < MAX_WORDS] or ordered[:1]
+    step = max(1, -(-len(short) // MAX_SAMPLES))
+    return short[::step] if step == 1 else [*short[::step], short[-1]]
+
+
+class _State(NamedTuple):
+    """Where a sample has been read to, and the integers read so far."""
+
+    at: int
+    known: Mapping[int, int]
+
+
+class _Search:
+    """Looks for formats, depth first; ``free`` lets lines and repetitions be of any size."""
+
+    def __init__(self, samples: Sequence[Sequence[Words]], *, free: bool) -> None:
+        self._samples, self._free, self._left = samples, free, _LINES_READ
+
+    def formats(self, states: Sequence[_State], place: int, most: int) -> Iterator[Format]:
+        """Formats of what is left of all samples; new values get places from ``place`` on."""
+        ends = [state.at == len(lines) for state, lines in zip(states, self._samples, strict=True)]
+        if all(ends):
+            yield ()
+        if all(ends) or not most:
+            return
+        for item in self._items(states, place, blocks=True):
+            after = self._after((item,), states)
+            if after is not None:
+                yield from ((item, *rest) for rest in self.formats(after, _next_place((item,), place), most - 1))
+
+    def _after(self, items: Format, states: Sequence[_State]) -> list[_State] | None:
+        """All samples, read on; None where one does not match."""
+        found = []
+        for state, lines in zip(states, self._samples, strict=True):
+            if self._left < 0:
+                return None
+            known, reader = dict(state.known), _Reader(lines)
+            try:
+                found.append(_State(reader.items(items, state.at, known, 0), known))
+            except Mismatch:
+                return None
+            finally:
+                self._left -= 1 + len(reader.pieces)
+        return found
+
+    def _items(self, states: Sequence[_State], place: int, *, blocks: bool) -> Iterator[Item]:
+        """What may come next, to be tried in this order."""
+        sizes = _sizes(states)
+        for size in sizes:
+            yield from self._repeats(size, states, place)
+        for size in sizes if blocks else ():
+            yield from self._blocks(size, states, place)
+        yield from self._lines([1] * len(states), states, place)
+        if self._free:
+            counts = [len(lines) - state.at for state, lines in zip(states, self._samples, strict=True)]
+            yield from (Repeat(Size(None), (line,)) for line in self._lines(counts, states, place))
+
+    def _repeats(self, size: Size, states: Sequence[_State], place: int) -> Iterator[Item]:
+        """Repetitions of one line."""
+        counts = [size_of(size, state.known) for state in states]
+        room = [len(lines) - state.at for state, lines in zip(states, self._samples, strict=True)]
+        if min(counts) < 0 or max(counts) < 2 or any(count > left for count, left in zip(counts, room, strict=True)):
+            return
+        yield from (Repeat(size, (line,)) for line in self._lines(counts, states, place))
+
+    def _blocks(self, size: Size, states: Sequence[_State], place: int) -> Iterator[Item]:
+        """Repetitions of several lines that end with the input."""
+        if size.plus or min(size_of(size, state.known) for state in states) < 1:
+            return
+        if all(size_of(size, state.known) < 2 for state in states):
+            return
+        for body in self._bodies(states, place, _MAX_BODY):
+            after = self._after((Repeat(size, body),), states) if len(body) > 1 else None
+            if after and all(state.at == len(lines) for state, lines in zip(after, self._samples, strict=True)):
+                yield Repeat(size, body)
+
+    def _bodies(self, states: Sequence[_State], place: int, most: int) -> Iterator[Format]:
+        """Beginnings of what is left of the samples, as many items at most."""
+        if not most or any(state.at >= len(lines) for state, lines in zip(states, self._samples, strict=True)):
+            return
+        for item in self._items(states, place, blocks=False):
+            after = self._after((item,), states)
+            if after is not None:
+                yield (item,)
+                rests = self._bodies(after, _next_place((item,), place), most - 1)
+                yield from ((item, *rest) for rest in rests)
+
+    def _lines(self, counts: Sequence[int], states: Sequence[_State], place: int) -> Iterator[Line]:
+        """Lines that the next ``counts`` lines of the samples may all be, by their numbers of words."""
+        rows = [
+            (words, state.known)
+            for lines, state, count in zip(self._samples, states, counts, strict=True)
+            for words in lines[state.at : state.at + count]
+        ]
+        lengths = {len(words) for words, _ in rows}
+        if not rows:
+            return
+        yield from _counted(rows, states, place)
+        if len(lengths) == 1 and max(lengths) <= _MAX_FIXED:
+            yield Line(tuple(range(place, place + max(lengths))))
+        if self._free:
+            yield Line((), place)
+
+
+def _counted(rows: Sequence[tuple[Words, Mapping[int, int]]], states: Sequence[_State], place: int) -> Iterator[Line]:
+    """Lines whose number of words an integer says: one read before, or one at their own beginning."""
+    least = min(len(words) for words, _ in rows)
+    for width in range(min(2, least) + 1):
+        head = tuple(range(place, place + width))
+        for size in [*_sizes(states), *(Size(own) for own in head)]:
+            tails = {len(words) - width for words, _ in rows}
+            if max(tails) >= 2 and all(_fits(words, width, size, known, place) for words, known in rows):
+                yield Line(head, place + width, size)
+
+
+def _fits(words: Words, width: int, size: Size, known: Mapping[int, int], place: int) -> bool:
+    own = {place + number: int(word) for number, word in enumerate(words[:width]) if is_int(word)}
+    found = own.get(size.place, known.get(size.place)) if size.place is not None else None
+    return found is not None and len(words) - width == found + size.plus
+
+
+def _sizes(states: Sequence[_State]) -> list[Size]:
+    """What may be a number of lines or words: integers that all samples have, as they are or one more or less."""
+    places = [place for place in states[0].known if all(place in state.known for state in states)]
+    return [Size(place, plus) for plus, place in product((0, -1, 1), places)]
+
+
+def _next_place(items: Format, place: int) -> int:
+    """The first place after those of the items."""
+    for item in items:
+        if isinstance(item, Line):
+            place = max([place, *(each + 1 for each in item.head), (item.tail if item.tail is not None else -1) + 1])
+        else:
+            place = _next_place(item.body, place)
+    return place
