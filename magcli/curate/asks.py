@@ -72,6 +72,7 @@ _REASON = re.compile(
     r"|说明(?:你的)?(?:理由|原因)|为什么|解释",
     re.I,
 )
+_REASON_WORD = re.compile(r"explain|justif|defend|clarify|why|explanation|reason|[理原]|为什么|解释", re.I)
 _EXAMPLE = re.compile(
     r"\b(?:give|find|provide|write|construct|state|list|make\s+up|create)\s+(?:me\s+)?(?:an|one|two|three|another|some)\s+"
     r"(?:\w+\s+)?examples?\b|\banswers?\s+(?:may|will|can|could)\s+vary"
@@ -124,14 +125,14 @@ class Asks(NamedTuple):
 def asks_of(statement: str) -> Asks:
     """Read a statement's sentences; parts that the statement itself solves are passed over."""
     text = _ASIDE.sub("", masked(_unsolved(statement)))
+    reasoned = _REASON_WORD.search(text) is not None
     values, joined, reason, closed = [], 0, "", False
     for sentence in sentences(text):
-        if found := _REASON.search(sentence):
-            reason = reason or ("" if _CONDITIONAL.match(sentence) else found[0].strip())
         if _CONDITIONAL.match(sentence) or (closed and _IF_IT.match(sentence)):
             continue
-        tasks = tasks_in(sentence)
-        if tasks:
+        if reasoned and not reason and (found := _REASON.search(sentence)):
+            reason = found[0].strip()
+        if tasks := tasks_in(sentence):
             values.append(sentence)
             joined += tasks - 1
             closed = closed or is_closed(sentence)
@@ -157,12 +158,12 @@ def sentences(text: str) -> list[str]:
 
 def tasks_in(sentence: str) -> int:
     """How many values a sentence asks for; 0 when it asks for none."""
-    if _RESTATED.search(sentence) or _ONLY_WHY.fullmatch(sentence):
+    heads = len(_HEAD.findall(sentence)) + len(_HEAD_ZH.findall(sentence))
+    question = sentence[-1] in "?？" and _WORDED.search(sentence)
+    if not (heads or question) or _RESTATED.search(sentence) or _ONLY_WHY.fullmatch(sentence):
         return 0
-    heads = 0 if _NARRATIVE.search(sentence) else len(_HEAD.findall(sentence)) + len(_HEAD_ZH.findall(sentence))
-    if sentence[-1] in "?？" and _WORDED.search(sentence):
-        return max(1, heads) + len(_ALSO_ASKS.findall(sentence))
-    return heads
+    heads = 0 if _NARRATIVE.search(sentence) else heads
+    return max(1, heads) + len(_ALSO_ASKS.findall(sentence)) if question else heads
 
 
 def is_closed(sentence: str) -> bool:
