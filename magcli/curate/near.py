@@ -4,7 +4,7 @@ Traces of one problem are few, so their pieces are compared as they are; no sket
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
 
 WORD = re.compile(r"\w+|[^\w\s]")
@@ -26,11 +26,11 @@ def overlap(one: frozenset[int], other: frozenset[int]) -> float:
     return shared / (len(one) + len(other) - shared)
 
 
-def nearness(texts: Mapping[int, str], least: float) -> Callable[[int, int], bool]:
-    """Whether two of the texts, by their keys, share at least the part ``least`` of their pieces."""
+def nearness(text_of: Callable[[int], str], least: float) -> Callable[[int, int], bool]:
+    """Whether two texts, by their keys, share at least the part ``least`` of their pieces."""
 
     @lru_cache(maxsize=REMEMBERED)
     def of(key: int) -> frozenset[int]:
-        return pieces(texts[key])
+        return pieces(text_of(key))
 
     return lambda one, other: overlap(of(one), of(other)) >= least

@@ -1,45 +1,49 @@
-"""Rows set aside on disk while the whole of a set is read, which must not lie in memory."""
+"""Rows that wait on disk until it is known which of them are wanted: memory holds no more than facts of them."""
 
+import json
 import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-
-import pyarrow as pa
-
-from magcli.data import durable
-from magcli.data.source import Rows
+from array import array
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO, Any
 
 
 class Spool:
-    """Record batches in a temporary file, which goes when it is closed or the process ends. Use it with ``closing``."""
+    """An append-only sequence of rows that JSON can say, in a file. Open it with ``spool``."""
 
-    def __init__(self, schema: pa.Schema) -> None:
-        self.place = Path(tempfile.gettempdir())
-        with durable.disk_faults(self.place):
-            self.file = tempfile.TemporaryFile()  # noqa: SIM115
-        self.writer = pa.ipc.new_stream(self.file, schema)
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._starts = array("q", [0])
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Set rows aside."""
-        with durable.disk_faults(self.place):
-            self.writer.write_batch(batch)
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Add a row at the end.
 
-    def rows(self) -> Rows:
-        """All rows as they were added; no more can be added."""
-        with durable.disk_faults(self.place):
-            self.writer.close()
-            self.file.seek(0)
-        with pa.ipc.open_stream(self.file) as reader:
-            yield from reader
+        Raises:
+            OSError: the temporary folder is full.
+        """
+        line = json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        self._file.seek(self._starts[-1])
+        self._file.write(line)
+        self._starts.append(self._starts[-1] + len(line))
 
-    def close(self) -> None:
-        """Give the space back."""
-        self.file.close()
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return len(self._starts) - 1
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        """The row of a number, counted from 0."""
+        start, end = self._starts[number], self._starts[number + 1]
+        self._file.seek(start)
+        row: dict[str, Any] = json.loads(self._file.read(end - start).decode("utf-8", "surrogatepass"))
+        return row
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """All rows, in order."""
+        return (self[number] for number in range(len(self)))
 
 
-def numbered(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Batches, each with the number of rows before it."""
-    before = 0
-    for batch in batches:
-        yield before, batch
-        before += batch.num_rows
+@contextmanager
+def spool() -> Iterator[Spool]:
+    """Room for rows in a temporary file, which goes with the block or the process."""
+    with tempfile.TemporaryFile() as file:
+        yield Spool(file)

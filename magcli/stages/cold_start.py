@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from magcli.curate.mixing import Placed
+    from magcli.curate.spool import Spool
     from magcli.curate.traces import Candidate, Pick, Selection
     from magcli.data.source import Rows, Source
     from magcli.run.job import Job
@@ -33,6 +34,9 @@ INPUTS = "Rollouts, completions, conversations or published traces; - is stdin."
 OUTPUT = "file, folder or -."
 DEFAULT_OUTPUT = "-"
 EXAMPLE = "magcli cold-start examples/traces.jsonl --instructions examples/instructions.jsonl -o cold-start.arrow"
+
+BATCH = 512
+"""Rows given out at once."""
 
 
 @dataclass(frozen=True)
@@ -82,30 +86,46 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Choose, mix and give out, each trace as a conversation; reports the mix by source."""
+    from magcli.curate.spool import spool
+
+    _check_columns(job.schema, ", ".join(source.name for source in job.sources))
+    with spool() as given, spool() as general:
+        yield from _mixed(config, rows, given, general, job)
+
+
+def _mixed(config: Config, rows: Rows, given: Spool, general: Spool, job: Job) -> Rows:
     import pyarrow as pa
 
     from magcli.curate import traces
     from magcli.data.schema import TRACE
 
-    _check_columns(job.schema, ", ".join(source.name for source in job.sources))
     system, measure = setup.system_text(config.system), _measure(config)
-    given = list(_usable(_traces(rows), system, job))
-    selection = _chosen(config, given, measure, job)
-    general = list(_usable(_instructions(config), system, job))
-    wanted = traces.num_instructions(sum(selection.copies.values()), config.fraction) if general else 0
-    if len(general) < wanted:
+    candidates = _candidates(_spooled(_usable(_traces(rows), system, job), given), config, measure)
+    selection = _chosen(config, given, candidates, job)
+    keys = [_key(row) for row in _spooled(_usable(_instructions(config), system, job), general)]
+    wanted = traces.num_instructions(sum(selection.copies.values()), config.fraction) if keys else 0
+    if len(keys) < wanted:
         job.console.warn(
-            f"cold-start: {len(general):,} instructions are fewer than the {wanted:,} of {config.fraction:.0%}"
+            f"cold-start: {len(keys):,} instructions are fewer than the {wanted:,} of {config.fraction:.0%}"
         )
-    used = traces.sample((_key(row) for row in general), wanted, seed=config.seed)
+    used = traces.sample(keys, wanted, seed=config.seed)
     source = {"traces": given, "instructions": general}
-    placed = []
-    for pick in traces.mix({"traces": selection.copies, "instructions": used}, seed=config.seed):
-        trace = _trace(source[pick.source][pick.row], pick, selection, system)
-        placed.append(_placed(trace, pick, measure))
-        yield pa.RecordBatch.from_pylist([trace], TRACE)
-    _tell_rows(config, given, selection, general, used, job)
+    placed: list[Placed] = []
+    picks = traces.mix({"traces": selection.copies, "instructions": used}, seed=config.seed)
+    for start in range(0, len(picks), BATCH):
+        some = picks[start : start + BATCH]
+        made = [_trace(source[pick.source][pick.row], pick, selection, system) for pick in some]
+        placed += (_placed(trace, pick, measure) for trace, pick in zip(made, some, strict=True))
+        yield pa.RecordBatch.from_pylist(made, TRACE)
+    _tell_rows(config, len(given), selection, len(keys), len(used), job)
     _tell_mix(placed, "tokens" if config.tokenizer else "characters", job)
+
+
+def _spooled(rows: Iterable[Row], spool: Spool) -> Iterator[Row]:
+    """The rows as they come, each put on disk too."""
+    for row in rows:
+        spool.append(row)
+        yield row
 
 
 def _trace(row: Row, pick: Pick, selection: Selection, system: str | None) -> Row:
@@ -158,44 +178,57 @@ def _key(row: Mapping[str, Any]) -> str:
     return "/".join(part for part in parts if part)
 
 
-def _chosen(config: Config, given: list[Row], measure: Callable[[Row], int], job: Job) -> Selection:
+def _chosen(config: Config, given: Spool, candidates: list[Candidate], job: Job) -> Selection:
     """Which traces go into the mix and how often; the others are dropped with their reasons."""
     from magcli.curate import near, traces
 
-    texts = {number: _answer(row) for number, row in enumerate(given)}
     selection = traces.select(
-        _candidates(given, measure),
+        candidates,
         seed=config.seed,
         from_step=config.from_step,
         shortest=config.shortest,
         per_problem=config.per_problem,
         hardest=config.hardest,
-        same=near.nearness(texts, config.near),
+        same=near.nearness(lambda number: _answer(given[number]), config.near),
         upsample=config.upsample,
     )
     for number, reason in selection.left_out.items():
-        row = given[number]
-        job.drops.row(_key(row), reason, {name: row.get(name) for name in ("id", "prompt", "completion", "step")})
+        row = given[number] if job.drops.keep else {}
+        told = {name: row.get(name) for name in ("id", "prompt", "completion", "step")}
+        job.drops.row(candidates[number].key, reason, told)
     return selection
 
 
-def _candidates(given: list[Row], measure: Callable[[Row], int]) -> Iterator[Candidate]:
-    """What the choice needs to know of each trace; a problem is what is asked, for ids of two tables may meet."""
+def _candidates(rows: Iterable[Row], config: Config, measure: Callable[[Row], int]) -> list[Candidate]:
+    """What the choice needs to know of each trace.
+
+    Lengths are those that their tables tell in tokens where all correct ones have them and no tokenizer was named, else
+    as measured: never some of one kind and some of another.
+    """
+    found, measured = [], []
+    for number, row in enumerate(rows):
+        found.append(_candidate(number, row))
+        measured.append(measure(row) if row.get("correct") else 0)
+    if not config.tokenizer and all(each.num_tokens for each in found if each.correct):
+        return found
+    return [each._replace(num_tokens=length) for each, length in zip(found, measured, strict=True)]
+
+
+def _candidate(number: int, row: Row) -> Candidate:
+    """A trace's facts; its problem is what is asked, for ids of two tables may meet."""
     from magcli.curate.traces import Candidate
     from magcli.verify.types import UNGRADED
 
-    counted = all(row.get("num_tokens") for row in given if row.get("correct"))
-    for number, row in enumerate(given):
-        yield Candidate(
-            number,
-            _question(row),
-            _key(row),
-            row["num_tokens"] if counted and row.get("num_tokens") else measure(row),
-            row.get("correct"),
-            row.get("step"),
-            cut=row.get("finish") == "length",
-            gradable=row.get("reason") not in UNGRADED,
-        )
+    return Candidate(
+        number,
+        _question(row),
+        _key(row),
+        row.get("num_tokens") or 0,
+        row.get("correct"),
+        row.get("step"),
+        cut=row.get("finish") == "length",
+        gradable=row.get("reason") not in UNGRADED,
+    )
 
 
 def _question(row: Row) -> str:
@@ -236,21 +269,19 @@ def _placed(trace: Row, pick: Pick, measure: Callable[[Row], int]) -> Placed:
     return Placed(trace["source"], pick.copy, measure(trace), trace["weight"])
 
 
-def _tell_rows(
-    config: Config, given: list[Row], selection: Selection, general: list[Row], used: Mapping[int, int], job: Job
-) -> None:
+def _tell_rows(config: Config, given: int, selection: Selection, general: int, used: int, job: Job) -> None:
     """Where every trace of the input went, and how many copies came out."""
     dropped = sum(job.drops.counts[reason] for reason in set(selection.left_out.values()))
     copies, left = sum(selection.copies.values()), ", ".join(_reasons(selection))
-    told = f"{len(given):,} traces in = {len(selection.copies):,} chosen + {dropped:,} left out"
+    told = f"{given:,} traces in = {len(selection.copies):,} chosen + {dropped:,} left out"
     job.console.say(f"cold-start: {told}{f' ({left})' if left else ''}", event="chosen", **_counts(selection))
     by = (
         f"{copies:,} rows by repetition"
         if config.upsample == "repetition"
         else f"{copies:,} rows, harder ones weighted"
     )
-    beside = f", and {len(used):,} of {len(general):,} instructions" if general else ""
-    job.console.say(f"cold-start: the chosen make {by}{beside}", event="rows", traces=copies, instructions=len(used))
+    beside = f", and {used:,} of {general:,} instructions" if general else ""
+    job.console.say(f"cold-start: the chosen make {by}{beside}", event="rows", traces=copies, instructions=used)
 
 
 def _reasons(selection: Selection) -> Iterator[str]:
