@@ -60,6 +60,7 @@ _SEVERAL_VALUES = re.compile(r"\A(?:[^(\[{;；]|[(\[{][^)\]}]*[)\]}]|\\;)*(?<!\\
 _SEPARATOR = re.compile(r"\s*(?:[;；、，@]|,(?!\d{3}(?!\d))|\b(?:and|or)\b|\\text\s*\{\s*(?:and|or)\s*\}|和|与|或)\s*")
 _BROKEN = re.compile(
     r"@|�|\A[=^_*/]|[=^_*/<>+-]\s*\$*\s*\Z|,\s*\\big(?:cup|cap)\b|,\s*,|\\right\.\s*\$\s*[^.,;\s]|\\frac\s*\Z"
+    r"|(?<![\\A-Za-z])(?:[dt]?frac|sqrt)\s*\{"
     r"|[\x00-\x08\x0b\x0c\x0e-\x1f]"
 )
 _ESCAPED = re.compile(r"\\[{}$()\[\]]|\\[A-Za-z]+")

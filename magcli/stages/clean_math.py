@@ -228,19 +228,19 @@ def _once_each(config: Config, rows: Rows, job: Job) -> Rows:
     import pyarrow as pa
 
     from magcli.curate.duplicates import Seen
-    from magcli.curate.spool import Spool, numbered
+    from magcli.curate.aside import Aside, numbered
 
     assert job.schema is not None
     seen = Seen()
-    with closing(Spool(schema(config, job.schema))) as spool:
+    with closing(Aside(schema(config, job.schema))) as aside:
         for batch in rows:
-            spool.add(batch)
+            aside.add(batch)
             columns = (batch.column(name).to_pylist() for name in ("id", "prompt", "answer"))
             for id, prompt, answer in zip(*columns, strict=True):
                 seen.add(id, prompt, answer)
         job.console.say(f"clean-math: comparing {len(seen.keys):,} statements", event="comparing", rows=len(seen.keys))
         gone = {each.number: each for each in seen.duplicates(config.similarity)}
-        for before, batch in numbered(spool.rows()):
+        for before, batch in numbered(aside.rows()):
             numbers = range(before, before + batch.num_rows)
             for number in (number for number in numbers if number in gone):
                 _drop(job, batch.slice(number - before, 1), gone[number], seen)

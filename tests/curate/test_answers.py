@@ -32,7 +32,19 @@ def test_values(answer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", ["\\frac{1}{2", "$x", "(1,2", "25 @ 18", "x=", "2,,3", "n>8:(-1), \\bigcup(8, 9)", "a\ufffdb", "(1))"]
+    "answer",
+    [
+        "\\frac{1}{2",
+        "$x",
+        "(1,2",
+        "25 @ 18",
+        "x=",
+        "2,,3",
+        "n>8:(-1), \\bigcup(8, 9)",
+        "a\ufffdb",
+        "(1))",
+        "frac{1}{2}",
+    ],
 )
 def test_broken(answer: str) -> None:
     assert broken(answer)

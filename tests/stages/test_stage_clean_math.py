@@ -7,7 +7,7 @@ import pytest
 from calling import call_stage
 
 from magcli.data import table
-from magcli.errors import MagError
+from magcli.errors import MagError, UsageError
 
 
 def rows_of(path):
@@ -89,6 +89,14 @@ def test_what_evaluation_files_hold_goes_and_is_named(tmp_path, capfd):
 def test_options_may_stand_in_a_column_of_their_own(tmp_path, column):
     kept, _ = cleaned(tmp_path, [problem("p", "What is 2 + 3?", "B", **{column: ["A)4", "B)5", "C)6"]})])
     assert [(row["prompt"], row["answer"], row["note"]) for row in kept] == [("What is 2 + 3?", "5", "opened")]
+
+
+def test_contradictions_are_refused_before_anything_is_read(tmp_path):
+    for wrong in ({"similarity": 0.0}, {"similarity": 1.1}, {"model": "m", "max_tokens": 0}, {"temperature": -1.0}):
+        with pytest.raises(UsageError, match=f"clean-math.{next(reversed(wrong))}"):
+            cleaned(tmp_path, [problem("p", "What is 1 + 1?", "2")], **wrong)
+    with pytest.raises(MagError, match=r"none\.jsonl"):
+        cleaned(tmp_path, [problem("p", "What is 1 + 1?", "2")], against=(str(tmp_path / "none.jsonl"),))
 
 
 def test_rows_add_up_whatever_their_number_of_batches(tmp_path):
