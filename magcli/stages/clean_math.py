@@ -227,8 +227,8 @@ def _once_each(config: Config, rows: Rows, job: Job) -> Rows:
 
     import pyarrow as pa
 
-    from magcli.curate.duplicates import Seen
     from magcli.curate.aside import Aside, numbered
+    from magcli.curate.duplicates import Seen
 
     assert job.schema is not None
     seen = Seen()
