@@ -5,7 +5,6 @@ A program is used when its inputs differ from each other. That they are valid is
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
-from typing import Any
 
 from magcli.errors import DataError
 from magcli.verify import runs
@@ -37,10 +36,10 @@ def programs_of(answers: Sequence[str]) -> list[str]:
 
 def inputs_of(program: str, cases: Mapping[int, Case], box: Sandbox) -> Iterator[str]:
     """The different inputs that a program prints; none where it prints the same for all seeds."""
-    found = list(dict.fromkeys(_printed(program, box)))
     example = next(iter(cases.values()))
-    given: set[Any] = {case.stdin.decode(errors="replace") if isinstance(case, Feed) else case.source
-                       for case in cases.values()}  # fmt: skip
+    end = "\n" if isinstance(example, Feed) else ""
+    found = [text + end for text in dict.fromkeys(_printed(program, box))]
+    given = {case.stdin.decode(errors="replace") if isinstance(case, Feed) else case.source for case in cases.values()}
     if len(found) > 1:
         yield from (text for text in found if text not in given and _like(text, example))
 
@@ -53,7 +52,7 @@ def _printed(program: str, box: Sandbox) -> Iterator[str]:
             size = "large" if seed % 4 == 3 else "small"
             output = runs.run(started, Feed(f"{seed}\n{size}\n".encode(), b""), DEFAULT_LIMITS).output
             if isinstance(output, bytes) and len(output) <= MAX_INPUT and output.isascii() and output.strip():
-                yield output.decode().strip() + "\n"
+                yield output.decode().strip()
 
 
 def _like(text: str, example: Case) -> bool:
@@ -61,6 +60,6 @@ def _like(text: str, example: Case) -> bool:
     if isinstance(example, Feed):
         return True
     try:
-        return of_call(text.strip(), "None").name == example.name
+        return of_call(text, "None").name == example.name
     except DataError:
         return False

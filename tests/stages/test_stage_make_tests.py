@@ -1,0 +1,161 @@
+"""`magcli make-tests` on real programs in the sandbox."""
+
+import json
+from pathlib import Path
+
+import pytest
+from calling import call_stage, kill_and_resume, seconds_of
+
+from magcli.data import table
+from magcli.errors import UsageError
+from magcli.generate import open as engines
+from magcli.generate.scripted import ScriptedGenerator
+from magcli.generate.types import Completion
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "weak_programs.jsonl"
+PROMPT = "Read n (1 <= n <= 50) and n integers a_i (-20 <= a_i <= 20). Print the greatest."
+RIGHT = (
+    "input()\nprint(max(map(int, input().split())))",
+    "n = int(input())\nprint(sorted(map(int, input().split()))[-1])",
+)
+WRONG = (
+    "input()\nprint(max(0, *map(int, input().split())))",
+    "input()\nprint(max(list(map(int, input().split()))[:2]))",
+)
+TESTS = [("3\n1 5 2\n", "5\n"), ("2\n7 4\n", "7\n")]
+
+
+def rows_of(path):
+    return [each for batch in table.read(str(path)).rows for each in batch.to_pylist()]
+
+
+def written(path, rows):
+    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    return path
+
+
+def problem(id, right=RIGHT, wrong=WRONG, tests=TESTS, **more):
+    labelled = [("right", code) for code in right] + [("wrong", code) for code in wrong]
+    solutions = [{"language": "python", "code": code, "verdict": verdict} for verdict, code in labelled]
+    pairs = [{"input": given, "output": expected} for given, expected in tests]
+    return {"id": id, "prompt": PROMPT, "tests": pairs, "solutions": solutions, **more}
+
+
+def made(tmp_path, rows, **options):
+    source = written(tmp_path / "problems.jsonl", rows)
+    options = {"tries": 20, "max_new": 5} | options
+    out, dropped = tmp_path / "out.arrow", tmp_path / "dropped.jsonl"
+    call_stage("make-tests", source, output=out, dropped=dropped, restart=True, **options)
+    return {row["id"]: row for row in rows_of(out)}, {row["id"]: row["reason"] for row in rows_of(dropped)}
+
+
+def test_new_tests_fail_wrong_solutions_and_have_new_sizes(tmp_path):
+    kept, _ = made(tmp_path, [problem("p")])
+    row = kept["p"]
+    assert (row["wrong_solutions"], row["wrong_passing_before"], row["wrong_passing"], row["weak"]) == (2, 2, 0, False)
+    assert [test["origin"] for test in row["tests"][:3]] == ["given", "given", "mutation"]
+    assert 2 <= row["tests_made"] == len(row["tests"]) - 2 <= 5
+    assert row["no_tests"] is None
+    for test in row["tests"]:
+        count, *values = map(int, test["input"].split())
+        assert (len(values), max(values)) == (count, int(test["output"]))
+        assert 1 <= count <= 50
+    assert row["tests_made"] + sum(row["tests_thrown"].values()) == row["tests_tried"]
+
+
+def test_the_example_has_calls_and_says_why_a_problem_has_none(tmp_path):
+    call_stage("make-tests", EXAMPLE, output=tmp_path / "out.arrow", tries=20)
+    rows = {row["id"]: row for row in rows_of(tmp_path / "out.arrow")}
+    assert (rows["count"]["wrong_passing_before"], rows["count"]["wrong_passing"]) == (1, 0)
+    assert all(test["call"].startswith("count([") for test in rows["count"]["tests"])
+    assert (rows["alone"]["no_tests"], rows["alone"]["tests_made"]) == ("few-solutions", 0)
+
+
+def test_inputs_on_which_right_solutions_die_or_disagree_are_thrown_away(tmp_path):
+    dying = "n = int(input())\na = list(map(int, input().split()))\nassert n < 4\nprint(max(a))"
+    other = "input()\na = list(map(int, input().split()))\nprint(max(a) if len(a) < 4 else 0)"
+    rows = [
+        problem("dies", (RIGHT[0], dying), RIGHT[:1]),
+        problem("leads", (dying, RIGHT[0]), RIGHT[:1]),
+        problem("differs", (RIGHT[0], other), RIGHT[:1]),
+    ]
+    kept, _ = made(tmp_path, rows)
+    for row in kept.values():
+        assert all(int(test["input"].split()[0]) < 4 for test in row["tests"])
+    assert kept["leads"]["tests_thrown"]["fault"] > 0
+    assert kept["dies"]["tests_thrown"]["disagree"] > 0
+    assert kept["differs"]["tests_thrown"]["disagree"] > 0
+
+
+def test_problems_without_new_tests_have_their_reasons(tmp_path):
+    rows = [
+        problem("alone", RIGHT[:1]),
+        problem("all-wrong", ("print(1)",) * 2),
+        problem("only-wrong", ()),
+        problem("interactive", validation="custom interactive"),
+    ]
+    kept, dropped = made(tmp_path, rows)
+    assert {id: row["no_tests"] for id, row in kept.items()} == {
+        "alone": "few-solutions",
+        "all-wrong": "solutions-fail",
+    }
+    assert dropped == {"only-wrong": "no-solutions", "interactive": "interactive"}
+    assert made(tmp_path, rows[:1], votes=1)[0]["alone"]["tests_made"] > 0
+
+
+def test_a_checker_judges_where_several_outputs_are_right(tmp_path):
+    checker = (
+        "import sys\nn = int(open(sys.argv[1]).read())\na = list(map(int, sys.stdin.read().split()))\n"
+        "sys.exit(42 if len(a) == 2 and sum(a) == n and min(a) > 0 else 43)"
+    )
+    right = ("print(1, int(input()) - 1)", "print(int(input()) - 1, 1)")
+    wrong = ("n = int(input())\nprint(n // 2, n // 2)",)
+    row = problem("split", right, wrong, [("4\n", "2 2"), ("2\n", "1 1")], checker=checker)
+    kept, _ = made(tmp_path, [row | {"prompt": "Read n (2 <= n <= 99). Print two positive integers with sum n."}])
+    assert (kept["split"]["wrong_passing_before"], kept["split"]["wrong_passing"]) == (1, 0)
+
+
+def test_programs_of_a_model_make_inputs(tmp_path, monkeypatch):
+    """Scripted answers: a program that prints one input for all seeds is not used, one with different ones is."""
+    good = (
+        "import random\nrandom.seed(int(input()))\na = [-random.randint(1, 20) for _ in range(3)]\nprint(3)\nprint(*a)"
+    )
+    answers = [f"```python\n{code}\n```" for code in ("print('3\\n-1 -1 -1')", good)]
+    told = []
+
+    def answer(messages, _sampling, _seed):
+        told.append(messages)
+        return Completion(answers[len(told) % 2], 10, "stop")
+
+    monkeypatch.setattr(engines, "open_generator", lambda *_args, **_options: ScriptedGenerator(answer))
+    monkeypatch.setattr("magcli.stages.setup.model_bits", lambda *_: {})
+    kept, _ = made(tmp_path, [problem("p", wrong=WRONG[:1], prompt="Print the greatest.")], model="scripted", tries=10)
+    (caught,) = [test for test in kept["p"]["tests"] if "-" in test["input"]]
+    assert (caught["origin"], kept["p"]["wrong_passing"]) == ("generator", 0)
+    assert "Print the greatest." in told[0][1]["content"]
+    assert TESTS[0][0] in told[0][1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"agreement": 0.0}, "make-tests.agreement: 0.0 is not in"),
+        ({"tries": 0}, "make-tests.tries: 0 is not positive"),
+        ({"max_solutions": -1}, "make-tests.max_solutions: -1 is negative"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(tmp_path, options, told):
+    with pytest.raises(UsageError, match=told):
+        call_stage("make-tests", EXAMPLE, output=tmp_path / "out.arrow", **options)
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(15, marks=pytest.mark.faults)])
+def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path, kills):
+    rows = [problem(f"p{n}", prompt=f"{PROMPT} ({n})") for n in range(3)]
+    source = written(tmp_path / "problems.jsonl", rows)
+    whole, broken = tmp_path / "whole.arrow", tmp_path / "broken.arrow"
+    longest = seconds_of("make-tests", source, output=whole, tries=6)
+    each = 1.4 * longest / (kills + 1)
+    assert kill_and_resume(kills, each, "make-tests", source, output=broken, tries=6) >= (kills + 1) // 2
+    assert broken.read_bytes() == whole.read_bytes()
+    assert not list(tmp_path.glob(".*journal"))
