@@ -145,11 +145,11 @@ class _Bench:
         case, output = self._answered(candidate.text)
         if case is None:
             return "fault"
-        if not self._agreed(case):
-            return "disagree"
         left = [program for program in self._wrong if self._fault(program, case) is None]
         if len(left) == len(self._wrong) and not new_size:
             return "nothing-new"
+        if not self._agreed(case):
+            return "disagree"
         self._wrong = left
         self._sizes.add(size_class(candidate.text))
         names = ("call", "input") if self._called else ("input", "call")

@@ -74,12 +74,13 @@ def test_the_example_has_calls_and_says_why_a_problem_has_none(tmp_path):
 def test_inputs_on_which_right_solutions_die_or_disagree_are_thrown_away(tmp_path):
     dying = "n = int(input())\na = list(map(int, input().split()))\nassert n < 4\nprint(max(a))"
     other = "input()\na = list(map(int, input().split()))\nprint(max(a) if len(a) < 4 else 0)"
+    first = ("input()\nprint(max(list(map(int, input().split()))[:3]))",)
     rows = [
-        problem("dies", (RIGHT[0], dying), RIGHT[:1]),
-        problem("leads", (dying, RIGHT[0]), RIGHT[:1]),
-        problem("differs", (RIGHT[0], other), RIGHT[:1]),
+        problem("dies", (RIGHT[0], dying), first),
+        problem("leads", (dying, RIGHT[0]), first),
+        problem("differs", (RIGHT[0], other), first),
     ]
-    kept, _ = made(tmp_path, rows)
+    kept, _ = made(tmp_path, rows, tries=40)
     for row in kept.values():
         assert all(int(test["input"].split()[0]) < 4 for test in row["tests"])
     assert kept["leads"]["tests_thrown"]["fault"] > 0
