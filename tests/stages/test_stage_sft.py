@@ -181,7 +181,7 @@ def right_traces(path):
 EXAM = {"evaluate_every": 4, "eval_samples": 2, "eval_max_tokens": 16, "eval_temperature": 0.5, "lr": 2e-2}
 
 
-def test_the_best_checkpoint_by_accuracy_on_problems_is_the_result(tiny_model_dir, tmp_path):
+def test_the_best_checkpoint_by_accuracy_on_problems_is_the_result(tiny_model_dir, tmp_path, capsys, monkeypatch):
     data, run, table_of = right_traces(tmp_path / "t.jsonl"), tmp_path / "run", sums(tmp_path / "sums.jsonl")
     options = {**SHORT, **EXAM, "epochs": 4, "held_out": data}
     call_stage("sft", data, model=str(tiny_model_dir), run=run, eval_table=table_of, **options)
@@ -194,6 +194,9 @@ def test_the_best_checkpoint_by_accuracy_on_problems_is_the_result(tiny_model_di
     kept = measured(run / "model", "a?", "<think></think>\\boxed{7}")
     assert kept == pytest.approx(found[chosen]["held_out_loss"], rel=0.2), "of equal ones the first stays"
     assert not (run / "candidate").exists()
+    monkeypatch.setenv("COLUMNS", "200")
+    call_stage("report", runs=(str(run),))
+    assert f"accuracy {best:.3f} at step {chosen}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(15, marks=pytest.mark.faults)])
