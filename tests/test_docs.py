@@ -111,7 +111,8 @@ def commands_of(recipe: str, target: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "target"), [("tiny", "demo"), ("tiny", "learning"), ("smollm2", "all"), ("magistral-small", "all")]
+    ("recipe", "target"),
+    [("tiny", "demo"), ("tiny", "learning"), ("tiny", "languages"), ("smollm2", "all"), ("magistral-small", "all")],
 )
 def test_every_command_of_the_recipes_resolves(recipe: str, target: str) -> None:
     commands = commands_of(recipe, target)

@@ -4,7 +4,8 @@ Numbers below 100, the task's words, ``<think>``, ``</think>`` and ``\\boxed{`` 
 fences of a block and the beginnings of its lines.
 
 Usage: python make_tokenizer.py (after make_data.py; writes model/tokenizer.json and model/tokenizer_config.json)
-       python make_tokenizer.py FOLDER (after make_code.py FOLDER; writes the same into model-code)
+       python make_tokenizer.py code FOLDER (after make_code.py FOLDER; writes the same into model-code)
+       python make_tokenizer.py languages FOLDER (after make_languages.py FOLDER; into model-languages)
 """
 
 import json
@@ -48,6 +49,7 @@ CODE = Make(
     (*MARKS, *CODE_MARKS),
     TURNS + SYSTEM_TURN,
 )
+LANGUAGES = Make("model-languages", r"\d{1,2}| ?[^\W\d_]+|[^\p{L}\d]", 512)
 
 
 def rows(file: Path) -> Iterator[dict]:
@@ -69,6 +71,13 @@ def code_corpus(folder: Path) -> Iterator[str]:
         for row in rows(folder / f"{name}.jsonl"):
             yield row["prompt"]
             yield row.get("completion", "")
+
+
+def languages_corpus(folder: Path) -> Iterator[str]:
+    yield from (str(number) for number in range(100) for _ in range(100))
+    for row in rows(folder / "traces.jsonl"):
+        yield row["prompt"]
+        yield row["completion"]
 
 
 def train(make: Make, corpus: Iterable[str]) -> Tokenizer:
@@ -113,12 +122,14 @@ def write(make: Make, corpus: Iterable[str]) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(config(make), indent=2) + "\n", encoding="utf-8")
 
 
-def main() -> None:
-    if len(sys.argv) > 1:
-        write(CODE, code_corpus(Path(sys.argv[1])))
-    else:
-        write(MATH, math_corpus())
+def main(task: str = "math", folder: str = "") -> None:
+    made = {
+        "math": lambda: write(MATH, math_corpus()),
+        "code": lambda: write(CODE, code_corpus(Path(folder))),
+        "languages": lambda: write(LANGUAGES, languages_corpus(Path(folder))),
+    }
+    made[task]()
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])
