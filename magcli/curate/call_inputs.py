@@ -176,7 +176,7 @@ def draw(shape: Shape, size: float, values: Values, random: Random, length: int 
         case "int":
             return _whole(int(shape.low), int(shape.high), values, random)
         case "float":
-            return round(_real(shape.low, shape.high, values, random), 2)
+            return round(float(_real(shape.low, shape.high, values, random)), 2)
         case "str":
             return _text(shape, _length(shape, size, random) if length is None else length, values, random)
         case "list":

@@ -31,19 +31,22 @@ _ASKS = re.compile(
     r"|(?:\$[^$]*\$|[^.?。？\n$]){0,300}[?？]",
     re.I,
 )
+_OF_OPTIONS = re.compile(r"\bwhich\s+(?:one\s+)?of\s+(?:the\s+following|these)\b", re.I)
 _FINAL_ANSWER = re.compile(r"\n\s*final answer\b", re.I)
 
 
 def several_parts(statement: str, lowered: str, asks: Asks, answer: str) -> str:
     """What shows that a statement asks for several things; empty when it asks for one.
 
-    Tasks in sentences of their own are parts. Tasks and objects that "and" joins are parts only where the answer has
-    as many values: one question may name several things, and its answer one value made of them.
+    Tasks in sentences of their own are parts, but for the one that asks which of the options holds. Tasks and objects
+    that "and" joins are parts only where the answer has as many values: one question may name several things, and its
+    answer one value made of them.
     """
+    own = [each for each in asks.values if not _OF_OPTIONS.search(each)]
     return (
         labelled_parts(statement, lowered)
         or blanks(statement)
-        or (f"asks {len(asks.values)} times" if len(asks.values) > 1 else "")
+        or (f"asks {len(own)} times" if len(own) > 1 else "")
         or _joined(asks, answer)
     )
 

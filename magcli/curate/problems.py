@@ -76,6 +76,7 @@ _ENDLESS_FORMS = re.compile(r"\\(?:lim|sum|int|iint|oint|prod)(?![A-Za-z])")
 _STATEMENT_NUMBERS = re.compile(
     r"(?:\\textcircled\s*\{?\s*\d\s*\}?|[①-⑩]|[\s,，、;；$和与]|and)+|(?:I{1,3}|IV|V)(?:\s*(?:,|and|&)+\s*(?:I{1,3}|IV|V))+(?:\s+only)?"
 )
+_VARIES = re.compile(r"\W*answers?\s+(?:will|may|can|could)\s+vary", re.I)
 _PICTURE = re.compile(r"\[asy\]|!\[|\\includegraphics|<img\b", re.I)
 _PARENTHESISED = re.compile(r"^[\s$]*(?:\\text\w*\{)?[(（]")
 _OPEN_SLOT = re.compile(r"(?:_{2,}|[(（]\s*\$?(?:\\qquad|\\quad)?\$?\s*[)）]?)\$?[.。．]?\s*\Z")
@@ -118,7 +119,7 @@ def statement_fault(prompt: str, answer: str, asks: Asks, waived: Collection[Dro
     lacks = missing_part(prompt, lowered) or (unsolvable(answer) if text else "")
     if lacks and "incomplete" not in waived:
         return Dropped("incomplete", lacks)
-    if detail := proof(prompt, lowered, asks, prose=text):
+    if not _VARIES.match(answer) and (detail := proof(prompt, lowered, asks, prose=text)):
         return Dropped("proof", detail)
     several = several_parts(prompt, lowered, asks, answer)
     if several and "multi-part" not in waived:

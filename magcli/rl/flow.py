@@ -137,7 +137,10 @@ class Flow:
     def _ended(self, task: asyncio.Task[Group]) -> None:
         """A group has ended, perhaps while an update is made: settle it and start the next."""
         self.running.discard(task)
-        if task.cancelled() or self._failure is not None:
+        if task.cancelled():
+            return
+        task.exception()  # asked for, or asyncio would tell of it when another's failure has already ended the run
+        if self._failure is not None:
             return
         try:
             self._settle(task.result())

@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magcli.curate.input_format import Line, Mismatch, Repeat, Size, infer, is_int, lines_of, read
@@ -70,6 +70,7 @@ def grid(random, cases):
     return "\n".join(lines) + "\n"
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**6))
 def test_what_is_inferred_reads_all_samples(seed):
     random = Random(seed)
