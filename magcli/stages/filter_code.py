@@ -37,12 +37,7 @@ RESUMES = True
 EXAMPLE = (
     "magcli filter-code examples/programs.jsonl --matrix matrix.arrow -o kept-code.arrow --dropped dropped-code.jsonl"
 )
-ALIASES = {
-    "prompt": ("problem", "question", "statement", "description", "statement_md", "statement_tex", "statement_html",
-               "content", "text"),
-    "id": ("task_id", "slug"),
-}  # fmt: skip
-"""What other tools call the columns that are needed."""
+ALIASES = setup.CODE_ALIASES
 
 
 @dataclass(frozen=True)

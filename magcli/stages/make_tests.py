@@ -35,12 +35,7 @@ OUTPUT = "file, folder or -."
 DEFAULT_OUTPUT = "-"
 RESUMES = True
 EXAMPLE = "magcli make-tests examples/weak_programs.jsonl --tries 30 -o more-tests.arrow --dropped no-tests.jsonl"
-ALIASES = {
-    "prompt": ("problem", "question", "statement", "description", "statement_md", "statement_tex", "statement_html",
-               "content", "text"),
-    "id": ("task_id", "slug"),
-}  # fmt: skip
-"""What other tools call the columns that are needed."""
+ALIASES = setup.CODE_ALIASES
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,13 @@ if TYPE_CHECKING:
     from magcli.verify.grader import Grader
     from magcli.verify.reward import RewardRule
 
+CODE_ALIASES = {
+    "prompt": ("problem", "question", "statement", "description", "statement_md", "statement_tex", "statement_html",
+               "content", "text"),
+    "id": ("task_id", "slug"),
+}  # fmt: skip
+"""What other tools call the columns of code problems."""
+
 
 class EngineOptions(Protocol):
     """The options of a stage that runs a model."""
