@@ -14,7 +14,7 @@ PROBLEM = pa.schema(
     ]
 )
 """A problem: what is asked and the ground truth. ``kind`` (math or code), ``source`` and others may stand beside; a
-code problem has ``tests`` in place of an answer, see ``magcli.verify.programs``."""
+code problem has ``tests`` in place of an answer, see ``magcli.verify.code.programs``."""
 
 VERSION_SPAN = pa.struct([pa.field("start", pa.int32()), pa.field("version", pa.int32())])
 
@@ -80,7 +80,7 @@ CODE = pa.schema(
         pa.field("memory_limit", pa.float64()),
     ]
 )
-"""A code problem beside ``id`` and ``prompt``: what ``magcli.curate.solutions`` makes of the files of others. The
+"""A code problem beside ``id`` and ``prompt``: what ``magcli.curate.code.solutions`` makes of the files of others. The
 verdict of a solution is what its source says of it: right, wrong or unknown. Limits are in seconds and MB."""
 
 AGREEMENT = pa.schema(

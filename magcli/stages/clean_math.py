@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.run import options
-from magcli.stages import setup
+from magcli.stages import checks, setup
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from magcli.curate.doubts import Answer, Doubt
-    from magcli.curate.duplicates import Duplicate, Seen
-    from magcli.curate.problems import Dropped, Kept
+    from magcli.curate.math.doubts import Answer, Doubt
+    from magcli.curate.math.duplicates import Duplicate, Seen
+    from magcli.curate.math.problems import Dropped, Kept
     from magcli.data.source import Rows
     from magcli.generate.types import Generator
     from magcli.run.job import Job
@@ -88,7 +88,7 @@ def check(config: Config) -> None:
     usage(config.max_tokens > 0, f"clean-math.max_tokens: {config.max_tokens} is not positive")
     usage(config.temperature >= 0, f"clean-math.temperature: {config.temperature} is negative")
     if config.model:
-        setup.check_engine("clean-math", config)
+        checks.engine("clean-math", config)
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _ruled(config: Config, rows: Rows, job: Job) -> Rows:
     """What the rules keep."""
     import pyarrow as pa
 
-    from magcli.curate.problems import Dropped
+    from magcli.curate.math.problems import Dropped
 
     assert job.schema is not None
     out = schema(config, job.schema)
@@ -141,7 +141,7 @@ def _asked(config: Config, rows: Rows, job: Job) -> Rows:
     """What the rules keep, or a model where they are in doubt; tells at the end what it said."""
     import pyarrow as pa
 
-    from magcli.curate.problems import Dropped
+    from magcli.curate.math.problems import Dropped
     from magcli.run.job import as_text
     from magcli.run.journal import Dropped as Left
     from magcli.run.journal import Result
@@ -169,7 +169,7 @@ def _asked(config: Config, rows: Rows, job: Job) -> Rows:
 
 
 async def _answer(config: Config, generator: Generator, row: dict[str, Any], doubt: Doubt) -> Answer:
-    from magcli.curate.doubts import answer_in, messages
+    from magcli.curate.math.doubts import answer_in, messages
     from magcli.errors import PromptTooLong
     from magcli.generate.seeds import seed_of
     from magcli.generate.types import Sampling
@@ -183,14 +183,14 @@ async def _answer(config: Config, generator: Generator, row: dict[str, Any], dou
 
 
 def _decided(row: dict[str, Any]) -> Kept | Dropped:
-    from magcli.curate.problems import clean
+    from magcli.curate.math.problems import clean
     from magcli.verify.math import parsable
 
     return clean(_statement(row), row["answer"], parsable=parsable)
 
 
 def _doubt(row: dict[str, Any], decided: Kept | Dropped) -> Doubt | None:
-    from magcli.curate.doubts import doubt_of
+    from magcli.curate.math.doubts import doubt_of
     from magcli.verify.math import parsable
 
     return doubt_of(_statement(row), row["answer"], decided, parsable=parsable)
@@ -198,7 +198,7 @@ def _doubt(row: dict[str, Any], decided: Kept | Dropped) -> Doubt | None:
 
 def _statement(row: dict[str, Any]) -> str:
     """The statement with the options that stand in a column of their own."""
-    from magcli.curate.choices import with_options
+    from magcli.curate.math.choices import with_options
 
     return with_options(row["prompt"], next((row[name] for name in CHOICES if row.get(name)), None))
 
@@ -207,7 +207,7 @@ def _not_held(config: Config, rows: Rows, job: Job) -> Rows:
     """The rows that no evaluation file holds; tells at the end how many each of them did."""
     import pyarrow as pa
 
-    from magcli.curate.contamination import read_evaluations
+    from magcli.curate.math.contamination import read_evaluations
 
     evaluations, hits = read_evaluations(map(Path, config.against)), Counter[str]()
     for batch in rows:
@@ -227,8 +227,8 @@ def _once_each(config: Config, rows: Rows, job: Job) -> Rows:
 
     import pyarrow as pa
 
-    from magcli.curate.aside import Aside, numbered
-    from magcli.curate.duplicates import Seen
+    from magcli.curate.math.aside import Aside, numbered
+    from magcli.curate.math.duplicates import Seen
 
     assert job.schema is not None
     seen = Seen()

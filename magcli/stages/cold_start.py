@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from magcli.curate.mixing import Placed
-    from magcli.curate.spool import Spool
-    from magcli.curate.traces import Candidate, Pick, Selection
+    from magcli.curate.traces.choosing import Candidate, Pick, Selection
+    from magcli.curate.traces.mixing import Placed
+    from magcli.curate.traces.spool import Spool
     from magcli.data.source import Rows, Source
     from magcli.run.job import Job
 
@@ -86,7 +86,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Choose, mix and give out, each trace as a conversation; reports the mix by source."""
-    from magcli.curate.spool import spool
+    from magcli.curate.traces.spool import spool
 
     _check_columns(job.schema, ", ".join(source.name for source in job.sources))
     with spool() as given, spool() as general:
@@ -96,22 +96,22 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 def _mixed(config: Config, rows: Rows, given: Spool, general: Spool, job: Job) -> Rows:
     import pyarrow as pa
 
-    from magcli.curate import traces
+    from magcli.curate.traces import choosing
     from magcli.data.schema import TRACE
 
     system, measure = setup.system_text(config.system), _measure(config)
     candidates = _candidates(_spooled(_usable(_traces(rows), system, job), given), config, measure)
     selection = _chosen(config, given, candidates, job)
     keys = [_key(row) for row in _spooled(_usable(_instructions(config), system, job), general)]
-    wanted = traces.num_instructions(sum(selection.copies.values()), config.fraction) if keys else 0
+    wanted = choosing.num_instructions(sum(selection.copies.values()), config.fraction) if keys else 0
     if len(keys) < wanted:
         job.console.warn(
             f"cold-start: {len(keys):,} instructions are fewer than the {wanted:,} of {config.fraction:.0%}"
         )
-    used = traces.sample(keys, wanted, seed=config.seed)
+    used = choosing.sample(keys, wanted, seed=config.seed)
     source = {"traces": given, "instructions": general}
     placed: list[Placed] = []
-    picks = traces.mix({"traces": selection.copies, "instructions": used}, seed=config.seed)
+    picks = choosing.mix({"traces": selection.copies, "instructions": used}, seed=config.seed)
     for start in range(0, len(picks), BATCH):
         some = picks[start : start + BATCH]
         made = [_trace(source[pick.source][pick.row], pick, selection, system) for pick in some]
@@ -136,7 +136,7 @@ def _trace(row: Row, pick: Pick, selection: Selection, system: str | None) -> Ro
 
 
 def _check_columns(schema: pa.Schema | None, where: str) -> None:
-    from magcli.curate.trace_files import readable
+    from magcli.curate.traces.files import readable
     from magcli.data.schema import require
 
     assert schema is not None
@@ -146,7 +146,7 @@ def _check_columns(schema: pa.Schema | None, where: str) -> None:
 
 def _traces(rows: Rows) -> Iterator[Row]:
     """All traces that the rows hold, without the columns that do not matter (a rollout's tokens and log-probs)."""
-    from magcli.curate.trace_files import columns_read, traces_of
+    from magcli.curate.traces.files import columns_read, traces_of
 
     for batch in rows:
         for row in batch.select(columns_read(batch.schema.names)).to_pylist():
@@ -180,9 +180,9 @@ def _key(row: Mapping[str, Any]) -> str:
 
 def _chosen(config: Config, given: Spool, candidates: list[Candidate], job: Job) -> Selection:
     """Which traces go into the mix and how often; the others are dropped with their reasons."""
-    from magcli.curate import near, traces
+    from magcli.curate.traces import choosing, near
 
-    selection = traces.select(
+    selection = choosing.select(
         candidates,
         seed=config.seed,
         from_step=config.from_step,
@@ -216,7 +216,7 @@ def _candidates(rows: Iterable[Row], config: Config, measure: Callable[[Row], in
 
 def _candidate(number: int, row: Row) -> Candidate:
     """A trace's facts; its problem is what is asked, for ids of two tables may meet."""
-    from magcli.curate.traces import Candidate
+    from magcli.curate.traces.choosing import Candidate
     from magcli.verify.types import UNGRADED
 
     return Candidate(
@@ -264,7 +264,7 @@ def _measure(config: Config) -> Callable[[Row], int]:
 
 
 def _placed(trace: Row, pick: Pick, measure: Callable[[Row], int]) -> Placed:
-    from magcli.curate.mixing import Placed
+    from magcli.curate.traces.mixing import Placed
 
     return Placed(trace["source"], pick.copy, measure(trace), trace["weight"])
 
@@ -296,7 +296,7 @@ def _counts(selection: Selection) -> dict[str, int]:
 
 def _tell_mix(placed: list[Placed], unit: str, job: Job) -> None:
     """The mix by source, and how long its answers are."""
-    from magcli.curate import mixing
+    from magcli.curate.traces import mixing
 
     if not placed:
         job.console.say("cold-start: nothing chosen", event="mix", mix={})

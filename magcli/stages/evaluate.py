@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.run import options
-from magcli.stages import setup
+from magcli.stages import checks, setup
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -75,9 +75,9 @@ def check(config: Config) -> None:
     usage(all(k > 0 for k in config.ks), "evaluate.ks: every k is at least 1")
     usage(bool(config.model) or config.completions is None, "evaluate: --completions goes with --model")
     if config.model:
-        setup.check_engine("evaluate", config)
-        setup.check_ask("evaluate", config)
-        setup.check_grader("evaluate", config)
+        checks.engine("evaluate", config)
+        checks.ask("evaluate", config)
+        checks.grader("evaluate", config)
 
 
 def settings(config: Config) -> dict[str, Any]:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from magcli.curate.agreement import Run
-    from magcli.curate.matrix_table import Replay
-    from magcli.curate.solutions import Unusable
-    from magcli.curate.trials import Prepared
+    from magcli.curate.code.agreement import Run
+    from magcli.curate.code.matrix_table import Replay
+    from magcli.curate.code.solutions import Unusable
+    from magcli.curate.code.trials import Prepared
     from magcli.data.source import Rows
     from magcli.run.job import Job
     from magcli.run.journal import Result
@@ -69,7 +69,7 @@ def whole(config: Config) -> str:
 
 def reads(config: Config) -> tuple[str, ...]:
     """The columns that must be there."""
-    from magcli.curate.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
+    from magcli.curate.code.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
 
     return ("id", "prompt", "|".join(TEST_COLUMNS), "|".join(SOLUTION_COLUMNS))
 
@@ -77,7 +77,7 @@ def reads(config: Config) -> tuple[str, ...]:
 def check(config: Config) -> None:
     """Refuse options that contradict themselves."""
     from magcli.run.job import usage
-    from magcli.verify.outputs import comparison
+    from magcli.verify.code.outputs import comparison
 
     usage(0 < config.agreement <= 1, f"filter-code.agreement: {config.agreement} is not in (0, 1]")
     usage(0 <= config.disputed <= 1, f"filter-code.disputed: {config.disputed} is not within 0 to 1")
@@ -108,7 +108,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """The given columns, tests and solutions in one form in place of those they were read from, and what is new."""
     import pyarrow as pa
 
-    from magcli.curate.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
+    from magcli.curate.code.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
     from magcli.data.columns import extended
     from magcli.data.schema import AGREEMENT, CODE
 
@@ -127,7 +127,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _replayed(config: Config, rows: Rows, job: Job) -> Rows:
     """Decide from the matrix."""
-    from magcli.curate.matrix_table import Replay
+    from magcli.curate.code.matrix_table import Replay
 
     assert config.from_matrix is not None
     replay = Replay(config.from_matrix)
@@ -142,7 +142,7 @@ def _replayed(config: Config, rows: Rows, job: Job) -> Rows:
 
 
 def _replay(config: Config, row: dict[str, Any], replay: Replay, given: pa.Schema) -> Result:
-    from magcli.curate.solutions import Unusable
+    from magcli.curate.code.solutions import Unusable
 
     prepared = _prepared(config, row)
     found = [] if isinstance(prepared, Unusable) else replay.runs(row["id"], prepared.digest)
@@ -155,9 +155,9 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
     import threading
     from concurrent.futures import ThreadPoolExecutor
 
-    from magcli.curate.matrix import run_all
-    from magcli.curate.matrix_table import MatrixTable
-    from magcli.curate.solutions import Unusable
+    from magcli.curate.code.matrix import run_all
+    from magcli.curate.code.matrix_table import MatrixTable
+    from magcli.curate.code.solutions import Unusable
     from magcli.run.units import resumable
 
     box, ended, crew = _sandbox(config), threading.Event(), ThreadPoolExecutor(config.workers, "sandbox")
@@ -209,7 +209,7 @@ def _sandbox(config: Config) -> Sandbox:
 
 def _prepared(config: Config, row: dict[str, Any]) -> Prepared | Unusable:
     """What of a problem is run; with a matrix also those with too few tests, as another number may be asked of it."""
-    from magcli.curate.trials import prepare
+    from magcli.curate.code.trials import prepare
 
     return prepare(
         row,
@@ -226,9 +226,9 @@ def _decided(
     """The problem as its runs leave it, or why it goes."""
     import pyarrow as pa
 
-    from magcli.curate.agreement import Rules, decide
-    from magcli.curate.solutions import Unusable
-    from magcli.curate.trials import kept
+    from magcli.curate.code.agreement import Rules, decide
+    from magcli.curate.code.solutions import Unusable
+    from magcli.curate.code.trials import kept
     from magcli.run.job import as_text
     from magcli.run.journal import Dropped, Result
 

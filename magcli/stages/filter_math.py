@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.run import options
-from magcli.stages import setup
+from magcli.stages import checks, setup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
 
-    from magcli.curate.difficulty import Summary
+    from magcli.curate.math.difficulty import Summary
     from magcli.curate.sampling import Spent
     from magcli.data.source import Rows
     from magcli.run.job import Job
@@ -85,12 +85,12 @@ def reads(config: Config) -> tuple[str, ...]:
 
 def check(config: Config) -> None:
     """Refuse options that contradict themselves."""
-    from magcli.curate.difficulty import band
+    from magcli.curate.math.difficulty import band
     from magcli.run.job import usage
 
-    setup.check_engine("filter-math", config)
-    setup.check_ask("filter-math", config)
-    setup.check_grader("filter-math", config)
+    checks.engine("filter-math", config)
+    checks.ask("filter-math", config)
+    checks.grader("filter-math", config)
     band(config.keep)
     usage(0 < config.majority <= 1, f"filter-math.majority: {config.majority} is not in (0, 1]")
 
@@ -182,7 +182,7 @@ class Jury:
     """
 
     def __init__(self, config: Config, grader: Grader, rule: RewardRule, row: dict[str, Any]) -> None:
-        from magcli.curate.difficulty import Rules, band
+        from magcli.curate.math.difficulty import Rules, band
 
         self.samples, self.row, self.grader, self.rule = config.samples, row, grader, rule
         self.code = row.get("kind") == "code"
@@ -209,7 +209,7 @@ class Jury:
         """Whether the samples still to come cannot change what ``judge`` says."""
         import asyncio
 
-        from magcli.curate.difficulty import settled
+        from magcli.curate.math.difficulty import settled
 
         if rewards[0].reason == "bad-gold" and not self.code:
             return True
@@ -222,7 +222,7 @@ class Jury:
         """What the samples say and whether the problem stays, or why not."""
         import asyncio
 
-        from magcli.curate.difficulty import judge, summarise
+        from magcli.curate.math.difficulty import judge, summarise
 
         answers, correct = self.heard(rewards)
         if not answers:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.run import options
-from magcli.stages import setup
+from magcli.stages import checks, setup
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,8 +62,8 @@ def reads(config: Config) -> tuple[str, ...]:
 
 def check(config: Config) -> None:
     """Refuse options that contradict themselves."""
-    setup.check_engine("generate", config)
-    setup.check_ask("generate", config)
+    checks.engine("generate", config)
+    checks.ask("generate", config)
 
 
 def settings(config: Config) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.run import options
-from magcli.stages import setup
+from magcli.stages import checks, setup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +72,7 @@ def reads(config: Config) -> tuple[str, ...]:
 
 def check(config: Config) -> None:
     """Refuse options that contradict themselves."""
-    setup.check_reward("grade", config)
+    checks.reward("grade", config)
 
 
 def settings(config: Config) -> dict[str, Any]:

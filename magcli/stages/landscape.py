@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.run import options
-from magcli.stages import setup
+from magcli.stages import checks, setup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,9 +92,9 @@ def check(config: Config) -> None:
     usage(config.slots > 0, f"landscape.slots: {config.slots} is not positive")
     usage(not (config.deterministic and config.dtype == "bf16"), "landscape: --deterministic needs --dtype fp32")
     usage(config.engine != "server", "landscape: --engine server cannot take each point's weights; use torch or vllm")
-    setup.check_vllm("landscape", config.engine, deterministic=config.deterministic)
-    setup.check_ask("landscape", config)
-    setup.check_reward("landscape", config)
+    checks.vllm("landscape", config.engine, deterministic=config.deterministic)
+    checks.ask("landscape", config)
+    checks.reward("landscape", config)
 
 
 def beside(config: Config) -> tuple[Path, ...]:

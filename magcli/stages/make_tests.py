@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.run import options
-from magcli.stages import setup
+from magcli.stages import checks, setup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import pyarrow as pa
 
-    from magcli.curate.new_tests import Made
-    from magcli.curate.trials import Prepared
+    from magcli.curate.code.trials import Prepared
+    from magcli.curate.inputs.new_tests import Made
     from magcli.data.source import Rows
     from magcli.generate.types import Generator
     from magcli.run.job import Job
@@ -69,7 +69,7 @@ PLACES = ("workers", "deadline")
 
 def reads(config: Config) -> tuple[str, ...]:
     """The columns that must be there."""
-    from magcli.curate.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
+    from magcli.curate.code.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
 
     return ("id", "prompt", "|".join(TEST_COLUMNS), "|".join(SOLUTION_COLUMNS))
 
@@ -77,7 +77,7 @@ def reads(config: Config) -> tuple[str, ...]:
 def check(config: Config) -> None:
     """Refuse options that contradict themselves."""
     from magcli.run.job import usage
-    from magcli.verify.outputs import comparison
+    from magcli.verify.code.outputs import comparison
 
     usage(0 < config.agreement <= 1, f"make-tests.agreement: {config.agreement} is not in (0, 1]")
     for name in ("tries", "max_new", "votes", "workers", "programs", "max_tokens"):
@@ -86,7 +86,7 @@ def check(config: Config) -> None:
     usage(config.temperature >= 0, f"make-tests.temperature: {config.temperature} is negative")
     comparison(config.compare)
     if config.model:
-        setup.check_engine("make-tests", config)
+        checks.engine("make-tests", config)
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """The given columns, tests (with their origin) and solutions in one form, and what is new."""
     import pyarrow as pa
 
-    from magcli.curate.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
+    from magcli.curate.code.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
     from magcli.data.columns import extended
     from magcli.data.schema import CODE, NEW_TESTS, TEST_MADE
 
@@ -116,8 +116,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     import threading
     from concurrent.futures import ThreadPoolExecutor
 
-    from magcli.curate.solutions import Unusable
-    from magcli.curate.trials import prepare
+    from magcli.curate.code.solutions import Unusable
+    from magcli.curate.code.trials import prepare
     from magcli.run.units import resumable
 
     box, ended, crew = _sandbox(config), threading.Event(), ThreadPoolExecutor(config.workers, "sandbox")
@@ -155,7 +155,7 @@ def _sandbox(config: Config) -> Sandbox:
 
 async def _programs(config: Config, row: dict[str, Any], prepared: Prepared, generator: Generator) -> list[str]:
     """What a model writes to make inputs; nothing where the problem is too long for it."""
-    from magcli.curate.input_programs import messages, programs_of
+    from magcli.curate.inputs.programs import messages, programs_of
     from magcli.errors import PromptTooLong
     from magcli.generate.seeds import seed_of
     from magcli.generate.types import Sampling
@@ -178,8 +178,8 @@ def _made(
     stopped: Callable[[], bool],
 ) -> Made:
     """Blocks as long as the programs of a problem take."""
-    from magcli.curate.candidates import candidates
-    from magcli.curate.new_tests import Rules, make
+    from magcli.curate.inputs.candidates import candidates
+    from magcli.curate.inputs.new_tests import Rules, make
 
     tried = candidates(prepared.trial, row["prompt"], programs, box, f"{config.seed}\0{row['id']}")
     rules = Rules(config.agreement, config.votes, config.tries, config.max_new)
@@ -200,7 +200,7 @@ def _result(config: Config, row: dict[str, Any], prepared: Prepared, made: Made,
     """The row with all that was read of it in one form, its tests and the new ones."""
     import pyarrow as pa
 
-    from magcli.curate.new_tests import told, with_origin
+    from magcli.curate.inputs.new_tests import told, with_origin
     from magcli.run.journal import Result
 
     problem = prepared.problem

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from magcli.config import opt
 from magcli.rl.phase import Phase
 from magcli.run import options
-from magcli.stages import rl_setup, setup
+from magcli.stages import checks, rl_setup, setup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -156,9 +156,9 @@ def check(config: Config) -> None:
     exact = config.schedule == "sync"
     usage(not (exact and config.dtype == "bf16"), "rl: --schedule sync is deterministic, which takes --dtype fp32")
     usage(config.engine == "torch" or config.generators > 0, "rl: --engine vllm needs --generators 1 or more")
-    setup.check_vllm("rl", config.engine, deterministic=exact)
+    checks.vllm("rl", config.engine, deterministic=exact)
     phase.check(config.stage, config)
-    setup.check_reward("rl", config)
+    checks.reward("rl", config)
 
 
 def settings(config: Config) -> dict[str, Any]:

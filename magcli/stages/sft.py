@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.run import options
-from magcli.stages import setup
+from magcli.stages import checks, setup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -104,7 +104,7 @@ def check(config: Config) -> None:
     usage(0 <= config.floor <= 1, f"sft.floor: {config.floor} is not in [0, 1]")
     usage(config.eval_temperature >= 0, f"sft.eval_temperature: {config.eval_temperature} is negative")
     usage(config.lora >= 0, f"sft.lora: {config.lora} is negative")
-    setup.check_grader("sft", config)
+    checks.grader("sft", config)
     if config.lora:
         _check_lora(config)
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.run import options
-from magcli.stages import setup
+from magcli.stages import checks, setup
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     import pyarrow as pa
 
-    from magcli.curate.translation import Choice
+    from magcli.curate.language.translation import Choice
     from magcli.data.source import Rows
     from magcli.generate.types import Generator
     from magcli.run.job import Job
@@ -80,7 +80,7 @@ def reads(config: Config) -> tuple[str, ...]:
 
 def check(config: Config) -> None:
     """Refuse options that contradict themselves."""
-    from magcli.curate.translation import NAMES, instruction
+    from magcli.curate.language.translation import NAMES, instruction
     from magcli.run.job import usage
 
     unknown = [name for name in config.languages if name not in NAMES]
@@ -92,7 +92,7 @@ def check(config: Config) -> None:
     usage(config.temperature >= 0, f"translate.temperature: {config.temperature} is negative")
     usage(bool(config.model or config.from_), "translate: give --model, --from or both")
     if config.model:
-        setup.check_engine("translate", config)
+        checks.engine("translate", config)
         instruction(config.system)
 
 
@@ -100,7 +100,7 @@ def settings(config: Config) -> dict[str, Any]:
     """What else decides the rows: the bits of the model, of the instruction and of the existing translations."""
     import hashlib
 
-    from magcli.curate.translation import instruction
+    from magcli.curate.language.translation import instruction
 
     told = hashlib.sha256(instruction(config.system).encode()).hexdigest()
     bits = setup.model_bits(config.model, Path("none")) | {"system_sha256": told} if config.model else {}
@@ -128,8 +128,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     import pyarrow as pa
 
-    from magcli.curate.existing import joined, read_translations
-    from magcli.curate.translation import Choice
+    from magcli.curate.language.existing import joined, read_translations
+    from magcli.curate.language.translation import Choice
     from magcli.run.journal import Result
     from magcli.run.units import resumable
 
@@ -162,7 +162,7 @@ async def _outcome(
     config: Config, row: dict[str, Any], choice: Choice, generator: Generator | None
 ) -> dict[str, str | None]:
     """The columns that change in a row."""
-    from magcli.curate.translation import fault, unfit
+    from magcli.curate.language.translation import fault, unfit
 
     language = choice.of(row["id"])
     if language is None:
@@ -183,8 +183,8 @@ async def _candidates(
     config: Config, row: dict[str, Any], language: str, generator: Generator | None
 ) -> AsyncIterator[tuple[str, str | None]]:
     """Translations one after the other, the existing one first, each with what is wrong with it for certain."""
-    from magcli.curate.existing import EXISTING
-    from magcli.curate.translation import instruction, messages, translated
+    from magcli.curate.language.existing import EXISTING
+    from magcli.curate.language.translation import instruction, messages, translated
     from magcli.errors import PromptTooLong
     from magcli.generate.seeds import seed_of
     from magcli.generate.types import Sampling

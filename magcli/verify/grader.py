@@ -22,7 +22,7 @@ from magcli.verify.reward import Reward, RewardRule, gold_of, kind_of, reward
 from magcli.verify.types import Verdict
 
 if TYPE_CHECKING:
-    from magcli.verify.programs import Programs
+    from magcli.verify.code.programs import Programs
     from magcli.verify.sandbox import Choice
 
 
@@ -126,7 +126,7 @@ class Grader:
 
     def _judges(self) -> "Programs":
         """Made when the first code problem comes: who grades answers only needs none of it."""
-        from magcli.verify.programs import Programs
+        from magcli.verify.code.programs import Programs
 
         with self._lock:
             choice, accept = self._sandbox

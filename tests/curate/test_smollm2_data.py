@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from magcli.curate.problems import Dropped, clean
+from magcli.curate.math.problems import Dropped, clean
 from magcli.verify import math
 from magcli.verify.format import Parts, gate
 

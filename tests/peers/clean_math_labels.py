@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from magcli.curate.answers import plain_value
-from magcli.curate.choices import with_options
-from magcli.curate.problems import Dropped, clean
+from magcli.curate.math.answers import plain_value
+from magcli.curate.math.choices import with_options
+from magcli.curate.math.problems import Dropped, clean
 from magcli.verify.math import equal, parsable
-from tests.curate.labelled.columns import Fed, digest, fed, read
+from tests.curate.math.labelled.columns import Fed, digest, fed, read
 from tests.peers.public import SHARED, GithubFile
 
-LABELLED = Path(__file__).parents[1] / "curate" / "labelled"
+LABELLED = Path(__file__).parents[1] / "curate" / "math" / "labelled"
 HALVES = {"seen": "clean_math.jsonl", "held-out": "clean_math_held_out.jsonl"}
 LABEL_OF = {
     "incomplete": "incomplete",

@@ -18,9 +18,9 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from magcli.verify import compiler
-from magcli.verify.code import default_sandbox, judge
-from magcli.verify.outputs import comparison, difference
+from magcli.verify.code import compiler
+from magcli.verify.code.judging import default_sandbox, judge
+from magcli.verify.code.outputs import comparison, difference
 from tests.peers.pairs import Result, Side, compare, report
 
 PROGRAMS = 10

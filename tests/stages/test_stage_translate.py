@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from calling import call_stage, kill_and_resume, seconds_of
 
-from magcli.curate.translation import Choice
+from magcli.curate.language.translation import Choice
 from magcli.data import table
 from magcli.errors import UsageError
 from magcli.verify.reward import RewardRule, reward

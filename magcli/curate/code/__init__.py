@@ -1,0 +1,1 @@
+"""Code problems: their solutions and tests, and what the solutions agree on."""

@@ -1,0 +1,288 @@
+"""Code problems as files have them, in one form: tests, and solutions with what their source says of them.
+
+=========== ============================================================================================================
+tests       ``tests``: mappings as in ``magcli.verify.code.cases``, or with ``{"stdin": ..}`` and ``{"stdout": ..}``,
+            ``{"inputs": [..], "outputs": [..]}``, ``{"functional": script}``, JSON text of any of these, or a script;
+            ``test_list`` (asserts); ``test`` (a script); ``public_tests``, ``private_tests`` and ``generated_tests``
+            (CodeContests)
+solutions   ``solutions``: mappings with ``language``, ``code`` and ``verdict``, or programs, or ``{"language": [..],
+            "solution": [..]}``; ``incorrect_solutions``; ``submissions`` (ICPC); ``code``; ``canonical_solution``, a
+            body that goes on from the prompt; ``reference_python``; ``python_file`` (several classes ``Solution``);
+            ``samples`` of a model, which go on from the prompt
+comparison  ``compare``, else the flags of an ICPC output validator
+limits      ``time_limit`` (seconds, or CodeContests' mapping), ``memory_limit`` (MB)
+=========== ============================================================================================================
+
+A solution without a verdict is right, a model's sample unknown. Python 2 that reads as Python 3 is taken for it, with
+``xrange`` and ``raw_input`` defined and integers divided as there. Everything here is a pure function of one row.
+"""
+
+import ast
+import json
+import re
+import textwrap
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from magcli.errors import DataError
+from magcli.verify.code.calls import asserts
+from magcli.verify.code.judging import LANGUAGES
+
+Label = Literal["right", "wrong", "unknown"]
+Reason = Literal["interactive", "no-checker", "bad-tests", "no-solutions", "few-tests"]
+
+TEST_COLUMNS = ("tests", "test_list", "test", "public_tests", "private_tests", "generated_tests")
+SOLUTION_COLUMNS = (
+    "solutions", "incorrect_solutions", "submissions", "code", "canonical_solution", "reference_python", "python_file",
+    "samples",
+)  # fmt: skip
+"""All that a row has of these are taken together."""
+
+_LABELS: dict[str, Label] = {
+    **dict.fromkeys(("accepted", "right", "correct", "ok", "ac", "true"), "right"),
+    **dict.fromkeys(
+        ("wrong", "wrong_answer", "incorrect", "rejected", "time_limit_exceeded", "run_time_error", "wa", "false"),
+        "wrong",
+    ),
+}  # fmt: skip
+_NUMBERED = {0: "unknown", 1: "python2", 2: "cpp", 3: "python", 4: "java"}
+"""CodeContests' languages."""
+
+_TOLERANCE = re.compile(r"\bfloat_(?:absolute_|relative_)?tolerance\s+([\d.eE+-]+)")
+_PYTHON_2 = re.compile(r"\b(?:xrange|raw_input)\b")
+_SOLUTION = re.compile(r"Solution\d*")
+_CARRIED = """
+xrange, raw_input = range, input
+def quotient_of_python_2(one, other):
+    return one // other if isinstance(one, int) and isinstance(other, int) else one / other
+"""
+
+
+class Solution(NamedTuple):
+    """A program and what its source says of it. The language is ``python``, ``cpp``, or a name that is not judged."""
+
+    language: str
+    code: str
+    verdict: Label
+
+
+class CodeProblem(NamedTuple):
+    """A problem in one form; its tests are as ``magcli.verify.code.cases`` has them."""
+
+    tests: Sequence[Mapping[str, str | None]]
+    solutions: Sequence[Solution]
+    compare: str
+    time_limit: float | None
+    memory_limit: float | None
+
+
+class Unusable(NamedTuple):
+    """A problem that cannot be run, and why."""
+
+    reason: Reason
+    detail: str = ""
+
+
+def code_problem(row: Mapping[str, Any], compare: str = "tokens") -> CodeProblem | Unusable:
+    """A row in one form.
+
+    Args:
+        row: One problem, in any of the forms of the table above.
+        compare: How outputs are compared where the row does not say.
+    """
+    checking = str(row.get("validation") or "")
+    if "interactive" in checking:
+        return Unusable("interactive")
+    if (row.get("custom_output_validator") or "custom" in checking) and not row.get("checker"):
+        return Unusable("no-checker", "several outputs are right, and the program that tells is missing")
+    try:
+        tests = list(_tests(row))
+    except DataError as error:
+        return Unusable("bad-tests", str(error))
+    solutions = [each for each in _solutions(row) if each.code.strip()]
+    limits = _seconds(row.get("time_limit")), _megabytes(row)
+    return CodeProblem(tests, solutions, _comparison(row, compare), *limits)
+
+
+def _comparison(row: Mapping[str, Any], default: str) -> str:
+    """The row's own, or what the flags of its output validator say."""
+    if row.get("compare"):
+        return str(row["compare"])
+    flags = f"{row.get('validator_flags') or ''} {row.get('problem_yaml') or ''}"
+    if found := _TOLERANCE.search(flags):
+        return f"floats:{found[1]}"
+    return "tokens-case" if re.search(r"^[^#]*\bcase_sensitive\b", flags, re.M) else default
+
+
+def _seconds(given: Any) -> float | None:
+    if isinstance(given, Mapping):
+        return (given.get("seconds") or 0) + (given.get("nanos") or 0) / 1e9 or None
+    return _number(given)
+
+
+def _megabytes(row: Mapping[str, Any]) -> float | None:
+    in_bytes = _number(row.get("memory_limit_bytes"))
+    return in_bytes / (1 << 20) if in_bytes else _number(row.get("memory_limit"))
+
+
+def _number(given: Any) -> float | None:
+    try:
+        return float(given) or None
+    except (TypeError, ValueError):
+        return None
+
+
+def _tests(row: Mapping[str, Any]) -> Iterator[Mapping[str, str | None]]:
+    """All tests of a row.
+
+    Raises:
+        DataError: some cannot be read.
+    """
+    if (row.get("test_setup_code") or "").strip():
+        raise DataError("the tests need set-up code")
+    for column in TEST_COLUMNS:
+        if row.get(column):
+            yield from _read(row[column], str(row.get("entry_point") or ""))
+
+
+def _read(given: Any, entry_point: str) -> Iterator[Mapping[str, str | None]]:
+    match given:
+        case str():
+            value = _json(given)
+            if value is None:
+                yield from (_test({"assert": each}) for each in asserts(given, entry_point))
+            else:
+                yield from _read(value, entry_point)
+        case {"functional": str(script)}:
+            yield from _read(script, entry_point)
+        case {"inputs": list(inputs), "outputs": list(outputs)} | {"input": list(inputs), "output": list(outputs)}:
+            if len(inputs) != len(outputs):
+                raise DataError(f"there are {len(inputs)} inputs and {len(outputs)} outputs")
+            yield from (_test({"input": one, "output": other}) for one, other in zip(inputs, outputs, strict=True))
+        case list():
+            yield from (_test(each if isinstance(each, Mapping) else {"assert": each}) for each in given)
+        case _:
+            raise DataError(f"the tests are a {type(given).__name__}, no list or script")
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _test(given: Mapping[str, Any]) -> Mapping[str, str | None]:
+    inner = {"input": "stdin", "output": "stdout"}
+    found = {name: given.get(name) for name in ("input", "output", "call", "assert")}
+    for name, key in inner.items():
+        if isinstance(value := found[name], Mapping):
+            found[name] = value.get(key)
+    if wrong := [name for name, value in found.items() if not isinstance(value, str | None)]:
+        raise DataError(f"the {wrong[0]} of a test is no text")
+    return found
+
+
+def _solutions(row: Mapping[str, Any]) -> Iterator[Solution]:
+    language, prompt = str(row.get("language") or "python"), str(row.get("prompt") or "")
+    for column in (column for column in SOLUTION_COLUMNS if row.get(column)):
+        given = row[column]
+        label: Label = "wrong" if column == "incorrect_solutions" else "unknown" if column == "samples" else "right"
+        match column:
+            case "samples":
+                found = [{"code": prompt + each} for each in given]
+            case "canonical_solution":
+                found = [{"code": _body(prompt, given) if given[:1].isspace() else given}]
+            case "python_file":
+                found = [{"code": each, "language": "python"} for each in classes(given)]
+            case _:
+                found = [dict(each) for each in _listed(given)]
+        yield from (_solution(each, language, label) for each in found)
+
+
+def _body(prompt: str, body: str) -> str:
+    """A function whose body goes on from its head; indented as the head is where it does not read otherwise."""
+    joined = prompt + body
+    if _tree(joined) is not None:
+        return joined
+    last = prompt.rstrip().rpartition("\n")[2]
+    return prompt + textwrap.indent(textwrap.dedent(body), last[: len(last) - len(last.lstrip())])
+
+
+def _listed(given: Any) -> Iterator[Mapping[str, Any]]:
+    value = _json(given) if isinstance(given, str) and given[:1] in "[{" else given
+    match value:
+        case {"language": list(languages), "solution": list(programs)}:
+            pairs = zip(languages, programs, strict=False)
+            yield from ({"language": _NUMBERED.get(one, one), "code": other} for one, other in pairs)
+        case list():
+            yield from (each if isinstance(each, Mapping) else {"code": each} for each in value)
+        case _:
+            yield {"code": given}
+
+
+def _solution(given: Mapping[str, Any], language: str, label: Label) -> Solution:
+    code, named = str(given.get("code") or given.get("source") or ""), str(given.get("language") or language).lower()
+    said = given.get("verdict")
+    verdict = label if said is None or said == "" else _LABELS.get(str(said).lower(), "unknown")
+    if named in ("python2", "py2") or (LANGUAGES.get(named) == "python" and _PYTHON_2.search(code)):
+        return Solution(*_from_python_2(code), verdict)
+    return Solution(LANGUAGES.get(named, named), code, verdict)
+
+
+def _from_python_2(code: str) -> tuple[str, str]:
+    """The language and the program: Python 3, where it reads as that."""
+    tree = _tree(code)
+    if tree is None or "quotient_of_python_2" in code:
+        return ("python", code) if tree else ("python2", code)
+    future = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+    if not any(name.name == "division" for node in future for name in node.names):
+        tree = _Divisions().visit(tree)
+    tree.body = [*future, *ast.parse(_CARRIED).body, *(node for node in tree.body if node not in future)]
+    return "python", ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+
+
+class _Divisions(ast.NodeTransformer):
+    """Puts Python 2's division in place of ``/``."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        return _quotient(node.left, node.right) if isinstance(node.op, ast.Div) else node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.Div) or not isinstance(node.target, ast.Name):
+            return node
+        return ast.Assign([node.target], _quotient(ast.Name(node.target.id), node.value), lineno=node.lineno)
+
+
+def _quotient(left: ast.expr, right: ast.expr) -> ast.expr:
+    return ast.Call(ast.Name("quotient_of_python_2"), [left, right], [])
+
+
+def classes(source: str) -> list[str]:
+    """A file of several classes ``Solution``, ``Solution2``, ... as one program each, its class called ``Solution``."""
+    tree, lines = _tree(source), source.splitlines(keepends=True)
+    if tree is None:
+        return []
+    numbered = [each for each in tree.body if isinstance(each, ast.ClassDef) and _SOLUTION.fullmatch(each.name)]
+    programs = []
+    for chosen in numbered:
+        others = {number for each in numbered if each is not chosen for number in _lines_of(each)}
+        kept = (line for number, line in enumerate(lines, 1) if number not in others)
+        programs.append(re.sub(rf"\b{chosen.name}\b", "Solution", "".join(kept)))
+    return programs
+
+
+def _lines_of(node: ast.stmt) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
+def _tree(source: str) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None

@@ -1,0 +1,1 @@
+"""New inputs for the tests of code problems."""

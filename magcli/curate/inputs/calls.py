@@ -1,0 +1,234 @@
+"""New arguments for tests that call a function: literals like those of the given calls, of all sizes.
+
+Where the given calls have a literal at the same place, what stands there is described by its structure: numbers with
+their range, text with its alphabet, lists of one kind with their lengths, tuples and dicts. Lists whose lengths were
+always equal keep equal lengths. A keyword's range is the statement's where that names it, ``0 <= nums[i] <= 50``.
+"""
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Literal
+
+from magcli.curate.inputs.constraints import Stated
+
+Values = Literal["any", "few", "low", "high", "equal", "rising"]
+Path = tuple[int | str, ...]
+
+MAX_LENGTH = 2000
+"""Of a list or text in a call, where the statement allows it."""
+
+_PLAN: tuple[tuple[float, Values], ...] = (
+    (0.0, "low"), (0.4, "any"), (0.4, "few"), (0.0, "high"), (0.4, "equal"), (0.7, "any"), (0.4, "rising"),
+    (0.2, "any"), (0.7, "few"), (0.2, "few"), (0.4, "high"), (1.0, "any"), (0.4, "low"), (0.2, "equal"),
+)  # fmt: skip
+_BARREN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What literals at one place have in common. ``low`` and ``high`` are of a number or of a length."""
+
+    kind: Literal["same", "bool", "int", "float", "str", "list", "tuple", "dict"]
+    low: float = 0
+    high: float = 0
+    alphabet: str = ""
+    samples: tuple[Any, ...] = ()
+    parts: "tuple[Shape, ...]" = ()
+
+
+def mutations(calls: Sequence[str], stated: Sequence[Stated], seed: str) -> Iterator[str]:
+    """Calls like the given ones, none twice; they end when no new one is found for long."""
+    trees = [ast.parse(call, mode="eval").body for call in calls]
+    literals = [dict(_literals(tree)) for tree in trees]
+    shapes = {
+        path: _stated(shape_of([each[path] for each in literals]), str(path[-1]), stated)
+        for path in literals[0]
+        if all(path in each for each in literals)
+    }
+    equal = _equal_lengths(literals, list(shapes))
+    seen = {ast.unparse(tree) for tree in trees}
+    barren = 0
+    while shapes and barren <= _BARREN:
+        random = Random(f"{seed}\0{len(seen)}\0{barren}")
+        at = random.randrange(len(trees))
+        text = _drawn(trees[at], literals[at], shapes, equal, random)
+        barren += 1
+        if text not in seen:
+            barren = 0
+            seen.add(text)
+            yield text
+
+
+def _literals(node: ast.expr) -> Iterator[tuple[Path, Any]]:
+    """The literals in the arguments of all calls, the largest ones that have a value, by their place."""
+    for path, child in _arguments(node):
+        try:
+            yield path, ast.literal_eval(child)
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+            yield from (((*path, *inner), value) for inner, value in _literals(child))
+
+
+def _arguments(node: ast.expr) -> Iterator[tuple[Path, ast.expr]]:
+    match node:
+        case ast.Call(function, arguments, keywords):
+            yield ("function",), function
+            yield from (((number,), each) for number, each in enumerate(arguments))
+            yield from (((each.arg,), each.value) for each in keywords if each.arg)
+        case ast.Attribute(inner) | ast.Subscript(inner):
+            yield ("of",), inner
+
+
+def shape_of(values: Sequence[Any]) -> Shape:
+    """What values have in common; ``same`` where they are of different kinds, so one of them is taken."""
+    kinds = {type(value) for value in values}
+    if kinds == {int, float}:
+        kinds = {float}
+    match list(kinds):
+        case [one] if one is bool:
+            return Shape("bool")
+        case [one] if one is int or one is float:
+            return Shape("int" if one is int else "float", *_range(values))
+        case [one] if one is str:
+            alphabet = "".join(sorted(set("".join(values))))
+            return Shape("str", *_range([len(value) for value in values]), alphabet, tuple(values))
+        case [one] if one is list and any(values):
+            lengths = _range([len(value) for value in values])
+            return Shape("list", *lengths, parts=(shape_of([part for value in values for part in value]),))
+        case [one] if one is tuple and len({len(value) for value in values}) == 1 and values[0]:
+            return Shape("tuple", parts=tuple(shape_of(column) for column in zip(*values, strict=True)))
+        case [one] if one is dict and any(values):
+            keys = shape_of([key for value in values for key in value])
+            content = shape_of([each for value in values for each in value.values()])
+            return Shape("dict", *_range([len(value) for value in values]), parts=(keys, content))
+    return Shape("same", samples=tuple(values))
+
+
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    """From the least to twice the greatest; small things may be smaller still, but nothing changes its sign."""
+    low, high = min(values), max(values)
+    least = min(low, 1) if low >= 1 else low
+    return (0 if low == 0 else least) if low >= 0 else 2 * low, max(2 * high, 10) if high >= 0 else high
+
+
+def _stated(shape: Shape, name: str, stated: Sequence[Stated]) -> Shape:
+    """A shape with the ranges that the statement gives a name and, by ``name[i]``, its elements."""
+    ranges = {each.name: each for each in stated}
+    own = ranges.get(f"{name}.length" if shape.kind in ("list", "str") else name)
+    inner = next((ranges[key] for key in (f"{name}[i]", f"{name}_i", f"{name}[i][j]") if key in ranges), None)
+    if own and shape.kind in ("list", "str", "int", "float"):
+        shape = replace(shape, low=own.low, high=own.high)
+    if inner and shape.parts and shape.kind == "list":
+        shape = replace(shape, parts=(_elements(shape.parts[0], inner),))
+    return shape
+
+
+def _elements(shape: Shape, range_: Stated) -> Shape:
+    if shape.kind in ("int", "float"):
+        return replace(shape, low=range_.low, high=range_.high)
+    return replace(shape, parts=tuple(_elements(part, range_) for part in shape.parts))
+
+
+def _equal_lengths(literals: Sequence[Mapping[Path, Any]], paths: Sequence[Path]) -> frozenset[Path]:
+    """The places of lists and texts that are always as long as the first of them."""
+    sized = [path for path in paths if all(isinstance(each[path], list | str) for each in literals)]
+    if len(literals) < 2 or not sized:
+        return frozenset()
+    same = [path for path in sized if all(len(each[path]) == len(each[sized[0]]) for each in literals)]
+    return frozenset(same) if len(same) > 1 else frozenset()
+
+
+def _drawn(
+    tree: ast.expr, given: Mapping[Path, Any], shapes: Mapping[Path, Shape], equal: frozenset[Path], random: Random
+) -> str:
+    """A call with all or one of its literals made anew."""
+    size, values = random.choice(_PLAN)
+    whole = random.random() < 0.7 or bool(equal)
+    chosen = [path for path in shapes if whole] or [random.choice(list(shapes))]
+    tied = _length(shapes[min(equal, key=str)], size, random) if equal else None
+    new = {path: draw(shapes[path], size, values, random, tied if path in equal else None) for path in chosen}
+    copy = deepcopy(tree)
+    _put(copy, {path: value for path, value in new.items() if path in given}, ())
+    return ast.unparse(copy)
+
+
+def _put(node: ast.expr, new: Mapping[Path, Any], at: Path) -> None:
+    """Put literals in the places that they are for."""
+    for path, child in list(_arguments(node)):
+        here = (*at, *path)
+        if here in new and isinstance(node, ast.Call):
+            value = ast.parse(repr(new[here]), mode="eval").body
+            if isinstance(path[0], int):
+                node.args[path[0]] = value
+            else:
+                next(each for each in node.keywords if each.arg == path[0]).value = value
+        else:
+            _put(child, new, here)
+
+
+def draw(shape: Shape, size: float, values: Values, random: Random, length: int | None = None) -> Any:
+    """A value of a shape; ``size`` 0 makes it as short as may be, 1 as long."""
+    match shape.kind:
+        case "bool":
+            return random.random() < 0.5
+        case "int":
+            return _whole(int(shape.low), int(shape.high), values, random)
+        case "float":
+            return round(float(_real(shape.low, shape.high, values, random)), 2)
+        case "str":
+            return _text(shape, _length(shape, size, random) if length is None else length, values, random)
+        case "list":
+            return _list(shape, _length(shape, size, random) if length is None else length, size, values, random)
+        case "tuple":
+            return tuple(draw(part, size, values, random) for part in shape.parts)
+        case "dict":
+            keys, content = shape.parts
+            pairs = range(_length(shape, size, random))
+            return {draw(keys, size, "any", random): draw(content, size, values, random) for _ in pairs}
+    return random.choice(shape.samples)
+
+
+def _length(shape: Shape, size: float, random: Random) -> int:
+    low, high = int(shape.low), int(min(shape.high, max(MAX_LENGTH, shape.low)))
+    if size in (0.0, 1.0):
+        return high if size else low
+    most = max(low, int(high**size) + 1)
+    return random.randint(max(low, most // 2), most)
+
+
+def _whole(low: int, high: int, values: Values, random: Random) -> int:
+    match values:
+        case "low":
+            return low
+        case "high":
+            return high
+        case "few" | "equal":
+            middle = min(max(low, 0), high)
+            return random.randint(middle, min(high, middle + 3))
+    return random.randint(low, high)
+
+
+def _real(low: float, high: float, values: Values, random: Random) -> float:
+    return {"low": low, "high": high}.get(values) if values in ("low", "high") else random.uniform(low, high)  # type: ignore[return-value]
+
+
+def _text(shape: Shape, length: int, values: Values, random: Random) -> str:
+    """Text over the alphabet; half the time a sample with one letter changed, taken out or put in."""
+    if random.random() < 0.5 and shape.samples and values in ("any", "few"):
+        letters = list(random.choice(shape.samples))
+        at = random.randint(0, len(letters))
+        letters[at : at + random.randint(0, 1)] = random.choices(shape.alphabet or "a", k=random.randint(0, 1))
+        return "".join(letters)
+    few = {"few": 2, "equal": 1, "low": 1, "high": 1}.get(values, len(shape.alphabet))
+    letters = random.choices(random.sample(shape.alphabet, min(few, len(shape.alphabet))) or ["a"], k=length)
+    return "".join(sorted(letters) if values == "rising" else letters)
+
+
+def _list(shape: Shape, length: int, size: float, values: Values, random: Random) -> list[Any]:
+    (part,) = shape.parts
+    if values == "equal":
+        return [draw(part, size, values, random)] * length
+    found = [draw(part, size, values, random) for _ in range(length)]
+    return sorted(found) if values == "rising" and part.kind in ("int", "float", "str") else found

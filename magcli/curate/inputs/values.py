@@ -1,0 +1,305 @@
+"""What stands at the places of an input format: kinds, ranges and relations of values, inferred from samples.
+
+A range is that of the samples, or the statement's where it can be told which of its names the place is: names and
+places come in the same order, and a name's range must hold all that was seen. Relations that held in all samples are
+kept: at most or at least another value, as long as one says, in order, all different. Keeping one that held by chance
+leaves inputs out; it makes no wrong ones.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+from magcli.curate.inputs.constraints import Stated
+from magcli.curate.inputs.format import Format, Line, Mismatch, Piece, Repeat, Size, is_int, lines_of, read, size_of
+
+UNBOUNDED = 1 << 62
+"""The range of a value that another one bounds."""
+
+MAX_DIFFERENT = 8
+"""Words that are taken as a fixed choice, such as YES and NO, when each comes several times."""
+
+Order = Literal["", "rising", "falling"]
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """The values of a place; ``mixed`` ones, such as the parts of a command, are never made anew.
+
+    ``low`` and ``high`` are of the value or, of a word, of its length. ``ceiling`` and ``floor`` are values read
+    before that it is never above or below, ``reaches`` that it is at its
+    ceiling at times, ``length`` what says a word's length. ``order`` and ``different`` are of
+    the values of one tail, or of one place over a repetition.
+    """
+
+    kind: Literal["int", "float", "word", "mixed"]
+    low: float
+    high: float
+    decimals: int = 0
+    alphabet: str = ""
+    choice: tuple[str, ...] = ()
+    ceiling: Size | None = None
+    floor: Size | None = None
+    length: Size | None = None
+    reaches: bool = False
+    order: Order = ""
+    different: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """A format with its domains. ``counts`` are the places that say how many; ``trees`` are repetitions of edges,
+    by their first place, that make a tree of the vertices from 1 on."""
+
+    format: Format
+    domains: Mapping[int, Domain]
+    counts: frozenset[int]
+    trees: frozenset[int] = field(default_factory=frozenset)
+
+
+class _Seen(NamedTuple):
+    """A value with the integers that were known where it stood."""
+
+    word: str
+    known: Mapping[int, int]
+
+
+def describe(format: Format, texts: Sequence[str], stated: Sequence[Stated] = ()) -> Inputs:
+    """The values of a format, from all the texts that it reads."""
+    readings = list(_readings(format, texts))
+    seen: dict[int, list[_Seen]] = {}
+    rows: dict[int, list[list[str]]] = {}
+    for pieces in readings:
+        for place, found, row in series(pieces):
+            seen.setdefault(place, []).extend(_Seen(word, known) for word, known in zip(row, found, strict=True))
+            rows.setdefault(place, []).append(list(row))
+    counts = frozenset(_counts(format))
+    domains = {place: _domain(place, seen[place], rows[place]) for place in _places(format) if place in seen}
+    trees = _trees(format, readings)
+    for place in [first + number for first in trees for number in (0, 1)]:
+        domains[place] = replace(domains[place], high=UNBOUNDED, ceiling=None, order="", different=False)
+    return Inputs(format, _reaching(_widened(domains, stated, counts)), counts, trees)
+
+
+def _readings(format: Format, texts: Sequence[str]) -> Iterator[list[Piece]]:
+    for text in texts:
+        try:
+            yield read(format, lines_of(text))
+        except Mismatch:
+            continue
+
+
+def series(pieces: Sequence[Piece]) -> Iterator[tuple[int, list[Mapping[int, int]], list[str]]]:
+    """The values of an input by place: those of a tail, or of a place over one repetition, stand together."""
+    columns: dict[tuple[int, int], tuple[list[Mapping[int, int]], list[str]]] = {}
+    for number, piece in enumerate(pieces, 1):
+        for place, word in zip(piece.line.head, piece.head, strict=True):
+            known, words = columns.setdefault((piece.run or -number, place), ([], []))
+            known.append(piece.known)
+            words.append(word)
+        if piece.line.tail is not None:
+            yield piece.line.tail, [piece.known] * len(piece.tail), list(piece.tail)
+    for (_, place), (found, row) in columns.items():
+        yield place, found, row
+
+
+def _domain(place: int, seen: Sequence[_Seen], rows: Sequence[Sequence[str]]) -> Domain:
+    words = [each.word for each in seen]
+    if all(map(is_int, words)):
+        return _with_relations(place, _numbers("int", [int(word) for word in words]), seen, rows)
+    if all(_is_float(word) for word in words):
+        decimals = max(len(word.partition(".")[2]) for word in words)
+        found = _numbers("float", [float(word) for word in words])
+        return replace(found, decimals=decimals)
+    return _text(words, seen)
+
+
+def _numbers(kind: Literal["int", "float"], values: Sequence[float]) -> Domain:
+    return Domain(kind, min(values), max(values))
+
+
+def _is_float(word: str) -> bool:
+    whole, _, rest = word.removeprefix("-").partition(".")
+    return whole.isascii() and whole.isdigit() and (not rest or (rest.isascii() and rest.isdigit())) and len(word) < 40
+
+
+def _text(words: Sequence[str], seen: Sequence[_Seen]) -> Domain:
+    lengths = [len(word) for word in words]
+    alphabet = "".join(sorted(set("".join(words))))
+    different = set(words)
+    mixed = any(map(is_int, words)) and not alphabet.isdecimal()
+    found = Domain("mixed" if mixed else "word", min(lengths), max(lengths), alphabet=alphabet)
+    if len(different) <= MAX_DIFFERENT and len(words) >= 3 * len(different) and max(lengths) > 1:
+        return replace(found, choice=tuple(sorted(different)))
+    known = [place for place in seen[0].known if all(each.known.get(place) == len(each.word) for each in seen)]
+    return replace(found, length=Size(known[0]) if known and max(lengths) > 1 else None)
+
+
+def _with_relations(place: int, found: Domain, seen: Sequence[_Seen], rows: Sequence[Sequence[str]]) -> Domain:
+    """The relations of integers: to each other in a series, and to those that are known before them."""
+    others = sorted({key for each in seen for key in each.known if key != place}, reverse=True)
+    others = [key for key in others if key < place and all(key in each.known for each in seen)]
+    gaps = {key: [int(each.word) - each.known[key] for each in seen] for key in others}
+    above = [Size(key, -1 if max(gap) < 0 else 0) for key, gap in gaps.items() if max(gap) <= 0]
+    below = [Size(key, 1 if min(gap) > 0 else 0) for key, gap in gaps.items() if min(gap) >= 0]
+    ceiling = next(iter(sorted(above, key=lambda size: size.plus - max(gaps[size.place or 0]))), None)
+    numbers = [[int(word) for word in row] for row in rows]
+    long = [row for row in numbers if len(row) > 2]
+    return replace(
+        found,
+        ceiling=ceiling,
+        reaches=ceiling is not None and max(gaps[ceiling.place or 0]) == ceiling.plus,
+        floor=next(iter(below), None) if any(min(gaps[size.place or 0]) <= 1 for size in below) else None,
+        order=_order(long),
+        different=sum(map(len, long)) > 4 and all(len(set(row)) == len(row) for row in numbers),
+    )
+
+
+def _order(rows: Sequence[Sequence[int]]) -> Order:
+    if sum(map(len, rows)) < 8 or all(len(set(row)) == 1 for row in rows):
+        return ""
+    if all(one <= other for row in rows for one, other in pairwise(row)):
+        return "rising"
+    return "falling" if all(one >= other for row in rows for one, other in pairwise(row)) else ""
+
+
+def _places(format: Format) -> Iterator[int]:
+    """All places, in the order of reading."""
+    for line in _lines(format):
+        yield from line.head
+        yield from [line.tail] if line.tail is not None else []
+
+
+def _lines(format: Format) -> Iterator[Line]:
+    for item in format:
+        yield from [item] if isinstance(item, Line) else _lines(item.body)
+
+
+def _counts(format: Format) -> Iterator[int]:
+    for item in format:
+        if item.size.place is not None:
+            yield item.size.place
+        if isinstance(item, Repeat):
+            yield from _counts(item.body)
+
+
+def _widened(domains: Mapping[int, Domain], stated: Sequence[Stated], counts: Iterable[int]) -> dict[int, Domain]:
+    """The domains with the statement's ranges where they are known; a word's range is that of its length."""
+    found = dict(domains)
+    for place, name in _aligned(list(domains.items()), tuple(stated)).items():
+        domain, range_ = domains[place], stated[name]
+        whole = domain.kind != "float"
+        low, high = (int(range_.low), int(range_.high)) if whole else (range_.low, range_.high)
+        found[place] = replace(domain, low=max(low, 0) if place in counts else low, high=high)
+    return found
+
+
+def _reaching(domains: Mapping[int, Domain]) -> dict[int, Domain]:
+    """Values that reach another one, such as vertices the number of them, go as far as that does."""
+    found = dict(domains)
+    for place, domain in found.items():
+        if domain.ceiling and domain.reaches:
+            bound = found[domain.ceiling.place or 0]
+            found[place] = replace(domain, high=max(domain.high, bound.high + domain.ceiling.plus))
+    return found
+
+
+def _aligned(domains: Sequence[tuple[int, Domain]], stated: Sequence[Stated]) -> dict[int, int]:
+    """Which stated range each place has: the most that can be told with both in order, each range used once."""
+
+    @cache
+    def best(at: int, name: int) -> tuple[int, tuple[tuple[int, int], ...]]:
+        if at == len(domains) or name == len(stated):
+            return 0, ()
+        options = [best(at + 1, name), best(at, name + 1)]
+        place, domain = domains[at]
+        if _holds(stated[name], domain):
+            count, pairs = best(at + 1, name + 1)
+            options.insert(0, (count + 1, ((place, name), *pairs)))
+        return max(options, key=lambda option: option[0])
+
+    return dict(best(0, 0)[1]) if len(domains) * len(stated) < 400 else {}
+
+
+def _holds(stated: Stated, domain: Domain) -> bool:
+    sized = "|" in stated.name or "length" in stated.name or stated.name in ("n", "N")
+    fits = stated.low <= domain.low and domain.high <= stated.high
+    return fits and not domain.choice and (domain.kind != "word" or (sized and domain.length is None))
+
+
+def _trees(format: Format, readings: Sequence[Sequence[Piece]]) -> frozenset[int]:
+    """The repetitions of edges that make a tree in all samples, one of at least three edges."""
+    edges = {
+        item.body[0].head[0]: item.body[0]
+        for item in format
+        if isinstance(item, Repeat) and item.size.plus == -1 and len(item.body) == 1
+        if isinstance(item.body[0], Line) and len(item.body[0].head) >= 2 and item.body[0].tail is None
+    }
+    found = set()
+    for place, line in edges.items():
+        graphs = [[piece.head[:2] for piece in pieces if piece.line == line] for pieces in readings]
+        if max(map(len, graphs), default=0) >= 3 and all(map(_is_tree, graphs)):
+            found.add(place)
+    return frozenset(found)
+
+
+def _is_tree(edges: Sequence[Sequence[str]]) -> bool:
+    """Whether so many edges, numbers from 1 to one more than there are, connect them all."""
+    parent = {str(number): str(number) for number in range(1, len(edges) + 2)}
+
+    def root(vertex: str) -> str:
+        while parent[vertex] != vertex:
+            vertex = parent[vertex] = parent[parent[vertex]]
+        return vertex
+
+    for one, other in edges:
+        if one not in parent or other not in parent or root(one) == root(other):
+            return False
+        parent[root(one)] = root(other)
+    return True
+
+
+def accepts(inputs: Inputs, text: str) -> bool:
+    """Whether an input is in the format, with values in their domains."""
+    try:
+        pieces = read(inputs.format, lines_of(text))
+        fits = all(_fits(inputs.domains.get(place), known, row) for place, known, row in series(pieces))
+    except Mismatch:
+        return False
+    graphs = ([piece.head[:2] for piece in pieces if piece.line.head[:1] == (place,)] for place in inputs.trees)
+    return fits and all(map(_is_tree, graphs))
+
+
+def _fits(domain: Domain | None, known: Sequence[Mapping[int, int]], row: Sequence[str]) -> bool:
+    """Whether the values of a series are in the domain of their place."""
+    if domain is None or not all(_within(domain, word, each) for word, each in zip(row, known, strict=True)):
+        return False
+    if domain.different and len(set(row)) < len(row):
+        return False
+    return not domain.order or [*row] == sorted(row, key=int, reverse=domain.order == "falling")
+
+
+def _within(domain: Domain, word: str, known: Mapping[int, int]) -> bool:
+    if domain.kind in ("word", "mixed"):
+        if domain.choice:
+            return word in domain.choice
+        long = domain.length is None or size_of(domain.length, known) == len(word)
+        inside = domain.length is not None or domain.low <= len(word) <= domain.high
+        return long and inside and set(word) <= set(domain.alphabet)
+    if domain.kind == "float":
+        fits = _is_float(word) and len(word.partition(".")[2]) <= domain.decimals
+        return fits and domain.low <= float(word) <= domain.high
+    low, high = ends(domain, known)
+    return is_int(word) and low <= int(word) <= high
+
+
+def ends(domain: Domain, known: Mapping[int, int]) -> tuple[float, float]:
+    """The least and greatest number where these integers are known; the first is above the second where none is."""
+    low, high = domain.low, domain.high
+    if domain.ceiling:
+        high = min(high, size_of(domain.ceiling, known))
+    if domain.floor:
+        low = max(low, size_of(domain.floor, known))
+    return low, high

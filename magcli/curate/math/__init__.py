@@ -1,0 +1,1 @@
+"""Math problems: which are clean, new, unseen by an evaluation, and of the right difficulty."""

@@ -1,0 +1,118 @@
+"""Training problems that evaluation sets hold too: found by runs of words in common, with their numbers.
+
+A problem is contaminated by an evaluation problem when they share runs of 13 words, these make up at least half of the
+runs of the shorter of the two, and the numbers of the shorter all stand in the longer. Sentences that every problem of
+a contest ends with ("relatively prime positive integers") are therefore no hit, nor is a problem with other numbers.
+Statements shorter than 13 words must be equal as a whole.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from magcli.curate.math.tokens import mathematics_of, tokens_of
+from magcli.data import table
+from magcli.errors import DataError
+
+GRAM = 13
+"""Words of a run, as in the decontamination of GPT-3 and of those after it."""
+SHARE = 0.5
+STATEMENTS = ("prompt", "problem", "question", "statement", "informal_statement", "content", "input")
+"""What the column of the statement is called, first come first taken."""
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+
+
+class Source(NamedTuple):
+    """An evaluation problem: its file's name, its row's id or else its number from 0."""
+
+    file: str
+    row: str
+
+
+class Problem(NamedTuple):
+    """What is kept of an evaluation problem: how many runs it has, and its numbers."""
+
+    source: Source
+    grams: int
+    numbers: Counter[str]
+
+
+class Evaluations:
+    """The problems of evaluation sets, by their runs of words."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.by_gram: dict[int, list[int]] = {}
+        self.whole: dict[tuple[str, ...], Source] = {}
+
+    def add(self, source: Source, statement: str) -> None:
+        """Remember a problem; one of no words is passed over."""
+        words = tokens_of(statement)
+        if len(words) < GRAM:
+            if words:
+                self.whole.setdefault(_whole(words, statement), source)
+            return
+        grams = _grams(words)
+        for gram in grams:
+            self.by_gram.setdefault(gram, []).append(len(self.problems))
+        self.problems.append(Problem(source, len(grams), _numbers(statement)))
+
+    def hit(self, statement: str) -> Source | None:
+        """The evaluation problem that a statement is, or holds, or is the most of; None when it is none."""
+        words = tokens_of(statement)
+        if len(words) < GRAM:
+            return self.whole.get(_whole(words, statement))
+        grams = _grams(words)
+        shared = Counter(number for gram in grams for number in self.by_gram.get(gram, ()))
+        if not shared:
+            return None
+        numbers = _numbers(statement)
+        for number, count in sorted(shared.items(), key=lambda each: (-each[1], each[0])):
+            problem = self.problems[number]
+            if count >= SHARE * min(len(grams), problem.grams) and _within(numbers, problem.numbers):
+                return problem.source
+        return None
+
+
+def read_evaluations(paths: Iterable[Path]) -> Evaluations:
+    """The problems of tables; the first column of ``STATEMENTS`` that a table has is the statement.
+
+    Raises:
+        DataError: a table cannot be read or has no such column.
+    """
+    found = Evaluations()
+    for path in paths:
+        source = table.read(str(path))
+        names = source.schema.names
+        column = next((name for name in STATEMENTS if name in names), None)
+        if column is None:
+            raise DataError(f"{path} has no column {', '.join(STATEMENTS)} to compare; it has: {', '.join(names)}")
+        rows = (row for batch in source.rows for row in batch.to_pylist())
+        for number, row in enumerate(rows):
+            found.add(Source(path.name, _name(row, number)), str(row[column] or ""))
+    return found
+
+
+def _name(row: Mapping[str, Any], number: int) -> str:
+    return str(row["id"] if row.get("id") is not None else number)
+
+
+def _grams(words: Sequence[str]) -> set[int]:
+    return {hash(tuple(words[at : at + GRAM])) for at in range(len(words) - GRAM + 1)}
+
+
+def _whole(words: Sequence[str], statement: str) -> tuple[str, ...]:
+    return (*words, mathematics_of(statement))
+
+
+def _numbers(statement: str) -> Counter[str]:
+    return Counter(_NUMBER.findall(_GROUPED.sub("", statement)))
+
+
+def _within(one: Counter[str], other: Counter[str]) -> bool:
+    """Whether all numbers of the one that has fewer stand in the other, as often."""
+    few, many = sorted((one, other), key=Counter.total)
+    return few <= many

@@ -1,0 +1,82 @@
+"""Whether a statement asks for several things: labelled parts, blanks, tasks in a row, objects of one task."""
+
+import re
+
+from magcli.curate.math.answers import parts_of, prose
+from magcli.curate.math.asks import Asks
+
+_BLANK = re.compile(
+    r"_{2,}(?:\s*_{2,})*|[(（]\s*\$?\\q?quad\$?\s*[)）]|\\underline\{\s*(?:\\q?quad\s*|\\hspace\{\w+\}|~)*\}"
+)
+_ASY = re.compile(r"\[asy\](?:[^\[]|\[(?!/?asy\]))*\[/asy\]")
+_NEXT_PROBLEM = re.compile(r"<\s*(?:next instance|question)\s*>", re.I)
+_PART_WORDS = ("b)", "b）", "2)", "2）", "\n2.", "\n 2.", "②", "ii)", "part", "subproblem", "question", "第二问")
+_PART_STYLES = tuple(
+    re.compile(pattern, re.I)
+    for pattern in (
+        r"(?<![A-Za-z0-9_])[(（]\s*[a-f]\s*[)）]",
+        r"(?:\A|[\n.。;；?？:：,，\s])[(（]\s*[1-6]\s*[)）]",
+        r"[①②③④⑤]",
+        r"(?:\A|[\n.?;:]\s*)(?:[(（](?:i|ii|iii|iv|v)[)）]|(?:[ivx]+|[a-f])\))",
+        r"(?:\A|\n)\s*[1-6][.)]\s",
+        r"\b(?:part|subproblem|question)\s+[a-f0-9]\b\s*[:.)]",
+        r"第[一二三四]问",
+    )
+)
+_ASKS = re.compile(
+    r"\W*(?:(?:if|when|given|let|suppose|for|assuming|hence|using|若|当|已知|在|设)[^.?。？]{0,200}?[,，]\s*)?"
+    r"(?:then\s+|please\s+|also\s+|试|请|则)?"
+    r"(?:(?:find|compute|calculate|determine|evaluate|solve|prove|show|what|how|why|explain|express|write|sketch|draw|"
+    r"state|estimate|describe|simplify)\b|求|计算|证明|写出|说明|化简|判断)"
+    r"|(?:\$[^$]*\$|[^.?。？\n$]){0,300}[?？]",
+    re.I,
+)
+_OF_OPTIONS = re.compile(r"\bwhich\s+(?:one\s+)?of\s+(?:the\s+following|these)\b", re.I)
+_FINAL_ANSWER = re.compile(r"\n\s*final answer\b", re.I)
+
+
+def several_parts(statement: str, lowered: str, asks: Asks, answer: str) -> str:
+    """What shows that a statement asks for several things; empty when it asks for one.
+
+    Tasks in sentences of their own are parts, but for the one that asks which of the options holds. Tasks and objects
+    that "and" joins are parts only where the answer has as many values: one question may name several things, and its
+    answer one value made of them.
+    """
+    own = [each for each in asks.values if not _OF_OPTIONS.search(each)]
+    return (
+        labelled_parts(statement, lowered)
+        or blanks(statement)
+        or (f"asks {len(own)} times" if len(own) > 1 else "")
+        or _joined(asks, answer)
+    )
+
+
+def blanks(statement: str) -> str:
+    """How many blanks are to be filled, where it is more than one."""
+    if _NEXT_PROBLEM.search(statement):
+        return "two problems in one"
+    count = len(_BLANK.findall(_ASY.sub("", statement)))
+    return f"{count} blanks" if count > 1 else ""
+
+
+def labelled_parts(statement: str, lowered: str) -> str:
+    """The labels of the parts that ask, where there are two; parts that the statement solves itself do not count."""
+    if not any(word in lowered for word in _PART_WORDS):
+        return ""
+    for style in _PART_STYLES:
+        marks = list(style.finditer(statement))
+        ends = [*(mark.start() for mark in marks[1:]), len(statement)]
+        asked = [
+            mark[0].strip()
+            for mark, end in zip(marks, ends, strict=False)
+            if _ASKS.match(statement, mark.end(), end) and not _FINAL_ANSWER.search(statement, mark.end(), end)
+        ]
+        if len(asked) > 1:
+            return " ".join(asked[:4])
+    return ""
+
+
+def _joined(asks: Asks, answer: str) -> str:
+    if asks.joined and (parts_of(answer) > 1 or prose(answer)):
+        return "tasks that and joins"
+    return asks.several if asks.several and parts_of(answer) > 1 else ""

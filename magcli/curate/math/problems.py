@@ -1,0 +1,224 @@
+"""The format filter (recipe, section 4): which mathematics problems can be trained on, and in what form.
+
+A problem is kept when its statement is complete, asks one thing, and has an answer that a verifier can check.
+Multiple-choice questions come back as open questions. The rules read English well and common Chinese; a rule that
+cannot tell lets the problem through: dropping good problems costs more than keeping doubtful ones, which a model
+(``magcli.curate.math.doubts``) or the difficulty filter sees again. Everything here is a pure function of one row.
+"""
+
+import re
+from collections.abc import Callable, Collection
+from typing import Literal, NamedTuple
+
+from magcli.curate.math.answers import broken, parts_of, plain_value, prose, several_values, unsolvable, worded
+from magcli.curate.math.asks import Asks, asks_of
+from magcli.curate.math.choices import (
+    Choices,
+    letter_of,
+    names_letters,
+    needs_options,
+    right_content,
+    split_options,
+    without_following,
+)
+from magcli.curate.math.parts import several_parts
+from magcli.curate.math.statements import missing_part, proof
+
+DropReason = Literal[
+    "empty-prompt",
+    "no-answer",
+    "incomplete",
+    "proof",
+    "multi-part",
+    "multiple-choice",
+    "prose-answer",
+    "unverifiable",
+]
+Note = Literal["", "final-answer", "unit", "opened"]
+Parsable = Callable[[str], bool]
+"""Whether the verifier can read a ground truth."""
+
+
+class Kept(NamedTuple):
+    """A usable problem. ``note`` says what was changed in it."""
+
+    prompt: str
+    answer: str
+    note: Note = ""
+
+
+class Dropped(NamedTuple):
+    """A problem that cannot be used, and what gave it away."""
+
+    reason: DropReason
+    detail: str = ""
+
+
+_SOMETHING = re.compile(r"[^\W_]")
+_LITERAL_NEWLINE = re.compile(r"\\n(?![A-Za-z])|\\n(?=[A-K]\s*[.．、:：)）])")
+_NO_ANSWER = re.compile(r"(?:null|nan|n/?a|none|unknown|no answer|not available|tbd|[?？\-–—.\s\[\]{}()]*)", re.I)
+_DOLLARS = re.compile(r"(\$\$?)([^$]+)\1[.。．]?")
+_CURRENCY = re.compile(r"(?:Rs\.?|INR|US\$|\\?\$)\s*(?=\d[\d,.]*\Z)", re.I)
+_NUMBER = re.compile(r"[-+]?[\d.,/ ]*\d")
+_NUMBER_WITH_UNIT = re.compile(r"(-?\d[\d,]*(?:\.\d+)?|-?\d+/\d+)\s*\([A-Za-z][A-Za-z .'/-]*\)")
+_NOT_A_VALUE = re.compile(
+    r"\b(?:none|all|both|neither|either|cannot|can't|not enough|insufficient|more information|other"
+    r"|I{1,3}\s+(?:only|and))\b"
+    r"|[①②③④⑤]|以上|都不|无法|不能|均|充分|必要|(?<![\d\u4e00-\u9fff])[\u4e00-\u9fff]{2}|之间",
+    re.I,
+)
+_NUMBER_WORDS = re.compile(
+    r"(?:exactly\s+|only\s+)?(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|twelve|infinitely\s+many|once|twice|half)",
+    re.I,
+)
+_VALUE_SIGN = re.compile(r"[\d\\=<>^_+±∞√π(\[{|]|(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
+_ENDLESS_FORMS = re.compile(r"\\(?:lim|sum|int|iint|oint|prod)(?![A-Za-z])")
+_STATEMENT_NUMBERS = re.compile(
+    r"(?:\\textcircled\s*\{?\s*\d\s*\}?|[①-⑩]|[\s,，、;；$和与]|and)+|(?:I{1,3}|IV|V)(?:\s*(?:,|and|&)+\s*(?:I{1,3}|IV|V))+(?:\s+only)?"
+)
+_VARIES = re.compile(r"\W*answers?\s+(?:will|may|can|could)\s+vary", re.I)
+_PICTURE = re.compile(r"\[asy\]|!\[|\\includegraphics|<img\b", re.I)
+_PARENTHESISED = re.compile(r"^[\s$]*(?:\\text\w*\{)?[(（]")
+_OPEN_SLOT = re.compile(r"(?:_{2,}|[(（]\s*\$?(?:\\qquad|\\quad)?\$?\s*[)）]?)\$?[.。．]?\s*\Z")
+
+
+def clean(prompt: str, answer: str, *, parsable: Parsable, waived: Collection[DropReason] = ()) -> Kept | Dropped:
+    """Decide about one problem.
+
+    Args:
+        prompt: the statement, options included (see :func:`magcli.curate.math.choices.with_options`).
+        answer: the ground truth: a value, an option's letter, or a worked solution that ends in ``#### value``
+            or holds ``\\boxed{value}``.
+        parsable: asked last, and only about answers that passed everything else.
+        waived: faults of the statement that are known not to be there, whatever its words.
+    """
+    prompt = _LITERAL_NEWLINE.sub("\n", prompt).strip()
+    if not _SOMETHING.search(prompt):
+        return Dropped("empty-prompt")
+    final, asks = final_answer(answer), asks_of(prompt)
+    fault = statement_fault(prompt, final, asks, waived)
+    if fault:
+        return fault
+    if _NO_ANSWER.fullmatch(final):
+        return Dropped("no-answer", final)
+    opened = open_question(prompt, final)
+    if isinstance(opened, Dropped):
+        return opened
+    if not opened.note and final != answer.strip():
+        opened = opened._replace(note="final-answer")
+    checked = check_answer(opened, asks, parsable=parsable)
+    if isinstance(checked, Dropped) and opened.note == "opened":
+        return Dropped("multiple-choice", f"the right option: {checked.detail}")
+    return checked
+
+
+def statement_fault(prompt: str, answer: str, asks: Asks, waived: Collection[DropReason] = ()) -> Dropped | None:
+    """What makes a statement unusable; the answer tells where the words alone do not."""
+    lowered = prompt.lower()
+    text = prose(answer)
+    lacks = missing_part(prompt, lowered) or (unsolvable(answer) if text else "")
+    if lacks and "incomplete" not in waived:
+        return Dropped("incomplete", lacks)
+    if not _VARIES.match(answer) and (detail := proof(prompt, lowered, asks, prose=text)):
+        return Dropped("proof", detail)
+    several = several_parts(prompt, lowered, asks, answer)
+    if several and "multi-part" not in waived:
+        return Dropped("multi-part", several)
+    return None
+
+
+def final_answer(answer: str) -> str:
+    """The value in an answer column: after ``####``, in the last ``\\boxed{}``, or the text itself; undressed."""
+    text = answer.strip()
+    if "####" in text:
+        text = text.rpartition("####")[2]
+    elif "\\boxed" in text:
+        text = _last_boxed(text) or text
+    return _undressed(text)
+
+
+def open_question(prompt: str, answer: str) -> Kept | Dropped:
+    """A multiple-choice question as an open one: options removed, the right option's content as ground truth."""
+    choices = split_options(prompt)
+    if _STATEMENT_NUMBERS.fullmatch(answer):
+        return Dropped("multiple-choice", "the answer numbers statements")
+    if choices is None:
+        if _is_missing_option(prompt, answer):
+            return Dropped("multiple-choice", "options are missing")
+        return Kept(prompt, answer)
+    if names_letters(answer) and not letter_of(answer):
+        return Dropped("multiple-choice", "several options are right")
+    content = right_content(choices, answer)
+    if content is None and not letter_of(answer):
+        return Kept(prompt, answer)
+    return _without_options(without_following(choices), content or "")
+
+
+def check_answer(problem: Kept, asks: Asks, *, parsable: Parsable) -> Kept | Dropped:
+    """Drop prose, several values, and what the verifier cannot read; take a unit off a bare number."""
+    answer = problem.answer
+    measured = _NUMBER_WITH_UNIT.fullmatch(answer)
+    plain = measured[1] if measured else plain_value(answer)
+    if plain != answer and (measured or not prose(answer)):
+        problem = problem._replace(answer=plain, note=problem.note or "unit")
+    elif not _NUMBER.fullmatch(answer):
+        if asks.open_ended or prose(answer):
+            return Dropped("prose-answer", (asks.open_ended or answer)[:80])
+        if broken(answer):
+            return Dropped("unverifiable", answer[:80])
+        if several_values(answer) and parts_of(answer) > 1 and "semicolon" not in problem.prompt:
+            return Dropped("multi-part", "several values")
+    if not parsable(problem.answer):
+        return Dropped("prose-answer" if worded(answer) else "unverifiable", problem.answer[:80])
+    return problem
+
+
+def _without_options(choices: Choices, content: str) -> Kept | Dropped:
+    if not _SOMETHING.search(choices.stem):
+        return Dropped("multiple-choice", "no question without its options")
+    if needs_options(choices, content):
+        return Dropped("multiple-choice", "the question needs its options")
+    if not _SOMETHING.search(content) or _PICTURE.search(content):
+        return Dropped("multiple-choice", "the right option has no content")
+    if not _comparable(content):
+        return Dropped("multiple-choice", "the right option is prose or has endless forms")
+    return Kept(choices.stem, _CURRENCY.sub("", _undressed(content)), "opened")
+
+
+def _comparable(content: str) -> bool:
+    """Whether an option is a value of its own: no words but units and numbers, no sum or limit to work out."""
+    if prose(content, most=1) or _NOT_A_VALUE.search(content) or _ENDLESS_FORMS.search(content):
+        return False
+    return bool(_VALUE_SIGN.search(content) or _NUMBER_WORDS.fullmatch(content.strip(" .$")))
+
+
+def _is_missing_option(prompt: str, answer: str) -> bool:
+    """Whether an answer is the letter of an option that the statement does not show as text."""
+    if not letter_of(answer):
+        return False
+    asked = needs_options(Choices(prompt, {})) or "enter the letter" in prompt.lower()
+    return bool(asked or _PARENTHESISED.match(answer) or _OPEN_SLOT.search(prompt) or _is_foreign(answer, prompt))
+
+
+def _is_foreign(answer: str, prompt: str) -> bool:
+    """Whether an answer's letter stands nowhere in the statement, which asks for no letter either."""
+    letter = letter_of(answer)
+    return "letter" not in prompt.lower() and not re.search(rf"(?<![A-Za-z\\]){letter}(?![A-Za-z])", prompt)
+
+
+def _undressed(text: str) -> str:
+    """Text without the dollars around the whole of it."""
+    text = text.strip()
+    dressed = _DOLLARS.fullmatch(text)
+    return (dressed[2] if dressed else text).strip()
+
+
+def _last_boxed(text: str) -> str:
+    """The content of the last ``\\boxed{...}``, braces matched; empty when it is not closed."""
+    start = text.find("{", text.rfind("\\boxed")) + 1
+    depth = 1
+    for end in range(start, len(text)) if start else ():
+        depth += (text[end] == "{") - (text[end] == "}")
+        if depth == 0:
+            return text[start:end]
+    return ""

@@ -1,0 +1,136 @@
+"""What makes a statement unusable whatever its answer: it asks for a proof or for reasons, or is not all there.
+
+Each rule is one regular expression behind a test for its tell-tale words, which most statements lack; that keeps the
+filter at tens of thousands of rows a second.
+"""
+
+import re
+
+from magcli.curate.math.asks import Asks, asks_of
+
+_START = r"(?:\A|[.;:!?>,，。；：？！\n)）]|\$\s|\b(?:and|then|thus|please)\b)\W{0,4}\s*"
+_PROOF_WORDS = (
+    *("prov", "show", "verif", "demonstrat", "proof", "证", "montr", "prouv", "demuestr", "prueb", "demostr"),
+    *("zeig", "beweis", "dimostr", "докаж", "доказ", "покаж"),
+)
+_PROOF = re.compile(
+    _START + r"(?:carefully\s+|formally\s+)?(?:prove|show|demonstrate|verify|disprove)\s+"
+    r"(?:that|it\b|the\s+(?:following|identity|inequality|statement|theorem)|[$\\(]|for\s+(?:all|any|every)|by\s)"
+    r"|\b(?:prove or disprove|(?:write|give) a proof)\b"
+    r"|求证|试证|证明(?!书|了)[:：，,]?"
+    r"|\b(?:montre[rz]?|démontre[rz]?|prouve[rz]?)\s+qu[e']|\b(?:demuestr[ae]|prueb[ae]|demostrar)\s+que\b"
+    r"|\b(?:zeige|beweise|zeigen sie|beweisen sie)\s*,?\s+dass\b|\b(?:dimostra(?:re|te)?|provare)\s+che\b"
+    r"|\b(?:докажите|доказать|покажите),?\s+что\b",
+    re.I,
+)
+
+_OWN_CLAIM = re.compile(
+    r"\b(?:prove|verify|justify)\s+(?:it\b(?!\s+is)|your|this\s+is)|\b(?:prove|show)\s+that\s+(?:your|this\s+answer)|证明你的",
+    re.I,
+)
+
+_ELSEWHERE_WORDS = (
+    *("tnywr", "t n y", "receive", "previous", "preceding", "last", "exercise", "problem", "question", "example"),
+    *("theorem", "section", "passage", "article", "document", "excerpt", "text above", "text below", "上", "题"),
+)
+_ELSEWHERE = re.compile(
+    r"T\s*=\s*T\s?N\s?Y\s?W\s?R|\bnumber you will receive\b|\bcontinu(?:e|ed|ing)\s+from\s+(?:the\s+)?previous\b"
+    r"|(?:\b(?:from|of|to|see|using|as in)|(?:\A|[.(])\s*in)\s+(?:the\s+)?(?:previous|preceding|last)\s+"
+    r"(?:problem|question|exercise|part|example)s?\b"
+    r"|\b(?:see|in|from|of|refer to)\s+(?:exercise|problem|example|theorem)\s+\d+(?:\.\d+)*\b"
+    r"|\b(?:passage|article|document|text|excerpt)\s+(?:above|below)\b|根据上题|上一题|接上题|[由同]上题",
+    re.I,
+)
+_PART = re.compile(r"\b(?:in|from|of|to|using|by|with)\s+part\s+\(?([a-h1-6])\b\)?", re.I)
+_NOTHING_DEFINED = re.compile(
+    r"(?:\b(?:given\s+by|defined\s+(?:by|as)|as\s+follows|the\s+following)|[函数度]为|[为是如]下)"
+    r"\s*[:：.,，]?\s*(?:\\n|\n)*\s*(?:其中|where\b|\Z)",
+    re.I,
+)
+_SCAN_REMAINS = re.compile(r"[\ufffd↑↓]|\\(?:up|down)arrow\s*=|<unk>|\[unreadable\]|\?{4,}", re.I)
+_IMAGE = re.compile(r"!\[[^\]]*\]\(|\\includegraphics|<img\b|\[(?:image|figure|img|diagram|图片?)\]", re.I)
+
+_NOUN = r"(?:figures?|diagrams?|pictures?|graphs?|charts?|tables?|images?|illustrations?|drawings?|sketch|plots?|map)"
+_FIGURE_WORDS = (
+    *("figure", "diagram", "picture", "graph", "chart", "table", "image", "illustration", "drawing", "sketch"),
+    *("plot", "map", "histogram", "图", "下表", "上表"),
+)
+_FIGURE = re.compile(
+    rf"\b(?:shown|pictured|depicted|drawn|illustrated|displayed|given|seen|indicated|presented)\s+"
+    rf"(?:in|on|by)\s+(?:the|this|each)\s+(?:\w+\s+)?{_NOUN}\b"
+    rf"|\b{_NOUN}\s+(?:(?:is|are)\s+)?(?:(?:as\s+)?(?:shown|given|drawn|provided|displayed|pictured)\s*)?"
+    r"(?:below|above|(?:at|to|on)\s+(?:the\s+)?(?:right|left))\b"
+    r"|\b(?:the|this|following|adjoining|accompanying|attached)\s+(?:following\s+)?"
+    r"(?:figure|diagram|graph|chart|table|picture|scatterplot|histogram|bar graph)\s+"
+    r"(?:shows|shown|gives?|depicts|represents|indicates|summari[sz]es|displays|illustrates|below|above)\b"
+    r"|\b(?:see|in|from|on|using)\s+the\s+(?:(?:following|adjoining|accompanying|attached|above|below|given)\s+)?"
+    r"(?:figure|diagram|(?:adjoining|following|accompanying|above|below)\s+(?:picture|graph|chart|table))"
+    r"(?=\s*[,.):;]|\s+(?:below|above|shown))"
+    rf"|\(see\s+(?:the\s+)?{_NOUN}\)"
+    r"|如图(?![象像])|如下图|下图|图中|见图|图示|上图|右图|左图|如下表|下表|上表|统计图|示意图",
+    re.I,
+)
+_DRAWN = re.compile(r"\[asy\]|\\begin\{(?:tabular|array|tikzpicture|picture)\}|^\s*\|.*\||\\hline|<table", re.I | re.M)
+_SHOWN_WORDS = ("shown", "pictured", "depicted", "illustrated")
+_SHOWN = re.compile(
+    r"\bas\s+(?:shown|pictured|depicted|illustrated)(?=\s*[.,:;]|\s+(?:below|above|here|at (?:the )?right)\b|\s*\Z)"
+    r"|\bshown\s+(?:below|above|here|at (?:the )?right|to the right)\b",
+    re.I,
+)
+_DISPLAYED = re.compile(r"\[asy\]|\\begin\{|\$\$|\\\[|^\s*(?:\||[-*•]\s|\$\\bullet)|\\chemfig|```|<table", re.M)
+_BROKEN_OFF = re.compile(
+    r"(?:\s(?:the|of|and|an|with|from|where|if|which|or|whose|such that|so that|because|when)|[,，、+*/&(（])\s*\Z"
+)
+
+
+def proof(statement: str, lowered: str, asks: Asks, *, prose: bool) -> str:
+    """The words that ask for a proof or for reasons; empty when there is a value to compare.
+
+    A value is asked for beside the proof when its question comes after the proof, or when what is to be proved is
+    one's own answer; "What is x? Show that it is 3" asks for nothing but the proof. ``prose``: the ground truth is
+    text, which tells that what is wanted is the argument. ``lowered`` is the statement in lower case.
+    """
+    found = _PROOF.search(statement) if _any(_PROOF_WORDS, lowered) else None
+    if found is None:
+        return asks.reason if asks.only_reasons or (prose and asks.reason) else ""
+    own = asks.values and _OWN_CLAIM.search(statement, found.start(), found.end() + 20)
+    value = own or asks_of(statement[found.end() :]).values
+    return "" if value and not prose else found[0].strip(" .;:!?,\n")
+
+
+def missing_part(statement: str, lowered: str) -> str:
+    """What the statement refers to but does not hold, or where it breaks off; empty when it seems whole."""
+    if _any(_ELSEWHERE_WORDS, lowered):
+        elsewhere = _ELSEWHERE.search(statement)
+        if elsewhere:
+            return elsewhere[0]
+    part = _PART.search(statement) if "part" in lowered else None
+    if part and statement.count(f"({part[1]})") <= part[0].count("("):
+        return part[0]
+    for pattern in (_IMAGE, _NOTHING_DEFINED, _SCAN_REMAINS):
+        if remains := pattern.search(statement):
+            return remains[0].strip()
+    if _any(_FIGURE_WORDS, lowered) and not _DRAWN.search(statement):
+        figure = _FIGURE.search(statement)
+        if figure:
+            return figure[0]
+    if _any(_SHOWN_WORDS, lowered) and not _DISPLAYED.search(statement):
+        shown = _SHOWN.search(statement)
+        if shown:
+            return shown[0]
+    broken = _BROKEN_OFF.search(statement, max(0, len(statement) - 40))
+    return f"ends with {broken[0].strip()!r}" if broken else ""
+
+
+def figure_named(detail: str) -> bool:
+    """Whether what ``missing_part`` told of is a figure or table, which a statement may name without needing it."""
+    return bool(_FIGURE.search(f"{detail}.") or _SHOWN.search(f"{detail}."))
+
+
+def drawn(statement: str) -> bool:
+    """Whether a figure or table stands in a statement, as code or as text."""
+    return bool(_DRAWN.search(statement) or _DISPLAYED.search(statement))
+
+
+def _any(words: tuple[str, ...], lowered: str) -> bool:
+    return any(word in lowered for word in words)

@@ -1,0 +1,1 @@
+"""Reasoning traces for the cold start."""

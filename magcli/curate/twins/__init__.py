@@ -1,0 +1,1 @@
+"""One code problem as two: in Python and in C++."""

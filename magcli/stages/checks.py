@@ -1,0 +1,89 @@
+"""Options that contradict themselves or make no sense are refused before anything is read. No stage of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from magcli.stages.setup import AskOptions, EngineOptions, GraderOptions, RewardOptions
+
+
+def engine(stage: str, config: EngineOptions) -> None:
+    """Refuse engine options that contradict themselves.
+
+    Raises:
+        UsageError: which one and why.
+    """
+    from magcli.run.job import usage
+
+    url = config.model.startswith(("http://", "https://"))
+    usage(bool(config.model), f"{stage}: --model is missing: a local folder, a hub id or the URL of a server")
+    usage(config.slots > 0, f"{stage}.slots: {config.slots} is not positive")
+    usage(config.deadline > 0, f"{stage}.deadline: {config.deadline} is not positive")
+    usage(not (config.deterministic and config.dtype == "bf16"), f"{stage}: --deterministic needs --dtype fp32")
+    usage(not (config.deterministic and url), f"{stage}: a server cannot be --deterministic")
+    usage(not (config.engine in ("torch", "vllm") and url), f"{stage}: --engine {config.engine} cannot run a URL")
+    usage(not (config.engine == "server" and not url), f"{stage}: --engine server needs a URL as --model")
+    vllm(stage, config.engine, deterministic=config.deterministic)
+
+
+def vllm(stage: str, engine: str, *, deterministic: bool) -> None:
+    """Refuse vLLM for bits that must be the same, and where it is not installed.
+
+    Raises:
+        UsageError: it was asked for together with deterministic bits.
+        EnvironmentFault: it is not installed.
+    """
+    from magcli.generate.open import require_vllm
+    from magcli.run.job import usage
+
+    if engine == "vllm":
+        usage(not deterministic, f"{stage}: --deterministic needs --engine torch")
+        require_vllm()
+
+
+def ask(stage: str, config: AskOptions) -> None:
+    """Refuse sampling options that make no sense.
+
+    Raises:
+        UsageError: which one and why.
+    """
+    from magcli.run.job import usage
+
+    usage(config.samples > 0, f"{stage}.samples: {config.samples} is not positive")
+    usage(config.max_tokens > 0, f"{stage}.max_tokens: {config.max_tokens} is not positive")
+    usage(config.temperature >= 0, f"{stage}.temperature: {config.temperature} is negative")
+    usage(0 < config.top_p <= 1, f"{stage}.top_p: {config.top_p} is not in (0, 1]")
+
+
+def grader(stage: str, config: GraderOptions) -> None:
+    """Refuse verifier options that make no sense.
+
+    Raises:
+        UsageError: which one and why.
+    """
+    from magcli.run.job import usage
+
+    usage(config.workers > 0, f"{stage}.workers: {config.workers} is not positive")
+    usage(config.verify_deadline > 0, f"{stage}.verify_deadline: {config.verify_deadline} is not positive")
+
+
+def reward(stage: str, config: RewardOptions) -> None:
+    """Refuse reward options that contradict themselves.
+
+    Raises:
+        UsageError: which one and why.
+    """
+    from magcli.run.job import usage
+
+    grader(stage, config)
+    usage(config.num_tests >= 0, f"{stage}.num_tests: {config.num_tests} is negative")
+    if config.reward:
+        from magcli.verify import custom
+
+        custom.load(config.reward)
+    usage(config.max_length >= 0, f"{stage}.max_length: {config.max_length} is negative")
+    usage(
+        0 <= config.cache_length <= (config.max_length or config.cache_length),
+        f"{stage}.cache_length: {config.cache_length} is not between 0 and max_length {config.max_length}",
+    )

@@ -1,0 +1,1 @@
+"""Programs judged on tests, in the sandbox."""

@@ -1,0 +1,58 @@
+"""The tests of a code problem: what goes into a program, and what must come out.
+
+A test is a mapping with ``input`` and ``output`` (stdin and stdout), with ``call`` and ``output`` (an expression and
+its value), or with ``assert`` (one statement, split into the two). All tests of a problem are of one kind.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from magcli.errors import DataError
+from magcli.verify.code.calls import Call, of_assert, of_call
+
+
+class Feed(NamedTuple):
+    """A test by stdin and stdout."""
+
+    stdin: bytes
+    output: bytes
+
+
+Case = Feed | Call
+
+_COLUMNS = ("input", "output", "call", "assert")
+
+
+def cases(tests: Sequence[Mapping[str, Any]]) -> Sequence[Case]:
+    """The tests, ready to run.
+
+    Raises:
+        DataError: there are none, one cannot be used (it is named), or some are calls and some are not.
+    """
+    found = [_case(number, test) for number, test in enumerate(tests, 1)]
+    feeds = [case for case in found if isinstance(case, Feed)]
+    calls = [case for case in found if isinstance(case, Call)]
+    if not found:
+        raise DataError("the problem has no tests")
+    if feeds and calls:
+        raise DataError("some tests of the problem call a function and some give it input; they must be of one kind")
+    return feeds or calls
+
+
+def _case(number: int, test: Mapping[str, Any]) -> Case:
+    try:
+        if wrong := [name for name in _COLUMNS if not isinstance(test.get(name), str | None)]:
+            raise DataError(f"its {wrong[0]} is no text")
+        if test.get("assert"):
+            return of_assert(test["assert"])
+        if test.get("call"):
+            return of_call(test["call"], test.get("output") or "")
+        if test.get("output") is None:
+            raise DataError("it has no output")
+        return Feed(_bytes(test.get("input") or ""), _bytes(test["output"]))
+    except DataError as error:
+        raise DataError(f"test {number} is a bad test: {error}") from error
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")

@@ -1,0 +1,176 @@
+"""Judging programs on tests: compile, run each test in the sandbox, compare outside it (recipe, section 2).
+
+Python and C++20. A program reads stdin and writes stdout, or is called as a function (Python); outputs are compared by
+a named rule (``magcli.verify.code.outputs``) or a checker. Each test may take 4 s of CPU time and 300 MB. The reward is
+binary, so judging stops at the first test that fails, unless the fraction passed is asked for. A failure of ours
+(``infra-error``) is tried again and is never a verdict on the program.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+from magcli.errors import DataError
+from magcli.verify.code.calls import Call
+from magcli.verify.code.cases import Case, Feed, cases
+from magcli.verify.code.checker import Checker
+from magcli.verify.code.faults import Fault
+from magcli.verify.code.outputs import Comparison, comparison
+from magcli.verify.code.runs import judged, run, started
+from magcli.verify.format import blocks
+from magcli.verify.sandbox import Limits, Program, Sandbox, open_sandbox
+from magcli.verify.types import Verdict
+
+_YEARS = (11, 14, 17, 20, 23)
+
+LANGUAGES = {
+    **dict.fromkeys(("python", "python3", "py", "py3", "pypy", "pypy3"), "python"),
+    **dict.fromkeys(
+        ("cpp", "c++", "cxx", "cc", *(f"{name}{year}" for name in ("cpp", "c++") for year in _YEARS)), "cpp"
+    ),
+}
+"""Names of languages on Markdown blocks, lower case, and the language that they stand for."""
+
+Test = TypeVar("Test")
+
+DEFAULT_LIMITS = Limits(cpu=4.0, memory=300 << 20)
+"""Of one test (recipe, section 2)."""
+
+MAX_ATTEMPTS = 3
+TESTS_OF_A_GROUP = 20
+
+
+def extract(answer: str) -> tuple[str, str] | None:
+    """(language, program) of the first closed code block with a language name; None without one.
+
+    The language is ``python``, ``cpp``, or the name as it stands where it is neither.
+    """
+    for block in blocks(answer):
+        if block.closed and block.language:
+            return LANGUAGES.get(block.language.lower(), block.language), block.text
+    return None
+
+
+def draw(tests: Sequence[Test], problem_id: str, group_seed: int, count: int = TESTS_OF_A_GROUP) -> list[Test]:
+    """At most ``count`` tests at random, in their order: the same ones for a problem and a seed, on every machine."""
+    if len(tests) <= count:
+        return list(tests)
+
+    def lot(index: int) -> bytes:
+        return hashlib.sha256(f"{problem_id}\0{group_seed}\0{index}".encode(errors="surrogatepass")).digest()
+
+    return [tests[index] for index in sorted(sorted(range(len(tests)), key=lot)[:count])]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A program, where it runs, and all that its verdict depends on."""
+
+    program: str
+    language: str
+    cases: Sequence[Case]
+    limits: Limits
+    rule: Comparison
+    checker: Checker | None
+    partial: bool
+    box: Sandbox
+
+
+def judge(
+    program: str,
+    language: str,
+    tests: Sequence[Mapping[str, Any]],
+    limits: Limits = DEFAULT_LIMITS,
+    *,
+    mode: str = "tokens",
+    checker: Checker | None = None,
+    partial: bool = False,
+    sandbox: Sandbox | None = None,
+) -> Verdict:
+    """What becomes of a program on its tests. Blocks; may be called from many threads at once.
+
+    Args:
+        program: Its source.
+        language: ``python`` or ``cpp``, or another name of them; anything else is ``no-code``.
+        tests: Mappings with ``input`` and ``output``, ``call`` and ``output``, or ``assert``.
+        limits: Of one test.
+        mode: How outputs are compared, see ``magcli.verify.code.outputs``. Of calls ``floats`` sets the tolerance and
+            ``unordered-lines`` lets a list stand in any order; otherwise values must be equal.
+        checker: Judges outputs in place of the comparison.
+        partial: Run all tests; the score is the fraction passed.
+        sandbox: Where programs run; the machine's default, opened once a process, where None.
+
+    Returns:
+        A verdict that names the first test that failed, and how.
+
+    Raises:
+        DataError: the tests, the mode or the checker cannot be used.
+        EnvironmentFault: there is no sandbox, or for C++ no compiler, on this machine.
+    """
+    found, rule = cases(tests), comparison(mode)
+    if checker:
+        checker = _known(checker, found)
+    known = LANGUAGES.get(language.lower())
+    if known is None:
+        return Verdict(0.0, "no-code", language, f"language {language!r} is not judged", 0, len(found))
+    if known != "python" and not isinstance(found[0], Feed):
+        return Verdict(0.0, "no-code", known, "the tests call a Python function", 0, len(found))
+    job = _Job(program, known, found, limits, rule, checker, partial, sandbox or default_sandbox())
+    for _ in range(MAX_ATTEMPTS):
+        verdict = _judged(job)
+        if verdict.reason != "infra-error":
+            break
+    return verdict
+
+
+def _known(checker: Checker, found: Sequence[Case]) -> Checker:
+    """The checker, with its language under the name that it has here."""
+    if not isinstance(found[0], Feed):
+        raise DataError("a checker judges outputs, but the tests call a function")
+    known = LANGUAGES.get(checker.language.lower())
+    if known is None:
+        raise DataError(f"a checker in {checker.language!r} cannot be run; it must be Python or C++20")
+    return checker._replace(language=known)
+
+
+@cache
+def default_sandbox() -> Sandbox:
+    """The machine's sandbox, opened once a process.
+
+    Raises:
+        EnvironmentFault: programs cannot be isolated here.
+    """
+    return open_sandbox()
+
+
+def _judged(job: _Job) -> Verdict:
+    called = isinstance(job.cases[0], Call)
+    with started(job.program, job.language, job.box, called=called) as program:
+        if isinstance(program, Fault):
+            return Verdict(0.0, program.reason, job.language, program.detail, 0, len(job.cases))
+        return _on_all_tests(job, program)
+
+
+def _on_all_tests(job: _Job, program: Program) -> Verdict:
+    passed, total, first = 0, len(job.cases), None
+    for number, case in enumerate(job.cases, 1):
+        wrong = _on_one_test(job, program, case)
+        if wrong is None:
+            passed += 1
+            continue
+        named = Fault(wrong.reason, f"test {number}: {wrong.detail}")
+        if wrong.reason == "infra-error":
+            return Verdict(0.0, wrong.reason, job.language, named.detail, passed, total)
+        first = first or named
+        if not job.partial or wrong.reason == "compile-error":
+            break
+    if first is None:
+        return Verdict(1.0, "accepted", job.language, f"{total} tests", passed, total)
+    return Verdict(passed / total if job.partial else 0.0, first.reason, job.language, first.detail, passed, total)
+
+
+def _on_one_test(job: _Job, program: Program, case: Case) -> Fault | None:
+    output = run(program, case, job.limits).output
+    return output if isinstance(output, Fault) else judged(output, case, job.rule, job.checker, job.box)

@@ -1,0 +1,64 @@
+"""The table of runs: kept beside a stage's own, finished once, read in the order of the problems."""
+
+from contextlib import closing
+
+import pytest
+
+from magcli.curate.code.agreement import Run
+from magcli.curate.code.matrix_table import MatrixTable, Replay
+from magcli.data import manifest
+from magcli.errors import DataError, UsageError
+
+RUNS = [Run(0, 0, "accepted", 0, None, 0.5), Run(1, 0, "wrong-answer", 1, "x", 0.25)]
+PROBLEMS = [("a", "d1"), ("b", "d2"), ("b", "d2"), ("c", "d3")]
+
+
+def history(count, **settings):
+    return (manifest.Link("filter-code", "1", settings, [], 4, count, {}),)
+
+
+def opened(path, sandbox="full"):
+    return MatrixTable(path, sandbox=sandbox, restart=False)
+
+
+def finished(path, history=history):
+    matrix = opened(path)
+    for id, digest in dict.fromkeys(PROBLEMS):
+        matrix.put(id, digest, RUNS)
+    matrix.finish(PROBLEMS, history)
+
+
+def test_runs_are_kept_for_the_next_run_and_belong_to_one_isolation(tmp_path):
+    with closing(opened(tmp_path / "m.arrow")) as matrix:
+        matrix.put("a", "d1", RUNS)
+    with closing(opened(tmp_path / "m.arrow")) as again:
+        assert (again.get("a", "d1"), again.get("a", "d2")) == (RUNS, None)
+    with pytest.raises(UsageError, match="sandbox 'full'"):
+        opened(tmp_path / "m.arrow", "restricted")
+
+
+def test_a_finished_table_stays_when_its_own_run_goes_on(tmp_path):
+    finished(tmp_path / "m.arrow")
+    before = (tmp_path / "m.arrow").read_bytes()
+    opened(tmp_path / "m.arrow").finish(PROBLEMS, history)
+    assert (tmp_path / "m.arrow").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["m.arrow"]
+
+
+def test_runs_that_are_gone_are_told(tmp_path):
+    finished(tmp_path / "m.arrow")
+    with closing(opened(tmp_path / "m.arrow")) as matrix, pytest.raises(DataError, match="give --restart"):
+        matrix.finish(PROBLEMS, lambda count: history(count, agreement=0.5))
+    with closing(opened(tmp_path / "none.arrow")) as matrix, pytest.raises(DataError, match="give --restart"):
+        matrix.finish(PROBLEMS, history)
+
+
+def test_a_replay_follows_the_order_of_the_problems(tmp_path):
+    finished(tmp_path / "m.arrow")
+    replay = Replay(tmp_path / "m.arrow")
+    assert replay.runs("a", "d1") == RUNS
+    assert set(replay.runs("b", "d2")) == set(replay.runs("b", "d2")) == set(RUNS)
+    assert replay.runs("c", "d3") == RUNS
+    with pytest.raises(DataError, match="has no runs of problem a"):
+        replay.runs("a", "d1")
+    assert Replay(tmp_path / "m.arrow").runs("c", "d3") == RUNS

@@ -1,0 +1,100 @@
+"""What a statement asks for: tasks and questions counted, forms and cases passed over."""
+
+import pytest
+
+from magcli.curate.math.asks import asks_of, masked, sentences
+
+ONE = [
+    "What is $x$?",
+    "Find $x$. Express your answer as a fraction in lowest terms.",
+    "How many are left? Round to the nearest whole number.",
+    "Solve the following problem. How far does it go?",
+    "List the roots in increasing order, separated by commas. What are the roots of $x^2=1$?",
+    "If $x=1$, find $y$.",
+    "Let $f(x)=\\frac{1}{x}.$ Find $f(2).$",
+    'He asked, "Why not?" and left. How many were left?',
+    "Find $A^{-1}$ if possible. If it does not exist, explain why.",
+    "Write an equation and find the number.",
+    "Find $a$. Sketch the resulting situation.",
+    "She needs to find 3 more. How many has she?",
+    "Compute the area. (Hint: what is the base?)",
+    "Is the series convergent? If it is, what is its sum?",
+    "Find the ratio. That is, find $m/n$.",
+    "求 $x$ 的值。（结果保留两位小数）",
+    "小明有3个苹果，一共有多少个？",
+]
+TWO = [
+    "When does it land? How high was it?",
+    "Find the rate of the tip. Find the rate of the shadow.",
+    "What is the mean? What is its variance?",
+    "Express $u$ in terms of $v$. If $v=2$, find the maximum of $u$.",
+    "For each: \n- Find $k$.\n- Determine how long it takes.",
+    "How much does it weigh in grams? in pounds?",
+    "求 $a$ 的值；求 $b$ 的值。",
+    "如何定价才能使利润最大？并求出其最大值。",
+]
+
+
+@pytest.mark.parametrize("statement", ONE)
+def test_one_task(statement: str) -> None:
+    assert len(asks_of(statement).values) == 1, asks_of(statement)
+
+
+@pytest.mark.parametrize("statement", TWO)
+def test_two_tasks(statement: str) -> None:
+    assert len(asks_of(statement).values) == 2, asks_of(statement)
+
+
+@pytest.mark.parametrize(
+    ("statement", "joined"),
+    [
+        ("Find the net distance, and find the total distance.", 1),
+        ("How many boys were there and how much did each pay?", 1),
+        ("Find the sum and the product.", 0),
+    ],
+)
+def test_tasks_in_one_sentence(statement: str, joined: int) -> None:
+    assert asks_of(statement).joined == joined
+
+
+@pytest.mark.parametrize(
+    ("statement", "several"),
+    [
+        ("Find the centre and the radius of the circle.", True),
+        ("Find $V(X)$ and $D(X)$.", True),
+        ("求函数的凹凸性及渐近线。", True),
+        ("Find $m$ and $n$.", False),
+        ("Find the sum of $a$ and $b$.", False),
+        ("Solve the inequality and give interval notation.", False),
+    ],
+)
+def test_several_objects(statement: str, several: bool) -> None:
+    assert bool(asks_of(statement).several) == several
+
+
+@pytest.mark.parametrize(
+    ("statement", "only"),
+    [
+        ("Explain why the series diverges.", True),
+        ("Is $M$ a subspace? Justify your answer.", True),
+        ("Does it follow that $B=C$? Why or why not?", True),
+        ("Find all $n$. Explain how you got your answer.", False),
+        ("Is $x>1$?", False),
+        ("Compute the limit. If it does not exist, explain why.", False),
+    ],
+)
+def test_only_reasons(statement: str, only: bool) -> None:
+    assert asks_of(statement).only_reasons == only
+
+
+def test_formulas_end_no_sentence() -> None:
+    assert masked("If $x.5?$ is \\[a. b.\\] then [asy] draw(a. b) [/asy]") == "If Ξ? is Ξ.\n then Ξ"
+    assert sentences(masked("Let $P(0. 5)=1.$ Find it, i.e. 3.5 of them. Now?")) == [
+        "Let Ξ.", "Find it, i.e.", "3.5 of them.", "Now?"
+    ]  # fmt: skip
+    assert masked("He paid $5 and $7 for it.") == "He paid $5 and $7 for it."
+
+
+def test_solved_parts_are_passed_over() -> None:
+    solved = "Subproblem 0: What is $a$?\nFinal answer: The final answer is 3.\nSubproblem 1: What is $b$?"
+    assert len(asks_of(solved).values) == 1

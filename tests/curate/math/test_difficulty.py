@@ -1,0 +1,181 @@
+"""Difficulty: classes of equal answers, pass rates, and which problems stay."""
+
+import itertools
+from collections import Counter
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from magcli.curate.math.difficulty import Rules, Summary, answer_classes, band, judge, settled, summarise
+from magcli.errors import UsageError
+
+EMPTY = ""
+texts = st.sampled_from(["1/2", "0.5", "2/4", "3", "3.0", "6/2", "7", EMPTY, " 3 "])
+samples = st.lists(st.tuples(texts, st.booleans()), min_size=1, max_size=40)
+
+
+def equal_numbers(left: str, right: str) -> bool:
+    return Fraction(left) == Fraction(right)
+
+
+def test_spellings_of_one_value_form_one_class() -> None:
+    summary = summarise(["0.5", "1/2", "3", "1/2"], [False] * 4, equal_numbers)
+    assert summary == Summary(pass_rate=0.0, num_samples=4, majority="1/2", majority_share=0.75)
+
+
+def test_samples_without_an_answer_form_no_majority() -> None:
+    assert summarise([EMPTY, EMPTY, "  "], [False] * 3, equal_numbers) == Summary(0.0, 3, "", 0.0)
+    assert summarise([EMPTY, EMPTY, "7"], [False, False, True], equal_numbers) == Summary(1 / 3, 3, "7", 1 / 3)
+
+
+def test_equality_is_asked_about_different_texts_only() -> None:
+    asked: list[tuple[str, str]] = []
+
+    def never(left: str, right: str) -> bool:
+        asked.append((left, right))
+        return False
+
+    answer_classes(["a"] * 50 + ["b"] * 30 + ["c"], never)
+    assert asked == [("b", "a"), ("c", "a"), ("c", "b")]
+
+
+@pytest.mark.parametrize(("answers", "correct"), [([], []), (["1"], []), (["1"], [True, False])])
+def test_lengths_must_agree(answers: list[str], correct: list[bool]) -> None:
+    with pytest.raises(ValueError, match="verdicts"):
+        summarise(answers, correct, equal_numbers)
+
+
+@given(samples)
+def test_largest_class_by_value(pairs: list[tuple[str, bool]]) -> None:
+    answers, correct = [text for text, _ in pairs], [right for _, right in pairs]
+    summary = summarise(answers, correct, equal_numbers)
+    values = Counter(Fraction(text) for text in answers if text)
+    assert summary.majority_share * len(pairs) == pytest.approx(max(values.values(), default=0))
+    assert bool(summary.majority) == bool(values)
+    assert summary.pass_rate * len(pairs) == pytest.approx(sum(correct))
+
+
+@given(samples, st.randoms(use_true_random=False))
+def test_order_of_samples_changes_no_number(pairs: list[tuple[str, bool]], random) -> None:
+    shuffled = list(pairs)
+    random.shuffle(shuffled)
+    one, other = (summarise([a for a, _ in each], [c for _, c in each], equal_numbers) for each in (pairs, shuffled))
+    assert (one.pass_rate, one.majority_share) == (other.pass_rate, other.majority_share)
+
+
+def decide(pass_rate: float, *, share: float = 0.0, matches: bool = False, drop_suspect: bool = True) -> str:
+    summary = Summary(pass_rate, 16, "7" if share else "", share)
+    return judge(summary, Rules(0.1, 0.8, drop_suspect), gold_matches_majority=matches)
+
+
+def test_first_pass_keeps_the_band() -> None:
+    assert decide(0.0) == "never-solved"
+    assert decide(1 / 16) == "too-hard"
+    assert decide(0.1) == decide(0.8) == "kept"
+    assert decide(13 / 16) == "too-easy"
+
+
+def test_majority_against_the_ground_truth_is_suspect_only_when_asked() -> None:
+    assert decide(0.0, share=0.6) == "suspect-gold"
+    assert decide(0.3, share=0.6) == "suspect-gold"
+    assert decide(0.0, share=0.6, drop_suspect=False) == "never-solved"
+    assert decide(0.3, share=0.5) == "kept"
+    assert decide(0.6, share=0.6, matches=True) == "kept"
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
+def test_kept_exactly_inside_the_band(rate: float, one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    verdict = judge(Summary(rate, 16, "", 0.0), Rules(low, high, drop_suspect=True), gold_matches_majority=False)
+    assert (verdict == "kept") == (low <= rate <= high)
+
+
+@pytest.mark.parametrize(("text", "found"), [("0.01..0.9", (0.01, 0.9)), ("0..1", (0.0, 1.0)), (".5...5", (0.5, 0.5))])
+def test_a_band_is_two_rates(text: str, found: tuple[float, float]) -> None:
+    assert band(text) == found
+
+
+@pytest.mark.parametrize("text", ["0.9..0.1", "0.1", "0.1-0.9", "..", "-1..0.5", "0..2", "nan..1", "0..1..2"])
+def test_what_is_no_band_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match=r"filter-math\.keep: "):
+        band(text)
+
+
+# ---- adaptive sampling ----
+
+GOLD = "7"
+outcomes = st.lists(
+    st.one_of(
+        st.sampled_from(["7", "7.0", "14/2"]).map(lambda text: (text, True)),
+        st.sampled_from(["7", "0.5", "1/2", "3", "4", EMPTY]).map(lambda text: (text, False)),
+        st.none(),  # not graded
+    ),
+    min_size=1,
+    max_size=12,
+)
+rules = st.builds(
+    lambda ends, suspect, majority: Rules(*sorted(ends), suspect, majority),
+    st.tuples(st.sampled_from([0, 0.01, 0.25, 0.5, 0.9, 1]), st.sampled_from([0, 0.1, 0.5, 0.85, 1])),
+    st.booleans(),
+    st.sampled_from([0.2, 1 / 3, 0.5, 0.75, 1.0]),
+)
+
+
+def is_gold(answer: str) -> bool:
+    return equal_numbers(answer, GOLD)
+
+
+def fate(samples: list[tuple[str, bool] | None], with_rules: Rules) -> str:
+    """What becomes of a problem, by all of these samples."""
+    judged = [each for each in samples if each is not None]
+    if not judged:
+        return "nothing"
+    summary = summarise([text for text, _ in judged], [right for _, right in judged], equal_numbers)
+    return judge(summary, with_rules, gold_matches_majority=not summary.majority or is_gold(summary.majority))
+
+
+def is_settled(samples: list[tuple[str, bool] | None], remaining: int, with_rules: Rules) -> bool:
+    judged = [each for each in samples if each is not None]
+    answers, right = [text for text, _ in judged], [right for _, right in judged]
+    return settled(answers, right, remaining, with_rules, same=equal_numbers, is_gold=is_gold)
+
+
+@settings(max_examples=500, deadline=None)
+@given(outcomes, rules)
+def test_what_is_settled_by_the_first_samples_is_what_all_of_them_say(
+    samples: list[tuple[str, bool] | None], with_rules: Rules
+) -> None:
+    for made in range(1, len(samples)):
+        if is_settled(samples[:made], len(samples) - made, with_rules):
+            assert fate(samples[:made], with_rules) == fate(samples, with_rules)
+
+
+EVERY = [("7", True), ("7", False), ("3", False), ("4", False), (EMPTY, False), None]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(EVERY), min_size=1, max_size=8), st.integers(1, 3), rules)
+def test_what_is_not_settled_could_still_turn_out_otherwise(
+    samples: list[tuple[str, bool] | None], remaining: int, with_rules: Rules
+) -> None:
+    """Against all that could follow: no certainty is missed, but where a majority below one half may tie."""
+    fates = {fate([*samples, *more], with_rules) for more in itertools.product(EVERY, repeat=remaining)}
+    found = is_settled(samples, remaining, with_rules)
+    assert not found or len(fates) == 1
+    if not with_rules.drop_suspect and fates != {"nothing"} and any(samples):
+        assert found == (len(fates) == 1)
+
+
+def test_few_samples_settle_a_problem_within_the_band_and_most_are_needed_at_its_edges() -> None:
+    def needed(outcomes: str, with_rules: Rules) -> int:
+        samples: list[tuple[str, bool] | None] = [("7", True) if each == "1" else ("3", False) for each in outcomes]
+        return next(k for k in range(1, 17) if k == 16 or is_settled(samples[:k], 16 - k, with_rules))
+
+    paper = Rules(0.01, 0.9)
+    assert needed("0100000000000000", paper) == 3
+    assert needed("1111111111111111", paper) == 15
+    assert needed("0000000000000000", paper) == 16
+    assert needed("0000000000000000", paper._replace(drop_suspect=True)) == 9
+    assert needed("1111100001111111", paper._replace(drop_suspect=True)) == 12

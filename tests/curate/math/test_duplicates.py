@@ -1,0 +1,108 @@
+"""Duplicates: equal and nearly equal statements of one set, whatever their order; other numbers are other problems."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magcli.curate.math.duplicates import Seen, clusters, jaccard
+from magcli.curate.math.tokens import mathematics_of, shingles_of, tokens_of
+
+TRAIN = "A train leaves the station at 9 in the morning and travels 60 miles per hour for 3 hours. How far does it go?"
+
+
+def found(rows: list[tuple[str, str, str]], similarity: float = 0.7) -> set[tuple[int, bool, int]]:
+    seen = Seen()
+    for row in rows:
+        seen.add(*row)
+    return {tuple(each) for each in seen.duplicates(similarity)}
+
+
+def test_equal_statements_are_duplicates_but_for_their_spaces() -> None:
+    rows = [("b", "What is  1 + 1?", "2"), ("a", "What is 1 +\n1?", "2"), ("c", "What is 2 + 1?", "3")]
+    assert found(rows) == found(rows, 1.0) == {(0, True, 1)}
+
+
+@pytest.mark.parametrize(
+    ("other", "answer", "near"),
+    [
+        (TRAIN.replace("station", "terminal").replace("the morning", "the evening"), "180", True),
+        (TRAIN.replace("How far does it go?", "How far does it travel in total?"), "$180$.", True),
+        (TRAIN.replace("3 hours", "three hours"), "180.0", True),
+        (TRAIN.upper(), "180", True),
+        (TRAIN.replace("60", "70"), "180", False),
+        (TRAIN, "210", True),
+        (TRAIN.replace("station", "terminal"), "210", False),
+        (
+            "A ship sails at 60 knots from 9 on and 3 of its sails tear. How many knots does it make in all?",
+            "180",
+            False,
+        ),
+    ],
+)
+def test_near_duplicates_have_the_same_mathematics_and_answer(other: str, answer: str, near: bool) -> None:
+    gone = found([("a", TRAIN, "180"), ("b", other, answer)])
+    assert gone == ({(1, other == TRAIN, 0)} if near else set())
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("Find $\\dfrac12+\\left(3\\right)$.", "Find $\\frac{1}{2} + (3)$.", True),
+        ("Pay 1,000 dollars", "Pay 1000 dollars", True),
+        ("Two pens and 3 cups", "2 pens and three cups", True),
+        ("$x+1=2$", "$x-1=2$", False),
+        ("$\\sin 30$", "$\\cos 30$", False),
+        ("a 3-digit number", "a 3 digit number", True),
+    ],
+)
+def test_mathematics_without_its_dressing(one: str, other: str, same: bool) -> None:
+    assert (mathematics_of(one) == mathematics_of(other)) == same
+
+
+def test_chinese_is_read_by_character() -> None:
+    assert tokens_of("小明有3个苹果，$x=1.5$") == ["小", "明", "有", "3", "个", "苹", "果", "x", "1.5"]
+    one, other = (
+        "小明有3个苹果，又买了5个苹果，现在一共有多少个苹果？",
+        "小红有3个苹果，又买了5个苹果，现在一共有多少个苹果？",
+    )
+    assert found([("a", one, "8"), ("b", other, "8")]) == {(1, False, 0)}
+
+
+def test_the_row_that_stays_does_not_depend_on_the_order() -> None:
+    texts = [
+        TRAIN,
+        TRAIN.replace("station", "terminal"),
+        TRAIN.replace("leaves", "departs from"),
+        TRAIN.replace(" ", "  "),
+    ]
+    rows = [(f"id{i}", text, "180") for i, text in enumerate(texts * 2)]
+    stay = set()
+    for seed in range(8):
+        order = random.Random(seed).sample(rows, len(rows))
+        gone = {number for number, _, _ in found(order)}
+        stay.add(tuple(order[number][0] for number in range(len(order)) if number not in gone))
+    assert stay == {("id0",)}
+
+
+@given(st.lists(st.frozensets(st.sampled_from("abcdefgh"), min_size=1), max_size=12))
+def test_clusters_hold_only_what_is_alike_through_neighbours(sets: list[frozenset[str]]) -> None:
+    for cluster in clusters(sets, 0.8):
+        for index in cluster:
+            assert any(jaccard(sets[index], sets[other]) >= 0.8 for other in cluster if other != index)
+
+
+def test_almost_every_pair_above_the_threshold_is_found() -> None:
+    chooser = random.Random(0)
+    found_pairs = pairs = 0
+    for _ in range(300):
+        words = [f"w{chooser.randrange(10**6)}" for _ in range(40)]
+        one = " ".join(words)
+        words[chooser.randrange(40)] = "other"
+        two = " ".join(words)
+        if jaccard(shingles_of(one), shingles_of(two)) >= 0.8:
+            pairs += 1
+            found_pairs += len(clusters([shingles_of(one), shingles_of(two)], 0.8))
+    assert pairs > 250
+    assert found_pairs >= 0.99 * pairs

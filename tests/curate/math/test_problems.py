@@ -1,0 +1,201 @@
+"""The format filter: each reason to drop, look-alikes that must stay, choices rewritten as open questions."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magcli.curate.math.choices import split_options, with_options
+from magcli.curate.math.problems import Dropped, Kept, clean, final_answer
+from magcli.verify.math import parsable
+
+
+def readable(answer: str) -> bool:
+    return answer != "unreadable"
+
+
+def outcome(prompt: str, answer: str = "7") -> str:
+    decided = clean(prompt, answer, parsable=readable)
+    return decided.reason if isinstance(decided, Dropped) else "kept"
+
+
+ASK = "What is the value of $x$?"
+
+DROPPED = [
+    ("empty-prompt", "", "7"),
+    ("empty-prompt", " ?! \n ", "7"),
+    ("no-answer", "What is 3 + 4?", ""),
+    ("no-answer", "What is 3 + 4?", " N/A "),
+    ("no-answer", "What is 3 + 4?", "####"),
+    ("proof", "Let $n$ be odd. Prove that $n^2-1$ is divisible by 8.", "7"),
+    ("proof", "Find the sum of the digits. Show that it is 27.", "27"),
+    ("proof", "Show that $a+b \\leq 1$.", "1"),
+    ("proof", "Prove or disprove: every prime is odd.", "false"),
+    ("proof", "设 $a>0$，证明：$a+1/a \\geq 2$。", "2"),
+    ("proof", "Soit $n$ un entier. Montrer que $n^2+n$ est pair.", "0"),
+    ("proof", "Sei $n$ ungerade. Zeige, dass $n^2-1$ durch 8 teilbar ist.", "8"),
+    ("incomplete", f"As shown in the figure, the square has side 4. {ASK}", "7"),
+    ("incomplete", f"The table below lists the heights of five peaks. {ASK}", "7"),
+    ("incomplete", f"In the diagram, $AB$ is parallel to $CD$. {ASK}", "7"),
+    ("incomplete", f"The diagram indicates the path of a ball around the blocks. {ASK}", "7"),
+    ("incomplete", "如图，在三角形 $ABC$ 中，$AB=3$，求 $BC$ 的长。", "4"),
+    ("incomplete", f"![](img/fig1.png) {ASK}", "7"),
+    ("incomplete", f"(Continue from the previous question) {ASK}", "7"),
+    ("incomplete", "Let $T=T N Y W R$. Compute the value of $T+3$.", "7"),
+    ("incomplete", "A train leaves at noon and arrives at the", "7"),
+    ("incomplete", "Given that $x+y=3$,", "7"),
+    ("multi-part", "Let $f(x)=x^2$. (a) Find $f(3)$. (b) Find $f(4)$.", "9"),
+    ("multi-part", "已知函数 $f(x)=x^2$。（1）求 $f(3)$；（2）求 $f(4)$。", "9"),
+    ("multi-part", "The slope is ____ and the intercept is ____.", "2"),
+    ("multi-part", "Subproblem 0: What is 2 + 2?\nSubproblem 1: What is 3 + 4?", "7"),
+    ("multi-part", "Find the vertex and the radius.", "$(3,0)$; $\\sqrt{3}$"),
+    ("prose-answer", "What must be true of the last column?", "The last column must not be a pivot column."),
+    ("prose-answer", "Name a number.", "Answers will vary."),
+    ("prose-answer", "求凹凸区间。", "凹区间为负无穷到负一，凸区间为负一到零"),
+    ("unverifiable", "What is 3 + 4?", "unreadable"),
+    ("multiple-choice", "Which of the following is prime?\n(A) 4 (B) 7 (C) 9 (D) 15", "B"),
+    ("multiple-choice", "下列数中，最小的是（ ） A. $\\pi$ B. $-2$ C. $0$ D. $8$", "B"),
+    ("multiple-choice", "设 $a=\\ln 2$，$b=1$，则（ ）\nA. $a<b$ B. $a=b$ C. $a>b$", "A"),
+    ("multiple-choice", "Which quadratic equation has no real solution?\nA) $x^2=1$ B) $x^2=0$ C) $x^2=-1$", "C"),
+    ("multiple-choice", "How many are there?\nA) 3 B) 4 C) 5 D) None of these", "D"),
+    ("multiple-choice", "What does 4.3 mean?\nA. The yearly growth in tons B. The first value C. The last value", "A"),
+    ("multiple-choice", "Select all that hold.\nA. $x=1$ B. $x=2$ C. $x=3$", "A, C"),
+    ("multiple-choice", "设 $A$ 为可逆矩阵，则 $|A|=$（ ）", "C"),
+    ("multiple-choice", "Enter the letter of the graph of $y=f(x)$.", "\\text{C}"),
+]
+
+KEPT = [
+    "A game show has 3 prizes. On each show 4 people play. How many people play in 7 shows?",
+    "There is enough information to prove whether the triangle is right. How many cases are there?",
+    "It can be shown that the limit exists. Find it.",
+    "Find the smallest $n$. Show your work.",
+    "There are 10 chairs at the table. 3 more are brought. How many chairs are there?",
+    "Nancy wants to figure out how many apples she has: 3 and 4 more. How many?",
+    "The graph of $y=f(x)$ is shifted 3 units to the right. What is the new vertex's $x$-coordinate?",
+    "Use the figure. [asy] draw((0,0)--(3,0)); [/asy] As shown in the figure, what is the length?",
+    "The table below gives $f$.\n| x | 1 | 2 |\n|---|---|---|\n| f | 3 | 7 |\nWhat is $f(2)$?",
+    "A lot has 3 sections. There are 320 spaces in section 1. How many are in section 2?",
+    "He had solved 3 tasks and the same number in the previous problem. How many in all?",
+    "Compute the area of pentagon $T N Y W R$.",
+    "A sequence satisfies (i) $a_1=1$; (ii) $a_2=2$; (iii) it is increasing. How many such sequences are there?",
+    "The quadratic has these properties: (1) its maximum is 5. (2) It passes through $(0,1)$. Find $m$.",
+    "若一个外角是45°，则该正多边形的边数是",
+    "Points $A$, $B$, $C$ and $D$ lie on a circle. How many chords join them?",
+    "计算 $3+4=$",
+]
+
+
+@pytest.mark.parametrize(("reason", "prompt", "answer"), DROPPED)
+def test_dropped_for(reason: str, prompt: str, answer: str) -> None:
+    assert outcome(prompt, answer) == reason
+
+
+@pytest.mark.parametrize("prompt", KEPT)
+def test_look_alikes_stay(prompt: str) -> None:
+    assert clean(prompt, "7", parsable=readable) == Kept(prompt, "7")
+
+
+@pytest.mark.parametrize("answer", ["x=3, x=5", "[0,2]", "-1, \\; -5", "\\text{Friday}", "3 \\text{ square units}"])
+def test_answers_that_stay(answer: str) -> None:
+    assert outcome("Find it.", answer) == "kept"
+
+
+@pytest.mark.parametrize(
+    ("answer", "final"),
+    [
+        ("She has 9 + 9 = 18.\n#### 18", "18"),
+        ("so $x = \\boxed{\\frac{1}{2}}$, as \\boxed{3}? No: \\boxed{\\frac{{1}}{3}}.", "\\frac{{1}}{3}"),
+        ("$\\sqrt{3}$", "\\sqrt{3}"),
+        ("$$4$$.", "4"),
+        ("$1$ or $2$", "$1$ or $2$"),
+        ("\\boxed{never closed", "\\boxed{never closed"),
+        (" 5 ", "5"),
+    ],
+)
+def test_final_answer(answer: str, final: str) -> None:
+    assert final_answer(answer) == final
+
+
+def test_notes_say_what_changed() -> None:
+    assert clean("How many?", "About 6 miles per hour", parsable=readable) == Kept(
+        "How many?", "6 miles per hour", "unit"
+    )
+    assert clean("有多少个？", "14 个", parsable=readable) == Kept("有多少个？", "14", "unit")
+    assert clean("求 $c$。", "$-2$ 或 $2$", parsable=readable) == Kept("求 $c$。", "$-2$ or $2$", "unit")
+    assert clean("How many?", "Four.\n#### 4", parsable=readable) == Kept("How many?", "4", "final-answer")
+    assert clean("How many?", "6 (toy cars)", parsable=readable) == Kept("How many?", "6", "unit")
+    assert clean("How many?", "6", parsable=readable) == Kept("How many?", "6")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "question", "truth"),
+    [
+        ("How many?\n(A) 3 (B) 4 (C) 5 (D) 6", "C", "How many?", "5"),
+        ("How many?\nA) 3 B) 4 C) 5", "(B)", "How many?", "4"),
+        ("How many?\n$\\textbf{(A)}\\ 3\\qquad\\textbf{(B)}\\ \\frac{1}{2}\\qquad\\textbf{(C)}\\ 5$", "\\text{(B)}",
+         "How many?", "\\frac{1}{2}"),
+        ("$2x=$（ ）\n（A）$4$．\n（B）$\\frac{1}{2}$．\n（C）$0$．", "B", "$2x=$（ ）", "\\frac{1}{2}"),
+        ("$2x=$\nA．$4$\nB．$5$\nC．$6$\nD．$7$", "7", "$2x=$", "7"),
+        ("How many codes?\n$\\textbf{(A) 510} \\qquad \\textbf{(B) 1022} \\qquad \\textbf{(C) 8190}$", "B",
+         "How many codes?", "1022"),
+        ("How many?\n$\\mathrm{(A) \\ } 3\\qquad\\mathrm{(B) \\ } 8\\qquad\\mathrm{(C) \\ } 9$", "8", "How many?", "8"),
+        ("If one of these integers is 350, what is the other?\nA) 242 B) 308 C) 352", "A",
+         "If one of these integers is 350, what is the other?", "242"),
+        ("不同的安排方式共有（ ）\nA. 12 B. 18 C. 24 D. 36", "D", "不同的安排方式共有（ ）", "36"),
+        ("what is the speed ? a ) 38 , b ) 27.675 , c ) 30", "b", "what is the speed ?", "27.675"),
+        ("What does it cost?\n(A)$21.00 (B)$11.00 (C)$12.00", "A", "What does it cost?", "21.00"),
+        ("What is it?\n\n(A) 1\n(B) 2\n(C) 3\n\nEnter the letter of the correct option.", "\\text{(C)}",
+         "What is it?", "3"),
+    ],
+)  # fmt: skip
+def test_choices_become_open_questions(prompt: str, answer: str, question: str, truth: str) -> None:
+    assert clean(prompt, answer, parsable=parsable) == Kept(question, truth, "opened")
+
+
+def test_a_question_after_the_options_needs_them() -> None:
+    assert outcome("Let\n(A) 1 (B) 2 (C) 3\n\nHow many of these are odd?", "A") == "multiple-choice"
+
+
+def test_options_whose_answer_is_none_of_them_are_part_of_the_statement() -> None:
+    prompt = "Count the true ones: (A) $1<2$ (B) $2<1$ (C) $3<4$"
+    assert clean(prompt, "17", parsable=readable) == Kept(prompt, "17")
+
+
+def test_functions_and_points_are_no_options() -> None:
+    assert split_options("If $P(A)=1/2$, $P(B)=1/3$ and $P(C)=1/4$, find $P(A \\cup B)$.") is None
+
+
+@pytest.mark.parametrize(
+    "options", [["A)1", "B)240", "C)30"], ["1", "240", "30"], {"A": "1", "B": "240", "C": "30"}, "A) 1 B) 240 C) 30"]
+)
+def test_options_in_a_column_of_their_own(options: object) -> None:
+    prompt = with_options("How many minutes?", options)
+    assert clean(prompt, "B", parsable=readable) == Kept("How many minutes?", "240", "opened")
+
+
+def test_without_options_nothing_is_added() -> None:
+    assert with_options("How many?", None) == with_options("How many?", " ") == "How many?"
+
+
+@given(st.text(max_size=300), st.text(max_size=60))
+def test_any_text_gets_an_answer(prompt: str, answer: str) -> None:
+    decided = clean(prompt, answer, parsable=lambda _: True)
+    assert isinstance(decided, Dropped) or (decided.prompt and decided.answer)
+
+
+@given(st.sampled_from(DROPPED), st.sampled_from(KEPT))
+def test_decided_twice_is_decided_alike(dropped: tuple[str, str, str], kept: str) -> None:
+    for prompt, answer in ((dropped[1], dropped[2]), (kept, "7")):
+        first = clean(prompt, answer, parsable=readable)
+        if isinstance(first, Kept):
+            again = clean(first.prompt, first.answer, parsable=readable)
+            assert again == first._replace(note="")
+
+
+@pytest.mark.parametrize("piece", ["(A) ", "a", "[asy]", "$", "\\boxed{", "(1) if ", "{", ";(", "Show ", "\\quad "])
+def test_long_cells_take_linear_time(piece: str) -> None:
+    text = piece * (200_000 // len(piece))
+    start = time.perf_counter()
+    clean(text, text, parsable=readable)
+    assert time.perf_counter() - start < 5

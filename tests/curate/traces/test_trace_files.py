@@ -1,0 +1,58 @@
+"""Published traces in their several forms, one row a trace."""
+
+import pytest
+
+from magcli.curate.traces.files import columns_read, readable, traces_of
+
+SHAREGPT = {"system": "Think.", "conversations": [{"from": "human", "value": "1+1?"}, {"from": "gpt", "value": "2"}]}
+MARKED = "<|begin_of_thought|>one, two<|end_of_thought|><|begin_of_solution|>2<|end_of_solution|>"
+
+
+def test_each_sample_of_a_row_is_a_trace_with_its_own_verdict() -> None:
+    row = {"id": "a", "problem": "1+1?", "generations": ["2", "3"], "correctness_math_verify": [True, False]}
+    names = ("id", "sample", "prompt", "completion", "correct")
+    assert [tuple(trace[name] for name in names) for trace in traces_of(row)] == [
+        ("a", 0, "1+1?", "2", True),
+        ("a", 1, "1+1?", "3", False),
+    ]
+
+
+def test_scores_that_say_neither_yes_nor_no_are_no_verdict() -> None:
+    row = {"question": "1+1?", "responses": ["2", "3", "4"], "score": [0.7, 1, None]}
+    assert [trace.get("correct") for trace in traces_of(row)] == [None, True, None]
+
+
+def test_turns_of_others_become_messages_with_their_system_prompt() -> None:
+    (trace,) = traces_of(SHAREGPT)
+    assert [(turn["role"], turn["content"]) for turn in trace["messages"]] == [
+        ("system", "Think."),
+        ("user", "1+1?"),
+        ("assistant", "2"),
+    ]
+
+
+def test_thoughts_come_into_the_marks_of_the_recipe() -> None:
+    turns = [{"from": "user", "value": "1+1?"}, {"from": "assistant", "value": MARKED}]
+    (marked,) = traces_of({"conversations": turns})
+    assert marked["messages"][1]["content"] == "<think>one, two</think>2"
+    (apart,) = traces_of({"question": "1+1?", "thinking_trajectories": ["one, two"], "attempt": "2"})
+    assert apart["completion"] == "<think>one, two</think>2"
+
+
+def test_a_row_of_magcli_is_itself_and_no_other_column_stands_in_for_its_completion() -> None:
+    row = {"prompt": "1+1?", "completion": None, "solution": "2", "correct": True}
+    (trace,) = traces_of(row)
+    assert trace["completion"] is None
+
+
+@pytest.mark.parametrize(
+    ("names", "is_readable"),
+    [(("question", "code"), True), (("conversations",), True), (("question",), False), (("answer", "output"), False)],
+)
+def test_tables_without_traces_are_known_by_their_columns(names: tuple[str, ...], is_readable: bool) -> None:
+    assert readable(names) is is_readable
+
+
+def test_tokens_and_logprobs_are_not_read() -> None:
+    names = ["id", "prompt", "completion", "correct", "tokens", "logprobs", "group", "step", "reason"]
+    assert set(names) - set(columns_read(names)) == {"tokens", "logprobs"}

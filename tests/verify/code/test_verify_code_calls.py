@@ -1,0 +1,282 @@
+import ast
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magcli.errors import DataError
+from magcli.verify.code.calls import Call, Expected, asserts, of_assert, of_call
+from magcli.verify.code.constants import constant
+from magcli.verify.code.driver import text_of
+from magcli.verify.code.outputs import Comparison, comparison
+from magcli.verify.code.plain import MAX_HASHED, NotPlain, Plain, in_any_order, read, same, shown
+
+TOKENS = Comparison()
+
+
+@pytest.mark.parametrize(
+    ("source", "call", "name", "expected"),
+    [
+        ("assert f(1, [2]) == [3]", "f(1, [2])", "f", Expected("equal", [3])),
+        ("assert 3 == f(1)", "f(1)", "f", Expected("equal", 3)),
+        ("assert f(1) is None, 'why'", "f(1)", "f", Expected("equal", None)),
+        ("assert f(1) is True", "f(1)", "f", Expected("equal", True)),
+        ("assert f(1)", "bool(f(1))", "f", Expected("equal", True)),
+        ("assert not f(1)", "bool(f(1))", "f", Expected("equal", False)),
+        ("assert f(1) in (1, 2)", "f(1)", "f", Expected("one-of", (1, 2))),
+        ("assert set(f((1, 2))) == set((1, 2))", "set(f((1, 2)))", "f", Expected("equal", frozenset({1, 2}))),
+        ("assert round(f(1), 2) == 0.33", "round(f(1), 2)", "f", Expected("equal", 0.33)),
+        ("assert sorted(f(x=1), reverse=True) == [2]", "sorted(f(x=1), reverse=True)", "f", Expected("equal", [2])),
+        ("assert sum(10, 15) == 6", "sum(10, 15)", "sum", Expected("equal", 6)),
+        ("assert Solution().g(a=1)[0] == 2", "Solution().g(a=1)[0]", "Solution", Expected("equal", 2)),
+        ("assert abs(f(1) - 0.5) < 1e-6", "f(1)", "f", Expected("near", 0.5, 1e-6, 0.0)),
+        ("assert abs(0.5 - f(1)) <= 1e-6", "f(1)", "f", Expected("near", 0.5, 1e-6, 0.0)),
+        ("assert math.isclose(f(1), 2.5, rel_tol=0.001)", "f(1)", "f", Expected("near", 2.5, 0.0, 0.001)),
+        ("assert math.isclose(2.5, f(1))", "f(1)", "f", Expected("near", 2.5, 0.0, 1e-9)),
+        ("assert f(h(1)) == -1 * 2 ** 3", "f(h(1))", "f", Expected("equal", -8)),
+        (
+            "assert is_same_list(Solution().f(list_node([1])), list_node([2, 3]))",
+            "list_values(Solution().f(list_node([1])))",
+            "Solution",
+            Expected("equal", [2, 3]),
+        ),
+        ("assert is_same_tree(f(1), None)", "tree_values(f(1))", "f", Expected("equal", [])),
+        ("assert is_same_tree(f(1), tree_node([1, None, 2, None]))", "tree_values(f(1))", "f", None),
+    ],
+)
+def test_an_assert_is_split(source: str, call: str, name: str, expected: Expected | None) -> None:
+    assert of_assert(source) == Call(call, name, expected or Expected("equal", [1, None, 2]))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "assert f(1) - 5 == 0",
+        "assert f(1) == 5 == g(1)",
+        "assert (f(1) == 5) == True",
+        "assert f(1) == 5 and f(2) == 6",
+        "assert 5 <= f(1)",
+        "assert abs(f(1) - 5) == 0",
+        "assert isinstance(f(1), int)",
+        "assert sum(f(1), -5) == g(1)",
+        "assert all(f(i) == i for i in range(9))",
+        "assert f(1) == g(1)",
+        "assert f(1) == x",
+        "assert f",
+        "assert True",
+        "f(1) == 2",
+        "assert f(1) == 2; assert f(2) == 3",
+        "assert f(1",
+        "assert f(1) == " + "[" * 5000 + "]" * 5000,
+        "assert f(1) == " + "-" * 5000 + "1",
+        "assert f(" + "+".join(["1"] * 20_000) + ") == 1",
+        "assert f" + "(1)" * 5000 + " == 1",
+        "assert f(1) == 10 ** 10 ** 10",
+        "assert f(1) == [0] * 10 ** 9",
+        "assert f(1) == 'a' * 10 ** 9",
+        "assert f(1) == __import__('os').getpid()",
+        "assert f(1) == {[]: 1}",
+        "assert f(1) == 1 / 0",
+        "",
+    ],
+)
+def test_what_cannot_be_split_is_refused_by_name(source: str) -> None:
+    begun = time.process_time()
+    with pytest.raises(DataError):
+        of_assert(source)
+    assert time.process_time() - begun < 1
+
+
+def test_a_call_and_its_value_may_be_given_apart() -> None:
+    assert of_call("f(1)", "[1, 'a', (2,)]").expected == Expected("equal", [1, "a", (2,)])
+    assert of_call("f(1)", '{"a": [true, null]}').expected == Expected("equal", {"a": [True, None]})
+    for call, output in (("f(1)", "f(2)"), ("f(1", "2"), ("1 + f(1)", "2"), ("f(1)", "")):
+        with pytest.raises(DataError):
+            of_call(call, output)
+
+
+def test_a_script_of_asserts_becomes_single_tests() -> None:
+    script = """
+import math
+
+def check(candidate):
+    'what it checks'
+    # about it
+    assert candidate(1) == 2, "first"
+    assert True, "a note"
+    assert candidate(candidate(1)) == 3
+"""
+    assert asserts(script, "f") == ["assert f(1) == 2", "assert f(f(1)) == 3"]
+    assert asserts(script + "\ncheck(Solution().go)")[0] == "assert Solution().go(1) == 2"
+    assert asserts("import math\nassert f(1) == 2") == ["assert f(1) == 2"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "def check(c):\n    assert c(1) == 2",
+        "def check(c):\n    x = 1\n    assert c(x) == 2\ncheck(f)",
+        "def check(c):\n    for i in range(3):\n        assert c(i) == i\ncheck(f)",
+        "def check(c:\n    pass",
+    ],
+)
+def test_a_script_that_does_more_is_refused(script: str) -> None:
+    with pytest.raises(DataError):
+        asserts(script)
+
+
+plain = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5)
+    | st.binary(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.integers() | st.text(max_size=3) | st.booleans(), inner, max_size=3)
+        | st.frozensets(st.integers() | st.text(max_size=3), max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(plain)
+def test_a_constant_is_what_python_makes_of_it(value: Plain) -> None:
+    text = repr(value).replace("inf", "float('inf')")
+    assert same(value, constant(ast.parse(text, mode="eval").body))
+
+
+@given(plain)
+def test_a_value_comes_through_as_text(value: Plain) -> None:
+    assert same(value, read(text_of(value).encode("ascii")))
+
+
+@given(plain)
+def test_a_value_is_the_same_as_itself(value: Plain) -> None:
+    assert same(value, value)
+    assert same(value, value, 1e-6)
+    assert in_any_order([value, 1], [1, value])
+
+
+@pytest.mark.parametrize(
+    ("expected", "given", "equal"),
+    [
+        (1, True, False),
+        (True, 1, False),
+        (0, False, False),
+        (None, False, False),
+        (1, 1.0, True),
+        (1.0, 1, True),
+        (1, 1.0000000000001, False),
+        (1.0, 1.0000000000001, True),
+        (0.3, 0.1 + 0.2, True),
+        (0.3, 0.3001, False),
+        (0.0, 1e-300, False),
+        (float("inf"), 1e308, False),
+        (float("inf"), float("inf"), True),
+        (float("nan"), float("nan"), True),
+        (float("nan"), 1.0, False),
+        (10**400, 1e308, False),
+        (1.5, 10**400, False),
+        (1 + 2j, 1 + 2j, True),
+        (1j, 1.0, False),
+        ("a", "a", True),
+        ("a", b"a", False),
+        ("a", ["a"], False),
+        ([1, 2], (1, 2), False),
+        ([1, 2], [2, 1], False),
+        ([1], [True], False),
+        ([[0.3]], [[0.1 + 0.2]], True),
+        (frozenset({1}), frozenset({True}), False),
+        (frozenset({1, 2}), frozenset({2, 1}), True),
+        (frozenset({(1,)}), frozenset({(True,)}), False),
+        ({1: "a"}, {True: "a"}, False),
+        ({"a": 0.3, "b": 1}, {"b": 1, "a": 0.1 + 0.2}, True),
+        ({"a": 1}, {"a": 1, "b": 2}, False),
+        ({}, [], False),
+        ({}, frozenset(), False),
+    ],
+)
+def test_equality_is_pythons_but_true_is_not_1(expected: Plain, given: Plain, equal: bool) -> None:
+    assert same(expected, given) is equal
+
+
+def test_integers_may_be_of_any_size() -> None:
+    assert same(10**5000, 10**5000)
+    assert not same(10**5000, 10**5000 + 1)
+
+
+def test_a_list_may_stand_in_any_order_where_asked() -> None:
+    rule = comparison("unordered-lines")
+    assert Expected("equal", [[1, 2], [3]]).met([[3], [1, 2]], rule)
+    assert Expected("equal", [0.3, 1]).met([1, 0.1 + 0.2], rule)
+    assert not Expected("equal", [[1, 2], [3]]).met([[3], [2, 1]], rule)
+    assert not Expected("equal", [1, 1, 2]).met([1, 2, 2], rule)
+    assert not Expected("equal", [1]).met([True], rule)
+    assert not Expected("equal", [1, 2]).met([2, 1], TOKENS)
+
+
+def test_what_a_test_asks_of_a_value() -> None:
+    assert Expected("equal", 2.0).met(2.009, comparison("floats:1e-2"))
+    assert Expected("one-of", (1, 2)).met(2, TOKENS)
+    assert not Expected("one-of", (1, 2)).met(True, TOKENS)
+    assert Expected("near", 2.0, 0.1).met(2.05, TOKENS)
+    assert not Expected("near", 1.0, 0.1).met(True, TOKENS)
+    assert not Expected("near", 1.0, 0.1).met("1.0", TOKENS)
+    assert not Expected("near", 1.0, 0.1).met(10**400, TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (b'{"tuple":[1,{"set":[2]}]}', (1, frozenset({2}))),
+        (b'{"dict":[[{"tuple":[1]},null]]}', {(1,): None}),
+        (b'{"int":"-%s"}' % (b"f" * 999), -(16**999 - 1)),
+        (b'{"float":"-inf"}', float("-inf")),
+        (b'{"complex":[1.5,-2.0]}', 1.5 - 2j),
+        (b'{"bytes":"00ff"}', b"\x00\xff"),
+        (b'"\\ud800"', "\ud800"),
+    ],
+)
+def test_plain_text_is_read(text: bytes, value: Plain) -> None:
+    assert read(text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"1 2",
+        b'{"a":1}',
+        b'{"tuple":1}',
+        b'{"set":[[1]]}',
+        b'{"set":{"set":[]}, "list":[]}',
+        b'{"dict":[[1]]}',
+        b'{"int":"g"}',
+        b'{"bytes":[]}',
+        b"1" * 10_000,
+        b"[" * 100_000 + b"]" * 100_000,
+        b"\xff",
+    ],
+)
+def test_text_that_is_no_plain_data_is_refused(text: bytes) -> None:
+    with pytest.raises(NotPlain):
+        read(text)
+
+
+def test_keys_chosen_to_collide_take_no_time() -> None:
+    colliding = b",".join(b'{"int":"%x"}' % (number * (2**61 - 1)) for number in range(1, MAX_HASHED))
+    begun = time.process_time()
+    assert len(read(b'{"set":[%s]}' % colliding)) == MAX_HASHED - 1  # type: ignore[arg-type]
+    with pytest.raises(NotPlain, match="keys"):
+        read(b'[{"set":[%s]},{"set":[1,2]}]' % colliding)
+    assert time.process_time() - begun < 2
+
+
+def test_a_value_is_shown_short() -> None:
+    assert shown((1, "a")) == "(1, 'a')"
+    assert len(shown([0] * 1000)) < 80
+    assert "long" in shown(10**5000)
