@@ -48,7 +48,7 @@ class Size:
         return self.warmup + self.timed
 
 
-FULL = Size(warmup=2, timed=5, pairs=3, trial_warmup=0, trial_timed=1)
+FULL = Size(warmup=2, timed=2, pairs=3, trial_warmup=0, trial_timed=1)
 SHORT = Size(warmup=2, timed=2, pairs=1, trial_warmup=0, trial_timed=1)
 """To see that all works: ``PEERS_SHORT=1``."""
 

@@ -9,9 +9,9 @@ from tests.peers.public import Missing
 from tests.peers.race import prepare, sides
 from tests.peers.race.sides import Task
 
-PAIRS = 7
-LIMIT = 64
-WARMUP, TIMED = 2, 4
+PAIRS = 5
+LIMIT = 48
+WARMUP, TIMED = 2, 3
 WORKERS = 4
 """Verifier processes: about as many completions end in 100 ms when a group ends at once."""
 SLOW = sides.REWARD.replace(":answered", ":answered_late")

@@ -1,7 +1,8 @@
 """``magcli rl`` beside TRL's GRPOTrainer: trained completion tokens a second, in pairs of whole runs.
 
 Short trials find TRL's best arm; then the sides run in turn. No groups are removed on either side; magcli with the
-removal of the recipe is run once more beside them. ``PEERS_SHORT=1`` makes it a short one.
+removal of the recipe is run once more beside them. ``PEERS_SHORT=1`` makes it a short one, and ``PEERS_ARM`` names the
+arm that earlier trials found (``continuous bf16``), which saves them.
 """
 
 import os
@@ -44,6 +45,8 @@ def _race(name: str, *, endless: bool, limit: int) -> Result | None:
 
 def _best_arm(name: str, model: Path, limit: int) -> Arm:
     """TRL's way with the highest rate in a short trial of each."""
+    if named := os.environ.get("PEERS_ARM"):
+        return next(arm for arm in settings.TRL_ARMS if arm.name == named)
     warmup, timed = size().trial_warmup, size().trial_timed
     task = Task(model, prepare.problems(warmup + timed), limit, warmup, timed)
     rates = {}
