@@ -93,11 +93,27 @@ AGREEMENT = pa.schema(
         pa.field("wrong_solutions", pa.int32()),
         pa.field("wrong_passing", pa.int32()),
         pa.field("weak", pa.bool_()),
+        pa.field("cpp_unrun", pa.string()),
     ]
 )
-"""What running its solutions taught of a code problem. ``weak``: a solution labelled wrong passes all tests kept."""
+"""What running its solutions taught of a code problem. ``weak``: a solution labelled wrong passes all tests kept.
+``cpp_unrun``: why C++ solutions cannot be asked what the tests ask of a Python function."""
 
-TEST_MADE = pa.struct([*TEST, ("origin", pa.string())])
+CODE_MADE = CODE.set(
+    CODE.get_field_index("tests"), pa.field("tests", pa.list_(pa.struct([*TEST, ("origin", pa.string())])))
+)
+"""The same with tests that tell their origin: given, mutation or generator."""
+
+
+def tells_origin(schema: pa.Schema) -> bool:
+    """Whether the tests of a table may tell their origin; as JSON text they may."""
+    if "tests" not in schema.names:
+        return False
+    kind = schema.field("tests").type
+    if pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
+        return any(field.name == "origin" for field in kind.value_type)
+    return bool(pa.types.is_string(kind))
+
 
 NEW_TESTS = pa.schema(
     [
@@ -109,10 +125,11 @@ NEW_TESTS = pa.schema(
         pa.field("wrong_passing_before", pa.int32()),
         pa.field("wrong_passing", pa.int32()),
         pa.field("weak", pa.bool_()),
+        pa.field("cpp_unrun", pa.string()),
     ]
 )
-"""What making tests for a code problem gave. ``no_tests`` is why there are none. The origin of a test is given,
-mutation or generator; the last four are as in ``AGREEMENT``, with the solutions that passed the given tests alone."""
+"""What making tests for a code problem gave. ``no_tests`` is why there are none. The last five are as in
+``AGREEMENT``, with the solutions that passed the given tests alone."""
 
 MATRIX = pa.schema(
     [

@@ -91,7 +91,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _asked(row: Mapping[str, Any]) -> tuple[str | None, list[Mapping[str, Any]]]:
     """What was done with a row, and the rows that it becomes."""
-    from magcli.curate.twins.rows import Unfit, twins
+    from magcli.curate.twins.rows import twins
+    from magcli.curate.twins.signatures import Unfit
 
     if row.get("kind") != "code":
         return None, [row]

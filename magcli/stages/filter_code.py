@@ -105,15 +105,19 @@ def beside(config: Config) -> tuple[Path, ...]:
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
-    """The given columns, tests and solutions in one form in place of those they were read from, and what is new."""
+    """The given columns, tests and solutions in one form in place of those they were read from, and what is new.
+
+    Tests keep the origin that ``make-tests`` gave them.
+    """
     import pyarrow as pa
 
     from magcli.curate.code.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
     from magcli.data.columns import extended
-    from magcli.data.schema import AGREEMENT, CODE
+    from magcli.data.schema import AGREEMENT, CODE, CODE_MADE, tells_origin
 
     left = [field for field in given if field.name not in (*TEST_COLUMNS, *SOLUTION_COLUMNS)]
-    return extended(extended(pa.schema(left, given.metadata), CODE), AGREEMENT)
+    code = CODE_MADE if tells_origin(given) else CODE
+    return extended(extended(pa.schema(left, given.metadata), code), AGREEMENT)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -248,17 +252,24 @@ def _count(tally: Counter[str], batch: pa.RecordBatch) -> None:
     for row in batch.select(["tests", *AGREEMENT.names]).to_pylist():
         tally.update({"problems": 1, "tests": len(row.pop("tests"))})
         tally.update({f"tests_{reason}": count for reason, count in row.pop("tests_dropped").items()})
+        tally.update([f"cpp_{reason}"] if (reason := row.pop("cpp_unrun")) else [])
         tally.update({name: int(value) for name, value in row.items()})
 
 
 def _report(tally: Counter[str], job: Job) -> None:
     """One line on the tests and wrong solutions of the problems that are kept."""
-    lost = {name[6:]: count for name, count in tally.most_common() if name.startswith("tests_") and count}
-    told = f" ({', '.join(f'{reason} {count:,}' for reason, count in lost.items())})" if lost else ""
     job.console.say(
         f"filter-code: {tally['problems']:,} problems keep {tally['tests']:,} tests, {tally['outputs_replaced']:,} "
-        f"with a new output, and lose {sum(lost.values()):,}{told}; {tally['wrong_passing']:,} of "
-        f"{tally['wrong_solutions']:,} wrong solutions pass, those of {tally['weak']:,} weak problems",
+        f"with a new output, and lose {_counts(tally, 'tests_')}; {tally['wrong_passing']:,} of "
+        f"{tally['wrong_solutions']:,} wrong solutions pass, those of {tally['weak']:,} weak problems"
+        + (f"; C++ solutions cannot be called in {told}" if (told := _counts(tally, "cpp_")) != "0" else ""),
         event="tests",
         **tally,
     )
+
+
+def _counts(tally: Counter[str], start: str) -> str:
+    """The sum of the counts whose name begins so, and in brackets each of them."""
+    found = {name.removeprefix(start): count for name, count in tally.most_common() if name.startswith(start) and count}
+    told = f" ({', '.join(f'{name} {count:,}' for name, count in found.items())})" if found else ""
+    return f"{sum(found.values()):,}{told}"

@@ -103,11 +103,10 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
     from magcli.curate.code.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
     from magcli.data.columns import extended
-    from magcli.data.schema import CODE, NEW_TESTS, TEST_MADE
+    from magcli.data.schema import CODE_MADE, NEW_TESTS
 
     left = [field for field in given if field.name not in (*TEST_COLUMNS, *SOLUTION_COLUMNS)]
-    code = CODE.set(CODE.get_field_index("tests"), pa.field("tests", pa.list_(TEST_MADE)))
-    return extended(extended(pa.schema(left, given.metadata), code), NEW_TESTS)
+    return extended(extended(pa.schema(left, given.metadata), CODE_MADE), NEW_TESTS)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -206,11 +205,12 @@ def _result(config: Config, row: dict[str, Any], prepared: Prepared, made: Made,
     problem = prepared.problem
     columns = {
         "kind": "code",
-        "tests": [*with_origin(problem.tests, row.get("tests")), *made.tests],
+        "tests": [*with_origin(problem.tests), *made.tests],
         "solutions": [solution._asdict() for solution in problem.solutions],
         "compare": problem.compare,
         "time_limit": problem.time_limit,
         "memory_limit": problem.memory_limit,
+        "cpp_unrun": prepared.cpp_unrun,
     }
     return Result(pa.RecordBatch.from_pylist([{**row, **columns, **told(made)}], schema(config, given)))
 
@@ -224,6 +224,7 @@ def _count(tally: Counter[str], batch: pa.RecordBatch) -> None:
         tally.update({f"thrown_{name}": count for name, count in row["tests_thrown"].items()})
         tally.update([f"origin_{test['origin']}" for test in row["tests"]])
         tally.update([f"none_{row['no_tests']}"] if row["no_tests"] else [])
+        tally.update([f"cpp_{row['cpp_unrun']}"] if row["cpp_unrun"] else [])
         names = ("tests_tried", "tests_made", "wrong_solutions", "wrong_passing_before", "wrong_passing")
         tally.update({name: row[name] for name in names})
 
@@ -236,7 +237,8 @@ def _report(tally: Counter[str], job: Job) -> None:
     job.console.say(
         f"make-tests: {tally['problems']:,} problems; {tally['tests_tried']:,} inputs tried, {tally['tests_made']:,} "
         f"kept{_parts(tally, 'origin_', 'given')}, thrown away{_parts(tally, 'thrown_')}; of {wrong:,} wrong solutions "
-        f"fail some test: {shares}; no new tests for {tally['without']:,}{_parts(tally, 'none_')}",
+        f"fail some test: {shares}; no new tests for {tally['without']:,}{_parts(tally, 'none_')}"
+        + (f"; C++ solutions cannot be called in some{_parts(tally, 'cpp_')}" if _parts(tally, "cpp_") else ""),
         event="tests",
         **tally,
     )

@@ -130,6 +130,38 @@ def test_calls_agree_by_value_and_asserts_get_new_outputs(tmp_path):
     assert kept["calls"]["tests_dropped"]["bad"] == 1
 
 
+def test_cpp_answers_calls_of_a_python_function(tmp_path):
+    """Its values are equal to those of Python, also to replace an output, and one that is wrong is found out."""
+    declared = "Count.\n```python\ndef f(words: List[str], least: int) -> Dict[str, int]:\n```"
+    python = "def f(words, least):\n    return {w: words.count(w) for w in words if words.count(w) >= least}"
+    cpp = (
+        "unordered_map<string, int> f(vector<string>& words, int64_t least) {\n"
+        "    unordered_map<string, int> n, found;\n    for (auto& w : words) ++n[w];\n"
+        "    for (auto& [w, k] : n) if (k >= least) found[w] = k;\n    return found;\n}"
+    )
+    tests = [
+        {"assert": f"assert f({words}, least={least}) == {expected}"}
+        for words, least, expected in ((["a", "b c", "a"], 2, {"a": 2}), (["x"], 1, {"x": 1}), ([], 1, {"no": 1}))
+    ]
+    wrong = solution(cpp.replace(">=", ">"), "wrong", language="cpp")
+    called = {"id": "called", "prompt": declared, "tests": tests}
+    sizes = [{"assert": f"assert len(f({['a'] * n}, 1)) == 1"} for n in (1, 2, 3)]
+    sized = {"id": "sized", "prompt": declared, "tests": sizes}
+    both = [solution(python), solution(cpp, language="cpp"), wrong]
+    kept, _ = filtered(
+        tmp_path, [called | {"solutions": both}, sized | {"solutions": both}], matrix=tmp_path / "m.arrow"
+    )
+    assert (kept["called"]["tests"][2]["output"], kept["called"]["outputs_replaced"]) == ("{}", 1)
+    assert (kept["called"]["wrong_solutions"], kept["called"]["wrong_passing"], kept["called"]["cpp_unrun"]) == (
+        1,
+        0,
+        None,
+    )
+    assert (kept["sized"]["wrong_solutions"], kept["sized"]["cpp_unrun"]) == (0, "value")
+    runs = Counter((run["id"], run["solution"]) for run in rows_of(tmp_path / "m.arrow"))
+    assert runs == {("called", 0): 3, ("called", 1): 3, ("called", 2): 3, ("sized", 0): 3}
+
+
 def test_slow_solutions_are_spared_tests_and_still_count_as_wrong(tmp_path):
     tests = [(f"{n} 1", f"{n + 1}.0") for n in range(5)]
     slow = "while True: pass"

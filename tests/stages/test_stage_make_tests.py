@@ -88,6 +88,38 @@ def test_inputs_on_which_right_solutions_die_or_disagree_are_thrown_away(tmp_pat
     assert kept["differs"]["tests_thrown"]["disagree"] > 0
 
 
+def test_solutions_in_cpp_answer_calls(tmp_path):
+    """They agree with Python's, a wrong one is found out, and no input is tried that their types cannot hold."""
+    labelled = [
+        ("right", "python", "def f(a): return [max(a)] if a else []"),
+        ("right", "cpp", "vector<int> f(vector<int> a) { return a.empty() ? a : vector<int>{ranges::max(a)}; }"),
+        (
+            "wrong",
+            "cpp",
+            "vector<int> f(vector<int> a) { return a.empty() ? a : vector<int>{max(0, ranges::max(a))}; }",
+        ),
+    ]
+    solutions = [{"language": language, "code": code, "verdict": verdict} for verdict, language, code in labelled]
+    tests = [{"call": f"f({given})", "output": f"[{max(given)}]"} for given in ([1, 5, 2], [-7, 4], [3])]
+    prompt = "Give back the greatest, -50 <= a[i] <= 50."
+    row = {"id": "calls", "prompt": prompt, "solutions": solutions, "tests": tests}
+    kept, _ = made(tmp_path, [row])
+    found = kept["calls"]
+    assert (found["wrong_passing_before"], found["wrong_passing"], found["cpp_unrun"]) == (1, 0, None)
+    assert any("-" in test["output"] for test in found["tests"][3:])
+
+
+def test_tests_keep_their_origin_through_filter_code(tmp_path):
+    made(tmp_path, [problem("p")])
+    chain = [tmp_path / "out.arrow", *(tmp_path / f"{n}.arrow" for n in range(2))]
+    call_stage("filter-code", chain[0], output=chain[1], min_tests=1)
+    call_stage("make-tests", chain[1], output=chain[2], tries=1)
+    first, second, third = ([test["origin"] for test in rows_of(path)[0]["tests"]] for path in chain)
+    assert first.count("given") == 2
+    assert "mutation" in first
+    assert first == second == third[: len(first)]
+
+
 def test_problems_without_new_tests_have_their_reasons(tmp_path):
     rows = [
         problem("alone", RIGHT[:1]),

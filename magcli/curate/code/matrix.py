@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from magcli.curate.code.agreement import RIGHT, Run
 from magcli.curate.code.solutions import Solution
+from magcli.curate.code.started import Started, started
 from magcli.curate.code.trials import Trial
 from magcli.errors import DataError, EnvironmentFault
 from magcli.verify.code import runs
-from magcli.verify.code.calls import Call, Expected, of_call
+from magcli.verify.code.calls import Expected, of_call
 from magcli.verify.code.cases import Case, Feed
 from magcli.verify.code.faults import Fault
 from magcli.verify.code.judging import MAX_ATTEMPTS
 from magcli.verify.code.outputs import Comparison, difference
 from magcli.verify.code.plain import NotPlain, read
-from magcli.verify.sandbox import Program, Sandbox
+from magcli.verify.sandbox import Sandbox
 
 MAX_KEPT, MAX_HELD = 1 << 20, 256 << 20
 """Bytes of a wrong output, and of all of a problem, that are kept to compare them with others; what goes beyond is
@@ -79,8 +80,7 @@ def _of_solution(
 ) -> Iterator[tuple[int, _Outcome | None]]:
     """On each test what is wrong, the output where there is one, and seconds; None where it is not run."""
     late = 0
-    called = any(isinstance(case, Call) for case in trial.tests.values())
-    with runs.started(solution.code, solution.language, box, called=called) as program:
+    with started(trial, solution, box) as program:
         for place, case in trial.tests.items():
             if stopped():
                 raise EnvironmentFault("filter-code: it was stopped before this problem was done")
@@ -94,14 +94,14 @@ def _of_solution(
                 yield place, outcome
 
 
-def tried(trial: Trial, program: Program, case: Case, box: Sandbox) -> _Outcome:
+def tried(trial: Trial, program: Started, case: Case, box: Sandbox) -> _Outcome:
     """A program on one test: what is wrong, its output where there is one, and its seconds of CPU time.
 
     Raises:
         NotRun: the sandbox or the checker failed, several times.
     """
     for _ in range(MAX_ATTEMPTS):
-        output, seconds = runs.run(program, case, trial.limits)
+        output, seconds = program.run(case, trial.limits)
         if isinstance(output, Fault):
             fault: Fault | None = output
         else:

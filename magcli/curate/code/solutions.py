@@ -7,8 +7,8 @@ tests       ``tests``: mappings as in ``magcli.verify.code.cases``, or with ``{"
             (CodeContests)
 solutions   ``solutions``: mappings with ``language``, ``code`` and ``verdict``, or programs, or ``{"language": [..],
             "solution": [..]}``; ``incorrect_solutions``; ``submissions`` (ICPC); ``code``; ``canonical_solution``, a
-            body that goes on from the prompt; ``reference_python``; ``python_file`` (several classes ``Solution``);
-            ``samples`` of a model, which go on from the prompt
+            body that goes on from the prompt; ``reference_python``; ``python_file`` and ``cpp_file`` (several classes
+            ``Solution``); ``samples`` of a model, which go on from the prompt
 comparison  ``compare``, else the flags of an ICPC output validator
 limits      ``time_limit`` (seconds, or CodeContests' mapping), ``memory_limit`` (MB)
 =========== ============================================================================================================
@@ -35,7 +35,7 @@ Reason = Literal["interactive", "no-checker", "bad-tests", "no-solutions", "few-
 TEST_COLUMNS = ("tests", "test_list", "test", "public_tests", "private_tests", "generated_tests")
 SOLUTION_COLUMNS = (
     "solutions", "incorrect_solutions", "submissions", "code", "canonical_solution", "reference_python", "python_file",
-    "samples",
+    "cpp_file", "samples",
 )  # fmt: skip
 """All that a row has of these are taken together."""
 
@@ -52,6 +52,8 @@ _NUMBERED = {0: "unknown", 1: "python2", 2: "cpp", 3: "python", 4: "java"}
 _TOLERANCE = re.compile(r"\bfloat_(?:absolute_|relative_)?tolerance\s+([\d.eE+-]+)")
 _PYTHON_2 = re.compile(r"\b(?:xrange|raw_input)\b")
 _SOLUTION = re.compile(r"Solution\d*")
+_CPP_CLASS = re.compile(r"^class Solution\d*\b.*?^};", re.DOTALL | re.MULTILINE)
+_CPP_NAME = re.compile(r"\bSolution\d*\b")
 _CARRIED = """
 xrange, raw_input = range, input
 def quotient_of_python_2(one, other):
@@ -68,7 +70,7 @@ class Solution(NamedTuple):
 
 
 class CodeProblem(NamedTuple):
-    """A problem in one form; its tests are as ``magcli.verify.code.cases`` has them."""
+    """A problem in one form; its tests are as ``magcli.verify.code.cases`` has them, with their ``origin`` if told."""
 
     tests: Sequence[Mapping[str, str | None]]
     solutions: Sequence[Solution]
@@ -181,7 +183,8 @@ def _test(given: Mapping[str, Any]) -> Mapping[str, str | None]:
             found[name] = value.get(key)
     if wrong := [name for name, value in found.items() if not isinstance(value, str | None)]:
         raise DataError(f"the {wrong[0]} of a test is no text")
-    return found
+    origin = given.get("origin")
+    return {**found, "origin": origin} if isinstance(origin, str) else found
 
 
 def _solutions(row: Mapping[str, Any]) -> Iterator[Solution]:
@@ -196,6 +199,8 @@ def _solutions(row: Mapping[str, Any]) -> Iterator[Solution]:
                 found = [{"code": _body(prompt, given) if given[:1].isspace() else given}]
             case "python_file":
                 found = [{"code": each, "language": "python"} for each in classes(given)]
+            case "cpp_file":
+                found = [{"code": each, "language": "cpp"} for each in cpp_classes(given)]
             case _:
                 found = [dict(each) for each in _listed(given)]
         yield from (_solution(each, language, label) for each in found)
@@ -273,6 +278,15 @@ def classes(source: str) -> list[str]:
         kept = (line for number, line in enumerate(lines, 1) if number not in others)
         programs.append(re.sub(rf"\b{chosen.name}\b", "Solution", "".join(kept)))
     return programs
+
+
+def cpp_classes(source: str) -> list[str]:
+    """``classes`` of C++, each of which ends with ``};`` at the start of a line; a file without them is one program."""
+    found = list(_CPP_CLASS.finditer(source))
+    if not found:
+        return [source]
+    around = _CPP_CLASS.sub("", source)
+    return [f"{around}\n{_CPP_NAME.sub('Solution', each[0])}" for each in found]
 
 
 def _lines_of(node: ast.stmt) -> range:

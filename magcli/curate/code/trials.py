@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 
 from magcli.curate.code.agreement import Decision, few
 from magcli.curate.code.solutions import CodeProblem, Label, Solution, Unusable, code_problem
+from magcli.curate.twins.cpp_calls import CppCalls, cpp_calls
+from magcli.curate.twins.signatures import Reason as CallReason
+from magcli.curate.twins.signatures import Unfit
 from magcli.errors import DataError
 from magcli.verify.code.calls import Call
 from magcli.verify.code.cases import Case, cases
@@ -19,13 +22,22 @@ from magcli.verify.sandbox import Limits
 
 
 class Trial(NamedTuple):
-    """What is run: tests and solutions by their place in the problem, and how outputs are judged."""
+    """What is run: tests and solutions by their place in the problem, and how outputs are judged.
+
+    ``calls`` is how C++ solutions are asked where the tests call a Python function.
+    """
 
     tests: Mapping[int, Case]
     solutions: Mapping[int, Solution]
     limits: Limits
     rule: Comparison
     checker: Checker | None
+    calls: CppCalls | None = None
+
+    @property
+    def called(self) -> bool:
+        """Whether the tests call a function."""
+        return any(isinstance(case, Call) for case in self.tests.values())
 
 
 class Left(NamedTuple):
@@ -60,9 +72,9 @@ def _usable_tests(tests: Sequence[Mapping[str, str | None]], most: int) -> tuple
     return chosen, Left(bad, len(tests) - len(seen), len(found) - len(chosen))
 
 
-def _usable_solutions(solutions: Sequence[Solution], *, called: bool, most: int) -> dict[int, Solution]:
-    """The solutions in a language that is judged, the first ``most`` of each verdict (0 is all), equal ones once."""
-    known = ("python",) if called else ("python", "cpp")
+def _usable_solutions(solutions: Sequence[Solution], *, cpp: bool, most: int) -> dict[int, Solution]:
+    """The solutions that can be run, the first ``most`` of each verdict (0 is all), equal ones once."""
+    known = ("python", "cpp") if cpp else ("python",)
     found: dict[int, Solution] = {}
     counts: Counter[str] = Counter()
     for place, each in enumerate(solutions):
@@ -87,12 +99,16 @@ def checker_of(row: Mapping[str, Any]) -> Checker | None:
 
 
 class Prepared(NamedTuple):
-    """A problem ready to run; ``digest`` is of all that its runs depend on but the machine."""
+    """A problem ready to run; ``digest`` is of all that its runs depend on but the machine.
+
+    ``cpp_unrun`` is why C++ solutions cannot be asked what the tests ask of a Python function.
+    """
 
     problem: CodeProblem
     trial: Trial
     left: Left
     digest: str
+    cpp_unrun: CallReason | None = None
 
     @property
     def labels(self) -> dict[int, Label]:
@@ -108,28 +124,49 @@ def prepare(
     if isinstance(problem, Unusable):
         return problem
     try:
-        trial, left = _trial(problem, checker_of(row), max_tests, max_solutions)
+        tests, left = _usable_tests(problem.tests, max_tests)
+        calls = _cpp_calls(problem, tests, str(row.get("prompt") or ""))
+        trial = _trial(problem, tests, calls, checker_of(row), max_solutions)
     except DataError as error:
         return Unusable("bad-tests", str(error))
+    unrun = None if calls is None or isinstance(calls, CppCalls) else calls
     if not any(solution.verdict != "wrong" for solution in trial.solutions.values()):
-        return Unusable("no-solutions", f"none of {len(problem.solutions)} can be run and is not said to be wrong")
+        why = f"; C++ cannot be called: {unrun}" if unrun else ""
+        return Unusable("no-solutions", f"none of {len(problem.solutions)} can be run and is not said to be wrong{why}")
     if len(trial.tests) < max(1, min_tests):
         return Unusable("few-tests", few(len(trial.tests)))
-    return Prepared(problem, trial, left, _digest(problem, trial))
+    return Prepared(problem, trial, left, _digest(problem, trial), unrun)
 
 
-def _trial(problem: CodeProblem, checker: Checker | None, max_tests: int, max_solutions: int) -> tuple[Trial, Left]:
-    tests, left = _usable_tests(problem.tests, max_tests)
+def _cpp_calls(problem: CodeProblem, tests: Mapping[int, Case], prompt: str) -> CppCalls | CallReason | None:
+    """How C++ solutions are asked, or why they cannot be; None where tests give input or no solution is in C++."""
+    calls = [case for case in tests.values() if isinstance(case, Call)]
+    if not calls or not any(each.language == "cpp" for each in problem.solutions):
+        return None
+    try:
+        return cpp_calls(calls, prompt, [each.code for each in problem.solutions if each.language == "python"])
+    except Unfit as error:
+        return error.reason
+
+
+def _trial(
+    problem: CodeProblem,
+    tests: Mapping[int, Case],
+    calls: CppCalls | CallReason | None,
+    checker: Checker | None,
+    max_solutions: int,
+) -> Trial:
+    known = calls if isinstance(calls, CppCalls) else None
     called = any(isinstance(case, Call) for case in tests.values())
-    solutions = _usable_solutions(problem.solutions, called=called, most=max_solutions)
     if called and checker:
         raise DataError("a checker judges outputs, but the tests call a function")
+    solutions = _usable_solutions(problem.solutions, cpp=not called or known is not None, most=max_solutions)
     limits = limits_of({"time_limit": problem.time_limit, "memory_limit": problem.memory_limit})
-    return Trial(tests, solutions, limits, comparison(problem.compare), checker), left
+    return Trial(tests, solutions, limits, comparison(problem.compare), checker, known)
 
 
 def _digest(problem: CodeProblem, trial: Trial) -> str:
-    what = [problem, list(trial.tests), list(trial.solutions), repr(trial.limits), trial.checker]
+    what = [problem, list(trial.tests), list(trial.solutions), repr(trial.limits), trial.checker, repr(trial.calls)]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:24]
 
 
@@ -150,6 +187,7 @@ def kept(prepared: Prepared, decision: Decision) -> dict[str, Any]:
         "wrong_solutions": decision.wrong,
         "wrong_passing": len(decision.passing),
         "weak": bool(decision.passing),
+        "cpp_unrun": prepared.cpp_unrun,
     }
 
 
@@ -158,4 +196,4 @@ def _with(test: Mapping[str, str | None], case: Case, output: str | None) -> Map
     if output is None:
         return test
     call = case.source if isinstance(case, Call) else None
-    return {"input": test["input"], "output": output, "call": call, "assert": None}
+    return {**test, "output": output, "call": call, "assert": None}

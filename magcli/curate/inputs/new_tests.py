@@ -7,20 +7,20 @@ near its limits is thrown away: mostly it is in no format that the problem allow
 fails which passed all tests so far, or that is of a size that no test has.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal, NamedTuple
 
 from magcli.curate.code.matrix import NotRun, text_of, tried
+from magcli.curate.code.started import Started, started
 from magcli.curate.code.trials import Trial
+from magcli.curate.twins.signatures import Unfit
 from magcli.errors import DataError, EnvironmentFault
-from magcli.verify.code import runs
 from magcli.verify.code.calls import Call, of_call
 from magcli.verify.code.cases import Case, Feed
 from magcli.verify.code.faults import Fault
-from magcli.verify.sandbox import Program, Sandbox
+from magcli.verify.sandbox import Sandbox
 
 MARGIN = 0.5
 """Share of the time limit that a solution may take on a new test, so that other machines do not fail it."""
@@ -86,7 +86,6 @@ class _Bench:
 
     def __init__(self, trial: Trial, rules: Rules, box: Sandbox, stopped: Callable[[], bool], stack: ExitStack) -> None:
         self._trial, self._rules, self._box, self._stopped = trial, rules, box, stopped
-        self._called = any(isinstance(case, Call) for case in trial.tests.values())
         passing = {label: list(self._passing(label, stack)) for label in ("right", "unknown", "wrong")}
         labelled = any(each.verdict == "right" for each in trial.solutions.values())
         self._asked = passing["right"] if labelled else passing["unknown"]
@@ -94,24 +93,22 @@ class _Bench:
         self._wrong = passing["wrong"]
         self._sizes = {size_class(_said(case)) for case in trial.tests.values()}
 
-    def _passing(self, label: str, stack: ExitStack) -> Iterator[Program]:
+    def _passing(self, label: str, stack: ExitStack) -> Iterator[Started]:
         """The programs of that verdict that pass all given tests, a few of those that are not wrong."""
         found = 0
         for solution in [each for each in self._trial.solutions.values() if each.verdict == label]:
             if found == MAX_VOTERS and label != "wrong":
                 return
             with ExitStack() as own:
-                program = own.enter_context(
-                    runs.started(solution.code, solution.language, self._box, called=self._called)
-                )
-                if isinstance(program, Program) and all(
+                program = own.enter_context(started(self._trial, solution, self._box))
+                if isinstance(program, Started) and all(
                     self._fault(program, case) is None for case in self._trial.tests.values()
                 ):
                     stack.push(own.pop_all())
                     found += 1
                     yield program
 
-    def _fault(self, program: Program, case: Case) -> Fault | None:
+    def _fault(self, program: Started, case: Case) -> Fault | None:
         if self._stopped():
             raise EnvironmentFault("make-tests: it was stopped before this problem was done")
         return tried(self._trial, program, case, self._box)[0]
@@ -152,14 +149,16 @@ class _Bench:
             return "disagree"
         self._wrong = left
         self._sizes.add(size_class(candidate.text))
-        names = ("call", "input") if self._called else ("input", "call")
+        names = ("call", "input") if self._trial.called else ("input", "call")
         return {names[0]: candidate.text, names[1]: None, "output": output, "assert": None, "origin": candidate.origin}
 
     def _answered(self, text: str) -> tuple[Case | None, str]:
         """A test with the output of the first solution; None where it gives none that a test can say."""
         try:
-            case: Case = of_call(text, "None") if self._called else Feed(text.encode(), b"")
-        except DataError:
+            case: Case = of_call(text, "None") if self._trial.called else Feed(text.encode(), b"")
+            if self._trial.calls and isinstance(case, Call):
+                self._trial.calls.stdin(case)
+        except (DataError, Unfit):
             return None, ""
         unjudged = self._trial._replace(checker=None)
         _, output, seconds = tried(unjudged, self._asked[0], case, self._box)
@@ -168,7 +167,7 @@ class _Bench:
         said = text_of(output, case, self._trial.rule)
         if said is None:
             return None, ""
-        return (of_call(text, said) if self._called else Feed(text.encode(), output)), said
+        return (of_call(text, said) if self._trial.called else Feed(text.encode(), output)), said
 
     def _agreed(self, case: Case) -> bool:
         """Whether enough of the others give the same in time; with a checker, whether it takes the output itself."""
@@ -204,12 +203,6 @@ def told(made: Made) -> dict[str, Any]:
     }
 
 
-def with_origin(tests: Iterable[Mapping[str, str | None]], given: Any) -> list[Mapping[str, str | None]]:
-    """The tests of a problem with their origin: the one they had in the row that they were read from, or ``given``."""
-    rows = given if isinstance(given, Sequence) and not isinstance(given, str) else []
-    had = {_key(row): row.get("origin") for row in rows if isinstance(row, Mapping)}
-    return [{**test, "origin": had.get(_key(test)) or "given"} for test in tests]
-
-
-def _key(test: Mapping[str, Any]) -> str:
-    return json.dumps([test.get(name) for name in ("input", "call", "assert")])
+def with_origin(tests: Iterable[Mapping[str, str | None]]) -> list[Mapping[str, str | None]]:
+    """The tests of a problem with their origin: what they say of it, or ``given``."""
+    return [{**test, "origin": test.get("origin") or "given"} for test in tests]

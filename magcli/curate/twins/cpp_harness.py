@@ -1,8 +1,8 @@
 """Tests that call a Python function, made ready for a function in C++.
 
-A test becomes stdin and stdout: the arguments as tokens, and the value that must come out as tokens. A ``main`` that is
-written from the types (``harness.cpp``) reads the ones, calls the function and writes the others. It is put after a
-program by ``magcli.verify.code.programs``; what is expected never goes into it.
+A test becomes stdin and stdout: the arguments as tokens, and the value that must come out as tokens. A ``main`` reads
+the ones, calls the function and writes the others (``harness.cpp``). It is put after a program by
+``magcli.verify.code.programs``; what is expected never goes into it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,20 +36,45 @@ def harness(signature: Signature) -> str:
     ]
     owner, _, name = signature.name.rpartition("::")
     call = f"{owner + '().' if owner else '::'}{name}({', '.join(names)})"
-    text = _template().replace("@ARGUMENTS@", "\n".join(lines))
-    return text.replace("@RETURNS@", str(signature.returns)).replace("@CALL@", call)
+    return _filled("declared_main.cpp", ARGUMENTS="\n".join(lines), RETURNS=str(signature.returns), CALL=call)
+
+
+def deduced_harness(signature: Signature) -> str:
+    """The end of a C++ program whose function has types of its own.
+
+    They are taken from the function itself or, where it is a template or one of several overloads, from the tests.
+    """
+    owner, _, own = signature.name.rpartition("::")
+    return _filled(
+        "deduced_main.cpp",
+        COUNT=str(len(signature.parameters)),
+        NAME=signature.name if owner else f"::{own}",
+        TYPES=", ".join(str(type) for _, type in signature.parameters),
+        CALL=f"{owner}().{own}" if owner else f"::{own}",
+    )
+
+
+def _filled(main: str, **blanks: str) -> str:
+    text = _template("harness.cpp") + _template(main)
+    for name, value in blanks.items():
+        text = text.replace(f"@{name}@", value)
+    return text
 
 
 @cache
-def _template() -> str:
-    return files("magcli.curate.twins").joinpath("harness.cpp").read_text(encoding="utf-8")
+def _template(name: str) -> str:
+    return files("magcli.curate.twins").joinpath(name).read_text(encoding="utf-8")
 
 
 def feed(arguments: Sequence[Any], value: Any, signature: Signature) -> Mapping[str, str]:
-    """A call and its value as a test by stdin and stdout; one line an argument."""
+    """A call and its value as a test by stdin and stdout."""
+    return {"input": stdin(arguments, signature), "output": " ".join(_tokens(value, signature.returns))}
+
+
+def stdin(arguments: Sequence[Any], signature: Signature) -> str:
+    """The arguments of a call as the harness reads them; one line an argument."""
     types = [type for _, type in signature.parameters]
-    lines = [" ".join(_tokens(given, type)) for given, type in zip(arguments, types, strict=True)]
-    return {"input": "".join(line + "\n" for line in lines), "output": " ".join(_tokens(value, signature.returns))}
+    return "".join(" ".join(_tokens(given, type)) + "\n" for given, type in zip(arguments, types, strict=True))
 
 
 def _tokens(value: Any, type: Type) -> list[str]:

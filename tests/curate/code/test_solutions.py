@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from magcli.curate.code.solutions import CodeProblem, Unusable, classes, code_problem
+from magcli.curate.code.solutions import CodeProblem, Unusable, classes, code_problem, cpp_classes
 
 PRINT = "print(1)"
 TESTS = [{"input": "1", "output": "2"}]
@@ -137,6 +137,26 @@ def test_a_file_of_several_classes_is_as_many_programs():
         results.append(space["Solution"]().f())
     assert results == [1, 2]
     assert classes("print 1") == []
+
+
+def test_a_file_of_several_classes_in_cpp_is_as_many_programs():
+    source = (
+        "#include <map>\nclass Node {\n};\n\n// O(1)\nclass Solution {\npublic:\n    int f() { return 1; }\n};\n\n"
+        + ("class Solution2 {\n    class Inner {\n    };\npublic:\n    int f() { return Solution2::g(); }\n};\n")
+    )
+    found = solutions_of(cpp_file=source)
+    assert [(each.language, each.verdict) for each in found] == [("cpp", "right")] * 2
+    for program, own in zip(cpp_classes(source), ("return 1;", "return Solution::g();"), strict=True):
+        assert program.count("class Solution {") == 1
+        assert "Solution2" not in program
+        assert own in program
+        assert program.startswith("#include <map>\nclass Node {\n};")
+    assert cpp_classes("int f() { return 1; }") == ["int f() { return 1; }"]
+
+
+def test_tests_keep_their_origin():
+    assert read_tests(tests=[{"input": "1", "output": "2", "origin": "mutation"}])[0]["origin"] == "mutation"
+    assert "origin" not in read_tests(tests=TESTS)[0]
 
 
 def test_how_outputs_are_compared_and_what_limits_hold():

@@ -2,7 +2,8 @@
 
 import pytest
 
-from magcli.curate.twins.rows import Unfit, twins
+from magcli.curate.twins.rows import twins
+from magcli.curate.twins.signatures import Unfit
 from magcli.verify.code.programs import Programs
 from magcli.verify.reward import RewardRule
 
