@@ -126,10 +126,12 @@ NEW_TESTS = pa.schema(
         pa.field("wrong_passing", pa.int32()),
         pa.field("weak", pa.bool_()),
         pa.field("cpp_unrun", pa.string()),
+        pa.field("out_of_time", pa.bool_()),
     ]
 )
-"""What making tests for a code problem gave. ``no_tests`` is why there are none. The last five are as in
-``AGREEMENT``, with the solutions that passed the given tests alone."""
+"""What making tests for a code problem gave. ``no_tests`` is why there are none. Wrong solutions, ``weak`` and
+``cpp_unrun`` are as in ``AGREEMENT``, ``before`` tells of the given tests alone. ``out_of_time``: the problem's time
+was over before its inputs were."""
 
 MATRIX = pa.schema(
     [

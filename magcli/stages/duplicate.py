@@ -34,6 +34,11 @@ class Config:
     only: bool = opt(False, "Leave out code problems that are not asked for in both languages.")
 
 
+def whole(config: Config) -> str:
+    """Nothing: each problem is asked for by itself."""
+    return ""
+
+
 def reads(config: Config) -> tuple[str, ...]:
     """The columns that must be there; rows of kind math need no tests."""
     return ("id", "prompt")

@@ -9,6 +9,7 @@ Every problem that can be run comes out, with its new tests at the end or the re
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -48,6 +49,9 @@ class Config:
     votes: int = opt(2, "Solutions that must give it, at least.")
     compare: str = opt("tokens", "How outputs are compared where a row does not say: tokens, floats:1e-6, lines, ...")
     max_solutions: int = opt(0, "Solutions of each verdict that are run, the first ones; 0 is all.")
+    problem_seconds: float = opt(
+        600.0, "CPU seconds for all runs of a problem's solutions; it keeps what was found until then. 0 is no bound."
+    )
     workers: int = opt(1, "Problems worked on at once.")
     sandbox: Literal["full", "restricted", "auto", "dangerously-none"] = options.sandbox()
     model: str = options.model()
@@ -67,6 +71,11 @@ PLACES = ("workers", "deadline")
 """Options that do not change the rows."""
 
 
+def whole(config: Config) -> str:
+    """Nothing: each problem gets its tests by itself."""
+    return ""
+
+
 def reads(config: Config) -> tuple[str, ...]:
     """The columns that must be there."""
     from magcli.curate.code.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
@@ -83,6 +92,7 @@ def check(config: Config) -> None:
     for name in ("tries", "max_new", "votes", "workers", "programs", "max_tokens"):
         usage(getattr(config, name) > 0, f"make-tests.{name}: {getattr(config, name)} is not positive")
     usage(config.max_solutions >= 0, f"make-tests.max_solutions: {config.max_solutions} is negative")
+    usage(config.problem_seconds >= 0, f"make-tests.problem_seconds: {config.problem_seconds} is negative")
     usage(config.temperature >= 0, f"make-tests.temperature: {config.temperature} is negative")
     comparison(config.compare)
     if config.model:
@@ -181,7 +191,7 @@ def _made(
     from magcli.curate.inputs.new_tests import Rules, make
 
     tried = candidates(prepared.trial, row["prompt"], programs, box, f"{config.seed}\0{row['id']}")
-    rules = Rules(config.agreement, config.votes, config.tries, config.max_new)
+    rules = Rules(config.agreement, config.votes, config.tries, config.max_new, config.problem_seconds or math.inf)
     return make(prepared.trial, tried, rules, box, stopped)
 
 
@@ -225,23 +235,31 @@ def _count(tally: Counter[str], batch: pa.RecordBatch) -> None:
         tally.update([f"origin_{test['origin']}" for test in row["tests"]])
         tally.update([f"none_{row['no_tests']}"] if row["no_tests"] else [])
         tally.update([f"cpp_{row['cpp_unrun']}"] if row["cpp_unrun"] else [])
-        names = ("tests_tried", "tests_made", "wrong_solutions", "wrong_passing_before", "wrong_passing")
+        names = ("tests_tried", "tests_made", "wrong_solutions", "wrong_passing_before", "wrong_passing", "out_of_time")
         tally.update({name: row[name] for name in names})
 
 
 def _report(tally: Counter[str], job: Job) -> None:
     """One line on tests, wrong solutions and problems without new tests."""
-    wrong = tally["wrong_solutions"]
-    failed = wrong - tally["wrong_passing_before"], wrong - tally["wrong_passing"]
-    shares = " -> ".join(f"{count:,} ({count / max(1, wrong):.1%})" for count in failed)
-    job.console.say(
-        f"make-tests: {tally['problems']:,} problems; {tally['tests_tried']:,} inputs tried, {tally['tests_made']:,} "
-        f"kept{_parts(tally, 'origin_', 'given')}, thrown away{_parts(tally, 'thrown_')}; of {wrong:,} wrong solutions "
-        f"fail some test: {shares}; no new tests for {tally['without']:,}{_parts(tally, 'none_')}"
-        + (f"; C++ solutions cannot be called in some{_parts(tally, 'cpp_')}" if _parts(tally, "cpp_") else ""),
-        event="tests",
-        **tally,
-    )
+    parts = [
+        f"{tally['problems']:,} problems; {tally['tests_tried']:,} inputs tried, {tally['tests_made']:,} "
+        f"kept{_parts(tally, 'origin_', 'given')}, thrown away{_parts(tally, 'thrown_')}",
+        _score(tally),
+        f"no new tests for {tally['without']:,}{_parts(tally, 'none_')}",
+    ]
+    if tally["out_of_time"]:
+        parts.append(f"{tally['out_of_time']:,} ran out of their time, so that on another machine tests may differ")
+    if told := _parts(tally, "cpp_"):
+        parts.append(f"C++ solutions cannot be called in some{told}")
+    job.console.say(f"make-tests: {'; '.join(parts)}", event="tests", **tally)
+
+
+def _score(tally: Counter[str]) -> str:
+    """How many of the wrong solutions fail a given test, and how many more a new one."""
+    wrong, before = tally["wrong_solutions"], tally["wrong_solutions"] - tally["wrong_passing_before"]
+    more = tally["wrong_passing_before"] - tally["wrong_passing"]
+    shares = [f"{count:,} ({count / max(1, wrong):.1%})" for count in (before, before + more)]
+    return f"of {wrong:,} wrong solutions given tests fail {shares[0]}, given and new ones {shares[1]}: {more:,} more"
 
 
 def _parts(tally: Counter[str], start: str, without: str = "") -> str:

@@ -73,6 +73,11 @@ PLACES = ("deadline",)
 """Options that do not change the rows."""
 
 
+def whole(config: Config) -> str:
+    """Nothing, as rows are chosen by their ids; but numbers that join translations are those of rows of the whole."""
+    return "--by position needs the numbers of all" if config.from_ and config.by == "position" else ""
+
+
 def reads(config: Config) -> tuple[str, ...]:
     """The columns that must be there."""
     return ("id", "prompt")

@@ -66,6 +66,13 @@ def test_joined_shards_are_the_table_of_one_run(guesser, problems, tmp_path, out
         ("generate", "problems", {**ASK, "samples": 2}),
         ("grade", "completions", {"language": False}),
         ("filter-code", "programs", {"sandbox": "auto"}),
+        ("make-tests", "weak_programs", {"sandbox": "auto", "tries": 5}),
+        ("duplicate", "code_problems", {}),
+        (
+            "translate",
+            "word_problems",
+            {"from_": EXAMPLES / "translations.jsonl", "fraction": 0.5, "languages": "fr,de"},
+        ),
     ],
 )
 def test_other_stages_take_shards_too(tiny_model_dir, tmp_path, stage, name, options):
@@ -169,3 +176,9 @@ def test_a_stage_whose_rows_depend_on_each_other_has_no_shards(magcli):
     done = magcli("convert", "a.jsonl", "--shard", "1/2")
     assert done.returncode == 2
     assert "No such option" in done.stderr
+
+
+def test_numbers_of_rows_that_join_translations_need_the_whole_table(tmp_path):
+    places = {"from_": EXAMPLES / "translations.jsonl", "output": tmp_path / "out.arrow", "shard": "1/2"}
+    with pytest.raises(UsageError, match="translate: --shard takes a part of the rows, but --by position needs"):
+        call_stage("translate", EXAMPLES / "word_problems.jsonl", by="position", languages="fr", **places)

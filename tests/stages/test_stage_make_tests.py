@@ -120,6 +120,30 @@ def test_tests_keep_their_origin_through_filter_code(tmp_path):
     assert first == second == third[: len(first)]
 
 
+def test_a_problem_keeps_what_it_has_when_its_time_is_over(tmp_path, capsys):
+    """Runs take between 0.01 and 0.2 s of CPU time here; the first ten are on given tests."""
+    slow = "import time\nwhile time.process_time() < 0.1: pass\n"
+    row = problem("slow", [slow + code for code in RIGHT], [slow + code for code in WRONG])
+    kept, _ = made(tmp_path, [row], problem_seconds=1.5, tries=1000, max_new=1000, quiet=False)
+    assert kept["slow"]["out_of_time"]
+    assert kept["slow"]["tests_made"] > 0
+    assert (kept["slow"]["wrong_passing_before"], kept["slow"]["no_tests"]) == (2, None)
+    assert kept["slow"]["tests_made"] + sum(kept["slow"]["tests_thrown"].values()) == kept["slow"]["tests_tried"] < 100
+    assert "1 ran out of their time" in capsys.readouterr().err
+    kept, _ = made(tmp_path, [row, problem("p")], problem_seconds=0.3)
+    assert (kept["slow"]["no_tests"], kept["slow"]["tests_made"], kept["slow"]["tests_tried"]) == ("out-of-time", 0, 0)
+    assert not made(tmp_path, [problem("p")], problem_seconds=0)[0]["p"]["out_of_time"]
+
+
+def test_the_report_counts_wrong_solutions_before_and_after(tmp_path, capsys):
+    weak = (*WRONG, "print(1)")
+    made(tmp_path, [problem("p", wrong=weak)], quiet=False)
+    assert (
+        "of 3 wrong solutions given tests fail 1 (33.3%), given and new ones 3 (100.0%): 2 more"
+        in capsys.readouterr().err
+    )
+
+
 def test_problems_without_new_tests_have_their_reasons(tmp_path):
     rows = [
         problem("alone", RIGHT[:1]),

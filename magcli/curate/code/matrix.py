@@ -72,12 +72,13 @@ def _run_all(trial: Trial, box: Sandbox, stopped: Callable[[], bool]) -> list[Ru
     return [_placed(run, groups[run.test]) for run in found]
 
 
-_Outcome = tuple[Fault | None, bytes | None, float | None]
+Outcome = tuple[Fault | None, bytes | None, float | None]
+"""Of a run: what is wrong, the output where there is one, and seconds of CPU time."""
 
 
 def _of_solution(
     trial: Trial, solution: Solution, box: Sandbox, stopped: Callable[[], bool]
-) -> Iterator[tuple[int, _Outcome | None]]:
+) -> Iterator[tuple[int, Outcome | None]]:
     """On each test what is wrong, the output where there is one, and seconds; None where it is not run."""
     late = 0
     with started(trial, solution, box) as program:
@@ -94,7 +95,7 @@ def _of_solution(
                 yield place, outcome
 
 
-def tried(trial: Trial, program: Started, case: Case, box: Sandbox) -> _Outcome:
+def tried(trial: Trial, program: Started, case: Case, box: Sandbox) -> Outcome:
     """A program on one test: what is wrong, its output where there is one, and its seconds of CPU time.
 
     Raises:

@@ -7,12 +7,13 @@ near its limits is thrown away: mostly it is in no format that the problem allow
 fails which passed all tests so far, or that is of a size that no test has.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal, NamedTuple
 
-from magcli.curate.code.matrix import NotRun, text_of, tried
+from magcli.curate.code.matrix import NotRun, Outcome, text_of, tried
 from magcli.curate.code.started import Started, started
 from magcli.curate.code.trials import Trial
 from magcli.curate.twins.signatures import Unfit
@@ -30,7 +31,7 @@ MAX_OUTPUT = 1 << 20
 """Bytes of a new test's output."""
 
 Origin = Literal["mutation", "generator"]
-NoTests = Literal["solutions-fail", "few-solutions", "no-format", "nothing-new", "not-run"]
+NoTests = Literal["solutions-fail", "few-solutions", "no-format", "nothing-new", "not-run", "out-of-time"]
 
 
 class Candidate(NamedTuple):
@@ -41,16 +42,27 @@ class Candidate(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """When a test is kept: the share and the number of solutions that must agree, and how many are tried and kept."""
+    """When a test is kept: the share and the number of solutions that must agree, and how many are tried and kept.
+
+    ``seconds`` of CPU time is what all runs of its solutions may take together.
+    """
 
     agreement: float = 0.9
     votes: int = 2
     tries: int = 60
     most: int = 20
+    seconds: float = math.inf
+
+
+class OutOfTime(Exception):
+    """The solutions of a problem have taken all the time that they may."""
 
 
 class Made(NamedTuple):
-    """The new tests, what became of the other inputs, and the wrong solutions that pass given and all tests."""
+    """The new tests, what became of the other inputs, and the wrong solutions that pass given and all tests.
+
+    ``out_of_time``: they are those that were found until the problem's time was over.
+    """
 
     tests: Sequence[Mapping[str, str | None]] = ()
     tried: int = 0
@@ -59,6 +71,7 @@ class Made(NamedTuple):
     wrong: int = 0
     passing_before: int = 0
     passing: int = 0
+    out_of_time: bool = False
 
 
 def size_class(text: str) -> int:
@@ -79,6 +92,8 @@ def make(
             return _Bench(trial, rules, box, stopped, stack).made(candidates)
     except (NotRun, DataError):
         return Made(reason="not-run")
+    except OutOfTime:
+        return Made(reason="out-of-time", out_of_time=True)
 
 
 class _Bench:
@@ -86,6 +101,7 @@ class _Bench:
 
     def __init__(self, trial: Trial, rules: Rules, box: Sandbox, stopped: Callable[[], bool], stack: ExitStack) -> None:
         self._trial, self._rules, self._box, self._stopped = trial, rules, box, stopped
+        self._spent = 0.0
         passing = {label: list(self._passing(label, stack)) for label in ("right", "unknown", "wrong")}
         labelled = any(each.verdict == "right" for each in trial.solutions.values())
         self._asked = passing["right"] if labelled else passing["unknown"]
@@ -108,31 +124,47 @@ class _Bench:
                     found += 1
                     yield program
 
-    def _fault(self, program: Started, case: Case) -> Fault | None:
+    def _ran(self, trial: Trial, program: Started, case: Case) -> Outcome:
+        """A program on a test, its time counted.
+
+        Raises:
+            OutOfTime: there was none left.
+        """
         if self._stopped():
             raise EnvironmentFault("make-tests: it was stopped before this problem was done")
-        return tried(self._trial, program, case, self._box)[0]
+        if self._spent >= self._rules.seconds:
+            raise OutOfTime
+        outcome = tried(trial, program, case, self._box)
+        self._spent += outcome[2] or 0.0
+        return outcome
+
+    def _fault(self, program: Started, case: Case) -> Fault | None:
+        return self._ran(self._trial, program, case)[0]
 
     def made(self, candidates: Iterable[Candidate]) -> Made:
-        """Try candidates until enough are tried or kept."""
+        """Try candidates until enough are tried or kept, or the time is over."""
         wrong = sum(each.verdict == "wrong" for each in self._trial.solutions.values())
         before = len(self._wrong)
         if not self._asked or len(self._asked) + len(self._helpers) < self._rules.votes:
             reason: NoTests = "few-solutions" if self._asked else "solutions-fail"
             return Made((), 0, {}, reason, wrong, before, before)
         tests: list[Mapping[str, str | None]] = []
-        thrown, number = Counter[str](), 0
+        thrown, late = Counter[str](), False
         for candidate in candidates:
-            if number == self._rules.tries or len(tests) == self._rules.most:
+            if len(tests) + thrown.total() == self._rules.tries or len(tests) == self._rules.most:
                 break
-            number += 1
-            found = self._tested(candidate)
+            try:
+                found = self._tested(candidate)
+            except OutOfTime:
+                late = True
+                break
             if isinstance(found, str):
                 thrown[found] += 1
             else:
                 tests.append(found)
-        none: NoTests | None = None if tests else "nothing-new" if number else "no-format"
-        return Made(tests, number, thrown, none, wrong, before, len(self._wrong))
+        number = len(tests) + thrown.total()
+        none: NoTests | None = None if tests else "out-of-time" if late else "nothing-new" if number else "no-format"
+        return Made(tests, number, thrown, none, wrong, before, len(self._wrong), late)
 
     def _tested(self, candidate: Candidate) -> Mapping[str, str | None] | str:
         """A new test, or why it is none."""
@@ -161,7 +193,7 @@ class _Bench:
         except (DataError, Unfit):
             return None, ""
         unjudged = self._trial._replace(checker=None)
-        _, output, seconds = tried(unjudged, self._asked[0], case, self._box)
+        _, output, seconds = self._ran(unjudged, self._asked[0], case)
         if output is None or len(output) > MAX_OUTPUT or (seconds or 0) > MARGIN * self._trial.limits.cpu:
             return None, ""
         said = text_of(output, case, self._trial.rule)
@@ -174,7 +206,7 @@ class _Bench:
         asked = self._asked if self._trial.checker else self._asked[1:]
         votes = 0 if self._trial.checker else 1
         for number, program in enumerate([*asked, *self._helpers]):
-            fault, _, seconds = tried(self._trial, program, case, self._box)
+            fault, _, seconds = self._ran(self._trial, program, case)
             near = (seconds or 0) > MARGIN * self._trial.limits.cpu
             if near and number < len(asked):
                 return False
@@ -200,6 +232,7 @@ def told(made: Made) -> dict[str, Any]:
         "wrong_passing_before": made.passing_before,
         "wrong_passing": made.passing,
         "weak": made.passing > 0,
+        "out_of_time": made.out_of_time,
     }
 
 
