@@ -163,19 +163,31 @@ DROPPED = pa.schema([pa.field("id", pa.string()), pa.field("reason", pa.string()
 """A row that a stage left out: its id, why, and the row itself as JSON (shortened when large)."""
 
 
+NAMES_TOLD = 3
+"""Names of one column that an error tells at most."""
+
+
 def require(schema: pa.Schema, needs: Iterable[str], *, stage: str, where: str) -> None:
     """Check that a table has the columns a stage needs; ``a|b`` is either of two.
 
     Raises:
         DataError: names the missing columns, the stage and the columns that are there.
     """
-    missing = [name for name in needs if not set(name.split("|")) & set(schema.names)]
+    missing = [name.split("|") for name in needs if not set(name.split("|")) & set(schema.names)]
     if missing:
         there = ", ".join(schema.names) or "none"
+        cut = any(len(names) > NAMES_TOLD for names in missing)
         raise DataError(
-            f"{stage}: {where} lacks column {', '.join(missing).replace('|', ' or ')}; it has: {there}. "
-            f"Rename with: magcli convert INPUT --rename {missing[0].partition('|')[0]}=COLUMN -o OUTPUT"
+            f"{stage}: {where} lacks column {', '.join(map(_either, missing))}; it has: {there}. "
+            f"Rename with: magcli convert INPUT --rename {missing[0][0]}=COLUMN -o OUTPUT"
+            + (f"; all names: magcli {stage} --help" if cut else "")
         )
+
+
+def _either(names: Sequence[str]) -> str:
+    """Names of one column, as an error tells them."""
+    told = names if len(names) <= NAMES_TOLD else [*names[: NAMES_TOLD - 1], "..."]
+    return " or ".join(told)
 
 
 def meant(schema: pa.Schema, needs: Iterable[str], aliases: Mapping[str, Sequence[str]]) -> dict[str, str]:

@@ -3,6 +3,10 @@
 Tests on which solutions disagree go; where they agree but none gives the expected output, that is replaced. Problems
 go without solutions, without enough tests, or when their reference solutions fail. Weak ones, whose tests let a
 solution pass that is known to be wrong, are marked.
+
+Names of other tools are read too. Tests: test_list, test, public_tests, private_tests, generated_tests. Solutions:
+incorrect_solutions, submissions, code, canonical_solution, reference_python, python_file, cpp_file, samples. Prompt:
+problem, question, statement, description, statement_md, statement_tex, statement_html, content, text.
 """
 
 from __future__ import annotations

@@ -5,6 +5,10 @@ the solutions agree that are right on the given tests. A new test is kept when a
 tests so far, or when it is of a new size.
 
 Every problem that can be run comes out, with its new tests at the end or the reason in column no_tests.
+
+Names of other tools are read too. Tests: test_list, test, public_tests, private_tests, generated_tests. Solutions:
+incorrect_solutions, submissions, code, canonical_solution, reference_python, python_file, cpp_file, samples. Prompt:
+problem, question, statement, description, statement_md, statement_tex, statement_html, content, text.
 """
 
 from __future__ import annotations

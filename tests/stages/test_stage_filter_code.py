@@ -1,14 +1,18 @@
 """`magcli filter-code` on real programs in the sandbox."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from calling import call_stage, kill_and_resume, seconds_of
 
+from magcli.command import module_of
+from magcli.curate.code.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
 from magcli.data import table
 from magcli.errors import DataError, UsageError
+from magcli.stages.setup import CODE_ALIASES
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "programs.jsonl"
 ADD = "a, b = map(float, input().split())\nprint(a + b)"
@@ -223,3 +227,18 @@ def test_a_killed_run_goes_on_with_table_and_matrix(tmp_path, kills):
 
 def without_seconds(run):
     return {name: value for name, value in run.items() if name != "seconds"}
+
+
+@pytest.mark.parametrize("stage", ["filter-code", "make-tests"])
+def test_missing_columns_are_told_in_short_and_their_other_names_in_the_help(stage, tmp_path):
+    source = written(tmp_path / "other.jsonl", [{"foo": 1}])
+    with pytest.raises(DataError) as raised:
+        call_stage(stage, source, output=tmp_path / "out.arrow")
+    assert (
+        "lacks column prompt, tests or test_list or ..., solutions or incorrect_solutions or ...; it has: foo"
+        in str(raised.value)
+    )
+    assert str(raised.value).endswith(f"; all names: magcli {stage} --help")
+    words = set(re.findall(r"\w+", str(module_of(stage).__doc__)))
+    names = {*TEST_COLUMNS[1:], *SOLUTION_COLUMNS[1:], *CODE_ALIASES["prompt"]}
+    assert names <= words
