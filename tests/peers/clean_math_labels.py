@@ -1,8 +1,8 @@
 """How well ``clean-math`` decides on the rows labelled by hand: precision and recall of each reason.
 
-``python -m tests.peers clean-math-labels`` prints one table a half; ``HALF=seen`` or ``HALF=held-out`` only that one,
-and ``MISSES=1`` each row that is decided otherwise than labelled (for the seen half only, since rules are written
-without a look at the other). Text that this project does not ship is read from the public files.
+``python -m tests.peers clean-math-labels`` prints one table a part; ``HALF=seen``, ``HALF=held-out`` or ``HALF=unseen``
+only that one, and ``MISSES=1`` each row that is decided otherwise than labelled (never of the unseen part, since rules
+are written without a look at it). Text that this project does not ship is read from the public files.
 """
 
 import json
@@ -20,7 +20,8 @@ from tests.curate.math.labelled.columns import Fed, digest, fed, read
 from tests.peers.public import SHARED, GithubFile
 
 LABELLED = Path(__file__).parents[1] / "curate" / "math" / "labelled"
-HALVES = {"seen": "clean_math.jsonl", "held-out": "clean_math_held_out.jsonl"}
+LOOKED_AT = {"seen": "clean_math.jsonl", "held-out": "clean_math_held_out.jsonl"}
+HALVES = LOOKED_AT | {"unseen": "clean_math_unseen.jsonl"}
 LABEL_OF = {
     "incomplete": "incomplete",
     "empty-prompt": "incomplete",
@@ -85,14 +86,14 @@ def scores(decisions: Sequence[Decision]) -> list[Score]:
 
 
 def shipped(half: str) -> Iterator[tuple[Mapping[str, Any], Fed]]:
-    """The rows of a half whose text lies in this project."""
+    """The rows of a part whose text lies in this project."""
     for row in read(LABELLED / HALVES[half]):
         if "problem" in row:
             yield row, Fed(row["problem"], row["answer"], row.get("choices"))
 
 
 def published(half: str) -> Iterator[tuple[Mapping[str, Any], Fed]]:
-    """All rows of a half, from the public files.
+    """All rows of a part, from the public files.
 
     Raises:
         Missing: a file cannot be had.
@@ -114,7 +115,7 @@ def _file(source: Mapping[str, str]) -> GithubFile:
 
 
 def lines(half: str, decisions: Sequence[Decision]) -> Iterator[str]:
-    """The table of one half, as the README has it."""
+    """The table of one part, as the README has it."""
     yield f"| {half}: label | rows | decided so | precision | recall |"
     yield "| --- | --- | --- | --- | --- |"
     for each in scores(decisions):
@@ -134,10 +135,10 @@ def misses(decisions: Iterable[Decision]) -> Iterator[str]:
 
 
 def run() -> None:
-    """Print the table of each half."""
+    """Print the table of each part."""
     halves = [os.environ["HALF"]] if "HALF" in os.environ else list(HALVES)
     for half in halves:
         decisions = [decide(row, given) for row, given in published(half)]
         print("\n".join(lines(half, decisions)), flush=True)
-        if os.environ.get("MISSES") and half == "seen":
+        if os.environ.get("MISSES") and half in LOOKED_AT:
             print("\n".join(misses(decisions)), flush=True)

@@ -1,4 +1,4 @@
-"""The hand-labelled sample is what its README says: halves by digest, labels, open answers, counts, digests."""
+"""The hand-labelled sample is what its README says: halves by digest, an unseen part, labels, counts, digests."""
 
 import json
 import re
@@ -9,8 +9,9 @@ import pytest
 from labelled.columns import COLUMNS, boxed, digest, fed, half_of, read
 
 HERE = Path(__file__).parent / "labelled"
-HALVES = {"seen": "clean_math.jsonl", "held-out": "clean_math_held_out.jsonl"}
-ROWS = [row for name in HALVES.values() for row in read(HERE / name)]
+BY_DIGEST = {"seen": "clean_math.jsonl", "held-out": "clean_math_held_out.jsonl"}
+PARTS = BY_DIGEST | {"unseen": "clean_math_unseen.jsonl"}
+ROWS = [row for name in PARTS.values() for row in read(HERE / name)]
 LABELS = [
     "incomplete", "proof", "multi-part", "prose-answer", "unparsable-answer",
     "missing-answer", "choice-rewrite", "choice-drop", "keep",
@@ -25,11 +26,21 @@ def table(first_column: str) -> list[list[str]]:
     return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines[start:stop]]
 
 
-@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("half", BY_DIGEST)
 def test_halves_follow_the_digest(half: str) -> None:
-    rows = read(HERE / HALVES[half])
+    rows = read(HERE / BY_DIGEST[half])
     assert len(rows) > 300
     assert {half_of(row["sha256"]) for row in rows} == {row["half"] for row in rows} == {half}
+
+
+def test_the_unseen_part_repeats_nothing() -> None:
+    rows = read(HERE / PARTS["unseen"])
+    assert len(rows) > 300
+    assert {row["half"] for row in rows} == {"unseen"}
+    earlier = [row for name in BY_DIGEST.values() for row in read(HERE / name)]
+    assert {row["sha256"] for row in rows}.isdisjoint(row["sha256"] for row in earlier)
+    told = [{re.sub(r"\W+", "", row["problem"]) for row in each if "problem" in row} for each in (rows, earlier)]
+    assert told[0].isdisjoint(told[1])
 
 
 def test_every_row_has_its_fields() -> None:
@@ -44,8 +55,9 @@ def test_every_row_has_its_fields() -> None:
 def test_the_readme_counts_right() -> None:
     labels = Counter((row["label"], row["half"]) for row in ROWS)
     shipped = Counter(row["label"] for row in ROWS if "problem" in row)
-    counts = [[each, *(labels[each, half] for half in HALVES), shipped[each]] for each in LABELS]
-    assert [row[:4] for row in table("label")] == [list(map(str, row)) for row in counts]
+    drawn = Counter(row["label"] for row in ROWS if row["drawn"] == "random")
+    counts = [[each, *(labels[each, part] for part in PARTS), shipped[each], drawn[each]] for each in LABELS]
+    assert [row[:6] for row in table("label")] == [list(map(str, row)) for row in counts]
     rows, texts = (Counter(row["source"] for row in ROWS if key in row) for key in ("row", "problem"))
     expected = [[source, str(rows[source]), str(texts[source])] for source in sorted(rows)]
     assert [row[:3] for row in table("source")] == expected
