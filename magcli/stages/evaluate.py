@@ -18,8 +18,8 @@ from magcli.stages import checks, setup
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from magcli.curate.metrics import Estimate, Problem
     from magcli.data.source import Rows
+    from magcli.evaluation.metrics import Estimate, Problem
     from magcli.run.job import Job
 
 INPUTS = "Graded completions (id, correct), or with --model problems (prompt, answer); - is stdin."
@@ -105,8 +105,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Sample and grade if there is a model, then estimate and tell."""
     import pyarrow as pa
 
-    from magcli.curate import metrics
     from magcli.errors import DataError
+    from magcli.evaluation import metrics
 
     problems = _gathered(_sampled(config, rows, job) if config.model else rows, job)
     if not problems:
@@ -125,7 +125,7 @@ def _known(estimate: Estimate) -> dict[str, Any]:
 
 def _gathered(rows: Rows, job: Job | None = None) -> list[Problem]:
     """Graded completions by problem; those whose ground truth cannot be read say nothing of the model."""
-    from magcli.curate import metrics
+    from magcli.evaluation import metrics
     from magcli.verify.types import UNCOUNTED
 
     names = [*("id", "prompt", "correct", "correct_anywhere", "extracted", "num_tokens", "reason"), *LANGUAGE]
@@ -140,10 +140,10 @@ def _gathered(rows: Rows, job: Job | None = None) -> list[Problem]:
 
 
 def _compared(config: Config, problems: list[Problem], path: Path) -> list[Estimate]:
-    from magcli.curate import metrics
     from magcli.data import table
     from magcli.data.schema import require
     from magcli.errors import DataError
+    from magcli.evaluation import metrics
 
     source = table.read(str(path))
     require(source.schema, ("id", "correct"), stage="evaluate", where=str(path))

@@ -16,8 +16,8 @@ from magcli.errors import DataError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from magcli.curate.metrics import Problem
     from magcli.curate.sampling import Ask, Sample
+    from magcli.evaluation.metrics import Problem
     from magcli.verify.grader import Grader
 
     Row = dict[str, Any]
@@ -37,7 +37,7 @@ class Exam:
 
     def __call__(self, folder: Path) -> dict[str, float]:
         """Accuracy over all samples with its 95% interval, and the mean length in tokens, of the model in a folder."""
-        from magcli.curate import metrics
+        from magcli.evaluation import metrics
 
         estimates = {each.metric: each for each in metrics.estimate(self._graded(folder), (), self.ask.seed)}
         accuracy = estimates["avg@n"]
@@ -49,7 +49,7 @@ class Exam:
         }
 
     def _graded(self, folder: Path) -> list[Problem]:
-        from magcli.curate import metrics
+        from magcli.evaluation import metrics
         from magcli.verify.reward import ALL_TESTS, RewardRule
 
         sampled = asyncio.run(self._sampled(folder))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from calling import call_stage
 
-from magcli.curate.metrics import estimate, gather
+from magcli.evaluation.metrics import estimate, gather
 from magcli.data import table
 
 RECIPE = {

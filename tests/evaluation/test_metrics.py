@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magcli.curate.metrics import Problem, estimate, gather, interval, maj_at_k, majority_right, paired, pass_at_k
+from magcli.evaluation.metrics import Problem, estimate, gather, interval, maj_at_k, majority_right, paired, pass_at_k
 
 
 def problem(correct, answers=None, id="p"):

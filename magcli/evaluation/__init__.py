@@ -1,0 +1,1 @@
+"""Evaluation suites, the statistics of their results, and how these are laid out."""
