@@ -4,6 +4,7 @@
 # make test-slow  those that take longer, with vLLM mostly
 # make check      ruff, mypy strict, import contract
 # make faults     processes killed at random instants, damaged files, power cuts
+# make scale      the stages that need no model on 700,000 problems and 100,000 of code, each process with 4 GB at most
 # make peers      measured beside other tools
 # make learning   the gain of RL against its controls, over seeds
 # make code       RL on a toy model whose reward is the sandbox: on code, and on mathematics and code in one run
@@ -24,7 +25,7 @@ VLLM_NEEDS := aiohttp cachetools cbor2 cloudpickle compressed-tensors einops fas
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-slow check faults peers learning code languages ablations smollm2 wheel clean
+.PHONY: setup demo test test-slow check faults scale peers learning code languages ablations smollm2 wheel clean
 .DELETE_ON_ERROR:
 
 setup: .venv/.done
@@ -57,6 +58,9 @@ test-slow: setup
 
 faults: setup
 	$(PYTEST) -q -m faults tests
+
+scale: setup
+	$(BIN)/python -m tests.scale
 
 peers: setup
 	$(BIN)/python -m tests.peers
