@@ -1,4 +1,5 @@
-"""JSON lines: read in two passes (types first, then rows) and written back byte for byte.
+"""JSON lines, and the objects of one JSON array: read in two passes (types first, then rows). Lines are written back
+byte for byte; ``.gz`` after a name packs and unpacks them.
 
 Values of one type become that Arrow type. A column whose values do not share one (numbers of two kinds, objects with
 other keys, null beside absent) keeps each value as JSON text and is marked so; it is written back as it was. How the
@@ -10,16 +11,18 @@ otherwise than Python writes them (``1.50``, ``1e5``, ``-0``). The values are ke
 """
 
 import contextlib
+import gzip
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
 from magcli.data import beside
+from magcli.data.jsontexts import ROW_LIMIT, Texts, texts_of
 from magcli.data.jsontypes import ABSENT_KEY, TEXT_KEY, Column, order
 from magcli.data.source import BadRow, Rows, Sink, Source
 from magcli.errors import DataError
@@ -27,12 +30,7 @@ from magcli.errors import DataError
 STYLE_KEY = b"magcli.jsonl"
 CHUNK_ROWS = 1024
 CHUNK_BYTES = 1 << 24
-LINE_LIMIT = 1 << 25
-"""A row longer than this many bytes is set aside as ``line-too-large``."""
 ID = re.compile(rb'"id"\s*:\s*("[^"\\\\]{1,200}"|\d{1,20})')
-
-Opener = Callable[[], contextlib.AbstractContextManager[BinaryIO]]
-"""Gives the lines from their start, each time it is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,31 +54,30 @@ STYLES = [Style(*spacing, ascii, slash) for spacing in SPACINGS for ascii in (Fa
 
 
 def open_file(path: Path, bad: BadRow) -> Source:
-    """Read a JSON-lines file; broken lines go to ``bad``.
+    """Read JSON lines or, of a ``.json`` file, the objects of its array; broken ones go to ``bad``.
 
     Raises:
-        DataError: the file has no usable row, or is not what its manifest says.
+        DataError: the file has no usable row, is not what its manifest says or, of an array or a packed file, is cut.
     """
     digest, note = beside.check(path)
+    texts = texts_of(path)
     if note is not None and all(_exact(kind) for kind in note.schema.types):
-        rows = _rows(lambda: open(path, "rb"), note.schema, bad)  # noqa: SIM115
-        return Source(str(path), note.schema, rows, note.chain, digest, note.rows)
-    source = open_lines(lambda: open(path, "rb"), str(path), bad)  # noqa: SIM115
+        return Source(str(path), note.schema, _rows(texts, note.schema, bad), note.chain, digest, note.rows)
+    source = open_texts(texts, str(path), bad)
     source.sha256, source.chain = digest, note.chain if note else ()
     return source
 
 
-def open_lines(opened: Opener, name: str, bad: BadRow) -> Source:
-    """Read JSON lines from what ``opened`` gives, twice: for the types, then for the rows.
+def open_texts(texts: Texts, name: str, bad: BadRow) -> Source:
+    """Read rows from their texts, which are asked for twice: for the types, then for the rows.
 
     Raises:
         DataError: there is no usable row.
     """
-    with opened() as file:
-        schema, total = scan(_parsed(file, lambda *_: None))
+    schema, total = scan(_parsed(texts, lambda *_: None), Style() if texts.noun == "element" else None)
     if not total:
         raise DataError(f"{name} has no JSON object in it")
-    return Source(name, schema, _rows(opened, schema, bad), total=total)
+    return Source(name, schema, _rows(texts, schema, bad), total=total)
 
 
 def _exact(kind: pa.DataType) -> bool:
@@ -93,45 +90,35 @@ def _exact(kind: pa.DataType) -> bool:
     return bool(is_number or pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_null(kind))
 
 
-def _rows(opened: Opener, schema: pa.Schema, bad: BadRow) -> Rows:
+def _rows(texts: Texts, schema: pa.Schema, bad: BadRow) -> Rows:
     style = style_of(schema)
-    with opened() as file:
-        chunk: list[dict[str, Any]] = []
-        size = 0
-        for line, row in _parsed(file, bad):
-            chunk.append(row)
-            size += len(line)
-            if len(chunk) >= CHUNK_ROWS or size >= CHUNK_BYTES:
-                yield to_batch(chunk, schema, style)
-                chunk, size = [], 0
-        if chunk:
+    chunk: list[dict[str, Any]] = []
+    size = 0
+    for text, row in _parsed(texts, bad):
+        chunk.append(row)
+        size += len(text)
+        if len(chunk) >= CHUNK_ROWS or size >= CHUNK_BYTES:
             yield to_batch(chunk, schema, style)
+            chunk, size = [], 0
+    if chunk:
+        yield to_batch(chunk, schema, style)
 
 
-def _parsed(file: BinaryIO, bad: BadRow) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The good lines and their objects; the others are told to ``bad``."""
-    for number, line in enumerate(_lines(file), 1):
+def _parsed(texts: Texts, bad: BadRow) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The good texts and their objects; the others are told to ``bad``."""
+    for number, line in enumerate(texts.each(), 1):
         if not line.strip():
             continue
         reason, text, row = _parse(line)
         if reason:
-            bad(_place(line, number), reason, _excerpt(line))
+            bad(_place(line, f"{texts.noun} {number}"), reason, _excerpt(line))
         else:
             yield text, row
 
 
-def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file; of one over the limit only its start, so that memory stays bounded."""
-    while line := file.readline(LINE_LIMIT + 1):
-        if len(line) > LINE_LIMIT and not line.endswith(b"\n"):
-            while (more := file.readline(LINE_LIMIT)) and not more.endswith(b"\n"):
-                pass
-        yield line
-
-
 def _parse(line: bytes) -> tuple[str, str, dict[str, Any]]:
     """(why a line is unusable or nothing, its text, its object)."""
-    if len(line) > LINE_LIMIT:
+    if len(line) > ROW_LIMIT:
         return "line-too-large", "", {}
     try:
         text = line.decode("utf-8-sig")
@@ -145,10 +132,10 @@ def _parse(line: bytes) -> tuple[str, str, dict[str, Any]]:
     return "", text, row
 
 
-def _place(line: bytes, number: int) -> str:
+def _place(line: bytes, number: str) -> str:
     """The id that an unusable line seems to have, or its number."""
     found = ID.search(line, 0, 1 << 16)
-    return found[1].decode("utf-8", "replace").strip('"') if found else f"line {number}"
+    return found[1].decode("utf-8", "replace").strip('"') if found else number
 
 
 def _excerpt(line: bytes) -> str:
@@ -166,20 +153,22 @@ def _encodable(row: Mapping[str, Any]) -> bool:
 # ---- types ----
 
 
-def scan(lines: Iterator[tuple[str, dict[str, Any]]]) -> tuple[pa.Schema, int]:
-    """Find the schema and the number of rows of parsed lines."""
+def scan(lines: Iterator[tuple[str, dict[str, Any]]], style: Style | None = None) -> tuple[pa.Schema, int]:
+    """Find the schema and the number of rows of parsed lines; how they are written, unless a style is given."""
     columns: dict[str, Column] = {}
     orders: dict[tuple[str, ...], None] = {}
     styles, end = STYLES, True
     total = 0
     for line, row in lines:
         total += 1
-        styles, end = _told(styles, line, row), line.endswith("\n")
+        if style is None:
+            styles, end = _told(styles, line, row), line.endswith("\n")
         orders[tuple(row)] = None
         for key, value in row.items():
             columns.setdefault(key, Column()).see(value)
     fields = [columns[key].field(key, total) for key in order(orders)]
-    return pa.schema(fields, metadata={STYLE_KEY: json.dumps(asdict(replace(styles[0], end=end))).encode()}), total
+    told = style or replace(styles[0], end=end)
+    return pa.schema(fields, metadata={STYLE_KEY: json.dumps(asdict(told)).encode()}), total
 
 
 def _told(styles: list[Style], line: str, row: Mapping[str, Any]) -> list[Style]:
@@ -254,6 +243,45 @@ class LinesWriter:
             self.file.write(b"\n")
 
 
+class ArrayWriter:
+    """A JSON array of objects being written, one a line."""
+
+    def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
+        self.file, self.style = file, style_of(schema)
+        self.before = "[\n"
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows."""
+        for line in to_lines(batch, self.style):
+            self.file.write((self.before + line).encode("utf-8"))
+            self.before = ",\n"
+
+    def close(self) -> None:
+        """End the array."""
+        self.file.write(b"[]\n" if self.before == "[\n" else b"\n]\n")
+
+
+class PackedWriter:
+    """A table as text that is packed on its way; equal tables have equal bytes, so no time and no name is in it."""
+
+    def __init__(self, file: BinaryIO, make: Callable[[BinaryIO], beside.Writer]) -> None:
+        self.packed = gzip.GzipFile("", "wb", fileobj=file, mtime=0)
+        self.writer = make(cast(BinaryIO, self.packed))
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows."""
+        self.writer.write(batch)
+
+    def close(self) -> None:
+        """End the table and what packs it."""
+        self.writer.close()
+        self.packed.close()
+
+
 def file_sink(path: Path, schema: pa.Schema, head: str) -> contextlib.AbstractContextManager[Sink]:
-    """A JSON-lines file that takes its place when it is finished, with its manifest beside it."""
-    return beside.noted(path, schema, lambda file: LinesWriter(file, schema))
+    """A file of JSON lines, or of an array, that takes its place when it is finished, with its manifest beside it."""
+
+    def make(file: BinaryIO) -> beside.Writer:
+        return (ArrayWriter if ".json" in path.suffixes[-2:] else LinesWriter)(file, schema)
+
+    return beside.noted(path, schema, lambda file: PackedWriter(file, make) if path.suffix == ".gz" else make(file))

@@ -1,4 +1,6 @@
-"""Any table in, any table out: ``-`` (Arrow stream), .arrow, .parquet, .jsonl, .csv, `datasets` folders, hub ids."""
+"""Any table in, any table out: ``-`` (Arrow stream), .arrow, .parquet, .jsonl, .json (one array), both also as .gz,
+.csv, `datasets` folders, hub ids.
+"""
 
 import contextlib
 import io
@@ -11,12 +13,15 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from magcli.data import arrow, csv, durable, folder, jsonl, parquet, types
+from magcli.data import arrow, csv, durable, folder, jsonl, jsontexts, parquet, types
 from magcli.data.source import BadRow, Rows, Sink, Source, brief
 from magcli.errors import DataError, UsageError
 
 ROWS_PER_BATCH = 1024
-SUFFIXES = (".arrow", ".parquet", ".jsonl", ".csv")
+LINES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
+SUFFIXES = (".arrow", ".parquet", *LINES, ".csv")
+BESIDE = (".manifest.json", ".run.json")
+"""What the files are called that magcli leaves beside tables."""
 
 
 def ignore(place: str, reason: str, excerpt: str) -> None:
@@ -57,18 +62,23 @@ def _open(name: str, bad: BadRow) -> Source:
         raise DataError(f"{name} does not exist")
     if path.is_fifo() or path.is_char_device():
         return _read_pipe(io.FileIO(name), name, bad)
-    match path.suffix:
+    if name.endswith(BESIDE):
+        raise DataError(f"{name} tells of the table beside it and is none")
+    match kind := suffix(path):
         case ".arrow":
             return arrow.open_file(path)
         case ".parquet":
             return parquet.open_file(path)
-        case ".jsonl" | ".ndjson":
+        case ".jsonl" | ".jsonl.gz" | ".json" | ".json.gz" | ".ndjson" | ".ndjson.gz":
             return jsonl.open_file(path, bad)
         case ".csv":
             return csv.open_file(path, bad)
-    raise DataError(
-        f"{name}: unknown kind of table '{path.suffix}'; known: {', '.join(SUFFIXES)}, a folder, a hub id, -"
-    )
+    raise DataError(f"{name}: unknown kind of table '{kind}'; known: {', '.join(SUFFIXES)}, a folder, a hub id, -")
+
+
+def suffix(path: Path) -> str:
+    """What tells the kind of a table: the end of its name, with ``.gz`` also what stands before."""
+    return "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
 
 
 def _read_pipe(raw: io.FileIO, name: str, bad: BadRow) -> Source:
@@ -78,13 +88,13 @@ def _read_pipe(raw: io.FileIO, name: str, bad: BadRow) -> Source:
     head = pipe.peek(4)[:4]
     if not head:
         raise DataError(f"{name} is empty: the command before this one in the pipe gave no table")
-    if head.lstrip()[:1] == b"{":
-        return jsonl.open_lines(_kept(pipe), name, bad)
+    if (first := head.lstrip()[:1]) in (b"{", b"["):
+        return jsonl.open_texts(jsontexts.opened_texts(_kept(pipe), name, array=first == b"["), name, bad)
     return arrow.open_stream(pipe, name)
 
 
-def _kept(pipe: BinaryIO) -> jsonl.Opener:
-    """JSON lines are read twice, so a pipe of them is kept in a temporary file without a name."""
+def _kept(pipe: BinaryIO) -> jsontexts.Opener:
+    """JSON is read twice, so a pipe of it is kept in a temporary file without a name."""
     file = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as its reader
     shutil.copyfileobj(pipe, file)
 
@@ -103,15 +113,14 @@ def check_target(name: str) -> None:
         UsageError: an unknown kind of table or a parent that is a file.
     """
     path = Path(name)
-    if name != "-" and path.suffix not in SUFFIXES and path.suffix:
-        raise UsageError(
-            f"output {name}: unknown kind of table '{path.suffix}'; known: {', '.join(SUFFIXES)}, a folder, -"
-        )
+    kind = suffix(path)
+    if name != "-" and kind not in SUFFIXES and kind:
+        raise UsageError(f"output {name}: unknown kind of table '{kind}'; known: {', '.join(SUFFIXES)}, a folder, -")
     if name == "-" and sys.stdout.isatty():
         raise UsageError("the output is an Arrow stream, not for a terminal: give -o FILE or pipe into another command")
-    if path.suffix in SUFFIXES and path.is_dir():
+    if kind in SUFFIXES and path.is_dir():
         raise UsageError(f"output {name} is a folder; choose another name or remove it")
-    if not path.suffix and path.exists() and not path.is_dir():
+    if not kind and path.exists() and not path.is_dir():
         raise UsageError(
             f"output {name} is a file, and a name without a suffix means a folder; known: {', '.join(SUFFIXES)}"
         )
@@ -133,12 +142,12 @@ def write(name: str, schema: pa.Schema, head: str) -> Iterator[Sink]:
 
 
 def _maker(path: Path) -> Callable[[Path, pa.Schema, str], contextlib.AbstractContextManager[Sink]]:
-    match path.suffix:
+    match suffix(path):
         case ".arrow":
             return arrow.file_sink
         case ".parquet":
             return parquet.file_sink
-        case ".jsonl":
+        case kind if kind in LINES:
             return jsonl.file_sink
         case ".csv":
             return csv.file_sink

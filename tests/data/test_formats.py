@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from magcli.data import table, types
 from magcli.errors import DataError, EnvironmentFault, UsageError
 
-KINDS = [".arrow", ".parquet", ".jsonl", ".csv", ""]
+KINDS = [".arrow", ".parquet", ".jsonl", ".jsonl.gz", ".json", ".csv", ""]
 ROWS = [
     {"id": "a", "n": 1, "x": 0.5, "ok": True, "t": "", "l": [{"role": "user", "content": "é,\"'\n"}], "s": {"a": [1]}},
     {"id": "b", "n": None, "x": None, "ok": None, "t": None, "l": None, "s": None},
@@ -112,7 +112,7 @@ def test_columns_of_other_tools_pass_through_every_format(tmp_path: Path, name: 
         sink.finish(())
     back = [row["c"] for row in rows_of(tmp_path / f"ours{kind}")]
     expected = FOREIGN[name].to_pylist()
-    as_text = name in ("decimal", "timestamp") and kind == ".jsonl"
+    as_text = name in ("decimal", "timestamp") and kind in table.LINES
     assert back == ([None if value is None else str(value) for value in expected] if as_text else expected)
 
 

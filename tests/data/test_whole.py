@@ -57,7 +57,7 @@ def refused(victim: Path, damaged: Iterator[bytes], named: Path) -> int:
     return count
 
 
-@pytest.mark.parametrize("kind", [".arrow", ".parquet", ".jsonl", ".csv"])
+@pytest.mark.parametrize("kind", [".arrow", ".parquet", ".jsonl", ".jsonl.gz", ".json", ".csv"])
 def test_a_file_cut_at_any_byte_is_refused_by_name(tmp_path: Path, kind: str) -> None:
     place = write(tmp_path / f"rows{kind}")
     assert consume(place) == 10
@@ -65,14 +65,14 @@ def test_a_file_cut_at_any_byte_is_refused_by_name(tmp_path: Path, kind: str) ->
     assert refused(place, cuts(data), place) == len(data)
 
 
-@pytest.mark.parametrize("kind", [".arrow", ".parquet", ".jsonl", ".csv"])
+@pytest.mark.parametrize("kind", [".arrow", ".parquet", ".jsonl", ".jsonl.gz", ".json", ".csv"])
 def test_a_file_with_any_bit_flipped_is_refused_by_name(tmp_path: Path, kind: str) -> None:
     place = write(tmp_path / f"rows{kind}")
     data = place.read_bytes()
     assert refused(place, flips(data), place) == 8 * len(data)
 
 
-@pytest.mark.parametrize("kind", [".arrow", ".parquet", ".jsonl", ".csv", ""])
+@pytest.mark.parametrize("kind", [".arrow", ".parquet", ".jsonl", ".jsonl.gz", ".json", ".csv", ""])
 def test_anything_after_the_end_is_refused(tmp_path: Path, kind: str) -> None:
     place = write(tmp_path / f"rows{kind}")
     file = place if kind else place / "data-00000-of-00001.arrow"
@@ -132,7 +132,7 @@ def test_larger_files_are_refused_too(tmp_path: Path) -> None:
 
 
 def test_a_file_of_zero_rows_is_whole_and_keeps_its_columns(tmp_path: Path) -> None:
-    for kind in (".arrow", ".parquet", ".jsonl", ".csv", ""):
+    for kind in (".arrow", ".parquet", ".jsonl", ".jsonl.gz", ".json", ".csv", ""):
         place = write(tmp_path / f"none{kind}", 0)
         source = table.read(str(place))
         assert source.schema == ROWS.schema
@@ -140,7 +140,7 @@ def test_a_file_of_zero_rows_is_whole_and_keeps_its_columns(tmp_path: Path) -> N
         assert source.chain == CHAIN
 
 
-@pytest.mark.parametrize("kind", [".arrow", ".parquet", ".jsonl", ".csv"])
+@pytest.mark.parametrize("kind", [".arrow", ".parquet", ".jsonl", ".jsonl.gz", ".json", ".csv"])
 def test_an_empty_file_is_refused(tmp_path: Path, kind: str) -> None:
     place = tmp_path / f"rows{kind}"
     place.touch()
