@@ -5,6 +5,7 @@ says that many answers are right. English and Chinese.
 """
 
 import re
+from itertools import pairwise
 
 _LATEX = re.compile(r"\\(?:operatorname|mathrm|mathbf|mathbb|begin|end)\*?\s*\{[^}]*\}|\\[A-Za-z]+|[{}$]")
 _ENVIRONMENT = re.compile(r"\\begin\{(\w+)\*?\}.*?\\end\{\1\*?\}", re.S)
@@ -20,13 +21,14 @@ _MEASURED = re.compile(
     re.I,
 )
 _PLAIN_NEGATION = re.compile(
-    r"(?:the\s+(?:limit|integral|series)\s+)?(?:does|do|did)\s+not\s+(?:exist|converge|intersect)\.?"
-    r"|(?:there\s+(?:is|are)\s+)?no\s+(?:real\s+|such\s+)?\w+\.?|(?:it\s+is\s+)?(?:undefined|impossible|not\s+possible)\.?",
+    r"(?:the\s+(?:limit|integral|series)\s+)?(?:does|do|did)\s+not\s+(?:exist|converge|intersect)\W*"
+    r"|(?:there\s+(?:is|are)\s+)?no\s+(?:real\s+|such\s+)?\w+\W*|(?:it\s+is\s+)?(?:undefined|impossible|not\s+possible)\W*"
+    r"|(?:it\s+is\s+)?not\s+an?\s+\w+\W*|none\W*|无解\W*|不存在\W*",
     re.I,
 )
 _VERB = re.compile(
     r"\b(?:is|are|was|were|equals?|has|have|does|did|must|would|will|should|there|therefore|thus|hence|because|since"
-    r"|otherwise|follows?|cannot|can|says?|means?)\b(?!\s*[=(^_])"
+    r"|otherwise|follows?|cannot|can|says?|means?|works?|when)\b(?![=(^_])"
     r"|(?:\A|[.,]\s*)so\b|(?-i:\bSo\b)|\A(?:yes|no)\b\W*\S+\s+\S",
     re.I,
 )
@@ -38,7 +40,9 @@ _TELLS_APART = re.compile(
 )
 _ZH_SENTENCE = re.compile(
     r"因此|所以|从而|因为|答案|总\S{0,4}为|[为是][:：]|[为是][^，,。]{0,8}[。]\s*\Z|\d[^。]{0,60}[\u4e00-\u9fff]。\s*\Z"
+    r"|\A[\"“]?[\u4e00-\u9fff，、]{5,}[。！][\"”]?\Z"
 )
+_SENTENCE = re.compile(r"[\"“']?(?!(?:All|Any|Every|About)\b)[A-Z][A-Za-z'’-]*(?:,?\s+[A-Za-z'’-]+){3,40}[.!][\"”']?")
 _LINES = re.compile(r"\A[^$\\]*=[^$\\\n]*\n[^$\\]*=[^$\\]*\Z")
 _NOT_ONE = re.compile(
     r"\banswers? (?:(?:may|will|can|could) )?var"
@@ -50,18 +54,46 @@ _UNSOLVABLE = re.compile(
     r"\b(?:cannot|can't|can not|unable to|not possible to|impossible to)\s+(?:be\s+)?"
     r"(?:determined?|calculated?|solved?|answered?)\b"
     r"|\b(?:not enough|insufficient|need(?:s|ed)?\s+(?:more|additional)|without\s+(?:more|additional|further))\s+"
-    r"(?:\w+\s+)?information|\bplease provide\b|信息不足|无法确定",
+    r"(?:\w+\s+)?information|\bplease provide\b|信息不足|\A.{0,40}无法确定"
+    r"|\A(?:很|非常|我(?:很|感到)?)?(?:抱歉|遗憾|对不起)|作为(?:一个|一名)?(?:人工智能|语言模型|AI)|请(?:您)?提供(?:更多|具体)"
+    r"|\A(?:I\s+am|I'm)\s+sorry\b|\b[Aa]s\s+an?\s+(?:AI|language\s+model)\b",
     re.I,
 )
 _COUNTED = re.compile(r"([-+]?\d[\d,.]*(?:/\d+)?)\s*[\u4e00-\u9fff]{1,4}[。.]?")
-_ABOUT = re.compile(r"\A(?:about|approximately|approx\.?|around|roughly|大约|约)\s*(?=[-+$\\]?\d)", re.I)
+_ABOUT = re.compile(
+    r"\A(?:about|approximately|approx\.?|around|roughly|after|Rs\.?|INR|大约|约)\s*(?=[-+$\\]?\d)", re.I
+)
+_LABEL = re.compile(
+    r"\A\W{0,3}(?:the\s+)?(?:general\s+|final\s+)?(?:solutions?|answers?)(?:\s+set)?(?:\s+(?:is|are))?\s*[:：]\s*|\A解\s*[:：]\s*",
+    re.I,
+)
+_PARAMETER = r"\$?\s*(?:[A-Za-z](?:_\{?\w\}?)?(?:\s*(?:,|，|and|和)\s*)?){1,4}\s*\$?"
+_FREE = re.compile(
+    rf"[\s,，;；]{{0,4}}(?:\bfor\s+(?:all|any|every|each|some)\s+(?:real\s+(?:numbers?|values?)|integers?|reals?|constants?)\s*(?:{_PARAMETER})?"
+    rf"|\b(?:where|for)\s+{_PARAMETER}\s+(?:is|are)\s+(?:an?\s+)?(?:arbitrary\s+|free\s+|any\s+|real\s+){{0,2}}"
+    rf"(?:constants?|integers?|numbers?|parameters?)|(?:(?<=[,，;；])|其中)\s*{_PARAMETER}\s*(?:均?[为是])\s*任意(?:的)?(?:实|非零)?常?数)"
+    r"\s*[.。．]?\s*\Z",
+    re.I,
+)
+_NONE = re.compile(
+    r"(no\s+(?:real\s+)?solutions?|无解)\s*[:,：，(]?\s*\$?\s*\\(?:oslash|emptyset|varnothing)\s*\$?\W*", re.I
+)
+_DRESSED = re.compile(r"(\$\$?)([^$]+)\1[.。．]?")
+_DOLLAR = re.compile(r"(?<!\\)\$")
+_SPACE_AT_END = re.compile(r"(?:\s|\\q?quad|\\[,;])+\Z")
+_BLANKS = re.compile(r"\s+")
+_SPLIT_SPAN = re.compile(r"\\right\.\s*\$\s*([,;]?)\s*\$\s*\\left\.")
+_PIECEWISE = re.compile(
+    r"\\left\s*\\\{\s*\\begin\{(?:array|aligned)\}(?:\s*\{[lcr| ]*\})?(.*?)\\end\{(?:array|aligned)\}\s*\\right\.", re.S
+)
+_CONDITION = re.compile(r"&\s*\\text\s*\{\s*(if|for|when|若|当)\s*\}\s*&")
 _OR = re.compile(r"\s*或者?\s*")
 _SEVERAL_VALUES = re.compile(r"\A(?:[^(\[{;；]|[(\[{][^)\]}]*[)\]}]|\\;)*(?<!\\)[;；]\s*\S|\A\{\s*['\"]", re.S)
 _SEPARATOR = re.compile(r"\s*(?:[;；、，@]|,(?!\d{3}(?!\d))|\b(?:and|or)\b|\\text\s*\{\s*(?:and|or)\s*\}|和|与|或)\s*")
 _BROKEN = re.compile(
     r"@|�|\A[=^_*/]|[=^_*/<>+-]\s*\$*\s*\Z|,\s*\\big(?:cup|cap)\b|,\s*,|\\right\.\s*\$\s*[^.,;\s]|\\frac\s*\Z"
     r"|(?<![\\A-Za-z])(?:[dt]?frac|sqrt)\s*\{"
-    r"|[\x00-\x08\x0b\x0c\x0e-\x1f]"
+    r"|[\x00-\x08\x0b\x0c\x0e-\x1f]|(?<![\d.,/^{\\])\b\d+(?:\.\d+)?[ \t]+\d+\.\d"
 )
 _ESCAPED = re.compile(r"\\[{}$()\[\]]|\\[A-Za-z]+")
 
@@ -73,20 +105,57 @@ def prose(answer: str, most: int = 3) -> bool:
     if _MEASURED.fullmatch(answer):
         return False
     plain = _plain(answer)
-    if _PLAIN_NEGATION.fullmatch(plain.strip()):
+    if negation(answer):
         return False
-    if len(_WORD.findall(plain)) > most or len(_HAN.findall(plain)) > 2 * most + 2:
+    if len(_WORD.findall(plain)) > most or len(_HAN.findall(plain)) > 2 * most + 2 or _SENTENCE.fullmatch(answer):
         return True
     rules = ((_VERB, plain), (_TELLS_APART, answer), (_ZH_SENTENCE, plain), (_LINES, answer))
     return any(rule.search(text) for rule, text in rules)
 
 
+def negation(answer: str) -> bool:
+    """Whether an answer says that there is nothing: "no solution" or "not a function" answers several tasks at once."""
+    return bool(_PLAIN_NEGATION.fullmatch(_plain(answer).strip()))
+
+
+def bare(answer: str) -> str:
+    """An answer without "Solution is:" before it, what is said of its free constants, and the dollars around it all."""
+    text = _FREE.sub("", _LABEL.sub("", answer))
+    return answer if text == answer else undressed(text)
+
+
+def undressed(text: str) -> str:
+    """Text without the dollars around the whole of it."""
+    text = text.strip()
+    dressed = _DRESSED.fullmatch(text)
+    return (dressed[2] if dressed else text).strip()
+
+
 def plain_value(answer: str) -> str:
-    """An answer as the verifier reads it: without "about", Chinese measure words and the Chinese "or"."""
-    counted = _COUNTED.fullmatch(answer)
-    if counted:
+    """An answer as the verifier reads it.
+
+    Without a label, "about", rupees, Chinese measure words and the Chinese "or"; a dollar that has no partner is gone,
+    a list that runs over two formulas is in one, and a piecewise function is written with ``cases``.
+    """
+    text = bare(answer)
+    if counted := _COUNTED.fullmatch(text):
         return counted[1]
-    return _OR.sub(" or ", _ABOUT.sub("", answer))
+    if nothing := _NONE.fullmatch(text):
+        return nothing[1]
+    text = _OR.sub(" or ", _ABOUT.sub("", text))
+    if "\\right" in text:
+        text = _PIECEWISE.sub(_cases, _SPLIT_SPAN.sub(r"\1 ", text))
+    return _SPACE_AT_END.sub("", _DOLLAR.sub("", text)) if len(_DOLLAR.findall(text)) % 2 else text
+
+
+def right_side(answer: str, prompt: str) -> str:
+    """What an answer comes to that repeats before it what the statement asks for ("u . v = 17").
+
+    That is what follows its last equals sign outside of all brackets; empty where commas or words part it.
+    """
+    first, *sides = _sides(answer.replace("$", " ").strip(" ."))
+    repeats = sides and _BLANKS.sub("", first) in _BLANKS.sub("", prompt)
+    return sides[-1].strip() if repeats and not _WORD.search(_plain(answer)) else ""
 
 
 def unsolvable(answer: str) -> str:
@@ -96,8 +165,12 @@ def unsolvable(answer: str) -> str:
 
 
 def several_values(answer: str) -> bool:
-    """Whether semicolons part an answer, or it is a mapping: values of different questions."""
-    return bool(_SEVERAL_VALUES.match(answer))
+    """Whether semicolons part an answer, or it is a mapping: values of different questions.
+
+    Equations throughout are the solutions of one.
+    """
+    equations = all(re.search(r"=|\\equiv", part) for part in re.split(r"[;；]", answer))
+    return bool(_SEVERAL_VALUES.match(answer)) and not equations
 
 
 def parts_of(answer: str) -> int:
@@ -123,6 +196,23 @@ def broken(answer: str) -> bool:
         or unpaired % 2 == 1
         or bool(_BROKEN.search(answer))
     )
+
+
+def _cases(piecewise: re.Match[str]) -> str:
+    rows = _CONDITION.sub(r"& \\text{\1 } ", piecewise[1])
+    return rf"\begin{{cases}}{rows}\end{{cases}}" if rows.count("&") >= 2 and rows != piecewise[1] else piecewise[0]
+
+
+def _sides(formula: str) -> list[str]:
+    """The sides of a chain of equations, split outside of all brackets; one where a comma stands there too."""
+    cuts, depth = [-1], 0
+    for at, char in enumerate(formula):
+        depth += (char in "([{") - (char in ")]}")
+        if depth == 0 and char in ",;，；":
+            return [formula]
+        if depth == 0 and char == "=":
+            cuts.append(at)
+    return [formula[start + 1 : end] for start, end in pairwise([*cuts, len(formula)])]
 
 
 def _plain(answer: str) -> str:

@@ -15,12 +15,16 @@ _FORMULA = re.compile(
 )
 _ASIDE = re.compile(r" ?\((?![^()]{0,3}\))[^()]{0,600}\)|（[^（）]{4,200}）|[\"“'‘`][^\"”“'’\n]{0,300}\?[\"”'’]")
 _SOLVED = re.compile(r"(?:\A|\n)[ \t]*final answer\b[^\n]*", re.I)
-_SENTENCE_END = re.compile(r"(?<=[?!;。？！；\n])|(?<=[a-z0-9)\]%Ξ\"”_—–-]\.)(?=\s)|(?<=\s\.)(?=\s)|(?<=．)(?!\d)")
+_SENTENCE_END = re.compile(
+    r"(?<=[?!;。？！；\n])|(?<=[a-z0-9)\]%Ξ$\"”_—–-]\.)(?<!\bno\.)(?<!\bvs\.)(?=\s)|(?<=\s\.)(?=\s)|(?<=．)(?!\d)"
+    r"|(?<=[a-z]\s[A-Z]\.)(?=\s+(?:Suppose|Let|If|Find|What|How|Does|Do|Is|Are|Determine|The|It|Compute|Given|When|Which)\b)"
+)
 
 _TASK = (
     r"(?:find|determine|compute|calculate|evaluate|solve|estimate|derive|interpret|identify|list|obtain|diagonalize"
-    r"|factor|expand|convert|deduce|maximize|minimize|construct|predict)"
-    r"(?!\s+(?:without|it\b|this\b|the\s+(?:following\s+)?(?:problem|question|exercise|puzzle|task)s?\b))"
+    r"|factor|expand|convert|deduce|maximize|minimize|construct(?!\s+(?:\w+\s+){0,2}Ξ)|predict|assess)"
+    r"(?!\s+(?:without|it\b|this\b|them\b|your\b|the\s+(?:\w+\s+){0,2}(?:problem|question|exercise|puzzle|task)s?\b"
+    r"|(?:the\s+)?following\s+(?:values|quantities)\b))"
     r"|(?:express|describe|classify)(?!\s+(?:your|the\s+(?:\w+\s+)?(?:answers?|results?|solutions?)|it|this|each|in|all|them|as)\b|\s+\S+\s+as\b)"
 )
 _TASK_FIRST = (
@@ -28,8 +32,8 @@ _TASK_FIRST = (
     r"(?!(?:\w+\s+){0,2}(?:answers?|results?|solutions?|equations?|expressions?|terms?)\b|exact|reason)"
 )
 _HEAD = re.compile(
-    rf"(?:\A|[,:，：]\s*|\b(?:and|then|also|please|to\s+do\s+so|hence)\s+|\A[-*•]\s*|\)\s*|Ξ\s*(?=(?-i:[A-Z])))"
-    rf"(?:{_TASK})\b(?!\s*\.)|\A{_TASK_FIRST}",
+    rf"(?:\A|[,:，：]\s*|\b(?:and|then|also|please|to\s+do\s+so|hence)\s+|\A[-*•]\s*|\)\s*|Ξ\s*(?=(?-i:[A-Z]))"
+    rf"|\A(?:now\s+|then\s+)?use\b[^.?!]{{1,90}}?\bto\s+)(?:{_TASK})\b(?!\s*\.)|\A{_TASK_FIRST}",
     re.I,
 )
 _HEAD_ZH = re.compile(
@@ -41,10 +45,17 @@ _NARRATIVE = re.compile(
     re.I,
 )
 _RESTATED = re.compile(
-    r"\A\W{0,9}(?:that is|in other words|i\.e|namely|hint|for example|e\.g|as a bonus|remember|recall|note)\b"
+    r"\A\W{0,9}(?:that is|specifically|in particular|in other words"
+    r"|i\.e|namely|hint|for example|e\.g|as a bonus|remember|recall|note)\b"
+    r"|\bwhat\s+should\s+(?:he|she|they|we|you|i)\s+do\b|\A\W*(?:it|this|that|he|she)\s+(?:should|must|is|will)\s+(?:be\s+)?_{2,}"
     r"|\b(?:separated\s+by|in\s+(?:the\s+)?order\s+of|in\s+(?:in|de)creasing\s+order)\b"
     r"|\b(?:give|express|state|write|enter|round|leave)\b.{0,120}\b(?:your|final|exact)\s+answers?\b",
     re.I | re.S,
+)
+_FORM = re.compile(
+    r"\A\W*(?:give\s+all|write\s+the\s+(?:letters|digits|numbers|coordinates)|(?:state|give|list|write)\s+the\s+\S+\s+\w+\s+first\b"
+    r"|express\s+(?:the|its|this)\s+(?:\w+\s+){1,2}(?:as\s+an?\s+(?:\w+\s+)?(?:decimal|fraction|percent\w*|number|integer|ordered)|in\s+(?:simplest|lowest)))",
+    re.I,
 )
 _OPENING = r"(?:\A|[,:，：]\s*|\b(?:and|then|but|so|or)\s+)"
 _ALSO_ASKS = re.compile(
@@ -67,16 +78,19 @@ _CONDITIONAL = re.compile(
     re.I,
 )
 _REASON = re.compile(
-    r"(?:\A|[,:;]\s*|\b(?:and|then|please|briefly|or|to)\s+)\(?(?:explain|justify|defend|clarify)\b(?!\s+the\s+(?:result|symbol))"
+    r"(?:\A|[,:;]\s*|\b(?:and|then|please|briefly|or|to)\s+)\(?(?:explain|justify|defend|clarify|discuss|comment\s+on)\b"
+    r"(?!\s+the\s+(?:result|symbol))(?![^.]*\bclassmates)"
     r"|\bwhy\s*(?:not|or\s+why\s+not)?\s*[?.]|\A\W*why\b|\bgive\s+(?:a\s+|your\s+)?(?:reasons?|justification|an?\s+explanation)"
     r"|说明(?:你的)?(?:理由|原因)|为什么|解释",
     re.I,
 )
-_REASON_WORD = re.compile(r"explain|justif|defend|clarify|why|explanation|reason|[理原]|为什么|解释", re.I)
+_REASON_WORD = re.compile(
+    r"explain|justif|defend|clarify|discuss|comment|why|explanation|reason|[理原]|为什么|解释", re.I
+)
 _EXAMPLE = re.compile(
     r"\b(?:give|find|provide|write|construct|state|list|make\s+up|create)\s+(?:me\s+)?(?:an|one|two|three|another|some)\s+"
     r"(?:\w+\s+)?examples?\b|\banswers?\s+(?:may|will|can|could)\s+vary"
-    r"|\bfind\s+(?:two|three|(?:non-?zero|[$\\\w ]*?times[$\\\w ]*?)[\s-]*)\s*matrices\b[^.?]*\bsuch that"
+    r"|\bfind\s+(?:two|three|(?:non-?zero|[$\\\w ]{0,20}?times[$\\\w ]{0,20}?)[\s-]{0,3})\s*matrices\b[^.?]{0,200}\bsuch that"
     r"|\b(?:create|make up|invent|come up with)\s+an?\s+\w*\s*(?:equation|problem|expression|sequence|example|function)"
     r"|写出一个|举出?一?个?例|任意?写|答案不唯一|即可[)）。]?|创建一个|你认为正确的|请?构造一个",
     re.I,
@@ -86,9 +100,15 @@ _OBJECT = (
     r"(?!(?:give|write|graph|state|show|list|express|then|find|determine|check|use|if|so|sketch|round|simplify)\b)"
     r"(?:(?:an?|its?|the|their)\s+)?(?:[a-z][\w-]*\s+){0,3}?[a-z][\w-]+"
 )
+_ONE_OF_BOTH = (
+    r"\b(?:where|that|which|whose|between|both|sum|difference|product|ratio|through|by|with|from|when|if|in|on|to)\b"
+)
 _OBJECTS = re.compile(
+    rf"(?![A-Za-z]{{4,10}}\s+(?:an?|its?|the|their)\s+(?:\w+\s+)?(?:numbers?|amounts?|(?:measure|length|age|weight|price)s)\s+of\b)"
     rf"\b(?:{_TASK}|what\s+(?:is|are)|state|give)\s+(?:an?|its?|the|their)\s+(?:[a-z][\w-]*\s+){{0,4}}?[a-z][\w-]+"
     rf"(?:\s*,\s*{_OBJECT})*\s*,?\s+and\s+{_OBJECT}"
+    rf"|\b(?:{_TASK})\s+(?:both\s+the\b|(?:the|its)\s+(?:\w+\s+){{1,3}}Ξ)[^.;?!]{{0,60}}?\s+and\s+(?:the\s+)?(?:[a-z]+\s+){{1,3}}(?:Ξ|of\b|[a-z])"
+    rf"|\b(?:{_TASK})\s+(?:the|its)\s+(?:(?!{_ONE_OF_BOTH})[^.;?!,]){{1,80}}?\s+and\s+(?:the|its)\s+[a-z]"
     r"|(?:求|写)(?:出)?[^，,。；？?]{1,40}?(?:及|以及|和|与|、)[^，,。；？?]+",
     re.I,
 )
@@ -97,6 +117,10 @@ _FORMULA_OBJECTS = re.compile(
     r"\s*,?\s+and\s+\$(?=[^$]*[(\\])[^$]{3,}\$",
     re.I,
 )
+_IF_SO = re.compile(
+    r"\s*,?\s*\band\s*,?\s*if\s+(?:so|yes|not|no|it\s+(?:is|does|exists)|they\s+are)\b\s*,?\s*[a-z]+", re.I
+)
+_IS_ALSO = re.compile(r"\W{0,9}if\s+(?:so|yes|not|no|\w+)\s*,\s*(?:is|are|must|does|do)\b[^\n]{0,300}\?", re.I)
 _IF_IT = re.compile(r"\W{0,9}if\s+(?:it|they|one|the\s+(?:series|integral|limit|system|sequence))\b", re.I)
 
 
@@ -126,13 +150,16 @@ def asks_of(statement: str) -> Asks:
     """Read a statement's sentences; parts that the statement itself solves are passed over."""
     text = _ASIDE.sub("", masked(_unsolved(statement)))
     reasoned = _REASON_WORD.search(text) is not None
-    values, joined, reason, closed = [], 0, "", False
+    values: list[str] = []
+    joined, reason, closed = 0, "", False
     for sentence in sentences(text):
-        if _CONDITIONAL.match(sentence) or (closed and _IF_IT.match(sentence)):
+        if (_CONDITIONAL.match(sentence) and not _IS_ALSO.match(sentence)) or (closed and _IF_IT.match(sentence)):
             continue
         if reasoned and not reason and (found := _REASON.search(sentence)):
             reason = found[0].strip()
-        if tasks := tasks_in(sentence):
+        if (tasks := tasks_in(sentence)) and not (values and _FORM.match(sentence)):
+            if values and _is_told(values[-1]):
+                values.pop()
             values.append(sentence)
             joined += tasks - 1
             closed = closed or is_closed(sentence)
@@ -158,6 +185,7 @@ def sentences(text: str) -> list[str]:
 
 def tasks_in(sentence: str) -> int:
     """How many values a sentence asks for; 0 when it asks for none."""
+    sentence = _IF_SO.sub("", sentence)
     heads = len(_HEAD.findall(sentence)) + len(_HEAD_ZH.findall(sentence))
     question = sentence[-1] in "?？" and _WORDED.search(sentence)
     if not (heads or question) or _RESTATED.search(sentence) or _ONLY_WHY.fullmatch(sentence):
@@ -169,6 +197,12 @@ def tasks_in(sentence: str) -> int:
 def is_closed(sentence: str) -> bool:
     """Whether a sentence asks for yes or no."""
     return bool(_YES_NO.search(sentence)) and not _WH.search(sentence)
+
+
+def _is_told(sentence: str) -> bool:
+    """Whether a sentence tells something although a question mark ends it ("A zoo has 3 bears?")."""
+    told = sentence[-1] in "?？" and sentence[0].isupper() and sentence[0] != "Ξ"
+    return told and not (_WH.search(sentence) or _YES_NO.search(sentence) or _HEAD.search(sentence) or "Ξ" in sentence)
 
 
 def _unsolved(statement: str) -> str:

@@ -35,6 +35,9 @@ _LETTER_ANSWER = re.compile(
 _LETTER_LIST = re.compile(
     r"^[\s$]*(?:\\text\{)?[(（]?[A-J][)）]?(?:\s*(?:,|，|、|and|&)?\s*[(（]?[A-J][)）]?)+\}?[\s$.]*$"
 )
+_LETTERED = re.compile(r"[\s$]*[(（]\s*[A-K]\s*[)）]\s*[.．、:：]?\s*(?=\S)(?!\s*[，,、(（])")
+_FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{((?:[^{}]|\{[^{}]*\})*)\}|(\d))\s*")
+_DRESSING = re.compile(r"[\s$(){}（）.．:、]|\\(?:text|textbf|left|right|[,;! ])")
 _NAMES = "statement|graph|equation|expression|function|option|choice|answer|pair|number|inequalit|system|value|point"
 _NEEDS_OPTIONS = re.compile(
     r"\b(?:of|which|what|one|all|any|each|some|none|only|is|are)\s+(?:\w+\s+){0,2}?(?:the\s+)?following\b"
@@ -43,7 +46,8 @@ _NEEDS_OPTIONS = re.compile(
     r"|\bmust (?:also )?be true\b|哪个|哪些|哪一|可以分别取|正确的是|错误的是|不正确"
     r"|(?:说法|命题|结论)[^，。,]{0,8}(?:正确|错误|成立|[真假]命题)"
     r"|(?:则|那么|可得|[,，]\s*有)\s*[,，:：]?\s*[(（]?\s*(?:\$?\\q?quad\$?)?\s*[)）]*\s*[.。．]?\s*\Z"
-    r"|\b(?:equivalent|identical)\s+to\b|等价",
+    r"|\b(?:equivalent|identical)\s+to\b|等价|(?:可以|可能|不可能|一定|必)(?:是|为|经过)\s*[（(]?[^，。,]{0,6}\Z"
+    r"|\b(?:for\s+which|such\s+that|except)\s*[:,]?\s*\Z",
     re.I,
 )
 _THE_FOLLOWING = re.compile(r"下列|下面|以下|下述")
@@ -54,12 +58,22 @@ _COUNTS_THEM = re.compile(
     r"|(?:个数|几个|有多少)[^，。,]{0,6}[(（]?\s*(?:\$?\\q?quad\$?)?\s*[)）]?\s*[.。．]?\s*\Z",
     re.I,
 )
+_OF_ONE = r"(?:the|its|his|her|their|this|these|all|(?!a\b)[A-Za-z]\b|\$)"
 _ONE_QUANTITY = re.compile(
-    r"\bwhich\s+(?:one\s+)?of\s+the\s+following(\s+(?:numeric\s+)?(?:expression|value|number|fraction|percentage|ratio)s?)?\s+"
-    r"((?:is|was|gives|represents|shows|equals|describes|will\s+be|would\s+be)\s+(?:closest\s+to\s+)?(?:the|its|his|her|their)\s+"
-    r"(?!graph|best|correct|following|reason|only|most|least|great|larg|small|high|low|equation|interpretation|function|set\b))",
+    r"\b(?:which|what)\s+(?:one\s+)?of\s+the\s+following(\s+(?:numeric\s+|linear\s+)?"
+    r"(?:expression|value|number|fraction|percentage|ratio|equation|inequalitie|function)s?)?\s+"
+    rf"((?:is|was|gives?|represents?|shows?|equals?|describes?|models?|defines?|expresses|will\s+be|would\s+be)\s+(?={_OF_ONE})"
+    r"(?!(?:the|its|their)\s+(?:graph|best|correct|following|reason|only|most|least|great|larg|small|high|low|equation|interpretation|function|set\b)))"
+    r"|\bwhich(\s+(?:linear\s+|quadratic\s+|exponential\s+)?(?:expression|equation|inequality|function|value|number))\s+"
+    rf"((?:gives|represents|models|defines|expresses|describes)\s+(?={_OF_ONE}))",
     re.I,
 )
+_CLOSEST = re.compile(
+    r"\b(?:which|what)\s+(?:one\s+)?of\s+the\s+following\s+(?:\w+\s+)?(is|was|would\s+be)\s+(?:the\s+)?(?:closest|nearest)\s+to\s+"
+    r"(?=the\b|its\b|his\b|her\b|their\b)",
+    re.I,
+)
+_TOLD_EXACTLY = re.compile(r"[\D0]{0,20}[1-9](?:\D{0,9}\d){2}")
 
 
 class Choices(NamedTuple):
@@ -103,6 +117,12 @@ def letter_of(answer: str) -> str | None:
     return named[1] if named else None
 
 
+def unlettered(answer: str) -> str:
+    """What an answer holds behind the letter of its option, as in ``(B) 240``; empty when it begins with no letter."""
+    lettered = _LETTERED.match(answer)
+    return answer[lettered.end() :] if lettered else ""
+
+
 def names_letters(answer: str) -> bool:
     """Whether an answer names several options: ``A, C`` or ``ABD``."""
     return bool(_LETTER_LIST.match(answer))
@@ -121,9 +141,14 @@ def needs_options(choices: Choices, content: str = "") -> bool:
     return bool(asked) and not _COUNTS_THEM.search(choices.stem)
 
 
-def without_following(choices: Choices) -> Choices:
-    """ "Which of the following is the area?" as "what is the area?": one quantity, whose value needs no options."""
-    return choices._replace(stem=_ONE_QUANTITY.sub(_what, choices.stem))
+def without_following(choices: Choices, content: str) -> Choices:
+    """ "Which of the following is the area?" as "what is the area?": one quantity, whose value needs no options.
+
+    "Is closest to the area" goes too where the right option's ``content`` has three digits, so that it is the area,
+    rounded.
+    """
+    stem = _ONE_QUANTITY.sub(_what, choices.stem)
+    return choices._replace(stem=_CLOSEST.sub(r"what \1 ", stem) if _TOLD_EXACTLY.match(content) else stem)
 
 
 def right_content(choices: Choices, answer: str) -> str | None:
@@ -139,15 +164,15 @@ def right_content(choices: Choices, answer: str) -> str | None:
 
 
 def _what(asked: re.Match[str]) -> str:
-    noun = (asked[1] or "").strip()
-    singular = noun[:-1] if noun.endswith("s") else noun
-    what = "What" if asked[0][0] == "W" else "what"
-    return " ".join(filter(None, (what, singular, asked[2])))
+    noun = (asked[1] or asked[3] or "").strip()
+    singular = re.sub(r"ie\Z", "y", noun.removesuffix("s"))
+    verb = asked[2] or asked[4]
+    return " ".join(filter(None, ("What" if asked[0][0] == "W" else "what", singular, verb)))
 
 
 def _labelled(index: int, content: str) -> str:
     letter = LETTERS[index % len(LETTERS)]
-    bare = re.sub(rf"^\s*[(（]?\s*{letter}\s*[)）.．:、]\s*", "", content)
+    bare = re.sub(rf"^(?:\s*[(（]?\s*{letter}\s*[)）.．:、]\s*)+", "", content)
     return f"({letter}) {bare}"
 
 
@@ -207,4 +232,4 @@ def _trim_end(stem: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return re.sub(r"[\s$(){}（）.．:、]|\\(?:text|textbf|left|right|[,;! ])", "", text)
+    return _DRESSING.sub("", _FRACTION.sub(r"\1\2/", text))

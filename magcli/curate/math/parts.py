@@ -1,8 +1,9 @@
 """Whether a statement asks for several things: labelled parts, blanks, tasks in a row, objects of one task."""
 
 import re
+from collections.abc import Sequence
 
-from magcli.curate.math.answers import parts_of, prose
+from magcli.curate.math.answers import negation, parts_of, prose
 from magcli.curate.math.asks import Asks
 
 _BLANK = re.compile(
@@ -31,6 +32,17 @@ _ASKS = re.compile(
     r"|(?:\$[^$]*\$|[^.?。？\n$]){0,300}[?？]",
     re.I,
 )
+_TWO_NAMED = re.compile(
+    r"\b(?:find|state|give|determine)\s+(?:the|its)\s+domain\s+and\s+(?:the\s+)?range\b"
+    r"|[求出算][^，,。；？?]{0,80}的[^的之和与及，,。；？?$]{2,8}(?:以及|及|和|与)其?[^的之，,。；？?$]{2,6}[．。.；;\s]*\Z",
+    re.I,
+)
+_OF_LETTERS = re.compile(
+    r"\b(?:find|compute|determine|calculate|(?<!then )what\s+is)\s+(?:the\s+value\s+of\s+)?"
+    r"\$[^$]*[A-Za-z}|]\s*(?:[-+]|(?=[^$]*\\[dt]?frac))[^$]*\$\W*\Z",
+    re.I,
+)
+_TRANSFORMS = re.compile(r"\W*(?:expand|convert|factor|multiply|square|simplify|rewrite)\b", re.I)
 _OF_OPTIONS = re.compile(r"\bwhich\s+(?:one\s+)?of\s+(?:the\s+following|these)\b", re.I)
 _FINAL_ANSWER = re.compile(r"\n\s*final answer\b", re.I)
 
@@ -46,8 +58,8 @@ def several_parts(statement: str, lowered: str, asks: Asks, answer: str) -> str:
     return (
         labelled_parts(statement, lowered)
         or blanks(statement)
-        or (f"asks {len(own)} times" if len(own) > 1 else "")
-        or _joined(asks, answer)
+        or (f"asks {len(own)} times" if len(own) > 1 and not _on_the_way(statement, own, answer) else "")
+        or _joined(statement, asks, answer)
     )
 
 
@@ -76,7 +88,16 @@ def labelled_parts(statement: str, lowered: str) -> str:
     return ""
 
 
-def _joined(asks: Asks, answer: str) -> str:
-    if asks.joined and (parts_of(answer) > 1 or prose(answer)):
+def _on_the_way(statement: str, asked: Sequence[str], answer: str) -> bool:
+    """Whether all tasks but the last only lead there: one value of what was expanded, converted or put in a form."""
+    if parts_of(answer) != 1 or prose(answer) or any(each[-1] in "?？" for each in asked[:-1]):
+        return False
+    return bool(_OF_LETTERS.search(statement)) or all(_TRANSFORMS.match(each) for each in asked[:-1])
+
+
+def _joined(statement: str, asks: Asks, answer: str) -> str:
+    if asks.joined and (parts_of(answer) > 1 or prose(answer) or negation(answer)):
         return "tasks that and joins"
+    if two := _TWO_NAMED.search(statement):
+        return two[0]
     return asks.several if asks.several and parts_of(answer) > 1 else ""

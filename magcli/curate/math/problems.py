@@ -10,7 +10,18 @@ import re
 from collections.abc import Callable, Collection
 from typing import Literal, NamedTuple
 
-from magcli.curate.math.answers import broken, parts_of, plain_value, prose, several_values, unsolvable, worded
+from magcli.curate.math.answers import (
+    bare,
+    broken,
+    parts_of,
+    plain_value,
+    prose,
+    right_side,
+    several_values,
+    undressed,
+    unsolvable,
+    worded,
+)
 from magcli.curate.math.asks import Asks, asks_of
 from magcli.curate.math.choices import (
     Choices,
@@ -19,6 +30,7 @@ from magcli.curate.math.choices import (
     needs_options,
     right_content,
     split_options,
+    unlettered,
     without_following,
 )
 from magcli.curate.math.parts import several_parts
@@ -57,12 +69,12 @@ class Dropped(NamedTuple):
 _SOMETHING = re.compile(r"[^\W_]")
 _LITERAL_NEWLINE = re.compile(r"\\n(?![A-Za-z])|\\n(?=[A-K]\s*[.．、:：)）])")
 _NO_ANSWER = re.compile(r"(?:null|nan|n/?a|none|unknown|no answer|not available|tbd|[?？\-–—.\s\[\]{}()]*)", re.I)
-_DOLLARS = re.compile(r"(\$\$?)([^$]+)\1[.。．]?")
 _CURRENCY = re.compile(r"(?:Rs\.?|INR|US\$|\\?\$)\s*(?=\d[\d,.]*\Z)", re.I)
-_NUMBER = re.compile(r"[-+]?[\d.,/ ]*\d")
+_NUMBER = re.compile(r"[-+]?[\d.,/]*\d(?: \d{3}(?!\d)| ?/ ?\d+| \d+ ?/ ?\d+)*")
 _NUMBER_WITH_UNIT = re.compile(r"(-?\d[\d,]*(?:\.\d+)?|-?\d+/\d+)\s*\([A-Za-z][A-Za-z .'/-]*\)")
 _NOT_A_VALUE = re.compile(
     r"\b(?:none|all|both|neither|either|cannot|can't|not enough|insufficient|more information|other"
+    r"|(?:next|same|following|previous)\s+day"
     r"|I{1,3}\s+(?:only|and))\b"
     r"|[①②③④⑤]|以上|都不|无法|不能|均|充分|必要|(?<![\d\u4e00-\u9fff])[\u4e00-\u9fff]{2}|之间",
     re.I,
@@ -134,7 +146,7 @@ def final_answer(answer: str) -> str:
         text = text.rpartition("####")[2]
     elif "\\boxed" in text:
         text = _last_boxed(text) or text
-    return _undressed(text)
+    return undressed(text)
 
 
 def open_question(prompt: str, answer: str) -> Kept | Dropped:
@@ -143,15 +155,13 @@ def open_question(prompt: str, answer: str) -> Kept | Dropped:
     if _STATEMENT_NUMBERS.fullmatch(answer):
         return Dropped("multiple-choice", "the answer numbers statements")
     if choices is None:
-        if _is_missing_option(prompt, answer):
-            return Dropped("multiple-choice", "options are missing")
-        return Kept(prompt, answer)
+        return _without_list(prompt, answer)
     if names_letters(answer) and not letter_of(answer):
         return Dropped("multiple-choice", "several options are right")
     content = right_content(choices, answer)
     if content is None and not letter_of(answer):
         return Kept(prompt, answer)
-    return _without_options(without_following(choices), content or "")
+    return _without_options(without_following(choices, content or ""), content or "")
 
 
 def check_answer(problem: Kept, asks: Asks, *, parsable: Parsable) -> Kept | Dropped:
@@ -159,18 +169,18 @@ def check_answer(problem: Kept, asks: Asks, *, parsable: Parsable) -> Kept | Dro
     answer = problem.answer
     measured = _NUMBER_WITH_UNIT.fullmatch(answer)
     plain = measured[1] if measured else plain_value(answer)
-    if plain != answer and (measured or not prose(answer)):
-        problem = problem._replace(answer=plain, note=problem.note or "unit")
-    elif not _NUMBER.fullmatch(answer):
-        if asks.open_ended or prose(answer):
+    if not (measured or _NUMBER.fullmatch(answer)):
+        if asks.open_ended or prose(bare(answer)):
             return Dropped("prose-answer", (asks.open_ended or answer)[:80])
-        if broken(answer):
+        if broken(plain):
             return Dropped("unverifiable", answer[:80])
         if several_values(answer) and parts_of(answer) > 1 and "semicolon" not in problem.prompt:
             return Dropped("multi-part", "several values")
-    if not parsable(problem.answer):
-        return Dropped("prose-answer" if worded(answer) else "unverifiable", problem.answer[:80])
-    return problem
+    readable = next((each for each in (plain, right_side(plain, problem.prompt)) if each and parsable(each)), None)
+    if readable is None:
+        return Dropped("prose-answer" if worded(answer) else "unverifiable", plain[:80])
+    note: Note = "final-answer" if readable != plain or bare(answer) != answer else "unit"
+    return problem if readable == answer else problem._replace(answer=readable, note=problem.note or note)
 
 
 def _without_options(choices: Choices, content: str) -> Kept | Dropped:
@@ -182,14 +192,25 @@ def _without_options(choices: Choices, content: str) -> Kept | Dropped:
         return Dropped("multiple-choice", "the right option has no content")
     if not _comparable(content):
         return Dropped("multiple-choice", "the right option is prose or has endless forms")
-    return Kept(choices.stem, _CURRENCY.sub("", _undressed(content)), "opened")
+    return Kept(choices.stem, _CURRENCY.sub("", undressed(content)), "opened")
+
+
+def _without_list(prompt: str, answer: str) -> Kept | Dropped:
+    """A question whose options do not stand in it as a list, if it ever had some."""
+    if _is_missing_option(prompt, answer) or (names_letters(answer) and needs_options(Choices(prompt, {}))):
+        return Dropped("multiple-choice", "options are missing")
+    if (content := unlettered(answer)) and _OPEN_SLOT.search(prompt):
+        return _without_options(Choices(prompt, {}), content)
+    return Kept(prompt, answer)
 
 
 def _comparable(content: str) -> bool:
     """Whether an option is a value of its own: no words but units and numbers, no sum or limit to work out."""
-    if prose(content, most=1) or _NOT_A_VALUE.search(content) or _ENDLESS_FORMS.search(content):
+    if _NUMBER_WORDS.fullmatch(content.strip(" .$")):
+        return True
+    if prose(plain_value(content), most=1) or _NOT_A_VALUE.search(content) or _ENDLESS_FORMS.search(content):
         return False
-    return bool(_VALUE_SIGN.search(content) or _NUMBER_WORDS.fullmatch(content.strip(" .$")))
+    return bool(_VALUE_SIGN.search(content))
 
 
 def _is_missing_option(prompt: str, answer: str) -> bool:
@@ -204,13 +225,6 @@ def _is_foreign(answer: str, prompt: str) -> bool:
     """Whether an answer's letter stands nowhere in the statement, which asks for no letter either."""
     letter = letter_of(answer)
     return "letter" not in prompt.lower() and not re.search(rf"(?<![A-Za-z\\]){letter}(?![A-Za-z])", prompt)
-
-
-def _undressed(text: str) -> str:
-    """Text without the dollars around the whole of it."""
-    text = text.strip()
-    dressed = _DOLLARS.fullmatch(text)
-    return (dressed[2] if dressed else text).strip()
 
 
 def _last_boxed(text: str) -> str:

@@ -6,7 +6,7 @@ filter at tens of thousands of rows a second.
 
 import re
 
-from magcli.curate.math.asks import Asks, asks_of
+from magcli.curate.math.asks import Asks, asks_of, masked, sentences, tasks_in
 
 _START = r"(?:\A|[.;:!?>,，。；：？！\n)）]|\$\s|\b(?:and|then|thus|please)\b)\W{0,4}\s*"
 _PROOF_WORDS = (
@@ -25,26 +25,30 @@ _PROOF = re.compile(
 )
 
 _OWN_CLAIM = re.compile(
-    r"\b(?:prove|verify|justify)\s+(?:it\b(?!\s+is)|your|this\s+is)|\b(?:prove|show)\s+that\s+(?:your|this\s+answer)|证明你的",
+    r"\b(?:prove|verify|justify)\s+(?:it\b(?!\s+is)|your|this\s+is)|\b(?:prove|show)\s+that\s+(?:your|this\s+answer"
+    r"|(?:there\s+(?:is|are|exists?)\s+no|these\s+are|this\s+is|it\s+has\s+no)\s+(?:the\s+)?(?:more|other|further|all|only))|证明你的",
     re.I,
 )
 
 _ELSEWHERE_WORDS = (
     *("tnywr", "t n y", "receive", "previous", "preceding", "last", "exercise", "problem", "question", "example"),
-    *("theorem", "section", "passage", "article", "document", "excerpt", "text above", "text below", "上", "题"),
+    *("theorem", "section", "above", "your", "textbook", "appendix", "lecture notes", "handout", "periodic table"),
+    *("passage", "article", "document", "excerpt", "text below", "上", "题"),
 )
 _ELSEWHERE = re.compile(
     r"T\s*=\s*T\s?N\s?Y\s?W\s?R|\bnumber you will receive\b|\bcontinu(?:e|ed|ing)\s+from\s+(?:the\s+)?previous\b"
     r"|(?:\b(?:from|of|to|see|using|as in)|(?:\A|[.(])\s*in)\s+(?:the\s+)?(?:previous|preceding|last)\s+"
     r"(?:problem|question|exercise|part|example)s?\b"
     r"|\b(?:see|in|from|of|refer to)\s+(?:exercise|problem|example|theorem)\s+\d+(?:\.\d+)*\b"
+    r"|\b(?:in|from|of|using)\s+(?:your\s+periodic\s+table|(?:your|the)\s+(?:textbook|lecture\s+notes|appendix|handout))\b"
+    r"|\A[^.?!\n]{0,40}\b(?:the|this)\s+above\s+(?:\w+\s+)?(?:content|text|statement|sentence|passage|problem|question|expression|equation)\b[^.?!\n]*\.?\s*\Z"
     r"|\b(?:passage|article|document|text|excerpt)\s+(?:above|below)\b|根据上题|上一题|接上题|[由同]上题",
     re.I,
 )
 _PART = re.compile(r"\b(?:in|from|of|to|using|by|with)\s+part\s+\(?([a-h1-6])\b\)?", re.I)
 _NOTHING_DEFINED = re.compile(
-    r"(?:\b(?:given\s+by|defined\s+(?:by|as)|as\s+follows|the\s+following)|[函数度]为|[为是如]下)"
-    r"\s*[:：.,，]?\s*(?:\\n|\n)*\s*(?:其中|where\b|\Z)",
+    r"(?:\b(?:given\s+by|defined\s+(?:by|as)|as\s+follows|the\s+following)|[为是如]下)"
+    r"\s*[:：.,，]?\s*(?:\\n|\n)*\s*(?:其中|where\b|\Z)|[函数度]为\s*[:：.,，]?\s*(?:\\n|\n)*\s*其中",
     re.I,
 )
 _SCAN_REMAINS = re.compile(r"[\ufffd↑↓]|\\(?:up|down)arrow\s*=|<unk>|\[unreadable\]|\?{4,}", re.I)
@@ -74,12 +78,17 @@ _DRAWN = re.compile(r"\[asy\]|\\begin\{(?:tabular|array|tikzpicture|picture)\}|^
 _SHOWN_WORDS = ("shown", "pictured", "depicted", "illustrated")
 _SHOWN = re.compile(
     r"\bas\s+(?:shown|pictured|depicted|illustrated)(?=\s*[.,:;]|\s+(?:below|above|here|at (?:the )?right)\b|\s*\Z)"
-    r"|\bshown\s+(?:below|above|here|at (?:the )?right|to the right)\b",
+    r"|\bshown\s+(?:in\s+\w+\s+)?(?:below|above|here|at (?:the )?right|to the right)\b"
+    r"|(?<=s )(?:pictured|depicted)(?=\s*[,.;])",
+    re.I,
+)
+_ILLUSTRATES = re.compile(
+    r"\b(?:for\s+example|for\s+instance|examples?|samples?|typical|one\s+possible|illustrat\w+|one\s+of\s+(?:the\s+)?many)\b|\bwhen\s+\$?n\s*=|例如|比如",
     re.I,
 )
 _DISPLAYED = re.compile(r"\[asy\]|\\begin\{|\$\$|\\\[|^\s*(?:\||[-*•]\s|\$\\bullet)|\\chemfig|```|<table", re.M)
 _BROKEN_OFF = re.compile(
-    r"(?:\s(?:the|of|and|an|with|from|where|if|which|or|whose|such that|so that|because|when)|[,，、+*/&(（])\s*\Z"
+    r"(?:\s(?:the|of|and|an|with|from|where|if|which|or|whose|such that|so that|because|when)|\s[*+/&]|[,，、(（])\s*\Z"
 )
 
 
@@ -93,7 +102,7 @@ def proof(statement: str, lowered: str, asks: Asks, *, prose: bool) -> str:
     found = _PROOF.search(statement) if _any(_PROOF_WORDS, lowered) else None
     if found is None:
         return asks.reason if asks.only_reasons or (prose and asks.reason) else ""
-    own = asks.values and _OWN_CLAIM.search(statement, found.start(), found.end() + 20)
+    own = asks.values and _OWN_CLAIM.search(statement, found.start(), found.end() + 40)
     value = own or asks_of(statement[found.end() :]).values
     return "" if value and not prose else found[0].strip(" .;:!?,\n")
 
@@ -110,16 +119,11 @@ def missing_part(statement: str, lowered: str) -> str:
     for pattern in (_IMAGE, _NOTHING_DEFINED, _SCAN_REMAINS):
         if remains := pattern.search(statement):
             return remains[0].strip()
-    if _any(_FIGURE_WORDS, lowered) and not _DRAWN.search(statement):
-        figure = _FIGURE.search(statement)
-        if figure:
-            return figure[0]
-    if _any(_SHOWN_WORDS, lowered) and not _DISPLAYED.search(statement):
-        shown = _SHOWN.search(statement)
-        if shown:
-            return shown[0]
+    for words, in_it, named in ((_FIGURE_WORDS, _DRAWN, _FIGURE), (_SHOWN_WORDS, _DISPLAYED, _SHOWN)):
+        if _any(words, lowered) and not in_it.search(statement) and (figure := _needed(named, statement)):
+            return figure
     broken = _BROKEN_OFF.search(statement, max(0, len(statement) - 40))
-    return f"ends with {broken[0].strip()!r}" if broken else ""
+    return f"ends with {broken[0].strip()!r}" if broken and not _asks_at_the_end(statement) else ""
 
 
 def figure_named(detail: str) -> bool:
@@ -130,6 +134,22 @@ def figure_named(detail: str) -> bool:
 def drawn(statement: str) -> bool:
     """Whether a figure or table stands in a statement, as code or as text."""
     return bool(_DRAWN.search(statement) or _DISPLAYED.search(statement))
+
+
+def _needed(figure: re.Pattern[str], statement: str) -> str:
+    """The words that name a figure; none where its sentence only illustrates ("one example is shown below")."""
+    for found in figure.finditer(statement):
+        start = max(statement.rfind(sign, 0, found.start()) for sign in ".?!\n。？！")
+        end = re.search(r"[.?!。？！]\s|\Z", statement[found.end() :])
+        if not _ILLUSTRATES.search(statement, start + 1, found.end() + (end.start() if end else 0)):
+            return found[0]
+    return ""
+
+
+def _asks_at_the_end(statement: str) -> bool:
+    """Whether the last sentence asks for something, so that a comma behind it cuts nothing off."""
+    *_, last = sentences(masked(statement[-300:])) or [""]
+    return last[-1:] in ",，" and tasks_in(last) > 0
 
 
 def _any(words: tuple[str, ...], lowered: str) -> bool:
