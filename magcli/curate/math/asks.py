@@ -90,7 +90,8 @@ _REASON_WORD = re.compile(
 _EXAMPLE = re.compile(
     r"\b(?:give|find|provide|write|construct|state|list|make\s+up|create)\s+(?:me\s+)?(?:an|one|two|three|another|some)\s+"
     r"(?:\w+\s+)?examples?\b|\banswers?\s+(?:may|will|can|could)\s+vary"
-    r"|\bfind\s+(?:two|three|(?:non-?zero|[$\\\w ]{0,20}?times[$\\\w ]{0,20}?)[\s-]{0,3})\s*matrices\b[^.?]{0,200}\bsuch that"
+    r"|\bfind\s+(?:two|three|(?:non-?zero|[$\\\w ]{0,20}?times[$\\\w ]{0,20}?)[\s-]{0,3})\s*matrices\b"
+    r"[^.?]{0,200}\bsuch that"
     r"|\b(?:create|make up|invent|come up with)\s+an?\s+\w*\s*(?:equation|problem|expression|sequence|example|function)"
     r"|写出一个|举出?一?个?例|任意?写|答案不唯一|即可[)）。]?|创建一个|你认为正确的|请?构造一个",
     re.I,

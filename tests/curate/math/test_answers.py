@@ -2,7 +2,18 @@
 
 import pytest
 
-from magcli.curate.math.answers import broken, parts_of, prose, several_values, unsolvable, worded
+from magcli.curate.math.answers import (
+    bare,
+    broken,
+    negation,
+    parts_of,
+    plain_value,
+    prose,
+    right_side,
+    several_values,
+    unsolvable,
+    worded,
+)
 
 PROSE = [
     "The object weighs four times as much.", "They are the same.", "15% of 500 is 75.", "Any $h$ will work.",
@@ -17,6 +28,7 @@ VALUES = [
     "All real numbers", "converges", "Yes",
     "$\\begin{cases} 1 & \\text{if } x>0 \\\\ 0 & \\text{otherwise}\\end{cases}$",
     "\\text{Friday}", "1 hour and 24 minutes", "3个。", "x \\ge 3", "$c_1 e^{x}+c_2$", "\\frac{1}{2}", "4:30",
+    "All real numbers.", "No solution : $\\oslash$", "not a function", "$f(x)=1$ if $x>0$", "质数。",
 ]  # fmt: skip
 
 
@@ -44,6 +56,7 @@ def test_values(answer: str) -> None:
         "a\ufffdb",
         "(1))",
         "frac{1}{2}",
+        "7 3.5",
     ],
 )
 def test_broken(answer: str) -> None:
@@ -51,7 +64,7 @@ def test_broken(answer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", ["[0,1)", "]0,1]", "\\{1,2\\}", "\\$5.50", "$\\left\\{1\\right.$", "(1,2],[3,4)", "5!"]
+    "answer", ["[0,1)", "]0,1]", "\\{1,2\\}", "\\$5.50", "$\\left\\{1\\right.$", "(1,2],[3,4)", "5!", "1 000", "3 1/2"]
 )
 def test_whole(answer: str) -> None:
     assert not broken(answer)
@@ -69,6 +82,7 @@ def test_values_of_different_questions() -> None:
     assert several_values("$(3,0)$; $\\sqrt{3}$")
     assert several_values("{'a': 1, 'b': 2}")
     assert not several_values("(1;2)")
+    assert not several_values("$y=3x$; $y \\equiv 1$")
 
 
 def test_words_and_what_a_problem_lacks() -> None:
@@ -76,3 +90,59 @@ def test_words_and_what_a_problem_lacks() -> None:
     assert not worded("\\frac{a}{b}^^2")
     assert unsolvable("Unfortunately, the angle cannot be determined without more information.")
     assert not unsolvable("7")
+
+
+@pytest.mark.parametrize(
+    ("answer", "value"),
+    [
+        ("Solution is: $[x=1, y=2]$.", "[x=1, y=2]"),
+        ("The general solution is: $x=2t$", "x=2t"),
+        ("$(2t, t)$ for all real numbers $t$", "(2t, t)"),
+        ("$x=2 \\pi k$ for any integer $k$.", "x=2 \\pi k"),
+        ("$y=2 t+C, C$ 为任意常数．", "y=2 t+C"),
+        ("$y=ax+b$，其中 $a, b$ 为任意实数", "y=ax+b"),
+        ("No solution : $\\oslash$", "No solution"),
+        ("After 12 minutes", "12 minutes"),
+        ("Rs. 800", "800"),
+        ("$3,$8$", "3,8"),
+        ("$45^{\\circ} \\quad", "45^{\\circ}"),
+        ("$\\left\\{a, b\\right.$, $\\left.c\\right\\}$", "$\\left\\{a, b, c\\right\\}$"),
+        (
+            "f=\\left\\{\\begin{array}{rll}1 & \\text { if } & x>0 \\\\ 2 & \\text { if } & x<0\\end{array}\\right.",
+            "f=\\begin{cases}1 & \\text{if }  x>0 \\\\ 2 & \\text{if }  x<0\\end{cases}",
+        ),
+    ],
+)
+def test_plain_values(answer: str, value: str) -> None:
+    assert plain_value(answer) == value
+
+
+@pytest.mark.parametrize("answer", ["$x=3$", "5 square units", "\\$5", "$a$ and $b$", "after all", "x^2"])
+def test_what_is_plain_stays(answer: str) -> None:
+    assert bare(answer) == plain_value(answer) == answer
+
+
+def test_a_label_before_prose_leaves_prose() -> None:
+    assert prose(bare("Solution is: $[x=1]$, a basis for the space is $(1,2)$"))
+
+
+def test_the_right_side_of_what_repeats_the_question() -> None:
+    prompt = "Find $u \\cdot v$."
+    assert right_side("$u\\cdot v=1+16=17$", prompt) == "17"
+    assert right_side("$u\\times w=17$", prompt) == ""
+    assert right_side("$u\\cdot v=17, w=3$", prompt) == ""
+    assert right_side("17", prompt) == ""
+
+
+def test_negations() -> None:
+    assert negation("No solution.")
+    assert negation("not a function")
+    assert negation("无解")
+    assert not negation("no")
+    assert not negation("$x=3$")
+
+
+def test_who_is_sorry_lacks_something() -> None:
+    assert unsolvable("很抱歉，我不知道这个班有多少人。")
+    assert unsolvable("I'm sorry, as an AI language model I have no data.")
+    assert not unsolvable("She is sorry for 3 of them.")

@@ -1,37 +1,41 @@
 """What clean-math decides on the labelled rows that rules were written with: those whose text is shipped.
 
-The other half, and the rows that are not shipped, are measured by ``python -m tests.peers clean-math-labels``.
+Rows that are not shipped are measured by ``python -m tests.peers clean-math-labels``.
 """
 
 import pytest
 
 from tests.peers.clean_math_labels import Decision, Score, decide, lines, scores, shipped
 
+HALVES = ("seen", "held-out")
 LEAST = {
-    "choice-drop": (0.95, 0.95),
-    "choice-rewrite": (0.95, 0.95),
-    "incomplete": (0.9, 0.9),
-    "keep": (0.95, 0.95),
+    "choice-drop": (0.98, 1.0),
+    "choice-rewrite": (1.0, 0.98),
+    "incomplete": (0.83, 0.89),
+    "keep": (0.98, 0.98),
     "missing-answer": (1.0, 1.0),
-    "multi-part": (0.9, 0.9),
-    "proof": (0.95, 0.95),
-    "prose-answer": (0.9, 0.9),
-    "unparsable-answer": (0.75, 0.75),
+    "multi-part": (0.97, 0.97),
+    "proof": (1.0, 1.0),
+    "prose-answer": (0.95, 0.95),
+    "unparsable-answer": (1.0, 0.9),
 }
-"""Precision and recall; of the seen half only, so no measure of how well the rules do elsewhere."""
+"""Precision and recall; of rows that rules were written with, so no measure of how well the rules do elsewhere.
+
+Of the incomplete ones, figures that are named but not needed are what the rules cannot tell.
+"""
 
 
 @pytest.fixture(scope="module")
 def decisions() -> list[Decision]:
-    return [decide(row, given) for row, given in shipped("seen")]
+    return [decide(row, given) for half in HALVES for row, given in shipped(half)]
 
 
 @pytest.mark.parametrize("label", LEAST)
-def test_each_label_is_decided_well_on_the_seen_half(decisions: list[Decision], label: str) -> None:
+def test_each_label_is_decided_well_on_what_was_seen(decisions: list[Decision], label: str) -> None:
     (score,) = (each for each in scores(decisions) if each.label == label)
     precision, recall = LEAST[label]
-    assert score.precision >= precision, "\n".join(lines("seen", decisions))
-    assert score.recall >= recall, "\n".join(lines("seen", decisions))
+    assert score.precision >= precision, "\n".join(lines("seen and held-out", decisions))
+    assert score.recall >= recall, "\n".join(lines("seen and held-out", decisions))
 
 
 def test_scores_count_right() -> None:

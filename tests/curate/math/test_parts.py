@@ -21,6 +21,16 @@ def several(statement: str, answer: str) -> str:
         ("Find $x$ and $y$ if $x+y=3$ and $x-y=1$.", "2, 1", False),
         ("When does it land? How high was it?", "10, 500", True),
         ("写出 $a$ 的值和点 $Q$ 的坐标。", "$a=1$, $Q(2,-2)$", True),
+        ("求级数 $s$ 的收敛域及和函数．", "$e^x$", True),
+        ("求 $f$ 的最大值与最小值之和．", "5", False),
+        ("Find all solutions and then list those below 3.", "No solution", True),
+        ("Find all solutions and then list those below 3.", "-4", False),
+        ("State the domain and range of the relation.", "Not a function", True),
+        ("Expand $(x+1)^2$. What is the sum of the coefficients?", "4", False),
+        ("Convert 9 to base 2. How many ones are there?", "2", False),
+        ("Find the root in the form $\\sqrt{a}-b$. Find $a+b$.", "7", False),
+        ("Find $f(2)$. Then find $f(3)$.", "7", True),
+        ("Expand $(x+1)^2$. What is the constant? What is the sum?", "4", True),
     ],
 )
 def test_several_parts(statement: str, answer: str, parts: bool) -> None:

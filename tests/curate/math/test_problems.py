@@ -43,6 +43,14 @@ DROPPED = [
     ("incomplete", f"![](img/fig1.png) {ASK}", "7"),
     ("incomplete", f"(Continue from the previous question) {ASK}", "7"),
     ("incomplete", "Let $T=T N Y W R$. Compute the value of $T+3$.", "7"),
+    ("incomplete", f"The graph of $f$ is shown in red below. {ASK}", "7"),
+    ("incomplete", f"Use the data in your Periodic Table. {ASK}", "7"),
+    ("incomplete", "Translate the above content in English, and keep the formulas.", "7"),
+    (
+        "incomplete",
+        "How many students are in class 101?",
+        "I am sorry, as an AI language model I do not know the class.",
+    ),
     ("incomplete", "A train leaves at noon and arrives at the", "7"),
     ("incomplete", "Given that $x+y=3$,", "7"),
     ("multi-part", "Let $f(x)=x^2$. (a) Find $f(3)$. (b) Find $f(4)$.", "9"),
@@ -52,6 +60,7 @@ DROPPED = [
     ("multi-part", "Find the vertex and the radius.", "$(3,0)$; $\\sqrt{3}$"),
     ("prose-answer", "What must be true of the last column?", "The last column must not be a pivot column."),
     ("prose-answer", "Name a number.", "Answers will vary."),
+    ("unverifiable", "How many stamps are there?", "5 4.6"),
     ("prose-answer", "求凹凸区间。", "凹区间为负无穷到负一，凸区间为负一到零"),
     ("unverifiable", "What is 3 + 4?", "unreadable"),
     ("multiple-choice", "Which of the following is prime?\n(A) 4 (B) 7 (C) 9 (D) 15", "B"),
@@ -63,6 +72,13 @@ DROPPED = [
     ("multiple-choice", "Select all that hold.\nA. $x=1$ B. $x=2$ C. $x=3$", "A, C"),
     ("multiple-choice", "设 $A$ 为可逆矩阵，则 $|A|=$（ ）", "C"),
     ("multiple-choice", "Enter the letter of the graph of $y=f(x)$.", "\\text{C}"),
+    ("multiple-choice", "Which of the following must be true?\n\n$a<b$\n$b<c$\n\nEnter a list of options.", "A, B"),
+    ("multiple-choice", "Find a pair for which\nA) $x=y$ B) $x<y$ C) $x>y$", "B"),
+    ("multiple-choice", "则 $a$ 的值可以是（ ）\nA. 1 B. 2 C. 3", "B"),
+    ("multiple-choice", "When do they meet?\nA) 5 am on the next day B) 2 pm C) 3 pm", "A"),
+    ("multiple-choice", "Which of the following is a possible first term?\nA) 1 B) 2 C) 3", "A"),
+    ("multiple-choice", "Which of the following is closest to the mass?\nA) 20 B) 30 C) 40", "A"),
+    ("multiple-choice", "Which equation could define $g$?\nA) $g=x$ B) $g=2x$ C) $g=3x$", "A"),
 ]
 
 KEPT = [
@@ -83,6 +99,12 @@ KEPT = [
     "若一个外角是45°，则该正多边形的边数是",
     "Points $A$, $B$, $C$ and $D$ lie on a circle. How many chords join them?",
     "计算 $3+4=$",
+    "Each edge is red or blue. One example is shown below. Find the number of colourings.",
+    "Blocks lie around a garden. The diagram shows the path when $n=5$. What is its length if $n=202$?",
+    "There are finitely many $k$ with that property. Find the sum of all such $k$,",
+    "若一个外角是45°，则边数为",
+    "Determine all solutions, and prove that there are no more solutions.",
+    "The above-mentioned sequence begins 1, 2, 3. What is its tenth term?",
 ]
 
 
@@ -126,6 +148,9 @@ def test_notes_say_what_changed() -> None:
     assert clean("How many?", "Four.\n#### 4", parsable=readable) == Kept("How many?", "4", "final-answer")
     assert clean("How many?", "6 (toy cars)", parsable=readable) == Kept("How many?", "6", "unit")
     assert clean("How many?", "6", parsable=readable) == Kept("How many?", "6")
+    assert clean("Solve it.", "Solution is: $k=4$", parsable=readable) == Kept("Solve it.", "k=4", "final-answer")
+    only_numbers = lambda answer: answer.isdigit()  # noqa: E731
+    assert clean("Find $u v$.", "$u v=17$", parsable=only_numbers) == Kept("Find $u v$.", "17", "final-answer")
 
 
 @pytest.mark.parametrize(
@@ -147,6 +172,18 @@ def test_notes_say_what_changed() -> None:
         ("What does it cost?\n(A)$21.00 (B)$11.00 (C)$12.00", "A", "What does it cost?", "21.00"),
         ("What is it?\n\n(A) 1\n(B) 2\n(C) 3\n\nEnter the letter of the correct option.", "\\text{(C)}",
          "What is it?", "3"),
+        ("Which equation represents this circle?\nA) $x^2=1$ B) $x^2+y^2=1$ C) $x^2+y^2=2$", "B",
+         "What equation represents this circle?", "x^2+y^2=1"),
+        ("Which of the following inequalities models the number?\nA) $x<1$ B) $x<2$ C) $x<3$", "C",
+         "What inequality models the number?", "x<3"),
+        ("Which of the following is closest to the mass?\nA) 1,911 B) 3,676 C) 10,656", "C",
+         "what is the mass?", "10,656"),
+        ("How many solutions are there?\nA) Zero B) Exactly one C) Exactly two", "B",
+         "How many solutions are there?", "Exactly one"),
+        ("When do they ring?\nA) After 6 minutes B) After 12 minutes C) none", "B", "When do they ring?", "12 minutes"),
+        ("则 $a=($ ）", "（A）$\\frac{1}{2}$", "则 $a=($ ）", "\\frac{1}{2}"),
+        ("Then $a$ is:\n(A) $\\sqrt{2}/2$ (B) $\\sqrt{2}$ (C) 2", "\\frac{\\sqrt{2}}{2}",
+         "Then $a$ is:", "\\sqrt{2}/2"),
     ],
 )  # fmt: skip
 def test_choices_become_open_questions(prompt: str, answer: str, question: str, truth: str) -> None:
@@ -167,7 +204,14 @@ def test_functions_and_points_are_no_options() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [["A)1", "B)240", "C)30"], ["1", "240", "30"], {"A": "1", "B": "240", "C": "30"}, "A) 1 B) 240 C) 30"]
+    "options",
+    [
+        ["A)1", "B)240", "C)30"],
+        ["1", "240", "30"],
+        {"A": "1", "B": "240", "C": "30"},
+        "A) 1 B) 240 C) 30",
+        ["A)A)1", "B)B)240", "C)C)30"],
+    ],
 )
 def test_options_in_a_column_of_their_own(options: object) -> None:
     prompt = with_options("How many minutes?", options)
@@ -196,6 +240,6 @@ def test_decided_twice_is_decided_alike(dropped: tuple[str, str, str], kept: str
 @pytest.mark.parametrize("piece", ["(A) ", "a", "[asy]", "$", "\\boxed{", "(1) if ", "{", ";(", "Show ", "\\quad "])
 def test_long_cells_take_linear_time(piece: str) -> None:
     text = piece * (200_000 // len(piece))
-    start = time.perf_counter()
+    start = time.process_time()
     clean(text, text, parsable=readable)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
