@@ -19,6 +19,8 @@ from magcli.run import options
 from magcli.stages import checks, setup
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
     from magcli.curate.math.doubts import Answer, Doubt
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from magcli.data.source import Rows
     from magcli.generate.types import Generator
     from magcli.run.job import Job
+    from magcli.run.journal import Result
 
 INPUTS = "Problems: columns prompt, answer; id, choices or options if there are such; - is stdin."
 OUTPUT = "file, folder or -."
@@ -40,6 +43,8 @@ ALIASES = {
 """What other tools call the columns that are needed."""
 CHOICES = ("choices", "options")
 """Columns in which the options of a multiple-choice question may stand."""
+UNIT = 1024
+"""Rows that the rules decide on before they are recorded, so that a kill costs no more."""
 
 
 @dataclass(frozen=True)
@@ -118,33 +123,23 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _ruled(config: Config, rows: Rows, job: Job) -> Rows:
     """What the rules keep."""
-    import pyarrow as pa
-
-    from magcli.curate.math.problems import Dropped
+    from magcli.run.units import resumable
 
     assert job.schema is not None
     out = schema(config, job.schema)
-    with job.console.progress(job.total, "problems", "clean-math") as bar:
-        for batch in rows:
-            kept = []
-            for row in batch.to_pylist():
-                found = _decided(row)
-                if isinstance(found, Dropped):
-                    job.drops.row(row["id"], found.reason, {**row, "detail": found.detail})
-                else:
-                    kept.append({**row, **found._asdict()})
-            bar.advance(batch.num_rows)
-            yield pa.RecordBatch.from_pylist(kept, out)
+
+    async def compute(part: pa.RecordBatch) -> Result:
+        given = part.to_pylist()
+        return _result(given, [_decided(row) for row in given], out)
+
+    async def close() -> None:
+        """Nothing is open."""
+
+    yield from resumable(rows, job, compute, close, size=UNIT, window=1, unit="problems")
 
 
 def _asked(config: Config, rows: Rows, job: Job) -> Rows:
     """What the rules keep, or a model where they are in doubt; tells at the end what it said."""
-    import pyarrow as pa
-
-    from magcli.curate.math.problems import Dropped
-    from magcli.run.job import as_text
-    from magcli.run.journal import Dropped as Left
-    from magcli.run.journal import Result
     from magcli.run.units import resumable
 
     assert job.schema is not None
@@ -158,14 +153,29 @@ def _asked(config: Config, rows: Rows, job: Job) -> Rows:
             answer = await _answer(config, generator, row, doubt)
             said[f"{doubt.question}: {answer}"] += 1
             found = doubt.settled(answer)
-        if isinstance(found, Dropped):
-            left = Left(row["id"], found.reason, as_text({**row, "detail": found.detail}))
-            return Result(pa.RecordBatch.from_pylist([], out), [left])
-        return Result(pa.RecordBatch.from_pylist([{**row, **found._asdict()}], out))
+        return _result([row], [found], out)
 
     yield from resumable(rows, job, compute, generator.close, size=1, window=2 * config.slots, unit="problems")
     told = ", ".join(f"{each} {count:,}" for each, count in sorted(said.items())) or "it was not asked"
     job.console.say(f"clean-math: the model on doubtful rows: {told}", event="doubts", said=dict(said))
+
+
+def _result(rows: Sequence[dict[str, Any]], decided: Sequence[Kept | Dropped], out: pa.Schema) -> Result:
+    """The rows that are kept, as they are to be, and why the others go."""
+    import pyarrow as pa
+
+    from magcli.curate.math.problems import Dropped
+    from magcli.run.job import as_text
+    from magcli.run.journal import Dropped as Left
+    from magcli.run.journal import Result
+
+    kept, left = [], []
+    for row, found in zip(rows, decided, strict=True):
+        if isinstance(found, Dropped):
+            left.append(Left(row["id"], found.reason, as_text({**row, "detail": found.detail})))
+        else:
+            kept.append({**row, **found._asdict()})
+    return Result(pa.RecordBatch.from_pylist(kept, out), left)
 
 
 async def _answer(config: Config, generator: Generator, row: dict[str, Any], doubt: Doubt) -> Answer:

@@ -4,10 +4,12 @@ from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from calling import call_stage
+from calling import call_stage, start_stage
 
 from magcli.data import table
 from magcli.errors import MagError, UsageError
+from magcli.stages import clean_math
+from magcli.stages.clean_math import UNIT
 
 
 def rows_of(path):
@@ -130,6 +132,24 @@ def test_a_table_whose_every_row_goes_is_still_a_whole_table(tmp_path):
     kept, dropped = cleaned(tmp_path, [problem("p", "Prove that 1 = 1.", "x")])
     assert kept == []
     assert list(dropped) == ["p"]
+
+
+def test_what_the_rules_have_decided_is_not_decided_again_after_a_kill(tmp_path, monkeypatch):
+    rows = [problem(f"p{i}", f"What is {i} + {i % 7}? " * (1 + i % 3), str(i)) for i in range(16 * UNIT)]
+    source, out = tmp_path / "p.jsonl", tmp_path / "out.arrow"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    process, journal = start_stage("clean-math", source, output=out), out.with_name(f".{out.name}.journal")
+    while not journal.exists() or journal.stat().st_size < 1 << 18:
+        assert process.is_alive(), "it was done before it could be killed"
+    process.kill()
+    process.join()
+    decide, decided = clean_math._decided, []
+    monkeypatch.setattr(clean_math, "_decided", lambda row: decided.append(row["id"]) or decide(row))
+    call_stage("clean-math", source, output=out)
+    assert 0 < len(decided) <= len(rows) - UNIT
+    again = tmp_path / "again.arrow"
+    call_stage("clean-math", source, output=again)
+    assert out.read_bytes() == again.read_bytes()
 
 
 class Checker(ThreadingHTTPServer):
