@@ -55,8 +55,7 @@ _UNSOLVABLE = re.compile(
     r"(?:determined?|calculated?|solved?|answered?)\b"
     r"|\b(?:not enough|insufficient|need(?:s|ed)?\s+(?:more|additional)|without\s+(?:more|additional|further))\s+"
     r"(?:\w+\s+)?information|\bplease provide\b|信息不足|\A.{0,40}无法确定"
-    r"|\A(?:很|非常|我(?:很|感到)?)?(?:抱歉|遗憾|对不起)|作为(?:一个|一名)?(?:人工智能|语言模型|AI)|请(?:您)?提供(?:更多|具体)"
-    r"|\A(?:I\s+am|I'm)\s+sorry\b|\b[Aa]s\s+an?\s+(?:AI|language\s+model)\b",
+    r"|\A(?:很|非常|我(?:很|感到)?)?(?:抱歉|遗憾|对不起)|请(?:您)?提供(?:更多|具体)|\A(?:I\s+am|I'm)\s+sorry\b",
     re.I,
 )
 _COUNTED = re.compile(r"([-+]?\d[\d,.]*(?:/\d+)?)\s*[\u4e00-\u9fff]{1,4}[。.]?")

@@ -104,9 +104,9 @@ _OBJECT = (
 _ONE_OF_BOTH = (
     r"\b(?:where|that|which|whose|between|both|sum|difference|product|ratio|through|by|with|from|when|if|in|on|to)\b"
 )
+_OF_EACH = r"\w+\s+(?:\w+\s+)?(?:numbers?|amounts?|(?:measure|length|age|weight|price)s)\s+of\b"
 _OBJECTS = re.compile(
-    rf"(?![A-Za-z]{{4,10}}\s+(?:an?|its?|the|their)\s+(?:\w+\s+)?(?:numbers?|amounts?|(?:measure|length|age|weight|price)s)\s+of\b)"
-    rf"\b(?:{_TASK}|what\s+(?:is|are)|state|give)\s+(?:an?|its?|the|their)\s+(?:[a-z][\w-]*\s+){{0,4}}?[a-z][\w-]+"
+    rf"\b(?:{_TASK}|what\s+(?:is|are)|state|give)\s+(?!{_OF_EACH})(?:an?|its?|the|their)\s+(?:[a-z][\w-]*\s+){{0,4}}?[a-z][\w-]+"
     rf"(?:\s*,\s*{_OBJECT})*\s*,?\s+and\s+{_OBJECT}"
     rf"|\b(?:{_TASK})\s+(?:both\s+the\b|(?:the|its)\s+(?:\w+\s+){{1,3}}Ξ)[^.;?!]{{0,60}}?\s+and\s+(?:the\s+)?(?:[a-z]+\s+){{1,3}}(?:Ξ|of\b|[a-z])"
     rf"|\b(?:{_TASK})\s+(?:the|its)\s+(?:(?!{_ONE_OF_BOTH})[^.;?!,]){{1,80}}?\s+and\s+(?:the|its)\s+[a-z]"
@@ -186,7 +186,7 @@ def sentences(text: str) -> list[str]:
 
 def tasks_in(sentence: str) -> int:
     """How many values a sentence asks for; 0 when it asks for none."""
-    sentence = _IF_SO.sub("", sentence)
+    sentence = _IF_SO.sub("", sentence) if " if " in sentence else sentence
     heads = len(_HEAD.findall(sentence)) + len(_HEAD_ZH.findall(sentence))
     question = sentence[-1] in "?？" and _WORDED.search(sentence)
     if not (heads or question) or _RESTATED.search(sentence) or _ONLY_WHY.fullmatch(sentence):

@@ -34,7 +34,7 @@ _ASKS = re.compile(
 )
 _TWO_NAMED = re.compile(
     r"\b(?:find|state|give|determine)\s+(?:the|its)\s+domain\s+and\s+(?:the\s+)?range\b"
-    r"|[求出算][^，,。；？?]{0,80}的[^的之和与及，,。；？?$]{2,8}(?:以及|及|和|与)其?[^的之，,。；？?$]{2,6}[．。.；;\s]*\Z",
+    r"|[求出算][^，,。；？?]{0,80}的[^的之和及，,。；？?$]{2,8}(?:以及|及|和)其?[^的之，,。；？?$]{2,6}[．。.；;\s]*\Z",
     re.I,
 )
 _OF_LETTERS = re.compile(
@@ -59,7 +59,7 @@ def several_parts(statement: str, lowered: str, asks: Asks, answer: str) -> str:
         labelled_parts(statement, lowered)
         or blanks(statement)
         or (f"asks {len(own)} times" if len(own) > 1 and not _on_the_way(statement, own, answer) else "")
-        or _joined(statement, asks, answer)
+        or _joined(statement, lowered, asks, answer)
     )
 
 
@@ -95,9 +95,10 @@ def _on_the_way(statement: str, asked: Sequence[str], answer: str) -> bool:
     return bool(_OF_LETTERS.search(statement)) or all(_TRANSFORMS.match(each) for each in asked[:-1])
 
 
-def _joined(statement: str, asks: Asks, answer: str) -> str:
+def _joined(statement: str, lowered: str, asks: Asks, answer: str) -> str:
     if asks.joined and (parts_of(answer) > 1 or prose(answer) or negation(answer)):
         return "tasks that and joins"
-    if two := _TWO_NAMED.search(statement):
-        return two[0]
+    named = _TWO_NAMED.search(statement) if "range" in lowered or "及" in lowered or "和" in lowered else None
+    if named:
+        return named[0]
     return asks.several if asks.several and parts_of(answer) > 1 else ""

@@ -176,8 +176,8 @@ def check_answer(problem: Kept, asks: Asks, *, parsable: Parsable) -> Kept | Dro
             return Dropped("unverifiable", answer[:80])
         if several_values(answer) and parts_of(answer) > 1 and "semicolon" not in problem.prompt:
             return Dropped("multi-part", "several values")
-    readable = next((each for each in (plain, right_side(plain, problem.prompt)) if each and parsable(each)), None)
-    if readable is None:
+    readable = plain if parsable(plain) else right_side(plain, problem.prompt)
+    if not readable or (readable != plain and not parsable(readable)):
         return Dropped("prose-answer" if worded(answer) else "unverifiable", plain[:80])
     note: Note = "final-answer" if readable != plain or bare(answer) != answer else "unit"
     return problem if readable == answer else problem._replace(answer=readable, note=problem.note or note)

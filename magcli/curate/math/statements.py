@@ -32,7 +32,17 @@ _OWN_CLAIM = re.compile(
 
 _ELSEWHERE_WORDS = (
     *("tnywr", "t n y", "receive", "previous", "preceding", "last", "exercise", "problem", "question", "example"),
-    *("theorem", "section", "above", "your", "textbook", "appendix", "lecture notes", "handout", "periodic table"),
+    *(
+        "theorem",
+        "section",
+        "the above",
+        "text above",
+        "textbook",
+        "appendix",
+        "lecture notes",
+        "handout",
+        "your periodic",
+    ),
     *("passage", "article", "document", "excerpt", "text below", "上", "题"),
 )
 _ELSEWHERE = re.compile(
