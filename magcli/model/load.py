@@ -5,6 +5,7 @@ one line; transformers' own progress bars and notices stay quiet.
 """
 
 import hashlib
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,6 +30,8 @@ from magcli.errors import EnvironmentFault
 
 READ_BYTES = 1 << 22
 HUB_SECONDS = 5.0
+SETTINGS = (".json", ".jinja", ".txt", ".model")
+"""Endings of what a model folder has besides weights."""
 MODEL_FILES = ["*.json", "*.jinja", "*.txt", "*.model", "*.safetensors"]
 
 
@@ -45,6 +48,17 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     if tokenizer.eos_token_id is None:
         raise EnvironmentFault(f"model {name}: its tokenizer has no eos_token; set it in tokenizer_config.json")
     return tokenizer
+
+
+def vocabulary(name: str) -> dict[str, int]:
+    """The ids of a model's tokens by their text; the tokenizer needs no chat template for that.
+
+    Raises:
+        EnvironmentFault: there is no tokenizer.
+    """
+    with _quiet(), _explained(name):
+        tokens: dict[str, int] = AutoTokenizer.from_pretrained(name, local_files_only=_local_only(name)).get_vocab()
+        return tokens
 
 
 def load_model(
@@ -100,6 +114,13 @@ def local_folder(name: str) -> Path:
         return Path(name)
     with _quiet(), _explained(name):
         return Path(snapshot_download(name, local_files_only=_local_only(name), allow_patterns=MODEL_FILES))
+
+
+def copy_settings(source: Path, target: Path) -> None:
+    """Copy what a model folder has besides weights: configurations, tokenizer, processor, licence; no card."""
+    for file in sorted(source.iterdir()):
+        if file.is_file() and (file.suffix in SETTINGS or file.name.upper().startswith(("LICENSE", "NOTICE"))):
+            shutil.copyfile(file, target / file.name)
 
 
 def _initialised(config: Any, seed: int) -> Any:

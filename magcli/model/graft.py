@@ -1,0 +1,224 @@
+"""Trained text weights back under the vision encoder that they came from (recipe, section 6: multimodal).
+
+A vision-language model holds its text model under names of its own (``language_model.model.layers``,
+``model.language_model.layers``, ``model.layers`` ...). Of all ways to put such a prefix in the place of the text
+model's one must fit every tensor in name and shape. The files are then written anew tensor by tensor: headers and all
+other tensors, the vision encoder's among them, byte by byte; the text's in the type that the vision-language model
+stores them in.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from magcli.errors import DataError
+from magcli.model.tensors import BLOCK, FLOATS, Stored, blocks, raw_blocks, read_header
+
+HEAD = "lm_head"
+EMBEDDING = "embed_tokens.weight"
+AGREED = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_act", "rms_norm_eps",
+          "rope_theta")  # fmt: skip
+"""Settings of a text model that change what it computes and that no shape shows."""
+
+Plan = Mapping[str, Stored]
+"""Which tensor of the text model takes the place of which tensor of the vision-language model, by the latter's name."""
+
+
+@dataclass
+class Rounded:
+    """What storing the text's values in other types did: values cast, and those among them that changed."""
+
+    values: int = 0
+    changed: int = 0
+    types: set[tuple[str, str]] = field(default_factory=set)
+
+
+def plan(text: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> Plan:
+    """Find where each tensor of a text model belongs in a vision-language model.
+
+    A text model without an output head of its own (tied embeddings) gives its embeddings to a head that is there.
+
+    Raises:
+        DataError: no prefix fits all tensors (the message names the first that does not fit), several do, or the
+            vision-language model has text tensors that the text model lacks.
+    """
+    found: dict[str, Stored] = {}
+    ours = _untied(text, vlm)
+    for top in sorted({name.partition(".")[0] for name in ours}):
+        part = {name: stored for name, stored in ours.items() if name.partition(".")[0] == top}
+        prefix = _prefix(top, part, vlm)
+        found |= {_renamed(name, prefix): stored for name, stored in part.items()}
+        if top != HEAD:
+            _check_covered(prefix, part, vlm)
+    return found | _tied_head(found, text, vlm)
+
+
+def _renamed(name: str, prefix: str) -> str:
+    """A name with ``prefix`` in the place of what stands before its first dot."""
+    return prefix + name.partition(".")[2]
+
+
+def _prefix(top: str, part: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> str:
+    """The prefix under which all tensors of one part of the text model are there with their shapes."""
+    prefixes = _prefixes(top, part, vlm)
+    if not prefixes:
+        raise DataError(f"the vision-language model has no tensor for the text model's {min(part)}")
+    fits = {prefix: sum(_fits(name, stored, prefix, vlm) for name, stored in part.items()) for prefix in prefixes}
+    whole = [prefix for prefix, count in fits.items() if count == len(part)]
+    if len(whole) > 1:
+        raise DataError(f"the text model's {top} fits in several places: {', '.join(whole)}; they cannot be told apart")
+    if not whole:
+        raise DataError(_misfit(part, max(fits, key=lambda prefix: fits[prefix]), vlm))
+    return whole[0]
+
+
+def _prefixes(top: str, part: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> list[str]:
+    """What may stand in the vision-language model's names before those of a part; a head keeps its name."""
+    suffixes = {name if top == HEAD else name.partition(".")[2] for name in part}
+    kept = f"{HEAD}." if top == HEAD else ""
+    found = {start + kept for name in vlm for start, end in _splits(name) if end in suffixes}
+    return sorted(found)
+
+
+def _splits(name: str) -> Iterator[tuple[str, str]]:
+    """A name in two, at its beginning and after each dot."""
+    yield "", name
+    for dot in (place for place, letter in enumerate(name) if letter == "."):
+        yield name[: dot + 1], name[dot + 1 :]
+
+
+def _fits(name: str, stored: Stored, prefix: str, vlm: Mapping[str, Stored]) -> bool:
+    there = vlm.get(_renamed(name, prefix))
+    return there is not None and there.shape == stored.shape
+
+
+def _misfit(part: Mapping[str, Stored], prefix: str, vlm: Mapping[str, Stored]) -> str:
+    """What is wrong with the first tensor that does not fit under the prefix that fits best."""
+    name, stored = next((n, s) for n, s in sorted(part.items()) if not _fits(n, s, prefix, vlm))
+    there = vlm.get(_renamed(name, prefix))
+    if there is None:
+        return f"the vision-language model has no tensor {_renamed(name, prefix)} for the text model's {name}"
+    shapes = f"{list(stored.shape)}, but {there.name} of the vision-language model is {list(there.shape)}"
+    return f"the text model's {name} is {shapes}: it is not the text model of this one"
+
+
+def _check_covered(prefix: str, part: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> None:
+    """Refuse a text model that is a piece only: of what it replaces, nothing old may be left."""
+    names = {name.partition(".")[2] for name in part}
+    roots = tuple(f"{prefix}{root}." for root in {name.partition(".")[0] for name in names})
+    left = [n for n in vlm if n.startswith(roots) and n.removeprefix(prefix) not in names]
+    left = [name for name in left if not name.endswith("inv_freq")]
+    if left:
+        raise DataError(f"the text model has no tensor for {min(left)} of the vision-language model")
+
+
+def _heads(names: Iterable[str]) -> list[str]:
+    return [name for name in names if f".{name}".endswith(f".{HEAD}.weight")]
+
+
+def _embeddings(tensors: Mapping[str, Stored]) -> Stored | None:
+    return next((stored for name, stored in tensors.items() if name.endswith(EMBEDDING)), None)
+
+
+def _tied_head(found: Plan, text: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> Plan:
+    """The embeddings for a stored head, where the text model has none of its own."""
+    heads, embedding = _heads(vlm), _embeddings(found)
+    if _heads(text) or not heads:
+        return {}
+    if embedding is None or len(heads) > 1 or vlm[heads[0]].shape != embedding.shape:
+        raise DataError(f"the text model has no output head for {heads[0]} of the vision-language model")
+    return {heads[0]: embedding}
+
+
+def _untied(text: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> Mapping[str, Stored]:
+    """The text model's tensors without a head that repeats its embeddings, where the vision-language model has none."""
+    heads, embedding = _heads(text), _embeddings(text)
+    if not heads or _heads(vlm):
+        return text
+    if embedding is None or not _equal(text[heads[0]], embedding):
+        raise DataError(
+            f"the text model's {heads[0]} is not its embeddings, but the vision-language model ties the two: "
+            "it has no tensor for the head"
+        )
+    return {name: stored for name, stored in text.items() if name not in heads}
+
+
+def _equal(one: Stored, other: Stored) -> bool:
+    if (one.kind, one.shape) != (other.kind, other.shape):
+        return False
+    return all(a == b for a, b in zip(raw_blocks(one, BLOCK), raw_blocks(other, BLOCK), strict=True))
+
+
+def check_settings(text: Any, vlm: Any) -> None:
+    """Refuse a text model whose settings differ from those that the vision-language model has for its text.
+
+    ``text`` and ``vlm`` are transformers' configurations.
+
+    Raises:
+        DataError: which setting differs.
+    """
+    for name in AGREED:
+        ours, theirs = _setting(text.get_text_config(), name), _setting(vlm.get_text_config(), name)
+        if ours != theirs:
+            raise DataError(f"the text model has {name} {ours}, the vision-language model {theirs} for its text")
+
+
+def _setting(config: Any, name: str) -> Any:
+    if name == "rope_theta":
+        return (getattr(config, "rope_parameters", None) or {}).get(name)
+    if name == "head_dim":
+        return getattr(config, name, None) or config.hidden_size // config.num_attention_heads
+    return getattr(config, name, None)
+
+
+def check_tokens(text: Mapping[str, int], vlm: Mapping[str, int]) -> None:
+    """Refuse vocabularies in which a token of the text model has another id in the vision-language model's tokenizer.
+
+    Raises:
+        DataError: the first token that differs.
+    """
+    for token, index in sorted(text.items(), key=lambda item: item[1]):
+        if vlm.get(token) != index:
+            there = f"is {vlm[token]}" if token in vlm else "does not exist"
+            raise DataError(f"token {token!r} is {index} for the text model and {there} in the vision-language model")
+
+
+def write_shard(file: Path, target: Path, planned: Plan) -> Rounded:
+    """Write one file of a vision-language model with the text's tensors in the place of those planned.
+
+    Raises:
+        DataError: a value of the text is not finite, or not in the type that is kept; a tensor is quantised.
+    """
+    told, tensors = Rounded(), read_header(file)
+    with file.open("rb") as source, target.open("wb") as out:
+        out.write(source.read(tensors[0].begin if tensors else file.stat().st_size))
+        for there in tensors:
+            if there.name in planned:
+                _write_cast(planned[there.name], there, out, told)
+            else:
+                out.writelines(raw_blocks(there, BLOCK))
+    return told
+
+
+def _write_cast(stored: Stored, there: Stored, out: BinaryIO, told: Rounded) -> None:
+    if there.kind not in FLOATS:
+        raise DataError(f"{there.file}: tensor {there.name} is {there.kind}; weights can be put only where floats were")
+    dtype = FLOATS[there.kind]
+    for values in blocks(stored):
+        cast = values.to(dtype)
+        if not torch.isfinite(cast).all():
+            raise DataError(f"{stored.file}: tensor {stored.name} has a value that is not finite in {there.kind}")
+        if stored.kind != there.kind:
+            told.values += values.numel()
+            told.changed += int((cast.to(values.dtype) != values).sum())
+            told.types.add((stored.kind, there.kind))
+        out.write(cast.view(torch.uint8).numpy().data)
+
+
+def total(parts: Sequence[Rounded]) -> Rounded:
+    """What was rounded in all files together."""
+    types = {pair for part in parts for pair in part.types}
+    return Rounded(sum(part.values for part in parts), sum(part.changed for part in parts), types)

@@ -1,0 +1,137 @@
+"""Put a trained text model back under the vision encoder that it came from.
+
+The result is the vision-language model with the text model's weights: its vision encoder, configuration, tokenizer and
+processor are copied byte by byte, and its number format is kept, to which the text weights are rounded once. Names,
+shapes, settings and vocabularies must agree, else the first that does not is named. Weights are streamed, a few
+megabytes at a time; the folder appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from magcli.config import opt
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from magcli.data.source import Rows
+    from magcli.model.graft import Plan, Rounded
+    from magcli.run.job import Job
+
+INPUTS = ""
+OUTPUT = ""
+DEFAULT_OUTPUT = None
+EXAMPLE = "magcli graft --text examples/model --into examples/model-vision -o grafted"
+NOTE = "graft.json"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Options of `magcli graft`."""
+
+    text: str = opt("", "The trained text model: a folder, such as a run's model, or a hub id.")
+    into: str = opt("", "The vision-language model that it came from: a folder or a hub id.")
+    out: Path | None = opt(None, "Folder for the result; it must not be there yet.", short="-o")
+
+
+def reads(config: Config) -> tuple[str, ...]:
+    """No table."""
+    return ()
+
+
+def check(config: Config) -> None:
+    """Refuse a command that lacks a model or a place."""
+    from magcli.run.job import usage
+
+    usage(bool(config.text), "graft: --text is missing: the trained text model, a folder or a hub id")
+    usage(bool(config.into), "graft: --into is missing: the vision-language model, a folder or a hub id")
+    usage(config.out is not None, "graft: -o is missing: the folder for the result")
+
+
+def schema(config: Config, given: pa.Schema) -> pa.Schema:
+    """Nothing is written to a table."""
+    import pyarrow as pa
+
+    return pa.schema([])
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Check that the two belong together, then write the folder."""
+    from magcli.data import durable
+    from magcli.model.load import fingerprint, local_folder
+
+    assert config.out is not None
+    text, vlm = local_folder(config.text), local_folder(config.into)
+    with durable.owned(config.out):
+        note = {
+            "text": {"name": Path(config.text).name, "sha256": fingerprint(text)},
+            "into": {"name": Path(config.into).name, "sha256": fingerprint(vlm)},
+        }
+        if not _is_there(config.out, note, job):
+            planned = _planned(text, vlm)
+            _tell(_written(text, vlm, config.out, planned, note), planned, config.out, job)
+    return iter(())
+
+
+def _is_there(out: Path, note: dict[str, Any], job: Job) -> bool:
+    """Whether this very graft is finished already; anything else in its place is refused."""
+    from magcli.run.job import usage
+
+    if not out.exists():
+        return False
+    made = _note(out)
+    usage(
+        all(made.get(key) == value for key, value in note.items()),
+        f"graft: {out} is there already and is not this graft; remove it or name another folder",
+    )
+    job.console.say(f"graft: {out} is up to date", event="up-to-date")
+    return True
+
+
+def _note(out: Path) -> dict[str, Any]:
+    """What a finished graft says of itself; nothing where there is none, or a damaged one."""
+    import json
+
+    try:
+        return dict(json.loads((out / NOTE).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+
+
+def _planned(text: Path, vlm: Path) -> Plan:
+    from magcli.model import graft
+    from magcli.model.load import load_config, vocabulary
+    from magcli.model.tensors import stored_tensors
+
+    graft.check_settings(load_config(str(text)), load_config(str(vlm)))
+    graft.check_tokens(vocabulary(str(text)), vocabulary(str(vlm)))
+    return graft.plan(stored_tensors(text), stored_tensors(vlm))
+
+
+def _written(text: Path, vlm: Path, out: Path, planned: Plan, note: dict[str, Any]) -> Rounded:
+    """Write all files; returns what was rounded."""
+    import json
+
+    from magcli import __version__
+    from magcli.model import graft
+    from magcli.model.load import copy_settings, whole_model
+    from magcli.model.tensors import weight_files
+
+    with whole_model(out) as aside:
+        copy_settings(vlm, aside)
+        told = graft.total([graft.write_shard(file, aside / file.name, planned) for file in weight_files(vlm)])
+        rounded = {"values": told.values, "changed": told.changed, "types": sorted(told.types)}
+        made = {"command": "graft", "version": __version__, **note, "rounded": rounded}
+        made["tensors"] = {name: stored.name for name, stored in sorted(planned.items())}
+        (aside / NOTE).write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    return told
+
+
+def _tell(told: Rounded, planned: Plan, out: Path, job: Job) -> None:
+    types = ", ".join(f"{theirs} to {kept}" for theirs, kept in sorted(told.types))
+    share = f"rounded from {types}: {told.changed:,} of {told.values:,} values changed" if types else "bit by bit"
+    text = f"graft: {len(planned)} text tensors {share}; model in {out}"
+    job.console.say(text, event="grafted", tensors=len(planned), changed=told.changed, path=str(out))

@@ -1,0 +1,54 @@
+import json
+import struct
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from magcli.errors import DataError, EnvironmentFault
+from magcli.model import tensors
+
+
+def test_every_tensor_of_shards_is_found_where_the_index_says(tmp_path):
+    save_file({"b": torch.arange(6.0).view(2, 3), "n": torch.tensor([7])}, tmp_path / "one.safetensors")
+    save_file({"a": torch.ones(4, dtype=torch.bfloat16)}, tmp_path / "two.safetensors")
+    save_file({"a": torch.zeros(1)}, tmp_path / "consolidated.safetensors")
+    index = {"weight_map": {"b": "one.safetensors", "n": "one.safetensors", "a": "two.safetensors"}}
+    (tmp_path / tensors.INDEX).write_text(json.dumps(index))
+    found = tensors.stored_tensors(tmp_path)
+    assert {name: (stored.kind, stored.shape) for name, stored in found.items()} == {
+        "a": ("BF16", (4,)),
+        "b": ("F32", (2, 3)),
+        "n": ("I64", (1,)),
+    }
+    assert torch.cat(list(tensors.blocks(found["b"]))).tolist() == [0, 1, 2, 3, 4, 5]
+    with pytest.raises(DataError, match="n is I64"):
+        list(tensors.blocks(found["n"]))
+
+
+def test_blocks_are_bounded_and_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(tensors, "BLOCK", 4)
+    save_file({"a": torch.arange(10.0)}, tmp_path / tensors.WHOLE)
+    parts = list(tensors.blocks(tensors.stored_tensors(tmp_path)["a"]))
+    assert [len(part) for part in parts] == [4, 4, 2]
+    assert torch.equal(torch.cat(parts), torch.arange(10.0))
+
+
+def test_damage_is_told_by_the_files_name(tmp_path):
+    file = tmp_path / tensors.WHOLE
+    with pytest.raises(EnvironmentFault, match="no safetensors weights"):
+        tensors.stored_tensors(tmp_path)
+    save_file({"a": torch.arange(10.0), "b": torch.ones(2)}, file)
+    whole = file.read_bytes()
+    for cut in (0, 4, 20, len(whole) - 1):
+        file.write_bytes(whole[:cut])
+        with pytest.raises(DataError, match=r"model\.safetensors"):
+            tensors.stored_tensors(tmp_path)
+    header = {"a": {"dtype": "F32", "shape": [3], "data_offsets": [0, 8]}}
+    text = json.dumps(header).encode()
+    file.write_bytes(struct.pack("<Q", len(text)) + text + bytes(8))
+    with pytest.raises(DataError, match="not what its shape needs"):
+        tensors.stored_tensors(tmp_path)
+    (tmp_path / tensors.INDEX).write_text("{")
+    with pytest.raises(DataError, match="is damaged"):
+        tensors.weight_files(tmp_path)
