@@ -9,6 +9,7 @@
 # make learning   the gain of RL against its controls, over seeds
 # make code       RL on a toy model whose reward is the sandbox: on code, and on mathematics and code in one run
 # make languages  RL on a toy model that is paid for answering in the question's language
+# make stages     RL on the toy model in stages that end by rule
 # make ablations  the paper's ablations at toy size, about an hour and a half on two cores; make -j2 uses both
 # make smollm2    the whole pipeline on SmolLM2-135M-Instruct, about two hours on two cores
 
@@ -25,7 +26,7 @@ VLLM_NEEDS := aiohttp cachetools cbor2 cloudpickle compressed-tensors einops fas
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-slow check faults scale peers learning code languages ablations smollm2 wheel clean
+.PHONY: setup demo test test-slow check faults scale peers learning code languages stages ablations smollm2 wheel clean
 .DELETE_ON_ERROR:
 
 setup: .venv/.done
@@ -73,6 +74,9 @@ code: setup
 
 languages: setup
 	$(MAKE) --no-print-directory -C recipes/tiny languages MAGCLI="$(CURDIR)/$(BIN)/magcli"
+
+stages: setup
+	$(MAKE) --no-print-directory -C recipes/tiny stages MAGCLI="$(CURDIR)/$(BIN)/magcli"
 
 ablations: setup
 	$(MAKE) --no-print-directory -C recipes/ablations MAGCLI="$(CURDIR)/$(BIN)/magcli"
