@@ -140,7 +140,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     choice = Choice(config.fraction, config.languages)
     if config.from_:
-        rows = joined(rows, read_translations(config.from_, config.by, config.languages), config.by, choice)
+        given = rows if config.by == "id" else _unbroken(rows, job)
+        rows = joined(given, read_translations(config.from_, config.by, config.languages), config.by, choice)
     generator = setup.open_engine(config) if config.model else None
     assert job.schema is not None
     out = schema(config, job.schema)
@@ -161,6 +162,24 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         tally.update(zip(*(batch.column(name).to_pylist() for name in ("translation", "translated_to")), strict=True))
         yield batch
     _report(tally, job)
+
+
+def _unbroken(rows: Rows, job: Job) -> Rows:
+    """The rows, as long as their numbers are those that they have in the table.
+
+    Raises:
+        DataError: one was dropped, so that those after it would get the translations of others.
+    """
+    from magcli.errors import DataError
+
+    for batch in rows:
+        if job.drops.counts:
+            reasons = ", ".join(job.drops.counts)
+            raise DataError(
+                f"translate: --by position needs every row, but some cannot be used ({reasons}); join by id, or remove "
+                "them from both tables"
+            )
+        yield batch
 
 
 async def _outcome(

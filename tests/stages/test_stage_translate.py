@@ -11,7 +11,7 @@ from calling import call_stage, kill_and_resume, seconds_of
 
 from magcli.curate.language.translation import Choice
 from magcli.data import table
-from magcli.errors import UsageError
+from magcli.errors import DataError, UsageError
 from magcli.verify.reward import RewardRule, reward
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -233,3 +233,11 @@ def test_an_option_that_python_keeps_for_itself_has_its_name_in_flags_and_recipe
     for words in (["--from", "a.jsonl"], ["--recipe", tmp_path / "r.toml"]):
         done = magcli("translate", "p.jsonl", *words, "--dry-run", cwd=tmp_path)
         assert json.loads(done.stdout)["config"]["from_"] == "a.jsonl"
+
+
+@pytest.mark.parametrize(("row", "reason"), [({"id": "x", "prompt": " "}, "empty-prompt"), ({}, "not-an-object")])
+def test_numbers_of_rows_join_nothing_where_a_row_is_missing(tmp_path, row, reason):
+    """The rows after it would get the translations of their neighbours."""
+    problems = written(tmp_path / "problems.jsonl", [row, *rows_of(PROBLEMS)])
+    with pytest.raises(DataError, match=rf"--by position needs every row, but some cannot be used \({reason}\)"):
+        call_stage("translate", problems, output=tmp_path / "o.arrow", from_=problems, by="position", languages=("de",))
