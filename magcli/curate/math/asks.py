@@ -37,7 +37,7 @@ _HEAD = re.compile(
     re.I,
 )
 _HEAD_ZH = re.compile(
-    r"(?:\A|[,，：:、）)])\s{0,3}(?:并|再|请|则|试|分别|并且|然后|进而){0,2}\s{0,3}"
+    r"(?:\A|[,，：:、）)]|[A-Za-z]\.)\s{0,3}(?:并|再|请|则|试|分别|直接|并且|然后|进而){0,2}\s{0,3}"
     r"(?:求|计算|写出|化简|判断|讨论|确定|解(?:方程|不等式|下列)|说明|因式分解)"
 )
 _NARRATIVE = re.compile(
@@ -93,7 +93,7 @@ _EXAMPLE = re.compile(
     r"|\bfind\s+(?:two|three|(?:non-?zero|[$\\\w ]{0,20}?times[$\\\w ]{0,20}?)[\s-]{0,3})\s*matrices\b"
     r"[^.?]{0,200}\bsuch that"
     r"|\b(?:create|make up|invent|come up with)\s+an?\s+\w*\s*(?:equation|problem|expression|sequence|example|function)"
-    r"|写出一个|举出?一?个?例|任意?写|答案不唯一|即可[)）。]?|创建一个|你认为正确的|请?构造一个",
+    r"|写出一个|的一个(?:可能的?)?(?:取值|值)(?:可以)?[为是]|举出?一?个?例|任意?写|答案不唯一|即可[)）。]?|创建一个|你认为正确的|请?构造一个",
     re.I,
 )
 
@@ -114,8 +114,8 @@ _OBJECTS = re.compile(
     re.I,
 )
 _FORMULA_OBJECTS = re.compile(
-    r"\b(?:find|determine|compute|calculate|evaluate)\s+\$(?=[^$]*[(\\])[^$]{3,}\$(?:\s*,\s*\$[^$]{3,}\$)*"
-    r"\s*,?\s+and\s+\$(?=[^$]*[(\\])[^$]{3,}\$",
+    r"\b(?:find|determine|compute|calculate|evaluate)\s+(?:the\s+values?\s+of\s+(?=\$[^$]*[a-z]\())?"
+    r"\$(?=[^$]*[(\\^])[^$]{3,}\$(?:\s*,\s*\$[^$]{3,}\$)*\s*,?\s+and\s+\$(?=[^$]*[(\\^])[^$]{3,}\$",
     re.I,
 )
 _IF_SO = re.compile(

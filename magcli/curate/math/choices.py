@@ -22,6 +22,7 @@ _STYLES = tuple(
         r"(?<![A-Za-z0-9_\\{^$])([A-K])\s*[.．、：:](?!\d*[A-Za-z]\.)",
     )
 )
+_MARKED = re.compile(r"(?<![A-Za-z0-9_\\])([A-D])\s*[.．、)）]")
 _BETWEEN = r"\\q?quad|\\[ ,;!:]|\\textbf\{?|\\text\{?|\\\\|[~&,;，；。．\s]"
 _LEADING = re.compile(rf"^(?:{_BETWEEN})+(?!\w*\}})")
 _TRAILING = re.compile(rf"(?:{_BETWEEN}|(?<!\.)\.)+$")
@@ -111,6 +112,11 @@ def split_options(prompt: str) -> Choices | None:
     return None
 
 
+def lists_options(prompt: str) -> bool:
+    """Whether three of the letters A to D stand before options, even where these cannot be told apart."""
+    return len(set(_MARKED.findall(prompt))) >= 3
+
+
 def letter_of(answer: str) -> str | None:
     """The letter that an answer names, as in ``B``, ``(B)``, ``\\text{(B)}`` or ``Answer: B``; else None."""
     named = _LETTER_ANSWER.match(answer)
@@ -192,7 +198,9 @@ def _run(marks: list[re.Match[str]]) -> list[re.Match[str]]:
 
 
 def _follows_word(mark: re.Match[str]) -> bool:
-    """Whether the mark is glued to a word or number, as in f(A) or P(A)."""
+    """Whether the mark is glued to a word or number, as in f(A) or P(A), which are written with narrow brackets."""
+    if mark[0][0] == "（":
+        return False
     before = mark.string[max(0, mark.start() - 1) : mark.start()]
     return before.isascii() and before.isalnum()
 

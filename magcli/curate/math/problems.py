@@ -26,6 +26,7 @@ from magcli.curate.math.asks import Asks, asks_of
 from magcli.curate.math.choices import (
     Choices,
     letter_of,
+    lists_options,
     names_letters,
     needs_options,
     right_content,
@@ -169,9 +170,11 @@ def check_answer(problem: Kept, asks: Asks, *, parsable: Parsable) -> Kept | Dro
     answer = problem.answer
     measured = _NUMBER_WITH_UNIT.fullmatch(answer)
     plain = measured[1] if measured else plain_value(answer)
+    if asks.open_ended:
+        return Dropped("prose-answer", asks.open_ended[:80])
     if not (measured or _NUMBER.fullmatch(answer)):
-        if asks.open_ended or prose(bare(answer)):
-            return Dropped("prose-answer", (asks.open_ended or answer)[:80])
+        if prose(bare(answer)):
+            return Dropped("prose-answer", answer[:80])
         if broken(plain):
             return Dropped("unverifiable", answer[:80])
         if several_values(answer) and parts_of(answer) > 1 and "semicolon" not in problem.prompt:
@@ -218,6 +221,7 @@ def _is_missing_option(prompt: str, answer: str) -> bool:
     if not letter_of(answer):
         return False
     asked = needs_options(Choices(prompt, {})) or "enter the letter" in prompt.lower()
+    asked = asked or lists_options(prompt)
     return bool(asked or _PARENTHESISED.match(answer) or _OPEN_SLOT.search(prompt) or _is_foreign(answer, prompt))
 
 

@@ -45,6 +45,7 @@ TWO = [
     "Suppose so of team B. Determine its mean. What is its variance?",
     "求 $a$ 的值；求 $b$ 的值。",
     "如何定价才能使利润最大？并求出其最大值。",
+    "求 $a$. 顶点为 P.直接写出它的坐标.",
 ]
 
 
@@ -77,6 +78,8 @@ def test_tasks_in_one_sentence(statement: str, joined: int) -> None:
     [
         ("Find the centre and the radius of the circle.", True),
         ("Find $V(X)$ and $D(X)$.", True),
+        ("Determine the values of $T(10), T(11)$ and $T(12)$.", True),
+        ("Determine the values of $\\alpha$ and $\\beta$.", False),
         ("求函数的凹凸性及渐近线。", True),
         ("Find the distance $d$ between the points and the midpoint $M$ of them.", True),
         ("Find both the net distance and the total distance.", True),

@@ -60,6 +60,8 @@ DROPPED = [
     ("multi-part", "Find the vertex and the radius.", "$(3,0)$; $\\sqrt{3}$"),
     ("prose-answer", "What must be true of the last column?", "The last column must not be a pivot column."),
     ("prose-answer", "Name a number.", "Answers will vary."),
+    ("prose-answer", "若 $f$ 的最大值为 2，则常数 $k$ 的一个取值为（ ）", "7"),
+    ("prose-answer", "函数值可以是____（写出一个合理的值即可）", "7"),
     ("unverifiable", "How many stamps are there?", "5 4.6"),
     ("prose-answer", "求凹凸区间。", "凹区间为负无穷到负一，凸区间为负一到零"),
     ("unverifiable", "What is 3 + 4?", "unreadable"),
@@ -78,6 +80,7 @@ DROPPED = [
     ("multiple-choice", "When do they meet?\nA) 5 am on the next day B) 2 pm C) 3 pm", "A"),
     ("multiple-choice", "Which of the following is a possible first term?\nA) 1 B) 2 C) 3", "A"),
     ("multiple-choice", "Which of the following is closest to the mass?\nA) 20 B) 30 C) 40", "A"),
+    ("multiple-choice", "则（）\n$A.$ 有 $P$ B.有 $Q$ C. 有 $R$ D. 有 $S$", "B"),
     ("multiple-choice", "Which equation could define $g$?\nA) $g=x$ B) $g=2x$ C) $g=3x$", "A"),
 ]
 
@@ -181,6 +184,7 @@ def test_notes_say_what_changed() -> None:
         ("How many solutions are there?\nA) Zero B) Exactly one C) Exactly two", "B",
          "How many solutions are there?", "Exactly one"),
         ("When do they ring?\nA) After 6 minutes B) After 12 minutes C) none", "B", "When do they ring?", "12 minutes"),
+        ("惯性指数依次为n（A） 2,0 ．\n（B） 1,1 ．\n（C） 2,1 ．", "B", "惯性指数依次为n", "1,1"),
         ("则 $a=($ ）", "（A）$\\frac{1}{2}$", "则 $a=($ ）", "\\frac{1}{2}"),
         ("Then $a$ is:\n(A) $\\sqrt{2}/2$ (B) $\\sqrt{2}$ (C) 2", "\\frac{\\sqrt{2}}{2}",
          "Then $a$ is:", "\\sqrt{2}/2"),
