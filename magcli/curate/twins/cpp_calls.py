@@ -19,9 +19,9 @@ from magcli.verify.code.plain import NotPlain, Plain
 from magcli.verify.code.programs import with_harness
 
 _HEADERS, _NAMESPACE = "#include <bits/stdc++.h>\n", "using namespace std;\n"
-"""What sites put before a bare function or class; the latter only where the program says nothing of ``std``."""
+"""What sites put before a bare function or class; the latter not where a program has headers and names ``std``."""
 
-_STD = re.compile(r"\bnamespace\s+std\b|\bstd::")
+_NAMES_STD = re.compile(r"\bnamespace\s+std\b|^\s*#\s*include\b.*\bstd::", re.MULTILINE | re.DOTALL)
 _ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
 _LITERALS: dict[bytes, bool | None] = {b"true": True, b"false": False, b"null": None}
 
@@ -38,7 +38,7 @@ class CppCalls(NamedTuple):
 
     def program(self, code: str) -> str:
         """A program that can be run: with what its site put before it, and a ``main``."""
-        before = _HEADERS if _STD.search(code) else _HEADERS + _NAMESPACE
+        before = _HEADERS if _NAMES_STD.search(code) else _HEADERS + _NAMESPACE
         return with_harness(before + code, deduced_harness(self.signature))
 
     def stdin(self, call: Call) -> bytes:

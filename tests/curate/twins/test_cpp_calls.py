@@ -46,7 +46,7 @@ def values_of(code: str, *tests: tuple[str, str]) -> list[object]:
             [("f([2, 3], {'x'})", "{'x': (2, 2.0)}"), ("f([-1], {'y'})", "{'y': (1, -1.0)}")],
         ),
         (
-            "bool f(int n) { return n; }\nint f(string s) { return s.size(); }\nint main() { return f(1); }",
+            "bool f(int n) { return std::abs(n); }\nint f(string s) { return s.size(); }\nint main() { return f(1); }",
             [("f('ab')", "2"), ("f('')", "0")],
         ),
         (
