@@ -98,7 +98,8 @@ _ILLUSTRATES = re.compile(
 )
 _DISPLAYED = re.compile(r"\[asy\]|\\begin\{|\$\$|\\\[|^\s*(?:\||[-*•]\s|\$\\bullet)|\\chemfig|```|<table", re.M)
 _BROKEN_OFF = re.compile(
-    r"(?:\s(?:the|of|and|an|with|from|where|if|which|or|whose|such that|so that|because|when)|\s[*+/&]|[,，、(（])\s*\Z"
+    r"(?:\s(?:the|of|and|an|with|from|where|if|which|or|whose|such that|so that|because|when)"
+    r"|(?<=[\w\s)}])[*+&]|(?<=[\d\s)}])/|[,，、(（])\s*\Z"
 )
 
 

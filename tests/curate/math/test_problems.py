@@ -53,6 +53,7 @@ DROPPED = [
     ),
     ("incomplete", "A train leaves at noon and arrives at the", "7"),
     ("incomplete", "Given that $x+y=3$,", "7"),
+    ("incomplete", "Compute 9-4+2+", "7"),
     ("multi-part", "Let $f(x)=x^2$. (a) Find $f(3)$. (b) Find $f(4)$.", "9"),
     ("multi-part", "已知函数 $f(x)=x^2$。（1）求 $f(3)$；（2）求 $f(4)$。", "9"),
     ("multi-part", "The slope is ____ and the intercept is ____.", "2"),
@@ -106,6 +107,7 @@ KEPT = [
     "Blocks lie around a garden. The diagram shows the path when $n=5$. What is its length if $n=202$?",
     "There are finitely many $k$ with that property. Find the sum of all such $k$,",
     "若一个外角是45°，则边数为",
+    "How many vowels are in the name of this place? https://www.example.com/",
     "Determine all solutions, and prove that there are no more solutions.",
     "The above-mentioned sequence begins 1, 2, 3. What is its tenth term?",
 ]
