@@ -131,7 +131,7 @@ def folder_sink(path: Path, schema: pa.Schema, head: str) -> Iterator[FolderSink
 
 
 def open_hub(name: str) -> Source:
-    """Read a hub data set, ``owner/name`` or ``owner/name:split``.
+    """Read a hub data set, ``owner/name``, ``owner/name:split`` or ``owner/name:configuration:split``.
 
     Raises:
         EnvironmentFault: the hub cannot be reached or has no such data set.
@@ -139,9 +139,10 @@ def open_hub(name: str) -> Source:
     _reach_hub(name)
     from datasets import load_dataset
 
-    repository, _, split = name.partition(":")
+    repository, *chosen = name.split(":")
+    configuration, split = [None, "train", *chosen][-2:] if len(chosen) != 1 else (None, chosen[0])
     try:
-        data = load_dataset(repository, split=split or "train")
+        data = load_dataset(repository, configuration, split=split)
     except Exception as error:  # the hub client has no common error type
         raise EnvironmentFault(f"hub data set {name} cannot be had: {brief(error)}") from None
     return Source(name, data.data.table.schema, iter(data.data.table.to_batches(1024)), total=data.num_rows)

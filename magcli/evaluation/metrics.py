@@ -1,12 +1,12 @@
-"""pass@k, avg@n, maj@k and the share in one language over problems, with 95% intervals by bootstrap over problems.
+"""pass@k, avg@n, maj@k, lengths and shares of what was cut or in one language, with 95% intervals over problems.
 
-Every metric is a mean of one number a problem, so its interval resamples problems, and two runs are compared problem by
-problem.
+Every metric is a mean of one number a problem, so its interval resamples problems (bootstrap), and two runs are
+compared problem by problem.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
 from typing import Any, NamedTuple
@@ -20,13 +20,16 @@ Floats = NDArray[np.float64]
 RESAMPLES = 10_000
 SUBSETS = 200
 """Subsets of the samples over which maj@k is averaged; drawn at random where there are more."""
+DIFFERENCE = " difference"
+"""What the name of a paired difference ends in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """The samples of one problem: the answer found in each (empty for none) and whether it was right.
 
-    ``one_language``: whether question, thoughts and answer are in one; empty where nobody has looked.
+    ``one_language``: whether question, thoughts and answer are in one; ``truncated``: whether the sample was cut at its
+    longest length. Both are empty where nobody has looked. ``kind`` is math or code.
     """
 
     id: str
@@ -35,6 +38,8 @@ class Problem:
     correct_anywhere: tuple[bool, ...]
     lengths: tuple[int, ...]
     one_language: tuple[bool, ...] = ()
+    truncated: tuple[bool, ...] = ()
+    kind: str = "math"
 
 
 class Estimate(NamedTuple):
@@ -66,6 +71,19 @@ def majority_right(answers: Sequence[str], correct: Sequence[bool]) -> float:
     return ("" in winners) / len(winners)
 
 
+def merged(problem: Problem, same: Callable[[str, str], bool]) -> Problem:
+    """The problem with equal wrong answers spelt alike, so that they vote together, as right ones do.
+
+    ``same`` is the verifier's equality of two answers, taken for transitive; n texts need at most n(n - 1) / 2 of it.
+    """
+    home: dict[str, str] = {}
+    said = zip(problem.answers, problem.correct, strict=True)
+    for text, _ in Counter(answer.strip() for answer, ok in said if not ok and answer.strip()).most_common():
+        known = (each for each in dict.fromkeys(home.values()) if same(text, each))
+        home[text] = next(known, text)
+    return replace(problem, answers=tuple(home.get(answer.strip(), answer) for answer in problem.answers))
+
+
 def maj_at_k(problem: Problem, k: int, seed: int) -> float:
     """Expected ``majority_right`` of k of the samples: over all subsets, or over random ones where those are many."""
     answers, correct = problem.answers, problem.correct
@@ -94,6 +112,7 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
             raise DataError(f"id {row['id']!r} stands for two different problems; give each problem an id of its own")
         found.setdefault(row["id"], []).append({name: value for name, value in row.items() if name != "prompt"})
     looked = any(row.get("languages") for samples in found.values() for row in samples)
+    ended = all(row.get("finish") for samples in found.values() for row in samples)
     return [
         Problem(
             id,
@@ -102,18 +121,24 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
             tuple(bool(row.get("correct_anywhere", row["correct"])) for row in samples),
             tuple(int(row.get("num_tokens") or 0) for row in samples),
             tuple((row.get("reward_language") or 0) > 0 for row in samples) if looked else (),
+            tuple(row["finish"] == "length" for row in samples) if ended else (),
+            samples[0].get("kind") or "math",
         )
         for id, samples in found.items()
     ]
 
 
-def statistics(ks: Sequence[int], seed: int, *, language: bool = False) -> dict[str, Callable[[Problem], float]]:
+def statistics(
+    ks: Sequence[int], seed: int, *, language: bool = False, truncated: bool = False
+) -> dict[str, Callable[[Problem], float]]:
     """What is computed of each problem, by the name of the metric."""
     table: dict[str, Callable[[Problem], float]] = {
         "avg@n": lambda p: sum(p.correct) / len(p.correct),
         "avg@n anywhere": lambda p: sum(p.correct_anywhere) / len(p.correct_anywhere),
         "tokens": lambda p: sum(p.lengths) / len(p.lengths),
     }
+    if truncated:
+        table["truncated"] = lambda p: sum(p.truncated) / len(p.truncated)
     if language:
         table["one language"] = lambda p: sum(p.one_language) / len(p.one_language)
     for k in ks:
@@ -127,12 +152,24 @@ def estimate(problems: Sequence[Problem], ks: Sequence[int], seed: int = 0) -> l
     """All metrics of a run. ``ks`` larger than the number of samples of some problem are left out."""
     fewest = min(len(problem.correct) for problem in problems)
     samples = sum(len(problem.correct) for problem in problems)
-    language = all(problem.one_language for problem in problems)
-    table = statistics([k for k in ks if k <= fewest], seed, language=language)
+    table = statistics([k for k in ks if k <= fewest], seed, **_looked(problems))
     return [
         Estimate(name, *interval(np.array([of(p) for p in problems]), seed), len(problems), samples)
         for name, of in table.items()
     ]
+
+
+def _looked(problems: Sequence[Problem]) -> dict[str, bool]:
+    """What is known of all problems."""
+    return {
+        "language": all(problem.one_language for problem in problems),
+        "truncated": all(problem.truncated for problem in problems),
+    }
+
+
+def scale(metric: str) -> int:
+    """What people are told a metric times: shares are told in percent."""
+    return 1 if metric.startswith("tokens") else 100
 
 
 def paired(ours: Sequence[Problem], theirs: Sequence[Problem], ks: Sequence[int], seed: int = 0) -> list[Estimate]:
@@ -143,10 +180,9 @@ def paired(ours: Sequence[Problem], theirs: Sequence[Problem], ks: Sequence[int]
         return []
     fewest = min(min(len(a.correct), len(b.correct)) for a, b in both)
     samples = sum(len(a.correct) for a, _ in both)
-    language = all(a.one_language and b.one_language for a, b in both)
-    table = statistics([k for k in ks if k <= fewest], seed, language=language)
+    table = statistics([k for k in ks if k <= fewest], seed, **_looked([each for pair in both for each in pair]))
     return [
-        Estimate(f"{name} difference", *interval(np.array([of(a) - of(b) for a, b in both]), seed), len(both), samples)
+        Estimate(f"{name}{DIFFERENCE}", *interval(np.array([of(a) - of(b) for a, b in both]), seed), len(both), samples)
         for name, of in table.items()
     ]
 

@@ -62,7 +62,7 @@ def execute(stage: Stage, config: Any, settings: Mapping[str, Any], tables: Tabl
     """
     drops = Drops(keep=tables.dropped is not None)
     told = {**settings, KEY: str(tables.shard)} if tables.shard else settings
-    job = Job(stage.name, console, drops, told, restart=tables.restart)
+    job = Job(stage.name, console, drops, told, restart=tables.restart, output=tables.output)
     places = [place for place in (tables.output, tables.dropped) if place is not None]
     _check_apart(places, [*tables.inputs, *map(str, stage.beside(config))])
     with contextlib.ExitStack() as held:

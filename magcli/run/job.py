@@ -79,6 +79,8 @@ class Job:
     joined: manifest.Chain | None = None
     """The history of a table that is joined from parts; it takes the place of the one that this run would tell."""
     restart: bool = False
+    output: str | None = None
+    """Where the rows go."""
 
     @property
     def sources(self) -> Sequence[Source]:

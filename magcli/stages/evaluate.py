@@ -1,8 +1,12 @@
 """pass@k, avg@n and maj@k with 95% intervals, on stored completions or on a model.
 
-Without --model the table holds graded completions (from `magcli grade` or an RL run). With --model it holds
-problems, which are sampled and graded; --completions keeps those. --against compares two runs problem by
-problem.
+Without --model the table holds graded completions (from `magcli grade`, an RL run or --completions). With --model it
+holds problems, which are sampled and graded, or --suite names benchmarks: aime24, math500, gpqa-diamond, humaneval,
+ifeval, tools and others. A killed evaluation goes on where it was.
+
+With --completions the model is never asked twice: other metrics are worked out from what is kept.
+
+--against compares two runs problem by problem; --compare lays several side by side.
 """
 
 from __future__ import annotations
@@ -13,9 +17,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.run import options
-from magcli.stages import checks, setup
+from magcli.run.options import MODEL
+from magcli.stages import checks, comparing, exams, setup
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     import pyarrow as pa
 
     from magcli.data.source import Rows
@@ -36,14 +43,20 @@ class Config:
     """Options of `magcli evaluate`."""
 
     model: str = options.model()
+    suite: tuple[str, ...] = opt((), "Suites to ask in place of a table: names, or .toml files of your own.")
+    data: tuple[str, ...] = opt((".",), "Folders where suites find their files; hub is the Hugging Face hub.")
     ks: tuple[int, ...] = opt((1,), "The k of pass@k and maj@k; larger ones than there are samples are left out.")
     against: Path | None = opt(None, "Graded completions of another run to compare with, problem by problem.")
-    completions: Path | None = opt(None, "With --model: keep the graded completions in this table.")
+    compare: bool = opt(False, "Lay tables side by side: of metrics, or graded completions, one a model.")
+    markdown: Path | None = opt(None, "With --compare: write the table as Markdown too.")
+    completions: Path | None = opt(
+        None, "With --model: keep the graded completions in this table, of suites in this folder, and use those there."
+    )
     language: bool = opt(False, "With --model: also tell the share in one language: question, thoughts, answer.")
-    samples: int = options.samples(4)
-    max_tokens: int = options.max_tokens()
-    temperature: float = options.temperature(0.7)
-    top_p: float = options.top_p()
+    samples: int | None = opt(None, "Samples of each problem; where not given the suite's, else 4.", panel=MODEL)
+    max_tokens: int | None = opt(None, "Longest completion in tokens; the suite's, else 1024.", panel=MODEL)
+    temperature: float | None = opt(None, "Sampling temperature; the suite's, else 0.7.", panel=MODEL)
+    top_p: float | None = opt(None, "Probability of the tokens sampled from; the suite's, else 1.0.", panel=MODEL)
     system: Path | None = options.system()
     seed: int = options.seed()
     engine: Literal["auto", "torch", "vllm", "server"] = options.engine()
@@ -57,15 +70,20 @@ class Config:
     sandbox: Literal["full", "restricted", "auto", "dangerously-none"] = options.sandbox()
 
 
-PLACES = ("workers", "completions", "deadline")
+PLACES = ("workers", "completions", "deadline", "data", "markdown")
 """Options that do not change the rows."""
-LANGUAGE = ("languages", "reward_language")
-"""Columns by which a reward tells languages."""
 
 
 def reads(config: Config) -> tuple[str, ...]:
     """The columns that must be there."""
+    if config.compare or config.suite:
+        return ()
     return ("id", "prompt", "answer|tests") if config.model else ("id", "correct")
+
+
+def takes_rows(config: Config) -> bool:
+    """Whether a table is read; suites have their own."""
+    return not config.suite
 
 
 def check(config: Config) -> None:
@@ -74,31 +92,38 @@ def check(config: Config) -> None:
 
     usage(all(k > 0 for k in config.ks), "evaluate.ks: every k is at least 1")
     usage(bool(config.model) or config.completions is None, "evaluate: --completions goes with --model")
-    if config.model:
+    usage(not (config.compare and config.model), "evaluate: --compare reads tables and asks no model")
+    usage(config.compare or config.markdown is None, "evaluate: --markdown goes with --compare")
+    if config.model or config.suite:
         checks.engine("evaluate", config)
-        checks.ask("evaluate", config)
+        checks.ask("evaluate", exams.asking(config))
         checks.grader("evaluate", config)
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else decides the rows: the bits of the model, of the system prompt and of the other run."""
+    """What else decides the rows: the bits of the model, of the system prompt, of suites and of the other run."""
     bits = setup.model_bits(config.model, config.system) | setup.grader_bits(config) if config.model else {}
-    return bits | setup.table_bits("against", config.against)
+    if config.suite:
+        bits["suites_sha256"] = {exam.name: exam.bits["problems_sha256"] for exam in exams.of_suites(config, None)}
+    against = config.against if config.against and config.against.is_file() else None
+    return bits | setup.table_bits("against", against)
 
 
 def beside(config: Config) -> tuple[Path, ...]:
     """The graded completions, when they are kept."""
-    return (config.completions,) if config.completions else ()
+    from magcli.evaluation.suite import load
+
+    if config.completions is None:
+        return ()
+    names = [suite.name for suite in load(config.suite)] if config.suite else [""]
+    return tuple(path for name in names if (path := exams.table_of(config.completions, name)))
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
-    """One row a metric."""
-    import pyarrow as pa
+    """One row a metric of a suite; of a comparison, one a metric of a table."""
+    from magcli.evaluation import comparison
 
-    counts = [pa.field(name, pa.int64()) for name in ("num_problems", "num_samples")]
-    return pa.schema(
-        [pa.field("metric", pa.string()), *[pa.field(n, pa.float64()) for n in ("value", "low", "high")], *counts]
-    )
+    return comparison.SCHEMA if config.compare else comparison.METRICS
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -106,105 +131,90 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     import pyarrow as pa
 
     from magcli.errors import DataError
-    from magcli.evaluation import metrics
 
-    problems = _gathered(_sampled(config, rows, job) if config.model else rows, job)
-    if not problems:
+    if config.compare:
+        yield _compare(config, job)
+        return
+    sat = _exams(config, rows, job)
+    given = (graded for _, graded in exams.graded(sat, config, job)) if sat else iter([rows])
+    with comparing.Equality(config) as equality:
+        found = {
+            suite: _estimated(suite, problems, config, equality)
+            for part in given
+            for suite, problems in comparing.by_suite(part, job).items()
+        }
+    if not found:
         raise DataError("evaluate: there is no graded completion to evaluate")
-    estimates = metrics.estimate(problems, config.ks, config.seed)
-    if config.against:
-        estimates += _compared(config, problems, config.against)
-    _tell(estimates, job)
-    yield pa.RecordBatch.from_pylist(list(map(_known, estimates)), schema(config, pa.schema([])))
+    ordered = [each for name in sorted(found, key=_order(sat)) for each in found[name]]
+    _tell(ordered, job)
+    job.facts[comparing.FACT] = {exam.name: str(exam.table.resolve()) for exam in sat if exam.table}
+    yield pa.RecordBatch.from_pylist([_known(suite, each) for suite, each in ordered], schema(config, pa.schema([])))
+    exams.forget(sat)
 
 
-def _known(estimate: Estimate) -> dict[str, Any]:
-    """A row of the table; one problem alone has no interval, so its ends are null."""
-    return {name: None if value != value else value for name, value in estimate._asdict().items()}
+def _compare(config: Config, job: Job) -> pa.RecordBatch:
+    """The tables of the command side by side, told as Markdown."""
+    import pyarrow as pa
+
+    from magcli.data import durable
+    from magcli.evaluation import comparison
+
+    with comparing.Equality(config) as equality:
+        sides = comparing.sides(job.sources, config.ks, config.seed, equality)
+    found = comparison.rows(sides, config.ks, config.seed)
+    text = comparison.markdown(found)
+    if config.markdown:
+        with durable.whole_file(config.markdown) as file:
+            file.write(text.encode())
+    job.console.say(text.rstrip(), event="comparison", rows=found)
+    return pa.RecordBatch.from_pylist(found, comparison.SCHEMA)
 
 
-def _gathered(rows: Rows, job: Job | None = None) -> list[Problem]:
-    """Graded completions by problem; those whose ground truth cannot be read say nothing of the model."""
-    from magcli.evaluation import metrics
-    from magcli.verify.types import UNCOUNTED
-
-    names = [*("id", "prompt", "correct", "correct_anywhere", "extracted", "num_tokens", "reason"), *LANGUAGE]
-    found = []
-    for batch in rows:
-        for row in batch.select([name for name in names if name in batch.schema.names]).to_pylist():
-            if row.get("reason") not in UNCOUNTED:
-                found.append(row)
-            elif job is not None:
-                job.drops.row(row["id"], row["reason"], row)
-    return metrics.gather(found)
+def _exams(config: Config, rows: Rows, job: Job) -> list[exams.Exam]:
+    """What the model is asked; nothing where the table holds its completions already."""
+    if config.suite:
+        return exams.of_suites(config, job.output)
+    return [exams.of_table(config, list(rows), job.output)] if config.model else []
 
 
-def _compared(config: Config, problems: list[Problem], path: Path) -> list[Estimate]:
-    from magcli.data import table
-    from magcli.data.schema import require
+def _order(sat: Sequence[exams.Exam]) -> Callable[[str], int]:
+    """Suites as they were asked for, those of a table as they came."""
+    names = [exam.name for exam in sat]
+    return lambda name: names.index(name) if name in names else 0
+
+
+def _estimated(
+    suite: str, problems: list[Problem], config: Config, equality: comparing.Equality
+) -> list[tuple[str, Estimate]]:
+    """The metrics of one suite, and differences to another run; equal answers vote together."""
     from magcli.errors import DataError
     from magcli.evaluation import metrics
 
-    source = table.read(str(path))
-    require(source.schema, ("id", "correct"), stage="evaluate", where=str(path))
-    differences = metrics.paired(problems, _gathered(source.rows), config.ks, config.seed)
-    if not differences:
-        raise DataError(f"evaluate: {path} has no problem in common with the input; ids must be the same")
-    return differences
+    problems = equality.merged(problems, config.ks)
+    found = metrics.estimate(problems, config.ks, config.seed)
+    if config.against:
+        theirs = equality.merged(comparing.completions(config.against, suite), config.ks)
+        differences = metrics.paired(problems, theirs, config.ks, config.seed)
+        if not differences:
+            raise DataError(f"evaluate: {config.against} has no problem in common with the input; ids must be the same")
+        found += differences
+    return [(suite, each) for each in found]
 
 
-def _tell(estimates: list[Estimate], job: Job) -> None:
-    width = max(len(each.metric) for each in estimates)
-    for each in estimates:
-        scale = 1 if each.metric.startswith("tokens") else 100
+def _known(suite: str, estimate: Estimate) -> dict[str, Any]:
+    """A row of the table; one problem alone has no interval, so its ends are null."""
+    return {"suite": suite} | {k: None if value != value else value for k, value in estimate._asdict().items()}
+
+
+def _tell(estimates: Sequence[tuple[str, Estimate]], job: Job) -> None:
+    from magcli.evaluation.metrics import scale
+
+    width = max(len(f"{suite} {each.metric}".strip()) for suite, each in estimates)
+    for suite, each in estimates:
         sign = "+" if "difference" in each.metric else ""
-        value, low, high = (scale * number for number in (each.value, each.low, each.high))
+        value, low, high = (scale(each.metric) * number for number in (each.value, each.low, each.high))
         bounds = f"[{low:{sign}.1f}, {high:{sign}.1f}]" if low == low else "(one problem has no interval)"
-        text = f"{each.metric:<{width}}  {value:{sign}.1f}  {bounds}"
+        text = f"{f'{suite} {each.metric}'.strip():<{width}}  {value:{sign}.1f}  {bounds}"
         job.console.say(
-            f"{text}  {each.num_problems} problems, {each.num_samples} samples", event="metric", **_known(each)
+            f"{text}  {each.num_problems} problems, {each.num_samples} samples", event="metric", **_known(suite, each)
         )
-
-
-def _sampled(config: Config, rows: Rows, job: Job) -> Rows:
-    """Graded samples of the problems; kept in a table when that was asked for."""
-    from magcli.run.keep import kept
-
-    graded = _graded(config, rows, job)
-    return kept(graded, config.completions, job) if config.completions else graded
-
-
-def _graded(config: Config, rows: Rows, job: Job) -> Rows:
-    import pyarrow as pa
-
-    from magcli.curate.sampling import completion_columns, rewards_of, samples_of
-    from magcli.data.columns import attach, extended, repeated
-    from magcli.data.schema import COMPLETION, REWARD
-    from magcli.errors import PromptTooLong
-    from magcli.run.job import as_text
-    from magcli.run.journal import Dropped, Result
-    from magcli.run.units import resumable
-    from magcli.verify.reward import ALL_TESTS, RewardRule, columns
-
-    generator, asking = setup.open_engine(config), setup.ask(config)
-    grader, rule = setup.open_grader(config), RewardRule(use_language=config.language, num_tests=ALL_TESTS)
-    assert job.schema is not None
-    nothing = pa.RecordBatch.from_pylist([], extended(extended(job.schema, COMPLETION), REWARD))
-
-    async def compute(part: pa.RecordBatch) -> Result:
-        row = part.to_pylist()[0]
-        grader.check(row)
-        try:
-            samples = await samples_of(generator, row, asking)
-        except PromptTooLong as error:
-            return Result(nothing, [Dropped(row["id"], "prompt-too-long", as_text({**row, "error": str(error)}))])
-        rewards = await rewards_of(grader, row, samples, rule)
-        many = attach(repeated(part, len(samples)), completion_columns(samples))
-        return Result(attach(many, columns(rewards)))
-
-    async def close() -> None:
-        await generator.close()
-        await grader.close()
-
-    window = max(2, 2 * config.slots // config.samples + 2)
-    return resumable(rows, job, compute, close, size=1, window=window, unit="problems")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
+from magcli.evaluation.labels import labels
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,15 +114,6 @@ def _metrics(names: tuple[str, ...], only: tuple[str, ...]) -> Any:
         figures = [_figure(found.get(metric)) for metric in only]
         table.add_row(label, *figures, str(first["num_problems"]), str(first["num_samples"]))
     return table
-
-
-def labels(names: tuple[str, ...]) -> list[str]:
-    """What tells several paths apart: each without the folders that all of them share, and without its ending."""
-    parts = [Path(name).with_suffix("").parts for name in names]
-    shared = 0
-    while all(len(part) > shared + 1 and part[shared] == parts[0][shared] for part in parts):
-        shared += 1
-    return ["/".join(part[shared:]) for part in parts]
 
 
 def _read_metrics(name: str) -> dict[str, dict[str, Any]]:

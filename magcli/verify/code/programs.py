@@ -3,7 +3,8 @@
 A row has ``tests``: a list of mappings with ``input`` and ``output``, ``call`` and ``output``, or ``assert``, or the
 same as JSON text. It may have ``language`` (what the problem asks for), ``time_limit`` (seconds of CPU time),
 ``memory_limit`` (MB), ``compare`` (the name of a comparison, see ``magcli.verify.code.outputs``), ``checker`` (a
-program that judges outputs) and ``checker_language``. A ``harness`` ends a C++ program whose tests call a function.
+program that judges outputs) and ``checker_language``. A ``harness`` ends a program of the row's language, of C++ where
+it names none: it calls the functions that the program declares.
 """
 
 import json
@@ -71,9 +72,10 @@ class Programs:
 
     def _judged(self, program: str, language: str, row: Mapping[str, Any], rule: RewardRule) -> Verdict:
         """The verdict on the tests drawn for the group."""
-        source = row.get("checker")
+        source, harness = row.get("checker"), str(row.get("harness") or "")
+        ended = harness and language == LANGUAGES.get(str(row.get("language") or "cpp").lower())
         return self.judge()(
-            with_harness(program, str(row["harness"])) if row.get("harness") and language == "cpp" else program,
+            with_harness(program, harness, language) if ended else program,
             language,
             draw(tests_of(row), str(row.get("id") or row.get("prompt") or ""), rule.test_seed, rule.num_tests),
             limits_of(row),
@@ -83,9 +85,9 @@ class Programs:
         )
 
 
-def with_harness(program: str, harness: str) -> str:
-    """A C++ program that ends in the harness of its problem; a ``main`` of its own is not the one that runs."""
-    return _MAIN.sub("main_of_the_program", program) + "\n" + harness
+def with_harness(program: str, harness: str, language: str = "cpp") -> str:
+    """A program that ends in the harness of its problem; a ``main`` of its own in C++ is not the one that runs."""
+    return (_MAIN.sub("main_of_the_program", program) if language == "cpp" else program) + "\n" + harness
 
 
 def tests_of(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:

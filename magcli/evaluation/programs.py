@@ -1,0 +1,196 @@
+"""How the tests of code suites become what the judge runs.
+
+=========== ==========================================================================================================
+asserts     ``test_list``, after ``test_setup_code`` (MBPP)
+check       a script ``test`` that defines ``check(candidate)``, called with ``entry_point`` (HumanEval)
+main        ``test`` or ``tests`` is a C++ ``main`` that asserts (HumanEval-X, MultiPL-E)
+unittest    ``tests`` is a mapping of files of unit tests, ``stub`` one of the module that they import (Exercism)
+hidden      ``public_test_cases`` and ``private_test_cases`` as LiveCodeBench packs them
+samples     the examples in the statement, ``prompt``, alone (AtCoder and LeetCode)
+tests       ``tests`` as magcli has them
+=========== ==========================================================================================================
+
+Scripts run after the program, in its own process, as the harnesses of these suites do; the program must come to their
+last line. A function's examples and pairs of input and output are compared outside the sandbox.
+"""
+
+import ast
+import base64
+import io
+import json
+import pickle
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from magcli.errors import DataError
+
+Row = Mapping[str, Any]
+
+PASSED = "all tests passed: 5d41402abc4b"
+CHECKER = f"import sys\nsys.exit(42 if sys.stdin.read().rstrip().endswith({PASSED!r}) else 43)\n"
+"""Right is what ends by saying so: whatever the program printed before does not matter."""
+
+_LAST_BRACE = re.compile(r"(?:return\s+0\s*;\s*)?\}\s*\Z")
+_SAMPLE = re.compile(
+    r"^\s*Sample Input \d+\s*\n(?P<input>.*?)^\s*Sample Output \d+\s*\n\s*(?P<output>.*?)(?=\n\s*\n|\Z)", re.M | re.S
+)
+_EXAMPLE = re.compile(
+    r"^\s*Input:\s*(?P<input>.*?)\n\s*Output:\s*(?P<output>.*?)(?=\n\s*\n|\nExplanation|\Z)", re.M | re.S
+)
+_METHOD = re.compile(r"class Solution.*?def\s+(\w+)\s*\(", re.S)
+_WORDS = {"true": True, "false": False, "null": None}
+
+
+def tested(form: str, row: Row) -> dict[str, Any]:
+    """The columns of a code problem: its tests, its language and what else the judge needs.
+
+    Raises:
+        DataError: the form is not known, or the row's tests are not of it.
+        KeyError: the row lacks a column.
+    """
+    if form not in _FORMS:
+        raise DataError(f"tests of the form {form!r} are not known; there are {', '.join(_FORMS)}")
+    return _FORMS[form](row)
+
+
+def _after(script: str, language: str = "python") -> dict[str, Any]:
+    """A script that runs after the program."""
+    tests = json.dumps([{"input": "", "output": PASSED}])
+    return {"language": language, "harness": script, "tests": tests, "checker": CHECKER, "checker_language": "python"}
+
+
+def _python(script: str) -> dict[str, Any]:
+    return _after(f"{script}\nprint({PASSED!r})\n")
+
+
+def _asserts(row: Row) -> dict[str, Any]:
+    return _python("\n".join([row.get("test_setup_code") or "", *row["test_list"]]))
+
+
+def _check(row: Row) -> dict[str, Any]:
+    script, name = row["test"], row.get("entry_point")
+    called = any(isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) for node in ast.parse(script).body)
+    return _python(script if called else f"{script}\ncheck({name})")
+
+
+def _main(row: Row) -> dict[str, Any]:
+    script = str(row.get("test") or row["tests"]).strip().removeprefix("}").strip()
+    told = f'std::fputs("\\n{PASSED}\\n", stdout);\n}}\n'
+    return _after(
+        f"#undef NDEBUG\n#include <cassert>\n#include <cstdio>\n{_LAST_BRACE.sub(lambda _: told, script)}", "cpp"
+    )
+
+
+UNITTEST = """
+import sys, types, unittest
+sys.modules[{module!r}] = sys.modules["__main__"]
+_tests = types.ModuleType("the_tests")
+sys.modules["the_tests"] = _tests
+for _source in {sources!r}:
+    exec(compile(_source, "tests", "exec"), vars(_tests))
+_suite = unittest.defaultTestLoader.loadTestsFromModule(_tests)
+_result = unittest.TextTestRunner(stream=sys.stderr, verbosity=0).run(_suite)
+assert _result.wasSuccessful() and _result.testsRun
+"""
+
+
+def _unittest(row: Row) -> dict[str, Any]:
+    modules = [name.removesuffix(".py") for name in row["stub"]]
+    if len(modules) != 1:
+        raise DataError(f"the exercise asks for {len(modules)} files; one can be graded")
+    return _python(UNITTEST.format(module=modules[0], sources=list(row["tests"].values())))
+
+
+def _column(row: Row) -> dict[str, Any]:
+    tests = row["tests"]
+    return {"tests": tests if isinstance(tests, str) else json.dumps(tests), "language": row.get("language")}
+
+
+def _samples(row: Row) -> dict[str, Any]:
+    statement = row["prompt"]
+    method = _METHOD.search(statement)
+    tests = list(_calls(statement, method[1]) if method else _feeds(statement))
+    if not tests:
+        raise DataError("there is no example in the statement")
+    return {"tests": json.dumps(tests), "language": "python"}
+
+
+def _feeds(statement: str) -> Iterator[dict[str, str]]:
+    for sample in _SAMPLE.finditer(statement):
+        yield {"input": sample["input"].strip() + "\n", "output": sample["output"].strip() + "\n"}
+
+
+def _calls(statement: str, method: str) -> Iterator[dict[str, str]]:
+    for example in _EXAMPLE.finditer(statement):
+        arguments = ", ".join(repr(_value(each.value)) for each in _arguments(example["input"]))
+        yield {"call": f"Solution().{method}({arguments})", "output": repr(_value(_expression(example["output"])))}
+
+
+def _arguments(text: str) -> list[ast.keyword]:
+    call = _expression(f"f({' '.join(text.split())})")
+    if not isinstance(call, ast.Call) or call.args:
+        raise DataError(f"the example's input {text[:60]!r} names no arguments")
+    return call.keywords
+
+
+def _expression(text: str) -> ast.expr:
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except SyntaxError:
+        raise DataError(f"the example {text.strip()[:60]!r} is no value") from None
+
+
+class _Words(ast.NodeTransformer):
+    """Puts constants in place of the words of JSON."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(_WORDS[node.id]) if node.id in _WORDS else node
+
+
+def _value(node: ast.expr) -> Any:
+    """A literal, in which the words of JSON may stand."""
+    try:
+        return ast.literal_eval(_Words().visit(node))
+    except ValueError:
+        raise DataError(f"{ast.unparse(node)[:60]!r} is no plain value") from None
+
+
+def _hidden(row: Row) -> dict[str, Any]:
+    cases = [*_cases(row["public_test_cases"]), *_cases(row.get("private_test_cases") or "[]")]
+    name = json.loads(row.get("metadata") or "{}").get("func_name")
+    return {"tests": json.dumps([_case(case, name) for case in cases]), "language": "python"}
+
+
+def _case(case: Row, name: str | None) -> dict[str, str]:
+    if case.get("testtype") != "functional":
+        return {"input": case["input"], "output": case["output"]}
+    arguments = ", ".join(repr(json.loads(line)) for line in case["input"].splitlines() if line.strip())
+    return {"call": f"Solution().{name}({arguments})", "output": repr(json.loads(case["output"]))}
+
+
+def _cases(text: str) -> list[Row]:
+    """Test cases, as JSON or as LiveCodeBench packs them: pickled JSON text, deflated, in base 64."""
+    if text.lstrip()[:1] != "[":
+        text = _TextOnly(io.BytesIO(zlib.decompress(base64.b64decode(text)))).load()
+    found: list[Row] = json.loads(text)
+    return found
+
+
+class _TextOnly(pickle.Unpickler):
+    """Reads plain values alone: a pickle can name any function to be called, and none is looked up here."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise DataError(f"the packed tests ask for {module}.{name}; they should be text")
+
+
+_FORMS: dict[str, Callable[[Row], dict[str, Any]]] = {
+    "asserts": _asserts,
+    "check": _check,
+    "main": _main,
+    "unittest": _unittest,
+    "hidden": _hidden,
+    "samples": _samples,
+    "tests": _column,
+}

@@ -1,0 +1,177 @@
+"""The rows of a suite: found in a folder or on the hub, and made into problems that can be asked and graded."""
+
+import gzip
+import json
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from magcli.data import table
+from magcli.errors import DataError
+from magcli.evaluation import programs
+from magcli.evaluation.suite import Source, Suite
+
+HUB = "hub"
+"""The place of data that is read from the Hugging Face hub."""
+LETTERS = "ABCDEFGHIJ"
+CHOOSE = "Give the letter of the right option in \\boxed{}."
+
+_COLUMN = re.compile(r"\{([A-Za-z_][\w .-]*)\}")
+_OPTIONS = re.compile(r"^A\. (.*?)^B\. (.*?)^C\. (.*?)^D\. (.*?)(?:\n\n|\Z)", re.M | re.S)
+_CHAT = re.compile(r"<\|im_start\|>user\n(.*?)<\|im_end\|>", re.S)
+
+Row = Mapping[str, Any]
+
+
+class Question(NamedTuple):
+    """A statement with its options, and the letter of the right one."""
+
+    prompt: str
+    letter: str
+
+
+def problems(suite: Suite, places: Sequence[str], seed: int = 0, *, reference: bool = False) -> list[dict[str, Any]]:
+    """The problems of a suite, as ``evaluate`` reads them from a table; with ``reference`` what must be right too.
+
+    ``places`` are folders, and ``hub``. Choices are shuffled by the seed and the row's id.
+
+    Raises:
+        DataError: the data is not there, or a row lacks what the suite says it has.
+    """
+    source, rows = _found(suite, places)
+    found = []
+    for number, row in enumerate(row for row in rows if _wanted(source.where, row)):
+        try:
+            problem = _problem(suite, source, row, number, seed)
+        except (DataError, KeyError) as error:
+            raise DataError(f"evaluate: suite {suite.name}: row {number + 1}: {error}") from None
+        if reference:
+            problem["reference"] = _text(source.reference, row) if source.reference else None
+        found.append(problem)
+    if not found:
+        raise DataError(f"evaluate: suite {suite.name}: no row of its data is one of the suite")
+    return found
+
+
+def _found(suite: Suite, places: Sequence[str]) -> tuple[Source, Iterator[Row]]:
+    """The first source that is at hand."""
+    for source in suite.sources:
+        for place in (place for place in places if place != HUB):
+            for path in _paths(Path(place), source.files):
+                return source, _read(path, source.names)
+        if HUB in places and source.hub:
+            return source, _table(source.hub)
+    files = " or ".join(dict.fromkeys(name for source in suite.sources for name in source.files))
+    hubs = " or ".join(dict.fromkeys(source.hub for source in suite.sources if source.hub))
+    where = ", ".join(place for place in places if place != HUB)
+    looked = f"no {files} in {where} or the folders in it" if files and where else "its data is not on this machine"
+    get = f"; on the hub it is {hubs}: --data hub" if hubs else ""
+    raise DataError(f"evaluate: suite {suite.name}: {looked}{get}, or name a folder by --data")
+
+
+def _paths(folder: Path, names: Sequence[str]) -> Iterator[Path]:
+    for name in names:
+        yield from (path for path in (folder / name, *sorted(folder.glob(f"*/{name}"))) if path.is_file())
+
+
+def _read(path: Path, names: Sequence[str]) -> Iterator[Row]:
+    """The rows of a file. JSON is read as it stands: a table would make texts of values that differ in kind.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    plain = path.name.removesuffix(".gz")
+    if not plain.endswith((".json", ".jsonl", ".tsv")):
+        return _table(str(path))
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if plain != path.name else path.open(encoding="utf-8") as file:
+            return iter(_parsed(file.read(), plain, names))
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from None
+
+
+def _parsed(text: str, name: str, names: Sequence[str]) -> list[Row]:
+    lines = [line for line in text.split("\n") if line.strip()]
+    if name.endswith(".tsv"):
+        return [dict(zip(names, line.split("\t"), strict=True)) for line in lines]
+    found: list[Row] = json.loads(text) if text.lstrip()[:1] == "[" else [json.loads(line) for line in lines]
+    return found
+
+
+def _table(name: str) -> Iterator[Row]:
+    return (row for batch in table.read(name).rows for row in batch.to_pylist())
+
+
+def _wanted(where: Mapping[str, Any], row: Row) -> bool:
+    return all(_matches(rule, row.get(column)) for column, rule in where.items())
+
+
+def _matches(rule: Any, value: Any) -> bool:
+    match rule:
+        case {"min": low, "max": high}:
+            return value is not None and bool(low <= value <= high)
+        case {"not": list(others)}:
+            return value not in others
+        case list():
+            return value in rule
+        case "":
+            return not value
+    return bool(value == rule)
+
+
+def _problem(suite: Suite, source: Source, row: Row, number: int, seed: int) -> dict[str, Any]:
+    id = f"{suite.name}/{_text(source.id, row) if source.id else number}"
+    problem = {"id": id, "suite": suite.name, "kind": suite.kind, "prompt": _text(source.prompt, row).strip()}
+    if source.choices:
+        asked = _chosen(source, row, problem["prompt"], random.Random(f"{seed}\0{id}"))
+        problem |= {"prompt": asked.prompt, "answer": asked.letter}
+    elif suite.kind == "code":
+        problem |= programs.tested(source.tests, row)
+    elif source.answer:
+        problem["answer"] = _text(source.answer, row)
+    return problem | {name: _plain(row[name]) for name in source.keep}
+
+
+def _text(template: str, row: Row) -> str:
+    """A template with the columns of a row put in.
+
+    Raises:
+        KeyError: the row lacks one.
+    """
+    return _COLUMN.sub(lambda name: _shown(row[name[1]]), template)
+
+
+def _shown(value: Any) -> str:
+    """A value in a text: lists line by line, mappings (of files) by their values, a chat as its user's turn."""
+    if isinstance(value, list | dict):
+        return "\n".join(map(str, value.values() if isinstance(value, dict) else value))
+    chat = _CHAT.search(str(value))
+    return chat[1].strip() if chat else str(value)
+
+
+def _plain(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
+
+
+def _chosen(source: Source, row: Row, prompt: str, chance: random.Random) -> Question:
+    """The statement with its options in an order of chance.
+
+    Raises:
+        DataError: the statement has no options, or no right one.
+    """
+    if source.choices == ("inline",):
+        stem, options, right = _inline(prompt, _text(source.answer, row).strip())
+    else:
+        stem, options, right = prompt, [str(row[name]).strip() for name in source.choices], 0
+    order = chance.sample(range(len(options)), len(options))
+    lines = [f"({letter}) {options[index]}" for letter, index in zip(LETTERS, order, strict=False)]
+    return Question("\n".join([stem, "", *lines, "", CHOOSE]), LETTERS[order.index(right)])
+
+
+def _inline(prompt: str, letter: str) -> tuple[str, list[str], int]:
+    found = _OPTIONS.search(prompt)
+    if not found or letter not in LETTERS[:4]:
+        raise DataError("the statement lacks the options A to D, or the answer is none of them")
+    return prompt[: found.start()].strip(), [each.strip() for each in found.groups()], LETTERS.index(letter)

@@ -1,0 +1,202 @@
+"""Evaluation suites: small TOML files that say where a benchmark's rows lie, how they are asked, graded and sampled.
+
+    about = "AIME 2024, I and II"
+    verifier = "math"
+
+    [sampling]
+    temperature = 0.7
+    top_p = 1.0
+    max_tokens = 40960
+    samples = 64
+
+    [[source]]
+    files = ["aime2024.jsonl"]
+    prompt = "{problem}"
+    answer = "{answer}"
+
+    [[source]]
+    hub = "owner/name:split"
+    prompt = "{Problem}"
+    answer = "{Answer}"
+
+A suite comes with magcli, by its name, or is a file of the user's, by its path. The first source that is at hand is
+read. With ``variants = ["de", "fr"]`` it stands for one suite each: ``{variant}`` in its texts is the variant, its name
+``suite-variant``. Texts in braces are columns of the data.
+
+========== ===========================================================================================================
+verifier   ``math``, ``code``, ``ifeval``, ``tools``, or a user's own reward: ``file.py:function``, ``module:function``
+note       what must be known of the figures; told with them
+system     the system prompt: ``default`` (magcli's), ``none``, or a file; beside the suite's file if it is relative
+language   whether the share in one language is told too
+id         of a source: the row's id; its number where there is none
+where      columns that must have a value, be one of a list, none of ``{not = [..]}``, or in ``{min = .., max = ..}``
+choices    columns of the options, the right one first, or ``inline``: they stand in the prompt as ``A. ..`` and
+           ``answer`` is the letter. Either way they are shuffled by the seed
+tests      how the tests of programs are written; see ``magcli.evaluation.programs``
+reference  a solution that must be right, for checks of the suite itself
+keep       columns that go to a user's own verifier; lists and mappings go as JSON text
+names      the columns of a ``.tsv`` file without a head
+========== ===========================================================================================================
+
+Defaults of the sampling are those of the recipe (section 6).
+"""
+
+import hashlib
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.resources import files as packaged
+from pathlib import Path
+from typing import Any
+
+from magcli.config import convert, did_you_mean, field_types
+from magcli.errors import UsageError
+
+FUNCTIONS = {"ifeval": "magcli.evaluation.ifeval:reward", "tools": "magcli.evaluation.tools:reward"}
+"""Verifiers that are functions of their own, by their names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where rows lie and which of their columns say what."""
+
+    files: tuple[str, ...] = ()
+    hub: str = ""
+    names: tuple[str, ...] = ()
+    id: str = ""
+    prompt: str = ""
+    answer: str = ""
+    choices: tuple[str, ...] = ()
+    tests: str = ""
+    reference: str = ""
+    keep: tuple[str, ...] = ()
+    where: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """How a suite is sampled: 40k tokens for AIME and LiveCodeBench in the recipe, 32k for the rest."""
+
+    temperature: float = 0.7
+    top_p: float = 1.0
+    max_tokens: int = 32768
+    samples: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """One suite, its variant put in. ``digest`` is of the file that describes it."""
+
+    name: str
+    verifier: str
+    sources: tuple[Source, ...]
+    sampling: Samples
+    about: str = ""
+    note: str = ""
+    system: str = "default"
+    language: bool = False
+    digest: str = ""
+    folder: Path = Path()
+
+    @property
+    def kind(self) -> str:
+        """Of its problems: ``math`` or ``code``; of those with a verifier of their own it is not asked."""
+        return "code" if self.verifier == "code" else "math"
+
+    @property
+    def function(self) -> str:
+        """The reward of its own, as ``magcli.verify.custom`` names it; empty for answers and programs."""
+        if self.verifier in ("math", "code"):
+            return ""
+        place, colon, name = FUNCTIONS.get(self.verifier, self.verifier).rpartition(":")
+        return f"{self.folder / place}{colon}{name}" if place.endswith(".py") else f"{place}{colon}{name}"
+
+
+def known() -> list[str]:
+    """The names of the suites that come with magcli, one for those with variants."""
+    folder = packaged("magcli.evaluation").joinpath("suites")
+    return sorted(each.name.removesuffix(".toml") for each in folder.iterdir() if each.name.endswith(".toml"))
+
+
+def load(names: Sequence[str]) -> list[Suite]:
+    """The suites of these names or paths, in order, each once; one with variants stands for all of them.
+
+    Raises:
+        UsageError: there is no such suite, or a file is none; the message says what is wrong.
+    """
+    found = {suite.name: suite for name in names for suite in _load(name)}
+    return list(found.values())
+
+
+def _load(name: str) -> list[Suite]:
+    path = Path(name)
+    if path.suffix == ".toml":
+        return _parsed(path.stem, _text(path), path.parent)
+    shipped = known()
+    for own in (own for own in shipped if name == own or name.startswith(f"{own}-")):
+        text = packaged("magcli.evaluation").joinpath("suites", f"{own}.toml").read_text(encoding="utf-8")
+        if chosen := [suite for suite in _parsed(own, text, Path()) if name in (own, suite.name)]:
+            return chosen
+    raise UsageError(f"evaluate.suite: '{name}' is neither a suite nor a .toml file{did_you_mean(name, shipped)}")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"evaluate.suite: {path} cannot be read: {error}") from None
+
+
+def _parsed(name: str, text: str, folder: Path) -> list[Suite]:
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"suite {name} is not valid TOML: {error}") from None
+    variants = table.pop("variants", None)
+    if variants is None:
+        return [_suite(name, table, text, folder)]
+    return [_suite(f"{name}-{each}", _filled(table, str(each)), text, folder) for each in variants]
+
+
+def _filled(value: Any, variant: str) -> Any:
+    """A table with the variant in place of ``{variant}`` in all its texts."""
+    match value:
+        case str():
+            return value.replace("{variant}", variant)
+        case list():
+            return [_filled(each, variant) for each in value]
+        case dict():
+            return {key: _filled(each, variant) for key, each in value.items()}
+    return value
+
+
+def _suite(name: str, table: Mapping[str, Any], text: str, folder: Path) -> Suite:
+    given = dict(table)
+    sampling, sources = given.pop("sampling", {}), given.pop("source", [])
+    told = {key: given.pop(key) for key in ("about", "note", "system", "language", "verifier") if key in given}
+    if given:
+        raise UsageError(f"suite {name}: unknown key '{next(iter(given))}'")
+    if not told.get("verifier") or not sources:
+        raise UsageError(f"suite {name}: it needs a verifier and at least one [[source]]")
+    places = tuple(_source(name, each) for each in sources)
+    return Suite(name, told.pop("verifier"), places, _made(Samples, sampling, name), **told,
+                 digest=hashlib.sha256(text.encode()).hexdigest(), folder=folder)  # fmt: skip
+
+
+def _source(name: str, table: Mapping[str, Any]) -> Source:
+    given = dict(table)
+    where = given.pop("where", {})
+    found: Source = replace(_made(Source, given, name), where=where)
+    if not found.prompt or not (found.files or found.hub):
+        raise UsageError(f"suite {name}: a source needs a prompt, and files or a hub id")
+    return found
+
+
+def _made(shape: Any, table: Mapping[str, Any], name: str) -> Any:
+    """A dataclass from a table; keys and types are checked."""
+    kinds = field_types(shape)
+    if unknown := [key for key in table if key not in kinds]:
+        raise UsageError(f"suite {name}: unknown key '{unknown[0]}'{did_you_mean(unknown[0], kinds)}")
+    values = {key: [value] if kinds[key] == tuple[str, ...] and isinstance(value, str) else value
+              for key, value in table.items()}  # fmt: skip
+    return shape(**{key: convert(kinds[key], value, f"suite {name}: {key}") for key, value in values.items()})

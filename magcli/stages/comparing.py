@@ -1,0 +1,147 @@
+"""Tables of metrics or of graded completions, read to be compared, and the equality of answers. No stage of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from magcli.stages import setup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from types import TracebackType
+
+    from magcli.data.source import Rows, Source
+    from magcli.evaluation.comparison import Side
+    from magcli.evaluation.metrics import Estimate, Problem
+    from magcli.run.job import Job
+    from magcli.stages.setup import GraderOptions
+    from magcli.verify.grader import Grader
+
+SLIM = (
+    "id", "suite", "kind", "prompt", "correct", "correct_anywhere", "extracted", "num_tokens", "finish", "reason",
+    "languages", "reward_language",
+)  # fmt: skip
+"""The columns of graded completions that metrics need."""
+FACT = "completions"
+"""Under which a metrics table's side file names the tables of its completions, by suite."""
+
+
+def by_suite(rows: Rows, job: Job | None = None) -> dict[str, list[Problem]]:
+    """Graded completions by suite and problem; those that say nothing of the model are dropped.
+
+    Raises:
+        DataError: two problems have one id.
+    """
+    from magcli.evaluation import metrics
+    from magcli.verify.types import UNCOUNTED
+
+    found: dict[str, list[dict[str, Any]]] = {}
+    for batch in rows:
+        for row in batch.select([name for name in SLIM if name in batch.schema.names]).to_pylist():
+            if row.get("reason") not in UNCOUNTED:
+                found.setdefault(row.get("suite") or "", []).append(row)
+            elif job is not None:
+                job.drops.row(row["id"], row["reason"], row)
+    return {suite: metrics.gather(each) for suite, each in found.items()}
+
+
+def completions(path: Path, suite: str = "") -> list[Problem]:
+    """The graded completions of a run: a table, or of a suite its table in a folder."""
+    from magcli.data import table
+    from magcli.data.schema import require
+
+    place = str(path / f"{suite}.arrow" if path.is_dir() else path)
+    source = table.read(place)
+    require(source.schema, ("id", "correct"), stage="evaluate", where=place)
+    return by_suite(source.rows).get(suite, [])
+
+
+class Equality:
+    """The verifier's equality of answers, in its worker processes, which start when the first question comes."""
+
+    def __init__(self, config: GraderOptions) -> None:
+        self._config = config
+        self._grader: Grader | None = None
+        self._known: dict[tuple[str, str], bool] = {}
+
+    def __enter__(self) -> Equality:
+        return self
+
+    def __exit__(self, _kind: type | None, _error: BaseException | None, _trace: TracebackType | None) -> None:
+        if self._grader is not None:
+            self._grader.shutdown()
+
+    def merged(self, problems: Sequence[Problem], ks: Iterable[int]) -> list[Problem]:
+        """Problems whose equal answers are spelt alike, where some metric takes votes; programs are not merged."""
+        from magcli.evaluation import metrics
+
+        votes = any(k > 1 for k in ks)
+        return [metrics.merged(each, self._same) if votes and each.kind == "math" else each for each in problems]
+
+    def _same(self, one: str, other: str) -> bool:
+        if one.isascii() and other.isascii() and one.isdigit() and other.isdigit():
+            return one.lstrip("0") == other.lstrip("0")
+        if (one, other) not in self._known:
+            self._known[one, other] = self._asked(one, other)
+        return self._known[one, other]
+
+    def _asked(self, one: str, other: str) -> bool:
+        from magcli.verify.reward import RewardRule
+
+        if self._grader is None:
+            self._grader = setup.open_grader(self._config)
+        job = (f"<think></think>\\boxed{{{one}}}", 0, {"answer": other}, RewardRule(use_language=False))
+        return self._grader.rewards([job])[0].correct
+
+
+def sides(sources: Sequence[Source], ks: Sequence[int], seed: int, equality: Equality) -> list[Side]:
+    """What the tables tell, each of one model, named by what tells their paths apart.
+
+    Raises:
+        DataError: a table holds neither metrics nor graded completions.
+    """
+    from magcli.evaluation.comparison import Side
+    from magcli.evaluation.labels import labels
+
+    found = []
+    for source, name in zip(sources, labels([source.name for source in sources]), strict=True):
+        if "metric" in source.schema.names:
+            problems = _at_hand(Path(source.name))
+            estimates = {(row.get("suite") or "", row["metric"]): _estimate(row)
+                         for batch in source.rows for row in batch.to_pylist()}  # fmt: skip
+        else:
+            problems, estimates = _judged(source), {}
+        voting = {suite: equality.merged(each, ks) for suite, each in problems.items()}
+        found.append(Side(name, estimates or _estimated(voting, ks, seed), voting))
+    return found
+
+
+def _judged(source: Source) -> dict[str, list[Problem]]:
+    from magcli.data.schema import require
+
+    require(source.schema, ("id", "correct"), stage="evaluate", where=source.name)
+    return by_suite(source.rows)
+
+
+def _estimate(row: Mapping[str, Any]) -> Estimate:
+    from magcli.evaluation.metrics import Estimate
+
+    low, high = (float("nan") if row[end] is None else row[end] for end in ("low", "high"))
+    return Estimate(row["metric"], row["value"], low, high, row["num_problems"], row["num_samples"])
+
+
+def _estimated(
+    problems: Mapping[str, Sequence[Problem]], ks: Sequence[int], seed: int
+) -> dict[tuple[str, str], Estimate]:
+    from magcli.evaluation import metrics
+
+    return {(suite, each.metric): each for suite, of in problems.items() for each in metrics.estimate(of, ks, seed)}
+
+
+def _at_hand(metrics: Path) -> dict[str, list[Problem]]:
+    """The completions that a table of metrics was made of, where they are still there."""
+    note = metrics.with_name(f"{metrics.name}.run.json")
+    told: dict[str, str] = json.loads(note.read_text(encoding="utf-8")).get(FACT, {}) if note.is_file() else {}
+    return {suite: completions(Path(place), suite) for suite, place in told.items() if Path(place).is_file()}
