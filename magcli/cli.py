@@ -30,6 +30,7 @@ STAGES = (
     Entry("landscape", "Analyse", "PCA of a run's checkpoints, reward and length around them."),
     Entry("show", "Tools", "Rows, traces, rollouts and histories as a person reads them."),
     Entry("report", "Tools", "Rows kept and dropped, accuracies side by side."),
+    Entry("export", "Tools", "A run's model with a card that tells recipe, data, figures and origin."),
     Entry("graft", "Tools", "Trained text weights back under their vision encoder."),
     Entry("doctor", "Tools", "What is installed and fast on this machine."),
 )

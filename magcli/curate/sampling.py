@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from magcli.data.images import images_of
 from magcli.data.schema import COMPLETION
+from magcli.errors import UsageError
 from magcli.generate.seeds import seed_of
-from magcli.generate.types import Completion, Generator, Sampling
+from magcli.generate.types import Completion, Generator, Sampling, Seer
 from magcli.model.chat import to_messages
 from magcli.verify.grader import Grader
 from magcli.verify.reward import Reward, RewardRule
@@ -40,10 +42,18 @@ async def samples_of(
 
     Raises:
         PromptTooLong: the prompt does not fit into the model's context.
+        UsageError: the row has images, which the model cannot see.
+        DataError: an image cannot be had.
     """
     indices = range(ask.samples) if numbers is None else numbers
     seeds = [seed_of(ask.seed, row["id"], index) for index in indices]
-    completions = await generator.complete(to_messages(row["prompt"], ask.system), ask.sampling, seeds=seeds)
+    messages, images = to_messages(row["prompt"], ask.system), images_of(row)
+    if not images:
+        completions = await generator.complete(messages, ask.sampling, seeds=seeds)
+    elif isinstance(generator, Seer):
+        completions = await generator.complete_seeing(messages, images, ask.sampling, seeds=seeds)
+    else:
+        raise UsageError(f"row {row['id']} has images, which need a vision-language model and --engine torch")
     return [Sample(*each) for each in zip(indices, seeds, completions, strict=True)]
 
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import torch
 
     from magcli.generate.torch import TorchPolicy
+    from magcli.generate.vision import VisionGenerator
     from magcli.generate.vllm import VllmPolicy
 
 EngineName = Literal["auto", "torch", "vllm", "server"]
@@ -50,6 +51,8 @@ def open_generator(
         raise UsageError(f"engine {engine} needs a model folder or hub id, not the URL {model}")
     if not is_url:
         assert engine != "server"
+        if found := _open_vision(model, engine, dtype, device, deterministic):
+            return found
         return open_policy(
             model,
             engine=engine,
@@ -120,6 +123,22 @@ def _open_torch(model: str, dtype: "torch.dtype", slots: int, device: str, deter
     return TorchPolicy(
         load_model(model, dtype=dtype, device=device), tokenizer, slots=slots, deterministic=deterministic
     )
+
+
+def _open_vision(
+    model: str, engine: PolicyName, dtype: DTypeName, device: str, deterministic: bool
+) -> "VisionGenerator | None":
+    """A vision-language model, which answers text alone too; None for other models."""
+    from magcli.model.load import load_vision_model, sees
+
+    if not sees(model):
+        return None
+    if engine == "vllm":
+        raise UsageError(f"engine vllm is for text models; {model} is a vision-language model: use --engine torch")
+    from magcli.generate.vision import VisionGenerator
+
+    exact = engine_dtype("fp32" if deterministic else dtype, device)
+    return VisionGenerator(*load_vision_model(model, dtype=exact, device=device))
 
 
 def _open_vllm(

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import torch
@@ -63,6 +63,17 @@ class Generator(Protocol):
 
     async def close(self) -> None:
         """Stop running sequences and give back processes, memory and connections."""
+        ...
+
+
+@runtime_checkable
+class Seer(Protocol):
+    """What can be shown images too."""
+
+    async def complete_seeing(
+        self, messages: Sequence[Message], images: Sequence[bytes], sampling: Sampling, *, seeds: Sequence[int]
+    ) -> list[Completion]:
+        """Sample one completion a seed for messages whose last one has images, given as image files."""
         ...
 
 

@@ -53,7 +53,7 @@ def plan(text: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> Plan:
         found |= {_renamed(name, prefix): stored for name, stored in part.items()}
         if top != HEAD:
             _check_covered(prefix, part, vlm)
-    return found | _tied_head(found, text, vlm)
+    return found | dict(_tied_head(found, text, vlm))
 
 
 def _renamed(name: str, prefix: str) -> str:

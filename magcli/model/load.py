@@ -16,12 +16,16 @@ import torch
 from huggingface_hub import constants, snapshot_download
 from safetensors import SafetensorError
 from transformers import (
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoProcessor,
     AutoTokenizer,
     GenerationConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    ProcessorMixin,
 )
 from transformers.utils import logging
 
@@ -79,6 +83,35 @@ def load_model(
             model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, local_files_only=_local_only(name))
         ready: PreTrainedModel = model.to(device=device, dtype=dtype).eval()
         return ready
+
+
+def sees(name: str) -> bool:
+    """Whether a model folder or hub id is a vision-language model."""
+    config = load_config(name)
+    return hasattr(config, "vision_config") and type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+
+
+def load_vision_model(name: str, *, dtype: torch.dtype, device: str = "cpu") -> tuple[PreTrainedModel, ProcessorMixin]:
+    """Open a vision-language model in evaluation mode, and what turns images and text into its inputs.
+
+    Raises:
+        EnvironmentFault: the folder, the weights, the memory, the device or a package of the processor is not there.
+    """
+    with _quiet(), _explained(name):
+        try:
+            processor = AutoProcessor.from_pretrained(name, local_files_only=_local_only(name))
+        except ImportError as error:
+            told = " ".join(str(error).split())[:120]
+            raise EnvironmentFault(
+                f"model {name}: its processor needs a package: pip install 'magcli[vision]' ({told})"
+            ) from error
+        local = _local_only(name)
+        model = AutoModelForImageTextToText.from_pretrained(name, dtype=dtype, local_files_only=local)
+        if getattr(processor, "tokenizer", None) is None or processor.chat_template is None:
+            raise EnvironmentFault(
+                f"model {name}: its processor has no chat template; use an instruct model or add one"
+            )
+        return model.to(device=device).eval(), processor
 
 
 def load_config(name: str) -> Any:

@@ -5,6 +5,7 @@ the tensors one after the other.
 """
 
 import json
+import shutil
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -138,3 +139,60 @@ def raw_blocks(stored: Stored, size: int) -> Iterator[bytearray]:
             if stream.readinto(part) != len(part):
                 raise DataError(f"{stored.file} ends inside tensor {stored.name}; it was cut while being read")
             yield part
+
+
+def copy_weights(source: Path, target: Path, kind: str | None) -> None:
+    """Copy a model's weights into another folder: bit by bit, or all floats as ``kind`` (``BF16``, ``F32``).
+
+    ``target`` has the settings already; the number format is written into its config.json and index.
+
+    Raises:
+        EnvironmentFault: there are no weights.
+        DataError: a file is damaged, or a value is not finite in that number format.
+    """
+    for file in weight_files(source):
+        if kind is None:
+            shutil.copyfile(file, target / file.name)
+        else:
+            _rewrite(file, target / file.name, kind)
+    if kind is not None:
+        _change(target / "config.json", ("dtype",), str(FLOATS[kind]).removeprefix("torch."))
+        if (target / INDEX).is_file():
+            size = sum(stored.end - stored.begin for stored in stored_tensors(target).values())
+            _change(target / INDEX, ("metadata", "total_size"), size)
+
+
+def _rewrite(file: Path, target: Path, kind: str) -> None:
+    """One file with its floats in another number format."""
+    tensors = read_header(file)
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for stored in tensors:
+        kept = kind if stored.kind in FLOATS else stored.kind
+        size = prod(stored.shape) * FLOATS[kind].itemsize if stored.kind in FLOATS else stored.end - stored.begin
+        header[stored.name] = {"dtype": kept, "shape": stored.shape, "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with target.open("wb") as out:
+        out.write(struct.pack("<Q", len(text)) + text)
+        for stored in tensors:
+            out.writelines(_cast(stored, FLOATS[kind]) if stored.kind in FLOATS else raw_blocks(stored, BLOCK))
+
+
+def _cast(stored: Stored, dtype: torch.dtype) -> Iterator[memoryview]:
+    for values in blocks(stored):
+        cast = values.to(dtype)
+        if not torch.isfinite(cast).all():
+            raise DataError(f"{stored.file}: tensor {stored.name} has a value that is not finite in {dtype}")
+        yield cast.view(torch.uint8).numpy().data
+
+
+def _change(file: Path, keys: tuple[str, ...], value: Any) -> None:
+    """Set one value in a JSON file."""
+    told = json.loads(file.read_text(encoding="utf-8"))
+    place = told
+    for key in keys[:-1]:
+        place = place.setdefault(key, {})
+    place[keys[-1]] = value
+    file.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")

@@ -1,6 +1,7 @@
 """The folder of one training run: its configuration, metrics and checkpoints, owned by one process at a time.
 
 RUN/run.json        command, version, configuration, digests of the inputs
+RUN/inputs.json     names, digests and rows of the inputs, and the histories that they carry
 RUN/metrics.jsonl   one line a step
 RUN/checkpoints/    step-000123, whole or absent
 RUN/trajectory/     float32 weights kept for the landscape
@@ -11,13 +12,16 @@ import contextlib
 import json
 import math
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from magcli import __version__
-from magcli.data import durable
+from magcli.data import durable, manifest
 from magcli.errors import DataError, UsageError
+
+INPUTS = "inputs.json"
 
 
 class RunDir:
@@ -45,6 +49,12 @@ class RunDir:
             identity = json.loads(json.dumps({"command": stage, "version": __version__, **settings}, default=str))
             _claim(path, identity)
             yield cls(path)
+
+    def keep_inputs(self, inputs: Sequence[manifest.Input], history: manifest.Chain) -> None:
+        """Keep what the run reads and how that came to be, for reports and model cards."""
+        told = {"inputs": [asdict(each) for each in inputs], "history": manifest.to_json(history)}
+        with durable.whole_file(self.path / INPUTS) as file:
+            file.write((json.dumps(told, indent=1) + "\n").encode())
 
     @property
     def finished(self) -> bool:

@@ -238,9 +238,12 @@ def run_folder(stage: str, config: Any, bits: Mapping[str, Any], places: Collect
     To be opened after the last row was read: a pipe's digest is known only then.
     """
     from magcli.config import as_json
+    from magcli.data.manifest import Input
     from magcli.run.rundir import RunDir
 
     identity = {key: value for key, value in as_json(config).items() if key not in places}
     inputs = [source.sha256 for source in job.sources]
     with RunDir.open(config.run, stage, {**identity, **bits, "inputs": inputs}, restart=job.restart) as folder:
+        given = [Input(Path(source.name).name, source.sha256, source.total or 0) for source in job.sources]
+        folder.keep_inputs(given, job.past())
         yield folder

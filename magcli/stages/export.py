@@ -1,0 +1,242 @@
+"""A run's model as a folder to publish: weights, tokenizer, chat template, and a model card.
+
+The card (README.md) tells the recipe of all runs that led to the model, the rows kept and dropped on the way to their
+data, the evaluation tables that are given, and the origin of every file with its digest; export.json tells the same to
+programs. The folder appears whole or not at all. --push sends it to the Hugging Face hub when it is finished; should
+that fail, the same command pushes again and writes nothing anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from magcli.config import opt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from magcli.data.manifest import Chain, Input
+    from magcli.data.source import Rows
+    from magcli.model.card import Card, Figure
+    from magcli.run.job import Job
+    from magcli.run.lineage import Trained
+
+SUBJECT = "run"
+INPUTS = ""
+OUTPUT = ""
+DEFAULT_OUTPUT = None
+EXAMPLE = "magcli export runs/sft -o exported --license apache-2.0"
+NOTE = "export.json"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Options of `magcli export`."""
+
+    run: Path | None = opt(None, "Folder of a finished training run.")
+    out: Path | None = opt(None, "Folder for the result; it must not be there yet.", short="-o")
+    name: str = opt("", "Name of the model in the card (default: that of the folder, or of the repository).")
+    license: str = opt("", "Licence in the card as the hub spells it, such as apache-2.0; none is stated without.")
+    base: str = opt("", "Hub id of the model that training began from (default: that of the first run, if it has one).")
+    evaluations: tuple[Path, ...] = opt((), "Tables of `magcli evaluate` for the card; digests tell of which model.")
+    dtype: Literal["same", "bf16", "fp32"] = opt("same", "Number format of the weights; same copies them bit by bit.")
+    push: str = opt("", "Repository on the hub, OWNER/NAME, to send the finished folder to.")
+    public: bool = opt(False, "With --push: a repository that is made is public; else it is private.")
+
+
+def reads(config: Config) -> tuple[str, ...]:
+    """No table."""
+    return ()
+
+
+def check(config: Config) -> None:
+    """Refuse a command that lacks a run or a place, and names that the hub would refuse."""
+    import re
+
+    from magcli.run.job import usage
+
+    usage(config.run is not None, "export: the run is missing: magcli export RUN -o OUT")
+    usage(config.out is not None, "export: -o is missing: the folder for the result")
+    named = re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", config.license) is not None
+    usage(named or not config.license, f"export.license: '{config.license}' is not spelled like apache-2.0")
+    usage(bool(config.push) or not config.public, "export: --public goes with --push")
+    if config.push:
+        from magcli.model.push import check_name
+
+        check_name(config.push)
+
+
+def schema(config: Config, given: pa.Schema) -> pa.Schema:
+    """Nothing is written to a table."""
+    import pyarrow as pa
+
+    return pa.schema([])
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Write the folder, then push it if that was asked for."""
+    from magcli.data import durable
+
+    assert config.run is not None
+    assert config.out is not None
+    with durable.owned(config.out):
+        note, card = _described(config)
+        if _is_there(config.out, note):
+            job.console.say(f"export: {config.out} is up to date", event="up-to-date")
+        else:
+            _write(config.run / "model", config.out, config.dtype, note, card)
+            job.console.say(f"export: model and card in {config.out}", event="exported", path=str(config.out))
+    if config.push:
+        from magcli.model.push import push
+
+        where = push(config.out, config.push, public=config.public)
+        job.console.say(f"export: pushed to {where}", event="pushed", url=where)
+    return iter(())
+
+
+def _described(config: Config) -> tuple[dict[str, Any], Card]:
+    """What the folder is, for programs and as the card.
+
+    Raises:
+        DataError: the run is not finished or damaged, or a table holds no metrics.
+    """
+    from magcli import __version__
+    from magcli.errors import DataError
+    from magcli.model.card import Card, Training
+    from magcli.model.load import fingerprint, load_tokenizer
+    from magcli.run.lineage import lineage
+
+    assert config.run is not None
+    assert config.out is not None
+    runs, model = lineage(config.run), config.run / "model"
+    if not (model / "config.json").is_file():
+        raise DataError(f"{config.run} has no model yet: its training is not finished; the same command goes on")
+    load_tokenizer(str(model))
+    origins = list(_origins(runs, fingerprint(model)))
+    figures = [figure for path in config.evaluations for figure in _figures(path, _models(runs, origins[-1][1]))]
+    card = Card(
+        config.name or config.push.rpartition("/")[2] or config.out.resolve().name,
+        config.license,
+        config.base or _hub_id(runs[0]),
+        __version__,
+        [Training(run.stage, run.steps, _start(run), _public(run.options)) for run in runs],
+        _history(runs),
+        figures,
+        origins,
+    )
+    return _noted(card, config), card
+
+
+def _noted(card: Card, config: Config) -> dict[str, Any]:
+    """The card as JSON values, which also tell whether a folder is the one that is asked for."""
+    import json
+    from dataclasses import asdict
+
+    return dict(json.loads(json.dumps({"command": "export", "dtype": config.dtype, **asdict(card)}, default=str)))
+
+
+def _hub_id(first: Trained) -> str:
+    """The hub id that the first run began from; a folder's digest stands in its record, a hub id's does not."""
+    return "" if "model_sha256" in first.options else first.begun_from
+
+
+def _start(run: Trained) -> str:
+    """The model that a run began from, without the folders that it lay in on the machine of the run."""
+    folder = Path(run.begun_from)
+    return "/".join(folder.parts[-2:]) if "model_sha256" in run.options else run.begun_from
+
+
+def _public(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options without folders of the machine they were given on."""
+    return {key: _named(value) for key, value in options.items() if key != "model"}
+
+
+def _named(value: Any) -> Any:
+    if isinstance(value, str) and Path(value).is_absolute():
+        return Path(value).name
+    return [_named(each) for each in value] if isinstance(value, list) else value
+
+
+def _history(runs: Sequence[Trained]) -> Chain:
+    """The stages behind all runs' inputs, each once, without folders of the machine they ran on."""
+    from dataclasses import replace
+
+    from magcli.data import manifest
+
+    chain = manifest.merge([run.history for run in runs])
+    return tuple(replace(link, config=_public(link.config)) for link in chain)
+
+
+def _origins(runs: Sequence[Trained], model: str) -> Iterator[tuple[str, Input]]:
+    """Every file behind the model that has a digest, oldest first, and the model itself last."""
+    from magcli.data.manifest import Input
+
+    first = runs[0].options.get("model_sha256")
+    if first:
+        yield "model at the start", Input(_start(runs[0]), first, 0)
+    for link in _history(runs):
+        yield from ((f"input of {link.stage}", given) for given in link.inputs)
+    for run in runs:
+        yield from ((f"input of {run.stage}, trained on", given) for given in run.inputs)
+    yield "this model, as trained", Input("", model, 0)
+
+
+def _models(runs: Sequence[Trained], model: Input) -> dict[str, str]:
+    """What models are called in the evaluation table, by their digests."""
+    found = {run.options["model_sha256"]: f"before {run.stage}" for run in runs if "model_sha256" in run.options}
+    return {**found, model.sha256: "this model"}
+
+
+def _figures(path: Path, models: Mapping[str, str]) -> Iterator[Figure]:
+    """The lines of one evaluation table.
+
+    Raises:
+        DataError: it is no table of metrics.
+    """
+    from magcli.data import table
+    from magcli.data.schema import require
+    from magcli.model.card import Figure
+
+    source = table.read(str(path))
+    require(source.schema, ("metric", "value", "low", "high"), stage="export", where=str(path))
+    rows = [row for batch in source.rows for row in batch.to_pylist()]
+    config = source.chain[-1].config if source.chain else {}
+    of = models.get(str(config.get("model_sha256")), path.stem)
+    for row in rows:
+        metric = f"{row['suite']}: {row['metric']}" if row.get("suite") else row["metric"]
+        counts = (row.get("num_problems") or 0, row.get("num_samples") or 0)
+        yield Figure(of, metric, row["value"], row["low"], row["high"], *counts)
+
+
+def _is_there(out: Path, note: Mapping[str, Any]) -> bool:
+    """Whether this very export is finished already; anything else in its place is refused."""
+    import json
+
+    from magcli.run.job import usage
+
+    if not out.exists():
+        return False
+    try:
+        made = json.loads((out / NOTE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        made = None
+    usage(made == note, f"export: {out} is there already and is not this export; remove it or name another folder")
+    return True
+
+
+def _write(model: Path, out: Path, dtype: str, note: Mapping[str, Any], card: Card) -> None:
+    import json
+
+    from magcli.model.card import render
+    from magcli.model.load import copy_settings, whole_model
+    from magcli.model.tensors import copy_weights
+
+    with whole_model(out) as aside:
+        copy_settings(model, aside)
+        copy_weights(model, aside, {"same": None, "bf16": "BF16", "fp32": "F32"}[dtype])
+        (aside / "README.md").write_text(render(card), encoding="utf-8")
+        (aside / NOTE).write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")

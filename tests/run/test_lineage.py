@@ -1,0 +1,49 @@
+import json
+
+import pytest
+
+from magcli.data.manifest import Input, Link
+from magcli.errors import DataError
+from magcli.run.lineage import lineage
+from magcli.run.rundir import RunDir
+
+
+def made(path, stage, model, **more):
+    """A finished run's folder, its records written by the run itself."""
+    with RunDir.open(path, stage, {"model": str(model), "lr": 1e-5, "inputs": ["d1"], **more}, restart=False) as run:
+        link = Link("clean-math", "1", {}, [Input("raw.jsonl", "d0", 9)], 9, 4, {"proof": 5})
+        run.keep_inputs([Input("kept.arrow", "d1", 4)], (link,))
+        run.log({"step": 1})
+        run.log({"step": 7})
+    return path
+
+
+def test_runs_are_followed_back_to_the_first_model(tmp_path):
+    sft = made(tmp_path / "sft", "sft", "owner/base")
+    rl = made(tmp_path / "rl", "rl", sft / "model", model_sha256="m")
+    first, second = lineage(rl)
+    assert (first.stage, first.begun_from, second.stage, second.steps) == ("sft", "owner/base", "rl", 7)
+    assert second.inputs == (Input("kept.arrow", "d1", 4),)
+    assert second.history[0].dropped == {"proof": 5}
+    assert second.options["model_sha256"] == "m"
+    assert "inputs" not in second.options
+
+
+def test_a_run_without_records_of_its_inputs_has_their_digests(tmp_path):
+    run = made(tmp_path / "old", "sft", "owner/base")
+    (run / "inputs.json").unlink()
+    (found,) = lineage(run)
+    assert found.inputs == (Input("", "d1", 0),)
+    assert found.history == ()
+
+
+def test_a_folder_that_is_no_run_or_damaged_is_told(tmp_path):
+    with pytest.raises(DataError, match="is no folder of a run"):
+        lineage(tmp_path)
+    run = made(tmp_path / "run", "sft", "owner/base")
+    (run / "inputs.json").write_text("{")
+    with pytest.raises(DataError, match="records of this run are damaged"):
+        lineage(run)
+    (run / "run.json").write_text(json.dumps({"command": "sft"}))
+    with pytest.raises(DataError, match="records of this run are damaged"):
+        lineage(run)

@@ -1,0 +1,145 @@
+import json
+import os
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import torch
+from calling import call_stage
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from magcli.data import table
+from magcli.errors import DataError, UsageError
+
+SHORT = {"epochs": 1, "step_tokens": 256, "bf16": False, "system": Path("none")}
+
+
+def written(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def runs(tiny_model_dir, tmp_path_factory):
+    """Two runs, the second from the first one's model, on a table that another stage made; and an evaluation."""
+    place = tmp_path_factory.mktemp("runs")
+    raw = [{"id": str(n), "prompt": f"{n}?", "completion": "<think></think>x", "old": n} for n in range(24)]
+    call_stage("convert", written(place / "raw.jsonl", raw), limit=20, output=place / "traces.arrow")
+    call_stage("sft", place / "traces.arrow", model=str(tiny_model_dir), run=place / "first", **SHORT)
+    call_stage("sft", place / "traces.arrow", model=str(place / "first" / "model"), run=place / "second", **SHORT)
+    asked = written(place / "p.jsonl", [{"id": "a", "prompt": "1+1", "answer": "2"}])
+    options = {"samples": 2, "max_tokens": 4, "system": "none", "dtype": "fp32"}
+    for name, model in (("after", place / "second" / "model"), ("start", tiny_model_dir)):
+        call_stage("evaluate", asked, model=str(model), output=place / f"{name}.arrow", **options)
+    return place
+
+
+def logits(folder):
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        return model(torch.arange(5, 40)[None]).logits
+
+
+def test_the_model_reloads_with_the_same_logits_and_a_card(runs, tmp_path, tiny_model_dir):
+    out = tmp_path / "toy"
+    given = {"license": "apache-2.0", "evaluations": f"{runs / 'start.arrow'},{runs / 'after.arrow'}"}
+    call_stage("export", subject=str(runs / "second"), run=None, out=out, **given)
+    assert torch.equal(logits(out), logits(runs / "second" / "model"))
+    ours, theirs = (AutoTokenizer.from_pretrained(path) for path in (out, runs / "second" / "model"))
+    asked = [{"role": "user", "content": "1+1"}]
+    assert ours.apply_chat_template(asked, tokenize=False) == theirs.apply_chat_template(asked, tokenize=False)
+    card = (out / "README.md").read_text()
+    assert "# toy\n" in card
+    assert card.index("### sft\n\nBegun from `models0/tiny`") < card.index("### sft\n\nBegun from `first/model`")
+    assert "| convert | 24 | 20 | over-limit 4 |" in card
+    assert "| this model | avg@n | " in card
+    assert "| before sft | avg@n | " in card
+    raw = table.read(str(runs / "raw.jsonl")).sha256
+    assert f"| input of convert | raw.jsonl | 24 | `{raw}` |" in card
+    assert str(runs) not in card + (out / "export.json").read_text()
+
+
+def test_another_number_format_is_rounded_once_and_reloads(runs, tmp_path):
+    model = runs / "second" / "model"
+    for dtype, kept in (("bf16", torch.bfloat16), ("fp32", torch.float32)):
+        call_stage("export", run=str(runs / "second"), out=tmp_path / dtype, dtype=dtype)
+        made = AutoModelForCausalLM.from_pretrained(tmp_path / dtype, dtype="auto")
+        assert {p.dtype for p in made.parameters()} == {kept}
+        before, after = load_file(model / "model.safetensors"), load_file(tmp_path / dtype / "model.safetensors")
+        assert all(torch.equal(after[name], value.to(kept)) for name, value in before.items())
+
+
+def test_the_same_command_again_writes_nothing_and_another_is_refused(runs, tmp_path, capsys):
+    options = {"run": str(runs / "first"), "out": tmp_path / "out"}
+    call_stage("export", **options)
+    before = (tmp_path / "out" / "README.md").stat().st_mtime_ns
+    call_stage("export", **options, quiet=False)
+    assert "is up to date" in capsys.readouterr().err
+    assert (tmp_path / "out" / "README.md").stat().st_mtime_ns == before
+    with pytest.raises(UsageError, match="is there already and is not this export"):
+        call_stage("export", **options, license="mit")
+
+
+def test_what_cannot_be_exported_is_told(runs, tmp_path):
+    def refused(kind, match, **options):
+        with pytest.raises(kind, match=match):
+            call_stage("export", **({"run": str(runs / "first"), "out": tmp_path / "out"} | options))
+        assert not (tmp_path / "out").exists()
+
+    refused(DataError, "is no folder of a run", run=str(tmp_path))
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "run.json").write_bytes((runs / "first" / "run.json").read_bytes())
+    refused(DataError, "training is not finished", run=str(tmp_path / "begun"))
+    refused(DataError, "metric", evaluations=str(runs / "traces.arrow"))
+    refused(UsageError, "the run is missing", run=None)
+    refused(UsageError, "-o is missing", out=None)
+    refused(UsageError, "not spelled like apache-2.0", license="Apache 2")
+    refused(UsageError, "run is given twice", subject="other")
+    refused(UsageError, "give OWNER/NAME", push="name")
+    refused(UsageError, "--public goes with --push", public=True)
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A hub that knows nobody."""
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = b'{"error": "Invalid user token."}'
+        self.send_response(401)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_HEAD = do_POST
+
+    def log_message(self, *_):
+        return
+
+
+@pytest.fixture
+def refusing():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Refusing)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_push_that_fails_loses_nothing(runs, tmp_path, refusing):
+    command = ["export", str(runs / "first"), "-o", str(tmp_path / "out"), "--push", "owner/toy"]
+    for endpoint, written_now in ((refusing, True), ("http://127.0.0.1:9", False)):
+        given = {**os.environ, "HF_ENDPOINT": endpoint, "HF_TOKEN": "hf_none", "HF_HUB_OFFLINE": "0"}
+        done = subprocess.run(
+            [sys.executable, "-m", "magcli", *command], env=given, capture_output=True, text=True, timeout=240
+        )
+        assert done.returncode == 4, done.stderr
+        lines = done.stderr.splitlines()
+        assert ("model and card in" if written_now else "is up to date") in lines[0]
+        assert "is whole, but pushing it to owner/toy failed" in lines[-1]
+        assert "Traceback" not in done.stderr
+        assert torch.equal(logits(tmp_path / "out"), logits(runs / "first" / "model"))
