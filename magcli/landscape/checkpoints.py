@@ -6,6 +6,7 @@ refused. Reads are positioned (``preadv``) into buffers that the caller reuses: 
 the resident set look like the data set.
 """
 
+import hashlib
 import json
 import os
 import struct
@@ -80,6 +81,29 @@ def check_same(checkpoints: Sequence[Checkpoint]) -> None:
 
 def read_header(file: Path) -> list[Stored]:
     """Parse the safetensors header of ``file`` and check it against the file's size."""
+    return _read_header(file)[0]
+
+
+def metadata(file: Path) -> dict[str, str]:
+    """The free texts in the header of ``file``, which is checked as ``read_header`` does."""
+    return _read_header(file)[1]
+
+
+def identity(checkpoint: Checkpoint) -> str:
+    """A digest that changes with any file of a checkpoint, made without reading weights.
+
+    Of each file: device, inode, size, time of last change, and the digest of its header.
+    """
+    digest = hashlib.sha256()
+    for file in sorted({stored.file for stored in checkpoint.values()}):
+        with file.open("rb") as stream:
+            status = os.fstat(stream.fileno())
+            told = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+            digest.update(repr(told).encode() + stream.read(struct.unpack("<Q", stream.read(8))[0]))
+    return digest.hexdigest()
+
+
+def _read_header(file: Path) -> tuple[list[Stored], dict[str, str]]:
     try:
         with file.open("rb") as stream:
             total = os.fstat(stream.fileno()).st_size
@@ -87,7 +111,7 @@ def read_header(file: Path) -> list[Stored]:
             if length > total - 8:
                 raise DataError(f"{file}: truncated inside its header; save or copy this checkpoint again")
             header: dict[str, Any] = json.loads(stream.read(length))
-            header.pop("__metadata__", None)
+            told: dict[str, str] = header.pop("__metadata__", None) or {}
             tensors = [_stored(file, 8 + length, name, entry) for name, entry in header.items()]
     except FileNotFoundError:
         raise DataError(f"{file}: no such file; the checkpoint is incomplete") from None
@@ -97,7 +121,7 @@ def read_header(file: Path) -> list[Stored]:
     if total != end:
         what = "truncated" if total < end else "longer than its header says"
         raise DataError(f"{file}: {what}: {total} bytes, {end} expected; save or copy this checkpoint again")
-    return tensors
+    return tensors, told
 
 
 def read_into(stored: Stored, start: int, buffer: memoryview) -> None:

@@ -1,15 +1,16 @@
 """Sums over the weights of T checkpoints, block by block: what the principal plane needs to know of them.
 
 Contract: bounded memory (``block`` elements a checkpoint and thread), and results that do not depend on the number of
-threads, because blocks are added in order. Differences to the last checkpoint are exact in float32 for bfloat16
+threads, because blocks are added in order. Differences to one of the checkpoints are exact in float32 for bfloat16
 values within 16 binades, so nothing is lost by subtracting first; a Gram of raw float32 weights would be useless
 at any drift below 1 %.
 """
 
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -28,7 +29,10 @@ PIECE = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Additive over blocks: the Gram (T, T) of differences to w*, |w_0|^2, and how many weights changed."""
+    """Additive over blocks: the Gram of differences to one checkpoint, |w_0|^2, and how many weights changed.
+
+    ``gram`` is (T, T), or its last rows alone where the others are known.
+    """
 
     gram: Array
     start: float
@@ -38,29 +42,40 @@ class Sums:
         return Sums(self.gram + other.gram, self.start + other.start, self.changed + other.changed)
 
 
-def read_sums(checkpoints: Sequence[Checkpoint], block: int, precision: torch.dtype) -> dict[str, Sums]:
-    """The first read: sums of every tensor, of differences formed and multiplied in ``precision``."""
-    count = len(checkpoints)
-    sums = {name: Sums(np.zeros((count, count)), 0.0, 0) for name in checkpoints[-1]}
+def read_sums(
+    checkpoints: Sequence[Checkpoint], block: int, precision: torch.dtype, *, known: int = 0
+) -> dict[str, Sums]:
+    """One read: the sums of every tensor, of differences formed and multiplied in ``precision``.
+
+    The Gram's first ``known`` rows are left out, and the differences are then to the last of those checkpoints.
+
+    Raises:
+        DataError: a tensor holds NaN or infinity; the message names checkpoint and tensor.
+    """
+    count, reference = len(checkpoints), known - 1
+    sums = {name: Sums(np.zeros((count - known, count)), 0.0, 0) for name in checkpoints[-1]}
 
     def work(name: str, start: int, length: int, buffer: torch.Tensor) -> tuple[str, Sums]:
-        return name, block_sums(read_rows([c[name] for c in checkpoints], start, length, buffer), precision)
+        rows = read_rows([c[name] for c in checkpoints], start, length, buffer)
+        return name, block_sums(rows, precision, known=known, reference=reference)
 
     for name, part in over_blocks(work, checkpoints, block):
         sums[name] = sums[name] + part
     for name, part in sums.items():
-        if not np.isfinite(part.gram).all():
-            _refuse_not_finite([c[name] for c in checkpoints])
+        check_finite(part.gram, [c[name] for c in checkpoints])
     return sums
 
 
-def block_sums(rows: torch.Tensor, precision: torch.dtype = torch.float32) -> Sums:
-    """Sums over ``rows`` (T, n), the same n weights in T checkpoints."""
-    gram, start, changed = torch.zeros(len(rows), len(rows), dtype=torch.float64), 0.0, 0
-    for first, moved in differences(rows, precision):
+def block_sums(
+    rows: torch.Tensor, precision: torch.dtype = torch.float32, *, known: int = 0, reference: int = -1
+) -> Sums:
+    """Sums over ``rows`` (T, n), the same n weights in T checkpoints; see ``read_sums``."""
+    gram, start, changed = torch.zeros(len(rows) - known, len(rows), dtype=torch.float64), 0.0, 0
+    for piece, moved in differences(rows, precision, reference):
+        first = piece[0].to(precision)
         start += float(torch.dot(first, first))
-        changed += int(torch.count_nonzero(moved[0]))
-        gram += moved @ moved.T
+        changed += int(torch.count_nonzero(piece[0] != piece[-1]))
+        gram += moved[known:] @ moved.T
     return Sums(gram.numpy(), start, changed)
 
 
@@ -70,22 +85,26 @@ def total(sums: dict[str, Sums]) -> Sums:
     return sum(rest, first)
 
 
-def _refuse_not_finite(stack: Sequence[Stored]) -> None:
+def check_finite(found: Array, stack: Sequence[Stored]) -> None:
+    """Raise DataError, naming the checkpoint, where sums over one tensor's ``stack`` of weights are not finite."""
+    if np.isfinite(found).all():
+        return
     for stored in stack:
         if not read_tensor(stored).isfinite().all():
             raise DataError(f"{stored.file}: tensor {stored.name} holds NaN or infinity; leave this checkpoint out")
     raise DataError(f"{stack[-1].file}: tensor {stack[-1].name} differs by more than float32 can square")
 
 
-def differences(rows: torch.Tensor, precision: torch.dtype) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Cut ``rows`` (T, n) into cache-sized pieces; yield x_0 and all x_t - x_{T-1}, in reused memory."""
+def differences(
+    rows: torch.Tensor, precision: torch.dtype, reference: int = -1
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Cut ``rows`` (T, n) into cache-sized pieces; yield each as stored, and x_t - x_reference in reused memory."""
     width = max(PIECE // len(rows), 1024)
     scratch = torch.empty(len(rows), min(width, rows.shape[1]), dtype=precision)
     for start in range(0, rows.shape[1], width):
         piece = rows[:, start : start + width]
         moved = scratch[:, : piece.shape[1]].copy_(piece)
-        first = moved[0].clone()
-        yield first, moved.sub_(moved[-1].clone())
+        yield piece, moved.sub_(moved[reference].clone())
 
 
 def over_blocks(
@@ -99,9 +118,14 @@ def over_blocks(
             local.buffer = torch.empty(len(checkpoints), 4 * block, dtype=torch.uint8)
         return work(*job, local.buffer)
 
-    workers = torch.get_num_threads()
+    workers, waiting = torch.get_num_threads(), deque[Future[Result]]()
     with _single_threaded_torch(), ThreadPoolExecutor(workers) as pool:
-        yield from pool.map(task, _blocks(checkpoints[-1].values(), block))
+        for job in _blocks(checkpoints[-1].values(), block):
+            waiting.append(pool.submit(task, job))
+            if len(waiting) > 2 * workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _blocks(tensors: Iterable[Stored], block: int) -> Iterator[tuple[str, int, int]]:

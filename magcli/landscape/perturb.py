@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 
 from magcli.landscape.checkpoints import Checkpoint, Stored, check_same, open_checkpoint, read_header, read_tensor
-from magcli.landscape.pca import COMPONENTS
+from magcli.landscape.components import COMPONENTS
 
 Rounding = Literal["none", "nearest", "dither"]
 PIECE = 1 << 16

@@ -1,4 +1,4 @@
-"""The landscape's figures, as PNG and SVG: surfaces over the plane, the path of the run, reward against length.
+"""The landscape's figures, as PNG, SVG and PDF: surfaces over the plane, the path of the run, reward against length.
 
 Contract: equal input gives equal bytes (no dates, no random ids) with one version of matplotlib; nothing global is
 changed, no display is needed. Surfaces are linear on the triangles of the evaluated points, which are drawn where
@@ -18,10 +18,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
-from matplotlib.tri import TriAnalyzer, Triangulation
 
 from magcli.data.durable import whole_file
 from magcli.landscape.surface import Array, Regression, band
+from magcli.landscape.triangles import triangulate
 
 STYLE = {
     "font.size": 10,
@@ -32,19 +32,8 @@ STYLE = {
     "svg.fonttype": "path",
 }
 COLORMAP = "viridis"
-FORMATS = ("png", "svg")
-
-
-def triangulate(points: npt.ArrayLike) -> Triangulation:
-    """Delaunay triangles of ``points`` (P, 2), found with each axis scaled to the unit interval, slivers masked.
-
-    Axes of the plane may differ a hundredfold in scale, and unscaled coordinates would then give other triangles.
-    """
-    points = np.asarray(points, float)
-    unit = (points - points.min(0)) / np.ptp(points, axis=0)
-    scaled = Triangulation(*unit.T)
-    mask = TriAnalyzer(scaled).get_flat_tri_mask(min_circle_ratio=0.02, rescale=False)
-    return Triangulation(*points.T, triangles=scaled.triangles, mask=mask)
+FORMATS = ("png", "svg", "pdf")
+NO_DATE = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
 
 
 def surface(
@@ -57,7 +46,7 @@ def surface(
     label: str,
     explained: npt.ArrayLike,
 ) -> list[Path]:
-    """Write one surface of ``values`` (P,) at ``points`` (P, 2) to ``path_stem``.png and .svg; return both paths.
+    """Write one surface of ``values`` (P,) at ``points`` (P, 2) to ``path_stem``.png, .svg, .pdf; return their paths.
 
     ``trajectory`` (T, 2) ends at w*; ``explained`` are the axes' shares of the path's variance.
     """
@@ -232,8 +221,7 @@ def _save(figure: Figure, path_stem: Path) -> list[Path]:
     written = []
     for kind in FORMATS:
         image = io.BytesIO()
-        metadata = {"Date": None, "Creator": None} if kind == "svg" else {"Software": None}
-        figure.savefig(image, format=kind, dpi=150, metadata=metadata)
+        figure.savefig(image, format=kind, dpi=150, metadata=NO_DATE[kind])
         path = path_stem.with_name(f"{path_stem.name}.{kind}")
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as file:

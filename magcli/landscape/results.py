@@ -1,83 +1,99 @@
-"""What the samples at the points of a landscape come to: means with intervals, plots, and figures as JSON."""
+"""What the samples at the points of a landscape come to: means with intervals, and figures as JSON."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from magcli.data import durable
-from magcli.landscape import plot, surface
+from magcli.landscape import surface
+from magcli.landscape.diagnosis import like_random_walk, step_in_gaps, warnings
 from magcli.landscape.pca import Plane
-from magcli.landscape.surface import Array, Regression
+from magcli.landscape.principal import random_walk
+from magcli.landscape.surface import Array, Interval, Regression
+from magcli.landscape.visits import VISIT, Survey, column
 
 PER_PROBLEM = ("rewards", "raw_rewards", "lengths")
+MEANS = ("a1", "a2", "off_plane", "reward", "reward_low", "reward_high", "difference", "difference_low",
+         "difference_high", "raw_reward", "length", "length_low", "length_high", "correct", "truncated")  # fmt: skip
 
 POINT = pa.schema(
     [
         pa.field("point", pa.int64()),
-        *[
-            pa.field(name, pa.float64())
-            for name in (
-                "a1",
-                "a2",
-                "off_plane",
-                "reward",
-                "reward_low",
-                "reward_high",
-                "raw_reward",
-                "length",
-                "correct",
-            )
-        ],
+        pa.field("phase", pa.string()),
+        pa.field("samples", pa.int64()),
+        *[pa.field(name, pa.float64()) for name in MEANS],
         *[pa.field(name, pa.list_(pa.float64())) for name in PER_PROBLEM],
     ]
 )
-"""One row a point: where it lies, means with intervals, and the means of each problem."""
+"""One row a point: of the ``grid`` or ``refined``, samples of each problem, where it lies, means with 95 % intervals,
+and the means of each problem. ``difference`` is the reward minus that at w*, paired by problem; ``truncated`` the
+share of completions cut at the longest length allowed."""
+
+SAMPLE = pa.schema([pa.field("point", pa.int64()), *[each for each in VISIT if each.name != "digest"]])
+"""One row a completion whose text was kept."""
 
 
-class Graded(NamedTuple):
-    """What the samples of all problems at one point got; each of shape (problems, samples)."""
-
-    rewards: Array
-    raw_rewards: Array
-    lengths: Array
-    correct: Array
+def points(found: Survey) -> pa.Table:
+    """A row a point, in the order in which they were first visited."""
+    origin = column(found.rows[found.places.index((0.0, 0.0))], "reward")
+    rows = [_point(number, found, origin) for number in range(len(found.places))]
+    return pa.Table.from_pylist(rows, POINT)
 
 
-def summary(graded: Graded) -> dict[str, Any]:
-    """Means over a point's samples, with and without the length penalty, by problem and in all."""
-    level = surface.level(graded.rewards)
+def _point(number: int, found: Survey, origin: Array) -> dict[str, Any]:
+    rows = found.rows[number]
+    reward, length, penalty = (column(rows, name) for name in ("reward", "num_tokens", "reward_length"))
+    raw = reward - penalty
+    where = {name: rows.column(name)[0].as_py() for name in ("a1", "a2", "off_plane")}
     return {
-        "reward": level.mean,
-        "reward_low": level.low,
-        "reward_high": level.high,
-        "raw_reward": float(graded.raw_rewards.mean()),
-        "length": float(graded.lengths.mean()),
-        "correct": float(graded.correct.mean()),
-        "rewards": graded.rewards.mean(1).tolist(),
-        "raw_rewards": graded.raw_rewards.mean(1).tolist(),
-        "lengths": graded.lengths.mean(1).tolist(),
+        "point": number,
+        "phase": "grid" if found.grid[number] else "refined",
+        "samples": reward.shape[1],
+        **where,
+        **_interval("reward", surface.level(reward)),
+        **_interval("difference", surface.difference(reward, origin)),
+        **_interval("length", surface.level(length)),
+        "raw_reward": float(raw.mean()),
+        "correct": float(column(rows, "correct").mean()),
+        "truncated": float((column(rows, "finish") == "length").mean()),
+        "rewards": reward.mean(1).tolist(),
+        "raw_rewards": raw.mean(1).tolist(),
+        "lengths": length.mean(1).tolist(),
     }
+
+
+def _interval(name: str, found: Interval) -> dict[str, float]:
+    return {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def samples(found: Survey) -> pa.Table:
+    """The completions whose texts were kept, with the number of their point."""
+    parts = []
+    for number, rows in enumerate(found.rows):
+        kept = rows.filter(rows.column("completion").is_valid())
+        columns = [pa.array([number] * kept.num_rows, pa.int64()), *[kept.column(name) for name in SAMPLE.names[1:]]]
+        parts.append(pa.RecordBatch.from_arrays(columns, schema=SAMPLE))
+    return pa.Table.from_batches(parts, SAMPLE)
+
+
+def origin_again(found: Survey) -> dict[str, Any]:
+    """The final weights evaluated first and last, by the same engine: equal completions, and the difference."""
+    assert found.again is not None
+    first, again = found.rows[found.places.index((0.0, 0.0))], found.again
+    one, other = column(first, "digest")[:, : column(again, "digest").shape[1]], column(again, "digest")
+    apart = surface.difference(column(again, "reward"), column(first, "reward")[:, : one.shape[1]])
+    return {"completions": one.size, "equal": int((one == other).sum()), **_interval("difference", apart)}
 
 
 def regression(points: pa.Table, *, shortest: float, longest: float) -> Regression | None:
     """Raw reward on log mean length over the points whose mean length lies within the limits; 0 is no limit."""
     lengths, raw = (np.array(points.column(name).to_pylist()) for name in ("lengths", "raw_rewards"))
     return surface.length_regression(lengths, raw, low=shortest or None, high=longest or None)
-
-
-def draw(points: pa.Table, plane: Plane, fit: Regression | None, out: Path) -> None:
-    """All plots (PNG and SVG), and ``landscape.json`` with the figures behind them."""
-    reward, length, raw = (mean(points, name) for name in ("reward", "length", "raw_reward"))
-    where, path, explained = places(points), plane.trajectory, plane.explained
-    plot.surface(out / "reward", where, reward, path, title="Mean reward", label="reward", explained=explained)
-    plot.surface(out / "length", where, length, path, title="Mean output length", label="tokens", explained=explained)
-    plot.regression(out / "regression", length, raw, fit)
-    plot.combined(out / "landscape", where, reward, length, raw, path, fit, explained=explained)
-    with durable.whole_file(out / "landscape.json") as file:
-        file.write((json.dumps(figures(plane, fit), indent=1) + "\n").encode())
 
 
 def mean(points: pa.Table, name: str) -> Array:
@@ -91,24 +107,46 @@ def places(points: pa.Table) -> Array:
     return np.stack([mean(points, "a1"), mean(points, "a2")], 1)
 
 
-def figures(plane: Plane, fit: Regression | None) -> dict[str, Any]:
-    """The plane and the regression as JSON values."""
-    described: dict[str, Any] = {
+def write(path: Path, described: Mapping[str, Any]) -> None:
+    """Keep figures as JSON."""
+    with durable.whole_file(path) as file:
+        file.write((json.dumps(described, indent=1) + "\n").encode())
+
+
+def plane_figures(plane: Plane) -> dict[str, Any]:
+    """The plane as JSON values, every tensor's part in it and the warnings included."""
+    return {
         "checkpoints": [folder.name for folder in plane.folders],
         "explained": plane.explained.tolist(),
+        "random_walk": random_walk(len(plane.folders)).tolist(),
+        "like_random_walk": like_random_walk(plane),
         "trajectory": plane.trajectory.tolist(),
         "off_plane": plane.off_plane.tolist(),
+        "distance": plane.distance.tolist(),
         "drift": plane.drift,
         "changed": plane.changed,
         "storage": list(plane.storage),
+        "step_in_gaps": step_in_gaps(plane),
+        "warnings": warnings(plane),
+        "tensors": [_finite(asdict(tensor)) for tensor in plane.tensors],
     }
-    if fit is not None:
-        slope, doubling = fit.slope, fit.slope_per_doubling
-        described["regression"] = {
-            "slope": [slope.mean, slope.low, slope.high],
-            "slope_per_doubling": [doubling.mean, doubling.low, doubling.high],
-            "r2": fit.r2,
-            "points_used": fit.n_used,
-            "points_dropped": fit.n_dropped,
-        }
-    return described
+
+
+def _finite(told: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no infinity, which is the drift of a tensor that began at zero."""
+    return {key: None if value == float("inf") else value for key, value in told.items()}
+
+
+def fit_figures(fit: Regression | None) -> dict[str, Any]:
+    """The regression as JSON values; none where there were too few lengths for a line."""
+    if fit is None:
+        return {}
+    slope, doubling = fit.slope, fit.slope_per_doubling
+    return {
+        "slope": [slope.mean, slope.low, slope.high],
+        "slope_per_doubling": [doubling.mean, doubling.low, doubling.high],
+        "intercept": fit.intercept.mean,
+        "r2": fit.r2,
+        "points_used": fit.n_used,
+        "points_dropped": fit.n_dropped,
+    }

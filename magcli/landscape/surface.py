@@ -12,6 +12,8 @@ import numpy.typing as npt
 from magcli.errors import DataError, UsageError
 
 Array = npt.NDArray[np.float64]
+Box = tuple[tuple[float, float], tuple[float, float]]
+"""The corners of a rectangle: lowest (a1, a2), highest (a1, a2)."""
 RESAMPLES = 2000
 COVERAGE = (2.5, 97.5)
 """Percentiles of the bootstrap distribution that bound a 95 % interval."""
@@ -52,8 +54,23 @@ class Regression:
         return int((~self.used).sum())
 
 
-def grid(trajectory: npt.ArrayLike, *, points: int, pad: float = 0.35) -> Array:
-    """At least ``points`` coordinates (P, 2) on staggered rows (a hex lattice) over the padded bounding rectangle.
+def parse_box(text: str) -> Box:
+    """A rectangle written as ``a1lo:a1hi,a2lo:a2hi``; w* at (0, 0) must lie inside it.
+
+    Raises:
+        UsageError: it is not written so, or does not hold the origin.
+    """
+    try:
+        (left, right), (low, high) = ((float(end) for end in axis.split(":")) for axis in text.split(","))
+    except ValueError:
+        raise UsageError(f"range '{text}' is not of the form a1lo:a1hi,a2lo:a2hi, such as -2:4,-1:1") from None
+    if not (-np.inf < left < 0 < right < np.inf and -np.inf < low < 0 < high < np.inf):
+        raise UsageError(f"range '{text}' must hold the final weights at (0, 0) inside on both axes")
+    return (left, low), (right, high)
+
+
+def grid(trajectory: npt.ArrayLike, *, points: int, pad: float = 0.35, box: Box | None = None) -> Array:
+    """At least ``points`` coordinates (P, 2) on staggered rows (a hex lattice) over a rectangle, or the one of ``box``.
 
     The rectangle holds the projected checkpoints ``trajectory`` (T, 2) and w* at (0, 0), and ``pad`` of its extent
     more on every side; each axis has its own scale. The lattice is anchored at (0, 0), which is a point exactly,
@@ -64,15 +81,19 @@ def grid(trajectory: npt.ArrayLike, *, points: int, pad: float = 0.35) -> Array:
     """
     if points < 4 or not pad > 0:
         raise UsageError(f"a grid needs at least 4 points and a pad above 0, not {points} and {pad}")
-    path = np.vstack([np.asarray(trajectory, float), np.zeros(2)])
-    extent = np.ptp(path, axis=0)
-    if not (np.isfinite(extent).all() and (extent > 0).all()):
-        raise DataError(f"the path has no extent along an axis of the plane ({extent[0]:.3g} x {extent[1]:.3g})")
-    low, high = path.min(0) - pad * extent, path.max(0) + pad * extent
+    low, high = (np.asarray(corner, float) for corner in (box or _padded(trajectory, pad)))
     spacing = 1.0
     while len(lattice := _lattice(low, high, spacing)) < points:
         spacing *= 0.99
     return lattice
+
+
+def _padded(trajectory: npt.ArrayLike, pad: float) -> tuple[Array, Array]:
+    path = np.vstack([np.asarray(trajectory, float), np.zeros(2)])
+    extent = np.ptp(path, axis=0)
+    if not (np.isfinite(extent).all() and (extent > 0).all()):
+        raise DataError(f"the path has no extent along an axis of the plane ({extent[0]:.3g} x {extent[1]:.3g})")
+    return path.min(0) - pad * extent, path.max(0) + pad * extent
 
 
 def level(rewards: npt.ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> Interval:

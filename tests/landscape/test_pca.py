@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from magcli.errors import DataError
+from magcli.landscape.components import write_components
+from magcli.landscape.diagnosis import warnings
 from magcli.landscape.gram import block_sums
-from magcli.landscape.pca import plane, random_walk, summary, warnings, write_components
+from magcli.landscape.pca import plane
+from magcli.landscape.principal import random_walk
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 
@@ -132,29 +135,6 @@ def test_random_walk_spectrum_is_the_published_one():
     assert values / values.sum() == pytest.approx(random_walk(16), abs=0.01)
 
 
-def test_a_straight_path_in_bf16_looks_like_a_random_walk_and_is_called_so(make_run):
-    rng = np.random.default_rng(0)
-    base, along = 0.03 * rng.normal(size=(2, 2856))
-    stack = base + 1e-3 * np.outer(np.linspace(0, 1, 16), along)
-    found = plane(make_run(stack, dtypes=(BF16,)).folders)
-    first, second, *rest = warnings(found)
-    assert "stored in bfloat16" in first
-    assert "what a random walk or rounding gives" in second
-    assert not rest
-    assert "drift 2.01e-03, 30.5% of the weights changed" in summary(found)
-    assert "random walk 61.2 / 15.5 / 7.0 %" in summary(found)
-
-
-def test_a_curved_path_in_float32_raises_no_warning(make_run, curved):
-    assert warnings(plane(make_run(curved(9, 1e-2, noise=0.01)).folders)) == []
-
-
-def test_equal_singular_values_are_called_arbitrary_axes(make_run):
-    time = np.arange(12) * np.pi / 6
-    circle = np.column_stack([np.cos(time), np.sin(time)]) @ np.random.default_rng(0).normal(size=(2, 2856))
-    assert any("within 10 %" in text for text in warnings(plane(make_run(circle).folders)))
-
-
 @pytest.mark.parametrize("count", [1, 2])
 def test_fewer_than_three_checkpoints_are_refused(make_run, curved, count):
     with pytest.raises(DataError, match=f"{count} checkpoints span no plane"):
@@ -230,7 +210,8 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 import numpy as np, torch
-from magcli.landscape.pca import plane, write_components
+from magcli.landscape.components import write_components
+from magcli.landscape.pca import plane
 from magcli.landscape.perturb import perturbed
 torch.ones(300, 300) @ torch.ones(300, 300)
 used = int(next(l for l in open("/proc/self/status") if l.startswith("VmData")).split()[1]) * 1024

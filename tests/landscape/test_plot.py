@@ -7,6 +7,7 @@ from matplotlib.tri import LinearTriInterpolator
 
 from magcli.landscape import plot
 from magcli.landscape.surface import grid, length_regression
+from magcli.landscape.triangles import triangulate
 
 PATH = np.column_stack([np.linspace(4, 0, 6), 0.02 * np.sin(np.linspace(0, np.pi, 6))])
 PATH[-1] = 0
@@ -22,38 +23,12 @@ def evaluations(points=POINTS, prompts=8):
 
 def test_values_at_a_triangles_centroid_are_the_mean_of_its_corners():
     values = np.random.default_rng(0).normal(size=len(POINTS))
-    triangles = plot.triangulate(POINTS)
+    triangles = triangulate(POINTS)
     kept = triangles.get_masked_triangles()
     surface = LinearTriInterpolator(triangles, values)
     centroids = POINTS[kept].mean(1)
     assert len(kept) > len(POINTS)
     assert np.asarray(surface(*centroids.T)) == pytest.approx(values[kept].mean(1), abs=1e-12)
-
-
-@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
-def test_triangles_do_not_depend_on_the_scale_of_an_axis(scale):
-    rng = np.random.default_rng(1)
-    points = rng.uniform(size=(40, 2))
-    kept = [
-        {frozenset(t) for t in plot.triangulate(p).get_masked_triangles().tolist()}
-        for p in (points, points * [1, scale])
-    ]
-    assert kept[0] == kept[1]
-
-
-def test_triangles_cover_the_rectangle_of_the_grid():
-    triangles = plot.triangulate(POINTS)
-    corners = POINTS[triangles.get_masked_triangles()]
-    first, second = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
-    area = np.abs(first[:, 0] * second[:, 1] - first[:, 1] * second[:, 0]).sum() / 2
-    assert area == pytest.approx(np.prod(np.ptp(POINTS, axis=0)))
-
-
-def test_slivers_are_masked():
-    points = np.array([[0, 0], [0.5, 1e-4], [1, 0], [0, 1], [1, 1]], float)
-    kept = {frozenset(t) for t in plot.triangulate(points).get_masked_triangles().tolist()}
-    assert frozenset({0, 1, 2}) not in kept
-    assert frozenset({3, 1, 4}) in kept
 
 
 def draw_all(folder):
@@ -70,21 +45,21 @@ def draw_all(folder):
     ]
 
 
-def test_figures_are_written_as_png_and_svg_with_the_same_bytes_twice(tmp_path):
+def test_figures_are_written_as_png_svg_and_pdf_with_the_same_bytes_twice(tmp_path):
     one, other = draw_all(tmp_path / "one"), draw_all(tmp_path / "other")
     assert [path.name for path in one] == [
-        f"{stem}.{kind}" for stem in ("reward", "regression", "all") for kind in ("png", "svg")
+        f"{stem}.{kind}" for stem in ("reward", "regression", "all") for kind in ("png", "svg", "pdf")
     ]
     for first, second in zip(one, other, strict=True):
         assert first.read_bytes() == second.read_bytes()
-        assert first.read_bytes().startswith(b"\x89PNG" if first.suffix == ".png" else b"<?xml")
+        assert first.read_bytes().startswith({".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[first.suffix])
     assert b"<dc:date>" not in one[1].read_bytes()
 
 
 def test_a_stem_with_a_dot_keeps_it(tmp_path):
     lengths, rewards = evaluations()
     written = plot.regression(tmp_path / "v1.5", lengths.mean(1), rewards.mean(1), None)
-    assert [path.name for path in written] == ["v1.5.png", "v1.5.svg"]
+    assert [path.name for path in written] == ["v1.5.png", "v1.5.svg", "v1.5.pdf"]
 
 
 def test_a_surface_marks_points_path_and_final_weights():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magcli.errors import DataError, UsageError
-from magcli.landscape.surface import band, difference, grid, length_regression, level
+from magcli.landscape.surface import band, difference, grid, length_regression, level, parse_box
 
 coordinate = st.floats(-1e3, 1e3).filter(lambda value: value == 0 or abs(value) > 1e-3)
 paths = st.lists(st.tuples(coordinate, coordinate), min_size=2, max_size=12).filter(
@@ -43,6 +43,25 @@ def test_rows_are_staggered_by_half_a_step():
     for one, other in pairwise(rows[1:-1]):
         even, odd = (one, other) if len(one) > len(other) else (other, one)
         assert odd == pytest.approx((even[1:] + even[:-1]) / 2)
+
+
+def test_a_range_takes_the_place_of_the_padded_rectangle():
+    found = grid([(1.0, 1.0)], points=19, box=parse_box("-2:4,-0.5:1e-1"))
+    assert (found.min(0).tolist(), found.max(0).tolist()) == ([-2, -0.5], [4, 0.1])
+    assert (found == 0).all(1).sum() == 1
+    assert len(np.unique(found, axis=0)) == len(found) >= 19
+
+
+@pytest.mark.parametrize("text", ["", "1:2", "-1:1,-1", "a:b,c:d", "-1:1,-1:1,-1:1"])
+def test_a_range_that_is_none_is_refused(text):
+    with pytest.raises(UsageError, match="is not of the form a1lo:a1hi,a2lo:a2hi"):
+        parse_box(text)
+
+
+@pytest.mark.parametrize("text", ["0:1,-1:1", "-1:1,1:-1", "nan:1,-1:1", "-inf:1,-1:1"])
+def test_a_range_without_the_final_weights_inside_is_refused(text):
+    with pytest.raises(UsageError, match="must hold the final weights"):
+        parse_box(text)
 
 
 @pytest.mark.parametrize(("points", "pad"), [(3, 0.35), (19, 0.0), (19, float("nan"))])

@@ -25,6 +25,7 @@ COMPARISONS = {
     "chunked-logprob-vs-plain": ("logprobs", "head"),
     "plane-vs-svd": ("landscape", "against_svd"),
     "plane-vs-gram": ("landscape", "against_gram"),
+    "plane-vs-reads": ("landscape", "against_reads"),
     "math-accuracy": ("grading", "accuracy"),
     "math-speed-vs-math-verify": ("grading", "speed_on_mix"),
     "math-speed-distinct-vs-math-verify": ("grading", "speed_on_distinct"),

@@ -3,9 +3,12 @@
 Every side reads the safetensors, finds the top-2 principal components and writes them as safetensors, in a process of
 its own that reports its seconds (imports left out) and its peak memory. Peers: the SVD of the centred stack as the
 definition has it, and the stack's small Gram matrix, the fastest that fits in memory. All must find the same plane.
+``plane-vs-reads`` asks what is left to gain: the peer only reads the same files twice, one after the other, and
+converts them to float32.
 """
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -39,6 +42,11 @@ def against_gram() -> Result:
     return _race("plane-vs-gram", "gram")
 
 
+def against_reads() -> Result:
+    """Two sequential reads and conversions of the same files, which do nothing with what they read."""
+    return _race("plane-vs-reads", "reads")
+
+
 def _race(name: str, peer: str) -> Result:
     with TemporaryDirectory() as made:
         folder, memory = Path(made), {"magcli": [], peer: []}
@@ -46,7 +54,7 @@ def _race(name: str, peer: str) -> Result:
         sides = {method: partial(_in_process, method, folder, memory[method]) for method in memory}
         for side in sides.values():
             side()
-        angle = _angle(folder / "magcli", folder / peer)
+        angle = _angle(folder / "magcli", folder / peer) if peer != "reads" else 0.0
         assert angle < 1e-2, f"{name}: the planes are {angle:.1e} rad apart"
         result = compare(name, sides["magcli"], sides[peer], amount=CHECKPOINTS * WEIGHTS / 1e6, unit="million weights")
     for method, megabytes in memory.items():
@@ -65,17 +73,37 @@ def _in_process(method: str, folder: Path, memory: list[tuple[float, float]]) ->
 
 def _work(method: str, folder: Path) -> dict[str, float]:
     """What the process of one side does; memory in MB."""
-    solve = {"magcli": _stream, "svd": partial(_in_memory, _by_svd), "gram": partial(_in_memory, _by_gram)}[method]
-    if method == "magcli":
-        import magcli.landscape.pca  # noqa: F401
+    solve = {
+        "magcli": _stream,
+        "reads": _read_twice,
+        "svd": partial(_in_memory, _by_svd),
+        "gram": partial(_in_memory, _by_gram),
+    }[method]
+    if method in ("magcli", "reads"):
+        import magcli.landscape.components  # noqa: F401
     imports, begun = _peak_memory(), time.perf_counter()
     solve(sorted(folder.glob("step_*")), folder / method)
     return {"seconds": time.perf_counter() - begun, "peak": _peak_memory(), "imports": imports}
 
 
-def _stream(folders: list[Path], out: Path) -> None:
-    from magcli.landscape.pca import plane, write_components
+def _read_twice(folders: list[Path], out: Path) -> None:
+    import torch
 
+    from magcli.landscape.checkpoints import open_checkpoint, read_rows
+
+    raw, converted = torch.empty(1, 4 << 18, dtype=torch.uint8), torch.empty(1 << 18)
+    for folder in [*folders, *folders]:
+        for stored in open_checkpoint(folder).values():
+            for start in range(0, stored.size, 1 << 18):
+                count = min(1 << 18, stored.size - start)
+                converted[:count].copy_(read_rows([stored], start, count, raw)[0])
+
+
+def _stream(folders: list[Path], out: Path) -> None:
+    from magcli.landscape.components import write_components
+    from magcli.landscape.pca import plane
+
+    shutil.rmtree(out, ignore_errors=True)
     write_components(plane(folders), out)
 
 

@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from safetensors.torch import load_file
 from magcli.data import table
 from magcli.errors import DataError, UsageError
 from magcli.landscape.perturb import perturbed
+from magcli.run.journal import FRAME
 
 ASK = {
     "points": 7,
@@ -53,12 +55,16 @@ def test_plots_points_and_figures_are_there(drawn):
     out, rows = drawn
     for name in ("landscape", "reward", "length", "regression"):
         assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert (out / f"{name}.pdf").read_bytes().startswith(b"%PDF")
         assert b"<svg" in (out / f"{name}.svg").read_bytes()
     told = json.loads((out / "landscape.json").read_text())
     assert told["checkpoints"] == [f"step-{step:06d}" for step in range(7)]
     assert 0.5 < sum(told["explained"][:2]) <= 1 + 1e-9
     assert len(told["trajectory"]) == 7
     assert told["trajectory"][-1] == [0, 0]
+    assert told["random_walk"][:2] == pytest.approx([0.62, 0.16], abs=0.02)
+    assert sum(tensor["variance"] for tensor in told["tensors"]) == pytest.approx(1)
+    assert {row["name"] for row in rows_of(out / "tensors.csv")} == {each["name"] for each in told["tensors"]}
     assert len(rows) >= 7
     csv = rows_of(out / "points.csv")
     assert [float(row["reward"]) for row in csv] == pytest.approx([row["reward"] for row in rows])
@@ -72,6 +78,9 @@ def test_points_say_what_was_measured_at_the_weights_really_loaded(drawn):
         assert row["length"] == pytest.approx(np.mean(row["lengths"]))
         assert row["reward_low"] <= row["reward"] <= row["reward_high"]
         assert row["raw_reward"] == pytest.approx(row["reward"]), "there is no length penalty here"
+        assert row["difference_low"] <= row["difference"] <= row["difference_high"]
+        assert 0 <= row["truncated"] <= 1
+        assert (row["phase"], row["samples"]) == ("grid", 4)
         assert row["off_plane"] < 1e-3 * (1 + abs(row["a1"]) + abs(row["a2"]))
     assert len({(row["a1"], row["a2"]) for row in rows}) == len(rows)
     assert len({row["reward"] for row in rows}) > 2
@@ -81,6 +90,7 @@ def test_at_the_origin_are_the_final_weights_to_the_bit(drawn, trained, problems
     out, rows = drawn
     (origin,) = (row for row in rows if row["a1"] == row["a2"] == 0)
     assert origin["off_plane"] == 0
+    assert (origin["difference"], origin["difference_low"], origin["difference_high"]) == (0, 0, 0)
     final = load_file(trained / "model" / "model.safetensors")
     for name, tensor in perturbed(trained / "trajectory" / "step-000006", out / "components", 0.0, 0.0):
         assert tensor.equal(final[name])
@@ -103,11 +113,93 @@ def test_killed_and_resumed_it_has_the_same_points(trained, problems, tmp_path):
     assert rows_of(runs["broken"] / "points.arrow") == rows_of(runs["whole"] / "points.arrow")
     one, other = (json.loads((run / "landscape" / "landscape.json").read_text()) for run in runs.values())
     assert one == other
+    for run in runs.values():
+        keys = journaled(run / "landscape")
+        assert len(keys) == len(set(keys)) == len(rows_of(run / "points.arrow")) + 1
+
+
+def journaled(out):
+    """The keys of all records in a journal of points, however often they stand there."""
+    data, start, keys = (out / "points.journal").read_bytes(), 0, []
+    while start < len(data):
+        length, _ = FRAME.unpack_from(data, start)
+        payload = data[start + FRAME.size : start + FRAME.size + length]
+        keys.append(json.loads(payload[: payload.find(b"\n")] or b"{}").get("key") if start else None)
+        start += FRAME.size + length
+    return keys[1:]
+
+
+def test_the_final_weights_give_the_same_completions_at_the_end(drawn):
+    out, rows = drawn
+    told = json.loads((out / "landscape.json").read_text())["origin_again"]
+    assert told == {
+        "completions": 16,
+        "equal": 16,
+        "difference": 0.0,
+        "difference_low": 0.0,
+        "difference_high": 0.0,
+    }
+
+
+def test_samples_are_kept_with_their_parts_and_stand_on_the_page(drawn):
+    out, rows = drawn
+    kept = rows_of(out / "samples.arrow")
+    assert [row["point"] for row in kept] == [number for number in range(len(rows)) for _ in range(4)]
+    for row in kept:
+        parts = row["reward_format"] + row["reward_correct"] + row["reward_length"] + row["reward_language"]
+        assert row["reward"] == pytest.approx(parts)
+        assert row["prompt"] in {f"{letter}?" for letter in "abcd"}
+        assert row["completion"] is not None
+        assert rows[row["point"]]["a1"] == row["a1"]
+    page = (out / "index.html").read_text()
+    assert all(json.dumps(row["completion"])[1:-1].replace("<", "\\u003c") in page for row in kept)
+
+
+def test_more_points_and_samples_are_added_to_those_that_are_there(drawn, trained, problems, tmp_path):
+    shutil.copytree(trained / "trajectory", tmp_path / "rl" / "trajectory", copy_function=os.link)
+    shutil.copytree(drawn[0], tmp_path / "rl" / "landscape")
+    before, earlier = journaled(drawn[0]), drawn[1]
+    more = {"run": tmp_path / "rl", "output": tmp_path / "more.arrow"} | ASK | {"refine": 2, "more_samples": 2}
+    call_stage("landscape", problems, **more)
+    rows, keys = rows_of(tmp_path / "more.arrow"), journaled(tmp_path / "rl" / "landscape")
+    assert [row["phase"] for row in rows] == ["grid"] * len(earlier) + ["refined"] * 2
+    assert {row["samples"] for row in rows} == {4, 6}
+    assert [(row["a1"], row["a2"]) for row in rows[:-2]] == [(row["a1"], row["a2"]) for row in earlier]
+    assert [row["reward"] for row, old in zip(rows, earlier, strict=False) if row["samples"] == 4] == [
+        old["reward"] for row, old in zip(rows, earlier, strict=False) if row["samples"] == 4
+    ]
+    assert keys[: len(before)] == before
+    assert len(keys) == len(set(keys)) == len(before) + 2 + sum(row["samples"] == 6 for row in rows)
+    call_stage("landscape", problems, **more | {"samples": 6, "refine": 0, "more_samples": 0})
+    assert {row["samples"] for row in rows_of(tmp_path / "more.arrow")} == {6}
+    assert sum(json.loads(key)[2:] == [4, 6, False] for key in journaled(tmp_path / "rl" / "landscape")) == len(earlier)
+
+
+def test_a_range_takes_the_place_of_the_padded_box(drawn, trained, problems, tmp_path):
+    box = {"range": "-0.2:0.3,-0.1:0.4", "points": 4, "samples": 1, "out": tmp_path / "out", "texts": 0}
+    call_stage("landscape", problems, run=trained, output=tmp_path / "p.arrow", **ASK | box)
+    rows = rows_of(tmp_path / "p.arrow")
+    assert (min(row["a1"] for row in rows), max(row["a1"] for row in rows)) == pytest.approx((-0.2, 0.3), abs=1e-3)
+    assert (min(row["a2"] for row in rows), max(row["a2"] for row in rows)) == pytest.approx((-0.1, 0.4), abs=1e-3)
+    assert rows_of(tmp_path / "out" / "samples.arrow") == []
+
+
+@pytest.mark.parametrize("method", ["gram", "lanczos"])
+def test_the_plane_alone_needs_no_problems(drawn, trained, tmp_path, method, capsys):
+    call_stage("landscape", run=trained, plane_only=True, method=method, out=tmp_path / "out", quiet=False)
+    told = json.loads((tmp_path / "out" / "plane.json").read_text())
+    before = json.loads((drawn[0] / "plane.json").read_text())
+    assert np.array(told["trajectory"]) == pytest.approx(np.array(before["trajectory"]), rel=1e-4, abs=1e-6)
+    assert {path.name for path in (tmp_path / "out" / "components").glob("c*")} == {"c1.safetensors", "c2.safetensors"}
+    said = capsys.readouterr().err
+    assert "two reads of" in said
+    assert "(random walk 62." in said
+    assert "off the plane, of each checkpoint's distance to the last one: step-000000" in said
 
 
 def test_other_settings_do_not_mix_with_unfinished_points(drawn, trained, problems):
-    with pytest.raises(UsageError, match=r"points\.journal holds unfinished work .* samples 4 \(now 5\)"):
-        call_stage("landscape", problems, run=trained, **ASK | {"samples": 5})
+    with pytest.raises(UsageError, match=r"points\.journal holds unfinished work .* temperature 1\.0 \(now 0\.9\)"):
+        call_stage("landscape", problems, run=trained, **ASK | {"temperature": 0.9})
 
 
 def test_problems_that_cannot_be_put_or_graded_are_dropped(trained, tmp_path):
@@ -134,6 +226,11 @@ def test_too_few_checkpoints_make_no_plane(trained, problems, tmp_path):
     [
         ({"points": 3}, "3 points make no surface; give at least 4"),
         ({"pad": 0.0}, "landscape.pad: 0.0 is not positive"),
+        ({"refine": -1}, "landscape.refine: -1 is negative"),
+        ({"more_samples": -1}, "landscape.more_samples: -1 is negative"),
+        ({"texts": -1}, "landscape.texts: -1 is negative"),
+        ({"range": "1:2,3"}, "range '1:2,3' is not of the form a1lo:a1hi,a2lo:a2hi"),
+        ({"range": "1:2,-3:3"}, "must hold the final weights"),
         ({"deterministic": True, "dtype": "bf16"}, "needs --dtype fp32"),
     ],
 )

@@ -1,0 +1,88 @@
+"""The second read: the principal components c1 and c2, written as safetensors under the model's own tensor names."""
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from math import prod
+from pathlib import Path
+
+import torch
+
+from magcli.data.durable import whole_file
+from magcli.errors import DataError
+from magcli.landscape.checkpoints import Checkpoint, check_same, identity, metadata, open_checkpoint, read_rows
+from magcli.landscape.gram import differences, over_blocks
+from magcli.landscape.pca import Plane, precision_of
+
+COMPONENTS = ("c1.safetensors", "c2.safetensors")
+
+
+def write_components(found: Plane, folder: Path, *, block: int = 1 << 18) -> tuple[Path, Path]:
+    """Write c1 and c2, float32 of length 1, to ``c1.safetensors`` and ``c2.safetensors``; both or none appear.
+
+    Where both are there already, of this plane and these very files, nothing is read.
+    """
+    checkpoints = [open_checkpoint(source) for source in found.folders]
+    check_same(checkpoints)
+    paths, key = (folder / COMPONENTS[0], folder / COMPONENTS[1]), _key(found, checkpoints)
+    if all(_is_of(path, key) for path in paths):
+        return paths
+    header, offsets = _header(checkpoints[-1], key)
+    mixing = torch.from_numpy(found.mixing).to(precision_of(float(found.explained[1] / found.explained[0])))
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(whole_file(path)) for path in paths]
+        for file in files:
+            file.write(header)
+            file.flush()
+
+        def work(name: str, start: int, length: int, buffer: torch.Tensor) -> None:
+            rows = read_rows([c[name] for c in checkpoints], start, length, buffer)
+            for file, values in zip(files, mix(mixing, rows), strict=True):
+                _write_at(file.fileno(), values, len(header) + offsets[name] + 4 * start)
+
+        for _ in over_blocks(work, checkpoints, block):
+            pass
+    return paths
+
+
+def mix(mixing: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """``mixing`` (2, T) applied to the differences of ``rows`` (T, n) to the last one: (2, n) in float32."""
+    return torch.cat([(mixing @ moved).float() for _, moved in differences(rows, mixing.dtype)], dim=1)
+
+
+def _key(found: Plane, checkpoints: Sequence[Checkpoint]) -> str:
+    """What the components are made of: the checkpoints' files and how they are mixed."""
+    digest = hashlib.sha256(found.mixing.tobytes())
+    for checkpoint in checkpoints:
+        digest.update(identity(checkpoint).encode())
+    return digest.hexdigest()
+
+
+def _is_of(path: Path, key: str) -> bool:
+    """Whether a component's file is there, whole, and of this key."""
+    try:
+        return metadata(path).get("key") == key
+    except DataError:
+        return False
+
+
+def _header(checkpoint: Checkpoint, key: str) -> tuple[bytes, dict[str, int]]:
+    """A safetensors header for float32 copies of the tensors, and each one's offset behind it."""
+    entries: dict[str, object] = {"__metadata__": {"key": key}}
+    offsets, end = {}, 0
+    for name, stored in checkpoint.items():
+        offsets[name], end = end, end + 4 * prod(stored.shape)
+        entries[name] = {"dtype": "F32", "shape": list(stored.shape), "data_offsets": [offsets[name], end]}
+    text = json.dumps(entries).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text, offsets
+
+
+def _write_at(descriptor: int, values: torch.Tensor, position: int) -> None:
+    data = values.contiguous().view(torch.uint8).numpy().data
+    while data:
+        done = os.pwrite(descriptor, data, position)
+        data, position = data[done:], position + done

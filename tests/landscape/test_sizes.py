@@ -1,0 +1,114 @@
+"""Checkpoints far larger than memory: what is counted beforehand, and what is really held."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from magcli.landscape.checkpoints import open_checkpoint
+from magcli.landscape.diagnosis import cost
+
+SMALL_24B = {
+    "model.embed_tokens.weight": (131072, 5120),
+    "lm_head.weight": (131072, 5120),
+    "model.norm.weight": (5120,),
+}
+SMALL_24B |= {
+    f"model.layers.{layer}.{name}.weight": shape
+    for layer in range(40)
+    for name, shape in {
+        "self_attn.q_proj": (4096, 5120),
+        "self_attn.k_proj": (1024, 5120),
+        "self_attn.v_proj": (1024, 5120),
+        "self_attn.o_proj": (5120, 4096),
+        "mlp.gate_proj": (32768, 5120),
+        "mlp.up_proj": (32768, 5120),
+        "mlp.down_proj": (5120, 32768),
+        "input_layernorm": (5120,),
+        "post_attention_layernorm": (5120,),
+    }.items()
+}
+SMOL_135M = {"model.embed_tokens.weight": (49152, 576), "model.norm.weight": (576,)}
+SMOL_135M |= {
+    f"model.layers.{layer}.{name}.weight": shape
+    for layer in range(30)
+    for name, shape in {
+        "self_attn.q_proj": (576, 576),
+        "self_attn.k_proj": (192, 576),
+        "self_attn.v_proj": (192, 576),
+        "self_attn.o_proj": (576, 576),
+        "mlp.gate_proj": (1536, 576),
+        "mlp.up_proj": (1536, 576),
+        "mlp.down_proj": (576, 1536),
+        "input_layernorm": (576,),
+        "post_attention_layernorm": (576,),
+    }.items()
+}
+
+
+def hollow(folder, shapes):
+    """A checkpoint in bf16 of these shapes, all zeros, that takes no room on the disk."""
+    entries, end = {}, 0
+    for name, shape in shapes.items():
+        size = 2 * torch.Size(shape).numel()
+        entries[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(entries).encode()
+    folder.mkdir(parents=True)
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + end)
+    return folder
+
+
+def test_a_hundred_checkpoints_of_24b_are_counted_without_reading_them(tmp_path):
+    checkpoints = [open_checkpoint(hollow(tmp_path / f"step-{step:06d}", SMALL_24B)) for step in range(100)]
+    assert sum(path.stat().st_blocks * 512 for path in tmp_path.rglob("*.safetensors")) < 20e6
+    told = cost(checkpoints)
+    assert told.startswith("100 checkpoints of 23.6 G weights: two reads of 4.71 TB, components of 189 GB, about 13")
+    assert told.endswith(" MB of memory")
+
+
+def test_the_cost_is_told_by_the_command(magcli, tmp_path):
+    for step in range(3):
+        hollow(tmp_path / "rl" / "trajectory" / f"step-{step:06d}", SMOL_135M)
+    done = magcli("landscape", "--run", tmp_path / "rl", "--cost", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "3 checkpoints of 135 M weights: two reads of 807 MB, components of 1.08 GB, about" in done.stderr
+    assert not (tmp_path / "rl" / "landscape").exists()
+
+
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_DATA, (1 << 30,) * 2)
+from pathlib import Path
+from magcli.landscape.components import write_components
+from magcli.landscape.pca import plane
+root = Path(sys.argv[1])
+found = plane(sorted(root.glob("step-*")))
+write_components(found, root / "components")
+peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1e6
+print(len(found.folders), peak)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and RLIMIT_DATA")
+def test_sixteen_checkpoints_of_135m_fit_into_half_a_gigabyte(tmp_path):
+    """4.3 GB of bf16 on the disk; all of the process, its imports included, stays below 0.5 GB."""
+    generator = torch.Generator().manual_seed(0)
+    base = {name: 0.03 * torch.randn(shape, generator=generator) for name, shape in SMOL_135M.items()}
+    for step in range(16):
+        bend = torch.tensor([1.0, 0.4 * step / 15])
+        moved = {n: (w + 1e-3 * step * (bend[len(n) % 2]) * w.roll(1)).bfloat16() for n, w in base.items()}
+        (tmp_path / f"step-{step:06d}").mkdir()
+        save_file(moved, tmp_path / f"step-{step:06d}" / "model.safetensors")
+    command = [sys.executable, "-c", LIMITED, str(tmp_path)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    count, peak = done.stdout.split() or (0, 0)
+    assert (int(count), float(peak) < 0.5) == (16, True), done.stderr + done.stdout
