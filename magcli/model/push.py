@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import httpx
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils.tqdm import disable_progress_bars
@@ -11,6 +10,8 @@ from huggingface_hub.utils.tqdm import disable_progress_bars
 from magcli.errors import EnvironmentFault, UsageError
 
 REPOSITORY = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)
+HTTP_ERROR: type[Exception] = HfHubHTTPError.__bases__[0]
+"""The base of what the HTTP library raises that the hub's client uses (httpx or its successor)."""
 
 
 def check_name(repository: str) -> None:
@@ -34,7 +35,7 @@ def push(folder: Path, repository: str, *, public: bool) -> str:
         hub = HfApi()
         hub.create_repo(repository, private=not public, exist_ok=True)
         told = hub.upload_folder(repo_id=repository, folder_path=folder, commit_message="magcli export")
-    except (HfHubHTTPError, httpx.HTTPError, OSError, ValueError, RuntimeError) as error:
+    except (HTTP_ERROR, OSError, ValueError, RuntimeError) as error:
         raise EnvironmentFault(
             f"{folder} is whole, but pushing it to {repository} failed: {_first_line(error)}; "
             "log in with `hf auth login` if that is missing; the same command pushes again"
