@@ -43,7 +43,7 @@ _METHOD = re.compile(r"class Solution.*?def\s+(\w+)\s*\(", re.S)
 _WORDS = {"true": True, "false": False, "null": None}
 
 
-def tested(form: str, row: Row) -> dict[str, Any]:
+def with_tests(form: str, row: Row) -> dict[str, Any]:
     """The columns of a code problem: its tests, its language and what else the judge needs.
 
     Raises:

@@ -35,7 +35,8 @@ class Question(NamedTuple):
 def problems(suite: Suite, places: Sequence[str], seed: int = 0, *, reference: bool = False) -> list[dict[str, Any]]:
     """The problems of a suite, as ``evaluate`` reads them from a table; with ``reference`` what must be right too.
 
-    ``places`` are folders, and ``hub``. Choices are shuffled by the seed and the row's id.
+    ``places`` are folders, and ``hub``; a suite's own folder is looked into last. Choices are shuffled by the
+    seed and the row's id.
 
     Raises:
         DataError: the data is not there, or a row lacks what the suite says it has.
@@ -58,7 +59,7 @@ def problems(suite: Suite, places: Sequence[str], seed: int = 0, *, reference: b
 def _found(suite: Suite, places: Sequence[str]) -> tuple[Source, Iterator[Row]]:
     """The first source that is at hand."""
     for source in suite.sources:
-        for place in (place for place in places if place != HUB):
+        for place in (*(place for place in places if place != HUB), str(suite.folder)):
             for path in _paths(Path(place), source.files):
                 return source, _read(path, source.names)
         if HUB in places and source.hub:
@@ -128,7 +129,7 @@ def _problem(suite: Suite, source: Source, row: Row, number: int, seed: int) -> 
         asked = _chosen(source, row, problem["prompt"], random.Random(f"{seed}\0{id}"))
         problem |= {"prompt": asked.prompt, "answer": asked.letter}
     elif suite.kind == "code":
-        problem |= programs.tested(source.tests, row)
+        problem |= programs.with_tests(source.tests, row)
     elif source.answer:
         problem["answer"] = _text(source.answer, row)
     return problem | {name: _plain(row[name]) for name in source.keep}
@@ -146,7 +147,8 @@ def _text(template: str, row: Row) -> str:
 def _shown(value: Any) -> str:
     """A value in a text: lists line by line, mappings (of files) by their values, a chat as its user's turn."""
     if isinstance(value, list | dict):
-        return "\n".join(map(str, value.values() if isinstance(value, dict) else value))
+        parts = value.values() if isinstance(value, dict) else value
+        return "\n".join(each if isinstance(each, str) else json.dumps(each, ensure_ascii=False) for each in parts)
     chat = _CHAT.search(str(value))
     return chat[1].strip() if chat else str(value)
 

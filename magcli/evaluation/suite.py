@@ -45,13 +45,14 @@ import hashlib
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.resources import files as packaged
 from pathlib import Path
 from typing import Any
 
 from magcli.config import convert, did_you_mean, field_types
 from magcli.errors import UsageError
 
+SHIPPED = Path(__file__).parent / "suites"
+"""Where the suites are that come with magcli."""
 FUNCTIONS = {"ifeval": "magcli.evaluation.ifeval:reward", "tools": "magcli.evaluation.tools:reward"}
 """Verifiers that are functions of their own, by their names."""
 
@@ -114,8 +115,7 @@ class Suite:
 
 def known() -> list[str]:
     """The names of the suites that come with magcli, one for those with variants."""
-    folder = packaged("magcli.evaluation").joinpath("suites")
-    return sorted(each.name.removesuffix(".toml") for each in folder.iterdir() if each.name.endswith(".toml"))
+    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
 
 
 def load(names: Sequence[str]) -> list[Suite]:
@@ -134,8 +134,8 @@ def _load(name: str) -> list[Suite]:
         return _parsed(path.stem, _text(path), path.parent)
     shipped = known()
     for own in (own for own in shipped if name == own or name.startswith(f"{own}-")):
-        text = packaged("magcli.evaluation").joinpath("suites", f"{own}.toml").read_text(encoding="utf-8")
-        if chosen := [suite for suite in _parsed(own, text, Path()) if name in (own, suite.name)]:
+        text = SHIPPED.joinpath(f"{own}.toml").read_text(encoding="utf-8")
+        if chosen := [suite for suite in _parsed(own, text, SHIPPED) if name in (own, suite.name)]:
             return chosen
     raise UsageError(f"evaluate.suite: '{name}' is neither a suite nor a .toml file{did_you_mean(name, shipped)}")
 

@@ -1,0 +1,97 @@
+"""Are the functions that a prompt offers called as they should be? The verifier ``tools`` of a suite.
+
+A row has ``functions`` (name, description, JSON schema of the parameters) and ``calls``, those that are right, in any
+order; an empty list where no function fits. Names and arguments must be exact: an argument that equals its default may
+be missing, an integer may be written as a float, and blanks around a text do not count.
+
+Of the completion the part after ``</think>`` counts. Calls are read as models write them: a JSON list or object, alone,
+in a Markdown block or in ``<tool_call>`` tags, with ``arguments`` or ``parameters``, as JSON or as JSON text.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+Call = Mapping[str, Any]
+
+_TAGGED = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.S)
+_FENCED = re.compile(r"```[\w-]*\n(.*?)```", re.S)
+
+
+def reward(completion: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """1 where the calls are exactly those of the row, else 0; ``detail`` says what differs."""
+    functions, right = _value(row["functions"]), _value(row["calls"])
+    told = calls(completion.rpartition("</think>")[2])
+    wrong = "no list of calls" if told is None else _difference(told, right, functions)
+    extracted = "" if told is None else json.dumps(told, ensure_ascii=False)
+    return {"total": float(not wrong), "extracted": extracted, "detail": wrong}
+
+
+def calls(answer: str) -> list[Call] | None:
+    """The calls that an answer makes, as name and arguments; None where it holds none and does not say so."""
+    if tagged := _TAGGED.findall(answer):
+        return _all(tagged)
+    if fenced := _FENCED.findall(answer):
+        return _all(fenced)
+    return _all([answer.strip()]) if answer.strip()[:1] in ("[", "{") else None
+
+
+def _all(texts: Sequence[str]) -> list[Call] | None:
+    try:
+        return [call for text in texts for call in _read(json.loads(text))]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _read(value: Any) -> Iterator[Call]:
+    """Calls in a JSON value.
+
+    Raises:
+        KeyError, TypeError, ValueError: it holds something else.
+    """
+    for call in value if isinstance(value, list) else [value]:
+        arguments = call["arguments"] if "arguments" in call else call.get("parameters", {})
+        if isinstance(arguments, str):
+            arguments = json.loads(arguments)
+        yield {"name": str(call["name"]), "arguments": dict(arguments)}
+
+
+def _difference(told: Sequence[Call], right: Sequence[Call], functions: Sequence[Mapping[str, Any]]) -> str:
+    """What differs between two sets of calls; empty where nothing does."""
+    defaults = {each["name"]: _defaults(each) for each in functions}
+    if unknown := [call["name"] for call in told if call["name"] not in defaults]:
+        return f"there is no function {unknown[0]}"
+    ours, theirs = (sorted(_canonical(call, defaults) for call in each) for each in (told, right))
+    if ours == theirs:
+        return ""
+    return f"calls {', '.join(ours) or 'nothing'}; right is {', '.join(theirs) or 'nothing'}"
+
+
+def _defaults(function: Mapping[str, Any]) -> dict[str, Any]:
+    properties = function["parameters"]["properties"]
+    return {name: each["default"] for name, each in properties.items() if "default" in each}
+
+
+def _canonical(call: Call, defaults: Mapping[str, Mapping[str, Any]]) -> str:
+    """A call as text: defaults filled in, in one order and one spelling of numbers."""
+    arguments = {**defaults.get(call["name"], {}), **call["arguments"]}
+    return f"{call['name']} {json.dumps(_plain(arguments), sort_keys=True, ensure_ascii=False)}"
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _plain(each) for key, each in value.items()}
+        case list():
+            return [_plain(each) for each in value]
+        case str():
+            return value.strip()
+        case float() if value.is_integer():
+            return int(value)
+    return value
+
+
+def _value(column: Any) -> Any:
+    """A column that a table holds as JSON text."""
+    return json.loads(column) if isinstance(column, str) else column

@@ -1,0 +1,68 @@
+"""Several models side by side: hand-made sides whose differences are known."""
+
+import numpy as np
+import pytest
+
+from magcli.evaluation.comparison import Side, markdown, rows
+from magcli.evaluation.labels import labels
+from magcli.evaluation.metrics import Problem, estimate, merged
+
+
+def side(name: str, correct, *, at_hand: bool = True) -> Side:
+    problems = [
+        Problem(
+            f"p{n}", tuple("1" if ok else "2" for ok in each), tuple(map(bool, each)), tuple(map(bool, each)), (9, 9)
+        )
+        for n, each in enumerate(correct)
+    ]
+    estimates = {("aime24", each.metric): each for each in estimate(problems, (1, 2))}
+    return Side(name, estimates, {"aime24": problems} if at_hand else {})
+
+
+def test_differences_are_to_the_first_model_problem_by_problem() -> None:
+    random = np.random.default_rng(0)
+    weak = random.random((80, 2)) < 0.4
+    strong = weak | (random.random((80, 2)) < 0.3)
+    found = rows([side("sft", weak), side("rl", strong), side("old", weak, at_hand=False)], (1, 2))
+    by = {(row["metric"], row["model"]): row for row in found}
+    gain = by["avg@n", "rl"]
+    assert gain["difference"] == pytest.approx(strong.mean() - weak.mean())
+    assert 0 < gain["difference_low"] < gain["difference"] < gain["difference_high"]
+    assert gain["num_paired"] == 80
+    assert "difference" not in by["avg@n", "sft"]
+    assert "difference" not in by["avg@n", "old"]
+    table = markdown(found)
+    head, _, *body = table.splitlines()
+    assert head == "| suite | metric | sft | rl | old | rl - sft |"
+    assert {line.count("|") for line in table.splitlines()} == {7}
+    told = next(line for line in body if line.startswith("| aime24 | avg@n |"))
+    assert f"{100 * strong.mean():.1f} [" in told
+    assert f"| +{100 * gain['difference']:.1f}* [+" in told
+
+
+def test_a_difference_that_may_be_nothing_has_no_asterisk() -> None:
+    correct = np.random.default_rng(1).random((40, 2)) < 0.5
+    found = rows([side("a", correct), side("b", correct[::-1])], (1,))
+    assert "*" not in markdown(found)
+
+
+def test_suites_and_metrics_of_one_model_alone_leave_the_others_empty() -> None:
+    one = side("a", [[1, 0], [0, 0]])
+    other = Side("b", {("gsm8k", "avg@n"): one.estimates["aime24", "avg@n"]}, {})
+    table = markdown(rows([one, other], (1,)))
+    assert "| gsm8k | avg@n |  | 25.0 [" in table
+
+
+def test_equal_wrong_answers_vote_together() -> None:
+    same = {frozenset(("1/2", "0.5")), frozenset(("1/2", "\\frac12")), frozenset(("0.5", "\\frac12"))}
+    answers, right = ("1/2", "7", "0.5", " \\frac12", "7", ""), (False, True, False, False, True, False)
+    problem = Problem("p", answers, right, right, (1,) * 6)
+    joined = merged(problem, lambda one, other: frozenset((one, other)) in same)
+    assert len({answer for answer, ok in zip(joined.answers, right, strict=True) if not ok and answer}) == 1
+    assert joined.answers[1] == "7"
+    assert {e.metric: e.value for e in estimate([problem], (6,))}["maj@6"] == 1.0
+    assert {e.metric: e.value for e in estimate([joined], (6,))}["maj@6"] == 0.0
+
+
+def test_labels_keep_what_differs() -> None:
+    assert labels(["runs/a/m.arrow", "runs/b/m.arrow"]) == ["a/m", "b/m"]

@@ -1,0 +1,133 @@
+"""The tests of code suites, in the shapes of the real files: right programs pass and wrong ones fail."""
+
+import base64
+import json
+import pickle
+import zlib
+
+import pytest
+
+from magcli.errors import DataError
+from magcli.evaluation.programs import with_tests
+from magcli.verify import Grader
+from magcli.verify.reward import RewardRule
+
+CHECK = {
+    "entry_point": "double",
+    "test": "def check(candidate):\n    for n in range(3):\n        assert candidate(n) == 2 * n\n",
+}
+ASSERTS = {
+    "test_setup_code": "import math",
+    "test_list": ["assert double(2) == 4", "assert math.isclose(double(.1), .2)"],
+}
+MAIN = {"test": "#undef NDEBUG\n#include<assert.h>\nint main(){\n    assert (twice(2)==4);\n    return 0;\n}\n"}
+UNITS = {
+    "stub": {"doubling.py": "def double(n):\n    pass\n"},
+    "tests": {
+        "doubling_test.py": "import unittest\nfrom doubling import double\n\nclass DoublingTest(unittest.TestCase):\n"
+        "    def test_it(self):\n        self.assertEqual(double(2), 4)\n"
+    },
+}
+PYTHON = "def double(n):\n    return {} * n\n\nprint('noise')\n"
+CPP = "int twice(int n) {{ return {} * n; }}\nint main() {{ return 1; }}\n"
+ATCODER = """Double a number.
+
+Sample Input 1
+
+2
+
+Sample Output 1
+
+4
+
+Twice two is four.
+
+Sample Input 2
+
+5
+
+Sample Output 2
+
+10
+
+Read from stdin.
+"""
+LEETCODE = """Double all.
+
+Example 1:
+
+Input: numbers = [1, 2], flag = true
+Output: [2, 4]
+Explanation: twice.
+
+```python
+class Solution:
+    def doubled(self, numbers: List[int], flag: bool) -> List[int]:
+```
+"""
+
+
+def accepted(program: str, row: dict, grader: Grader) -> bool:
+    block = f"<think>.</think>\n```{row['language']}\n{program}\n```"
+    (reward,) = grader.grade([block], [{"id": "p", "kind": "code", **row}], RewardRule(use_language=False))
+    assert reward.reason != "bad-gold", reward.detail
+    return reward.correct
+
+
+@pytest.fixture(scope="module")
+def grader():
+    with Grader() as grader:
+        yield grader
+
+
+@pytest.mark.parametrize(
+    ("form", "row", "program"),
+    [("check", CHECK, PYTHON), ("asserts", ASSERTS, PYTHON), ("main", MAIN, CPP), ("unittest", UNITS, PYTHON)],
+)
+def test_scripts_run_after_the_program(form: str, row: dict, program: str, grader: Grader) -> None:
+    made = with_tests(form, row)
+    assert accepted(program.format(2), made, grader)
+    assert not accepted(program.format(3), made, grader)
+
+
+def test_a_program_that_ends_before_the_tests_do_fails(grader: Grader) -> None:
+    assert not accepted("import sys\ndef double(n):\n    sys.exit(0)\n", with_tests("check", CHECK), grader)
+
+
+def test_examples_of_a_statement_are_pairs_of_input_and_output() -> None:
+    tests = json.loads(with_tests("samples", {"prompt": ATCODER})["tests"])
+    assert tests == [{"input": "2\n", "output": "4\n"}, {"input": "5\n", "output": "10\n"}]
+
+
+def test_examples_of_a_method_are_calls(grader: Grader) -> None:
+    row = with_tests("samples", {"prompt": LEETCODE})
+    assert json.loads(row["tests"]) == [{"call": "Solution().doubled([1, 2], True)", "output": "[2, 4]"}]
+    program = "class Solution:\n    def doubled(self, numbers, flag):\n        return [2 * n for n in numbers]\n"
+    assert accepted(program, row, grader)
+    assert not accepted(program.replace("2 *", "3 *"), row, grader)
+
+
+def test_hidden_tests_are_unpacked_without_running_what_they_hold() -> None:
+    cases = json.dumps([{"input": "2\n", "output": "4\n", "testtype": "stdin"}])
+    packed = base64.b64encode(zlib.compress(pickle.dumps(cases))).decode()
+    row = {"public_test_cases": cases, "private_test_cases": packed, "metadata": "{}"}
+    assert len(json.loads(with_tests("hidden", row)["tests"])) == 2
+    method = {"public_test_cases": json.dumps([{"input": '[1]\n"a"', "output": "true", "testtype": "functional"}])}
+    called = with_tests("hidden", {**method, "metadata": json.dumps({"func_name": "f"})})
+    assert json.loads(called["tests"]) == [{"call": "Solution().f([1], 'a')", "output": "True"}]
+    evil = base64.b64encode(zlib.compress(b"cos\nsystem\n(S'true'\ntR.")).decode()
+    with pytest.raises(DataError, match="should be text"):
+        with_tests("hidden", {**row, "private_test_cases": evil})
+
+
+@pytest.mark.parametrize(
+    ("form", "row", "message"),
+    [
+        ("samples", {"prompt": "no example"}, "there is no example"),
+        ("unittest", {"stub": {"a.py": "", "b.py": ""}, "tests": {}}, "asks for 2 files"),
+        ("magic", {}, "form 'magic' are not known; there are asserts"),
+    ],
+)
+def test_what_cannot_be_tested_is_said(form: str, row: dict, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        with_tests(form, row)

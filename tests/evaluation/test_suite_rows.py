@@ -1,0 +1,89 @@
+"""From the data of a suite to problems: hand-made rows in the shapes of the real files."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from magcli.errors import DataError
+from magcli.evaluation.rows import problems
+from magcli.evaluation.suite import Suite, load
+
+GPQA = "Which of these is a noble gas?\n\nA. argon\nB. oxygen\nC. chlorine\nD. iron\n\nAnswer in the usual form."
+
+
+def suite_of(folder: Path, text: str) -> Suite:
+    (folder / "mine.toml").write_text(text)
+    return load([str(folder / "mine.toml")])[0]
+
+
+def lines(path: Path, rows: list) -> None:
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        path.write_text(text)
+
+
+def test_math_problems_have_their_suite_in_their_ids(tmp_path: Path) -> None:
+    (tmp_path / "eval").mkdir()
+    lines(tmp_path / "eval" / "aime2025.jsonl", [{"id": "a-0", "problem": "1+1", "expected_answer": 2}])
+    (found,) = problems(load(["aime25"])[0], [str(tmp_path)])
+    assert found == {"id": "aime25/a-0", "suite": "aime25", "kind": "math", "prompt": "1+1", "answer": "2"}
+
+
+def test_tables_without_a_head_arrays_and_chat_wrappers_are_read(tmp_path: Path) -> None:
+    (tmp_path / "mgsm_de.tsv").write_text("Wie viel ist 1+1?\t2\nUnd 2+2?\t4\n")
+    found = problems(load(["mgsm-de"])[0], [str(tmp_path)])
+    assert [(row["prompt"], row["answer"]) for row in found] == [("Wie viel ist 1+1?", "2"), ("Und 2+2?", "4")]
+    rows = [{"question": "Q", "answer": "1", "gid": n, "data_source": s} for n, s in enumerate(["AIME2024", "CNMO"])]
+    (tmp_path / "mmath_fr.json").write_text(json.dumps(rows))
+    assert [row["id"] for row in problems(load(["mmath-aime-fr"])[0], [str(tmp_path)])] == ["mmath-aime-fr/0"]
+    wrapped = "<|im_start|>user\nWhat is 1+1?<|im_end|>\n<|im_start|>assistant\n<think>"
+    lines(tmp_path / "hmmt_feb_2025.jsonl", [{"idx": 0, "prompt": wrapped, "reference_solution": "\\boxed{2}\n#### 2"}])
+    assert problems(load(["hmmt25"])[0], [str(tmp_path)])[0]["prompt"] == "What is 1+1?"
+
+
+def test_choices_are_shuffled_by_the_seed_and_the_letter_follows(tmp_path: Path) -> None:
+    lines(tmp_path / "gpqa_diamond.jsonl.gz", [{"id": n, "question": GPQA, "answer": "A"} for n in range(40)])
+    suite = load(["gpqa-diamond"])[0]
+    found = problems(suite, [str(tmp_path)], seed=1)
+    assert {row["answer"] for row in found} == set("ABCD")
+    assert all(f"({row['answer']}) argon\n" in row["prompt"] for row in found)
+    assert all("\nA. " not in row["prompt"] and "usual form" not in row["prompt"] for row in found)
+    assert found == problems(suite, [str(tmp_path)], seed=1)
+    assert [row["answer"] for row in found] != [row["answer"] for row in problems(suite, [str(tmp_path)], seed=2)]
+
+
+def test_choices_in_columns_have_the_right_one_first(tmp_path: Path) -> None:
+    own = 'verifier = "math"\n[[source]]\nfiles = ["q.jsonl"]\nprompt = "{Q}"\nchoices = ["Right One", "W 1", "W 2"]\n'
+    lines(tmp_path / "q.jsonl", [{"Q": f"q{n}", "Right One": "yes", "W 1": "no", "W 2": "maybe"} for n in range(9)])
+    for row in problems(suite_of(tmp_path, own), []):
+        assert f"({row['answer']}) yes" in row["prompt"]
+
+
+def test_data_that_is_not_here_is_told_with_its_hub_id_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as error:
+        problems(load(["math500"])[0], [str(tmp_path)])
+    told = str(error.value)
+    assert "suite math500: no math500.jsonl in" in told
+    assert "on the hub it is HuggingFaceH4/MATH-500:test: --data hub" in told
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"problem": "p"}], "row 1: 'expected_answer'"),
+        ([], "no row of its data is one of the suite"),
+        ("{broken", "cannot be read"),
+    ],
+)
+def test_rows_that_lack_what_the_suite_says_are_named(tmp_path: Path, rows: list | str, message: str) -> None:
+    if isinstance(rows, str):
+        (tmp_path / "aime2025.jsonl").write_text(rows)
+    else:
+        lines(tmp_path / "aime2025.jsonl", [{"id": 1, **row} for row in rows])
+    with pytest.raises(DataError, match=message):
+        problems(load(["aime25"])[0], [str(tmp_path)])
