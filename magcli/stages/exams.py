@@ -87,13 +87,16 @@ def of_suites(config: Config, output: str | None) -> list[Exam]:
 
     Raises:
         UsageError, DataError: a suite is not known, or its data is not there.
+        EnvironmentFault: what the checks of a suite need is not installed.
     """
     import pyarrow as pa
 
-    from magcli.evaluation import rows, suite
+    from magcli.evaluation import ifeval, rows, suite
 
     found = []
     for each in suite.load(config.suite):
+        if each.verifier == "ifeval":
+            ifeval.require()
         problems = pa.RecordBatch.from_pylist(rows.problems(each, config.data, config.seed))
         found.append(_exam(config, asking(config, each), each, [problems], output))
     return found

@@ -1,0 +1,46 @@
+"""IFEval's verifier: with its checks installed for real; without them the door says what to install."""
+
+import json
+
+import pytest
+
+from magcli.errors import EnvironmentFault
+from magcli.evaluation import ifeval
+
+ROW = {
+    "id": "ifeval/1",
+    "prompt": "Name a fruit without any comma, in all lower case letters.",
+    "instruction_id_list": json.dumps(["en:punctuation:no_comma", "en:change_case:english_lowercase"]),
+    "kwargs": json.dumps([{}, {}]),
+}
+
+
+def installed() -> bool:
+    try:
+        ifeval.require()
+    except EnvironmentFault:
+        return False
+    return True
+
+
+@pytest.mark.skipif(installed(), reason="the checks are installed, so nothing is missing")
+def test_what_is_missing_is_said_in_one_line() -> None:
+    with pytest.raises(
+        EnvironmentFault, match=r"the suite ifeval needs \w+.*(pip install 'magcli\[ifeval\]'|punkt_tab)"
+    ) as e:
+        ifeval.require()
+    assert "\n" not in str(e.value)
+
+
+@pytest.mark.skipif(not installed(), reason="magcli[ifeval] and NLTK's punkt_tab are not installed")
+@pytest.mark.parametrize(
+    ("answer", "total", "anywhere", "detail"),
+    [
+        ("a ripe apple from the tree", 1.0, True, ""),
+        ("apples, and pears", 0.0, False, "punctuation:no_comma"),
+        ("Sure:\na ripe apple from the tree", 0.0, True, "change_case:english_lowercase"),
+    ],
+)
+def test_all_instructions_must_be_followed(answer: str, total: float, anywhere: bool, detail: str) -> None:
+    told = ifeval.reward(f"<think>A, B, C</think>{answer}", ROW)
+    assert told == {"total": total, "correct_anywhere": anywhere, "detail": detail}

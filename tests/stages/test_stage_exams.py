@@ -1,0 +1,125 @@
+"""`magcli evaluate` on suites: completions are kept and used again, a killed one goes on, models are compared."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from calling import call_stage, start_stage
+
+from magcli.data import table
+from magcli.errors import DataError, UsageError
+
+SUITE = """
+verifier = "math"
+system = "none"
+[sampling]
+temperature = 1.0
+max_tokens = 24
+samples = 8
+[[source]]
+files = ["{name}.jsonl"]
+prompt = "{{q}}"
+answer = "{{a}}"
+"""
+
+
+def rows_of(path: Path) -> list[dict]:
+    return [row for batch in table.read(str(path)).rows for row in batch.to_pylist()]
+
+
+def values(path: Path) -> dict:
+    return {(row["suite"], row["metric"]): row["value"] for row in rows_of(path)}
+
+
+@pytest.fixture
+def suites(tmp_path: Path) -> str:
+    """Two suites of letters, whose answer the guesser gives once in four times."""
+    for name, letters in (("left", "abcd"), ("right", "efgh")):
+        (tmp_path / f"{name}.toml").write_text(SUITE.format(name=name))
+        problems = [{"q": f"{letter}?", "a": "3"} for letter in letters]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in problems))
+    return f"{tmp_path}/left.toml,{tmp_path}/right.toml"
+
+
+def test_suites_are_asked_once_and_metrics_redone_from_what_is_kept(suites, guesser, tmp_path, capsys) -> None:
+    out, kept = tmp_path / "metrics.arrow", tmp_path / "kept"
+    options = {"suite": suites, "model": str(guesser), "completions": kept, "deterministic": True, "quiet": False}
+    call_stage("evaluate", output=out, **options)
+    found = values(out)
+    assert {suite for suite, _ in found} == {"left", "right"}
+    assert "truncated" in {metric for _, metric in found}
+    samples = rows_of(kept / "left.arrow")
+    assert len(samples) == 4 * 8
+    assert found["left", "avg@n"] == sum(row["correct"] for row in samples) / len(samples)
+    assert "the model is not asked" not in capsys.readouterr().err
+    call_stage("evaluate", output=tmp_path / "more.arrow", ks="1,4", **options)
+    assert capsys.readouterr().err.count("the model is not asked") == 2
+    more = values(tmp_path / "more.arrow")
+    assert ("right", "maj@4") in more
+    assert {key: more[key] for key in found} == found
+    call_stage("evaluate", kept / "left.arrow", kept / "right.arrow", output=tmp_path / "bare.arrow", ks="1,4")
+    assert values(tmp_path / "bare.arrow") == more, "no model and no suite are needed"
+    call_stage("evaluate", output=tmp_path / "hot.arrow", **{**options, "temperature": 0.5})
+    assert "is of other temperature; made anew" in capsys.readouterr().err
+
+
+def test_a_killed_evaluation_goes_on_and_comes_to_the_same(suites, guesser, tmp_path, capsys) -> None:
+    options = {"suite": suites, "model": str(guesser), "deterministic": True, "samples": 32, "slots": 8}
+    whole, out = tmp_path / "whole.arrow", tmp_path / "metrics.arrow"
+    call_stage("evaluate", output=whole, **options)
+    journals = [tmp_path / f".metrics.arrow.{name}.journal" for name in ("left", "right")]
+    process = start_stage("evaluate", output=out, **options)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (journals[0].exists() and journals[0].stat().st_size > 4000):
+        time.sleep(0.005)
+    process.kill()
+    process.join()
+    assert not out.exists()
+    before = journals[0].stat().st_size
+    assert before > 4000
+    call_stage("evaluate", output=out, json_events=True, **options)
+    assert rows_of(out) == rows_of(whole)
+    assert not any(journal.exists() for journal in journals)
+
+
+def test_models_are_laid_side_by_side(suites, guesser, tiny_model_dir, tmp_path, capsys) -> None:
+    for name, model in (("before", tiny_model_dir), ("after", guesser)):
+        options = {"suite": suites, "model": str(model), "completions": tmp_path / name}
+        call_stage("evaluate", output=tmp_path / name / "metrics.arrow", **options)
+    tables = [tmp_path / name / "metrics.arrow" for name in ("before", "after")]
+    out, text = tmp_path / "compared.json", tmp_path / "compared.md"
+    call_stage("evaluate", *tables, compare=True, output=out, markdown=text)
+    found = json.loads(out.read_text())
+    gain = next(r for r in found if (r["suite"], r["metric"], r["model"]) == ("left", "avg@n", "after/metrics"))
+    assert gain["num_paired"] == 4
+    assert gain["difference"] == pytest.approx(gain["value"])
+    assert text.read_text().startswith(
+        "| suite | metric | before/metrics | after/metrics | after/metrics - before/metrics"
+    )
+    graded = [tmp_path / name / "left.arrow" for name in ("before", "after")]
+    call_stage("evaluate", *graded, compare=True, output=out)
+    again = next(r for r in json.loads(out.read_text()) if (r["metric"], r["model"]) == ("avg@n", "after/left"))
+    assert again["difference"] == gain["difference"]
+
+
+def test_tool_calls_are_graded_by_their_own_verifier(guesser, tmp_path) -> None:
+    options = {"suite": "tools", "model": str(guesser), "samples": 1, "max_tokens": 4}
+    with pytest.raises(DataError, match="no graded completion"):
+        call_stage("evaluate", output=tmp_path / "m.arrow", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"suite": "aime24", "model": "m"}, DataError, r"suite aime24: no aime2024.jsonl or .* in .* --data hub"),
+        ({"suite": "aime24"}, UsageError, "--model is missing"),
+        ({"suite": "nothing", "model": "m"}, UsageError, "neither a suite nor a .toml file"),
+        ({"compare": True, "model": "m"}, UsageError, "asks no model"),
+        ({"markdown": Path("x.md")}, UsageError, "goes with --compare"),
+    ],
+)
+def test_senseless_suites_are_refused_at_the_door(options, error, message, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=message):
+        call_stage("evaluate", output=tmp_path / "m.arrow", **options)
