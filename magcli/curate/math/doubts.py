@@ -40,13 +40,25 @@ _FIGURE = re.compile(
     re.I,
 )
 _OPEN_END = re.compile(
-    r"_{2,}|[(（]\s*\$?(?:\\q?quad)?\$?\s*[)）]|(?:=|\b(?:is|are|equals|of|to)|[为是得])\s*[\s$:：.。．]*\Z", re.I
+    r"_{2,}|[(（]\s*\$?(?:\\q?quad)?\$?\s*[)）]|\[\s*\]|=\s*[\s$]*[?？]|\bsatisfy\s*[:：]?\s*\Z"
+    r"|(?:=|\b(?:is|are|equals|of|to)|[为是得])\s*[\s$:：.。．]*\Z",
+    re.I,
 )
 _SIMPLIFY = re.compile(
     r"\b(?:simplify|factor|expand|round|write|rewrite|express|enter|give|graph|what|how|which|reduce|multiply|divide|add"
-    r"|subtract|perform|use|complete|state|translate|decompose|change|name|describe|determine|find)\b|化简|求|计算|多少|几",
+    r"|subtract|perform|use|complete|state|translate|decompose|change|name|describe|determine|find|approximate|combine|distribute|rationalize|specify|create"
+    r"|encrypt|build|put|compute\s+without)\b|化简|求|计算|多少|几",
     re.I,
 )
+_MEASURE = (
+    r"(?:sum|difference|product|ratio|quotient|average|distance|area|volume|cost|price|probability|integral|degree)"
+)
+_ONE_VALUE = re.compile(
+    rf"\b{_MEASURE}\s+(?:\w+\s+){{0,3}}?(?:of|between|that|for|from)\b(?!.*\band\s+(?:the\s+)?(?:\w+\s+)?{_MEASURE}\b)"
+    r"|\b(?:largest|smallest|greatest|least)\b.*\b(?:which|such\s+that|so\s+that|that|with)\b|\bgiven\s+that\b",
+    re.I | re.S,
+)
+"""One value of several things: *the sum of the numerator and denominator*, *the least number that is odd and prime*."""
 _THOUGHT = re.compile(r".*</think>", re.S)
 _SAID = re.compile(r"\b(yes|no)\b", re.I)
 
@@ -111,7 +123,8 @@ def _doubtful_drop(prompt: str, answer: str, decided: Dropped) -> Question | Non
 
 def _doubtful_row(prompt: str, kept: Kept) -> Question | None:
     asks = asks_of(kept.prompt)
-    if (asks.joined or asks.several) and parts_of(kept.answer) == 1:
+    several = asks.several and not _ONE_VALUE.search(asks.several)
+    if (asks.joined or several) and parts_of(kept.answer) == 1:
         return "one-answer"
     asks_nothing = not (asks.values or _OPEN_END.search(kept.prompt) or _SIMPLIFY.search(kept.prompt))
     if asks_nothing or (_FIGURE.search(kept.prompt) and not drawn(kept.prompt)):

@@ -9,6 +9,7 @@ from magcli.verify.math import parsable
 FOLDED = "A square of area 6 is folded as shown, so that half of it is covered. How long is the fold?"
 SHADED = "A square of side 2 holds four shaded triangles that are congruent. What is the ratio of the legs?"
 TWICE = "Find all multiples of 22 below 100. What is the largest of them?"
+SIDES = "The area of a rectangle is 48 and its perimeter 32. Find its length and width."
 LISTED = "Find all solutions of the equation and then list those solutions which are below 3: $x^2=16$"
 RANGE = "The number $\\sqrt{x-3}$ is real, then the range that $x$ can take."
 
@@ -26,6 +27,7 @@ def doubt(prompt: str, answer: str):
         (RANGE, "x \\ge 3", "complete", "kept"),
         (TWICE, "88", "one-answer", "multi-part"),
         (LISTED, "-4", "one-answer", "kept"),
+        (SIDES, "4", "one-answer", "kept"),
     ],
 )
 def test_yes_keeps_no_drops_and_neither_leaves_it_to_the_rules(prompt, answer, question, by_rules) -> None:
@@ -46,6 +48,12 @@ def test_yes_keeps_no_drops_and_neither_leaves_it_to_the_rules(prompt, answer, q
         ("$7\\times 8=$", "56"),
         ("The answer to $3+4$ is ____.", "7"),
         ("Let $T=TNYWR$. Compute $T+3$.", "7"),
+        ("Combine like terms: $2x+3x$", "5x"),
+        ("Compute without using a calculator: $8!/6!$", "56"),
+        ("If $x+y$ is 3, then $x+y+1$ is [ ].", "4"),
+        ("$\\sqrt{49}=?$", "7"),
+        ("What is the sum of the largest and smallest prime factors of 990?", "13"),
+        ("Find the largest number of three digits which is odd and a multiple of 9.", "999"),
         ("Prove that 7 is prime.", "7"),
         ("As shown in the figure, prove that the angles are equal.", "30"),
         ("Find the area of the triangle in the figure below.", "See the solution for the answer."),
