@@ -74,9 +74,15 @@ def block_sums(
     for piece, moved in differences(rows, precision, reference):
         first = piece[0].to(precision)
         start += float(torch.dot(first, first))
-        changed += int(torch.count_nonzero(piece[0] != piece[-1]))
+        changed += differing(piece[0], piece[-1])
         gram += moved[known:] @ moved.T
     return Sums(gram.numpy(), start, changed)
+
+
+def differing(one: torch.Tensor, other: torch.Tensor) -> int:
+    """How many of two rows' values have other bits."""
+    kind = torch.int16 if one.dtype.itemsize == 2 else torch.int32
+    return int(np.count_nonzero(one.view(kind).numpy() != other.view(kind).numpy()))
 
 
 def total(sums: dict[str, Sums]) -> Sums:

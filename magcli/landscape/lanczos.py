@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from magcli.landscape.checkpoints import Checkpoint, read_rows
-from magcli.landscape.gram import Array, check_finite, differences, over_blocks
+from magcli.landscape.gram import Array, check_finite, differences, differing, over_blocks
 from magcli.landscape.principal import Principal, oriented
 
 TOLERANCE = 1e-9
@@ -90,7 +90,7 @@ def _block_moments(rows: torch.Tensor) -> Moments:
     found = Moments(np.zeros(len(rows)), 0.0, 0.0, 0)
     for piece, moved in differences(rows, torch.float64):
         first, middle = piece[0].double(), moved.sum(0)
-        changed = int(torch.count_nonzero(piece[0] != piece[-1]))
+        changed = differing(piece[0], piece[-1])
         square = moved.square().sum(1).numpy()
         found += Moments(square, float(middle @ middle), float(first @ first), changed)
     return found

@@ -129,7 +129,8 @@ def length_regression(
 
     ``lengths`` and ``rewards`` are (points, prompts): means over each prompt's samples, lengths in tokens. Points
     with a mean length outside [``low``, ``high``] are dropped (Magistral: 1,500 to 8,000). Intervals resample the
-    prompts jointly for all points. None where fewer than 3 points remain or all are equally long.
+    prompts jointly for all points; a resample in which all are equally long says nothing and is left out. None where
+    fewer than 3 points remain or all are equally long.
     """
     lengths, rewards = _table(lengths), _table(rewards)
     if lengths.shape != rewards.shape:
@@ -139,7 +140,11 @@ def length_regression(
     if used.sum() < 3 or np.ptp(mean[used]) == 0:
         return None
     weights = _weights(lengths.shape[1], resamples, seed)
-    draws = _fit(np.log(np.maximum(weights @ lengths[used].T, 1e-9)), weights @ rewards[used].T)
+    drawn = np.log(np.maximum(weights @ lengths[used].T, 1e-9))
+    spread = np.ptp(drawn, axis=1) > 0
+    if not spread.any():
+        return None
+    draws = _fit(drawn[spread], (weights @ rewards[used].T)[spread])
     x, y = np.log(mean[used]), rewards[used].mean(1)
     intercept, slope = (float(value) for value in _fit(x[None], y[None])[0])
     residual = y - intercept - slope * x

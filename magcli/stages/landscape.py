@@ -98,6 +98,8 @@ EXTENT = ("points", "pad", "range", "refine", "samples", "more_samples", "shorte
 
 def reads(config: Config) -> tuple[str, ...]:
     """The columns that must be there."""
+    if not takes_rows(config):
+        return ()
     return ("id", "prompt") if config.reward else ("id", "prompt", "answer|tests")
 
 

@@ -183,3 +183,13 @@ def test_a_planted_optimum_is_found_within_one_cell():
     best = np.array([1.1, 0.4])
     values = -(((points - best) / scale) ** 2).sum(1)
     assert (np.abs(points[values.argmax()] - best) / scale < 0.15).all()
+
+
+def test_resamples_without_any_spread_in_length_are_left_out():
+    """One prompt of three has lengths that differ: a resample without it has no slope."""
+    lengths, rewards = np.full((4, 3), 100.0), np.tile([0.2, 0.5, 0.7], (4, 1))
+    lengths[:, 0], rewards[:, 0] = [50, 100, 200, 400], [0.1, 0.2, 0.3, 0.4]
+    fit = length_regression(lengths, rewards)
+    assert np.isfinite(fit.draws).all()
+    assert 0 < len(fit.draws) < 2000
+    assert fit.slope.low <= fit.slope.mean <= fit.slope.high
