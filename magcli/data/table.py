@@ -161,7 +161,7 @@ def rechunk(rows: Rows, size: int = ROWS_PER_BATCH, room: int = types.BATCH_BYTE
     """
     pending: list[pa.RecordBatch] = []
     held = weight = 0
-    for batch in rows:
+    for batch in (batch for batch in rows if batch.num_rows):
         sizes = types.row_bytes(batch)
         while batch.num_rows:
             fits = types.fitting_rows(sizes[: size - held], room - weight)

@@ -128,7 +128,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Run or replay each problem and decide; tells of tests and solutions at the end."""
     tally: Counter[str] = Counter()
     for batch in _replayed(config, rows, job) if config.from_matrix else _run(config, rows, job):
-        _count(tally, batch)
+        if batch.num_rows:
+            _count(tally, batch)
         yield batch
     _report(tally, job)
 
