@@ -134,7 +134,7 @@ def _table_parameters(module: Any) -> list[inspect.Parameter]:
         parameters.append(_parameter("inputs", Annotated[list[str] | None, argument], None))
     if subject := getattr(module, "SUBJECT", ""):
         told = f"The same as {configuration.flag_name(subject)}."
-        argument = typer.Argument(help=told, metavar=f"[{subject.upper()}]", show_default=False)
+        argument = typer.Argument(help=told, metavar=subject.upper(), show_default=False)
         parameters.append(_parameter("subject", Annotated[str | None, argument], None))
     output = _main_option("--output", "-o", help=f"Where the rows go: {module.OUTPUT}", metavar="TABLE")
     dropped = _main_option("--dropped", help="A table for rows left out, with their reasons.", metavar="TABLE")

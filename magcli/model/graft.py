@@ -42,8 +42,8 @@ def plan(text: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> Plan:
     A text model without an output head of its own (tied embeddings) gives its embeddings to a head that is there.
 
     Raises:
-        DataError: no prefix fits all tensors (the message names the first that does not fit), several do, or the
-            vision-language model has text tensors that the text model lacks.
+        DataError: no prefix fits all tensors (the message names the first that does not fit), several do, the
+            vision-language model has text tensors that the text model lacks, or it has no others.
     """
     found: dict[str, Stored] = {}
     ours = _untied(text, vlm)
@@ -53,7 +53,10 @@ def plan(text: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> Plan:
         found |= {_renamed(name, prefix): stored for name, stored in part.items()}
         if top != HEAD:
             _check_covered(prefix, part, vlm)
-    return found | dict(_tied_head(found, text, vlm))
+    found |= _tied_head(found, text, vlm)
+    if len(found) == len(vlm):
+        raise DataError("all tensors of the vision-language model are text: it has no vision encoder")
+    return found
 
 
 def _renamed(name: str, prefix: str) -> str:

@@ -61,13 +61,15 @@ def test_the_first_that_does_not_fit_is_named():
         graft.plan(laid(fewer), vlm)
     with pytest.raises(DataError, match=r"no tensor for the text model's transformer.a"):
         graft.plan(laid({"transformer.a": (1,)}), vlm)
+    with pytest.raises(DataError, match="it has no vision encoder"):
+        graft.plan(laid(TEXT), laid(TEXT))
     twice = laid(moved(TEXT, model="a.") | moved(TEXT, model="b."))
     with pytest.raises(DataError, match=r"several places: a., b."):
         graft.plan(laid(TEXT), twice)
 
 
 def test_a_tied_text_model_fills_a_head_that_is_stored(tmp_path):
-    vlm = laid(moved(TEXT | HEAD, model="model.language_model.", lm_head="lm_head."))
+    vlm = laid(moved(TEXT | HEAD, model="model.language_model.", lm_head="lm_head.") | VISION)
     assert graft.plan(laid(TEXT), vlm)["lm_head.weight"].name == "model.embed_tokens.weight"
     vlm["lm_head.weight"] = laid({"lm_head.weight": (8, 4)})["lm_head.weight"]
     with pytest.raises(DataError, match=r"no output head for lm_head.weight"):
@@ -76,7 +78,7 @@ def test_a_tied_text_model_fills_a_head_that_is_stored(tmp_path):
 
 def test_a_head_of_its_own_needs_a_place(tmp_path):
     values = {name: torch.randn(shape) for name, shape in TEXT.items()}
-    vlm = laid(moved(TEXT, model="model.language_model."))
+    vlm = laid(moved(TEXT, model="model.language_model.") | VISION)
     save_file(values | {"lm_head.weight": values["model.embed_tokens.weight"].clone()}, tmp_path / tensors.WHOLE)
     assert len(graft.plan(tensors.stored_tensors(tmp_path), vlm)) == len(TEXT)
     save_file(values | {"lm_head.weight": torch.randn(9, 4)}, tmp_path / tensors.WHOLE)

@@ -131,15 +131,17 @@ def refusing():
 
 
 def test_a_push_that_fails_loses_nothing(runs, tmp_path, refusing):
-    command = ["export", str(runs / "first"), "-o", str(tmp_path / "out"), "--push", "owner/toy"]
-    for endpoint, written_now in ((refusing, True), ("http://127.0.0.1:9", False)):
-        given = {**os.environ, "HF_ENDPOINT": endpoint, "HF_TOKEN": "hf_none", "HF_HUB_OFFLINE": "0"}
-        done = subprocess.run(
-            [sys.executable, "-m", "magcli", *command], env=given, capture_output=True, text=True, timeout=240
-        )
-        assert done.returncode == 4, done.stderr
-        lines = done.stderr.splitlines()
-        assert ("model and card in" if written_now else "is up to date") in lines[0]
-        assert "is whole, but pushing it to owner/toy failed" in lines[-1]
-        assert "Traceback" not in done.stderr
-        assert torch.equal(logits(tmp_path / "out"), logits(runs / "first" / "model"))
+    out = tmp_path / "toy"
+    call_stage("export", run=str(runs / "first"), out=out)
+    before = {file.name: file.read_bytes() for file in out.iterdir()}
+    command = ["export", str(runs / "first"), "-o", str(out), "--push", "owner/toy"]
+    given = {**os.environ, "HF_ENDPOINT": refusing, "HF_TOKEN": "hf_none", "HF_HUB_OFFLINE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-m", "magcli", *command], env=given, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 4, done.stderr
+    first, *_, last = done.stderr.splitlines()
+    assert first == f"export: {out} is up to date"
+    assert last.startswith(f"error: {out} is whole, but pushing it to owner/toy failed: ")
+    assert "401" in last
+    assert {file.name: file.read_bytes() for file in out.iterdir()} == before

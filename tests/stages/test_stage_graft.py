@@ -81,7 +81,7 @@ def test_what_does_not_belong_together_is_told_in_a_line(tiny_model_dir, wide_mo
 
     refused(DataError, "text model has head_dim 32, the vision-language model 12", text=str(wide_model_dir))
     refused(DataError, "no tensor .+ for the text model's model.embed_tokens.weight", into=str(bare(vlm, tmp_path)))
-    refused(DataError, "token '<think>' is 5 for the text model and is", text=str(renamed(tiny_model_dir, tmp_path)))
+    refused(DataError, "token '</think>' is 5 for the text model and is 6", text=str(renamed(tiny_model_dir, tmp_path)))
     refused(EnvironmentFault, "no such folder", text=str(tmp_path / "none"))
     refused(UsageError, "--text is missing", text=None)
     refused(UsageError, "--into is missing", into=None)
