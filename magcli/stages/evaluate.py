@@ -6,12 +6,13 @@ ifeval, tools and others. A killed evaluation goes on where it was.
 
 With --completions the model is never asked twice: other metrics are worked out from what is kept.
 
---against compares two runs problem by problem; --compare lays several side by side.
+--before MODEL asks two models and tells the differences problem by problem, --against does so with a run that is kept;
+--compare lays several runs side by side.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +22,7 @@ from magcli.run.options import MODEL
 from magcli.stages import checks, comparing, exams, setup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import pyarrow as pa
 
@@ -47,6 +48,7 @@ class Config:
     data: tuple[str, ...] = opt((".",), "Folders where suites find their files; hub is the Hugging Face hub.")
     ks: tuple[int, ...] = opt((1,), "The k of pass@k and maj@k; larger ones than there are samples are left out.")
     against: Path | None = opt(None, "Graded completions of another run to compare with, problem by problem.")
+    before: str = opt("", "Another model, such as the one before training, asked the same and compared with.")
     compare: bool = opt(False, "Lay tables side by side: of metrics, or graded completions, one a model.")
     markdown: Path | None = opt(None, "With --compare: write the table as Markdown too.")
     completions: Path | None = opt(
@@ -93,9 +95,13 @@ def check(config: Config) -> None:
     usage(all(k > 0 for k in config.ks), "evaluate.ks: every k is at least 1")
     usage(bool(config.model) or config.completions is None, "evaluate: --completions goes with --model")
     usage(not (config.compare and config.model), "evaluate: --compare reads tables and asks no model")
+    usage(bool(config.model) or not config.before, "evaluate: --before goes with --model")
+    usage(not (config.before and config.against), "evaluate: --before and --against exclude each other")
     usage(config.compare or config.markdown is None, "evaluate: --markdown goes with --compare")
     if config.model or config.suite:
         checks.engine("evaluate", config)
+        if config.before:
+            checks.engine("evaluate", exams.earlier(config))
         checks.ask("evaluate", exams.asking(config))
         checks.grader("evaluate", config)
 
@@ -105,6 +111,8 @@ def settings(config: Config) -> dict[str, Any]:
     bits = setup.model_bits(config.model, config.system) | setup.grader_bits(config) if config.model else {}
     if config.suite:
         bits["suites_sha256"] = {exam.name: exam.bits["problems_sha256"] for exam in exams.of_suites(config, None)}
+    if config.before:
+        bits["before"] = setup.model_bits(config.before, config.system)
     against = config.against if config.against and config.against.is_file() else None
     return bits | setup.table_bits("against", against)
 
@@ -116,7 +124,8 @@ def beside(config: Config) -> tuple[Path, ...]:
     if config.completions is None:
         return ()
     names = [suite.name for suite in load(config.suite)] if config.suite else [""]
-    return tuple(path for name in names if (path := exams.table_of(config.completions, name)))
+    of = [config.completions, *filter(None, [exams.earlier(config).completions if config.before else None])]
+    return tuple(path for place in of for name in names if (path := exams.table_of(place, name)))
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -135,21 +144,41 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     if config.compare:
         yield _compare(config, job)
         return
-    sat = _exams(config, rows, job)
-    given = (graded for _, graded in exams.graded(sat, config, job)) if sat else iter([rows])
+    given = list(rows) if config.model else rows
     with comparing.Equality(config) as equality:
-        found = {
-            suite: _estimated(suite, problems, config, equality)
-            for part in given
-            for suite, problems in comparing.by_suite(part, job).items()
-        }
+        earlier, theirs = _earlier(config, given, job, equality) if config.before else ([], {})
+        sat, ours = _judged(config, given, job, equality)
+        found = {suite: _estimated(suite, each, theirs.get(suite), config, equality) for suite, each in ours.items()}
     if not found:
         raise DataError("evaluate: there is no graded completion to evaluate")
     ordered = [each for name in sorted(found, key=_order(sat)) for each in found[name]]
     _tell(ordered, job)
     job.facts[comparing.FACT] = {exam.name: str(exam.table.resolve()) for exam in sat if exam.table}
     yield pa.RecordBatch.from_pylist([_known(suite, each) for suite, each in ordered], schema(config, pa.schema([])))
-    exams.forget(sat)
+    exams.forget([*sat, *earlier])
+
+
+def _judged(
+    config: Config, rows: Iterable[pa.RecordBatch], job: Job, equality: comparing.Equality
+) -> tuple[list[exams.Exam], dict[str, list[Problem]]]:
+    """What the model was asked, nothing where the table holds its completions already, and its problems by suite."""
+    if config.suite:
+        sat = exams.of_suites(config, job.output)
+    else:
+        sat = [exams.of_table(config, list(rows), job.output)] if config.model else []
+    parts = (graded for _, graded in exams.graded(sat, config, job)) if sat else iter([iter(rows)])
+    judged = (each for part in parts for each in comparing.by_suite(part, job).items())
+    return sat, {suite: equality.merged(problems, config.ks) for suite, problems in judged}
+
+
+def _earlier(
+    config: Config, rows: Iterable[pa.RecordBatch], job: Job, equality: comparing.Equality
+) -> tuple[list[exams.Exam], dict[str, list[Problem]]]:
+    """The same of the model before; what it drops is not counted a second time."""
+    from magcli.run.job import Drops
+
+    output = f"{job.output}.before" if job.output not in (None, "-") else None
+    return _judged(exams.earlier(config), rows, replace(job, drops=Drops(keep=False), output=output), equality)
 
 
 def _compare(config: Config, job: Job) -> pa.RecordBatch:
@@ -170,13 +199,6 @@ def _compare(config: Config, job: Job) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(found, comparison.SCHEMA)
 
 
-def _exams(config: Config, rows: Rows, job: Job) -> list[exams.Exam]:
-    """What the model is asked; nothing where the table holds its completions already."""
-    if config.suite:
-        return exams.of_suites(config, job.output)
-    return [exams.of_table(config, list(rows), job.output)] if config.model else []
-
-
 def _order(sat: Sequence[exams.Exam]) -> Callable[[str], int]:
     """Suites as they were asked for, those of a table as they came."""
     names = [exam.name for exam in sat]
@@ -184,21 +206,20 @@ def _order(sat: Sequence[exams.Exam]) -> Callable[[str], int]:
 
 
 def _estimated(
-    suite: str, problems: list[Problem], config: Config, equality: comparing.Equality
+    suite: str, problems: list[Problem], before: list[Problem] | None, config: Config, equality: comparing.Equality
 ) -> list[tuple[str, Estimate]]:
-    """The metrics of one suite, and differences to another run; equal answers vote together."""
+    """The metrics of one suite, and the differences to another run or to the model before."""
     from magcli.errors import DataError
     from magcli.evaluation import metrics
 
-    problems = equality.merged(problems, config.ks)
     found = metrics.estimate(problems, config.ks, config.seed)
     if config.against:
-        theirs = equality.merged(comparing.completions(config.against, suite), config.ks)
-        differences = metrics.paired(problems, theirs, config.ks, config.seed)
-        if not differences:
-            raise DataError(f"evaluate: {config.against} has no problem in common with the input; ids must be the same")
-        found += differences
-    return [(suite, each) for each in found]
+        before = equality.merged(comparing.completions(config.against, suite), config.ks)
+    differences = metrics.paired(problems, before or (), config.ks, config.seed)
+    if not differences and (config.against or config.before):
+        other = config.against or config.before
+        raise DataError(f"evaluate: {other} has no problem in common with the input; ids must be the same")
+    return [(suite, each) for each in (*found, *differences)]
 
 
 def _known(suite: str, estimate: Estimate) -> dict[str, Any]:

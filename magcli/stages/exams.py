@@ -82,6 +82,14 @@ def _system(suite: Suite) -> Path | None:
     return suite.folder / suite.system
 
 
+def earlier(config: Config) -> Config:
+    """The options by which the model before is asked; its completions stand beside those of the model."""
+    kept = config.completions
+    if kept is not None:
+        kept = kept / "before" if config.suite else kept.with_name(f"before-{kept.name}")
+    return replace(config, model=config.before, before="", completions=kept)
+
+
 def of_suites(config: Config, output: str | None) -> list[Exam]:
     """The exams that a command's suites are.
 

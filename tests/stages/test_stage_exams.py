@@ -123,3 +123,13 @@ def test_senseless_suites_are_refused_at_the_door(options, error, message, tmp_p
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error, match=message):
         call_stage("evaluate", output=tmp_path / "m.arrow", **options)
+
+
+def test_before_and_after_are_asked_in_one_command(suites, guesser, tiny_model_dir, tmp_path) -> None:
+    out, kept = tmp_path / "metrics.arrow", tmp_path / "kept"
+    options = {"suite": suites, "model": str(guesser), "before": str(tiny_model_dir), "completions": kept}
+    call_stage("evaluate", output=out, **options)
+    found = values(out)
+    assert found["left", "avg@n difference"] == pytest.approx(found["left", "avg@n"])
+    assert len(rows_of(kept / "before" / "left.arrow")) == len(rows_of(kept / "left.arrow")) == 4 * 8
+    assert ("right", "tokens difference") in found
