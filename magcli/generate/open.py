@@ -51,6 +51,7 @@ def open_generator(
         raise UsageError(f"engine {engine} needs a model folder or hub id, not the URL {model}")
     if not is_url:
         assert engine != "server"
+        _check_deterministic(policy_engine(engine, device, deterministic=deterministic), dtype, deterministic)
         if found := _open_vision(model, engine, dtype, device, deterministic):
             return found
         return open_policy(
@@ -85,14 +86,18 @@ def open_policy(
     without and which takes longer.
     """
     name = policy_engine(engine, device, deterministic=deterministic)
-    if deterministic and name == "vllm":
-        raise UsageError("deterministic generation needs engine torch, not vllm")
-    if deterministic and dtype == "bf16":
-        raise UsageError("deterministic generation needs dtype fp32, not bf16")
+    _check_deterministic(name, dtype, deterministic)
     exact = engine_dtype("fp32" if deterministic else dtype, device)
     if name == "vllm":
         return _open_vllm(model, exact, slots, device, deadline, exact_head)
     return _open_torch(model, exact, slots, device, deterministic)
+
+
+def _check_deterministic(engine: str, dtype: DTypeName, deterministic: bool) -> None:
+    if deterministic and engine == "vllm":
+        raise UsageError("deterministic generation needs engine torch, not vllm")
+    if deterministic and dtype == "bf16":
+        raise UsageError("deterministic generation needs dtype fp32, not bf16")
 
 
 def policy_engine(name: PolicyName, device: str, *, deterministic: bool = False) -> Literal["torch", "vllm"]:

@@ -286,7 +286,7 @@ def _reason(name: str, error: Exception) -> str:
         return f"model {name}: the folder has no config.json; give a model folder in Hugging Face layout"
     if folder.is_dir() and not any(folder.glob("*.safetensors")):
         return f"model {name}: the folder has no safetensors weights; train them, download them or start from scratch"
-    if not folder.exists() and isinstance(error, OSError):
+    if not folder.exists() and (isinstance(error, OSError) or folder.is_absolute()):
         return (
             f"model {name}: no such folder here, and not to be had from the hub; check the name, or go online ({first})"
         )
