@@ -4,7 +4,7 @@
 # make test-slow  those that take longer, with vLLM mostly
 # make check      ruff, mypy strict, import contract
 # make faults     processes killed at random instants, damaged files, power cuts
-# make scale      the stages that need no model on 700,000 problems and 100,000 of code, each process with 4 GB at most
+# make scale      the stages that need no model on 700,000 problems and 100,000 of code, 4 GB a process: half an hour on two cores
 # make peers      measured beside other tools
 # make learning   the gain of RL against its controls, over seeds
 # make code       RL on a toy model whose reward is the sandbox: on code, and on mathematics and code in one run

@@ -74,6 +74,7 @@ def execute(stage: Stage, config: Any, settings: Mapping[str, Any], tables: Tabl
         whole = all(path.exists() for path in stage.beside(config))
         if whole and not tables.restart and up_to_date(tables, job):
             durable.remove(_journal_path(tables))
+            durable.sweep(_note_path(tables))
             console.say(f"{stage.name}: {tables.output} is up to date", event="up-to-date")
             return
         _run(stage, config, tables, job, held)
@@ -120,6 +121,12 @@ def _bad(drops: Drops) -> Callable[[str, str, str], None]:
 def _journal_path(tables: Tables) -> Path:
     output = Path(str(tables.output))
     return output.with_name(f".{output.name}.journal")
+
+
+def _note_path(tables: Tables) -> Path:
+    """Where times and rates go, which would make equal outputs differ."""
+    output = Path(str(tables.output))
+    return output.with_name(f"{output.name}.run.json")
 
 
 @contextlib.contextmanager
@@ -217,6 +224,5 @@ def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:
             **counts,
             **job.facts,
         }
-        path = Path(tables.output)
-        with durable.whole_file(path.with_name(f"{path.name}.run.json")) as file:
+        with durable.whole_file(_note_path(tables)) as file:
             file.write((json.dumps(note, indent=1, default=str) + "\n").encode())

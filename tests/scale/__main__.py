@@ -1,6 +1,6 @@
 """The stages that need no model, on as many problems as the paper has, each under a limit of memory.
 
-Usage: ``python -m tests.scale [--math 700000] [--code 100000] [--killed 2000] [--limit-gb 4] [--folder DIR]``
+Usage: ``python -m tests.scale [--math 700000] [--code 100000] [--killed 20000] [--limit-gb 4] [--folder DIR]``
 
 Writes synthetic problems whose fates are known, runs each stage as a user would, and prints Markdown tables of time,
 memory and rows dropped by reason. Fails where a row met another fate than its own, where a process wanted more memory,
@@ -115,7 +115,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.scale", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--math", type=whole_cycles, default=700_000, help="mathematics problems; 0 for none")
     parser.add_argument("--code", type=whole_cycles, default=100_000, help="code problems; 0 for none")
-    parser.add_argument("--killed", type=whole_cycles, default=2_000, help="problems of runs that are killed")
+    parser.add_argument("--killed", type=whole_cycles, default=20_000, help="problems of runs that are killed")
     parser.add_argument("--limit-gb", type=float, default=4.0, help="data that one process may have")
     parser.add_argument("--folder", type=Path, help="where tables go and stay (default: a temporary folder)")
     return parser.parse_args(arguments)
