@@ -34,6 +34,7 @@ COMPARISONS = {
     "code-pch": ("code", "header"),
     "language-accuracy": ("language", "accuracy"),
     "clean-math-labels": ("clean_math_labels", "run"),
+    "gsm8k-harness": ("gsm8k_harness", "run"),
     "trl-reward": ("trl_reward", "run"),
     "simulation-shared": ("simulation", "shared"),
     "simulation-split": ("simulation", "split"),
