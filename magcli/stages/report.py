@@ -109,20 +109,24 @@ def _metrics(names: tuple[str, ...], only: tuple[str, ...]) -> Any:
 
     table = Table("of", *only, "problems", "samples", title="Accuracy, % [95% interval]", title_justify="left")
     for name, label in zip(names, labels(names), strict=True):
-        found = _read_metrics(name)
-        first = next(iter(found.values()))
-        figures = [_figure(found.get(metric)) for metric in only]
-        table.add_row(label, *figures, str(first["num_problems"]), str(first["num_samples"]))
+        for suite, found in _read_metrics(name).items():
+            first = next(iter(found.values()))
+            figures = [_figure(found.get(metric)) for metric in only]
+            table.add_row(f"{label} {suite}".strip(), *figures, str(first["num_problems"]), str(first["num_samples"]))
     return table
 
 
-def _read_metrics(name: str) -> dict[str, dict[str, Any]]:
+def _read_metrics(name: str) -> dict[str, dict[str, dict[str, Any]]]:
+    """The rows of a table of metrics by suite and metric."""
     from magcli.data import table
     from magcli.data.schema import require
 
     source = table.read(name)
     require(source.schema, ("metric", "value", "low", "high"), stage="report", where=name)
-    return {row["metric"]: row for batch in source.rows for row in batch.to_pylist()}
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in (row for batch in source.rows for row in batch.to_pylist()):
+        found.setdefault(row.get("suite") or "", {})[row["metric"]] = row
+    return found
 
 
 def _figure(row: dict[str, Any] | None) -> str:
