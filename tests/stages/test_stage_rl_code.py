@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from calling import call_stage
 
-from magcli.evaluation.metrics import estimate, gather
 from magcli.data import table
+from magcli.evaluation.metrics import estimate, gather
 
 RECIPE = {
     "updates": 10,
