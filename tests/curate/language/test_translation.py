@@ -94,6 +94,23 @@ def test_text_in_another_language_and_text_that_was_cut_are_faults(language: str
         assert fault(ENGLISH, GOOD[language][: int(part * len(GOOD[language]))], language) is not None
 
 
+@pytest.mark.parametrize(
+    ("original", "half"),
+    [
+        (
+            "Sam has 60 fish. One third of them are blue, and half of these have spots. How many are there?",
+            "Sam hat 60 Fische. One-third von ihnen sind blau, und die Hälfte davon hat Punkte. Wie viele sind there?",
+        ),
+        (
+            "The 2 dogs and 3 cats of our neighbours eat 4 cans each on every day. How many cans is that a day?",
+            "Die 2 Hunde und 3 Katzen der Nachbarn fressen jeden Tag 4 Dosen each. Wie viele sind das am Tag?",
+        ),
+    ],
+)
+def test_words_left_in_english_are_a_fault(original: str, half: str) -> None:
+    assert fault(original, half, "de") == "language"
+
+
 @given(st.sampled_from(LANGUAGES), st.integers(0, 9), st.integers(0, 9), st.data())
 def test_no_digit_can_change(language: str, old: int, new: int, data) -> None:
     text = GOOD[language]
