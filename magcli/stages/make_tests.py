@@ -153,10 +153,15 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             await generator.close()
 
     tally: Counter[str] = Counter()
-    for batch in resumable(rows, job, compute, close, size=1, window=config.workers, unit="problems"):
+    for batch in resumable(rows, job, compute, close, size=1, window=_window(config), unit="problems"):
         _count(tally, batch)
         yield batch
     _report(tally, job)
+
+
+def _window(config: Config) -> int:
+    """Problems under way at once: those whose solutions run, and with a model as many more as fill its slots."""
+    return config.workers + (-(-config.slots // config.programs) if config.model else 0)
 
 
 def _sandbox(config: Config) -> Sandbox:

@@ -88,12 +88,20 @@ def make(
         EnvironmentFault: there is no compiler, or ``stopped`` says so.
     """
     try:
+        if _too_few(trial, rules):
+            return Made(reason="few-solutions")
         with ExitStack() as stack:
             return _Bench(trial, rules, box, stopped, stack).made(candidates)
     except (NotRun, DataError):
         return Made(reason="not-run")
     except OutOfTime:
         return Made(reason="out-of-time", out_of_time=True)
+
+
+def _too_few(trial: Trial, rules: Rules) -> bool:
+    """Whether the votes cannot be had and there is no wrong solution to tell about, so that nothing need run."""
+    verdicts = [each.verdict for each in trial.solutions.values()]
+    return "wrong" not in verdicts and 0 < len(verdicts) < rules.votes
 
 
 class _Bench:
