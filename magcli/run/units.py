@@ -68,7 +68,7 @@ async def in_order(
 ) -> AsyncGenerator[T, None]:
     """Run ``finish`` on units, at most ``window`` at once; results come in the order of the units.
 
-    At most four windows of results wait for an earlier one.
+    At most four windows of results wait for an earlier one. Of errors that come together the first unit's is raised.
     """
     waiting: deque[asyncio.Task[T]] = deque()
     running: set[asyncio.Task[T]] = set()
@@ -88,7 +88,7 @@ async def in_order(
                 yield waiting.popleft().result()
             elif waiting:
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
+                for task in [each for each in waiting if each in done]:
                     task.result()
             else:
                 return

@@ -229,3 +229,16 @@ def test_units_that_fail_together_are_told_once(caplog: pytest.LogCaptureFixture
         list(drain(in_order(((str(i), rows(i)) for i in range(9)), finish, 4), closed))
     gc.collect()
     assert caplog.text == ""
+
+
+def test_of_errors_that_come_together_the_first_units_is_raised() -> None:
+    async def finish(name: str, _: pa.RecordBatch) -> str:
+        raise ValueError(name)
+
+    async def first() -> str:
+        units = ((str(number), pa.RecordBatch.from_pydict({"id": [number]})) for number in range(12))
+        return await anext(in_order(units, finish, 12))
+
+    for _ in range(20):
+        with pytest.raises(ValueError, match="^0$"):
+            asyncio.run(first())
