@@ -240,5 +240,5 @@ def test_of_errors_that_come_together_the_first_units_is_raised() -> None:
         return await anext(in_order(units, finish, 12))
 
     for _ in range(20):
-        with pytest.raises(ValueError, match="^0$"):
+        with pytest.raises(ValueError, match=r"^0$"):
             asyncio.run(first())
