@@ -37,6 +37,7 @@ def template(turns: dict[str, str], image: str, end: str) -> str:
 def make_vision_model(text: Path, folder: Path, *, image_token: str, dtype=torch.float32, zero_text=False, **more):
     """Write a Llava around a text model's shape; ``more`` goes to ``save_pretrained``. Returns the model."""
     tokenizer, config = AutoTokenizer.from_pretrained(text), AutoConfig.from_pretrained(text)
+    config.name_or_path = ""  # else the place of this machine's folder is written into the new model's settings
     turns = {role: f"<|{role}|>" for role in ("system", "user", "assistant")}
     tokenizer.chat_template = template(turns, image_token, "<|end|>")
     image = CLIPImageProcessorPil(size={"shortest_edge": IMAGE_SIZE}, crop_size=IMAGE_SIZE)
