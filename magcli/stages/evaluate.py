@@ -150,7 +150,9 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         sat, ours = _judged(config, given, job, equality)
         found = {suite: _estimated(suite, each, theirs.get(suite), config, equality) for suite, each in ours.items()}
     if not found:
-        raise DataError("evaluate: there is no graded completion to evaluate")
+        dropped = ", ".join(f"{reason} {count:,}" for reason, count in job.drops.counts.most_common())
+        told = f"; dropped: {dropped}" if dropped else ""
+        raise DataError(f"evaluate: there is no graded completion to evaluate{told}")
     ordered = [each for name in sorted(found, key=_order(sat)) for each in found[name]]
     _tell(ordered, job)
     job.facts[comparing.FACT] = {exam.name: str(exam.table.resolve()) for exam in sat if exam.table}
