@@ -2,6 +2,7 @@
 # make demo       the whole pipeline on a toy model, five to nine minutes on two cores
 # make test       the tests, two files at a time
 # make test-slow  those that take longer, with vLLM mostly
+# make properties the tests of properties, on examples that are new each time and twenty times as many
 # make check      ruff, mypy strict, import contract
 # make faults     processes killed at random instants, damaged files, power cuts
 # make scale      the stages that need no model on 700,000 problems and 100,000 of code, 4 GB a process: half an hour on two cores
@@ -26,7 +27,7 @@ VLLM_NEEDS := aiohttp cachetools cbor2 cloudpickle compressed-tensors einops fas
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-slow check faults scale peers learning code languages stages ablations smollm2 wheel clean
+.PHONY: setup demo test test-slow properties check faults scale peers learning code languages stages ablations smollm2 wheel clean
 .DELETE_ON_ERROR:
 
 setup: .venv/.done
@@ -47,6 +48,9 @@ demo: setup
 # Two files of tests at a time, each on one thread (tests/conftest.py), which is what two cores can do.
 test: setup
 	$(PYTEST) -q -n 2 --dist loadfile
+
+properties: setup
+	$(PYTEST) -q -n 2 --dist loadfile -m hypothesis --hypothesis-profile 'many examples'
 
 check: setup
 	$(BIN)/ruff check .

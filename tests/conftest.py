@@ -1,6 +1,7 @@
 """What every test may use: a Llama of about 50k parameters with a character tokenizer, on disk.
 
 Such small models are slower on several threads than on one, so tests run torch on one unless they ask for more.
+Properties are tried on the same examples each time; ``make properties`` tries them on many others.
 """
 
 import json
@@ -15,8 +16,9 @@ import pytest
 from calling import call_stage
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-hypothesis.settings.register_profile("any machine", deadline=None)
-hypothesis.settings.load_profile("any machine")
+hypothesis.settings.register_profile("same examples", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("many examples", deadline=None, max_examples=2_000)
+hypothesis.settings.load_profile("same examples")
 
 SPECIAL_TOKENS = ["<unk>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<think>", "</think>"]
 CHAT_TEMPLATE = (

@@ -73,7 +73,8 @@ def cpp_calls(calls: Sequence[Call], prompt: str, codes: Iterable[str]) -> CppCa
         codes: Python programs that may declare it else.
 
     Raises:
-        Unfit: they cannot be; says why.
+        Unfit: they cannot be; says why. So where a list is expected of one test and a tuple of another: one type of
+            C++ is both.
     """
     tests = tests_of_function(calls, prompt, codes)
     return CppCalls(tests.signature(), tests.names, shape_of(tests.values))
@@ -105,7 +106,11 @@ _OTHER = Shape(object)
 
 
 def shape_of(values: Iterable[Plain]) -> Shape:
-    """The shape of all values that are expected at one place."""
+    """The shape of all values that are expected at one place.
+
+    Raises:
+        Unfit: containers of several kinds stand there.
+    """
     found = list(values)
     held = [value for value in found if isinstance(value, list | tuple | frozenset | dict)]
     if not held:
@@ -113,6 +118,8 @@ def shape_of(values: Iterable[Plain]) -> Shape:
         return Shape(float) if float in kinds else Shape(bool) if kinds == {bool} else _OTHER
     kind = type(held[0])
     alike: list[Any] = [value for value in held if isinstance(value, kind)]
+    if len(alike) < len(held):
+        raise Unfit("types")
     if kind is dict:
         return Shape(dict, (shape_of(chain(*alike)), shape_of(chain(*(value.values() for value in alike)))))
     if kind is tuple and len({len(value) for value in alike}) == 1:
