@@ -5,7 +5,8 @@ downloaded into ``.venv-peers`` and ``.peers``. Prints the machine, every pair, 
 ``peer NAME ratio=X low=A high=B``, where the ratio is the peer's time over magcli's, median of paired runs, and low and
 high are the smallest and the largest pair. ``math-accuracy`` prints a table instead. The ratio of
 ``simulation-*`` is the predicted over the measured throughput; the exit code is 1 where it is too far from 1, and where
-``rl-slow-verifier`` loses more than 5%.
+``rl-slow-verifier`` loses more than 5%. That of ``humaneval-checker`` is the share of programs judged alike or for a
+known cause, which must be 1.
 """
 
 import sys
@@ -35,6 +36,7 @@ COMPARISONS = {
     "language-accuracy": ("language", "accuracy"),
     "clean-math-labels": ("clean_math_labels", "run"),
     "gsm8k-harness": ("gsm8k_harness", "run"),
+    "humaneval-checker": ("humaneval_checker", "run"),
     "trl-reward": ("trl_reward", "run"),
     "simulation-shared": ("simulation", "shared"),
     "simulation-split": ("simulation", "split"),

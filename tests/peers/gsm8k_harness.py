@@ -7,16 +7,14 @@ is ``correct_anywhere``, the metric that ignores the format. Every solution on w
 
 import json
 import re
-import subprocess
 import sys
-import zipfile
 from collections import Counter
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from magcli.verify import math
-from tests.peers.public import CACHE, GithubFile, Missing
+from tests.peers.public import GithubFile, Missing, wheel
 
 RELEASE = "0.4.13"
 SOLUTIONS = GithubFile(
@@ -59,11 +57,11 @@ def _harness() -> Callable[[str, str], bool]:
     """
     import yaml
 
-    wheel = _wheel()
-    task = yaml.safe_load(wheel.read("lm_eval/tasks/gsm8k/gsm8k.yaml"))
+    harness = wheel("lm_eval", RELEASE)
+    task = yaml.safe_load(harness.read("lm_eval/tasks/gsm8k/gsm8k.yaml"))
     options = next(each for each in task["filter_list"] if each["name"] == "flexible-extract")["filter"][0]
     ignored = task["metric_list"][0]["regexes_to_ignore"]
-    pick = _filter(wheel.read("lm_eval/filters/extraction.py").decode())(
+    pick = _filter(harness.read("lm_eval/filters/extraction.py").decode())(
         options["regex_pattern"], options["group_select"]
     )
 
@@ -87,14 +85,3 @@ def _filter(source: str) -> Any:
         for name in ("lm_eval", "lm_eval.api", "lm_eval.api.filter", "lm_eval.api.registry"):
             del sys.modules[name]
     return module.RegexFilter  # type: ignore[attr-defined]
-
-
-def _wheel() -> zipfile.ZipFile:
-    """The harness as it was released, kept in the cache."""
-    CACHE.mkdir(exist_ok=True)
-    path = CACHE / f"lm_eval-{RELEASE}-py3-none-any.whl"
-    if not path.exists():
-        get = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(CACHE), f"lm_eval=={RELEASE}"]
-        if subprocess.run(get, check=False).returncode:
-            raise Missing(f"lm_eval {RELEASE} is not in the registry")
-    return zipfile.ZipFile(path)

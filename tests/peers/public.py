@@ -10,6 +10,7 @@ import sys
 import tarfile
 import urllib.error
 import urllib.request
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,6 +98,18 @@ class SourceFile:
             except (OSError, KeyError, tarfile.TarError) as error:
                 raise Missing(f"{archive.name}: {error}") from error
         return file
+
+
+def wheel(package: str, release: str) -> zipfile.ZipFile:
+    """A package as it was released, kept in the cache and installed nowhere.
+
+    Raises:
+        Missing: the registry has no such wheel.
+    """
+    path = CACHE / f"{package.replace('-', '_')}-{release}-py3-none-any.whl"
+    if not path.is_file():
+        _pip("download", "--no-deps", "--only-binary", ":all:", "-d", str(CACHE), f"{package}=={release}")
+    return zipfile.ZipFile(path)
 
 
 def _pip(*arguments: str) -> None:
