@@ -2,19 +2,18 @@
 
 import contextlib
 import hashlib
-import json
 import os
 from collections.abc import Sequence
-from math import prod
 from pathlib import Path
 
 import torch
 
 from magcli.data.durable import whole_file
 from magcli.errors import DataError
-from magcli.landscape.checkpoints import Checkpoint, check_same, identity, metadata, open_checkpoint, read_rows
+from magcli.landscape.checkpoints import Checkpoint, check_same, identity, open_checkpoint, read_rows
 from magcli.landscape.gram import differences, over_blocks
 from magcli.landscape.pca import Plane, precision_of
+from magcli.model.tensors import Entry, Stored, metadata, packed_header
 
 COMPONENTS = ("c1.safetensors", "c2.safetensors")
 
@@ -29,7 +28,7 @@ def write_components(found: Plane, folder: Path, *, block: int = 1 << 18) -> tup
     paths, key = (folder / COMPONENTS[0], folder / COMPONENTS[1]), _key(found, checkpoints)
     if all(_is_of(path, key) for path in paths):
         return paths
-    header, offsets = _header(checkpoints[-1], key)
+    header, places = packed_header(map(_entry, checkpoints[-1].values()), {"key": key})
     mixing = torch.from_numpy(found.mixing).to(precision_of(float(found.explained[1] / found.explained[0])))
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
@@ -41,7 +40,7 @@ def write_components(found: Plane, folder: Path, *, block: int = 1 << 18) -> tup
         def work(name: str, start: int, length: int, buffer: torch.Tensor) -> None:
             rows = read_rows([c[name] for c in checkpoints], start, length, buffer)
             for file, values in zip(files, mix(mixing, rows), strict=True):
-                _write_at(file.fileno(), values, len(header) + offsets[name] + 4 * start)
+                _write_at(file.fileno(), values, places[name] + 4 * start)
 
         for _ in over_blocks(work, checkpoints, block):
             pass
@@ -69,16 +68,9 @@ def _is_of(path: Path, key: str) -> bool:
         return False
 
 
-def _header(checkpoint: Checkpoint, key: str) -> tuple[bytes, dict[str, int]]:
-    """A safetensors header for float32 copies of the tensors, and each one's offset behind it."""
-    entries: dict[str, object] = {"__metadata__": {"key": key}}
-    offsets, end = {}, 0
-    for name, stored in checkpoint.items():
-        offsets[name], end = end, end + 4 * prod(stored.shape)
-        entries[name] = {"dtype": "F32", "shape": list(stored.shape), "data_offsets": [offsets[name], end]}
-    text = json.dumps(entries).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text, offsets
+def _entry(stored: Stored) -> Entry:
+    """A float32 tensor of the same shape."""
+    return Entry(stored.name, "F32", stored.shape, 4 * stored.size)
 
 
 def _write_at(descriptor: int, values: torch.Tensor, position: int) -> None:

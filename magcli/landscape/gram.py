@@ -19,7 +19,8 @@ import numpy.typing as npt
 import torch
 
 from magcli.errors import DataError
-from magcli.landscape.checkpoints import Checkpoint, Stored, read_rows, read_tensor
+from magcli.landscape.checkpoints import Checkpoint, read_rows, read_tensor
+from magcli.model.tensors import Stored
 
 Array = npt.NDArray[np.float64]
 Result = TypeVar("Result")

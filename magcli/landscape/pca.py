@@ -21,11 +21,12 @@ import numpy as np
 import torch
 
 from magcli.errors import DataError
-from magcli.landscape.checkpoints import Checkpoint, Stored, check_same, open_checkpoint, read_tensor
+from magcli.landscape.checkpoints import Checkpoint, check_same, open_checkpoint, read_tensor
 from magcli.landscape.gram import Array, Sums, total
 from magcli.landscape.kept import sums_of
 from magcli.landscape.lanczos import lanczos, read_moments
 from magcli.landscape.principal import Principal, centred, principal, second_share
+from magcli.model.tensors import Stored
 
 RANK_ONE = 1e-12
 """Second eigenvalue over the first, below which the checkpoints lie on one line."""

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from magcli.landscape.checkpoints import Checkpoint, Stored, check_same, open_checkpoint, read_header, read_tensor
+from magcli.landscape.checkpoints import Checkpoint, check_same, open_checkpoint, read_tensor
 from magcli.landscape.components import COMPONENTS
+from magcli.model.tensors import Stored, read_header
 
 Rounding = Literal["none", "nearest", "dither"]
 PIECE = 1 << 16

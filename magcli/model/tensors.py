@@ -1,17 +1,19 @@
 """Weights on disk: where every tensor of a safetensors folder lies, and its values in blocks of bounded size.
 
 The format is eight bytes with the length of a JSON header, the header (type, shape and byte range of each tensor), and
-the tensors one after the other.
+the tensors one after the other. Reads are positioned (``preadv``) into buffers: memory mapping is no faster and makes
+the resident set look like the data set.
 """
 
 import json
+import os
 import shutil
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -35,6 +37,24 @@ class Stored:
     begin: int
     end: int
 
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of its values; only float tensors have one here, see ``check_floats``."""
+        return FLOATS[self.kind]
+
+
+def check_floats(tensors: Iterable[Stored]) -> None:
+    """Raise DataError, naming file and tensor, where one is quantised or not of floats."""
+    for stored in tensors:
+        if stored.kind not in FLOATS:
+            usable = ", ".join(FLOATS)
+            raise DataError(f"{stored.file}: tensor {stored.name} is {stored.kind}; only {usable} weights can be used")
+
 
 def stored_tensors(folder: Path) -> dict[str, Stored]:
     """Every tensor of a model folder, sharded or not; the shards are those that the index names.
@@ -43,11 +63,21 @@ def stored_tensors(folder: Path) -> dict[str, Stored]:
         EnvironmentFault: there are no safetensors weights.
         DataError: a file is missing, cut or not of this format, or a tensor is there twice.
     """
+    return tensors_in(weight_files(folder))
+
+
+def tensors_in(files: Iterable[Path]) -> dict[str, Stored]:
+    """Every tensor of some files by its name.
+
+    Raises:
+        DataError: a file is missing, cut or not of this format, or a tensor is there twice.
+    """
     found: dict[str, Stored] = {}
-    for file in weight_files(folder):
+    for file in files:
         for stored in read_header(file):
             if stored.name in found:
-                raise DataError(f"{file}: tensor {stored.name} is in {found[stored.name].file.name} too; keep one")
+                other = found[stored.name].file.name
+                raise DataError(f"{file}: tensor {stored.name} is also in {other}; keep one copy")
             found[stored.name] = stored
     return found
 
@@ -60,57 +90,111 @@ def weight_files(folder: Path) -> list[Path]:
         DataError: the index is damaged.
     """
     if (folder / INDEX).is_file():
-        try:
-            named = json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values()
-        except (ValueError, KeyError, AttributeError):
-            raise DataError(f"{folder / INDEX} is damaged; copy the model again") from None
-        return [folder / name for name in sorted(set(named))]
+        named = read_object(folder / INDEX).get("weight_map")
+        if not isinstance(named, dict):
+            raise DataError(f"{folder / INDEX}: not an index of shards (no weight_map); save or copy the model again")
+        return [folder / name for name in sorted(set(named.values()))]
     if not (folder / WHOLE).is_file():
         raise EnvironmentFault(f"model {folder}: the folder has no safetensors weights ({WHOLE} or {INDEX})")
     return [folder / WHOLE]
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """A JSON file of a model, such as its config.json.
+
+    Raises:
+        DataError: it is not JSON, or no object.
+    """
+    try:
+        found = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise DataError(f"{file}: not JSON ({error}); save or copy the model again") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{file}: a JSON object is expected; save or copy the model again")
+    return found
 
 
 def read_header(file: Path) -> list[Stored]:
     """The tensors of one file, in the order of their bytes.
 
     Raises:
-        DataError: the file is missing, cut or not of this format.
+        DataError: the file is missing, cut, longer than its header says, or not of this format.
+    """
+    return _parsed(file)[0]
+
+
+def metadata(file: Path) -> dict[str, str]:
+    """The free texts in the header of ``file``, which is checked as ``read_header`` does."""
+    return _parsed(file)[1]
+
+
+def raw_header(file: Path) -> bytes:
+    """The header's JSON as it stands in ``file``.
+
+    Raises:
+        DataError: the file is missing or cut inside its header.
     """
     try:
-        size = file.stat().st_size
-        start, header = _header(file, size)
-        found = sorted((_stored(file, start, *item) for item in header.items()), key=lambda stored: stored.begin)
+        with file.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            length = int.from_bytes(stream.read(8), "little")
+            if size < 8 or length > size - 8:
+                raise DataError(f"{file}: not a safetensors file, or cut inside its header; save or copy it again")
+            return stream.read(length)
     except FileNotFoundError:
-        raise DataError(f"{file} is missing; copy the model again") from None
-    except (struct.error, ValueError, KeyError, TypeError, AttributeError):
-        raise DataError(f"{file} is not a safetensors file; copy the model again") from None
-    end = start
-    for stored in found:
+        raise DataError(f"{file}: no such file; the model is incomplete") from None
+
+
+def _parsed(file: Path) -> tuple[list[Stored], dict[str, str]]:
+    text = raw_header(file)
+    start = 8 + len(text)
+    try:
+        header: dict[str, Any] = json.loads(text)
+        told: dict[str, str] = header.pop("__metadata__", None) or {}
+        tensors = [_stored(file, start, name, entry) for name, entry in header.items()]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{file}: not a safetensors file ({type(error).__name__}: {error})") from None
+    tensors.sort(key=lambda stored: (stored.begin, stored.end))
+    _check_extent(file, start, tensors)
+    return tensors, told
+
+
+def _check_extent(file: Path, start: int, tensors: Iterable[Stored]) -> None:
+    """Refuse gaps and overlaps between tensors, and a file whose size is not what its header says."""
+    end, total = start, file.stat().st_size
+    for stored in tensors:
         if stored.begin != end:
             raise DataError(f"{file}: tensor {stored.name} does not begin where the one before it ends")
         end = stored.end
-    if end != size:
-        raise DataError(f"{file} is damaged: {size:,} bytes where its header tells of {end:,}; copy the model again")
-    return found
-
-
-def _header(file: Path, size: int) -> tuple[int, Mapping[str, Any]]:
-    """Where the first tensor begins, and what the header says of each."""
-    with file.open("rb") as stream:
-        length = struct.unpack("<Q", stream.read(8))[0]
-        if length > size - 8:
-            raise DataError(f"{file} is cut inside its header; copy the model again")
-        header: dict[str, Any] = json.loads(stream.read(length))
-    header.pop("__metadata__", None)
-    return 8 + length, header
+    if total != end:
+        what = "truncated" if total < end else "longer than its header says"
+        raise DataError(f"{file}: {what}: {total:,} bytes, {end:,} expected; save or copy it again")
 
 
 def _stored(file: Path, start: int, name: str, entry: Mapping[str, Any]) -> Stored:
     begin, end = entry["data_offsets"]
-    shape = tuple(int(length) for length in entry["shape"])
-    if entry["dtype"] in FLOATS and end - begin != prod(shape) * FLOATS[entry["dtype"]].itemsize:
-        raise DataError(f"{file}: tensor {name} has {end - begin:,} bytes, which is not what its shape needs")
-    return Stored(name, file, entry["dtype"], shape, start + begin, start + end)
+    stored = Stored(name, file, entry["dtype"], tuple(int(side) for side in entry["shape"]), start + begin, start + end)
+    if stored.kind in FLOATS and end - begin != stored.size * stored.dtype.itemsize:
+        raise DataError(f"{file}: tensor {name} of shape {list(stored.shape)} does not fill its {end - begin:,} bytes")
+    return stored
+
+
+def read_into(stored: Stored, start: int, buffer: memoryview) -> None:
+    """Fill ``buffer`` with the tensor's bytes from its byte ``start`` on.
+
+    Raises:
+        DataError: the file was cut meanwhile.
+    """
+    position = stored.begin + start
+    descriptor = os.open(stored.file, os.O_RDONLY)
+    try:
+        while buffer:
+            got = os.preadv(descriptor, [buffer], position)
+            if got == 0:
+                raise DataError(f"{stored.file}: ends inside tensor {stored.name}; it was cut while being read")
+            buffer, position = buffer[got:], position + got
+    finally:
+        os.close(descriptor)
 
 
 def blocks(stored: Stored) -> Iterator[torch.Tensor]:
@@ -119,11 +203,9 @@ def blocks(stored: Stored) -> Iterator[torch.Tensor]:
     Raises:
         DataError: the tensor is quantised or not of floats, or its file was cut meanwhile.
     """
-    if stored.kind not in FLOATS:
-        raise DataError(f"{stored.file}: tensor {stored.name} is {stored.kind}; only {', '.join(FLOATS)} weights fit")
-    dtype = FLOATS[stored.kind]
-    for part in raw_blocks(stored, BLOCK * dtype.itemsize):
-        yield torch.frombuffer(part, dtype=dtype)
+    check_floats([stored])
+    for part in raw_blocks(stored, BLOCK * stored.dtype.itemsize):
+        yield torch.frombuffer(part, dtype=stored.dtype)
 
 
 def raw_blocks(stored: Stored, size: int) -> Iterator[bytearray]:
@@ -132,13 +214,32 @@ def raw_blocks(stored: Stored, size: int) -> Iterator[bytearray]:
     Raises:
         DataError: the file was cut meanwhile.
     """
-    with stored.file.open("rb") as stream:
-        stream.seek(stored.begin)
-        for left in range(stored.end - stored.begin, 0, -size):
-            part = bytearray(min(size, left))
-            if stream.readinto(part) != len(part):
-                raise DataError(f"{stored.file} ends inside tensor {stored.name}; it was cut while being read")
-            yield part
+    whole = stored.end - stored.begin
+    for start in range(0, whole, size):
+        part = bytearray(min(size, whole - start))
+        read_into(stored, start, memoryview(part))
+        yield part
+
+
+class Entry(NamedTuple):
+    """What a header says of a tensor; ``size`` in bytes."""
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    size: int
+
+
+def packed_header(entries: Iterable[Entry], told: Mapping[str, str]) -> tuple[bytes, dict[str, int]]:
+    """The beginning of a file with these tensors and free texts, and the byte of the file where each tensor begins."""
+    header: dict[str, object] = {"__metadata__": dict(told)}
+    places, end = {}, 0
+    for name, kind, shape, size in entries:
+        places[name], end = end, end + size
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [places[name], end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text, {name: 8 + len(text) + place for name, place in places.items()}
 
 
 def copy_weights(source: Path, target: Path, kind: str | None) -> None:
@@ -165,19 +266,17 @@ def copy_weights(source: Path, target: Path, kind: str | None) -> None:
 def _rewrite(file: Path, target: Path, kind: str) -> None:
     """One file with its floats in another number format."""
     tensors = read_header(file)
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for stored in tensors:
-        kept = kind if stored.kind in FLOATS else stored.kind
-        size = prod(stored.shape) * FLOATS[kind].itemsize if stored.kind in FLOATS else stored.end - stored.begin
-        header[stored.name] = {"dtype": kept, "shape": stored.shape, "data_offsets": [end, end + size]}
-        end += size
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
     with target.open("wb") as out:
-        out.write(struct.pack("<Q", len(text)) + text)
+        out.write(packed_header([_entry(stored, kind) for stored in tensors], {"format": "pt"})[0])
         for stored in tensors:
             out.writelines(_cast(stored, FLOATS[kind]) if stored.kind in FLOATS else raw_blocks(stored, BLOCK))
+
+
+def _entry(stored: Stored, kind: str) -> Entry:
+    """A tensor as it is written: floats as ``kind``, others as they are."""
+    if stored.kind in FLOATS:
+        return Entry(stored.name, kind, stored.shape, stored.size * FLOATS[kind].itemsize)
+    return Entry(stored.name, stored.kind, stored.shape, stored.end - stored.begin)
 
 
 def _cast(stored: Stored, dtype: torch.dtype) -> Iterator[memoryview]:

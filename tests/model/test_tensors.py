@@ -3,7 +3,7 @@ import struct
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from magcli.errors import DataError, EnvironmentFault
 from magcli.model import tensors
@@ -47,8 +47,35 @@ def test_damage_is_told_by_the_files_name(tmp_path):
     header = {"a": {"dtype": "F32", "shape": [3], "data_offsets": [0, 8]}}
     text = json.dumps(header).encode()
     file.write_bytes(struct.pack("<Q", len(text)) + text + bytes(8))
-    with pytest.raises(DataError, match="not what its shape needs"):
+    with pytest.raises(DataError, match="does not fill its 8 bytes"):
         tensors.stored_tensors(tmp_path)
-    (tmp_path / tensors.INDEX).write_text("{")
-    with pytest.raises(DataError, match="is damaged"):
+
+
+@pytest.mark.parametrize("index", ["{", "[]", '{"weight_map": 3}'])
+def test_a_broken_index_is_told_by_its_name(tmp_path, index):
+    (tmp_path / tensors.INDEX).write_text(index)
+    with pytest.raises(DataError, match=r"index\.json: (not|a) "):
         tensors.weight_files(tmp_path)
+
+
+def test_an_empty_tensor_may_be_named_after_the_one_that_begins_where_it_lies(tmp_path):
+    header = {
+        "a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
+        "b": {"dtype": "F32", "shape": [0, 3], "data_offsets": [0, 0]},
+    }
+    text = json.dumps(header).encode()
+    (tmp_path / tensors.WHOLE).write_bytes(struct.pack("<Q", len(text)) + text + bytes(4))
+    assert {name: stored.size for name, stored in tensors.stored_tensors(tmp_path).items()} == {"a": 1, "b": 0}
+
+
+def test_a_header_that_is_written_is_read_back(tmp_path):
+    entries = [tensors.Entry("a", "F32", (2, 3), 24), tensors.Entry("b", "I8", (5,), 5)]
+    header, places = tensors.packed_header(entries, {"key": "told"})
+    (tmp_path / tensors.WHOLE).write_bytes(header + bytes(29))
+    found = tensors.stored_tensors(tmp_path)
+    assert {name: (stored.kind, stored.shape, stored.begin) for name, stored in found.items()} == {
+        "a": ("F32", (2, 3), places["a"]),
+        "b": ("I8", (5,), places["b"]),
+    }
+    assert tensors.metadata(tmp_path / tensors.WHOLE) == {"key": "told"}
+    assert load_file(tmp_path / tensors.WHOLE)["b"].tolist() == [0] * 5
