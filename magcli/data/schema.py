@@ -115,10 +115,13 @@ def tells_origin(schema: pa.Schema) -> bool:
     return bool(pa.types.is_string(kind))
 
 
+PROGRAM_FATES = ("too-long", "cut", "no-program", "repeated", "unused", "fails", "constant", "unfit", "used")
+INPUT_FATES = ("fault", "disagree", "nothing-new", "kept")
+
 NEW_TESTS = pa.schema(
     [
         pa.field("tests_tried", pa.int32()),
-        pa.field("tests_thrown", pa.struct([(name, pa.int32()) for name in ("fault", "disagree", "nothing-new")])),
+        pa.field("tests_thrown", pa.struct([(name, pa.int32()) for name in INPUT_FATES[:-1]])),
         pa.field("tests_made", pa.int32()),
         pa.field("no_tests", pa.string()),
         pa.field("wrong_solutions", pa.int32()),
@@ -127,11 +130,14 @@ NEW_TESTS = pa.schema(
         pa.field("weak", pa.bool_()),
         pa.field("cpp_unrun", pa.string()),
         pa.field("out_of_time", pa.bool_()),
+        pa.field("programs", pa.struct([(name, pa.int32()) for name in PROGRAM_FATES])),
+        pa.field("program_inputs", pa.struct([(name, pa.int32()) for name in INPUT_FATES])),
     ]
 )
 """What making tests for a code problem gave. ``no_tests`` is why there are none. Wrong solutions, ``weak`` and
 ``cpp_unrun`` are as in ``AGREEMENT``, ``before`` tells of the given tests alone. ``out_of_time``: the problem's time
-was over before its inputs were."""
+was over before its inputs were. Where a model was asked, ``programs`` is what became of its programs
+(``magcli.curate.inputs.programs``), ``program_inputs`` of their inputs that were tried."""
 
 MATRIX = pa.schema(
     [

@@ -32,10 +32,14 @@ class Dropped(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What one unit of work gave: rows for the output and rows left out."""
+    """What one unit of work gave: rows for the output and rows left out.
+
+    ``again``: the machine failed it, so it is in no journal, and a run that is resumed does it again.
+    """
 
     rows: pa.RecordBatch
     dropped: Sequence[Dropped] = ()
+    again: bool = False
 
 
 class Journal:

@@ -40,7 +40,7 @@ def resumable(
                 bar.advance(part.num_rows, reused=True)
                 return job.journal.get(key)
             result = await compute(part)
-            if job.journal is not None:
+            if job.journal is not None and not result.again:
                 job.journal.put(key, result)
             bar.advance(part.num_rows)
             return result

@@ -2,7 +2,8 @@
 
 Tests on which solutions disagree go; where they agree but none gives the expected output, that is replaced. Problems
 go without solutions, without enough tests, or when their reference solutions fail. Weak ones, whose tests let a
-solution pass that is known to be wrong, are marked.
+solution pass that is known to be wrong, are marked. A problem goes as not-run when a sandbox or a checker failed, or a
+compiler ran out of time twice, the second time alone: that says nothing of it, and a run that is resumed tries again.
 
 Names of other tools are read too. Tests: test_list, test, public_tests, private_tests, generated_tests. Solutions:
 incorrect_solutions, submissions, code, canonical_solution, reference_python, python_file, cpp_file, samples. Prompt:
@@ -167,9 +168,11 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate.code.matrix import run_all
     from magcli.curate.code.matrix_table import MatrixTable
     from magcli.curate.code.solutions import Unusable
+    from magcli.curate.code.turns import Turns
     from magcli.run.units import resumable
 
-    box, ended, crew = _sandbox(config), threading.Event(), ThreadPoolExecutor(config.workers, "sandbox")
+    box, ended, turns = _sandbox(config), threading.Event(), Turns()
+    crew = ThreadPoolExecutor(config.workers, "sandbox")
     matrix = MatrixTable(config.matrix, sandbox=box.level, restart=job.restart) if config.matrix else None
     problems: list[tuple[str, str]] = []
 
@@ -177,7 +180,7 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
         found = matrix.get(id, prepared.digest) if matrix else None
         if found is None:
             loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(crew, run_all, prepared.trial, box, ended.is_set)
+            found = await loop.run_in_executor(crew, run_all, prepared.trial, box, ended.is_set, turns)
             if matrix:
                 matrix.put(id, prepared.digest, found)
         return found
@@ -246,7 +249,7 @@ def _decided(
     found = prepared if isinstance(prepared, Unusable) else decide(runs, prepared.labels, rules)
     if isinstance(prepared, Unusable) or isinstance(found, Unusable) or found.reason:
         told = [Dropped(row["id"], found.reason, as_text({"detail": found.detail, **row}))]
-        return Result(pa.RecordBatch.from_pylist([], columns), told)
+        return Result(pa.RecordBatch.from_pylist([], columns), told, again=found.reason == "not-run")
     return Result(pa.RecordBatch.from_pylist([{**row, **kept(prepared, found)}], columns))
 
 
@@ -263,11 +266,13 @@ def _count(tally: Counter[str], batch: pa.RecordBatch) -> None:
 
 def _report(tally: Counter[str], job: Job) -> None:
     """One line on the tests and wrong solutions of the problems that are kept."""
+    failed = job.drops.counts["not-run"]
     job.console.say(
         f"filter-code: {tally['problems']:,} problems keep {tally['tests']:,} tests, {tally['outputs_replaced']:,} "
         f"with a new output, and lose {_counts(tally, 'tests_')}; {tally['wrong_passing']:,} of "
         f"{tally['wrong_solutions']:,} wrong solutions pass, those of {tally['weak']:,} weak problems"
-        + (f"; C++ solutions cannot be called in {told}" if (told := _counts(tally, "cpp_")) != "0" else ""),
+        + (f"; C++ solutions cannot be called in {told}" if (told := _counts(tally, "cpp_")) != "0" else "")
+        + (f"; {failed:,} were not judged, as this machine failed them: --restart tries again" if failed else ""),
         event="tests",
         **tally,
     )

@@ -4,7 +4,8 @@ The format of the inputs is inferred from the given tests and the ranges of the 
 the solutions agree that are right on the given tests. A new test is kept when a wrong solution fails it that passed all
 tests so far, or when it is of a new size.
 
-Every problem that can be run comes out, with its new tests at the end or the reason in column no_tests.
+Every problem that can be run comes out, with its new tests at the end or the reason in column no_tests. What became of
+a model's programs, and of the inputs that they print, stands in columns programs and program_inputs.
 
 Names of other tools are read too. Tests: test_list, test, public_tests, private_tests, generated_tests. Solutions:
 incorrect_solutions, submissions, code, canonical_solution, reference_python, python_file, cpp_file, samples. Prompt:
@@ -23,12 +24,14 @@ from magcli.run import options
 from magcli.stages import checks, setup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa
 
     from magcli.curate.code.trials import Prepared
+    from magcli.curate.code.turns import Turns
     from magcli.curate.inputs.new_tests import Made
+    from magcli.curate.inputs.programs import Written
     from magcli.data.source import Rows
     from magcli.generate.types import Generator
     from magcli.run.job import Job
@@ -126,14 +129,19 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Make tests for each problem in threads that drive sandboxes; tells of tests and solutions at the end."""
     import asyncio
+    import functools
     import threading
     from concurrent.futures import ThreadPoolExecutor
 
     from magcli.curate.code.solutions import Unusable
     from magcli.curate.code.trials import prepare
+    from magcli.curate.code.turns import Turns
+    from magcli.curate.inputs.summary import count, of_model, summary
+    from magcli.data.schema import NEW_TESTS
     from magcli.run.units import resumable
 
-    box, ended, crew = _sandbox(config), threading.Event(), ThreadPoolExecutor(config.workers, "sandbox")
+    box, ended, turns = _sandbox(config), threading.Event(), Turns()
+    crew = ThreadPoolExecutor(config.workers, "sandbox")
     generator = setup.open_engine(config) if config.model else None
 
     async def compute(part: pa.RecordBatch) -> Result:
@@ -141,10 +149,10 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         prepared = prepare(row, compare=config.compare, max_solutions=config.max_solutions)
         if isinstance(prepared, Unusable):
             return _unusable(config, row, prepared, part.schema)
-        programs = await _programs(config, row, prepared, generator) if generator else []
-        loop = asyncio.get_running_loop()
-        made = await loop.run_in_executor(crew, _made, config, row, prepared, programs, box, ended.is_set)
-        return _result(config, row, prepared, made, part.schema)
+        written = await _written(config, row, prepared, generator) if generator else None
+        work = functools.partial(_made, config, row, prepared, written, box, ended.is_set, turns)
+        made, fates = await asyncio.get_running_loop().run_in_executor(crew, work)
+        return _result(config, row, prepared, made, fates, part.schema)
 
     async def close() -> None:
         ended.set()
@@ -154,9 +162,11 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     tally: Counter[str] = Counter()
     for batch in resumable(rows, job, compute, close, size=1, window=_window(config), unit="problems"):
-        _count(tally, batch)
+        count(tally, batch.select(["tests", *NEW_TESTS.names]).to_pylist())
         yield batch
-    _report(tally, job)
+    if rates := of_model(tally):
+        job.facts["model"] = rates
+    job.console.say(f"make-tests: {summary(tally)}", event="tests", **tally)
 
 
 def _window(config: Config) -> int:
@@ -171,37 +181,44 @@ def _sandbox(config: Config) -> Sandbox:
     return open_sandbox("none" if config.sandbox == "dangerously-none" else config.sandbox, accept_unsandboxed=unsafe)
 
 
-async def _programs(config: Config, row: dict[str, Any], prepared: Prepared, generator: Generator) -> list[str]:
-    """What a model writes to make inputs; nothing where the problem is too long for it."""
-    from magcli.curate.inputs.programs import messages, programs_of
+async def _written(config: Config, row: dict[str, Any], prepared: Prepared, generator: Generator) -> Written:
+    """What a model writes to make inputs; it is not asked where no test can be made of them."""
+    from magcli.curate.inputs.new_tests import worth_running
+    from magcli.curate.inputs.programs import Written, messages, written
     from magcli.errors import PromptTooLong
     from magcli.generate.seeds import seed_of
     from magcli.generate.types import Sampling
 
+    if not worth_running(prepared.trial, config.votes):
+        return Written([], {})
     asked = messages(row["prompt"], next(iter(prepared.trial.tests.values())))
     seeds = [seed_of(config.seed, row["id"], number) for number in range(config.programs)]
     try:
         answers = await generator.complete(asked, Sampling(config.max_tokens, config.temperature), seeds=seeds)
     except PromptTooLong:
-        return []
-    return programs_of([each.text for each in answers])
+        return Written([], {"too-long": config.programs})
+    return written(answers)
 
 
 def _made(
     config: Config,
     row: dict[str, Any],
     prepared: Prepared,
-    programs: Sequence[str],
+    written: Written | None,
     box: Sandbox,
     stopped: Callable[[], bool],
-) -> Made:
-    """Blocks as long as the programs of a problem take."""
+    turns: Turns,
+) -> tuple[Made, Mapping[str, int] | None]:
+    """The tests, and what became of the programs of a model. Blocks as long as the programs of a problem take."""
     from magcli.curate.inputs.candidates import candidates
     from magcli.curate.inputs.new_tests import Rules, make
+    from magcli.curate.inputs.programs import Printers, Written
 
-    tried = candidates(prepared.trial, row["prompt"], programs, box, f"{config.seed}\0{row['id']}")
+    printers = Printers(written or Written([], {}), prepared.trial.tests, box)
+    tried = candidates(prepared.trial, row["prompt"], printers.inputs(), f"{config.seed}\0{row['id']}")
     rules = Rules(config.agreement, config.votes, config.tries, config.max_new, config.problem_seconds or math.inf)
-    return make(prepared.trial, tried, rules, box, stopped)
+    made = make(prepared.trial, tried, rules, box, stopped, turns)
+    return made, None if written is None else printers.fates
 
 
 def _unusable(config: Config, row: dict[str, Any], found: Any, given: pa.Schema) -> Result:
@@ -214,7 +231,14 @@ def _unusable(config: Config, row: dict[str, Any], found: Any, given: pa.Schema)
     return Result(pa.RecordBatch.from_pylist([], schema(config, given)), [dropped])
 
 
-def _result(config: Config, row: dict[str, Any], prepared: Prepared, made: Made, given: pa.Schema) -> Result:
+def _result(
+    config: Config,
+    row: dict[str, Any],
+    prepared: Prepared,
+    made: Made,
+    fates: Mapping[str, int] | None,
+    given: pa.Schema,
+) -> Result:
     """The row with all that was read of it in one form, its tests and the new ones."""
     import pyarrow as pa
 
@@ -231,48 +255,5 @@ def _result(config: Config, row: dict[str, Any], prepared: Prepared, made: Made,
         "memory_limit": problem.memory_limit,
         "cpp_unrun": prepared.cpp_unrun,
     }
-    return Result(pa.RecordBatch.from_pylist([{**row, **columns, **told(made)}], schema(config, given)))
-
-
-def _count(tally: Counter[str], batch: pa.RecordBatch) -> None:
-    """Add up what the rows tell."""
-    from magcli.data.schema import NEW_TESTS
-
-    for row in batch.select(["tests", *NEW_TESTS.names]).to_pylist():
-        tally.update({"problems": 1, "without": row["no_tests"] is not None})
-        tally.update({f"thrown_{name}": count for name, count in row["tests_thrown"].items()})
-        tally.update([f"origin_{test['origin']}" for test in row["tests"]])
-        tally.update([f"none_{row['no_tests']}"] if row["no_tests"] else [])
-        tally.update([f"cpp_{row['cpp_unrun']}"] if row["cpp_unrun"] else [])
-        names = ("tests_tried", "tests_made", "wrong_solutions", "wrong_passing_before", "wrong_passing", "out_of_time")
-        tally.update({name: row[name] for name in names})
-
-
-def _report(tally: Counter[str], job: Job) -> None:
-    """One line on tests, wrong solutions and problems without new tests."""
-    parts = [
-        f"{tally['problems']:,} problems; {tally['tests_tried']:,} inputs tried, {tally['tests_made']:,} "
-        f"kept{_parts(tally, 'origin_', 'given')}, thrown away{_parts(tally, 'thrown_')}",
-        _score(tally),
-        f"no new tests for {tally['without']:,}{_parts(tally, 'none_')}",
-    ]
-    if tally["out_of_time"]:
-        parts.append(f"{tally['out_of_time']:,} ran out of their time, so that on another machine tests may differ")
-    if told := _parts(tally, "cpp_"):
-        parts.append(f"C++ solutions cannot be called in some{told}")
-    job.console.say(f"make-tests: {'; '.join(parts)}", event="tests", **tally)
-
-
-def _score(tally: Counter[str]) -> str:
-    """How many of the wrong solutions fail a given test, and how many more a new one."""
-    wrong, before = tally["wrong_solutions"], tally["wrong_solutions"] - tally["wrong_passing_before"]
-    more = tally["wrong_passing_before"] - tally["wrong_passing"]
-    shares = [f"{count:,} ({count / max(1, wrong):.1%})" for count in (before, before + more)]
-    return f"of {wrong:,} wrong solutions given tests fail {shares[0]}, given and new ones {shares[1]}: {more:,} more"
-
-
-def _parts(tally: Counter[str], start: str, without: str = "") -> str:
-    """The counts whose name begins so, in brackets."""
-    found = {name.removeprefix(start): count for name, count in tally.most_common() if name.startswith(start) and count}
-    told = ", ".join(f"{name} {count:,}" for name, count in found.items() if name != without)
-    return f" ({told})" if told else ""
+    batch = pa.RecordBatch.from_pylist([{**row, **columns, **told(made, fates)}], schema(config, given))
+    return Result(batch, again=made.reason == "not-run")

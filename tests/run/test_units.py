@@ -138,6 +138,27 @@ def test_what_is_recorded_comes_back_and_is_not_computed(tmp_path: Path) -> None
     assert sorted(computed) == list(range(8))
 
 
+def test_what_the_machine_failed_is_computed_again(tmp_path: Path) -> None:
+    computed: list[int] = []
+
+    async def compute(part: pa.RecordBatch) -> Result:
+        (number,) = part.column("n").to_pylist()
+        computed.append(number)
+        failed = number == 1 and computed.count(1) == 1
+        return Result(rows(), [Dropped("1", "not-run", "{}")], again=True) if failed else Result(rows(number))
+
+    def run() -> tuple[list[int], list[str]]:
+        journal = Journal.open(tmp_path / "j", SCHEMA, {"seed": 1})
+        job = job_with(journal)
+        parts = list(resumable(iter([rows(0, 1, 2)]), job, compute, closed, size=1, window=1, unit="x"))
+        journal.close()
+        return [n for part in parts for n in part.column("n").to_pylist()], [each.id for each in job.drops.rows]
+
+    assert run() == ([0, 2], ["1"])
+    assert run() == ([0, 1, 2], [])
+    assert computed == [0, 1, 2, 1]
+
+
 @settings(max_examples=60, deadline=None)
 @given(cut=st.integers(0, 10_000), garbage=st.binary(max_size=40))
 def test_a_torn_end_is_cut_off_and_the_rest_kept(

@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from magcli.curate.code.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
 from magcli.data import table
 from magcli.errors import DataError, UsageError
 from magcli.stages.setup import CODE_ALIASES
+from magcli.verify.code import compiler
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "programs.jsonl"
 ADD = "a, b = map(float, input().split())\nprint(a + b)"
@@ -174,6 +176,42 @@ def test_slow_solutions_are_spared_tests_and_still_count_as_wrong(tmp_path):
     verdicts = [run["verdict"] for run in rows_of(tmp_path / "m.arrow") if run["solution"] == 1]
     assert verdicts == ["time-limit"] * 2 + ["unrun"] * 3
     assert not kept["slow"]["weak"]
+
+
+@pytest.fixture
+def compilers(monkeypatch):
+    """Make the compiler's time run out for the first so many programs, as on a busy machine."""
+    real, short = compiler.build, replace(compiler.LIMITS, cpu=0.02)
+
+    def late_for(late):
+        left = iter(range(late))
+
+        def build(source, box, into):
+            return real(source, box, into, compiler.LIMITS if next(left, None) is None else short)
+
+        monkeypatch.setattr(compiler, "build", build)
+
+    return late_for
+
+
+def test_a_solution_that_was_not_compiled_in_time_is_tried_again_alone(tmp_path, compilers):
+    tests = [(f"{n} 1", f"{n + 1}.0") for n in range(3)]
+    rows = [problem("p", tests, [solution(CPP, language="cpp"), solution(ADD, "wrong")], compare="floats")]
+    compilers(late=1)
+    kept, dropped = filtered(tmp_path, rows)
+    assert (list(kept), dropped) == (["p"], {})
+
+
+@pytest.mark.parametrize("label", ["right", "wrong", "unknown"])
+def test_one_that_never_is_leaves_its_problem_unjudged(tmp_path, compilers, capsys, label):
+    """A right one has failed nothing, a wrong one is not known to fail a test, and an unknown one may be asked."""
+    tests = [(f"{n} 1", f"{n + 1}.0") for n in range(3)]
+    rows = [problem("p", tests, [solution(ADD), solution(CPP, label, "cpp")], compare="floats")]
+    compilers(late=99)
+    assert filtered(tmp_path, rows, matrix=tmp_path / "m.arrow", quiet=False) == ({}, {"p": "not-run"})
+    assert "1 were not judged, as this machine failed them: --restart tries again" in capsys.readouterr().err
+    (run,) = rows_of(tmp_path / "m.arrow")
+    assert (run["verdict"], "not compiled: the compiler took more than" in run["output"]) == ("infra-error", True)
 
 
 def test_problems_that_cannot_be_run_have_their_reasons(tmp_path):

@@ -1,16 +1,18 @@
 """`magcli make-tests` on real programs in the sandbox."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from calling import call_stage, kill_and_resume, seconds_of
 
 from magcli.data import table
-from magcli.errors import UsageError
+from magcli.errors import PromptTooLong, UsageError
 from magcli.generate import open as engines
 from magcli.generate.scripted import ScriptedGenerator
 from magcli.generate.types import Completion
+from magcli.verify.code import compiler
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "weak_programs.jsonl"
 PROMPT = "Read n (1 <= n <= 50) and n integers a_i (-20 <= a_i <= 20). Print the greatest."
@@ -23,6 +25,12 @@ WRONG = (
     "input()\nprint(max(list(map(int, input().split()))[:2]))",
 )
 TESTS = [("3\n1 5 2\n", "5\n"), ("2\n7 4\n", "7\n")]
+
+
+CPP = (
+    "#include <bits/stdc++.h>\nint main() { int n, a, most = INT_MIN; std::cin >> n;\n"
+    "while (std::cin >> a) most = std::max(most, a); std::cout << most; }"
+)
 
 
 def rows_of(path):
@@ -191,6 +199,89 @@ def test_programs_of_a_model_make_inputs(tmp_path, monkeypatch):
     assert (caught["origin"], kept["p"]["wrong_passing"]) == ("generator", 0)
     assert "Print the greatest." in told[0][1]["content"]
     assert TESTS[0][0] in told[0][1]["content"]
+
+
+ANSWERS = [
+    Completion(text, 10, finish)
+    for text, finish in (
+        ("```python\nprint(", "length"),
+        ("```cpp\nint main() {}\n```", "stop"),
+        *[
+            (
+                "```python\nlists = '1 2 3', '-99', '-50 -50', '-1 -2', '5 6'\n"
+                "a = lists[min(int(input()), 4)].split()\nprint(len(a), ' '.join(a), sep='\\n')\n```",
+                "stop",
+            )
+        ]
+        * 2,
+        ("```python\nraise SystemExit(1)\n```", "stop"),
+        ("```python\nprint('2\\n-8 -9')\n```", "stop"),
+        ("```python\nprint(['3\\n1 5 2', '2\\n7 4'][int(input()) % 2])\n```", "stop"),
+    )
+]
+"""Of a model: one answer for each thing that may become of it."""
+
+
+@pytest.fixture
+def model(monkeypatch):
+    """A scripted model that gives these answers in turn, and finds problems of the word LONG too long."""
+    told = []
+
+    def answer(messages, _sampling, _seed):
+        if "LONG" in messages[1]["content"]:
+            raise PromptTooLong("900 tokens")
+        told.append(messages)
+        return ANSWERS[(len(told) - 1) % len(ANSWERS)]
+
+    monkeypatch.setattr(engines, "open_generator", lambda *_args, **_options: ScriptedGenerator(answer))
+    monkeypatch.setattr("magcli.stages.setup.model_bits", lambda *_: {})
+    return told
+
+
+def test_the_rates_of_a_model_are_told_of_each_program_and_of_each_input(tmp_path, model, capsys):
+    """Mutations have no negative numbers here, so the model alone finds out that the wrong solution forgets them."""
+    read = "input()\na = list(map(int, input().split()))\n"
+    right = f"{read}assert -99 not in a\nprint(max(a))", f"{read}print(0 if -50 in a else max(a))"
+    rows = [
+        problem("p", right, WRONG[:1], prompt="Print the greatest."),
+        problem("long", right, WRONG[:1], prompt="LONG"),
+        problem("alone", right[:1], ()),
+    ]
+    options = {"model": "scripted", "programs": len(ANSWERS), "max_new": 20}
+    kept, _ = made(tmp_path, rows, **options, quiet=False)
+    found = {id: {name: count for name, count in row["programs"].items() if count} for id, row in kept.items()}
+    assert found == {
+        "p": dict.fromkeys(["cut", "no-program", "repeated", "used", "fails", "constant", "unfit"], 1),
+        "long": {"too-long": 7},
+        "alone": {},
+    }
+    assert len(model) == 7, "a model is not asked about a problem that cannot have the votes"
+    assert kept["p"]["program_inputs"] == {"fault": 1, "disagree": 1, "nothing-new": 2, "kept": 1}
+    assert kept["p"]["wrong_passing"] == 0
+    told = capsys.readouterr().err
+    assert "of 14 programs asked of the model 1 (7.1%) gave inputs (too-long 7, cut 1, " in told
+    assert "of 5 of their inputs that were tried 1 (20.0%) are new tests (nothing-new 2, " in told
+    assert json.loads((tmp_path / "out.arrow.run.json").read_text())["model"]["input_kept"] == 1
+    kept, _ = made(tmp_path, rows[:1], **options, tries=1)
+    assert {name: count for name, count in kept["p"]["programs"].items() if count} == {
+        "cut": 1, "no-program": 1, "repeated": 1, "used": 1, "unused": 3,
+    }  # fmt: skip
+    assert made(tmp_path, rows[:1])[0]["p"]["programs"] is None
+
+
+@pytest.mark.parametrize(("late", "reason"), [(1, None), (99, "not-run")])
+def test_a_solution_that_was_not_compiled_in_time_does_not_fail(tmp_path, monkeypatch, late, reason):
+    real, left = compiler.build, iter(range(late))
+
+    def build(source, box, into):
+        limits = compiler.LIMITS if next(left, None) is None else replace(compiler.LIMITS, cpu=0.02)
+        return real(source, box, into, limits)
+
+    monkeypatch.setattr(compiler, "build", build)
+    row = problem("p", RIGHT[:1])
+    row["solutions"].append({"language": "cpp", "code": CPP, "verdict": "right"})
+    kept, dropped = made(tmp_path, [row], tries=6)
+    assert (kept["p"]["no_tests"], dropped) == (reason, {})
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from magcli.curate.code.agreement import RIGHT, Run
 from magcli.curate.code.solutions import Solution
-from magcli.curate.code.started import Started, started
+from magcli.curate.code.started import NotRun, Started, started
 from magcli.curate.code.trials import Trial
+from magcli.curate.code.turns import Turns
 from magcli.errors import DataError, EnvironmentFault
 from magcli.verify.code import runs
 from magcli.verify.code.calls import Expected, of_call
@@ -34,21 +35,17 @@ REJECTED = RIGHT + 1
 """The group of what a checker rejects."""
 
 
-class NotRun(Exception):
-    """The sandbox or the checker failed, which says nothing of the programs."""
-
-
-def run_all(trial: Trial, box: Sandbox, stopped: Callable[[], bool]) -> list[Run]:
+def run_all(trial: Trial, box: Sandbox, stopped: Callable[[], bool], turns: Turns) -> list[Run]:
     """Every solution on every test. Blocks; about as long as the programs take.
 
-    Where the sandbox or the checker fails, one run with the verdict ``infra-error`` stands for all, its output what
-    failed.
+    Where the sandbox or the checker fails, or a compiler has not enough time twice, one run with the verdict
+    ``infra-error`` stands for all, its output what failed.
 
     Raises:
         EnvironmentFault: there is no compiler, or ``stopped`` says so.
     """
     try:
-        return _run_all(trial, box, stopped)
+        return turns.take(lambda: _run_all(trial, box, stopped))
     except (NotRun, DataError) as error:
         return [Run(min(trial.solutions), min(trial.tests), "infra-error", None, str(error))]
 

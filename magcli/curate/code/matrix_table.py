@@ -44,9 +44,10 @@ class MatrixTable:
         self._journal = Journal.open(journal, MATRIX, {"sandbox": sandbox, "version": __version__})
 
     def get(self, id: str, digest: str) -> list[Run] | None:
-        """The runs of a problem, where they are finished."""
+        """The runs of a problem, where they are finished; what the machine failed is not."""
         key = f"{digest} {id}"
-        return runs_of(self._journal.get(key).rows.to_pylist()) if key in self._journal else None
+        found = runs_of(self._journal.get(key).rows.to_pylist()) if key in self._journal else []
+        return found if found and found[0].verdict != "infra-error" else None
 
     def put(self, id: str, digest: str, runs: Sequence[Run]) -> None:
         """Keep the runs of a problem for good."""

@@ -20,6 +20,14 @@ from magcli.verify.code.plain import NotPlain
 from magcli.verify.sandbox import Limits, Program, Sandbox
 
 
+class NotRun(Exception):
+    """The sandbox, a compiler or the checker failed, which says nothing of the programs."""
+
+
+class NotCompiled(NotRun):
+    """A compiler ran out of time or was lost, as happens on a busy machine."""
+
+
 class Started(NamedTuple):
     """A program that runs tests; ``calls`` where a C++ one is asked what tests ask of a Python function."""
 
@@ -45,12 +53,15 @@ class Started(NamedTuple):
 
 @contextmanager
 def started(trial: Trial, solution: Solution, box: Sandbox) -> Iterator[Started | Fault]:
-    """A solution that can be run on the tests of its problem; a fault where it does not compile.
+    """A solution that can be run on the tests of its problem; a fault where it is no program.
 
     Raises:
+        NotCompiled: whether it is one is not known.
         EnvironmentFault: there is no compiler.
     """
     calls = trial.calls if trial.called and solution.language == "cpp" else None
     source = calls.program(solution.code) if calls else solution.code
     with runs.started(source, solution.language, box, called=trial.called) as program:
+        if isinstance(program, Fault) and program.reason in ("compile-timeout", "infra-error"):
+            raise NotCompiled(f"a solution in C++ was not compiled: {program.detail}")
         yield program if isinstance(program, Fault) else Started(program, calls)

@@ -1,23 +1,20 @@
 """The inputs that are tried for a code problem: mutations of its own, and what programs of a model print."""
 
-from collections.abc import Iterator, Sequence
-from itertools import chain, zip_longest
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 
 from magcli.curate.code.trials import Trial
 from magcli.curate.inputs import calls, mutate
 from magcli.curate.inputs.constraints import constraints
 from magcli.curate.inputs.format import infer
 from magcli.curate.inputs.new_tests import Candidate
-from magcli.curate.inputs.programs import inputs_of
 from magcli.curate.inputs.values import describe
 from magcli.verify.code.calls import Call
 from magcli.verify.code.cases import Feed
-from magcli.verify.sandbox import Sandbox
 
 
-def candidates(trial: Trial, prompt: str, programs: Sequence[str], box: Sandbox, seed: str) -> Iterator[Candidate]:
+def candidates(trial: Trial, prompt: str, printed: Iterable[str], seed: str) -> Iterator[Candidate]:
     """Mutations and printed inputs by turns; the same for a seed, and without end where there are enough."""
-    printed = chain.from_iterable(inputs_of(program, trial.tests, box) for program in programs)
     for mutation, made in zip_longest(mutations(trial, prompt, seed), printed):
         if mutation is not None:
             yield Candidate(mutation, "mutation")

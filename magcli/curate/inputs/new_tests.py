@@ -11,12 +11,15 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
-from magcli.curate.code.matrix import NotRun, Outcome, text_of, tried
-from magcli.curate.code.started import Started, started
+from magcli.curate.code.matrix import Outcome, text_of, tried
+from magcli.curate.code.started import NotRun, Started, started
 from magcli.curate.code.trials import Trial
+from magcli.curate.code.turns import Turns
 from magcli.curate.twins.signatures import Unfit
+from magcli.data.schema import INPUT_FATES, PROGRAM_FATES
 from magcli.errors import DataError, EnvironmentFault
 from magcli.verify.code.calls import Call, of_call
 from magcli.verify.code.cases import Case, Feed
@@ -61,6 +64,7 @@ class OutOfTime(Exception):
 class Made(NamedTuple):
     """The new tests, what became of the other inputs, and the wrong solutions that pass given and all tests.
 
+    ``printed``: what became of the inputs that programs of a model print, ``kept`` or why they were thrown away.
     ``out_of_time``: they are those that were found until the problem's time was over.
     """
 
@@ -72,6 +76,7 @@ class Made(NamedTuple):
     passing_before: int = 0
     passing: int = 0
     out_of_time: bool = False
+    printed: Mapping[str, int] = {}
 
 
 def size_class(text: str) -> int:
@@ -80,28 +85,32 @@ def size_class(text: str) -> int:
 
 
 def make(
-    trial: Trial, candidates: Iterable[Candidate], rules: Rules, box: Sandbox, stopped: Callable[[], bool]
+    trial: Trial, candidates: Iterable[Candidate], rules: Rules, box: Sandbox, stopped: Callable[[], bool], turns: Turns
 ) -> Made:
-    """New tests of a problem. Blocks.
+    """New tests of a problem. Blocks. ``not-run`` where the sandbox, a compiler or the checker failed it.
 
     Raises:
         EnvironmentFault: there is no compiler, or ``stopped`` says so.
     """
-    try:
-        if _too_few(trial, rules):
-            return Made(reason="few-solutions")
+
+    def work() -> Made:
         with ExitStack() as stack:
             return _Bench(trial, rules, box, stopped, stack).made(candidates)
+
+    if not worth_running(trial, rules.votes):
+        return Made(reason="few-solutions")
+    try:
+        return turns.take(work)
     except (NotRun, DataError):
         return Made(reason="not-run")
     except OutOfTime:
         return Made(reason="out-of-time", out_of_time=True)
 
 
-def _too_few(trial: Trial, rules: Rules) -> bool:
-    """Whether the votes cannot be had and there is no wrong solution to tell about, so that nothing need run."""
+def worth_running(trial: Trial, votes: int) -> bool:
+    """Whether the votes can be had, or there is a wrong solution to tell about."""
     verdicts = [each.verdict for each in trial.solutions.values()]
-    return "wrong" not in verdicts and 0 < len(verdicts) < rules.votes
+    return "wrong" in verdicts or len(verdicts) >= votes
 
 
 class _Bench:
@@ -157,22 +166,21 @@ class _Bench:
             reason: NoTests = "few-solutions" if self._asked else "solutions-fail"
             return Made((), 0, {}, reason, wrong, before, before)
         tests: list[Mapping[str, str | None]] = []
-        thrown, late = Counter[str](), False
-        for candidate in candidates:
-            if len(tests) + thrown.total() == self._rules.tries or len(tests) == self._rules.most:
-                break
-            try:
+        fates: list[tuple[Origin, str]] = []
+        late = False
+        try:
+            for candidate in islice(candidates, self._rules.tries):
                 found = self._tested(candidate)
-            except OutOfTime:
-                late = True
-                break
-            if isinstance(found, str):
-                thrown[found] += 1
-            else:
-                tests.append(found)
-        number = len(tests) + thrown.total()
-        none: NoTests | None = None if tests else "out-of-time" if late else "nothing-new" if number else "no-format"
-        return Made(tests, number, thrown, none, wrong, before, len(self._wrong), late)
+                fates.append((candidate.origin, found if isinstance(found, str) else "kept"))
+                tests += [] if isinstance(found, str) else [found]
+                if len(tests) == self._rules.most:
+                    break
+        except OutOfTime:
+            late = True
+        thrown = Counter(fate for _, fate in fates if fate != "kept")
+        printed = Counter(fate for origin, fate in fates if origin == "generator")
+        none: NoTests | None = None if tests else "out-of-time" if late else "nothing-new" if fates else "no-format"
+        return Made(tests, len(fates), thrown, none, wrong, before, len(self._wrong), late, printed)
 
     def _tested(self, candidate: Candidate) -> Mapping[str, str | None] | str:
         """A new test, or why it is none."""
@@ -229,11 +237,11 @@ def _said(case: Case) -> str:
     return case.source if isinstance(case, Call) else case.stdin.decode(errors="replace")
 
 
-def told(made: Made) -> dict[str, Any]:
-    """The columns that tell how it went."""
+def told(made: Made, programs: Mapping[str, int] | None) -> dict[str, Any]:
+    """The columns that tell how it went. ``programs``: what became of those of a model; None where none was asked."""
     return {
         "tests_tried": made.tried,
-        "tests_thrown": {name: made.thrown.get(name, 0) for name in ("fault", "disagree", "nothing-new")},
+        "tests_thrown": {name: made.thrown.get(name, 0) for name in INPUT_FATES[:-1]},
         "tests_made": len(made.tests),
         "no_tests": made.reason,
         "wrong_solutions": made.wrong,
@@ -241,6 +249,8 @@ def told(made: Made) -> dict[str, Any]:
         "wrong_passing": made.passing,
         "weak": made.passing > 0,
         "out_of_time": made.out_of_time,
+        "programs": None if programs is None else {name: programs.get(name, 0) for name in PROGRAM_FATES},
+        "program_inputs": None if programs is None else {name: made.printed.get(name, 0) for name in INPUT_FATES},
     }
 
 

@@ -1,12 +1,16 @@
 """Programs, written by a model, that print an input of a problem for a seed; run in the sandbox.
 
-A program is used when its inputs differ from each other. That they are valid is for the solutions to say.
+A program is used when its inputs differ from each other. That they are valid is for the solutions to say. What becomes
+of each program that was asked for is counted, so that the rates of a model are known.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
+from typing import Literal, NamedTuple
 
 from magcli.errors import DataError
+from magcli.generate.types import Completion
 from magcli.verify.code import runs
 from magcli.verify.code.calls import of_call
 from magcli.verify.code.cases import Case, Feed
@@ -18,6 +22,20 @@ SEEDS = 10
 MAX_INPUT = 1 << 20
 """Bytes of an input."""
 
+Fate = Literal["too-long", "cut", "no-program", "repeated", "unused", "fails", "constant", "unfit", "used"]
+"""What becomes of a program that was asked for. ``too-long``: the problem does not fit into the model's context.
+``cut``: the answer ended at its longest before there was a program. ``no-program``: it has none in Python.
+``repeated``: another answer has the same. ``unused``: enough inputs were found without it. ``fails``: it prints nothing
+for any seed. ``constant``: the same for all. ``unfit``: no call of the function, or given inputs only. ``used``: its
+inputs were tried."""
+
+
+class Written(NamedTuple):
+    """The different programs in a model's answers, and what became of the answers that have none."""
+
+    programs: Sequence[str]
+    fates: Mapping[Fate, int]
+
 
 def messages(prompt: str, case: Case) -> list[dict[str, str]]:
     """The chat that asks for a program."""
@@ -28,23 +46,61 @@ def messages(prompt: str, case: Case) -> list[dict[str, str]]:
     return [{"role": "system", "content": told}, {"role": "user", "content": asked}]
 
 
-def programs_of(answers: Sequence[str]) -> list[str]:
-    """The Python programs in a model's answers, equal ones once."""
-    found = (extract(answer.rpartition("</think>")[2]) for answer in answers)
-    return list(dict.fromkeys(each[1] for each in found if each and each[0] == "python"))
+def written(answers: Sequence[Completion]) -> Written:
+    """The Python programs in a model's answers, after its thoughts."""
+    programs: dict[str, None] = {}
+    fates = Counter[Fate]()
+    for answer in answers:
+        found = extract(answer.text.rpartition("</think>")[2])
+        if found is None or found[0] != "python":
+            fates["cut" if answer.finish == "length" else "no-program"] += 1
+        elif found[1] in programs:
+            fates["repeated"] += 1
+        else:
+            programs[found[1]] = None
+    return Written(list(programs), fates)
 
 
-def inputs_of(program: str, cases: Mapping[int, Case], box: Sandbox) -> Iterator[str]:
-    """The different inputs that a program prints; none where it prints the same for all seeds."""
+class Printers:
+    """Programs that are run when their inputs are wanted. From one thread.
+
+    Args:
+        written: The programs.
+        cases: The given tests of the problem.
+        box: Where they run.
+    """
+
+    def __init__(self, written: Written, cases: Mapping[int, Case], box: Sandbox) -> None:
+        self._programs, self._cases, self._box = written.programs, cases, box
+        self._fates, self._run = Counter(written.fates), 0
+
+    def inputs(self) -> Iterator[str]:
+        """The inputs that the programs print, one program after the other."""
+        for program in self._programs:
+            fate, inputs = printed(program, self._cases, self._box)
+            self._fates[fate] += 1
+            self._run += 1
+            yield from inputs
+
+    @property
+    def fates(self) -> Mapping[str, int]:
+        """How many programs met which fate so far."""
+        return {str(fate): count for fate, count in self._fates.items()} | {"unused": len(self._programs) - self._run}
+
+
+def printed(program: str, cases: Mapping[int, Case], box: Sandbox) -> tuple[Fate, list[str]]:
+    """What becomes of a program, and the different inputs that it prints and that are not among the given ones."""
     example = next(iter(cases.values()))
     end = "\n" if isinstance(example, Feed) else ""
-    found = [text + end for text in dict.fromkeys(_printed(program, box))]
+    found = [text + end for text in dict.fromkeys(_outputs(program, box))]
     given = {case.stdin.decode(errors="replace") if isinstance(case, Feed) else case.source for case in cases.values()}
-    if len(found) > 1:
-        yield from (text for text in found if text not in given and _like(text, example))
+    if len(found) < 2:
+        return ("constant" if found else "fails"), []
+    inputs = [text for text in found if text not in given and _like(text, example)]
+    return ("used" if inputs else "unfit"), inputs
 
 
-def _printed(program: str, box: Sandbox) -> Iterator[str]:
+def _outputs(program: str, box: Sandbox) -> Iterator[str]:
     with runs.started(program, "python", box, called=False) as started:
         if isinstance(started, Fault):
             return

@@ -37,6 +37,17 @@ def test_runs_are_kept_for_the_next_run_and_belong_to_one_isolation(tmp_path):
         opened(tmp_path / "m.arrow", "restricted")
 
 
+def test_what_the_machine_failed_is_run_again_and_stands_in_the_table(tmp_path):
+    failed = [Run(0, 0, "infra-error", None, "not compiled")]
+    with closing(opened(tmp_path / "m.arrow")) as matrix:
+        matrix.put("a", "d1", failed)
+    matrix = opened(tmp_path / "m.arrow")
+    assert matrix.get("a", "d1") is None
+    matrix.put("a", "d1", failed)
+    matrix.finish(PROBLEMS[:1], history)
+    assert Replay(tmp_path / "m.arrow").runs("a", "d1") == failed
+
+
 def test_a_finished_table_stays_when_its_own_run_goes_on(tmp_path):
     finished(tmp_path / "m.arrow")
     before = (tmp_path / "m.arrow").read_bytes()

@@ -1,33 +1,53 @@
 """Programs that make inputs, in the sandbox."""
 
-from magcli.curate.inputs.programs import SEEDS, inputs_of, messages, programs_of
+from magcli.curate.inputs.programs import SEEDS, Printers, Written, messages, printed, written
+from magcli.generate.types import Completion
 from magcli.verify.code.calls import of_call
 from magcli.verify.code.cases import Feed
 from magcli.verify.code.judging import default_sandbox
 
 FEED = {0: Feed(b"3\n", b"")}
+CALL = {0: of_call("f([1])", "None")}
 
 
 def test_different_inputs_are_taken_and_given_ones_left_out():
     program = "seed, size = int(input()), input()\nprint(seed + (100 if size == 'large' else 0))"
-    found = list(inputs_of(program, FEED, default_sandbox()))
-    assert len(found) == SEEDS
+    fate, found = printed(program, FEED, default_sandbox())
+    assert (fate, len(found)) == ("used", SEEDS)
     assert "103\n" in found
-    assert "3\n" not in list(inputs_of("print(int(input()) // 2)", FEED, default_sandbox()))
+    assert "3\n" not in printed("print(int(input()) // 2)", FEED, default_sandbox())[1]
 
 
 def test_a_program_that_prints_one_input_or_nothing_or_dies_makes_none():
-    for program in ("print(4)", "pass", "print(", "raise SystemExit(1)", "print('\\u00e9', input())"):
-        assert list(inputs_of(program, FEED, default_sandbox())) == []
+    found = {
+        program: printed(program, FEED, default_sandbox())
+        for program in ("print(4)", "pass", "print(", "raise SystemExit(1)", "print('\\u00e9', input())")
+    }
+    assert found.pop("print(4)") == ("constant", [])
+    assert set(map(str, found.values())) == {str(("fails", []))}
 
 
 def test_calls_must_call_what_is_tested():
-    given = {0: of_call("f([1])", "None")}
-    assert len(list(inputs_of("print(f'f([{input()}])')", given, default_sandbox()))) == SEEDS - 1
-    assert list(inputs_of("print(f'g([{input()}])')", given, default_sandbox())) == []
+    fate, found = printed("print(f'f([{input()}])')", CALL, default_sandbox())
+    assert (fate, len(found)) == ("used", SEEDS - 1)
+    assert printed("print(f'g([{input()}])')", CALL, default_sandbox()) == ("unfit", [])
 
 
-def test_programs_are_read_from_answers():
+def test_programs_are_read_from_answers_and_the_others_have_their_reasons():
     block = "```python\nprint(1)\n```"
-    assert programs_of([f"<think>```python\n0\n```</think>{block}", block, "```cpp\nx\n```", "none"]) == ["print(1)\n"]
+    texts = [f"<think>```python\n0\n```</think>{block}", block, "```cpp\nx\n```", "none"]
+    answers = [Completion(text, 9, "stop") for text in texts] + [Completion("```python\nprint(", 9, "length")]
+    assert written(answers) == (["print(1)\n"], {"repeated": 1, "no-program": 2, "cut": 1})
+    assert written([Completion(block + "\nAnd so", 9, "length")]) == (["print(1)\n"], {})
     assert "3" in messages("Double it.", FEED[0])[1]["content"]
+
+
+def test_programs_run_when_their_inputs_are_wanted():
+    programs = Written(["print(4)", "print(input(), 5)", "raise SystemExit(1)"], {"cut": 1})
+    printers = Printers(programs, FEED, default_sandbox())
+    assert printers.fates == {"cut": 1, "unused": 3}
+    inputs = printers.inputs()
+    assert next(inputs) == "0 5\n"
+    assert printers.fates == {"cut": 1, "constant": 1, "used": 1, "unused": 1}
+    assert len(list(inputs)) == SEEDS - 1
+    assert printers.fates == {"cut": 1, "constant": 1, "used": 1, "fails": 1, "unused": 0}
