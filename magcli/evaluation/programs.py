@@ -5,6 +5,7 @@ asserts     ``test_list``, after ``test_setup_code`` (MBPP)
 check       a script ``test`` that defines ``check(candidate)``, called with ``entry_point`` (HumanEval)
 main        ``test`` or ``tests`` is a C++ ``main`` that asserts (HumanEval-X, MultiPL-E)
 unittest    ``tests`` is a mapping of files of unit tests, ``stub`` one of the module that they import (Exercism)
+catch       ``tests`` is a mapping of files of C++ tests with Catch2's macros (Exercism)
 hidden      ``public_test_cases`` and ``private_test_cases`` as LiveCodeBench packs them
 samples     the examples in the statement, ``prompt``, alone (AtCoder and LeetCode)
 tests       ``tests`` as magcli has them
@@ -22,9 +23,12 @@ import pickle
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from magcli.errors import DataError
+from magcli.evaluation.exercises import without_own_includes
 
 Row = Mapping[str, Any]
 
@@ -101,6 +105,30 @@ def _unittest(row: Row) -> dict[str, Any]:
     if len(modules) != 1:
         raise DataError(f"the exercise asks for {len(modules)} files; one can be graded")
     return _python(UNITTEST.format(module=modules[0], sources=list(row["tests"].values())))
+
+
+_CATCH_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:[^>"\n]*/)?catch\w*\.hpp[>"][^\n]*\n', re.M)
+_MACRO = re.compile(r"\b(?:TEST|REQUIRE|CHECK|SECTION|SCENARIO|GENERATE|STATIC|TEMPLATE|METHOD)[A-Z_]*(?=\s*\()")
+_MAIN_OF_TESTS = f"""
+int main() {{
+    int failed = Catch::inner::run_all();
+    if (!failed) std::fputs("\\n{PASSED}\\n", stdout);
+    return failed;
+}}
+"""
+
+
+def _catch(row: Row) -> dict[str, Any]:
+    script = _CATCH_INCLUDE.sub("\n", without_own_includes("\n".join(row["tests"].values())))
+    macros = _catch_macros()
+    if unknown := [name for name in _MACRO.findall(script) if f"#define {name}" not in macros]:
+        raise DataError(f"the tests use {unknown[0]}, which is not among the macros of Catch2 that are known here")
+    return _after(f'{macros}\n#define EXERCISM_RUN_ALL_TESTS\n#line 1 "tests"\n{script}\n{_MAIN_OF_TESTS}', "cpp")
+
+
+@cache
+def _catch_macros() -> str:
+    return Path(__file__).with_name("catch.cpp").read_text(encoding="utf-8")
 
 
 def _column(row: Row) -> dict[str, Any]:
@@ -190,6 +218,7 @@ _FORMS: dict[str, Callable[[Row], dict[str, Any]]] = {
     "check": _check,
     "main": _main,
     "unittest": _unittest,
+    "catch": _catch,
     "hidden": _hidden,
     "samples": _samples,
     "tests": _column,

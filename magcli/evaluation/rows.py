@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from magcli.data import table
 from magcli.errors import DataError
-from magcli.evaluation import programs
+from magcli.evaluation import exercises, programs
 from magcli.evaluation.suite import Source, Suite
 
 HUB = "hub"
@@ -68,21 +68,27 @@ def _found(suite: Suite, places: Sequence[str]) -> tuple[Source, Iterator[Row]]:
     hubs = " or ".join(dict.fromkeys(source.hub for source in suite.sources if source.hub))
     where = ", ".join(place for place in places if place != HUB)
     looked = f"no {files} in {where} or the folders in it" if files and where else "its data is not on this machine"
+    origins = " or ".join(dict.fromkeys(source.origin for source in suite.sources if source.origin))
     get = f"; on the hub it is {hubs}: --data hub" if hubs else ""
-    raise DataError(f"evaluate: suite {suite.name}: {looked}{get}, or name a folder by --data")
+    come = f"; it comes from {origins}: put it there" if origins else ""
+    raise DataError(f"evaluate: suite {suite.name}: {looked}{get}{come}, or name a folder by --data")
 
 
 def _paths(folder: Path, names: Sequence[str]) -> Iterator[Path]:
     for name in names:
-        yield from (path for path in (folder / name, *sorted(folder.glob(f"*/{name}"))) if path.is_file())
+        yield from (path for path in (folder / name, *sorted(folder.glob(f"*/{name}"))) if path.exists())
 
 
 def _read(path: Path, names: Sequence[str]) -> Iterator[Row]:
-    """The rows of a file. JSON is read as it stands: a table would make texts of values that differ in kind.
+    """The rows of a file, or of a folder of exercises.
+
+    JSON is read as it stands: a table would make texts of values that differ in kind.
 
     Raises:
         DataError: it cannot be read.
     """
+    if path.is_dir() and (found := exercises.rows(path)):
+        return iter(found)
     plain = path.name.removesuffix(".gz")
     if not plain.endswith((".json", ".jsonl", ".tsv")):
         return _table(str(path))
@@ -112,7 +118,11 @@ def _wanted(where: Mapping[str, Any], row: Row) -> bool:
 def _matches(rule: Any, value: Any) -> bool:
     match rule:
         case {"min": low, "max": high}:
-            return value is not None and bool(low <= value <= high)
+            return _between(low, value, high)
+        case {"min": low}:
+            return _between(low, value, None)
+        case {"max": high}:
+            return _between(None, value, high)
         case {"not": list(others)}:
             return value not in others
         case list():
@@ -120,6 +130,17 @@ def _matches(rule: Any, value: Any) -> bool:
         case "":
             return not value
     return bool(value == rule)
+
+
+def _between(low: Any, value: Any, high: Any) -> bool:
+    """Whether a value lies between two, either of which may be None; one that is no text is compared with texts as one.
+
+    Dates may be told so: as texts they are in their order.
+    """
+    if value is None:
+        return False
+    told = str(value) if isinstance(low if high is None else high, str) else value
+    return bool((low is None or low <= told) and (high is None or told <= high))
 
 
 def _problem(suite: Suite, source: Source, row: Row, number: int, seed: int) -> dict[str, Any]:
@@ -145,9 +166,11 @@ def _text(template: str, row: Row) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value in a text: lists line by line, mappings (of files) by their values, a chat as its user's turn."""
+    """A value in a text: lists line by line, files by their names as one, a chat as its user's turn."""
+    if isinstance(value, dict) and all(isinstance(each, str) for each in value.values()):
+        return exercises.one_text(value)
     if isinstance(value, list | dict):
-        parts = value.values() if isinstance(value, dict) else value
+        parts = value if isinstance(value, list) else [value]
         return "\n".join(each if isinstance(each, str) else json.dumps(each, ensure_ascii=False) for each in parts)
     chat = _CHAT.search(str(value))
     return chat[1].strip() if chat else str(value)

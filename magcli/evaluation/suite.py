@@ -28,7 +28,9 @@ verifier   ``math``, ``code``, ``ifeval``, ``tools``, or a user's own reward: ``
 note       what must be known of the figures; told with them
 system     the system prompt: ``default`` (magcli's), ``none``, or a file; beside the suite's file if it is relative
 language   whether the share in one language is told too
-id         of a source: the row's id; its number where there is none
+files      of a source: names of files or folders; where one is found under ``--data``, that is read
+origin     where these come from, told where they are not found; ``hub``: the data set that ``--data hub`` reads instead
+id         the row's id; its number where there is none
 where      columns that must have a value, be one of a list, none of ``{not = [..]}``, or in ``{min = .., max = ..}``
 choices    columns of the options, the right one first, or ``inline``: they stand in the prompt as ``A. ..`` and
            ``answer`` is the letter. Either way they are shuffled by the seed
@@ -62,6 +64,7 @@ class Source:
     """Where rows lie and which of their columns say what."""
 
     files: tuple[str, ...] = ()
+    origin: str = ""
     hub: str = ""
     names: tuple[str, ...] = ()
     id: str = ""

@@ -155,6 +155,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         raise DataError(f"evaluate: there is no graded completion to evaluate{told}")
     ordered = [each for name in sorted(found, key=_order(sat)) for each in found[name]]
     _tell(ordered, job)
+    for exam in (exam for exam in sat if exam.note):
+        job.console.say(f"{exam.name}: {exam.note}", event="note", suite=exam.name, note=exam.note)
     job.facts[comparing.FACT] = {exam.name: str(exam.table.resolve()) for exam in sat if exam.table}
     yield pa.RecordBatch.from_pylist([_known(suite, each) for suite, each in ordered], schema(config, pa.schema([])))
     exams.forget([*sat, *earlier])

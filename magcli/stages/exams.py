@@ -45,7 +45,7 @@ class Exam(NamedTuple):
     """One suite, or a table of problems (its name is empty then).
 
     ``bits`` is all that decides its completions. They stay in ``table``, where that is asked for; ``journal`` is where
-    an unfinished exam goes on, where the evaluation has a place for it.
+    an unfinished exam goes on, where the evaluation has a place for it. ``note`` is what must be known of its figures.
     """
 
     name: str
@@ -56,6 +56,7 @@ class Exam(NamedTuple):
     bits: Mapping[str, Any]
     table: Path | None
     journal: Path | None
+    note: str = ""
 
     @property
     def schema(self) -> pa.Schema:
@@ -136,8 +137,9 @@ def _exam(
     beside = Path(output) if output not in (None, "-") else None
     journal = table or (beside.with_name(f"{beside.name}.{name or 'completions'}") if beside else None)
     rule = RewardRule(use_language=language, num_tests=ALL_TESTS)
-    return Exam(name, problems, setup.ask(how), function, rule, bits, table,
-                journal.with_name(f".{journal.name}.journal") if journal else None)  # fmt: skip
+    going = journal.with_name(f".{journal.name}.journal") if journal else None
+    note = suite.note if suite else ""
+    return Exam(name, problems, setup.ask(how), function, rule, bits, table, going, note)
 
 
 def table_of(completions: Path | None, name: str) -> Path | None:

@@ -72,6 +72,27 @@ def test_data_that_is_not_here_is_told_with_its_hub_id_in_one_line(tmp_path: Pat
     assert "\n" not in told
 
 
+def test_where_the_data_comes_from_is_told_too(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no polyglot_cpp.jsonl or cpp/.* comes from a clone of github.com/Aider-AI"):
+        problems(load(["aider-polyglot-cpp"])[0], [str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("rule", "kept"),
+    [
+        ("{ min = '2024-08-01' }", [1, 2]),
+        ("{ max = '2024-08-01' }", [0]),
+        ("{ min = '2024-08-01', max = '2024-12-31' }", [1]),
+        ("{ not = ['2024-07-31T00:00:00'] }", [1, 2]),
+    ],
+)
+def test_rows_of_a_time_are_chosen(tmp_path: Path, rule: str, kept: list[int]) -> None:
+    days = ["2024-07-31T00:00:00", "2024-08-01T00:00:00", "2025-01-01T00:00:00"]
+    lines(tmp_path / "q.jsonl", [{"q": str(number), "day": day} for number, day in enumerate(days)])
+    own = f'verifier = "math"\n[[source]]\nfiles = ["q.jsonl"]\nprompt = "{{q}}"\nwhere = {{ day = {rule} }}\n'
+    assert [int(row["prompt"]) for row in problems(suite_of(tmp_path, own), [])] == kept
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

@@ -12,6 +12,7 @@ from magcli.errors import DataError, UsageError
 
 SUITE = """
 verifier = "math"
+note = "only letters"
 system = "none"
 [sampling]
 temperature = 1.0
@@ -52,7 +53,9 @@ def test_suites_are_asked_once_and_metrics_redone_from_what_is_kept(suites, gues
     samples = rows_of(kept / "left.arrow")
     assert len(samples) == 4 * 8
     assert found["left", "avg@n"] == sum(row["correct"] for row in samples) / len(samples)
-    assert "the model is not asked" not in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "the model is not asked" not in told
+    assert "left: only letters" in told
     call_stage("evaluate", output=tmp_path / "more.arrow", ks="1,4", **options)
     assert capsys.readouterr().err.count("the model is not asked") == 2
     more = values(tmp_path / "more.arrow")
