@@ -78,8 +78,8 @@ class Spent:
         self.tokens_saved += left * tokens / len(samples)
 
 
-Settled = Callable[[Sequence[Reward]], Awaitable[bool]]
-"""Whether the samples so far decide a problem's fate."""
+Wanted = Callable[[Sequence[Reward]], Awaitable[int]]
+"""How many more samples are made at once, by the rewards of those so far; 0 where they are enough."""
 
 
 async def graded_in_waves(
@@ -88,18 +88,16 @@ async def graded_in_waves(
     row: Mapping[str, Any],
     ask: Ask,
     rule: RewardRule,
-    *,
-    wave: int,
-    settled: Settled,
+    wanted: Wanted,
 ) -> tuple[list[Sample], list[Reward]]:
-    """Sample and grade a problem ``wave`` samples at a time, until there are all or ``settled`` ends it.
+    """Sample and grade a problem in waves, until there are all samples or no more are ``wanted``.
 
     Raises:
         PromptTooLong: the prompt does not fit into the model's context.
     """
     samples: list[Sample] = []
     rewards: list[Reward] = []
-    while len(samples) < ask.samples and not (samples and await settled(rewards)):
+    while len(samples) < ask.samples and (wave := await wanted(rewards)):
         numbers = range(len(samples), min(len(samples) + wave, ask.samples))
         more = await samples_of(generator, row, ask, numbers)
         samples += more

@@ -4,9 +4,10 @@ Never-solved and too-easy problems go; with --drop-suspect also those where most
 is not the ground truth, which is then probably wrong. The recipe's two passes are this stage called twice, with
 two models.
 
---adaptive makes a quarter of the samples at a time and stops when no outcome of the others could change what becomes
-of the problem: the same problems stay, for the same reasons, from fewer tokens. Pass rates and majorities of the rows
-are then those of the samples made (num_samples); where they are to be exact, sample all.
+--adaptive makes samples in waves, first as many as it takes before anything can be certain, and stops when no outcome
+of the others could change what becomes of the problem: the same problems stay, for the same reasons, from fewer tokens.
+Pass rates and majorities of the rows are then those of the samples made (num_samples); where they are to be exact,
+sample all.
 """
 
 from __future__ import annotations
@@ -129,9 +130,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         grader.check(row)
         jury = Jury(config, grader, rule, row)
         try:
-            samples, rewards = await graded_in_waves(
-                generator, grader, row, asking, rule, wave=_wave(config), settled=jury.settled
-            )
+            samples, rewards = await graded_in_waves(generator, grader, row, asking, rule, jury.wanted)
         except PromptTooLong as error:
             return Result(nothing, [Dropped(row["id"], "prompt-too-long", as_text({**row, "error": str(error)}))])
         spent.add(samples, config.samples)
@@ -151,8 +150,9 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 
 def _wave(config: Config) -> int:
-    """Samples of a problem that are made at once: a quarter of them, so that a problem waits three times at most."""
-    return -(-config.samples // 4) if config.adaptive else config.samples
+    """Samples of a problem that are made at once, at least: a quarter of them, so that a problem waits three times at
+    most, and two, as the embedded engine computes the prompt of each wave anew."""
+    return max(2, -(-config.samples // 4)) if config.adaptive else config.samples
 
 
 def _window(config: Config) -> int:
@@ -184,7 +184,7 @@ class Jury:
     def __init__(self, config: Config, grader: Grader, rule: RewardRule, row: dict[str, Any]) -> None:
         from magcli.curate.math.difficulty import Rules, band
 
-        self.samples, self.row, self.grader, self.rule = config.samples, row, grader, rule
+        self.samples, self.wave, self.row, self.grader, self.rule = config.samples, _wave(config), row, grader, rule
         self.code = row.get("kind") == "code"
         self.rules = Rules(*band(config.keep), config.drop_suspect and not self.code, config.majority)
         self.equal: dict[tuple[str, str], bool] = {}
@@ -205,18 +205,19 @@ class Jury:
         judged = [reward for reward in rewards if reward.trainable]
         return ["" if self.code else reward.extracted for reward in judged], [reward.correct for reward in judged]
 
-    async def settled(self, rewards: Sequence[Reward]) -> bool:
-        """Whether the samples still to come cannot change what ``judge`` says."""
+    async def wanted(self, rewards: Sequence[Reward]) -> int:
+        """How many samples to make next: none where those still to come cannot change what ``judge`` says, else a wave
+        or as many as must be made before that can be so."""
         import asyncio
 
-        from magcli.curate.math.difficulty import settled
+        from magcli.curate.math.difficulty import count, needed
 
-        if rewards[0].reason == "bad-gold" and not self.code:
-            return True
-        left = self.samples - len(rewards)
-        return await asyncio.to_thread(
-            settled, *self.heard(rewards), left, self.rules, same=self.same, is_gold=self.is_gold
-        )
+        if rewards and rewards[0].reason == "bad-gold" and not self.code:
+            return 0
+        heard, left = self.heard(rewards), self.samples - len(rewards)
+        found = await asyncio.to_thread(count, *heard, self.rules, same=self.same, is_gold=self.is_gold)
+        least = needed(found, left, self.rules)
+        return least and max(least, self.wave)
 
     async def judge(self, rewards: Sequence[Reward]) -> tuple[Summary | None, str]:
         """What the samples say and whether the problem stays, or why not."""

@@ -22,17 +22,17 @@ def sevens(messages: Sequence[Message], sampling: Sampling, seed: int) -> Comple
 
 
 def in_waves(wave: int, enough: int) -> tuple[list[Sample], list[Reward], list[int]]:
-    """Samples, rewards, and how many of these ``settled`` was asked about each time."""
+    """Samples, rewards, and about how many of these it was asked each time whether more are wanted."""
     asked: list[int] = []
 
-    async def settled(rewards: Sequence[Reward]) -> bool:
+    async def wanted(rewards: Sequence[Reward]) -> int:
         asked.append(len(rewards))
-        return len(rewards) >= enough
+        return 0 if len(rewards) >= enough else wave
 
     async def work() -> tuple[list[Sample], list[Reward]]:
         grader, rule = Grader(1, deadline=20), RewardRule(use_language=False)
         try:
-            return await graded_in_waves(ScriptedGenerator(sevens), grader, ROW, ASK, rule, wave=wave, settled=settled)
+            return await graded_in_waves(ScriptedGenerator(sevens), grader, ROW, ASK, rule, wanted)
         finally:
             await grader.close()
 
@@ -44,13 +44,13 @@ def test_waves_are_the_first_of_all_samples() -> None:
     assert [sample.seed for sample in every] == [seed_of(5, "p", index) for index in range(10)]
     samples, rewards, asked = in_waves(4, enough=8)
     assert samples == every[:8]
-    assert (asked, [reward.correct for reward in rewards]) == ([4, 8], [True] * 8)
+    assert (asked, [reward.correct for reward in rewards]) == ([0, 4, 8], [True] * 8)
 
 
 def test_the_last_wave_is_what_is_left_and_nothing_is_asked_after_it() -> None:
     samples, rewards, asked = in_waves(4, enough=99)
-    assert (len(samples), len(rewards), asked) == (10, 10, [4, 8])
-    assert in_waves(10, enough=0)[2] == []
+    assert (len(samples), len(rewards), asked) == (10, 10, [0, 4, 8])
+    assert in_waves(10, enough=0) == ([], [], [0])
 
 
 def test_a_prompt_that_is_too_long_is_told() -> None:

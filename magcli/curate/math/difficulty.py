@@ -119,43 +119,73 @@ def _by_rate(rate: float, rules: Rules) -> Judgement:
     return "kept"
 
 
-def settled(
-    answers: Sequence[str],
-    correct: Sequence[bool],
-    remaining: int,
-    rules: Rules,
-    *,
-    same: Same,
-    is_gold: Callable[[str], bool],
-) -> bool:
+class Count(NamedTuple):
+    """Samples in the only respects that decide: ``gold`` answer as the ground truth does, rightly formatted or not, and
+    ``other`` is how many are in the largest class of any other answer."""
+
+    judged: int
+    right: int
+    gold: int
+    other: int
+
+
+def count(
+    answers: Sequence[str], correct: Sequence[bool], rules: Rules, *, same: Same, is_gold: Callable[[str], bool]
+) -> Count:
+    """Count samples. Answers are compared only where a majority of them can drop the problem.
+
+    ``is_gold`` is equality with the ground truth; for the others see :func:`summarise`.
+    """
+    classes = answer_classes(answers, same) if rules.drop_suspect else []
+    golden = [is_gold(each.answer) for each in classes]
+    gold = max((each.num_samples for each, is_ in zip(classes, golden, strict=True) if is_), default=0)
+    other = max((each.num_samples for each, is_ in zip(classes, golden, strict=True) if not is_), default=0)
+    return Count(len(answers), sum(correct), gold, other)
+
+
+def settled(found: Count, remaining: int, rules: Rules) -> bool:
     """Whether ``judge`` says the same of these samples whatever ``remaining`` more of them turn out to be.
 
     Each of those may be right, wrong with any answer, or not graded at all, in which case it is not counted. Not a
     test of significance: True is certain, as far as ``same`` is the equivalence that ``summarise`` takes it for.
-    ``is_gold`` is equality with the ground truth.
     """
-    if not answers:
+    if not found.judged:
         return False
-    worst, best = (_by_rate((sum(correct) + right) / (len(correct) + remaining), rules) for right in (0, remaining))
+    total = found.judged + remaining
+    worst, best = (_by_rate((found.right + right) / total, rules) for right in (0, remaining))
     if not rules.drop_suspect:
         return worst == best
-    doubt = _contradicted(answer_classes(answers, same), len(answers), remaining, rules.majority, is_gold)
+    doubt = _contradicted(found, remaining, rules.majority)
     return doubt is True or (doubt is False and worst == best)
 
 
-def _contradicted(
-    classes: Sequence[AnswerClass], judged: int, remaining: int, majority: float, is_gold: Callable[[str], bool]
-) -> bool | None:
+def needed(found: Count, remaining: int, rules: Rules) -> int:
+    """How many of ``remaining`` samples must be made before the problem can be settled, if they turn out best for that.
+
+    0 where it is settled or none remain.
+    """
+    return next((more for more in range(remaining) if _may_settle(found, more, remaining, rules)), remaining)
+
+
+def _may_settle(found: Count, more: int, remaining: int, rules: Rules) -> bool:
+    """Whether some outcome of ``more`` samples settles the problem.
+
+    Nothing rules a contradiction out sooner than answers like the ground truth, some of them badly formatted lest the
+    rate of right ones be too high; nothing proves one sooner than one more of the most common other answer each time.
+    """
+    judged, right, gold, other = found
+    agreeing = (Count(judged + more, right + each, gold + more, other) for each in range(more + 1))
+    against = Count(judged + more, right, gold, other + more)
+    return any(settled(each, remaining - more, rules) for each in (*agreeing, against))
+
+
+def _contradicted(found: Count, remaining: int, majority: float) -> bool | None:
     """Whether a majority will be against the ground truth; None while that is open.
 
-    It will where one class is a majority even if it grows no more, and the ground truth's cannot reach it. It will not
-    where every class that could become a majority, one not seen yet among them, must stay behind the ground truth's.
+    It will where another answer is a majority even if it grows no more, and the ground truth's cannot reach it. It will
+    not where any answer that could become a majority, one not seen yet among them, must stay behind the ground truth's.
     """
-    golden = [is_gold(each.answer) for each in classes]
-    gold = max((each.num_samples for each, is_ in zip(classes, golden, strict=True) if is_), default=0)
-    others = [each.num_samples for each, is_ in zip(classes, golden, strict=True) if not is_]
-    total = judged + remaining
-    if any(size / total > majority and size > gold + remaining for size in others):
+    total, could = found.judged + remaining, found.other + remaining
+    if found.other / total > majority and found.other > found.gold + remaining:
         return True
-    could = (size + remaining for size in (*others, 0))
-    return None if any(size / total > majority and size >= gold for size in could) else False
+    return None if could / total > majority and could >= found.gold else False

@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magcli.curate.math.difficulty import Rules, Summary, answer_classes, band, judge, settled, summarise
+from magcli.curate.math.difficulty import (
+    Count,
+    Rules,
+    Summary,
+    answer_classes,
+    band,
+    count,
+    judge,
+    needed,
+    settled,
+    summarise,
+)
 from magcli.errors import UsageError
 
 EMPTY = ""
@@ -139,7 +150,11 @@ def fate(samples: list[tuple[str, bool] | None], with_rules: Rules) -> str:
 def is_settled(samples: list[tuple[str, bool] | None], remaining: int, with_rules: Rules) -> bool:
     judged = [each for each in samples if each is not None]
     answers, right = [text for text, _ in judged], [right for _, right in judged]
-    return settled(answers, right, remaining, with_rules, same=equal_numbers, is_gold=is_gold)
+    return settled(counted(answers, right, with_rules), remaining, with_rules)
+
+
+def counted(answers: list[str], right: list[bool], with_rules: Rules) -> Count:
+    return count(answers, right, with_rules, same=equal_numbers, is_gold=is_gold)
 
 
 @settings(max_examples=500, deadline=None)
@@ -166,6 +181,39 @@ def test_what_is_not_settled_could_still_turn_out_otherwise(
     assert not found or len(fates) == 1
     if not with_rules.drop_suspect and fates != {"nothing"} and any(samples):
         assert found == (len(fates) == 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(EVERY), max_size=6), st.integers(0, 3), rules)
+def test_as_many_as_are_needed_may_settle_a_problem_and_no_fewer(
+    samples: list[tuple[str, bool] | None], remaining: int, with_rules: Rules
+) -> None:
+    def may(more: int) -> bool:
+        outcomes = itertools.product(EVERY, repeat=more)
+        return any(is_settled([*samples, *each], remaining - more, with_rules) for each in outcomes)
+
+    judged = [each for each in samples if each is not None]
+    found = counted([text for text, _ in judged], [right for _, right in judged], with_rules)
+    least = needed(found, remaining, with_rules)
+    assert 0 <= least <= remaining
+    assert least == remaining or may(least)
+    assert not any(may(fewer) for fewer in range(least))
+
+
+@pytest.mark.parametrize(
+    ("number", "with_rules", "first"),
+    [
+        (16, Rules(0.01, 0.9), 3),
+        (16, Rules(0.01, 0.9, drop_suspect=True), 8),
+        (16, Rules(0.2, 0.8), 8),
+        (16, Rules(0.0, 1.0), 1),
+        (4, Rules(0.01, 0.9), 2),
+        (4, Rules(0.01, 0.9, drop_suspect=True), 2),
+        (1, Rules(0.01, 0.9), 1),
+    ],
+)
+def test_the_first_samples_are_as_many_as_may_decide(number: int, with_rules: Rules, first: int) -> None:
+    assert needed(Count(0, 0, 0, 0), number, with_rules) == first
 
 
 def test_few_samples_settle_a_problem_within_the_band_and_most_are_needed_at_its_edges() -> None:
