@@ -75,6 +75,7 @@ def combined(
 ) -> list[Path]:
     """Write mean reward, mean output length and the regression side by side."""
     with _figure(17.5, 5.2) as figure:
+        figure.get_layout_engine().set(wspace=0.05)
         left, middle, right = figure.subplots(1, 3)
         draw_surface(left, points, rewards, trajectory, title="Mean reward", label="reward", explained=explained)
         draw_surface(
@@ -103,6 +104,7 @@ def draw_surface(
     share = [f" ({100 * value:.1f} % of variance)" for value in np.asarray(explained, float)[:2]]
     axes.set(title=title, xlabel="$a_1$ along $c_1$" + share[0], ylabel="$a_2$ along $c_2$" + share[1])
     axes.ticklabel_format(style="sci", scilimits=(-3, 4), useMathText=True)
+    axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.use_sticky_edges = False
     axes.margins(0.03)
     axes.legend(handles=_symbols(), loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=3, frameon=False, fontsize=9)

@@ -226,21 +226,25 @@ WIDTHS = (400, 700, 1600)
 
 @needs_browser
 def test_nothing_is_wider_than_the_window(page):
-    """Frames of a width stand for windows, which headless Chromium keeps above 500 pixels."""
+    """Frames of a width stand for windows, which headless Chromium keeps above 500 pixels. Drawings are not scaled."""
     frame = '<iframe src="{}#point=3" width="{}" style="border:0"></iframe>'
     frames = "".join(frame.format(page.name, width) for width in WIDTHS)
     script = """onload = () => {
       const inner = [...Array(frames.length).keys()].map(i => frames[i].document.documentElement);
       const told = document.createElement('pre');
       told.id = 'report';
-      told.textContent = JSON.stringify(inner.map(d => [d.scrollWidth, d.clientWidth]));
+      const drawings = d => ["map", "lengths"].map(id => d.querySelector("#" + id));
+      const units = d => drawings(d).map(svg => svg.viewBox.baseVal.width / svg.clientWidth);
+      told.textContent = JSON.stringify(inner.map(d => [d.scrollWidth, d.clientWidth, units(d)]));
       document.body.append(told);
     }"""
     outer = page.with_name("outer.html")
     outer.write_text(f"<body>{frames}<script>{script}</script></body>")
     flags = ("--allow-file-access-from-files", "--window-size=1800,1000", "--dump-dom")
-    for width, (inner, window) in zip(WIDTHS, reported(browse(outer.as_uri(), page.parent, *flags)), strict=True):
+    found = reported(browse(outer.as_uri(), page.parent, *flags))
+    for width, (inner, window, units) in zip(WIDTHS, found, strict=True):
         assert inner <= window == width
+        assert units == pytest.approx([1, 1], rel=0.01)
 
 
 @needs_browser
