@@ -122,6 +122,7 @@ inline int run_all() {
     static void function()
 #define TEST_CASE(...) CATCH_CASE(CATCH_JOIN(catch_case_, __COUNTER__), __VA_ARGS__)
 #define SECTION(...) if (Catch::inner::Section CATCH_JOIN(catch_section_, __LINE__); CATCH_JOIN(catch_section_, __LINE__))
+#define CATCH_REGISTER_ENUM(...)
 #define INFO(...) static_cast<void>(0)
 #define CAPTURE(...) static_cast<void>(0)
 #define SUCCEED(...) static_cast<void>(0)

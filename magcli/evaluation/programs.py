@@ -108,7 +108,7 @@ def _unittest(row: Row) -> dict[str, Any]:
 
 
 _CATCH_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:[^>"\n]*/)?catch\w*\.hpp[>"][^\n]*\n', re.M)
-_MACRO = re.compile(r"\b(?:TEST|REQUIRE|CHECK|SECTION|SCENARIO|GENERATE|STATIC|TEMPLATE|METHOD)[A-Z_]*(?=\s*\()")
+_MACRO = re.compile(r"\b(?:TEST|REQUIRE|CHECK|SECTION|SCENARIO|GENERATE|STATIC|TEMPLATE|METHOD|CATCH)[A-Z_]*(?=\s*\()")
 _MAIN_OF_TESTS = f"""
 int main() {{
     int failed = Catch::inner::run_all();
