@@ -134,8 +134,10 @@ def _table_parameters(module: Any) -> list[inspect.Parameter]:
         parameters.append(_parameter("inputs", Annotated[list[str] | None, argument], None))
     if subject := getattr(module, "SUBJECT", ""):
         told = f"The same as {configuration.flag_name(subject)}."
-        argument = typer.Argument(help=told, metavar=subject.upper(), show_default=False)
-        parameters.append(_parameter("subject", Annotated[str | None, argument], None))
+        several = get_origin(configuration.field_types(module.Config)[subject]) is tuple
+        kind, metavar = (list[str], f"[{subject.upper()}]...") if several else (str, subject.upper())
+        argument = typer.Argument(help=told, metavar=metavar, show_default=False)
+        parameters.append(_parameter("subject", Annotated[kind | None, argument], None))
     output = _main_option("--output", "-o", help=f"Where the rows go: {module.OUTPUT}", metavar="TABLE")
     dropped = _main_option("--dropped", help="A table for rows left out, with their reasons.", metavar="TABLE")
     recipe = _main_option("--recipe", "-r", help="A TOML recipe; flags win over it.", metavar="FILE")
@@ -201,10 +203,10 @@ def run_command(name: str, module: Any, stages: Iterable[str], given: dict[str, 
     recipe_path, dry_run = given.pop("recipe"), given.pop("dry_run")
     console = Console(quiet=given.pop("quiet"), as_json=given.pop("json_events"))
     places = {key: given.pop(key, None) for key in ("inputs", "output", "dropped", "restart", "shard")}
-    if (subject := given.pop("subject", None)) is not None:
-        if given.get(module.SUBJECT) is not None:
+    if subject := given.pop("subject", None):
+        if given.get(module.SUBJECT):
             raise UsageError(f"{name}: {module.SUBJECT} is given twice, by its flag and without it")
-        given[module.SUBJECT] = subject
+        given[module.SUBJECT] = tuple(subject) if isinstance(subject, list) else subject
     recipe: Mapping[str, Any] = configuration.read_recipe(recipe_path, name, stages) if recipe_path else {}
     flags = {
         key: ",".join(value) if isinstance(value, list) else value

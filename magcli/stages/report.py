@@ -1,7 +1,9 @@
-"""What became of the rows and what the models reached, in one table for people.
+"""What became of the rows and what the models reached: one page for a whole pipeline, or tables in the terminal.
 
-Reads tables that magcli wrote: of each it tells rows in, rows out and drops by reason; of tables of metrics, the
-figures. Prints to stdout.
+PATHS are tables that magcli wrote, folders of runs, folders of landscapes, or folders that hold such things, as the
+output of a recipe. With -o report.html they become one page that needs no network: the funnel of the data with
+reasons, curves of every run, samples with the parts of their reward, evaluations with intervals, figures of
+landscapes, and where every file comes from. Without -o the main figures are printed to stdout.
 """
 
 from __future__ import annotations
@@ -14,31 +16,45 @@ from magcli.config import opt
 from magcli.evaluation.labels import labels
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import pyarrow as pa
 
     from magcli.data.manifest import Link
     from magcli.data.source import Rows
     from magcli.run.job import Job
 
+SUBJECT = "paths"
 INPUTS = ""
 OUTPUT = ""
 DEFAULT_OUTPUT = None
-EXAMPLE = "magcli report --funnel kept.arrow --metrics evaluation.arrow"
+EXAMPLE = "magcli report runs kept.arrow evaluation.arrow -o report.html"
 OF_A_RUN = ("reward", "correct", "entropy", "loss")
 """What is told of a run's last line of metrics."""
 EVALUATED = (("accuracy", 1), ("held_out_loss", -1))
 """What models are chosen by, in this order, and whether more (1) or less (-1) is better."""
+PAGE = "The page"
+TEXT = "Tables in the terminal, without -o"
 
 
 @dataclass(frozen=True)
 class Config:
     """Options of `magcli report`."""
 
-    funnel: tuple[str, ...] = opt((), "Tables in the order of the pipeline: rows kept and dropped by reason.")
-    metrics: tuple[str, ...] = opt((), "Tables that `magcli evaluate` wrote, compared side by side.")
-    only: tuple[str, ...] = opt(("avg@n", "avg@n anywhere"), "Metrics to show.")
-    runs: tuple[str, ...] = opt((), "Folders of training runs: steps, seconds and where they ended.")
-    files: tuple[str, ...] = opt((), "Files and folders to point at in the end.")
+    paths: tuple[str, ...] = opt((), "Tables, runs, landscapes, and folders that hold them.")
+    out: Path | None = opt(None, "The page to write: a file that ends in .html.", panel=PAGE, short="-o")
+    samples_at: tuple[str, ...] = opt(
+        ("0%", "25%", "50%", "100%"), "Updates of RL whose samples are shown: parts of the way, or numbers.", panel=PAGE
+    )
+    samples: int = opt(3, "Problems shown of each, with the best and the worst completion; 0 for none.", panel=PAGE)
+    title: str = opt("", "Title of the page (default: the names of the paths).", panel=PAGE)
+    funnel: tuple[str, ...] = opt(
+        (), "Tables in the order of the pipeline: rows kept and dropped by reason.", panel=TEXT
+    )
+    metrics: tuple[str, ...] = opt((), "Tables that `magcli evaluate` wrote, compared side by side.", panel=TEXT)
+    only: tuple[str, ...] = opt(("avg@n", "avg@n anywhere"), "Metrics to show.", panel=TEXT)
+    runs: tuple[str, ...] = opt((), "Folders of training runs: steps, seconds and where they ended.", panel=TEXT)
+    files: tuple[str, ...] = opt((), "Files and folders to point at in the end.", panel=TEXT)
 
 
 def reads(config: Config) -> tuple[str, ...]:
@@ -47,37 +63,99 @@ def reads(config: Config) -> tuple[str, ...]:
 
 
 def check(config: Config) -> None:
-    """Something must be asked for."""
+    """Something must be asked for, in a way that can be done."""
     from magcli.run.job import usage
 
-    asked = config.funnel or config.metrics or config.runs or config.files
-    usage(bool(asked), "report: give --funnel, --metrics, --runs or --files")
+    named, out = bool(_sources(config)), config.out
+    usage(named or bool(config.files), "report: name what to report on: magcli report PATH... -o report.html")
+    usage(out is None or out.suffix in (".html", ".htm"), f"report: -o {out}: the name of a page ends in .html")
+    usage(out is None or named, "report: --files are told in the terminal; a page needs PATHS")
+    usage(config.samples >= 0, f"report.samples: {config.samples} is negative")
+    for each in config.samples_at:
+        usage(_is_place(each), f"report.samples_at: '{each}' is neither the number of an update nor 0% to 100%")
+
+
+def _is_place(text: str) -> bool:
+    share = text.removesuffix("%")
+    return share.isdecimal() and (share == text or int(share) <= 100)
+
+
+def _sources(config: Config) -> list[Path]:
+    """Everything that is named to be read."""
+    return [Path(name) for name in (*config.paths, *config.funnel, *config.metrics, *config.runs)]
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
-    """Nothing is written."""
+    """Nothing is written to a table."""
     import pyarrow as pa
 
     return pa.schema([])
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Print the tables that were asked for."""
-    from rich.console import Console
-
-    out = Console(highlight=False)
-    if config.funnel:
-        out.print(_funnel(config.funnel))
-    if config.metrics:
-        out.print(_metrics(config.metrics, config.only))
-    if config.runs:
-        out.print(_runs(config.runs))
-    for name in config.files:
-        out.print(f"  {name}" if Path(name).exists() else f"  {name} (missing)")
+    """Write the page, or print the tables that were asked for."""
+    if config.out is None:
+        _print(config)
+    else:
+        _write(config, config.out, job)
     return iter(())
 
 
-def _funnel(names: tuple[str, ...]) -> Any:
+def _write(config: Config, out: Path, job: Job) -> None:
+    from magcli.report import found, page
+
+    things = found.find(_sources(config))
+    for problem in things.unread:
+        job.console.warn(f"report: {problem}", path=problem)
+    title = config.title or f"Report on {', '.join(labels([str(path.resolve()) for path in _sources(config)]))}"
+    told = page.contents(things, title, _defaults, samples_at=config.samples_at, groups=config.samples)
+    size = page.write(out, told)
+    job.console.say(f"report: {out} ({size / 1e6:.1f} MB)", event="page", path=str(out), bytes=size)
+
+
+def _defaults(stage: str) -> Mapping[str, Any]:
+    """The defaults of a stage's options; none for a stage that this version has not."""
+    import importlib
+
+    from magcli.config import as_json
+
+    try:
+        module = importlib.import_module(f"magcli.stages.{stage.replace('-', '_')}")
+    except ModuleNotFoundError:
+        return {}
+    return as_json(module.Config())
+
+
+def _print(config: Config) -> None:
+    from rich.console import Console
+
+    out = Console(highlight=False)
+    funnel, metrics, runs = _named(config)
+    if funnel:
+        out.print(_funnel(funnel))
+    if metrics:
+        out.print(_metrics(metrics, config.only))
+    if runs:
+        out.print(_runs(runs))
+    for name in config.files:
+        out.print(f"  {name}" if Path(name).exists() else f"  {name} (missing)")
+
+
+def _named(config: Config) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+    """Tables of the funnel, tables of metrics, and runs: those that options name after those found under the paths."""
+    if not config.paths:
+        return config.funnel, config.metrics, config.runs
+    from magcli.report.found import find
+    from magcli.report.funnel import OTHER_ROWS
+
+    things = find([Path(path) for path in config.paths])
+    chosen = [each for each in things.tables if each.made_by and each.made_by.stage not in OTHER_ROWS]
+    funnel = [str(each.path) for each in chosen if not each.of_dropped_rows]
+    metrics = [str(each.path) for each in things.tables if each.of_metrics]
+    return [*funnel, *config.funnel], [*metrics, *config.metrics], [*map(str, things.runs), *config.runs]
+
+
+def _funnel(names: Sequence[str]) -> Any:
     from rich.table import Table
 
     table = Table("table", "stage", "rows in", "rows out", "dropped by reason", title="Rows", title_justify="left")
@@ -104,7 +182,7 @@ def _last_link(name: str) -> Link:
     return source.chain[-1]
 
 
-def _metrics(names: tuple[str, ...], only: tuple[str, ...]) -> Any:
+def _metrics(names: Sequence[str], only: Sequence[str]) -> Any:
     from rich.table import Table
 
     table = Table("of", *only, "problems", "samples", title="Accuracy, % [95% interval]", title_justify="left")
@@ -135,7 +213,7 @@ def _figure(row: dict[str, Any] | None) -> str:
     return f"{100 * row['value']:.1f} [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
 
 
-def _runs(names: tuple[str, ...]) -> Any:
+def _runs(names: Sequence[str]) -> Any:
     from rich.table import Table
 
     from magcli.errors import DataError

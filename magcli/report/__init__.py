@@ -1,0 +1,1 @@
+"""A whole pipeline as one HTML page: what its tables, runs and landscapes say, in the order of the recipe."""

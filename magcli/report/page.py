@@ -1,0 +1,97 @@
+"""The page: everything that was found, in the order of the pipeline, in one HTML file that asks nothing of the network.
+
+Texts of others are escaped by the template; the page forbids itself every address but those within it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from magcli import __version__
+from magcli.data.durable import whole_file
+from magcli.evaluation.labels import labels
+from magcli.report import chart, figures, funnel, landscapes, provenance, training, wording
+from magcli.report.found import Found
+from magcli.report.provenance import Defaults
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What the page tells, section by section; an empty one is left out."""
+
+    title: str
+    steps: Sequence[funnel.Step]
+    runs: Sequence[training.Run]
+    suites: Sequence[figures.Suite]
+    landscapes: Sequence[landscapes.Landscape]
+    origins: Sequence[provenance.Origin]
+    unread: Sequence[str]
+
+
+def contents(found: Found, title: str, defaults: Defaults, *, samples_at: Sequence[str], groups: int) -> Contents:
+    """Read what was found. ``groups`` are shown of each update that ``samples_at`` names.
+
+    Raises:
+        DataError: something that was found is damaged.
+    """
+    names = labels([str(path) for path in found.runs])
+    runs = [
+        training.read(path, name, samples_at=samples_at, groups=groups)
+        for path, name in zip(found.runs, names, strict=True)
+    ]
+    origins = [
+        *(provenance.of_table(each, defaults) for each in found.tables),
+        *(provenance.of_run(run, defaults) for run in runs),
+    ]
+    return Contents(
+        title,
+        funnel.steps(found.tables, [run.trained.history for run in runs]),
+        runs,
+        figures.suites([each for each in found.tables if each.of_metrics]),
+        [landscapes.read(path) for path in found.landscapes],
+        origins,
+        found.unread,
+    )
+
+
+def write(path: Path, told: Contents) -> int:
+    """Write the page; how many bytes it has."""
+    text = render(told).encode()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as file:
+        file.write(text)
+    return len(text)
+
+
+def render(told: Contents) -> str:
+    """The page as text."""
+    environment = Environment(
+        loader=PackageLoader("magcli.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(_words())
+    return environment.get_template("page.html.jinja").render(told=told, version=__version__)
+
+
+def _words() -> Mapping[str, Any]:
+    """What the template calls by name."""
+    place = files("magcli.report").joinpath("templates")
+    return {
+        "style": Markup(place.joinpath("style.css").read_text(encoding="utf-8")),
+        "script": Markup(place.joinpath("hover.js").read_text(encoding="utf-8")),
+        "draw": chart.draw,
+        "keys": chart.keys,
+        "share": wording.share,
+        "number": wording.number,
+        "tail": wording.tail,
+        "by_size": wording.by_size,
+        "COLOURS": chart.COLOURS,
+    }

@@ -1,0 +1,178 @@
+"""What the rollouts of an RL run tell besides its metrics: intervals of the mean reward, and samples to read."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from magcli.data import table
+from magcli.data.source import brief
+from magcli.errors import DataError
+from magcli.report.wording import foreign
+from magcli.verify.types import UNGRADED
+
+NOT_SHOWN = ("prompt_tokens", "tokens", "logprobs")
+Z = 1.96
+"""Standard errors to either side of a mean that make a 95 % interval."""
+
+
+def updates(run: Path) -> list[int]:
+    """The updates whose rollouts are there, ascending."""
+    return sorted(int(path.stem.removeprefix("step-")) for path in (run / "rollouts").glob("step-*.arrow"))
+
+
+def _table(run: Path, step: int) -> Path:
+    return run / "rollouts" / f"step-{step:06d}.arrow"
+
+
+def reward_errors(run: Path) -> dict[int, float]:
+    """The standard error of each update's mean reward, over its groups: completions of one problem are alike."""
+    found = {}
+    for step in updates(run):
+        rows = _columns(_table(run, step), ("group", "reward", "reason"))
+        graded = rows.filter(pc.invert(pc.is_in(rows.column("reason"), pa.array(UNGRADED))))
+        error = standard_error(*(graded.column(name).to_numpy() for name in ("group", "reward")))
+        if error is not None:
+            found[step] = error
+    return found
+
+
+def standard_error(groups: npt.NDArray[np.int64], rewards: npt.NDArray[np.float32]) -> float | None:
+    """Of the mean of ``rewards`` (N,), those of one of ``groups`` (N,) depending on each other; None for one group.
+
+    The linearised error of a mean over clusters that may differ in size.
+    """
+    _, member = np.unique(groups, return_inverse=True)
+    number = int(member.max(initial=-1)) + 1
+    if number < 2:
+        return None
+    sums = np.bincount(member, weights=rewards - rewards.mean(dtype=np.float64))
+    return float(math.sqrt(number / (number - 1) * np.square(sums).sum()) / len(rewards))
+
+
+def _columns(path: Path, names: Sequence[str]) -> pa.Table:
+    """Some columns of an update's table; the others, token by token the most of it, are not read.
+
+    Raises:
+        DataError: the file is cut or damaged.
+    """
+    try:
+        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:
+            wanted = [reader.schema.get_field_index(name) for name in names]
+        options = pa.ipc.IpcReadOptions(included_fields=wanted)
+        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file, options=options) as reader:
+            rows = reader.read_all()
+            rows.validate(full=True)
+            return rows
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} is cut or damaged: {brief(error)}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One completion as a page shows it."""
+
+    completion: str
+    reward: float
+    parts: Sequence[tuple[str, float]]
+    reason: str
+    extracted: str
+    detail: str
+    tokens: int
+    ended: str
+    advantage: float | None
+    versions: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The best and the worst completion of one problem; ``dropped`` says why its group did not train."""
+
+    number: int
+    id: str
+    prompt: str
+    answer: str
+    size: int
+    dropped: str
+    samples: Sequence[Sample]
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Some groups of one update."""
+
+    step: int
+    groups: Sequence[Group]
+
+
+def chosen(steps: Sequence[int], at: Sequence[str]) -> list[int]:
+    """The updates that ``at`` names: ``50%`` of the way from the first to the last, or by number the next one there."""
+    picked = set()
+    for each in at if steps else ():
+        if each.endswith("%"):
+            picked.add(steps[round(float(each[:-1]) / 100 * (len(steps) - 1))])
+        else:
+            picked.add(min(steps, key=lambda step: abs(step - int(each))))
+    return sorted(picked)
+
+
+def samples(run: Path, at: Sequence[str], groups: int) -> list[Update]:
+    """Completions at some updates, of ``groups`` groups each: one that was dropped, if any was, and trained ones."""
+    steps = chosen(updates(run), at) if groups else []
+    return [Update(step, list(_groups(_table(run, step), groups))) for step in steps]
+
+
+def _groups(path: Path, wanted: int) -> Iterator[Group]:
+    rows = _columns(path, ("group", "dropped"))
+    fates = dict(zip(rows.column("group").to_pylist(), rows.column("dropped").to_pylist(), strict=True))
+    numbers = pa.array(_picked(fates, wanted), pa.int64())
+    found: dict[int, list[dict[str, Any]]] = {number: [] for number in numbers.to_pylist()}
+    for batch in table.read(str(path)).rows:
+        shown = batch.select([name for name in batch.schema.names if name not in NOT_SHOWN])
+        for row in shown.filter(pc.is_in(shown.column("group"), numbers)).to_pylist():
+            found[row["group"]].append(row)
+    yield from (_group(members) for members in found.values())
+
+
+def _picked(fates: dict[int, str | None], wanted: int) -> list[int]:
+    """Trained groups from all over the update, and one that was dropped in place of the last."""
+    trained = sorted(number for number, dropped in fates.items() if dropped is None)
+    dropped = sorted(number for number, dropped in fates.items() if dropped is not None)
+    few = min(wanted - bool(dropped and wanted > 1), len(trained))
+    spread = [trained[round(place)] for place in np.linspace(0, len(trained) - 1, few)] if few else []
+    return spread + dropped[: wanted - len(spread)]
+
+
+def _group(rows: Sequence[dict[str, Any]]) -> Group:
+    first, ranked = rows[0], sorted(rows, key=lambda row: -row["reward"])
+    shown = ranked[:1] if ranked[0]["completion"] == ranked[-1]["completion"] else [ranked[0], ranked[-1]]
+    return Group(
+        number=first["group"],
+        id=foreign(first["id"] or ""),
+        prompt=foreign(first["prompt"] or ""),
+        answer=foreign(first["answer"] or ""),
+        size=len(rows),
+        dropped=first["dropped"] or "",
+        samples=[_sample(row) for row in shown],
+    )
+
+
+def _sample(row: dict[str, Any]) -> Sample:
+    return Sample(
+        completion=foreign(row["completion"]),
+        reward=row["reward"],
+        parts=[(name, row[f"reward_{name}"]) for name in ("format", "correct", "length", "language")],
+        reason=row["reason"],
+        extracted=foreign(row["extracted"] or ""),
+        detail=foreign(row["detail"] or ""),
+        tokens=row["num_tokens"],
+        ended="cut at the limit" if row["finish"] == "length" else "ended by itself",
+        advantage=row["advantage"],
+        versions=[span["version"] for span in row["versions"] or ()],
+    )
