@@ -21,10 +21,10 @@ import ast
 import json
 import re
 import textwrap
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from magcli.curate.code.python2 import PYTHON_2, from_python_2, tree_of
 from magcli.errors import DataError
 from magcli.verify.code.calls import asserts
 from magcli.verify.code.judging import LANGUAGES
@@ -50,15 +50,11 @@ _NUMBERED = {0: "unknown", 1: "python2", 2: "cpp", 3: "python", 4: "java"}
 """CodeContests' languages."""
 
 _TOLERANCE = re.compile(r"\bfloat_(?:absolute_|relative_)?tolerance\s+([\d.eE+-]+)")
-_PYTHON_2 = re.compile(r"\b(?:xrange|raw_input)\b")
+_GOES_ON = re.compile(r"(?:#.*\n)*\s")
+_INDENTED = re.compile(r"^([ \t]+)[^\s#]", re.MULTILINE)
 _SOLUTION = re.compile(r"Solution\d*")
 _CPP_CLASS = re.compile(r"^class Solution\d*\b.*?^};", re.DOTALL | re.MULTILINE)
 _CPP_NAME = re.compile(r"\bSolution\d*\b")
-_CARRIED = """
-xrange, raw_input = range, input
-def quotient_of_python_2(one, other):
-    return one // other if isinstance(one, int) and isinstance(other, int) else one / other
-"""
 
 
 class Solution(NamedTuple):
@@ -196,7 +192,7 @@ def _solutions(row: Mapping[str, Any]) -> Iterator[Solution]:
             case "samples":
                 found = [{"code": prompt + each} for each in given]
             case "canonical_solution":
-                found = [{"code": _body(prompt, given) if given[:1].isspace() else given}]
+                found = [{"code": _body(prompt, given) if _GOES_ON.match(given) else given}]
             case "python_file":
                 found = [{"code": each, "language": "python"} for each in classes(given)]
             case "cpp_file":
@@ -207,12 +203,13 @@ def _solutions(row: Mapping[str, Any]) -> Iterator[Solution]:
 
 
 def _body(prompt: str, body: str) -> str:
-    """A function whose body goes on from its head; indented as the head is where it does not read otherwise."""
-    joined = prompt + body
-    if _tree(joined) is not None:
-        return joined
+    """A function whose body goes on from its head. Where it does not read, the one is indented as the other is."""
     last = prompt.rstrip().rpartition("\n")[2]
-    return prompt + textwrap.indent(textwrap.dedent(body), last[: len(last) - len(last.lstrip())])
+    own = last[: len(last) - len(last.lstrip())]
+    first = _INDENTED.search(body)
+    head = re.sub(rf"^{own}", first[1] if first else own, prompt, flags=re.MULTILINE)
+    tries = prompt + body, prompt + textwrap.indent(textwrap.dedent(body), own), head + body
+    return next((each for each in tries if tree_of(each) is not None), prompt + body)
 
 
 def _listed(given: Any) -> Iterator[Mapping[str, Any]]:
@@ -231,44 +228,14 @@ def _solution(given: Mapping[str, Any], language: str, label: Label) -> Solution
     code, named = str(given.get("code") or given.get("source") or ""), str(given.get("language") or language).lower()
     said = given.get("verdict")
     verdict = label if said is None or said == "" else _LABELS.get(str(said).lower(), "unknown")
-    if named in ("python2", "py2") or (LANGUAGES.get(named) == "python" and _PYTHON_2.search(code)):
-        return Solution(*_from_python_2(code), verdict)
+    if named in ("python2", "py2") or (LANGUAGES.get(named) == "python" and PYTHON_2.search(code)):
+        return Solution(*from_python_2(code), verdict)
     return Solution(LANGUAGES.get(named, named), code, verdict)
-
-
-def _from_python_2(code: str) -> tuple[str, str]:
-    """The language and the program: Python 3, where it reads as that."""
-    tree = _tree(code)
-    if tree is None or "quotient_of_python_2" in code:
-        return ("python", code) if tree else ("python2", code)
-    future = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
-    if not any(name.name == "division" for node in future for name in node.names):
-        tree = _Divisions().visit(tree)
-    tree.body = [*future, *ast.parse(_CARRIED).body, *(node for node in tree.body if node not in future)]
-    return "python", ast.unparse(ast.fix_missing_locations(tree)) + "\n"
-
-
-class _Divisions(ast.NodeTransformer):
-    """Puts Python 2's division in place of ``/``."""
-
-    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        self.generic_visit(node)
-        return _quotient(node.left, node.right) if isinstance(node.op, ast.Div) else node
-
-    def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
-        self.generic_visit(node)
-        if not isinstance(node.op, ast.Div) or not isinstance(node.target, ast.Name):
-            return node
-        return ast.Assign([node.target], _quotient(ast.Name(node.target.id), node.value), lineno=node.lineno)
-
-
-def _quotient(left: ast.expr, right: ast.expr) -> ast.expr:
-    return ast.Call(ast.Name("quotient_of_python_2"), [left, right], [])
 
 
 def classes(source: str) -> list[str]:
     """A file of several classes ``Solution``, ``Solution2``, ... as one program each, its class called ``Solution``."""
-    tree, lines = _tree(source), source.splitlines(keepends=True)
+    tree, lines = tree_of(source), source.splitlines(keepends=True)
     if tree is None:
         return []
     numbered = [each for each in tree.body if isinstance(each, ast.ClassDef) and _SOLUTION.fullmatch(each.name)]
@@ -291,12 +258,3 @@ def cpp_classes(source: str) -> list[str]:
 
 def _lines_of(node: ast.stmt) -> range:
     return range(node.lineno, (node.end_lineno or node.lineno) + 1)
-
-
-def _tree(source: str) -> ast.Module | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None

@@ -104,6 +104,23 @@ def test_bodies_and_samples_go_on_from_the_prompt():
     assert [label for *_, label in solutions_of(samples=["    return x\n", "    return"])] == ["unknown", "unknown"]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "\treturn twice(x)\ndef twice(x):\n\treturn x + x\n",
+        "# f = lambda x: 2 * x\n return x + x\n",
+        "    return x + x\n",
+        "  return x + x\n",
+    ],
+)
+def test_a_body_goes_on_from_a_head_that_is_indented_otherwise(body):
+    head = "import math\ndef f(x):\n    '''\n    Double it.\n    '''\n"
+    ((_, code, _),) = solutions_of(canonical_solution=body, prompt=head)
+    space = {}
+    exec(code, space)
+    assert (space["f"](4), space["f"].__doc__.strip()) == (8, "Double it.")
+
+
 def carried(code):
     ((language, program, _),) = solutions_of(solutions=[{"language": "python2", "code": code}])
     space = {"raw_input": None}
