@@ -1,8 +1,8 @@
 """How well ``clean-math`` decides on the rows labelled by hand: precision and recall of each reason.
 
-``python -m tests.peers clean-math-labels`` prints one table a part; ``HALF=seen``, ``HALF=held-out`` or ``HALF=unseen``
-only that one, and ``MISSES=1`` each row that is decided otherwise than labelled (never of the unseen part, since rules
-are written without a look at it). Text that this project does not ship is read from the public files.
+``python -m tests.peers clean-math-labels`` prints one table a part; ``HALF=`` with ``seen``, ``held-out``, ``unseen``
+or ``fresh`` only that one, and ``MISSES=1`` each row that is decided otherwise than labelled (never of the fresh part,
+since rules are written without a look at it). Text that this project does not ship is read from the public files.
 """
 
 import json
@@ -20,8 +20,12 @@ from tests.curate.math.labelled.columns import Fed, digest, fed, read
 from tests.peers.public import SHARED, GithubFile
 
 LABELLED = Path(__file__).parents[1] / "curate" / "math" / "labelled"
-LOOKED_AT = {"seen": "clean_math.jsonl", "held-out": "clean_math_held_out.jsonl"}
-HALVES = LOOKED_AT | {"unseen": "clean_math_unseen.jsonl"}
+LOOKED_AT = {
+    "seen": "clean_math.jsonl",
+    "held-out": "clean_math_held_out.jsonl",
+    "unseen": "clean_math_unseen.jsonl",
+}
+HALVES = LOOKED_AT | {"fresh": "clean_math_fresh.jsonl"}
 LABEL_OF = {
     "incomplete": "incomplete",
     "empty-prompt": "incomplete",

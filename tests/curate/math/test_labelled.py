@@ -1,4 +1,4 @@
-"""The hand-labelled sample is what its README says: halves by digest, an unseen part, labels, counts, digests."""
+"""The hand-labelled sample is what its README says: halves by digest, two later parts, labels, counts, digests."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from labelled.columns import COLUMNS, boxed, digest, fed, half_of, read
 
 HERE = Path(__file__).parent / "labelled"
 BY_DIGEST = {"seen": "clean_math.jsonl", "held-out": "clean_math_held_out.jsonl"}
-PARTS = BY_DIGEST | {"unseen": "clean_math_unseen.jsonl"}
+PARTS = BY_DIGEST | {"unseen": "clean_math_unseen.jsonl", "fresh": "clean_math_fresh.jsonl"}
 ROWS = [row for name in PARTS.values() for row in read(HERE / name)]
 LABELS = [
     "incomplete", "proof", "multi-part", "prose-answer", "unparsable-answer",
@@ -33,11 +33,12 @@ def test_halves_follow_the_digest(half: str) -> None:
     assert {half_of(row["sha256"]) for row in rows} == {row["half"] for row in rows} == {half}
 
 
-def test_the_unseen_part_repeats_nothing() -> None:
-    rows = read(HERE / PARTS["unseen"])
+@pytest.mark.parametrize("part", ["unseen", "fresh"])
+def test_a_later_part_repeats_nothing(part: str) -> None:
+    rows = read(HERE / PARTS[part])
     assert len(rows) > 300
-    assert {row["half"] for row in rows} == {"unseen"}
-    earlier = [row for name in BY_DIGEST.values() for row in read(HERE / name)]
+    assert {row["half"] for row in rows} == {part}
+    earlier = [row for name in list(PARTS)[: list(PARTS).index(part)] for row in read(HERE / PARTS[name])]
     assert {row["sha256"] for row in rows}.isdisjoint(row["sha256"] for row in earlier)
     told = [{re.sub(r"\W+", "", row["problem"]) for row in each if "problem" in row} for each in (rows, earlier)]
     assert told[0].isdisjoint(told[1])
@@ -57,7 +58,7 @@ def test_the_readme_counts_right() -> None:
     shipped = Counter(row["label"] for row in ROWS if "problem" in row)
     drawn = Counter(row["label"] for row in ROWS if row["drawn"] == "random")
     counts = [[each, *(labels[each, part] for part in PARTS), shipped[each], drawn[each]] for each in LABELS]
-    assert [row[:6] for row in table("label")] == [list(map(str, row)) for row in counts]
+    assert [row[: len(PARTS) + 3] for row in table("label")] == [list(map(str, row)) for row in counts]
     rows, texts = (Counter(row["source"] for row in ROWS if key in row) for key in ("row", "problem"))
     expected = [[source, str(rows[source]), str(texts[source])] for source in sorted(rows)]
     assert [row[:3] for row in table("source")] == expected
