@@ -66,16 +66,24 @@ def code_funnel(count: int) -> Counter[str]:
     return Counter(CODE_CYCLE[number % len(CODE_CYCLE)][1] for number in range(count))
 
 
+def made_funnel(count: int) -> Counter[str]:
+    """What ``make-tests`` makes of ``count`` code problems: all that can be run stay."""
+    kinds = code_kinds(count)
+    lost = Counter({"no-solutions": kinds["unsolved"], "few-tests": kinds["untested"]})
+    return lost + Counter(kept=count - lost.total())
+
+
 def code_kinds(count: int) -> Counter[str]:
     """How many of ``count`` code problems are of each kind."""
     return Counter(CODE_CYCLE[number % len(CODE_CYCLE)][0] for number in range(count))
 
 
-def write_all(folder: Path, math: int, code: int) -> None:
-    """The tables ``math.jsonl``, ``evaluation.jsonl`` and ``code.jsonl``."""
+def write_all(folder: Path, math: int, code: int, made: int = 0) -> None:
+    """The tables ``math.jsonl``, ``evaluation.jsonl``, ``code.jsonl`` and ``made.jsonl``."""
     write(folder / "math.jsonl", math_rows(math))
     write(folder / "evaluation.jsonl", evaluation_rows())
     write(folder / "code.jsonl", code_rows(code))
+    write(folder / "made.jsonl", code_rows(made))
 
 
 def write(path: Path, rows: Iterator[Row]) -> None:

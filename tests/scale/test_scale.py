@@ -5,13 +5,13 @@ from collections import Counter
 import pytest
 
 from tests.scale import rows
-from tests.scale.__main__ import done, math_steps, options, run, whole_cycles
+from tests.scale.__main__ import Step, done, math_steps, new_test_steps, options, run, whole_cycles
 
 ROOM = 4 << 30
 
 
 def test_every_stage_makes_of_the_rows_what_they_are_made_for(tmp_path, capsys):
-    run(options(["--math", "200", "--code", "100", "--killed", "0"]), tmp_path)
+    run(options(["--math", "200", "--code", "100", "--made", "100", "--killed", "0"]), tmp_path)
     lines = capsys.readouterr().out.splitlines()
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
     assert all(0.05 < float(peak) < 2 for *_, peak, _ in cells)
@@ -22,6 +22,7 @@ def test_every_stage_makes_of_the_rows_what_they_are_made_for(tmp_path, capsys):
         ["`filter-code --from-matrix`", "100", "11"],
         ["`duplicate`", "12", "24"],
         ["`convert`", "24", "24"],
+        ["`make-tests`", "100", "17"],
     ]
 
 
@@ -30,6 +31,14 @@ def test_a_row_of_another_fate_is_a_failure(tmp_path):
     step = math_steps(tmp_path, 100)[0]
     with pytest.raises(SystemExit, match=r"made .*'kept': 100.* of rows due to be .*'kept': 99"):
         done(step._replace(fates=Counter(kept=99)), ROOM)
+
+
+def test_a_column_that_adds_up_to_something_else_is_a_failure(tmp_path):
+    rows.write(tmp_path / "made.jsonl", rows.code_rows(100))
+    step = new_test_steps(tmp_path, 100)[0]
+    weak = Step([*step.arguments, "--tries", 1, "--max-new", 1], step.output, step.fates, {"wrong_passing_before": 2})
+    with pytest.raises(SystemExit, match="wrong_passing_before of magcli make-tests adds up to 1, not 2"):
+        done(weak, ROOM)
 
 
 def test_want_of_memory_is_a_failure(tmp_path):
