@@ -52,11 +52,13 @@ def with_tests(form: str, row: Row) -> dict[str, Any]:
 
     Raises:
         DataError: the form is not known, or the row's tests are not of it.
-        KeyError: the row lacks a column.
     """
     if form not in _FORMS:
         raise DataError(f"tests of the form {form!r} are not known; there are {', '.join(_FORMS)}")
-    return _FORMS[form](row)
+    try:
+        return _FORMS[form](row)
+    except KeyError as error:
+        raise DataError(f"tests of the form {form!r} need a column {error}; there are {', '.join(row)}") from None
 
 
 def _after(script: str, language: str = "python") -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from magcli.config import did_you_mean
 from magcli.data import table
 from magcli.errors import DataError
 from magcli.evaluation import exercises, programs
@@ -42,18 +43,20 @@ def problems(suite: Suite, places: Sequence[str], seed: int = 0, *, reference: b
         DataError: the data is not there, or a row lacks what the suite says it has.
     """
     source, rows = _found(suite, places)
-    found = []
+    found: dict[str, dict[str, Any]] = {}
     for number, row in enumerate(row for row in rows if _wanted(source.where, row)):
         try:
             problem = _problem(suite, source, row, number, seed)
-        except (DataError, KeyError) as error:
+            if problem["id"] in found:
+                raise DataError(f"another row has the id {problem['id']!r} too; id must tell rows apart")
+        except DataError as error:
             raise DataError(f"evaluate: suite {suite.name}: row {number + 1}: {error}") from None
         if reference:
             problem["reference"] = _text(source.reference, row) if source.reference else None
-        found.append(problem)
+        found[problem["id"]] = problem
     if not found:
         raise DataError(f"evaluate: suite {suite.name}: no row of its data is one of the suite")
-    return found
+    return list(found.values())
 
 
 def _found(suite: Suite, places: Sequence[str]) -> tuple[Source, Iterator[Row]]:
@@ -153,20 +156,28 @@ def _problem(suite: Suite, source: Source, row: Row, number: int, seed: int) -> 
         problem |= programs.with_tests(source.tests, row)
     elif source.answer:
         problem["answer"] = _text(source.answer, row)
-    return problem | {name: _plain(row[name]) for name in source.keep}
+    return problem | {name: _plain(_value(row, name)) for name in source.keep}
 
 
 def _text(template: str, row: Row) -> str:
     """A template with the columns of a row put in.
 
     Raises:
-        KeyError: the row lacks one.
+        DataError: the row lacks one.
     """
-    return _COLUMN.sub(lambda name: _shown(row[name[1]]), template)
+    return _COLUMN.sub(lambda name: _shown(_value(row, name[1])), template)
+
+
+def _value(row: Row, column: str) -> Any:
+    if column not in row:
+        raise DataError(f"there is no column {column!r}{did_you_mean(column, row)}; there are {', '.join(row)}")
+    return row[column]
 
 
 def _shown(value: Any) -> str:
-    """A value in a text: lists line by line, files by their names as one, a chat as its user's turn."""
+    """A value in a text: none as nothing, lists line by line, files as one, a chat as its user's turn."""
+    if value is None:
+        return ""
     if isinstance(value, dict) and all(isinstance(each, str) for each in value.values()):
         return exercises.one_text(value)
     if isinstance(value, list | dict):
@@ -189,7 +200,7 @@ def _chosen(source: Source, row: Row, prompt: str, chance: random.Random) -> Que
     if source.choices == ("inline",):
         stem, options, right = _inline(prompt, _text(source.answer, row).strip())
     else:
-        stem, options, right = prompt, [str(row[name]).strip() for name in source.choices], 0
+        stem, options, right = prompt, [str(_value(row, name)).strip() for name in source.choices], 0
     order = chance.sample(range(len(options)), len(options))
     lines = [f"({letter}) {options[index]}" for letter, index in zip(LETTERS, order, strict=False)]
     return Question("\n".join([stem, "", *lines, "", CHOOSE]), LETTERS[order.index(right)])

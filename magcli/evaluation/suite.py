@@ -55,6 +55,8 @@ from magcli.errors import UsageError
 
 SHIPPED = Path(__file__).parent / "suites"
 """Where the suites are that come with magcli."""
+VERIFIERS = ("math", "code")
+"""Verifiers of answers and of programs."""
 FUNCTIONS = {"ifeval": "magcli.evaluation.ifeval:reward", "tools": "magcli.evaluation.tools:reward"}
 """Verifiers that are functions of their own, by their names."""
 
@@ -110,7 +112,7 @@ class Suite:
     @property
     def function(self) -> str:
         """The reward of its own, as ``magcli.verify.custom`` names it; empty for answers and programs."""
-        if self.verifier in ("math", "code"):
+        if self.verifier in VERIFIERS:
             return ""
         place, colon, name = FUNCTIONS.get(self.verifier, self.verifier).rpartition(":")
         return f"{self.folder / place}{colon}{name}" if place.endswith(".py") else f"{place}{colon}{name}"
@@ -140,7 +142,10 @@ def _load(name: str) -> list[Suite]:
         text = SHIPPED.joinpath(f"{own}.toml").read_text(encoding="utf-8")
         if chosen := [suite for suite in _parsed(own, text, SHIPPED) if name in (own, suite.name)]:
             return chosen
-    raise UsageError(f"evaluate.suite: '{name}' is neither a suite nor a .toml file{did_you_mean(name, shipped)}")
+    raise UsageError(
+        f"evaluate.suite: '{name}' is neither a suite nor a .toml file{did_you_mean(name, shipped)}; "
+        f"suites are the .toml files in {SHIPPED}"
+    )
 
 
 def _text(path: Path) -> str:
@@ -173,25 +178,44 @@ def _filled(value: Any, variant: str) -> Any:
     return value
 
 
+_TOLD = {"about": str, "note": str, "system": str, "language": bool, "verifier": str}
+
+
 def _suite(name: str, table: Mapping[str, Any], text: str, folder: Path) -> Suite:
     given = dict(table)
     sampling, sources = given.pop("sampling", {}), given.pop("source", [])
-    told = {key: given.pop(key) for key in ("about", "note", "system", "language", "verifier") if key in given}
+    told = {key: convert(kind, given.pop(key), f"suite {name}: {key}") for key, kind in _TOLD.items() if key in given}
     if given:
-        raise UsageError(f"suite {name}: unknown key '{next(iter(given))}'")
+        key = next(iter(given))
+        raise UsageError(f"suite {name}: unknown key '{key}'{did_you_mean(key, (*_TOLD, 'sampling', 'source'))}")
     if not told.get("verifier") or not sources:
         raise UsageError(f"suite {name}: it needs a verifier and at least one [[source]]")
-    places = tuple(_source(name, each) for each in sources)
-    return Suite(name, told.pop("verifier"), places, _made(Samples, sampling, name), **told,
+    verifier = _verifier(told.pop("verifier"), name)
+    places = tuple(_source(name, each, verifier) for each in sources)
+    return Suite(name, verifier, places, _made(Samples, sampling, name), **told,
                  digest=hashlib.sha256(text.encode()).hexdigest(), folder=folder)  # fmt: skip
 
 
-def _source(name: str, table: Mapping[str, Any]) -> Source:
+def _verifier(verifier: str, name: str) -> str:
+    known = (*VERIFIERS, *FUNCTIONS)
+    if verifier not in known and ":" not in verifier:
+        raise UsageError(
+            f"suite {name}: there is no verifier '{verifier}'{did_you_mean(verifier, known)}; "
+            "a function of your own is named as file.py:function"
+        )
+    return verifier
+
+
+def _source(name: str, table: Mapping[str, Any], verifier: str) -> Source:
     given = dict(table)
     where = given.pop("where", {})
     found: Source = replace(_made(Source, given, name), where=where)
     if not found.prompt or not (found.files or found.hub):
         raise UsageError(f"suite {name}: a source needs a prompt, and files or a hub id")
+    if verifier == "math" and not (found.answer or found.choices):
+        raise UsageError(f"suite {name}: with the verifier math a source needs an answer, or choices")
+    if verifier == "code" and not found.tests:
+        raise UsageError(f"suite {name}: with the verifier code a source needs tests; see magcli.evaluation.programs")
     return found
 
 

@@ -89,14 +89,16 @@ def test_where_the_data_comes_from_is_told_too(tmp_path: Path) -> None:
 def test_rows_of_a_time_are_chosen(tmp_path: Path, rule: str, kept: list[int]) -> None:
     days = ["2024-07-31T00:00:00", "2024-08-01T00:00:00", "2025-01-01T00:00:00"]
     lines(tmp_path / "q.jsonl", [{"q": str(number), "day": day} for number, day in enumerate(days)])
-    own = f'verifier = "math"\n[[source]]\nfiles = ["q.jsonl"]\nprompt = "{{q}}"\nwhere = {{ day = {rule} }}\n'
+    source = f'[[source]]\nfiles = ["q.jsonl"]\nprompt = "{{q}}"\nanswer = "1"\nwhere = {{ day = {rule} }}\n'
+    own = f'verifier = "math"\n{source}'
     assert [int(row["prompt"]) for row in problems(suite_of(tmp_path, own), [])] == kept
 
 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"problem": "p"}], "row 1: 'expected_answer'"),
+        ([{"problem": "p"}], "row 1: there is no column 'expected_answer'.*; there are id, problem"),
+        ([{"problem": "p", "expected_answer": 1}] * 2, "row 2: another row has the id 'aime25/1' too"),
         ([], "no row of its data is one of the suite"),
         ("{broken", "cannot be read"),
     ],
