@@ -188,7 +188,11 @@ def paired(ours: Sequence[Problem], theirs: Sequence[Problem], ks: Sequence[int]
 
 
 def interval(values: Floats, seed: int = 0) -> tuple[float, float, float]:
-    """Mean and the 2.5% and 97.5% points of the bootstrap over the values' first axis."""
+    """Mean and the 2.5% and 97.5% points of the bootstrap over the values' first axis.
+
+    With few values it is a little narrow: simulated, it holds the truth 95 times in 100 with 100 problems, 93 with 30
+    and 90 with 10, less often where nearly all are alike; where all are, it is a point.
+    """
     if len(values) < 2:
         return float(values.mean()), float("nan"), float("nan")
     random = np.random.default_rng(seed)

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from magcli.evaluation.metrics import Problem, estimate, gather, interval, maj_at_k, majority_right, paired, pass_at_k
 
+TRIALS = 80
+
 
 def problem(correct, answers=None, id="p"):
     right = tuple(map(bool, correct))
@@ -88,6 +90,46 @@ def test_the_interval_covers_the_true_mean_nineteen_times_in_twenty():
         low, high = interval(random.binomial(16, random.beta(2, 3, 60)) / 16, trial)[1:]
         covered += low <= 0.4 <= high
     assert 0.91 <= covered / 300 <= 0.98
+
+
+def runs(seed, gain=0.0, problems=60, each=8):
+    """Two runs over the same problems: chances of 0.4 on average, and the same moved towards 1 by a share."""
+    random = np.random.default_rng(seed)
+    chance = random.beta(0.8, 1.2, problems)
+    told = [random.random((problems, each)) < moved[:, None] for moved in (chance + gain * (1 - chance), chance)]
+    return [[problem(samples, id=f"p{n}") for n, samples in enumerate(run)] for run in told]
+
+
+def holds(found, metric, truth):
+    told = next(each for each in found if each.metric == metric)
+    return told.low <= truth <= told.high
+
+
+def test_intervals_of_pass_at_1_are_of_problems_and_not_of_samples():
+    """Samples of one problem are alike: an interval that took them for independent ones would be far too narrow."""
+    covered, naive = 0, 0
+    for seed in range(TRIALS):
+        run = runs(seed)[1]
+        covered += holds(estimate(run, (1,)), "pass@1", 0.4)
+        rate = np.mean([each.correct for each in run])
+        naive += abs(rate - 0.4) <= 1.96 * np.sqrt(rate * (1 - rate) / (60 * 8))
+    assert 0.89 <= covered / TRIALS <= 0.99
+    assert naive / TRIALS < 0.8
+
+
+def test_intervals_of_a_difference_are_of_pairs():
+    """The difficulty of a problem is in both runs: as pairs they tell a gain that two intervals would hide."""
+    covered, told, apart = 0, 0, 0
+    for seed in range(TRIALS):
+        ours, theirs = runs(seed, gain=0.2)
+        found = paired(ours, theirs, (1,))
+        covered += holds(found, "pass@1 difference", 0.2 * (1 - 0.4))
+        told += not holds(found, "pass@1 difference", 0.0)
+        one, other = (interval(np.array([np.mean(each.correct) for each in run])) for run in (ours, theirs))
+        apart += one[1] > other[2]
+    assert 0.89 <= covered / TRIALS <= 0.99
+    assert told / TRIALS > 0.95
+    assert apart / TRIALS < 0.5
 
 
 def test_one_problem_has_no_interval():
