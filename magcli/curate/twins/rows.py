@@ -39,11 +39,17 @@ MARKED = "Put it into one code block marked `{mark}`."
 DEFAULT_TOLERANCE = 1e-6
 """Of floats that a Python test compares exactly: C++ may round in another order."""
 
-_ABOUT = re.compile(
-    r"\b(?:python\w*|comprehensions?|lambda|decorators?|generators?|kwargs|docstring|itertools|functools|heapq|numpy|"
-    r"pandas|collections module|type hints?|global variable|class method|monkey|pep ?8|duck)\b|__\w+__|\bimport \w+",
+_PYTHON = (
+    r"python\w*|kwargs|docstring|itertools|functools|heapq|numpy|collections module|type hints?|pep ?8|"
+    r"(?:monkey[- ]?patch|duck[- ]typ)\w*"
+)
+_ABOUT_PROGRAM = re.compile(rf"\b(?:{_PYTHON})\b|__\w+__", re.IGNORECASE)
+_ABOUT_FUNCTION = re.compile(
+    rf"\b(?:{_PYTHON}|comprehensions?|lambda|decorators?|generators?|pandas|global variable|class method)\b|__\w+__"
+    r"|\bimport \w+",
     re.IGNORECASE,
 )
+"""The tales of contests, whose programs read stdin, have pandas, generators and decorators of other kinds."""
 _ADDRESS = re.compile(r"\bhttps?://\S+")
 _ASKS_PYTHON = re.compile(
     r"\b(a |an |the |following )?python\s?3?\s+(?=(?:function|program|code|script|solution)\b)", re.I
@@ -75,7 +81,7 @@ def twins(row: Mapping[str, Any]) -> Twins:
 
 def _fed(row: Mapping[str, Any]) -> Twins:
     prompt = _neutral(str(row["prompt"]))
-    _refuse_python(prompt)
+    _refuse(_ABOUT_PROGRAM, prompt)
     asks = {mark: _joined(prompt, PROGRAM.format(language=name), mark) for mark, name in _MARKS}
     return Twins({"prompt": asks["python"]}, {"prompt": asks["cpp"]})
 
@@ -145,7 +151,7 @@ def _statement(prompt: str, name: str) -> str:
     text = _neutral(text).strip()
     if not text:
         raise Unfit("helper-code")
-    _refuse_python(text)
+    _refuse(_ABOUT_FUNCTION, text)
     return text
 
 
@@ -156,7 +162,7 @@ def _of_stub(tree: ast.Module | None, name: str) -> str:
     return text
 
 
-def _refuse_python(text: str) -> None:
+def _refuse(about: re.Pattern[str], text: str) -> None:
     """Raises Unfit for a text about Python; addresses do not count."""
-    if _ABOUT.search(_ADDRESS.sub("", text)):
+    if about.search(_ADDRESS.sub("", text)):
         raise Unfit("about-python")

@@ -94,11 +94,18 @@ def test_values_are_compared_as_the_tests_ask(row, compare: str) -> None:
     assert twins(row).cpp["compare"] == compare
 
 
+@pytest.mark.parametrize("tale", ["Red pandas sort ducks.", "An alien generator decorates.", "Ports import goods."])
+def test_tales_of_contests_are_not_about_python(tale: str) -> None:
+    assert tale in twins(problem(tale, *SUM)).cpp["prompt"]
+
+
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
         (problem("Add.", *SUM, language="cpp"), "asks-already"),
         (problem("What does the Python interpreter print?", *SUM), "about-python"),
+        (problem("Subclass by duck typing.", *SUM), "about-python"),
+        (problem("Write a generator of squares.", "assert f(2) == [0, 1]"), "about-python"),
         (problem("Count letters with a dict comprehension.", "assert f('a') == {'a': 1}"), "about-python"),
         (problem('def g(x):\n    return x\n\ndef f(x):\n    """Use g."""\n', "assert f(1) == 1"), "helper-code"),
         (problem("Mix.", "assert f([1, 'a']) == 1"), "types"),
