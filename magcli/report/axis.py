@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+NEAR = 0.75
+"""How much smaller than an even share of the axis a round step may be, as a part of that share."""
 PAD = 0.06
 """What is left free above and below the values, as a share of their range."""
 
@@ -41,6 +43,6 @@ def ticks(low: float, high: float, wanted: int) -> list[float]:
         return [low]
     raw = (high - low) / wanted
     power = 10.0 ** math.floor(math.log10(raw))
-    step = next(size * power for size in (1, 2, 5, 10) if size * power >= raw * (1 - 1e-9))
+    step = next(size * power for size in (1, 2, 5, 10) if size * power >= NEAR * raw)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [float(f"{count * step:.12g}") for count in range(first, last + 1)]

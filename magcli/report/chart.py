@@ -15,10 +15,16 @@ from magcli.report.axis import Scale, bounds, ticks
 from magcli.report.wording import number, share
 
 WIDTH, HEIGHT = 480, 230
-LEFT, RIGHT, TOP, BOTTOM = 56, 470, 14, 196
+LEFT, RIGHT, TOP, BOTTOM = 62, 470, 14, 196
+INSET = 8
+"""What is left free beside the first and the last value."""
+MARK_ROOM = 14
+"""Height of the line of names above a drawing that has marks."""
+MARK_NAME = 60
+"""Width that the name of a mark may take."""
 COLOURS = 8
 """Series that the style has colours for; more begin anew."""
-DOTS = 40
+DOTS = 24
 """Values of a line up to which each is a dot."""
 WIDEST = 40.0
 """Width of a column of a stack, at most."""
@@ -73,7 +79,7 @@ class Key(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """Where values lie in a drawing."""
+    """Where values lie in a drawing; above ``y.end`` there is room for the names of marks."""
 
     x: Scale
     y: Scale
@@ -109,12 +115,13 @@ def _summary(chart: Chart) -> str:
 
 
 def _frame(chart: Chart) -> Frame:
-    x = Scale(min(chart.x), max(chart.x), LEFT + 8, RIGHT - 8)
+    inset = _column_width(chart) / 2 + 2 if chart.form == "stack" else INSET
+    x = Scale(min(chart.x), max(chart.x), LEFT + inset, RIGHT - inset)
     if chart.form == "stack":
         low, high = 0.0, max(map(sum, _columns(chart)), default=0.0) or 1.0
     else:
         low, high = bounds([v for s in chart.series for v in (*s.values, *s.low, *s.high) if v is not None])
-    return Frame(x, Scale(low, high, BOTTOM, TOP))
+    return Frame(x, Scale(low, high, BOTTOM, TOP + MARK_ROOM if chart.marks else TOP))
 
 
 def _columns(chart: Chart) -> list[list[float]]:
@@ -127,7 +134,7 @@ def _axes(chart: Chart, frame: Frame) -> Markup:
         Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/><text x="{}" y="{}" class="end">{}</text>').format(
             LEFT, RIGHT, at, at, LEFT - 6, _place(at + 4), _tick(value, chart)
         )
-        for value, at in ((value, _place(frame.y.at(value))) for value in ticks(frame.y.low, frame.y.high, 4))
+        for value, at in ((value, _place(frame.y.at(value))) for value in ticks(frame.y.low, frame.y.high, 5))
     ]
     parts += [
         Markup('<text x="{}" y="{}" class="middle">{}</text>').format(_place(frame.x.at(v)), BOTTOM + 16, number(v))
@@ -144,8 +151,10 @@ def _tick(value: float, chart: Chart) -> str:
 
 def _mark(mark: Mark, frame: Frame) -> Markup:
     at = _place(frame.x.at(mark.x))
-    text = '<line class="mark" x1="{}" x2="{}" y1="{}" y2="{}"/><text class="soft" x="{}" y="{}">{}</text>'
-    return Markup(text).format(at, at, TOP, BOTTOM, at + 3, TOP + 10, mark.name)
+    end = at > RIGHT - MARK_NAME
+    text = '<line class="mark" x1="{}" x2="{}" y1="{}" y2="{}"/><text class="soft{}" x="{}" y="{}">{}</text>'
+    name_at = at - 3 if end else at + 3
+    return Markup(text).format(at, at, TOP, BOTTOM, " end" if end else "", name_at, TOP + 10, mark.name)
 
 
 def _line(x: Sequence[float], series: Series, number: int, frame: Frame) -> Markup:
@@ -175,7 +184,7 @@ def _interval(x: Sequence[float], series: Series, number: int, frame: Frame) -> 
 
 def _stack(chart: Chart, frame: Frame) -> list[Markup]:
     """A column an update; series lie on each other in their order."""
-    width = min(max(1.0, 0.8 * (RIGHT - LEFT - 16) / len(chart.x)), WIDEST)
+    width = _column_width(chart)
     parts = []
     for place, values in zip(chart.x, _columns(chart), strict=True):
         left, below = frame.x.at(place) - width / 2, 0.0
@@ -184,6 +193,10 @@ def _stack(chart: Chart, frame: Frame) -> list[Markup]:
             below += value
             parts += [_box(series, left, top, width, bottom - top)] if value else []
     return parts
+
+
+def _column_width(chart: Chart) -> float:
+    return min(max(1.0, 0.8 * (RIGHT - LEFT) / len(chart.x)), WIDEST)
 
 
 def _box(number: int, left: float, top: float, width: float, height: float) -> Markup:

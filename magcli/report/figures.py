@@ -58,13 +58,14 @@ def suites(tables: Sequence[Table]) -> list[Suite]:
     """The figures of all tables of metrics by suite, models in the order of their tables."""
     named = zip(tables, labels([str(each.path) for each in tables]), strict=True)
     rows = [(row, label) for each, label in named for row in rows_of(each)]
-    figures = [_figure(row, label) for row, label in rows if row["value"] is not None]
-    figures += [_figure(_difference(row), label) for row, label in rows if row.get("difference") is not None]
+    figures = [of_row(row, label) for row, label in rows if row["value"] is not None]
+    figures += [of_row(_difference(row), label) for row, label in rows if row.get("difference") is not None]
     names = dict.fromkeys(figure.suite for figure in figures)
     return [_suite(name, [figure for figure in figures if figure.suite == name]) for name in names]
 
 
-def _figure(row: Mapping[str, Any], label: str) -> Figure:
+def of_row(row: Mapping[str, Any], label: str) -> Figure:
+    """A row of a table of metrics; ``label`` is the name of its model where the row tells none."""
     metric = str(row["metric"])
     value, low, high = (None if row[key] is None else scale(metric) * row[key] for key in ("value", "low", "high"))
     assert value is not None

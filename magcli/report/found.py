@@ -152,6 +152,9 @@ def opened(path: Path) -> Table:
         DataError: it is cut or damaged.
     """
     source = table.read(str(path))
+    if not source.chain:  # only its end would tell that an Arrow file was cut
+        for _ in source.rows:
+            pass
     return Table(path, tuple(source.schema.names), source.total, source.sha256, source.chain, _note(path))
 
 
@@ -174,12 +177,15 @@ def _note(path: Path) -> Mapping[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-def _made_at(each: Table) -> float:
-    """When a table was finished, in seconds of the epoch: copies keep the note, but not always the file's own time."""
+def _made_at(each: Table) -> tuple[float, float]:
+    """When a table was finished, in seconds of the epoch, by its note and by its file: copies keep the note, which
+    tells whole seconds, but not always the file's own time.
+    """
+    changed = each.path.stat().st_mtime
     try:
-        return datetime.fromisoformat(each.note["finished"]).timestamp()
+        return datetime.fromisoformat(each.note["finished"]).timestamp(), changed
     except (KeyError, TypeError, ValueError):
-        return each.path.stat().st_mtime
+        return changed, changed
 
 
 def _in_order(runs: Sequence[Path]) -> list[Path]:

@@ -76,7 +76,8 @@ def _progress(trained: Trained, lines: Sequence[Line], finished: bool, unit: str
     planned = trained.options.get("updates")
     of = f" of {planned:,}" if planned else ""
     state = "finished" if finished else "not finished: the same command goes on"
-    return f"{len(lines):,}{of} {unit}s in {duration(_seconds(lines))}, {state}"
+    took = f" in {duration(_seconds(lines))}" if lines else ""
+    return f"{len(lines):,}{of} {unit}s{took}, {state}"
 
 
 def _start(trained: Trained) -> list[str]:

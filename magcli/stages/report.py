@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from magcli.data.manifest import Link
     from magcli.data.source import Rows
+    from magcli.report.figures import Figure
     from magcli.run.job import Job
 
 SUBJECT = "paths"
@@ -187,30 +188,26 @@ def _metrics(names: Sequence[str], only: Sequence[str]) -> Any:
 
     table = Table("of", *only, "problems", "samples", title="Accuracy, % [95% interval]", title_justify="left")
     for name, label in zip(names, labels(names), strict=True):
-        for suite, found in _read_metrics(name).items():
+        for (suite, model), found in _read_metrics(name).items():
             first = next(iter(found.values()))
-            figures = [_figure(found.get(metric)) for metric in only]
-            table.add_row(f"{label} {suite}".strip(), *figures, str(first["num_problems"]), str(first["num_samples"]))
+            figures = [str(found.get(metric) or "-") for metric in only]
+            table.add_row(f"{model or label} {suite}".strip(), *figures, str(first.problems), str(first.samples))
     return table
 
 
-def _read_metrics(name: str) -> dict[str, dict[str, dict[str, Any]]]:
-    """The rows of a table of metrics by suite and metric."""
+def _read_metrics(name: str) -> dict[tuple[str, str], dict[str, Figure]]:
+    """The rows of a table of metrics by suite and model, which only comparisons name, and metric."""
     from magcli.data import table
     from magcli.data.schema import require
+    from magcli.report.figures import of_row
 
     source = table.read(name)
     require(source.schema, ("metric", "value", "low", "high"), stage="report", where=name)
-    found: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in (row for batch in source.rows for row in batch.to_pylist()):
-        found.setdefault(row.get("suite") or "", {})[row["metric"]] = row
+    found: dict[tuple[str, str], dict[str, Figure]] = {}
+    for row in (row for batch in source.rows for row in batch.to_pylist() if row["value"] is not None):
+        each = of_row(row, "")
+        found.setdefault((each.suite, each.model), {})[each.metric] = each
     return found
-
-
-def _figure(row: dict[str, Any] | None) -> str:
-    if row is None:
-        return "-"
-    return f"{100 * row['value']:.1f} [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
 
 
 def _runs(names: Sequence[str]) -> Any:

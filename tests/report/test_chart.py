@@ -1,0 +1,82 @@
+import json
+import re
+from html import unescape
+from xml.etree import ElementTree
+
+from magcli.report.chart import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Chart, Mark, Series, draw, keys
+
+BROKEN = '"/></svg><script>'
+
+
+def chart(*series, **more):
+    x = range(1, len(series[0].values) + 1)
+    return Chart("Reward", "Mean reward.", "update", list(x), series, **more)
+
+
+def parsed(drawing):
+    return ElementTree.fromstring(str(drawing))
+
+
+def told(drawing):
+    return json.loads(parsed(drawing).attrib["data-told"])
+
+
+def points(drawing, kind="line"):
+    paths = [node.attrib["d"] for node in parsed(drawing).iter("path") if kind in node.attrib["class"]]
+    return [[tuple(map(float, pair.split(","))) for pair in path[1:].split()] for path in paths]
+
+
+def test_a_line_goes_from_end_to_end_and_rises_with_its_values():
+    ((first, *_, last),) = points(draw(chart(Series("reward", [0.0, 0.4, 1.0]))))
+    assert LEFT < first[0] < last[0] < RIGHT
+    assert TOP < last[1] < first[1] <= BOTTOM
+
+
+def test_hovering_tells_every_series_with_its_interval():
+    drawing = draw(chart(Series("reward", [0.5, 0.6], [0.4, 0.5], [0.6, 0.7]), Series("format", [None, 0.1])))
+    (_, first), (_, second) = told(drawing)
+    assert first == ["update 1", "reward 0.5 [0.4, 0.6]"]
+    assert second == ["update 2", "reward 0.6 [0.5, 0.7]", "format 0.1"]
+    assert len([n for n in parsed(drawing).iter("polygon") if "band" in n.attrib["class"]]) == 1
+
+
+def test_shares_are_told_in_percent():
+    drawing = draw(chart(Series("right", [0.25, 0.5]), unit="share"))
+    assert told(drawing)[0][1][1] == "right 25.0 %"
+    assert keys(chart(Series("right", [0.25, 0.5]), unit="share"))[0][1:] == ("right", "25.0 %", "50.0 %")
+
+
+def test_columns_lie_on_each_other_and_fill_their_height():
+    drawing = draw(chart(Series("trained", [32, 32]), Series("all-right", [0, 32]), form="stack"))
+    boxes = [{k: float(v) for k, v in n.attrib.items() if k != "class"} for n in parsed(drawing).iter("rect")]
+    below, upper = boxes[1:]
+    assert len(boxes) == 3, "no box for a count of none"
+    assert below["x"] == upper["x"]
+    assert abs(upper["y"] + upper["height"] - below["y"]) < 0.2
+    assert abs(upper["y"] - TOP) < 0.2
+    assert all(box["x"] >= LEFT and box["x"] + box["width"] <= RIGHT for box in boxes)
+
+
+def test_one_update_alone_and_no_value_can_be_drawn():
+    single = draw(chart(Series("reward", [0.5], [0.4], [0.6])))
+    assert len(list(parsed(single).iter("circle"))) == 1
+    gaps = draw(chart(Series("accuracy", [None, 0.5, None, 0.7, None])))
+    assert len(points(gaps)[0]) == 2
+    assert keys(chart(Series("empty", [None])))[0][2:] == ("-", "-")
+
+
+def test_a_stage_is_marked_where_it_begins():
+    drawing = parsed(draw(chart(Series("reward", [0.1] * 9), marks=[Mark(5, "stage 2"), Mark(9, "stage 3")])))
+    lines = [float(n.attrib["x1"]) for n in drawing.iter("line") if n.attrib["class"] == "mark"]
+    names = [n for n in drawing.iter("text") if (n.text or "").startswith("stage")]
+    assert len(lines) == len(names) == 2
+    assert abs(lines[0] - (LEFT + RIGHT) / 2) < 1
+    assert "end" in names[1].attrib["class"], "a name at the edge goes to the left"
+    assert all(float(n.attrib["x"]) < WIDTH for n in names)
+
+
+def test_names_cannot_break_out_of_the_drawing():
+    drawing = draw(chart(Series(BROKEN, [1.0, 2.0]), marks=[Mark(2, BROKEN)]))
+    assert "<script" not in drawing
+    assert told(drawing)[0][1][1] == f"{BROKEN} 1"
+    assert BROKEN in unescape(re.search('aria-label="(.*?)"', str(drawing))[1])

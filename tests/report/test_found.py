@@ -1,0 +1,77 @@
+import json
+import os
+import shutil
+
+import pytest
+
+from magcli.errors import DataError
+from magcli.report.found import find, rows_of
+
+
+def names(tables):
+    return [table.path.name for table in tables]
+
+
+def test_a_folder_is_taken_whole_in_the_order_of_the_pipeline(pipeline):
+    found = find([pipeline])
+    made = ["clean.arrow", "all.arrow", "kept.parquet", "rollouts.arrow", "eval-start.arrow", "eval-rl.arrow"]
+    assert [name for name in names(found.tables) if name in made] == made
+    assert {"clean-dropped.jsonl", "points.arrow"} <= set(names(found.tables))
+    assert "problems.jsonl" not in names(found.tables), "what magcli did not write is no part of it"
+    assert found.runs == [pipeline / "rl"]
+    assert found.landscapes == [pipeline / "rl" / "landscape"]
+    assert found.unread == []
+
+
+def test_a_table_tells_its_rows_history_and_command(pipeline):
+    (clean,) = find([pipeline / "clean.arrow"]).tables
+    assert (clean.rows, clean.made_by.stage, len(clean.sha256)) == (6, "clean-math", 64)
+    assert clean.note["rows_in"] == 9
+    assert len(list(rows_of(clean))) == 6
+    (dropped,) = find([pipeline / "clean-dropped.jsonl"]).tables
+    assert (dropped.of_dropped_rows, dropped.of_metrics) == (True, False)
+
+
+def test_what_is_given_twice_is_taken_once(pipeline):
+    found = find([pipeline / "eval-rl.arrow", pipeline, pipeline / "rl", pipeline / "rl" / ".." / "rl"])
+    assert names(found.tables).count("eval-rl.arrow") == 1
+    assert names(found.tables)[0] == "eval-rl.arrow"
+    assert len(found.runs) == len(found.landscapes) == 1
+
+
+def test_a_run_stands_after_the_one_that_it_began_from(tmp_path):
+    for at, (name, model) in enumerate([("last", "first/model"), ("first", "hub/base"), ("other", "hub/base")]):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text(json.dumps({"model": model}))
+        os.utime(tmp_path / name / "run.json", (at, at))
+    assert [run.name for run in find([tmp_path]).runs] == ["first", "last", "other"]
+    (tmp_path / "first" / "run.json").write_text(json.dumps({"model": "last/model"}))
+    assert len(find([tmp_path]).runs) == 3, "a circle is no reason to look forever"
+
+
+def test_a_damaged_table_in_a_folder_is_told_and_one_that_is_named_is_refused(pipeline, tmp_path):
+    shutil.copy(pipeline / "clean.arrow", tmp_path)
+    content = (pipeline / "clean.arrow").read_bytes()
+    (tmp_path / "cut.arrow").write_bytes(content[: len(content) // 2])
+    found = find([tmp_path])
+    assert names(found.tables) == ["clean.arrow"]
+    assert "cut.arrow" in found.unread[0]
+    with pytest.raises(DataError, match=r"cut\.arrow"):
+        find([tmp_path / "cut.arrow"])
+
+
+def test_what_is_no_part_of_a_pipeline_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"nowhere does not exist"):
+        find([tmp_path / "nowhere"])
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(DataError, match=r"notes\.txt is no table, run or landscape"):
+        find([tmp_path / "notes.txt"])
+    with pytest.raises(DataError, match="nothing of magcli under"):
+        find([tmp_path])
+
+
+def test_a_damaged_note_is_as_good_as_none(pipeline, tmp_path):
+    shutil.copy(pipeline / "clean.arrow", tmp_path)
+    (tmp_path / "clean.arrow.run.json").write_text("{")
+    (table,) = find([tmp_path]).tables
+    assert table.note == {}

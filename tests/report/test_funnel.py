@@ -1,0 +1,56 @@
+from pathlib import Path
+
+import pytest
+
+from magcli.data.manifest import Input, Link
+from magcli.report.found import Table, find
+from magcli.report.funnel import steps
+
+
+def test_stages_that_chose_rows_stand_once_each(pipeline):
+    found = find([pipeline])
+    told = steps(found.tables)
+    assert [(step.table, step.stage, step.read) for step in told] == [
+        ("clean.arrow", "clean-math", "problems.jsonl"),
+        ("all.arrow", "convert", "letters.jsonl"),
+        ("kept.parquet", "convert", "all.arrow"),
+    ]
+
+
+def test_reasons_are_counted_and_shown_with_rows(pipeline):
+    step = steps(find([pipeline]).tables)[0]
+    assert (step.rows_in, step.rows_out, step.dropped) == (9, 6, 3)
+    kept, dropped = step.parts
+    assert (kept.name, kept.share) == ("kept", pytest.approx(6 / 9))
+    assert (dropped.name, dropped.rows) == ("missing-answer", 3)
+    assert [id for id, _ in dropped.examples] == ["bad 0", "bad 1"], "a few are enough"
+    assert "What is 0 + 2?" in dropped.examples[0][1]
+
+
+def test_a_stage_whose_table_is_gone_is_told_by_the_histories_after_it(pipeline):
+    told = steps(find([pipeline / "kept.parquet"]).tables)
+    assert [(step.table, step.stage) for step in told] == [("", "convert"), ("kept.parquet", "convert")]
+
+
+def table(name, *chain):
+    return Table(Path(name), ("id",), chain[-1].rows_out, "", chain, {})
+
+
+def test_rows_that_were_added_are_not_called_kept():
+    link = Link("duplicate", "1", {}, [Input("a.jsonl", "", 4)], 4, 7, {"no-twin": 1})
+    (step,) = steps([table("both.arrow", link)])
+    assert [(part.name, part.rows) for part in step.parts] == [("out", 7), ("no-twin", 1)]
+    assert sum(part.share for part in step.parts) == pytest.approx(1)
+
+
+def test_shards_are_one_line_by_their_names_and_a_model_is_told():
+    config = {"model": "/home/someone/out/grader/model"}
+    link = Link("filter-math", "1", config, [Input(f"{n}.arrow", "", 1) for n in range(6)], 6, 6)
+    (step,) = steps([table("one.arrow", link), table("two.arrow", link)])
+    assert (step.table, step.model) == ("one.arrow, two.arrow", "grader/model")
+    assert step.read == "0.arrow, 1.arrow, 2.arrow, 3.arrow and 2 more"
+
+
+def test_a_stage_of_no_rows_has_no_share():
+    (step,) = steps([table("none.arrow", Link("convert", "1", {}))])
+    assert step.parts[0].share == 0

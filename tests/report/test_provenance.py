@@ -1,0 +1,44 @@
+from dataclasses import replace
+
+from magcli.report import provenance, training
+from magcli.report.found import find
+
+
+def defaults(stage):
+    return {"convert": {"limit": 0, "rename": []}, "rl": {"updates": 100, "group": 4, "language": True}}.get(stage, {})
+
+
+def test_a_table_tells_command_options_inputs_and_digests(pipeline):
+    (kept,) = find([pipeline / "kept.parquet"]).tables
+    origin = provenance.of_table(kept, defaults)
+    told = dict(origin.told)
+    assert told["command"].startswith("magcli ")
+    assert told["digest"] == kept.sha256
+    assert set(told) == {"command", "version", "took", "digest"}
+    assert ("limit", "6") in origin.options
+    assert "rename" not in dict(origin.options), "an option as by default is no news"
+    assert origin.inputs[0].name == "all.arrow"
+    assert origin.inputs[0].sha256 == find([pipeline / "all.arrow"]).tables[0].sha256
+    assert (origin.rows, origin.stage) == ("6", "convert")
+
+
+def test_a_run_tells_what_differs_and_what_it_read(pipeline):
+    run = training.read(pipeline / "rl", "rl", samples_at=(), groups=0)
+    origin = provenance.of_run(run, defaults)
+    options = dict(origin.options)
+    assert (options["updates"], options["language"]) == ("6", "False")
+    assert "group" not in options
+    assert len(options["model_sha256"]) == 64
+    assert origin.inputs[0].name == "kept.parquet"
+
+
+def test_without_a_note_there_is_no_command(pipeline):
+    (kept,) = find([pipeline / "kept.parquet"]).tables
+    origin = provenance.of_table(replace(kept, note={"command": "rm", "seconds": None}), defaults)
+    assert (set(dict(origin.told)), origin.finished) == ({"version", "digest"}, "")
+
+
+def test_a_table_of_others_says_so(pipeline):
+    (table,) = find([pipeline / "letters.jsonl"]).tables
+    origin = provenance.of_table(table, defaults)
+    assert (origin.stage, origin.options, list(origin.inputs)) == ("not made by magcli", [], [])

@@ -1,0 +1,119 @@
+"""Runs as they are found: finished, killed in the middle of a line, begun and no more."""
+
+import json
+import shutil
+
+import pytest
+
+from magcli.errors import DataError
+from magcli.report import training
+from magcli.run.rundir import RunDir
+
+
+def read(folder):
+    return training.read(folder, "rl", samples_at=["0%", "100%"], groups=2)
+
+
+@pytest.fixture
+def run(pipeline, tmp_path):
+    """A copy of the run, to be damaged."""
+    return shutil.copytree(pipeline / "rl", tmp_path / "rl")
+
+
+def chart(run, title):
+    return next(each for each in run.charts if each.title == title)
+
+
+def test_a_finished_run_has_its_charts_facts_and_samples(pipeline):
+    run = read(pipeline / "rl")
+    titles = [each.title for each in run.charts]
+    assert titles[:4] == ["Reward", "Parts of the reward", "Right answers", "Groups"]
+    assert {
+        "Length",
+        "Cut at the limit",
+        "Staleness",
+        "Speed",
+        "Waiting",
+        "Entropy",
+        "Clipped",
+        "Gradient norm",
+    } <= set(titles)
+    assert "Engine and trainer" in titles
+    assert run.facts[0].startswith("6 of 6 updates in ")
+    assert run.facts[0].endswith(", finished")
+    assert "Begun from run/model" in run.facts
+    assert any("groups reserved = 24 trained + " in fact for fact in run.facts)
+    assert [update.step for update in run.samples] == [1, 6]
+    assert sum(part.rows for part in run.verdicts) == 4 * int(run.facts[2].split()[0])
+
+
+def test_the_reward_has_an_interval_around_its_mean(pipeline):
+    (reward,) = chart(read(pipeline / "rl"), "Reward").series
+    logged = [line["reward"] for line in RunDir(pipeline / "rl").metrics()]
+    assert reward.values == logged
+    assert any(low < high for low, high in zip(reward.low, reward.high, strict=True))
+    assert all(low <= value <= high for low, value, high in zip(reward.low, logged, reward.high, strict=True))
+
+
+def test_groups_trained_and_dropped_are_those_of_the_metrics(pipeline):
+    groups = chart(read(pipeline / "rl"), "Groups")
+    lines = RunDir(pipeline / "rl").metrics()
+    assert groups.form == "stack"
+    assert list(groups.series[0].values) == [line["groups_trained"] for line in lines]
+    dropped = [sum(column) for column in zip(*[series.values for series in groups.series[1:]], strict=True)]
+    assert dropped == [sum(line["groups_dropped"].values()) for line in lines]
+
+
+def test_stages_of_the_run_are_marked(pipeline):
+    assert [(mark.x, mark.name) for mark in chart(read(pipeline / "rl"), "Length").marks] == [(3, "stage 2")]
+
+
+def test_sft_tells_its_loss(guesser):
+    run = training.read(guesser.parent, "sft", samples_at=["0%"], groups=2)
+    assert [each.title for each in run.charts] == ["Loss", "Gradient norm", "Learning rate"]
+    assert run.headline.startswith("loss ")
+    assert run.samples == []
+
+
+def test_a_killed_run_is_told_as_far_as_it_came(run):
+    shutil.rmtree(run / "model")
+    for name in ("ledger.jsonl", "metrics.jsonl"):
+        lines = (run / name).read_bytes().splitlines(keepends=True)
+        (run / name).write_bytes(b"".join(lines[: len(lines) // 2]) + lines[-1][:10])
+    found = read(run)
+    assert found.facts[0].startswith("3 of 6 updates in ")
+    assert found.facts[0].endswith("not finished: the same command goes on")
+    assert list(chart(found, "Reward").x) == [1, 2, 3]
+    assert any("under way" in fact for fact in found.facts)
+
+
+def test_a_run_of_one_update_has_charts_of_one_point(run):
+    first = (run / "metrics.jsonl").read_text().splitlines(keepends=True)[0]
+    (run / "metrics.jsonl").write_text(first)
+    assert all(list(each.x) == [1] for each in read(run).charts)
+
+
+def test_a_run_that_has_only_begun_has_no_charts(run):
+    for path in run.iterdir():
+        if path.name != "run.json":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    found = read(run)
+    assert (found.charts, found.samples, found.verdicts) == ([], [], [])
+    assert found.headline == "nothing trained yet"
+    assert found.facts[0] == "0 of 6 updates, not finished: the same command goes on"
+
+
+def test_a_long_run_is_thinned_and_says_so(run):
+    line = json.loads((run / "metrics.jsonl").read_text().splitlines()[0])
+    lines = [json.dumps({**line, "step": step}) + "\n" for step in range(1, 1001)]
+    (run / "metrics.jsonl").write_text("".join(lines))
+    found = read(run)
+    assert len(chart(found, "Reward").x) == 200
+    assert found.facts[-1] == "Each point of the charts is the mean of 5 updates"
+
+
+@pytest.mark.parametrize("name", ["ledger.jsonl", "run.json"])
+def test_damaged_records_are_told_by_name(run, name):
+    (run / name).write_text("{damaged\n{}\n")
+    with pytest.raises(DataError, match=r"ledger\.jsonl: line 1|records of this run are damaged"):
+        read(run)

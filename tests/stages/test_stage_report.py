@@ -1,0 +1,94 @@
+"""`magcli report` as it is called: what may be named, the page and the text, and what is refused."""
+
+import json
+
+import pytest
+from calling import call_stage
+
+from magcli.errors import DataError, UsageError
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """Problems that were cleaned, and metrics of completions that were graded by hand."""
+    folder = tmp_path_factory.mktemp("tables")
+    problems = [{"id": f"q{i}", "prompt": f"What is {i} + 1?", "answer": str(i + 1) if i else ""} for i in range(5)]
+    graded = [{"id": f"q{i}", "correct": i % 2 == 0, "num_tokens": 9, "finish": "stop"} for i in range(4)]
+    for name, rows in (("problems", problems), ("graded", graded)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    call_stage("clean-math", folder / "problems.jsonl", output=folder / "clean.arrow")
+    call_stage("evaluate", folder / "graded.jsonl", output=folder / "a,b.arrow")
+    return folder
+
+
+def told(capsys, *paths, **options):
+    call_stage("report", subject=[str(path) for path in paths], **options)
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_a_folder_is_told_in_the_terminal(tables, capsys):
+    text = told(capsys, tables)
+    assert "clean.arrow" in text
+    assert "1: missing-answer 1" in text
+    assert "50.0 [0.0, 100.0]" in text
+
+
+def test_options_add_to_the_paths(tables, capsys):
+    text = told(capsys, tables / "clean.arrow", metrics=(str(tables / "a,b.arrow"),), only="tokens")
+    assert text.index("missing-answer") < text.index("9.0 [9.0, 9.0]")
+
+
+def test_a_name_with_a_comma_is_one_path(tables, tmp_path, capsys):
+    assert told(capsys, tables / "a,b.arrow", out=tmp_path / "page.html") == ""
+    assert "<title>Report on a,b</title>" in (tmp_path / "page.html").read_text()
+
+
+def test_the_page_takes_what_options_name_and_a_title(tables, tmp_path):
+    out = tmp_path / "new" / "page.html"
+    call_stage("report", funnel=(str(tables / "clean.arrow"),), out=out, title="Ours & <theirs>")
+    text = out.read_text()
+    assert "<title>Ours &amp; &lt;theirs&gt;</title>" in text
+    assert "missing-answer 1" in text
+
+
+def test_the_command_line_names_the_page(tables, tmp_path, magcli):
+    done = magcli("report", tables / "clean.arrow", tables / "a,b.arrow", "-o", tmp_path / "page.html")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == b""
+    assert done.stderr.startswith(f"report: {tmp_path / 'page.html'} (0.")
+    assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_a_damaged_table_in_a_folder_is_warned_of(tables, tmp_path, magcli):
+    content = (tables / "clean.arrow").read_bytes()
+    (tmp_path / "clean.arrow").write_bytes(content)
+    (tmp_path / "cut.arrow").write_bytes(content[: len(content) // 2])
+    done = magcli("report", tmp_path, "-o", tmp_path / "page.html")
+    assert done.returncode == 0
+    assert "warning: report: " in done.stderr
+    assert "cut.arrow" in done.stderr
+    assert "Not in this report" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "name what to report on"),
+        ({"out": "page.html"}, "name what to report on"),
+        ({"out": "page.html", "files": ("a",)}, "a page needs PATHS"),
+        ({"out": "page.pdf", "subject": ["a"]}, "page.pdf: the name of a page ends in .html"),
+        ({"subject": ["a"], "samples": -1}, "report.samples: -1 is negative"),
+        ({"subject": ["a"], "samples_at": ("101%",)}, "'101%' is neither"),
+        ({"subject": ["a"], "samples_at": ("last",)}, "'last' is neither"),
+        ({"subject": ["a"], "paths": ["b"]}, "paths is given twice"),
+    ],
+)
+def test_contradictions_are_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        call_stage("report", **options)
+
+
+def test_what_is_not_there_is_told_by_name(tmp_path):
+    with pytest.raises(DataError, match="nowhere does not exist"):
+        call_stage("report", subject=[str(tmp_path / "nowhere")], out=tmp_path / "page.html")
+    assert list(tmp_path.iterdir()) == []
