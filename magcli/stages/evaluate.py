@@ -2,7 +2,8 @@
 
 Without --model the table holds graded completions (from `magcli grade`, an RL run or --completions). With --model it
 holds problems, which are sampled and graded, or --suite names benchmarks: aime24, math500, gpqa-diamond, humaneval,
-ifeval, tools and others. A killed evaluation goes on where it was.
+ifeval, tools and others, or .toml files of your own such as examples/suite.toml. A killed evaluation goes on where it
+was.
 
 With --completions the model is never asked twice: other metrics are worked out from what is kept.
 

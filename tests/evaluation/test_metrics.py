@@ -132,6 +132,25 @@ def test_intervals_of_a_difference_are_of_pairs():
     assert apart / TRIALS < 0.5
 
 
+@pytest.mark.parametrize(("right", "low", "high"), [(0, 0.0, 0.602), (1, 0.398, 1.0)])
+def test_few_problems_that_all_end_alike_do_not_make_an_interval_a_point(right, low, high):
+    problems = [problem([right] * 8, id=f"p{n}") for n in range(4)]
+    found = {each.metric: each for each in estimate(problems, (1,))}
+    assert found["pass@1"][1:4] == pytest.approx((right, low, high), abs=1e-3)
+    assert found["tokens"].low == found["tokens"].high
+    difference = {each.metric: each for each in paired(problems, problems, (1,))}["pass@1 difference"]
+    assert difference[1:4] == pytest.approx((0, -0.602, 0.602), abs=1e-3)
+
+
+def test_an_interval_of_equal_values_holds_the_truth():
+    """Of hard problems few or none are solved: where none is, the truth lies within the interval all the same."""
+    random = np.random.default_rng(0)
+    alike = [draw for draw in random.binomial(16, random.beta(0.05, 5, (1_000, 10))) / 16 if not draw.any()]
+    truth = 0.05 / 5.05
+    assert len(alike) > 300
+    assert all(interval(draw, 0, (0, 1))[1] <= truth <= interval(draw, 0, (0, 1))[2] for draw in alike)
+
+
 def test_one_problem_has_no_interval():
     value, low, high = interval(np.array([0.5]))
     assert value == 0.5

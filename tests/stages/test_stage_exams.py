@@ -106,6 +106,12 @@ def test_models_are_laid_side_by_side(suites, guesser, tiny_model_dir, tmp_path,
     assert again["difference"] == gain["difference"]
 
 
+def test_the_suite_of_the_examples_needs_no_code(guesser, tmp_path) -> None:
+    suite = Path(__file__).parents[2] / "examples" / "suite.toml"
+    call_stage("evaluate", output=tmp_path / "m.arrow", suite=str(suite), model=str(guesser), samples=1, max_tokens=4)
+    assert {row["suite"] for row in rows_of(tmp_path / "m.arrow")} == {"suite"}
+
+
 def test_tool_calls_are_graded_by_their_own_verifier(guesser, tmp_path) -> None:
     options = {"suite": "tools", "model": str(guesser), "samples": 1, "max_tokens": 4}
     with pytest.raises(DataError, match="no graded completion"):
