@@ -1,8 +1,10 @@
 """How well ``clean-math`` decides on the rows labelled by hand: precision and recall of each reason.
 
-``python -m tests.peers clean-math-labels`` prints one table a part; ``HALF=`` with ``seen``, ``held-out``, ``unseen``
-or ``fresh`` only that one, and ``MISSES=1`` each row that is decided otherwise than labelled (never of the fresh part,
-since rules are written without a look at it). Text that this project does not ship is read from the public files.
+``python -m tests.peers clean-math-labels`` prints one table a part, over all its rows and over the clear ones: a note
+that begins with "borderline" says that another careful reader may differ. ``HALF=`` with ``seen``, ``held-out``,
+``unseen`` or ``fresh`` prints only that one, and ``MISSES=1`` each row that is decided otherwise than labelled (never
+of the fresh part, since rules are written without a look at it). Text that this project does not ship is read from the
+public files.
 """
 
 import json
@@ -119,14 +121,24 @@ def _file(source: Mapping[str, str]) -> GithubFile:
 
 
 def lines(half: str, decisions: Sequence[Decision]) -> Iterator[str]:
-    """The table of one part, as the README has it."""
-    yield f"| {half}: label | rows | decided so | precision | recall |"
-    yield "| --- | --- | --- | --- | --- |"
+    """The table of one part, as the README has it: of all rows, and of those that are not borderline."""
+    clear = [each for each in decisions if not borderline(each.row)]
+    beside = {score.label: _told(score) for score in scores(clear)}
+    yield f"| {half}: label | rows | decided so | precision | recall | clear rows | decided so | precision | recall |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     for each in scores(decisions):
-        told = f"{each.precision:.2f} | {each.recall:.2f}"
-        yield f"| `{each.label}` | {each.labelled} | {each.decided} | {told} |"
-    right = sum(each.found == each.row["label"] for each in decisions)
-    yield f"{half}: {right} of {len(decisions)} rows as labelled"
+        yield f"| `{each.label}` | {_told(each)} | {beside.get(each.label, '0 | | | ')} |"
+    for name, rows in ((half, decisions), (f"{half}, clear rows", clear)):
+        yield f"{name}: {sum(each.found == each.row['label'] for each in rows)} of {len(rows)} rows as labelled"
+
+
+def borderline(row: Mapping[str, Any]) -> bool:
+    """Whether the labeller noted that another careful reader may differ."""
+    return str(row.get("note", "")).lower().startswith("borderline")
+
+
+def _told(score: Score) -> str:
+    return f"{score.labelled} | {score.decided} | {score.precision:.2f} | {score.recall:.2f}"
 
 
 def misses(decisions: Iterable[Decision]) -> Iterator[str]:

@@ -28,13 +28,13 @@ _PLAIN_NEGATION = re.compile(
 )
 _VERB = re.compile(
     r"\b(?:is|are|was|were|equals?|has|have|does|did|must|would|will|should|there|therefore|thus|hence|because|since"
-    r"|otherwise|follows?|cannot|can|says?|means?|works?|when)\b(?![=(^_])"
+    r"|otherwise|follows?|cannot|can|says?|means?|works?|when|never)\b(?![=(^_])"
     r"|(?:\A|[.,]\s*)so\b|(?-i:\bSo\b)|\A(?:yes|no)\b\W*\S+\s+\S",
     re.I,
 )
 _TELLS_APART = re.compile(
     r"\b(?:local|relative|absolute|global|saddle|concave|convex|increas\w*|decreas\w*|inflection|maxim(?:um|a)|minim(?:um|a))\b"
-    r"|\\?\b(?:max|min)\b\.?\$?\s+(?:at|of|is)\b"
+    r"|\\?\b(?:max|min)\b(?:\.?\$?\s+(?:at|of|is)\b|\s*\.\s*(?:\\left)?\()"
     r"|(?<![A-Za-z\\])[A-Za-z]{3,}\s*:[^:\n]*?\s[A-Za-z]{3,}\s*:|凹|凸|单调|极[大小]值[点为]",
     re.I,
 )
@@ -43,6 +43,12 @@ _ZH_SENTENCE = re.compile(
     r"|\A[\"“]?[\u4e00-\u9fff，、]{5,}[。！][\"”]?\Z"
 )
 _SENTENCE = re.compile(r"[\"“']?(?!(?:All|Any|Every|About)\b)[A-Z][A-Za-z'’-]*(?:,?\s+[A-Za-z'’-]+){3,40}[.!][\"”']?")
+_NAMED = re.compile(
+    r"(?!(?:All|Any|Every|Each|Both|Only|Exactly|No|None|Not|Never|Infinite(?:ly)?|Undefined|Do(?:es)?|(?:Con|Di)verges"
+    r"|One|Two|Three|Four|Five|Six|Seven|Eight|Nine|Ten|Mrs?|Ms|Miss|Dr)\b)"
+    r"(?:the\s+[a-z]|[A-Z])[A-Za-z'’-]*(?:\s+[A-Za-z][A-Za-z'’-]*){0,4}\s+[A-Za-z][A-Za-z'’-]*[a-z]\.?"
+)
+_WORD_EQUALS = re.compile(rf"(?<![A-Za-z\\{{-])(?!(?:{_MATH_NAMES})\b)[a-z]{{4,}}\s*\$?\s*=")
 _LINES = re.compile(r"\A[^$\\]*=[^$\\\n]*\n[^$\\]*=[^$\\]*\Z")
 _NOT_ONE = re.compile(
     r"\banswers? (?:(?:may|will|can|could) )?var"
@@ -55,7 +61,12 @@ _UNSOLVABLE = re.compile(
     r"(?:determined?|calculated?|solved?|answered?)\b"
     r"|\b(?:not enough|insufficient|need(?:s|ed)?\s+(?:more|additional)|without\s+(?:more|additional|further))\s+"
     r"(?:\w+\s+)?information|\bplease provide\b|信息不足|\A.{0,40}无法确定"
-    r"|\A(?:很|非常|我(?:很|感到)?)?(?:抱歉|遗憾|对不起)|请(?:您)?提供(?:更多|具体)|\A(?:I\s+am|I'm)\s+sorry\b",
+    r"|\bwould\s+need\s+(?:to\s+know|(?:an?\s+|the\s+)?(?:\w+\s+)?(?:list|data|information))\b"
+    r"|\AAs\s+an?\s+AI\b[^.]{0,60}(?:\b(?:not|unable|no)|n[’']t)\b[^.]{0,40}\b(?:access|data|information|perceive)\b"
+    r"|\A(?:很|非常|我(?:很|感到|不)?|不)?(?:抱歉|遗憾|对不起|好意思)|请(?:您)?提供(?:更多|具体)|\A.{0,12}请[您你]?提供"
+    r"|\A.{0,40}[您你](?:并)?[没未](?:有|能)?(?:[向给为]我)?(?:任何)?(?:提供|给|告诉|指定)"
+    r"|\A.{0,12}(?:人工智能|语言模型|AI)[^。]{0,20}无法(?:直接)?(?:提供|获取|获得|回答)|\A(?:您好，)?我(?:无法|没有?)(?:看到|访问|查看)"
+    r"|\A(?:I\s+am|I'm)\s+sorry\b",
     re.I,
 )
 _COUNTED = re.compile(r"([-+]?\d[\d,.]*(?:/\d+)?)\s*[\u4e00-\u9fff]{1,4}[。.]?")
@@ -93,6 +104,9 @@ _BROKEN = re.compile(
     r"@|�|\A[=^_*/]|[=^_*/<>+-]\s*\$*\s*\Z|,\s*\\big(?:cup|cap)\b|,\s*,|\\right\.\s*\$\s*[^.,;\s]|\\frac\s*\Z"
     r"|(?<![\\A-Za-z])(?:[dt]?frac|sqrt)\s*\{"
     r"|[\x00-\x08\x0b\x0c\x0e-\x1f]|(?<![\d.,/^{\\])\b\d+(?:\.\d+)?[ \t]+\d+\.\d"
+    r"|\$\s*!|\d\s*\\mathbb|\\mathrm\s*\{[~\s]*\w+\}\s*x\s+\d|(?<![A-Za-z])[A-Za-z]{4,}:\s*\Z|(?:\A\$?|[,(\[])\s*[-+]?\s*\\propto"
+    r"|(?<![A-Za-z\\])[A-TV-Za-tv-z]\s*(?:\([^()\[\]]{1,60},[^()\[\]]{1,60}\]|\[[^()\[\]]{1,60},[^()\[\]]{1,60}\))"
+    r"|\b([A-Za-z])_\{?\w+\}?\s*=[^=,;]{0,200}[-+][^=,;]{0,200}[\w}]\s\1_\{?\w+\}?\s*="
 )
 _ESCAPED = re.compile(r"\\[{}$()\[\]]|\\[A-Za-z]+")
 
@@ -106,9 +120,11 @@ def prose(answer: str, most: int = 3) -> bool:
     plain = _plain(answer)
     if negation(answer):
         return False
-    if len(_WORD.findall(plain)) > most or len(_HAN.findall(plain)) > 2 * most + 2 or _SENTENCE.fullmatch(answer):
+    if len(_WORD.findall(plain)) > most or len(_HAN.findall(plain)) > 2 * most + 2:
         return True
-    rules = ((_VERB, plain), (_TELLS_APART, answer), (_ZH_SENTENCE, plain), (_LINES, answer))
+    if _SENTENCE.fullmatch(answer) or _NAMED.fullmatch(answer):
+        return True
+    rules = ((_VERB, plain), (_TELLS_APART, answer), (_ZH_SENTENCE, plain), (_LINES, answer), (_WORD_EQUALS, answer))
     return any(rule.search(text) for rule, text in rules)
 
 

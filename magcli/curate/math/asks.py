@@ -80,7 +80,8 @@ _CONDITIONAL = re.compile(
 _REASON = re.compile(
     r"(?:\A|[,:;]\s*|\b(?:and|then|please|briefly|or|to)\s+)\(?(?:explain|justify|defend|clarify|discuss|comment\s+on)\b"
     r"(?!\s+the\s+(?:result|symbol))(?![^.]*\bclassmates)"
-    r"|\bwhy\s*(?:not|or\s+why\s+not)?\s*[?.]|\A\W*why\b|\bgive\s+(?:a\s+|your\s+)?(?:reasons?|justification|an?\s+explanation)"
+    r"|\bwhy\s*(?:not|or\s+why\s+not)?\s*[?.]|\A\W*why\b"
+    r"|\bgive\s+(?:a\s+|your\s+)?(?:reasons?|reasoning|justification|an?\s+explanation)"
     r"|说明(?:你的)?(?:理由|原因)|为什么|解释",
     re.I,
 )
@@ -93,6 +94,7 @@ _EXAMPLE = re.compile(
     r"|\bfind\s+(?:two|three|(?:non-?zero|[$\\\w ]{0,20}?times[$\\\w ]{0,20}?)[\s-]{0,3})\s*matrices\b"
     r"[^.?]{0,200}\bsuch that"
     r"|\b(?:create|make up|invent|come up with)\s+an?\s+\w*\s*(?:equation|problem|expression|sequence|example|function)"
+    r"|\b(?:find|give|state|write|name|determine)\s+(?:down\s+)?(?:one|an?y?)\s+possible\b"
     r"|写出一个|的一个(?:可能的?)?(?:取值|值)(?:可以)?[为是]|举出?一?个?例|任意?写|答案不唯一|即可[)）。]?|创建一个|你认为正确的|请?构造一个",
     re.I,
 )
@@ -105,17 +107,20 @@ _ONE_OF_BOTH = (
     r"\b(?:where|that|which|whose|between|both|sum|difference|product|ratio|through|by|with|from|when|if|in|on|to)\b"
 )
 _OF_EACH = r"\w+\s+(?:\w+\s+)?(?:numbers?|amounts?|(?:measure|length|age|weight|price)s)\s+of\b"
+_EXTREMA = r"the\s+(?:\w+\s+)?(?:maxima\s+and\s+minima\b|maximum\s+and\s+minimum\s+points)"
 _OBJECTS = re.compile(
-    rf"\b(?:{_TASK}|what\s+(?:is|are)|state|give)\s+(?!{_OF_EACH})(?:an?|its?|the|their)\s+(?:[a-z][\w-]*\s+){{0,4}}?[a-z][\w-]+"
+    rf"\b(?:{_TASK}|what\s+(?:is|are)|state|give)\s+(?!{_OF_EACH}|{_EXTREMA})(?:an?|its?|the|their)\s+(?:[a-z][\w-]*\s+){{0,4}}?[a-z][\w-]+"
     rf"(?:\s*,\s*{_OBJECT})*\s*,?\s+and\s+{_OBJECT}"
     rf"|\b(?:{_TASK})\s+(?:both\s+the\b|(?:the|its)\s+(?:\w+\s+){{1,3}}Ξ)[^.;?!]{{0,60}}?\s+and\s+(?:the\s+)?(?:[a-z]+\s+){{1,3}}(?:Ξ|of\b|[a-z])"
     rf"|\b(?:{_TASK})\s+(?:the|its)\s+(?:(?!{_ONE_OF_BOTH})[^.;?!,]){{1,80}}?\s+and\s+(?:the|its)\s+[a-z]"
     r"|(?:求|写)(?:出)?[^，,。；？?]{1,40}?(?:及|以及|和|与|、)[^，,。；？?]+",
     re.I,
 )
+_COMPOUND = r"\$(?=[^$]*(?:[(\\^]|\bd\s?[a-z]\b|(?-i:[A-Z]\s?[A-Z])))[^$]{2,}\$"
 _FORMULA_OBJECTS = re.compile(
-    r"\b(?:find|determine|compute|calculate|evaluate)\s+(?:the\s+values?\s+of\s+(?=\$[^$]*[a-z]\())?"
-    r"\$(?=[^$]*[(\\^])[^$]{3,}\$(?:\s*,\s*\$[^$]{3,}\$)*\s*,?\s+and\s+\$(?=[^$]*[(\\^])[^$]{3,}\$",
+    r"\b(?:find|determine|compute|calculate|evaluate|what\s+are)\s+(?:each\s+of\s+)?"
+    r"(?:the\s+values?\s+of\s+(?=\$[^$]*[a-z]\()|the\s+(?:angles|lengths|areas|volumes|distances)\s+(?:of\s+)?)?"
+    rf"{_COMPOUND}(?:\s*,\s*\$[^$]{{3,}}\$)*\s*,?\s+and\s+{_COMPOUND}",
     re.I,
 )
 _IF_SO = re.compile(
@@ -152,11 +157,14 @@ def asks_of(statement: str) -> Asks:
     text = _ASIDE.sub("", masked(_unsolved(statement)))
     reasoned = _REASON_WORD.search(text) is not None
     values: list[str] = []
-    joined, reason, closed = 0, "", False
+    cases: list[str] = []
+    joined, reason, closed, hinted = 0, "", False, False
     for sentence in sentences(text):
         if (_CONDITIONAL.match(sentence) and not _IS_ALSO.match(sentence)) or (closed and _IF_IT.match(sentence)):
+            cases.append(sentence)
             continue
-        if reasoned and not reason and (found := _REASON.search(sentence)):
+        hinted = hinted or sentence.startswith("Hint:")
+        if reasoned and not (reason or hinted) and (found := _REASON.search(sentence)):
             reason = found[0].strip()
         if (tasks := tasks_in(sentence)) and not (values and _FORM.match(sentence)):
             if values and _is_told(values[-1]):
@@ -165,7 +173,7 @@ def asks_of(statement: str) -> Asks:
             joined += tasks - 1
             closed = closed or is_closed(sentence)
     example = _EXAMPLE.search(statement)
-    objects = next((found for each in values if (found := _OBJECTS.search(each))), None)
+    objects = next((found for each in (*values, *cases) if (found := _OBJECTS.search(each))), None)
     objects = objects or _FORMULA_OBJECTS.search(statement)
     return Asks(
         tuple(values), joined, reason, closed, example[0] if example else "", objects[0].strip() if objects else ""

@@ -31,7 +31,7 @@ _HEADING = re.compile(r"(?:\b(?:answer |the )?(?:options|choices|alternatives)\s
 _TEXT_OPTION = re.compile(r"^\\text\{([^{}]*)\}$|^\\text\{([^{}]*)$")
 _LETTER_ANSWER = re.compile(
     r"^[\s$]*(?:(?:the )?(?:correct )?(?:answer|option|choice)(?: is)?\s*:?\s*)?"
-    r"(?:\\(?:text|textbf|mathrm|textrm|mathbf)\{)*[(（\[]?\s*([A-K])\s*[)）\]]?\}*[\s$.)．]*$"
+    r"(?:\\(?:text|textbf|mathrm|textrm|mathbf)\{)*[(（\[]?\s*([A-K])\s*[)）\]]?\}*[\s$.)．,]*$"
 )
 _LETTER_LIST = re.compile(
     r"^[\s$]*(?:\\text\{)?[(（]?[A-J][)）]?(?:\s*(?:,|，|、|and|&)?\s*[(（]?[A-J][)）]?)+\}?[\s$.]*$"
@@ -46,13 +46,20 @@ _NEEDS_OPTIONS = re.compile(
     rf"|\bwhich\s+(?!the\b)(?:\w+\s+){{0,2}}(?:{_NAMES})|\b(?:closest|nearest) to\b|\bnot (?:necessarily )?true\b"
     r"|\bmust (?:also )?be true\b|哪个|哪些|哪一|可以分别取|正确的是|错误的是|不正确"
     r"|(?:说法|命题|结论)[^，。,]{0,8}(?:正确|错误|成立|[真假]命题)"
-    r"|(?:则|那么|可得|[,，]\s*有)\s*[,，:：]?\s*[(（]?\s*(?:\$?\\q?quad\$?)?\s*[)）]*\s*[.。．]?\s*\Z"
     r"|\b(?:equivalent|identical)\s+to\b|等价|(?:可以|可能|不可能|一定|必)(?:是|为|经过)\s*[（(]?[^，。,]{0,6}\Z"
-    r"|\b(?:for\s+which|such\s+that|except)\s*[:,]?\s*\Z",
+    r"|\b(?:for\s+which|such\s+that|except|satisf(?:y|ies))\s*[:,]?\s*\Z",
     re.I,
 )
+_THEN_WHAT = re.compile(
+    r"(?:则|那么|可得|[,，]\s*有)\s*[,，:：]?\s*[(（]?\s*(?:\$?\\q?quad\$?)?\s*[)）]*\s*[.。．]?\s*\Z"
+)
+_THEN_RELATION = re.compile(r"\bthen\b[^.?!=]*:\s*\Z", re.I)
+_RELATION = re.compile(r"[<>≤≥≠]|\\(?:[lg](?:eq?|t)|neq?)(?![A-Za-z])")
+_ASSIGNED = re.compile(
+    r"[\s$]*[A-Za-z]\s*=\s*[^=,，;<>≠]+(?:[,，;、]\s*\$?\s*[A-Za-z]\s*=\s*[^=,，;<>≠]+)+",
+)
 _THE_FOLLOWING = re.compile(r"下列|下面|以下|下述")
-_THE_FOLLOWING_LAST = re.compile(r"(?:下列|下面|以下|下述)[^。！？?]*\Z")
+_THE_FOLLOWING_LAST = re.compile(r"(?:下列|下面|以下|下述)(?:[^。！？?.．]|[.．](?!\s))*\Z")
 _NUMBER = re.compile(r"[\s$]*[-+]?\d[\d.,/]*[\s$%]*")
 _COUNTS_THEM = re.compile(
     r"\bhow many of (?:the following|these|those)\b|\bthe number of (?:true|correct|false|incorrect)\b"
@@ -64,7 +71,7 @@ _ONE_QUANTITY = re.compile(
     r"\b(?:which|what)\s+(?:one\s+)?of\s+the\s+following(\s+(?:numeric\s+|linear\s+)?"
     r"(?:expression|value|number|fraction|percentage|ratio|equation|inequalitie|function)s?)?\s+"
     rf"((?:is|was|gives?|represents?|shows?|equals?|describes?|models?|defines?|expresses|will\s+be|would\s+be)\s+(?={_OF_ONE})"
-    r"(?!(?:the|its|their)\s+(?:graph|best|correct|following|reason|only|most|least|great|larg|small|high|low|equation|interpretation|function|set\b)))"
+    r"(?!(?:the|its|their|a)\s+(?:multiple|factor|divisor|graph|best|correct|following|reason|only|most|least|great|larg|small|high|low|equation|interpretation|function|set\b)))"
     r"|\bwhich(\s+(?:linear\s+|quadratic\s+|exponential\s+)?(?:expression|equation|inequality|function|value|number))\s+"
     rf"((?:gives|represents|models|defines|expresses|describes)\s+(?={_OF_ONE}))",
     re.I,
@@ -74,6 +81,7 @@ _CLOSEST = re.compile(
     r"(?=the\b|its\b|his\b|her\b|their\b)",
     re.I,
 )
+_EQUATION = re.compile(r"[A-Za-z]\s*=\s*\S")
 _TOLD_EXACTLY = re.compile(r"[\D0]{0,20}[1-9](?:\D{0,9}\d){2}")
 
 
@@ -138,13 +146,25 @@ def needs_options(choices: Choices, content: str = "") -> bool:
     """Whether a question cannot be answered without seeing its options ("which of the following ...").
 
     "The following" in Chinese may be a table or a rule of the statement: before the last sentence it says nothing
-    where the right option's ``content`` is a number.
+    where the right option's ``content`` is a number. "Then ( )" asks nothing, but where the content tells values of the
+    statement's letters.
     """
     if "?" in choices.after:
         return True
     following = _THE_FOLLOWING_LAST if _NUMBER.fullmatch(content) else _THE_FOLLOWING
-    asked = _NEEDS_OPTIONS.search(choices.stem) or following.search(choices.stem)
+    asked = (
+        _NEEDS_OPTIONS.search(choices.stem)
+        or following.search(choices.stem)
+        or (_THEN_WHAT.search(choices.stem) and not _values_of_letters(content, choices.stem))
+        or (_RELATION.search(content) and _THEN_RELATION.search(choices.stem))
+    )
     return bool(asked) and not _COUNTS_THEM.search(choices.stem)
+
+
+def twice_the_same(choices: Choices) -> bool:
+    """Whether two equations among the options read alike: the indices or signs that told them apart are lost."""
+    spaceless = [re.sub(r"[\s${}.．]", "", each) for each in choices.contents.values() if _EQUATION.search(each)]
+    return len(set(spaceless)) < len(spaceless)
 
 
 def without_following(choices: Choices, content: str) -> Choices:
@@ -167,6 +187,14 @@ def right_content(choices: Choices, answer: str) -> str | None:
         if plain in (_plain(content), _plain(f"{name}{content}")):
             return content
     return choices.contents.get(letter_of(answer.upper()) or "")
+
+
+def _values_of_letters(content: str, stem: str) -> bool:
+    """Whether an option gives several letters of the statement their values, as ``a=1, b=2``."""
+    letters = re.findall(r"([A-Za-z])\s*=", content)
+    return bool(_ASSIGNED.fullmatch(content)) and all(
+        re.search(rf"(?<![A-Za-z\\]){each}(?![A-Za-z])", stem) for each in letters
+    )
 
 
 def _what(asked: re.Match[str]) -> str:

@@ -37,6 +37,33 @@ _TWO_NAMED = re.compile(
     r"|[求出算][^，,。；？?]{0,80}的[^的之和及，,。；？?$]{2,8}(?:以及|及|和)其?[^的之，,。；？?$]{2,6}[．。.；;\s]*\Z",
     re.I,
 )
+_HOW_MANY = r"how\s+(?:many|much|long|far|fast|old|high|tall)\b"
+_TWO_COUNTS = re.compile(rf"\b(?:{_HOW_MANY}|who\b|which\b).{{1,300}}?[\s,]and\s+(?:by\s+)?{_HOW_MANY}[^?]*\?", re.I)
+_ONE_OF_COUNTS = re.compile(r"\b(?:difference|sum|total|altogether|combined|ratio|product)\b", re.I)
+_ONE_BLANK_FOR_TWO = re.compile(
+    r"\b(?:the|its)\s+(?:\w+\s+){1,5}?and\s+(?:the\s+|its\s+)?(?:[a-z]+\s+){1,4}?of\b[^.?!]{0,200}\bare\s*[:：]?\s*"
+    r"(?:_{2,}|\$?\\q?quad|[(（]\s*[)）])",
+    re.I,
+)
+_EACH_OF_THESE = re.compile(
+    r"\beach\s+of\s+the\s+following\s+[a-z]"
+    r"|\b(?:find|compute|determine|calculate|evaluate|normalize|dimensions\s+of|lengths?\s+of)\s+the\s+following\s+"
+    r"(?:vectors|matrices|integrals|limits|derivatives|determinants|products|sums|expressions|angles|polynomials)\b",
+    re.I,
+)
+_EACH_LISTED = re.compile(
+    r"\b(?:solve|evaluate|simplify|factor|compute|classify)\s+(?:them|each(?:\s+(?:one|of\s+them))?)\s*[:.]\s*\n\s*\(?1[.)]"
+)
+_ONCE_MORE = re.compile(r"\b(?P<way>using|with|for|at|when)\b[^.?]{1,80}\band\s+(?:also|then)\s+(?P=way)\b", re.I)
+_THEN_EVALUATED = re.compile(
+    r"先化简\s*[,，]?\s*(?:然后|再)?\s*求值|\bsimplify\b[^.]{0,120}\band\s+then\s+evaluate\b", re.I
+)
+_SPACES = re.compile(r"\s+")
+_MAPPING = re.compile(r"\s*\{\s*['\"]")
+_TOLD = re.compile(r"(?:\A|[,;，；]\s*(?:\\quad\s*)?|\band\s+)\$?\s*([^=,;$]{2,60}?)\s*(?:=|\\approx)")
+_UNKNOWN = re.compile(
+    r"\\?[A-Za-z]+(?:_\{?\w+\}?)?'*(?:\([a-z]\))?|\\(?:mathbf|bar|vec|hat|mathrm|overline)\s*\{\s*\\?\w+\s*\}(?:_\{?\w+\}?)?"
+)
 _OF_LETTERS = re.compile(
     r"\b(?:find|compute|determine|calculate|(?<!then )what\s+is)\s+(?:the\s+value\s+of\s+)?"
     r"\$[^$]*[A-Za-z}|]\s*(?:[-+]|(?=[^$]*\\[dt]?frac))[^$]*\$\W*\Z",
@@ -51,8 +78,8 @@ def several_parts(statement: str, lowered: str, asks: Asks, answer: str) -> str:
     """What shows that a statement asks for several things; empty when it asks for one.
 
     Tasks in sentences of their own are parts, but for the one that asks which of the options holds. Tasks and objects
-    that "and" joins are parts only where the answer has as many values: one question may name several things, and its
-    answer one value made of them.
+    that "and" joins are parts only where the answer has as many values, but for two questions of "how many" and two
+    names of one blank: one question may name several things, and its answer one value made of them.
     """
     own = [each for each in asks.values if not _OF_OPTIONS.search(each)]
     return (
@@ -98,7 +125,35 @@ def _on_the_way(statement: str, asked: Sequence[str], answer: str) -> bool:
 def _joined(statement: str, lowered: str, asks: Asks, answer: str) -> str:
     if asks.joined and (parts_of(answer) > 1 or prose(answer) or negation(answer)):
         return "tasks that and joins"
+    if counts := next(filter(_two_counts, asks.values), ""):
+        return counts
     named = _TWO_NAMED.search(statement) if "range" in lowered or "及" in lowered or "和" in lowered else None
-    if named:
-        return named[0]
-    return asks.several if asks.several and parts_of(answer) > 1 else ""
+    blank = _ONE_BLANK_FOR_TWO.search(statement) if "__" in statement or "quad" in statement else None
+    if found := named or blank or (_EACH_LISTED.search(statement) if "\n" in statement else None):
+        return found[0]
+    return _told_apart(statement, asks, answer) if parts_of(answer) > 1 or _MAPPING.match(answer) else ""
+
+
+def _two_counts(sentence: str) -> bool:
+    """Whether a question asks for two numbers, whatever its answer tells: "how many boxes and how many are left?"."""
+    return bool(_TWO_COUNTS.search(sentence)) and not _ONE_OF_COUNTS.search(sentence)
+
+
+def _told_apart(statement: str, asks: Asks, answer: str) -> str:
+    """What shows that the several values of an answer are answers to several questions, and no list, pair or set."""
+    if asks.several or _MAPPING.match(answer):
+        return asks.several or "an answer by part"
+    if again := _ONCE_MORE.search(statement):
+        return again[0]
+    if prose(answer):
+        return ""
+    each = _EACH_OF_THESE.search(statement) or _THEN_EVALUATED.search(statement)
+    return each[0] if each else _expressions_told(statement, answer)
+
+
+def _expressions_told(statement: str, answer: str) -> str:
+    """Expressions of the statement that the answer gives values of ("z+w=5-i, zw=62"); unknowns are none."""
+    spaceless = _SPACES.sub("", statement)
+    told = (_SPACES.sub("", found) for found in _TOLD.findall(answer))
+    asked = [each for each in told if not _UNKNOWN.fullmatch(each) and each in spaceless]
+    return " and ".join(asked) if len(set(asked)) > 1 else ""

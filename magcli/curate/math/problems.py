@@ -31,11 +31,12 @@ from magcli.curate.math.choices import (
     needs_options,
     right_content,
     split_options,
+    twice_the_same,
     unlettered,
     without_following,
 )
 from magcli.curate.math.parts import several_parts
-from magcli.curate.math.statements import missing_part, proof
+from magcli.curate.math.statements import answered, missing_part, proof
 
 DropReason = Literal[
     "empty-prompt",
@@ -70,7 +71,7 @@ class Dropped(NamedTuple):
 _SOMETHING = re.compile(r"[^\W_]")
 _LITERAL_NEWLINE = re.compile(r"\\n(?![A-Za-z])|\\n(?=[A-K]\s*[.．、:：)）])")
 _NO_ANSWER = re.compile(r"(?:null|nan|n/?a|none|unknown|no answer|not available|tbd|[?？\-–—.\s\[\]{}()]*)", re.I)
-_CURRENCY = re.compile(r"(?:Rs\.?|INR|US\$|\\?\$)\s*(?=\d[\d,.]*\Z)", re.I)
+_CURRENCY = re.compile(r"(?:Rs\.?|s\.|INR|US\$|\\?\$)\s*(?=\d[\d,.]*\Z)", re.I)
 _NUMBER = re.compile(r"[-+]?[\d.,/]*\d(?: \d{3}(?!\d)| ?/ ?\d+| \d+ ?/ ?\d+)*")
 _NUMBER_WITH_UNIT = re.compile(r"(-?\d[\d,]*(?:\.\d+)?|-?\d+/\d+)\s*\([A-Za-z][A-Za-z .'/-]*\)")
 _NOT_A_VALUE = re.compile(
@@ -129,7 +130,7 @@ def statement_fault(prompt: str, answer: str, asks: Asks, waived: Collection[Dro
     """What makes a statement unusable; the answer tells where the words alone do not."""
     lowered = prompt.lower()
     text = prose(answer)
-    lacks = missing_part(prompt, lowered) or (unsolvable(answer) if text else "")
+    lacks = missing_part(prompt, lowered) or (unsolvable(answer) if text else "") or answered(prompt, asks, answer)
     if lacks and "incomplete" not in waived:
         return Dropped("incomplete", lacks)
     if not _VARIES.match(answer) and (detail := proof(prompt, lowered, asks, prose=text)):
@@ -153,7 +154,7 @@ def final_answer(answer: str) -> str:
 def open_question(prompt: str, answer: str) -> Kept | Dropped:
     """A multiple-choice question as an open one: options removed, the right option's content as ground truth."""
     choices = split_options(prompt)
-    if _STATEMENT_NUMBERS.fullmatch(answer):
+    if _STATEMENT_NUMBERS.fullmatch(answer) and "quadrant" not in prompt.lower():
         return Dropped("multiple-choice", "the answer numbers statements")
     if choices is None:
         return _without_list(prompt, answer)
@@ -191,6 +192,8 @@ def _without_options(choices: Choices, content: str) -> Kept | Dropped:
         return Dropped("multiple-choice", "no question without its options")
     if needs_options(choices, content):
         return Dropped("multiple-choice", "the question needs its options")
+    if twice_the_same(choices):
+        return Dropped("incomplete", "two options read alike")
     if not _SOMETHING.search(content) or _PICTURE.search(content):
         return Dropped("multiple-choice", "the right option has no content")
     if not _comparable(content):
@@ -218,7 +221,8 @@ def _comparable(content: str) -> bool:
 
 def _is_missing_option(prompt: str, answer: str) -> bool:
     """Whether an answer is the letter of an option that the statement does not show as text."""
-    if not letter_of(answer):
+    letter = letter_of(answer)
+    if not letter or re.search(rf"[\"“'`]{letter}[\"”'`]+\s+(?:for|if|when)\b", prompt):
         return False
     asked = needs_options(Choices(prompt, {})) or "enter the letter" in prompt.lower()
     asked = asked or lists_options(prompt)

@@ -55,6 +55,20 @@ _ELSEWHERE = re.compile(
     r"|\b(?:passage|article|document|text|excerpt)\s+(?:above|below)\b|根据上题|上一题|接上题|[由同]上题",
     re.I,
 )
+_TEXT = (
+    r"(?:articles?|passages?|paragraphs?|texts?|documents?|poems?|essays?|story|stories|data(?:\s?set)?|tables?|lists?"
+    r"|sentences?|images?|pictures?|numbers|words|reviews?|conversation|dialogue|websites?|code|program|photos?|video|song)"
+)
+_TEXT_ZH = (
+    r"(?:文章|文本|文字|段落|句子|诗歌?|陈述|文档|数据集?|数列|列表|表格|图片|图像|图表|gif图|漫画|画作|照片|标志|故事"
+    r"|评论|新闻|对话|单词|词语|信息|场景|论文)"
+)
+_NOTHING_FOLLOWS = re.compile(
+    rf"[^.?!:\n\"“$\d]*\b(?:the|this|these)\s+(?:following|given|above|provided)\s+(?:\w+\s+){{0,2}}{_TEXT}\b[^.?!:\n\"“$\d]*[.?!]?\s*"
+    rf"|[^。？！：:“”\"《》\n$\d]{{0,40}}(?:以下|下列|这[段篇首句幅个张些]|给定的?|所给的?|提供的|上述|下面的?)"
+    rf"[^。？！：:“”\"《》\n$\d]{{0,12}}?{_TEXT_ZH}[^。？！：:“”\"《》\n$\d]{{0,40}}[。？]?\s*",
+    re.I,
+)
 _PART = re.compile(r"\b(?:in|from|of|to|using|by|with)\s+part\s+\(?([a-h1-6])\b\)?", re.I)
 _NOTHING_DEFINED = re.compile(
     r"(?:\b(?:given\s+by|defined\s+(?:by|as)|as\s+follows|the\s+following)|[为是如]下)"
@@ -97,6 +111,8 @@ _ILLUSTRATES = re.compile(
     re.I,
 )
 _DISPLAYED = re.compile(r"\[asy\]|\\begin\{|\$\$|\\\[|^\s*(?:\||[-*•]\s|\$\\bullet)|\\chemfig|```|<table", re.M)
+_LAST_FORMULA = re.compile(r"\$\$?([^$]+)\$\$?\s*\Z")
+_UNSPACED = re.compile(r"[\s$]+")
 _BROKEN_OFF = re.compile(
     r"(?:\s(?:the|of|and|an|with|from|where|if|which|or|whose|such that|so that|because|when)"
     r"|(?<=[\w\s)}])[*+&]|(?<=[\d\s)}])/|[,，、(（])\s*\Z"
@@ -124,6 +140,8 @@ def missing_part(statement: str, lowered: str) -> str:
         elsewhere = _ELSEWHERE.search(statement)
         if elsewhere:
             return elsewhere[0]
+    if len(statement) < 200 and _NOTHING_FOLLOWS.fullmatch(statement):
+        return "what it is about does not follow"
     part = _PART.search(statement) if "part" in lowered else None
     if part and statement.count(f"({part[1]})") <= part[0].count("("):
         return part[0]
@@ -133,8 +151,20 @@ def missing_part(statement: str, lowered: str) -> str:
     for words, in_it, named in ((_FIGURE_WORDS, _DRAWN, _FIGURE), (_SHOWN_WORDS, _DISPLAYED, _SHOWN)):
         if _any(words, lowered) and not in_it.search(statement) and (figure := _needed(named, statement)):
             return figure
+    if within := _within_brackets(statement):
+        return f"ends within {within!r}"
     broken = _BROKEN_OFF.search(statement, max(0, len(statement) - 40))
     return f"ends with {broken[0].strip()!r}" if broken and not _asks_at_the_end(statement) else ""
+
+
+def answered(statement: str, asks: Asks, answer: str) -> str:
+    """The end of a statement that asks nothing and ends with its own answer, as a blank that was filled does."""
+    if asks.values or asks.reason or not 0 < len(answer) <= 40:
+        return ""
+    end = _UNSPACED.sub("", statement[-80:])
+    value = _UNSPACED.sub("", answer)
+    told = re.search(rf"(?:=|为|是|得|be|is|or|either){re.escape(value)}(?:or[-+\d.]+)?\.?\Z", end)
+    return f"ends with its answer {answer}" if told else ""
 
 
 def figure_named(detail: str) -> bool:
@@ -155,6 +185,14 @@ def _needed(figure: re.Pattern[str], statement: str) -> str:
         if not _ILLUSTRATES.search(statement, start + 1, found.end() + (end.start() if end else 0)):
             return found[0]
     return ""
+
+
+def _within_brackets(statement: str) -> str:
+    """The tail of a formula that ends the statement and leaves a bracket open before more of it; empty if none does."""
+    last = _LAST_FORMULA.search(statement, max(0, len(statement) - 400))
+    formula = last[1].rstrip() if last else ""
+    opened = sum(map(formula.count, "([")) - sum(map(formula.count, ")]"))
+    return formula[-20:] if opened > 0 and formula[-1] not in "([=" else ""
 
 
 def _asks_at_the_end(statement: str) -> bool:

@@ -20,7 +20,8 @@ PROSE = [
     "$3(2^5)-3=93$ (we subtract 3 because three colours are counted twice)", "$f(y)$ equals $2y$ and otherwise 0",
     "local min. $(1,1)$; local max. $(-1,-1)$", "$\\max$ at $-1, \\min$ at 1", "concave up on $(0,1)$",
     "radius: 5, center: $(1,1)$", "Yes, since $u \\cdot v=0$", "answers may vary",
-    "总价格为：12.50 + 3.50 = 16.00美元。",
+    "总价格为：12.50 + 3.50 = 16.00美元。", "Westford location", "The first rest stop", "the harmonic series",
+    "$\\cos(x)=-2$ never happens", "width $=$ height $=10$", "\\max .\\left(1, 2\\right)",
     "10比9大。", "因此 $x=2$", "x + 1 = 3\nx = 2", "$x=1$. So the area is 9.",
 ]  # fmt: skip
 VALUES = [
@@ -28,7 +29,9 @@ VALUES = [
     "All real numbers", "converges", "Yes",
     "$\\begin{cases} 1 & \\text{if } x>0 \\\\ 0 & \\text{otherwise}\\end{cases}$",
     "\\text{Friday}", "1 hour and 24 minutes", "3个。", "x \\ge 3", "$c_1 e^{x}+c_2$", "\\frac{1}{2}", "4:30",
-    "All real numbers.", "No solution : $\\oslash$", "not a function", "$f(x)=1$ if $x>0$", "质数。",
+    "All real numbers.", "No solution : $\\oslash$", "not a function", "$f(x)=1$ if $x>0$", "质数。", "Quadrant I",
+    "Exactly one", "Mrs. Hilt", "P-value $=0.014$", "converges absolutely", "Infinite number of solutions",
+    "\\max(1, 2)",
 ]  # fmt: skip
 
 
@@ -57,6 +60,13 @@ def test_values(answer: str) -> None:
         "(1))",
         "frac{1}{2}",
         "7 3.5",
+        "$x^{4 n} /(2 n)$ !",
+        "$615 \\mathbb{C}$",
+        "$10 \\mathrm{ft} x 18 \\mathrm{ft}$",
+        "$145$solution:",
+        "$t(0,4]$",
+        "$b_{0}=2 a_{2}-a_{0} b_{n}=n$",
+        "$\\propto$ solutions",
     ],
 )
 def test_broken(answer: str) -> None:
@@ -64,7 +74,23 @@ def test_broken(answer: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", ["[0,1)", "]0,1]", "\\{1,2\\}", "\\$5.50", "$\\left\\{1\\right.$", "(1,2],[3,4)", "5!", "1 000", "3 1/2"]
+    "answer",
+    [
+        "[0,1)",
+        "]0,1]",
+        "\\{1,2\\}",
+        "\\$5.50",
+        "$\\left\\{1\\right.$",
+        "(1,2],[3,4)",
+        "5!",
+        "1 000",
+        "3 1/2",
+        "x \\in (0,4]",
+        "(0,1) U [2,3)",
+        "x_{1}=2, x_{2}=4",
+        "y=kx, y \\propto x",
+        "f(1,2)",
+    ],
 )
 def test_whole(answer: str) -> None:
     assert not broken(answer)
@@ -146,3 +172,23 @@ def test_who_is_sorry_lacks_something() -> None:
     assert unsolvable("很抱歉，我不知道这个班有多少人。")
     assert unsolvable("I'm sorry, as an AI language model I have no data.")
     assert not unsolvable("She is sorry for 3 of them.")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "To find it, I would need a list of all students.",
+        "As an AI, I don’t have access to real-time information.",
+        "您好，您没有提供文章，请重新发送。",
+        "请提供你想要修改的句子。",
+        "由于我是一个语言模型，我无法直接提供航班价格。",
+        "您好，我无法看到您提到的漫画。",
+    ],
+)
+def test_who_was_given_nothing_lacks_something(answer: str) -> None:
+    assert unsolvable(answer)
+
+
+@pytest.mark.parametrize("answer", ["She would need 3 more.", "他没有提供证件，所以付了5元。", "An AI has 3 layers."])
+def test_who_lacks_something_within_the_story_solves_it(answer: str) -> None:
+    assert not unsolvable(answer)

@@ -89,6 +89,10 @@ def test_tasks_in_one_sentence(statement: str, joined: int) -> None:
         ("Find the measures of the second and third angles.", False),
         ("Determine the values of $w$ and $d$ if points are awarded.", False),
         ("Find $m$ and $n$.", False),
+        ("Determine the angles $\\angle BEA_{1}$ and $\\angle AEB_{1}$.", True),
+        ("Find the lengths of $BP$ and $QT$.", True),
+        ("What are $\\Delta y$ and $d y$ ?", True),
+        ("If it has roots $n_1$ and $n_2$, find $n_1$ and $n_2$.", False),
         ("Find the sum of $a$ and $b$.", False),
         ("Solve the inequality and give interval notation.", False),
     ],
@@ -109,6 +113,9 @@ def test_several_objects(statement: str, several: bool) -> None:
         ("Find all $n$. Explain how you got your answer.", False),
         ("Is $x>1$?", False),
         ("Compute the limit. If it does not exist, explain why.", False),
+        ("Which is it? Give your reasoning for this conclusion.", False),
+        ("Give your reasoning for this conclusion.", True),
+        ("Is it even? Hint: You can add the sums. Why?", False),
     ],
 )
 def test_only_reasons(statement: str, only: bool) -> None:

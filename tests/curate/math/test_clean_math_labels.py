@@ -7,21 +7,21 @@ import pytest
 
 from tests.peers.clean_math_labels import Decision, Score, decide, lines, scores, shipped
 
-HALVES = ("seen", "held-out")
+HALVES = ("seen", "held-out", "unseen")
 LEAST = {
-    "choice-drop": (0.96, 1.0),
-    "choice-rewrite": (1.0, 0.98),
-    "incomplete": (0.83, 0.89),
-    "keep": (0.98, 0.98),
+    "choice-drop": (0.93, 0.96),
+    "choice-rewrite": (0.94, 0.96),
+    "incomplete": (0.87, 0.77),
+    "keep": (0.97, 0.97),
     "missing-answer": (1.0, 1.0),
-    "multi-part": (0.97, 0.97),
+    "multi-part": (0.94, 0.94),
     "proof": (1.0, 1.0),
-    "prose-answer": (0.95, 0.95),
-    "unparsable-answer": (1.0, 0.9),
+    "prose-answer": (0.94, 0.92),
+    "unparsable-answer": (0.82, 0.82),
 }
 """Precision and recall; of rows that rules were written with, so no measure of how well the rules do elsewhere.
 
-Of the incomplete ones, figures that are named but not needed are what the rules cannot tell.
+Of the incomplete ones, figures that are named but not needed and data that are left out are what the rules cannot tell.
 """
 
 
@@ -34,8 +34,16 @@ def decisions() -> list[Decision]:
 def test_each_label_is_decided_well_on_what_was_seen(decisions: list[Decision], label: str) -> None:
     (score,) = (each for each in scores(decisions) if each.label == label)
     precision, recall = LEAST[label]
-    assert score.precision >= precision, "\n".join(lines("seen and held-out", decisions))
-    assert score.recall >= recall, "\n".join(lines("seen and held-out", decisions))
+    assert score.precision >= precision, "\n".join(lines("seen, held-out, unseen", decisions))
+    assert score.recall >= recall, "\n".join(lines("seen, held-out, unseen", decisions))
+
+
+def test_borderline_rows_are_told_apart() -> None:
+    notes = [("keep", "a unit"), ("keep", "Borderline: a figure"), ("proof", "borderline: an example")]
+    rows = [Decision({"label": label, "note": note}, None, "keep", "") for label, note in notes]
+    printed = list(lines("seen", rows))
+    assert "| `keep` | 2 | 3 | 0.67 | 1.00 | 1 | 1 | 1.00 | 1.00 |" in printed
+    assert printed[-2:] == ["seen: 2 of 3 rows as labelled", "seen, clear rows: 1 of 1 rows as labelled"]
 
 
 def test_scores_count_right() -> None:

@@ -54,6 +54,13 @@ DROPPED = [
     ("incomplete", "A train leaves at noon and arrives at the", "7"),
     ("incomplete", "Given that $x+y=3$,", "7"),
     ("incomplete", "Compute 9-4+2+", "7"),
+    ("incomplete", "计算\n$$I=\\iint [x f(y)+2x] dy+[y f(x)$$", "0"),
+    ("incomplete", "Rank the items of the following list by their price.", "7"),
+    ("incomplete", "请根据以下文章构建一个问题。", "7"),
+    ("incomplete", "辨别这段文字属于哪一类。", "7"),
+    ("incomplete", "直线与圆交于 $A, B$ 两点, 若 $|AB|=2$, 则 $|CD|=4$.", "4"),
+    ("incomplete", "Factoring gives $(m+2)(m-2)=0$. Therefore $m$ must be either $-2$ or $2$.", "-2"),
+    ("incomplete", "则通解为\nA. $x=k_1 a+k_2 a$ B. $x=k_{1} a+k_2 a$ C. $x=k_1 a$ D. $x=k_2 a$", "C"),
     ("multi-part", "Let $f(x)=x^2$. (a) Find $f(3)$. (b) Find $f(4)$.", "9"),
     ("multi-part", "已知函数 $f(x)=x^2$。（1）求 $f(3)$；（2）求 $f(4)$。", "9"),
     ("multi-part", "The slope is ____ and the intercept is ____.", "2"),
@@ -65,6 +72,9 @@ DROPPED = [
     ("prose-answer", "函数值可以是____（写出一个合理的值即可）", "7"),
     ("unverifiable", "How many stamps are there?", "5 4.6"),
     ("prose-answer", "求凹凸区间。", "凹区间为负无穷到负一，凸区间为负一到零"),
+    ("prose-answer", "Find one possible value of $m$.", "$2$ or $-2$"),
+    ("prose-answer", "Which location has the lower ratio?", "Westford location"),
+    ("unverifiable", "Find the dimensions.", "$10 \\mathrm{ft} x 18 \\mathrm{ft}$"),
     ("unverifiable", "What is 3 + 4?", "unreadable"),
     ("multiple-choice", "Which of the following is prime?\n(A) 4 (B) 7 (C) 9 (D) 15", "B"),
     ("multiple-choice", "下列数中，最小的是（ ） A. $\\pi$ B. $-2$ C. $0$ D. $8$", "B"),
@@ -83,6 +93,11 @@ DROPPED = [
     ("multiple-choice", "Which of the following is closest to the mass?\nA) 20 B) 30 C) 40", "A"),
     ("multiple-choice", "则（）\n$A.$ 有 $P$ B.有 $Q$ C. 有 $R$ D. 有 $S$", "B"),
     ("multiple-choice", "Which equation could define $g$?\nA) $g=x$ B) $g=2x$ C) $g=3x$", "A"),
+    ("multiple-choice", "Find out which of the following values is the multiple of X?\nA) 36 B) 15 C) 17", "A"),
+    ("multiple-choice", "If $n>3$, then $x=n^2$ satisfies\nA) $2<x<5$ B) $9<x<60$ C) $x<9$", "B"),
+    ("multiple-choice", "Let $s=a+b$. Then, for all positions of $C$:\nA) $s\\le 8$ B) $s=8$ C) $s\\ge 8$", "A"),
+    ("multiple-choice", "已知 $a>b$，则（ ）\nA. $a=1, b\\neq 2$ B. $a=b$ C. $a^2>b$", "A"),
+    ("multiple-choice", "The sum of them is\nA. even B. odd C. prime\n\nExpress it as A, B or C.", "\\text{(C)},"),
 ]
 
 KEPT = [
@@ -110,6 +125,11 @@ KEPT = [
     "How many vowels are in the name of this place? https://www.example.com/",
     "Determine all solutions, and prove that there are no more solutions.",
     "The above-mentioned sequence begins 1, 2, 3. What is its tenth term?",
+    "Find the sum of the following numbers: 3, 4.",
+    "Use the following table. How many are there?\n| x | 3 |",
+    "小明看这篇文章用了3分钟，看完还要4分钟，一共几分钟？",
+    "The half-open interval $(a,b]$ has length 7. Find its length.",
+    "Simplify $f(x)=(3+4$ and $g(x)$ given $x=7)$",
 ]
 
 
@@ -121,6 +141,14 @@ def test_dropped_for(reason: str, prompt: str, answer: str) -> None:
 @pytest.mark.parametrize("prompt", KEPT)
 def test_look_alikes_stay(prompt: str) -> None:
     assert clean(prompt, "7", parsable=readable) == Kept(prompt, "7")
+
+
+def test_a_letter_from_a_list_of_codes_stays() -> None:
+    conic = 'Which conic is it? Enter "C" for circle, "E" for ellipse.'
+    assert clean(conic, "\\text{(C)}", parsable=readable) == Kept(conic, "\\text{(C)}")
+    quadrants = "In which quadrants does it lie?"
+    assert clean(quadrants, "I,II", parsable=readable) == Kept(quadrants, "I,II")
+    assert outcome("Which statements hold? I. $x=1$ II. $x=2$ III. $x=3$", "I, II") == "multiple-choice"
 
 
 @pytest.mark.parametrize("answer", ["x=3, x=5", "[0,2]", "-1, \\; -5", "\\text{Friday}", "3 \\text{ square units}"])
@@ -190,6 +218,11 @@ def test_notes_say_what_changed() -> None:
         ("则 $a=($ ）", "（A）$\\frac{1}{2}$", "则 $a=($ ）", "\\frac{1}{2}"),
         ("Then $a$ is:\n(A) $\\sqrt{2}/2$ (B) $\\sqrt{2}$ (C) 2", "\\frac{\\sqrt{2}}{2}",
          "Then $a$ is:", "\\sqrt{2}/2"),
+        ("若 $z+a+b=0$，则（ ）\nA. $a=1, b=-2$ B. $a=-1, b=2$ C. $a=1, b=2$", "A", "若 $z+a+b=0$，则（ ）",
+         "a=1, b=-2"),
+        ("软件的激活码为下面数学问题的答案: 数列的前 $N$ 项和为 2. 激活码是 ( )\nA. 440 B. 330 C. 220", "A",
+         "软件的激活码为下面数学问题的答案: 数列的前 $N$ 项和为 2. 激活码是 ( )", "440"),
+        ("What did it cost?\nA) Rs.50 B) s.57 C) Rs.60", "B", "What did it cost?", "57"),
     ],
 )  # fmt: skip
 def test_choices_become_open_questions(prompt: str, answer: str, question: str, truth: str) -> None:
