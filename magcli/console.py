@@ -3,12 +3,18 @@
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 T = TypeVar("T")
 LOG_EVERY = 15.0
 """Seconds between progress lines when stderr is not a terminal."""
+
+PANEL_RATE = 2.0
+"""How often a panel above a bar is drawn in a second, whatever happens in it."""
 
 
 class Console:
@@ -44,9 +50,13 @@ class Console:
         else:
             self._write(f"error: {text}")
 
-    def progress(self, total: int | None, unit: str, label: str) -> "Progress":
-        """A progress report: ``with console.progress(...) as bar: bar.advance()``."""
-        return Progress(self, total, unit, label)
+    def progress(self, total: int | None, unit: str, label: str, panel: "Panel | None" = None) -> "Progress":
+        """A progress report: ``with console.progress(...) as bar: bar.advance()``.
+
+        On a terminal that shows Unicode ``panel`` is drawn above the bar; it has the columns and lines of the terminal
+        and returns lines, none where there is no room. Then the bar goes without its note.
+        """
+        return Progress(self, total, unit, label, panel)
 
     def track(self, items: Iterable[T], *, total: int | None, unit: str, label: str) -> Iterator[T]:
         """Yield the items and report progress as they go by."""
@@ -60,25 +70,34 @@ class Console:
         sys.stderr.flush()
 
 
+Panel = Callable[[int, int], Sequence["RenderableType"]]
+
+
 class Progress:
     """Counts units of work; shows a bar on a terminal, a line now and then elsewhere."""
 
-    def __init__(self, console: Console, total: int | None, unit: str, label: str) -> None:
-        self.console, self.total, self.unit, self.label = console, total, unit, label
+    def __init__(self, console: Console, total: int | None, unit: str, label: str, panel: Panel | None = None) -> None:
+        self.console, self.total, self.unit, self.label, self.panel = console, total, unit, label, panel
         self.done = 0
         self.note = ""
         self._skipped = 0
         self._start = self._last = time.monotonic()
         self._bar: Any = None
         self._task: Any = None
+        self._live: Any = None
 
     def __enter__(self) -> "Progress":
         if self.console.terminal:
-            self._open_bar()
+            try:
+                self._open_bar()
+            except BaseException:
+                self.__exit__()
+                raise
         return self
 
     def _open_bar(self) -> None:
         from rich.console import Console as RichConsole
+        from rich.live import Live
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
         from rich.progress import Progress as RichProgress
 
@@ -91,9 +110,24 @@ class Progress:
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}"),
         )
-        self._bar = RichProgress(*columns, console=RichConsole(stderr=True), transient=False)
+        terminal = RichConsole(stderr=True)
+        # Rich hides the cursor while it draws; a process that is killed could not give it back.
+        terminal.show_cursor = lambda show=True: False  # type: ignore[method-assign]
+        self._bar = RichProgress(*columns, console=terminal)
         self._task = self._bar.add_task(self.label, total=self.total, rate="", note="")
-        self._bar.start()
+        self._live = self._bar.live
+        if self.panel is not None and not terminal.options.ascii_only:
+            self._live = Live(console=terminal, refresh_per_second=PANEL_RATE, get_renderable=self._with_panel)
+        self._live.start(refresh=True)
+
+    def _with_panel(self) -> "RenderableType":
+        from rich.console import Group
+
+        assert self.panel is not None
+        size = self._bar.console.size
+        lines = self.panel(size.width, size.height)
+        self._bar.update(self._task, note="" if lines else self.note)
+        return Group(*lines, self._bar.get_renderable())
 
     def advance(self, count: int = 1, *, note: str | None = None, reused: bool = False) -> None:
         """Count finished units; ``reused`` ones were finished by an earlier run and do not count in the rate."""
@@ -120,5 +154,5 @@ class Progress:
         return " ".join(f"{self.label}: {self.done:,}{of} {self.unit}, {self._rate_text()}{eta} {self.note}".split())
 
     def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        if self._live is not None:
+            self._live.stop()

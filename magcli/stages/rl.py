@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.rl.phase import Phase
+from magcli.rl.trackers import Name as TrackerName
 from magcli.run import options
 from magcli.stages import checks, rl_setup, setup
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from magcli.rl.plan import Plan
     from magcli.rl.progress import Records
     from magcli.rl.ranks import Trainers
+    from magcli.rl.track import Follow
     from magcli.rl.trainer import Trainer
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
@@ -101,6 +103,9 @@ class Config:
     keep_checkpoints: int = opt(2, "Checkpoints to keep while the run lasts.", panel=TRAIN)
     trajectory_every: int = opt(0, "Updates between weights kept for the landscape; 0 keeps none.", panel=TRAIN)
     shuffle_rewards: bool = opt(False, "Control: rewards change hands at random within each group.", panel=TRAIN)
+    track: tuple[TrackerName, ...] = opt(
+        (), "Trackers that get each update's metrics: tensorboard, wandb, trackio, mlflow, or several.", panel=TRAIN
+    )
     max_tokens: int = options.max_tokens()
     temperature: float = options.temperature()
     system: Path | None = options.system()
@@ -122,7 +127,7 @@ NOT_NEGATIVE = (
     "staleness", "warmup", "trajectory_every", "generators", "retire_after", "defer_after", "is_cap", "kl",
     "entropy_bonus",
 )  # fmt: skip
-PLACES = ("simulate", "run", "keep_checkpoints", "checkpoint_every", "device", "workers")
+PLACES = ("simulate", "run", "keep_checkpoints", "checkpoint_every", "device", "workers", "track")
 """Options that do not decide the weights."""
 
 
@@ -141,6 +146,7 @@ def takes_rows(config: Config) -> bool:
 def check(config: Config) -> None:
     """Refuse options that contradict themselves, the batch sizes above all."""
     from magcli.rl import phase
+    from magcli.rl.trackers import require
     from magcli.run.job import usage
 
     usage(bool(config.model or config.simulate), "rl: --model is missing: a local folder or a hub id")
@@ -159,6 +165,8 @@ def check(config: Config) -> None:
     checks.vllm("rl", config.engine, deterministic=exact)
     phase.check(config.stage, config)
     checks.reward("rl", config)
+    for tracker in config.track:
+        require(tracker)
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -216,16 +224,20 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         held.callback(ranks.stop)
         problems = [row for batch in rows for row in batch.to_pylist()]
         folder = held.enter_context(setup.run_folder("rl", config, settings(config), PLACES, job))
-        if folder.finished:
-            loop.clear(folder)
-            job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
-        else:
-            _train(config, problems, job, folder, ranks)
+        with rl_setup.tracked(config, folder, job) as follow:
+            if folder.finished:
+                loop.clear(folder)
+                follow(folder.metrics())
+                job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
+            else:
+                _train(config, problems, job, folder, ranks, follow)
         for path in Store(folder.path).written():
             yield from table.read(str(path)).rows
 
 
-def _train(config: Config, problems: list[dict[str, Any]], job: Job, folder: RunDir, ranks: Trainers) -> None:
+def _train(
+    config: Config, problems: list[dict[str, Any]], job: Job, folder: RunDir, ranks: Trainers, follow: Follow
+) -> None:
     import contextlib
 
     from magcli.rl import loop
@@ -244,7 +256,7 @@ def _train(config: Config, problems: list[dict[str, Any]], job: Job, folder: Run
         every = config.checkpoint_every, config.keep_checkpoints, config.trajectory_every
         records = Records(folder, ledger, Store(folder.path), *every)
         load_checkpoint(trainer, records)
-        _loop(config, trainer, records, rows, grader, job)
+        _loop(config, trainer, records, rows, grader, job, follow)
         ledger.sync()
         loop.finish(trainer, folder)
     job.console.say(f"rl: {account(read(ledger.path))}", event="ledger")
@@ -252,18 +264,28 @@ def _train(config: Config, problems: list[dict[str, Any]], job: Job, folder: Run
 
 
 def _loop(
-    config: Config, trainer: Trainer, records: Records, rows: Sequence[Sequence[Row]], grader: Grader, job: Job
+    config: Config,
+    trainer: Trainer,
+    records: Records,
+    rows: Sequence[Sequence[Row]],
+    grader: Grader,
+    job: Job,
+    follow: Follow,
 ) -> None:
     import asyncio
 
     from magcli.rl import loop
+    from magcli.rl.live import Curves
     from magcli.rl.records import summary
 
-    plan = rl_setup.plan(config)
-    with job.console.progress(config.updates, "updates", "rl") as bar:
+    plan, curves = rl_setup.plan(config), Curves(records.lines[: trainer.done])
+    follow(records.lines)
+    with job.console.progress(config.updates, "updates", "rl", curves.draw) as bar:
 
         def report(line: dict[str, Any]) -> None:
+            curves.add(line)
             bar.advance(note=summary(line))
+            follow(records.lines)
             if job.console.as_json:
                 job.console.say("", event="update", **line)
 
@@ -273,7 +295,8 @@ def _loop(
             job.console.say(told, event="resume", step=begun)
         bar.advance(trainer.done, reused=True)
         loop.catch_up(trainer, plan, records, report)
-        asyncio.run(_generate_and_train(config, trainer, plan, records, rows, grader, report, job))
+        with loop.interruptible():  # where SIGINT has Python's own handler, asyncio ends its tasks on it
+            asyncio.run(_generate_and_train(config, trainer, plan, records, rows, grader, report, job))
 
 
 async def _generate_and_train(

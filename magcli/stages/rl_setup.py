@@ -10,6 +10,7 @@ from magcli.stages import setup
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from transformers import PreTrainedModel
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
     from magcli.rl.ranks import Trainers
     from magcli.rl.rollouts import Roller
     from magcli.rl.simulate.events import Settings
+    from magcli.rl.track import Follow
     from magcli.rl.trainer import Trainer
     from magcli.rl.update import Objective
     from magcli.run.job import Job
+    from magcli.run.rundir import RunDir
     from magcli.stages.rl import Config
     from magcli.train.distributed import Ranks
     from magcli.verify.grader import Grader
@@ -234,6 +237,14 @@ def roller(config: Config, sampler: Sampler, grader: Grader, trainer: Trainer, p
         config.diverse_by,
         config.seed,
     )
+
+
+def tracked(config: Config, folder: RunDir, job: Job) -> AbstractContextManager[Follow]:
+    """The trackers that were asked for, in which this run goes on if it is there."""
+    from magcli.config import as_json
+    from magcli.rl import track
+
+    return track.tracked(config.track, folder.path, as_json(config), job.console, begun=bool(folder.metrics()))
 
 
 def predict(config: Config, machine: Path, job: Job) -> None:

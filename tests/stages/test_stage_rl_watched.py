@@ -1,0 +1,139 @@
+"""`magcli rl` as a person watches it: curves on a terminal, lines in a log, trackers where they were asked for."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from calling import call_stage, kill_and_resume, seconds_of
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from terminal import Terminal
+
+from magcli.errors import EnvironmentFault, UsageError
+from magcli.rl import track, trackers
+
+FLAGS = [
+    "--group=8", "--n-async=32", "--n-batch=16", "--n-mini=16", "--max-tokens=24", "--lr=1e-3", "--no-bf16",
+    "--dtype=fp32", "--system=none", "--no-language", "--checkpoint-every=3",
+]  # fmt: skip
+TITLES = ("reward ", "length ", "dropped groups ", "staleness ", "generated ", "trained ")
+SMALL = {
+    "updates": 8,
+    "group": 8,
+    "n_async": 32,
+    "n_batch": 16,
+    "n_mini": 16,
+    "max_tokens": 24,
+    "lr": 1e-3,
+    "bf16": False,
+    "dtype": "fp32",
+    "system": "none",
+    "language": False,
+    "checkpoint_every": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory):
+    path = tmp_path_factory.mktemp("problems") / "problems.jsonl"
+    rows = [{"id": letter, "prompt": f"{letter}?", "answer": "3"} for letter in "abcdefgh"]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def command(problems, model, run, *more):
+    return [sys.executable, "-m", "magcli", "rl", problems, "--model", model, "--run", run, *FLAGS, *more]
+
+
+def metrics(run):
+    path = run / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
+
+
+def test_a_terminal_shows_the_curves_and_gets_itself_back(guesser, problems, tmp_path) -> None:
+    run, out = tmp_path / "run", tmp_path / "rows.jsonl"
+    with Terminal(command(problems, guesser, run, "--updates=300"), columns=100, lines=40) as terminal:
+        before = terminal.settings
+        terminal.wait_for(lambda: len(metrics(run)) >= 8 and all(title in terminal.text for title in TITLES))
+        terminal.resize(64, 40)
+        terminal.wait_for(lambda: terminal.text.splitlines()[-4].startswith("generated "))
+        assert "engine and trainer at equal weights" in terminal.text.split("reward ")[0], "lines stand above"
+        terminal.type(b"\x03")
+        assert terminal.end() == 130
+        assert terminal.text.replace("\n", "").endswith(
+            "ended by SIGINT; the same command goes on from what is finished"
+        )
+        assert "Traceback" not in terminal.text
+        assert terminal.settings == before
+        assert b"?25l" not in terminal.raw
+        assert terminal.screen.cursor.x == 0
+    done = len(metrics(run))
+    again = command(problems, guesser, run, "--updates=300", "-o", out)
+    with Terminal(again, columns=100, lines=40) as terminal:
+        terminal.wait_for(lambda: all(title in terminal.text for title in TITLES))
+        assert len(metrics(run)) <= done + 1, "what an earlier process did is shown at once"
+        terminal.wait_for(lambda: "going on from update" in terminal.text)
+        terminal.wait_for(lambda: len(metrics(run)) > done + 2)
+    assert b"?25l" not in terminal.raw
+
+
+def test_a_log_has_the_same_lines_as_ever(guesser, problems, tmp_path) -> None:
+    done = subprocess.run(
+        list(map(str, command(problems, guesser, tmp_path / "run", "--updates=2"))), capture_output=True, timeout=120
+    )
+    assert done.returncode == 0
+    assert done.stdout == b""
+    lines = done.stderr.decode().splitlines()
+    assert [line.split(":")[:2] for line in lines] == [
+        ["rl", " engine and trainer at equal weights"],
+        ["rl", lines[1].removeprefix("rl:")],
+        ["rl", f" model in {tmp_path}/run/model"],
+    ]
+    assert " groups reserved = " in lines[1]
+
+
+def scalars(folder):
+    """What TensorBoard reads: the steps and values of each name, each event once as it lies in the files."""
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0}, purge_orphaned_data=False).Reload()
+    return {
+        name: [(event.step, event.value) for event in events.Scalars(name)] for name in events.Tags()["scalars"]
+    }, events.Tags()["tensors"]
+
+
+@pytest.mark.parametrize("kills", [4, pytest.param(30, marks=pytest.mark.faults)])
+def test_a_killed_run_goes_on_in_its_tracker_with_each_update_once(kills, guesser, problems, tmp_path) -> None:
+    run, options = tmp_path / "run", {**SMALL, "model": str(guesser), "track": ["tensorboard"]}
+    took = seconds_of("rl", problems, run=tmp_path / "whole", **options)
+    assert kill_and_resume(kills, 0.8 * took, "rl", problems, run=run, **options), "no kill came in time"
+    lines = metrics(run)
+    found, texts = scalars(run / "tensorboard")
+    assert texts == ["config/text_summary"]
+    assert found["reward/mean"] == [(line["step"], pytest.approx(line["reward"])) for line in lines]
+    for line in lines:
+        for name, value in track.values(line).items():
+            assert dict(found[name])[line["step"]] == pytest.approx(value, rel=1e-6)
+    assert [step for step, _ in found["train/grad_norm"]] == list(range(1, 9))
+
+
+def test_a_finished_run_is_brought_to_a_tracker_afterwards(guesser, problems, tmp_path, capsys) -> None:
+    run, options = tmp_path / "run", {**SMALL, "updates": 3, "model": str(guesser)}
+    call_stage("rl", problems, run=run, **options)
+    assert not (run / "tensorboard").exists()
+    assert not (run / "tracked.json").exists()
+    for _ in range(2):
+        call_stage("rl", problems, run=run, **options, track=["tensorboard"], quiet=False)
+        name = json.loads((run / "tracked.json").read_text())["run"]
+        assert f"tensorboard has this run as {name}: {run}/tensorboard\n" in capsys.readouterr().err
+        assert [step for step, _ in scalars(run / "tensorboard")[0]["reward/mean"]] == [1, 2, 3]
+
+
+def test_a_tracker_that_is_not_installed_is_refused_at_the_door(problems, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(trackers, "find_spec", lambda name: None)
+    with pytest.raises(EnvironmentFault, match=r"--track mlflow needs its package: pip install 'magcli\[mlflow\]'"):
+        call_stage("rl", problems, model="none", run=tmp_path / "run", track=["mlflow"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unknown_tracker_is_refused_with_those_that_are(problems, tmp_path) -> None:
+    with pytest.raises(UsageError, match=r"rl\.track: 'comet' is not one of tensorboard, wandb, trackio, mlflow"):
+        call_stage("rl", problems, model="none", run=tmp_path / "run", track=["comet"])

@@ -1,0 +1,107 @@
+"""Reports on a terminal and elsewhere; a panel above a bar, with a process of its own on a terminal of its own."""
+
+import io
+import sys
+
+import pytest
+from terminal import Terminal
+
+from magcli.console import PANEL_RATE, Console
+
+PROGRAM = """
+import sys, time
+from magcli.console import Console
+
+console, drawn = Console(), []
+
+def panel(width, height):
+    drawn.append(time.monotonic())
+    return [f"panel of {width} x {height}", "second line"] if height > 9 else []
+
+def pause(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.01)
+
+with console.progress(4, "steps", "work", panel) as bar:
+    for step in range(1, 5):
+        console.say(f"line {step}")
+        bar.advance(note=f"note {step}")
+        pause(float(sys.argv[1]))
+    if len(sys.argv) > 2:
+        raise RuntimeError(sys.argv[2])
+console.say(f"{1 + len(drawn)} draws in {drawn[-1] - drawn[0]:.2f} s")
+"""
+
+
+def program(*arguments: object) -> list[str]:
+    return [sys.executable, "-c", PROGRAM, *map(str, arguments)]
+
+
+def test_a_panel_stands_above_the_bar_and_lines_above_both() -> None:
+    with Terminal(program(0.3), columns=80, lines=20) as terminal:
+        terminal.wait_for(lambda: "2/4" in terminal.text)
+        lines = terminal.text.splitlines()
+        at = lines.index("panel of 80 x 20")
+        assert lines[at - 1].startswith("line ")
+        assert lines[at + 1] == "second line"
+        assert lines[at + 2].startswith("work")
+        assert b"?25l" not in terminal.raw, "a process that is killed leaves the terminal its cursor"
+        assert terminal.end() == 0
+        lines = terminal.text.splitlines()
+    assert lines[:7] == ["line 1", "line 2", "line 3", "line 4", "panel of 80 x 20", "second line", lines[6]]
+    assert "4/4" in lines[6]
+    assert "note" not in terminal.text
+
+
+def test_a_panel_is_drawn_at_its_own_rate_however_fast_the_work_goes() -> None:
+    with Terminal(program(0.5)) as terminal:
+        assert terminal.end() == 0
+    draws, seconds = terminal.text.splitlines()[-1].split(" draws in ")
+    assert int(draws) <= 5 + PANEL_RATE * float(seconds.split()[0])
+
+
+def test_a_panel_follows_the_size_of_the_terminal() -> None:
+    with Terminal(program(0.6), columns=80, lines=20) as terminal:
+        terminal.wait_for(lambda: "panel of 80 x 20" in terminal.text)
+        terminal.resize(120, 20)
+        terminal.wait_for(lambda: "panel of 120 x 20" in terminal.text)
+        terminal.resize(60, 9)
+        terminal.wait_for(lambda: "note" in terminal.text)
+        assert terminal.end() == 0
+    assert "second line" not in "\n".join(terminal.text.splitlines()[-3:])
+
+
+def test_an_error_and_an_interrupt_leave_the_terminal_as_it_was() -> None:
+    with Terminal(program(0.05, "on purpose")) as terminal:
+        before = terminal.settings
+        assert terminal.end() == 1
+        assert terminal.cursor_is_shown
+        assert terminal.settings == before
+        assert "RuntimeError: on purpose" in terminal.text.splitlines()[-1]
+    with Terminal(program(30)) as terminal:
+        terminal.wait_for(lambda: "panel" in terminal.text)
+        terminal.type(b"\x03")
+        assert terminal.end() != 0
+        assert terminal.cursor_is_shown
+        assert terminal.text.splitlines()[-1].startswith("KeyboardInterrupt")
+
+
+@pytest.mark.parametrize(
+    "environment", [{"TERM": "dumb"}, {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}]
+)
+def test_a_terminal_that_cannot_show_it_gets_no_panel(environment: dict[str, str]) -> None:
+    with Terminal(program(0.1), **environment) as terminal:
+        terminal.wait_for(lambda: "line 4" in terminal.text)
+        assert "panel" not in terminal.text
+
+
+def test_elsewhere_a_panel_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = []
+    for panel in (None, lambda width, height: ["panel"]):
+        monkeypatch.setattr(sys, "stderr", io.StringIO())
+        with Console().progress(2, "steps", "work", panel) as bar:
+            bar._last = -1e9
+            bar.advance(2, note="note", reused=True)
+        told.append(sys.stderr.getvalue())
+    assert told[0] == told[1] == "work: 2/2 steps, 0.0 steps/s note\n"
