@@ -29,7 +29,7 @@ STAGES = (
     Entry("evaluate", "Analyse", "pass@k, avg@n, maj@k with intervals, on completions or a model."),
     Entry("landscape", "Analyse", "PCA of a run's checkpoints, reward and length around them."),
     Entry("show", "Tools", "Rows, traces, rollouts and histories as a person reads them."),
-    Entry("report", "Tools", "Rows kept and dropped, accuracies side by side."),
+    Entry("report", "Tools", "A whole pipeline on one page, or its main figures in the terminal."),
     Entry("export", "Tools", "A run's model with a card that tells recipe, data, figures and origin."),
     Entry("graft", "Tools", "Trained text weights back under their vision encoder."),
     Entry("doctor", "Tools", "What is installed and fast on this machine."),

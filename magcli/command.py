@@ -135,8 +135,8 @@ def _table_parameters(module: Any) -> list[inspect.Parameter]:
     if subject := getattr(module, "SUBJECT", ""):
         told = f"The same as {configuration.flag_name(subject)}."
         several = get_origin(configuration.field_types(module.Config)[subject]) is tuple
-        kind, metavar = (list[str], f"[{subject.upper()}]...") if several else (str, subject.upper())
-        argument = typer.Argument(help=told, metavar=metavar, show_default=False)
+        kind = list[str] if several else str
+        argument = typer.Argument(help=told, metavar=subject.upper(), show_default=False)
         parameters.append(_parameter("subject", Annotated[kind | None, argument], None))
     output = _main_option("--output", "-o", help=f"Where the rows go: {module.OUTPUT}", metavar="TABLE")
     dropped = _main_option("--dropped", help="A table for rows left out, with their reasons.", metavar="TABLE")
