@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from magcli.errors import DataError
+from magcli.verify.types import FormatReason
 
 Floats = NDArray[np.float64]
 RESAMPLES = 10_000
@@ -29,7 +30,8 @@ class Problem:
     """The samples of one problem: the answer found in each (empty for none) and whether it was right.
 
     ``one_language``: whether question, thoughts and answer are in one; ``truncated``: whether the sample was cut at its
-    longest length. Both are empty where nobody has looked. ``kind`` is math or code.
+    longest length; ``formed``: whether it has the format without which it is not right. All are empty where nobody has
+    looked. ``kind`` is math or code.
     """
 
     id: str
@@ -39,6 +41,7 @@ class Problem:
     lengths: tuple[int, ...]
     one_language: tuple[bool, ...] = ()
     truncated: tuple[bool, ...] = ()
+    formed: tuple[bool, ...] = ()
     kind: str = "math"
 
 
@@ -113,6 +116,7 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
         found.setdefault(row["id"], []).append({name: value for name, value in row.items() if name != "prompt"})
     looked = any(row.get("languages") for samples in found.values() for row in samples)
     ended = all(row.get("finish") for samples in found.values() for row in samples)
+    asked_for = any(_formed(row) is not None for samples in found.values() for row in samples)
     return [
         Problem(
             id,
@@ -122,14 +126,22 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
             tuple(int(row.get("num_tokens") or 0) for row in samples),
             tuple((row.get("reward_language") or 0) > 0 for row in samples) if looked else (),
             tuple(row["finish"] == "length" for row in samples) if ended else (),
+            tuple(_formed(row) is not False for row in samples) if asked_for else (),
             samples[0].get("kind") or "math",
         )
         for id, samples in found.items()
     ]
 
 
+def _formed(row: Mapping[str, Any]) -> bool | None:
+    """Whether a completion has the format; None where its row does not tell."""
+    if row.get("reason") in get_args(FormatReason):
+        return False
+    return True if (row.get("reward_format") or 0) > 0 else None
+
+
 def statistics(
-    ks: Sequence[int], seed: int, *, language: bool = False, truncated: bool = False
+    ks: Sequence[int], seed: int, *, language: bool = False, truncated: bool = False, formed: bool = False
 ) -> dict[str, Callable[[Problem], float]]:
     """What is computed of each problem, by the name of the metric."""
     table: dict[str, Callable[[Problem], float]] = {
@@ -137,6 +149,8 @@ def statistics(
         "avg@n anywhere": lambda p: sum(p.correct_anywhere) / len(p.correct_anywhere),
         "tokens": lambda p: sum(p.lengths) / len(p.lengths),
     }
+    if formed:
+        table["format"] = lambda p: sum(p.formed) / len(p.formed)
     if truncated:
         table["truncated"] = lambda p: sum(p.truncated) / len(p.truncated)
     if language:
@@ -164,6 +178,7 @@ def _looked(problems: Sequence[Problem]) -> dict[str, bool]:
     return {
         "language": all(problem.one_language for problem in problems),
         "truncated": all(problem.truncated for problem in problems),
+        "formed": all(problem.formed for problem in problems),
     }
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SLIM = (
     "id", "suite", "kind", "prompt", "correct", "correct_anywhere", "extracted", "num_tokens", "finish", "reason",
     "languages", "reward_language",
+    "reward_format",
 )  # fmt: skip
 """The columns of graded completions that metrics need."""
 FACT = "completions"

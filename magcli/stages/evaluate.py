@@ -150,12 +150,14 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         earlier, theirs = _earlier(config, given, job, equality) if config.before else ([], {})
         sat, ours = _judged(config, given, job, equality)
         found = {suite: _estimated(suite, each, theirs.get(suite), config, equality) for suite, each in ours.items()}
+    dropped = ", ".join(f"{reason} {count:,}" for reason, count in job.drops.counts.most_common())
     if not found:
-        dropped = ", ".join(f"{reason} {count:,}" for reason, count in job.drops.counts.most_common())
         told = f"; dropped: {dropped}" if dropped else ""
         raise DataError(f"evaluate: there is no graded completion to evaluate{told}")
     ordered = [each for name in sorted(found, key=_order(sat)) for each in found[name]]
     _tell(ordered, job)
+    if dropped:
+        job.console.say(f"left out of these: {dropped}", event="left-out", dropped=dict(job.drops.counts))
     for exam in (exam for exam in sat if exam.note):
         job.console.say(f"{exam.name}: {exam.note}", event="note", suite=exam.name, note=exam.note)
     job.facts[comparing.FACT] = {exam.name: str(exam.table.resolve()) for exam in sat if exam.table}

@@ -199,3 +199,16 @@ def test_the_share_in_one_language_is_told_where_languages_were_looked_for():
     without = gather([{**row, "languages": ""} for row in rows])
     assert "one language" not in {each.metric for each in estimate(without, [1])}
     assert "one language difference" not in {each.metric for each in paired(found, without, [1])}
+
+
+def test_the_share_in_the_format_is_told_where_one_is_asked_for():
+    told = [("correct", 0.1), ("no-think", 0.0), ("timeout", 0.0), ("wrong", 0.1)]
+    rows = [
+        {"id": f"p{n % 2}", "correct": reason == "correct", "reason": reason, "reward_format": reward}
+        for n, (reason, reward) in enumerate(told)
+    ]
+    found = gather(rows)
+    assert [problem.formed for problem in found] == [(True, True), (False, True)]
+    assert {each.metric: each.value for each in estimate(found, [1])}["format"] == 0.75
+    plain = gather([{"id": "p", "correct": True, "reason": "correct", "reward_format": 0.0}])
+    assert "format" not in {each.metric for each in estimate(plain, [1])}

@@ -73,7 +73,7 @@ def test_runs_without_a_common_problem_are_refused(tmp_path):
     assert not (tmp_path / "out.jsonl").exists()
 
 
-def test_a_model_is_sampled_and_graded(guesser, tmp_path):
+def test_a_model_is_sampled_and_graded(guesser, tmp_path, capsys):
     problems = [{"id": f"p{i}", "prompt": f"{letter}?", "answer": "3"} for i, letter in enumerate("abcdefgh")]
     problems += [{"id": "long", "prompt": "x" * 600, "answer": "3"}]
     problems += [{"id": "bad", "prompt": "a?", "answer": "the answers vary a lot from one student to the next one"}]
@@ -89,7 +89,8 @@ def test_a_model_is_sampled_and_graded(guesser, tmp_path):
     assert found["tokens"]["value"] == pytest.approx(np.mean([row["num_tokens"] for row in rows]))
     reasons = [(row["id"], row["reason"]) for row in rows_of(dropped)]
     assert set(reasons) == {("long", "prompt-too-long"), ("bad", "bad-gold")}
-    call_stage("evaluate", kept, output=tmp_path / "again.jsonl", ks="1,4")
+    call_stage("evaluate", kept, output=tmp_path / "again.jsonl", ks="1,4", quiet=False)
+    assert "left out of these: bad-gold 16" in capsys.readouterr().err
     assert metrics(tmp_path / "again.jsonl") == found
 
 
