@@ -56,12 +56,20 @@ class Suite:
 
 def suites(tables: Sequence[Table]) -> list[Suite]:
     """The figures of all tables of metrics by suite, models in the order of their tables."""
-    named = zip(tables, labels([str(each.path) for each in tables]), strict=True)
-    rows = [(row, label) for each, label in named for row in rows_of(each)]
-    figures = [of_row(row, label) for row, label in rows if row["value"] is not None]
-    figures += [of_row(_difference(row), label) for row, label in rows if row.get("difference") is not None]
+    figures: list[Figure] = []
+    for each, label in zip(tables, labels([str(each.path) for each in tables]), strict=True):
+        for row in rows_of(each):
+            row["suite"] = row.get("suite") or _problems(each)
+            figures += [of_row(row, label)] if row["value"] is not None else []
+            figures += [of_row(_difference(row), label)] if row.get("difference") is not None else []
     names = dict.fromkeys(figure.suite for figure in figures)
     return [_suite(name, [figure for figure in figures if figure.suite == name]) for name in names]
+
+
+def _problems(table: Table) -> str:
+    """The table that a model was asked, where it was no suite; stored completions do not tell it."""
+    link = table.made_by
+    return ", ".join(given.name for given in link.inputs) if link and link.config.get("model") else ""
 
 
 def of_row(row: Mapping[str, Any], label: str) -> Figure:

@@ -13,6 +13,7 @@ from magcli.data.schema import DROPPED
 from magcli.data.source import manifest_path
 from magcli.errors import DataError
 from magcli.report.wording import tail
+from magcli.run import lineage
 
 DEPTH = 5
 """How far below a folder things are looked for."""
@@ -51,7 +52,7 @@ class Table:
 class Found:
     """What a report is made of, each thing once: in the order given, those of a folder in the order of their making.
 
-    ``unread`` are tables in folders that could not be read, with the reason.
+    ``unread`` says of what is damaged in folders why it could not be read.
     """
 
     tables: list[Table] = field(default_factory=list)
@@ -124,7 +125,7 @@ def _search(folder: Path, depth: int, found: Found) -> None:
         if kind == "folder" and depth and not (path / "config.json").exists():
             _search(path, depth - 1, found)
         elif kind == "run":
-            _take_run(path, found)
+            _try_run(path, found)
         elif kind == "landscape":
             found.landscapes.append(path)
         elif kind == "table" and _of_magcli(path):
@@ -134,6 +135,15 @@ def _search(folder: Path, depth: int, found: Found) -> None:
 def _of_magcli(path: Path) -> bool:
     """Whether a table in a folder may carry a history; other files there are not looked into."""
     return path.suffix in (".arrow", ".parquet") or manifest_path(path).exists() or _note_path(path).exists()
+
+
+def _try_run(path: Path, found: Found) -> None:
+    try:
+        lineage.read(path)
+    except DataError as error:
+        found.unread.append(str(error))
+    else:
+        _take_run(path, found)
 
 
 def _try(path: Path, found: Found) -> None:
@@ -201,8 +211,5 @@ def _in_order(runs: Sequence[Path]) -> list[Path]:
 
 
 def _begun(run: Path) -> str:
-    """What tells the model apart that a run began from; that of a damaged run, whose reader complains, is not known."""
-    try:
-        return tail(str(json.loads((run / "run.json").read_text(encoding="utf-8"))["model"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+    """What tells the model apart that a run began from."""
+    return tail(lineage.read(run).begun_from)

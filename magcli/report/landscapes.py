@@ -15,6 +15,7 @@ FIGURES = (
     ("length", "Mean length of the completions, in tokens, over the same plane."),
     ("regression", "Raw reward, without the length penalty, against mean length, with the regression's 95 % band."),
 )
+TABLES = ("points.csv", "tensors.csv")
 KINDS = (("svg", "image/svg+xml"), ("png", "image/png"))
 LARGEST = 1 << 20
 """Bytes of a picture that is taken into the page; of an SVG that is larger the PNG is taken."""
@@ -55,6 +56,11 @@ def read(folder: Path) -> Landscape:
     page = folder / "index.html"
     warnings = told.get("warnings", [])
     return Landscape(tail(str(folder)), facts, warnings, pictures, str(page) if page.is_file() else "")
+
+
+def tables(folder: Path) -> list[Path]:
+    """The tables of a landscape, whose histories tell what made it."""
+    return [path for name in TABLES if (path := folder / name).is_file()]
 
 
 def _plane(told: Mapping[str, Any]) -> list[str]:

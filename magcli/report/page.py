@@ -16,7 +16,7 @@ from magcli import __version__
 from magcli.data.durable import whole_file
 from magcli.evaluation.labels import labels
 from magcli.report import chart, figures, funnel, landscapes, provenance, training, wording
-from magcli.report.found import Found
+from magcli.report.found import Found, opened
 from magcli.report.provenance import Defaults
 
 
@@ -44,10 +44,9 @@ def contents(found: Found, title: str, defaults: Defaults, *, samples_at: Sequen
         training.read(path, name, samples_at=samples_at, groups=groups)
         for path, name in zip(found.runs, names, strict=True)
     ]
-    origins = [
-        *(provenance.of_table(each, defaults) for each in found.tables),
-        *(provenance.of_run(run, defaults) for run in runs),
-    ]
+    tables = [*found.tables, *(opened(path) for folder in found.landscapes for path in landscapes.tables(folder))]
+    origins = [provenance.of_table(each, defaults) for each in tables]
+    origins += [provenance.of_run(run, defaults) for run in runs]
     return Contents(
         title,
         funnel.steps(found.tables, [run.trained.history for run in runs]),

@@ -93,7 +93,8 @@ def _of_groups(folder: Path) -> list[str]:
     path = folder / "ledger.jsonl"
     if not path.exists():
         return []
-    account = ledger.account(ledger.read(path))
+    with path.open(encoding="utf-8") as file:
+        account = ledger.account(ledger.parse((line for line in file if line.endswith("\n")), path))
     return [str(account), *account.faults]
 
 

@@ -7,6 +7,8 @@ import pytest
 from magcli.errors import DataError
 from magcli.report.found import find, rows_of
 
+RUN = {"command": "sft", "version": "0.1.0", "inputs": []}
+
 
 def names(tables):
     return [table.path.name for table in tables]
@@ -42,10 +44,10 @@ def test_what_is_given_twice_is_taken_once(pipeline):
 def test_a_run_stands_after_the_one_that_it_began_from(tmp_path):
     for at, (name, model) in enumerate([("last", "first/model"), ("first", "hub/base"), ("other", "hub/base")]):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "run.json").write_text(json.dumps({"model": model}))
+        (tmp_path / name / "run.json").write_text(json.dumps(RUN | {"model": model}))
         os.utime(tmp_path / name / "run.json", (at, at))
     assert [run.name for run in find([tmp_path]).runs] == ["first", "last", "other"]
-    (tmp_path / "first" / "run.json").write_text(json.dumps({"model": "last/model"}))
+    (tmp_path / "first" / "run.json").write_text(json.dumps(RUN | {"model": "last/model"}))
     assert len(find([tmp_path]).runs) == 3, "a circle is no reason to look forever"
 
 
@@ -58,6 +60,16 @@ def test_a_damaged_table_in_a_folder_is_told_and_one_that_is_named_is_refused(pi
     assert "cut.arrow" in found.unread[0]
     with pytest.raises(DataError, match=r"cut\.arrow"):
         find([tmp_path / "cut.arrow"])
+
+
+def test_a_damaged_run_in_a_folder_is_told_and_one_that_is_named_is_refused(tmp_path):
+    for name, text in (("whole", json.dumps(RUN)), ("damaged", "{")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text(text)
+    found = find([tmp_path])
+    assert found.runs == [tmp_path / "whole"]
+    assert "records of this run are damaged" in found.unread[0]
+    assert find([tmp_path / "damaged"]).runs == [tmp_path / "damaged"], "its reader refuses it"
 
 
 def test_what_is_no_part_of_a_pipeline_is_refused(tmp_path):

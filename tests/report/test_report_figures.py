@@ -22,6 +22,7 @@ def metric(name, value, low=None, high=None, suite="", **more):
 def test_models_stand_side_by_side_with_intervals(pipeline):
     (suite,) = suites([each for each in find([pipeline]).tables if each.of_metrics])
     assert suite.models == ["eval-start", "eval-rl"]
+    assert suite.name == "kept.parquet", "what was asked, as there is no name of a suite"
     assert suite.size == "6 problems, 24 samples"
     told = dict(suite.rows)
     assert {"avg@n", "avg@n anywhere", "tokens", "pass@1"} <= set(told)

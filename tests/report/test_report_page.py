@@ -131,6 +131,12 @@ def test_texts_of_others_are_escaped(pipeline, written):
     assert str(escape(hostile)) in written.read_text()
 
 
+def test_every_file_has_its_origin(pipeline, written):
+    names = re.findall(r'<details class="card origin"><summary><b>(.*?)</b>', written.read_text())
+    made = ["clean.arrow", "clean-dropped.jsonl", "kept.parquet", "rollouts.arrow", "eval-rl.arrow", "points.arrow"]
+    assert {str(pipeline / name) for name in [*made, "rl", "rl/landscape/points.csv"]} <= set(names)
+
+
 def test_sections_without_content_are_left_out(pipeline):
     told = page.contents(find([pipeline / "clean.arrow"]), "One table", lambda _: {}, samples_at=(), groups=0)
     text = page.render(replace(told, unread=["x.arrow is cut"]))
