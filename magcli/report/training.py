@@ -19,6 +19,8 @@ from magcli.run.rundir import RunDir
 
 GROUPS_AFTER = 3
 """Charts of a run that stand before the one of its groups."""
+FAULTS = 3
+"""Groups that break the ledger's identity, of which each is told."""
 VARIANCE = "reward_variance"
 """What the squared standard error of the mean reward is called among an update's metrics here."""
 
@@ -95,7 +97,8 @@ def _of_groups(folder: Path) -> list[str]:
         return []
     with path.open(encoding="utf-8") as file:
         account = ledger.account(ledger.parse((line for line in file if line.endswith("\n")), path))
-    return [str(account), *account.faults]
+    faults, more = account.faults[:FAULTS], len(account.faults) - FAULTS
+    return [str(account), *faults, *([f"{more:,} more faults like these"] if more > 0 else [])]
 
 
 def _stages(lines: Sequence[Line]) -> list[Mark]:

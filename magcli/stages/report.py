@@ -219,12 +219,12 @@ def _runs(names: Sequence[str]) -> Any:
     table = Table("run", "steps", "seconds", "at the end", "best", title="Training", title_justify="left")
     for name, label in zip(names, labels(names), strict=True):
         lines = RunDir(Path(name)).metrics()
-        if not lines:
-            raise DataError(f"report: {name} is no folder of a run: it has no metrics")
+        if not lines and not (Path(name) / "run.json").is_file():
+            raise DataError(f"report: {name} is no folder of a run: it has no run.json")
         seconds = sum(line["seconds"] for line in lines)
-        last = {key: lines[-1][key] for key in OF_A_RUN if lines[-1].get(key) is not None}
-        told = ", ".join(f"{key} {value:.3f}" for key, value in last.items())
-        table.add_row(label, str(lines[-1]["step"]), f"{seconds:.0f}", told, _best(lines))
+        last, steps = (lines[-1], lines[-1]["step"]) if lines else ({}, 0)
+        told = ", ".join(f"{key} {last[key]:.3f}" for key in OF_A_RUN if last.get(key) is not None)
+        table.add_row(label, str(steps), f"{seconds:.0f}", told or "-", _best(lines))
     return table
 
 

@@ -112,6 +112,14 @@ def test_a_long_run_is_thinned_and_says_so(run):
     assert found.facts[-1] == "Each point of the charts is the mean of 5 updates"
 
 
+def test_of_many_faults_in_a_ledger_a_few_are_told(run):
+    text = (run / "ledger.jsonl").read_text()
+    (run / "ledger.jsonl").write_text(text + text)
+    told = [fact for fact in read(run).facts if "reserved 2 times" in fact or "more faults" in fact]
+    assert len(told) == 4
+    assert told[-1].endswith("more faults like these")
+
+
 @pytest.mark.parametrize("name", ["ledger.jsonl", "run.json"])
 def test_damaged_records_are_told_by_name(run, name):
     (run / name).write_text("{damaged\n{}\n")

@@ -33,6 +33,14 @@ def test_a_folder_is_told_in_the_terminal(tables, capsys):
     assert "50.0 [0.0, 100.0]" in text
 
 
+def test_a_run_that_has_only_begun_is_told_and_what_is_none_is_refused(tmp_path, capsys):
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "run.json").write_text(json.dumps({"command": "rl", "version": "0.1.0", "inputs": []}))
+    assert "begun │ 0 │ 0 │ - │ -" in told(capsys, tmp_path)
+    with pytest.raises(DataError, match="is no folder of a run"):
+        told(capsys, runs=(str(tmp_path),))
+
+
 def test_options_add_to_the_paths(tables, capsys):
     text = told(capsys, tables / "clean.arrow", metrics=(str(tables / "a,b.arrow"),), only="tokens")
     assert text.index("missing-answer") < text.index("9.0 [9.0, 9.0]")
