@@ -1,0 +1,53 @@
+"""``recipes/magistral-small``: its data part alone with one small model, and the plan of all of it."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from magcli.cli import app
+
+RECIPE = Path(__file__).parent.parent / "recipes" / "magistral-small"
+ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+
+def make(*arguments: str) -> str:
+    """What make prints in the recipe's folder."""
+    command = ["make", "--no-print-directory", "-C", str(RECIPE), "OUT=out-of-tests", *arguments]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.replace("\\\n", " ")
+
+
+def test_the_data_part_asks_one_model_and_trains_none(monkeypatch):
+    printed = make("-n", "data", "MODEL=small", "RECIPE=recipe-trial.toml", "DEVICE=cpu", "AGAINST=")
+    pieces = [piece.strip() for line in printed.splitlines() for piece in line.split("|")]
+    commands = [shlex.split(piece)[1:] for piece in pieces if piece.startswith("magcli")]
+    stages = [words[0] for words in commands]
+    assert stages == [
+        "clean-math", "filter-math", "filter-math", "filter-code", "make-tests", "filter-code", "duplicate", "convert",
+        "translate", "report",
+    ]  # fmt: skip
+    assert {words[words.index("--model") + 1] for words in commands if "--model" in words} == {"small"}
+    assert "--against" not in commands[0]
+    monkeypatch.chdir(RECIPE)
+    for words in commands:
+        app([*words, "--dry-run"], standalone_mode=False)
+    assert not Path("out-of-tests").exists()
+
+
+def test_what_is_evaluated_on_is_kept_out_of_what_is_trained_on():
+    printed = make("-n", "all", "MAGCLI=magcli")
+    (clean,) = [line for line in printed.splitlines() if line.startswith("magcli clean-math")]
+    assert "--against aime24.parquet" in clean
+
+
+def test_training_can_be_launched_by_another_command():
+    printed = make("-n", "all", "LAUNCH=torchrun --nproc-per-node 8 -m -- magcli", "RL=--generators 2")
+    launched = [
+        line for line in printed.splitlines() if line.startswith("torchrun --nproc-per-node 8 -m -- magcli rl ")
+    ]
+    assert len(launched) == 3
+    assert all("--generators 2" in line for line in launched)
+    assert "magcli rl" not in {" ".join(line.split()[:2]) for line in printed.splitlines()}
