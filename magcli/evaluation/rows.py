@@ -12,7 +12,7 @@ from magcli.config import did_you_mean
 from magcli.data import table
 from magcli.errors import DataError
 from magcli.evaluation import exercises, programs
-from magcli.evaluation.suite import Source, Suite
+from magcli.evaluation.suite import SHIPPED, Source, Suite
 
 HUB = "hub"
 """The place of data that is read from the Hugging Face hub."""
@@ -36,8 +36,8 @@ class Question(NamedTuple):
 def problems(suite: Suite, places: Sequence[str], seed: int = 0, *, reference: bool = False) -> list[dict[str, Any]]:
     """The problems of a suite, as ``evaluate`` reads them from a table; with ``reference`` what must be right too.
 
-    ``places`` are folders, and ``hub``; a suite's own folder is looked into last. Choices are shuffled by the
-    seed and the row's id.
+    ``places`` are folders, and ``hub``; a suite's own folder is looked into last, or where none is given first, before
+    the one that the process works in. Choices are shuffled by the seed and the row's id.
 
     Raises:
         DataError: the data is not there, or a row lacks what the suite says it has.
@@ -61,15 +61,17 @@ def problems(suite: Suite, places: Sequence[str], seed: int = 0, *, reference: b
 
 def _found(suite: Suite, places: Sequence[str]) -> tuple[Source, Iterator[Row]]:
     """The first source that is at hand."""
+    own = str(suite.folder)
+    folders = dict.fromkeys([*(place for place in places if place != HUB), own] if places else [own, "."])
     for source in suite.sources:
-        for place in (*(place for place in places if place != HUB), str(suite.folder)):
+        for place in folders:
             for path in _paths(Path(place), source.files):
                 return source, _read(path, source.names)
         if HUB in places and source.hub:
             return source, _table(source.hub)
     files = " or ".join(dict.fromkeys(name for source in suite.sources for name in source.files))
     hubs = " or ".join(dict.fromkeys(source.hub for source in suite.sources if source.hub))
-    where = ", ".join(place for place in places if place != HUB)
+    where = " or ".join(folder for folder in folders if folder != str(SHIPPED))
     looked = f"no {files} in {where} or the folders in it" if files and where else "its data is not on this machine"
     origins = " or ".join(dict.fromkeys(source.origin for source in suite.sources if source.origin))
     get = f"; on the hub it is {hubs}: --data hub" if hubs else ""
@@ -170,7 +172,7 @@ def _text(template: str, row: Row) -> str:
 
 def _value(row: Row, column: str) -> Any:
     if column not in row:
-        raise DataError(f"there is no column {column!r}{did_you_mean(column, row)}; there are {', '.join(row)}")
+        raise DataError(f"there is no column {column!r}{did_you_mean(column, row)}")
     return row[column]
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from magcli.config import opt
 from magcli.run import options
 from magcli.run.options import MODEL
-from magcli.stages import checks, comparing, exams, setup
+from magcli.stages import checks, comparing, exams, setup, sitting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -46,7 +46,10 @@ class Config:
 
     model: str = options.model()
     suite: tuple[str, ...] = opt((), "Suites to ask in place of a table: names, or .toml files of your own.")
-    data: tuple[str, ...] = opt((".",), "Folders where suites find their files; hub is the Hugging Face hub.")
+    data: tuple[str, ...] = opt(
+        (),
+        "Folders where suites find their files, in place of the suite's own and this one; hub is the Hugging Face hub.",
+    )
     ks: tuple[int, ...] = opt((1,), "The k of pass@k and maj@k; larger ones than there are samples are left out.")
     against: Path | None = opt(None, "Graded completions of another run to compare with, problem by problem.")
     before: str = opt("", "Another model, such as the one before training, asked the same and compared with.")
@@ -162,7 +165,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         job.console.say(f"{exam.name}: {exam.note}", event="note", suite=exam.name, note=exam.note)
     job.facts[comparing.FACT] = {exam.name: str(exam.table.resolve()) for exam in sat if exam.table}
     yield pa.RecordBatch.from_pylist([_known(suite, each) for suite, each in ordered], schema(config, pa.schema([])))
-    exams.forget([*sat, *earlier])
+    sitting.forget([*sat, *earlier])
 
 
 def _judged(
@@ -173,7 +176,7 @@ def _judged(
         sat = exams.of_suites(config, job.output)
     else:
         sat = [exams.of_table(config, list(rows), job.output)] if config.model else []
-    parts = (graded for _, graded in exams.graded(sat, config, job)) if sat else iter([iter(rows)])
+    parts = (graded for _, graded in sitting.graded(sat, config, job)) if sat else iter([iter(rows)])
     judged = (each for part in parts for each in comparing.by_suite(part, job).items())
     return sat, {suite: equality.merged(problems, config.ks) for suite, problems in judged}
 

@@ -7,26 +7,24 @@ beside it. What only decides the metrics, such as ``--ks``, asks the model nothi
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from magcli.stages import setup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
     from magcli.curate.sampling import Ask
-    from magcli.data.source import Rows
     from magcli.evaluation.suite import Suite
-    from magcli.generate.types import Generator
-    from magcli.run.job import Job
-    from magcli.run.journal import Journal, Result
     from magcli.stages.evaluate import Config
-    from magcli.verify.grader import Grader
     from magcli.verify.reward import RewardRule
+
+
+MOST_TESTS = 16 << 20
+"""Bytes of tests in all up to which they are kept with every completion of a suite, so that it can be graded again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +57,24 @@ class Exam(NamedTuple):
     note: str = ""
 
     @property
+    def columns(self) -> list[str]:
+        """The columns of a problem that its completions have too: all, but for a suite's tests if those are large."""
+        names: list[str] = self.problems[0].schema.names
+        if not self.name or "tests" not in names:
+            return names
+        size = sum(batch.column("tests").nbytes for batch in self.problems)
+        return [name for name in names if name != "tests" or size <= MOST_TESTS]
+
+    @property
     def schema(self) -> pa.Schema:
         """The columns of its graded completions."""
+        import pyarrow as pa
+
         from magcli.data.columns import extended
         from magcli.data.schema import COMPLETION, REWARD
 
-        return extended(extended(self.problems[0].schema, COMPLETION), REWARD)
+        given = pa.schema([self.problems[0].schema.field(name) for name in self.columns])
+        return extended(extended(given, COMPLETION), REWARD)
 
 
 def asking(config: Config, suite: Suite | None = None) -> Asking:
@@ -106,8 +116,8 @@ def of_suites(config: Config, output: str | None) -> list[Exam]:
     for each in suite.load(config.suite):
         if each.verifier == "ifeval":
             ifeval.require()
-        problems = pa.RecordBatch.from_pylist(rows.problems(each, config.data, config.seed))
-        found.append(_exam(config, asking(config, each), each, [problems], output))
+        problems = pa.Table.from_pylist(rows.problems(each, config.data, config.seed)).to_batches()
+        found.append(_exam(config, asking(config, each), each, problems, output))
     return found
 
 
@@ -155,158 +165,3 @@ def digest(problems: Sequence[pa.RecordBatch]) -> str:
     for batch in problems:
         told.update(repr((batch.schema.names, batch.to_pylist())).encode("utf-8", "surrogatepass"))
     return told.hexdigest()
-
-
-def graded(exams: Sequence[Exam], config: Config, job: Job) -> Iterator[tuple[Exam, Rows]]:
-    """Each exam with its graded completions, which must be read before the next exam is.
-
-    The model is opened only if completions are missing, and once for all exams.
-    """
-    missing = []
-    for exam in exams:
-        if (rows := _stored(exam, job)) is None:
-            missing.append(exam)
-        else:
-            yield exam, rows
-    if missing:
-        yield from _sat(missing, config, job)
-
-
-def forget(exams: Sequence[Exam]) -> None:
-    """Remove the journals of exams whose results are safe."""
-    from magcli.data import durable
-
-    for exam in exams:
-        if exam.journal is not None:
-            durable.remove(exam.journal)
-
-
-def _stored(exam: Exam, job: Job) -> Rows | None:
-    """The completions that are kept already, if they are of this exam; those of another one are told of."""
-    from magcli import __version__
-    from magcli.data import seal, table
-
-    if exam.table is None or job.restart or not exam.table.exists():
-        return None
-    source = table.read(str(exam.table))
-    told = source.chain[-1] if source.chain else None
-    if told and told.version == __version__ and seal.pack(told.config) == seal.pack(exam.bits):
-        job.console.say(f"evaluate: completions of {exam.table}; the model is not asked", event="reused")
-        return _completed(source.rows, exam, job)
-    differs = [key for key in exam.bits if not told or told.config.get(key) != exam.bits[key]]
-    job.console.say(f"evaluate: {exam.table} is of other {', '.join(differs) or 'versions'}; made anew", event="anew")
-    return None
-
-
-def _completed(rows: Rows, exam: Exam, job: Job) -> Rows:
-    """Kept completions; problems without any were left out when they were made, and are counted again."""
-    answered: set[str] = set()
-    for batch in rows:
-        answered.update(batch.column("id").to_pylist())
-        yield batch
-    for row in (row for batch in exam.problems for row in batch.to_pylist() if row["id"] not in answered):
-        job.drops.row(row["id"], "prompt-too-long", row)
-
-
-def _sat(exams: Sequence[Exam], config: Config, job: Job) -> Iterator[tuple[Exam, Rows]]:
-    """Exams that must be sat: one stream of problems for the model, cut where an exam ends."""
-    from magcli.run.units import drain, in_order
-
-    sitting = _Sitting(exams, config, job)
-    most = min(exam.ask.samples for exam in exams)
-    results = drain(in_order(sitting.units(), sitting.finish, max(2, 2 * config.slots // most + 2)), sitting.close)
-    with sitting.bar:
-        for number, parts in groupby(results, key=lambda each: each[0]):
-            yield exams[number], sitting.rows(exams[number], (result for _, result in parts))
-
-
-class _Sitting:
-    """The model, the graders by their functions and the journals of exams under way."""
-
-    def __init__(self, exams: Sequence[Exam], config: Config, job: Job) -> None:
-        self.exams, self.job = exams, job
-        self.generator: Generator = setup.open_engine(config)
-        self.graders: dict[str, Grader] = {
-            function: setup.open_grader(config, function) for function in {exam.function for exam in exams}
-        }
-        self.journals = [_journal(exam, job) for exam in exams]
-        total = sum(batch.num_rows for exam in exams for batch in exam.problems)
-        self.bar = job.console.progress(total, "problems", job.stage)
-
-    def units(self) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """All problems, each with the number of its exam and a key."""
-        from magcli.data.table import rechunk
-        from magcli.run.units import keyed
-
-        for number, exam in enumerate(self.exams):
-            for key, part in keyed(rechunk(iter(exam.problems), 1)):
-                yield f"{number}:{key}", part
-
-    async def finish(self, name: str, part: pa.RecordBatch) -> tuple[int, Result]:
-        """The samples of a problem, from the journal if they are there."""
-        number, _, key = name.partition(":")
-        exam, journal = self.exams[int(number)], self.journals[int(number)]
-        if journal is not None and key in journal:
-            self.bar.advance(reused=True)
-            return int(number), journal.get(key)
-        result = await self._asked(exam, part)
-        if journal is not None:
-            journal.put(key, result)
-        self.bar.advance()
-        return int(number), result
-
-    async def _asked(self, exam: Exam, part: pa.RecordBatch) -> Result:
-        import pyarrow as pa
-
-        from magcli.curate.sampling import completion_columns, rewards_of, samples_of
-        from magcli.data.columns import attach, repeated
-        from magcli.errors import PromptTooLong
-        from magcli.run.job import as_text
-        from magcli.run.journal import Dropped, Result
-        from magcli.verify.reward import columns
-
-        row, grader = part.to_pylist()[0], self.graders[exam.function]
-        grader.check(row)
-        try:
-            samples = await samples_of(self.generator, row, exam.ask)
-        except PromptTooLong as error:
-            dropped = Dropped(row["id"], "prompt-too-long", as_text({**row, "error": str(error)}))
-            return Result(pa.RecordBatch.from_pylist([], exam.schema), [dropped])
-        rewards = await rewards_of(grader, row, samples, exam.rule)
-        many = attach(repeated(part, len(samples)), completion_columns(samples))
-        return Result(attach(many, columns(rewards)))
-
-    def rows(self, exam: Exam, results: Iterator[Result]) -> Rows:
-        """The rows of an exam, kept in its table on the way."""
-        from magcli.run.keep import kept
-
-        rows = self._told(results)
-        return kept(rows, exam.table, replace(self.job, settings=exam.bits)) if exam.table else rows
-
-    def _told(self, results: Iterator[Result]) -> Rows:
-        for result in results:
-            for dropped in result.dropped:
-                self.job.drops.add(dropped)
-            yield result.rows
-
-    async def close(self) -> None:
-        """End the model and the graders; journals stay."""
-        await self.generator.close()
-        for grader in self.graders.values():
-            await grader.close()
-        for journal in self.journals:
-            if journal is not None:
-                journal.close()
-
-
-def _journal(exam: Exam, job: Job) -> Journal | None:
-    from magcli import __version__
-    from magcli.data import durable
-    from magcli.run.journal import Journal
-
-    if exam.journal is None:
-        return None
-    exam.journal.parent.mkdir(parents=True, exist_ok=True)
-    if job.restart:
-        durable.remove(exam.journal)
-    return Journal.open(exam.journal, exam.schema, {"stage": job.stage, "version": __version__, **exam.bits})

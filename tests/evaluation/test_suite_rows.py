@@ -72,6 +72,21 @@ def test_data_that_is_not_here_is_told_with_its_hub_id_in_one_line(tmp_path: Pat
     assert "\n" not in told
 
 
+def test_a_suite_finds_the_file_beside_it_first_and_in_a_named_folder_before_that(tmp_path: Path, monkeypatch) -> None:
+    own, here, named = (tmp_path / name for name in ("own", "here", "named"))
+    for number, folder in enumerate((own, here, named)):
+        folder.mkdir()
+        lines(folder / "q.jsonl", [{"q": str(number)}])
+    suite = suite_of(own, 'verifier = "math"\n[[source]]\nfiles = ["q.jsonl"]\nprompt = "{q}"\nanswer = "1"\n')
+    monkeypatch.chdir(here)
+    assert problems(suite, [])[0]["prompt"] == "0"
+    assert problems(suite, [str(named)])[0]["prompt"] == "2"
+    (own / "q.jsonl").unlink()
+    assert problems(suite, [])[0]["prompt"] == "1"
+    with pytest.raises(DataError, match=r"no q.jsonl in \S*/own or the folders in it"):
+        problems(suite, [str(own)])
+
+
 def test_where_the_data_comes_from_is_told_too(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no polyglot_cpp.jsonl or cpp/.* comes from a clone of github.com/Aider-AI"):
         problems(load(["aider-polyglot-cpp"])[0], [str(tmp_path)])
@@ -97,7 +112,7 @@ def test_rows_of_a_time_are_chosen(tmp_path: Path, rule: str, kept: list[int]) -
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"problem": "p"}], "row 1: there is no column 'expected_answer'.*; there are id, problem"),
+        ([{"problem": "p"}], "row 1: there is no column 'expected_answer'; known: id, problem"),
         ([{"problem": "p", "expected_answer": 1}] * 2, "row 2: another row has the id 'aime25/1' too"),
         ([], "no row of its data is one of the suite"),
         ("{broken", "cannot be read"),

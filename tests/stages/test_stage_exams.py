@@ -9,6 +9,7 @@ from calling import call_stage, start_stage
 
 from magcli.data import table
 from magcli.errors import DataError, UsageError
+from magcli.stages import exams
 
 SUITE = """
 verifier = "math"
@@ -104,6 +105,27 @@ def test_models_are_laid_side_by_side(suites, guesser, tiny_model_dir, tmp_path,
     call_stage("evaluate", *graded, compare=True, output=out)
     again = next(r for r in json.loads(out.read_text()) if (r["metric"], r["model"]) == ("avg@n", "after/left"))
     assert again["difference"] == gain["difference"]
+
+
+PROGRAMS = """
+verifier = "code"
+system = "none"
+[[source]]
+files = ["programs.jsonl"]
+prompt = "{q}"
+tests = "tests"
+"""
+
+
+@pytest.mark.parametrize(("size", "there"), [(1, True), (exams.MOST_TESTS, False)])
+def test_large_tests_are_not_repeated_with_every_completion(size, there, guesser, tmp_path) -> None:
+    (tmp_path / "programs.toml").write_text(PROGRAMS)
+    tests = json.dumps([{"input": "1" * size, "output": "2"}])
+    (tmp_path / "programs.jsonl").write_text(json.dumps({"q": "a?", "tests": tests}) + "\n")
+    options = {"suite": str(tmp_path / "programs.toml"), "model": str(guesser), "max_tokens": 4, "samples": 2}
+    call_stage("evaluate", output=tmp_path / "m.arrow", completions=tmp_path, **options)
+    kept = rows_of(tmp_path / "programs.arrow")
+    assert [("tests" in row, row["correct"]) for row in kept] == [(there, False)] * 2
 
 
 def test_the_suite_of_the_examples_needs_no_code(guesser, tmp_path) -> None:
