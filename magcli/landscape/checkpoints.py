@@ -5,7 +5,7 @@ Contract: a folder holds ``model.safetensors``, or shards named by ``model.safet
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -16,6 +16,8 @@ from magcli.model.tensors import (
     WHOLE,
     Stored,
     check_floats,
+    fill,
+    opened,
     raw_header,
     read_into,
     read_object,
@@ -23,6 +25,10 @@ from magcli.model.tensors import (
     weight_files,
 )
 
+PIECE = 1 << 19
+"""Elements of all checkpoints together that are read, converted, subtracted and multiplied while the cache has them."""
+NARROWEST = 1 << 13
+"""Elements of one checkpoint that are read at a time, at least."""
 Checkpoint = Mapping[str, Stored]
 """The tensors of one folder by name, names in sorted order."""
 
@@ -76,24 +82,33 @@ def read_tensor(stored: Stored) -> torch.Tensor:
     return tensor
 
 
-def read_rows(stack: Sequence[Stored], start: int, count: int, buffer: torch.Tensor) -> torch.Tensor:
-    """Elements ``start`` to ``start + count`` of the same tensor in T checkpoints, as (T, count).
+def pieces(stack: Sequence[Stored], start: int, count: int, buffer: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Elements ``start`` to ``start + count`` of the same tensor in T checkpoints, in pieces (T, n) that fit the cache.
 
-    ``buffer`` is uint8 (T, at least 4 * count) and is overwritten; the result shares its memory and has the stored
-    dtype. Where the checkpoints differ in dtype, the result is float32 (exact) in memory of its own.
+    A piece has the stored dtype and lies in ``buffer``, which is uint8 (T, 4 ``piece_width``) and overwritten by the
+    next one. Where the checkpoints differ in dtype it is float32 (exact) in memory of its own.
     """
-    rows = [_row(buffer[t], stored.dtype, count) for t, stored in enumerate(stack)]
-    for stored, row in zip(stack, rows, strict=True):
-        read_into(stored, start * stored.dtype.itemsize, _bytes(row))
-    dtypes = {stored.dtype for stored in stack}
-    if len(dtypes) > 1:
-        return torch.stack([row.float() for row in rows])
-    dtype = dtypes.pop()
-    return buffer[:, : count * dtype.itemsize].view(dtype)
+    width, rows = buffer.shape[1] // 4, [_bytes(row) for row in buffer]
+    with opened(stack) as files:
+        for place in range(start, start + count, width):
+            length = min(width, start + count - place)
+            for file, stored, row in zip(files, stack, rows, strict=True):
+                size = stored.dtype.itemsize
+                fill(file, stored, place * size, row[: length * size])
+            yield _as_one(buffer, [stored.dtype for stored in stack], length)
 
 
-def _row(buffer: torch.Tensor, dtype: torch.dtype, count: int) -> torch.Tensor:
-    return buffer[: count * dtype.itemsize].view(dtype)
+def piece_width(count: int) -> int:
+    """Elements of each of ``count`` checkpoints in a piece."""
+    return max(PIECE // count, NARROWEST)
+
+
+def _as_one(buffer: torch.Tensor, dtypes: Sequence[torch.dtype], length: int) -> torch.Tensor:
+    """Rows of bytes as values of one type."""
+    if len(set(dtypes)) == 1:
+        return buffer[:, : length * dtypes[0].itemsize].view(dtypes[0])
+    values = zip(buffer, dtypes, strict=True)
+    return torch.stack([row[: length * dtype.itemsize].view(dtype).float() for row, dtype in values])
 
 
 def _bytes(flat: torch.Tensor) -> memoryview:

@@ -10,15 +10,15 @@ import torch
 
 from magcli.data.durable import whole_file
 from magcli.errors import DataError
-from magcli.landscape.checkpoints import Checkpoint, check_same, identity, open_checkpoint, read_rows
-from magcli.landscape.gram import differences, over_blocks
+from magcli.landscape.checkpoints import Checkpoint, check_same, identity, open_checkpoint, pieces
+from magcli.landscape.gram import BLOCK, Room, differences, over_blocks
 from magcli.landscape.pca import Plane, precision_of
 from magcli.model.tensors import Entry, Stored, metadata, packed_header
 
 COMPONENTS = ("c1.safetensors", "c2.safetensors")
 
 
-def write_components(found: Plane, folder: Path, *, block: int = 1 << 18) -> tuple[Path, Path]:
+def write_components(found: Plane, folder: Path, *, block: int = BLOCK) -> tuple[Path, Path]:
     """Write c1 and c2, float32 of length 1, to ``c1.safetensors`` and ``c2.safetensors``; both or none appear.
 
     Where both are there already, of this plane and these very files, nothing is read.
@@ -37,19 +37,17 @@ def write_components(found: Plane, folder: Path, *, block: int = 1 << 18) -> tup
             file.write(header)
             file.flush()
 
-        def work(name: str, start: int, length: int, buffer: torch.Tensor) -> None:
-            rows = read_rows([c[name] for c in checkpoints], start, length, buffer)
-            for file, values in zip(files, mix(mixing, rows), strict=True):
-                _write_at(file.fileno(), values, places[name] + 4 * start)
+        def work(name: str, start: int, length: int, room: Room) -> None:
+            place = places[name] + 4 * start
+            for rows in pieces([c[name] for c in checkpoints], start, length, room.read):
+                mixed = (mixing @ differences(rows, room.moved)).float()
+                for file, values in zip(files, mixed, strict=True):
+                    _write_at(file.fileno(), values, place)
+                place += 4 * rows.shape[1]
 
-        for _ in over_blocks(work, checkpoints, block):
+        for _ in over_blocks(work, checkpoints, block, mixing.dtype):
             pass
     return paths
-
-
-def mix(mixing: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """``mixing`` (2, T) applied to the differences of ``rows`` (T, n) to the last one: (2, n) in float32."""
-    return torch.cat([(mixing @ moved).float() for _, moved in differences(rows, mixing.dtype)], dim=1)
 
 
 def _key(found: Plane, checkpoints: Sequence[Checkpoint]) -> str:

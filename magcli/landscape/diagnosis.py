@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from magcli.landscape.checkpoints import Checkpoint
+from magcli.landscape.checkpoints import Checkpoint, piece_width
 from magcli.landscape.gram import Array
 from magcli.landscape.pca import STRAIGHT, Plane
 from magcli.landscape.principal import random_walk
@@ -23,12 +23,12 @@ RMS_GAP = 0.65
 """Root mean square of the gap of Gaussian weights, as a share of the format's epsilon times theirs."""
 
 
-def cost(checkpoints: Sequence[Checkpoint], block: int = 1 << 18) -> str:
+def cost(checkpoints: Sequence[Checkpoint]) -> str:
     """What the plane of these checkpoints takes: bytes read and written, and memory besides that of the imports."""
     size = sum(stored.size for stored in checkpoints[-1].values())
     read = sum(stored.size * stored.dtype.itemsize for checkpoint in checkpoints for stored in checkpoint.values())
     count, tensors, threads = len(checkpoints), len(checkpoints[-1]), torch.get_num_threads()
-    memory = threads * count * block * 4 + threads * (1 << 20) + 8 * tensors * count**2
+    memory = 8 * threads * count * piece_width(count) + 8 * tensors * count**2
     return (
         f"{count} checkpoints of {_short(size)} weights: two reads of {_short(read)}B, components of"
         f" {_short(8 * size)}B, about {_short(memory)}B of memory"

@@ -1,31 +1,51 @@
 """Sums over the weights of T checkpoints, block by block: what the principal plane needs to know of them.
 
-Contract: bounded memory (``block`` elements a checkpoint and thread), and results that do not depend on the number of
+Contract: bounded memory (some ``PIECE`` values a thread), and results that do not depend on the number of
 threads, because blocks are added in order. Differences to one of the checkpoints are exact in float32 for bfloat16
 values within 16 binades, so nothing is lost by subtracting first; a Gram of raw float32 weights would be useless
 at any drift below 1 %.
 """
 
 import contextlib
+import functools
+import operator
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from magcli.errors import DataError
-from magcli.landscape.checkpoints import Checkpoint, read_rows, read_tensor
+from magcli.landscape.checkpoints import Checkpoint, piece_width, pieces, read_tensor
 from magcli.model.tensors import Stored
 
 Array = npt.NDArray[np.float64]
 Result = TypeVar("Result")
-PIECE = 1 << 18
-"""Elements of the T x n block that is converted, subtracted and multiplied while it is in the cache."""
+Part = TypeVar("Part", bound="Additive")
+BLOCK = 1 << 20
+"""Elements of a tensor that one thread reads in all checkpoints before it takes the next."""
+
+
+class Room(NamedTuple):
+    """Memory of one thread: what is read of T checkpoints, uint8 (T, 4n), and their differences (T, n).
+
+    It is kept from block to block: of memory that is given back every page costs more than the sums over it.
+    """
+
+    read: torch.Tensor
+    moved: torch.Tensor
+
+
+class Additive(Protocol):
+    """What is summed over blocks."""
+
+    def __add__(self, other: Self) -> Self:
+        """The sum over both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,28 +76,21 @@ def read_sums(
     count, reference = len(checkpoints), known - 1
     sums = {name: Sums(np.zeros((count - known, count)), 0.0, 0) for name in checkpoints[-1]}
 
-    def work(name: str, start: int, length: int, buffer: torch.Tensor) -> tuple[str, Sums]:
-        rows = read_rows([c[name] for c in checkpoints], start, length, buffer)
-        return name, block_sums(rows, precision, known=known, reference=reference)
+    def work(name: str, start: int, length: int, room: Room) -> tuple[str, Sums]:
+        read = pieces([c[name] for c in checkpoints], start, length, room.read)
+        return name, added(piece_sums(rows, differences(rows, room.moved, reference), known) for rows in read)
 
-    for name, part in over_blocks(work, checkpoints, block):
+    for name, part in over_blocks(work, checkpoints, block, precision):
         sums[name] = sums[name] + part
     for name, part in sums.items():
         check_finite(part.gram, [c[name] for c in checkpoints])
     return sums
 
 
-def block_sums(
-    rows: torch.Tensor, precision: torch.dtype = torch.float32, *, known: int = 0, reference: int = -1
-) -> Sums:
-    """Sums over ``rows`` (T, n), the same n weights in T checkpoints; see ``read_sums``."""
-    gram, start, changed = torch.zeros(len(rows) - known, len(rows), dtype=torch.float64), 0.0, 0
-    for piece, moved in differences(rows, precision, reference):
-        first = piece[0].to(precision)
-        start += float(torch.dot(first, first))
-        changed += differing(piece[0], piece[-1])
-        gram += moved[known:] @ moved.T
-    return Sums(gram.numpy(), start, changed)
+def piece_sums(rows: torch.Tensor, moved: torch.Tensor, known: int = 0) -> Sums:
+    """Sums over ``rows`` (T, n), the same n weights in T checkpoints, and their differences ``moved`` (T, n)."""
+    gram, first = (moved[known:] @ moved.T).double().numpy(), rows[0].to(moved.dtype)
+    return Sums(gram, float(first @ first), differing(rows[0], rows[-1]))
 
 
 def differing(one: torch.Tensor, other: torch.Tensor) -> int:
@@ -86,10 +99,9 @@ def differing(one: torch.Tensor, other: torch.Tensor) -> int:
     return int(np.count_nonzero(one.view(kind).numpy() != other.view(kind).numpy()))
 
 
-def total(sums: dict[str, Sums]) -> Sums:
-    """The whole model's sums."""
-    first, *rest = sums.values()
-    return sum(rest, first)
+def added(parts: Iterable[Part]) -> Part:
+    """The sum of at least one part, such as the tensors of a model or the pieces of a tensor."""
+    return functools.reduce(operator.add, parts)
 
 
 def check_finite(found: Array, stack: Sequence[Stored]) -> None:
@@ -102,28 +114,25 @@ def check_finite(found: Array, stack: Sequence[Stored]) -> None:
     raise DataError(f"{stack[-1].file}: tensor {stack[-1].name} differs by more than float32 can square")
 
 
-def differences(
-    rows: torch.Tensor, precision: torch.dtype, reference: int = -1
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Cut ``rows`` (T, n) into cache-sized pieces; yield each as stored, and x_t - x_reference in reused memory."""
-    width = max(PIECE // len(rows), 1024)
-    scratch = torch.empty(len(rows), min(width, rows.shape[1]), dtype=precision)
-    for start in range(0, rows.shape[1], width):
-        piece = rows[:, start : start + width]
-        moved = scratch[:, : piece.shape[1]].copy_(piece)
-        yield piece, moved.sub_(moved[reference].clone())
+def differences(rows: torch.Tensor, scratch: torch.Tensor, reference: int = -1) -> torch.Tensor:
+    """x_t - x_reference of ``rows`` (T, n), formed in the memory and the precision of ``scratch`` (T, at least n)."""
+    moved, base = scratch[:, : rows.shape[1]], rows[reference].to(scratch.dtype)
+    return torch.sub(rows if rows.dtype == moved.dtype else moved.copy_(rows), base, out=moved)
 
 
 def over_blocks(
-    work: Callable[[str, int, int, torch.Tensor], Result], checkpoints: Sequence[Checkpoint], block: int
+    work: Callable[[str, int, int, Room], Result],
+    checkpoints: Sequence[Checkpoint],
+    block: int,
+    precision: torch.dtype,
 ) -> Iterator[Result]:
-    """Call ``work(name, start, length, buffer)`` on every block from threads; results in order of the blocks."""
+    """Call ``work(name, start, length, room)`` on every block from threads; results in order of the blocks."""
     local = threading.local()
 
     def task(job: tuple[str, int, int]) -> Result:
-        if not hasattr(local, "buffer"):
-            local.buffer = torch.empty(len(checkpoints), 4 * block, dtype=torch.uint8)
-        return work(*job, local.buffer)
+        if not hasattr(local, "room"):
+            local.room = _room(len(checkpoints), precision)
+        return work(*job, local.room)
 
     workers, waiting = torch.get_num_threads(), deque[Future[Result]]()
     with _single_threaded_torch(), ThreadPoolExecutor(workers) as pool:
@@ -133,6 +142,11 @@ def over_blocks(
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+
+def _room(count: int, precision: torch.dtype) -> Room:
+    width = piece_width(count)
+    return Room(torch.empty(count, 4 * width, dtype=torch.uint8), torch.empty(count, width, dtype=precision))
 
 
 def _blocks(tensors: Iterable[Stored], block: int) -> Iterator[tuple[str, int, int]]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from magcli.landscape.checkpoints import Checkpoint, read_rows
-from magcli.landscape.gram import Array, check_finite, differences, differing, over_blocks
+from magcli.landscape.checkpoints import Checkpoint, pieces
+from magcli.landscape.gram import Array, Room, added, check_finite, differences, differing, over_blocks
 from magcli.landscape.principal import Principal, oriented
 
 TOLERANCE = 1e-9
@@ -43,10 +43,11 @@ def read_moments(checkpoints: Sequence[Checkpoint], block: int) -> dict[str, Mom
     """One read: the moments of every tensor. Raises DataError for NaN and infinity, by name."""
     moments = {name: Moments(np.zeros(len(checkpoints)), 0.0, 0.0, 0) for name in checkpoints[-1]}
 
-    def work(name: str, start: int, length: int, buffer: torch.Tensor) -> tuple[str, Moments]:
-        return name, _block_moments(read_rows([c[name] for c in checkpoints], start, length, buffer))
+    def work(name: str, start: int, length: int, room: Room) -> tuple[str, Moments]:
+        read = pieces([c[name] for c in checkpoints], start, length, room.read)
+        return name, added(_moments(rows, differences(rows, room.moved)) for rows in read)
 
-    for name, part in over_blocks(work, checkpoints, block):
+    for name, part in over_blocks(work, checkpoints, block, torch.float64):
         moments[name] = moments[name] + part
     for name, part in moments.items():
         check_finite(part.square, [c[name] for c in checkpoints])
@@ -76,24 +77,17 @@ def _product(checkpoints: Sequence[Checkpoint], vector: Array, block: int) -> Ar
     """D (D^T vector) with D (T, W) the differences to w*: one read."""
     along = torch.from_numpy(vector)
 
-    def work(name: str, start: int, length: int, buffer: torch.Tensor) -> torch.Tensor:
-        rows, found = read_rows([c[name] for c in checkpoints], start, length, buffer), torch.zeros(len(along))
-        for _, moved in differences(rows, torch.float64):
-            found = found + moved @ (along @ moved)
-        return found
+    def work(name: str, start: int, length: int, room: Room) -> torch.Tensor:
+        read = pieces([c[name] for c in checkpoints], start, length, room.read)
+        return added(moved @ (along @ moved) for moved in (differences(rows, room.moved) for rows in read))
 
-    parts = over_blocks(work, checkpoints, block)
+    parts = over_blocks(work, checkpoints, block, torch.float64)
     return np.asarray(sum((part.numpy() for part in parts), np.zeros(len(vector))))
 
 
-def _block_moments(rows: torch.Tensor) -> Moments:
-    found = Moments(np.zeros(len(rows)), 0.0, 0.0, 0)
-    for piece, moved in differences(rows, torch.float64):
-        first, middle = piece[0].double(), moved.sum(0)
-        changed = differing(piece[0], piece[-1])
-        square = moved.square().sum(1).numpy()
-        found += Moments(square, float(middle @ middle), float(first @ first), changed)
-    return found
+def _moments(rows: torch.Tensor, moved: torch.Tensor) -> Moments:
+    square, middle, first = moved.square().sum(1).numpy(), moved.sum(0), rows[0].double()
+    return Moments(square, float(middle @ middle), float(first @ first), differing(rows[0], rows[-1]))
 
 
 def _centred(rows: Array) -> Array:

@@ -8,7 +8,7 @@ takes the top-2 eigenvectors of X^T X. X has rank below T, so the same plane fol
    of raw weights is not). Centring it gives the spectrum, the path in the plane and the distance from it.
 2. ``write_components`` reads them once more and writes c1 and c2 under the model's own tensor names.
 
-Memory is bounded by ``block`` elements a checkpoint and thread, whatever the model's size.
+Memory is bounded, whatever the model's size.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ import torch
 
 from magcli.errors import DataError
 from magcli.landscape.checkpoints import Checkpoint, check_same, open_checkpoint, read_tensor
-from magcli.landscape.gram import Array, Sums, total
+from magcli.landscape.gram import BLOCK, Array, Sums, added
 from magcli.landscape.kept import sums_of
 from magcli.landscape.lanczos import lanczos, read_moments
 from magcli.landscape.principal import Principal, centred, principal, second_share
@@ -83,7 +83,7 @@ class Plane:
 def plane(
     folders: Sequence[Path],
     *,
-    block: int = 1 << 18,
+    block: int = BLOCK,
     method: Literal["gram", "lanczos"] = "gram",
     kept: Path | None = None,
 ) -> Plane:
@@ -126,9 +126,9 @@ Found = tuple[Principal, dict[str, Moved]]
 
 def _by_gram(folders: Sequence[Path], checkpoints: Sequence[Checkpoint], block: int, kept: Path | None) -> Found:
     sums = sums_of(checkpoints, block, torch.float32, kept)
-    if precision_of(second_share(total(sums).gram)) == torch.float64:
+    if precision_of(second_share(added(sums.values()).gram)) == torch.float64:
         sums = sums_of(checkpoints, block, torch.float64, kept)
-    gram = total(sums).gram
+    gram = added(sums.values()).gram
     _check_distinct(folders, checkpoints, gram.diagonal())
     _check_rank(folders, second_share(gram))
     found = principal(gram)
@@ -137,8 +137,7 @@ def _by_gram(folders: Sequence[Path], checkpoints: Sequence[Checkpoint], block: 
 
 def _by_lanczos(folders: Sequence[Path], checkpoints: Sequence[Checkpoint], block: int) -> Found:
     moments = read_moments(checkpoints, block)
-    first, *rest = moments.values()
-    whole = sum(rest, first)
+    whole = added(moments.values())
     _check_distinct(folders, checkpoints, whole.square)
     found = lanczos(checkpoints, whole, block)
     _check_rank(folders, float(found.values[1] / found.values[0]))

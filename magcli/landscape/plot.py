@@ -28,6 +28,7 @@ STYLE = {
     "axes.titlesize": 11,
     "axes.labelsize": 10,
     "font.family": "DejaVu Sans",
+    "figure.constrained_layout.wspace": 0.05,
     "svg.hashsalt": "magcli",
     "svg.fonttype": "path",
 }
@@ -75,7 +76,6 @@ def combined(
 ) -> list[Path]:
     """Write mean reward, mean output length and the regression side by side."""
     with _figure(17.5, 5.2) as figure:
-        figure.get_layout_engine().set(wspace=0.05)
         left, middle, right = figure.subplots(1, 3)
         draw_surface(left, points, rewards, trajectory, title="Mean reward", label="reward", explained=explained)
         draw_surface(

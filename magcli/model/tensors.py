@@ -5,11 +5,12 @@ the tensors one after the other. Reads are positioned (``preadv``) into buffers:
 the resident set look like the data set.
 """
 
+import contextlib
 import json
 import os
 import shutil
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -185,16 +186,29 @@ def read_into(stored: Stored, start: int, buffer: memoryview) -> None:
     Raises:
         DataError: the file was cut meanwhile.
     """
+    with opened([stored]) as (descriptor,):
+        fill(descriptor, stored, start, buffer)
+
+
+@contextlib.contextmanager
+def opened(stack: Sequence[Stored]) -> Iterator[list[int]]:
+    """The tensors' files as open descriptors, for ``fill``."""
+    with contextlib.ExitStack() as closing:
+        descriptors = []
+        for stored in stack:
+            descriptors.append(os.open(stored.file, os.O_RDONLY))
+            closing.callback(os.close, descriptors[-1])
+        yield descriptors
+
+
+def fill(descriptor: int, stored: Stored, start: int, buffer: memoryview) -> None:
+    """``read_into`` from a file that is open."""
     position = stored.begin + start
-    descriptor = os.open(stored.file, os.O_RDONLY)
-    try:
-        while buffer:
-            got = os.preadv(descriptor, [buffer], position)
-            if got == 0:
-                raise DataError(f"{stored.file}: ends inside tensor {stored.name}; it was cut while being read")
-            buffer, position = buffer[got:], position + got
-    finally:
-        os.close(descriptor)
+    while buffer:
+        got = os.preadv(descriptor, [buffer], position)
+        if got == 0:
+            raise DataError(f"{stored.file}: ends inside tensor {stored.name}; it was cut while being read")
+        buffer, position = buffer[got:], position + got
 
 
 def blocks(stored: Stored) -> Iterator[torch.Tensor]:

@@ -84,5 +84,5 @@ def test_details_name_each_checkpoints_share_off_the_plane_and_the_tensors_that_
 
 def test_the_cost_counts_every_byte(make_run, curved):
     run = make_run(curved(5, 1e-2), dtypes=(BF16,))
-    told = cost([open_checkpoint(folder) for folder in run.folders], block=1 << 18)
+    told = cost([open_checkpoint(folder) for folder in run.folders])
     assert told.startswith("5 checkpoints of 2.86 k weights: two reads of 28.6 kB, components of 22.8 kB, about ")

@@ -17,13 +17,13 @@ from magcli.landscape.pca import plane
 def bytes_read(monkeypatch):
     """A function that counts the bytes of weights that a call reads."""
     counts = []
-    original = reading.read_into
+    original = reading.fill
 
-    def counted(stored, start, buffer):
+    def counted(descriptor, stored, start, buffer):
         counts.append(len(buffer))
-        original(stored, start, buffer)
+        original(descriptor, stored, start, buffer)
 
-    monkeypatch.setattr(reading, "read_into", counted)
+    monkeypatch.setattr(reading, "fill", counted)
 
     def count(call, *arguments, **options):
         counts.clear()
