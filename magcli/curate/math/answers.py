@@ -74,7 +74,7 @@ _ABOUT = re.compile(
     r"\A(?:about|approximately|approx\.?|around|roughly|after|Rs\.?|INR|大约|约)\s*(?=[-+$\\]?\d)", re.I
 )
 _LABEL = re.compile(
-    r"\A\W{0,3}(?:the\s+)?(?:general\s+|final\s+)?(?:solutions?|answers?)(?:\s+set)?(?:\s+(?:is|are))?\s*[:：]\s*|\A解\s*[:：]\s*",
+    r"\A\W{0,3}(?:the\s+)?(?:general\s+|final\s+)?(?:solutions?|answers?)(?:\s+set)?(?:\s+(?:is|are))?\s*[:：]\s*|\A(?:解|输出)\s*[:：]\s*",
     re.I,
 )
 _PARAMETER = r"\$?\s*(?:[A-Za-z](?:_\{?\w\}?)?(?:\s*(?:,|，|and|和)\s*)?){1,4}\s*\$?"

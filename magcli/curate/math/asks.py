@@ -23,7 +23,7 @@ _SENTENCE_END = re.compile(
 _TASK = (
     r"(?:find|determine|compute|calculate|evaluate|solve|estimate|derive|interpret|identify|list|obtain|diagonalize"
     r"|factor|expand|convert|deduce|maximize|minimize|construct(?!\s+(?:\w+\s+){0,2}Ξ)|predict|assess)"
-    r"(?!\s+(?:without|it\b|this\b|them\b|your\b|the\s+(?:\w+\s+){0,2}(?:problem|question|exercise|puzzle|task)s?\b"
+    r"(?!\s+(?:without|it\b|this\b|these\b|them\b|your\b|the\s+(?:\w+\s+){0,2}(?:problem|question|exercise|puzzle|task)s?\b"
     r"|(?:the\s+)?following\s+(?:values|quantities)\b))"
     r"|(?:express|describe|classify)(?!\s+(?:your|the\s+(?:\w+\s+)?(?:answers?|results?|solutions?)|it|this|each|in|all|them|as)\b|\s+\S+\s+as\b)"
 )
@@ -54,6 +54,7 @@ _RESTATED = re.compile(
 )
 _FORM = re.compile(
     r"\A\W*(?:give\s+all|write\s+the\s+(?:letters|digits|numbers|coordinates)|(?:state|give|list|write)\s+the\s+\S+\s+\w+\s+first\b"
+    r"|express\s+the\s+\S+\s+and\s+\S+\s+coordinates\s+as\b|express\s+the\s+\w+\s+in\s+the\s+form\b"
     r"|express\s+(?:the|its|this)\s+(?:\w+\s+){1,2}(?:as\s+an?\s+(?:\w+\s+)?(?:decimal|fraction|percent\w*|number|integer|ordered)|in\s+(?:simplest|lowest)))",
     re.I,
 )
@@ -74,7 +75,7 @@ _YES_NO = re.compile(
 _ONLY_WHY = re.compile(r"\W{0,9}(?:why|how so|why or why not|为什么)\W{0,9}", re.I)
 _WORDED = re.compile(r"[^\W\d_Ξ]{2}|[\u4e00-\u9fff]")
 _CONDITIONAL = re.compile(
-    r"\W{0,9}(?:if\s+(?:so|yes|not|no|it\s+(?:is|does|can|exists)|they|there\s+(?:is|are))\b|若(?:是|能|存在)|如果(?:是|能))",
+    r"\W{0,9}(?:if\s+(?:so|yes|not|no|your\s+answer|it\s+(?:is|does|can|exists)|they|there\s+(?:is|are))\b|若(?:是|能|存在)|如果(?:是|能))",
     re.I,
 )
 _REASON = re.compile(
@@ -89,13 +90,13 @@ _REASON_WORD = re.compile(
     r"explain|justif|defend|clarify|discuss|comment|why|explanation|reason|[理原]|为什么|解释", re.I
 )
 _EXAMPLE = re.compile(
-    r"\b(?:give|find|provide|write|construct|state|list|make\s+up|create)\s+(?:me\s+)?(?:an|one|two|three|another|some)\s+"
-    r"(?:\w+\s+)?examples?\b|\banswers?\s+(?:may|will|can|could)\s+vary"
+    r"\b(?:give|find|provide|write|construct|state|list|make\s+up|create)\s+(?:me\s+)?"
+    r"(?:(?:an|one|two|three|another|some)\s+(?:\w+\s+)?examples?|(?:one|an?y?)\s+possible)\b|\banswers?\s+(?:may|will|can|could)\s+vary"
+    r"|\A\W*(?:generate|suggest|brainstorm|invent)\s+an?\b|\A\W*describe\s.{1,40}\sin\s+(?:\w+|\d+)\s+words"
     r"|\bfind\s+(?:two|three|(?:non-?zero|[$\\\w ]{0,20}?times[$\\\w ]{0,20}?)[\s-]{0,3})\s*matrices\b"
     r"[^.?]{0,200}\bsuch that"
     r"|\b(?:create|make up|invent|come up with)\s+an?\s+\w*\s*(?:equation|problem|expression|sequence|example|function)"
-    r"|\b(?:find|give|state|write|name|determine)\s+(?:down\s+)?(?:one|an?y?)\s+possible\b"
-    r"|写出一个|的一个(?:可能的?)?(?:取值|值)(?:可以)?[为是]|举出?一?个?例|任意?写|答案不唯一|即可[)）。]?|创建一个|你认为正确的|请?构造一个",
+    r"|写出一个|的一个(?:可能的?)?(?:取值|值)(?:可以)?[为是]|举出?一?个?例|\A生成一|任意?写|答案不唯一|即可[)）。]?|创建一个|你认为正确的|请?构造一个",
     re.I,
 )
 

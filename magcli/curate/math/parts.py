@@ -38,7 +38,7 @@ _TWO_NAMED = re.compile(
     re.I,
 )
 _HOW_MANY = r"how\s+(?:many|much|long|far|fast|old|high|tall)\b"
-_TWO_COUNTS = re.compile(rf"\b(?:{_HOW_MANY}|who\b|which\b).{{1,300}}?[\s,]and\s+(?:by\s+)?{_HOW_MANY}[^?]*\?", re.I)
+_TWO_COUNTS = re.compile(rf"\b(?:{_HOW_MANY}|who\b).{{1,300}}?[\s,]and\s+(?:by\s+)?{_HOW_MANY}[^?]*\?", re.I)
 _ONE_OF_COUNTS = re.compile(r"\b(?:difference|sum|total|altogether|combined|ratio|product)\b", re.I)
 _ONE_BLANK_FOR_TWO = re.compile(
     r"\b(?:the|its)\s+(?:\w+\s+){1,5}?and\s+(?:the\s+|its\s+)?(?:[a-z]+\s+){1,4}?of\b[^.?!]{0,200}\bare\s*[:：]?\s*"
@@ -65,8 +65,17 @@ _UNKNOWN = re.compile(
     r"\\?[A-Za-z]+(?:_\{?\w+\}?)?'*(?:\([a-z]\))?|\\(?:mathbf|bar|vec|hat|mathrm|overline)\s*\{\s*\\?\w+\s*\}(?:_\{?\w+\}?)?"
 )
 _OF_LETTERS = re.compile(
-    r"\b(?:find|compute|determine|calculate|(?<!then )what\s+is)\s+(?:the\s+value\s+of\s+)?"
-    r"\$[^$]*[A-Za-z}|]\s*(?:[-+]|(?=[^$]*\\[dt]?frac))[^$]*\$\W*\Z",
+    r"\b(?:(?:find|compute|determine|calculate|(?<!then )what\s+is)\s+(?:the\s+value\s+of\s+)?|the\s+value\s+of\s+)"
+    r"\$(?:[^$]*[A-Za-z}|]\s*(?:[-+]|(?=[^$]*\\[dt]?frac))[^$]*|\\[dt]?frac\s*\{[a-z]+\}\s*\{[a-z]+\})\$(?:\s+is)?[\W_]*\Z",
+    re.I,
+)
+_OF_A_FORM = re.compile(
+    r"\b(?:in|of)\s+(?:the\s+|simplest\s+|simplified\s+)?form\b|\b(?:written|expressed)\s+as\b", re.I
+)
+_ALL = re.compile(r"\W*(?:find|list|determine)\s+all\b", re.I)
+_OF_ALL = re.compile(
+    r"\W*(?:what\s+is|find|determine)\s+the\s+(?:sum|product|number|maximum|minimum|largest|smallest|greatest|least)\b"
+    r"|\W*how\s+many\b",
     re.I,
 )
 _TRANSFORMS = re.compile(r"\W*(?:expand|convert|factor|multiply|square|simplify|rewrite)\b", re.I)
@@ -116,10 +125,14 @@ def labelled_parts(statement: str, lowered: str) -> str:
 
 
 def _on_the_way(statement: str, asked: Sequence[str], answer: str) -> bool:
-    """Whether all tasks but the last only lead there: one value of what was expanded, converted or put in a form."""
-    if parts_of(answer) != 1 or prose(answer) or any(each[-1] in "?？" for each in asked[:-1]):
+    """Whether all tasks but the last only lead there: one value of what was expanded, listed or put in a form."""
+    if parts_of(answer) != 1 or prose(answer):
         return False
-    return bool(_OF_LETTERS.search(statement)) or all(_TRANSFORMS.match(each) for each in asked[:-1])
+    of_letters = _OF_LETTERS.search(_ASY.sub("", statement))
+    if any(each[-1] in "?？" for each in asked[:-1]):
+        return bool(of_letters) and bool(_OF_A_FORM.search(statement))
+    listed = all(_ALL.match(each) for each in asked[:-1]) and _OF_ALL.match(asked[-1])
+    return bool(of_letters or listed) or all(_TRANSFORMS.match(each) for each in asked[:-1])
 
 
 def _joined(statement: str, lowered: str, asks: Asks, answer: str) -> str:
@@ -136,7 +149,8 @@ def _joined(statement: str, lowered: str, asks: Asks, answer: str) -> str:
 
 def _two_counts(sentence: str) -> bool:
     """Whether a question asks for two numbers, whatever its answer tells: "how many boxes and how many are left?"."""
-    return bool(_TWO_COUNTS.search(sentence)) and not _ONE_OF_COUNTS.search(sentence)
+    two = sentence.count("how ") + sentence.startswith("How ") + ("who" in sentence.lower()) > 1
+    return two and bool(_TWO_COUNTS.search(sentence)) and not _ONE_OF_COUNTS.search(sentence)
 
 
 def _told_apart(statement: str, asks: Asks, answer: str) -> str:

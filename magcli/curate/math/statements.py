@@ -63,6 +63,7 @@ _TEXT_ZH = (
     r"(?:文章|文本|文字|段落|句子|诗歌?|陈述|文档|数据集?|数列|列表|表格|图片|图像|图表|gif图|漫画|画作|照片|标志|故事"
     r"|评论|新闻|对话|单词|词语|信息|场景|论文)"
 )
+_FOLLOWS_WORDS = ("following", "given", "above", "provided", "以下", "下列", "这", "给", "提供", "上述", "下面")
 _NOTHING_FOLLOWS = re.compile(
     rf"[^.?!:\n\"“$\d]*\b(?:the|this|these)\s+(?:following|given|above|provided)\s+(?:\w+\s+){{0,2}}{_TEXT}\b[^.?!:\n\"“$\d]*[.?!]?\s*"
     rf"|[^。？！：:“”\"《》\n$\d]{{0,40}}(?:以下|下列|这[段篇首句幅个张些]|给定的?|所给的?|提供的|上述|下面的?)"
@@ -110,8 +111,10 @@ _ILLUSTRATES = re.compile(
     r"\b(?:for\s+example|for\s+instance|examples?|samples?|typical|one\s+possible|illustrat\w+|one\s+of\s+(?:the\s+)?many)\b|\bwhen\s+\$?n\s*=|例如|比如",
     re.I,
 )
-_DISPLAYED = re.compile(r"\[asy\]|\\begin\{|\$\$|\\\[|^\s*(?:\||[-*•]\s|\$\\bullet)|\\chemfig|```|<table", re.M)
-_LAST_FORMULA = re.compile(r"\$\$?([^$]+)\$\$?\s*\Z")
+_DISPLAYED = re.compile(
+    r"\[asy\]|\\begin\{|\$\$|\\\[|\\[lc]?dots\b|^\s*(?:\||[-*•]\s|\$\\bullet)|\\chemfig|```|<table", re.M
+)
+_LAST_FORMULA = re.compile(r"\$\$?([^$]+)\$\$?\Z")
 _UNSPACED = re.compile(r"[\s$]+")
 _BROKEN_OFF = re.compile(
     r"(?:\s(?:the|of|and|an|with|from|where|if|which|or|whose|such that|so that|because|when)"
@@ -140,7 +143,7 @@ def missing_part(statement: str, lowered: str) -> str:
         elsewhere = _ELSEWHERE.search(statement)
         if elsewhere:
             return elsewhere[0]
-    if len(statement) < 200 and _NOTHING_FOLLOWS.fullmatch(statement):
+    if len(statement) < 200 and _any(_FOLLOWS_WORDS, lowered) and _NOTHING_FOLLOWS.fullmatch(statement):
         return "what it is about does not follow"
     part = _PART.search(statement) if "part" in lowered else None
     if part and statement.count(f"({part[1]})") <= part[0].count("("):
@@ -151,7 +154,7 @@ def missing_part(statement: str, lowered: str) -> str:
     for words, in_it, named in ((_FIGURE_WORDS, _DRAWN, _FIGURE), (_SHOWN_WORDS, _DISPLAYED, _SHOWN)):
         if _any(words, lowered) and not in_it.search(statement) and (figure := _needed(named, statement)):
             return figure
-    if within := _within_brackets(statement):
+    if statement.endswith("$") and (within := _within_brackets(statement)):
         return f"ends within {within!r}"
     broken = _BROKEN_OFF.search(statement, max(0, len(statement) - 40))
     return f"ends with {broken[0].strip()!r}" if broken and not _asks_at_the_end(statement) else ""

@@ -8,7 +8,7 @@ from magcli.verify.math import parsable
 
 FOLDED = "A square of area 6 is folded as shown, so that half of it is covered. How long is the fold?"
 SHADED = "A square of side 2 holds four shaded triangles that are congruent. What is the ratio of the legs?"
-TWICE = "Find all multiples of 22 below 100. What is the largest of them?"
+TWICE = "Compute the multiples of 22 below 100. What is the largest of them?"
 SIDES = "The area of a rectangle is 48 and its perimeter 32. Find its length and width."
 LISTED = "Find all solutions of the equation and then list those solutions which are below 3: $x^2=16$"
 RANGE = "The number $\\sqrt{x-3}$ is real, then the range that $x$ can take."
