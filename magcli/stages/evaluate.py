@@ -47,8 +47,7 @@ class Config:
     model: str = options.model()
     suite: tuple[str, ...] = opt((), "Suites to ask in place of a table: names, or .toml files of your own.")
     data: tuple[str, ...] = opt(
-        (),
-        "Folders where suites find their files, in place of the suite's own and this one; hub is the Hugging Face hub.",
+        (), "Folders where suites find their files; else beside the suite, and here. hub is the Hugging Face hub."
     )
     ks: tuple[int, ...] = opt((1,), "The k of pass@k and maj@k; larger ones than there are samples are left out.")
     against: Path | None = opt(None, "Graded completions of another run to compare with, problem by problem.")
