@@ -197,7 +197,7 @@ class Handler(BaseHTTPRequestHandler):
 DOUBTFUL = {
     "A square of area 6 is folded as shown. How long is the fold?": "Yes",
     "A square holds a shaded triangle. What is its area?": "No, its size is in the figure.",
-    "Find all multiples of 22 below 100. What is the largest of them?": "<think>No?</think>Yes.",
+    "Compute the multiples of 22 below 100. What is the largest of them?": "<think>No?</think>Yes.",
     "A circle is cut as shown. What is left?": "Perhaps.",
 }
 SURE = ["What is 3 + 4?", "Prove that 7 is prime.", "(a) Find $f(1)$. (b) Find $f(2)$.", "As shown below, prove it."]
