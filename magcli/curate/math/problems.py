@@ -130,11 +130,13 @@ def statement_fault(prompt: str, answer: str, asks: Asks, waived: Collection[Dro
     """What makes a statement unusable; the answer tells where the words alone do not."""
     lowered = prompt.lower()
     text = prose(answer)
-    lacks = missing_part(prompt, lowered) or (unsolvable(answer) if text else "") or answered(prompt, asks, answer)
+    lacks = missing_part(prompt, lowered) or (unsolvable(answer) if text else "")
     if lacks and "incomplete" not in waived:
         return Dropped("incomplete", lacks)
     if not _VARIES.match(answer) and (detail := proof(prompt, lowered, asks, prose=text)):
         return Dropped("proof", detail)
+    if "incomplete" not in waived and (told := answered(prompt, asks, answer)):
+        return Dropped("incomplete", told)
     several = several_parts(prompt, lowered, asks, answer)
     if several and "multi-part" not in waived:
         return Dropped("multi-part", several)

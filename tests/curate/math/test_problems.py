@@ -31,6 +31,7 @@ DROPPED = [
     ("proof", "Let $n$ be odd. Prove that $n^2-1$ is divisible by 8.", "7"),
     ("proof", "Find the sum of the digits. Show that it is 27.", "27"),
     ("proof", "Show that $a+b \\leq 1$.", "1"),
+    ("proof", "Show that 12-6-1=5.", "5"),
     ("proof", "Prove or disprove: every prime is odd.", "false"),
     ("proof", "设 $a>0$，证明：$a+1/a \\geq 2$。", "2"),
     ("proof", "Soit $n$ un entier. Montrer que $n^2+n$ est pair.", "0"),
