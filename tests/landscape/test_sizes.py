@@ -116,3 +116,43 @@ def test_sixteen_checkpoints_of_135m_fit_into_half_a_gigabyte(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     count, peak = done.stdout.split() or (0, 0)
     assert (int(count), float(peak) < 0.5) == (16, True), done.stderr + done.stdout
+
+
+HOLLOW = """
+import json, sys, time
+from pathlib import Path
+from magcli.landscape.pca import plane
+begun = time.perf_counter()
+found = plane(sorted(Path(sys.argv[1]).glob("step-*")))
+seconds = time.perf_counter() - begun
+peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1e6
+moved = {tensor.name: tensor.changed * tensor.size for tensor in found.tensors if tensor.changed}
+print(json.dumps({"seconds": seconds, "peak": peak, "distance": found.distance.tolist(), "moved": moved}))
+"""
+
+
+def plant(stored, value, count=1000):
+    """Set the last ``count`` weights of a tensor on the disk."""
+    with open(stored.file, "rb+") as file:
+        file.seek(stored.end - 2 * count)
+        file.write(torch.full((count,), value, dtype=torch.bfloat16).view(torch.uint8).numpy().tobytes())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and files with holes")
+def test_what_is_planted_in_hollow_checkpoints_of_24b_shape_is_found(tmp_path):
+    """Three checkpoints of LAYERS layers of the 24B model (40 are all), zeros but for two blocks, read once."""
+    layers = int(os.environ.get("LAYERS", "1"))
+    shapes = {n: s for n, s in SMALL_24B.items() if "layers." not in n or int(n.split(".")[2]) < layers}
+    run = [open_checkpoint(hollow(tmp_path / f"step-{step:06d}", shapes)) for step in range(3)]
+    early, late = "model.layers.0.self_attn.q_proj.weight", f"model.layers.{layers - 1}.mlp.down_proj.weight"
+    plant(run[1][early], 0.5)
+    plant(run[2][late], 1.0)
+    done = subprocess.run([sys.executable, "-c", HOLLOW, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    size = sum(stored.end - stored.begin for checkpoint in run for stored in checkpoint.values())
+    print(f"{size / 1e9:.1f} GB in {told['seconds']:.0f} s, peak memory {told['peak']:.2f} GB")
+    assert told["moved"] == pytest.approx({late: 1000})
+    assert told["distance"] == pytest.approx([1000**0.5, 1250**0.5, 0])
+    assert told["peak"] < 0.5
