@@ -5,13 +5,14 @@ its own: a run that is killed loses none there and writes none twice, a slow net
 was not tracked can be so afterwards. A tracker that fails is told of once and left alone; the run goes on.
 """
 
+import contextlib
+import io
 import json
 import math
 import re
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,8 @@ class Feed:
             self._give_up(TimeoutError("it does not answer in time"))
         elif not self._failed:
             try:
-                self._tracker.close(finished=finished)
+                with _stdout_aside():
+                    self._tracker.close(finished=finished)
             except Exception as error:
                 self._give_up(error)
 
@@ -120,7 +122,7 @@ class Feed:
             self._console.warn(told, tracker=self._name)
 
 
-@contextmanager
+@contextlib.contextmanager
 def tracked(
     names: Sequence[Name], folder: Path, config: Mapping[str, Any], console: Console, *, begun: bool
 ) -> Iterator[Follow]:
@@ -150,7 +152,8 @@ def tracked(
 
 def _open(name: Name, run: Run, console: Console, *, begun: bool) -> Feed | None:
     try:
-        tracker = TRACKERS[name](run)
+        with _stdout_aside():
+            tracker = TRACKERS[name](run)
     except Exception as error:
         told = f"rl: {name} cannot be opened: {one_line(error)}"
         if not begun:
@@ -159,6 +162,11 @@ def _open(name: Name, run: Run, console: Console, *, begun: bool) -> Feed | None
         return None
     console.say(f"rl: {name} has this run as {run.id}: {tracker.where}", event="tracker", tracker=name, run=run.id)
     return Feed(name, tracker, console)
+
+
+def _stdout_aside() -> contextlib.AbstractContextManager[Any]:
+    """Keep what trackers say on stdout off it, which is for rows; to be held on the main thread alone."""
+    return contextlib.redirect_stdout(io.StringIO())
 
 
 def identity(folder: Path) -> str:

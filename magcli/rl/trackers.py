@@ -5,12 +5,10 @@ the files of TensorBoard and of Weights & Biases lie in the run's folder. An acc
 `WANDB_API_KEY`, `MLFLOW_TRACKING_TOKEN`, `hf auth login`.
 """
 
-import contextlib
-import io
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -117,15 +115,14 @@ class WandB:
 
 
 class Trackio:
-    """Trackio, on this machine, in a Space of the Hub or on a server. It talks on stdout, which is for rows."""
+    """Trackio, on this machine, in a Space of the Hub or on a server."""
 
     def __init__(self, run: Run) -> None:
         import trackio
 
         project = os.environ.get("TRACKIO_PROJECT", PROJECT)
         meters = {"auto_log_gpu": False, "auto_log_cpu": False}
-        with _stdout_aside():
-            self._run = trackio.init(project, run.id, config=dict(run.config), resume="allow", embed=False, **meters)
+        self._run = trackio.init(project, run.id, config=dict(run.config), resume="allow", embed=False, **meters)
         self.last = max(0, self._run._next_step - 1)
         self.where = f"trackio show --project {project}"
 
@@ -137,14 +134,7 @@ class Trackio:
         """Write the rest."""
         import trackio
 
-        with _stdout_aside():
-            trackio.finish()
-
-
-@contextlib.contextmanager
-def _stdout_aside() -> Iterator[None]:
-    with contextlib.redirect_stdout(io.StringIO()):
-        yield
+        trackio.finish()
 
 
 class MLflow:

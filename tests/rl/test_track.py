@@ -94,6 +94,7 @@ class Diary:
         self.held.append((step, values["train/lr"]))
 
     def close(self, *, finished) -> None:
+        print("a tracker's farewell")
         self.ended.append(finished)
 
 
@@ -126,7 +127,9 @@ def test_a_tracker_gets_what_it_lacks_once_and_in_order(diary, capsys) -> None:
     found = diary(200)
     assert found.held == [(step, float(step)) for step in range(3, 201)]
     assert found.ended == [True]
-    (line,) = capsys.readouterr().err.splitlines()
+    told = capsys.readouterr()
+    assert told.out == "", "stdout is for rows"
+    (line,) = told.err.splitlines()
     assert line.startswith("rl: wandb has this run as ")
 
 
