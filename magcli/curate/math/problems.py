@@ -36,7 +36,7 @@ from magcli.curate.math.choices import (
     without_following,
 )
 from magcli.curate.math.parts import several_parts
-from magcli.curate.math.statements import answered, missing_part, proof
+from magcli.curate.math.statements import answered, missing_part, only_told, proof
 
 DropReason = Literal[
     "empty-prompt",
@@ -130,7 +130,7 @@ def statement_fault(prompt: str, answer: str, asks: Asks, waived: Collection[Dro
     """What makes a statement unusable; the answer tells where the words alone do not."""
     lowered = prompt.lower()
     text = prose(answer)
-    lacks = missing_part(prompt, lowered) or (unsolvable(answer) if text else "")
+    lacks = missing_part(prompt, lowered) or ((unsolvable(answer) or only_told(prompt)) if text else "")
     if lacks and "incomplete" not in waived:
         return Dropped("incomplete", lacks)
     if not _VARIES.match(answer) and (detail := proof(prompt, lowered, asks, prose=text)):

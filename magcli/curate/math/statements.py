@@ -65,8 +65,8 @@ _TEXT_ZH = (
 )
 _FOLLOWS_WORDS = ("following", "given", "above", "provided", "以下", "下列", "这", "给", "提供", "上述", "下面")
 _NOTHING_FOLLOWS = re.compile(
-    rf"[^.?!:\n\"“$\d]*\b(?:the|this|these)\s+(?:following|given|above|provided)\s+(?:\w+\s+){{0,2}}{_TEXT}\b[^.?!:\n\"“$\d]*[.?!]?\s*"
-    rf"|[^。？！：:“”\"《》\n$\d]{{0,40}}(?:以下|下列|这[段篇首句幅个张些]|给定的?|所给的?|提供的|上述|下面的?)"
+    rf"[^.?!:,\n\"“$\d]*\b(?:the|this|these)\s+(?:following|given|above|provided)\s+(?:\w+\s+){{0,2}}{_TEXT}\b[^.?!:\n\"“$\d]*[.?!]?\s*"
+    rf"|[^。？！：:，,“”\"《》\n$\d]{{0,40}}(?:以下|下列|这[段篇首句幅个张些]|给定的?|所给的?|提供的|上述|下面的?)"
     rf"[^。？！：:“”\"《》\n$\d]{{0,12}}?{_TEXT_ZH}[^。？！：:“”\"《》\n$\d]{{0,40}}[。？]?\s*",
     re.I,
 )
@@ -114,6 +114,11 @@ _ILLUSTRATES = re.compile(
 _DISPLAYED = re.compile(
     r"\[asy\]|\\begin\{|\$\$|\\\[|\\[lc]?dots\b|^\s*(?:\||[-*•]\s|\$\\bullet)|\\chemfig|```|<table", re.M
 )
+_ONLY_TELLS = re.compile(
+    r"(?:我们?|你们?|他们?|她们?|它们?|这[个些座]?|那[个些座]?)"
+    r"(?:(?![请将把改写填选求证几吗]|分类|编辑|识别|解释|描述|确定|总结|什么|多少)[^。？！?!：:，,\n_“”\"$\d]){2,25}[。！]"
+    r"|(?:I|He|She|It|They)\s[^.?!:\n_\"“$\d]{2,60}[.!]"
+)
 _LAST_FORMULA = re.compile(r"\$\$?([^$]+)\$\$?\Z")
 _UNSPACED = re.compile(r"[\s$]+")
 _BROKEN_OFF = re.compile(
@@ -158,6 +163,14 @@ def missing_part(statement: str, lowered: str) -> str:
         return f"ends within {within!r}"
     broken = _BROKEN_OFF.search(statement, max(0, len(statement) - 40))
     return f"ends with {broken[0].strip()!r}" if broken and not _asks_at_the_end(statement) else ""
+
+
+def only_told(statement: str) -> str:
+    """A statement that is one plain sentence about someone, and asks for nothing; empty for any other.
+
+    Where the answer is a value there may be a question all the same; ask only about answers in prose.
+    """
+    return "it asks for nothing" if len(statement) < 70 and _ONLY_TELLS.fullmatch(statement) else ""
 
 
 def answered(statement: str, asks: Asks, answer: str) -> str:
