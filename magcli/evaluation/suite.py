@@ -57,7 +57,7 @@ SHIPPED = Path(__file__).parent / "suites"
 """Where the suites are that come with magcli."""
 VERIFIERS = ("math", "code")
 """Verifiers of answers and of programs."""
-FUNCTIONS = {"ifeval": "magcli.evaluation.ifeval:reward", "tools": "magcli.evaluation.tools:reward"}
+FUNCTIONS = {"ifeval": "magcli.evaluation.ifeval_checks:reward", "tools": "magcli.evaluation.tools:reward"}
 """Verifiers that are functions of their own, by their names."""
 
 

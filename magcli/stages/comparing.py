@@ -45,7 +45,17 @@ def by_suite(rows: Rows, job: Job | None = None) -> dict[str, list[Problem]]:
                 found.setdefault(row.get("suite") or "", []).append(row)
             elif job is not None:
                 job.drops.row(row["id"], row["reason"], row)
+    if job is not None:
+        _tell_late(found, job)
     return {suite: metrics.gather(each) for suite, each in found.items()}
+
+
+def _tell_late(found: Mapping[str, Sequence[Mapping[str, Any]]], job: Job) -> None:
+    """Say how many verdicts took too long: that they count as wrong may be the fault of a busy machine."""
+    for suite, rows in found.items():
+        if late := sum(row.get("reason") == "timeout" for row in rows):
+            text = f"{late} of {len(rows)} verdicts took longer than --verify-deadline and count as wrong"
+            job.console.say(f"{suite}: {text}" if suite else text, event="late", suite=suite, late=late)
 
 
 def completions(path: Path, suite: str = "") -> list[Problem]:

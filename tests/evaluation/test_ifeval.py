@@ -6,6 +6,7 @@ import pytest
 
 from magcli.errors import EnvironmentFault
 from magcli.evaluation import ifeval
+from magcli.verify import Grader
 
 ROW = {
     "id": "ifeval/1",
@@ -42,5 +43,14 @@ def test_what_is_missing_is_said_in_one_line() -> None:
     ],
 )
 def test_all_instructions_must_be_followed(answer: str, total: float, anywhere: bool, detail: str) -> None:
-    told = ifeval.reward(f"<think>A, B, C</think>{answer}", ROW)
+    from magcli.evaluation.ifeval_checks import reward
+
+    told = reward(f"<think>A, B, C</think>{answer}", ROW)
     assert told == {"total": total, "correct_anywhere": anywhere, "detail": detail}
+
+
+@pytest.mark.skipif(not installed(), reason="magcli[ifeval] and NLTK's punkt_tab are not installed")
+def test_a_worker_has_the_checks_before_its_clock_runs() -> None:
+    with Grader(deadline=0.5, function="magcli.evaluation.ifeval_checks:reward") as grader:
+        (told,) = grader.grade(["a ripe apple from the tree"], [ROW])
+    assert (told.reason, told.correct) == ("correct", True)

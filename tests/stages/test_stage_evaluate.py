@@ -132,6 +132,12 @@ def test_another_run_to_compare_with_decides_whether_an_evaluation_is_up_to_date
     assert values == [(0.5, False), (0.5, True), (0.0, False)]
 
 
+def test_verdicts_that_came_too_late_are_told(tmp_path, capsys):
+    rows = [{"id": f"p{n}", "correct": False, "reason": "timeout" if n else "wrong"} for n in range(3)]
+    call_stage("evaluate", written(tmp_path / "a.jsonl", rows), output=tmp_path / "out.jsonl", quiet=False)
+    assert "2 of 3 verdicts took longer than --verify-deadline and count as wrong" in capsys.readouterr().err
+
+
 def test_nothing_to_evaluate_is_an_error(tmp_path):
     data = written(tmp_path / "a.jsonl", [{"id": "p", "correct": False, "reason": "bad-gold"}])
     with pytest.raises(DataError, match="no graded completion"):

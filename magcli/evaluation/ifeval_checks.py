@@ -1,0 +1,75 @@
+"""IFEval: are all instructions of a prompt followed? The verifier ``ifeval`` of a suite.
+
+The checks are those of lm-evaluation-harness, the keeper of the original ones (``magcli[ifeval]``). They are loaded
+with this module, seconds of work, so that a worker has them before the clock of its first verdict runs. Of the
+completion the part after ``</think>`` counts. ``correct`` is strict: all instructions of the prompt are followed as it
+stands; ``correct_anywhere`` is loose: they are without its first or last line or its asterisks.
+"""
+
+import importlib
+import importlib.util
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from magcli.evaluation import ifeval
+
+CHECKS = "lm_eval.tasks.ifeval.utils"
+
+
+def _loaded() -> Any:
+    """The module of the checks, without the rest of the harness: that takes more memory than a worker may.
+
+    The language detector draws lots unless it is given a seed.
+    """
+    ifeval.require()
+    from langdetect import DetectorFactory
+
+    DetectorFactory.seed = 0
+    parents = [name for name in ("lm_eval", "lm_eval.tasks") if name not in sys.modules]
+    sys.modules.update({name: _bare(name) for name in parents})
+    try:
+        return importlib.import_module(CHECKS)
+    finally:
+        for name in parents:
+            del sys.modules[name]
+
+
+def _bare(name: str) -> ModuleType:
+    """A package in whose folder modules are found, itself not imported."""
+    spec = importlib.util.find_spec("lm_eval")
+    assert spec is not None
+    assert spec.origin is not None
+    package = ModuleType(name)
+    package.__path__ = [str(Path(spec.origin).parent.joinpath(*name.split(".")[1:]))]
+    return package
+
+
+def reward(completion: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """1 where all instructions are followed, else 0; ``detail`` names those that are not."""
+    names = [name.removeprefix("en:") for name in _value(row["instruction_id_list"])]
+    asked = _checks.InputExample(row["id"], names, row["prompt"], _value(row["kwargs"]))
+    answer = completion.rpartition("</think>")[2].strip()
+    strict = _checks.test_instruction_following_strict(asked, answer)
+    loose = _checks.test_instruction_following_loose(asked, answer)
+    broken = [name for name, kept in zip(names, strict.follow_instruction_list, strict=True) if not kept]
+    told = {"correct_anywhere": loose.follow_all_instructions, "detail": ", ".join(broken)}
+    return {"total": float(strict.follow_all_instructions), **told}
+
+
+def _value(column: Any) -> Any:
+    """A column that a table holds as JSON text."""
+    return json.loads(column) if isinstance(column, str) else column
+
+
+_FIRST = {
+    "id": "",
+    "prompt": "",
+    "instruction_id_list": ["language:response_language", "length_constraints:number_sentences"],
+    "kwargs": [{"language": "en"}, {"relation": "at least", "num_sentences": 2}],
+}
+_checks = _loaded()
+reward("The first answer loads what tells languages and sentences apart. It takes a second.", _FIRST)
