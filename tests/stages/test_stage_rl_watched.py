@@ -70,9 +70,9 @@ def test_a_terminal_shows_the_curves_and_gets_itself_back(guesser, problems, tmp
     done = len(metrics(run))
     again = command(problems, guesser, run, "--updates=300", "-o", out)
     with Terminal(again, columns=100, lines=40) as terminal:
-        terminal.wait_for(lambda: all(title in terminal.text for title in TITLES))
-        assert len(metrics(run)) <= done + 1, "what an earlier process did is shown at once"
         terminal.wait_for(lambda: "going on from update" in terminal.text)
+        first = terminal.raw.split(b"going on from update")[0]
+        assert all(title.strip().encode() in first for title in TITLES), "what an earlier process did is there at once"
         terminal.wait_for(lambda: len(metrics(run)) > done + 2)
     assert b"?25l" not in terminal.raw
 
@@ -100,7 +100,7 @@ def scalars(folder):
     }, events.Tags()["tensors"]
 
 
-@pytest.mark.parametrize("kills", [4, pytest.param(30, marks=pytest.mark.faults)])
+@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.faults)])
 def test_a_killed_run_goes_on_in_its_tracker_with_each_update_once(kills, guesser, problems, tmp_path) -> None:
     run, options = tmp_path / "run", {**SMALL, "model": str(guesser), "track": ["tensorboard"]}
     took = seconds_of("rl", problems, run=tmp_path / "whole", **options)
