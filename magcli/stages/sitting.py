@@ -97,6 +97,8 @@ class _Sitting:
         self.journals = [_journal(exam, job) for exam in exams]
         total = sum(batch.num_rows for exam in exams for batch in exam.problems)
         self.bar = job.console.progress(total, "problems", job.stage)
+        if done := sum(len(journal.places) for journal in self.journals if journal is not None):
+            job.console.say(f"{job.stage}: goes on, {done} of {total} problems are there", event="resumed", done=done)
 
     def units(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """All problems, each with the number of its exam and a key."""

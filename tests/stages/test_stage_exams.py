@@ -83,6 +83,7 @@ def test_a_killed_evaluation_goes_on_and_comes_to_the_same(suites, guesser, tmp_
     before = journals[0].stat().st_size
     assert before > 4000
     call_stage("evaluate", output=out, json_events=True, **options)
+    assert "evaluate: goes on, " in capsys.readouterr().err
     assert rows_of(out) == rows_of(whole)
     assert not any(journal.exists() for journal in journals)
 
