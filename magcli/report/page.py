@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from magcli import __version__
-from magcli.data.durable import whole_file
+from magcli.data.durable import disk_faults, whole_file
 from magcli.evaluation.labels import labels
 from magcli.report import chart, figures, funnel, landscapes, provenance, training, wording
 from magcli.report.found import Found, opened
@@ -59,9 +59,14 @@ def contents(found: Found, title: str, defaults: Defaults, *, samples_at: Sequen
 
 
 def write(path: Path, told: Contents) -> int:
-    """Write the page; how many bytes it has."""
-    text = render(told).encode()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write the page; how many bytes it has. What is no Unicode in the name of a file is written by its number.
+
+    Raises:
+        EnvironmentFault: its folder cannot be made or written.
+    """
+    text = render(told).encode(errors="backslashreplace")
+    with disk_faults(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as file:
         file.write(text)
     return len(text)
@@ -90,7 +95,5 @@ def _words() -> Mapping[str, Any]:
         "keys": chart.keys,
         "share": wording.share,
         "number": wording.number,
-        "tail": wording.tail,
-        "by_size": wording.by_size,
         "COLOURS": chart.COLOURS,
     }

@@ -112,7 +112,7 @@ class Update:
 
 
 def chosen(steps: Sequence[int], at: Sequence[str]) -> list[int]:
-    """The updates that ``at`` names: ``50%`` of the way from the first to the last, or by number the next one there."""
+    """The updates that ``at`` names: ``50%`` of the way from the first to the last, or that of the nearest number."""
     picked = set()
     for each in at if steps else ():
         if each.endswith("%"):

@@ -59,7 +59,7 @@ class Config:
 
 
 def reads(config: Config) -> tuple[str, ...]:
-    """Tables are named by options."""
+    """What is read is named by PATHS and options."""
     return ()
 
 
@@ -70,6 +70,7 @@ def check(config: Config) -> None:
     named, out = bool(_sources(config)), config.out
     usage(named or bool(config.files), "report: name what to report on: magcli report PATH... -o report.html")
     usage(out is None or out.suffix in (".html", ".htm"), f"report: -o {out}: the name of a page ends in .html")
+    usage(out is None or not out.is_dir(), f"report: -o {out} is a folder; name a file")
     usage(out is None or named, "report: --files are told in the terminal; a page needs PATHS")
     usage(config.samples >= 0, f"report.samples: {config.samples} is negative")
     for each in config.samples_at:
@@ -130,7 +131,7 @@ def _defaults(stage: str) -> Mapping[str, Any]:
 def _print(config: Config) -> None:
     from rich.console import Console
 
-    out = Console(highlight=False)
+    out = Console(highlight=False, markup=False, emoji=False)
     funnel, metrics, runs = _named(config)
     if funnel:
         out.print(_funnel(funnel))
@@ -213,14 +214,13 @@ def _read_metrics(name: str) -> dict[tuple[str, str], dict[str, Figure]]:
 def _runs(names: Sequence[str]) -> Any:
     from rich.table import Table
 
-    from magcli.errors import DataError
+    from magcli.run import lineage
     from magcli.run.rundir import RunDir
 
     table = Table("run", "steps", "seconds", "at the end", "best", title="Training", title_justify="left")
     for name, label in zip(names, labels(names), strict=True):
+        lineage.read(Path(name))  # refuses what is no run, and one whose records are damaged
         lines = RunDir(Path(name)).metrics()
-        if not lines and not (Path(name) / "run.json").is_file():
-            raise DataError(f"report: {name} is no folder of a run: it has no run.json")
         seconds = sum(line["seconds"] for line in lines)
         last, steps = (lines[-1], lines[-1]["step"]) if lines else ({}, 0)
         told = ", ".join(f"{key} {last[key]:.3f}" for key in OF_A_RUN if last.get(key) is not None)

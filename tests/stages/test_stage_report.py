@@ -1,11 +1,12 @@
 """`magcli report` as it is called: what may be named, the page and the text, and what is refused."""
 
 import json
+import os
 
 import pytest
 from calling import call_stage
 
-from magcli.errors import DataError, UsageError
+from magcli.errors import DataError, EnvironmentFault, UsageError
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +101,36 @@ def test_what_is_not_there_is_told_by_name(tmp_path):
     with pytest.raises(DataError, match="nowhere does not exist"):
         call_stage("report", subject=[str(tmp_path / "nowhere")], out=tmp_path / "page.html")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_names_are_told_as_they_are(tables, tmp_path, capsys):
+    run = tmp_path / "run[red]:smile:"
+    run.mkdir()
+    (run / "run.json").write_text(json.dumps({"command": "rl", "version": "0.1.0", "inputs": []}))
+    text = told(capsys, run, files=("gone[/b]", "gone[bold]"))
+    assert "run[red]:smile: │" in text
+    assert text.endswith("gone[/b] (missing) gone[bold] (missing)")
+
+
+def test_a_damaged_run_is_told_by_name(tmp_path, capsys):
+    (tmp_path / "run.json").write_text(json.dumps({"command": "rl", "version": "0.1.0", "inputs": []}))
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1\n{"step": 2}\n')
+    with pytest.raises(DataError, match="the records of this run are damaged"):
+        told(capsys, tmp_path)
+
+
+def test_a_place_where_no_page_can_be_is_told(tables, tmp_path):
+    (tmp_path / "folder.html").mkdir()
+    with pytest.raises(UsageError, match=r"folder\.html is a folder"):
+        call_stage("report", subject=[str(tables)], out=tmp_path / "folder.html")
+    (tmp_path / "file").touch()
+    with pytest.raises(EnvironmentFault, match=r"page\.html"):
+        call_stage("report", subject=[str(tables)], out=tmp_path / "file" / "page.html")
+
+
+def test_a_run_whose_name_is_no_unicode_is_on_the_page(tmp_path):
+    named = tmp_path / os.fsdecode(b"run-\xff")
+    named.mkdir()
+    (named / "run.json").write_text(json.dumps({"command": "sft", "version": "0.1.0", "inputs": []}))
+    call_stage("report", subject=[str(named)], out=tmp_path / "page.html")
+    assert r"run-\udcff" in (tmp_path / "page.html").read_text(encoding="utf-8")
