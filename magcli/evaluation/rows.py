@@ -44,7 +44,7 @@ def problems(suite: Suite, places: Sequence[str], seed: int = 0, *, reference: b
     """
     source, rows = _found(suite, places)
     found: dict[str, dict[str, Any]] = {}
-    for number, row in enumerate(row for row in rows if _wanted(source.where, row)):
+    for number, row in enumerate(row for row in rows if _wanted(suite.name, source.where, row)):
         try:
             problem = _problem(suite, source, row, number, seed)
             if problem["id"] in found:
@@ -116,8 +116,20 @@ def _table(name: str) -> Iterator[Row]:
     return (row for batch in table.read(name).rows for row in batch.to_pylist())
 
 
-def _wanted(where: Mapping[str, Any], row: Row) -> bool:
-    return all(_matches(rule, row.get(column)) for column, rule in where.items())
+def _wanted(suite: str, where: Mapping[str, Any], row: Row) -> bool:
+    """Whether a row is one of the suite.
+
+    Raises:
+        DataError: a value is of another type than the ends of its range.
+    """
+    for column, rule in where.items():
+        try:
+            if not _matches(rule, row.get(column)):
+                return False
+        except TypeError:
+            told = f"{column} is {row[column]!r}, which cannot be compared with {rule}; mend where"
+            raise DataError(f"evaluate: suite {suite}: {told}") from None
+    return True
 
 
 def _matches(rule: Any, value: Any) -> bool:

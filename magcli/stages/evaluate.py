@@ -92,7 +92,8 @@ def takes_rows(config: Config) -> bool:
 
 
 def check(config: Config) -> None:
-    """Refuse options that contradict themselves."""
+    """Refuse options that contradict themselves, and suites whose sampling makes no sense."""
+    from magcli.evaluation.suite import load
     from magcli.run.job import usage
 
     usage(all(k > 0 for k in config.ks), "evaluate.ks: every k is at least 1")
@@ -106,6 +107,8 @@ def check(config: Config) -> None:
         if config.before:
             checks.engine("evaluate", exams.earlier(config))
         checks.ask("evaluate", exams.asking(config))
+        for suite in load(config.suite):
+            checks.ask(f"evaluate: suite {suite.name}", exams.asking(config, suite))
         checks.grader("evaluate", config)
 
 

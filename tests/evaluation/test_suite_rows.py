@@ -109,6 +109,13 @@ def test_rows_of_a_time_are_chosen(tmp_path: Path, rule: str, kept: list[int]) -
     assert [int(row["prompt"]) for row in problems(suite_of(tmp_path, own), [])] == kept
 
 
+def test_a_range_of_another_type_than_the_column_is_told(tmp_path: Path) -> None:
+    lines(tmp_path / "q.jsonl", [{"q": "1", "level": "hard"}])
+    source = '[[source]]\nfiles = ["q.jsonl"]\nprompt = "{q}"\nanswer = "1"\nwhere = { level = { min = 3 } }\n'
+    with pytest.raises(DataError, match=r"suite mine: level is 'hard', which cannot be compared with \{'min': 3\}"):
+        problems(suite_of(tmp_path, f'verifier = "math"\n{source}'), [])
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

@@ -157,6 +157,17 @@ def test_senseless_suites_are_refused_at_the_door(options, error, message, tmp_p
         call_stage("evaluate", output=tmp_path / "m.arrow", **options)
 
 
+@pytest.mark.parametrize(
+    ("told", "message"), [("samples = 8", "left.samples: 0 is not positive"), ("temperature = 1.0", "left.temperature")]
+)
+def test_a_suite_of_senseless_sampling_is_refused_at_the_door(told, message, suites, guesser, tmp_path) -> None:
+    own = tmp_path / "left.toml"
+    own.write_text(own.read_text().replace(told, "samples = 0" if told.startswith("samples") else "temperature = -1.0"))
+    with pytest.raises(UsageError, match=message):
+        call_stage("evaluate", output=tmp_path / "out.arrow", suite=suites, model=str(guesser))
+    assert not (tmp_path / "out.arrow").exists()
+
+
 def test_before_and_after_are_asked_in_one_command(suites, guesser, tiny_model_dir, tmp_path) -> None:
     out, kept = tmp_path / "metrics.arrow", tmp_path / "kept"
     options = {"suite": suites, "model": str(guesser), "before": str(tiny_model_dir), "completions": kept}
