@@ -95,6 +95,9 @@ _PICTURE = re.compile(r"\[asy\]|!\[|\\includegraphics|<img\b", re.I)
 _PARENTHESISED = re.compile(r"^[\s$]*(?:\\text\w*\{)?[(（]")
 _OPEN_SLOT = re.compile(r"(?:_{2,}|[(（]\s*\$?(?:\\qquad|\\quad)?\$?\s*[)）]?)\$?[.。．]?\s*\Z")
 
+LONGEST_ANSWER = 2000
+"""Characters of an answer beyond which it is no value; the rules about answers take the square of its length."""
+
 
 def clean(prompt: str, answer: str, *, parsable: Parsable, waived: Collection[DropReason] = ()) -> Kept | Dropped:
     """Decide about one problem.
@@ -109,7 +112,10 @@ def clean(prompt: str, answer: str, *, parsable: Parsable, waived: Collection[Dr
     prompt = _LITERAL_NEWLINE.sub("\n", prompt).strip()
     if not _SOMETHING.search(prompt):
         return Dropped("empty-prompt")
-    final, asks = final_answer(answer), asks_of(prompt)
+    final = final_answer(answer)
+    if len(final) > LONGEST_ANSWER:
+        return Dropped("prose-answer", final[:80])
+    asks = asks_of(prompt)
     fault = statement_fault(prompt, final, asks, waived)
     if fault:
         return fault

@@ -290,3 +290,10 @@ def test_long_cells_take_linear_time(piece: str) -> None:
     start = time.process_time()
     clean(text, text, parsable=readable)
     assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize("piece", ["x=", "\n", "\t", "，a=", "a=b,"])
+def test_a_long_answer_to_a_short_question_takes_no_time(piece: str) -> None:
+    start = time.process_time()
+    assert clean(ASK, f"3{piece * 50_000}m", parsable=readable) == Dropped("prose-answer", f"3{piece * 50_000}"[:80])
+    assert time.process_time() - start < 5
