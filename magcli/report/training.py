@@ -49,7 +49,8 @@ def read(folder: Path, name: str, *, samples_at: Sequence[str], groups: int) -> 
     unit = "update" if of_rl else "step"
     errors = rollouts.reward_errors(folder) if of_rl else {}
     points, every = thinned([_with_variance(line, errors) for line in lines])
-    charts = _charts(points, every, unit, _stages(lines), of_rl)
+    sizes = [min(every, len(lines) - first) for first in range(0, len(lines), every)]
+    charts = _charts(points, sizes, unit, _stages(lines), of_rl)
     facts = [_progress(trained, lines, run.finished, unit), *_start(trained)]
     facts += _of_groups(folder) if of_rl else []
     if every > 1:
@@ -111,12 +112,12 @@ def _stages(lines: Sequence[Line]) -> list[Mark]:
     return marks
 
 
-def _charts(points: Sequence[Line], every: int, unit: str, marks: Sequence[Mark], of_rl: bool) -> list[Chart]:
-    """The charts for which there is something to draw."""
+def _charts(points: Sequence[Line], sizes: Sequence[int], unit: str, marks: Sequence[Mark], of_rl: bool) -> list[Chart]:
+    """The charts for which there is something to draw; ``sizes`` are how many updates each point stands for."""
     x = [point["step"] for point in points]
     found = []
     for plan in plans.RL if of_rl else plans.SFT:
-        series = [_series(name, key, points, every) for key, name in plan.keys.items()]
+        series = [_series(name, key, points, sizes) for key, name in plan.keys.items()]
         found.append(_chart(plan, unit, x, series, marks))
     if of_rl:
         found.insert(GROUPS_AFTER, _groups_chart(points, x, unit, marks))
@@ -128,21 +129,21 @@ def _chart(plan: Plan, unit: str, x: Sequence[float], series: Sequence[Series], 
     return Chart(plan.title, plan.told, unit, x, known, "lines", plan.unit, marks)
 
 
-def _series(name: str, key: str, points: Sequence[Line], every: int) -> Series:
+def _series(name: str, key: str, points: Sequence[Line], sizes: Sequence[int]) -> Series:
     """A metric by update; the mean reward with the ends of its interval."""
     values = [point.get(key) for point in points]
     if key != "reward":
         return Series(name, values)
-    ends = [_interval(point, every) for point in points]
+    ends = [_interval(point, size) for point, size in zip(points, sizes, strict=True)]
     return Series(name, values, [low for low, _ in ends], [high for _, high in ends])
 
 
-def _interval(point: Line, every: int) -> tuple[float | None, float | None]:
-    """The 95 % interval of the reward; a mean over ``every`` updates varies less than theirs do."""
+def _interval(point: Line, size: int) -> tuple[float | None, float | None]:
+    """The 95 % interval of the reward; a mean over ``size`` updates varies less than theirs do."""
     mean, variance = point.get("reward"), point.get(VARIANCE)
     if mean is None or variance is None:
         return None, None
-    half = rollouts.Z * (variance / every) ** 0.5
+    half = rollouts.Z * (variance / size) ** 0.5
     return mean - half, mean + half
 
 

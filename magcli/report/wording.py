@@ -1,5 +1,6 @@
 """Numbers, times and foreign texts as a page tells them."""
 
+import math
 import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +26,8 @@ def share(value: float) -> str:
 
 def duration(seconds: float) -> str:
     """Seconds in the two units that suit them."""
+    if not math.isfinite(seconds):
+        return "-"
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes = round(seconds) // 60

@@ -112,6 +112,18 @@ def test_a_long_run_is_thinned_and_says_so(run):
     assert found.facts[-1] == "Each point of the charts is the mean of 5 updates"
 
 
+def test_the_interval_of_a_mean_is_that_of_the_updates_in_it(run):
+    line = json.loads((run / "metrics.jsonl").read_text().splitlines()[0])
+    lines = [json.dumps({**line, "step": step}) + "\n" for step in range(1, 997)]
+    (run / "metrics.jsonl").write_text("".join(lines))
+    for step in (2, 3, 4, 5, 996):
+        shutil.copy(run / "rollouts" / "step-000001.arrow", run / "rollouts" / f"step-{step:06d}.arrow")
+    (reward,) = chart(read(run), "Reward").series
+    of_five, of_one = (reward.high[at] - reward.low[at] for at in (0, -1))
+    assert of_five > 0
+    assert of_one == pytest.approx(5**0.5 * of_five)
+
+
 def test_of_many_faults_in_a_ledger_a_few_are_told(run):
     text = (run / "ledger.jsonl").read_text()
     (run / "ledger.jsonl").write_text(text + text)

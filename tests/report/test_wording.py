@@ -16,7 +16,8 @@ def test_numbers(value, told):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"), [(0.3, "0.3 s"), (73, "1 min 13 s"), (3600, "1 h 0 min"), (200_000, "2 d 7 h")]
+    ("seconds", "told"),
+    [(0.3, "0.3 s"), (73, "1 min 13 s"), (3600, "1 h 0 min"), (200_000, "2 d 7 h"), (float("nan"), "-")],
 )
 def test_durations(seconds, told):
     assert wording.duration(seconds) == told
