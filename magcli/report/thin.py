@@ -12,8 +12,7 @@ LAST = ("step", "stage")
 
 
 def thinned(lines: Sequence[Line], most: int = POINTS) -> tuple[list[dict[str, Any]], int]:
-    """Lines of metrics as at most ``most``, and how many updates each of them stands for, the last
-    perhaps for fewer.
+    """Lines of metrics as at most ``most``, and how many updates each of them stands for; the last may be of fewer.
 
     Numbers become their means, those called ``_max`` the largest, counts by name means by name; what is not there is
     left out of the mean.

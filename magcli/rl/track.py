@@ -18,7 +18,7 @@ from typing import Any
 
 from magcli.console import Console
 from magcli.data import durable
-from magcli.errors import EnvironmentFault
+from magcli.errors import DataError, EnvironmentFault
 from magcli.rl.trackers import TRACKERS, Name, Run, Tracker
 
 Line = Mapping[str, Any]
@@ -130,6 +130,7 @@ def tracked(
 
     Raises:
         EnvironmentFault: a tracker cannot be opened, and the run has not begun; else that is a warning.
+        DataError: the name by which trackers know the run is damaged.
     """
     opened: list[Feed] = []
     finished = False
@@ -170,10 +171,18 @@ def _stdout_aside() -> contextlib.AbstractContextManager[Any]:
 
 
 def identity(folder: Path) -> str:
-    """What trackers call the run of a folder: the folder's name and a random end, kept in the folder."""
+    """What trackers call the run of a folder: the folder's name and a random end, kept in the folder.
+
+    Raises:
+        DataError: what is kept there is damaged.
+    """
     note = folder / "tracked.json"
     if note.exists():
-        return str(json.loads(note.read_text(encoding="utf-8"))["run"])
+        try:
+            return str(json.loads(note.read_text(encoding="utf-8"))["run"])
+        except (ValueError, KeyError, TypeError):
+            told = "remove it, and trackers get this run anew under another name"
+            raise DataError(f"rl: {note} is damaged; {told}") from None
     found = f"{re.sub(r'[^A-Za-z0-9_.-]', '-', folder.resolve().name)}-{secrets.token_hex(4)}"
     with durable.whole_file(note) as file:
         file.write((json.dumps({"run": found}) + "\n").encode())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from magcli.console import Console
-from magcli.errors import EnvironmentFault
+from magcli.errors import DataError, EnvironmentFault
 from magcli.rl import track
 from magcli.rl.trackers import Run
 
@@ -77,6 +77,13 @@ def test_a_run_keeps_the_name_that_trackers_know_it_by(tmp_path: Path) -> None:
     assert name.startswith("run-one----")
     (folder / "tracked.json").unlink()
     assert track.identity(folder) != name
+
+
+@pytest.mark.parametrize("kept", ["", "{}", "[1]"])
+def test_a_damaged_name_is_told_with_its_place(kept, tmp_path: Path) -> None:
+    (tmp_path / "tracked.json").write_text(kept)
+    with pytest.raises(DataError, match=r"tracked\.json is damaged; remove it"):
+        track.identity(tmp_path)
 
 
 class Diary:
