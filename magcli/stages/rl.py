@@ -16,24 +16,13 @@ from magcli.config import opt
 from magcli.rl.phase import Phase
 from magcli.rl.trackers import Name as TrackerName
 from magcli.run import options
-from magcli.stages import checks, rl_setup, setup
+from magcli.stages import checks, rl_setup, rl_train, setup
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
 
     from magcli.data.source import Rows
-    from magcli.rl.curriculum import Row
-    from magcli.rl.loop import Report
-    from magcli.rl.plan import Plan
-    from magcli.rl.progress import Records
-    from magcli.rl.ranks import Trainers
-    from magcli.rl.track import Follow
-    from magcli.rl.trainer import Trainer
     from magcli.run.job import Job
-    from magcli.run.rundir import RunDir
-    from magcli.verify.grader import Grader
 
 INPUTS = "Problems: columns prompt, answer, id if there is one; - is stdin."
 OUTPUT = "rollouts, one row each: file, folder or -; they are in the run's folder anyway."
@@ -230,109 +219,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
                 follow(folder.metrics())
                 job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
             else:
-                _train(config, problems, job, folder, ranks, follow)
+                rl_train.train(
+                    config, [problems, *rl_setup.stage_rows(config, reads(config), job)], job, folder, ranks, follow
+                )
         for path in Store(folder.path).written():
             yield from table.read(str(path)).rows
-
-
-def _train(
-    config: Config, problems: list[dict[str, Any]], job: Job, folder: RunDir, ranks: Trainers, follow: Follow
-) -> None:
-    import contextlib
-
-    from magcli.rl import loop
-    from magcli.rl.ledger import Ledger, account, read
-    from magcli.rl.progress import Records, load_checkpoint
-    from magcli.rl.store import Store
-
-    with contextlib.ExitStack() as held:
-        grader = setup.open_grader(config, config.reward)
-        held.callback(grader.shutdown)
-        rows = [problems, *rl_setup.stage_rows(config, reads(config), job)]
-        rows = [setup.answerable(part, config.model, setup.system_text(config.system), grader, job) for part in rows]
-        trainer = rl_setup.trainer(config, ranks)
-        ledger = Ledger(folder.path / "ledger.jsonl")
-        held.callback(ledger.close)
-        every = config.checkpoint_every, config.keep_checkpoints, config.trajectory_every
-        records = Records(folder, ledger, Store(folder.path), *every)
-        load_checkpoint(trainer, records)
-        _loop(config, trainer, records, rows, grader, job, follow)
-        ledger.sync()
-        loop.finish(trainer, folder)
-    job.console.say(f"rl: {account(read(ledger.path))}", event="ledger")
-    job.console.say(f"rl: model in {folder.model}", event="model", path=str(folder.model))
-
-
-def _loop(
-    config: Config,
-    trainer: Trainer,
-    records: Records,
-    rows: Sequence[Sequence[Row]],
-    grader: Grader,
-    job: Job,
-    follow: Follow,
-) -> None:
-    import asyncio
-
-    from magcli.rl import loop
-    from magcli.rl.live import Curves
-    from magcli.rl.records import summary
-
-    plan, curves = rl_setup.plan(config), Curves(records.lines[: trainer.done])
-    follow(records.lines)
-    with job.console.progress(config.updates, "updates", "rl", curves.draw) as bar:
-
-        def report(line: dict[str, Any]) -> None:
-            curves.add(line)
-            bar.advance(note=summary(line))
-            follow(records.lines)
-            if job.console.as_json:
-                job.console.say("", event="update", **line)
-
-        if records.ledger.taken:
-            begun = max(records.ledger.taken)
-            told = f"rl: going on from update {begun}; {begun - trainer.done} to make again from their groups"
-            job.console.say(told, event="resume", step=begun)
-        bar.advance(trainer.done, reused=True)
-        loop.catch_up(trainer, plan, records, report)
-        with loop.interruptible():  # where SIGINT has Python's own handler, asyncio ends its tasks on it
-            asyncio.run(_generate_and_train(config, trainer, plan, records, rows, grader, report, job))
-
-
-async def _generate_and_train(
-    config: Config,
-    trainer: Trainer,
-    plan: Plan,
-    records: Records,
-    rows: Sequence[Sequence[Row]],
-    grader: Grader,
-    report: Report,
-    job: Job,
-) -> None:
-    from magcli.rl import loop
-    from magcli.rl.flow import Flow
-    from magcli.rl.health import comparison
-
-    async with rl_setup.sampler(config, job) as sampler:
-        if trainer.done:
-            await sampler.load(trainer.ranks.weights(), trainer.done)
-        flow = Flow(
-            rl_setup.roller(config, sampler, grader, trainer, plan),
-            rl_setup.curriculum(config, rows, records.ledger),
-            records.ledger,
-            records.store,
-            plan.legs[0],
-            staleness=config.staleness,
-            updates=config.updates,
-        )
-        await loop.train(
-            trainer,
-            flow,
-            plan,
-            records,
-            schedule=config.schedule,
-            beside=config.generators > 0,
-            generating=lambda: sampler.seconds,
-            report=report,
-            report_mismatch=lambda found: job.console.say(f"rl: {comparison(found)}", event="mismatch", **found),
-        )

@@ -178,7 +178,8 @@ def test_the_trainer_finds_the_samplers_log_probs(finished):
         assert first["ratio_min"] == pytest.approx(1, abs=1e-4)
         assert first["ratio_max"] == pytest.approx(1, abs=1e-4)
         assert first["clip_low"] == first["clip_high"] == 0
-        assert metrics(run)[-1]["ratio_max"] != pytest.approx(1, abs=1e-4) or run.name == "sync"
+        later = [line["ratio_max"] for line in metrics(run)[1:]]
+        assert any(ratio != pytest.approx(1, abs=1e-4) for ratio in later) or run.name == "sync"
 
 
 def test_ratios_follow_the_temperature(guesser, problems, tmp_path):

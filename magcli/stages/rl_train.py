@@ -1,0 +1,143 @@
+"""What `magcli rl` does between the door and the finished model. No stage of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from magcli.stages import rl_setup, setup
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from magcli.rl.curriculum import Row
+    from magcli.rl.loop import Report
+    from magcli.rl.plan import Plan
+    from magcli.rl.progress import Records
+    from magcli.rl.ranks import Trainers
+    from magcli.rl.track import Follow
+    from magcli.rl.trainer import Trainer
+    from magcli.run.job import Job
+    from magcli.run.rundir import RunDir
+    from magcli.stages.rl import Config
+    from magcli.verify.grader import Grader
+
+
+def train(
+    config: Config,
+    problems: Sequence[Sequence[dict[str, Any]]],
+    job: Job,
+    folder: RunDir,
+    ranks: Trainers,
+    follow: Follow,
+) -> None:
+    """Train from the last update that the folder holds to the end, and leave the model in it.
+
+    Args:
+        config: the options of the run.
+        problems: the run's own, then those of each stage.
+        job: says how it goes.
+        folder: of the run.
+        ranks: the processes that share the training.
+        follow: brings the lines of metrics to trackers.
+
+    Raises:
+        Stopped: nothing can be learned any more, and why.
+    """
+    import contextlib
+
+    from magcli.rl import loop
+    from magcli.rl.ledger import Ledger, account, read
+    from magcli.rl.progress import Records, load_checkpoint
+    from magcli.rl.store import Store
+
+    with contextlib.ExitStack() as held:
+        grader = setup.open_grader(config, config.reward)
+        held.callback(grader.shutdown)
+        system = setup.system_text(config.system)
+        rows = [setup.answerable(part, config.model, system, grader, job) for part in problems]
+        trainer = rl_setup.trainer(config, ranks)
+        ledger = Ledger(folder.path / "ledger.jsonl")
+        held.callback(ledger.close)
+        every = config.checkpoint_every, config.keep_checkpoints, config.trajectory_every
+        records = Records(folder, ledger, Store(folder.path), *every)
+        load_checkpoint(trainer, records)
+        _loop(config, trainer, records, rows, grader, job, follow)
+        ledger.sync()
+        loop.finish(trainer, folder)
+    job.console.say(f"rl: {account(read(ledger.path))}", event="ledger")
+    job.console.say(f"rl: model in {folder.model}", event="model", path=str(folder.model))
+
+
+def _loop(
+    config: Config,
+    trainer: Trainer,
+    records: Records,
+    rows: Sequence[Sequence[Row]],
+    grader: Grader,
+    job: Job,
+    follow: Follow,
+) -> None:
+    import asyncio
+
+    from magcli.rl import loop
+    from magcli.rl.live import Curves
+    from magcli.rl.records import summary
+
+    plan, curves = rl_setup.plan(config), Curves(records.lines[: trainer.done])
+    follow(records.lines)
+    with job.console.progress(config.updates, "updates", "rl", curves.draw) as bar:
+
+        def report(line: dict[str, Any]) -> None:
+            curves.add(line)
+            bar.advance(note=summary(line))
+            follow(records.lines)
+            if job.console.as_json:
+                job.console.say("", event="update", **line)
+
+        if records.ledger.taken:
+            begun = max(records.ledger.taken)
+            told = f"rl: going on from update {begun}; {begun - trainer.done} to make again from their groups"
+            job.console.say(told, event="resume", step=begun)
+        bar.advance(trainer.done, reused=True)
+        loop.catch_up(trainer, plan, records, report)
+        with loop.interruptible():  # where SIGINT has Python's own handler, asyncio ends its tasks on it
+            asyncio.run(_generate_and_train(config, trainer, plan, records, rows, grader, report, job))
+
+
+async def _generate_and_train(
+    config: Config,
+    trainer: Trainer,
+    plan: Plan,
+    records: Records,
+    rows: Sequence[Sequence[Row]],
+    grader: Grader,
+    report: Report,
+    job: Job,
+) -> None:
+    from magcli.rl import loop
+    from magcli.rl.flow import Flow
+    from magcli.rl.health import comparison
+
+    async with rl_setup.sampler(config, job) as sampler:
+        if trainer.done:
+            await sampler.load(trainer.ranks.weights(), trainer.done)
+        flow = Flow(
+            rl_setup.roller(config, sampler, grader, trainer, plan),
+            rl_setup.curriculum(config, rows, records.ledger),
+            records.ledger,
+            records.store,
+            plan.legs[0],
+            staleness=config.staleness,
+            updates=config.updates,
+        )
+        await loop.train(
+            trainer,
+            flow,
+            plan,
+            records,
+            schedule=config.schedule,
+            beside=config.generators > 0,
+            generating=lambda: sampler.seconds,
+            report=report,
+            report_mismatch=lambda found: job.console.say(f"rl: {comparison(found)}", event="mismatch", **found),
+        )
