@@ -38,7 +38,7 @@ def _row(folder: Path) -> dict[str, Any]:
         files = json.loads((folder / CONFIG).read_text(encoding="utf-8"))["files"]
         docs = {column: _text(folder / ".docs" / name) for column, name in _DOCS.items()}
         texts = {column: _files(folder, files.get(name, [])) for column, name in _FILES.items()}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"the exercise {folder} cannot be read: {error}") from None
     return {"slug": folder.name, **docs, **texts}
 

@@ -106,7 +106,8 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
     """Graded completions, one row a sample, as one entry a problem, in order of first appearance.
 
     Raises:
-        DataError: two problems (told by their prompts, where there are any) have one id.
+        DataError: two problems (told by their prompts, where there are any) have one id, or a verdict or a length is a
+            text, of which every one would count as true.
     """
     found: dict[str, list[Mapping[str, Any]]] = {}
     asked: dict[str, str | None] = {}
@@ -121,9 +122,11 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
         Problem(
             id,
             tuple(row.get("extracted") or "" for row in samples),
-            tuple(bool(row["correct"]) for row in samples),
-            tuple(bool(row.get("correct_anywhere", row["correct"])) for row in samples),
-            tuple(int(row.get("num_tokens") or 0) for row in samples),
+            tuple(bool(_number(row, "correct")) for row in samples),
+            tuple(
+                bool(_number(row, "correct_anywhere" if "correct_anywhere" in row else "correct")) for row in samples
+            ),
+            tuple(int(_number(row, "num_tokens")) for row in samples),
             tuple((row.get("reward_language") or 0) > 0 for row in samples) if looked else (),
             tuple(row["finish"] == "length" for row in samples) if ended else (),
             tuple(_formed(row) is not False for row in samples) if asked_for else (),
@@ -131,6 +134,15 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
         )
         for id, samples in found.items()
     ]
+
+
+def _number(row: Mapping[str, Any], column: str) -> float:
+    """A verdict or a length; 0 where there is none."""
+    value = row.get(column)
+    if isinstance(value, str):
+        kind = "a number" if column == "num_tokens" else "true or false"
+        raise DataError(f"{column} of id {row['id']!r} is the text {value!r}; it must be {kind}")
+    return float(value or 0)
 
 
 def _formed(row: Mapping[str, Any]) -> bool | None:

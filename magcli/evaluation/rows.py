@@ -92,16 +92,19 @@ def _read(path: Path, names: Sequence[str]) -> Iterator[Row]:
     Raises:
         DataError: it cannot be read.
     """
-    if path.is_dir() and (found := exercises.rows(path)):
-        return iter(found)
+    if path.is_dir() and (exercised := exercises.rows(path)):
+        return iter(exercised)
     plain = path.name.removesuffix(".gz")
     if not plain.endswith((".json", ".jsonl", ".tsv")):
         return _table(str(path))
     try:
         with gzip.open(path, "rt", encoding="utf-8") if plain != path.name else path.open(encoding="utf-8") as file:
-            return iter(_parsed(file.read(), plain, names))
+            found = _parsed(file.read(), plain, names)
     except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{path} cannot be read: {error}") from None
+    if not all(isinstance(row, dict) for row in found):
+        raise DataError(f"{path} cannot be read: every row must be a JSON object")
+    return iter(found)
 
 
 def _parsed(text: str, name: str, names: Sequence[str]) -> list[Row]:

@@ -113,4 +113,7 @@ def test_a_broken_exercise_is_named(clone: Path) -> None:
     (folder / "legs" / "legs_test.cpp").unlink()
     with pytest.raises(DataError, match=r"the exercise .*legs cannot be read"):
         exercises.rows(folder)
+    (folder / "legs" / ".meta" / "config.json").write_text('{"files": []}')
+    with pytest.raises(DataError, match=r"the exercise .*legs cannot be read"):
+        exercises.rows(folder)
     assert exercises.rows(clone) == []

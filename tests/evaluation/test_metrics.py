@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from magcli.errors import DataError
 from magcli.evaluation.metrics import Problem, estimate, gather, interval, maj_at_k, majority_right, paired, pass_at_k
 
 TRIALS = 80
@@ -212,3 +213,9 @@ def test_the_share_in_the_format_is_told_where_one_is_asked_for():
     assert {each.metric: each.value for each in estimate(found, [1])}["format"] == 0.75
     plain = gather([{"id": "p", "correct": True, "reason": "correct", "reward_format": 0.0}])
     assert "format" not in {each.metric for each in estimate(plain, [1])}
+
+
+@pytest.mark.parametrize("row", [{"correct": "false"}, {"correct": True, "num_tokens": "null"}])
+def test_texts_are_no_verdicts_and_no_lengths(row):
+    with pytest.raises(DataError, match=r"of id 'a' is the text '(false|null)'; it must be"):
+        gather([{"id": "a", **row}])

@@ -123,6 +123,7 @@ def test_a_range_of_another_type_than_the_column_is_told(tmp_path: Path) -> None
         ([{"problem": "p", "expected_answer": 1}] * 2, "row 2: another row has the id 'aime25/1' too"),
         ([], "no row of its data is one of the suite"),
         ("{broken", "cannot be read"),
+        ("3\n", "aime2025.jsonl cannot be read: every row must be a JSON object"),
     ],
 )
 def test_rows_that_lack_what_the_suite_says_are_named(tmp_path: Path, rows: list | str, message: str) -> None:

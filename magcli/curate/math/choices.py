@@ -15,7 +15,7 @@ _HINT = re.compile(r"[BbG]\s*\}?\s*[)）.．、:：]")
 _STYLES = tuple(
     re.compile(pattern)
     for pattern in (
-        r"(?:\\(?:text|textbf|mathrm|textrm)\s*\{)+\s*[(（]?\s*([A-Ka-k])\s*"
+        r"(?:\\(?:text|textbf|mathrm|textrm)\s*\{){1,4}\s*[(（]?\s*([A-Ka-k])\s*"
         r"(?:[)）.:](?:\\[ ,;]|[~\s])*\}+|\}+\s*[)）.:])[.:]?",
         r"[(（]\s*([A-Ka-k])\s*[)）][.:：．、]?",
         r"(?<![A-Za-z0-9_\\{^(（])([A-Ka-k])\s*[)）]",
@@ -212,17 +212,27 @@ def _labelled(index: int, content: str) -> str:
 
 def _run(marks: list[re.Match[str]]) -> list[re.Match[str]]:
     """The last unbroken run A, B, C... among the marks, all in the case of its first."""
-    starts = [i for i, mark in enumerate(marks) if mark[1] in "AaF" and not _follows_word(mark)]
-    for start in reversed(starts):
-        names = next(series for series in _SERIES if series[0] == marks[start][1].upper())
-        names = names.lower() if marks[start][1] == "a" else names
-        run = [marks[start]]
-        for mark in marks[start + 1 :]:
-            if len(run) < len(names) and mark[1] == names[len(run)]:
-                run.append(mark)
-        if len(run) >= 3:
-            return run
-    return []
+    start, names = max((_last_start(marks, names), names) for names in (*_SERIES, LETTERS.lower()))
+    run = marks[start : start + 1] if start >= 0 else []
+    for mark in marks[start + 1 :] if run else ():
+        if len(run) < len(names) and mark[1] == names[len(run)]:
+            run.append(mark)
+    return run
+
+
+def _last_start(marks: Sequence[re.Match[str]], names: str) -> int:
+    """Where the last run of at least three of these names begins; -1 where there is none."""
+    place = len(marks)
+    for name in names[2::-1]:
+        place = next(
+            (
+                index
+                for index in reversed(range(place))
+                if marks[index][1] == name and (name != names[0] or not _follows_word(marks[index]))
+            ),
+            -1,
+        )
+    return place
 
 
 def _follows_word(mark: re.Match[str]) -> bool:
