@@ -113,12 +113,12 @@ def clean(prompt: str, answer: str, *, parsable: Parsable, waived: Collection[Dr
     if not _SOMETHING.search(prompt):
         return Dropped("empty-prompt")
     final = final_answer(answer)
-    if len(final) > LONGEST_ANSWER:
-        return Dropped("prose-answer", final[:80])
     asks = asks_of(prompt)
-    fault = statement_fault(prompt, final, asks, waived)
+    fault = statement_fault(prompt, final[:LONGEST_ANSWER], asks, waived)
     if fault:
         return fault
+    if len(final) > LONGEST_ANSWER:
+        return Dropped("prose-answer", final[:80])
     if _NO_ANSWER.fullmatch(final):
         return Dropped("no-answer", final)
     opened = open_question(prompt, final)

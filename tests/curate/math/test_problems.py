@@ -284,16 +284,17 @@ def test_decided_twice_is_decided_alike(dropped: tuple[str, str, str], kept: str
             assert again == first._replace(note="")
 
 
-@pytest.mark.parametrize("piece", ["(A) ", "a", "[asy]", "$", "\\boxed{", "(1) if ", "{", ";(", "Show ", "\\quad "])
+@pytest.mark.parametrize("piece", ["(A) ", "a", "[asy]", "$", "\\boxed{", "(1) if ", "{", ";(", "Show ", "B. A) x\n"])
 def test_long_cells_take_linear_time(piece: str) -> None:
     text = piece * (200_000 // len(piece))
     start = time.process_time()
-    clean(text, text, parsable=readable)
-    assert time.process_time() - start < 5
+    for answer in ("7", text[:2000], text):
+        clean(text, answer, parsable=readable)
+    assert time.process_time() - start < 10
 
 
 @pytest.mark.parametrize("piece", ["x=", "\n", "\t", "，a=", "a=b,"])
 def test_a_long_answer_to_a_short_question_takes_no_time(piece: str) -> None:
     start = time.process_time()
-    assert clean(ASK, f"3{piece * 50_000}m", parsable=readable) == Dropped("prose-answer", f"3{piece * 50_000}"[:80])
+    assert isinstance(clean(ASK, f"3{piece * 50_000}m", parsable=readable), Dropped)
     assert time.process_time() - start < 5
