@@ -153,10 +153,14 @@ def test_the_synchronous_schedule_samples_each_batch_from_one_version(finished):
     assert all(row["versions"] == [{"start": 0, "version": row["step"] - 1}] for row in rows)
 
 
-def test_sequences_go_on_while_the_weights_are_replaced(finished):
-    run, rows = finished["async"]
-    assert any(len(row["versions"]) > 1 for row in rows if row["dropped"] is None)
-    assert max(line["mixed_versions"] for line in metrics(run)) > 0
+def test_sequences_go_on_while_the_weights_are_replaced(tiny_model_dir, problems, tmp_path):
+    """Lengths that differ widely, so that some sequences still run when others make an update, on a busy machine too."""
+    reward = tmp_path / "reward.py"
+    reward.write_text("def by_length(completion, row):\n    return len(completion) % 7 / 7\n")
+    options = {**SMALL, "max_tokens": 300, "max_length": 300, "diverse_by": "reward", "reward": f"{reward}:by_length"}
+    call_stage("rl", problems, model=str(tiny_model_dir), run=tmp_path / "run", **options)
+    assert any(len(row["versions"]) > 1 for row in rollouts(tmp_path / "run") if row["dropped"] is None)
+    assert max(line["mixed_versions"] for line in metrics(tmp_path / "run")) > 0
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 2])
@@ -222,7 +226,7 @@ def test_a_line_of_metrics_says_all_that_a_person_asks(schedule, finished):
         assert 0 <= line["staleness_mean"] <= line["staleness_max"] <= 1
         assert line["trained_tokens"] <= line["generated_tokens"] == sum(row["num_tokens"] for row in given)
         assert line["train_tokens_per_s"] > 0
-        assert line["generate_tokens_per_s"] > 0
+        assert line["generate_tokens_per_s"] >= 0  # none, where all groups of an update were there at the last one
         assert line["lr"] == 1e-3
 
 
