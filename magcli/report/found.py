@@ -1,11 +1,11 @@
 """What lies under the paths that a report is made of: tables with their histories, training runs, landscapes."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from magcli.data import table
 from magcli.data.manifest import Chain, Link
@@ -19,6 +19,7 @@ DEPTH = 5
 """How far below a folder things are looked for."""
 LANDSCAPE_FILES = ("landscape.json", "plane.json")
 Kind = Literal["run", "landscape", "table", "folder"]
+Thing = TypeVar("Thing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +53,31 @@ class Table:
 class Found:
     """What a report is made of, each thing once: in the order given, those of a folder in the order of their making.
 
-    ``unread`` says of what is damaged in folders why it could not be read.
+    ``named`` are the paths that were given themselves, whose damage is an error; ``unread`` says of what is damaged in
+    folders why it could not be read.
     """
 
     tables: list[Table] = field(default_factory=list)
     runs: list[Path] = field(default_factory=list)
     landscapes: list[Path] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    named: frozenset[Path] = frozenset()
+
+    def readable(self, paths: Iterable[Path], read: Callable[[Path], Thing]) -> list[Thing]:
+        """What is read of each path, but of those that turn out to be damaged.
+
+        Raises:
+            DataError: a damaged one was named itself.
+        """
+        found = []
+        for path in paths:
+            try:
+                found.append(read(path))
+            except DataError as error:
+                if path in self.named:
+                    raise
+                self.unread.append(str(error))
+        return found
 
 
 def find(paths: Sequence[Path]) -> Found:
@@ -67,7 +86,7 @@ def find(paths: Sequence[Path]) -> Found:
     Raises:
         DataError: a path is not there or not of magcli, or there is nothing under any of them.
     """
-    found = Found()
+    found = Found(named=frozenset(paths))
     for path in paths:
         if not path.exists():
             raise DataError(f"report: {path} does not exist")

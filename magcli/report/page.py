@@ -39,12 +39,13 @@ def contents(found: Found, title: str, defaults: Defaults, *, samples_at: Sequen
     Raises:
         DataError: something that was found is damaged.
     """
-    names = labels([str(path) for path in found.runs])
-    runs = [
-        training.read(path, name, samples_at=samples_at, groups=groups)
-        for path, name in zip(found.runs, names, strict=True)
-    ]
-    tables = [*found.tables, *(opened(path) for folder in found.landscapes for path in landscapes.tables(folder))]
+    names = dict(zip(found.runs, labels([str(path) for path in found.runs]), strict=True))
+    runs = found.readable(
+        found.runs, lambda path: training.read(path, names[path], samples_at=samples_at, groups=groups)
+    )
+    planes = found.readable(found.landscapes, landscapes.read)
+    points = found.readable([path for folder in found.landscapes for path in landscapes.tables(folder)], opened)
+    tables = [*found.tables, *points]
     origins = [provenance.of_table(each, defaults) for each in tables]
     origins += [provenance.of_run(run, defaults) for run in runs]
     return Contents(
@@ -52,7 +53,7 @@ def contents(found: Found, title: str, defaults: Defaults, *, samples_at: Sequen
         funnel.steps(found.tables, [run.trained.history for run in runs]),
         runs,
         figures.suites([each for each in found.tables if each.of_metrics]),
-        [landscapes.read(path) for path in found.landscapes],
+        planes,
         origins,
         found.unread,
     )

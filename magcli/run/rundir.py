@@ -68,11 +68,19 @@ class RunDir:
             durable.sync(file)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics so far; a torn last one is left out."""
+        """The lines of metrics so far; a torn last one is left out.
+
+        Raises:
+            DataError: another one is damaged.
+        """
         if not self.metrics_path.exists():
             return []
-        lines = self.metrics_path.read_text(encoding="utf-8").split("\n")[:-1]
-        return [json.loads(line) for line in lines]
+        lines = self.metrics_path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+        try:
+            return [json.loads(line) for line in lines]
+        except ValueError:
+            told = "the records of this run are damaged; copy the folder again"
+            raise DataError(f"{self.metrics_path}: {told}") from None
 
     def rewind(self, step: int) -> None:
         """Forget the metrics and kept weights of steps after a checkpoint: they will be made again, equal."""

@@ -107,10 +107,10 @@ def _write(config: Config, out: Path, job: Job) -> None:
     from magcli.report import found, page
 
     things = found.find(_sources(config))
-    for problem in things.unread:
-        job.console.warn(f"report: {problem}", path=problem)
     title = config.title or f"Report on {', '.join(labels([str(path.resolve()) for path in _sources(config)]))}"
     told = page.contents(things, title, _defaults, samples_at=config.samples_at, groups=config.samples)
+    for problem in things.unread:
+        job.console.warn(f"report: {problem}", path=problem)
     size = page.write(out, told)
     job.console.say(f"report: {out} ({size / 1e6:.1f} MB)", event="page", path=str(out), bytes=size)
 

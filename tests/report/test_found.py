@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from magcli.errors import DataError
-from magcli.report.found import find, rows_of
+from magcli.report.found import Found, find, rows_of
 
 RUN = {"command": "sft", "version": "0.1.0", "inputs": []}
 
@@ -70,6 +70,17 @@ def test_a_damaged_run_in_a_folder_is_told_and_one_that_is_named_is_refused(tmp_
     assert found.runs == [tmp_path / "whole"]
     assert "records of this run are damaged" in found.unread[0]
     assert find([tmp_path / "damaged"]).runs == [tmp_path / "damaged"], "its reader refuses it"
+
+
+def test_what_turns_out_to_be_damaged_is_told_and_where_it_was_named_refused(tmp_path):
+    def read(path):
+        raise DataError(f"{path} is cut")
+
+    found = Found(named=frozenset([tmp_path / "b"]))
+    assert found.readable([tmp_path / "a"], read) == []
+    assert found.unread == [f"{tmp_path / 'a'} is cut"]
+    with pytest.raises(DataError, match="b is cut"):
+        found.readable([tmp_path / "b"], read)
 
 
 def test_what_is_no_part_of_a_pipeline_is_refused(tmp_path):
