@@ -154,7 +154,7 @@ def test_the_synchronous_schedule_samples_each_batch_from_one_version(finished):
 
 
 def test_sequences_go_on_while_the_weights_are_replaced(tiny_model_dir, problems, tmp_path):
-    """Lengths that differ widely, so that some sequences still run when others make an update, on a busy machine too."""
+    """Lengths that differ widely: some sequences run when others make an update, on a busy machine too."""
     reward = tmp_path / "reward.py"
     reward.write_text("def by_length(completion, row):\n    return len(completion) % 7 / 7\n")
     options = {**SMALL, "max_tokens": 300, "max_length": 300, "diverse_by": "reward", "reward": f"{reward}:by_length"}
