@@ -5,6 +5,7 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import termios
@@ -33,9 +34,14 @@ class Terminal:
                 stdout=out,
                 stderr=self.slave,
                 start_new_session=True,
-                preexec_fn=lambda: fcntl.ioctl(self.slave, termios.TIOCSCTTY, 0),
+                preexec_fn=self._as_from_a_shell,
                 env={**given, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8", **environment},
             )
+
+    def _as_from_a_shell(self):
+        """The terminal controls the process; Ctrl-C is heeded even where the tests run in the background."""
+        fcntl.ioctl(self.slave, termios.TIOCSCTTY, 0)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     def __enter__(self):
         return self
