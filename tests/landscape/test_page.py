@@ -4,28 +4,18 @@ import html
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from browser import BROWSER, FLAGS, needs_browser
 
 from magcli.landscape import results
 from magcli.landscape.page import embedded, write_page
 from magcli.landscape.surface import grid
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine: apt-get install chromium")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--hide-scrollbars",
-    "--no-first-run",
-]
 PATH = np.column_stack([np.linspace(4, 0, 6), 0.5 * np.sin(np.linspace(0, np.pi, 6))])
 PATH[-1] = 0
 HOSTILE = '</script><script>document.title="broken"</script><b>&amp;'

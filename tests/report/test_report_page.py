@@ -4,30 +4,20 @@ import html
 import json
 import os
 import re
-import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import browser
 import pytest
+from browser import BROWSER, needs_browser
 from calling import call_stage
 from markupsafe import escape
 
 from magcli.report import page
 from magcli.report.found import find
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine: apt-get install chromium")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--hide-scrollbars",
-    "--no-first-run",
-    "--allow-file-access-from-files",
-    "--virtual-time-budget=2000",
-]
+FLAGS = [*browser.FLAGS, "--allow-file-access-from-files", "--virtual-time-budget=2000"]
 THEMES = {"light": "--blink-settings=preferredColorScheme=1", "dark": "--blink-settings=preferredColorScheme=0"}
 WIDTHS = (400, 700, 1600)
 SECTIONS = ["data", "run-1", "evaluation", "landscape", "provenance"]
