@@ -1,18 +1,18 @@
 """Log-probabilities of the tokens of packed sequences, in float32 and in little memory.
 
 The LM head and the softmax always run in float32, whatever autocast says: bf16 logits move importance ratios as much as
-a different engine does. More tokens than one chunk are scored chunk by chunk, and again in the backward pass, so no
-``[T, vocabulary]`` tensor is held.
+a different engine does. Only the matrix products of their backward pass, which give gradients, are autocast's. The
+logits of more tokens than one chunk are computed again in the backward pass, so no ``[T, vocabulary]`` tensor is held.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from magcli.errors import EnvironmentFault
 from magcli.train.attention import forward_packed
+from magcli.train.head import Way, score_rows
 from magcli.train.packing import Packed
 
 if TYPE_CHECKING:
@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 RESCALED_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 """Settings of models whose logits are not just the LM head's output."""
 
-
 LOGITS_BYTES = 1 << 30
-"""Float32 logits that are held at once: 5,461 rows for a vocabulary of 49,152."""
+"""Float32 logits that are kept for the backward pass: 5,461 rows for a vocabulary of 49,152."""
+
+BLOCK_BYTES = 1 << 27
+"""Float32 logits that are computed at once, 682 such rows: more make matrix products no faster."""
 
 
 class LogProbs(NamedTuple):
@@ -50,9 +52,9 @@ def token_logprobs(
     """Log-probabilities and entropies of the tokens of a pack, by a model under ``use_packed_attention``.
 
     ``temperature`` is one for all tokens, or ``[T]``, that at which each token was drawn. ``where``, bool ``[T]``, asks
-    for some tokens only (those that train): the LM head skips the others. At most ``chunk`` rows of logits exist at a
-    time (None: as many as ``LOGITS_BYTES`` hold); a pack that asks for no more is not computed twice. Entropies have a
-    gradient if ``entropy_grad``.
+    for some tokens only (those that train): the LM head skips the others. At most ``chunk`` rows of logits are kept
+    (None: as many as ``LOGITS_BYTES`` hold), beside a block that is worked on; those of a pack that asks for no more
+    are not computed twice. Entropies have a gradient if ``entropy_grad``.
     """
     before = packed.before()
     predicted = _predicted(before, where)
@@ -60,14 +62,9 @@ def token_logprobs(
     weight, bias = _head(model)
     targets = packed.input_ids[0, predicted]
     heat = torch.as_tensor(temperature, dtype=torch.float32, device=hidden.device).expand(packed.num_tokens)[predicted]
-    chunk = chunk or max(1, LOGITS_BYTES // (4 * len(weight)))
-    score = _score if len(predicted) <= chunk else _score_again
-    parts = [
-        score(rows, weight, bias, ids, heats, entropy_grad)
-        for rows, ids, heats in zip(*(torch.split(each, chunk) for each in (hidden, targets, heat)), strict=True)
-    ]
+    way = _way(len(predicted), weight, chunk, entropy_grad)
+    values, entropies = score_rows(hidden.float(), weight.float(), bias, targets, heat, way)
     empty = torch.zeros(packed.num_tokens, dtype=torch.float32, device=hidden.device)
-    values, entropies = (torch.cat(column) for column in zip(*parts, strict=True))
     return LogProbs(empty.index_put((predicted,), values), empty.index_put((predicted,), entropies))
 
 
@@ -77,22 +74,13 @@ def _predicted(before: Tensor, where: Tensor | None) -> Tensor:
     return (asked if where is None else asked & where).nonzero().squeeze(1)
 
 
-def _score(
-    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: Tensor, entropy_grad: bool
-) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and entropies ``[rows]`` from hidden states ``[rows, hidden]``, targets and temperatures."""
-    with torch.autocast(hidden.device.type, enabled=False):
-        logits = torch.nn.functional.linear(hidden.float(), weight.float(), bias).div_(temperature[:, None])
-        logprobs = logits.log_softmax(dim=-1)
-        with torch.set_grad_enabled(entropy_grad and torch.is_grad_enabled()):
-            entropy = -torch.linalg.vecdot(logprobs.exp(), logprobs)
-    return logprobs.gather(-1, targets[:, None]).squeeze(-1), entropy
-
-
-def _score_again(*args: Any) -> tuple[Tensor, Tensor]:
-    """``_score`` that keeps no logits and computes them again in the backward pass."""
-    scored: tuple[Tensor, Tensor] = checkpoint(_score, *args, use_reentrant=False, preserve_rng_state=False)
-    return scored
+def _way(rows: int, weight: Tensor, chunk: int | None, entropy_grad: bool) -> Way:
+    """How so many rows are scored, with the gradient in the precision of the autocast that is on."""
+    row, device = 4 * len(weight), weight.device.type
+    most = chunk or max(1, LOGITS_BYTES // row)
+    products = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
+    block = min(most, max(1, BLOCK_BYTES // row))
+    return Way(block, rows <= most and torch.is_grad_enabled(), entropy_grad, products)
 
 
 def _head(model: "PreTrainedModel") -> tuple[Tensor, Tensor | None]:

@@ -1,0 +1,123 @@
+"""The LM head and the softmax over its logits as one differentiable step, in float32 and block by block.
+
+Made of PyTorch's own operations it would hold the logits of all tokens several times over: as they come, normalised,
+exponentiated, and the gradient of each. Here they lie in two buffers of a block, or in one and, if they are kept for
+the backward pass, once as a whole.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How rows are scored: so many at once, their logits kept for the backward pass or computed again there.
+
+    ``entropy_grad`` asks for a gradient of the entropies. ``products`` is the dtype of the backward pass's matrix
+    products, float32 or bfloat16 (the small slopes of a loss are nothing in float16); sums over blocks are float32.
+    """
+
+    block: int
+    keep: bool
+    entropy_grad: bool = False
+    products: torch.dtype = torch.float32
+
+
+def score_rows(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: Tensor, way: Way
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and entropies, float32 ``[N]``, of targets under softmax((hidden weight^T + bias) / T).
+
+    ``hidden`` ``[N, hidden]``, ``weight`` ``[vocabulary, hidden]``, ``bias`` ``[vocabulary]`` and ``temperature``
+    ``[N]`` are float32, ``targets`` int64 ``[N]``. Temperatures get no gradient.
+    """
+    scored: tuple[Tensor, Tensor] = _Score.apply(hidden, weight, bias, targets, temperature, way)  # type: ignore[no-untyped-call]
+    return scored
+
+
+class _Score(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: Tensor, way: Way
+    ) -> tuple[Tensor, Tensor]:
+        rows = len(hidden)
+        logits = hidden.new_empty(rows if way.keep else min(way.block, rows), len(weight))
+        spare = hidden.new_empty(min(way.block, rows), len(weight))
+        values, entropies, above = (hidden.new_empty(rows) for _ in range(3))
+        with _float32(hidden):
+            for part in _parts(rows, way.block):
+                block = logits[part] if way.keep else logits[: part.stop - part.start]
+                _write_logits(hidden[part], weight, bias, temperature[part], out=block)
+                top = block.amax(-1)
+                shares = torch.exp(block.sub_(top[:, None]), out=spare[: len(block)])
+                total = shares.sum(-1)
+                entropies[part] = total.log() - torch.linalg.vecdot(shares, block) / total
+                values[part] = block.gather(-1, targets[part, None])[:, 0] - total.log()
+                above[part] = total.log() if way.keep else total.log() + top
+        ctx.save_for_backward(
+            hidden, weight, bias, targets, temperature, above, entropies, logits if way.keep else None
+        )
+        ctx.way = way
+        if not way.entropy_grad:
+            ctx.mark_non_differentiable(entropies)
+        return values, entropies
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slopes: Tensor, entropy_slopes: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, targets, temperature, above, entropies, kept = ctx.saved_tensors
+        way, (for_hidden, for_weight, for_bias, *_) = ctx.way, ctx.needs_input_grad
+        rows, slopes, entropy_slopes = len(hidden), slopes / temperature, entropy_slopes / temperature
+        spare = hidden.new_empty(min(way.block, rows), len(weight))
+        factor, rounded = weight.to(way.products), hidden.to(way.products)
+        by_hidden = torch.empty_like(hidden) if for_hidden else None
+        by_weight = torch.zeros_like(weight) if for_weight else None
+        by_bias = torch.zeros_like(bias) if for_bias else None
+        with _float32(hidden):
+            for part in _parts(rows, way.block):
+                block = spare[: part.stop - part.start]
+                if kept is None:
+                    _write_logits(hidden[part], weight, bias, temperature[part], out=block)
+                torch.sub(block if kept is None else kept[part], above[part, None], out=block)
+                bonus = entropy_slopes[part] if way.entropy_grad else None
+                gradient = _of_logits(block, targets[part], slopes[part], entropies[part], bonus)
+                if by_bias is not None:
+                    by_bias += gradient.sum(0)
+                gradient = gradient.to(way.products)
+                if by_hidden is not None:
+                    by_hidden[part] = gradient @ factor
+                if by_weight is not None:
+                    by_weight += gradient.T @ rounded[part]
+        return by_hidden, by_weight, by_bias, None, None, None
+
+
+def _of_logits(logprobs: Tensor, targets: Tensor, slopes: Tensor, entropies: Tensor, bonus: Tensor | None) -> Tensor:
+    """The gradient of a block's logits, in the place of its log-probabilities where only these have one.
+
+    d log p(target) / d logits is one-hot(target) - p, d entropy / d logits is -p (log p + entropy).
+    """
+    if bonus is None:
+        gradient = logprobs.exp_().mul_(-slopes[:, None])
+    else:
+        fall = (logprobs + entropies[:, None]).mul_(bonus[:, None]).add_(slopes[:, None])
+        gradient = logprobs.exp_().mul_(fall.neg_())
+    return gradient.scatter_add_(-1, targets[:, None], slopes[:, None])
+
+
+def _float32(tensor: Tensor) -> torch.autocast:
+    return torch.autocast(tensor.device.type, enabled=False)
+
+
+def _parts(rows: int, block: int) -> Iterator[slice]:
+    return (slice(start, min(start + block, rows)) for start in range(0, rows, block))
+
+
+def _write_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: Tensor, *, out: Tensor) -> None:
+    torch.mm(hidden / temperature[:, None], weight.T, out=out)
+    if bias is not None:
+        out.addr_(temperature.reciprocal(), bias)

@@ -1,0 +1,77 @@
+"""The LM head with its softmax as one step against PyTorch's own operations."""
+
+import pytest
+import torch
+
+from magcli.train.head import Way, score_rows
+
+ROWS, HIDDEN, VOCABULARY = 37, 16, 101
+
+
+def inputs(*, bias=True):
+    torch.manual_seed(0)
+    hidden, weight = torch.randn(ROWS, HIDDEN), torch.randn(VOCABULARY, HIDDEN)
+    added = torch.randn(VOCABULARY).requires_grad_() if bias else None
+    targets, temperature = torch.randint(VOCABULARY, (ROWS,)), torch.linspace(0.5, 2, ROWS)
+    return hidden.requires_grad_(), weight.requires_grad_(), added, targets, temperature
+
+
+def by_the_book(hidden, weight, bias, targets, temperature):
+    logits = torch.nn.functional.linear(hidden, weight, bias) / temperature[:, None]
+    logprobs = logits.log_softmax(-1)
+    return logprobs.gather(-1, targets[:, None])[:, 0], -(logprobs.exp() * logprobs).sum(-1)
+
+
+def gradients(scored, tensors, *, entropy):
+    values, entropies = scored
+    slopes = torch.linspace(-1, 1, ROWS)
+    loss = (values * slopes).sum() + ((entropies * slopes.flip(0)).sum() if entropy else 0)
+    return torch.autograd.grad(loss, [tensor for tensor in tensors[:3] if tensor is not None])
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("entropy", [False, True])
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("block", [1, 10, 64])
+def test_values_and_gradients_are_those_of_plain_operations(block, keep, entropy, bias):
+    given = inputs(bias=bias)
+    scored, plain = score_rows(*given, Way(block, keep, entropy)), by_the_book(*given)
+    for ours, theirs in zip(scored, plain, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    found = gradients(scored, given, entropy=entropy), gradients(plain, given, entropy=entropy)
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_logits_of_any_size_make_no_infinities():
+    hidden, weight, _, targets, temperature = inputs(bias=False)
+    given = ((hidden * 1e4).detach().requires_grad_(), weight, None, targets, temperature)
+    scored, plain = score_rows(*given, Way(10, keep=True)), by_the_book(*given)
+    for ours, theirs in zip(scored, plain, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+    assert all(gradient.isfinite().all() for gradient in gradients(scored, given, entropy=False))
+
+
+def test_products_in_bf16_round_the_gradient_and_nothing_else():
+    given = inputs()
+    exact, rounded = (score_rows(*given, Way(10, True, products=dtype)) for dtype in (torch.float32, torch.bfloat16))
+    assert torch.equal(exact[0], rounded[0])
+    for ours, theirs in zip(
+        gradients(rounded, given, entropy=False), gradients(exact, given, entropy=False), strict=True
+    ):
+        assert 0 <= (ours - theirs).norm() < 0.01 * theirs.norm()
+
+
+def test_weights_that_are_frozen_get_no_gradient():
+    hidden, weight, bias, targets, temperature = inputs()
+    values, _ = score_rows(hidden, weight.detach(), bias.detach(), targets, temperature, Way(10, keep=False))
+    values.sum().backward()
+    assert hidden.grad is not None
+    assert weight.grad is None
+
+
+def test_no_rows_have_no_gradient():
+    hidden, weight, bias, targets, temperature = inputs()
+    values, _ = score_rows(hidden[:0], weight, bias, targets[:0], temperature[:0], Way(10, keep=True))
+    values.sum().backward()
+    assert not weight.grad.any()
