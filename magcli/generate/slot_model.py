@@ -2,7 +2,8 @@
 
 Numerics: with bfloat16 weights the output head is kept in float32, since logits rounded to 8 bits would move every
 log-prob. With ``deterministic`` a row's bits depend on that row alone: decode passes always have the same number of
-rows, attention goes in blocks of fixed size, and each prompt is computed alone at a multiple of 16 tokens.
+rows, attention goes in blocks of fixed size, and each prompt is computed alone at a multiple of 16 tokens. Otherwise
+linear layers on a CPU are packed.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from transformers import PreTrainedModel
 from magcli.errors import EnvironmentFault
 from magcli.generate.attention import ATTENTION, PackedBatch, SlotCache
 from magcli.generate.fit import name_in, parameter_names
+from magcli.generate.packed import pack_linears
 from magcli.generate.types import Weights
 
 ROW_MULTIPLE = 16
@@ -46,6 +48,7 @@ class SlotModel:
             )
         self._names = parameter_names(model)
         self._model = _prepare(model)
+        self._packed_layers = {} if deterministic else pack_linears(self._model)
         self._deterministic = deterministic
         self.cache = SlotCache(model.config, slots, dtype=model.dtype, device=model.device)
 
@@ -131,10 +134,13 @@ class SlotModel:
         Raises:
             MagError: a parameter is missing or has another shape; nothing has been changed then.
         """
-        own = list(self._model.named_parameters())
-        sources = [name_in(weights, self._names[name], parameter) for name, parameter in own]
-        for (_, parameter), source in zip(own, sources, strict=True):
-            parameter.copy_(weights[source])
+        own = dict(self._model.named_parameters())
+        sources = {name: name_in(weights, self._names[name], parameter) for name, parameter in own.items()}
+        for name, parameter in own.items():
+            if not parameter.is_meta:
+                parameter.copy_(weights[sources[name]])
+        for name, layer in self._packed_layers.items():
+            layer.take(weights[sources[f"{name}.weight"]])
 
 
 def _prepare(model: PreTrainedModel) -> PreTrainedModel:
