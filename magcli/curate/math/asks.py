@@ -86,8 +86,13 @@ _REASON = re.compile(
     r"|说明(?:你的)?(?:理由|原因)|为什么|解释",
     re.I,
 )
-_REASON_WORD = re.compile(
-    r"explain|justif|defend|clarify|discuss|comment|why|explanation|reason|[理原]|为什么|解释", re.I
+_REASON_WORDS = (
+    *("explain", "justif", "defend", "clarify", "discuss", "comment", "why", "explanation", "reason"),
+    *("理", "原", "为什么", "解释"),
+)
+_EXAMPLE_WORDS = (
+    *("example", "possible", "vary", "generate", "suggest", "brainstorm", "invent", "describe", "matrices", "create"),
+    *("make", "come", "一个", "例", "生成一", "任", "不唯一", "即可", "认为正确"),
 )
 _EXAMPLE = re.compile(
     r"\b(?:give|find|provide|write|construct|state|list|make\s+up|create)\s+(?:me\s+)?"
@@ -156,7 +161,8 @@ class Asks(NamedTuple):
 def asks_of(statement: str) -> Asks:
     """Read a statement's sentences; parts that the statement itself solves are passed over."""
     text = _ASIDE.sub("", masked(_unsolved(statement)))
-    reasoned = _REASON_WORD.search(text) is not None
+    lowered = statement.lower()
+    reasoned = holds(_REASON_WORDS, lowered)
     values: list[str] = []
     cases: list[str] = []
     joined, reason, closed, hinted = 0, "", False, False
@@ -173,12 +179,17 @@ def asks_of(statement: str) -> Asks:
             values.append(sentence)
             joined += tasks - 1
             closed = closed or is_closed(sentence)
-    example = _EXAMPLE.search(statement)
-    objects = next((found for each in (*values, *cases) if (found := _OBJECTS.search(each))), None)
-    objects = objects or _FORMULA_OBJECTS.search(statement)
+    example = _EXAMPLE.search(statement) if holds(_EXAMPLE_WORDS, lowered) else None
+    objects = next((found for each in (*values, *cases) if _lists(each) and (found := _OBJECTS.search(each))), None)
+    objects = objects or (_FORMULA_OBJECTS.search(statement) if "$" in lowered and "and" in lowered else None)
     return Asks(
         tuple(values), joined, reason, closed, example[0] if example else "", objects[0].strip() if objects else ""
     )
+
+
+def holds(words: tuple[str, ...], lowered: str) -> bool:
+    """Whether one of some words stands in a text in lower case: what a rule needs, told before the rule is tried."""
+    return any(word in lowered for word in words)
 
 
 def masked(statement: str) -> str:
@@ -207,6 +218,11 @@ def tasks_in(sentence: str) -> int:
 def is_closed(sentence: str) -> bool:
     """Whether a sentence asks for yes or no."""
     return bool(_YES_NO.search(sentence)) and not _WH.search(sentence)
+
+
+def _lists(sentence: str) -> bool:
+    """Whether a sentence may name several things."""
+    return "and" in sentence.lower() or "求" in sentence or "写" in sentence
 
 
 def _is_told(sentence: str) -> bool:

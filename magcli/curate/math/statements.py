@@ -5,8 +5,9 @@ filter at tens of thousands of rows a second.
 """
 
 import re
+from collections.abc import Sequence
 
-from magcli.curate.math.asks import Asks, asks_of, masked, sentences, tasks_in
+from magcli.curate.math.asks import Asks, asks_of, holds, masked, sentences, tasks_in
 
 _START = r"(?:\A|[.;:!?>,，。；：？！\n)）]|\$\s|\b(?:and|then|thus|please)\b)\W{0,4}\s*"
 _PROOF_WORDS = (
@@ -71,13 +72,21 @@ _NOTHING_FOLLOWS = re.compile(
     re.I,
 )
 _PART = re.compile(r"\b(?:in|from|of|to|using|by|with)\s+part\s+\(?([a-h1-6])\b\)?", re.I)
+_DEFINED_WORDS = ("given", "defined", "follow", "下", "其中")
 _NOTHING_DEFINED = re.compile(
     r"(?:\b(?:given\s+by|defined\s+(?:by|as)|as\s+follows|the\s+following)|[为是如]下)"
     r"\s*[:：.,，]?\s*(?:\\n|\n)*\s*(?:其中|where\b|\Z)|[函数度]为\s*[:：.,，]?\s*(?:\\n|\n)*\s*其中",
     re.I,
 )
+_SCAN_WORDS = ("\ufffd", "↑", "↓", "arrow", "<unk>", "[unreadable]", "????")
 _SCAN_REMAINS = re.compile(r"[\ufffd↑↓]|\\(?:up|down)arrow\s*=|<unk>|\[unreadable\]|\?{4,}", re.I)
+_IMAGE_WORDS = ("![", "\\includegraphics", "<img", "[image]", "[figure]", "[img]", "[diagram]", "[图")
 _IMAGE = re.compile(r"!\[[^\]]*\]\(|\\includegraphics|<img\b|\[(?:image|figure|img|diagram|图片?)\]", re.I)
+_REMAINS: Sequence[tuple[tuple[str, ...], re.Pattern[str]]] = (
+    (_IMAGE_WORDS, _IMAGE),
+    (_DEFINED_WORDS, _NOTHING_DEFINED),
+    (_SCAN_WORDS, _SCAN_REMAINS),
+)
 
 _NOUN = r"(?:figures?|diagrams?|pictures?|graphs?|charts?|tables?|images?|illustrations?|drawings?|sketch|plots?|map)"
 _FIGURE_WORDS = (
@@ -134,7 +143,7 @@ def proof(statement: str, lowered: str, asks: Asks, *, prose: bool) -> str:
     one's own answer; "What is x? Show that it is 3" asks for nothing but the proof. ``prose``: the ground truth is
     text, which tells that what is wanted is the argument. ``lowered`` is the statement in lower case.
     """
-    found = _PROOF.search(statement) if _any(_PROOF_WORDS, lowered) else None
+    found = _PROOF.search(statement) if holds(_PROOF_WORDS, lowered) else None
     if found is None:
         return asks.reason if asks.only_reasons or (prose and asks.reason) else ""
     own = asks.values and _OWN_CLAIM.search(statement, found.start(), found.end() + 40)
@@ -144,20 +153,20 @@ def proof(statement: str, lowered: str, asks: Asks, *, prose: bool) -> str:
 
 def missing_part(statement: str, lowered: str) -> str:
     """What the statement refers to but does not hold, or where it breaks off; empty when it seems whole."""
-    if _any(_ELSEWHERE_WORDS, lowered):
+    if holds(_ELSEWHERE_WORDS, lowered):
         elsewhere = _ELSEWHERE.search(statement)
         if elsewhere:
             return elsewhere[0]
-    if len(statement) < 200 and _any(_FOLLOWS_WORDS, lowered) and _NOTHING_FOLLOWS.fullmatch(statement):
+    if len(statement) < 200 and holds(_FOLLOWS_WORDS, lowered) and _NOTHING_FOLLOWS.fullmatch(statement):
         return "what it is about does not follow"
     part = _PART.search(statement) if "part" in lowered else None
     if part and statement.count(f"({part[1]})") <= part[0].count("("):
         return part[0]
-    for pattern in (_IMAGE, _NOTHING_DEFINED, _SCAN_REMAINS):
-        if remains := pattern.search(statement):
+    for told_by, pattern in _REMAINS:
+        if holds(told_by, lowered) and (remains := pattern.search(statement)):
             return remains[0].strip()
     for words, in_it, named in ((_FIGURE_WORDS, _DRAWN, _FIGURE), (_SHOWN_WORDS, _DISPLAYED, _SHOWN)):
-        if _any(words, lowered) and not in_it.search(statement) and (figure := _needed(named, statement)):
+        if holds(words, lowered) and not in_it.search(statement) and (figure := _needed(named, statement)):
             return figure
     if statement.endswith("$") and (within := _within_brackets(statement)):
         return f"ends within {within!r}"
@@ -215,7 +224,3 @@ def _asks_at_the_end(statement: str) -> bool:
     """Whether the last sentence asks for something, so that a comma behind it cuts nothing off."""
     *_, last = sentences(masked(statement[-300:])) or [""]
     return last[-1:] in ",，" and tasks_in(last) > 0
-
-
-def _any(words: tuple[str, ...], lowered: str) -> bool:
-    return any(word in lowered for word in words)

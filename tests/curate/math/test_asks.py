@@ -137,3 +137,9 @@ def test_formulas_end_no_sentence() -> None:
 def test_solved_parts_are_passed_over() -> None:
     solved = "Subproblem 0: What is $a$?\nFinal answer: The final answer is 3.\nSubproblem 1: What is $b$?"
     assert len(asks_of(solved).values) == 1
+
+
+def test_words_told_before_a_rule_is_tried_leave_none_of_its_branches_out():
+    for statement in ("任写两组满足 x+y=5 的整数解.", "请任意写三个大于2的数", "Make up an equation with root 3."):
+        assert asks_of(statement).open_ended
+    assert asks_of("Explain why 2 is prime.").reason
