@@ -106,8 +106,8 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
     """Graded completions, one row a sample, as one entry a problem, in order of first appearance.
 
     Raises:
-        DataError: two problems (told by their prompts, where there are any) have one id, or a verdict or a length is a
-            text, of which every one would count as true.
+        DataError: two problems (told by their prompts, where there are any) have one id, a verdict is missing, or a
+            verdict or a length is a text, of which every one would count as true.
     """
     found: dict[str, list[Mapping[str, Any]]] = {}
     asked: dict[str, str | None] = {}
@@ -122,7 +122,7 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
         Problem(
             id,
             tuple(row.get("extracted") or "" for row in samples),
-            tuple(bool(_number(row, "correct")) for row in samples),
+            tuple(_right(row) for row in samples),
             tuple(
                 bool(_number(row, "correct_anywhere" if "correct_anywhere" in row else "correct")) for row in samples
             ),
@@ -134,6 +134,13 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
         )
         for id, samples in found.items()
     ]
+
+
+def _right(row: Mapping[str, Any]) -> bool:
+    """The verdict on a completion, which must have one."""
+    if row.get("correct") is None:
+        raise DataError(f"a completion of id {row['id']!r} has no verdict in column correct; grade it first")
+    return bool(_number(row, "correct"))
 
 
 def _number(row: Mapping[str, Any], column: str) -> float:

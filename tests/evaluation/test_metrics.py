@@ -219,3 +219,8 @@ def test_the_share_in_the_format_is_told_where_one_is_asked_for():
 def test_texts_are_no_verdicts_and_no_lengths(row):
     with pytest.raises(DataError, match=r"of id 'a' is the text '(false|null)'; it must be"):
         gather([{"id": "a", **row}])
+
+
+def test_a_completion_that_nobody_judged_is_no_wrong_one():
+    with pytest.raises(DataError, match="id 'a' has no verdict in column correct"):
+        gather([{"id": "a", "correct": True}, {"id": "a", "correct": None}])
