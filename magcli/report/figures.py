@@ -1,7 +1,8 @@
 """What the models reached: metrics of `magcli evaluate` with their intervals, models side by side."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from magcli.evaluation.labels import labels
@@ -56,14 +57,37 @@ class Suite:
 
 def suites(tables: Sequence[Table]) -> list[Suite]:
     """The figures of all tables of metrics by suite, models in the order of their tables."""
-    figures: list[Figure] = []
-    for each, label in zip(tables, labels([str(each.path) for each in tables]), strict=True):
-        for row in rows_of(each):
-            row["suite"] = row.get("suite") or _problems(each)
-            figures += [of_row(row, label)] if row["value"] is not None else []
-            figures += [of_row(_difference(row), label)] if row.get("difference") is not None else []
+    named = zip(_names(tables), tables, strict=True)
+    figures = _told_apart([(label, _of_table(each, label)) for label, each in named])
     names = dict.fromkeys(figure.suite for figure in figures)
     return [_suite(name, [figure for figure in figures if figure.suite == name]) for name in names]
+
+
+def _of_table(table: Table, label: str) -> list[Figure]:
+    figures: list[Figure] = []
+    for row in rows_of(table):
+        row["suite"] = row.get("suite") or _problems(table)
+        figures += [of_row(row, label)] if row["value"] is not None else []
+        figures += [of_row(_difference(row), label)] if row.get("difference") is not None else []
+    return figures
+
+
+def _names(tables: Sequence[Table]) -> Sequence[str]:
+    """What tells the tables apart: the ends of their paths, with the ending where that alone differs."""
+    short = labels([str(each.path) for each in tables])
+    return [
+        label + each.path.suffix if short.count(label) > 1 else label for label, each in zip(short, tables, strict=True)
+    ]
+
+
+def _told_apart(by_table: Sequence[tuple[str, Sequence[Figure]]]) -> list[Figure]:
+    """All figures; a model that several tables name for one suite has the table's name beside its own."""
+    tables = Counter(key for _, figures in by_table for key in {(each.suite, each.model) for each in figures})
+    return [
+        each if tables[each.suite, each.model] == 1 else replace(each, model=f"{each.model} ({label})")
+        for label, figures in by_table
+        for each in figures
+    ]
 
 
 def _problems(table: Table) -> str:

@@ -1,6 +1,7 @@
 """What lies under the paths that a report is made of: tables with their histories, training runs, landscapes."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,6 +19,8 @@ from magcli.run import lineage
 DEPTH = 5
 """How far below a folder things are looked for."""
 LANDSCAPE_FILES = ("landscape.json", "plane.json")
+FOREIGN = re.compile("[\ud800-\udfff]")
+"""What a byte that is no UTF-8 becomes in a file's name."""
 Kind = Literal["run", "landscape", "table", "folder"]
 Thing = TypeVar("Thing")
 
@@ -139,8 +142,8 @@ def _take_run(path: Path, found: Found) -> None:
 
 
 def _search(folder: Path, depth: int, found: Found) -> None:
-    for path in sorted(folder.iterdir()):
-        kind = None if path.name.startswith(".") or path.is_symlink() else _kind(path)
+    for path in _inside(folder, found):
+        kind = None if path.name.startswith(".") or path.is_symlink() else _kind_if_open(path, found)
         if kind == "folder" and depth and not (path / "config.json").exists():
             _search(path, depth - 1, found)
         elif kind == "run":
@@ -149,6 +152,27 @@ def _search(folder: Path, depth: int, found: Found) -> None:
             found.landscapes.append(path)
         elif kind == "table" and _of_magcli(path):
             _try(path, found)
+
+
+def _kind_if_open(path: Path, found: Found) -> Kind | None:
+    """What a path is; None where it may not be looked into."""
+    try:
+        return _kind(path)
+    except PermissionError as error:
+        found.unread.append(f"{path} cannot be read: {error.strerror}")
+        return None
+
+
+def _inside(folder: Path, found: Found) -> list[Path]:
+    """What lies in a folder under names that are text; nothing where it may not be looked into."""
+    try:
+        every = sorted(folder.iterdir())
+    except OSError as error:
+        found.unread.append(f"{folder} cannot be read: {error.strerror}")
+        return []
+    foreign = [path for path in every if FOREIGN.search(path.name)]
+    found.unread += [f"{str(path)!a}: the name is not UTF-8; rename it" for path in foreign]
+    return [path for path in every if not FOREIGN.search(path.name)]
 
 
 def _of_magcli(path: Path) -> bool:

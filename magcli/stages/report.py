@@ -34,6 +34,8 @@ OF_A_RUN = ("reward", "correct", "entropy", "loss")
 """What is told of a run's last line of metrics."""
 EVALUATED = (("accuracy", 1), ("held_out_loss", -1))
 """What models are chosen by, in this order, and whether more (1) or less (-1) is better."""
+ONLY = ("avg@n", "avg@n anywhere")
+"""The metrics that are shown unless others are asked for."""
 PAGE = "The page"
 TEXT = "Tables in the terminal, without -o"
 
@@ -53,7 +55,7 @@ class Config:
         (), "Tables in the order of the pipeline: rows kept and dropped by reason.", panel=TEXT
     )
     metrics: tuple[str, ...] = opt((), "Tables that `magcli evaluate` wrote, compared side by side.", panel=TEXT)
-    only: tuple[str, ...] = opt(("avg@n", "avg@n anywhere"), "Metrics to show.", panel=TEXT)
+    only: tuple[str, ...] = opt(ONLY, "Metrics to show.", panel=TEXT)
     runs: tuple[str, ...] = opt((), "Folders of training runs: steps, seconds and where they ended.", panel=TEXT)
     files: tuple[str, ...] = opt((), "Files and folders to point at in the end.", panel=TEXT)
 
@@ -188,12 +190,25 @@ def _metrics(names: Sequence[str], only: Sequence[str]) -> Any:
     from rich.table import Table
 
     table = Table("of", *only, "problems", "samples", title="Accuracy, % [95% interval]", title_justify="left")
-    for name, label in zip(names, labels(names), strict=True):
-        for (suite, model), found in _read_metrics(name).items():
+    tables = [_read_metrics(name) for name in names]
+    _refuse_unknown(only, {metric for each in tables for found in each.values() for metric in found})
+    for each, label in zip(tables, labels(names), strict=True):
+        for (suite, model), found in each.items():
             first = next(iter(found.values()))
             figures = [str(found.get(metric) or "-") for metric in only]
             table.add_row(f"{model or label} {suite}".strip(), *figures, str(first.problems), str(first.samples))
     return table
+
+
+def _refuse_unknown(only: Sequence[str], known: set[str]) -> None:
+    """Every metric that is asked for must be in some table; those asked for by default need not."""
+    from magcli.config import did_you_mean
+    from magcli.run.job import usage
+
+    for name in only:
+        usage(
+            name in known or name in ONLY, f"report.only: no table has the metric '{name}'{did_you_mean(name, known)}"
+        )
 
 
 def _read_metrics(name: str) -> dict[tuple[str, str], dict[str, Figure]]:

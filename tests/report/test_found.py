@@ -1,6 +1,9 @@
+import contextlib
 import json
 import os
 import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -98,3 +101,37 @@ def test_a_damaged_note_is_as_good_as_none(pipeline, tmp_path):
     (tmp_path / "clean.arrow.run.json").write_text("{")
     (table,) = find([tmp_path]).tables
     assert table.note == {}
+
+
+def test_names_that_are_no_text_are_told_and_left_out(tmp_path, pipeline):
+    shutil.copy(pipeline / "clean.arrow", tmp_path / "clean.arrow")
+    shutil.copy(pipeline / "clean.arrow", os.fsencode(tmp_path) + b"/cl\xe9an.arrow")
+    found = find([tmp_path])
+    assert names(found.tables) == ["clean.arrow"]
+    assert "not UTF-8" in found.unread[0]
+    found.unread[0].encode()
+
+
+def test_folders_that_may_not_be_read_are_told_and_left_out(pipeline):
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        folder.chmod(0o755)
+        shutil.copy(pipeline / "clean.arrow", folder / "clean.arrow")
+        for name, mode in (("listed", 0o744), ("closed", 0o000), ("entered", 0o711)):
+            (folder / name).mkdir(mode=mode)
+        with as_nobody():
+            found = find([folder])
+    assert names(found.tables) == ["clean.arrow"]
+    assert [told.split()[0] for told in found.unread] == [f"{made}/{name}" for name in ("closed", "entered", "listed")]
+
+
+@contextlib.contextmanager
+def as_nobody():
+    """Without the rights of root, who may read everything."""
+    before = os.geteuid()
+    if before == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(before)

@@ -63,3 +63,22 @@ def test_a_comparison_tells_its_models_and_differences(tmp_path):
 
 def test_without_tables_there_are_no_suites():
     assert suites([]) == []
+
+
+def test_two_tables_of_one_model_and_suite_stand_beside_each_other(tmp_path):
+    first, second = (
+        written(tmp_path / name, [metric("avg@n", value, suite="gsm8k", model="m")], comparison.SCHEMA)
+        for name, value in (("a.arrow", 0.1), ("b.arrow", 0.2))
+    )
+    (suite,) = suites([first, second])
+    assert suite.models == ["m (a)", "m (b)"]
+    assert [str(figure) for _, found in suite.rows for figure in found] == ["10.0", "20.0"]
+
+
+def test_tables_that_differ_in_their_ending_alone_are_both_shown(tmp_path):
+    tables = [
+        written(tmp_path / f"a.{ending}", [metric("avg@n", value, suite="gsm8k", model="m")], comparison.SCHEMA)
+        for ending, value in (("arrow", 0.1), ("parquet", 0.2))
+    ]
+    (suite,) = suites(tables)
+    assert suite.models == ["m (a.arrow)", "m (a.parquet)"]

@@ -47,6 +47,11 @@ def test_options_add_to_the_paths(tables, capsys):
     assert text.index("missing-answer") < text.index("9.0 [9.0, 9.0]")
 
 
+def test_a_metric_that_no_table_has_is_named(tables, capsys):
+    with pytest.raises(UsageError, match="no table has the metric 'tokns'; did you mean 'tokens'"):
+        told(capsys, metrics=(str(tables / "a,b.arrow"),), only=("avg@n", "tokns"))
+
+
 def test_a_name_with_a_comma_is_one_path(tables, tmp_path, capsys):
     assert told(capsys, tables / "a,b.arrow", out=tmp_path / "page.html") == ""
     assert "<title>Report on a,b</title>" in (tmp_path / "page.html").read_text()
