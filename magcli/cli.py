@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -10,7 +11,7 @@ import typer
 from magcli import __version__
 from magcli.command import Ended, Entry, register
 from magcli.console import Console
-from magcli.errors import MagError
+from magcli.errors import MagError, UsageError
 
 STAGES = (
     Entry("convert", "Data", "Any table to any table, columns renamed or chosen."),
@@ -62,10 +63,20 @@ for _entry in STAGES:
     register(app, _entry, [entry.name for entry in STAGES])
 
 
+def _refuse_foreign_bytes(arguments: Sequence[str]) -> None:
+    """Names that are no text cannot stand in a table's history, nor in a message."""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"the argument {argument!a} is not UTF-8; a file by that name must be renamed") from None
+
+
 def main() -> None:
     """Run the command line and exit with the documented code."""
     console = Console(as_json="--json" in sys.argv)
     try:
+        _refuse_foreign_bytes(sys.argv[1:])
         app()
     except MagError as error:
         console.error(str(error), code=error.exit_code)

@@ -179,6 +179,7 @@ def test_every_error_has_the_code_that_the_table_names() -> None:
         (["show", "--where", "reward <", "x.jsonl"], "x.jsonl does not exist"),
         (["convert", "nothing.jsonl"], "nothing.jsonl does not exist"),
         (["convert", "nothing"], "nothing does not exist"),
+        (["convert", os.fsdecode(b"caf\xe9.jsonl")], "is not UTF-8"),
     ],
 )
 def test_mistakes_are_told_with_what_was_meant(magcli, arguments: list[str], told: str) -> None:
