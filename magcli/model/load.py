@@ -31,6 +31,7 @@ from transformers.utils import logging
 
 from magcli.data.durable import whole_folder
 from magcli.errors import EnvironmentFault
+from magcli.model.memory import keep_freed_memory
 
 READ_BYTES = 1 << 22
 HUB_SECONDS = 5.0
@@ -76,6 +77,8 @@ def load_model(
     Raises:
         EnvironmentFault: the folder, the weights, the memory or the device are not there.
     """
+    if device == "cpu":
+        keep_freed_memory()
     with _quiet(), _explained(name):
         if from_scratch:
             model = _initialised(load_config(name), seed)

@@ -1,0 +1,32 @@
+"""Memory that is freed stays with the process, so that it need not be got again page by page."""
+
+import platform
+import subprocess
+import sys
+
+import pytest
+
+FAULTS = """
+import resource, sys
+import torch
+if sys.argv[1] == "keep":
+    from magcli.model.memory import keep_freed_memory
+    assert keep_freed_memory()
+def touch(size):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.zeros(size)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+touch(1 << 24)
+print(touch(1 << 23))
+"""
+
+
+def faults_of_the_second(how):
+    """Page faults of a tensor half as large as one before it: glibc may find a place too small for one quite as large."""
+    told = subprocess.run([sys.executable, "-c", FAULTS, how], check=True, capture_output=True, text=True)
+    return int(told.stdout)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
+def test_a_large_tensor_finds_the_pages_of_a_larger_one_before():
+    assert faults_of_the_second("plain") > 10 * max(faults_of_the_second("keep"), 10)
