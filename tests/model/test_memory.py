@@ -22,7 +22,7 @@ print(touch(1 << 23))
 
 
 def faults_of_the_second(how):
-    """Page faults of a tensor half as large as one before it: glibc may find a place too small for one quite as large."""
+    """Page faults of a tensor half as large as one before it: the same size may just not fit its place."""
     told = subprocess.run([sys.executable, "-c", FAULTS, how], check=True, capture_output=True, text=True)
     return int(told.stdout)
 
