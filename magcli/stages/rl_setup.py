@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -173,7 +172,12 @@ async def sampler(config: Config, job: Job) -> AsyncIterator[Sampler]:
     spec = _spec(config)
     opened: Sampler
     if config.generators:
-        opened = await Fleet.open(spec, config.generators, say=lambda told: job.console.say(f"rl: {told}"))
+        opened = await Fleet.open(
+            spec,
+            config.generators,
+            devices=config.generator_devices,
+            say=lambda told: job.console.say(f"rl: {told}"),
+        )
     else:
         opened = open_policy(
             spec.model,
@@ -202,20 +206,26 @@ def _spec(config: Config) -> Spec:
         dtype="fp32" if exact else config.dtype,
         slots=-(-most // max(config.generators, 1)),
         deterministic=exact,
-        device=config.device,
+        device=config.generator_devices[0] if config.generator_devices else config.device,
         threads=_share_threads(config.generators),
+        transfer=config.transfer,
+        source=config.device,
     )
 
 
 def _share_threads(generators: int) -> int:
-    """Threads of each generator, the trainer keeping the rest; 0 where OMP_NUM_THREADS decides or nobody is beside."""
+    """Threads of each generator, the trainer keeping the rest; 0 where nobody is beside it.
+
+    They share what torch has here, be it by OMP_NUM_THREADS: with more threads than cores, each waits for others that
+    are not running.
+    """
     import torch
 
-    if not generators or "OMP_NUM_THREADS" in os.environ:
+    if not generators:
         return 0
-    cores = torch.get_num_threads()
-    each = max(1, cores // (generators + 1))
-    torch.set_num_threads(max(1, cores - each * generators))
+    threads = torch.get_num_threads()
+    each = max(1, threads // (generators + 1))
+    torch.set_num_threads(max(1, threads - each * generators))
     return each
 
 
