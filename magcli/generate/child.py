@@ -15,7 +15,7 @@ from magcli.errors import EnvironmentFault, MagError
 from magcli.generate.open import open_policy
 from magcli.generate.types import Policy
 from magcli.generate.weights import WeightFile
-from magcli.generate.wire import Abort, Beat, Ended, Failed, Load, Loaded, Ready, Sample, Spec, frame, receive
+from magcli.generate.wire import Abort, Beat, Ended, Failed, Load, Loaded, Ready, Sample, Spec, Transfer, frame, receive
 from magcli.run.orphan import die_with
 
 BEAT_SECONDS = 1.0
@@ -48,8 +48,8 @@ class Served:
                 case Abort(request):
                     if request in self.tasks:
                         self.tasks[request].cancel()
-                case Load(path, version):
-                    await self._load(path, version)
+                case Load() | Transfer() as asked:
+                    await self._load(asked)
 
     async def _answer(self, asked: Sample) -> None:
         try:
@@ -65,10 +65,17 @@ class Served:
         finally:
             self.tasks.pop(asked.request, None)
 
-    async def _load(self, path: str, version: int) -> None:
+    async def _load(self, asked: Load | Transfer) -> None:
         try:
-            await self.policy.load(WeightFile(Path(path)), version)
-            self.tell(Loaded(version))
+            if isinstance(asked, Load):
+                await self.policy.load(WeightFile(Path(asked.path)), asked.version)
+                self.tell(Loaded(asked.version))
+            else:
+                from magcli.generate.vllm import VllmPolicy
+
+                assert isinstance(self.policy, VllmPolicy), "no other engine takes part in a broadcast"
+                await self.policy.transfer(asked.step, asked.info, asked.version)
+                self.tell(Loaded(asked.step))
         except Exception as error:
             self._break(error)
 
@@ -108,6 +115,7 @@ def _open(spec: Spec) -> Policy:
         slots=spec.slots,
         deterministic=spec.deterministic,
         device=spec.device,
+        transfer=spec.transfer,
     )
 
 

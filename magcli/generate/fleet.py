@@ -8,9 +8,10 @@ from dataclasses import replace
 import torch
 
 from magcli.errors import EnvironmentFault
+from magcli.generate.open import engine_dtype
 from magcli.generate.remote import GeneratorDied, RemotePolicy
 from magcli.generate.types import Rollout, Sampling, Weights
-from magcli.generate.weights import WeightFile, shared, sweep
+from magcli.generate.weights import copied, shared, sweep
 from magcli.generate.wire import Spec
 
 MAX_DEATHS = 5
@@ -20,14 +21,15 @@ MAX_DEATHS = 5
 class Fleet:
     """Generator processes that hold the same weights. Open it with ``Fleet.open``.
 
-    The newest weights stay in shared memory, so that a replacement can take them.
+    A copy of the newest weights stays, in shared memory where they travel as a file, so that a replacement can take
+    them while the trainer already changes its own.
     """
 
     def __init__(self, spec: Spec, dtype: torch.dtype | None, say: Callable[[str], None]) -> None:
         self._spec, self._dtype, self._say = spec, dtype, say
         self._members: list[RemotePolicy] = []
         self._held = ExitStack()
-        self._file: WeightFile | None = None
+        self._newest: Weights | None = None
         self._version = 0
         self._replacing = asyncio.Lock()
         self._deaths = 0
@@ -37,13 +39,20 @@ class Fleet:
 
     @classmethod
     async def open(
-        cls, spec: Spec, size: int, *, dtype: torch.dtype | None = None, say: Callable[[str], None] = lambda told: None
+        cls,
+        spec: Spec,
+        size: int,
+        *,
+        devices: Sequence[str] = (),
+        dtype: torch.dtype | None = None,
+        say: Callable[[str], None] = lambda told: None,
     ) -> "Fleet":
         """Start ``size`` generators at once.
 
         Args:
             spec: the engine of each.
             size: how many.
+            devices: where their engines run, in turn; without any, all where ``spec`` says.
             dtype: type in which weights travel; None keeps theirs.
             say: told when a generator is replaced.
 
@@ -52,7 +61,9 @@ class Fleet:
         """
         sweep()
         fleet = cls(spec, dtype, say)
-        done = await asyncio.gather(*(fleet._start() for _ in range(size)), return_exceptions=True)
+        places = [devices[number % len(devices)] if devices else spec.device for number in range(size)]
+        starts = [fleet._start(replace(spec, device=place)) for place in places]
+        done = await asyncio.gather(*starts, return_exceptions=True)
         fleet._members = [member for member in done if isinstance(member, RemotePolicy)]
         if failures := [failure for failure in done if isinstance(failure, BaseException)]:
             await fleet.close()
@@ -99,11 +110,14 @@ class Fleet:
     async def load(self, weights: Weights, version: int) -> None:
         """Give all members new weights; running sequences go on with their KV cache."""
         held = ExitStack()
-        file = held.enter_context(shared(weights, dtype=self._dtype))
+        if self._spec.transfer == "broadcast":
+            kept: Weights = copied(weights, dtype=engine_dtype(self._spec.dtype, self._spec.device))
+        else:
+            kept = held.enter_context(shared(weights, dtype=self._dtype))
         async with self._replacing:
             self._held, old = held, self._held
-            self._file, self._version = file, version
-            loads = [member.load(file, version) for member in self._members]
+            self._newest, self._version = kept, version
+            loads = [member.load(kept, version) for member in self._members]
             ends = await asyncio.gather(*loads, return_exceptions=True)
             old.close()
         for member, end in zip(list(self._members), ends, strict=True):
@@ -123,19 +137,19 @@ class Fleet:
             if member not in self._members:
                 return
             self._count(death)
-            new = await self._start()
+            new = await self._start(member.spec)
             self._seconds_of_dead += member.seconds
             self._members[self._members.index(member)] = new
             self.replaced += 1
         await member.close()
 
-    async def _start(self) -> RemotePolicy:
+    async def _start(self, spec: Spec) -> RemotePolicy:
         """A new generator with the newest weights; one that is killed as it comes up is replaced too."""
         while True:
             try:
-                new = await RemotePolicy.start(self._spec)
-                if self._file is not None:
-                    await new.load(self._file, self._version)
+                new = await RemotePolicy.start(spec)
+                if self._newest is not None:
+                    await new.load(self._newest, self._version)
                 return new
             except GeneratorDied as death:
                 self._count(death)

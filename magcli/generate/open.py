@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from magcli.errors import EnvironmentFault, UsageError
 from magcli.generate.types import Generator
+from magcli.generate.wire import TransferName
 
 if TYPE_CHECKING:
     import torch
@@ -79,17 +80,20 @@ def open_policy(
     device: str = "cpu",
     deadline: float = 600.0,
     exact_head: bool = True,
+    transfer: TransferName = "file",
 ) -> "TorchPolicy | VllmPolicy":
     """Open an engine of this machine, for RL or for text; arguments and errors as in ``open_generator``.
 
     ``exact_head``: vLLM's output head works in float32, as in training and always in our own engine, which text can do
-    without and which takes longer.
+    without and which takes longer. ``transfer``: with broadcast, vLLM's weights come by ``VllmPolicy.transfer`` alone.
     """
     name = policy_engine(engine, device, deterministic=deterministic)
     _check_deterministic(name, dtype, deterministic)
     exact = engine_dtype("fp32" if deterministic else dtype, device)
     if name == "vllm":
-        return _open_vllm(model, exact, slots, device, deadline, exact_head)
+        return _open_vllm(model, exact, slots, device, deadline, exact_head, transfer)
+    if transfer == "broadcast":
+        raise UsageError("weights are broadcast to engine vllm only, not to torch; leave the transfer at file")
     return _open_torch(model, exact, slots, device, deterministic)
 
 
@@ -147,12 +151,19 @@ def _open_vision(
 
 
 def _open_vllm(
-    model: str, dtype: "torch.dtype", slots: int, device: str, deadline: float, exact_head: bool
+    model: str,
+    dtype: "torch.dtype",
+    slots: int,
+    device: str,
+    deadline: float,
+    exact_head: bool,
+    transfer: TransferName,
 ) -> "VllmPolicy":
     require_vllm()
     import torch
 
     from magcli.generate.vllm import VllmPolicy
+    from magcli.generate.vllm_broadcast import backend_of
     from magcli.generate.vllm_send import sender_for
     from magcli.generate.vllm_start import start
     from magcli.model.load import context_length, load_outline, load_tokenizer, local_folder
@@ -161,7 +172,7 @@ def _open_vllm(
     engine = start(
         local_folder(model),
         outline.config,
-        backend=sender.backend,
+        backend=backend_of(device) if transfer == "broadcast" else sender.backend,
         dtype=dtype,
         head=torch.float32 if exact_head else dtype,
         slots=slots,

@@ -8,12 +8,29 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from magcli.errors import EnvironmentFault, MagError
 from magcli.generate.types import Rollout, Sampling, Weights
 from magcli.generate.weights import shared
-from magcli.generate.wire import Abort, Beat, Ended, Failed, Load, Loaded, Ready, Sample, Spec, frame, receive
+from magcli.generate.wire import (
+    Abort,
+    Beat,
+    Ended,
+    Failed,
+    Load,
+    Loaded,
+    Ready,
+    Sample,
+    Spec,
+    Transfer,
+    TransferStep,
+    frame,
+    receive,
+)
+
+if TYPE_CHECKING:
+    from magcli.generate.vllm_broadcast import Broadcast
 
 START_SECONDS = 600.0
 """How long an engine may take to come up: a big model is read from a slow disk."""
@@ -29,11 +46,19 @@ class GeneratorDied(EnvironmentFault):
 class RemotePolicy:
     """A generator process and the requests it works on. Open it with ``RemotePolicy.start``."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
-        self.process, self._reader, self._writer = process, reader, writer
+    def __init__(
+        self,
+        spec: Spec,
+        process: "subprocess.Popen[bytes]",
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self.spec, self.process, self._reader, self._writer = spec, process, reader, writer
         self._requests = count()
         self._waiting: dict[int, asyncio.Queue[Rollout | Exception]] = {}
-        self._loading: dict[int, asyncio.Future[None]] = {}
+        self._loading: dict[int | TransferStep, asyncio.Future[None]] = {}
+        self._line = self._line_to(spec) if spec.transfer == "broadcast" else None
+        self._coming = 0
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._death: MagError | None = None
         self._listener = asyncio.create_task(self._listen())
@@ -58,7 +83,7 @@ class RemotePolicy:
                 pass_fds=[theirs.fileno()],
                 env=_environment(spec.threads),
             )
-        policy = cls(process, *await asyncio.open_connection(sock=ours))
+        policy = cls(spec, process, *await asyncio.open_connection(sock=ours))
         policy._tell(spec)
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -110,20 +135,41 @@ class RemotePolicy:
         """Replace the weights between two decode steps; running sequences go on with their KV cache.
 
         Raises:
+            MagError: the weights do not fit a broadcast's engine.
             GeneratorDied: the process is gone or does not take them in time.
         """
-        done = self._loading[version] = asyncio.get_running_loop().create_future()
-        with shared(weights) as file:
-            self._tell(Load(str(file.path), version))
-            try:
-                async with asyncio.timeout(LOAD_SECONDS):
-                    await done
-            except TimeoutError:
-                self._die(f"it did not take new weights in {LOAD_SECONDS:g} s")
-                raise self._dead() from None
-            finally:
-                self._loading.pop(version, None)
+        if self._line is None:
+            with shared(weights) as file:
+                await self._ask(Load(str(file.path), version), version)
+        else:
+            self._coming = version
+            await self._broadcast(self._line, weights)
         self.version = version
+
+    async def ask_step(self, step: TransferStep, info: Any) -> None:
+        """Have the generator do one step of a broadcast; with the last, the weights that come are in use."""
+        await self._ask(Transfer(step, info, self._coming), step)
+
+    async def _broadcast(self, line: "Broadcast", weights: Weights) -> None:
+        try:
+            await line.send(weights)
+        except MagError:
+            raise
+        except Exception as error:  # whatever NCCL or gloo says, the generator cannot be trusted to have its weights
+            self._die(f"new weights did not reach it: {type(error).__name__}: {error}")
+            raise self._dead() from error
+
+    async def _ask(self, message: Load | Transfer, awaited: int | TransferStep) -> None:
+        done = self._loading[awaited] = asyncio.get_running_loop().create_future()
+        try:
+            self._tell(message)
+            async with asyncio.timeout(LOAD_SECONDS):
+                await done
+        except TimeoutError:
+            self._die(f"it did not take new weights in {LOAD_SECONDS:g} s")
+            raise self._dead() from None
+        finally:
+            self._loading.pop(awaited, None)
 
     async def close(self) -> None:
         """End the process."""
@@ -160,8 +206,8 @@ class RemotePolicy:
                     waiting.put_nowait(error)
             case Beat(seconds, running):
                 self.seconds, self.num_running = seconds, running
-            case Loaded(version):
-                if done := self._loading.get(version):
+            case Loaded(what):
+                if done := self._loading.get(what):
                     done.set_result(None)
             case Ready():
                 self._ready.set_result(None)
@@ -179,12 +225,22 @@ class RemotePolicy:
             else GeneratorDied(f"generator process {self.process.pid} died: {how}")
         )
         self._writer.close()
+        if self._line is not None:
+            self._line.cut()
         for waiting in self._waiting.values():
             waiting.put_nowait(self._dead())
         for future in [self._ready, *self._loading.values()]:
             if not future.done():
                 future.set_exception(self._dead())
                 future.exception()
+
+    def _line_to(self, spec: Spec) -> "Broadcast":
+        from magcli.generate.open import engine_dtype
+        from magcli.generate.vllm_broadcast import Broadcast
+        from magcli.model.load import load_outline
+
+        dtype = engine_dtype(spec.dtype, spec.device)
+        return Broadcast(self.ask_step, load_outline(spec.model), spec.source, dtype)
 
     def _dead(self) -> MagError:
         assert self._death is not None

@@ -23,8 +23,9 @@ from magcli.generate.torch import completion_text
 from magcli.generate.types import Completion, Message, Rollout, Sampling, Weights
 from magcli.generate.vllm_link import Link, first_line
 from magcli.generate.vllm_request import check_temperature, finish_of, request_settings, rollout_of, tokens_of
-from magcli.generate.vllm_send import Sender
+from magcli.generate.vllm_send import Sender, take_step
 from magcli.generate.vllm_start import Engine
+from magcli.generate.wire import TransferStep
 from magcli.model.chat import prompt_tokens
 from magcli.model.load import context_length, end_tokens
 
@@ -158,6 +159,21 @@ class VllmPolicy:
         await self._link.open()
         await asyncio.shield(asyncio.ensure_future(self._replace(weights, version)))
 
+    async def transfer(self, step: TransferStep, info: Any, version: int) -> None:
+        """One step of a transfer that whoever trains drives, instead of ``load``: from ``start`` to ``finish`` the
+        engine is paused. ``info`` is vLLM's own for its backend.
+
+        Raises:
+            EnvironmentFault: the engine process died, gives no answer or cannot take the weights: it has stopped.
+        """
+        await self._link.open()
+        answer, llm = self._link.answer, self._link.llm
+        if step == "start":
+            await answer("a pause", llm.pause_generation(mode="keep", clear_cache=False))
+        await answer(f"new weights ({step})", take_step(llm, step, info))
+        if step == "finish":
+            await self._go_on(version)
+
     async def close(self) -> None:
         """End the engine process; whoever still waits for a sequence gets an error."""
         await self._link.close()
@@ -209,10 +225,15 @@ class VllmPolicy:
                 send = await asyncio.to_thread(held.enter_context, self._sender.ready(weights, self._outline))
                 await answer("a pause", llm.pause_generation(mode="keep", clear_cache=False))
                 await answer("loading new weights", send(llm))
-                await answer("noting their version", llm.update_weight_version(str(version)))
-            self._version, self._salt = version, uuid4().hex
-            await answer("taking back what has not begun", llm.abort(self._taken_back()))
-            await answer("going on", llm.resume_generation())
+            await self._go_on(version)
+
+    async def _go_on(self, version: int) -> None:
+        """From now on the engine's new weights, which are of this version, make the tokens."""
+        answer, llm = self._link.answer, self._link.llm
+        await answer("noting their version", llm.update_weight_version(str(version)))
+        self._version, self._salt = version, uuid4().hex
+        await answer("taking back what has not begun", llm.abort(self._taken_back()))
+        await answer("going on", llm.resume_generation())
 
     def _taken_back(self) -> list[str]:
         """Requests without a token, to be sent anew: part of their prompt may be computed, or cached, already."""

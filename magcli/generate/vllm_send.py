@@ -1,10 +1,10 @@
-"""New weights on their way to a vLLM engine: as a file in shared memory, or between GPUs by vLLM's own transfer."""
+"""New weights on their way to a vLLM engine: as a file in shared memory, or by vLLM's own transfer through a GPU."""
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -13,12 +13,17 @@ from transformers import PreTrainedModel
 from magcli.generate.fit import names_in
 from magcli.generate.types import Weights
 from magcli.generate.weights import shared
+from magcli.generate.wire import TransferStep
 
 FILE_TRANSFER = "magcli_file"
 """What vLLM's registry knows the transfer through a file in shared memory by; see ``vllm_worker``."""
 
 Send = Callable[[Any], Coroutine[Any, Any, None]]
 """Gives an engine (``AsyncLLM``), which is paused meanwhile, the weights that were made ready."""
+
+
+Ask = Callable[[TransferStep, Any], Awaitable[None]]
+"""Has an engine, wherever it is, do one step of a transfer."""
 
 
 class Sender(Protocol):
@@ -61,11 +66,8 @@ class FileSender:
             update = {"path": str(file.path), "names": names_in(file, outline)}
 
             async def send(engine: Any) -> None:
-                from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
-
-                await engine.start_weight_update()
-                await engine.update_weights(WeightTransferUpdateRequest(update_info=update))
-                await engine.finish_weight_update()
+                for step, info in (("start", None), ("update", update), ("finish", None)):
+                    await take_step(engine, step, info)
 
             yield send
 
@@ -86,15 +88,16 @@ class IpcSender:
     @contextmanager
     def ready(self, weights: Weights, outline: PreTrainedModel) -> Iterator[Send]:
         """Check that the weights fit; errors as in ``Sender``."""
-        source = _Source(weights, names_in(weights, outline), self._device, self._dtype)
+        source = Source(self._device, self._dtype)
+        source.take(weights, names_in(weights, outline))
 
         async def send(engine: Any) -> None:
-            client = _Client(engine, asyncio.get_running_loop())
+            client = Client(lambda step, info: take_step(engine, step, info), asyncio.get_running_loop())
             await asyncio.to_thread(self._send, client, source)
 
         yield send
 
-    def _send(self, client: "_Client", source: "_Source") -> None:
+    def _send(self, client: "Client", source: "Source") -> None:
         from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
         from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 
@@ -103,38 +106,75 @@ class IpcSender:
             WeightTransferTrainerFactory.trainer_init(info, client=client, source=source).send_weights()
 
 
-class _Source:
-    """vLLM's ``WeightSource``: weights under their checkpoint's names, on the engine's GPU when they are asked for."""
+async def take_step(engine: Any, step: TransferStep, info: Any) -> None:
+    """Have an engine (``AsyncLLM``) of this process do one step of a transfer; ``info`` is the backend's own."""
+    from vllm.distributed.weight_transfer.base import WeightTransferInitRequest, WeightTransferUpdateRequest
 
-    def __init__(self, weights: Weights, names: Mapping[str, str], device: torch.device, dtype: torch.dtype) -> None:
-        self._weights, self._names, self._device, self._dtype = weights, names, device, dtype
+    match step:
+        case "init":
+            await engine.init_weight_transfer_engine(WeightTransferInitRequest(init_info=info))
+        case "start":
+            await engine.start_weight_update()
+        case "update":
+            await engine.update_weights(WeightTransferUpdateRequest(update_info=info))
+        case "finish":
+            await engine.finish_weight_update(None)
+
+
+class Parameter(NamedTuple):
+    """What an engine is told of a parameter before it comes: vLLM's ``ParamMeta``."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+
+class Source:
+    """vLLM's ``WeightSource``: weights under their checkpoint's names, on a device and of a type as they are asked for.
+
+    The same one serves update after update: ``take`` gives it the weights of the next.
+    """
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        self._device, self._dtype = device, dtype
+        self._weights: Weights = {}
+        self._names: Mapping[str, str] = {}
+
+    def take(self, weights: Weights, names: Mapping[str, str]) -> None:
+        """Give these out from now on. ``names``: name in the checkpoint -> name in the weights."""
+        self._weights, self._names = weights, names
+
+    def metadata(self) -> list[Parameter]:
+        """What iteration will yield."""
+        return [
+            Parameter(name, self._dtype, tuple(self._weights[source].shape)) for name, source in self._names.items()
+        ]
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         for name, source in self._names.items():
             yield name, self._weights[source].detach().to(self._device, self._dtype).contiguous()
 
 
-class _Client:
-    """vLLM's ``VLLMWeightSyncClient`` for an engine in an event loop, called from a thread beside it."""
+class Client:
+    """vLLM's ``VLLMWeightSyncClient``, called from a thread: each question is asked in an event loop beside it."""
 
-    def __init__(self, engine: Any, loop: asyncio.AbstractEventLoop) -> None:
-        self._engine, self._loop = engine, loop
+    def __init__(self, ask: Ask, loop: asyncio.AbstractEventLoop) -> None:
+        self._ask, self._loop = ask, loop
 
-    def _run(self, call: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(call, self._loop).result()
+    def _run(self, step: TransferStep, info: Any = None) -> None:
+        async def asked() -> None:
+            await self._ask(step, info)
+
+        asyncio.run_coroutine_threadsafe(asked(), self._loop).result()
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
-
-        self._run(self._engine.init_weight_transfer_engine(WeightTransferInitRequest(init_info=init_info)))
+        self._run("init", init_info)
 
     def start_weight_update(self) -> None:
-        self._run(self._engine.start_weight_update())
+        self._run("start")
 
     def update_weights(self, update_info: Any) -> None:
-        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
-
-        self._run(self._engine.update_weights(WeightTransferUpdateRequest(update_info=update_info)))
+        self._run("update", update_info)
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        self._run(self._engine.finish_weight_update(weight_version))
+        self._run("finish")

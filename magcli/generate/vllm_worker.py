@@ -8,24 +8,27 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import connection, parent_process
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
-from vllm.distributed.weight_transfer.base import WeightTransferEngine
+from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
+from magcli.generate.vllm_gloo import GLOO_TRANSFER, Pair, empty, join
 from magcli.generate.vllm_send import FILE_TRANSFER
 from magcli.generate.vllm_start import STARTED_BY
 from magcli.generate.weights import WeightFile
 
 
 def register() -> None:
-    """Make the weight transfer known; in an engine process of magcli's also keep stdout clean and watch the parent."""
-    with suppress(ValueError):  # it is registered already
+    """Make our weight transfers known; in an engine process of magcli's also keep stdout clean and watch the parent."""
+    with suppress(ValueError):  # they are registered already
         WeightTransferEngineFactory.register_engine(FILE_TRANSFER, FileTransfer)
+        WeightTransferEngineFactory.register_engine(GLOO_TRANSFER, GlooTransfer)
     parent = parent_process()
     if parent is not None and os.environ.get(STARTED_BY) == str(parent.pid):
         os.dup2(2, 1)
@@ -65,7 +68,10 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
 
     def receive_weights(self, update_info: dict[str, Any]) -> None:
         """As ``update_weights``."""
-        self._loaded = set(self.model.load_weights(_tensors(**update_info)))
+        self._loaded = set(self.model.load_weights(self._arriving(update_info)))
+
+    def _arriving(self, update_info: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
+        return _tensors(**update_info)
 
     def finish_weight_update(self) -> None:
         """Turn the weights into what the worker computes with.
@@ -89,6 +95,30 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         """Nothing is held between updates."""
+
+
+@dataclass
+class GlooInit(WeightTransferInitInfo):  # type: ignore[misc]
+    """Where the trainer waits."""
+
+    port: int
+
+
+class GlooTransfer(FileTransfer):
+    """vLLM's end of a broadcast over gloo: the same phases, and the tensors come one by one from the trainer."""
+
+    init_info_cls = GlooInit
+
+    def init_transfer_engine(self, init_info: GlooInit) -> None:
+        """Meet the trainer."""
+        self._pair: Pair = join(init_info.port)
+
+    def _arriving(self, update_info: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
+        for name, tensor in zip(
+            update_info["names"], empty(update_info["dtype_names"], update_info["shapes"]), strict=True
+        ):
+            self._pair.broadcast([tensor])
+            yield name, tensor
 
 
 def _tensors(path: str, names: dict[str, str]) -> Iterator[tuple[str, Tensor]]:

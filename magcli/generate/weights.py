@@ -62,6 +62,11 @@ def shared(weights: Weights, *, dtype: torch.dtype | None = None) -> Iterator[We
         path.unlink(missing_ok=True)
 
 
+def copied(weights: Weights, *, dtype: torch.dtype | None = None) -> Weights:
+    """A copy of the weights where they are, types and tied parameters as in ``shared``."""
+    return {name: tensor.detach().to(_type(tensor, dtype), copy=True) for name, tensor in _untied(weights).items()}
+
+
 def sweep() -> None:
     """Remove what processes that were killed have left in shared memory."""
     for path in _place().glob("magcli-*.safetensors"):

@@ -10,10 +10,19 @@ from magcli.generate.types import Rollout, Sampling
 
 HEADER = struct.Struct("<Q")
 
+TransferName = Literal["file", "broadcast"]
+"""How new weights reach a generator: as a file in shared memory, or from the trainer by NCCL or gloo."""
+
+TransferStep = Literal["init", "start", "update", "finish"]
+"""The phases of a transfer by vLLM's interface: who takes part, once; then for each update of the weights."""
+
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """The engine that a generator process opens; the arguments of ``open_policy``. ``threads`` 0: torch's choice."""
+    """The engine that a generator process opens: the arguments of ``open_policy``.
+
+    ``threads`` 0: torch's choice. ``source``: the device from which a broadcast of weights comes.
+    """
 
     model: str
     engine: Literal["auto", "torch", "vllm"] = "torch"
@@ -22,6 +31,8 @@ class Spec:
     deterministic: bool = False
     device: str = "cpu"
     threads: int = 0
+    transfer: TransferName = "file"
+    source: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +61,15 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
+class Transfer:
+    """To a generator: do one step of a broadcast of weights; with the last they become this version."""
+
+    step: TransferStep
+    info: Any
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """From a generator: the engine is up."""
 
@@ -73,9 +93,9 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """From a generator: the weights of this version make the next token."""
+    """From a generator: the weights of this version make the next token, or this step of a broadcast is done."""
 
-    version: int
+    what: int | TransferStep
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -40,6 +41,26 @@ def vllm(stage: str, engine: str, *, deterministic: bool) -> None:
     if engine == "vllm":
         usage(not deterministic, f"{stage}: --deterministic needs --engine torch")
         require_vllm()
+
+
+def broadcast(stage: str, source: str, targets: Sequence[str]) -> None:
+    """Refuse devices between which weights cannot be broadcast.
+
+    Raises:
+        UsageError: which one and why.
+    """
+    from magcli.run.job import usage
+
+    for target in targets:
+        alike = target.partition(":")[0] == source.partition(":")[0]
+        usage(alike, f"{stage}: {source} cannot broadcast to {target}; use --transfer file")
+        apart = target == "cpu" or _number(target) != _number(source)
+        usage(apart, f"{stage}: a GPU cannot broadcast to itself ({target}); use --transfer file, or other devices")
+
+
+def _number(device: str) -> str:
+    """Of a GPU; the first goes without."""
+    return device.partition(":")[2] or "0"
 
 
 def ask(stage: str, config: AskOptions) -> None:

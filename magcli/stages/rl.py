@@ -55,6 +55,12 @@ class Config:
         0, "Generator processes beside the trainer; 0: they take turns in one process, on one device.", panel=BATCH
     )
     engine: Literal["torch", "vllm"] = opt("torch", "What the generators run; vllm needs --generators.", panel=BATCH)
+    generator_devices: tuple[str, ...] = opt(
+        (), "Where generators run, in turn: cuda:1,cuda:2; without, on --device.", panel=BATCH
+    )
+    transfer: Literal["file", "broadcast"] = opt(
+        "file", "Weights reach vLLM in shared memory, or from the trainer by NCCL (between CPUs by gloo).", panel=BATCH
+    )
     retire_after: int = opt(0, "Groups in a row all right after which a problem retires; 0 is never.", panel=BATCH)
     defer_after: int = opt(0, "Groups in a row all wrong after which a problem has to wait; 0 is never.", panel=BATCH)
     stage: tuple[Phase, ...] = opt((), "Stages of the run, each a [[rl.stage]] table of the recipe.", panel=BATCH)
@@ -116,7 +122,10 @@ NOT_NEGATIVE = (
     "staleness", "warmup", "trajectory_every", "generators", "retire_after", "defer_after", "is_cap", "kl",
     "entropy_bonus",
 )  # fmt: skip
-PLACES = ("simulate", "run", "keep_checkpoints", "checkpoint_every", "device", "workers", "track")
+PLACES = (
+    "simulate", "run", "keep_checkpoints", "checkpoint_every", "device", "generator_devices", "transfer", "workers",
+    "track",
+)  # fmt: skip
 """Options that do not decide the weights."""
 
 
@@ -152,6 +161,10 @@ def check(config: Config) -> None:
     usage(not (exact and config.dtype == "bf16"), "rl: --schedule sync is deterministic, which takes --dtype fp32")
     usage(config.engine == "torch" or config.generators > 0, "rl: --engine vllm needs --generators 1 or more")
     checks.vllm("rl", config.engine, deterministic=exact)
+    usage(config.generators > 0 or not config.generator_devices, "rl: --generator-devices needs --generators 1 or more")
+    if config.transfer == "broadcast":
+        usage(config.engine == "vllm", "rl: --transfer broadcast needs --engine vllm")
+        checks.broadcast("rl", config.device, config.generator_devices or (config.device,))
     phase.check(config.stage, config)
     checks.reward("rl", config)
     for tracker in config.track:

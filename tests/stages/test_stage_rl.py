@@ -417,6 +417,9 @@ def test_the_control_gives_rewards_to_others_of_the_group(guesser, problems, tmp
     assert moved
 
 
+VLLM = {"engine": "vllm", "generators": 2, "transfer": "broadcast"}
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -430,6 +433,10 @@ def test_the_control_gives_rewards_to_others_of_the_group(guesser, problems, tmp
         ({"schedule": "sync", "dtype": "bf16"}, "sync is deterministic, which takes --dtype fp32"),
         ({"generators": -1}, "rl.generators: -1 is negative"),
         ({"engine": "vllm"}, "rl: --engine vllm needs --generators 1 or more"),
+        ({"generator_devices": ("cuda:1",)}, "rl: --generator-devices needs --generators 1 or more"),
+        ({"generators": 1, "transfer": "broadcast"}, "rl: --transfer broadcast needs --engine vllm"),
+        (VLLM | {"generator_devices": ("cuda:1",)}, "rl: cpu cannot broadcast to cuda:1; use --transfer file"),
+        (VLLM | {"device": "cuda", "generator_devices": ("cuda:1", "cuda:0")}, r"broadcast to itself \(cuda:0\)"),
         ({"model": "http://localhost:1"}, "a server's weights cannot be trained"),
         ({"cache_length": 9, "max_length": 4}, "rl.cache_length: 9 is not between 0 and max_length 4"),
     ],

@@ -34,11 +34,12 @@ class Measured:
     ``groups`` are its groups by number; the arrays have one figure an update: ``seconds`` from update to update,
     ``training`` that the trainer worked, ``transfer`` until the update was over after that, ``generating`` that the
     engines worked, on average; ``tokens`` trained, and ``completions``, those without prompts. ``verdict`` is the
-    seconds from a group's last token to its reward, a median.
+    seconds from a group's last token to its reward, a median. ``padded``: the engine is the embedded one.
     """
 
     settings: Settings
     engines: int
+    padded: bool
     groups: Mapping[int, Drawn]
     seconds: Floats
     training: Floats
@@ -99,6 +100,7 @@ def _measured(
     return Measured(
         Settings(**given),
         max(1, generators),
+        config.get("engine", "torch") == "torch",
         {number: group for step in rollouts for number, group in step.items()},
         seconds=np.diff(trained, prepend=events[0]["time"]),
         training=training,
@@ -156,7 +158,7 @@ def _first_guess(runs: Sequence[Measured], workers: int) -> Machine:
     verdict = np.median([run.verdict / run.settings.group for run in runs])
     return Machine(
         described([group for run in runs for group in run.groups.values()]),
-        Generators(engines, decoding / made),
+        Generators(engines, decoding / made, padded=runs[0].padded),
         Trainer(1, 1 / max(each, 1e-12), fixed, transfer, shared=runs[0].settings.placement == "shared"),
         Verifiers(workers, float(verdict)),
     )
@@ -172,7 +174,13 @@ def _refined(machine: Machine, pairs: Sequence[tuple[Measured, Tally]]) -> Machi
     waits = [(run.verdict, float(np.median(replay.verdicts))) for run, replay in pairs]
     slower = float(np.median([real / replayed for real, replayed in waits if replayed > 0] or [1.0]))
     verifiers = replace(machine.verifiers, seconds=machine.verifiers.seconds * slower)
-    generators = Generators(pairs[0][0].engines, max(step, 1e-9), 1, made, attended, gap)
+    generators = replace(
+        machine.generators,
+        step_seconds=max(step, 1e-9),
+        sequence_seconds=made,
+        token_seconds=attended,
+        gap_seconds=gap,
+    )
     return replace(machine, generators=generators, verifiers=verifiers)
 
 

@@ -163,7 +163,14 @@ class Engine:
     def _first_step(self) -> float:
         speed, rows = self.speed, len(self._running)
         fixed = speed.step_seconds + speed.gap_seconds
-        return fixed + speed.sequence_seconds * rows + speed.token_seconds * self._cached
+        return fixed + speed.sequence_seconds * rows + speed.token_seconds * self._attended()
+
+    def _attended(self) -> int:
+        """Tokens that the next step attends to, padding included."""
+        if not self.speed.padded:
+            return self._cached
+        longest = max(sample.prompt + sample.length - end for end, _, sample in self._running) + self.step
+        return len(self._running) * longest
 
     def _seconds(self, steps: int) -> float:
         """Time of the next ``steps`` steps, with the prefill that is due in the first of them."""
@@ -178,7 +185,7 @@ class Engine:
         rows, seconds = len(self._running), self._seconds(steps)
         self.work.steps += steps
         self.work.made += steps * rows
-        self.work.attended += steps * self._cached + rows * steps * (steps - 1) / 2
+        self.work.attended += steps * self._attended() + rows * steps * (steps - 1) / 2
         self.work.prefilled += self._prefill
         self.work.seconds += seconds - steps * self.speed.gap_seconds
         self.clock += seconds

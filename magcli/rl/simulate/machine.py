@@ -62,6 +62,7 @@ class Generators:
         step_seconds: what a decode step takes whatever runs in it.
         sequence_seconds: what each running sequence adds to a step.
         token_seconds: what each token in the key-value cache adds to a step.
+        padded: every running sequence costs as many of these as the longest, as in the embedded engine.
         gap_seconds: between two steps, while the engine's process does other things; it counts as idle.
         slots: sequences that run at once in one engine; 0: those of n_async, shared out.
         cache_tokens: tokens that an engine's key-value cache holds; 0: no limit. Where it is full the newest sequence
@@ -74,6 +75,7 @@ class Generators:
     devices_per_engine: int = 1
     sequence_seconds: float = 0.0
     token_seconds: float = 0.0
+    padded: bool = False
     gap_seconds: float = 0.0
     slots: int = 0
     cache_tokens: int = 0

@@ -33,6 +33,7 @@ def measured(run: Settings, machine: Machine = TRUTH) -> Measured:
     return Measured(
         run,
         engines,
+        machine.generators.padded,
         {number: draw(number) for number in range(simulation.number)},
         seconds=np.diff([update.time for update in updates], prepend=0.0),
         training=training,
@@ -44,11 +45,11 @@ def measured(run: Settings, machine: Machine = TRUTH) -> Measured:
     )
 
 
+@pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("placement", ["shared", "split"])
-def test_speeds_found_at_some_sizes_predict_a_run_at_others(placement):
-    machine = TRUTH
-    if placement == "split":
-        machine = replace(TRUTH, generators=replace(TRUTH.generators, devices=2))
+def test_speeds_found_at_some_sizes_predict_a_run_at_others(placement, padded):
+    engines = 2 if placement == "split" else 1
+    machine = replace(TRUTH, generators=replace(TRUTH.generators, devices=engines, padded=padded))
     runs = [
         measured(replace(RUN, n_async=n_async, n_batch=n_batch, placement=placement), machine)
         for n_async, n_batch in ((16, 32), (128, 64))

@@ -1,6 +1,7 @@
 """The engine's closed formulas beside a clock that makes one step after another."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -29,7 +30,8 @@ def drained(engine):
 class Stepwise:
     """The same engine, a step at a time: what came before a step's begin is in it."""
 
-    def __init__(self, slots):
+    def __init__(self, slots, padded=False):
+        self.padded = padded
         self.slots, self.clock, self.running, self.waiting, self.ends = slots, 0.0, [], [], []
 
     def until(self, now):
@@ -43,7 +45,8 @@ class Stepwise:
             entry = self.waiting.pop(0)
             prefill += entry.prompt * entry.leads
             self.running.append([entry, 0])
-        cached = sum(entry.prompt + made for entry, made in self.running)
+        cached = [entry.prompt + made for entry, made in self.running]
+        cached = len(cached) * max(cached) if self.padded else sum(cached)
         self.clock += 0.01 + 0.002 * len(self.running) + 1e-4 * cached + prefill / 1000
         for pair in self.running:
             pair[1] += 1
@@ -51,11 +54,11 @@ class Stepwise:
         self.running = [pair for pair in self.running if pair[1] < pair[0].length]
 
 
-@given(st.integers(0, 2**32), st.integers(1, 6))
+@given(st.integers(0, 2**32), st.integers(1, 6), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_every_end_is_where_single_steps_put_it(seed, slots):
+def test_every_end_is_where_single_steps_put_it(seed, slots, padded):
     choose = random.Random(seed)
-    engine, stepwise, ends = Engine(SPEED, slots), Stepwise(slots), []
+    engine, stepwise, ends = Engine(replace(SPEED, padded=padded), slots), Stepwise(slots, padded), []
     arrivals = sorted(choose.uniform(0, 3) for _ in range(choose.randint(1, 8)))
     for now in arrivals:
         batch = [sample(choose.randint(1, 60), leads=place == 0) for place in range(choose.randint(1, 4))]

@@ -1,0 +1,111 @@
+"""Weights that come to a generator's vLLM from the trainer itself: the same phases as between GPUs, gloo for NCCL."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+import torch
+from test_vllm import LONG, collect, difference
+
+from magcli.errors import MagError
+from magcli.generate.fleet import Fleet
+from magcli.generate.remote import GeneratorDied
+from magcli.generate.types import Rollout, Sampling
+from magcli.generate.wire import Spec
+from magcli.model.load import load_model
+
+pytestmark = pytest.mark.timeout(300)
+
+
+class Bench:
+    """A generator that takes part in broadcasts, the event loop that it belongs to, and two models' weights."""
+
+    def __init__(self, folder: str) -> None:
+        self.plain = load_model(folder, dtype=torch.float32)
+        self.other = load_model(folder, dtype=torch.float32, from_scratch=True, seed=7)
+        self.runner = asyncio.Runner()
+        self.said: list[str] = []
+        spec = Spec(folder, engine="vllm", dtype="fp32", slots=8, threads=1, transfer="broadcast")
+        self.fleet = self.runner.run(Fleet.open(spec, 1, say=self.said.append))
+
+    def sampled(self, seeds: range) -> list[Rollout]:
+        return self.runner.run(collect(self.fleet, LONG, Sampling(8), seeds))
+
+    def load(self, model: torch.nn.Module, version: int) -> None:
+        self.runner.run(self.fleet.load(model.state_dict(), version))
+
+
+@pytest.fixture(scope="module")
+def bench(wide_model_dir) -> Iterator[Bench]:
+    made = Bench(str(wide_model_dir))
+    yield made
+    made.runner.run(made.fleet.close())
+    made.runner.close()
+
+
+def test_broadcast_weights_make_the_next_tokens(bench):
+    for version, model in ((1, bench.other), (2, bench.plain)):
+        bench.load(model, version)
+        for rollout in bench.sampled(range(3)):
+            assert rollout.versions == ((0, version),)
+            assert difference(model, rollout) < 1e-4
+
+
+def test_sequences_that_run_go_on_with_them(bench):
+    async def scenario() -> list[Rollout]:
+        running = asyncio.ensure_future(collect(bench.fleet, LONG, Sampling(200), range(4)))
+        await asyncio.sleep(0.3)
+        await bench.fleet.load(bench.other.state_dict(), 3)
+        return await running
+
+    versions = [rollout.versions for rollout in bench.runner.run(scenario())]
+    assert any(len(spans) == 2 and spans[0] == (0, 2) and spans[1][1] == 3 for spans in versions)
+
+
+def test_weights_that_do_not_fit_change_nothing(bench):
+    lacking = {name: tensor for name, tensor in bench.plain.state_dict().items() if "layers.1." not in name}
+    bench.load(bench.plain, 4)
+    with pytest.raises(MagError, match="weights to load lack model.layers.1"):
+        bench.runner.run(bench.fleet.load(lacking, 5))
+    bench.load(bench.plain, 6)
+    assert max(difference(bench.plain, rollout) for rollout in bench.sampled(range(2))) < 1e-4
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.03])
+def test_a_generator_killed_in_a_broadcast_is_replaced_by_one_with_the_newest_weights(bench, delay):
+    """The trainer's own weights have changed by the time that the replacement is up: it gets those of the version."""
+    weights = {name: tensor.clone() for name, tensor in bench.other.state_dict().items()}
+
+    async def scenario() -> None:
+        loading = asyncio.ensure_future(bench.fleet.load(weights, 7))
+        await asyncio.sleep(delay)
+        os.kill(bench.fleet._members[0].process.pid, signal.SIGKILL)
+        await asyncio.sleep(1)
+        for tensor in weights.values():
+            tensor.zero_()
+        await loading
+
+    before = bench.fleet.replaced
+    bench.runner.run(scenario())
+    assert bench.fleet.replaced == before + 1
+    assert "killed by SIGKILL; starting another" in bench.said[-1]
+    for rollout in bench.sampled(range(2)):
+        assert rollout.versions == ((0, 7),)
+        assert difference(bench.other, rollout) < 1e-4
+
+
+def test_a_broadcast_that_breaks_counts_as_the_generators_death(bench, monkeypatch):
+    """What NCCL or gloo may say is not known; the generator is replaced, and the reason told."""
+    member = bench.fleet._members[0]
+
+    async def broken(weights: object) -> None:
+        raise RuntimeError("unhandled system error")
+
+    monkeypatch.setattr(member._line, "send", broken)
+    with pytest.raises(GeneratorDied, match="new weights did not reach it: RuntimeError: unhandled system error"):
+        bench.runner.run(member.load(bench.plain.state_dict(), 8))
+    bench.load(bench.plain, 9)
+    assert bench.fleet._members[0] is not member
+    assert max(difference(bench.plain, rollout) for rollout in bench.sampled(range(2))) < 1e-4
