@@ -6,7 +6,7 @@ what it asks of the engine goes through the generator process, which pauses and 
 
 import asyncio
 import threading
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from transformers import PreTrainedModel
@@ -76,7 +76,7 @@ class Broadcast:
 
         with torch.cuda.device(self._device):
             info = NCCLTrainerInitInfo(rank=0, master_address=MASTER, master_port=get_open_port(), world_size=2)
-            transport: Any = WeightTransferTrainerFactory.trainer_init(info, client=client, source=self._source)
+            transport: Transport = WeightTransferTrainerFactory.trainer_init(info, client=client, source=self._source)
         return transport
 
     def _send(self, transport: Transport) -> None:

@@ -1,12 +1,12 @@
 """The trainer's end of a broadcast of weights over gloo, for engines on a CPU: what vLLM has with NCCL for GPUs."""
 
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from magcli.generate.vllm_send import Client, Source
@@ -14,15 +14,17 @@ from magcli.generate.vllm_send import Client, Source
 GLOO_TRANSFER = "magcli_gloo"
 """What vLLM's registry knows the engine's end by; see ``vllm_worker``."""
 
-HOST = "127.0.0.1"
-DEADLINE = timedelta(seconds=600)
-"""How long either end waits for the other; one that died is noticed at once."""
+HOST, HERE = "127.0.0.1", "here"
+dist: Any = torch.distributed
+"""Without its types, which lack what is used here."""
+DEADLINE = timedelta(seconds=60)
+"""How long either end waits for the other in one step; one that died is noticed at once."""
 
 
 class Pair:
     """Trainer (rank 0) and one engine (rank 1), who meet at a port of this machine."""
 
-    def __init__(self, store: dist.TCPStore, rank: int) -> None:
+    def __init__(self, store: Any, rank: int) -> None:
         options = dist.ProcessGroupGloo._Options()
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=HOST)]
         options._timeout = DEADLINE
@@ -39,7 +41,9 @@ class Pair:
 
 def join(port: int) -> Pair:
     """The engine's end."""
-    return Pair(dist.TCPStore(HOST, port, is_master=False, timeout=DEADLINE), rank=1)
+    store = dist.TCPStore(HOST, port, is_master=False, timeout=DEADLINE)
+    store.set(HERE, "")
+    return Pair(store, rank=1)
 
 
 class GlooTrainer:
@@ -50,7 +54,10 @@ class GlooTrainer:
         store = dist.TCPStore(HOST, 0, is_master=True, wait_for_workers=False, timeout=DEADLINE)
         with ThreadPoolExecutor(1) as beside:
             joined = beside.submit(client.init_weight_transfer_engine, {"port": store.port})
-            self._pair = Pair(store, rank=0)
+            while not (joined.done() or store.check([HERE])):
+                time.sleep(0.01)
+            if not joined.done():
+                self._pair = Pair(store, rank=0)
             joined.result()
 
     def send_weights(self) -> None:

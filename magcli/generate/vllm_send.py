@@ -66,8 +66,9 @@ class FileSender:
             update = {"path": str(file.path), "names": names_in(file, outline)}
 
             async def send(engine: Any) -> None:
-                for step, info in (("start", None), ("update", update), ("finish", None)):
-                    await take_step(engine, step, info)
+                await take_step(engine, "start", None)
+                await take_step(engine, "update", update)
+                await take_step(engine, "finish", None)
 
             yield send
 

@@ -4,15 +4,18 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 import torch
 from test_vllm import LONG, collect, difference
 
 from magcli.errors import MagError
+from magcli.generate.fit import names_in
 from magcli.generate.fleet import Fleet
 from magcli.generate.remote import GeneratorDied
 from magcli.generate.types import Rollout, Sampling
+from magcli.generate.vllm_send import Client, Source
 from magcli.generate.wire import Spec
 from magcli.model.load import load_model
 
@@ -67,13 +70,13 @@ def test_sequences_that_run_go_on_with_them(bench):
 def test_weights_that_do_not_fit_change_nothing(bench):
     lacking = {name: tensor for name, tensor in bench.plain.state_dict().items() if "layers.1." not in name}
     bench.load(bench.plain, 4)
-    with pytest.raises(MagError, match="weights to load lack model.layers.1"):
+    with pytest.raises(MagError, match=r"weights to load lack model\.layers\.1"):
         bench.runner.run(bench.fleet.load(lacking, 5))
     bench.load(bench.plain, 6)
     assert max(difference(bench.plain, rollout) for rollout in bench.sampled(range(2))) < 1e-4
 
 
-@pytest.mark.parametrize("delay", [0.0, 0.03])
+@pytest.mark.parametrize("delay", [0.03, pytest.param(0.0, marks=pytest.mark.slow)])
 def test_a_generator_killed_in_a_broadcast_is_replaced_by_one_with_the_newest_weights(bench, delay):
     """The trainer's own weights have changed by the time that the replacement is up: it gets those of the version."""
     weights = {name: tensor.clone() for name, tensor in bench.other.state_dict().items()}
@@ -109,3 +112,33 @@ def test_a_broadcast_that_breaks_counts_as_the_generators_death(bench, monkeypat
     bench.load(bench.plain, 9)
     assert bench.fleet._members[0] is not member
     assert max(difference(bench.plain, rollout) for rollout in bench.sampled(range(2))) < 1e-4
+
+
+def test_vllms_own_trainer_engine_takes_our_weights_and_asks_us(bench, monkeypatch):
+    """Its NCCL group and streams are the only things here that want GPUs; a group that notes what it gets stands in."""
+    from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerWeightTransferEngine
+
+    weights, asked, sent = bench.plain.state_dict(), [], []
+    names = names_in(weights, bench.plain)
+    source = Source(torch.device("cpu"), torch.bfloat16)
+    source.take(weights, names)
+
+    async def ask(step: str, info: object) -> None:
+        asked.append((step, info))
+
+    async def scenario() -> None:
+        client = Client(ask, asyncio.get_running_loop())
+        engine = NCCLTrainerWeightTransferEngine(client=client, source=source, packed=False)
+        engine.model_update_group = SimpleNamespace(broadcast=lambda tensor, src, stream: sent.append((tensor, src)))
+        await asyncio.to_thread(engine.send_weights)
+
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
+    asyncio.run(scenario())
+    assert [step for step, _ in asked] == ["start", "update", "finish"]
+    told = asked[1][1]
+    assert told["names"] == list(names)
+    assert set(told["dtype_names"]) == {"bfloat16"}
+    assert told["shapes"] == [list(tensor.shape) for tensor, _ in sent]
+    for name, (tensor, src) in zip(names, sent, strict=True):
+        assert src == 0
+        assert torch.equal(tensor, weights[names[name]].bfloat16())
