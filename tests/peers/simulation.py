@@ -2,9 +2,10 @@
 
 A Llama of 0.4M parameters with random weights answers with geometric lengths (any token may be the last), a reward that
 is a hash of the text drops about a third of the groups, and takes 5 ms. Runs to calibrate with and runs to predict
-take turns, so that what else the machine does falls on both. One of the former is cut at fewer tokens: only so can what
-a step takes for each sequence be told from what it takes for each token attended to. The first update of each run, in
-which processes start, is left out on both sides. A predicted throughput may be off by 15%.
+take turns, so that what else the machine does falls on both. Of the former one has few sequences, and one is cut at
+fewer tokens: only so can a step's own time, what each sequence adds and what each token attended to adds be told apart.
+The first update of each run, in which processes start, is left out on both sides. A predicted throughput may be off by
+15%.
 """
 
 import json
@@ -47,6 +48,7 @@ COMMON = {
 """The same in all runs; so small a learning rate leaves the lengths as they are."""
 
 CALIBRATION: Sequence[Mapping[str, int]] = (
+    {"n_async": 8, "n_batch": 16, "n_mini": 16, "staleness": 1},
     {"n_async": 32, "n_batch": 64, "n_mini": 64, "staleness": 1},
     {"n_async": 128, "n_batch": 64, "n_mini": 64, "staleness": 1},
     {"n_async": 64, "n_batch": 32, "n_mini": 32, "staleness": 1, "max_tokens": 128},

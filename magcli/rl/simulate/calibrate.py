@@ -166,10 +166,8 @@ def _first_guess(runs: Sequence[Measured], workers: int) -> Machine:
 
 def _refined(machine: Machine, pairs: Sequence[tuple[Measured, Tally]]) -> Machine:
     """The machine whose engines and verifiers take for the replays' work what the runs took."""
-    step, made, attended = not_negative(
-        np.concatenate([_work(replay.updates)[:, :3].cumsum(axis=0) for _, replay in pairs]),
-        np.concatenate([(run.generating[1:] * run.engines).cumsum() for run, _ in pairs]),
-    )
+    rows = [_decoding(run, replay) for run, replay in pairs]
+    step, made, attended = not_negative(*(np.concatenate(part) for part in zip(*rows, strict=True)))
     gap = _gap(machine, pairs) if pairs[0][0].settings.placement == "shared" else 0.0
     waits = [(run.verdict, float(np.median(replay.verdicts))) for run, replay in pairs]
     slower = float(np.median([real / replayed for real, replayed in waits if replayed > 0] or [1.0]))
@@ -182,6 +180,15 @@ def _refined(machine: Machine, pairs: Sequence[tuple[Measured, Tally]]) -> Machi
         gap_seconds=gap,
     )
     return replace(machine, generators=generators, verifiers=verifiers)
+
+
+def _decoding(run: Measured, replay: Tally) -> tuple[Floats, Floats]:
+    """Steps, tokens made and tokens attended to, up to each update, and the seconds that they took.
+
+    As shares of the run's seconds, so that a run counts as much as one that took longer.
+    """
+    seconds = (run.generating[1:] * run.engines).cumsum()
+    return _work(replay.updates)[:, :3].cumsum(axis=0) / seconds[-1], seconds / seconds[-1]
 
 
 def _gap(machine: Machine, pairs: Sequence[tuple[Measured, Tally]]) -> float:
