@@ -6,6 +6,7 @@ what it asks of the engine goes through the generator process, which pauses and 
 
 import asyncio
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import torch
@@ -57,9 +58,8 @@ class Broadcast:
             Exception: whatever NCCL or gloo has to say; the line is of no use any more.
         """
         self._source.take(weights, names_in(weights, self._outline))
-        client = Client(self._ask, asyncio.get_running_loop())
         if self._transport is None:
-            self._transport = await asyncio.to_thread(self._open, client)
+            self._transport = await asyncio.to_thread(self._open, Client(self._ask, asyncio.get_running_loop()))
         await asyncio.to_thread(self._send, self._transport)
 
     def cut(self) -> None:
@@ -74,13 +74,14 @@ class Broadcast:
         from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
         from vllm.utils.network_utils import get_open_port
 
-        with torch.cuda.device(self._device):
+        with self._on_device():
             info = NCCLTrainerInitInfo(rank=0, master_address=MASTER, master_port=get_open_port(), world_size=2)
             transport: Transport = WeightTransferTrainerFactory.trainer_init(info, client=client, source=self._source)
         return transport
 
     def _send(self, transport: Transport) -> None:
-        if self._device.type != "cuda":
-            return transport.send_weights()
-        with torch.cuda.device(self._device):
-            return transport.send_weights()
+        with self._on_device():
+            transport.send_weights()
+
+    def _on_device(self) -> AbstractContextManager[object]:
+        return torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext()

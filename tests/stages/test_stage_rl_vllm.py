@@ -71,9 +71,10 @@ def test_the_trainer_finds_vllms_log_probs_and_weights_change_in_flight(wide_mod
 
 @pytest.mark.faults
 @pytest.mark.timeout(900)
-def test_a_killed_engine_is_replaced(wide_model_dir, tmp_path):
+@pytest.mark.parametrize("transfer", ["file", "broadcast"])
+def test_a_killed_engine_is_replaced(transfer, wide_model_dir, tmp_path):
     run = tmp_path / "run"
-    with started(tmp_path, wide_model_dir, updates=40, lr=1e-5) as process:
+    with started(tmp_path, wide_model_dir, updates=40, lr=1e-5, transfer=transfer) as process:
         killed, deadline = 0, time.monotonic() + 600
         while killed < 2 and process.poll() is None and time.monotonic() < deadline:
             if len(metrics(run)) >= 5 * (killed + 1) and (engine := engines(process.pid)):
