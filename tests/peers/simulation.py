@@ -94,6 +94,7 @@ def _compare(placement: str, options: Mapping[str, int], *, generators: int) -> 
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         _write_inputs(place)
+        _run(place, place / "warm-up", {**COMMON, **options, **PREDICTED[0], "updates": 4})
         for sizes in _alternating(CALIBRATION, PREDICTED):
             _run(place, _folder(place, sizes), {**COMMON, **options, **sizes})
         known = [read_run(_folder(place, sizes), generators=generators) for sizes in CALIBRATION]
