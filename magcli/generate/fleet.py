@@ -116,6 +116,7 @@ class Fleet:
             kept = held.enter_context(shared(weights, dtype=self._dtype))
         async with self._replacing:
             self._held, old = held, self._held
+            before = self._newest, self._version
             self._newest, self._version = kept, version
             loads = [member.load(kept, version) for member in self._members]
             ends = await asyncio.gather(*loads, return_exceptions=True)
@@ -124,6 +125,7 @@ class Fleet:
             if isinstance(end, GeneratorDied):
                 await self._replace(member, end)
             elif end is not None:
+                self._newest, self._version = before
                 raise end
 
     async def close(self) -> None:
@@ -148,11 +150,18 @@ class Fleet:
         while True:
             try:
                 new = await RemotePolicy.start(spec)
-                if self._newest is not None:
-                    await new.load(self._newest, self._version)
-                return new
+                return await self._brought_up(new)
             except GeneratorDied as death:
                 self._count(death)
+
+    async def _brought_up(self, new: RemotePolicy) -> RemotePolicy:
+        try:
+            if self._newest is not None:
+                await new.load(self._newest, self._version)
+        except BaseException:
+            await new.close()
+            raise
+        return new
 
     def _count(self, death: GeneratorDied) -> None:
         """Say that a generator died, or, when too many did, that it is the last.

@@ -5,19 +5,19 @@ what it asks of the engine goes through the generator process, which pauses and 
 """
 
 import asyncio
+import socket
 import threading
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import suppress
 from typing import Protocol
 
 import torch
 from transformers import PreTrainedModel
 
+from magcli.errors import EnvironmentFault
 from magcli.generate.fit import names_in
 from magcli.generate.types import Weights
-from magcli.generate.vllm_gloo import GLOO_TRANSFER, GlooTrainer
+from magcli.generate.vllm_gloo import GLOO_TRANSFER, HOST, GlooTrainer
 from magcli.generate.vllm_send import Ask, Client, Source
-
-MASTER = "127.0.0.1"
 
 
 def backend_of(device: str) -> str:
@@ -48,6 +48,7 @@ class Broadcast:
         self._device = torch.device(device)
         self._source = Source(self._device, dtype)
         self._transport: Transport | None = None
+        self._sent: asyncio.Future[None] | None = None
 
     async def send(self, weights: Weights) -> None:
         """Bring the engine new weights; sequences that run there go on with them.
@@ -55,33 +56,65 @@ class Broadcast:
         Raises:
             MagError: a parameter is missing or has another shape; nothing has been sent then.
             GeneratorDied: the generator died.
-            Exception: whatever NCCL or gloo has to say; the line is of no use any more.
+            Exception: whatever NCCL or gloo has to say, or that the line was cut; it is of no use any more.
         """
         self._source.take(weights, names_in(weights, self._outline))
-        if self._transport is None:
-            self._transport = await asyncio.to_thread(self._open, Client(self._ask, asyncio.get_running_loop()))
-        await asyncio.to_thread(self._send, self._transport)
+        loop = asyncio.get_running_loop()
+        sent = self._sent = loop.create_future()
+
+        def work() -> None:
+            error: Exception | None = None
+            try:
+                self._send(Client(self._ask, loop))
+            except Exception as raised:
+                error = raised
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(_settle, sent, error)
+
+        # A thread that nobody joins: a rendezvous with a generator that died meanwhile may never return.
+        threading.Thread(target=work, name="magcli-broadcast", daemon=True).start()
+        await sent
 
     def cut(self) -> None:
         """Break off what is under way: NCCL would wait for ever for a generator that died."""
+        self._source.stop()
+        if self._sent is not None:
+            _settle(self._sent, ConnectionError("the line has been cut"))
         if self._transport is not None:
             threading.Thread(target=self._transport.shutdown, name="magcli-cut", daemon=True).start()
 
-    def _open(self, client: Client) -> Transport:
+    def _send(self, client: Client) -> None:
         if self._device.type != "cuda":
-            return GlooTrainer(client, self._source)
+            self._transport = self._transport or GlooTrainer(client, self._source)
+            return self._transport.send_weights()
+        with torch.cuda.device(self._device):
+            self._transport = self._transport or self._meet(client)
+            torch.cuda.synchronize()  # the weights may still be on their way to where they are sent from
+            return self._transport.send_weights()
+
+    def _meet(self, client: Client) -> Transport:
         from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
         from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
-        from vllm.utils.network_utils import get_open_port
 
-        with self._on_device():
-            info = NCCLTrainerInitInfo(rank=0, master_address=MASTER, master_port=get_open_port(), world_size=2)
-            transport: Transport = WeightTransferTrainerFactory.trainer_init(info, client=client, source=self._source)
-        return transport
+        info = NCCLTrainerInitInfo(rank=0, master_address=HOST, master_port=_free_port(), world_size=2)
+        transport = WeightTransferTrainerFactory.trainer_init(info, client=client, source=self._source)
+        if transport.model_update_group.disabled:
+            raise EnvironmentFault("vLLM finds no NCCL (or VLLM_DISABLE_PYNCCL is set); use --transfer file")
+        met: Transport = transport
+        return met
 
-    def _send(self, transport: Transport) -> None:
-        with self._on_device():
-            transport.send_weights()
 
-    def _on_device(self) -> AbstractContextManager[object]:
-        return torch.cuda.device(self._device) if self._device.type == "cuda" else nullcontext()
+def _settle(sent: "asyncio.Future[None]", error: Exception | None) -> None:
+    if sent.done():
+        return
+    if error is None:
+        sent.set_result(None)
+    else:
+        sent.set_exception(error)
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind((HOST, 0))
+        port: int = taken.getsockname()[1]
+        return port

@@ -83,4 +83,6 @@ class GlooTrainer:
 
 def empty(dtype_names: Iterable[str], shapes: Iterable[Iterable[int]]) -> Iterable[Tensor]:
     """Room for each tensor that is told of."""
-    return (torch.empty(*shape, dtype=getattr(torch, dtype)) for dtype, shape in zip(dtype_names, shapes, strict=True))
+    return (
+        torch.empty(tuple(shape), dtype=getattr(torch, dtype)) for dtype, shape in zip(dtype_names, shapes, strict=True)
+    )

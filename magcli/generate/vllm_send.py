@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from math import prod
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -101,9 +102,11 @@ class IpcSender:
     def _send(self, client: "Client", source: "Source") -> None:
         from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
         from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
+        from vllm.distributed.weight_transfer.packed_tensor import DEFAULT_PACKED_BUFFER_SIZE_BYTES
 
         with torch.cuda.device(self._device):
-            info = IPCTrainerInitInfo(rank=0, packed=True)
+            chunk = max(DEFAULT_PACKED_BUFFER_SIZE_BYTES, source.largest)
+            info = IPCTrainerInitInfo(rank=0, packed=True, packed_buffer_size_bytes=chunk)
             WeightTransferTrainerFactory.trainer_init(info, client=client, source=source).send_weights()
 
 
@@ -140,10 +143,20 @@ class Source:
         self._device, self._dtype = device, dtype
         self._weights: Weights = {}
         self._names: Mapping[str, str] = {}
+        self._stopped = False
 
     def take(self, weights: Weights, names: Mapping[str, str]) -> None:
         """Give these out from now on. ``names``: name in the checkpoint -> name in the weights."""
         self._weights, self._names = weights, names
+
+    def stop(self) -> None:
+        """Give out nothing more; whoever is at it gets an error."""
+        self._stopped = True
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest parameter."""
+        return max(prod(each.shape) * each.dtype.itemsize for each in self.metadata())
 
     def metadata(self) -> list[Parameter]:
         """What iteration will yield."""
@@ -153,6 +166,8 @@ class Source:
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         for name, source in self._names.items():
+            if self._stopped:
+                raise ConnectionError("there is nobody to send weights to any more")
             yield name, self._weights[source].detach().to(self._device, self._dtype).contiguous()
 
 

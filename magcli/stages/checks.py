@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from magcli.stages.setup import AskOptions, EngineOptions, GraderOptions, RewardOptions
+
+DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 
 def engine(stage: str, config: EngineOptions) -> None:
@@ -43,6 +46,20 @@ def vllm(stage: str, engine: str, *, deterministic: bool) -> None:
         require_vllm()
 
 
+def generator_devices(stage: str, devices: Sequence[str], generators: int) -> None:
+    """Refuse devices that are none, or that no generator would have.
+
+    Raises:
+        UsageError: which one and why.
+    """
+    from magcli.run.job import usage
+
+    for device in devices:
+        usage(bool(DEVICE.fullmatch(device)), f"{stage}: --generator-devices are cpu, cuda or cuda:N, not {device}")
+    told = f"{stage}: {len(devices)} --generator-devices need as many --generators at least, not {generators}"
+    usage(len(devices) <= generators, told)
+
+
 def broadcast(stage: str, source: str, targets: Sequence[str]) -> None:
     """Refuse devices between which weights cannot be broadcast.
 
@@ -54,7 +71,7 @@ def broadcast(stage: str, source: str, targets: Sequence[str]) -> None:
     for target in targets:
         alike = target.partition(":")[0] == source.partition(":")[0]
         usage(alike, f"{stage}: {source} cannot broadcast to {target}; use --transfer file")
-        apart = target == "cpu" or _number(target) != _number(source)
+        apart = target.startswith("cpu") or _number(target) != _number(source)
         usage(apart, f"{stage}: a GPU cannot broadcast to itself ({target}); use --transfer file, or other devices")
 
 

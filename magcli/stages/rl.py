@@ -161,7 +161,7 @@ def check(config: Config) -> None:
     usage(not (exact and config.dtype == "bf16"), "rl: --schedule sync is deterministic, which takes --dtype fp32")
     usage(config.engine == "torch" or config.generators > 0, "rl: --engine vllm needs --generators 1 or more")
     checks.vllm("rl", config.engine, deterministic=exact)
-    usage(config.generators > 0 or not config.generator_devices, "rl: --generator-devices needs --generators 1 or more")
+    checks.generator_devices("rl", config.generator_devices, config.generators)
     if config.transfer == "broadcast":
         usage(config.engine == "vllm", "rl: --transfer broadcast needs --engine vllm")
         checks.broadcast("rl", config.device, config.generator_devices or (config.device,))

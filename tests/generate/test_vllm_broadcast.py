@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from magcli.generate.fit import names_in
 from magcli.generate.fleet import Fleet
 from magcli.generate.remote import GeneratorDied
 from magcli.generate.types import Rollout, Sampling
+from magcli.generate.vllm_broadcast import Broadcast
 from magcli.generate.vllm_send import Client, Source
 from magcli.generate.wire import Spec
 from magcli.model.load import load_model
@@ -112,6 +114,26 @@ def test_a_broadcast_that_breaks_counts_as_the_generators_death(bench, monkeypat
     bench.load(bench.plain, 9)
     assert bench.fleet._members[0] is not member
     assert max(difference(bench.plain, rollout) for rollout in bench.sampled(range(2))) < 1e-4
+
+
+def test_a_send_that_would_wait_for_ever_is_cut(bench):
+    """As NCCL does for an engine that died on its way to meet the trainer."""
+    for_ever, shut = threading.Event(), threading.Event()
+
+    async def scenario() -> None:
+        line = Broadcast(lambda step, info: asyncio.sleep(0), bench.plain, "cpu", torch.float32)
+        line._transport = SimpleNamespace(send_weights=for_ever.wait, shutdown=shut.set)
+        sending = asyncio.ensure_future(line.send(bench.plain.state_dict()))
+        await asyncio.sleep(0.1)
+        line.cut()
+        with pytest.raises(ConnectionError, match="the line has been cut"):
+            await asyncio.wait_for(sending, 5)
+        with pytest.raises(ConnectionError, match="nobody to send weights to"):
+            list(line._source)
+
+    asyncio.run(scenario())
+    assert shut.wait(5)
+    for_ever.set()
 
 
 def test_vllms_own_trainer_engine_takes_our_weights_and_asks_us(bench, monkeypatch):

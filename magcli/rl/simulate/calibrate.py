@@ -133,7 +133,7 @@ def calibrate(runs: Sequence[Measured], *, workers: int) -> Machine:
     generator.
 
     Runs with different ``n_async`` tell what a step takes from what a sequence adds to it. The runs must have the same
-    placement.
+    placement and the same engine.
 
     Args:
         runs: the runs to fit.
