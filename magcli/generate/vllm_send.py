@@ -184,13 +184,17 @@ class Client:
         asyncio.run_coroutine_threadsafe(asked(), self._loop).result()
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
+        """Who takes part."""
         self._run("init", init_info)
 
     def start_weight_update(self) -> None:
+        """New weights are about to come."""
         self._run("start")
 
     def update_weights(self, update_info: Any) -> None:
+        """These come now."""
         self._run("update", update_info)
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
+        """All have come; their version is told elsewhere."""
         self._run("finish")
