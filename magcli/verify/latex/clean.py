@@ -17,6 +17,9 @@ _PREFIX = re.compile(
 )
 _QUAD = re.compile(r"\\q?quad")
 _CHOOSE = re.compile(r"(?<![\w}])(?:\{\})?[_^]\s*\{?(\d+|[nm])\}?\s*(?:C|\\mathrm\{C\})_\s*\{?(\d+|[rk])\}?")
+_SIZED_BRACE = re.compile(r"\\(left|right)\s*(?=[{}])")
+_SIZED_DIGITS = re.compile(r"\\left\s*\(\s*([0-9A-F]+)\s*\\right\s*\)(?=\s*\}?\s*_)")
+_BRACED_STEM = re.compile(r"(?<![A-Za-z}\]])\{\s*([A-Za-z]|\([0-9A-F]+\))\s*\}(?=\s*_)")
 _CYCLE = re.compile(r"(?<![\w.])(0?\.\d*)\((\d+)\)")
 _WRAPPER = re.compile(
     r"\\(?:text(?:bf|it|rm|normal|sf|tt)?|math(?:rm|bf|it|sf|tt)|boldsymbol|bm|f?box(?:ed)?|ensuremath|mbox)\s*\{"
@@ -40,11 +43,15 @@ def clean(text: str) -> str:
 
 
 def _respelled(text: str) -> str:
-    """One spelling of digits in groups, decimal commas, repeating decimals, combinations and sets of numbers."""
+    """One spelling of digits in groups, decimal commas, repeating decimals, combinations, sets and indices."""
     if "\\" in text:
         text = _SET_NAME.sub(r"\\mathbb{\1}", text.replace("US\\$", "\\$"))
     if "\\\\" in text and r"\begin" not in text:
         text = _DOUBLED.sub(r"\\", text)
+    if "\\left" in text:
+        text = _SIZED_DIGITS.sub(r"(\1)", _SIZED_BRACE.sub(r"\\\1\\", text))
+    if "_" in text and "}" in text:
+        text = _BRACED_STEM.sub(r"\1", text)
     if "\\" in text or "~" in text or "{,}" in text:
         text = _DECIMAL_COMMA.sub(".", _GROUPING.sub("", text))
     if "quad" in text and text.count("=") > 1 and r"\begin" not in text:
