@@ -134,7 +134,8 @@ class ServerGenerator:
         if reply.status_code in (400, 413) and TOO_LONG.search(reply.text):
             raise PromptTooLong(f"{self._url}: {_excerpt(reply.text)}")
         if reply.status_code != 200:
-            raise EnvironmentFault(f"{self._url}: status {reply.status_code} for {path}: {_excerpt(reply.text)}")
+            hint = f" (did you mean {self._url}/v1 ?)" if reply.status_code == 404 and "/v1" not in self._url else ""
+            raise EnvironmentFault(f"{self._url}: status {reply.status_code} for {path}: {_excerpt(reply.text)}{hint}")
         try:
             return reply.json()
         except ValueError as error:

@@ -50,7 +50,8 @@ class Handler(BaseHTTPRequestHandler):
         """Stay quiet."""
 
     def do_GET(self) -> None:
-        self.reply(200, {"data": [{"id": "tiny"}]})
+        served = self.path.startswith("/v1/")
+        self.reply(200 if served else 404, {"data": [{"id": "tiny"}]} if served else {"detail": "Not Found"})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -246,6 +247,16 @@ def test_what_will_not_pass_is_an_error_at_once(faulty, fault, message):
     with pytest.raises(EnvironmentFault, match=message):
         ask(faulty, range(1))
     assert len(faulty.bodies) == 1
+
+
+def test_an_address_without_its_version_is_told_of(faulty):
+    async def scenario() -> None:
+        generator = ServerGenerator(faulty.url.removesuffix("/v1"))
+        with pytest.raises(EnvironmentFault, match=r"status 404 for /models.*did you mean http\S+/v1"):
+            await generator.complete(MESSAGES, SAMPLING, seeds=[1])
+        await generator.close()
+
+    asyncio.run(scenario())
 
 
 def test_a_prompt_that_does_not_fit_is_told_from_other_refusals(faulty):
