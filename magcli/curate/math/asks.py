@@ -38,7 +38,7 @@ _HEAD = re.compile(
 )
 _HEAD_ZH = re.compile(
     r"(?:\A|[,，：:、）)]|[A-Za-z]\.)\s{0,3}(?:并|再|请|则|试|分别|直接|并且|然后|进而){0,2}\s{0,3}"
-    r"(?:求|计算|写出|化简|判断|讨论|确定|解(?:方程|不等式|下列)|说明|因式分解)"
+    r"(?:求|计算|写出|化简(?!后)|判断|讨论|确定|解(?:方程|不等式|下列)|说明|因式分解)"
 )
 _NARRATIVE = re.compile(
     r"\b(?:needs?|needed|plans?|planned|decides?|decided|going|likes?|has|had|wants?|wanted|tr(?:y|ies|ied)|asked|will\s+be\s+asked)\s+to\b|\byou\s+will\b",

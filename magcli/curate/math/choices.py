@@ -23,10 +23,14 @@ _STYLES = tuple(
     )
 )
 _MARKED = re.compile(r"(?<![A-Za-z0-9_\\])([A-D])\s*[.．、)）]")
-_BETWEEN = r"\\q?quad|\\[ ,;!:]|\\textbf\{?|\\text\{?|\\\\|[~&,;，；。．\s]"
+_ALIGNED = r"\\(?:begin|end)\{(?:align|aligned|gather|flalign|enumerate)\*?\}"
+_BETWEEN = rf"{_ALIGNED}|" r"\\q?quad|\\[ ,;!:]|\\textbf\{?|\\text\{?|\\\\|[~&,;，；。．\s]"
 _LEADING = re.compile(rf"^(?:{_BETWEEN})+(?!\w*\}})")
 _TRAILING = re.compile(rf"(?:{_BETWEEN}|(?<!\.)\.)+$")
-_STEM_END = re.compile(r"(?:\s|\\\\|&|\\q?quad|~|\\\[|\\(?:text|textbf|mathrm|textrm)\s*\{?)+$")
+_STEM_END = re.compile(rf"(?:{_ALIGNED}|" r"\s|\\\\|&|\\q?quad|~|\\\[|\\(?:text|textbf|mathrm|textrm)\s*\{?)+$")
+_TWO = re.compile(
+    r"\n\s*[(（]?A[)）.．、:：][ \t]*(?P<A>[^\n]*\S)\s*\n\s*[(（]?B[)）.．、:：][ \t]*(?P<B>[^\n]*\S)\s*\Z"
+)
 _HEADING = re.compile(r"(?:\b(?:answer |the )?(?:options|choices|alternatives)\s*(?:are)?|选项)\s*[:：]?\s*$", re.I)
 _TEXT_OPTION = re.compile(r"^\\text\{([^{}]*)\}$|^\\text\{([^{}]*)$")
 _LETTER_ANSWER = re.compile(
@@ -40,26 +44,34 @@ _LETTERED = re.compile(r"[\s$]*[(（]\s*[A-K]\s*[)）]\s*[.．、:：]?\s*(?=\S)
 _FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{((?:[^{}]|\{[^{}]*\})*)\}|(\d))\s*")
 _DRESSING = re.compile(r"[\s$(){}（）.．:、]|\\(?:text|textbf|left|right|[,;! ])")
 _NAMES = "statement|graph|equation|expression|function|option|choice|answer|pair|number|inequalit|system|value|point"
+_STANDS_THERE = r"(?!\s+(?:\w+\s+){0,3}?\w+\s*[?:.]?\s*(?:\$|\d)|[^?]{0,60}\(1\))"
+"""What follows "the following" in the statement itself: a formula, numbers, or a list."""
 _NEEDS_OPTIONS = re.compile(
-    r"\b(?:of|which|what|one|all|any|each|some|none|only|is|are)\s+(?:\w+\s+){0,2}?(?:the\s+)?following\b"
-    r"|\bwhich\s+of\s+(?:these|those)\b|\bthe following\b(?=[^.?]*[?:]?\s*$)|\bexcept\s*:?\s*$"
-    rf"|\bwhich\s+(?!the\b)(?:\w+\s+){{0,2}}(?:{_NAMES})|\b(?:closest|nearest) to\b|\bnot (?:necessarily )?true\b"
+    r"\b(?:which|what|one|all|any|each|some|none|only|is|are)\s+(?:\w+\s+){0,2}?(?:the\s+)?followings?\b"
+    rf"|\bof\s+(?:\w+\s+){{0,2}}?(?:the\s+)?following\b{_STANDS_THERE}"
+    rf"|\bwhich\s+of\s+(?:these|those)\b|\bthe following\b{_STANDS_THERE}(?=[^.?]*[?:]?\s*$)|\bexcept\s*:?\s*$"
+    r"|\bone\s+of\s+these\s+(?:statements|options)\b|\bwhich\s+one\s+(?:is|has|does|can|could|will|would)\b"
+    rf"|\bwhich\s+(?!the\b)(?:\w+\s+){{0,2}}(?:{_NAMES})(?!s?\s+(?:comes?|should\s+come|goes|will\s+come|is\s+missing|did))"
+    r"|\b(?:closest|nearest) to\b|\bnot (?:necessarily )?true\b"
     r"|\bmust (?:also )?be true\b|哪个|哪些|哪一|可以分别取|正确的是|错误的是|不正确"
     r"|(?:说法|命题|结论)[^，。,]{0,8}(?:正确|错误|成立|[真假]命题)"
-    r"|\b(?:equivalent|identical)\s+to\b|等价|(?:可以|可能|不可能|一定|必)(?:是|为|经过)\s*[（(]?[^，。,]{0,6}\Z"
+    r"|\b(?:equivalent|identical)\s+to\b|等价|不能作为|(?:不会|不能|不可能)[^，。,]{0,8}的[^，。,]{0,6}[是为][^，。,]{0,12}\Z"
+    r"|(?:(?:可以|可能|不可能|一定|必)(?:是|为|经过)|(?:必|一定)(?:有|属于))\s*[（(]?[^，。,]{0,12}\Z"
     r"|\b(?:for\s+which|such\s+that|except|satisf(?:y|ies))\s*[:,]?\s*\Z",
     re.I,
 )
 _THEN_WHAT = re.compile(
-    r"(?:则|那么|可得|[,，]\s*有)\s*[,，:：]?\s*[(（]?\s*(?:\$?\\q?quad\$?)?\s*[)）]*\s*[.。．]?\s*\Z"
+    r"(?:则有?|那么|可得|必有|[,，]\s*有)\s*[,，:：]?\s*[(（]?\s*(?:\$?\\q?quad\$?)?\s*[)）]*\s*[.。．]?\s*\Z"
 )
 _THEN_RELATION = re.compile(r"\bthen\b[^.?!=]*:\s*\Z", re.I)
 _RELATION = re.compile(r"[<>≤≥≠]|\\(?:[lg](?:eq?|t)|neq?)(?![A-Za-z])")
 _ASSIGNED = re.compile(
     r"[\s$]*[A-Za-z]\s*=\s*[^=,，;<>≠]+(?:[,，;、]\s*\$?\s*[A-Za-z]\s*=\s*[^=,，;<>≠]+)+",
 )
-_THE_FOLLOWING = re.compile(r"下列|下面|以下|下述")
-_THE_FOLLOWING_LAST = re.compile(r"(?:下列|下面|以下|下述)(?:[^。！？?.．]|[.．](?!\s))*\Z")
+_THE_FOLLOWING = re.compile(r"(?:下列|下面|以下|下述)(?!条件|看)")
+_THE_FOLLOWING_LAST = re.compile(
+    r"(?:下列|下面|以下|下述)(?!条件|看)(?:[^。！？?.．，,]|[,，](?!\s*[那则若如])|[.．](?!\s))*\Z"
+)
 _NUMBER = re.compile(r"[\s$]*[-+]?\d[\d.,/]*[\s$%]*")
 _COUNTS_THEM = re.compile(
     r"\bhow many of (?:the following|these|those)\b|\bthe number of (?:true|correct|false|incorrect)\b"
@@ -71,7 +83,7 @@ _ONE_QUANTITY = re.compile(
     r"\b(?:which|what)\s+(?:one\s+)?of\s+the\s+following(\s+(?:numeric\s+|linear\s+)?"
     r"(?:expression|value|number|fraction|percentage|ratio|equation|inequalitie|function)s?)?\s+"
     rf"((?:is|was|gives?|represents?|shows?|equals?|describes?|models?|defines?|expresses|will\s+be|would\s+be)\s+(?={_OF_ONE})"
-    r"(?!(?:the|its|their|a)\s+(?:multiple|factor|divisor|graph|best|correct|following|reason|only|most|least|great|larg|small|high|low|equation|interpretation|function|set\b)))"
+    r"(?!(?:the|its|their|a)\s+(?:multiple|factor|divisor|graph|best|correct|following|reason|only|most|least|great|larg|small|high|low|equation(?!\s+of\s+the\s+(?:horizontal|vertical|axis|directrix))|interpretation|function|set\b)))"
     r"|\bwhich(\s+(?:linear\s+|quadratic\s+|exponential\s+)?(?:expression|equation|inequality|function|value|number))\s+"
     rf"((?:gives|represents|models|defines|expresses|describes)\s+(?={_OF_ONE}))",
     re.I,
@@ -118,6 +130,13 @@ def split_options(prompt: str) -> Choices | None:
         if len(marks) >= 3:
             return _cut(prompt, marks)
     return None
+
+
+def two_options(prompt: str) -> Choices | None:
+    """Two options A and B in lines of their own at the end of a statement: options only if the answer is a letter."""
+    found = _TWO.search(prompt)
+    contents = {letter: _trim(text) for letter, text in found.groupdict().items()} if found else {}
+    return Choices(_trim_end(_HEADING.sub("", _trim_end(prompt[: found.start()]))), contents) if found else None
 
 
 def lists_options(prompt: str) -> bool:

@@ -4,10 +4,18 @@ import re
 from collections.abc import Sequence
 
 from magcli.curate.math.answers import negation, parts_of, prose
-from magcli.curate.math.asks import Asks
+from magcli.curate.math.asks import Asks, holds
 
 _BLANK = re.compile(
-    r"_{2,}(?:\s*_{2,})*|[(（]\s*\$?\\q?quad\$?\s*[)）]|\\underline\{\s*(?:\\q?quad\s*|\\hspace\{\w+\}|~)*\}"
+    r"_{2,}(?:\s*(?:[,，、]|and|和)?\s*_{2,})*|[(（]\s*\$?\\q?quad\$?\s*[)）](?:\$?\s*[,，、]\s*\$?[(（]\s*\$?\\q?quad\$?\s*[)）])*|\\underline\{\s*(?:\\q?quad\s*|\\hspace\{\w+\}|~)*\}"
+)
+_CHINESE = re.compile(r"[\u4e00-\u9fff]{2}")
+_ENGLISH = re.compile(r"\b[A-Za-z]{2,}\s+(?:[A-Za-z]{3,}\s+)*[A-Za-z]{2,}\b")
+_APART = re.compile(r"\b(?:respectively|separately)\s*[?.:]*\s*\Z|分别[^。，,．]{0,14}[。．.]?\s*\Z")
+_PROVES = re.compile(r"证明|求证|说明理由|\b(?:prove|show that|disprove|verify that)\b", re.I)
+_TWO_ANSWERS = re.compile(
+    r"\b(?:return|answer|give|report|present|list)\b[^.?!]{0,30}\btwo\s+(?:answers|values|questions)\b|\bseparately\.",
+    re.I,
 )
 _ASY = re.compile(r"\[asy\](?:[^\[]|\[(?!/?asy\]))*\[/asy\]")
 _NEXT_PROBLEM = re.compile(r"<\s*(?:next instance|question)\s*>", re.I)
@@ -28,7 +36,8 @@ _ASKS = re.compile(
     r"\W*(?:(?:if|when|given|let|suppose|for|assuming|hence|using|若|当|已知|在|设)[^.?。？]{0,200}?[,，]\s*)?"
     r"(?:then\s+|please\s+|also\s+|试|请|则)?"
     r"(?:(?:find|compute|calculate|determine|evaluate|solve|prove|show|what|how|why|explain|express|write|sketch|draw|"
-    r"state|estimate|describe|simplify)\b|求|计算|证明|写出|说明|化简|判断)"
+    r"state|estimate|describe|simplify)\b|(?:分别)?(?:求|计算|证明|写出|说明|化简|判断|讨论|估计|确定|画出|设计))"
+    r"|(?:(?!\n\s*\n)[^。？?]){0,120}?(?:化[为成]|何值|(?:[,，、]|并|再|请|试|分别)\s*(?:求|计算|证明|写出|说明|化简|判断|讨论|估计|确定))"
     r"|(?:\$[^$]*\$|[^.?。？\n$]){0,300}[?？]",
     re.I,
 )
@@ -69,6 +78,12 @@ _OF_LETTERS = re.compile(
     r"\$(?:[^$]*[A-Za-z}|]\s*(?:[-+]|(?=[^$]*\\[dt]?frac))[^$]*|\\[dt]?frac\s*\{[a-z]+\}\s*\{[a-z]+\})\$(?:\s+is)?[\W_]*\Z",
     re.I,
 )
+_WHAT_IS = re.compile(
+    r"\W*(?:so\s+|then\s+)?what(?:'s|\s+(?:is|are|was|were))\s+(?:the\s+|this\s+|its\s+)?(?:(?:estimated|approximate|resulting)\s+)?"
+    r"([^?,(]{1,60}?)(?=\s+(?:of|in|for|at|when|if|to|on)\b|\s*[?,]|\()",
+    re.I,
+)
+_NAMES = re.compile(r"[^\W\d_Ξ]+")
 _OF_A_FORM = re.compile(
     r"\b(?:in|of)\s+(?:the\s+|simplest\s+|simplified\s+)?form\b|\b(?:written|expressed)\s+as\b", re.I
 )
@@ -90,7 +105,7 @@ def several_parts(statement: str, lowered: str, asks: Asks, answer: str) -> str:
     that "and" joins are parts only where the answer has as many values, but for two questions of "how many" and two
     names of one blank: one question may name several things, and its answer one value made of them.
     """
-    own = [each for each in asks.values if not _OF_OPTIONS.search(each)]
+    own = _of_one_language([each for each in asks.values if not _OF_OPTIONS.search(each)])
     return (
         labelled_parts(statement, lowered)
         or blanks(statement)
@@ -99,29 +114,58 @@ def several_parts(statement: str, lowered: str, asks: Asks, answer: str) -> str:
     )
 
 
+def _of_one_language(asked: Sequence[str]) -> Sequence[str]:
+    """The tasks without their translations, where a statement stands there in Chinese and in English."""
+    chinese = [each for each in asked if _CHINESE.search(each)]
+    english = [each for each in asked if not _CHINESE.search(each)]
+    return english if len(chinese) == len(english) else asked
+
+
+def told_apart(question: str, values: str) -> str:
+    """What shows that several values of a right option are answers to several questions; empty if nothing does."""
+    found = _APART.search(question) if parts_of(values) > 1 and re.search(r"\d", values) else None
+    return found[0] if found else ""
+
+
 def blanks(statement: str) -> str:
     """How many blanks are to be filled, where it is more than one."""
     if _NEXT_PROBLEM.search(statement):
         return "two problems in one"
-    count = len(_BLANK.findall(_ASY.sub("", statement)))
+    text = _ASY.sub("", statement)
+    found = list(_BLANK.finditer(text))
+    before = [text[max(0, blank.start() - 30) : blank.start()] for blank in found]
+    chinese = sum(bool(_CHINESE.search(each)) for each in before)
+    english = sum(bool(_ENGLISH.search(each)) and not _CHINESE.search(each) for each in before)
+    count = chinese if chinese and chinese == english else len(found)
     return f"{count} blanks" if count > 1 else ""
 
 
 def labelled_parts(statement: str, lowered: str) -> str:
     """The labels of the parts that ask, where there are two; parts that the statement solves itself do not count."""
-    if not any(word in lowered for word in _PART_WORDS):
-        return ""
+    return " ".join(label for label, _ in _asking_parts(statement, lowered)[:4])
+
+
+def finds_and_proves(statement: str, lowered: str) -> str:
+    """The labels of the parts that ask, where there are two and one at least asks for no proof."""
+    parts = _asking_parts(statement, lowered)
+    return " ".join(label for label, _ in parts[:4]) if not all(_PROVES.search(text) for _, text in parts) else ""
+
+
+def _asking_parts(statement: str, lowered: str) -> list[tuple[str, str]]:
+    """The parts of a statement that ask for something, label and text, in the first style that labels two of them."""
+    if not holds(_PART_WORDS, lowered):
+        return []
     for style in _PART_STYLES:
         marks = list(style.finditer(statement))
         ends = [*(mark.start() for mark in marks[1:]), len(statement)]
         asked = [
-            mark[0].strip()
+            (mark[0].strip(), statement[mark.end() : end])
             for mark, end in zip(marks, ends, strict=False)
             if _ASKS.match(statement, mark.end(), end) and not _FINAL_ANSWER.search(statement, mark.end(), end)
         ]
         if len(asked) > 1:
-            return " ".join(asked[:4])
-    return ""
+            return asked
+    return []
 
 
 def _on_the_way(statement: str, asked: Sequence[str], answer: str) -> bool:
@@ -131,8 +175,17 @@ def _on_the_way(statement: str, asked: Sequence[str], answer: str) -> bool:
     of_letters = _OF_LETTERS.search(_ASY.sub("", statement))
     if any(each[-1] in "?？" for each in asked[:-1]):
         return bool(of_letters) and bool(_OF_A_FORM.search(statement))
+    if _asked_again(asked):
+        return True
     listed = all(_ALL.match(each) for each in asked[:-1]) and _OF_ALL.match(asked[-1])
     return bool(of_letters or listed) or all(_TRANSFORMS.match(each) for each in asked[:-1])
+
+
+def _asked_again(asked: Sequence[str]) -> bool:
+    """Whether the last sentence only asks once more for what an earlier one has told to find ("... What is y(1)?")."""
+    last = _WHAT_IS.match(asked[-1])
+    names = set(_NAMES.findall(last[1].lower())) if last else set()
+    return bool(names) and any(names <= set(_NAMES.findall(each.lower())) for each in asked[:-1])
 
 
 def _joined(statement: str, lowered: str, asks: Asks, answer: str) -> str:
@@ -142,7 +195,8 @@ def _joined(statement: str, lowered: str, asks: Asks, answer: str) -> str:
         return counts
     named = _TWO_NAMED.search(statement) if "range" in lowered or "及" in lowered or "和" in lowered else None
     blank = _ONE_BLANK_FOR_TWO.search(statement) if "__" in statement or "quad" in statement else None
-    if found := named or blank or (_EACH_LISTED.search(statement) if "\n" in statement else None):
+    two = _TWO_ANSWERS.search(statement) if "two" in lowered or "separately" in lowered else None
+    if found := two or named or blank or (_EACH_LISTED.search(statement) if "\n" in statement else None):
         return found[0]
     return _told_apart(statement, asks, answer) if parts_of(answer) > 1 or _MAPPING.match(answer) else ""
 

@@ -32,11 +32,13 @@ from magcli.curate.math.choices import (
     right_content,
     split_options,
     twice_the_same,
+    two_options,
     unlettered,
     without_following,
 )
-from magcli.curate.math.parts import several_parts
-from magcli.curate.math.statements import answered, missing_part, only_told, proof
+from magcli.curate.math.markup import tidied
+from magcli.curate.math.parts import finds_and_proves, several_parts, told_apart
+from magcli.curate.math.statements import answered, missing_part, of_nothing, only_told, proof
 
 DropReason = Literal[
     "empty-prompt",
@@ -74,11 +76,13 @@ _NO_ANSWER = re.compile(r"(?:null|nan|n/?a|none|unknown|no answer|not available|
 _CURRENCY = re.compile(r"(?:Rs\.?|s\.|INR|US\$|\\?\$)\s*(?=\d[\d,.]*\Z)", re.I)
 _NUMBER = re.compile(r"[-+]?[\d.,/]*\d(?: \d{3}(?!\d)| ?/ ?\d+| \d+ ?/ ?\d+)*")
 _NUMBER_WITH_UNIT = re.compile(r"(-?\d[\d,]*(?:\.\d+)?|-?\d+/\d+)\s*\([A-Za-z][A-Za-z .'/-]*\)")
+_UNIT_ZH = r"(?:(?:平方|立方)?[千厘分毫]?米|公[里斤升顷]|[千毫]克|毫?升|分钟|小时)(?![\u4e00-\u9fff])"
 _NOT_A_VALUE = re.compile(
     r"\b(?:none|all|both|neither|either|cannot|can't|not enough|insufficient|more information|other"
     r"|(?:next|same|following|previous)\s+day"
     r"|I{1,3}\s+(?:only|and))\b"
-    r"|[①②③④⑤]|以上|都不|无法|不能|均|充分|必要|(?<![\d\u4e00-\u9fff])[\u4e00-\u9fff]{2}|之间",
+    r"|\A\s*(?:\.{3}|…)"
+    rf"|[①②③④⑤]|以上|都不|无法|不能|均|充分|必要|(?<![\d\u4e00-\u9fff])(?!(?<=[\d$}}]){_UNIT_ZH})[\u4e00-\u9fff]{{2}}|之间",
     re.I,
 )
 _NUMBER_WORDS = re.compile(
@@ -93,6 +97,8 @@ _STATEMENT_NUMBERS = re.compile(
 _VARIES = re.compile(r"\W*answers?\s+(?:will|may|can|could)\s+vary", re.I)
 _PICTURE = re.compile(r"\[asy\]|!\[|\\includegraphics|<img\b", re.I)
 _PARENTHESISED = re.compile(r"^[\s$]*(?:\\text\w*\{)?[(（]")
+_NONE_OF_THEM = re.compile(r"\b\d\s*[.)]\s*none\s+of\s+(?:the\s+)?above\b", re.I)
+_SMALL_LETTER = re.compile(r"\([a-h]\)")
 _OPEN_SLOT = re.compile(r"(?:_{2,}|[(（]\s*\$?(?:\\qquad|\\quad)?\$?\s*[)）]?)\$?[.。．]?\s*\Z")
 
 LONGEST_ANSWER = 2000
@@ -109,10 +115,10 @@ def clean(prompt: str, answer: str, *, parsable: Parsable, waived: Collection[Dr
         parsable: asked last, and only about answers that passed everything else.
         waived: faults of the statement that are known not to be there, whatever its words.
     """
-    prompt = _LITERAL_NEWLINE.sub("\n", prompt).strip()
+    prompt = tidied(_LITERAL_NEWLINE.sub("\n", prompt))
     if not _SOMETHING.search(prompt):
         return Dropped("empty-prompt")
-    final = final_answer(answer)
+    final = final_answer(tidied(answer))
     asks = asks_of(prompt)
     fault = statement_fault(prompt, final[:LONGEST_ANSWER], asks, waived)
     if fault:
@@ -139,7 +145,8 @@ def statement_fault(prompt: str, answer: str, asks: Asks, waived: Collection[Dro
     lacks = missing_part(prompt, lowered) or ((unsolvable(answer) or only_told(prompt)) if text else "")
     if lacks and "incomplete" not in waived:
         return Dropped("incomplete", lacks)
-    if not _VARIES.match(answer) and (detail := proof(prompt, lowered, asks, prose=text)):
+    mixed = finds_and_proves(prompt, lowered)
+    if not (mixed or _VARIES.match(answer)) and (detail := proof(prompt, lowered, asks, prose=text)):
         return Dropped("proof", detail)
     if "incomplete" not in waived and (told := answered(prompt, asks, answer)):
         return Dropped("incomplete", told)
@@ -161,7 +168,7 @@ def final_answer(answer: str) -> str:
 
 def open_question(prompt: str, answer: str) -> Kept | Dropped:
     """A multiple-choice question as an open one: options removed, the right option's content as ground truth."""
-    choices = split_options(prompt)
+    choices = split_options(prompt) or (two_options(prompt) if letter_of(answer) else None)
     if _STATEMENT_NUMBERS.fullmatch(answer) and "quadrant" not in prompt.lower():
         return Dropped("multiple-choice", "the answer numbers statements")
     if choices is None:
@@ -197,9 +204,13 @@ def check_answer(problem: Kept, asks: Asks, *, parsable: Parsable) -> Kept | Dro
 
 def _without_options(choices: Choices, content: str) -> Kept | Dropped:
     if not _SOMETHING.search(choices.stem):
-        return Dropped("multiple-choice", "no question without its options")
+        return Dropped("incomplete", "no question beside its options")
     if needs_options(choices, content):
         return Dropped("multiple-choice", "the question needs its options")
+    if lacks := of_nothing(choices.stem.strip()):
+        return Dropped("incomplete", lacks)
+    if several := told_apart(choices.stem, content):
+        return Dropped("multi-part", several)
     if twice_the_same(choices):
         return Dropped("incomplete", "two options read alike")
     if not _SOMETHING.search(content) or _PICTURE.search(content):
@@ -211,6 +222,10 @@ def _without_options(choices: Choices, content: str) -> Kept | Dropped:
 
 def _without_list(prompt: str, answer: str) -> Kept | Dropped:
     """A question whose options do not stand in it as a list, if it ever had some."""
+    if (small := _SMALL_LETTER.fullmatch(answer)) and small[0] in prompt:
+        return Dropped("multiple-choice", "its options stand within the sentence")
+    if _NONE_OF_THEM.search(prompt):
+        return Dropped("multiple-choice", "its options are numbered")
     if _is_missing_option(prompt, answer) or (names_letters(answer) and needs_options(Choices(prompt, {}))):
         return Dropped("multiple-choice", "options are missing")
     if (content := unlettered(answer)) and _OPEN_SLOT.search(prompt):

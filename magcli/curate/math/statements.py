@@ -44,13 +44,17 @@ _ELSEWHERE_WORDS = (
         "handout",
         "your periodic",
     ),
+    *("extend", "repeat", "redo", "data table", "table "),
     *("passage", "article", "document", "excerpt", "text below", "上", "题"),
 )
 _ELSEWHERE = re.compile(
     r"T\s*=\s*T\s?N\s?Y\s?W\s?R|\bnumber you will receive\b|\bcontinu(?:e|ed|ing)\s+from\s+(?:the\s+)?previous\b"
-    r"|(?:\b(?:from|of|to|see|using|as in)|(?:\A|[.(])\s*in)\s+(?:the\s+)?(?:previous|preceding|last)\s+"
-    r"(?:problem|question|exercise|part|example)s?\b"
-    r"|\b(?:see|in|from|of|refer to)\s+(?:exercise|problem|example|theorem)\s+\d+(?:\.\d+)*\b"
+    r"|(?:\b(?:from|of|to|see|using|as in)|(?:\A|[.(])\s*in"
+    r"|(?:\A|\.\s+)(?:include|use|consider|take|repeat|assume)\b[^.?!]{0,90}\sin)"
+    r"\s+(?:the\s+)?(?:previous|preceding|last)\s+(?:problem|question|exercise|part|example)s?\b"
+    r"|\b(?:see|in|from|of|refer to)\s+(?:exercise|problem|example|theorem)\s+[A-Z]?\d+(?:\.\d+)*\b"
+    r"|\b(?:extend|repeat|redo)\s+(?:this|the)\s+(?:problem|exercise|question|calculation)\b"
+    r"|\b(?:in|from|see|using|use)\s+(?:the\s+)?(?:data\s+tables?|table\s+\d+(?:\.\d+)*)\b"
     r"|\b(?:in|from|of|using)\s+(?:your\s+periodic\s+table|(?:your|the)\s+(?:textbook|lecture\s+notes|appendix|handout))\b"
     r"|\A[^.?!\n]{0,40}\b(?:the|this)\s+above\s+(?:\w+\s+)?(?:content|text|statement|sentence|passage|problem|question|expression|equation)\b[^.?!\n]*\.?\s*\Z"
     r"|\b(?:passage|article|document|text|excerpt)\s+(?:above|below)\b|根据上题|上一题|接上题|[由同]上题",
@@ -72,6 +76,7 @@ _NOTHING_FOLLOWS = re.compile(
     re.I,
 )
 _PART = re.compile(r"\b(?:in|from|of|to|using|by|with)\s+part\s+\(?([a-h1-6])\b\)?", re.I)
+_LATER_PART = re.compile(r"[(（]\s*(?:[2-9]|ii|iii|iv|b|c|d)\s*[)）](?=\s*\S{2})(?!.*[(（]\s*(?:1|i|a)\s*[)）])", re.S)
 _DEFINED_WORDS = ("given", "defined", "follow", "下", "其中")
 _NOTHING_DEFINED = re.compile(
     r"(?:\b(?:given\s+by|defined\s+(?:by|as)|as\s+follows|the\s+following)|[为是如]下)"
@@ -80,8 +85,25 @@ _NOTHING_DEFINED = re.compile(
 )
 _SCAN_WORDS = ("\ufffd", "↑", "↓", "arrow", "<unk>", "[unreadable]", "????")
 _SCAN_REMAINS = re.compile(r"[\ufffd↑↓]|\\(?:up|down)arrow\s*=|<unk>|\[unreadable\]|\?{4,}", re.I)
-_IMAGE_WORDS = ("![", "\\includegraphics", "<img", "[image]", "[figure]", "[img]", "[diagram]", "[图")
-_IMAGE = re.compile(r"!\[[^\]]*\]\(|\\includegraphics|<img\b|\[(?:image|figure|img|diagram|图片?)\]", re.I)
+_IMAGE_WORDS = (
+    ".png",
+    ".jpg",
+    ".jpeg",
+    ".gif",
+    ".svg",
+    "![",
+    "\\includegraphics",
+    "<img",
+    "[image]",
+    "[figure]",
+    "[img]",
+    "[diagram]",
+    "[图",
+)
+_IMAGE = re.compile(
+    r"[\w./-]+\.(?:png|jpe?g|gif|svg)\b|!\[[^\]]*\]\(|\\includegraphics|<img\b|\[(?:image|figure|img|diagram|图片?)\]",
+    re.I,
+)
 _REMAINS: Sequence[tuple[tuple[str, ...], re.Pattern[str]]] = (
     (_IMAGE_WORDS, _IMAGE),
     (_DEFINED_WORDS, _NOTHING_DEFINED),
@@ -89,9 +111,18 @@ _REMAINS: Sequence[tuple[tuple[str, ...], re.Pattern[str]]] = (
 )
 
 _NOUN = r"(?:figures?|diagrams?|pictures?|graphs?|charts?|tables?|images?|illustrations?|drawings?|sketch|plots?|map)"
+_PLACEHOLDER = re.compile(r"<image[\s_]?\d*>", re.I)
+_POINTS_AT_IT = re.compile(
+    rf"\b{_NOUN}\b|\b(?:shown?|pictured|illustrated|drawn|depicted|marked|labelled|labeled|shaded|gr[ae]y|dotted|dashed|dark|bold)\b"
+    r"|\b(?:on|to|at)\s+the\s+(?:right|left)\b|\b(?:below|beside|above|opposite|adjacent|adjoining|following)\b|question\s+mark|[\"“]\?[\"”]"
+    r"|\b(?:this|these|each|the\s+(?:same|given|big|large|small))\s+(?:\w+\s+)?(?:shape|cube|net|pattern|piece|tile|card|symbol|grid|solid|object|polygon|path|maze|dice|die|sign)s?\b"
+    r"|^\(A\) \(?A\)?\s*$"
+    r"|\b(?:number\s+line|grid|symbols?|arrows?|maze|dice|stickers?|puzzle)\b|[图影]|所示",
+    re.I | re.M,
+)
 _FIGURE_WORDS = (
     *("figure", "diagram", "picture", "graph", "chart", "table", "image", "illustration", "drawing", "sketch"),
-    *("plot", "map", "histogram", "图", "下表", "上表"),
+    *("plot", "map", "histogram", "fig.", "图", "下表", "上表"),
 )
 _FIGURE = re.compile(
     rf"\b(?:shown|pictured|depicted|drawn|illustrated|displayed|given|seen|indicated|presented)\s+"
@@ -105,6 +136,8 @@ _FIGURE = re.compile(
     r"(?:figure|diagram|(?:adjoining|following|accompanying|above|below)\s+(?:picture|graph|chart|table))"
     r"(?=\s*[,.):;]|\s+(?:below|above|shown))"
     rf"|\(see\s+(?:the\s+)?{_NOUN}\)"
+    r"|\bfig(?:ure|\.)\s*[A-Z]?\d+(?:\.\d+)?[a-z]?\s+(?:shows|depicts|illustrates|gives)\b|(?<![(（])\bFig\.\s*[A-Z]?\d"
+    r"|\b(?:in|from)\s+(?:figure|fig\.)(?=\s*(?:[(),.;]|[A-Z]?\d|below|above|\Z))"
     r"|如图(?![象像])|如下图|下图|图中|见图|图示|上图|右图|左图|如下表|下表|上表|统计图|示意图",
     re.I,
 )
@@ -112,7 +145,7 @@ _DRAWN = re.compile(r"\[asy\]|\\begin\{(?:tabular|array|tikzpicture|picture)\}|^
 _SHOWN_WORDS = ("shown", "pictured", "depicted", "illustrated")
 _SHOWN = re.compile(
     r"\bas\s+(?:shown|pictured|depicted|illustrated)(?=\s*[.,:;]|\s+(?:below|above|here|at (?:the )?right)\b|\s*\Z)"
-    r"|\bshown\s+(?:in\s+\w+\s+)?(?:below|above|here|at (?:the )?right|to the right)\b"
+    r"|\bshown\s+(?:\w+\s+){0,4}?(?:below|above|here|at (?:the )?right|to the right)\b"
     r"|(?<=s )(?:pictured|depicted)(?=\s*[,.;])",
     re.I,
 )
@@ -121,12 +154,19 @@ _ILLUSTRATES = re.compile(
     re.I,
 )
 _DISPLAYED = re.compile(
-    r"\[asy\]|\\begin\{|\$\$|\\\[|\\[lc]?dots\b|^\s*(?:\||[-*•]\s|\$\\bullet)|\\chemfig|```|<table", re.M
+    r"\[asy\]|\\begin\{|(?:^|\s{2})\s*\$\$|\$\$\s*\n|\\\[|\\[lc]?dots\b|^\s*(?:\||[-*•]\s|\$\\bullet)|\\chemfig|```|<table",
+    re.M,
 )
 _ONLY_TELLS = re.compile(
     r"(?:我们?|你们?|他们?|她们?|它们?|这[个些座]?|那[个些座]?)"
     r"(?:(?![请将把改写填选求证几吗]|分类|编辑|识别|解释|描述|确定|总结|什么|多少)[^。？！?!：:，,\n_“”\"$\d]){2,25}[。！]"
     r"|(?:I|He|She|It|They)\s[^.?!:\n_\"“$\d]{2,60}[.!]"
+)
+_OF_NOTHING = re.compile(
+    r"(?![^?.!]*(?:\d{2}|[$=]))[^?.!\n]{0,60}\b(?:this|these)\s+(?:\d\s+)?(?!(?:year|month|week|morning|way|case)s?\b)[a-z]+[^?.!\n]{0,40}[?.]?"
+    r"|(?:find|calculate|what(?:'s|\s+(?:is|are)))\s+the\s+(?:values?|digits?)\s+(?:of|represented\s+by)\s+\$*[A-Z]\$*(?:\s+and\s+\$*[A-Z]\$*)?\s*[?.]?"
+    r"|[\s$\d.,]+",
+    re.I,
 )
 _LAST_FORMULA = re.compile(r"\$\$?([^$]+)\$\$?\Z")
 _UNSPACED = re.compile(r"[\s$]+")
@@ -159,14 +199,20 @@ def missing_part(statement: str, lowered: str) -> str:
             return elsewhere[0]
     if len(statement) < 200 and holds(_FOLLOWS_WORDS, lowered) and _NOTHING_FOLLOWS.fullmatch(statement):
         return "what it is about does not follow"
+    image = _PLACEHOLDER.search(statement) if "<image" in lowered else None
+    if image and (len(statement) < 80 or _POINTS_AT_IT.search(statement)):
+        return image[0]
+    if first := _LATER_PART.match(statement):
+        return f"begins with {first[0].strip()}"
     part = _PART.search(statement) if "part" in lowered else None
     if part and statement.count(f"({part[1]})") <= part[0].count("("):
         return part[0]
     for told_by, pattern in _REMAINS:
         if holds(told_by, lowered) and (remains := pattern.search(statement)):
             return remains[0].strip()
+    told = statement[: statement.find("\n(A) ")] if "\n(A) " in statement else statement
     for words, in_it, named in ((_FIGURE_WORDS, _DRAWN, _FIGURE), (_SHOWN_WORDS, _DISPLAYED, _SHOWN)):
-        if holds(words, lowered) and not in_it.search(statement) and (figure := _needed(named, statement)):
+        if holds(words, lowered) and not in_it.search(told) and (figure := _needed(named, statement)):
             return figure
     if statement.endswith("$") and (within := _within_brackets(statement)):
         return f"ends within {within!r}"
@@ -182,6 +228,14 @@ def only_told(statement: str) -> str:
     return "it asks for nothing" if len(statement) < 70 and _ONLY_TELLS.fullmatch(statement) else ""
 
 
+def of_nothing(question: str) -> str:
+    """A question of one sentence, options left out, that points at what is not there; empty for any other.
+
+    "Can these 3 shapes form squares?", "What is the value of B?", or no more than a number.
+    """
+    return "it points at what is not there" if len(question) < 100 and _OF_NOTHING.fullmatch(question) else ""
+
+
 def answered(statement: str, asks: Asks, answer: str) -> str:
     """The end of a statement that asks nothing and ends with its own answer, as a blank that was filled does."""
     if asks.values or asks.reason or not 0 < len(answer) <= 40:
@@ -194,7 +248,7 @@ def answered(statement: str, asks: Asks, answer: str) -> str:
 
 def figure_named(detail: str) -> bool:
     """Whether what ``missing_part`` told of is a figure or table, which a statement may name without needing it."""
-    return bool(_FIGURE.search(f"{detail}.") or _SHOWN.search(f"{detail}."))
+    return any(named.search(f"{detail}.") for named in (_FIGURE, _SHOWN, _PLACEHOLDER))
 
 
 def drawn(statement: str) -> bool:

@@ -1,4 +1,4 @@
-"""The hand-labelled sample is what its README says: halves by digest, two later parts, labels, counts, digests."""
+"""The hand-labelled sample is what its README says: halves by digest, later parts, labels, counts, digests."""
 
 import json
 import re
@@ -10,7 +10,13 @@ from labelled.columns import COLUMNS, boxed, digest, fed, half_of, read
 
 HERE = Path(__file__).parent / "labelled"
 BY_DIGEST = {"seen": "clean_math.jsonl", "held-out": "clean_math_held_out.jsonl"}
-PARTS = BY_DIGEST | {"unseen": "clean_math_unseen.jsonl", "fresh": "clean_math_fresh.jsonl"}
+LATER = {
+    "unseen": "clean_math_unseen.jsonl",
+    "foreign": "clean_math_foreign.jsonl",
+    "fresh": "clean_math_fresh.jsonl",
+    "foreign-held-out": "clean_math_foreign_held_out.jsonl",
+}
+PARTS = BY_DIGEST | LATER
 ROWS = [row for name in PARTS.values() for row in read(HERE / name)]
 LABELS = [
     "incomplete", "proof", "multi-part", "prose-answer", "unparsable-answer",
@@ -33,7 +39,7 @@ def test_halves_follow_the_digest(half: str) -> None:
     assert {half_of(row["sha256"]) for row in rows} == {row["half"] for row in rows} == {half}
 
 
-@pytest.mark.parametrize("part", ["unseen", "fresh"])
+@pytest.mark.parametrize("part", LATER)
 def test_a_later_part_repeats_nothing(part: str) -> None:
     rows = read(HERE / PARTS[part])
     assert len(rows) > 300

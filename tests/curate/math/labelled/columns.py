@@ -22,11 +22,13 @@ class Fed(NamedTuple):
 
 
 def read(path: Path) -> list[Row]:
-    """The rows of a published file, which is one JSON array or JSON lines."""
+    """The rows of a published file, which is one JSON array, an object that holds one as ``example``, or JSON lines."""
     text = path.read_text(encoding="utf-8")
-    if text.lstrip().startswith("["):
-        return list(json.loads(text))
-    return [json.loads(line) for line in text.split("\n") if line.strip()]
+    try:
+        whole = json.loads(text)
+    except json.JSONDecodeError:
+        return [json.loads(line) for line in text.split("\n") if line.strip()]
+    return list(whole["example"] if isinstance(whole, dict) else whole)
 
 
 def digest(row: Row) -> str:
@@ -95,6 +97,19 @@ def _contextual(row: Row) -> Fed:
     return Fed(_joined(row.get("context") or "", row["question"]).lstrip("\n"), ", ".join(row["final_answer"]))
 
 
+def _only(row: Row) -> Fed:
+    (problem,) = row.values()
+    return Fed(problem["question"], problem["answer"])
+
+
+def _lettered(row: Row) -> Fed:
+    return Fed(row["problem"], row["answer_value"], [option["content"] for (option,) in row["answer_option_list"]])
+
+
+def _measured(row: Row) -> Fed:
+    return Fed(row["problem_text"], f"{row['answer_latex'].strip()} {row['unit'].strip()}".strip())
+
+
 COLUMNS: dict[str, Callable[[Row], tuple[str, Any, list[str] | None]]] = {
     "aime_1983_2023.json": _named("problem", "answer"),
     "alpaca_en_1000.json": _instructed,
@@ -107,6 +122,11 @@ COLUMNS: dict[str, Callable[[Row], tuple[str, Any, list[str] | None]]] = {
     "college_math.jsonl": _named("question", "answer"),
     "comp_math_24_25.jsonl": _named("problem", "expected_answer"),
     "gaokao2023en.jsonl": _named("question", "answer"),
+    "gaokao_bench_choice_1.json": lambda row: Fed(row["question"], ", ".join(row["answer"])),
+    "gaokao_bench_cloze_1.json": _named("question", "answer"),
+    "gaokao_bench_cloze_2.json": _named("question", "answer"),
+    "gaokao_bench_open_1.json": _named("question", "answer"),
+    "gaokao_bench_open_2.json": _named("question", "answer"),
     "gaokao_math_cloze_zh.jsonl": _named("question", "answer"),
     "gaokao_math_qa_zh.jsonl": lambda row: Fed(
         row["question"], row["label"], [row["options"][letter] for letter in sorted(row["options"])]
@@ -116,14 +136,30 @@ COLUMNS: dict[str, Callable[[Row], tuple[str, Any, list[str] | None]]] = {
     "kaoyan_zh.jsonl": _named("problem", "answer"),
     "math_test_full.jsonl": _solved,
     "math_train.json": _named("problem", "answer"),
+    "math_vision.jsonl": lambda row: Fed(row["question"], row["answer"], row["options"] or None),
     "mawps_addsub.jsonl": _named("input", "target"),
     "mawps_multiarith.jsonl": _named("input", "target"),
     "mawps_singleeq.jsonl": _named("input", "target"),
     "mawps_singleop.jsonl": _named("input", "target"),
     "minerva_math.jsonl": _solved,
     "minif2f_informal.jsonl": _named("informal_statement", "informal_proof"),
+    "odyssey_math.jsonl": _only,
     "olympiadbench_en_open.jsonl": _contextual,
+    "proofnet.jsonl": _named("nl_statement", "nl_proof"),
     "sat_math.jsonl": lambda row: Fed(_joined(row["question"], row["options"]), row["Answer"]),
+    "scibench_atkins.json": _measured,
+    "scibench_calculus.json": _measured,
+    "scibench_chemmc.json": _measured,
+    "scibench_class.json": _measured,
+    "scibench_diff.json": _measured,
+    "scibench_fund.json": _measured,
+    "scibench_matter.json": _measured,
+    "scibench_quan.json": _measured,
+    "scibench_stat.json": _measured,
+    "scibench_thermo.json": _measured,
     "self_instruct_seed_175.jsonl": _seeded,
     "svamp.jsonl": lambda row: Fed(f"{row['Body']} {row['Question']}", row["Answer"]),
+    "tal_en.jsonl": _lettered,
+    "tal_zh.jsonl": _lettered,
+    "theoremqa.json": _named("Question", "Answer"),
 }

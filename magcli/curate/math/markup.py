@@ -1,0 +1,46 @@
+"""What converters leave in statements and answers: characters of text mode, ruled blanks, layout, ends of environments.
+
+A comparison sign written as ``\\textgreater{}``, a degree as ``{}^{}\\circ`` or a blank as ``\\uline{~~~~}`` is the
+sign that the verifier and the other rules know. Nothing that is said changes.
+"""
+
+import re
+from collections.abc import Sequence
+
+_NAMED = {"greater": ">", "less": "<", "bar": "|", "quotesingle": "'", "asciitilde": " ", "asciicircum": "^"}
+_CHARACTER = re.compile(rf"\\text({'|'.join(_NAMED)})(?![A-Za-z])(?:\{{\}})?[ ]?")
+_BACKSLASH = re.compile(r"\\textbackslash(?![A-Za-z])(?:\{\})?\s?(?:(?:\\?([%$#&]))|)")
+_RULED = re.compile(r"\\uline\{([^{}]*)\}")
+_REPAIRS: Sequence[tuple[str, re.Pattern[str], str]] = (
+    ("\\circ", re.compile(r"\{\s*\}\s*\^\s*\{\s*\}\s*\\circ(?![A-Za-z])"), r"^\\circ"),
+    ("\\_", re.compile(r"(?<=[)\]}])\\_(?=\d|\{)"), "_"),
+    ("\\textsuperscript", re.compile(r"\\textsuperscript\{(\w+)\}"), r"\1"),
+    ("\\emph", re.compile(r"\\emph\{([^{}]*)\}"), r"\1"),
+    ("\\noindent", re.compile(r"\\noindent(?![A-Za-z])[ \t]*"), ""),
+    ("{", re.compile(r"\\(?:begin|end)\{(?:problem|question|exercise|solution)\}[ \t]*\n?"), ""),
+)
+_TIES = re.compile(r"~{2,}|(?<=[\s（(，。．,.])~|~(?=[\s）)])|(?<=[\u3000-\u9fff])~(?=\D)|(?<=\D)~(?=[\u3000-\u9fff])")
+_LAYOUT_AT_END = re.compile(r"(?:\s|\\\\)+\Z")
+
+
+def tidied(text: str) -> str:
+    """A statement or an answer without remains of its conversion, and without space or line breaks at its end."""
+    if "\\" in text:
+        if "\\text" in text:
+            text = _BACKSLASH.sub(_escaped, _CHARACTER.sub(lambda found: _NAMED[found[1]], text))
+        if "\\uline" in text:
+            text = _RULED.sub(_ruled, text)
+        for told_by, pattern, instead in _REPAIRS:
+            if told_by in text:
+                text = pattern.sub(instead, text)
+        text = _LAYOUT_AT_END.sub("", text)
+    return (_TIES.sub(" ", text) if "~" in text else text).strip()
+
+
+def _escaped(backslash: re.Match[str]) -> str:
+    return f"\\{backslash[1]}" if backslash[1] else " "
+
+
+def _ruled(line: re.Match[str]) -> str:
+    """A blank to be filled, or the words that a line stands under."""
+    return line[1] if re.search(r"\w", line[1].replace("\\", "")) else " ____ "
