@@ -25,8 +25,10 @@ from magcli.model.tensors import (
     weight_files,
 )
 
-PIECE = 1 << 19
-"""Elements of all checkpoints together that are read, converted, subtracted and multiplied while the cache has them."""
+PIECE = 1 << 21
+"""Elements of all checkpoints together that are read at a time: few calls, though the cache does not hold them."""
+STEP = 1 << 20
+"""Elements of all checkpoints together that are converted, subtracted and multiplied while the cache has them."""
 NARROWEST = 1 << 13
 """Elements of one checkpoint that are read at a time, at least."""
 Checkpoint = Mapping[str, Stored]
@@ -85,22 +87,27 @@ def read_tensor(stored: Stored) -> torch.Tensor:
 def pieces(stack: Sequence[Stored], start: int, count: int, buffer: torch.Tensor) -> Iterator[torch.Tensor]:
     """Elements ``start`` to ``start + count`` of the same tensor in T checkpoints, in pieces (T, n) that fit the cache.
 
-    A piece has the stored dtype and lies in ``buffer``, which is uint8 (T, 4 ``piece_width``) and overwritten by the
-    next one. Where the checkpoints differ in dtype it is float32 (exact) in memory of its own.
+    A piece has the stored dtype and lies in ``buffer``, which is uint8 (T, 4 ``piece_width``) and overwritten by a
+    later one. Where the checkpoints differ in dtype it is float32 (exact) in memory of its own.
     """
-    width, rows = buffer.shape[1] // 4, [_bytes(row) for row in buffer]
+    width, step, rows = buffer.shape[1] // 4, step_width(len(stack)), [_bytes(row) for row in buffer]
     with opened(stack) as files:
         for place in range(start, start + count, width):
             length = min(width, start + count - place)
             for file, stored, row in zip(files, stack, rows, strict=True):
                 size = stored.dtype.itemsize
                 fill(file, stored, place * size, row[: length * size])
-            yield _as_one(buffer, [stored.dtype for stored in stack], length)
+            yield from torch.split(_as_one(buffer, [stored.dtype for stored in stack], length), step, dim=1)
 
 
 def piece_width(count: int) -> int:
-    """Elements of each of ``count`` checkpoints in a piece."""
+    """Elements of each of ``count`` checkpoints that are read at a time."""
     return max(PIECE // count, NARROWEST)
+
+
+def step_width(count: int) -> int:
+    """Elements of each of ``count`` checkpoints in a piece."""
+    return max(STEP // count, NARROWEST)
 
 
 def _as_one(buffer: torch.Tensor, dtypes: Sequence[torch.dtype], length: int) -> torch.Tensor:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 
 from magcli.errors import DataError
-from magcli.landscape.checkpoints import Checkpoint, piece_width, pieces, read_tensor
+from magcli.landscape.checkpoints import Checkpoint, piece_width, pieces, read_tensor, step_width
 from magcli.model.tensors import Stored
 
 Array = npt.NDArray[np.float64]
@@ -32,7 +32,7 @@ BLOCK = 1 << 20
 
 
 class Room(NamedTuple):
-    """Memory of one thread: what is read of T checkpoints, uint8 (T, 4n), and their differences (T, n).
+    """Memory of one thread: what is read of T checkpoints, uint8 (T, 4m), and their differences (T, n).
 
     It is kept from block to block: of memory that is given back every page costs more than the sums over it.
     """
@@ -145,8 +145,8 @@ def over_blocks(
 
 
 def _room(count: int, precision: torch.dtype) -> Room:
-    width = piece_width(count)
-    return Room(torch.empty(count, 4 * width, dtype=torch.uint8), torch.empty(count, width, dtype=precision))
+    read = torch.empty(count, 4 * piece_width(count), dtype=torch.uint8)
+    return Room(read, torch.empty(count, step_width(count), dtype=precision))
 
 
 def _blocks(tensors: Iterable[Stored], block: int) -> Iterator[tuple[str, int, int]]:

@@ -27,6 +27,7 @@ COMPARISONS = {
     "plane-vs-svd": ("landscape", "against_svd"),
     "plane-vs-gram": ("landscape", "against_gram"),
     "plane-vs-reads": ("landscape", "against_reads"),
+    "plane-vs-cold-reads": ("landscape", "against_cold_reads"),
     "math-accuracy": ("grading", "accuracy"),
     "math-speed-vs-math-verify": ("grading", "speed_on_mix"),
     "math-speed-distinct-vs-math-verify": ("grading", "speed_on_distinct"),

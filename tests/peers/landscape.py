@@ -4,10 +4,12 @@ Every side reads the safetensors, finds the top-2 principal components and write
 its own that reports its seconds (imports left out) and its peak memory. Peers: the SVD of the centred stack as the
 definition has it, and the stack's small Gram matrix, the fastest that fits in memory. All must find the same plane.
 ``plane-vs-reads`` asks what is left to gain, at 16 checkpoints of 135 million bf16 weights: the peer only reads the
-same files twice, one after the other, and converts them to float32.
+same files twice, one after the other, and converts them to float32. ``plane-vs-cold-reads`` does so with files that no
+process has in the page cache, as those of a run that is larger than the memory.
 """
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -46,11 +48,21 @@ def against_gram() -> Result:
 
 def against_reads() -> Result:
     """Two sequential reads and conversions of the same files, which do nothing with what they read."""
+    return _large_race("plane-vs-reads", cold=False)
+
+
+def against_cold_reads() -> Result:
+    """The same with files that come from the disk, for both sides and for both of their reads as far as they do."""
+    return _large_race("plane-vs-cold-reads", cold=True)
+
+
+def _large_race(name: str, *, cold: bool) -> Result:
     with TemporaryDirectory() as made:
         folder = Path(made)
         _write_large(folder)
+        os.sync()
         amount = LARGE["checkpoints"] * LARGE["tensors"] * LARGE["size"] / 1e6
-        return _sides("plane-vs-reads", "reads", folder, amount)
+        return _sides(name, "reads", folder, amount, cold=cold)
 
 
 def _race(name: str, peer: str) -> Result:
@@ -64,10 +76,10 @@ def _race(name: str, peer: str) -> Result:
     return result
 
 
-def _sides(name: str, peer: str, folder: Path, amount: float) -> Result:
+def _sides(name: str, peer: str, folder: Path, amount: float, *, cold: bool = False) -> Result:
     """Pairs of magcli and the peer on the checkpoints in ``folder``, of ``amount`` million weights together."""
     memory: dict[str, list[tuple[float, float]]] = {"magcli": [], peer: []}
-    sides = {method: partial(_in_process, method, folder, memory[method]) for method in memory}
+    sides = {method: partial(_in_process, method, folder, memory[method], cold=cold) for method in memory}
     for side in sides.values():
         side()
     result = compare(name, sides["magcli"], sides[peer], amount=amount, unit="million weights")
@@ -77,11 +89,20 @@ def _sides(name: str, peer: str, folder: Path, amount: float) -> Result:
     return result
 
 
-def _in_process(method: str, folder: Path, memory: list[tuple[float, float]]) -> float:
+def _in_process(method: str, folder: Path, memory: list[tuple[float, float]], *, cold: bool) -> float:
+    if cold:
+        _forget(folder)
     command = [sys.executable, "-m", "tests.peers.landscape", method, str(folder)]
     done = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     memory.append((done["peak"], done["imports"]))
     return float(done["seconds"])
+
+
+def _forget(folder: Path) -> None:
+    """Take the checkpoints out of the page cache."""
+    for path in folder.glob("step_*/*"):
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _work(method: str, folder: Path) -> dict[str, float]:
