@@ -183,8 +183,9 @@ def _sandbox(config: Config) -> Sandbox:
 
 async def _written(config: Config, row: dict[str, Any], prepared: Prepared, generator: Generator) -> Written:
     """What a model writes to make inputs; it is not asked where no test can be made of them."""
+    from magcli.curate.inputs.asking import messages
     from magcli.curate.inputs.new_tests import worth_running
-    from magcli.curate.inputs.programs import Written, messages, written
+    from magcli.curate.inputs.programs import Written, written
     from magcli.errors import PromptTooLong
     from magcli.generate.seeds import seed_of
     from magcli.generate.types import Sampling

@@ -6,7 +6,6 @@ of each program that was asked for is counted, so that the rates of a model are 
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
 from typing import Literal, NamedTuple
 
 from magcli.errors import DataError
@@ -35,15 +34,6 @@ class Written(NamedTuple):
 
     programs: Sequence[str]
     fates: Mapping[Fate, int]
-
-
-def messages(prompt: str, case: Case) -> list[dict[str, str]]:
-    """The chat that asks for a program."""
-    example = case.stdin.decode(errors="replace") if isinstance(case, Feed) else case.source
-    kind = "input" if isinstance(case, Feed) else "input, a call of the function as one line of Python"
-    asked = f"{prompt}\n\nAn example of an {kind}:\n```\n{example.rstrip()}\n```"
-    told = files("magcli.curate.inputs").joinpath("generators.txt").read_text(encoding="utf-8").strip()
-    return [{"role": "system", "content": told}, {"role": "user", "content": asked}]
 
 
 def written(answers: Sequence[Completion]) -> Written:

@@ -1,6 +1,7 @@
 """Programs that make inputs, in the sandbox."""
 
-from magcli.curate.inputs.programs import SEEDS, Printers, Written, messages, printed, written
+from magcli.curate.inputs.asking import messages
+from magcli.curate.inputs.programs import SEEDS, Printers, Written, printed, written
 from magcli.generate.types import Completion
 from magcli.verify.code.calls import of_call
 from magcli.verify.code.cases import Feed
@@ -39,7 +40,6 @@ def test_programs_are_read_from_answers_and_the_others_have_their_reasons():
     answers = [Completion(text, 9, "stop") for text in texts] + [Completion("```python\nprint(", 9, "length")]
     assert written(answers) == (["print(1)\n"], {"repeated": 1, "no-program": 2, "cut": 1})
     assert written([Completion(block + "\nAnd so", 9, "length")]) == (["print(1)\n"], {})
-    assert "3" in messages("Double it.", FEED[0])[1]["content"]
 
 
 def test_programs_run_when_their_inputs_are_wanted():
@@ -51,3 +51,16 @@ def test_programs_run_when_their_inputs_are_wanted():
     assert printers.fates == {"cut": 1, "constant": 1, "used": 1, "unused": 1}
     assert len(list(inputs)) == SEEDS - 1
     assert printers.fates == {"cut": 1, "constant": 1, "used": 1, "fails": 1, "unused": 0}
+
+
+def test_the_chat_shows_a_program_whose_inputs_look_like_the_example():
+    for case, form in ((FEED[0], "Double {it}.\n"), (of_call("Solution().f([1], 2)", "None"), "`Solution().f(...)`")):
+        system, asked, shown, last = messages("Double {it}.", case)
+        assert [each["role"] for each in (system, asked, shown, last)] == ["system", "user", "assistant", "user"]
+        assert form in last["content"]
+        assert "Double {it}." in last["content"]
+        given = (
+            {0: Feed(b"3 4\n4 2 4\n", b"")} if case is FEED[0] else {0: of_call("count_value([4, 2, 4], 4)", "None")}
+        )
+        fate, found = printed(written([Completion(shown["content"], 9, "stop")]).programs[0], given, default_sandbox())
+        assert (fate, len(found)) == ("used", SEEDS)
