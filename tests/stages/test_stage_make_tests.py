@@ -197,8 +197,8 @@ def test_programs_of_a_model_make_inputs(tmp_path, monkeypatch):
     kept, _ = made(tmp_path, [problem("p", wrong=WRONG[:1], prompt="Print the greatest.")], model="scripted", tries=10)
     (caught,) = [test for test in kept["p"]["tests"] if "-" in test["input"]]
     assert (caught["origin"], kept["p"]["wrong_passing"]) == ("generator", 0)
-    assert "Print the greatest." in told[0][1]["content"]
-    assert TESTS[0][0] in told[0][1]["content"]
+    assert "Print the greatest." in told[0][-1]["content"]
+    assert TESTS[0][0] in told[0][-1]["content"]
 
 
 ANSWERS = [
@@ -228,7 +228,7 @@ def model(monkeypatch):
     told = []
 
     def answer(messages, _sampling, _seed):
-        if "LONG" in messages[1]["content"]:
+        if "LONG" in messages[-1]["content"]:
             raise PromptTooLong("900 tokens")
         told.append(messages)
         return ANSWERS[(len(told) - 1) % len(ANSWERS)]

@@ -87,7 +87,7 @@ def messages(prompt: str, case: Case) -> Sequence[Message]:
 
 def _called(case: Call) -> str:
     """What a call calls, as it is written: ``f``, or ``Solution().f`` where the program defines a class."""
-    for node in ast.walk(ast.parse(case.source, mode="eval")):
+    for node in ast.walk(ast.parse(case.source.strip(), mode="eval")):
         if isinstance(node, ast.Call) and _root(node.func) == case.name:
             return ast.unparse(node.func)
     return case.name

@@ -27,10 +27,10 @@ _ALIGNED = r"\\(?:begin|end)\{(?:align|aligned|gather|flalign|enumerate)\*?\}"
 _BETWEEN = rf"{_ALIGNED}|" r"\\q?quad|\\[ ,;!:]|\\textbf\{?|\\text\{?|\\\\|[~&,;，；。．\s]"
 _LEADING = re.compile(rf"^(?:{_BETWEEN})+(?!\w*\}})")
 _TRAILING = re.compile(rf"(?:{_BETWEEN}|(?<!\.)\.)+$")
-_STEM_END = re.compile(rf"(?:{_ALIGNED}|" r"\s|\\\\|&|\\q?quad|~|\\\[|\\(?:text|textbf|mathrm|textrm)\s*\{?)+$")
-_TWO = re.compile(
-    r"\n\s*[(（]?A[)）.．、:：][ \t]*(?P<A>[^\n]*\S)\s*\n\s*[(（]?B[)）.．、:：][ \t]*(?P<B>[^\n]*\S)\s*\Z"
+_STEM_END = re.compile(
+    r"(?:\\begin\{(?:align|aligned|gather|flalign|enumerate)\*?\}|\s|\\\\|&|\\q?quad|~|\\\[|\\(?:text|textbf|mathrm|textrm)\s*\{?)+$"
 )
+_LINE = re.compile(r"\s*[(（]?([AB])[)）.．、:：][ \t]*(\S.*?)\s*")
 _HEADING = re.compile(r"(?:\b(?:answer |the )?(?:options|choices|alternatives)\s*(?:are)?|选项)\s*[:：]?\s*$", re.I)
 _TEXT_OPTION = re.compile(r"^\\text\{([^{}]*)\}$|^\\text\{([^{}]*)$")
 _LETTER_ANSWER = re.compile(
@@ -50,7 +50,8 @@ _NEEDS_OPTIONS = re.compile(
     r"\b(?:which|what|one|all|any|each|some|none|only|is|are)\s+(?:\w+\s+){0,2}?(?:the\s+)?followings?\b"
     rf"|\bof\s+(?:\w+\s+){{0,2}}?(?:the\s+)?following\b{_STANDS_THERE}"
     rf"|\bwhich\s+of\s+(?:these|those)\b|\bthe following\b{_STANDS_THERE}(?=[^.?]*[?:]?\s*$)|\bexcept\s*:?\s*$"
-    r"|\bone\s+of\s+these\s+(?:statements|options)\b|\bwhich\s+one\s+(?:is|has|does|can|could|will|would)\b"
+    r"|\bone\s+of\s+these\s+(?:statements|options)\b"
+    r"|\A[^$\d]{0,60}\bwhich\s+one\s+(?:is|has|does|can|could|will|would)\b[^$\d]*\Z"
     rf"|\bwhich\s+(?!the\b)(?:\w+\s+){{0,2}}(?:{_NAMES})(?!s?\s+(?:comes?|should\s+come|goes|will\s+come|is\s+missing|did))"
     r"|\b(?:closest|nearest) to\b|\bnot (?:necessarily )?true\b"
     r"|\bmust (?:also )?be true\b|哪个|哪些|哪一|可以分别取|正确的是|错误的是|不正确"
@@ -134,9 +135,10 @@ def split_options(prompt: str) -> Choices | None:
 
 def two_options(prompt: str) -> Choices | None:
     """Two options A and B in lines of their own at the end of a statement: options only if the answer is a letter."""
-    found = _TWO.search(prompt)
-    contents = {letter: _trim(text) for letter, text in found.groupdict().items()} if found else {}
-    return Choices(_trim_end(_HEADING.sub("", _trim_end(prompt[: found.start()]))), contents) if found else None
+    stem, *lines = _last_lines(prompt, 2)
+    found = [_LINE.fullmatch(line) for line in lines]
+    contents = {option[1]: _trim(option[2]) for option in found if option}
+    return Choices(_trim_end(_HEADING.sub("", _trim_end(stem))), contents) if list(contents) == ["A", "B"] else None
 
 
 def lists_options(prompt: str) -> bool:
@@ -206,6 +208,15 @@ def right_content(choices: Choices, answer: str) -> str | None:
         if plain in (_plain(content), _plain(f"{name}{content}")):
             return content
     return choices.contents.get(letter_of(answer.upper()) or "")
+
+
+def _last_lines(text: str, count: int) -> list[str]:
+    """What stands before the last ``count`` lines that are not empty, and these lines."""
+    lines: list[str] = []
+    while text and len(lines) < count:
+        text, _, line = text.rstrip().rpartition("\n")
+        lines.insert(0, line)
+    return [text, *lines]
 
 
 def _values_of_letters(content: str, stem: str) -> bool:

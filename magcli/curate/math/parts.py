@@ -7,14 +7,14 @@ from magcli.curate.math.answers import negation, parts_of, prose
 from magcli.curate.math.asks import Asks, holds
 
 _BLANK = re.compile(
-    r"_{2,}(?:\s*(?:[,，、]|and|和)?\s*_{2,})*|[(（]\s*\$?\\q?quad\$?\s*[)）](?:\$?\s*[,，、]\s*\$?[(（]\s*\$?\\q?quad\$?\s*[)）])*|\\underline\{\s*(?:\\q?quad\s*|\\hspace\{\w+\}|~)*\}"
+    r"_{2,}(?:[\s,，、]{0,9}(?:and|和)?\s{0,9}_{2,})*|[(（]\s*\$?\\q?quad\$?\s*[)）](?:\$?\s*[,，、]\s*\$?[(（]\s*\$?\\q?quad\$?\s*[)）])*|\\underline\{\s*(?:\\q?quad\s*|\\hspace\{\w+\}|~)*\}"
 )
 _CHINESE = re.compile(r"[\u4e00-\u9fff]{2}")
 _ENGLISH = re.compile(r"\b[A-Za-z]{2,}\s+(?:[A-Za-z]{3,}\s+)*[A-Za-z]{2,}\b")
 _APART = re.compile(r"\b(?:respectively|separately)\s*[?.:]*\s*\Z|分别[^。，,．]{0,14}[。．.]?\s*\Z")
 _PROVES = re.compile(r"证明|求证|说明理由|\b(?:prove|show that|disprove|verify that)\b", re.I)
 _TWO_ANSWERS = re.compile(
-    r"\b(?:return|answer|give|report|present|list)\b[^.?!]{0,30}\btwo\s+(?:answers|values|questions)\b|\bseparately\.",
+    r"\b(?:return|answer|give|report|present|list)\b[^.?!]{0,30}\btwo\s+(?:answers|values|questions)\b|\bfor\s[^.?!]{1,80}\sand\s[^.?!]{1,60}\bseparately\b",
     re.I,
 )
 _ASY = re.compile(r"\[asy\](?:[^\[]|\[(?!/?asy\]))*\[/asy\]")
@@ -78,10 +78,9 @@ _OF_LETTERS = re.compile(
     r"\$(?:[^$]*[A-Za-z}|]\s*(?:[-+]|(?=[^$]*\\[dt]?frac))[^$]*|\\[dt]?frac\s*\{[a-z]+\}\s*\{[a-z]+\})\$(?:\s+is)?[\W_]*\Z",
     re.I,
 )
-_WHAT_IS = re.compile(
-    r"\W*(?:so\s+|then\s+)?what(?:'s|\s+(?:is|are|was|were))\s+(?:the\s+|this\s+|its\s+)?(?:(?:estimated|approximate|resulting)\s+)?"
-    r"([^?,(]{1,60}?)(?=\s+(?:of|in|for|at|when|if|to|on)\b|\s*[?,]|\()",
-    re.I,
+_WHAT_IS = re.compile(r"\W*(?:so\s+|then\s+)?what(?:'s|\s+(?:is|are|was|were))\s+([^?]{1,90})\?", re.I)
+_UNSAID = frozenset(
+    ("the", "this", "its", "of", "for", "in", "a", "an", "that", "estimated", "approximate", "resulting")
 )
 _NAMES = re.compile(r"[^\W\d_Ξ]+")
 _OF_A_FORM = re.compile(
@@ -184,7 +183,7 @@ def _on_the_way(statement: str, asked: Sequence[str], answer: str) -> bool:
 def _asked_again(asked: Sequence[str]) -> bool:
     """Whether the last sentence only asks once more for what an earlier one has told to find ("... What is y(1)?")."""
     last = _WHAT_IS.match(asked[-1])
-    names = set(_NAMES.findall(last[1].lower())) if last else set()
+    names = set(_NAMES.findall(last[1].lower())) - _UNSAID if last else set()
     return bool(names) and any(names <= set(_NAMES.findall(each.lower())) for each in asked[:-1])
 
 

@@ -36,7 +36,7 @@ from magcli.curate.math.choices import (
     unlettered,
     without_following,
 )
-from magcli.curate.math.markup import tidied
+from magcli.curate.math.markup import narrowed, tidied
 from magcli.curate.math.parts import finds_and_proves, several_parts, told_apart
 from magcli.curate.math.statements import answered, missing_part, of_nothing, only_told, proof
 
@@ -115,7 +115,7 @@ def clean(prompt: str, answer: str, *, parsable: Parsable, waived: Collection[Dr
         parsable: asked last, and only about answers that passed everything else.
         waived: faults of the statement that are known not to be there, whatever its words.
     """
-    prompt = tidied(_LITERAL_NEWLINE.sub("\n", prompt))
+    prompt = tidied(narrowed(_LITERAL_NEWLINE.sub("\n", prompt)))
     if not _SOMETHING.search(prompt):
         return Dropped("empty-prompt")
     final = final_answer(tidied(answer))

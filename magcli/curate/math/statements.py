@@ -49,12 +49,12 @@ _ELSEWHERE_WORDS = (
 )
 _ELSEWHERE = re.compile(
     r"T\s*=\s*T\s?N\s?Y\s?W\s?R|\bnumber you will receive\b|\bcontinu(?:e|ed|ing)\s+from\s+(?:the\s+)?previous\b"
-    r"|(?:\b(?:from|of|to|see|using|as in)|(?:\A|[.(])\s*in"
-    r"|(?:\A|\.\s+)(?:include|use|consider|take|repeat|assume)\b[^.?!]{0,90}\sin)"
-    r"\s+(?:the\s+)?(?:previous|preceding|last)\s+(?:problem|question|exercise|part|example)s?\b"
+    r"|(?:\b(?:from|of|to|see|using|as in)|(?:\A|[.(])\s*in)\s+(?:the\s+)?(?:previous|preceding|last)\s+"
+    r"(?:problem|question|exercise|part|example)s?\b"
+    r"|(?:\A|\.\s+)(?:include|use|consider|repeat)\b[^.?!]{0,90}\sin\s+the\s+(?:previous|preceding)\s+(?:problem|exercise|example)\b"
     r"|\b(?:see|in|from|of|refer to)\s+(?:exercise|problem|example|theorem)\s+[A-Z]?\d+(?:\.\d+)*\b"
-    r"|\b(?:extend|repeat|redo)\s+(?:this|the)\s+(?:problem|exercise|question|calculation)\b"
-    r"|\b(?:in|from|see|using|use)\s+(?:the\s+)?(?:data\s+tables?|table\s+\d+(?:\.\d+)*)\b"
+    r"|(?:\A|[.!?]\s+)(?:extend|repeat|redo)\s+(?:this|the)\s+(?:problem|exercise|question)\b"
+    r"|\b(?:in|from|see|using|use)\s+(?:the\s+)?(?:data\s+tables?|(?-i:Table)\s+\d+(?:\.\d+)*)\b"
     r"|\b(?:in|from|of|using)\s+(?:your\s+periodic\s+table|(?:your|the)\s+(?:textbook|lecture\s+notes|appendix|handout))\b"
     r"|\A[^.?!\n]{0,40}\b(?:the|this)\s+above\s+(?:\w+\s+)?(?:content|text|statement|sentence|passage|problem|question|expression|equation)\b[^.?!\n]*\.?\s*\Z"
     r"|\b(?:passage|article|document|text|excerpt)\s+(?:above|below)\b|根据上题|上一题|接上题|[由同]上题",
@@ -76,7 +76,7 @@ _NOTHING_FOLLOWS = re.compile(
     re.I,
 )
 _PART = re.compile(r"\b(?:in|from|of|to|using|by|with)\s+part\s+\(?([a-h1-6])\b\)?", re.I)
-_LATER_PART = re.compile(r"[(（]\s*(?:[2-9]|ii|iii|iv|b|c|d)\s*[)）](?=\s*\S{2})(?!.*[(（]\s*(?:1|i|a)\s*[)）])", re.S)
+_LATER_PART = re.compile(r"[(（]\s*(?:[2-9]|ii|iii|iv|b|c|d)\s*[)）](?=\s*[A-Z\u4e00-\u9fff][^\d$\\]*\Z)", re.S)
 _DEFINED_WORDS = ("given", "defined", "follow", "下", "其中")
 _NOTHING_DEFINED = re.compile(
     r"(?:\b(?:given\s+by|defined\s+(?:by|as)|as\s+follows|the\s+following)|[为是如]下)"
@@ -101,7 +101,7 @@ _IMAGE_WORDS = (
     "[图",
 )
 _IMAGE = re.compile(
-    r"[\w./-]+\.(?:png|jpe?g|gif|svg)\b|!\[[^\]]*\]\(|\\includegraphics|<img\b|\[(?:image|figure|img|diagram|图片?)\]",
+    r"(?<![\w./-])[\w./-]{0,200}/[\w-]{1,100}\.(?:png|jpe?g|gif|svg)\b|!\[[^\]]*\]\(|\\includegraphics|<img\b|\[(?:image|figure|img|diagram|图片?)\]",
     re.I,
 )
 _REMAINS: Sequence[tuple[tuple[str, ...], re.Pattern[str]]] = (
@@ -145,7 +145,7 @@ _DRAWN = re.compile(r"\[asy\]|\\begin\{(?:tabular|array|tikzpicture|picture)\}|^
 _SHOWN_WORDS = ("shown", "pictured", "depicted", "illustrated")
 _SHOWN = re.compile(
     r"\bas\s+(?:shown|pictured|depicted|illustrated)(?=\s*[.,:;]|\s+(?:below|above|here|at (?:the )?right)\b|\s*\Z)"
-    r"|\bshown\s+(?:\w+\s+){0,4}?(?:below|above|here|at (?:the )?right|to the right)\b"
+    r"|\bshown\s+(?:(?:in|by|with)\s+(?:the\s+)?\w+\s+)?(?:below|above|here|at (?:the )?right|to the right)\b"
     r"|(?<=s )(?:pictured|depicted)(?=\s*[,.;])",
     re.I,
 )
@@ -154,7 +154,8 @@ _ILLUSTRATES = re.compile(
     re.I,
 )
 _DISPLAYED = re.compile(
-    r"\[asy\]|\\begin\{|(?:^|\s{2})\s*\$\$|\$\$\s*\n|\\\[|\\[lc]?dots\b|^\s*(?:\||[-*•]\s|\$\\bullet)|\\chemfig|```|<table",
+    r"\[asy\]|\\begin\{|(?:^[ \t]{0,20}|\s\s)\$\$|\$\$\s*\n|\\\[|\\[lc]?dots\b"
+    r"|^\s*(?:\||[-*•]\s|\$\\bullet)|\\chemfig|```|<table",
     re.M,
 )
 _ONLY_TELLS = re.compile(
@@ -163,8 +164,9 @@ _ONLY_TELLS = re.compile(
     r"|(?:I|He|She|It|They)\s[^.?!:\n_\"“$\d]{2,60}[.!]"
 )
 _OF_NOTHING = re.compile(
-    r"(?![^?.!]*(?:\d{2}|[$=]))[^?.!\n]{0,60}\b(?:this|these)\s+(?:\d\s+)?(?!(?:year|month|week|morning|way|case)s?\b)[a-z]+[^?.!\n]{0,40}[?.]?"
-    r"|(?:find|calculate|what(?:'s|\s+(?:is|are)))\s+the\s+(?:values?|digits?)\s+(?:of|represented\s+by)\s+\$*[A-Z]\$*(?:\s+and\s+\$*[A-Z]\$*)?\s*[?.]?"
+    r"[^?.!\n\d$=]{0,60}\b(?:this|these)\s+(?:\d\s+)?(?!(?:year|month|week|morning|way|case)s?\b)[a-z]+[^?.!\n\d$=]{0,40}[?.]?"
+    r"|(?:find|calculate|what(?:'s|\s+(?:is|are)))\s+the\s+(?:values?|digits?)\s+(?:of|represented\s+by)"
+    r"\s+\$*(?-i:[A-Z])\$*(?:\s+and\s+\$*(?-i:[A-Z])\$*)?\s*[?.]?"
     r"|[\s$\d.,]+",
     re.I,
 )
@@ -202,7 +204,8 @@ def missing_part(statement: str, lowered: str) -> str:
     image = _PLACEHOLDER.search(statement) if "<image" in lowered else None
     if image and (len(statement) < 80 or _POINTS_AT_IT.search(statement)):
         return image[0]
-    if first := _LATER_PART.match(statement):
+    told = statement[: statement.find("\n(A) ")] if "\n(A) " in statement else statement
+    if first := _LATER_PART.match(told):
         return f"begins with {first[0].strip()}"
     part = _PART.search(statement) if "part" in lowered else None
     if part and statement.count(f"({part[1]})") <= part[0].count("("):
@@ -210,7 +213,6 @@ def missing_part(statement: str, lowered: str) -> str:
     for told_by, pattern in _REMAINS:
         if holds(told_by, lowered) and (remains := pattern.search(statement)):
             return remains[0].strip()
-    told = statement[: statement.find("\n(A) ")] if "\n(A) " in statement else statement
     for words, in_it, named in ((_FIGURE_WORDS, _DRAWN, _FIGURE), (_SHOWN_WORDS, _DISPLAYED, _SHOWN)):
         if holds(words, lowered) and not in_it.search(told) and (figure := _needed(named, statement)):
             return figure

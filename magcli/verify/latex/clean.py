@@ -19,7 +19,7 @@ _QUAD = re.compile(r"\\q?quad")
 _CHOOSE = re.compile(r"(?<![\w}])(?:\{\})?[_^]\s*\{?(\d+|[nm])\}?\s*(?:C|\\mathrm\{C\})_\s*\{?(\d+|[rk])\}?")
 _SIZED_BRACE = re.compile(r"\\(left|right)\s*(?=[{}])")
 _SIZED_DIGITS = re.compile(r"\\left\s*\(\s*([0-9A-F]+)\s*\\right\s*\)(?=\s*\}?\s*_)")
-_BRACED_STEM = re.compile(r"(?<![A-Za-z}\]])\{\s*([A-Za-z]|\([0-9A-F]+\))\s*\}(?=\s*_)")
+_BRACED_STEM = re.compile(r"(?<![^{(\[<>=+\-*/,|$])\{\s*([A-Za-z]|\([0-9A-F]+\))\s*\}(?=\s*_)")
 _CYCLE = re.compile(r"(?<![\w.])(0?\.\d*)\((\d+)\)")
 _WRAPPER = re.compile(
     r"\\(?:text(?:bf|it|rm|normal|sf|tt)?|math(?:rm|bf|it|sf|tt)|boldsymbol|bm|f?box(?:ed)?|ensuremath|mbox)\s*\{"

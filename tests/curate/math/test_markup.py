@@ -15,13 +15,16 @@ from magcli.verify.math import parsable
         (r"$$21\textbackslash\%$$", r"$$21\%$$"),
         (r"$$\textbackslash$3600$$", r"$$\$3600$$"),
         (r"$$45{}^{}\circ $$", r"$$45^\circ $$"),
-        (r"all sides are~\uline{~~~~~~~~~~}~ ", "all sides are  ____"),
+        (r"all sides are~\uline{~~~~~~~~~~}~ ", "all sides are ____"),
         (r"\uline{Before} the sale", "Before the sale"),
         ("6\\\\\n\\noindent", "6"),
         ("Evaluate.\n\\end{problem}\n\\noindent", "Evaluate."),
         (r"\left (302\right )\_6", r"\left (302\right )_6"),
         ("的值是（~ ）．", "的值是（  ）．"),
         (r"Cici\textquotesingle s dad", "Cici's dad"),
+        (r"the $1$\textsuperscript{st} of them", "the $1$st of them"),
+        (r"Compute 2\textsuperscript{10}.", "Compute 2^{10}."),
+        (r"first\noindent second", "first second"),
     ],
 )
 def test_remains_go(text: str, expected: str) -> None:
@@ -30,7 +33,19 @@ def test_remains_go(text: str, expected: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["5~10 apples", r"$\sim$", "x~=5", r"\begin{align*}x\\y\end{align*}", r"\text{greater than 3}", "$a_1$", "plain"],
+    [
+        "5~10 apples",
+        r"$\sim$",
+        "x~=5",
+        r"\begin{align*}x\\y\end{align*}",
+        r"\text{greater than 3}",
+        "$a_1$",
+        "plain",
+        "X ~ N(0,1)",
+        "$(~p) \\vee q$",
+        "则~p",
+        r"\mathbb{R} \textbackslash \{0\}",
+    ],
 )
 def test_what_is_meant_stays(text: str) -> None:
     assert tidied(text) == text

@@ -39,6 +39,8 @@ def several(statement: str, answer: str) -> str:
         ("Find all roots. What is the limit of $f$?", "8", True),
         ("Estimate the PEG ratio of a firm that pays 20%. What is the estimated PEG ratio?", "1.15", False),
         ("Find the solutions y of y' = t with y(1) = 1. What is y(2)?", "2.5", False),
+        ("Find the area of the square with side 2. What is the area of the circle with radius 1?", "3.14", True),
+        ("Find the value of x. What is the value of y?", "3", True),
         ("Find the slope of the line. What is the equation of the line?", "y=2x", True),
         ("求和为多少？ What is the sum?", "5", False),
         ("What is f(1) and f(2)? Answer the two values in a list.", "[0, 0]", True),

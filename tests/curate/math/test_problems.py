@@ -169,13 +169,21 @@ def test_dropped_for(reason: str, prompt: str, answer: str) -> None:
     assert outcome(prompt, answer) == reason
 
 
-KEPT_THOUGH_A_PICTURE_IS_NAMED = [
+KEPT_ELSEWHERE = [
     "A rectangular board has 8 columns and 3 rows, its squares are numbered from 1 to 24. What is their sum?\n<image1>",
     "Its orbit around the sun is long (Fig. 13.20), 8 at the least and 10 at the most. What is the mean?",
+    "It can be shown that every number below 10 is less than 11. How many positive integers are below 10?",
+    "The file photo.png has 300 kilobytes and image.jpg has 200. How many have they together?",
+    "There are 5 guests at one table and 7 in table 2. How many guests are there?",
+    "Tom must repeat the calculation 3 times, each taking 4 minutes. How long does it take?",
+    "Tom counts apples and pears separately. He has 3 apples and 4 pears. How many pieces of fruit has he?",
+    "(b) If $x=3$ find $x^2$.",
+    "(3)^2 + 4^2 equals what number?",
+    "（3）计算：1+1=",
 ]
 
 
-@pytest.mark.parametrize("prompt", [*KEPT, *KEPT_THOUGH_A_PICTURE_IS_NAMED])
+@pytest.mark.parametrize("prompt", [*KEPT, *KEPT_ELSEWHERE])
 def test_look_alikes_stay(prompt: str) -> None:
     assert clean(prompt, "7", parsable=readable) == Kept(prompt, "7")
 
@@ -275,6 +283,20 @@ def test_choices_become_open_questions(prompt: str, answer: str, question: str, 
     assert clean(prompt, answer, parsable=parsable) == Kept(question, truth, "opened")
 
 
+@pytest.mark.parametrize(
+    "question",
+    [
+        "How far does this car, going at 5 km/h for 2 h, travel?",
+        "If 3 pens cost 6 dollars, what does one of these pens cost?",
+        "What is the value of $e$?",
+        "Which one is the larger root of $x^2-3x+2=0$?",
+        "Solve.\n\\begin{align}x+1&=2\\end{align}",
+    ],
+)
+def test_questions_that_are_whole_are_opened_as_they_stand(question: str) -> None:
+    assert clean(f"{question}\n(A) 1\n(B) 2\n(C) 3\n(D) 4", "B", parsable=parsable) == Kept(question, "2", "opened")
+
+
 def test_a_question_after_the_options_needs_them() -> None:
     assert outcome("Let\n(A) 1 (B) 2 (C) 3\n\nHow many of these are odd?", "A") == "multiple-choice"
 
@@ -323,7 +345,24 @@ def test_decided_twice_is_decided_alike(dropped: tuple[str, str, str], kept: str
 
 
 @pytest.mark.parametrize(
-    "piece", ["(A) ", "a", "[asy]", "$", "\\boxed{", "(1) if ", "{", ";(", "Show ", "\\quad ", "B. A) x\n"]
+    "piece",
+    [
+        "(A) ",
+        "a",
+        "[asy]",
+        "$",
+        "\\boxed{",
+        "(1) if ",
+        "{",
+        ";(",
+        "Show ",
+        "\\quad ",
+        "B. A) x\n",
+        "<image",
+        "~",
+        "分别",
+        "what is the ",
+    ],
 )
 def test_long_cells_take_linear_time(piece: str) -> None:
     text = piece * (200_000 // len(piece))
@@ -331,6 +370,15 @@ def test_long_cells_take_linear_time(piece: str) -> None:
     for answer in ("7", text[:2000], text):
         clean(text, answer, parsable=readable)
     assert time.process_time() - start < 10
+
+
+def test_blanks_within_take_linear_time() -> None:
+    start = time.process_time()
+    for text in ("Find \\frac x.{}y", "Find x. __{}y", "A number is shown.{}Find x.", "Find x.{}y\n(A) 1\n(B) 2"):
+        for gap in (" " * 30_000, "\n" * 30_000, "\\\\ " * 10_000, "a" * 30_000 + " .png"):
+            clean(text.format(gap), "A", parsable=readable)
+    clean(ASK, "\\frac12" + " " * 30_000 + "y", parsable=readable)
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize("piece", ["x=", "\n", "\t", "，a=", "a=b,"])
