@@ -23,13 +23,11 @@ _STYLES = tuple(
     )
 )
 _MARKED = re.compile(r"(?<![A-Za-z0-9_\\])([A-D])\s*[.．、)）]")
-_ALIGNED = r"\\(?:begin|end)\{(?:align|aligned|gather|flalign|enumerate)\*?\}"
-_BETWEEN = rf"{_ALIGNED}|" r"\\q?quad|\\[ ,;!:]|\\textbf\{?|\\text\{?|\\\\|[~&,;，；。．\s]"
+_ROWS = r"\{(?:align|aligned|gather|flalign|enumerate)\*?\}"
+_BETWEEN = rf"\\(?:begin|end){_ROWS}|" r"\\q?quad|\\[ ,;!:]|\\textbf\{?|\\text\{?|\\\\|[~&,;，；。．\s]"
 _LEADING = re.compile(rf"^(?:{_BETWEEN})+(?!\w*\}})")
 _TRAILING = re.compile(rf"(?:{_BETWEEN}|(?<!\.)\.)+$")
-_STEM_END = re.compile(
-    r"(?:\\begin\{(?:align|aligned|gather|flalign|enumerate)\*?\}|\s|\\\\|&|\\q?quad|~|\\\[|\\(?:text|textbf|mathrm|textrm)\s*\{?)+$"
-)
+_STEM_END = re.compile(rf"(?:\\begin{_ROWS}|" r"\s|\\\\|&|\\q?quad|~|\\\[|\\(?:text|textbf|mathrm|textrm)\s*\{?)+$")
 _LINE = re.compile(r"\s*[(（]?([AB])[)）.．、:：][ \t]*(\S.*?)\s*")
 _HEADING = re.compile(r"(?:\b(?:answer |the )?(?:options|choices|alternatives)\s*(?:are)?|选项)\s*[:：]?\s*$", re.I)
 _TEXT_OPTION = re.compile(r"^\\text\{([^{}]*)\}$|^\\text\{([^{}]*)$")
