@@ -26,9 +26,7 @@ from magcli.model.tensors import (
 )
 
 PIECE = 1 << 21
-"""Elements of all checkpoints together that are read at a time: few calls, though the cache does not hold them."""
-STEP = 1 << 20
-"""Elements of all checkpoints together that are converted, subtracted and multiplied while the cache has them."""
+"""Elements of all checkpoints together that are read at a time: few calls, and the last-level cache holds them."""
 NARROWEST = 1 << 13
 """Elements of one checkpoint that are read at a time, at least."""
 Checkpoint = Mapping[str, Stored]
@@ -84,38 +82,34 @@ def read_tensor(stored: Stored) -> torch.Tensor:
     return tensor
 
 
+def room(count: int) -> torch.Tensor:
+    """Memory for a piece of ``count`` checkpoints, uint8: kept between pieces, as new pages cost more than reading."""
+    return torch.empty(4 * count * max(PIECE // count, NARROWEST), dtype=torch.uint8)
+
+
 def pieces(stack: Sequence[Stored], start: int, count: int, buffer: torch.Tensor) -> Iterator[torch.Tensor]:
     """Elements ``start`` to ``start + count`` of the same tensor in T checkpoints, in pieces (T, n) that fit the cache.
 
-    A piece has the stored dtype and lies in ``buffer``, which is uint8 (T, 4 ``piece_width``) and overwritten by a
-    later one. Where the checkpoints differ in dtype it is float32 (exact) in memory of its own.
+    A piece is contiguous, has the stored dtype and lies in ``buffer`` (see ``room``), which a later one overwrites.
+    Where the checkpoints differ in dtype it is float32 (exact) in memory of its own.
     """
-    width, step, rows = buffer.shape[1] // 4, step_width(len(stack)), [_bytes(row) for row in buffer]
+    kinds, width = [stored.dtype for stored in stack], len(buffer) // (4 * len(stack))
+    size, memory = max(kind.itemsize for kind in kinds), _bytes(buffer)
     with opened(stack) as files:
         for place in range(start, start + count, width):
             length = min(width, start + count - place)
-            for file, stored, row in zip(files, stack, rows, strict=True):
-                size = stored.dtype.itemsize
-                fill(file, stored, place * size, row[: length * size])
-            yield from torch.split(_as_one(buffer, [stored.dtype for stored in stack], length), step, dim=1)
+            for row, (file, stored) in enumerate(zip(files, stack, strict=True)):
+                each, begin = stored.dtype.itemsize, row * length * size
+                fill(file, stored, place * each, memory[begin : begin + length * each])
+            yield _as_one(buffer[: len(stack) * length * size].view(len(stack), -1), kinds, length)
 
 
-def piece_width(count: int) -> int:
-    """Elements of each of ``count`` checkpoints that are read at a time."""
-    return max(PIECE // count, NARROWEST)
-
-
-def step_width(count: int) -> int:
-    """Elements of each of ``count`` checkpoints in a piece."""
-    return max(STEP // count, NARROWEST)
-
-
-def _as_one(buffer: torch.Tensor, dtypes: Sequence[torch.dtype], length: int) -> torch.Tensor:
+def _as_one(rows: torch.Tensor, kinds: Sequence[torch.dtype], length: int) -> torch.Tensor:
     """Rows of bytes as values of one type."""
-    if len(set(dtypes)) == 1:
-        return buffer[:, : length * dtypes[0].itemsize].view(dtypes[0])
-    values = zip(buffer, dtypes, strict=True)
-    return torch.stack([row[: length * dtype.itemsize].view(dtype).float() for row, dtype in values])
+    if len(set(kinds)) == 1:
+        return rows.view(kinds[0])
+    values = zip(rows, kinds, strict=True)
+    return torch.stack([row[: length * kind.itemsize].view(kind).float() for row, kind in values])
 
 
 def _bytes(flat: torch.Tensor) -> memoryview:

@@ -6,12 +6,15 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
-from magcli.data.durable import whole_file
+from magcli.data.durable import begin_sync, whole_file
 from magcli.errors import DataError
 from magcli.landscape.checkpoints import Checkpoint, check_same, identity, open_checkpoint, pieces
-from magcli.landscape.gram import BLOCK, Room, differences, over_blocks
+from magcli.landscape.gram import BLOCK, bits_of, over_blocks
+from magcli.landscape.kernels import mixed
 from magcli.landscape.pca import Plane, precision_of
 from magcli.model.tensors import Entry, Stored, metadata, packed_header
 
@@ -29,7 +32,7 @@ def write_components(found: Plane, folder: Path, *, block: int = BLOCK) -> tuple
     if all(_is_of(path, key) for path in paths):
         return paths
     header, places = packed_header(map(_entry, checkpoints[-1].values()), {"key": key})
-    mixing = torch.from_numpy(found.mixing).to(precision_of(float(found.explained[1] / found.explained[0])))
+    mixing = found.mixing.astype(precision_of(float(found.explained[1] / found.explained[0])))
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(whole_file(path)) for path in paths]
@@ -37,15 +40,14 @@ def write_components(found: Plane, folder: Path, *, block: int = BLOCK) -> tuple
             file.write(header)
             file.flush()
 
-        def work(name: str, start: int, length: int, room: Room) -> None:
+        def work(name: str, start: int, length: int, buffer: torch.Tensor) -> None:
             place = places[name] + 4 * start
-            for rows in pieces([c[name] for c in checkpoints], start, length, room.read):
-                mixed = (mixing @ differences(rows, room.moved)).float()
-                for file, values in zip(files, mixed, strict=True):
+            for rows in pieces([c[name] for c in checkpoints], start, length, buffer):
+                for file, values in zip(files, mixed(bits_of(rows), mixing), strict=True):
                     _write_at(file.fileno(), values, place)
                 place += 4 * rows.shape[1]
 
-        for _ in over_blocks(work, checkpoints, block, mixing.dtype):
+        for _ in over_blocks(work, checkpoints, block):
             pass
     return paths
 
@@ -71,8 +73,9 @@ def _entry(stored: Stored) -> Entry:
     return Entry(stored.name, "F32", stored.shape, 4 * stored.size)
 
 
-def _write_at(descriptor: int, values: torch.Tensor, position: int) -> None:
-    data = values.contiguous().view(torch.uint8).numpy().data
+def _write_at(descriptor: int, values: npt.NDArray[np.float32], position: int) -> None:
+    data, place = values.view(np.uint8).data, position
     while data:
-        done = os.pwrite(descriptor, data, position)
-        data, position = data[done:], position + done
+        done = os.pwrite(descriptor, data, place)
+        data, place = data[done:], place + done
+    begin_sync(descriptor, position, values.nbytes)

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from magcli.landscape.checkpoints import Checkpoint, piece_width, step_width
-from magcli.landscape.gram import Array
+from magcli.landscape.checkpoints import Checkpoint, room
 from magcli.landscape.pca import STRAIGHT, Plane
-from magcli.landscape.principal import random_walk
+from magcli.landscape.principal import Array, random_walk
 
 LIKE_A_WALK = 0.03
 """Largest difference of the first three shares of variance from a random walk's that counts as the same."""
@@ -28,7 +27,7 @@ def cost(checkpoints: Sequence[Checkpoint]) -> str:
     size = sum(stored.size for stored in checkpoints[-1].values())
     read = sum(stored.size * stored.dtype.itemsize for checkpoint in checkpoints for stored in checkpoint.values())
     count, tensors, threads = len(checkpoints), len(checkpoints[-1]), torch.get_num_threads()
-    memory = 4 * threads * count * (piece_width(count) + step_width(count)) + 8 * tensors * count**2
+    memory = threads * len(room(count)) + 8 * tensors * count**2
     return (
         f"{count} checkpoints of {_short(size)} weights: two reads of {_short(read)}B, components of"
         f" {_short(8 * size)}B, about {_short(memory)}B of memory"

@@ -1,9 +1,8 @@
 """Sums over the weights of T checkpoints, block by block: what the principal plane needs to know of them.
 
-Contract: bounded memory (some ``PIECE`` values a thread), and results that do not depend on the number of
-threads, because blocks are added in order. Differences to one of the checkpoints are exact in float32 for bfloat16
-values within 16 binades, so nothing is lost by subtracting first; a Gram of raw float32 weights would be useless
-at any drift below 1 %.
+Contract: bounded memory (``PIECE`` values a thread), and results that do not depend on the number of threads, because
+blocks are added in order. Differences to one of the checkpoints are exact in float32 for bfloat16 values within 16
+binades, so nothing is lost by subtracting first; a Gram of raw float32 weights would be useless at any drift below 1 %.
 """
 
 import contextlib
@@ -14,31 +13,21 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from magcli.errors import DataError
-from magcli.landscape.checkpoints import Checkpoint, piece_width, pieces, read_tensor, step_width
+from magcli.landscape.checkpoints import Checkpoint, pieces, read_tensor, room
+from magcli.landscape.kernels import Bits, differing, gram, square
+from magcli.landscape.principal import Array
 from magcli.model.tensors import Stored
 
-Array = npt.NDArray[np.float64]
 Result = TypeVar("Result")
 Part = TypeVar("Part", bound="Additive")
 BLOCK = 1 << 20
 """Elements of a tensor that one thread reads in all checkpoints before it takes the next."""
-
-
-class Room(NamedTuple):
-    """Memory of one thread: what is read of T checkpoints, uint8 (T, 4m), and their differences (T, n).
-
-    It is kept from block to block: of memory that is given back every page costs more than the sums over it.
-    """
-
-    read: torch.Tensor
-    moved: torch.Tensor
 
 
 class Additive(Protocol):
@@ -64,7 +53,7 @@ class Sums:
 
 
 def read_sums(
-    checkpoints: Sequence[Checkpoint], block: int, precision: torch.dtype, *, known: int = 0
+    checkpoints: Sequence[Checkpoint], block: int, precision: np.dtype[Any], *, known: int = 0
 ) -> dict[str, Sums]:
     """One read: the sums of every tensor, of differences formed and multiplied in ``precision``.
 
@@ -73,30 +62,31 @@ def read_sums(
     Raises:
         DataError: a tensor holds NaN or infinity; the message names checkpoint and tensor.
     """
-    count, reference = len(checkpoints), known - 1
+    count = len(checkpoints)
     sums = {name: Sums(np.zeros((count - known, count)), 0.0, 0) for name in checkpoints[-1]}
 
-    def work(name: str, start: int, length: int, room: Room) -> tuple[str, Sums]:
-        read = pieces([c[name] for c in checkpoints], start, length, room.read)
-        return name, added(piece_sums(rows, differences(rows, room.moved, reference), known) for rows in read)
+    def work(name: str, start: int, length: int, buffer: torch.Tensor) -> tuple[str, Sums]:
+        read = pieces([c[name] for c in checkpoints], start, length, buffer)
+        return name, added(piece_sums(rows, precision, known) for rows in read)
 
-    for name, part in over_blocks(work, checkpoints, block, precision):
+    for name, part in over_blocks(work, checkpoints, block):
         sums[name] = sums[name] + part
     for name, part in sums.items():
         check_finite(part.gram, [c[name] for c in checkpoints])
     return sums
 
 
-def piece_sums(rows: torch.Tensor, moved: torch.Tensor, known: int = 0) -> Sums:
-    """Sums over ``rows`` (T, n), the same n weights in T checkpoints, and their differences ``moved`` (T, n)."""
-    gram, first = (moved[known:] @ moved.T).double().numpy(), rows[0].to(moved.dtype)
-    return Sums(gram, float(first @ first), differing(rows[0], rows[-1]))
+def piece_sums(rows: torch.Tensor, precision: np.dtype[Any], known: int = 0) -> Sums:
+    """Sums over ``rows`` (T, n), contiguous, the same n weights in T checkpoints."""
+    bits = bits_of(rows)
+    return Sums(gram(bits, precision, known), square(bits[0]), differing(bits[0], bits[-1]))
 
 
-def differing(one: torch.Tensor, other: torch.Tensor) -> int:
-    """How many of two rows' values have other bits."""
-    kind = torch.int16 if one.dtype.itemsize == 2 else torch.int32
-    return int(np.count_nonzero(one.view(kind).numpy() != other.view(kind).numpy()))
+def bits_of(rows: torch.Tensor) -> Bits:
+    """The values of ``rows`` (T, n) as the kernels take them: bfloat16 as it is, others as float32, which is exact."""
+    if rows.dtype == torch.bfloat16:
+        return rows.view(torch.int16).numpy().view(np.uint16)
+    return rows.float().view(torch.int32).numpy().view(np.uint32)
 
 
 def added(parts: Iterable[Part]) -> Part:
@@ -114,25 +104,16 @@ def check_finite(found: Array, stack: Sequence[Stored]) -> None:
     raise DataError(f"{stack[-1].file}: tensor {stack[-1].name} differs by more than float32 can square")
 
 
-def differences(rows: torch.Tensor, scratch: torch.Tensor, reference: int = -1) -> torch.Tensor:
-    """x_t - x_reference of ``rows`` (T, n), formed in the memory and the precision of ``scratch`` (T, at least n)."""
-    moved, base = scratch[:, : rows.shape[1]], rows[reference].to(scratch.dtype)
-    return torch.sub(rows if rows.dtype == moved.dtype else moved.copy_(rows), base, out=moved)
-
-
 def over_blocks(
-    work: Callable[[str, int, int, Room], Result],
-    checkpoints: Sequence[Checkpoint],
-    block: int,
-    precision: torch.dtype,
+    work: Callable[[str, int, int, torch.Tensor], Result], checkpoints: Sequence[Checkpoint], block: int
 ) -> Iterator[Result]:
-    """Call ``work(name, start, length, room)`` on every block from threads; results in order of the blocks."""
+    """Call ``work(name, start, length, buffer)`` on every block from threads; results in order of the blocks."""
     local = threading.local()
 
     def task(job: tuple[str, int, int]) -> Result:
-        if not hasattr(local, "room"):
-            local.room = _room(len(checkpoints), precision)
-        return work(*job, local.room)
+        if not hasattr(local, "buffer"):
+            local.buffer = room(len(checkpoints))
+        return work(*job, local.buffer)
 
     workers, waiting = torch.get_num_threads(), deque[Future[Result]]()
     with _single_threaded_torch(), ThreadPoolExecutor(workers) as pool:
@@ -142,11 +123,6 @@ def over_blocks(
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
-
-
-def _room(count: int, precision: torch.dtype) -> Room:
-    read = torch.empty(count, 4 * piece_width(count), dtype=torch.uint8)
-    return Room(read, torch.empty(count, step_width(count), dtype=precision))
 
 
 def _blocks(tensors: Iterable[Stored], block: int) -> Iterator[tuple[str, int, int]]:

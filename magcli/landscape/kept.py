@@ -10,13 +10,14 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
 
 from magcli.data.durable import whole_file
 from magcli.landscape.checkpoints import Checkpoint, identity
-from magcli.landscape.gram import Array, Sums, read_sums
+from magcli.landscape.gram import Sums, read_sums
+from magcli.landscape.principal import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +25,12 @@ class Kept:
     """The sums of earlier checkpoints (named by ``keys``), of differences formed in ``precision``."""
 
     keys: tuple[str, ...]
-    precision: torch.dtype
+    precision: np.dtype[Any]
     sums: dict[str, Sums]
 
 
 def sums_of(
-    checkpoints: Sequence[Checkpoint], block: int, precision: torch.dtype, file: Path | None
+    checkpoints: Sequence[Checkpoint], block: int, precision: np.dtype[Any], file: Path | None
 ) -> dict[str, Sums]:
     """The sums of every tensor of differences to the last checkpoint; ``file`` keeps them for the next time."""
     keys = tuple(identity(checkpoint) for checkpoint in checkpoints)
@@ -65,7 +66,7 @@ def save(kept: Kept, file: Path) -> None:
     np.savez(
         image,
         keys=np.array(kept.keys),
-        precision=np.array(str(kept.precision).removeprefix("torch.")),
+        precision=np.array(str(kept.precision)),
         names=np.array(list(kept.sums)),
         grams=np.stack([part.gram for part in parts]),
         start=np.array([part.start for part in parts]),
@@ -82,6 +83,6 @@ def load(file: Path) -> Kept | None:
         with np.load(io.BytesIO(file.read_bytes())) as found:
             each = zip(found["names"].tolist(), found["grams"], found["start"], found["changed"], strict=True)
             sums = {name: Sums(gram, float(start), int(changed)) for name, gram, start, changed in each}
-            return Kept(tuple(found["keys"].tolist()), getattr(torch, str(found["precision"])), sums)
-    except (OSError, ValueError, KeyError, AttributeError, EOFError, zipfile.BadZipFile):
+            return Kept(tuple(found["keys"].tolist()), np.dtype(str(found["precision"])), sums)
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
         return None

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from magcli.landscape.checkpoints import Checkpoint, pieces
-from magcli.landscape.gram import Array, Room, added, check_finite, differences, differing, over_blocks
-from magcli.landscape.principal import Principal, oriented
+from magcli.landscape.gram import added, bits_of, check_finite, over_blocks
+from magcli.landscape.kernels import differing
+from magcli.landscape.principal import Array, Principal, oriented
 
 TOLERANCE = 1e-9
 """Residual of either eigenvector, as a share of the first eigenvalue, at which the iteration ends."""
@@ -43,11 +44,10 @@ def read_moments(checkpoints: Sequence[Checkpoint], block: int) -> dict[str, Mom
     """One read: the moments of every tensor. Raises DataError for NaN and infinity, by name."""
     moments = {name: Moments(np.zeros(len(checkpoints)), 0.0, 0.0, 0) for name in checkpoints[-1]}
 
-    def work(name: str, start: int, length: int, room: Room) -> tuple[str, Moments]:
-        read = pieces([c[name] for c in checkpoints], start, length, room.read)
-        return name, added(_moments(rows, differences(rows, room.moved)) for rows in read)
+    def work(name: str, start: int, length: int, buffer: torch.Tensor) -> tuple[str, Moments]:
+        return name, added(map(_moments, pieces([c[name] for c in checkpoints], start, length, buffer)))
 
-    for name, part in over_blocks(work, checkpoints, block, torch.float64):
+    for name, part in over_blocks(work, checkpoints, block):
         moments[name] = moments[name] + part
     for name, part in moments.items():
         check_finite(part.square, [c[name] for c in checkpoints])
@@ -77,17 +77,23 @@ def _product(checkpoints: Sequence[Checkpoint], vector: Array, block: int) -> Ar
     """D (D^T vector) with D (T, W) the differences to w*: one read."""
     along = torch.from_numpy(vector)
 
-    def work(name: str, start: int, length: int, room: Room) -> torch.Tensor:
-        read = pieces([c[name] for c in checkpoints], start, length, room.read)
-        return added(moved @ (along @ moved) for moved in (differences(rows, room.moved) for rows in read))
+    def work(name: str, start: int, length: int, buffer: torch.Tensor) -> torch.Tensor:
+        read = pieces([c[name] for c in checkpoints], start, length, buffer)
+        return added(moved @ (along @ moved) for moved in map(_differences, read))
 
-    parts = over_blocks(work, checkpoints, block, torch.float64)
+    parts = over_blocks(work, checkpoints, block)
     return np.asarray(sum((part.numpy() for part in parts), np.zeros(len(vector))))
 
 
-def _moments(rows: torch.Tensor, moved: torch.Tensor) -> Moments:
-    square, middle, first = moved.square().sum(1).numpy(), moved.sum(0), rows[0].double()
-    return Moments(square, float(middle @ middle), float(first @ first), differing(rows[0], rows[-1]))
+def _moments(rows: torch.Tensor) -> Moments:
+    moved, first, bits = _differences(rows), rows[0].double(), bits_of(rows)
+    square, middle = moved.square().sum(1).numpy(), moved.sum(0)
+    return Moments(square, float(middle @ middle), float(first @ first), differing(bits[0], bits[-1]))
+
+
+def _differences(rows: torch.Tensor) -> torch.Tensor:
+    """Rows (T, n) less the last one, in float64, formed without the Gram's kernels."""
+    return rows.double() - rows[-1].double()
 
 
 def _centred(rows: Array) -> Array:

@@ -15,17 +15,17 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 
 from magcli.errors import DataError
 from magcli.landscape.checkpoints import Checkpoint, check_same, open_checkpoint, read_tensor
-from magcli.landscape.gram import BLOCK, Array, Sums, added
+from magcli.landscape.gram import BLOCK, Sums, added
 from magcli.landscape.kept import sums_of
 from magcli.landscape.lanczos import lanczos, read_moments
-from magcli.landscape.principal import Principal, centred, principal, second_share
+from magcli.landscape.principal import Array, Principal, centred, principal, second_share
 from magcli.model.tensors import Stored
 
 RANK_ONE = 1e-12
@@ -106,9 +106,9 @@ def plane(
     return _described(folders, checkpoints, found, parts)
 
 
-def precision_of(second: float) -> torch.dtype:
+def precision_of(second: float) -> np.dtype[Any]:
     """The dtype that resolves a second eigenvalue of ``second`` times the first."""
-    return torch.float64 if second < STRAIGHT else torch.float32
+    return np.dtype(np.float64 if second < STRAIGHT else np.float32)
 
 
 class Moved(NamedTuple):
@@ -125,9 +125,9 @@ Found = tuple[Principal, dict[str, Moved]]
 
 
 def _by_gram(folders: Sequence[Path], checkpoints: Sequence[Checkpoint], block: int, kept: Path | None) -> Found:
-    sums = sums_of(checkpoints, block, torch.float32, kept)
-    if precision_of(second_share(added(sums.values()).gram)) == torch.float64:
-        sums = sums_of(checkpoints, block, torch.float64, kept)
+    sums = sums_of(checkpoints, block, np.dtype(np.float32), kept)
+    if precision_of(second_share(added(sums.values()).gram)) == np.float64:
+        sums = sums_of(checkpoints, block, np.dtype(np.float64), kept)
     gram = added(sums.values()).gram
     _check_distinct(folders, checkpoints, gram.diagonal())
     _check_rank(folders, second_share(gram))

@@ -20,7 +20,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from magcli.data.durable import whole_file
-from magcli.landscape.surface import Array, Regression, band
+from magcli.landscape.principal import Array
+from magcli.landscape.surface import Regression, band
 from magcli.landscape.triangles import triangulate
 
 STYLE = {

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from magcli.landscape.gram import Array
+Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from magcli.data import durable
 from magcli.landscape import surface
 from magcli.landscape.diagnosis import like_random_walk, step_in_gaps, warnings
 from magcli.landscape.pca import Plane
-from magcli.landscape.principal import random_walk
-from magcli.landscape.surface import Array, Interval, Regression
+from magcli.landscape.principal import Array, random_walk
+from magcli.landscape.surface import Interval, Regression
 from magcli.landscape.visits import VISIT, Survey, column
 
 PER_PROBLEM = ("rewards", "raw_rewards", "lengths")

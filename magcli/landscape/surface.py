@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from magcli.errors import DataError, UsageError
+from magcli.landscape.principal import Array
 
-Array = npt.NDArray[np.float64]
 Box = tuple[tuple[float, float], tuple[float, float]]
 """The corners of a rectangle: lowest (a1, a2), highest (a1, a2)."""
 RESAMPLES = 2000

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.tri import Triangulation
 
-from magcli.landscape.gram import Array
+from magcli.landscape.principal import Array
 
 Indices = npt.NDArray[np.intp]
 SLIVER = 0.1

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from magcli.data.schema import COMPLETION, REWARD
-from magcli.landscape.gram import Array
+from magcli.landscape.principal import Array
 from magcli.landscape.triangles import near_best_and_path, refined
 from magcli.run.journal import Journal, Result
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from magcli.data.source import Rows
-    from magcli.landscape.gram import Array
     from magcli.landscape.pca import Plane
+    from magcli.landscape.principal import Array
     from magcli.run.job import Job
     from magcli.run.journal import Journal
 

@@ -21,8 +21,8 @@ from magcli.stages import setup
 from magcli.verify import reward
 
 if TYPE_CHECKING:
-    from magcli.landscape.gram import Array
     from magcli.landscape.pca import Plane
+    from magcli.landscape.principal import Array
     from magcli.run.job import Job
     from magcli.stages.landscape import Config
 

@@ -43,16 +43,16 @@ def test_rows_of_mixed_dtypes_are_float32(tmp_path, save):
     dtypes = [torch.float32, torch.bfloat16, torch.float16]
     values = [(torch.arange(8.0) / 3).to(dtype) for dtype in dtypes]
     stack = [open_checkpoint(save(tmp_path / str(i), {"w": v}))["w"] for i, v in enumerate(values)]
-    buffer = torch.empty(3, 4 * 5, dtype=torch.uint8)
+    buffer = torch.empty(3 * 4 * 5, dtype=torch.uint8)
     (rows,) = pieces(stack, 2, 5, buffer)
     assert torch.equal(rows, torch.stack([v[2:7].float() for v in values]))
-    assert next(pieces(stack[1:2], 2, 5, buffer[:1])).dtype == torch.bfloat16
+    assert next(pieces(stack[1:2], 2, 5, buffer[: 4 * 5])).dtype == torch.bfloat16
 
 
 def test_pieces_are_as_wide_as_the_buffer_and_follow_each_other(tmp_path, save):
     values = torch.arange(22.0).view(2, 11)
     stack = [open_checkpoint(save(tmp_path / str(i), {"w": v.clone()}))["w"] for i, v in enumerate(values)]
-    read = [rows.clone() for rows in pieces(stack, 1, 10, torch.empty(2, 16, dtype=torch.uint8))]
+    read = [rows.clone() for rows in pieces(stack, 1, 10, torch.empty(2 * 16, dtype=torch.uint8))]
     assert [rows.shape[1] for rows in read] == [4, 4, 2]
     assert torch.equal(torch.cat(read, 1), values[:, 1:])
 

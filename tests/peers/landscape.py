@@ -115,6 +115,7 @@ def _work(method: str, folder: Path) -> dict[str, float]:
     }
     if method in ("magcli", "reads"):
         import magcli.landscape.components  # noqa: F401
+    shutil.rmtree(folder / method, ignore_errors=True)
     imports, begun = _peak_memory(), time.perf_counter()
     solves[method](sorted(folder.glob("step_*")), folder / method)
     return {"seconds": time.perf_counter() - begun, "peak": _peak_memory(), "imports": imports}
@@ -126,7 +127,7 @@ def _read_twice(folders: list[Path], out: Path) -> None:
     from magcli.landscape.checkpoints import open_checkpoint, pieces
 
     torch.set_num_threads(1)
-    raw, converted = torch.empty(1, 4 << 17, dtype=torch.uint8), torch.empty(1 << 17)
+    raw, converted = torch.empty(4 << 17, dtype=torch.uint8), torch.empty(1 << 17)
     for folder in [*folders, *folders]:
         for stored in open_checkpoint(folder).values():
             for rows in pieces([stored], 0, stored.size, raw):
@@ -137,7 +138,6 @@ def _stream(folders: list[Path], out: Path) -> None:
     from magcli.landscape.components import write_components
     from magcli.landscape.pca import plane
 
-    shutil.rmtree(out, ignore_errors=True)
     write_components(plane(folders), out)
 
 
