@@ -45,9 +45,7 @@ def test_what_is_evaluated_on_is_kept_out_of_what_is_trained_on():
 
 def test_training_can_be_launched_by_another_command():
     printed = make("-n", "all", "LAUNCH=torchrun --nproc-per-node 8 -m -- magcli", "RL=--generators 2")
-    launched = [
-        line for line in printed.splitlines() if line.startswith("torchrun --nproc-per-node 8 -m -- magcli rl ")
-    ]
-    assert len(launched) == 3
-    assert all("--generators 2" in line for line in launched)
-    assert "magcli rl" not in {" ".join(line.split()[:2]) for line in printed.splitlines()}
+    launched = [line for line in printed.splitlines() if line.startswith("torchrun --nproc-per-node 8 -m -- magcli ")]
+    assert [line.split()[6] for line in launched] == ["rl", "rl", "sft", "rl"]
+    assert all("--generators 2" in line for line in launched if " rl " in line)
+    assert not {"magcli rl", "magcli sft"} & {" ".join(line.split()[:2]) for line in printed.splitlines()}

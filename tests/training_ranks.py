@@ -1,18 +1,23 @@
-"""Ranks of a trainer as processes of a test: started as torchrun would, with a store that outlives each of them."""
+"""Ranks of a trainer as processes of a test: as torchrun starts them, with a store that outlives each; or by it."""
 
 import contextlib
 import multiprocessing
 import os
 import pickle
+import signal
+import subprocess
+import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from calling import PRELOADED
+from calling import PRELOADED, flags_of, quiet
 
 from magcli.train.distributed import close_ranks, open_ranks
 
@@ -73,6 +78,33 @@ def on_ranks(function: Callable[..., Any], *arguments: Any, size: int = 2) -> li
     """What ``function(ranks, *arguments)`` returned on each rank."""
     with started(function, *arguments, size=size) as ranks:
         return [rank.result() for rank in ranks]
+
+
+def launched(stage: str, *inputs: object, ranks: int = 2, **options: Any) -> subprocess.Popen[bytes]:
+    """A stage under torchrun, in a process group of its own."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    command += ["-m", "magcli", "--", stage, *map(str, inputs), *flags_of(options)]
+    environment = quiet() | {"GLOO_SOCKET_IFNAME": "lo"}
+    return subprocess.Popen(command, stderr=subprocess.PIPE, env=environment, start_new_session=True)
+
+
+def finished(process: subprocess.Popen[bytes], code: int = 0) -> str:
+    """What the processes of a launch said, once they have ended with that exit code."""
+    errors = process.communicate(timeout=150)[1].decode()
+    assert process.returncode == code, errors
+    return errors
+
+
+def killed_once(process: subprocess.Popen[bytes], seen: Path) -> None:
+    """Kill all processes of a launch when a file or folder has appeared."""
+    deadline = time.monotonic() + 120
+    with process:
+        while not seen.exists():
+            assert process.poll() is None, process.communicate()[1].decode()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 def _run(

@@ -1,59 +1,22 @@
-"""What all ranks of the trainer do at the same time, each on its share of the model and of the batch."""
+"""One update of the policy by all ranks at the same time, each on its share of the model and of the batch."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor
-from torch.optim import Optimizer
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from magcli.rl.samples import Sample
 from magcli.rl.update import MiniBatch, Objective, Tally, micro_batch_loss, with_proximal
-from magcli.train import checkpoint
 from magcli.train.distributed import Ranks
 from magcli.train.loss import ClipStats, mismatch_summary
 from magcli.train.optim import clip_and_step, set_lr
-from magcli.train.shard import Whole, full_weights
+from magcli.train.orders import Share
 
 MEASURED = ("clips", "entropies", "mismatches", "importance", "divergences")
 """What micro-batches add to a tally, wherever they are computed."""
 
 BeforeStep = Callable[[Mapping[str, float]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """What one rank holds of the trainer: its shards, and the whole of a reference model if there is one."""
-
-    ranks: Ranks
-    whole: Whole
-    optimizer: Optimizer
-    tokenizer: PreTrainedTokenizerBase
-    reference: PreTrainedModel | None = None
-
-    @property
-    def model(self) -> PreTrainedModel:
-        """The model, whose weights are whole inside ``whole`` only."""
-        return self.whole.model
-
-
-class Order(Protocol):
-    """What rank 0 has all ranks do at the same time."""
-
-    def carry_out(self, share: Share) -> Any:
-        """This rank's part; what it returns matters on rank 0 only."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Open:
-    """The first order: it takes a share to carry it out, so that each rank opens its own."""
-
-    def carry_out(self, share: Share) -> None:
-        """Nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,45 +46,6 @@ class Learn:
                 return tally
             _step(share, loss, self.objective, tally)
         return _gathered(share.ranks, tally)
-
-
-@dataclass(frozen=True, slots=True)
-class Publish:
-    """Gather all weights on rank 0, for the generators."""
-
-    def carry_out(self, share: Share) -> dict[str, Tensor]:
-        """The state of the model on rank 0."""
-        return full_weights(share.model, share.ranks)
-
-
-@dataclass(frozen=True, slots=True)
-class Save:
-    """Write a checkpoint; ``state`` is rank 0's alone."""
-
-    folder: Path
-    state: Mapping[str, Any]
-
-    def carry_out(self, share: Share) -> None:
-        """Each rank writes its shards."""
-        checkpoint.save_shared(
-            self.folder,
-            share.ranks,
-            model=share.model,
-            optimizer=share.optimizer,
-            state=self.state,
-            tokenizer=share.tokenizer,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """Go on from a checkpoint that rank 0 has found whole."""
-
-    folder: Path
-
-    def carry_out(self, share: Share) -> dict[str, Any]:
-        """The state that was saved."""
-        return checkpoint.load_checked(self.folder, share.model, share.optimizer)
 
 
 def _accumulate(share: Share, batch: MiniBatch, objective: Objective, tally: Tally) -> float:

@@ -11,9 +11,10 @@ import numpy as np
 from magcli.errors import Stopped
 from magcli.rl.orders import BeforeStep
 from magcli.rl.plan import Leg
-from magcli.rl.ranks import Trainers
+from magcli.rl.ranks import update
 from magcli.rl.rollouts import Group
 from magcli.rl.update import Objective, Tally
+from magcli.train.trainers import Trainers
 
 MAX_BAD_UPDATES = 5
 """Updates in a row without a finite gradient before the run stops."""
@@ -50,7 +51,8 @@ class Trainer:
         rewards = [[reward.total for reward in group.rewards] for group in groups]
         if self.shuffle_rewards:
             rewards = shuffled(rewards, [self.seed, self.done])
-        tally = self.ranks.update(
+        tally = update(
+            self.ranks,
             groups,
             self.objective,
             groups_per_step=self.groups_per_step,

@@ -6,6 +6,7 @@ from magcli.config import opt
 
 MODEL = "Model and sampling"
 REWARD = "Reward"
+TRAIN = "Training"
 
 
 def model(default: str = "") -> Any:
@@ -129,3 +130,10 @@ def cache_length() -> Any:
 def language() -> Any:
     """The language part of the reward."""
     return opt(True, "Reward one language in question, thoughts and answer.", panel=REWARD)
+
+
+def recompute() -> Any:
+    """Less memory for more work in training."""
+    return opt(
+        False, "Keep only the inputs of layers and compute them again: less memory, a third more work.", panel=TRAIN
+    )

@@ -34,7 +34,7 @@ EXAMPLE = (
 )
 
 OBJECTIVE = "Objective"
-TRAIN = "Training"
+TRAIN = options.TRAIN
 BATCH = "Batches (in completions) and schedule"
 
 
@@ -91,15 +91,15 @@ class Config:
     max_norm: float = opt(1.0, "Gradient norm to clip to.", panel=TRAIN)
     micro_tokens: int = opt(16384, "Tokens of one micro-batch, prompts included.", panel=TRAIN)
     bf16: bool = opt(True, "Matrix products of training in bf16; the weights are float32 always.", panel=TRAIN)
-    recompute: bool = opt(
-        False, "Keep only the inputs of layers and compute them again: less memory, a third more work.", panel=TRAIN
-    )
+    recompute: bool = options.recompute()
     checkpoint_every: int = opt(10, "Updates between two checkpoints.", panel=TRAIN)
     keep_checkpoints: int = opt(2, "Checkpoints to keep while the run lasts.", panel=TRAIN)
     trajectory_every: int = opt(0, "Updates between weights kept for the landscape; 0 keeps none.", panel=TRAIN)
     shuffle_rewards: bool = opt(False, "Control: rewards change hands at random within each group.", panel=TRAIN)
     track: tuple[TrackerName, ...] = opt(
-        (), "Trackers that get each update's metrics: tensorboard, wandb, trackio, mlflow, or several.", panel=TRAIN
+        (),
+        "Trackers that get each update's metrics: tensorboard, wandb, trackio, mlflow, or several.",
+        panel=TRAIN,
     )
     max_tokens: int = options.max_tokens()
     temperature: float = options.temperature()
@@ -195,17 +195,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 def follow(config: Config) -> bool:
     """Under torchrun, be a rank that carries out the orders of the first; False where this process is the first."""
-    import os
-
-    if os.environ.get("RANK", "0") == "0":
-        return False
-    if config.simulate:
-        return True
-    from magcli.rl.ranks import follow
-    from magcli.train.distributed import open_ranks
-
-    follow(open_ranks(config.device), rl_setup.open_share(config))
-    return True
+    return setup.follow(config.device, lambda: rl_setup.open_share(config), needed=config.simulate is None)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -214,9 +204,9 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     from magcli.data import table
     from magcli.rl import loop
-    from magcli.rl.ranks import Trainers
     from magcli.rl.store import Store
     from magcli.train.distributed import open_ranks
+    from magcli.train.trainers import Trainers
 
     if config.simulate:
         rl_setup.predict(config, config.simulate, job)

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from magcli.generate.wire import Spec
     from magcli.rl.curriculum import Curriculum, Row
     from magcli.rl.ledger import Ledger
-    from magcli.rl.orders import Share
     from magcli.rl.plan import Leg, Plan
-    from magcli.rl.ranks import Trainers
     from magcli.rl.rollouts import Roller
     from magcli.rl.simulate.events import Settings
     from magcli.rl.track import Follow
@@ -30,6 +28,8 @@ if TYPE_CHECKING:
     from magcli.run.rundir import RunDir
     from magcli.stages.rl import Config
     from magcli.train.distributed import Ranks
+    from magcli.train.orders import Share
+    from magcli.train.trainers import Trainers
     from magcli.verify.grader import Grader
 
 
@@ -59,9 +59,9 @@ def open_share(config: Config) -> Callable[[Ranks], Share]:
     import torch
 
     from magcli.model.load import load_model, load_tokenizer
-    from magcli.rl.orders import Share
     from magcli.train import optim
     from magcli.train.attention import use_packed_attention
+    from magcli.train.orders import Share
     from magcli.train.shard import shard
 
     def model(ranks: Ranks) -> PreTrainedModel:

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from magcli.rl.loop import Report
     from magcli.rl.plan import Plan
     from magcli.rl.progress import Records
-    from magcli.rl.ranks import Trainers
     from magcli.rl.track import Follow
     from magcli.rl.trainer import Trainer
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
     from magcli.stages.rl import Config
+    from magcli.train.trainers import Trainers
     from magcli.verify.grader import Grader
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from magcli.curate.sampling import Ask
     from magcli.generate.types import Generator
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
+    from magcli.train.trainers import OpenShare
     from magcli.verify.grader import Grader
     from magcli.verify.reward import RewardRule
 
@@ -229,6 +230,23 @@ def model_bits(model: str, system: Path | None, *, weights: bool = True) -> dict
     from magcli.model.load import fingerprint
 
     return told | {"model_sha256": fingerprint(Path(model), weights=weights)}
+
+
+def follow(device: str, open_share: Callable[[], OpenShare], *, needed: bool) -> bool:
+    """Under torchrun, be a rank that carries out the orders of the first; False where this process is the first.
+
+    Where the first does nothing that takes several ranks, the others are not ``needed`` and have nothing to do.
+    """
+    import os
+
+    if os.environ.get("RANK", "0") == "0":
+        return False
+    if needed:
+        from magcli.train.distributed import open_ranks
+        from magcli.train.trainers import follow
+
+        follow(open_ranks(device), open_share())
+    return True
 
 
 @contextmanager

@@ -4,11 +4,13 @@ Rows are conversations (messages) or problems with a completion. Sequences are p
 are float32 with bf16 matrix products; the run's folder holds metrics, checkpoints and the resulting model: the
 best by --eval-table or --held-out, else the last. With --lora only adapters are trained; the model has them merged
 in, and they lie beside it in the folder adapter. The same command resumes exactly.
+
+Many GPUs share the weights under torchrun: torchrun --nproc-per-node 8 -m -- magcli sft ...
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,22 +20,27 @@ from magcli.run import options
 from magcli.stages import checks, setup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
+    from peft import PeftModel
+    from transformers import PreTrainedModel
 
     from magcli.data.source import Rows
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
+    from magcli.train.distributed import Ranks
     from magcli.train.finetune import Exam, Trainer
+    from magcli.train.orders import Share
     from magcli.train.supervised import Example
+    from magcli.train.trainers import Trainers
 
 INPUTS = "Traces: column messages, or prompt and completion; - is stdin."
 OUTPUT = "metrics, one row a step: file, folder or -; they are in the run's folder anyway."
 DEFAULT_OUTPUT = None
 EXAMPLE = "magcli sft examples/traces.jsonl --model examples/model --run runs/sft --epochs 2 --step-tokens 512"
 
-TRAIN = "Training"
+TRAIN = options.TRAIN
 EXAM = "Evaluation on problems"
 
 
@@ -57,6 +64,7 @@ class Config:
     micro_tokens: int = opt(8192, "Tokens of one micro-batch.", panel=TRAIN)
     max_length: int = opt(32768, "Longer traces are left out, and such as do not fit the model's context.", panel=TRAIN)
     bf16: bool = opt(True, "Matrix products in bf16; the weights are float32 always.", panel=TRAIN)
+    recompute: bool = options.recompute()
     lora: int = opt(0, "Rank of LoRA beside all linear layers; 0 trains all weights.", panel=TRAIN)
     lora_alpha: float = opt(32.0, "LoRA's products are scaled by this over the rank.", panel=TRAIN)
     system: Path | None = options.system()
@@ -110,10 +118,14 @@ def check(config: Config) -> None:
 
 
 def _check_lora(config: Config) -> None:
+    import os
+
     from magcli.run.job import usage
     from magcli.train.lora import require_peft
 
     usage(not config.from_scratch, "sft: --lora needs a trained model; it does not go with --from-scratch")
+    alone = os.environ.get("WORLD_SIZE", "1") == "1"
+    usage(alone, "sft: --lora trains in one process; start it without torchrun, or leave --lora out")
     require_peft()
 
 
@@ -140,23 +152,39 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field("step", pa.int64()), *[pa.field(name, pa.float64()) for name in METRICS]])
 
 
+def follow(config: Config) -> bool:
+    """Under torchrun, be a rank that carries out the orders of the first; False where this process is the first."""
+    return setup.follow(config.device, lambda: open_share(config), needed=not config.show_mask)
+
+
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train and give the metrics out."""
     import pyarrow as pa
 
     from magcli.model.load import load_tokenizer
     from magcli.run.job import usage
+    from magcli.train.distributed import open_ranks
+    from magcli.train.trainers import Trainers
 
     tokenizer = load_tokenizer(config.model)
     assert job.schema is not None
     where = ", ".join(source.name for source in job.sources)
-    examples = list(_examples(config, rows, job.schema, tokenizer, job, where))
+    found = _examples(config, rows, job.schema, tokenizer, job, where)
     if config.show_mask:
-        _show(examples[: config.show_mask], tokenizer)
+        _show(list(found)[: config.show_mask], tokenizer)
         return
-    usage(bool(examples), "sft: no usable trace in the input")
-    for metrics in _train(config, examples, tokenizer, job):
-        yield pa.RecordBatch.from_pylist([metrics], schema(config, pa.schema([])))
+    with ExitStack() as held:
+        ranks = Trainers(open_ranks(config.device))
+        held.callback(ranks.stop)
+        examples = list(found)
+        usage(bool(examples), "sft: no usable trace in the input")
+        folder = held.enter_context(setup.run_folder("sft", config, settings(config), PLACES, job))
+        if folder.finished:
+            job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
+        else:
+            _train(config, examples, _held_out(config, tokenizer, job), ranks, job, folder)
+        lines = [{"step": line["step"], **{k: line.get(k) for k in METRICS}} for line in folder.metrics()]
+    yield pa.RecordBatch.from_pylist(lines, schema(config, pa.schema([])))
 
 
 def _show(examples: Sequence[Example], tokenizer: Any) -> None:
@@ -193,22 +221,15 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
             yield Example(tuple(tokens), tuple(mask), row.get("weight") or 1.0)
 
 
-def _train(config: Config, examples: list[Example], tokenizer: Any, job: Job) -> Iterator[dict[str, Any]]:
-    with setup.run_folder("sft", config, settings(config), PLACES, job) as folder:
-        if folder.finished:
-            job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
-        else:
-            _loop(config, examples, tokenizer, job, folder)
-        yield from ({"step": line["step"], **{k: line.get(k) for k in METRICS}} for line in folder.metrics())
-
-
-def _loop(config: Config, examples: list[Example], tokenizer: Any, job: Job, folder: RunDir) -> None:
+def _train(
+    config: Config, examples: list[Example], held_out: list[Example], ranks: Trainers, job: Job, folder: RunDir
+) -> None:
     from magcli.train import finetune
 
     with _exam(config) as exam:
         every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
         records = finetune.Records(folder, *every, exam)
-        trainer = _trainer(config, examples, tokenizer, job)
+        trainer = _trainer(config, examples, held_out, ranks)
         if config.from_scratch:
             records.keep_start(trainer)
         records.resume(trainer)
@@ -241,41 +262,56 @@ def _exam(config: Config) -> Iterator[Exam | None]:
         yield sft_exam.Exam(problems, asking, grader, config.eval_slots, config.device)
 
 
-def _trainer(config: Config, examples: list[Example], tokenizer: Any, job: Job) -> Trainer:
-    import torch
-
-    from magcli.model.load import load_model
-    from magcli.train import optim, supervised
-    from magcli.train.attention import use_packed_attention
+def _trainer(config: Config, examples: list[Example], held_out: list[Example], ranks: Trainers) -> Trainer:
+    from magcli.train import supervised
     from magcli.train.finetune import Trainer
 
-    model = load_model(
-        config.model, dtype=torch.float32, device=config.device, from_scratch=config.from_scratch, seed=config.seed
-    )
-    use_packed_attention(model)
-    adapters = _adapters(config, model)
-    model.train()
+    ranks.open(open_share(config))
     lengths = [len(example.tokens) for example in examples]
     steps = supervised.plan(lengths, epochs=config.epochs, step_tokens=config.step_tokens, seed=config.seed)
     steps = steps[: config.max_steps or None]
     return Trainer(
-        model,
-        optim.adamw(model, lr=config.lr, weight_decay=config.weight_decay),
-        tokenizer,
+        ranks,
         examples,
         steps,
-        _held_out(config, tokenizer, job),
+        held_out,
         lr=config.lr,
         warmup=round(config.warmup * len(steps)),
         floor=config.floor,
         micro_tokens=config.micro_tokens,
         max_norm=config.max_norm,
         bf16=config.bf16,
-        adapters=adapters,
     )
 
 
-def _adapters(config: Config, model: Any) -> Any:
+def open_share(config: Config) -> Callable[[Ranks], Share]:
+    """What loads a rank's share: the weights, in float32, LoRA beside them if asked for, and the optimizer."""
+    import torch
+
+    from magcli.model.load import load_model, load_tokenizer
+    from magcli.train import optim
+    from magcli.train.attention import use_packed_attention
+    from magcli.train.orders import Share
+    from magcli.train.shard import shard
+
+    def opened(ranks: Ranks) -> Share:
+        anew, seed = config.from_scratch, config.seed
+        model = load_model(config.model, dtype=torch.float32, device=str(ranks.device), from_scratch=anew, seed=seed)
+        use_packed_attention(model)
+        adapters = _adapters(config, model)
+        model.train()
+        return Share(
+            ranks,
+            shard(model, ranks, bf16=config.bf16, checkpoint_activations=config.recompute),
+            optim.adamw(model, lr=config.lr, weight_decay=config.weight_decay),
+            load_tokenizer(config.model),
+            adapters=adapters,
+        )
+
+    return opened
+
+
+def _adapters(config: Config, model: PreTrainedModel) -> PeftModel | None:
     from magcli.train import lora
 
     if not config.lora:

@@ -6,21 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import torch
-from torch.optim import Optimizer
+from typing import Any
 
 from magcli.data import durable
 from magcli.errors import Stopped
-from magcli.model.load import save_model
 from magcli.run.rundir import RunDir
 from magcli.train import checkpoint, lora, optim, supervised
+from magcli.train.shard import width
 from magcli.train.supervised import Example
-
-if TYPE_CHECKING:
-    from peft import PeftModel
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from magcli.train.trainers import Trainers
 
 Exam = Callable[[Path], Mapping[str, float]]
 """Evaluates the model in a folder; ``accuracy`` among its figures says how good the model is."""
@@ -31,16 +25,14 @@ MAX_BAD_STEPS = 5
 
 @dataclass
 class Trainer:
-    """The weights being trained and where they stand.
+    """The weights being trained, by one rank or many, and where they stand.
 
     ``steps`` are the indices of the examples of every step, ``done`` how many steps were made; ``warmup`` is in steps,
     ``floor`` a share of ``lr``, the peak of the cosine schedule. ``best`` is the accuracy of the best model so far or,
-    without an exam, its negative held-out loss. ``adapters`` are those of LoRA, peft's view of the model.
+    without an exam, its negative held-out loss.
     """
 
-    model: "PreTrainedModel"
-    optimizer: Optimizer
-    tokenizer: "PreTrainedTokenizerBase"
+    ranks: Trainers
     examples: Sequence[Example]
     steps: Sequence[Sequence[int]]
     held_out: Sequence[Example]
@@ -50,7 +42,6 @@ class Trainer:
     micro_tokens: int
     max_norm: float
     bf16: bool
-    adapters: "PeftModel | None" = None
     done: int = 0
     best: float = float("-inf")
     best_step: int = 0
@@ -64,14 +55,9 @@ class Trainer:
         """
         begun, chosen = time.monotonic(), [self.examples[index] for index in self.steps[self.done]]
         lr = self.lr * optim.cosine(self.done, total=len(self.steps), warmup=self.warmup, floor=self.floor)
-        optim.set_lr(self.optimizer, lr)
-        loss, norm = supervised.step(
-            self.model,
-            self.optimizer,
-            chosen,
-            micro_tokens=self.micro_tokens,
-            max_norm=self.max_norm,
-            bf16=self.bf16,
+        total = supervised.num_targets(chosen)
+        loss, norm = self.ranks.order(
+            [supervised.Step(own, total, lr, self.max_norm, self.bf16) for own in self._dealt(chosen)]
         )
         self.done += 1
         self.bad_steps = 0 if norm is not None else self.bad_steps + 1
@@ -88,6 +74,17 @@ class Trainer:
             "seconds": time.monotonic() - begun,
         }
 
+    def held_out_loss(self) -> float:
+        """Mean loss of the target tokens of the held-out traces."""
+        total = supervised.num_targets(self.held_out)
+        orders = [supervised.Measure(own, total, self.bf16) for own in self._dealt(self.held_out)]
+        loss: float = self.ranks.order(orders)
+        return loss
+
+    def _dealt(self, examples: Sequence[Example]) -> list[list[supervised.MicroBatch]]:
+        size, hidden = self.ranks.ranks.size, width(self.ranks.share.model)
+        return supervised.dealt(examples, micro_tokens=self.micro_tokens, size=size, hidden=hidden)
+
 
 @dataclass(frozen=True)
 class Records:
@@ -103,24 +100,21 @@ class Records:
         """Weights drawn anew are kept as they began, so that what training gained can be measured."""
         start = self.folder.path / "start"
         if not start.exists():
-            save_model(trainer.model, trainer.tokenizer, start, dtype=torch.float32)
+            trainer.ranks.save_model(start)
 
     def resume(self, trainer: Trainer) -> None:
         """Go on from the newest whole checkpoint; what came after it is made again, equal."""
         if last := checkpoint.latest(self.folder.checkpoints):
-            told = checkpoint.load(last, trainer.model, trainer.optimizer)
+            told = trainer.ranks.load(last)
             trainer.done, trainer.best_step = told["step"], told["best_step"]
             trainer.best = float(told["best"])
         self.folder.rewind(trainer.done)
 
     def save(self, trainer: Trainer) -> None:
         """Write a checkpoint and remove old ones."""
-        checkpoint.save(
+        trainer.ranks.save(
             checkpoint.step_folder(self.folder.checkpoints, trainer.done),
-            model=trainer.model,
-            optimizer=trainer.optimizer,
-            state={"step": trainer.done, "best": str(trainer.best), "best_step": trainer.best_step},
-            tokenizer=trainer.tokenizer,
+            {"step": trainer.done, "best": str(trainer.best), "best_step": trainer.best_step},
         )
         checkpoint.prune(self.folder.checkpoints, keep=self.keep_checkpoints)
 
@@ -130,16 +124,12 @@ class Records:
         A model that is exactly as good as an earlier one does not take its place.
         """
         told: dict[str, float] = {}
-        trainer.model.eval()
         if trainer.held_out:
-            told["held_out_loss"] = supervised.held_out_loss(
-                trainer.model, trainer.held_out, micro_tokens=trainer.micro_tokens, bf16=trainer.bf16
-            )
+            told["held_out_loss"] = trainer.held_out_loss()
         candidate = self.folder.path / "candidate"
         if self.exam:
             write_model(trainer, candidate)
             told |= self.exam(candidate)
-        trainer.model.train()
         quality = told["accuracy"] if self.exam else -told["held_out_loss"]
         if quality > trainer.best:
             trainer.best, trainer.best_step = quality, trainer.done
@@ -149,8 +139,8 @@ class Records:
 
     def _keep_best(self, trainer: Trainer, candidate: Path) -> None:
         best = self.folder.path / "best"
-        if trainer.adapters is not None:
-            lora.save_adapter(trainer.adapters, self.folder.path / "best-adapter")
+        if adapters := trainer.ranks.share.adapters:
+            lora.save_adapter(adapters, self.folder.path / "best-adapter")
         if candidate.exists():
             shutil.rmtree(best, ignore_errors=True)
             durable.rename(candidate, best)
@@ -160,8 +150,9 @@ class Records:
 
 def write_model(trainer: Trainer, folder: Path) -> None:
     """The weights as they stand, in the model's own layout, those of LoRA merged into them."""
-    with lora.merged(trainer.model) if trainer.adapters is not None else nullcontext():
-        save_model(trainer.model, trainer.tokenizer, folder, dtype=torch.float32)
+    share = trainer.ranks.share
+    with lora.merged(share.model) if share.adapters else nullcontext():
+        trainer.ranks.save_model(folder)
 
 
 def train(trainer: Trainer, records: Records, report: Callable[[dict[str, Any]], None]) -> None:
@@ -185,8 +176,8 @@ def _finish(trainer: Trainer, folder: RunDir) -> None:
     if best_adapter.exists():
         shutil.rmtree(adapter, ignore_errors=True)
         durable.rename(best_adapter, adapter)
-    elif trainer.adapters is not None and not best.exists():
-        lora.save_adapter(trainer.adapters, adapter)
+    elif (adapters := trainer.ranks.share.adapters) and not best.exists():
+        lora.save_adapter(adapters, adapter)
     if best.exists():
         durable.rename(best, folder.model)
     else:

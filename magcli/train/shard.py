@@ -110,6 +110,11 @@ def deal(lengths: Sequence[int], *, budget: int, size: int, hidden: int) -> list
     return dealt
 
 
+def width(model: "PreTrainedModel") -> int:
+    """The width of a model's hidden states, as ``deal`` asks for it."""
+    return int(model.config.get_text_config().hidden_size)
+
+
 def _level(lengths: Sequence[int], costs: Sequence[float], count: int, budget: int) -> list[list[int]] | None:
     """Exactly ``count`` micro-batches of about equal work, or None if sequences do not fit so."""
     batches: list[list[int]] = [[] for _ in range(count)]

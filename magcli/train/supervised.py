@@ -1,20 +1,23 @@
-"""Supervised fine-tuning: which examples each optimizer step takes, and the step itself.
+"""Supervised fine-tuning: which examples each optimizer step takes, and the step itself, by one or many ranks.
 
-The plan of a whole run is fixed before its first step by the seed alone, so a resumed run takes up where it was.
+The plan of a whole run is fixed before its first step by the seed alone, so a resumed run takes up where it was. The
+loss is divided by the target tokens of all ranks, so their number changes a gradient by rounding alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch.optim import Optimizer
+from torch import Tensor
 
 from magcli.train.logprobs import token_logprobs
 from magcli.train.loss import sft_loss
-from magcli.train.optim import autocast, clip_and_step
-from magcli.train.packing import greedy_collate, pack
+from magcli.train.optim import autocast, clip_and_step, set_lr
+from magcli.train.orders import Share
+from magcli.train.packing import pack
+from magcli.train.shard import Whole, deal
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -27,6 +30,12 @@ class Example:
     tokens: tuple[int, ...]
     mask: tuple[bool, ...]
     weight: float = 1.0
+
+
+MicroBatch = Sequence[Example]
+
+IDLE = Example((0,), (False,))
+"""Without a target: what a rank computes, to no effect, while others have a micro-batch more."""
 
 
 def plan(lengths: Sequence[int], *, epochs: int, step_tokens: int, seed: int) -> list[list[int]]:
@@ -49,44 +58,70 @@ def plan(lengths: Sequence[int], *, epochs: int, step_tokens: int, seed: int) ->
     return steps
 
 
-def accumulate(
-    model: "PreTrainedModel", examples: Sequence[Example], *, micro_tokens: int, bf16: bool, train: bool = True
-) -> float:
-    """Loss of a step over packed micro-batches of at most ``micro_tokens`` tokens; gradients are added up.
+def dealt(examples: Sequence[Example], *, micro_tokens: int, size: int = 1, hidden: int = 1) -> list[list[MicroBatch]]:
+    """The micro-batches of each of ``size`` ranks, of at most ``micro_tokens`` tokens and equally many."""
+    shares = deal([len(example.tokens) for example in examples], budget=micro_tokens, size=size, hidden=hidden)
+    return [[[examples[index] for index in indices] or [IDLE] for indices in own] for own in shares]
 
-    Every target token counts the same, whatever micro-batch it falls into (times its example's weight).
+
+def num_targets(examples: Iterable[Example]) -> float:
+    """How many target tokens there are, each as often as its example's weight."""
+    return sum(sum(example.mask) * example.weight for example in examples)
+
+
+def accumulate(whole: Whole, batches: Iterable[MicroBatch], *, total: float, bf16: bool, train: bool = True) -> float:
+    """This process's part of a step's loss, over packed micro-batches; gradients are added up.
+
+    Every target token counts the same, whatever micro-batch it falls into (times its example's weight), since all are
+    divided by ``total``, the target tokens of the step.
     """
-    total = sum(sum(example.mask) * example.weight for example in examples)
-    device = model.device
     loss = 0.0
-    for indices in greedy_collate([len(example.tokens) for example in examples], micro_tokens):
-        chosen = [examples[index] for index in indices]
-        packed = pack([example.tokens for example in chosen]).to(device)
-        mask = torch.tensor([on for example in chosen for on in example.mask], device=device)
-        weight = packed.spread([example.weight for example in chosen])
-        with autocast(device, bf16), torch.set_grad_enabled(train):
-            logprobs = token_logprobs(model, packed, where=mask).values
-            part = sft_loss(logprobs, mask, total=total, weight=weight)
+    for batch in batches:
+        with torch.set_grad_enabled(train):
+            part: Tensor = whole(lambda model: _loss(model, batch, total, bf16=bf16))  # noqa: B023
         if train:
             part.backward()  # type: ignore[no-untyped-call]
         loss += part.item()
     return loss
 
 
-def step(
-    model: "PreTrainedModel",
-    optimizer: Optimizer,
-    examples: Sequence[Example],
-    *,
-    micro_tokens: int,
-    max_norm: float,
-    bf16: bool,
-) -> tuple[float, float | None]:
-    """One optimizer step; returns loss and gradient norm, which is None when it was not finite and no step was made."""
-    loss = accumulate(model, examples, micro_tokens=micro_tokens, bf16=bf16)
-    return loss, clip_and_step(optimizer, model.parameters(), max_norm=max_norm)
+def _loss(model: "PreTrainedModel", batch: MicroBatch, total: float, *, bf16: bool) -> Tensor:
+    device = model.device
+    packed = pack([example.tokens for example in batch]).to(device)
+    mask = torch.tensor([on for example in batch for on in example.mask], device=device)
+    weight = packed.spread([example.weight for example in batch])
+    with autocast(device, bf16):
+        return sft_loss(token_logprobs(model, packed, where=mask).values, mask, total=total, weight=weight)
 
 
-def held_out_loss(model: "PreTrainedModel", examples: Sequence[Example], *, micro_tokens: int, bf16: bool) -> float:
-    """Mean loss of target tokens without training."""
-    return accumulate(model, examples, micro_tokens=micro_tokens, bf16=bf16, train=False)
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One optimizer step: this rank's micro-batches, and the ``total`` of target tokens on all ranks."""
+
+    batches: Sequence[MicroBatch]
+    total: float
+    lr: float
+    max_norm: float
+    bf16: bool
+
+    def carry_out(self, share: Share) -> tuple[float, float | None]:
+        """Loss and gradient norm over all ranks; the norm is None where it was not finite and no step was made."""
+        set_lr(share.optimizer, self.lr)
+        loss = share.ranks.total(accumulate(share.whole, self.batches, total=self.total, bf16=self.bf16))
+        return loss, clip_and_step(share.optimizer, share.model.parameters(), max_norm=self.max_norm)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """The mean loss of target tokens, without training."""
+
+    batches: Sequence[MicroBatch]
+    total: float
+    bf16: bool
+
+    def carry_out(self, share: Share) -> float:
+        """The loss over all ranks."""
+        share.model.eval()
+        loss = share.ranks.total(accumulate(share.whole, self.batches, total=self.total, bf16=self.bf16, train=False))
+        share.model.train()
+        return loss

@@ -15,7 +15,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from magcli.train.attention import use_packed_attention
-from magcli.train.supervised import Example, accumulate
+from magcli.train.shard import Whole
+from magcli.train.supervised import Example, accumulate, dealt, num_targets
 from tests.peers.pairs import Result, compare, report, timed
 
 SEQUENCES = 128
@@ -54,7 +55,8 @@ def _race(name: str, examples: Sequence[Example]) -> Result:
 
 def _packed_step(model: PreTrainedModel, examples: Sequence[Example]) -> float:
     model.zero_grad(set_to_none=True)
-    return accumulate(model, examples, micro_tokens=MICRO_TOKENS, bf16=True)
+    (batches,) = dealt(examples, micro_tokens=MICRO_TOKENS)
+    return accumulate(Whole(model), batches, total=num_targets(examples), bf16=True)
 
 
 def _padded_step(model: PreTrainedModel, examples: Sequence[Example]) -> float:

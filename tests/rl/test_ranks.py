@@ -20,8 +20,7 @@ from transformers import AutoModelForCausalLM
 from magcli.errors import DataError, Stopped
 from magcli.generate.types import Rollout
 from magcli.model.load import load_model, load_tokenizer
-from magcli.rl.orders import Share
-from magcli.rl.ranks import IDLE, Trainers, follow, shares_of
+from magcli.rl.ranks import IDLE, shares_of, update
 from magcli.rl.rollouts import Group
 from magcli.rl.samples import Sample
 from magcli.rl.update import Objective
@@ -29,8 +28,10 @@ from magcli.train.attention import use_packed_attention
 from magcli.train.distributed import Ranks, open_ranks
 from magcli.train.logprobs import token_logprobs
 from magcli.train.optim import adamw
+from magcli.train.orders import Share
 from magcli.train.packing import pack
 from magcli.train.shard import shard
+from magcli.train.trainers import Trainers, follow
 
 RECIPE = Objective(0.2, 0.28, "minibatch", "group", 1.0, 120, False)
 EXTRAS = replace(RECIPE, is_cap=2.0, kl=0.1, entropy_bonus=0.01, loss_norm="token", advantage_norm="group")
@@ -87,8 +88,14 @@ def two_updates(trainers, chosen, rewards):
     """Metrics and advantages of two updates, three optimizer steps each, then the weights."""
     told = []
     for number, rate in enumerate((1e-3, 5e-4)):
-        tally = trainers.update(
-            chosen, trainers_objective(trainers), groups_per_step=2, rewards=rewards, lr=rate, version=7 + number
+        tally = update(
+            trainers,
+            chosen,
+            trainers_objective(trainers),
+            groups_per_step=2,
+            rewards=rewards,
+            lr=rate,
+            version=7 + number,
         )
         told.append((tally.metrics(), tally.advantages, tally.norms))
     return told, {name: tensor.clone() for name, tensor in trainers.weights().items()}
@@ -122,7 +129,7 @@ def refuse(trainers, chosen, rewards):
         raise Stopped(f"mismatch on {summary['mismatch_tokens']} tokens")
 
     with pytest.raises(Stopped) as stopped:
-        trainers.update(chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1.0, version=7, before_step=look)
+        update(trainers, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1.0, version=7, before_step=look)
     same = all(torch.equal(before[name], tensor) for name, tensor in trainers.weights().items())
     return str(stopped.value), same
 
@@ -141,9 +148,9 @@ def spoil(trainers, chosen, rewards):
     bad = replace(rollout, logprobs=(float("nan"),) * len(rollout.tokens))
     chosen = [replace(chosen[0], rollouts=(bad, *chosen[0].rollouts[1:])), *chosen[1:]]
     before = {name: tensor.clone() for name, tensor in trainers.weights().items()}
-    tally = trainers.update(chosen[:2], RECIPE, groups_per_step=2, rewards=rewards[:2], lr=1.0)
+    tally = update(trainers, chosen[:2], RECIPE, groups_per_step=2, rewards=rewards[:2], lr=1.0)
     same = all(torch.equal(before[name], tensor) for name, tensor in trainers.weights().items())
-    tally_after = trainers.update(chosen[1:3], RECIPE, groups_per_step=2, rewards=rewards[1:3], lr=1e-3)
+    tally_after = update(trainers, chosen[1:3], RECIPE, groups_per_step=2, rewards=rewards[1:3], lr=1e-3)
     return tally.skipped, len(tally.norms), same, tally_after.skipped, len(tally_after.norms)
 
 
@@ -153,11 +160,11 @@ def test_a_loss_that_is_no_number_on_one_rank_is_skipped_and_counted(tiny_model_
 
 def keep(trainers, chosen, rewards, folder):
     """An update, a checkpoint, the model by itself, another update, back to the checkpoint."""
-    trainers.update(chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
+    update(trainers, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
     weights = {name: tensor.clone() for name, tensor in trainers.weights().items()}
     trainers.save(folder / "step-000001", {"step": 1})
     trainers.save_model(folder / "model")
-    trainers.update(chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
+    update(trainers, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
     changed = any(not torch.equal(weights[name], tensor) for name, tensor in trainers.weights().items())
     state = trainers.load(folder / "step-000001")
     same = all(torch.equal(weights[name], tensor) for name, tensor in trainers.weights().items())
@@ -209,7 +216,7 @@ def test_a_rank_that_cannot_open_its_share_is_named(tiny_model_dir):
 def update_for_ever(ranks, folder):
     def work(trainers, chosen, rewards):
         while True:
-            trainers.update(chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
+            update(trainers, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
 
     return train(ranks, folder, RECIPE, work)
 
@@ -241,7 +248,7 @@ def by_torchrun(folder, how, out):
 
     def work(trainers, chosen, rewards):
         while True:
-            tally = trainers.update(chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
+            tally = update(trainers, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
             Path(out).write_text(json.dumps(tally.norms))
             if how == "once":
                 return
@@ -271,7 +278,7 @@ def test_torchrun_starts_it(tiny_model_dir, tmp_path, script):
 
 
 def one_update(trainers, chosen, rewards):
-    return trainers.update(chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3).norms
+    return update(trainers, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3).norms
 
 
 @pytest.mark.faults

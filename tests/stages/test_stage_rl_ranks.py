@@ -1,17 +1,13 @@
 """`magcli rl` under torchrun: two ranks train as one does, and their checkpoints go on with one."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
-from calling import call_stage, flags_of, quiet
+from calling import call_stage
 from safetensors.torch import load_file
+from training_ranks import finished, killed_once, launched
 
 from magcli.rl import ledger
 
@@ -45,23 +41,9 @@ def problems(tmp_path_factory):
     return path
 
 
-def launched(problems, model, run, ranks=2, **options):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    command += ["-m", "magcli", "--", "rl", str(problems), "--model", str(model), "--run", str(run)]
-    command += flags_of(SIZES | options)
-    environment = quiet() | {"GLOO_SOCKET_IFNAME": "lo"}
-    return subprocess.Popen(command, stderr=subprocess.PIPE, env=environment, start_new_session=True)
-
-
-def finished(process):
-    errors = process.communicate(timeout=150)[1].decode()
-    assert process.returncode == 0, errors
-    return errors
-
-
 def test_two_ranks_train_as_one_does(problems, guesser, tmp_path):
     call_stage("rl", problems, model=str(guesser), run=tmp_path / "one", **SIZES | NO_SYSTEM)
-    errors = finished(launched(problems, guesser, tmp_path / "two"))
+    errors = finished(launched("rl", problems, model=guesser, run=tmp_path / "two", **SIZES))
     assert errors.count("rl: model in") == 1, "one rank speaks"
     one, two = (load_file(tmp_path / run / "model" / "model.safetensors") for run in ("one", "two"))
     assert one.keys() == two.keys()
@@ -72,14 +54,9 @@ def test_two_ranks_train_as_one_does(problems, guesser, tmp_path):
 
 def test_a_run_that_two_ranks_began_goes_on_with_one(problems, guesser, tmp_path):
     run, options = tmp_path / "run", {"updates": 12, "lr": 1e-5}
-    with launched(problems, guesser, run, **options) as process:
-        deadline = time.monotonic() + 120
-        while not (run / "checkpoints" / "step-000003").exists():
-            assert process.poll() is None, process.communicate()[1].decode()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+    killed_once(
+        launched("rl", problems, model=guesser, run=run, **SIZES | options), run / "checkpoints" / "step-000003"
+    )
     call_stage("rl", problems, model=str(guesser), run=run, **SIZES | options | NO_SYSTEM)
     account = ledger.account(ledger.read(run / "ledger.jsonl"))
     assert (account.trained, account.outstanding, account.faults) == (48, 0, ())

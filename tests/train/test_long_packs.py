@@ -6,9 +6,9 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from magcli.train import supervised
 from magcli.train.attention import use_packed_attention
-from magcli.train.supervised import Example
+from magcli.train.shard import Whole
+from magcli.train.supervised import Example, accumulate, dealt, num_targets
 
 LONGEST = 32768
 CUTS = (0, 20000, 32000, LONGEST)
@@ -34,7 +34,8 @@ def test_a_pack_of_32k_tokens_learns_what_its_traces_learn_apart():
     losses, gradients = [], []
     for micro_tokens in (LONGEST, CUTS[1]):
         model.zero_grad()
-        losses.append(supervised.accumulate(model, traces, micro_tokens=micro_tokens, bf16=False))
+        (batches,) = dealt(traces, micro_tokens=micro_tokens)
+        losses.append(accumulate(Whole(model), batches, total=num_targets(traces), bf16=False))
         gradients.append([parameter.grad.clone() for parameter in model.parameters()])
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     for packed, apart in zip(*gradients, strict=True):

@@ -6,11 +6,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from training_ranks import on_ranks
 
 from magcli.model.load import load_model
-from magcli.train import optim
 from magcli.train.attention import use_packed_attention
-from magcli.train.supervised import Example, accumulate, held_out_loss, plan, step
+from magcli.train.distributed import Ranks
+from magcli.train.optim import adamw
+from magcli.train.orders import Share
+from magcli.train.shard import Whole, shard
+from magcli.train.supervised import IDLE, Example, Measure, Step, accumulate, dealt, num_targets, plan
+from magcli.train.trainers import Trainers, follow
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +61,21 @@ def test_the_loss_is_the_mean_over_target_tokens(model):
         mask = torch.tensor(example.mask[1:])
         total -= values[mask].sum().item()
         count += int(mask.sum())
-    assert held_out_loss(model, chosen, micro_tokens=1000, bf16=False) == pytest.approx(total / count, rel=1e-5)
+    assert measured(model, chosen) == pytest.approx(total / count, rel=1e-5)
+
+
+def measured(model, chosen):
+    (batches,) = dealt(chosen, micro_tokens=1000)
+    return Measure(batches, num_targets(chosen), bf16=False).carry_out(share_of(model))
+
+
+def share_of(model, lr=1e-2):
+    return Share(Ranks(), Whole(model), adamw(model, lr=lr, weight_decay=0.0), None)
+
+
+def step(share, chosen, *, lr=1e-2, bf16=False):
+    (batches,) = dealt(chosen, micro_tokens=64)
+    return Step(batches, num_targets(chosen), lr, 1.0, bf16).carry_out(share)
 
 
 def _plain_logits(model, ids):
@@ -77,7 +96,8 @@ def test_any_split_into_micro_batches_gives_the_same_loss_and_gradient(model, mi
 
 def _gradient(model, chosen, micro_tokens):
     model.zero_grad(set_to_none=True)
-    loss = accumulate(model, chosen, micro_tokens=micro_tokens, bf16=False)
+    (batches,) = dealt(chosen, micro_tokens=micro_tokens)
+    loss = accumulate(Whole(model), batches, total=num_targets(chosen), bf16=False)
     gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     model.zero_grad(set_to_none=True)
     return loss, gradient
@@ -93,7 +113,7 @@ def test_a_weight_counts_as_so_many_copies(model):
 
 def test_evaluation_leaves_no_gradient(model):
     model.zero_grad(set_to_none=True)
-    held_out_loss(model, examples(3), micro_tokens=100, bf16=False)
+    measured(model, examples(3))
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
@@ -101,9 +121,8 @@ def test_evaluation_leaves_no_gradient(model):
 def test_steps_learn_their_examples(tiny_model_dir, bf16):
     model = load_model(str(tiny_model_dir), dtype=torch.float32)
     use_packed_attention(model)
-    optimizer = optim.adamw(model, lr=1e-2, weight_decay=0.0)
-    chosen = examples(3)
-    losses = [step(model, optimizer, chosen, micro_tokens=64, max_norm=1.0, bf16=bf16)[0] for _ in range(30)]
+    share, chosen = share_of(model), examples(3)
+    losses = [step(share, chosen, bf16=bf16)[0] for _ in range(30)]
     assert losses[-1] < 0.5 * losses[0]
     assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
 
@@ -111,12 +130,57 @@ def test_steps_learn_their_examples(tiny_model_dir, bf16):
 def test_a_gradient_that_is_not_finite_changes_nothing(tiny_model_dir):
     model = load_model(str(tiny_model_dir), dtype=torch.float32)
     use_packed_attention(model)
-    optimizer = optim.adamw(model, lr=1e-2, weight_decay=0.0)
+    share = share_of(model)
     with torch.no_grad():
         model.model.norm.weight[0] = math.nan
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    loss, norm = step(model, optimizer, examples(2), micro_tokens=64, max_norm=1.0, bf16=False)
+    loss, norm = step(share, examples(2))
     assert math.isnan(loss)
     assert norm is None
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor.view(torch.int32), before[name].view(torch.int32))
+
+
+def learn(ranks, folder, recompute=False):
+    """Three steps and a measurement by the ranks; on rank 0 their figures and the weights."""
+
+    def open_share(ranks):
+        model = load_model(str(folder), dtype=torch.float32)
+        use_packed_attention(model)
+        whole = shard(model, ranks, checkpoint_activations=recompute)
+        return Share(ranks, whole, adamw(model, lr=1e-3, weight_decay=0.0), None)
+
+    if ranks.rank:
+        return follow(ranks, open_share)
+    trainers, told = Trainers(ranks), []
+    try:
+        trainers.open(open_share)
+        for number, micro_tokens in enumerate((50, 80, 400)):  # 400: one micro-batch, and ranks that idle
+            chosen = examples(9, seed=number)
+            shares = dealt(chosen, micro_tokens=micro_tokens, size=ranks.size, hidden=48)
+            total = num_targets(chosen)
+            told.append(trainers.order([Step(own, total, 1e-3, 1.0, False) for own in shares]))
+            told.append(trainers.order([Measure(own, total, False) for own in shares]))
+        return told, {name: tensor.clone() for name, tensor in trainers.weights().items()}
+    finally:
+        trainers.stop()
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_steps_of_several_ranks_are_those_of_one_process(tiny_model_dir, size):
+    told, weights = learn(Ranks(), tiny_model_dir)
+    found, found_weights = on_ranks(learn, tiny_model_dir, size == 3, size=size)[0]
+    for ours, theirs in zip(found, told, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-4)
+    for name, tensor in weights.items():
+        torch.testing.assert_close(found_weights[name], tensor, rtol=1e-3, atol=1e-4)
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=20), st.integers(1, 5), st.integers(20, 200))
+def test_every_example_goes_to_one_rank_and_all_have_as_many_micro_batches(lengths, size, budget):
+    chosen = [Example((index,) * length, (True,) * length) for index, length in enumerate(lengths)]
+    shares = dealt(chosen, micro_tokens=budget, size=size, hidden=48)
+    assert len({len(own) for own in shares}) == 1
+    given = [example for own in shares for batch in own for example in batch if example is not IDLE]
+    assert sorted(given, key=lambda example: example.tokens) == chosen
+    assert all(batch for own in shares for batch in own)

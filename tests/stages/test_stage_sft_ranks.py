@@ -1,0 +1,86 @@
+"""`magcli sft` under torchrun: two ranks train as one does, are killed, go on with one or two, and measure alike."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from calling import call_stage
+from safetensors.torch import load_file
+from training_ranks import finished, killed_once, launched
+
+from magcli.data import table
+
+SIZES = {"epochs": 2, "step_tokens": 128, "micro_tokens": 64, "lr": 3e-3, "bf16": False, "checkpoint_every": 3}
+NO_SYSTEM = {"system": Path("none")}
+
+
+def traces(path, count, seed):
+    choose = random.Random(seed)
+    thoughts = ("<think></think>" + "x" * choose.randrange(40) for _ in range(count))
+    rows = [{"id": str(i), "prompt": f"{choose.choice('abc')}?", "completion": text} for i, text in enumerate(thoughts)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("traces")
+    return traces(folder / "t.jsonl", 60, 0), traces(folder / "h.jsonl", 12, 1)
+
+
+@pytest.fixture(scope="module")
+def alone(given, tiny_model_dir, tmp_path_factory):
+    run = tmp_path_factory.mktemp("alone") / "run"
+    learned, held_out = given
+    call_stage(
+        "sft", learned, model=str(tiny_model_dir), run=run, held_out=held_out, evaluate_every=5, **SIZES | NO_SYSTEM
+    )
+    return run
+
+
+def lines(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def assert_alike(run, other):
+    one, two = lines(run), lines(other)
+    assert len(one) == len(two)
+    for mine, theirs in zip(one, two, strict=True):
+        assert theirs.keys() == mine.keys()
+        for name in mine.keys() - {"seconds"}:
+            assert theirs[name] == pytest.approx(mine[name], rel=1e-3, abs=1e-5), name
+    weights, others = (load_file(folder / "model" / "model.safetensors") for folder in (run, other))
+    assert weights.keys() == others.keys()
+    for name, tensor in weights.items():
+        assert (tensor - others[name]).norm() <= 1e-3 * tensor.norm()
+
+
+@pytest.mark.parametrize("more", [{}, {"recompute": True}])
+def test_two_ranks_train_as_one_does(given, alone, tiny_model_dir, tmp_path, more):
+    learned, held_out = given
+    options = SIZES | more | {"system": "none", "held_out": held_out, "evaluate_every": 5}
+    out = tmp_path / "metrics.arrow"
+    errors = finished(launched("sft", learned, model=tiny_model_dir, run=tmp_path / "run", output=out, **options))
+    assert errors.count("sft: model in") == 1, "one rank speaks"
+    assert_alike(alone, tmp_path / "run")
+    assert sum(batch.num_rows for batch in table.read(str(out)).rows) == len(lines(alone))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_run_that_two_ranks_began_goes_on(given, alone, tiny_model_dir, tmp_path, ranks):
+    learned, held_out = given
+    run, options = tmp_path / "run", SIZES | {"held_out": held_out, "evaluate_every": 5}
+    begun = launched("sft", learned, model=tiny_model_dir, run=run, system="none", **options)
+    killed_once(begun, run / "checkpoints" / "step-000006")
+    if ranks == 1:
+        call_stage("sft", learned, model=str(tiny_model_dir), run=run, **options | NO_SYSTEM)
+    else:
+        finished(launched("sft", learned, model=tiny_model_dir, run=run, system="none", **options))
+    assert_alike(alone, run)
+
+
+def test_lora_is_for_one_process(given, tiny_model_dir, tmp_path):
+    errors = finished(launched("sft", given[0], model=tiny_model_dir, run=tmp_path / "run", lora=4), code=1)
+    assert "sft: --lora trains in one process; start it without torchrun" in errors
+    assert not (tmp_path / "run").exists()
