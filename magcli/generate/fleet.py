@@ -95,7 +95,7 @@ class Fleet:
         """
         left = dict(enumerate(seeds))
         while left:
-            member, order = min(self._members, key=lambda member: member.load_of), list(left)
+            member, order = self._least_busy(), list(left)
             stream = member.sample(prompt, sampling, seeds=[left[index] for index in order])
             try:
                 async with aclosing(stream):
@@ -107,13 +107,18 @@ class Fleet:
             except GeneratorDied as death:
                 await self._replace(member, death)
 
+    def _least_busy(self) -> RemotePolicy:
+        """The living member with the fewest requests; a dead one, which is then replaced, where none lives."""
+        living = [member for member in self._members if member.alive]
+        return min(living or self._members, key=lambda member: member.load_of)
+
     async def load(self, weights: Weights, version: int) -> None:
         """Give all members new weights; running sequences go on with their KV cache."""
         held = ExitStack()
         if self._spec.transfer == "broadcast":
             kept: Weights = copied(weights, dtype=engine_dtype(self._spec.dtype, self._spec.device))
         else:
-            kept = held.enter_context(shared(weights, dtype=self._dtype))
+            kept = await asyncio.to_thread(held.enter_context, shared(weights, dtype=self._dtype))
         async with self._replacing:
             self._held, old = held, self._held
             before = self._newest, self._version

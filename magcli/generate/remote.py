@@ -38,6 +38,9 @@ LOAD_SECONDS = 600.0
 SILENT_SECONDS = 120.0
 """A process without a sign of life for so long is taken for dead: one decode step never takes that long."""
 
+SECOND_LOOK = 1.0
+"""Seconds in which what such a process has sent is surely read."""
+
 
 class GeneratorDied(EnvironmentFault):
     """A generator process is gone; whatever it worked on has to be asked for again."""
@@ -186,12 +189,25 @@ class RemotePolicy:
     async def _listen(self) -> None:
         try:
             while self.alive:
-                async with asyncio.timeout(SILENT_SECONDS if self._ready.done() else None):
-                    self._take(await receive(self._reader))
+                self._take(await self._next())
         except TimeoutError:
             self._die(f"no sign of life in {SILENT_SECONDS:g} s")
         except (EOFError, ConnectionError):
             self._die("")
+
+    async def _next(self) -> Any:
+        """The next message. Raises TimeoutError after too long a silence.
+
+        Asked for twice: to an event loop that was kept busy the time is up and the message there at the same moment.
+        """
+        coming = asyncio.ensure_future(receive(self._reader))
+        try:
+            for patience in (SILENT_SECONDS if self._ready.done() else None, SECOND_LOOK):
+                if (await asyncio.wait({coming}, timeout=patience))[0]:
+                    return coming.result()
+            raise TimeoutError
+        finally:
+            coming.cancel()
 
     def _take(self, message: Any) -> None:
         match message:

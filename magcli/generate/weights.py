@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -71,7 +71,8 @@ def sweep() -> None:
     """Remove what processes that were killed have left in shared memory."""
     for path in _place().glob("magcli-*.safetensors"):
         if not Path(f"/proc/{path.name.split('-')[1]}").exists():
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # another user's, who alone can remove it
+                path.unlink()
 
 
 def _place() -> Path:

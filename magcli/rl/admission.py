@@ -2,7 +2,8 @@
 
 A group is started only while fewer than (S + 1) batches are outstanding (reserved and not yet trained or dropped); the
 oldest train first; and an update waits for a slow group that would otherwise train more than S updates after its
-start. Staleness is bounded, and nothing is thrown away for being late (recipe, section 3).
+start. Staleness is bounded, and nothing is thrown away for being late (recipe, section 3). Only where the next stage of
+a run has smaller batches do the groups of the one before train later than that: they are more batches now.
 """
 
 from collections.abc import Collection, Mapping
@@ -39,4 +40,5 @@ def choose(
     chosen = set(sorted(ready, key=lambda number: (started[number], number))[:batch])
     left = sorted(version for number, version in started.items() if number not in chosen)
     in_time = all(now + place // batch + 1 - version <= staleness for place, version in enumerate(left))
-    return sorted(chosen) if in_time else None
+    nothing_to_wait_for = len(ready) == len(started)
+    return sorted(chosen) if in_time or nothing_to_wait_for else None

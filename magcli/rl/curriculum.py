@@ -29,6 +29,10 @@ EQUAL = 1e-6
 Row = Mapping[str, Any]
 
 
+class AllSolved(Stopped):
+    """Every problem of the present stage has retired."""
+
+
 class Pool(NamedTuple):
     """The problems of one stage: those of a table whose pass rate is in a band, both ends included; None takes all."""
 
@@ -140,7 +144,7 @@ class Curriculum:
         """The problem of group ``number``, made in a stage: the next active one, or again that which it already took.
 
         Raises:
-            Stopped: all problems of the stage are solved.
+            AllSolved: there is none left.
             DataError: none is in the band of the stage.
         """
         if number not in self._taken:
@@ -224,7 +228,7 @@ class Curriculum:
         """Draw the order of the next epoch; all its problems may be deferred, or retired since."""
         if all(self._records[row["id"]].retired for row in self.rows):
             solved = f"{self.retire_after} groups in a row right throughout"
-            raise Stopped(f"rl: all {len(self.rows)} problems are solved ({solved}); use harder ones")
+            raise AllSolved(f"rl: all {len(self.rows)} problems are solved ({solved}); use harder ones")
         self.epoch += 1
         order = np.random.default_rng([self.seed, self.epoch]).permutation(len(self.rows))
         self._left = deque(order.tolist())

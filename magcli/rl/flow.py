@@ -84,12 +84,13 @@ class Flow:
     async def asynchronous(self) -> list[Group]:
         """The oldest groups that fill a batch, as soon as there are enough and no other would train too late."""
         self._start_admitted()
-        while (numbers := self._choose()) is None:
-            self._changed.clear()
-            await self._changed.wait()
+        while True:
             if self._failure is not None:
                 raise self._failure
-        return self._take(numbers)
+            if (numbers := self._choose()) is not None:
+                return self._take(numbers)
+            self._changed.clear()
+            await self._changed.wait()
 
     async def synchronous(self) -> list[Group]:
         """A batch sampled from the present weights alone; dropped groups are made up for in further rounds."""
@@ -164,7 +165,7 @@ class Flow:
         self.dropped.append(group)
         self.in_vain += 1
         if self.in_vain > PATIENCE * self.leg.batch_groups:
-            raise Stopped(f"rl: {self.in_vain} groups in a row taught nothing ({self._reasons()}); use other problems")
+            raise Stopped(f"rl: {self.in_vain} groups in a row taught nothing ({self._reasons()}); {self._advice()}")
 
     def _note(self, group: Group) -> None:
         """Write down what a group's grading has shown."""
@@ -179,6 +180,11 @@ class Flow:
     def _reasons(self) -> str:
         counts = Counter(group.dropped for group in self.dropped)
         return ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
+
+    def _advice(self) -> str:
+        if any(len({reward.correctness for reward in group.rewards}) > 1 for group in self.dropped):
+            return "none counts as right, but rewards differ within some: --diverse-by reward trains on these"
+        return "use other problems"
 
     def _choose(self) -> list[int] | None:
         under_way = self.ledger.started
@@ -195,6 +201,12 @@ class Flow:
         """The groups dropped since this was last asked, oldest first."""
         dropped, self.dropped = sorted(self.dropped, key=lambda group: group.number), []
         return dropped
+
+    async def abandon(self, reason: str) -> None:
+        """End the run early: what is under way, or ready and too little for a batch, is dropped."""
+        await self.stop()
+        for number in sorted(self.ledger.outstanding):
+            self.ledger.note(number, "dropped", reason=reason, right=0, graded=0)
 
     async def stop(self) -> None:
         """Abandon the groups under way; the next process makes them again."""

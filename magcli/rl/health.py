@@ -71,7 +71,7 @@ def mismatch_fault(line: Line, limits: Limits = LIMITS) -> str | None:
     return (
         f"engine and trainer give {line['mismatch_tokens']:,} tokens log-probs that differ by {_told(median)} in the "
         f"median (limit {limits.mismatch_p50:g}) and by {_told(tail)} at the 99th percentile (limit "
-        f"{limits.mismatch_p99:g}), at equal weights; check the engine, or give it --dtype fp32"
+        f"{limits.mismatch_p99:g}), at equal weights; check the engine, or give it --dtype fp32 (with --restart)"
     )
 
 

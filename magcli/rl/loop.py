@@ -6,10 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, TypeVar
 
 from magcli.errors import Stopped
 from magcli.rl import health
+from magcli.rl.curriculum import AllSolved
 from magcli.rl.flow import Flow
 from magcli.rl.orders import BeforeStep
 from magcli.rl.plan import Plan
@@ -21,10 +23,16 @@ from magcli.rl.update import Tally
 from magcli.run.rundir import RunDir
 
 Report = Callable[[dict[str, Any]], None]
+Result = TypeVar("Result")
 
 
-def catch_up(trainer: Trainer, plan: Plan, records: Records, report: Report) -> None:
-    """Make again, from the groups on disk, the updates that were begun after the checkpoint."""
+def catch_up(trainer: Trainer, plan: Plan, records: Records, report: Report, report_mismatch: BeforeStep) -> None:
+    """Make again, from the groups on disk, the updates that were begun after the checkpoint.
+
+    Raises:
+        Stopped: engine and trainer were too far apart in the first of them.
+    """
+    look: BeforeStep | None = first_look(report_mismatch)
     if trainer.done == 0:
         records.keep_weights(trainer)
     while (kept := records.batch(trainer.done + 1)) is not None:
@@ -32,10 +40,12 @@ def catch_up(trainer: Trainer, plan: Plan, records: Records, report: Report) -> 
         trainer.enter(plan.legs[plan.stage(records.lines[: trainer.done])])
         begun = time.monotonic()
         with interruptible():
-            tally = trainer.learn(groups)
+            tally = trainer.learn(groups, look)
+        look = None
         line = metrics(trainer, groups, dropped, tally, seconds=time.monotonic() - begun, generating=0.0)
         line |= records.ledger.facts[trainer.done]
         records.close_update(trainer, groups, dropped, tally, line)
+        records.keep(trainer)
         report(line)
 
 
@@ -50,8 +60,8 @@ async def train(
     generating: Callable[[], float],
     report: Report,
     report_mismatch: BeforeStep,
-) -> None:
-    """Run all updates that are not done yet.
+) -> str | None:
+    """Run all updates that are not done yet; returns why the run has ended before the last, or None.
 
     Raises:
         Stopped: the run cannot learn any more; the message says why.
@@ -65,34 +75,42 @@ async def train(
     """
     collect = flow.synchronous if schedule == "sync" else flow.asynchronous
     look: BeforeStep | None = first_look(report_mismatch)
+    begun, worked = time.monotonic(), generating()
     try:
         while trainer.done < trainer.updates:
             stage = plan.stage(records.lines)
             flow.enter(stage, plan.legs[stage])
             trainer.enter(plan.legs[stage])
-            begun, worked = time.monotonic(), generating()
             groups = await collect()
             dropped = flow.take_dropped()
-            tally = await learn(trainer, groups, look, beside=beside)
+            tally = await _do(partial(trainer.learn, groups, look), beside=beside)
             look = None
-            await flow.roller.policy.load(trainer.ranks.weights(), trainer.done)
-            seconds, work = time.monotonic() - begun, generating() - worked
-            line = metrics(trainer, groups, dropped, tally, seconds=seconds, generating=work)
+            await flow.roller.policy.load(await _do(trainer.ranks.weights, beside=beside), trainer.done)
+            now, work = time.monotonic(), generating()
+            line = metrics(trainer, groups, dropped, tally, seconds=now - begun, generating=work - worked)
+            begun, worked = now, work
             line |= records.ledger.facts[trainer.done]
             records.close_update(trainer, groups, dropped, tally, line)
+            await _do(partial(records.keep, trainer), beside=beside)
             report(line)
             if reason := health.fault(records.lines):
                 raise Stopped(f"rl: {reason}")
+    except AllSolved as end:
+        if plan.stage(records.lines) < len(plan.legs) - 1:
+            raise
+        await flow.abandon("all-solved")
+        return f"{end}; ended after {trainer.done} updates"
     finally:
         await flow.stop()
+    return None
 
 
-async def learn(trainer: Trainer, groups: Sequence[Group], look: BeforeStep | None, *, beside: bool) -> Tally:
-    """One update, on this thread or beside the event loop."""
+async def _do(work: Callable[[], Result], *, beside: bool) -> Result:
+    """A long computation, or long writes: here, or beside the event loop, which has processes to listen to."""
     if beside:
-        return await in_thread(lambda: trainer.learn(groups, look))
+        return await in_thread(work)
     with interruptible():
-        return trainer.learn(groups, look)
+        return work()
 
 
 def first_look(report_mismatch: BeforeStep) -> BeforeStep:
@@ -128,7 +146,10 @@ def metrics(
     seconds: float,
     generating: float,
 ) -> dict[str, Any]:
-    """The line of metrics of the update just done; ``seconds`` is all its time, ``generating`` the generators' work."""
+    """The metrics of the update just done: ``seconds`` since the one before, of which generators worked ``generating``.
+
+    What is written after an update, such as a checkpoint, is in the time of the next.
+    """
     line = {"step": trainer.done, "lr": trainer.ranks.lr}
     line |= group_metrics(groups, dropped, trainer.done - 1) | tally.metrics()
     return line | speeds(line, tally.seconds, generating, seconds)

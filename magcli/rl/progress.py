@@ -35,7 +35,7 @@ class Records:
     def close_update(
         self, trainer: Trainer, groups: Sequence[Group], dropped: Sequence[Group], tally: Tally, line: dict[str, Any]
     ) -> None:
-        """Write down an update that is done: rollouts, ledger, metrics, weights. What is there already stays."""
+        """Write down an update that is done: rollouts, ledger, metrics. What is there already stays."""
         step = trainer.done
         if not self.store.has_table(step):
             self.store.write_table(step, groups, dropped, tally.advantages)
@@ -44,8 +44,11 @@ class Records:
         if len(self.lines) < step:
             self.folder.log(line)
             self.lines.append(line)
+
+    def keep(self, trainer: Trainer) -> None:
+        """Write the weights for the landscape and a checkpoint, where they are due."""
         self.keep_weights(trainer)
-        if step % self.checkpoint_every == 0 and step < trainer.updates:
+        if trainer.done % self.checkpoint_every == 0 and trainer.done < trainer.updates:
             self.save(trainer)
 
     def keep_weights(self, trainer: Trainer) -> None:
@@ -71,16 +74,20 @@ class Records:
         if step not in self.ledger.taken:
             return None
         dropped = [group for group in map(self.store.load, self.store.numbers()) if group.dropped is not None]
-        return [self.store.load(number) for number in self.ledger.taken[step]], dropped
+        lost = f"update {step} cannot be made without it; give --restart"
+        return [self.store.load(number, lost) for number in self.ledger.taken[step]], dropped
 
 
 def load_checkpoint(trainer: Trainer, records: Records) -> None:
     """Go on from the newest whole checkpoint, if there is one.
 
+    Groups whose reservation a power cut has taken from the ledger are made again under other numbers.
+
     Raises:
         DataError: it is damaged, or of an update that the ledger or the metrics do not know.
     """
-    begun = max(records.ledger.taken, default=0)
+    begun, known_groups = max(records.ledger.taken, default=0), records.ledger.problems
+    records.store.remove(number for number in records.store.numbers() if number not in known_groups)
     if last := checkpoint.latest(records.folder.checkpoints):
         state = trainer.ranks.load(last)
         trainer.done, trainer.bad_updates = state["step"], state["bad_updates"]

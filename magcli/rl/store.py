@@ -32,18 +32,18 @@ class Store:
             writer.write(rows)
         return groups_of([rows])[0]
 
-    def load(self, number: int) -> Group:
+    def load(self, number: int, advice: str = "remove it, and the group is made again") -> Group:
         """A group that waits.
 
         Raises:
-            DataError: its file is damaged.
+            DataError: its file is damaged or gone; the message ends with ``advice``.
         """
         path = self._file(number)
         try:
             with path.open("rb") as file:
                 return groups_of(pa.ipc.open_stream(file))[0]
         except (pa.ArrowInvalid, OSError, IndexError) as error:
-            raise DataError(f"{path} is damaged ({error}); remove it, and the group is made again") from error
+            raise DataError(f"{path} is damaged ({error}); {advice}") from error
 
     def numbers(self) -> list[int]:
         """The groups that wait, ascending."""

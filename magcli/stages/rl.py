@@ -151,7 +151,7 @@ def check(config: Config) -> None:
     usage(not config.model.startswith("http"), "rl: a server's weights cannot be trained; give a folder or a hub id")
     usage(config.group > 1, f"rl.group: {config.group} completions have nothing to compare; give at least 2")
     phase.check_sizes("rl", config)
-    for name in ("updates", "lr", "micro_tokens", "checkpoint_every"):
+    for name in ("updates", "lr", "max_norm", "micro_tokens", "checkpoint_every"):
         usage(getattr(config, name) > 0, f"rl.{name}: {getattr(config, name)} is not positive")
     for name in NOT_NEGATIVE:
         usage(getattr(config, name) >= 0, f"rl.{name}: {getattr(config, name)} is negative")

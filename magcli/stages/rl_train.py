@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 from magcli.stages import rl_setup, setup
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from magcli.rl.curriculum import Row
     from magcli.rl.loop import Report
+    from magcli.rl.orders import BeforeStep
     from magcli.rl.plan import Plan
     from magcli.rl.progress import Records
     from magcli.rl.track import Follow
@@ -80,6 +81,7 @@ def _loop(
     import asyncio
 
     from magcli.rl import loop
+    from magcli.rl.health import comparison
     from magcli.rl.live import Curves
     from magcli.rl.records import summary
 
@@ -94,14 +96,21 @@ def _loop(
             if job.console.as_json:
                 job.console.say("", event="update", **line)
 
+        def report_mismatch(found: Mapping[str, float]) -> None:
+            job.console.say(f"rl: {comparison(found)}", event="mismatch", **found)
+
         if records.ledger.taken:
             begun = max(records.ledger.taken)
             told = f"rl: going on from update {begun}; {begun - trainer.done} to make again from their groups"
             job.console.say(told, event="resume", step=begun)
         bar.advance(trainer.done, reused=True)
-        loop.catch_up(trainer, plan, records, report)
+        loop.catch_up(trainer, plan, records, report, report_mismatch)
         with loop.interruptible():  # where SIGINT has Python's own handler, asyncio ends its tasks on it
-            asyncio.run(_generate_and_train(config, trainer, plan, records, rows, grader, report, job))
+            ended = asyncio.run(
+                _generate_and_train(config, trainer, plan, records, rows, grader, report, report_mismatch, job)
+            )
+    if ended:
+        job.console.say(ended, event="ended-early")
 
 
 async def _generate_and_train(
@@ -112,11 +121,11 @@ async def _generate_and_train(
     rows: Sequence[Sequence[Row]],
     grader: Grader,
     report: Report,
+    report_mismatch: BeforeStep,
     job: Job,
-) -> None:
+) -> str | None:
     from magcli.rl import loop
     from magcli.rl.flow import Flow
-    from magcli.rl.health import comparison
 
     async with rl_setup.sampler(config, job) as sampler:
         if trainer.done:
@@ -130,7 +139,7 @@ async def _generate_and_train(
             staleness=config.staleness,
             updates=config.updates,
         )
-        await loop.train(
+        return await loop.train(
             trainer,
             flow,
             plan,
@@ -139,5 +148,5 @@ async def _generate_and_train(
             beside=config.generators > 0,
             generating=lambda: sampler.seconds,
             report=report,
-            report_mismatch=lambda found: job.console.say(f"rl: {comparison(found)}", event="mismatch", **found),
+            report_mismatch=report_mismatch,
         )

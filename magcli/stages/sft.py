@@ -87,7 +87,7 @@ class Config:
 
 PLACES = ("run", "held_out", "eval_table", "show_mask", "keep_checkpoints", "checkpoint_every", "device", "workers")
 """Options that do not decide the weights."""
-POSITIVE = ("lora_alpha", "eval_samples", "eval_max_tokens", "eval_slots")
+POSITIVE = ("max_norm", "lora_alpha", "eval_samples", "eval_max_tokens", "eval_slots")
 
 
 def reads(config: Config) -> tuple[str, ...]:
@@ -215,10 +215,19 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
             except DataError as error:
                 job.drops.row(str(row.get("id", "")), "unusable-trace", {**row, "error": str(error)})
                 continue
-            if len(tokens) > longest:
-                job.drops.row(str(row.get("id", "")), "too-long", row)
+            weight = _weight(row)
+            if len(tokens) > longest or weight is None:
+                job.drops.row(str(row.get("id", "")), "too-long" if weight else "no-weight", row)
                 continue
-            yield Example(tuple(tokens), tuple(mask), row.get("weight") or 1.0)
+            yield Example(tuple(tokens), tuple(mask), weight)
+
+
+def _weight(row: dict[str, Any]) -> float | None:
+    """How much a trace counts, 1 where it does not say; None for what is not above 0, or no number."""
+    from math import isfinite
+
+    weight = 1.0 if row.get("weight") is None else row["weight"]
+    return float(weight) if isinstance(weight, int | float) and isfinite(weight) and weight > 0 else None
 
 
 def _train(

@@ -6,6 +6,7 @@ import signal
 import time
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from magcli.generate.fleet import Fleet
 from magcli.generate.open import open_policy
 from magcli.generate.remote import GeneratorDied, RemotePolicy
 from magcli.generate.types import Sampling
+from magcli.generate.weights import sweep
 from magcli.generate.wire import Spec
 from magcli.model.load import load_model
 
@@ -188,6 +190,44 @@ def test_a_stopped_generator_is_taken_for_dead(spec, monkeypatch):
 
     with pytest.raises(GeneratorDied, match=r"no sign of life in 2\.5 s"):
         asyncio.run(scenario())
+
+
+def test_a_busy_event_loop_takes_no_living_generator_for_dead(spec, monkeypatch):
+    monkeypatch.setattr("magcli.generate.remote.SILENT_SECONDS", 2.0)
+
+    async def scenario():
+        policy = await RemotePolicy.start(spec)
+        try:
+            time.sleep(4.0)
+            return await collect(policy, [1])
+        finally:
+            await policy.close()
+
+    assert len(asyncio.run(scenario())) == 1
+
+
+def test_a_dead_generator_gets_nothing_while_another_lives():
+    fleet = Fleet(Spec("model"), None, print)
+    idle, busy = SimpleNamespace(alive=False, load_of=0), SimpleNamespace(alive=True, load_of=7)
+    fleet._members = [idle, busy]
+    assert fleet._least_busy() is busy
+    busy.alive = False
+    assert fleet._least_busy() is idle, "it dies once more, and is replaced"
+
+
+def test_files_of_another_user_in_shared_memory_are_left_alone(tmp_path, monkeypatch):
+    def refuse(path, missing_ok=False):
+        raise PermissionError(path)
+
+    left = tmp_path / "magcli-999999999-x.safetensors"
+    left.touch()
+    monkeypatch.setattr("magcli.generate.weights.SHARED_MEMORY", tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", refuse)
+        sweep()
+    assert left.exists()
+    sweep()
+    assert not left.exists()
 
 
 def test_generators_do_not_outlive_their_parent(spec, tmp_path):

@@ -2,6 +2,8 @@
 
 import asyncio
 import random
+from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -148,3 +150,66 @@ def test_an_error_in_a_group_reaches_who_waits_for_a_batch(tmp_path):
 
     with pytest.raises(EnvironmentFault, match="the generator is gone"):
         asyncio.run(updates(flowing(tmp_path, Broken(lambda number: 0))))
+
+
+@pytest.mark.parametrize(("staleness", "before", "after"), [(1, 8, 4), (3, 8, 4), (1, 8, 1), (0, 6, 2), (2, 3, 7)])
+def test_a_stage_may_have_other_batches_than_the_one_before(tmp_path, staleness, before, after):
+    flow = flowing(tmp_path, Clock(lambda number: number % 5), batch_groups=before, staleness=staleness, updates=9)
+
+    async def in_two_stages():
+        first, sizes = flow.updates, []
+        for update in range(first):
+            flow.enter(update // 3, Leg(None, 1, before if update < 3 else after, 16, None, None))
+            batch = await asyncio.wait_for(flow.asynchronous(), 10)
+            sizes.append(len(batch))
+            flow.roller.version += 1
+            flow.ledger.note_batch([group.number for group in batch], "trained", step=flow.roller.version)
+        await flow.stop()
+        flow.ledger.close()
+        return sizes
+
+    flow.enter = lambda stage, leg: setattr(flow, "leg", leg)  # the clock has no sampling to change
+    assert asyncio.run(in_two_stages()) == [before] * 3 + [after] * 6
+
+
+def test_an_error_while_nobody_waits_reaches_the_next_who_does(tmp_path):
+    class Breaking(Clock):
+        async def roll_out(self, number, problem, generated):
+            if number == 3:
+                raise EnvironmentFault("the generator is gone")
+            return await super().roll_out(number, problem, generated)
+
+    async def scenario():
+        flow = flowing(tmp_path, Breaking(lambda number: 0), async_groups=3)
+        with closing(flow.ledger):
+            await flow.asynchronous()
+            while flow.running:
+                await asyncio.sleep(0)
+            await asyncio.wait_for(flow.asynchronous(), 10)
+
+    with pytest.raises(EnvironmentFault, match="the generator is gone"):
+        asyncio.run(scenario())
+
+
+def test_groups_whose_rewards_differ_are_pointed_out(tmp_path):
+    class Graded(Clock):
+        async def roll_out(self, number, problem, generated):
+            group = await super().roll_out(number, problem, generated)
+            rewards = tuple(replace(undecided("wrong"), correctness=part) for part in (0.2, 0.7))
+            return replace(group, rollouts=group.rollouts * 2, texts=group.texts * 2, rewards=rewards)
+
+    with pytest.raises(Stopped, match=r"rewards differ within some: --diverse-by reward trains on these"):
+        asyncio.run(updates(flowing(tmp_path, Graded(lambda number: 0, lambda number: "all-wrong"))))
+
+
+def test_a_run_that_ends_early_drops_what_is_left(tmp_path):
+    flow = flowing(tmp_path, Clock(lambda number: number), batch_groups=3, staleness=2)
+
+    async def scenario():
+        await flow.asynchronous()
+        await flow.abandon("all-solved")
+        flow.ledger.close()
+
+    asyncio.run(scenario())
+    assert flow.ledger.outstanding == set()
+    assert account(read(tmp_path / "ledger.jsonl")).dropped.keys() == {"all-solved"}

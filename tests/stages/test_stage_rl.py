@@ -359,6 +359,51 @@ def test_problems_that_are_never_solved_stop_the_run(guesser, tmp_path):
     assert not (tmp_path / "run" / "model").exists()
 
 
+@pytest.mark.parametrize("schedule", ["async", "sync"])
+def test_a_run_whose_problems_are_all_solved_ends_with_its_model(guesser, tmp_path, monkeypatch, schedule, capsys):
+    """Every group counts as solved: each problem retires after its first."""
+    monkeypatch.setattr("magcli.rl.curriculum.Record.add", solved)
+    problems = written(tmp_path / "p.jsonl", [("3", letter) for letter in "abcdefgh" * 3])
+    run, options = tmp_path / "run", SMALL | {"updates": 50, "retire_after": 1, "schedule": schedule, "quiet": False}
+    call_stage("rl", problems, model=str(guesser), run=run, **options)
+    assert 0 < len(metrics(run)) < 24
+    told = f"(1 groups in a row right throughout); use harder ones; ended after {len(metrics(run))} updates"
+    assert told in capsys.readouterr().err
+    assert (run / "model" / "model.safetensors").exists()
+    account = ledger.account(ledger.read(run / "ledger.jsonl"))
+    assert (account.outstanding, account.faults) == (0, ())
+
+
+def solved(record, right, graded):
+    record.groups, record.solved_in_a_row = record.groups + 1, record.solved_in_a_row + 1
+
+
+def test_a_refused_first_update_is_refused_again_when_the_command_is(guesser, problems, tmp_path, monkeypatch):
+    monkeypatch.setattr("magcli.rl.health.mismatch_fault", lambda line: "too far apart")
+    run = tmp_path / "run"
+    for _ in range(2):
+        with pytest.raises(Stopped, match="before the first update: too far apart"):
+            call_stage("rl", problems, model=str(guesser), run=run, **SMALL)
+        assert metrics(run) == []
+    assert [event["event"] for event in ledger.read(run / "ledger.jsonl")].count("taken") == 1
+
+
+def test_a_ledger_that_a_power_cut_has_shortened_goes_on(guesser, problems, tmp_path):
+    """Files of groups are synced before the lines that tell of them: these may be lost alone."""
+    run = tmp_path / "run"
+    process = start_stage("rl", problems, model=str(guesser), run=run, **SMALL | {"updates": 60})
+    while not list((run / "groups").glob("g-*.arrow")) or not (run / "ledger.jsonl").exists():
+        time.sleep(0.01)
+    process.kill()
+    process.join()
+    lines = (run / "ledger.jsonl").read_text().splitlines(keepends=True)
+    known = max((place for place, line in enumerate(lines) if '"taken"' in line), default=-1)
+    (run / "ledger.jsonl").write_text("".join(lines[: known + 1]))
+    call_stage("rl", problems, model=str(guesser), run=run, **SMALL | {"updates": 60})
+    account = ledger.account(ledger.read(run / "ledger.jsonl"))
+    assert (account.trained, account.outstanding, account.faults) == (120, 0, ())
+
+
 def test_an_unreadable_ground_truth_never_trains(guesser, tmp_path):
     rows = [
         {"id": "good", "prompt": "a?", "answer": "3"},
@@ -429,6 +474,7 @@ VLLM = {"engine": "vllm", "generators": 2, "transfer": "broadcast"}
         ({"n_batch": 24, "n_mini": 16}, "rl.n_mini: 16 does not divide n_batch 24"),
         ({"group": 1}, "rl.group: 1 completions have nothing to compare"),
         ({"clip_low": 1.5}, "rl.clip_low: 1.5 is not between 0 and 1"),
+        ({"max_norm": 0.0}, "rl.max_norm: 0.0 is not positive"),
         ({"temperature": 0.0}, "rl.temperature: 0.0 is not positive"),
         ({"schedule": "sync", "dtype": "bf16"}, "sync is deterministic, which takes --dtype fp32"),
         ({"generators": -1}, "rl.generators: -1 is negative"),

@@ -293,6 +293,7 @@ def test_steps_without_a_finite_gradient_are_skipped_and_many_in_a_row_stop(tiny
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
+        ("max_norm", -1.0, "sft.max_norm: -1.0 is not positive"),
         ("lr", 0.0, "sft.lr: 0.0 is not positive"),
         ("warmup", 1.0, r"sft.warmup: 1.0 is not in \[0, 1\)"),
         ("lora", -1, "sft.lora: -1 is negative"),
@@ -332,3 +333,13 @@ def test_a_killed_run_goes_on_to_the_same_curve_and_weights(kills, bf16, tiny_mo
     assert killed, "no kill came in time"
     assert lines(tmp_path / "broken") == lines(tmp_path / "whole")
     assert weights(tmp_path / "broken") == weights(tmp_path / "whole")
+
+
+def test_a_trace_without_a_usable_weight_is_dropped_with_the_reason(tiny_model_dir, tmp_path):
+    rows = [{"id": str(weight), "prompt": "a?", "completion": "<think></think>x", "weight": weight}
+            for weight in (None, 2.0, 0.0, -1.0, float("nan"))]  # fmt: skip
+    path, dropped = tmp_path / "t.jsonl", tmp_path / "dropped.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    call_stage("sft", path, model=str(tiny_model_dir), run=tmp_path / "run", dropped=dropped, **SHORT)
+    told = {row["id"]: row["reason"] for row in map(json.loads, dropped.read_text().splitlines())}
+    assert told == {"0.0": "no-weight", "-1.0": "no-weight", "nan": "no-weight"}
