@@ -75,7 +75,7 @@ async def train(
     """
     collect = flow.synchronous if schedule == "sync" else flow.asynchronous
     look: BeforeStep | None = first_look(report_mismatch)
-    begun, worked = time.monotonic(), generating()
+    pace = Pace(generating)
     try:
         while trainer.done < trainer.updates:
             stage = plan.stage(records.lines)
@@ -86,9 +86,8 @@ async def train(
             tally = await _do(partial(trainer.learn, groups, look), beside=beside)
             look = None
             await flow.roller.policy.load(await _do(trainer.ranks.weights, beside=beside), trainer.done)
-            now, work = time.monotonic(), generating()
-            line = metrics(trainer, groups, dropped, tally, seconds=now - begun, generating=work - worked)
-            begun, worked = now, work
+            seconds, work = pace.lap()
+            line = metrics(trainer, groups, dropped, tally, seconds=seconds, generating=work)
             line |= records.ledger.facts[trainer.done]
             records.close_update(trainer, groups, dropped, tally, line)
             await _do(partial(records.keep, trainer), beside=beside)
@@ -96,13 +95,26 @@ async def train(
             if reason := health.fault(records.lines):
                 raise Stopped(f"rl: {reason}")
     except AllSolved as end:
-        if plan.stage(records.lines) < len(plan.legs) - 1:
+        if flow.stage < len(plan.legs) - 1:
             raise
         await flow.abandon("all-solved")
         return f"{end}; ended after {trainer.done} updates"
     finally:
         await flow.stop()
     return None
+
+
+class Pace:
+    """Seconds from update to update, and how many of them the generators worked."""
+
+    def __init__(self, generating: Callable[[], float]) -> None:
+        self._generating = generating
+        self._begun, self._worked = time.monotonic(), generating()
+
+    def lap(self) -> tuple[float, float]:
+        """Both since this was last asked."""
+        before, self._begun, self._worked = (self._begun, self._worked), time.monotonic(), self._generating()
+        return self._begun - before[0], self._worked - before[1]
 
 
 async def _do(work: Callable[[], Result], *, beside: bool) -> Result:
