@@ -1,6 +1,7 @@
 """The Arrow type of a column of JSON values, and the order of the columns."""
 
 import itertools
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,16 @@ TEXT_KEY = b"magcli.json_text"
 """Marks a column that keeps each value as JSON text."""
 ABSENT_KEY = b"magcli.absent"
 """Marks a column whose nulls are keys that were not there."""
+
+
+def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Rows with the values themselves where a column keeps them as JSON text."""
+    rows: list[dict[str, Any]] = batch.to_pylist()
+    for field in batch.schema:
+        if TEXT_KEY in (field.metadata or {}):
+            for row in rows:
+                row[field.name] = None if row[field.name] is None else json.loads(row[field.name])
+    return rows
 
 
 @dataclass(slots=True)

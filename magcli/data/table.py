@@ -57,7 +57,7 @@ def _open(name: str, bad: BadRow) -> Source:
     if path.is_dir():
         return folder.open_folder(path)
     if not path.exists():
-        if name.count("/") == 1 and not path.suffix and not name.startswith("."):
+        if _may_be_of_hub(path):
             return folder.open_hub(name)
         raise DataError(f"{name} does not exist")
     if path.is_fifo() or path.is_char_device():
@@ -74,6 +74,16 @@ def _open(name: str, bad: BadRow) -> Source:
         case ".csv":
             return csv.open_file(path, bad)
     raise DataError(f"{name}: unknown kind of table '{kind}'; known: {', '.join(SUFFIXES)}, a folder, a hub id, -")
+
+
+def _may_be_of_hub(path: Path) -> bool:
+    """Whether a name that is no file may be OWNER/NAME: such names have dots too."""
+    known = (*SUFFIXES, ".ndjson", ".gz")
+    return (
+        len(path.parts) == 2
+        and not path.parts[0].startswith((".", "/"))
+        and not (path.parent.is_dir() or path.suffix in known)
+    )
 
 
 def suffix(path: Path) -> str:

@@ -117,6 +117,7 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
         found.setdefault(row["id"], []).append({name: value for name, value in row.items() if name != "prompt"})
     looked = any(row.get("languages") for samples in found.values() for row in samples)
     ended = all(row.get("finish") for samples in found.values() for row in samples)
+    measured = any(row.get("num_tokens") is not None for samples in found.values() for row in samples)
     asked_for = any(_formed(row) is not None for samples in found.values() for row in samples)
     return [
         Problem(
@@ -126,7 +127,7 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
             tuple(
                 bool(_number(row, "correct_anywhere" if "correct_anywhere" in row else "correct")) for row in samples
             ),
-            tuple(int(_number(row, "num_tokens")) for row in samples),
+            tuple(int(_number(row, "num_tokens")) for row in samples) if measured else (),
             tuple((row.get("reward_language") or 0) > 0 for row in samples) if looked else (),
             tuple(row["finish"] == "length" for row in samples) if ended else (),
             tuple(_formed(row) is not False for row in samples) if asked_for else (),
@@ -160,14 +161,21 @@ def _formed(row: Mapping[str, Any]) -> bool | None:
 
 
 def statistics(
-    ks: Sequence[int], seed: int, *, language: bool = False, truncated: bool = False, formed: bool = False
+    ks: Sequence[int],
+    seed: int,
+    *,
+    measured: bool = True,
+    language: bool = False,
+    truncated: bool = False,
+    formed: bool = False,
 ) -> dict[str, Callable[[Problem], float]]:
     """What is computed of each problem, by the name of the metric."""
     table: dict[str, Callable[[Problem], float]] = {
         "avg@n": lambda p: sum(p.correct) / len(p.correct),
         "avg@n anywhere": lambda p: sum(p.correct_anywhere) / len(p.correct_anywhere),
-        "tokens": lambda p: sum(p.lengths) / len(p.lengths),
     }
+    if measured:
+        table["tokens"] = lambda p: sum(p.lengths) / len(p.lengths)
     if formed:
         table["format"] = lambda p: sum(p.formed) / len(p.formed)
     if truncated:
@@ -195,6 +203,7 @@ def estimate(problems: Sequence[Problem], ks: Sequence[int], seed: int = 0) -> l
 def _looked(problems: Sequence[Problem]) -> dict[str, bool]:
     """What is known of all problems."""
     return {
+        "measured": all(problem.lengths for problem in problems),
         "language": all(problem.one_language for problem in problems),
         "truncated": all(problem.truncated for problem in problems),
         "formed": all(problem.formed for problem in problems),

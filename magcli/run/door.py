@@ -7,6 +7,7 @@ otherwise for what they are; people are told so.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,10 +15,14 @@ import pyarrow.compute as pc
 from magcli.data.jsontypes import TEXT_KEY
 from magcli.data.schema import meant, require
 from magcli.data.source import Rows
+from magcli.errors import DataError
 from magcli.run.job import CELL_LIMIT, Job
 
 TEXT = ("prompt", "answer", "completion")
 """Columns that must be text; numbers in them become text."""
+
+TURNS = ("prompt", "completion")
+"""Columns that other tools give as conversations."""
 
 MISSING = {"prompt": "empty-prompt", "answer": "missing-answer", "completion": "missing-completion"}
 """Why a row is dropped that lacks one of these."""
@@ -89,17 +94,34 @@ def _fit(batch: pa.RecordBatch, schema: pa.Schema, needs: Sequence[str]) -> pa.R
 
 def _as_text(column: pa.Array, field: pa.Field) -> pa.Array:
     if TEXT_KEY in (field.metadata or {}):
-        return pa.array([None if text is None else _json_text(text) for text in column.to_pylist()], pa.string())
+        texts = column.to_pylist()
+        return pa.array([None if text is None else _told(json.loads(text), field, text) for text in texts], pa.string())
     if pa.types.is_nested(column.type):
-        return pa.array([None if v is None else json.dumps(v, ensure_ascii=False) for v in column.to_pylist()])
+        return pa.array([None if value is None else _told(value, field) for value in column.to_pylist()], pa.string())
     if pa.types.is_binary(column.type):
         return pa.array([_decoded(value) for value in column.to_pylist()], pa.string())
     return column.cast(pa.string())
 
 
-def _json_text(text: str) -> str | None:
-    value = json.loads(text)
-    return value if isinstance(value, str) or value is None else text
+def _told(value: Any, field: pa.Field, text: str = "") -> str | None:
+    """A value as text: of a conversation its only turn, as other tools put prompts and completions; else its JSON.
+
+    Raises:
+        DataError: a conversation has several turns.
+    """
+    if isinstance(value, str) or value is None:
+        return value
+    if field.name in TURNS and isinstance(value, list) and value and all(map(_is_turn, value)):
+        if len(value) > 1:
+            roles = ", ".join(str(turn["role"]) for turn in value)
+            what = f"column {field.name} has a conversation ({roles}), where one text is expected"
+            raise DataError(f"{what}; give the question or the answer alone, a system prompt by --system")
+        return str(value[0]["content"])
+    return text or json.dumps(value, ensure_ascii=False)
+
+
+def _is_turn(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("role"), str) and isinstance(value.get("content"), str)
 
 
 def _decoded(value: bytes | None) -> str | None:

@@ -213,7 +213,7 @@ def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:
         "dropped": dict(job.drops.counts),
         "seconds": round(seconds, 3),
     }
-    if tables.output:
+    if tables.output or reasons:
         job.console.say(text, event="done", stage=job.stage, output=tables.output, **counts)
     if tables.output and tables.output != "-":
         note = {

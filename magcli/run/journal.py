@@ -76,14 +76,17 @@ class Journal:
     def _scan(self, head: bytes) -> int:
         """Read the records; returns where the last whole one ends."""
         self.file.seek(0)
-        end = 0
+        end, begun = 0, b""
         while (payload := self._next()) is not None:
             if end == 0:
-                self._check(json.loads(payload), json.loads(head))
+                begun = payload
             else:
                 key = json.loads(payload[: payload.index(b"\n")])["key"]
                 self.places[key] = (end + FRAME.size, len(payload))
             end += FRAME.size + len(payload)
+        if begun == head or not self.places:
+            return end if begun == head else 0
+        self._check(json.loads(begun), json.loads(head))
         return end
 
     def _next(self) -> bytes | None:

@@ -147,9 +147,10 @@ def _check_columns(schema: pa.Schema | None, where: str) -> None:
 def _traces(rows: Rows) -> Iterator[Row]:
     """All traces that the rows hold, without the columns that do not matter (a rollout's tokens and log-probs)."""
     from magcli.curate.traces.files import columns_read, traces_of
+    from magcli.data.jsontypes import rows_of
 
     for batch in rows:
-        for row in batch.select(columns_read(batch.schema.names)).to_pylist():
+        for row in rows_of(batch.select(columns_read(batch.schema.names))):
             yield from traces_of(row)
 
 

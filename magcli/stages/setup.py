@@ -134,9 +134,13 @@ def conversation(row: Mapping[str, Any], system: str | None) -> list[dict[str, s
         turns = [*to_messages(row["prompt"], system), {"role": "assistant", "content": row["completion"]}]
     if not turns:
         raise DataError("there are no messages, and no prompt with a completion")
-    if not all(isinstance(turn.get(key), str) for turn in turns for key in ("role", "content")):
+    if not all(isinstance(turn, dict) and _has_text(turn) for turn in turns):
         raise DataError("a message lacks its role or its content")
     return turns
+
+
+def _has_text(turn: Mapping[str, Any]) -> bool:
+    return all(isinstance(turn.get(key), str) for key in ("role", "content"))
 
 
 def reward_rule(config: RewardOptions) -> RewardRule:

@@ -191,6 +191,7 @@ def _show(examples: Sequence[Example], tokenizer: Any) -> None:
 
 def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job: Job, where: str) -> Iterator[Example]:
     """Conversations as tokens and targets; those that cannot be learned are dropped with a reason."""
+    from magcli.data.jsontypes import rows_of
     from magcli.data.schema import require
     from magcli.errors import DataError
     from magcli.model.chat import masked
@@ -202,7 +203,7 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
     system = setup.system_text(config.system)
     longest = min(config.max_length, load_config(config.model).get_text_config().max_position_embeddings)
     for batch in rows:
-        for row in batch.to_pylist():
+        for row in rows_of(batch):
             try:
                 tokens, mask = masked(tokenizer, setup.conversation(row, system))
             except DataError as error:

@@ -224,6 +224,21 @@ def test_a_folder_that_is_no_table(tmp_path: Path) -> None:
         table.read(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("name", "of_hub"),
+    [("simplescaling/s1K-1.1", True), ("owner/name", True), ("a/b.jsonl", False), ("a/b/c", False), ("./name", False)],
+)
+def test_which_names_may_be_hub_ids(name: str, of_hub: bool, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def asked(name: str) -> None:
+        raise DataError(f"{name} was looked up on the hub")
+
+    monkeypatch.setattr("magcli.data.folder.open_hub", asked)
+    with pytest.raises(DataError, match="was looked up on the hub" if of_hub else "does not exist"):
+        table.read(name)
+
+
 def test_a_hub_id_without_a_hub_fails_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 

@@ -13,6 +13,7 @@ from magcli.data import table
 from magcli.errors import DataError, UsageError
 from magcli.run import door, harness
 from magcli.run.job import Drops, Job
+from magcli.run.journal import Journal, Result
 
 
 def through(rows, place: Path, needs=("id", "prompt", "answer"), **more) -> dict[str, int]:
@@ -197,3 +198,56 @@ def test_columns_of_other_tools_are_taken_for_what_they_are(tmp_path: Path) -> N
     two = pa.schema([("problem", pa.string()), ("question", pa.string()), ("answer", pa.string())])
     with pytest.raises(DataError, match="column prompt is missing, and problem or question might be it"):
         door.admit(("prompt", "answer"), two, iter([]), running, "t", aliases)
+
+
+def turns(*pairs):
+    return [{"role": role, "content": content} for role, content in pairs]
+
+
+def test_a_prompt_of_one_turn_is_its_text(tmp_path: Path) -> None:
+    rows = [{"id": "a", "prompt": turns(("user", "1+1?")), "answer": "2"}, {"id": "b", "prompt": "2+2?", "answer": "4"}]
+    assert through(rows, tmp_path) == {"in": 2, "out": 2}
+    assert [row["prompt"] for row in rows_of(tmp_path / "out.arrow")] == ["1+1?", "2+2?"]
+
+
+def test_a_prompt_of_several_turns_is_refused_by_its_column(tmp_path: Path) -> None:
+    rows = [{"id": "a", "prompt": turns(("system", "Be brief."), ("user", "1+1?")), "answer": "2"}]
+    with pytest.raises(
+        DataError, match=r"column prompt has a conversation \(system, user\).* a system prompt by --system"
+    ):
+        through(rows, tmp_path)
+
+
+def test_a_number_of_a_mixed_column_keeps_its_spelling(tmp_path: Path) -> None:
+    rows = [b'{"id": "a", "prompt": "x", "answer": 1.50}', b'{"id": "b", "prompt": "x", "answer": "two"}']
+    through(rows, tmp_path)
+    assert [row["answer"] for row in rows_of(tmp_path / "out.arrow")] == ["1.5", "two"]
+
+
+def test_an_error_before_any_work_does_not_bind_the_next_command(tmp_path: Path) -> None:
+    """The journal that a command left without a finished unit is begun anew by one with other settings."""
+    schema = pa.schema([("x", pa.int64())])
+    place = tmp_path / "journal"
+    Journal.open(place, schema, {"model": "typo"}).file.close()
+    journal = Journal.open(place, schema, {"model": "right"})
+    journal.put("one", Result(pa.RecordBatch.from_pylist([{"x": 1}], schema)))
+    journal.file.close()
+    with pytest.raises(
+        UsageError, match=r"holds unfinished work begun with other settings: model 'right' \(now 'typo'\)"
+    ):
+        Journal.open(place, schema, {"model": "typo"})
+    again = Journal.open(place, schema, {"model": "right"})
+    assert "one" in again
+    again.file.close()
+
+
+def test_what_is_dropped_is_told_without_an_output_too(tmp_path: Path, capsys) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"x": 1}\nbroken\n')
+    stage = harness.Stage("look", lambda config, rows, running: rows, lambda config, schema: schema, admit_all)
+    harness.execute(stage, None, {}, harness.Tables([str(source)], None, None), Console())
+    assert "look: 2 rows in, 1 out, dropped 1 (broken-json 1)" in capsys.readouterr().err
+
+
+def admit_all(schema, rows, running, where):
+    return schema, rows

@@ -343,3 +343,31 @@ def test_a_trace_without_a_usable_weight_is_dropped_with_the_reason(tiny_model_d
     call_stage("sft", path, model=str(tiny_model_dir), run=tmp_path / "run", dropped=dropped, **SHORT)
     told = {row["id"]: row["reason"] for row in map(json.loads, dropped.read_text().splitlines())}
     assert told == {"0.0": "no-weight", "-1.0": "no-weight", "nan": "no-weight"}
+
+
+def test_columns_of_mixed_values_are_read_as_their_values(tiny_model_dir, tmp_path, capsys):
+    """One text, one null and one that is not there: the column is kept as JSON text, and no quote is learnt."""
+    rows = [{"id": "1", "prompt": "a?", "completion": "<think></think>x"}, {"id": "2", "prompt": "b?"},
+            {"id": "3", "prompt": "c?", "completion": None}]  # fmt: skip
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    call_stage("sft", path, model=str(tiny_model_dir), dry_run=True, show_mask=3, system=Path("none"))
+    shown = capsys.readouterr().out
+    assert "<think></think>x" in shown
+    assert '"' not in shown
+    assert "null" not in shown
+
+
+def test_turns_that_have_other_keys_too_are_turns(tiny_model_dir, tmp_path, capsys):
+    plain, named = (
+        {"role": "user", "content": "a?"},
+        {"role": "assistant", "content": "<think></think>x", "name": "bot"},
+    )
+    rows = [
+        {"id": "1", "messages": [plain, named]},
+        {"id": "2", "messages": [plain, {"role": "assistant", "content": None}]},
+    ]
+    path, dropped = tmp_path / "t.jsonl", tmp_path / "dropped.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    call_stage("sft", path, model=str(tiny_model_dir), run=tmp_path / "run", dropped=dropped, **SHORT)
+    assert [json.loads(line)["reason"] for line in dropped.read_text().splitlines()] == ["unusable-trace"]
