@@ -38,6 +38,12 @@ def sync(file: BinaryIO) -> None:
     os.fsync(file.fileno())
 
 
+def reserve(file: BinaryIO, size: int) -> None:
+    """Take the room that a file will need: a full disk is told at once, and what is written finds its place."""
+    if size and hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+
+
 def begin_sync(descriptor: int, start: int, size: int) -> None:
     """Have the system begin to write some bytes of a file to the disk, so that ``sync`` finds little left to do."""
     if hasattr(os, "posix_fadvise"):

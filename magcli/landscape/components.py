@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from magcli.data.durable import begin_sync, whole_file
+from magcli.data.durable import begin_sync, reserve, whole_file
 from magcli.errors import DataError
 from magcli.landscape.checkpoints import Checkpoint, check_same, identity, open_checkpoint, pieces
 from magcli.landscape.gram import BLOCK, bits_of, over_blocks
@@ -37,6 +37,7 @@ def write_components(found: Plane, folder: Path, *, block: int = BLOCK) -> tuple
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(whole_file(path)) for path in paths]
         for file in files:
+            reserve(file, len(header) + 4 * sum(stored.size for stored in checkpoints[-1].values()))
             file.write(header)
             file.flush()
 
