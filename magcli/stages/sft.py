@@ -154,8 +154,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train and give the metrics out."""
     import pyarrow as pa
 
+    from magcli.errors import DataError
     from magcli.model.load import load_tokenizer
-    from magcli.run.job import usage
     from magcli.train.distributed import open_ranks
     from magcli.train.trainers import Trainers
 
@@ -170,7 +170,9 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         ranks = Trainers(open_ranks(config.device))
         held.callback(ranks.stop)
         examples = list(found)
-        usage(bool(examples), "sft: no usable trace in the input")
+        if not examples:
+            told = ", ".join(f"{reason} {count}" for reason, count in job.drops.counts.items())
+            raise DataError(f"sft: no usable trace in {where}" + (f" (dropped {told})" if told else ""))
         folder = held.enter_context(setup.run_folder("sft", config, settings(config), PLACES, job))
         if folder.finished:
             job.console.say(f"sft: {folder.model} is finished", event="up-to-date")

@@ -371,3 +371,10 @@ def test_turns_that_have_other_keys_too_are_turns(tiny_model_dir, tmp_path, caps
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     call_stage("sft", path, model=str(tiny_model_dir), run=tmp_path / "run", dropped=dropped, **SHORT)
     assert [json.loads(line)["reason"] for line in dropped.read_text().splitlines()] == ["unusable-trace"]
+
+
+def test_an_input_without_a_usable_trace_is_a_fault_of_the_data_with_the_reasons(tiny_model_dir, tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"id": "1", "prompt": "a?", "completion": null}\n')
+    with pytest.raises(DataError, match=r"no usable trace in .*t\.jsonl \(dropped unusable-trace 1\)"):
+        call_stage("sft", path, model=str(tiny_model_dir), run=tmp_path / "run", **SHORT)
