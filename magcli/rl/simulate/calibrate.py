@@ -2,7 +2,8 @@
 
 Training: seconds of each update against its tokens. Generation: the run is replayed, group by group, which tells how
 many steps, tokens and cached tokens each update's decoding came to; the seconds that decoding took are fitted to
-these. As the replay needs the speeds that it is to find, it is done again with those found.
+these. As the replay needs the speeds that it is to find, it is done again with those found; and then with speeds half
+way to those found, as going all the way can swing for ever between two answers where a run's times are noisy.
 """
 
 import json
@@ -21,8 +22,9 @@ from magcli.rl.simulate.events import Settings, Simulation, Tally, Update
 from magcli.rl.simulate.machine import Generators, Machine, Trainer, Verifiers
 
 Floats = NDArray[np.float64]
-ROUNDS = 6
-"""Replays: the first from a guess, the others from what was found; more change nothing that can be seen."""
+ROUNDS, DAMPED = 6, 12
+"""Replays: the first from a guess, the others from what was found, the last ones half way to it; more change nothing
+that can be seen."""
 LEAST = 3
 """Updates that a run must have; its first, in which everything happens for the first time, is not fitted."""
 
@@ -141,9 +143,32 @@ def calibrate(runs: Sequence[Measured], *, workers: int) -> Machine:
     """
     machine = _first_guess(runs, workers)
     for _ in range(ROUNDS):
-        replays = [Simulation(run.settings, machine, run.own).run() for run in runs]
-        machine = _refined(machine, list(zip(runs, replays, strict=True)))
-    return machine
+        machine = _refined(machine, _replayed(machine, runs))
+    tried = []
+    for _ in range(DAMPED):
+        pairs = _replayed(machine, runs)
+        tried.append((_apart(pairs), machine))
+        machine = _half_way(machine, _refined(machine, pairs))
+    return min(tried, key=lambda one: one[0])[1]
+
+
+def _replayed(machine: Machine, runs: Sequence[Measured]) -> list[tuple[Measured, Tally]]:
+    return [(run, Simulation(run.settings, machine, run.own).run()) for run in runs]
+
+
+def _apart(pairs: Sequence[tuple[Measured, Tally]]) -> float:
+    """How far the replays' seconds from the first update to the last are from the runs', at worst, as a log-ratio."""
+    spans = [(replay.updates[-1].time - replay.updates[0].time, run.seconds[1:].sum()) for run, replay in pairs]
+    return float(max(abs(np.log(replayed / real)) for replayed, real in spans))
+
+
+def _half_way(one: Machine, other: Machine) -> Machine:
+    fitted = ("step_seconds", "sequence_seconds", "token_seconds", "gap_seconds")
+    ours, theirs = one.generators, other.generators
+    means = {name: (getattr(ours, name) + getattr(theirs, name)) / 2 for name in fitted}
+    verdict = float(np.sqrt(one.verifiers.seconds * other.verifiers.seconds))
+    verifiers = replace(one.verifiers, seconds=verdict)
+    return replace(one, generators=replace(ours, **means), verifiers=verifiers)
 
 
 def _first_guess(runs: Sequence[Measured], workers: int) -> Machine:
