@@ -6,6 +6,7 @@ Properties are tried on the same examples each time; ``make properties`` tries t
 
 import json
 import os
+import shutil
 import string
 import subprocess
 import sys
@@ -131,3 +132,16 @@ def guesser(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     options = {"epochs": 12, "step_tokens": 512, "lr": 5e-3, "bf16": False, "system": Path("none")}
     call_stage("sft", folder / "traces.jsonl", model=str(tiny_model_dir), run=folder / "run", **options)
     return folder / "run" / "model"
+
+
+@pytest.fixture(scope="session")
+def opened_guesser(guesser: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The guesser with a chat template that ends in `<think>`, as those of many reasoning models do."""
+    from transformers import AutoTokenizer
+
+    folder = tmp_path_factory.mktemp("opened") / "model"
+    shutil.copytree(guesser, folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer.chat_template = CHAT_TEMPLATE.replace("'<|assistant|>'", "'<|assistant|><think>'")
+    tokenizer.save_pretrained(folder)
+    return folder

@@ -7,23 +7,17 @@ everyone who comes later.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from magcli.errors import MagError
 from magcli.generate.engine import Engine
 from magcli.generate.types import Completion, Message, Rollout, Sampling, Weights
-from magcli.model.chat import prompt_tokens
+from magcli.model.chat import completion_text, prompt_tokens
 from magcli.model.load import end_tokens
 
 Waiting = asyncio.Queue[Rollout | BaseException]
-
-
-def completion_text(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[int], ends: Collection[int]) -> str:
-    """What a sequence says: its text without the end token, special tokens inside it included."""
-    body = tokens[:-1] if tokens and tokens[-1] in ends else tokens
-    return str(tokenizer.decode(list(body), skip_special_tokens=False))
 
 
 class TorchPolicy:
@@ -60,7 +54,7 @@ class TorchPolicy:
         return [self._completion(rollout) for rollout in sorted(rollouts, key=lambda rollout: rollout.index)]
 
     def _completion(self, rollout: Rollout) -> Completion:
-        text = completion_text(self._tokenizer, rollout.tokens, self._ends)
+        text = completion_text(self._tokenizer, rollout.prompt, rollout.tokens, self._ends)
         return Completion(text, len(rollout.tokens), rollout.finish)
 
     async def sample(

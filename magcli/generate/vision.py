@@ -17,8 +17,8 @@ from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin, Stop
 
 from magcli.errors import DataError, MagError
 from magcli.generate.fit import room
-from magcli.generate.torch import completion_text
 from magcli.generate.types import Completion, Message, Sampling
+from magcli.model.chat import completion_text
 from magcli.model.load import end_tokens
 
 PLACE = re.compile(r"<image (\d+)>")
@@ -91,8 +91,8 @@ class VisionGenerator:
                 generation_config=_settings(sampling, limit),
                 stopping_criteria=StoppingCriteriaList([self._stops]),
             )
-        tokens = made[0, start:].tolist()
-        text = completion_text(self._processor.tokenizer, tokens, self._ends)
+        prompt, tokens = made[0, :start].tolist(), made[0, start:].tolist()
+        text = completion_text(self._processor.tokenizer, prompt, tokens, self._ends)
         return Completion(text, len(tokens), "stop" if tokens[-1] in self._ends else "length")
 
     def _stops(self, tokens: torch.Tensor, _scores: Any, **_more: Any) -> torch.Tensor:

@@ -19,14 +19,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from magcli.errors import MagError
 from magcli.generate.fit import room
-from magcli.generate.torch import completion_text
 from magcli.generate.types import Completion, Message, Rollout, Sampling, Weights
 from magcli.generate.vllm_link import Link, first_line
 from magcli.generate.vllm_request import check_temperature, finish_of, request_settings, rollout_of, tokens_of
 from magcli.generate.vllm_send import Sender, take_step
 from magcli.generate.vllm_start import Engine
 from magcli.generate.wire import TransferStep
-from magcli.model.chat import prompt_tokens
+from magcli.model.chat import completion_text, prompt_tokens
 from magcli.model.load import context_length, end_tokens
 
 Parts = Sequence[Any]
@@ -100,11 +99,12 @@ class VllmPolicy:
         prompt = prompt_tokens(self._tokenizer, messages)
         async with aclosing(self._ended(prompt, sampling, seeds, logprobs=False)) as ends:
             ended = [end async for end in ends]
-        return [self._completion(parts) for _, parts in sorted(ended, key=lambda end: end[0])]
+        return [self._completion(prompt, parts) for _, parts in sorted(ended, key=lambda end: end[0])]
 
-    def _completion(self, parts: Parts) -> Completion:
+    def _completion(self, prompt: Sequence[int], parts: Parts) -> Completion:
         tokens = tokens_of(parts)
-        return Completion(completion_text(self._tokenizer, tokens, self._ends), len(tokens), finish_of(parts))
+        text = completion_text(self._tokenizer, prompt, tokens, self._ends)
+        return Completion(text, len(tokens), finish_of(parts))
 
     async def sample(
         self, prompt: Sequence[int], sampling: Sampling, *, seeds: Sequence[int]

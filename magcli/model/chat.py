@@ -3,7 +3,8 @@
 SFT and RL must see the same prompt: the ids before an assistant turn in ``masked`` are those of ``prompt_tokens``.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     Message = Mapping[str, str]
+
+
+_BEGUN = re.compile(r"<think>\s*(?:</think>\s*)?\Z")
+"""How a chat template ends that writes the start of the answer itself, as those of reasoning models do."""
+_BEGUN_TOKENS = 32
+"""Tokens at a prompt's end that hold such a start, even where each character is a token."""
 
 
 class Masked(NamedTuple):
@@ -46,6 +53,22 @@ def to_messages(prompt: str, system: str | None) -> list[dict[str, str]]:
 def prompt_tokens(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]") -> list[int]:
     """Token ids of the messages up to the point where the assistant begins to write."""
     return _render(tokenizer, messages, add_generation_prompt=True)
+
+
+def completion_text(
+    tokenizer: "PreTrainedTokenizerBase", prompt: Sequence[int], tokens: Sequence[int], ends: Collection[int]
+) -> str:
+    """What the assistant says: the sequence's text without its end token, special tokens inside it included.
+
+    Where the chat template has written ``<think>`` at the prompt's end, the text begins with it.
+    """
+    body = tokens[:-1] if tokens and tokens[-1] in ends else tokens
+    return _begun(tokenizer, prompt) + str(tokenizer.decode(list(body), skip_special_tokens=False))
+
+
+def _begun(tokenizer: "PreTrainedTokenizerBase", prompt: Sequence[int]) -> str:
+    begun = _BEGUN.search(str(tokenizer.decode(list(prompt[-_BEGUN_TOKENS:]), skip_special_tokens=False)))
+    return begun[0] if begun else ""
 
 
 def masked(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]") -> Masked:

@@ -8,9 +8,8 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from magcli.generate.seeds import seed_of
-from magcli.generate.torch import completion_text
 from magcli.generate.types import Rollout, Sampler, Sampling
-from magcli.model.chat import prompt_tokens, to_messages
+from magcli.model.chat import completion_text, prompt_tokens, to_messages
 from magcli.rl.group import DiverseBy, drop_reason
 from magcli.verify.grader import Grader
 from magcli.verify.reward import Reward, RewardRule
@@ -69,7 +68,7 @@ class Roller:
         async for rollout in self.policy.sample(prompt, self.sampling, seeds=seeds):
             index = rollout.index
             rollouts[index] = rollout
-            texts[index] = completion_text(self.tokenizer, rollout.tokens, self.ends)
+            texts[index] = completion_text(self.tokenizer, prompt, rollout.tokens, self.ends)
             job = self.grader.reward(texts[index], len(rollout.tokens), problem, rule)
             grading[index] = asyncio.create_task(job)
         generated(sum(len(rollout.tokens) for rollout in rollouts.values()))

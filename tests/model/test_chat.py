@@ -5,7 +5,7 @@ from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from magcli.errors import DataError, EnvironmentFault
-from magcli.model.chat import Masked, masked, prompt_tokens, show_mask, system_prompt, to_messages
+from magcli.model.chat import Masked, completion_text, masked, prompt_tokens, show_mask, system_prompt, to_messages
 
 QUESTION = to_messages("1+2", "Be kind.")
 ANSWER = {"role": "assistant", "content": "<think>easy</think>3"}
@@ -21,6 +21,23 @@ def tokenizer(tiny_model_dir):
 def test_a_prompt_ends_where_the_assistant_begins_to_write(tokenizer):
     text = tokenizer.decode(prompt_tokens(tokenizer, QUESTION))
     assert text == "<|system|>Be kind.<|end|><|user|>1+2<|end|><|assistant|>"
+
+
+@pytest.mark.parametrize("begun", ["<think>", "<think>\n", "<think>\n\n</think>\n\n"])
+def test_a_text_begins_with_what_the_template_wrote_of_it(tokenizer, begun):
+    tokenizer.chat_template = LINES + ASSISTANT.replace("assistant:", f"assistant:{begun}")
+    prompt, ends = prompt_tokens(tokenizer, QUESTION), {tokenizer.eos_token_id}
+    tokens = tokenizer("easy</think>3<|end|>", add_special_tokens=False)["input_ids"]
+    assert completion_text(tokenizer, prompt, tokens, ends) == f"{begun}easy</think>3"
+    assert completion_text(tokenizer, prompt, tokens[:-1], ends) == f"{begun}easy</think>3"
+    assert completion_text(tokenizer, prompt, [], ends) == begun
+
+
+def test_a_text_without_such_a_template_is_what_was_sampled(tokenizer):
+    question = to_messages("what does <think>\n mean?", "Write <think> first.")
+    prompt = prompt_tokens(tokenizer, question)
+    tokens = tokenizer("<think>easy</think>3", add_special_tokens=False)["input_ids"]
+    assert completion_text(tokenizer, prompt, tokens, set()) == "<think>easy</think>3"
 
 
 def test_targets_are_what_the_assistant_writes_with_its_end_of_turn(tokenizer):

@@ -40,6 +40,15 @@ def test_each_problem_gets_its_samples_beside_its_own_columns(guesser, problems,
     assert len({row["completion"] for row in rows}) > 5
 
 
+def test_what_the_chat_template_began_is_part_of_the_completion(opened_guesser, problems, tmp_path):
+    call_stage("generate", problems, model=str(opened_guesser), output=tmp_path / "out.arrow", seed=7, **ASK)
+    call_stage("grade", tmp_path / "out.arrow", output=tmp_path / "graded.arrow", language=False)
+    rows = rows_of(tmp_path / "graded.arrow")
+    assert all(row["completion"].count("<think>") == 1 and row["completion"].startswith("<think>") for row in rows)
+    assert {row["reason"] for row in rows} >= {"correct", "wrong"}
+    assert "no-think" not in {row["reason"] for row in rows}
+
+
 def test_the_same_bytes_whatever_runs_beside(guesser, problems, tmp_path):
     """Slots, order of arrival and interruptions do not move a bit in deterministic mode."""
     options = {**ASK, "samples": 24, "model": str(guesser), "deterministic": True}

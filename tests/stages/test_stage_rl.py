@@ -92,6 +92,13 @@ def by_group(rows):
     return groups
 
 
+def test_a_prompt_that_opens_the_thoughts_is_graded_with_them(opened_guesser, problems, tmp_path):
+    call_stage("rl", problems, model=str(opened_guesser), run=tmp_path / "run", **SMALL | {"updates": 1})
+    rows = rollouts(tmp_path / "run")
+    assert all(row["completion"].startswith("<think>") and row["reason"] != "no-think" for row in rows)
+    assert {row["reward"] for row in rows if row["correct"]} == {1.0}
+
+
 @pytest.mark.parametrize("schedule", ["async", "sync"])
 def test_every_rollout_is_a_whole_row(schedule, finished):
     run, rows = finished[schedule]
