@@ -3,7 +3,8 @@
     MagError                 1  a bug in magcli
     |- UsageError            2  a wrong flag, recipe key or combination of them
     |- DataError             3  a table, row or column that cannot be used
-    |  '- PromptTooLong         one prompt is too long for the model; stages drop its row
+    |  '- PromptRefused         no model answers this one prompt; stages drop its row
+    |     '- PromptTooLong      it is too long for the model
     |- EnvironmentFault      4  a model, device, server, package or disk that is missing or failed
     '- Stopped               5  ended by a rule (divergence); the same command resumes
 
@@ -29,8 +30,16 @@ class DataError(MagError):
     exit_code = 3
 
 
-class PromptTooLong(DataError):
+class PromptRefused(DataError):
+    """A server will not answer a prompt, as a filter of its own forbids; ``reason`` is what its row is dropped for."""
+
+    reason = "refused"
+
+
+class PromptTooLong(PromptRefused):
     """A prompt leaves no room for an answer in the model's context."""
+
+    reason = "prompt-too-long"
 
 
 class EnvironmentFault(MagError):

@@ -41,7 +41,7 @@ async def samples_of(
     """Sample a problem: all its samples, or those of the given ``numbers``, whose seeds are the same either way.
 
     Raises:
-        PromptTooLong: the prompt does not fit into the model's context.
+        PromptRefused: the prompt does not fit into the model's context, or a server will not answer it.
         UsageError: the row has images, which the model cannot see.
         DataError: an image cannot be had.
     """
@@ -93,7 +93,7 @@ async def graded_in_waves(
     """Sample and grade a problem in waves, until there are all samples or no more are ``wanted``.
 
     Raises:
-        PromptTooLong: the prompt does not fit into the model's context.
+        PromptRefused: the prompt does not fit into the model's context, or a server will not answer it.
     """
     samples: list[Sample] = []
     rewards: list[Reward] = []

@@ -1,6 +1,7 @@
 """The columns that stages agree on, and the check at a stage's door. One place for each column."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, get_args
 
 import pyarrow as pa
 
@@ -115,7 +116,15 @@ def tells_origin(schema: pa.Schema) -> bool:
     return bool(pa.types.is_string(kind))
 
 
-PROGRAM_FATES = ("too-long", "cut", "no-program", "repeated", "unused", "fails", "constant", "unfit", "used")
+ProgramFate = Literal[
+    "too-long", "refused", "cut", "no-program", "repeated", "unused", "fails", "constant", "unfit", "used"
+]
+"""What becomes of a program that was asked for. ``too-long``: the problem does not fit into the model's context.
+``refused``: a server kept the answer back. ``cut``: the answer ended at its longest before there was a program.
+``no-program``: it has none in Python. ``repeated``: another answer has the same. ``unused``: enough inputs were found
+without it. ``fails``: it prints nothing for any seed. ``constant``: the same for all. ``unfit``: no call of the
+function, or given inputs only. ``used``: its inputs were tried."""
+PROGRAM_FATES: tuple[ProgramFate, ...] = get_args(ProgramFate)
 INPUT_FATES = ("fault", "disagree", "nothing-new", "kept")
 
 NEW_TESTS = pa.schema(
@@ -136,8 +145,8 @@ NEW_TESTS = pa.schema(
 )
 """What making tests for a code problem gave. ``no_tests`` is why there are none. Wrong solutions, ``weak`` and
 ``cpp_unrun`` are as in ``AGREEMENT``, ``before`` tells of the given tests alone. ``out_of_time``: the problem's time
-was over before its inputs were. Where a model was asked, ``programs`` is what became of its programs
-(``magcli.curate.inputs.programs``), ``program_inputs`` of their inputs that were tried."""
+was over before its inputs were. Where a model was asked, ``programs`` is what became of its programs (``ProgramFate``),
+``program_inputs`` of their inputs that were tried."""
 
 MATRIX = pa.schema(
     [

@@ -4,6 +4,9 @@ Each sample is one ``POST {url}/chat/completions`` with its own seed, so a sampl
 neighbours. A request that fails in a way that may pass (no connection, silence, a reply that breaks off or is not
 whole JSON, 429, 5xx) is sent again after a jittered, doubling pause, under the same ``X-Request-Id`` and
 ``Idempotency-Key``, until the deadline. Whatever else the server says is an error at once.
+
+Thoughts that a server tells apart (``reasoning_content``, or ``reasoning``) stand between ``<think>`` and ``</think>``
+again, as the model wrote them.
 """
 
 import asyncio
@@ -16,7 +19,7 @@ from typing import Any
 
 import httpx
 
-from magcli.errors import EnvironmentFault, MagError, PromptTooLong
+from magcli.errors import EnvironmentFault, MagError, PromptRefused, PromptTooLong
 from magcli.generate.types import Completion, Finish, Message, Sampling
 
 PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -27,6 +30,9 @@ TRIES_IN_DEADLINE = 3
 
 TOO_LONG = re.compile(r"context[ _](?:length|size|window)|maximum (?:context|model) len", re.IGNORECASE)
 """How servers (vLLM, llama.cpp, hosted ones) word the refusal of a prompt that does not fit."""
+
+FILTERED = "content_filter"
+"""What servers that hold answers back call it, as a reason to finish or as the code of an error."""
 
 FINISHES: dict[str, Finish] = {"stop": "stop", "length": "length"}
 
@@ -71,6 +77,7 @@ class ServerGenerator:
 
         Raises:
             PromptTooLong: the server says that the prompt does not fit the model's context.
+            PromptRefused: the server kept the answer back (``content_filter``).
             EnvironmentFault: no whole answer within the deadline, or the server refused the request.
         """
         if self._client.is_closed:
@@ -133,6 +140,8 @@ class ServerGenerator:
             raise Passing(f"status {reply.status_code}", _retry_after(reply))
         if reply.status_code in (400, 413) and TOO_LONG.search(reply.text):
             raise PromptTooLong(f"{self._url}: {_excerpt(reply.text)}")
+        if reply.status_code == 400 and FILTERED in reply.text:
+            raise PromptRefused(f"{self._url}: {_excerpt(reply.text)}")
         if reply.status_code != 200:
             hint = f" (did you mean {self._url}/v1 ?)" if reply.status_code == 404 and "/v1" not in self._url else ""
             raise EnvironmentFault(f"{self._url}: status {reply.status_code} for {path}: {_excerpt(reply.text)}{hint}")
@@ -156,19 +165,36 @@ def _request(model: str, messages: Sequence[Message], sampling: Sampling, seed: 
 
 
 def _completion(reply: Any, url: str) -> Completion:
-    """The one completion of a reply. Raises EnvironmentFault where anything that it needs is not there."""
+    """The one completion of a reply.
+
+    Raises:
+        PromptRefused: the server kept the answer back.
+        EnvironmentFault: anything that a completion needs is not there.
+    """
     try:
         choice = reply["choices"][0]
-        text, finish, tokens = (
-            choice["message"]["content"],
-            choice["finish_reason"],
-            reply["usage"]["completion_tokens"],
-        )
-    except (KeyError, IndexError, TypeError) as error:
+        message, finish, tokens = choice["message"], choice["finish_reason"], reply["usage"]["completion_tokens"]
+        content, thoughts = message["content"], message.get("reasoning_content") or message.get("reasoning") or None
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise EnvironmentFault(f"{url}: a reply without {error}: {_excerpt(reply)}") from error
-    if not isinstance(text, str) or not isinstance(tokens, int) or finish not in FINISHES:
+    if finish == FILTERED:
+        raise PromptRefused(f"{url}: the answer was kept back ({FILTERED})")
+    text = _whole(thoughts, content, finish)
+    if text is None or not isinstance(tokens, int) or finish not in FINISHES:
         raise EnvironmentFault(f"{url}: a completion with finish {finish!r} cannot be used: {_excerpt(reply)}")
     return Completion(text, tokens, FINISHES[finish])
+
+
+def _whole(thoughts: object, content: object, finish: object) -> str | None:
+    """The text as the model wrote it, thoughts first; null where there is none.
+
+    An answer that was cut while the model was thinking has thoughts alone, or nothing.
+    """
+    if content is None and finish == "length":
+        return f"<think>{thoughts}" if isinstance(thoughts, str) else ""
+    if not isinstance(content, str):
+        return None
+    return f"<think>{thoughts}</think>{content}" if isinstance(thoughts, str) else content
 
 
 def _first_model(listed: Any, url: str) -> str:

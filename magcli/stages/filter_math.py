@@ -114,7 +114,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     import pyarrow as pa
 
     from magcli.curate.sampling import Spent, graded_in_waves
-    from magcli.errors import PromptTooLong
+    from magcli.errors import PromptRefused
     from magcli.run.job import as_text
     from magcli.run.journal import Dropped, Result
     from magcli.run.units import resumable
@@ -131,8 +131,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         jury = Jury(config, grader, rule, row)
         try:
             samples, rewards = await graded_in_waves(generator, grader, row, asking, rule, jury.wanted)
-        except PromptTooLong as error:
-            return Result(nothing, [Dropped(row["id"], "prompt-too-long", as_text({**row, "error": str(error)}))])
+        except PromptRefused as error:
+            return Result(nothing, [Dropped(row["id"], error.reason, as_text({**row, "error": str(error)}))])
         spent.add(samples, config.samples)
         summary, judgement = await jury.judge(rewards)
         learned = {**row, **(summary._asdict() if summary else {})}

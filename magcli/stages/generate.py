@@ -80,12 +80,12 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Sample each problem; a prompt that does not fit into the context is dropped as ``prompt-too-long``."""
+    """Sample each problem; a prompt that does not fit into the context, or that a server refuses, is dropped."""
     import pyarrow as pa
 
     from magcli.curate.sampling import completion_columns, samples_of
     from magcli.data.columns import attach, repeated
-    from magcli.errors import PromptTooLong
+    from magcli.errors import PromptRefused
     from magcli.run.job import as_text
     from magcli.run.journal import Dropped, Result
     from magcli.run.units import resumable
@@ -99,8 +99,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         row = part.to_pylist()[0]
         try:
             samples = await samples_of(generator, row, asking)
-        except PromptTooLong as error:
-            return Result(nothing, [Dropped(row["id"], "prompt-too-long", as_text({**row, "error": str(error)}))])
+        except PromptRefused as error:
+            return Result(nothing, [Dropped(row["id"], error.reason, as_text({**row, "error": str(error)}))])
         return Result(attach(repeated(part, config.samples), completion_columns(samples)))
 
     return resumable(rows, job, compute, generator.close, size=1, window=2 * config.slots, unit="problems")

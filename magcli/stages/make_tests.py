@@ -186,7 +186,7 @@ async def _written(config: Config, row: dict[str, Any], prepared: Prepared, gene
     from magcli.curate.inputs.asking import messages
     from magcli.curate.inputs.new_tests import worth_running
     from magcli.curate.inputs.programs import Written, written
-    from magcli.errors import PromptTooLong
+    from magcli.errors import PromptRefused, PromptTooLong
     from magcli.generate.seeds import seed_of
     from magcli.generate.types import Sampling
 
@@ -196,8 +196,8 @@ async def _written(config: Config, row: dict[str, Any], prepared: Prepared, gene
     seeds = [seed_of(config.seed, row["id"], number) for number in range(config.programs)]
     try:
         answers = await generator.complete(asked, Sampling(config.max_tokens, config.temperature), seeds=seeds)
-    except PromptTooLong:
-        return Written([], {"too-long": config.programs})
+    except PromptRefused as error:
+        return Written([], {"too-long" if isinstance(error, PromptTooLong) else "refused": config.programs})
     return written(answers)
 
 

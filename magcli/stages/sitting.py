@@ -127,7 +127,7 @@ class _Sitting:
 
         from magcli.curate.sampling import completion_columns, rewards_of, samples_of
         from magcli.data.columns import attach, repeated
-        from magcli.errors import PromptTooLong
+        from magcli.errors import PromptRefused
         from magcli.run.job import as_text
         from magcli.run.journal import Dropped, Result
         from magcli.verify.reward import columns
@@ -136,8 +136,8 @@ class _Sitting:
         grader.check(row)
         try:
             samples = await samples_of(self.generator, row, exam.ask)
-        except PromptTooLong as error:
-            dropped = Dropped(row["id"], "prompt-too-long", as_text({**row, "error": str(error)}))
+        except PromptRefused as error:
+            dropped = Dropped(row["id"], error.reason, as_text({**row, "error": str(error)}))
             return Result(pa.RecordBatch.from_pylist([], exam.schema), [dropped])
         rewards = await rewards_of(grader, row, samples, exam.rule)
         many = attach(repeated(part.select(exam.columns), len(samples)), completion_columns(samples))

@@ -209,7 +209,7 @@ async def _candidates(
     """Translations one after the other, the existing one first, each with what is wrong with it for certain."""
     from magcli.curate.language.existing import EXISTING
     from magcli.curate.language.translation import instruction, messages, translated
-    from magcli.errors import PromptTooLong
+    from magcli.errors import PromptRefused
     from magcli.generate.seeds import seed_of
     from magcli.generate.types import Sampling
 
@@ -221,8 +221,8 @@ async def _candidates(
         assert generator
         try:
             (done,) = await generator.complete(asked, sampling, seeds=[seed_of(config.seed, row["id"], number)])
-        except PromptTooLong:
-            yield "", "prompt-too-long"
+        except PromptRefused as error:
+            yield "", error.reason
             return
         yield translated(done), "cut" if done.finish == "length" else None
 

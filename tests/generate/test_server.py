@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from magcli.errors import EnvironmentFault, MagError, PromptTooLong
+from magcli.errors import EnvironmentFault, MagError, PromptRefused, PromptTooLong
 from magcli.generate import server
 from magcli.generate.server import ServerGenerator
 from magcli.generate.types import Completion, Sampling
@@ -129,6 +129,33 @@ class Handler(BaseHTTPRequestHandler):
     def fault_shapeless(self, body: dict) -> None:
         self.reply(200, {"choices": []})
 
+    def fault_filtered_prompt(self, body: dict) -> None:
+        self.reply(400, {"error": {"code": "content_filter", "message": "The response was filtered."}})
+
+    def fault_filtered(self, body: dict) -> None:
+        body["choices"][0] |= {"message": {"content": None}, "finish_reason": "content_filter"}
+        self.reply(200, body)
+
+    def fault_thoughts(self, body: dict) -> None:
+        body["choices"][0]["message"] = {"content": "\n\n3", "reasoning_content": "easy"}
+        self.reply(200, body)
+
+    def fault_renamed_thoughts(self, body: dict) -> None:
+        body["choices"][0]["message"] = {"content": "\n\n3", "reasoning": "easy", "reasoning_content": None}
+        self.reply(200, body)
+
+    def fault_cut_in_thoughts(self, body: dict) -> None:
+        body["choices"][0] = {"message": {"content": None, "reasoning_content": "ea"}, "finish_reason": "length"}
+        self.reply(200, body)
+
+    def fault_cut_at_once(self, body: dict) -> None:
+        body["choices"][0] = {"message": {"content": None}, "finish_reason": "length"}
+        self.reply(200, body)
+
+    def fault_tools(self, body: dict) -> None:
+        body["choices"][0] = {"message": {"content": None, "tool_calls": []}, "finish_reason": "tool_calls"}
+        self.reply(200, body)
+
     def fault_aborted(self, body: dict) -> None:
         body["choices"][0]["finish_reason"] = "abort"
         self.reply(200, body)
@@ -240,7 +267,12 @@ def test_no_server_is_an_error_within_the_deadline(short_pauses):
 
 @pytest.mark.parametrize(
     ("fault", "message"),
-    [("refuse", "status 400.*too large"), ("shapeless", "reply without"), ("aborted", "finish 'abort'")],
+    [
+        ("refuse", "status 400.*too large"),
+        ("shapeless", "reply without"),
+        ("aborted", "finish 'abort'"),
+        ("tools", "finish 'tool_calls'"),
+    ],
 )
 def test_what_will_not_pass_is_an_error_at_once(faulty, fault, message):
     faulty.faults = [fault] * 1000
@@ -263,6 +295,28 @@ def test_a_prompt_that_does_not_fit_is_told_from_other_refusals(faulty):
     faulty.faults = ["too_long"] * 1000
     with pytest.raises(PromptTooLong, match="maximum context length is 512"):
         ask(faulty, range(1))
+
+
+@pytest.mark.parametrize(
+    ("reply", "text", "finish"),
+    [
+        ("thoughts", "<think>easy</think>\n\n3", "stop"),
+        ("renamed_thoughts", "<think>easy</think>\n\n3", "stop"),
+        ("cut_in_thoughts", "<think>ea", "length"),
+        ("cut_at_once", "", "length"),
+    ],
+)
+def test_thoughts_that_the_server_tells_apart_are_part_of_the_text(faulty, reply, text, finish):
+    faulty.faults = [reply] * 10
+    assert [(done.text, done.finish) for done in ask(faulty, range(2))] == [(text, finish)] * 2
+
+
+@pytest.mark.parametrize("reply", ["filtered", "filtered_prompt"])
+def test_an_answer_that_is_kept_back_is_the_prompts_fault(faulty, reply):
+    faulty.faults = [reply] * 1000
+    with pytest.raises(PromptRefused, match="content_filter") as refused:
+        ask(faulty, range(1))
+    assert refused.value.reason == "refused"
 
 
 def test_one_failure_stops_the_group(faulty):

@@ -1,4 +1,6 @@
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,36 @@ def test_a_prompt_beyond_the_context_is_dropped_and_the_run_goes_on(guesser, tmp
     assert "does not fit the model's context of 512" in found["prompt-too-long"]["row"]
     assert json.loads(found["prompt-too-long"]["row"])["prompt"] == "x" * 600
     assert [row["prompt"] for row in rows_of(out)] == ["a?"] * 3
+
+
+class FilteringServer(BaseHTTPRequestHandler):
+    """Keeps back every answer about d, and thinks about the others."""
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        kept_back = body["messages"][-1]["content"] == "d?"
+        message = {"content": None if kept_back else "\\boxed{3}", "reasoning_content": None if kept_back else "easy"}
+        choice = {"message": message, "finish_reason": "content_filter" if kept_back else "stop"}
+        data = json.dumps({"choices": [choice], "usage": {"completion_tokens": 9}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_):
+        """Stay quiet."""
+
+
+def test_what_a_server_keeps_back_is_dropped_and_its_thoughts_are_kept(problems, tmp_path):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), FilteringServer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_address[1]}/v1#m"
+    call_stage("generate", problems, model=url, output=tmp_path / "out.arrow", dropped=tmp_path / "left.jsonl", **ASK)
+    server.shutdown()
+    server.server_close()
+    assert {row["completion"] for row in rows_of(tmp_path / "out.arrow")} == {"<think>easy</think>\\boxed{3}"}
+    left = [json.loads(line) for line in (tmp_path / "left.jsonl").read_text().splitlines()]
+    assert [(row["id"], row["reason"]) for row in left] == [("p3", "refused"), ("p11", "refused"), ("p19", "refused")]
 
 
 def test_the_history_names_the_bits_of_the_model_and_of_the_system_prompt(guesser, problems, tmp_path):

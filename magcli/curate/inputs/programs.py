@@ -6,8 +6,9 @@ of each program that was asked for is counted, so that the rates of a model are 
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
+from magcli.data.schema import ProgramFate
 from magcli.errors import DataError
 from magcli.generate.types import Completion
 from magcli.verify.code import runs
@@ -21,25 +22,18 @@ SEEDS = 10
 MAX_INPUT = 1 << 20
 """Bytes of an input."""
 
-Fate = Literal["too-long", "cut", "no-program", "repeated", "unused", "fails", "constant", "unfit", "used"]
-"""What becomes of a program that was asked for. ``too-long``: the problem does not fit into the model's context.
-``cut``: the answer ended at its longest before there was a program. ``no-program``: it has none in Python.
-``repeated``: another answer has the same. ``unused``: enough inputs were found without it. ``fails``: it prints nothing
-for any seed. ``constant``: the same for all. ``unfit``: no call of the function, or given inputs only. ``used``: its
-inputs were tried."""
-
 
 class Written(NamedTuple):
     """The different programs in a model's answers, and what became of the answers that have none."""
 
     programs: Sequence[str]
-    fates: Mapping[Fate, int]
+    fates: Mapping[ProgramFate, int]
 
 
 def written(answers: Sequence[Completion]) -> Written:
     """The Python programs in a model's answers, after its thoughts."""
     programs: dict[str, None] = {}
-    fates = Counter[Fate]()
+    fates = Counter[ProgramFate]()
     for answer in answers:
         found = extract(answer.text.rpartition("</think>")[2])
         if found is None or found[0] != "python":
@@ -78,7 +72,7 @@ class Printers:
         return {str(fate): count for fate, count in self._fates.items()} | {"unused": len(self._programs) - self._run}
 
 
-def printed(program: str, cases: Mapping[int, Case], box: Sandbox) -> tuple[Fate, list[str]]:
+def printed(program: str, cases: Mapping[int, Case], box: Sandbox) -> tuple[ProgramFate, list[str]]:
     """What becomes of a program, and the different inputs that it prints and that are not among the given ones."""
     example = next(iter(cases.values()))
     end = "\n" if isinstance(example, Feed) else ""
