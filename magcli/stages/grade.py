@@ -123,6 +123,7 @@ class Tally:
         self.reasons: Counter[str] = Counter()
         self.right: Counter[str] = Counter()
         self.counted: Counter[str] = Counter()
+        self.thoughtless: Counter[str] = Counter()
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count a batch of graded rows."""
@@ -134,6 +135,10 @@ class Tally:
             if reason not in UNCOUNTED:
                 self.counted[id] += 1
                 self.right[id] += right
+        for row in batch.select(["reason", "completion", "correct_anywhere"]).to_pylist():
+            if row["reason"] == "no-think":
+                self.thoughtless["ends thoughts"] += "</think>" in row["completion"]
+                self.thoughtless["right anywhere"] += bool(row["correct_anywhere"])
 
     def report(self, job: Job) -> None:
         """One line: accuracy of what could be graded, with its interval, and the reasons."""
@@ -144,6 +149,19 @@ class Tally:
             share = f"{100 * accuracy:.1f}% [{100 * low:.1f}, {100 * high:.1f}] correct of {total:,} gradable; "
             facts = {"accuracy": accuracy, "low": low, "high": high, "gradable": total}
         job.console.say(f"grade: {share}{told or 'no rows'}", event="verdicts", reasons=dict(self.reasons), **facts)
+        self._hint(job)
+
+    def _hint(self, job: Job) -> None:
+        """What to do where most completions do not begin with their thoughts."""
+        lacking, closed = self.reasons["no-think"], self.thoughtless["ends thoughts"]
+        if 2 * lacking <= self.reasons.total():
+            return
+        if closed:
+            tip = f"{closed:,} of them end thoughts that they do not begin: if the prompts did, add --opening '<think>'"
+        else:
+            right = self.thoughtless["right anywhere"]
+            tip = f"{right:,} of them have the right answer (column correct_anywhere), which counts only after them"
+        job.console.say(f"grade: {lacking:,} completions do not begin with <think>; {tip}")
 
 
 def accuracy_interval(right: Mapping[str, int], counted: Mapping[str, int]) -> tuple[float, float, float]:

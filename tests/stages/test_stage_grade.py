@@ -1,4 +1,5 @@
 import json
+import re
 from collections import Counter
 
 import pytest
@@ -156,6 +157,22 @@ def test_a_prompt_may_have_opened_the_thoughts(tmp_path):
     call_stage("grade", source, output=tmp_path / "out.jsonl", opening="<think>")
     (found,) = rows_of(tmp_path / "out.jsonl")
     assert found["reason"] == "correct"
+
+
+@pytest.mark.parametrize(
+    ("completion", "tip"),
+    [
+        (RIGHT.removeprefix("<think>"), "2 of them end thoughts that they do not begin: .*--opening '<think>'"),
+        (RIGHT.rpartition("</think>")[2], "2 of them have the right answer .column correct_anywhere."),
+    ],
+)
+def test_what_to_do_is_told_where_thoughts_are_missing(completion, tip, tmp_path, capsys):
+    source = written(tmp_path / "c.jsonl", [row("a", completion), row("b", completion), row("c", RIGHT)])
+    call_stage("grade", source, output=tmp_path / "out.arrow", quiet=False)
+    assert re.search(f"2 completions do not begin with <think>; {tip}", capsys.readouterr().err)
+    few = written(tmp_path / "few.jsonl", [row("a", completion), row("b", RIGHT)])
+    call_stage("grade", few, output=tmp_path / "few.arrow", quiet=False)
+    assert "do not begin" not in capsys.readouterr().err
 
 
 def test_the_interval_knows_that_samples_of_a_problem_are_alike():
