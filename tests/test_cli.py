@@ -311,3 +311,15 @@ def test_the_history_names_every_stage_and_no_time_or_host(tmp_path: Path, magcl
 def test_defaults_of_every_stage_are_json(name: str) -> None:
     config = module_of(name).Config()
     assert json.loads(json.dumps(as_json(config))) == as_json(config)
+
+
+@pytest.mark.parametrize(
+    "stage", ["clean-math", "filter-math", "generate", "translate", "rl", "evaluate", "landscape", "grade"]
+)
+def test_stages_that_read_problems_know_the_same_other_names(stage: str) -> None:
+    from magcli.command import module_of
+    from magcli.stages.setup import ALIASES
+
+    known = module_of(stage).ALIASES
+    assert ALIASES.items() <= known.items()
+    assert {"question", "problem"} <= set(known["prompt"])

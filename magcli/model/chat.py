@@ -112,8 +112,13 @@ def _render(
     if tokenizer.chat_template is None:
         raise EnvironmentFault(f"the tokenizer {tokenizer.name_or_path} has no chat template; use an instruct model")
     try:
+        # verbose: else it warns of prompts beyond the model's context, which are dropped with a reason later on
         ids = tokenizer.apply_chat_template(
-            turns, tokenize=True, return_dict=False, add_generation_prompt=add_generation_prompt
+            turns,
+            tokenize=True,
+            return_dict=False,
+            add_generation_prompt=add_generation_prompt,
+            tokenizer_kwargs={"verbose": False},
         )
     except TemplateError as error:
         raise DataError(f"the chat template refuses the conversation: {error}") from error

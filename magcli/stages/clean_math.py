@@ -36,11 +36,7 @@ OUTPUT = "file, folder or -."
 DEFAULT_OUTPUT = "-"
 RESUMES = True
 EXAMPLE = "magcli clean-math examples/messy.jsonl -o clean.arrow --dropped dropped.jsonl"
-ALIASES = {
-    "prompt": ("problem", "question"),
-    "answer": ("ground_truth", "gold", "reference_answer", "final_answer", "expected_answer", "target"),
-}
-"""What other tools call the columns that are needed."""
+ALIASES = setup.ALIASES
 CHOICES = ("choices", "options")
 """Columns in which the options of a multiple-choice question may stand."""
 UNIT = 1024

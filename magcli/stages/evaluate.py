@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 INPUTS = "Graded completions (id, correct), or with --model problems (prompt, answer); - is stdin."
 OUTPUT = "file, folder or -; without it only people are told."
 DEFAULT_OUTPUT = None
+ALIASES = setup.ALIASES
 EXAMPLE = (
     "magcli evaluate examples/problems.jsonl --model examples/model --samples 4 --max-tokens 48 --ks 1,4 "
     "-o evaluation.arrow"

@@ -36,6 +36,7 @@ INPUTS = "Problems: columns prompt, answer, id if there is one; - is stdin."
 OUTPUT = "file, folder or -."
 DEFAULT_OUTPUT = "-"
 RESUMES = True
+ALIASES = setup.ALIASES
 EXAMPLE = (
     "magcli filter-math examples/problems.jsonl --model examples/model --samples 4 --max-tokens 48 "
     "--keep 0..0.9 -o kept.arrow --dropped dropped.jsonl"

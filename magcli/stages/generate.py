@@ -22,6 +22,7 @@ INPUTS = "Problems: columns prompt, id if there is one; - is stdin."
 OUTPUT = "file, folder or -."
 DEFAULT_OUTPUT = "-"
 RESUMES = True
+ALIASES = setup.ALIASES
 EXAMPLE = (
     "magcli generate examples/problems.jsonl --model examples/model --samples 4 --max-tokens 48 -o completions.arrow"
 )

@@ -30,12 +30,7 @@ RESUMES = True
 EXAMPLE = "magcli grade examples/completions.jsonl -o graded.arrow"
 UNIT, CODE_UNIT = 64, 8
 """Rows that are graded and recorded together; fewer where there are programs, which take longer."""
-ALIASES = {
-    "prompt": ("problem", "question"),
-    "answer": ("ground_truth", "gold", "reference_answer", "final_answer", "target"),
-    "completion": ("response", "generation", "output"),
-}
-"""What other tools call the columns that are needed; read so where one alone is there and the column itself is not."""
+ALIASES = setup.ALIASES | {"completion": ("response", "generation", "output")}
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 INPUTS = "Problems: columns prompt, answer, id if there is one; - is stdin."
 OUTPUT = "rollouts, one row each: file, folder or -; they are in the run's folder anyway."
 DEFAULT_OUTPUT = None
+ALIASES = setup.ALIASES
 EXAMPLE = (
     "magcli rl examples/problems.jsonl --model examples/model --run runs/rl --updates 3 --group 4 --n-async 16 "
     "--n-batch 8 --n-mini 8 --max-tokens 48 --max-length 48 --diverse-by reward "

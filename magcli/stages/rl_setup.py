@@ -134,7 +134,7 @@ def stage_rows(config: Config, needs: Sequence[str], job: Job) -> list[list[dict
     found = []
     for path in (str(phase.data) for phase in config.stage if phase.data is not None):
         source = table.read(path)
-        _, rows = door.admit(needs, source.schema, source.rows, job, path)
+        _, rows = door.admit(needs, source.schema, source.rows, job, path, setup.ALIASES)
         found.append([row for batch in rows for row in batch.to_pylist()])
     return found
 

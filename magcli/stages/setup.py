@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from magcli.verify.grader import Grader
     from magcli.verify.reward import RewardRule
 
+ALIASES = {
+    "prompt": ("problem", "question"),
+    "answer": ("ground_truth", "gold", "reference_answer", "final_answer", "expected_answer", "target"),
+}
+"""What other tools call the columns of problems; read so where one alone is there and the column itself is not."""
 CODE_ALIASES = {
     "prompt": ("problem", "question", "statement", "description", "statement_md", "statement_tex", "statement_html",
                "content", "text"),

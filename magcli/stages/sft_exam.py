@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import DataError
+from magcli.stages import setup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -90,12 +91,16 @@ def problems_of(path: Path, grader: Grader) -> list[Row]:
     Raises:
         DataError: a column is missing, or a problem has no prompt or no ground truth that can be read.
     """
+    import pyarrow as pa
+
     from magcli.data import table
-    from magcli.data.schema import require
+    from magcli.data.schema import meant, require
 
     source = table.read(str(path))
-    require(source.schema, PROMPT_NEEDS, stage="sft", where=str(path))
-    rows = [row for batch in source.rows for row in batch.to_pylist()]
+    named = meant(source.schema, PROMPT_NEEDS, setup.ALIASES)
+    schema = pa.schema([field.with_name(named.get(field.name, field.name)) for field in source.schema])
+    require(schema, PROMPT_NEEDS, stage="sft", where=str(path))
+    rows = [row for batch in source.rows for row in batch.rename_columns(schema.names).to_pylist()]
     if not rows:
         raise DataError(f"sft: {path} has no problem to evaluate on")
     return [_checked(row, number, path, grader) for number, row in enumerate(rows)]

@@ -32,6 +32,7 @@ INPUTS = "Problems: columns prompt, id if there is one; - is stdin."
 OUTPUT = "file, folder or -."
 DEFAULT_OUTPUT = "-"
 RESUMES = True
+ALIASES = setup.ALIASES
 EXAMPLE = (
     "magcli translate examples/word_problems.jsonl --from examples/translations.jsonl --fraction 0.5 "
     "--languages fr,de -o translated.arrow"

@@ -135,6 +135,6 @@ def test_senseless_options_are_refused_at_the_door(options, error, message, prob
 
 
 def test_a_table_without_prompts_is_refused(guesser, tmp_path):
-    data = written(tmp_path / "p.jsonl", [{"question": "a"}])
-    with pytest.raises(DataError, match=r"generate: .*lacks column prompt; it has: question"):
+    data = written(tmp_path / "p.jsonl", [{"riddle": "a"}])
+    with pytest.raises(DataError, match=r"generate: .*lacks column prompt; it has: riddle"):
         call_stage("generate", data, model=str(guesser), output=tmp_path / "out.arrow")

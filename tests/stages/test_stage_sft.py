@@ -236,7 +236,8 @@ def test_problems_that_cannot_be_graded_are_refused_by_name(tiny_model_dir, tmp_
     for row, message in (
         ({"prompt": "a", "answer": "\\frac{1}{"}, "the answer of problem 0 of .* cannot be read"),
         ({"prompt": None, "answer": "1"}, "problem 0 of .* has no prompt"),
-        ({"question": "a"}, "lacks column"),
+        ({"question": "a", "gold": "\\frac{1}{"}, "the answer of problem 0 of .* cannot be read"),
+        ({"riddle": "a"}, "lacks column"),
     ):
         problems.write_text(json.dumps(row) + "\n")
         with pytest.raises(DataError, match=message):
