@@ -6,7 +6,7 @@ import random
 import signal
 import time
 
-PRELOADED = ["calling", "torch", "transformers", "magcli.cli", "magcli.rl.loop", "magcli.rl.ranks", "sympy"]
+PRELOADED = ["calling", "torch", "transformers", "magcli.cli", "magcli.rl.loop", "magcli.rl.update", "sympy"]
 """What the process that others are forked from has imported."""
 
 

@@ -13,13 +13,13 @@ from magcli.errors import Stopped
 from magcli.rl import health
 from magcli.rl.curriculum import AllSolved
 from magcli.rl.flow import Flow
-from magcli.rl.orders import BeforeStep
+from magcli.rl.objective import Tally
 from magcli.rl.plan import Plan
 from magcli.rl.progress import Records
 from magcli.rl.records import group_metrics
 from magcli.rl.rollouts import Group
 from magcli.rl.trainer import Trainer, in_thread
-from magcli.rl.update import Tally
+from magcli.rl.update import BeforeStep
 from magcli.run.rundir import RunDir
 
 Report = Callable[[dict[str, Any]], None]
@@ -85,7 +85,7 @@ async def train(
             dropped = flow.take_dropped()
             tally = await _do(partial(trainer.learn, groups, look), beside=beside)
             look = None
-            await flow.roller.policy.load(await _do(trainer.ranks.weights, beside=beside), trainer.done)
+            await flow.roller.policy.load(await _do(trainer.trainers.weights, beside=beside), trainer.done)
             seconds, work = pace.lap()
             line = metrics(trainer, groups, dropped, tally, seconds=seconds, generating=work)
             line |= records.ledger.facts[trainer.done]
@@ -162,7 +162,7 @@ def metrics(
 
     What is written after an update, such as a checkpoint, is in the time of the next.
     """
-    line = {"step": trainer.done, "lr": trainer.ranks.lr}
+    line = {"step": trainer.done, "lr": trainer.trainers.lr}
     line |= group_metrics(groups, dropped, trainer.done - 1) | tally.metrics()
     return line | speeds(line, tally.seconds, generating, seconds)
 
@@ -183,7 +183,7 @@ def speeds(line: dict[str, Any], training: float, generating: float, wall: float
 
 def finish(trainer: Trainer, folder: RunDir) -> None:
     """Write the trained model; its being there is what makes the run finished."""
-    trainer.ranks.save_model(folder.model)
+    trainer.trainers.save_model(folder.model)
     clear(folder)
 
 

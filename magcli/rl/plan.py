@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from magcli.generate.types import Sampling
+from magcli.rl.objective import Objective
 from magcli.rl.phase import Phase, phase_at
-from magcli.rl.update import Objective
 from magcli.verify.reward import RewardRule
 
 

@@ -9,11 +9,10 @@ from typing import TypeVar
 import numpy as np
 
 from magcli.errors import Stopped
-from magcli.rl.orders import BeforeStep
+from magcli.rl.objective import Objective, Tally
 from magcli.rl.plan import Leg
-from magcli.rl.ranks import update
 from magcli.rl.rollouts import Group
-from magcli.rl.update import Objective, Tally
+from magcli.rl.update import BeforeStep, update
 from magcli.train.trainers import Trainers
 
 MAX_BAD_UPDATES = 5
@@ -26,7 +25,7 @@ Result = TypeVar("Result")
 class Trainer:
     """A model that learns, by one rank or many: ``updates`` times, of which ``done`` are: the weights' version."""
 
-    ranks: Trainers
+    trainers: Trainers
     objective: Objective
     groups_per_step: int
     updates: int
@@ -52,7 +51,7 @@ class Trainer:
         if self.shuffle_rewards:
             rewards = shuffled(rewards, [self.seed, self.done])
         tally = update(
-            self.ranks,
+            self.trainers,
             groups,
             self.objective,
             groups_per_step=self.groups_per_step,

@@ -1,194 +1,113 @@
-"""One update of the policy: a batch of groups, split into mini-batches of one optimizer step each.
+"""One update of the policy by one or many ranks at the same time, each on its share of the model and of the batch.
 
-Advantages and token weights are computed over a whole mini-batch before it is split, so the split into micro-batches
-changes nothing (recipe, sections 1 and 3).
+A batch is planned once, on rank 0: advantages and weights of tokens over whole mini-batches, then micro-batches, as
+many for each rank. So the number of ranks changes a gradient by rounding alone.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-from torch import Tensor
-from torch.optim import Optimizer
-from transformers import PreTrainedModel
-
-from magcli.errors import MagError
-from magcli.rl.group import AdvantageNorm, advantages
+from magcli.generate.types import Rollout
+from magcli.rl.objective import MiniBatch, Objective, Tally, accumulate, plan, with_proximal
 from magcli.rl.rollouts import Group
-from magcli.rl.samples import MicroBatch, Sample, lay_out, made_by, score
-from magcli.train.loss import (
-    ClipStats,
-    TokenNorm,
-    clip_summary,
-    grpo_loss,
-    kl_penalty,
-    mismatch_summary,
-    token_weights,
-    truncated_importance,
-)
-from magcli.train.optim import clip_and_step
-from magcli.train.packing import greedy_collate, padding_share
+from magcli.rl.samples import Sample
+from magcli.train.distributed import Ranks
+from magcli.train.loss import ClipStats, mismatch_summary
+from magcli.train.optim import clip_and_step, set_lr
+from magcli.train.orders import Share
+from magcli.train.shard import deal, width
+from magcli.train.trainers import Trainers
 
+IDLE = Sample((0,), Rollout(0, (0,), (), (), ((0, 0),), "stop", 0), 0.0, 0.0)
+"""Without generated tokens: what a rank computes, to no effect, while others have a micro-batch more."""
 
-@dataclass(frozen=True, slots=True)
-class Objective:
-    """The choices of the objective (recipe, section 1) and how it is computed.
+MEASURED = ("clips", "entropies", "mismatches", "importance", "divergences")
+"""What micro-batches add to a tally, wherever they are computed."""
 
-    The last three are not the recipe's. ``is_cap`` above 0 puts the ratio against the trainer's own log-probs at the
-    start of the batch and weights each token by their ratio to the sampler's, at most this. ``kl`` is the coefficient
-    of the penalty against a reference model, ``entropy_bonus`` that of the mean entropy of the tokens' distributions.
-    """
-
-    clip_low: float
-    clip_high: float
-    advantage_norm: AdvantageNorm
-    loss_norm: TokenNorm
-    max_norm: float
-    micro_tokens: int
-    bf16: bool
-    is_cap: float = 0.0
-    kl: float = 0.0
-    entropy_bonus: float = 0.0
-
-
-MiniBatch = list[list[Sample]]
-"""The samples of one optimizer step, by micro-batches."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """What an update's micro-batches measured; tensors hold a micro-batch's generated tokens ``[N]``.
-
-    ``weights`` is the version of the weights, None once an optimizer step has changed them: only before that the
-    trainer and the engine can be compared.
-    """
-
-    weights: int | None = None
-    clips: list[ClipStats] = field(default_factory=list)
-    entropies: list[Tensor] = field(default_factory=list)
-    mismatches: list[Tensor] = field(default_factory=list)
-    importance: list[Tensor] = field(default_factory=list)
-    divergences: list[Tensor] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-    norms: list[float] = field(default_factory=list)
-    skipped: int = 0
-    padding: list[float] = field(default_factory=list)
-    micro_batches: int = 0
-    seconds: float = 0.0
-    advantages: dict[int, list[float]] = field(default_factory=dict)
-
-    def metrics(self) -> dict[str, Any]:
-        """The update's line of metrics, as far as training knows it; means are over steps or tokens."""
-        return {
-            "loss": sum(self.losses) / len(self.losses) if self.losses else None,
-            "grad_norm": sum(self.norms) / len(self.norms) if self.norms else None,
-            "skipped_steps": self.skipped,
-            "entropy": _mean(self.entropies),
-            "padding_share_if_padded": sum(self.padding) / max(len(self.padding), 1),
-            "micro_batches": self.micro_batches,
-            **clip_summary(self.clips),
-            **mismatch_summary(self.mismatches),
-            **({"importance_mean": _mean(self.importance)} if self.importance else {}),
-            **({"kl_reference": _mean(self.divergences)} if self.divergences else {}),
-        }
+BeforeStep = Callable[[Mapping[str, float]], None]
 
 
 def update(
-    model: PreTrainedModel,
-    optimizer: Optimizer,
+    trainers: Trainers,
     groups: Sequence[Group],
     objective: Objective,
     *,
     groups_per_step: int,
     rewards: Sequence[Sequence[float]],
+    lr: float,
     version: int | None = None,
-    reference: PreTrainedModel | None = None,
-    before_step: Callable[[Mapping[str, float]], None] | None = None,
+    before_step: BeforeStep | None = None,
 ) -> Tally:
     """Train on a batch of groups; ``rewards`` are the totals by group, as the objective shall see them.
 
     ``version`` is that of the weights at the start, as rollouts name it; the mismatch between engine and trainer is
     measured on the sequences that it made, in the first mini-batch's own forward pass. ``before_step`` gets the result
-    before any weight changes and may raise. ``reference`` is the frozen model that the KL penalty is against.
+    before any weight changes and may raise.
+
+    Raises:
+        EnvironmentFault: a rank has died, hangs or failed; the message names it.
     """
-    tally, begun = Tally(weights=version), time.monotonic()
-    first, *later = plan(groups, rewards, objective, groups_per_step, tally)
-    if objective.is_cap:
-        later = [[with_proximal(model, samples, objective) for samples in batch] for batch in later]
-    for batch in (first, *later):
-        loss = accumulate(model, batch, objective, tally, reference)
-        if before_step and batch is first:
-            before_step(mismatch_summary(tally.mismatches))
-        _step(model, optimizer, loss, objective, tally)
-    tally.seconds = time.monotonic() - begun
-    return tally
+    size, begun, tally = trainers.ranks.size, time.monotonic(), Tally()
+    batches = plan(groups, rewards, objective, groups_per_step, tally)
+    hidden = width(trainers.share.model)
+    shares = [batches] if size == 1 else shares_of(batches, size, objective.micro_tokens, hidden)
+    orders = [Learn(own, objective, lr, version, asks=before_step is not None) for own in shares]
+    measured: Tally = trainers.order([replace(orders[0], before_step=before_step), *orders[1:]])
+    micro_batches = sum(samples[0] is not IDLE for own in shares for batch in own for samples in batch)
+    return replace(
+        measured,
+        micro_batches=micro_batches,
+        padding=tally.padding,
+        advantages=tally.advantages,
+        seconds=time.monotonic() - begun,
+    )
 
 
-def plan(
-    groups: Sequence[Group],
-    rewards: Sequence[Sequence[float]],
-    objective: Objective,
-    groups_per_step: int,
-    tally: Tally,
-) -> list[MiniBatch]:
-    """The mini-batches of a batch, each split by greedy collation under the budget of ``micro_tokens``."""
-    batches = []
-    for start in range(0, len(groups), groups_per_step):
-        end = start + groups_per_step
-        samples = _samples(groups[start:end], rewards[start:end], objective, tally)
-        lengths = [sample.length for sample in samples]
-        chosen = greedy_collate(lengths, objective.micro_tokens)
-        tally.padding.append(padding_share(lengths, chosen))
-        tally.micro_batches += len(chosen)
-        batches.append([[samples[index] for index in indices] for indices in chosen])
-    return batches
+def shares_of(batches: Sequence[MiniBatch], size: int, budget: int, hidden: int) -> list[list[MiniBatch]]:
+    """The mini-batches of each rank: the samples of each mini-batch dealt anew, equally many micro-batches a rank."""
+    shares: list[list[MiniBatch]] = [[] for _ in range(size)]
+    for batch in batches:
+        samples = [sample for micro_batch in batch for sample in micro_batch]
+        dealt = deal([sample.length for sample in samples], budget=budget, size=size, hidden=hidden)
+        for own, micro_batches in zip(shares, dealt, strict=True):
+            own.append([[samples[index] for index in indices] or [IDLE] for indices in micro_batches])
+    return shares
 
 
-def _samples(
-    groups: Sequence[Group], rewards: Sequence[Sequence[float]], objective: Objective, tally: Tally
-) -> list[Sample]:
-    names = [group.number for group in groups for _ in group.rollouts]
-    flat = [reward for group in rewards for reward in group]
-    found = advantages(flat, names, norm=objective.advantage_norm)
-    for name, advantage in zip(names, found, strict=True):
-        tally.advantages.setdefault(name, []).append(advantage)
-    rollouts = [(group, rollout) for group in groups for rollout in group.rollouts]
-    weights = token_weights([len(rollout.tokens) for _, rollout in rollouts], names, norm=objective.loss_norm)
-    return [
-        Sample(group.prompt, rollout, advantage, weight, group.temperature)
-        for (group, rollout), advantage, weight in zip(rollouts, found, weights.tolist(), strict=True)
-    ]
+@dataclass(frozen=True, slots=True)
+class Learn:
+    """One rank's part of an update: its micro-batches of each mini-batch. Rank 0 returns what all ranks measured.
+
+    ``asks``: rank 0 has a say before the first optimizer step, by ``before_step``.
+    """
+
+    batches: Sequence[MiniBatch]
+    objective: Objective
+    lr: float
+    version: int | None
+    asks: bool
+    before_step: BeforeStep | None = None
+
+    def carry_out(self, share: Share) -> Tally:
+        """Raises what ``before_step`` raises, on rank 0; no weight has changed then on any rank."""
+        tally = Tally(weights=self.version)
+        set_lr(share.optimizer, self.lr)
+        first, *later = self.batches
+        if self.objective.is_cap:
+            later = [[with_proximal(share.whole, samples, self.objective) for samples in batch] for batch in later]
+        for batch in (first, *later):
+            loss = share.ranks.total(accumulate(share.whole, batch, self.objective, tally, share.reference))
+            if self.asks and batch is first and not _allowed(share.ranks, tally, self.before_step):
+                return tally
+            _step(share, loss, self.objective, tally)
+        return _gathered(share.ranks, tally)
 
 
-def with_proximal(model: PreTrainedModel, samples: Sequence[Sample], objective: Objective) -> list[Sample]:
-    """A micro-batch with the log-probs of its tokens under the weights at this moment, for later steps to go by."""
-    with torch.no_grad():
-        values = score(model, lay_out(samples, model.device), bf16=objective.bf16).values
-    parts = torch.split(values, [len(sample.rollout.tokens) for sample in samples])
-    return [replace(sample, proximal=part) for sample, part in zip(samples, parts, strict=True)]
-
-
-def accumulate(
-    model: PreTrainedModel,
-    batch: MiniBatch,
-    objective: Objective,
-    tally: Tally,
-    reference: PreTrainedModel | None = None,
-) -> float:
-    """Add up the gradient of one mini-batch; returns its loss."""
-    total = 0.0
-    for samples in batch:
-        loss = micro_batch_loss(model, samples, objective, tally, reference)
-        loss.backward()  # type: ignore[no-untyped-call]
-        total += loss.item()
-    return total
-
-
-def _step(model: PreTrainedModel, optimizer: Optimizer, loss: float, objective: Objective, tally: Tally) -> None:
-    """Make the optimizer step of a mini-batch, unless its loss or gradient is not finite."""
-    norm = clip_and_step(optimizer, model.parameters(), max_norm=objective.max_norm, loss=loss)
+def _step(share: Share, loss: float, objective: Objective, tally: Tally) -> None:
+    """Make the optimizer step, on all ranks or on none: loss and norm are those of all ranks."""
+    norm = clip_and_step(share.optimizer, share.model.parameters(), max_norm=objective.max_norm, loss=loss)
     if norm is None:
         tally.skipped += 1
         return
@@ -197,53 +116,28 @@ def _step(model: PreTrainedModel, optimizer: Optimizer, loss: float, objective: 
     tally.weights = None
 
 
-def micro_batch_loss(
-    model: PreTrainedModel,
-    samples: Sequence[Sample],
-    objective: Objective,
-    tally: Tally,
-    reference: PreTrainedModel | None = None,
-) -> Tensor:
-    """The share of some samples in the loss of their mini-batch: weighted sums over tokens, one for each term."""
-    batch = lay_out(samples, model.device)
-    new, entropy = score(model, batch, bf16=objective.bf16, entropy_grad=objective.entropy_bonus != 0)
-    tally.entropies.append(entropy.detach())
-    if tally.weights is not None:
-        tally.mismatches.append((new.detach() - batch.sampler)[made_by(tally.weights, samples)])
-    loss = _policy_loss(new, batch, objective, tally)
-    if objective.entropy_bonus:
-        loss = loss - objective.entropy_bonus * (batch.weight * entropy).sum()
-    if objective.kl:
-        loss = loss + objective.kl * _divergence(new, batch, objective, tally, reference)
-    return loss
+def _allowed(ranks: Ranks, tally: Tally, before_step: BeforeStep | None) -> bool:
+    """Whether rank 0 lets the first step be made, told to all; there it raises what ``before_step`` raised."""
+    parts = [part for parts in ranks.gather(_on_cpu(tally.mismatches)) for part in parts]
+    refusal: Exception | None = None
+    if before_step is not None:
+        try:
+            before_step(mismatch_summary(parts))
+        except Exception as error:
+            refusal = error
+    allowed: bool = ranks.share(refusal is None)
+    if refusal is not None:
+        raise refusal
+    return allowed
 
 
-def _policy_loss(new: Tensor, batch: MicroBatch, objective: Objective, tally: Tally) -> Tensor:
-    """The clipped objective; its ratio is against the sampler, or against the proximal policy under ``is_cap``."""
-    old, weight = batch.sampler, batch.weight
-    if objective.is_cap:
-        old = new.detach() if batch.proximal is None else batch.proximal
-        importance = truncated_importance(old, batch.sampler, cap=objective.is_cap)
-        tally.importance.append(importance)
-        weight = weight * importance
-    clip = {"clip_low": objective.clip_low, "clip_high": objective.clip_high}
-    loss, clips = grpo_loss(new, old, batch.advantage, weight, **clip)
-    tally.clips.append(clips)
-    return loss
+def _gathered(ranks: Ranks, tally: Tally) -> Tally:
+    """The tally, with what all ranks measured on rank 0 and nothing of it on the others."""
+    told = ranks.gather([_on_cpu(getattr(tally, name)) for name in MEASURED])
+    for name, *parts in zip(MEASURED, *told, strict=True):
+        setattr(tally, name, [part for own in parts for part in own])
+    return tally
 
 
-def _divergence(
-    new: Tensor, batch: MicroBatch, objective: Objective, tally: Tally, reference: PreTrainedModel | None
-) -> Tensor:
-    """The policy's KL divergence from the reference model, both at the temperature of sampling."""
-    if reference is None:
-        raise MagError("a KL penalty needs the reference model")
-    with torch.no_grad():
-        known = score(reference, batch, bf16=objective.bf16).values
-    divergence, tokens = kl_penalty(new, known, batch.weight)
-    tally.divergences.append(tokens)
-    return divergence
-
-
-def _mean(parts: Sequence[Tensor]) -> float | None:
-    return torch.cat(list(parts)).mean().item() if parts else None
+def _on_cpu(parts: Sequence[Any]) -> list[Any]:
+    return [ClipStats(*_on_cpu(part)) if isinstance(part, ClipStats) else part.cpu() for part in parts]

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from magcli.generate.wire import Spec
     from magcli.rl.curriculum import Curriculum, Row
     from magcli.rl.ledger import Ledger
+    from magcli.rl.objective import Objective
     from magcli.rl.plan import Leg, Plan
     from magcli.rl.rollouts import Roller
     from magcli.rl.simulate.events import Settings
     from magcli.rl.track import Follow
     from magcli.rl.trainer import Trainer
-    from magcli.rl.update import Objective
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
     from magcli.stages.rl import Config
@@ -37,13 +37,13 @@ SETTLED = 40
 """Updates of a stage without an end that a simulation looks at."""
 
 
-def trainer(config: Config, ranks: Trainers) -> Trainer:
+def trainer(config: Config, trainers: Trainers) -> Trainer:
     """The weights to train, over all ranks that torchrun has started."""
     from magcli.rl.trainer import Trainer
 
-    ranks.open(open_share(config))
+    trainers.open(open_share(config))
     return Trainer(
-        ranks,
+        trainers,
         _objective(config),
         groups_per_step=config.n_mini // config.group,
         updates=config.updates,
@@ -83,7 +83,7 @@ def open_share(config: Config) -> Callable[[Ranks], Share]:
 
 
 def _objective(config: Config) -> Objective:
-    from magcli.rl.update import Objective
+    from magcli.rl.objective import Objective
 
     return Objective(
         clip_low=config.clip_low,
@@ -234,7 +234,7 @@ def roller(config: Config, sampler: Sampler, grader: Grader, trainer: Trainer, p
     from magcli.model.load import end_tokens
     from magcli.rl.rollouts import Roller
 
-    share = trainer.ranks.share
+    share = trainer.trainers.share
     return Roller(
         sampler,
         grader,

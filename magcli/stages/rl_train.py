@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
     from magcli.rl.curriculum import Row
     from magcli.rl.loop import Report
-    from magcli.rl.orders import BeforeStep
     from magcli.rl.plan import Plan
     from magcli.rl.progress import Records
     from magcli.rl.track import Follow
     from magcli.rl.trainer import Trainer
+    from magcli.rl.update import BeforeStep
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
     from magcli.stages.rl import Config
@@ -28,7 +28,7 @@ def train(
     problems: Sequence[Sequence[dict[str, Any]]],
     job: Job,
     folder: RunDir,
-    ranks: Trainers,
+    trainers: Trainers,
     follow: Follow,
 ) -> None:
     """Train from the last update that the folder holds to the end, and leave the model in it.
@@ -38,7 +38,7 @@ def train(
         problems: the run's own, then those of each stage.
         job: says how it goes.
         folder: of the run.
-        ranks: the processes that share the training.
+        trainers: the processes that share the training.
         follow: brings the lines of metrics to trackers.
 
     Raises:
@@ -56,7 +56,7 @@ def train(
         held.callback(grader.shutdown)
         system = setup.system_text(config.system)
         rows = [setup.answerable(part, config.model, system, grader, job) for part in problems]
-        trainer = rl_setup.trainer(config, ranks)
+        trainer = rl_setup.trainer(config, trainers)
         ledger = Ledger(folder.path / "ledger.jsonl")
         held.callback(ledger.close)
         every = config.checkpoint_every, config.keep_checkpoints, config.trajectory_every
@@ -129,7 +129,7 @@ async def _generate_and_train(
 
     async with rl_setup.sampler(config, job) as sampler:
         if trainer.done:
-            await sampler.load(trainer.ranks.weights(), trainer.done)
+            await sampler.load(trainer.trainers.weights(), trainer.done)
         flow = Flow(
             rl_setup.roller(config, sampler, grader, trainer, plan),
             rl_setup.curriculum(config, rows, records.ledger),

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 
 def train(
-    config: Config, examples: Sequence[Example], held_out: Sequence[Example], ranks: Trainers, job: Job, folder: RunDir
+    config: Config,
+    examples: Sequence[Example],
+    held_out: Sequence[Example],
+    trainers: Trainers,
+    job: Job,
+    folder: RunDir,
 ) -> None:
     """Train from the last checkpoint that the folder holds to the end, and leave the model in it.
 
@@ -36,7 +41,7 @@ def train(
     with _exam(config) as exam:
         every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
         records = finetune.Records(folder, *every, exam)
-        trainer = _trainer(config, examples, held_out, ranks)
+        trainer = _trainer(config, examples, held_out, trainers)
         if config.from_scratch:
             records.keep_start(trainer)
         records.resume(trainer)
@@ -69,16 +74,16 @@ def _exam(config: Config) -> Iterator[Exam | None]:
         yield sft_exam.Exam(problems, asking, grader, config.eval_slots, config.device)
 
 
-def _trainer(config: Config, examples: Sequence[Example], held_out: Sequence[Example], ranks: Trainers) -> Trainer:
+def _trainer(config: Config, examples: Sequence[Example], held_out: Sequence[Example], trainers: Trainers) -> Trainer:
     from magcli.train import supervised
     from magcli.train.finetune import Trainer
 
-    ranks.open(open_share(config))
+    trainers.open(open_share(config))
     lengths = [len(example.tokens) for example in examples]
     steps = supervised.plan(lengths, epochs=config.epochs, step_tokens=config.step_tokens, seed=config.seed)
     steps = steps[: config.max_steps or None]
     return Trainer(
-        ranks,
+        trainers,
         examples,
         steps,
         held_out,

@@ -32,7 +32,7 @@ class Trainer:
     without an exam, its negative held-out loss.
     """
 
-    ranks: Trainers
+    trainers: Trainers
     examples: Sequence[Example]
     steps: Sequence[Sequence[int]]
     held_out: Sequence[Example]
@@ -56,7 +56,7 @@ class Trainer:
         begun, chosen = time.monotonic(), [self.examples[index] for index in self.steps[self.done]]
         lr = self.lr * optim.cosine(self.done, total=len(self.steps), warmup=self.warmup, floor=self.floor)
         total = supervised.num_targets(chosen)
-        loss, norm = self.ranks.order(
+        loss, norm = self.trainers.order(
             [supervised.Step(own, total, lr, self.max_norm, self.bf16) for own in self._dealt(chosen)]
         )
         self.done += 1
@@ -78,11 +78,11 @@ class Trainer:
         """Mean loss of the target tokens of the held-out traces."""
         total = supervised.num_targets(self.held_out)
         orders = [supervised.Measure(own, total, self.bf16) for own in self._dealt(self.held_out)]
-        loss: float = self.ranks.order(orders)
+        loss: float = self.trainers.order(orders)
         return loss
 
     def _dealt(self, examples: Sequence[Example]) -> list[list[supervised.MicroBatch]]:
-        size, hidden = self.ranks.ranks.size, width(self.ranks.share.model)
+        size, hidden = self.trainers.ranks.size, width(self.trainers.share.model)
         return supervised.dealt(examples, micro_tokens=self.micro_tokens, size=size, hidden=hidden)
 
 
@@ -100,19 +100,19 @@ class Records:
         """Weights drawn anew are kept as they began, so that what training gained can be measured."""
         start = self.folder.path / "start"
         if not start.exists():
-            trainer.ranks.save_model(start)
+            trainer.trainers.save_model(start)
 
     def resume(self, trainer: Trainer) -> None:
         """Go on from the newest whole checkpoint; what came after it is made again, equal."""
         if last := checkpoint.latest(self.folder.checkpoints):
-            told = trainer.ranks.load(last)
+            told = trainer.trainers.load(last)
             trainer.done, trainer.best_step = told["step"], told["best_step"]
             trainer.best = float(told["best"])
         self.folder.rewind(trainer.done)
 
     def save(self, trainer: Trainer) -> None:
         """Write a checkpoint and remove old ones."""
-        trainer.ranks.save(
+        trainer.trainers.save(
             checkpoint.step_folder(self.folder.checkpoints, trainer.done),
             {"step": trainer.done, "best": str(trainer.best), "best_step": trainer.best_step},
         )
@@ -139,7 +139,7 @@ class Records:
 
     def _keep_best(self, trainer: Trainer, candidate: Path) -> None:
         best = self.folder.path / "best"
-        if adapters := trainer.ranks.share.adapters:
+        if adapters := trainer.trainers.share.adapters:
             lora.save_adapter(adapters, self.folder.path / "best-adapter")
         if candidate.exists():
             shutil.rmtree(best, ignore_errors=True)
@@ -150,9 +150,9 @@ class Records:
 
 def write_model(trainer: Trainer, folder: Path) -> None:
     """The weights as they stand, in the model's own layout, those of LoRA merged into them."""
-    share = trainer.ranks.share
+    share = trainer.trainers.share
     with lora.merged(share.model) if share.adapters else nullcontext():
-        trainer.ranks.save_model(folder)
+        trainer.trainers.save_model(folder)
 
 
 def train(trainer: Trainer, records: Records, report: Callable[[dict[str, Any]], None]) -> None:
@@ -176,7 +176,7 @@ def _finish(trainer: Trainer, folder: RunDir) -> None:
     if best_adapter.exists():
         shutil.rmtree(adapter, ignore_errors=True)
         durable.rename(best_adapter, adapter)
-    elif (adapters := trainer.ranks.share.adapters) and not best.exists():
+    elif (adapters := trainer.trainers.share.adapters) and not best.exists():
         lora.save_adapter(adapters, adapter)
     if best.exists():
         durable.rename(best, folder.model)

@@ -24,8 +24,8 @@ from magcli.generate.engine import Engine
 from magcli.generate.types import Rollout, Sampling
 from magcli.model.load import load_tokenizer
 from magcli.rl.group import AdvantageNorm, advantages
+from magcli.rl.objective import Objective, Tally, micro_batch_loss
 from magcli.rl.samples import Sample
-from magcli.rl.update import Objective, Tally, micro_batch_loss
 from magcli.train.attention import use_packed_attention
 from magcli.train.loss import TokenNorm, token_weights
 from magcli.train.packing import greedy_collate

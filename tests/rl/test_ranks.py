@@ -20,10 +20,10 @@ from transformers import AutoModelForCausalLM
 from magcli.errors import DataError, Stopped
 from magcli.generate.types import Rollout
 from magcli.model.load import load_model, load_tokenizer
-from magcli.rl.ranks import IDLE, shares_of, update
+from magcli.rl.objective import Objective
 from magcli.rl.rollouts import Group
 from magcli.rl.samples import Sample
-from magcli.rl.update import Objective
+from magcli.rl.update import IDLE, shares_of, update
 from magcli.train.attention import use_packed_attention
 from magcli.train.distributed import Ranks, open_ranks
 from magcli.train.logprobs import token_logprobs
