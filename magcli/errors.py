@@ -52,3 +52,13 @@ class Stopped(MagError):
     """A rule ended the run on purpose; what was finished is kept and the same command goes on."""
 
     exit_code = 5
+
+
+def usage(condition: bool, message: str) -> None:
+    """Fail at the door unless a condition on the options holds.
+
+    Raises:
+        UsageError: with the message.
+    """
+    if not condition:
+        raise UsageError(message)

@@ -17,6 +17,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
+from magcli.errors import usage
+
 LENGTH_WINDOW = 20
 """Updates whose mean lengths are averaged by ``length-stalled``."""
 
@@ -176,8 +178,6 @@ def check_sizes(place: str, options: Sizes) -> None:
     Raises:
         UsageError: which option and why.
     """
-    from magcli.run.job import usage
-
     for name in ("n_async", "n_batch", "n_mini"):
         size = getattr(options, name)
         whole = size > 0 and size % options.group == 0
@@ -195,8 +195,6 @@ def check_sizes(place: str, options: Sizes) -> None:
 
 
 def _check_own(place: str, phase: Phase) -> None:
-    from magcli.run.job import usage
-
     usage(phase.updates is None or phase.updates > 0, f"{place}.updates: {phase.updates} is not positive")
     if phase.band is not None:
         right = len(phase.band) == 2 and 0 <= phase.band[0] <= phase.band[1] <= 1
@@ -205,8 +203,6 @@ def _check_own(place: str, phase: Phase) -> None:
 
 def _check_ends(phases: Sequence[Phase], options: Sizes) -> None:
     """Every stage but the last has an end, and there are updates enough for all to begin."""
-    from magcli.run.job import usage
-
     *before, last = phases
     for number, phase in enumerate(before, 1):
         place = f"rl.stage {number}"

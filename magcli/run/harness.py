@@ -20,8 +20,8 @@ from magcli.console import Console
 from magcli.data import durable, manifest, seal, table
 from magcli.data.schema import DROPPED
 from magcli.data.source import Rows
-from magcli.errors import DataError
-from magcli.run.job import Counted, Drops, Job, usage
+from magcli.errors import DataError, usage
+from magcli.run.job import Counted, Drops, Job
 from magcli.run.journal import Dropped, Journal
 from magcli.run.shard import KEY, Shard
 

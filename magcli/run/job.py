@@ -14,7 +14,7 @@ from magcli.console import Console
 from magcli.data import manifest
 from magcli.data.source import Rows, Source
 from magcli.data.union import common_schema, widened
-from magcli.errors import UsageError
+from magcli.errors import usage
 from magcli.run.journal import Dropped, Journal
 from magcli.run.shard import Shard, bounds, within
 
@@ -139,13 +139,3 @@ class Counted:
         for source in self.sources:
             for batch in source.rows:
                 yield batch if batch.schema.equals(self.schema) else widened(batch, self.schema)
-
-
-def usage(condition: bool, message: str) -> None:
-    """Fail at the door unless a condition on the options holds.
-
-    Raises:
-        UsageError: with the message.
-    """
-    if not condition:
-        raise UsageError(message)

@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from magcli.errors import usage
+
 if TYPE_CHECKING:
     from magcli.stages.setup import AskOptions, EngineOptions, GraderOptions, RewardOptions
 
@@ -18,8 +20,6 @@ def engine(stage: str, config: EngineOptions) -> None:
     Raises:
         UsageError: which one and why.
     """
-    from magcli.run.job import usage
-
     url = config.model.startswith(("http://", "https://"))
     usage(bool(config.model), f"{stage}: --model is missing: a local folder, a hub id or the URL of a server")
     usage(config.slots > 0, f"{stage}.slots: {config.slots} is not positive")
@@ -39,7 +39,6 @@ def vllm(stage: str, engine: str, *, deterministic: bool) -> None:
         EnvironmentFault: it is not installed.
     """
     from magcli.generate.open import require_vllm
-    from magcli.run.job import usage
 
     if engine == "vllm":
         usage(not deterministic, f"{stage}: --deterministic needs --engine torch")
@@ -52,8 +51,6 @@ def generator_devices(stage: str, devices: Sequence[str], generators: int) -> No
     Raises:
         UsageError: which one and why.
     """
-    from magcli.run.job import usage
-
     for device in devices:
         usage(bool(DEVICE.fullmatch(device)), f"{stage}: --generator-devices are cpu, cuda or cuda:N, not {device}")
     told = f"{stage}: {len(devices)} --generator-devices need as many --generators at least, not {generators}"
@@ -66,8 +63,6 @@ def broadcast(stage: str, source: str, targets: Sequence[str]) -> None:
     Raises:
         UsageError: which one and why.
     """
-    from magcli.run.job import usage
-
     for target in targets:
         alike = target.partition(":")[0] == source.partition(":")[0]
         usage(alike, f"{stage}: {source} cannot broadcast to {target}; use --transfer file")
@@ -86,8 +81,6 @@ def ask(stage: str, config: AskOptions) -> None:
     Raises:
         UsageError: which one and why.
     """
-    from magcli.run.job import usage
-
     usage(config.samples > 0, f"{stage}.samples: {config.samples} is not positive")
     usage(config.max_tokens > 0, f"{stage}.max_tokens: {config.max_tokens} is not positive")
     usage(config.temperature >= 0, f"{stage}.temperature: {config.temperature} is negative")
@@ -100,8 +93,6 @@ def grader(stage: str, config: GraderOptions) -> None:
     Raises:
         UsageError: which one and why.
     """
-    from magcli.run.job import usage
-
     usage(config.workers > 0, f"{stage}.workers: {config.workers} is not positive")
     usage(config.verify_deadline > 0, f"{stage}.verify_deadline: {config.verify_deadline} is not positive")
 
@@ -112,8 +103,6 @@ def reward(stage: str, config: RewardOptions) -> None:
     Raises:
         UsageError: which one and why.
     """
-    from magcli.run.job import usage
-
     grader(stage, config)
     usage(config.num_tests >= 0, f"{stage}.num_tests: {config.num_tests} is negative")
     if config.reward:

@@ -10,17 +10,18 @@ reason.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
+from magcli.errors import PromptRefused, usage
 from magcli.run import options
 from magcli.stages import checks, setup
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
 
     from magcli.curate.math.doubts import Answer, Doubt
@@ -83,8 +84,6 @@ def reads(config: Config) -> tuple[str, ...]:
 
 def check(config: Config) -> None:
     """Refuse options that contradict themselves."""
-    from magcli.run.job import usage
-
     usage(0 < config.similarity <= 1, f"clean-math.similarity: {config.similarity} is not in (0, 1]")
     usage(config.max_tokens > 0, f"clean-math.max_tokens: {config.max_tokens} is not positive")
     usage(config.temperature >= 0, f"clean-math.temperature: {config.temperature} is negative")
@@ -176,7 +175,6 @@ def _result(rows: Sequence[dict[str, Any]], decided: Sequence[Kept | Dropped], o
 
 async def _answer(config: Config, generator: Generator, row: dict[str, Any], doubt: Doubt) -> Answer:
     from magcli.curate.math.doubts import answer_in, messages
-    from magcli.errors import PromptRefused
     from magcli.generate.seeds import seed_of
     from magcli.generate.types import Sampling
 
@@ -229,8 +227,6 @@ def _not_held(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _once_each(config: Config, rows: Rows, job: Job) -> Rows:
     """The rows without those that another one stands for, in their order."""
-    from contextlib import closing
-
     import pyarrow as pa
 
     from magcli.curate.math.aside import Aside, numbered

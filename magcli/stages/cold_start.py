@@ -9,17 +9,20 @@ taken as it is: grade it first (magcli grade) where its answers can be verified.
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
+from magcli.errors import DataError, usage
 from magcli.run import options
 from magcli.stages import setup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     import pyarrow as pa
 
     from magcli.curate.traces.choosing import Candidate, Pick, Selection
@@ -63,8 +66,6 @@ def reads(config: Config) -> tuple[str, ...]:
 
 def check(config: Config) -> None:
     """Refuse options that make no sense."""
-    from magcli.run.job import usage
-
     usage(0 <= config.shortest < 1, f"cold-start.shortest: {config.shortest} is not in [0, 1)")
     usage(0 <= config.fraction < 1, f"cold-start.fraction: {config.fraction} is not in [0, 1)")
     usage(config.per_problem > 0, f"cold-start.per_problem: {config.per_problem} is not positive")
@@ -156,8 +157,6 @@ def _traces(rows: Rows) -> Iterator[Row]:
 
 def _usable(rows: Iterable[Row], system: str | None, job: Job) -> Iterator[Row]:
     """The rows that are conversations; the others are dropped."""
-    from magcli.errors import DataError
-
     for row in rows:
         try:
             setup.conversation(row, system)
@@ -169,9 +168,6 @@ def _usable(rows: Iterable[Row], system: str | None, job: Job) -> Iterator[Row]:
 
 def _key(row: Mapping[str, Any]) -> str:
     """A name of a row that does not depend on where it stands."""
-    import hashlib
-    import json
-
     parts = [str(row[name]) if row.get(name) is not None else "" for name in ("id", "group", "sample")]
     if not parts[0]:
         content = json.dumps([row.get("messages"), row.get("prompt"), row.get("completion")])
@@ -234,9 +230,6 @@ def _candidate(number: int, row: Row) -> Candidate:
 
 def _question(row: Row) -> str:
     """What names a trace's problem: a hash of the turns before the answer."""
-    import hashlib
-    import json
-
     asked = row["prompt"] if not row.get("messages") else [turn["content"] for turn in row["messages"][:-1]]
     return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
 
@@ -290,8 +283,6 @@ def _reasons(selection: Selection) -> Iterator[str]:
 
 
 def _counts(selection: Selection) -> dict[str, int]:
-    from collections import Counter
-
     return dict(Counter(selection.left_out.values()).most_common())
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.stages import setup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
     from magcli.data.source import Rows, Source

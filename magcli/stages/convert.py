@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from magcli.config import opt
+from magcli.errors import usage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,8 +40,6 @@ def reads(config: Config) -> tuple[str, ...]:
 
 def check(config: Config) -> None:
     """Refuse options that contradict themselves."""
-    from magcli.run.job import usage
-
     usage(config.limit >= 0, f"convert.limit: {config.limit} is negative")
     usage(len(set(config.columns)) == len(config.columns), "convert.columns: a column is named twice")
     for pair in config.rename:
@@ -52,7 +51,6 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
     import pyarrow as pa
 
     from magcli.data.schema import require
-    from magcli.run.job import usage
 
     new_of = {old: new for new, old in (pair.split("=") for pair in config.rename)}
     require(given, new_of, stage="convert", where="the input")

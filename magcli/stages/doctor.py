@@ -7,15 +7,17 @@ then 4.
 
 from __future__ import annotations
 
+import os
+import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from magcli.config import opt
+from magcli.errors import EnvironmentFault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pyarrow as pa
 
     from magcli.data.source import Rows
@@ -69,8 +71,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     Raises:
         EnvironmentFault: a check failed; the others were made all the same.
     """
-    from magcli.errors import EnvironmentFault
-
     checks: dict[str, Callable[[], str]] = {
         "packages": _packages,
         "machine": _machine,
@@ -88,8 +88,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 
 def _report(name: str, look: Callable[[], str], job: Job) -> bool:
-    import sys
-
     try:
         found, fine = look(), True
     except Exception as error:  # whatever a broken installation raises is what the check reports
@@ -108,7 +106,6 @@ def _packages() -> str:
 
 
 def _machine() -> str:
-    import os
     import platform
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
@@ -130,7 +127,6 @@ def _device(device: str) -> str:
 
 
 def _math() -> str:
-    from magcli.errors import EnvironmentFault
     from magcli.verify.pool import Pool
     from magcli.verify.reward import RewardRule
 
@@ -152,7 +148,6 @@ def _math() -> str:
 
 
 def _language() -> str:
-    from magcli.errors import EnvironmentFault
     from magcli.verify.language import identify
 
     texts = {"en": "We add the two numbers and get the result.", "fr": "Nous additionnons les deux nombres donnés."}
@@ -163,7 +158,6 @@ def _language() -> str:
 
 
 def _sandbox() -> str:
-    from magcli.errors import EnvironmentFault
     from magcli.verify.sandbox import probe
 
     found = probe()

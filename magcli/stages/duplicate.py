@@ -7,6 +7,7 @@ are, with the reason in column duplicate.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -109,8 +110,6 @@ def _asked(row: Mapping[str, Any]) -> tuple[str | None, list[Mapping[str, Any]]]
 
 
 def _rows(row: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    import json
-
     for language, changed in changes.items():
         if isinstance(row["tests"], str) and "tests" in changed:
             changed = {**changed, "tests": json.dumps(changed["tests"])}

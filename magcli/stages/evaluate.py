@@ -13,18 +13,18 @@ With --completions the model is never asked twice: other metrics are worked out 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
+from magcli.errors import DataError, usage
 from magcli.run import options
 from magcli.run.options import MODEL
 from magcli.stages import checks, comparing, exams, setup, sitting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     import pyarrow as pa
 
     from magcli.data.source import Rows
@@ -95,7 +95,6 @@ def takes_rows(config: Config) -> bool:
 def check(config: Config) -> None:
     """Refuse options that contradict themselves, and suites whose sampling makes no sense."""
     from magcli.evaluation.suite import load
-    from magcli.run.job import usage
 
     usage(all(k > 0 for k in config.ks), "evaluate.ks: every k is at least 1")
     usage(bool(config.model) or config.completions is None, "evaluate: --completions goes with --model")
@@ -145,8 +144,6 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Sample and grade if there is a model, then estimate and tell."""
     import pyarrow as pa
-
-    from magcli.errors import DataError
 
     if config.compare:
         yield _compare(config, job)
@@ -222,7 +219,6 @@ def _estimated(
     suite: str, problems: list[Problem], before: list[Problem] | None, config: Config, equality: comparing.Equality
 ) -> list[tuple[str, Estimate]]:
     """The metrics of one suite, and the differences to another run or to the model before."""
-    from magcli.errors import DataError
     from magcli.evaluation import metrics
 
     found = metrics.estimate(problems, config.ks, config.seed)

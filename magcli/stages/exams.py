@@ -6,6 +6,8 @@ beside it. What only decides the metrics, such as ``--ks``, asks the model nothi
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,8 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from magcli.stages import setup
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import pyarrow as pa
 
     from magcli.curate.sampling import Ask
@@ -159,8 +159,6 @@ def table_of(completions: Path | None, name: str) -> Path | None:
 
 def digest(problems: Sequence[pa.RecordBatch]) -> str:
     """SHA-256 of problems, as values."""
-    import hashlib
-
     told = hashlib.sha256()
     for batch in problems:
         told.update(repr((batch.schema.names, batch.to_pylist())).encode("utf-8", "surrogatepass"))

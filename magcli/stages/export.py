@@ -8,15 +8,17 @@ that fail, the same command pushes again and writes nothing anew.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
+from magcli.errors import DataError, usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     import pyarrow as pa
 
     from magcli.data.manifest import Chain, Input
@@ -55,10 +57,6 @@ def reads(config: Config) -> tuple[str, ...]:
 
 def check(config: Config) -> None:
     """Refuse a command that lacks a run or a place, and names that the hub would refuse."""
-    import re
-
-    from magcli.run.job import usage
-
     usage(config.run is not None, "export: the run is missing: magcli export RUN -o OUT")
     usage(config.out is not None, "export: -o is missing: the folder for the result")
     named = re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", config.license) is not None
@@ -105,7 +103,6 @@ def _described(config: Config) -> tuple[dict[str, Any], Card]:
         DataError: the run is not finished or damaged, or a table holds no metrics.
     """
     from magcli import __version__
-    from magcli.errors import DataError
     from magcli.model.card import Card, Training
     from magcli.model.load import fingerprint, load_tokenizer
     from magcli.run.lineage import lineage
@@ -133,9 +130,6 @@ def _described(config: Config) -> tuple[dict[str, Any], Card]:
 
 def _noted(card: Card, config: Config) -> dict[str, Any]:
     """The card as JSON values, which also tell whether a folder is the one that is asked for."""
-    import json
-    from dataclasses import asdict
-
     return dict(json.loads(json.dumps({"command": "export", "dtype": config.dtype, **asdict(card)}, default=str)))
 
 
@@ -163,8 +157,6 @@ def _named(value: Any) -> Any:
 
 def _history(runs: Sequence[Trained]) -> Chain:
     """The stages behind all runs' inputs, each once, without folders of the machine they ran on."""
-    from dataclasses import replace
-
     from magcli.data import manifest
 
     chain = manifest.merge([run.history for run in runs])
@@ -214,10 +206,6 @@ def _figures(path: Path, models: Mapping[str, str]) -> Iterator[Figure]:
 
 def _is_there(out: Path, note: Mapping[str, Any]) -> bool:
     """Whether this very export is finished already; anything else in its place is refused."""
-    import json
-
-    from magcli.run.job import usage
-
     if not out.exists():
         return False
     try:
@@ -229,8 +217,6 @@ def _is_there(out: Path, note: Mapping[str, Any]) -> bool:
 
 
 def _write(model: Path, out: Path, dtype: str, note: Mapping[str, Any], card: Card) -> None:
-    import json
-
     from magcli.model.card import render
     from magcli.model.load import copy_settings, whole_model
     from magcli.model.tensors import copy_weights

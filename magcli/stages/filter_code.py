@@ -13,17 +13,17 @@ problem, question, statement, description, statement_md, statement_tex, statemen
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
+from magcli.errors import usage
 from magcli.run import options
 from magcli.stages import setup
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
 
     from magcli.curate.code.agreement import Run
@@ -81,7 +81,6 @@ def reads(config: Config) -> tuple[str, ...]:
 
 def check(config: Config) -> None:
     """Refuse options that contradict themselves."""
-    from magcli.run.job import usage
     from magcli.verify.code.outputs import comparison
 
     usage(0 < config.agreement <= 1, f"filter-code.agreement: {config.agreement} is not in (0, 1]")

@@ -12,17 +12,17 @@ sample all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
+from magcli.errors import PromptRefused, usage
 from magcli.run import options
 from magcli.stages import checks, setup
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
 
     from magcli.curate.math.difficulty import Summary
@@ -88,7 +88,6 @@ def reads(config: Config) -> tuple[str, ...]:
 def check(config: Config) -> None:
     """Refuse options that contradict themselves."""
     from magcli.curate.math.difficulty import band
-    from magcli.run.job import usage
 
     checks.engine("filter-math", config)
     checks.ask("filter-math", config)
@@ -115,7 +114,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     import pyarrow as pa
 
     from magcli.curate.sampling import Spent, graded_in_waves
-    from magcli.errors import PromptRefused
     from magcli.run.job import as_text
     from magcli.run.journal import Dropped, Result
     from magcli.run.units import resumable

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from magcli.errors import PromptRefused
 from magcli.run import options
 from magcli.stages import checks, setup
 
@@ -86,7 +87,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     from magcli.curate.sampling import completion_columns, samples_of
     from magcli.data.columns import attach, repeated
-    from magcli.errors import PromptRefused
     from magcli.run.job import as_text
     from magcli.run.journal import Dropped, Result
     from magcli.run.units import resumable

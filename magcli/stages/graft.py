@@ -8,11 +8,13 @@ megabytes at a time; the folder appears whole or not at all.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
+from magcli.errors import usage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,8 +46,6 @@ def reads(config: Config) -> tuple[str, ...]:
 
 def check(config: Config) -> None:
     """Refuse a command that lacks a model or a place."""
-    from magcli.run.job import usage
-
     usage(bool(config.text), "graft: --text is missing: the trained text model, a folder or a hub id")
     usage(bool(config.into), "graft: --into is missing: the vision-language model, a folder or a hub id")
     usage(config.out is not None, "graft: -o is missing: the folder for the result")
@@ -78,8 +78,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _is_there(out: Path, note: dict[str, Any], job: Job) -> bool:
     """Whether this very graft is finished already; anything else in its place is refused."""
-    from magcli.run.job import usage
-
     if not out.exists():
         return False
     made = _note(out)
@@ -93,8 +91,6 @@ def _is_there(out: Path, note: dict[str, Any], job: Job) -> bool:
 
 def _note(out: Path) -> dict[str, Any]:
     """What a finished graft says of itself; nothing where there is none, or a damaged one."""
-    import json
-
     try:
         return dict(json.loads((out / NOTE).read_text(encoding="utf-8")))
     except (OSError, ValueError):
@@ -113,8 +109,6 @@ def _planned(text: Path, vlm: Path) -> Plan:
 
 def _written(text: Path, vlm: Path, out: Path, planned: Plan, note: dict[str, Any]) -> Rounded:
     """Write all files; returns what was rounded."""
-    import json
-
     from magcli import __version__
     from magcli.model import graft
     from magcli.model.load import copy_settings, whole_model

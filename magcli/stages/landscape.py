@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
+from magcli.errors import DataError, usage
 from magcli.run import options
 from magcli.stages import checks, setup
 
@@ -116,8 +117,6 @@ def looks(config: Config) -> bool:
 
 def check(config: Config) -> None:
     """Refuse options that contradict themselves."""
-    from magcli.run.job import usage
-
     usage(config.points >= 4, f"landscape.points: {config.points} points make no surface; give at least 4")
     usage(config.pad > 0, f"landscape.pad: {config.pad} is not positive")
     usage(config.refine >= 0, f"landscape.refine: {config.refine} is negative")
@@ -163,7 +162,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Find the plane, sample every point, draw."""
     from magcli.data import durable
     from magcli.landscape import components, output, results
-    from magcli.run.job import usage
 
     if config.cost:
         job.console.say(_cost(_kept(config)), event="cost")
@@ -209,7 +207,6 @@ def _grid(config: Config, plane: Plane) -> Array:
 
 def _kept(config: Config) -> list[Path]:
     """The checkpoints of the run, in training order."""
-    from magcli.errors import DataError
     from magcli.run.rundir import RunDir
 
     folder = RunDir(config.run)

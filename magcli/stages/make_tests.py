@@ -14,18 +14,20 @@ problem, question, statement, description, statement_md, statement_tex, statemen
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
+from magcli.errors import PromptRefused, PromptTooLong, usage
 from magcli.run import options
 from magcli.stages import checks, setup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     import pyarrow as pa
 
     from magcli.curate.code.trials import Prepared
@@ -92,7 +94,6 @@ def reads(config: Config) -> tuple[str, ...]:
 
 def check(config: Config) -> None:
     """Refuse options that contradict themselves."""
-    from magcli.run.job import usage
     from magcli.verify.code.outputs import comparison
 
     usage(0 < config.agreement <= 1, f"make-tests.agreement: {config.agreement} is not in (0, 1]")
@@ -108,8 +109,6 @@ def check(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """What else decides the rows: the isolation that ``auto`` finds, and the bits of the model."""
-    from pathlib import Path
-
     isolation = {"sandbox": _sandbox(config).level} if config.sandbox == "auto" else {}
     return isolation | (setup.model_bits(config.model, Path("none")) if config.model else {})
 
@@ -129,7 +128,6 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Make tests for each problem in threads that drive sandboxes; tells of tests and solutions at the end."""
     import asyncio
-    import functools
     import threading
     from concurrent.futures import ThreadPoolExecutor
 
@@ -186,7 +184,6 @@ async def _written(config: Config, row: dict[str, Any], prepared: Prepared, gene
     from magcli.curate.inputs.asking import messages
     from magcli.curate.inputs.new_tests import worth_running
     from magcli.curate.inputs.programs import Written, written
-    from magcli.errors import PromptRefused, PromptTooLong
     from magcli.generate.seeds import seed_of
     from magcli.generate.types import Sampling
 

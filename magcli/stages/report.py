@@ -8,16 +8,16 @@ landscapes, and where every file comes from. Without -o the main figures are pri
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
+from magcli.errors import DataError, usage
 from magcli.evaluation.labels import labels
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     import pyarrow as pa
 
     from magcli.data.manifest import Link
@@ -67,8 +67,6 @@ def reads(config: Config) -> tuple[str, ...]:
 
 def check(config: Config) -> None:
     """Something must be asked for, in a way that can be done."""
-    from magcli.run.job import usage
-
     named, out = bool(_sources(config)), config.out
     usage(named or bool(config.files), "report: name what to report on: magcli report PATH... -o report.html")
     usage(out is None or out.suffix in (".html", ".htm"), f"report: -o {out}: the name of a page ends in .html")
@@ -176,7 +174,6 @@ def _funnel(names: Sequence[str]) -> Any:
 
 def _last_link(name: str) -> Link:
     from magcli.data import table
-    from magcli.errors import DataError
 
     source = table.read(name)
     for _ in source.rows:
@@ -203,7 +200,6 @@ def _metrics(names: Sequence[str], only: Sequence[str]) -> Any:
 def _refuse_unknown(only: Sequence[str], known: set[str]) -> None:
     """Every metric that is asked for must be in some table; those asked for by default need not."""
     from magcli.config import did_you_mean
-    from magcli.run.job import usage
 
     for name in only:
         usage(

@@ -8,11 +8,13 @@ to the bit.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
+from magcli.errors import usage
 from magcli.rl.phase import Phase
 from magcli.rl.trackers import Name as TrackerName
 from magcli.run import options
@@ -146,7 +148,6 @@ def check(config: Config) -> None:
     """Refuse options that contradict themselves, the batch sizes above all."""
     from magcli.rl import phase
     from magcli.rl.trackers import require
-    from magcli.run.job import usage
 
     usage(bool(config.model or config.simulate), "rl: --model is missing: a local folder or a hub id")
     usage(not config.model.startswith("http"), "rl: a server's weights cannot be trained; give a folder or a hub id")
@@ -201,8 +202,6 @@ def follow(config: Config) -> bool:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train, then give all rollouts out in the order of the updates."""
-    import contextlib
-
     from magcli.data import table
     from magcli.rl import loop
     from magcli.rl.store import Store

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.stages import setup
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
     from transformers import PreTrainedModel
 
     from magcli.generate.types import Sampler

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from magcli.stages import rl_setup, setup
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from magcli.rl.curriculum import Row
     from magcli.rl.loop import Report
     from magcli.rl.plan import Plan
@@ -44,8 +44,6 @@ def train(
     Raises:
         Stopped: nothing can be learned any more, and why.
     """
-    import contextlib
-
     from magcli.rl import loop
     from magcli.rl.ledger import Ledger, account, read
     from magcli.rl.progress import Records, load_checkpoint

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from magcli.errors import DataError, usage
 
+if TYPE_CHECKING:
     from magcli.curate.sampling import Ask
     from magcli.generate.types import Generator
     from magcli.run.job import Job
@@ -131,7 +134,6 @@ def conversation(row: Mapping[str, Any], system: str | None) -> list[dict[str, s
     Raises:
         DataError: it has neither, or a turn lacks its role or its text.
     """
-    from magcli.errors import DataError
     from magcli.model.chat import to_messages
 
     turns: list[dict[str, str]] = row.get("messages") or []
@@ -200,7 +202,6 @@ def answerable(
     """
     from magcli.model.chat import prompt_tokens, to_messages
     from magcli.model.load import load_config, load_tokenizer
-    from magcli.run.job import usage
 
     tokenizer, context = load_tokenizer(model), load_config(model).max_position_embeddings
     kept = []
@@ -231,8 +232,6 @@ def model_bits(model: str, system: Path | None, *, weights: bool = True) -> dict
 
     ``weights`` False leaves a model's weights out, for training from scratch.
     """
-    import hashlib
-
     told = {"system_sha256": hashlib.sha256((system_text(system) or "").encode()).hexdigest()}
     if not model or not Path(model).is_dir():
         return told
@@ -246,8 +245,6 @@ def follow(device: str, open_share: Callable[[], OpenShare], *, needed: bool) ->
 
     Where the first does nothing that takes several ranks, the others are not ``needed`` and have nothing to do.
     """
-    import os
-
     if os.environ.get("RANK", "0") == "0":
         return False
     if needed:

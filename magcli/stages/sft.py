@@ -10,18 +10,20 @@ Many GPUs share the weights under torchrun: torchrun --nproc-per-node 8 -m -- ma
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
+from magcli.errors import DataError, usage
 from magcli.run import options
 from magcli.stages import checks, setup, sft_train
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     import pyarrow as pa
 
     from magcli.data.source import Rows
@@ -95,8 +97,6 @@ def looks(config: Config) -> bool:
 
 def check(config: Config) -> None:
     """Refuse options that make no sense."""
-    from magcli.run.job import usage
-
     usage(bool(config.model), "sft: --model is missing: a local folder or a hub id")
     usage(not config.model.startswith("http"), "sft: a server's weights cannot be trained; give a folder or a hub id")
     for name in ("epochs", "lr", "step_tokens", "micro_tokens", "evaluate_every", "checkpoint_every", *POSITIVE):
@@ -111,9 +111,6 @@ def check(config: Config) -> None:
 
 
 def _check_lora(config: Config) -> None:
-    import os
-
-    from magcli.run.job import usage
     from magcli.train.lora import require_peft
 
     usage(not config.from_scratch, "sft: --lora needs a trained model; it does not go with --from-scratch")
@@ -154,7 +151,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train and give the metrics out."""
     import pyarrow as pa
 
-    from magcli.errors import DataError
     from magcli.model.load import load_tokenizer
     from magcli.train.distributed import open_ranks
     from magcli.train.trainers import Trainers
@@ -183,8 +179,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 
 def _show(examples: Sequence[Example], tokenizer: Any) -> None:
-    import sys
-
     from magcli.model.chat import Masked, show_mask
 
     for example in examples:
@@ -195,7 +189,6 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
     """Conversations as tokens and targets; those that cannot be learned are dropped with a reason."""
     from magcli.data.jsontypes import rows_of
     from magcli.data.schema import require
-    from magcli.errors import DataError
     from magcli.model.chat import masked
     from magcli.model.load import load_config
     from magcli.train.supervised import Example

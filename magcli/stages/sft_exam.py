@@ -7,6 +7,7 @@ checkpoints differ by their weights alone and a killed run chooses the same one.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,6 @@ from magcli.errors import DataError
 from magcli.stages import setup
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from magcli.curate.sampling import Ask, Sample
     from magcli.evaluation.metrics import Problem
     from magcli.verify.grader import Grader

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from magcli.stages import setup
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from peft import PeftModel
     from transformers import PreTrainedModel
 

@@ -6,14 +6,17 @@ JSON; --digest one hash of the rows, equal for equal tables in any format.
 
 from __future__ import annotations
 
+import hashlib
+import json
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
+from magcli.errors import UsageError, usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import pyarrow as pa
 
     from magcli.data.source import Rows
@@ -45,8 +48,6 @@ def reads(config: Config) -> tuple[str, ...]:
 
 def check(config: Config) -> None:
     """Refuse counts that make no sense."""
-    from magcli.run.job import usage
-
     usage(config.num >= 0, f"show.num: {config.num} is negative; 0 shows all")
     usage(config.width >= 0, f"show.width: {config.width} is negative; 0 shows all")
 
@@ -78,8 +79,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 
 def _print(text: str) -> None:
-    import sys
-
     sys.stdout.write(text + "\n")
 
 
@@ -88,8 +87,6 @@ def _consume(rows: Rows) -> int:
 
 
 def _manifest(job: Job) -> str:
-    import json
-
     from magcli.data import manifest
 
     return json.dumps(manifest.to_json(job.past()), indent=2)
@@ -112,7 +109,6 @@ def predicate(condition: str, schema: pa.Schema) -> Any:
     """
     import ast
 
-    from magcli.errors import UsageError
     from magcli.run.conditions import compile_condition
 
     try:
@@ -123,8 +119,6 @@ def predicate(condition: str, schema: pa.Schema) -> Any:
 
 
 def _digest(rows: Rows) -> str:
-    import hashlib
-
     from magcli.data.jsonl import Style, to_lines
 
     digest = hashlib.sha256()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from magcli.errors import PromptRefused
 from magcli.stages import setup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     import pyarrow as pa
 
     from magcli.data.source import Rows
@@ -127,7 +127,6 @@ class _Sitting:
 
         from magcli.curate.sampling import completion_columns, rewards_of, samples_of
         from magcli.data.columns import attach, repeated
-        from magcli.errors import PromptRefused
         from magcli.run.job import as_text
         from magcli.run.journal import Dropped, Result
         from magcli.verify.reward import columns

@@ -9,18 +9,19 @@ Every row comes out: translated, or as it was.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
+from magcli.errors import DataError, PromptRefused, usage
 from magcli.run import options
 from magcli.stages import checks, setup
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     import pyarrow as pa
 
     from magcli.curate.language.translation import Choice
@@ -87,7 +88,6 @@ def reads(config: Config) -> tuple[str, ...]:
 def check(config: Config) -> None:
     """Refuse options that contradict themselves."""
     from magcli.curate.language.translation import NAMES, instruction
-    from magcli.run.job import usage
 
     unknown = [name for name in config.languages if name not in NAMES]
     usage(0 <= config.fraction <= 1, f"translate.fraction: {config.fraction} is not between 0 and 1")
@@ -104,8 +104,6 @@ def check(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """What else decides the rows: the bits of the model, of the instruction and of the existing translations."""
-    import hashlib
-
     from magcli.curate.language.translation import instruction
 
     told = hashlib.sha256(instruction(config.system).encode()).hexdigest()
@@ -171,8 +169,6 @@ def _unbroken(rows: Rows, job: Job) -> Rows:
     Raises:
         DataError: one was dropped, so that those after it would get the translations of others.
     """
-    from magcli.errors import DataError
-
     for batch in rows:
         if job.drops.counts:
             reasons = ", ".join(job.drops.counts)
@@ -210,7 +206,6 @@ async def _candidates(
     """Translations one after the other, the existing one first, each with what is wrong with it for certain."""
     from magcli.curate.language.existing import EXISTING
     from magcli.curate.language.translation import instruction, messages, translated
-    from magcli.errors import PromptRefused
     from magcli.generate.seeds import seed_of
     from magcli.generate.types import Sampling
 
