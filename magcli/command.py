@@ -22,6 +22,7 @@ from magcli.console import Console
 from magcli.errors import UsageError
 
 MAIN_PANEL = "Tables and running"
+PLACES_OF_ROWS = "a file (.arrow .parquet .jsonl .csv), a folder for datasets, or - for stdout."
 
 
 class Ended(BaseException):
@@ -130,7 +131,7 @@ def _table_parameters(module: Any) -> list[inspect.Parameter]:
     """What every command takes: its tables and how to run."""
     parameters = []
     if module.INPUTS:
-        argument = typer.Argument(help=module.INPUTS, metavar="[TABLE]...", show_default=False)
+        argument = typer.Argument(help=module.INPUTS, metavar="TABLE...", show_default=False)
         parameters.append(_parameter("inputs", Annotated[list[str] | None, argument], None))
     if subject := getattr(module, "SUBJECT", ""):
         told = f"The same as {configuration.flag_name(subject)}."
@@ -138,11 +139,14 @@ def _table_parameters(module: Any) -> list[inspect.Parameter]:
         kind = list[str] if several else str
         argument = typer.Argument(help=told, metavar=subject.upper(), show_default=False)
         parameters.append(_parameter("subject", Annotated[kind | None, argument], None))
-    output = _main_option("--output", "-o", help=f"Where the rows go: {module.OUTPUT}", metavar="TABLE")
+    told = f"Where {module.OUTPUT} go: {PLACES_OF_ROWS}" + (" [-]" if module.DEFAULT_OUTPUT else "")
+    output = _main_option("--output", "-o", help=told, metavar="TABLE")
     dropped = _main_option("--dropped", help="A table for rows left out, with their reasons.", metavar="TABLE")
     recipe = _main_option("--recipe", "-r", help="A TOML recipe; flags win over it.", metavar="FILE")
     dry = _main_option("--dry-run", help="Print the resolved configuration as JSON and touch nothing.")
-    restart = _main_option("--restart", help="Forget unfinished work and make the output anew.")
+    restart = _main_option(
+        "--restart", help=getattr(module, "RESTART", "Forget unfinished work and make the output anew.")
+    )
     quiet = _main_option("--quiet", "-q", help="Only errors on stderr.")
     events = _main_option("--json", help="Events as JSON lines on stderr.")
     told = "Take one part of the rows, 2/8 being the second eighth; magcli commit joins the outputs."

@@ -6,7 +6,7 @@
     |  '- PromptRefused         no model answers this one prompt; stages drop its row
     |     '- PromptTooLong      it is too long for the model
     |- EnvironmentFault      4  a model, device, server, package or disk that is missing or failed
-    '- Stopped               5  ended by a rule (divergence); the same command resumes
+    '- Stopped               5  ended by a rule (divergence); the same command stops there again
 
 A process ended by a signal exits with 128 + its number: 130 SIGINT, 141 SIGPIPE, 143 SIGTERM.
 """
@@ -49,7 +49,7 @@ class EnvironmentFault(MagError):
 
 
 class Stopped(MagError):
-    """A rule ended the run on purpose; what was finished is kept and the same command goes on."""
+    """A rule ended the run on purpose; what was finished is kept, and the same command as it is stops there again."""
 
     exit_code = 5
 

@@ -14,6 +14,11 @@ def model(default: str = "") -> Any:
     return opt(default, "A local folder, a hub id, or the URL of an OpenAI-compatible server.", panel=MODEL)
 
 
+def trained_model() -> Any:
+    """The model that learns."""
+    return opt("", "A local folder or a hub id.", panel=MODEL)
+
+
 def engine() -> Any:
     """Which engine runs it."""
     return opt(
@@ -56,9 +61,10 @@ def max_tokens(default: int = 1024) -> Any:
     return opt(default, "Longest completion in tokens.", panel=MODEL)
 
 
-def temperature(default: float = 1.0) -> Any:
-    """Sampling temperature."""
-    return opt(default, "Sampling temperature; 0 takes the likeliest token.", panel=MODEL)
+def temperature(default: float = 1.0, *, greedy: bool = True) -> Any:
+    """Sampling temperature; ``greedy``: it may be 0."""
+    told = "Sampling temperature" + ("; 0 takes the likeliest token." if greedy else ", above 0.")
+    return opt(default, told, panel=MODEL)
 
 
 def top_p() -> Any:
@@ -124,7 +130,7 @@ def max_length(default: int = 0) -> Any:
 
 def cache_length() -> Any:
     """l_cache of the length penalty."""
-    return opt(0, "Tokens before that limit over which the penalty grows (l_cache).", panel=REWARD)
+    return opt(0, "Tokens before --max-length over which the length penalty grows (l_cache).", panel=REWARD)
 
 
 def language() -> Any:

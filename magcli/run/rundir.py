@@ -112,8 +112,10 @@ def _claim(path: Path, identity: Mapping[str, Any]) -> None:
     try:
         found = json.loads(note.read_text(encoding="utf-8"))
     except ValueError:
-        raise DataError(f"{note} is damaged; choose another folder or give --restart") from None
+        raise DataError(f"{note} is damaged; choose another folder or give --restart, which deletes the run") from None
     differs = [key for key in {**found, **identity} if found.get(key) != identity.get(key)]
     if differs:
         told = ", ".join(f"{key} {found.get(key)!r} (now {identity.get(key)!r})" for key in sorted(differs))
-        raise UsageError(f"{path} holds a run with other settings: {told}; choose another folder or give --restart")
+        raise UsageError(
+            f"{path} holds a run with other settings: {told}; choose another folder, or give --restart, which deletes it"
+        )

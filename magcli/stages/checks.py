@@ -31,6 +31,16 @@ def engine(stage: str, config: EngineOptions) -> None:
     vllm(stage, config.engine, deterministic=config.deterministic)
 
 
+def trained_model(stage: str, model: str, *, needed: bool = True) -> None:
+    """Refuse a model that cannot be trained.
+
+    Raises:
+        UsageError: there is none, or it is behind a URL.
+    """
+    usage(bool(model) or not needed, f"{stage}: --model is missing: a local folder or a hub id")
+    usage(not model.startswith("http"), f"{stage}: a server's weights cannot be trained; give a folder or a hub id")
+
+
 def vllm(stage: str, engine: str, *, deterministic: bool) -> None:
     """Refuse vLLM for bits that must be the same, and where it is not installed.
 

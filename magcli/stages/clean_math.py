@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from magcli.run.journal import Result
 
 INPUTS = "Problems: columns prompt, answer; id, choices or options if there are such; - is stdin."
-OUTPUT = "file, folder or -."
+OUTPUT = "the rows"
 DEFAULT_OUTPUT = "-"
 RESUMES = True
 EXAMPLE = "magcli clean-math examples/messy.jsonl -o clean.arrow --dropped dropped.jsonl"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 INPUTS = "Rollouts, completions, conversations or published traces; - is stdin."
-OUTPUT = "file, folder or -."
+OUTPUT = "the rows"
 DEFAULT_OUTPUT = "-"
 EXAMPLE = "magcli cold-start examples/traces.jsonl --instructions examples/instructions.jsonl -o cold-start.arrow"
 
@@ -53,7 +53,7 @@ class Config:
     hardest: float = opt(1.0, "How often, on average, a trace of the hardest problems is used.")
     upsample: Literal["repetition", "weight"] = opt("repetition", "Harder problems: more copies, or a higher weight.")
     instructions: Path | None = opt(None, "General conversations to mix in.")
-    fraction: float = opt(0.1, "Their share of the mix.")
+    fraction: float = opt(0.1, "Share of --instructions in the mix.")
     system: Path | None = options.system()
     tokenizer: str = opt("", "Folder or hub id of a model whose tokenizer counts tokens; without it, characters count.")
     seed: int = opt(0, "Other seeds choose other traces.")

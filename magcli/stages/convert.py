@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
 
 INPUTS = "The tables to read, one after the other; - is stdin."
-OUTPUT = "file, folder or -."
+OUTPUT = "the rows"
 DEFAULT_OUTPUT = "-"
 EXAMPLE = "magcli convert examples/problems.jsonl --rename origin=source -o problems.parquet"
 

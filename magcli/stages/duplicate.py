@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
 
 INPUTS = "Problems: columns prompt, tests, id if there is one; - is stdin."
-OUTPUT = "file, folder or -."
+OUTPUT = "the rows"
 DEFAULT_OUTPUT = "-"
 EXAMPLE = "magcli duplicate examples/code_problems.jsonl -o two_languages.arrow"
 LANGUAGES = ("python", "cpp")

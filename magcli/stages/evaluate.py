@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
 
 INPUTS = "Graded completions (id, correct), or with --model problems (prompt, answer); - is stdin."
-OUTPUT = "file, folder or -; without it only people are told."
+OUTPUT = "the metrics"
 DEFAULT_OUTPUT = None
 ALIASES = setup.ALIASES
 EXAMPLE = (

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from magcli.verify.sandbox import Sandbox
 
 INPUTS = "Code problems: columns prompt, tests, solutions (language, code, verdict right|wrong|unknown); - is stdin."
-OUTPUT = "file, folder or -."
+OUTPUT = "the rows"
 DEFAULT_OUTPUT = "-"
 RESUMES = True
 EXAMPLE = (

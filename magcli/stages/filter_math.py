@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from magcli.verify.reward import Reward, RewardRule
 
 INPUTS = "Problems: columns prompt, answer, id if there is one; - is stdin."
-OUTPUT = "file, folder or -."
+OUTPUT = "the rows"
 DEFAULT_OUTPUT = "-"
 RESUMES = True
 ALIASES = setup.ALIASES
@@ -53,7 +53,7 @@ class Config:
         "0.01..0.9", "Band of pass rates to keep, LOW..HIGH, ends included: the default drops what was never solved."
     )
     drop_suspect: bool = opt(False, "Drop problems whose ground truth most samples contradict with one answer.")
-    majority: float = opt(0.5, "Share of samples that must agree for that.")
+    majority: float = opt(0.5, "Share of the samples that must agree on another answer for --drop-suspect.")
     adaptive: bool = opt(False, "Stop sampling a problem when its fate is certain.")
     max_tokens: int = options.max_tokens()
     temperature: float = options.temperature()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
 
 INPUTS = "Problems: columns prompt, id if there is one; - is stdin."
-OUTPUT = "file, folder or -."
+OUTPUT = "the rows"
 DEFAULT_OUTPUT = "-"
 RESUMES = True
 ALIASES = setup.ALIASES

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
 
 INPUTS = "Completions: columns prompt, answer or tests, completion; num_tokens for the length penalty; - is stdin."
-OUTPUT = "file, folder or -."
+OUTPUT = "the rows"
 DEFAULT_OUTPUT = "-"
 RESUMES = True
 EXAMPLE = "magcli grade examples/completions.jsonl -o graded.arrow"

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from magcli.verify.sandbox import Sandbox
 
 INPUTS = "Code problems: columns prompt, tests, solutions (language, code, verdict right|wrong|unknown); - is stdin."
-OUTPUT = "file, folder or -."
+OUTPUT = "the rows"
 DEFAULT_OUTPUT = "-"
 RESUMES = True
 EXAMPLE = "magcli make-tests examples/weak_programs.jsonl --tries 30 -o more-tests.arrow --dropped no-tests.jsonl"
@@ -55,7 +55,7 @@ class Config:
     tries: int = opt(60, "Inputs tried for a problem.")
     max_new: int = opt(20, "New tests kept for a problem.")
     agreement: float = opt(0.9, "Share of the right solutions that must give a new test's output.")
-    votes: int = opt(2, "Solutions that must give it, at least.")
+    votes: int = opt(2, "Right solutions that must give the output of a new test, at least.")
     compare: str = opt("tokens", "How outputs are compared where a row does not say: tokens, floats:1e-6, lines, ...")
     max_solutions: int = opt(0, "Solutions of each verdict that are run, the first ones; 0 is all.")
     problem_seconds: float = opt(

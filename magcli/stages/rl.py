@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
 
 INPUTS = "Problems: columns prompt, answer, id if there is one; - is stdin."
-OUTPUT = "rollouts, one row each: file, folder or -; they are in the run's folder anyway."
+OUTPUT = "the rollouts, which the run's folder has anyway,"
 DEFAULT_OUTPUT = None
+RESTART = "Delete the run's folder, a finished model and its checkpoints included, and begin anew."
 ALIASES = setup.ALIASES
 EXAMPLE = (
     "magcli rl examples/problems.jsonl --model examples/model --run runs/rl --updates 3 --group 4 --n-async 16 "
@@ -45,7 +46,7 @@ BATCH = "Batches (in completions) and schedule"
 class Config:
     """Options of `magcli rl`."""
 
-    model: str = options.model()
+    model: str = options.trained_model()
     run: Path = opt(Path("runs/rl"), "Folder of the run; the same command goes on with it.")
     updates: int = opt(100, "Updates of the policy; each takes n-batch completions.", panel=BATCH)
     group: int = opt(16, "Completions of one problem: G.", panel=BATCH)
@@ -105,7 +106,7 @@ class Config:
         panel=TRAIN,
     )
     max_tokens: int = options.max_tokens()
-    temperature: float = options.temperature()
+    temperature: float = options.temperature(greedy=False)
     system: Path | None = options.system()
     seed: int = options.seed()
     dtype: Literal["auto", "bf16", "fp32"] = options.dtype()
@@ -149,8 +150,7 @@ def check(config: Config) -> None:
     from magcli.rl import phase
     from magcli.rl.trackers import require
 
-    usage(bool(config.model or config.simulate), "rl: --model is missing: a local folder or a hub id")
-    usage(not config.model.startswith("http"), "rl: a server's weights cannot be trained; give a folder or a hub id")
+    checks.trained_model("rl", config.model, needed=config.simulate is None)
     usage(config.group > 1, f"rl.group: {config.group} completions have nothing to compare; give at least 2")
     phase.check_sizes("rl", config)
     for name in ("updates", "lr", "max_norm", "micro_tokens", "checkpoint_every"):

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from magcli.train.supervised import Example
 
 INPUTS = "Traces: column messages, or prompt and completion; - is stdin."
-OUTPUT = "metrics, one row a step: file, folder or -; they are in the run's folder anyway."
+OUTPUT = "the metrics of each step, which the run's folder has anyway,"
 DEFAULT_OUTPUT = None
+RESTART = "Delete the run's folder, a finished model and its checkpoints included, and begin anew."
 EXAMPLE = "magcli sft examples/traces.jsonl --model examples/model --run runs/sft --epochs 2 --step-tokens 512"
 
 TRAIN = options.TRAIN
@@ -43,7 +44,7 @@ EXAM = "Evaluation on problems"
 class Config:
     """Options of `magcli sft`."""
 
-    model: str = options.model()
+    model: str = options.trained_model()
     run: Path = opt(Path("runs/sft"), "Folder of the run; the same command goes on with it.")
     from_scratch: bool = opt(False, "Draw the weights anew; the model folder needs only config and tokenizer.")
     held_out: Path | None = opt(None, "Traces to evaluate on; the best checkpoint by their loss is the result.")
@@ -97,8 +98,7 @@ def looks(config: Config) -> bool:
 
 def check(config: Config) -> None:
     """Refuse options that make no sense."""
-    usage(bool(config.model), "sft: --model is missing: a local folder or a hub id")
-    usage(not config.model.startswith("http"), "sft: a server's weights cannot be trained; give a folder or a hub id")
+    checks.trained_model("sft", config.model)
     for name in ("epochs", "lr", "step_tokens", "micro_tokens", "evaluate_every", "checkpoint_every", *POSITIVE):
         usage(getattr(config, name) > 0, f"sft.{name}: {getattr(config, name)} is not positive")
     usage(0 <= config.warmup < 1, f"sft.warmup: {config.warmup} is not in [0, 1)")

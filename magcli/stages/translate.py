@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
 
 INPUTS = "Problems: columns prompt, id if there is one; - is stdin."
-OUTPUT = "file, folder or -."
+OUTPUT = "the rows"
 DEFAULT_OUTPUT = "-"
 RESUMES = True
 ALIASES = setup.ALIASES
@@ -53,7 +53,8 @@ class Config:
         None, "Table of existing translations: columns prompt, id or position, and language where there are several."
     )
     by: Literal["id", "position"] = opt(
-        "id", "What joins them: the id, or the row's number from 0, in column position or else the place in the table."
+        "id",
+        "What joins --from: the id, or the row's number from 0, in column position or else the place in the table.",
     )
     tries: int = opt(3, "Samples of the model for one row, each with another seed.")
     model: str = options.model()
