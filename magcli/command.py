@@ -131,7 +131,7 @@ def _table_parameters(module: Any) -> list[inspect.Parameter]:
     """What every command takes: its tables and how to run."""
     parameters = []
     if module.INPUTS:
-        argument = typer.Argument(help=module.INPUTS, metavar="TABLE...", show_default=False)
+        argument = typer.Argument(help=module.INPUTS, metavar="TABLE", show_default=False)
         parameters.append(_parameter("inputs", Annotated[list[str] | None, argument], None))
     if subject := getattr(module, "SUBJECT", ""):
         told = f"The same as {configuration.flag_name(subject)}."

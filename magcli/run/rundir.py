@@ -117,5 +117,5 @@ def _claim(path: Path, identity: Mapping[str, Any]) -> None:
     if differs:
         told = ", ".join(f"{key} {found.get(key)!r} (now {identity.get(key)!r})" for key in sorted(differs))
         raise UsageError(
-            f"{path} holds a run with other settings: {told}; choose another folder, or give --restart, which deletes it"
+            f"{path} holds a run with other settings: {told}; choose another folder, or --restart, which deletes it"
         )
