@@ -3,7 +3,6 @@
 A link holds what made the table and what it counted; never times or hosts, which would make equal outputs differ.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -45,11 +44,6 @@ def from_json(values: Sequence[Mapping[str, Any]]) -> Chain:
     return tuple(
         Link(**{**value, "inputs": tuple(Input(**given) for given in value.get("inputs", ()))}) for value in values
     )
-
-
-def parse(text: str | bytes) -> Chain:
-    """A chain from JSON text."""
-    return from_json(json.loads(text))
 
 
 def merge(chains: Sequence[Chain]) -> Chain:

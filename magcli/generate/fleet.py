@@ -1,15 +1,13 @@
-"""Several generator processes as one ``Policy``: the least busy one takes the next group, a dead one is replaced."""
+"""Several generator processes as one ``Sampler``: the least busy one takes the next group, a dead one is replaced."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, aclosing
 from dataclasses import replace
 
-import torch
-
 from magcli.errors import EnvironmentFault
 from magcli.generate.open import engine_dtype
-from magcli.generate.remote import GeneratorDied, RemotePolicy
+from magcli.generate.remote import GeneratorDied, RemoteSampler
 from magcli.generate.types import Rollout, Sampling, Weights
 from magcli.generate.weights import copied, shared, sweep
 from magcli.generate.wire import Spec
@@ -25,9 +23,9 @@ class Fleet:
     them while the trainer already changes its own.
     """
 
-    def __init__(self, spec: Spec, dtype: torch.dtype | None, say: Callable[[str], None]) -> None:
-        self._spec, self._dtype, self._say = spec, dtype, say
-        self._members: list[RemotePolicy] = []
+    def __init__(self, spec: Spec, say: Callable[[str], None]) -> None:
+        self._spec, self._say = spec, say
+        self._members: list[RemoteSampler] = []
         self._held = ExitStack()
         self._newest: Weights | None = None
         self._version = 0
@@ -44,7 +42,6 @@ class Fleet:
         size: int,
         *,
         devices: Sequence[str] = (),
-        dtype: torch.dtype | None = None,
         say: Callable[[str], None] = lambda told: None,
     ) -> "Fleet":
         """Start ``size`` generators at once.
@@ -53,18 +50,17 @@ class Fleet:
             spec: the engine of each.
             size: how many.
             devices: where their engines run, in turn; without any, all where ``spec`` says.
-            dtype: type in which weights travel; None keeps theirs.
             say: told when a generator is replaced.
 
         Raises:
             EnvironmentFault: one of them does not come up.
         """
         sweep()
-        fleet = cls(spec, dtype, say)
+        fleet = cls(spec, say)
         places = [devices[number % len(devices)] if devices else spec.device for number in range(size)]
         starts = [fleet._start(replace(spec, device=place)) for place in places]
         done = await asyncio.gather(*starts, return_exceptions=True)
-        fleet._members = [member for member in done if isinstance(member, RemotePolicy)]
+        fleet._members = [member for member in done if isinstance(member, RemoteSampler)]
         if failures := [failure for failure in done if isinstance(failure, BaseException)]:
             await fleet.close()
             raise failures[0]
@@ -107,10 +103,10 @@ class Fleet:
             except GeneratorDied as death:
                 await self._replace(member, death)
 
-    def _least_busy(self) -> RemotePolicy:
+    def _least_busy(self) -> RemoteSampler:
         """The living member with the fewest requests; a dead one, which is then replaced, where none lives."""
         living = [member for member in self._members if member.alive]
-        return min(living or self._members, key=lambda member: member.load_of)
+        return min(living or self._members, key=lambda member: member.num_waiting)
 
     async def load(self, weights: Weights, version: int) -> None:
         """Give all members new weights; running sequences go on with their KV cache."""
@@ -118,7 +114,7 @@ class Fleet:
         if self._spec.transfer == "broadcast":
             kept: Weights = copied(weights, dtype=engine_dtype(self._spec.dtype, self._spec.device))
         else:
-            kept = await asyncio.to_thread(held.enter_context, shared(weights, dtype=self._dtype))
+            kept = await asyncio.to_thread(held.enter_context, shared(weights))
         async with self._replacing:
             self._held, old = held, self._held
             before = self._newest, self._version
@@ -138,7 +134,7 @@ class Fleet:
         await asyncio.gather(*(member.close() for member in self._members))
         self._held.close()
 
-    async def _replace(self, member: RemotePolicy, death: GeneratorDied) -> None:
+    async def _replace(self, member: RemoteSampler, death: GeneratorDied) -> None:
         """Put a new generator, with the newest weights, in the place of a dead one, once."""
         async with self._replacing:
             if member not in self._members:
@@ -150,16 +146,16 @@ class Fleet:
             self.replaced += 1
         await member.close()
 
-    async def _start(self, spec: Spec) -> RemotePolicy:
+    async def _start(self, spec: Spec) -> RemoteSampler:
         """A new generator with the newest weights; one that is killed as it comes up is replaced too."""
         while True:
             try:
-                new = await RemotePolicy.start(spec)
+                new = await RemoteSampler.start(spec)
                 return await self._brought_up(new)
             except GeneratorDied as death:
                 self._count(death)
 
-    async def _brought_up(self, new: RemotePolicy) -> RemotePolicy:
+    async def _brought_up(self, new: RemoteSampler) -> RemoteSampler:
         try:
             if self._newest is not None:
                 await new.load(self._newest, self._version)

@@ -1,4 +1,4 @@
-"""An engine in a process of its own, as a ``Policy``."""
+"""An engine in a process of its own, as a ``Sampler``."""
 
 import asyncio
 import os
@@ -46,8 +46,8 @@ class GeneratorDied(EnvironmentFault):
     """A generator process is gone; whatever it worked on has to be asked for again."""
 
 
-class RemotePolicy:
-    """A generator process and the requests it works on. Open it with ``RemotePolicy.start``."""
+class RemoteSampler:
+    """A generator process and the requests it works on. Open it with ``RemoteSampler.start``."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class RemotePolicy:
         self.num_running = 0
 
     @classmethod
-    async def start(cls, spec: Spec) -> "RemotePolicy":
+    async def start(cls, spec: Spec) -> "RemoteSampler":
         """Start a process and wait until its engine is up.
 
         Raises:
@@ -105,7 +105,7 @@ class RemotePolicy:
         return self._death is None
 
     @property
-    def load_of(self) -> int:
+    def num_waiting(self) -> int:
         """Requests that wait for an answer."""
         return len(self._waiting)
 

@@ -1,12 +1,17 @@
 """Options that several stages share: each is worded in one place; a stage may give its own default."""
 
-from typing import Any
+from typing import Any, Literal
 
 from magcli.config import opt
 
 MODEL = "Model and sampling"
 REWARD = "Reward"
 TRAIN = "Training"
+
+
+Engine = Literal["auto", "torch", "vllm", "server"]
+DType = Literal["auto", "bf16", "fp32"]
+Sandbox = Literal["full", "restricted", "auto", "dangerously-none"]
 
 
 def model(default: str = "") -> Any:

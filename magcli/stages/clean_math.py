@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import PromptRefused, usage
@@ -58,8 +58,8 @@ class Config:
     max_tokens: int = options.max_tokens(512)
     temperature: float = options.temperature(0.0)
     seed: int = options.seed()
-    engine: Literal["auto", "torch", "vllm", "server"] = options.engine()
-    dtype: Literal["auto", "bf16", "fp32"] = options.dtype()
+    engine: options.Engine = options.engine()
+    dtype: options.DType = options.dtype()
     slots: int = options.slots()
     deterministic: bool = options.deterministic()
     device: str = options.device()

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import usage
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from magcli.data.source import Rows
     from magcli.run.job import Job
     from magcli.run.journal import Result
-    from magcli.verify.sandbox import Sandbox
 
 INPUTS = "Code problems: columns prompt, tests, solutions (language, code, verdict right|wrong|unknown); - is stdin."
 OUTPUT = "the rows"
@@ -60,7 +59,7 @@ class Config:
     max_solutions: int = opt(0, "Solutions of each verdict that are run, the first ones; 0 is all.")
     max_tests: int = opt(0, "Tests that are run and can be kept, the first ones; 0 is all.")
     workers: int = opt(1, "Problems worked on at once.")
-    sandbox: Literal["full", "restricted", "auto", "dangerously-none"] = options.sandbox()
+    sandbox: options.Sandbox = options.sandbox()
 
 
 PLACES = ("workers", "matrix", "from_matrix")
@@ -100,7 +99,7 @@ def settings(config: Config) -> dict[str, Any]:
     """What else decides the rows: the isolation that ``auto`` finds, or the matrix."""
     if config.from_matrix:
         return setup.table_bits("from_matrix", config.from_matrix)
-    return {"sandbox": _sandbox(config).level} if config.sandbox == "auto" else {}
+    return setup.sandbox_bits(config.sandbox)
 
 
 def beside(config: Config) -> tuple[Path, ...]:
@@ -170,7 +169,7 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate.code.turns import Turns
     from magcli.run.units import resumable
 
-    box, ended, turns = _sandbox(config), threading.Event(), Turns()
+    box, ended, turns = setup.open_sandbox(config.sandbox), threading.Event(), Turns()
     crew = ThreadPoolExecutor(config.workers, "sandbox")
     matrix = MatrixTable(config.matrix, sandbox=box.level, restart=job.restart) if config.matrix else None
     problems: list[tuple[str, str]] = []
@@ -209,13 +208,6 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
     finally:
         if matrix:
             matrix.close()
-
-
-def _sandbox(config: Config) -> Sandbox:
-    from magcli.verify.sandbox import open_sandbox
-
-    unsafe = config.sandbox == "dangerously-none"
-    return open_sandbox("none" if config.sandbox == "dangerously-none" else config.sandbox, accept_unsandboxed=unsafe)
 
 
 def _prepared(config: Config, row: dict[str, Any]) -> Prepared | Unusable:

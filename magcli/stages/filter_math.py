@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import PromptRefused, usage
@@ -60,15 +60,15 @@ class Config:
     top_p: float = options.top_p()
     system: Path | None = options.system()
     seed: int = options.seed()
-    engine: Literal["auto", "torch", "vllm", "server"] = options.engine()
-    dtype: Literal["auto", "bf16", "fp32"] = options.dtype()
+    engine: options.Engine = options.engine()
+    dtype: options.DType = options.dtype()
     slots: int = options.slots()
     deterministic: bool = options.deterministic()
     device: str = options.device()
     deadline: float = options.deadline()
     workers: int = options.workers()
     verify_deadline: float = options.verify_deadline()
-    sandbox: Literal["full", "restricted", "auto", "dangerously-none"] = options.sandbox()
+    sandbox: options.Sandbox = options.sandbox()
 
 
 PLACES = ("workers", "deadline")

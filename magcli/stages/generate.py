@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from magcli.errors import PromptRefused
 from magcli.run import options
@@ -40,8 +40,8 @@ class Config:
     top_p: float = options.top_p()
     system: Path | None = options.system()
     seed: int = options.seed()
-    engine: Literal["auto", "torch", "vllm", "server"] = options.engine()
-    dtype: Literal["auto", "bf16", "fp32"] = options.dtype()
+    engine: options.Engine = options.engine()
+    dtype: options.DType = options.dtype()
     slots: int = options.slots()
     deterministic: bool = options.deterministic()
     device: str = options.device()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.run import options
@@ -42,7 +42,7 @@ class Config:
     opening: str = opt("", "Text that the prompt ended with and every completion goes on from, such as '<think>'.")
     workers: int = options.workers()
     verify_deadline: float = options.verify_deadline()
-    sandbox: Literal["full", "restricted", "auto", "dangerously-none"] = options.sandbox()
+    sandbox: options.Sandbox = options.sandbox()
     reward: str = options.reward()
     num_tests: int = options.num_tests()
     partial: bool = options.partial()

@@ -50,7 +50,7 @@ def _open(config: Config, problems: Sequence[dict[str, Any]], last: Path, compon
     policy = open_policy(
         str(last),
         engine=config.engine,
-        dtype="fp32" if config.deterministic else config.dtype,
+        dtype=config.dtype,
         slots=config.slots,
         deterministic=config.deterministic,
         device=config.device,

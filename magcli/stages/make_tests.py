@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import PromptRefused, PromptTooLong, usage
@@ -62,14 +62,14 @@ class Config:
         600.0, "CPU seconds for all runs of a problem's solutions; it keeps what was found until then. 0 is no bound."
     )
     workers: int = opt(1, "Problems worked on at once.")
-    sandbox: Literal["full", "restricted", "auto", "dangerously-none"] = options.sandbox()
+    sandbox: options.Sandbox = options.sandbox()
     model: str = options.model()
     programs: int = opt(2, "Programs that a model writes for a problem.", panel=options.MODEL)
     max_tokens: int = options.max_tokens()
     temperature: float = options.temperature(0.7)
     seed: int = options.seed()
-    engine: Literal["auto", "torch", "vllm", "server"] = options.engine()
-    dtype: Literal["auto", "bf16", "fp32"] = options.dtype()
+    engine: options.Engine = options.engine()
+    dtype: options.DType = options.dtype()
     slots: int = options.slots()
     deterministic: bool = options.deterministic()
     device: str = options.device()
@@ -109,8 +109,7 @@ def check(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """What else decides the rows: the isolation that ``auto`` finds, and the bits of the model."""
-    isolation = {"sandbox": _sandbox(config).level} if config.sandbox == "auto" else {}
-    return isolation | (setup.model_bits(config.model, Path("none")) if config.model else {})
+    return setup.sandbox_bits(config.sandbox) | (setup.model_bits(config.model, Path("none")) if config.model else {})
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -138,7 +137,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.data.schema import NEW_TESTS
     from magcli.run.units import resumable
 
-    box, ended, turns = _sandbox(config), threading.Event(), Turns()
+    box, ended, turns = setup.open_sandbox(config.sandbox), threading.Event(), Turns()
     crew = ThreadPoolExecutor(config.workers, "sandbox")
     generator = setup.open_engine(config) if config.model else None
 
@@ -170,13 +169,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 def _window(config: Config) -> int:
     """Problems under way at once: those whose solutions run, and with a model as many more as fill its slots."""
     return config.workers + (-(-config.slots // config.programs) if config.model else 0)
-
-
-def _sandbox(config: Config) -> Sandbox:
-    from magcli.verify.sandbox import open_sandbox
-
-    unsafe = config.sandbox == "dangerously-none"
-    return open_sandbox("none" if config.sandbox == "dangerously-none" else config.sandbox, accept_unsandboxed=unsafe)
 
 
 async def _written(config: Config, row: dict[str, Any], prepared: Prepared, generator: Generator) -> Written:

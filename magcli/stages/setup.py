@@ -7,9 +7,10 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from magcli.errors import DataError, usage
+from magcli.run import options
 
 if TYPE_CHECKING:
     from magcli.curate.sampling import Ask
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from magcli.train.trainers import OpenShare
     from magcli.verify.grader import Grader
     from magcli.verify.reward import RewardRule
+    from magcli.verify.sandbox import Choice, Sandbox
 
 ALIASES = {
     "prompt": ("problem", "question"),
@@ -39,9 +41,9 @@ class EngineOptions(Protocol):
     @property
     def model(self) -> str: ...
     @property
-    def engine(self) -> Literal["auto", "torch", "vllm", "server"]: ...
+    def engine(self) -> options.Engine: ...
     @property
-    def dtype(self) -> Literal["auto", "bf16", "fp32"]: ...
+    def dtype(self) -> options.DType: ...
     @property
     def slots(self) -> int: ...
     @property
@@ -77,7 +79,7 @@ class GraderOptions(Protocol):
     @property
     def verify_deadline(self) -> float: ...
     @property
-    def sandbox(self) -> Literal["full", "restricted", "auto", "dangerously-none"]: ...
+    def sandbox(self) -> options.Sandbox: ...
 
 
 class RewardOptions(GraderOptions, Protocol):
@@ -104,7 +106,7 @@ def open_engine(config: EngineOptions) -> Generator:
     return open_generator(
         config.model,
         engine=config.engine,
-        dtype="fp32" if config.deterministic and config.dtype == "auto" else config.dtype,
+        dtype=config.dtype,
         slots=config.slots,
         deterministic=config.deterministic,
         device=config.device,
@@ -167,22 +169,37 @@ def open_grader(config: GraderOptions, function: str = "") -> Grader:
     """Who grades, as a stage's options describe it; ``function`` is a user's own reward."""
     from magcli.verify.grader import Grader
 
+    choice, unsafe = _isolation(config.sandbox)
     return Grader(
         config.workers,
         deadline=config.verify_deadline,
-        sandbox="none" if config.sandbox == "dangerously-none" else config.sandbox,
-        accept_unsandboxed=config.sandbox == "dangerously-none",
+        sandbox=choice,
+        accept_unsandboxed=unsafe,
         function=function,
     )
 
 
+def open_sandbox(choice: options.Sandbox) -> Sandbox:
+    """Where programs run, as the option says."""
+    from magcli.verify import sandbox
+
+    level, unsafe = _isolation(choice)
+    return sandbox.open_sandbox(level, accept_unsandboxed=unsafe)
+
+
+def _isolation(choice: options.Sandbox) -> tuple[Choice, bool]:
+    """The isolation that an option names, and whether the user accepts that there is none."""
+    return ("none", True) if choice == "dangerously-none" else (choice, False)
+
+
+def sandbox_bits(choice: options.Sandbox) -> dict[str, Any]:
+    """What decides verdicts besides the option: the isolation that ``auto`` finds."""
+    return {"sandbox": open_sandbox(choice).level} if choice == "auto" else {}
+
+
 def grader_bits(config: GraderOptions, function: str = "") -> dict[str, Any]:
     """What decides verdicts besides the options: the isolation that ``auto`` finds, and a user's reward itself."""
-    told: dict[str, Any] = {}
-    if config.sandbox == "auto":
-        from magcli.verify.sandbox import open_sandbox
-
-        told["sandbox"] = open_sandbox("auto").level
+    told = sandbox_bits(config.sandbox)
     if function:
         from magcli.verify import custom
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import DataError, usage
@@ -78,7 +78,7 @@ class Config:
     eval_slots: int = opt(64, "Sequences sampled at once.", panel=EXAM)
     workers: int = options.workers()
     verify_deadline: float = options.verify_deadline()
-    sandbox: Literal["full", "restricted", "auto", "dangerously-none"] = options.sandbox()
+    sandbox: options.Sandbox = options.sandbox()
 
 
 PLACES = ("run", "held_out", "eval_table", "show_mask", "keep_checkpoints", "checkpoint_every", "device", "workers")

@@ -64,8 +64,8 @@ class Config:
         None, "File with the instruction; {language} in it stands for the language (default: the one of magcli)."
     )
     seed: int = options.seed()
-    engine: Literal["auto", "torch", "vllm", "server"] = options.engine()
-    dtype: Literal["auto", "bf16", "fp32"] = options.dtype()
+    engine: options.Engine = options.engine()
+    dtype: options.DType = options.dtype()
     slots: int = options.slots()
     deterministic: bool = options.deterministic()
     device: str = options.device()

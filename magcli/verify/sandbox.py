@@ -17,9 +17,9 @@ from magcli.errors import EnvironmentFault, UsageError
 from magcli.verify.isolation.canary import escape
 from magcli.verify.isolation.launch import Box, Isolation, Level
 from magcli.verify.isolation.primitives import NEEDED, Finding, candidates, findings
-from magcli.verify.isolation.program import REPORT_FD, Limits, Outcome, Program
+from magcli.verify.isolation.program import Limits, Outcome, Program
 
-__all__ = ["REPORT_FD", "Finding", "Limits", "Outcome", "Probe", "Program", "Sandbox", "open_sandbox", "probe"]
+__all__ = ["Finding", "Limits", "Outcome", "Probe", "Program", "Sandbox", "open_sandbox", "probe"]
 
 Choice = Literal["auto", "full", "restricted", "none"]
 

@@ -14,7 +14,7 @@ import torch
 from magcli.errors import EnvironmentFault, PromptTooLong
 from magcli.generate.fleet import Fleet
 from magcli.generate.open import open_policy
-from magcli.generate.remote import GeneratorDied, RemotePolicy
+from magcli.generate.remote import GeneratorDied, RemoteSampler
 from magcli.generate.types import Sampling
 from magcli.generate.weights import sweep
 from magcli.generate.wire import Spec
@@ -181,7 +181,7 @@ def test_a_stopped_generator_is_taken_for_dead(spec, monkeypatch):
     monkeypatch.setattr("magcli.generate.remote.SILENT_SECONDS", 2.5)
 
     async def scenario():
-        policy = await RemotePolicy.start(spec)
+        policy = await RemoteSampler.start(spec)
         policy.process.send_signal(signal.SIGSTOP)
         try:
             await collect(policy, [1])
@@ -196,7 +196,7 @@ def test_a_busy_event_loop_takes_no_living_generator_for_dead(spec, monkeypatch)
     monkeypatch.setattr("magcli.generate.remote.SILENT_SECONDS", 2.0)
 
     async def scenario():
-        policy = await RemotePolicy.start(spec)
+        policy = await RemoteSampler.start(spec)
         try:
             time.sleep(4.0)
             return await collect(policy, [1])
@@ -207,8 +207,8 @@ def test_a_busy_event_loop_takes_no_living_generator_for_dead(spec, monkeypatch)
 
 
 def test_a_dead_generator_gets_nothing_while_another_lives():
-    fleet = Fleet(Spec("model"), None, print)
-    idle, busy = SimpleNamespace(alive=False, load_of=0), SimpleNamespace(alive=True, load_of=7)
+    fleet = Fleet(Spec("model"), print)
+    idle, busy = SimpleNamespace(alive=False, num_waiting=0), SimpleNamespace(alive=True, num_waiting=7)
     fleet._members = [idle, busy]
     assert fleet._least_busy() is busy
     busy.alive = False

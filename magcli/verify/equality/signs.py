@@ -4,8 +4,6 @@ from functools import lru_cache
 
 from magcli.verify.latex.tree import Expr, add, div, function, mul, neg, power
 
-MAX_SIGNS = 8
-
 
 @lru_cache(maxsize=4096)
 def opened(expr: Expr) -> Expr:

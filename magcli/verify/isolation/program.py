@@ -19,8 +19,6 @@ from magcli.verify.isolation.runner import IDLE, REPLY, REQUEST
 Status = Literal["exited", "signalled", "cpu-limit", "wall-limit", "memory-limit", "output-limit", "lost"]
 
 STDERR_CAP = 64 << 10
-REPORT_FD = 3
-"""The descriptor on which a program's driver writes what only the judge shall read."""
 SPARE_SPACE = 1 << 30
 """Bytes of address space beyond the memory limit: stacks of threads and tables that are never touched cost nothing."""
 GRACE = 20.0

@@ -27,7 +27,6 @@ _WRAPPER = re.compile(
 MAX_PASSES = 10
 _ARTICLES = frozenset(("a", "an", "the"))
 _DOLLAR = re.compile(r"(?<!\\)\$+")
-_MONEY = re.compile(r"(?<!\\)\$\s*(?=\d)")
 
 
 @lru_cache(maxsize=8192)

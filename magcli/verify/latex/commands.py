@@ -14,7 +14,6 @@ _RENAMED = {
 _INVERSE = {name: f"arc{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh")}
 _BIG = {r"\sum": "sum", r"\prod": "prod"}
 _MATRICES = frozenset(("pmatrix", "bmatrix", "matrix", "array", "vmatrix", "smallmatrix", "Bmatrix", "Vmatrix"))
-_WRAPPERS = frozenset(("aligned", "align", "align*", "gathered", "split", "equation", "equation*"))
 MAX_CELLS = 400
 
 
