@@ -7,6 +7,7 @@ from the recipe alone and has no flag.
 import dataclasses
 import difflib
 import keyword
+import os
 import tomllib
 import types
 import typing
@@ -39,6 +40,13 @@ def resolve(config_class: type[T], stage: str, recipe: Mapping[str, Any], flags:
     kinds = field_types(config_class)
     given = _known(recipe, kinds, f"recipe table [{stage}]") | dict(flags)
     return config_class(**{key: convert(kinds[key], value, f"{stage}.{key}") for key, value in given.items()})
+
+
+def paths(config: Any) -> list[Path]:
+    """Every path among the options of a stage, and every text among them that is the path of something."""
+    values = [getattr(config, field.name) for field in dataclasses.fields(config)]
+    flat = [each for value in values for each in (value if isinstance(value, tuple) else (value,))]
+    return [Path(each) for each in flat if isinstance(each, Path) or (isinstance(each, str) and os.path.exists(each))]
 
 
 def has_flag(kind: Any) -> bool:

@@ -202,6 +202,29 @@ def test_an_output_never_overwrites_an_input_or_another_output(tmp_path: Path, m
     assert (tmp_path / "a.jsonl").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        "clean-math b.jsonl --against a.jsonl -o a.jsonl",
+        "filter-code a.jsonl --matrix a.jsonl -o out.arrow",
+        "filter-code b.jsonl --matrix out.arrow -o out.arrow",
+        "cold-start b.jsonl --instructions a.jsonl --dropped a.jsonl -o out.jsonl",
+        "translate b.jsonl --from a.jsonl --languages fr -o ./a.jsonl",
+        "evaluate a.jsonl --model model --completions a.jsonl",
+        "evaluate b.jsonl --model model --against a.jsonl --completions a.jsonl",
+    ],
+)
+def test_nothing_that_an_option_names_is_written_over(tmp_path: Path, magcli, command: str) -> None:
+    before = b'{"id": "1", "prompt": "p", "answer": "1", "correct": true}\n'
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_bytes(before)
+    done = magcli(*command.split(), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "is read or written by this command already" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "b.jsonl"]
+    assert (tmp_path / "a.jsonl").read_bytes() == before
+
+
 def test_a_flag_that_takes_a_list_may_be_given_several_times(tmp_path: Path, magcli) -> None:
     done = magcli("report", "--files", "a,b", "--files", "c", "--dry-run", cwd=tmp_path)
     assert json.loads(done.stdout)["config"]["files"] == ["a", "b", "c"]

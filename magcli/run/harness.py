@@ -8,7 +8,8 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from magcli import __version__
+from magcli.config import paths
 from magcli.console import Console
 from magcli.data import durable, manifest, seal, table
 from magcli.data.schema import DROPPED
@@ -64,19 +66,23 @@ def execute(stage: Stage, config: Any, settings: Mapping[str, Any], tables: Tabl
     told = {**settings, KEY: str(tables.shard)} if tables.shard else settings
     job = Job(stage.name, console, drops, told, restart=tables.restart, output=tables.output)
     places = [place for place in (tables.output, tables.dropped) if place is not None]
-    _check_apart(places, [*tables.inputs, *map(str, stage.beside(config))])
+    beside = [str(path) for path in stage.beside(config)]
+    _check_apart([*places, *beside], _read(tables.inputs, beside, map(str, paths(config))))
     with contextlib.ExitStack() as held:
         for place in places:
             table.check_target(place)
             if place != "-":
                 held.enter_context(durable.owned(Path(place)))
         job.inputs = _inputs(tables, drops)
-        whole = all(path.exists() for path in stage.beside(config))
-        if whole and not tables.restart and up_to_date(tables, job):
+        if all(map(os.path.exists, beside)) and not tables.restart and up_to_date(tables, job):
             durable.remove(_journal_path(tables))
             durable.sweep(_note_path(tables))
             console.say(f"{stage.name}: {tables.output} is up to date", event="up-to-date")
             return
+        if not tables.restart and (former := _replaced(tables, job)):
+            console.say(
+                f"{stage.name}: {former}; it is replaced when this ends", event="replaces", output=tables.output
+            )
         _run(stage, config, tables, job, held)
 
 
@@ -89,10 +95,16 @@ def _inputs(tables: Tables, drops: Drops) -> Counted:
     return inputs
 
 
-def _check_apart(places: Sequence[str], others: Sequence[str]) -> None:
-    """Refuse an output that would overwrite an input or another output of the same command."""
-    taken = {os.path.realpath(other) for other in others if other != "-"}
-    for place in places:
+def _read(inputs: Sequence[str], beside: Sequence[str], named: Iterable[str]) -> list[str]:
+    """What a command reads: its inputs, and the paths that its options name, but for those of what it leaves."""
+    options = Counter(map(os.path.realpath, named)) - Counter(map(os.path.realpath, beside))
+    return [*(name for name in inputs if name != "-"), *options]
+
+
+def _check_apart(written: Sequence[str], read: Sequence[str]) -> None:
+    """Refuse to write over what the same command reads, or writes already."""
+    taken = set(map(os.path.realpath, read))
+    for place in written:
         usage(os.path.realpath(place) not in taken, f"{place} is read or written by this command already; name another")
         taken.add(os.path.realpath(place))
 
@@ -155,6 +167,25 @@ def up_to_date(tables: Tables, job: Job) -> bool:
     except DataError:
         return False
     return all(chain and _same(chain[-1], job, digests) for chain in chains)
+
+
+def _replaced(tables: Tables, job: Job) -> str | None:
+    """How a finished output that is in the place of this command's came to be."""
+    if tables.output in (None, "-") or not Path(str(tables.output)).exists():
+        return None
+    try:
+        chain = table.read(str(tables.output)).chain
+    except DataError:
+        chain = ()
+    if not chain:
+        return f"{tables.output} is there, and magcli did not make it"
+    made, now = chain[-1], json.loads(seal.pack(job.settings))
+    if made.stage != job.stage:
+        return f"{tables.output} is there, made by magcli {made.stage}"
+    before = json.loads(seal.pack(made.config))
+    differs = sorted(key for key in {**before, **now} if before.get(key) != now.get(key))
+    told = ", ".join(f"{key} {before.get(key)!r} (now {now.get(key)!r})" for key in differs)
+    return f"{tables.output} was made with {told or 'other inputs or another version'}"
 
 
 def _same(link: manifest.Link, job: Job, digests: Sequence[str]) -> bool:

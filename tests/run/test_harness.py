@@ -14,3 +14,23 @@ def test_a_kill_in_the_last_instant_leaves_nothing_behind_once_the_command_is_re
     out.with_name(".out.arrow.run.json.999999999.tmp").touch()
     call_stage("convert", source, output=out)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.arrow", "out.arrow.run.json", "rows.jsonl"]
+
+
+def test_what_is_about_to_be_replaced_is_told_before_the_work(tmp_path, capsys):
+    source, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
+    source.write_text('{"id": "a", "x": 1}\n')
+
+    def told(**options):
+        call_stage("convert", source, output=out, quiet=False, **options)
+        return capsys.readouterr().err
+
+    assert "replaced" not in told()
+    assert "is up to date" in told()
+    assert f"{out} was made with columns [] (now ['x']); it is replaced when this ends" in told(columns=("x",))
+    assert "replaced" not in told(restart=True)
+    source.write_text('{"id": "b", "x": 1}\n')
+    assert f"{out} was made with other inputs or another version" in told()
+    out.write_text('{"my": "own"}\n')
+    assert f"{out} is there, and magcli did not make it" in told()
+    out.write_text("no table")
+    assert f"{out} is there, and magcli did not make it" in told()
