@@ -31,10 +31,12 @@ TRIES_IN_DEADLINE = 3
 TOO_LONG = re.compile(r"context[ _](?:length|size|window)|maximum (?:context|model) len", re.IGNORECASE)
 """How servers (vLLM, llama.cpp, hosted ones) word the refusal of a prompt that does not fit."""
 
+BROKEN_OFF = ("abort", "error", None)
+"""Finishes that tell of the server, not of the prompt."""
 FILTERED = "content_filter"
-"""What servers that hold answers back call it, as a reason to finish or as the code of an error."""
+"""The code of an error with which servers hold answers back."""
 
-FINISHES: dict[str, Finish] = {"stop": "stop", "length": "length"}
+FINISHES: dict[str, Finish] = {"stop": "stop", "eos": "stop", "length": "length"}
 
 
 class Passing(Exception):
@@ -77,7 +79,7 @@ class ServerGenerator:
 
         Raises:
             PromptTooLong: the server says that the prompt does not fit the model's context.
-            PromptRefused: the server kept the answer back (``content_filter``).
+            PromptRefused: the server kept the answer back (``content_filter``), or gave something else.
             EnvironmentFault: no whole answer within the deadline, or the server refused the request.
         """
         if self._client.is_closed:
@@ -168,32 +170,39 @@ def _completion(reply: Any, url: str) -> Completion:
     """The one completion of a reply.
 
     Raises:
-        PromptRefused: the server kept the answer back.
-        EnvironmentFault: anything that a completion needs is not there.
+        PromptRefused: the server kept the answer back, or gave something else, such as a call of a tool.
+        EnvironmentFault: the reply is none of the API, or the server broke the answer off.
     """
     try:
         choice = reply["choices"][0]
-        message, finish, tokens = choice["message"], choice["finish_reason"], reply["usage"]["completion_tokens"]
-        content, thoughts = message["content"], message.get("reasoning_content") or message.get("reasoning") or None
+        message, finish = choice["message"], choice["finish_reason"]
+        content, thoughts = message.get("content"), message.get("reasoning_content") or message.get("reasoning")
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise EnvironmentFault(f"{url}: a reply without {error}: {_excerpt(reply)}") from error
-    if finish == FILTERED:
-        raise PromptRefused(f"{url}: the answer was kept back ({FILTERED})")
-    text = _whole(thoughts, content, finish)
-    if text is None or not isinstance(tokens, int) or finish not in FINISHES:
-        raise EnvironmentFault(f"{url}: a completion with finish {finish!r} cannot be used: {_excerpt(reply)}")
-    return Completion(text, tokens, FINISHES[finish])
+    text = _whole(thoughts or None, content, finish)
+    if finish in BROKEN_OFF:
+        raise EnvironmentFault(f"{url}: the server broke an answer off (finish {finish!r}): {_excerpt(reply)}")
+    if text is None or finish not in FINISHES:
+        raise PromptRefused(f"{url}: no answer, but finish {finish!r}: {_excerpt(reply)}")
+    return Completion(text, _tokens(reply, url), FINISHES[finish])
+
+
+def _tokens(reply: Any, url: str) -> int:
+    try:
+        return int(reply["usage"]["completion_tokens"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise EnvironmentFault(f"{url}: a reply without its number of tokens: {_excerpt(reply)}") from error
 
 
 def _whole(thoughts: object, content: object, finish: object) -> str | None:
     """The text as the model wrote it, thoughts first; null where there is none.
 
-    An answer that was cut while the model was thinking has thoughts alone, or nothing.
+    An answer that ended while the model was thinking has thoughts alone, or where it was cut nothing.
     """
-    if content is None and finish == "length":
-        return f"<think>{thoughts}" if isinstance(thoughts, str) else ""
-    if not isinstance(content, str):
+    if not isinstance(content, str | None):
         return None
+    if not content:
+        return f"<think>{thoughts}" if isinstance(thoughts, str) else content if finish != "length" else ""
     return f"<think>{thoughts}</think>{content}" if isinstance(thoughts, str) else content
 
 

@@ -134,7 +134,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def fault_filtered(self, body: dict) -> None:
         body["choices"][0] |= {"message": {"content": None}, "finish_reason": "content_filter"}
-        self.reply(200, body)
+        self.reply(200, {"choices": body["choices"]})
 
     def fault_thoughts(self, body: dict) -> None:
         body["choices"][0]["message"] = {"content": "\n\n3", "reasoning_content": "easy"}
@@ -147,6 +147,21 @@ class Handler(BaseHTTPRequestHandler):
     def fault_cut_in_thoughts(self, body: dict) -> None:
         body["choices"][0] = {"message": {"content": None, "reasoning_content": "ea"}, "finish_reason": "length"}
         self.reply(200, body)
+
+    def fault_cut_in_thoughts_otherwise(self, body: dict) -> None:
+        body["choices"][0] = {"message": {"content": "", "reasoning": "ea"}, "finish_reason": "length"}
+        self.reply(200, body)
+
+    def fault_never_answered(self, body: dict) -> None:
+        body["choices"][0] = {"message": {"reasoning_content": "easy"}, "finish_reason": "stop"}
+        self.reply(200, body)
+
+    def fault_eos(self, body: dict) -> None:
+        body["choices"][0] = {"message": {"content": "3"}, "finish_reason": "eos"}
+        self.reply(200, body)
+
+    def fault_uncounted(self, body: dict) -> None:
+        self.reply(200, {"choices": body["choices"]})
 
     def fault_cut_at_once(self, body: dict) -> None:
         body["choices"][0] = {"message": {"content": None}, "finish_reason": "length"}
@@ -270,8 +285,7 @@ def test_no_server_is_an_error_within_the_deadline(short_pauses):
     [
         ("refuse", "status 400.*too large"),
         ("shapeless", "reply without"),
-        ("aborted", "finish 'abort'"),
-        ("tools", "finish 'tool_calls'"),
+        ("uncounted", "without its number of tokens"),
     ],
 )
 def test_what_will_not_pass_is_an_error_at_once(faulty, fault, message):
@@ -303,7 +317,10 @@ def test_a_prompt_that_does_not_fit_is_told_from_other_refusals(faulty):
         ("thoughts", "<think>easy</think>\n\n3", "stop"),
         ("renamed_thoughts", "<think>easy</think>\n\n3", "stop"),
         ("cut_in_thoughts", "<think>ea", "length"),
+        ("cut_in_thoughts_otherwise", "<think>ea", "length"),
         ("cut_at_once", "", "length"),
+        ("never_answered", "<think>easy", "stop"),
+        ("eos", "3", "stop"),
     ],
 )
 def test_thoughts_that_the_server_tells_apart_are_part_of_the_text(faulty, reply, text, finish):
@@ -311,10 +328,17 @@ def test_thoughts_that_the_server_tells_apart_are_part_of_the_text(faulty, reply
     assert [(done.text, done.finish) for done in ask(faulty, range(2))] == [(text, finish)] * 2
 
 
-@pytest.mark.parametrize("reply", ["filtered", "filtered_prompt"])
-def test_an_answer_that_is_kept_back_is_the_prompts_fault(faulty, reply):
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        ("filtered", "content_filter"),
+        ("filtered_prompt", "content_filter"),
+        ("tools", "finish 'tool_calls'"),
+    ],
+)
+def test_what_is_no_answer_is_the_prompts_fault(faulty, reply, told):
     faulty.faults = [reply] * 1000
-    with pytest.raises(PromptRefused, match="content_filter") as refused:
+    with pytest.raises(PromptRefused, match=told) as refused:
         ask(faulty, range(1))
     assert refused.value.reason == "refused"
 
