@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from magcli.curate.sampling import Sample, completion_columns, rewards_of, samples_of
+from magcli.errors import EnvironmentFault
 from magcli.generate.open import open_policy
 from magcli.landscape.perturb import coordinates, perturbed
 from magcli.landscape.visits import VISIT, Logbook, Measure, Survey, Visit, Wishes, survey
@@ -19,6 +20,7 @@ from magcli.run.journal import Journal
 from magcli.run.loop import Loop
 from magcli.stages import setup
 from magcli.verify import reward
+from magcli.verify.types import UNCOUNTED
 
 if TYPE_CHECKING:
     from magcli.landscape.pca import Plane
@@ -66,6 +68,7 @@ def _open(config: Config, problems: Sequence[dict[str, Any]], last: Path, compon
         async def one(number: int, row: Mapping[str, Any]) -> pa.RecordBatch:
             made = await samples_of(policy, row, asking, range(where.first, where.last))
             rewards = await rewards_of(grader, row, made, rule)
+            _require_verdicts(row["id"], rewards)
             kept = number < config.texts and where.first == 0
             return _rows((real.a1, real.a2, real.off_plane), row, made, reward.columns(rewards), kept=kept)
 
@@ -77,6 +80,20 @@ def _open(config: Config, problems: Sequence[dict[str, Any]], last: Path, compon
         await grader.close()
 
     return visit, close
+
+
+def _require_verdicts(problem: str, verdicts: Sequence[reward.Reward]) -> None:
+    """A point counts all problems, so that a reward of 0 for what could not be graded would pass for a low one.
+
+    Raises:
+        EnvironmentFault: nothing can be said of a completion.
+    """
+    for verdict in verdicts:
+        if verdict.reason in UNCOUNTED:
+            raise EnvironmentFault(
+                f"landscape: a completion of problem {problem} cannot be graded ({verdict.reason}: {verdict.detail}); "
+                "points that are done are kept, so mend that and repeat the command"
+            )
 
 
 def _rows(

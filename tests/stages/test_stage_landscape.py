@@ -9,7 +9,7 @@ from calling import call_stage, kill_and_resume, seconds_of
 from safetensors.torch import load_file
 
 from magcli.data import table
-from magcli.errors import DataError, UsageError
+from magcli.errors import DataError, EnvironmentFault, UsageError
 from magcli.landscape.perturb import perturbed
 from magcli.run.journal import FRAME
 
@@ -213,6 +213,15 @@ def test_problems_that_cannot_be_put_or_graded_are_dropped(trained, tmp_path):
     options = {**ASK, "out": tmp_path / "out", "output": tmp_path / "points.arrow", "points": 4, "samples": 1}
     call_stage("landscape", data, run=trained, dropped=dropped, **options)
     assert {row["id"]: row["reason"] for row in rows_of(dropped)} == {"long": "prompt-too-long", "prose": "bad-gold"}
+
+
+def test_what_cannot_be_graded_is_no_low_reward(trained, problems, tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text("def own(completion, row):\n    return 1.0 if row['id'] != 'p1' else 1 / 0\n")
+    options = ASK | {"out": tmp_path / "out", "run": trained, "reward": f"{own}:own", "points": 4, "samples": 1}
+    with pytest.raises(EnvironmentFault, match=r"problem p1 cannot be graded \(reward-error: .*division by zero"):
+        call_stage("landscape", problems, **options)
+    assert not (tmp_path / "out" / "landscape.json").exists()
 
 
 def test_too_few_checkpoints_make_no_plane(trained, problems, tmp_path):
