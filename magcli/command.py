@@ -253,7 +253,9 @@ def _execute(name: str, module: Any, config: Any, places: Mapping[str, Any], con
         module.reads(config), schema, rows, of, where, getattr(module, "ALIASES", None)
     )
     beside = getattr(module, "beside", lambda _: ())
-    stage = harness.Stage(name, module.run, module.schema, admit, getattr(module, "RESUMES", False), beside)
+    stage = harness.Stage(
+        name, module.run, module.schema, admit, getattr(module, "RESUMES", False), beside, configuration.paths
+    )
     output = places["output"] or module.DEFAULT_OUTPUT
     part = shard.parse(places["shard"]) if places["shard"] is not None else None
     tables = harness.Tables(inputs, output, places["dropped"], bool(places["restart"]), part)

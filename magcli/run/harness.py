@@ -17,7 +17,6 @@ from typing import Any
 import pyarrow as pa
 
 from magcli import __version__
-from magcli.config import paths
 from magcli.console import Console
 from magcli.data import durable, manifest, seal, table
 from magcli.data.schema import DROPPED
@@ -43,7 +42,8 @@ class Tables:
 class Stage:
     """What the harness must know of a stage.
 
-    ``resumes``: it works in units that a journal keeps. ``beside``: what a configuration leaves besides its table.
+    ``resumes``: it works in units that a journal keeps. ``beside``: what a configuration leaves besides its table;
+    ``named``: every path that it names.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Stage:
     admit: Callable[[pa.Schema, Rows, Job, str], tuple[pa.Schema, Rows]]
     resumes: bool = False
     beside: Callable[[Any], Sequence[Path]] = lambda _: ()
+    named: Callable[[Any], Sequence[Path]] = lambda _: ()
 
 
 def execute(stage: Stage, config: Any, settings: Mapping[str, Any], tables: Tables, console: Console) -> None:
@@ -67,7 +68,7 @@ def execute(stage: Stage, config: Any, settings: Mapping[str, Any], tables: Tabl
     job = Job(stage.name, console, drops, told, restart=tables.restart, output=tables.output)
     places = [place for place in (tables.output, tables.dropped) if place is not None]
     beside = [str(path) for path in stage.beside(config)]
-    _check_apart([*places, *beside], _read(tables.inputs, beside, map(str, paths(config))))
+    _check_apart([*places, *beside], _read(tables.inputs, beside, map(str, stage.named(config))))
     with contextlib.ExitStack() as held:
         for place in places:
             table.check_target(place)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from magcli.data import durable
 from magcli.errors import UsageError
+from magcli.run.identity import decisive
 
 FRAME = struct.Struct("<II")
 SYNC_EVERY = 0.5
@@ -97,7 +98,8 @@ class Journal:
         payload = self.file.read(length)
         return payload if len(payload) == length and zlib.crc32(payload) == crc else None
 
-    def _check(self, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    def _check(self, begun: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+        found, expected = decisive(begun), decisive(asked)
         differs = [key for key in {**found, **expected} if found.get(key) != expected.get(key)]
         if differs:
             told = ", ".join(f"{key} {found.get(key)!r} (now {expected.get(key)!r})" for key in sorted(differs))

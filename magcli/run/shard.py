@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from magcli.data.manifest import Chain, Link
 from magcli.data.source import Rows, Source
 from magcli.errors import DataError, UsageError
+from magcli.run.identity import decisive
 
 KEY = "shard"
 """Where a link's configuration tells which part of the input the stage took."""
@@ -118,7 +119,7 @@ def _identity(part: Part) -> dict[str, Any]:
     config = {key: value for key, value in part.link.config.items() if key != KEY}
     inputs = [f"{given.name} {given.sha256[:8]}" for given in part.link.inputs]
     told = {"stage": part.link.stage, "version": part.link.version, "shards": part.shard.out_of, "inputs": inputs}
-    return {**told, **config}
+    return {**told, **decisive(config)}
 
 
 def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:

@@ -1,0 +1,22 @@
+import pytest
+
+from magcli.run.identity import decisive
+
+DIGEST = {"model_sha256": "ab", "seed": 1}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({"model": "a/model", **DIGEST}, {"model": "/b/model", **DIGEST}, True),
+        ({"model": "a/model", **DIGEST}, {"model": "a/model", **DIGEST, "model_sha256": "cd"}, False),
+        ({"model": "a/model", **DIGEST}, {"model": "a/model", **DIGEST, "seed": 2}, False),
+        ({"model": "http://a:1/v1#m"}, {"model": "https://b/v1#m"}, True),
+        ({"model": "http://a:1/v1#m"}, {"model": "http://a:1/v1#n"}, False),
+        ({"model": "http://a:1/v1#m"}, {"model": "m"}, False),
+        ({"model": "org/a"}, {"model": "org/b"}, False),
+        ({"seed": 1}, {"seed": 1}, True),
+    ],
+)
+def test_where_a_model_lies_decides_nothing(one, other, same):
+    assert (decisive(one) == decisive(other)) is same
