@@ -95,6 +95,24 @@ def test_readme_pipe_runs_as_written() -> None:
     assert done.stdout.startswith("16 rows\n")
 
 
+@pytest.mark.parametrize("heading", ["Your data, your model", "Evaluation"])
+def test_readme_commands_resolve(heading: str, tmp_path: Path) -> None:
+    block = README.split(f"## {heading}\n")[1].split("```")[1]
+    commands = [line.split("#")[0].strip() for line in block.splitlines() if line.startswith("magcli ")]
+    assert len(commands) >= 3
+    done = run(" && ".join(f"{command} --dry-run" for command in commands), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert not any(tmp_path.iterdir())
+
+
+def test_readme_reproduces_by_comparisons_that_there_are() -> None:
+    from tests.peers.__main__ import COMPARISONS
+
+    named = [name for line in re.findall(r"tests\.peers ([a-z0-9 -]+)`", README) for name in line.split()]
+    assert len(named) > 10
+    assert set(named) <= set(COMPARISONS)
+
+
 @pytest.mark.parametrize("name", ["pipe.sh", "resume.sh", "reward.py"])
 def test_examples_run(name: str) -> None:
     done = run(f"{sys.executable if name.endswith('.py') else 'bash'} {name}", ROOT / "examples")

@@ -2,7 +2,8 @@
 
 Never-solved and too-easy problems go; with --drop-suspect also those where most samples agree on an answer that
 is not the ground truth, which is then probably wrong. The recipe's two passes are this stage called twice, with
-two models.
+two models. A model that has not learnt the format of <think> and box yet is measured by --anywhere: a right answer
+counts in whatever form it stands.
 
 --adaptive makes samples in waves, first as many as it takes before anything can be certain, and stops when no outcome
 of the others could change what becomes of the problem: the same problems stay, for the same reasons, from fewer tokens.
@@ -12,6 +13,7 @@ sample all.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +56,7 @@ class Config:
     )
     drop_suspect: bool = opt(False, "Drop problems whose ground truth most samples contradict with one answer.")
     majority: float = opt(0.5, "Share of the samples that must agree on another answer for --drop-suspect.")
+    anywhere: bool = opt(False, "Count right answers in any form, for a model that does not write <think> and a box.")
     adaptive: bool = opt(False, "Stop sampling a problem when its fate is certain.")
     max_tokens: int = options.max_tokens()
     temperature: float = options.temperature()
@@ -119,7 +122,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.run.units import resumable
     from magcli.verify.reward import RewardRule
 
-    generator, asking, spent = setup.open_engine(config), setup.ask(config), Spent()
+    generator, asking, spent, reasons = setup.open_engine(config), setup.ask(config), Spent(), Counter[str]()
     grader, rule = setup.open_grader(config), RewardRule(use_language=False)
     assert job.schema is not None
     nothing = pa.RecordBatch.from_pylist([], schema(config, job.schema))
@@ -133,6 +136,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         except PromptRefused as error:
             return Result(nothing, [Dropped(row["id"], error.reason, as_text({**row, "error": str(error)}))])
         spent.add(samples, config.samples)
+        reasons.update(reward.reason for reward in rewards)
         summary, judgement = await jury.judge(rewards)
         learned = {**row, **(summary._asdict() if summary else {})}
         if judgement != "kept":
@@ -146,6 +150,12 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     yield from resumable(rows, job, compute, close, size=1, window=_window(config), unit="problems")
     if config.adaptive:
         _report(spent, job)
+    if not config.anywhere and 2 * reasons["no-think"] > reasons.total():
+        job.console.say(
+            f"filter-math: {reasons['no-think']:,} of {reasons.total():,} samples do not begin with <think>, and count "
+            "as wrong; --anywhere counts right answers in any form",
+            event="no-think",
+        )
 
 
 def _wave(config: Config) -> int:
@@ -184,6 +194,7 @@ class Jury:
         from magcli.curate.math.difficulty import Rules, band
 
         self.samples, self.wave, self.row, self.grader, self.rule = config.samples, _wave(config), row, grader, rule
+        self.anywhere = config.anywhere
         self.code = row.get("kind") == "code"
         self.rules = Rules(*band(config.keep), config.drop_suspect and not self.code, config.majority)
         self.equal: dict[tuple[str, str], bool] = {}
@@ -202,7 +213,8 @@ class Jury:
     def heard(self, rewards: Sequence[Reward]) -> tuple[list[str], list[bool]]:
         """The answers of the samples that were graded, and which are right."""
         judged = [reward for reward in rewards if reward.trainable]
-        return ["" if self.code else reward.extracted for reward in judged], [reward.correct for reward in judged]
+        right = [reward.correct_anywhere if self.anywhere else reward.correct for reward in judged]
+        return ["" if self.code else reward.extracted for reward in judged], right
 
     async def wanted(self, rewards: Sequence[Reward]) -> int:
         """How many samples to make next: none where those still to come cannot change what ``judge`` says, else a wave
