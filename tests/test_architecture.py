@@ -1,12 +1,18 @@
 """The rules that keep the project simple, checked on its source."""
 
 import ast
+import difflib
+import inspect
+import re
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from magcli.cli import STAGES
+from magcli.command import module_of
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "magcli").rglob("*.py"))
@@ -139,3 +145,26 @@ def test_every_default_of_an_option_is_declared_once() -> None:
             assert "frozen=True" in ast.unparse(node.decorator_list[0])
             options = [part for part in node.body if isinstance(part, ast.AnnAssign)]
             assert all(isinstance(option.value, ast.Call) for option in options), file
+
+
+def hooks_told() -> set[str]:
+    """The names that CONTRIBUTING.md says a stage may have."""
+    table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## A new stage")[1].split("## Rules")[0]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    return {name for cell in cells for name in re.findall(r"`(\w+)", cell)}
+
+
+def test_every_hook_of_a_stage_is_told_and_read() -> None:
+    """What the command asks a stage for is what CONTRIBUTING.md tells, no more and no less."""
+    source = (ROOT / "magcli" / "command.py").read_text(encoding="utf-8")
+    asked = set(re.findall(r"module\.(\w+)", source)) | set(re.findall(r"attr\(module, \"(\w+)\"", source))
+    assert asked - {"__name__", "__doc__", "Config"} == hooks_told()
+
+
+@pytest.mark.parametrize("stage", [stage.name for stage in STAGES])
+def test_no_hook_of_a_stage_is_misspelt(stage: str) -> None:
+    tree, hooks = ast.parse(inspect.getsource(module_of(stage))), hooks_told()
+    defined = [node.name for node in tree.body if isinstance(node, Function)]
+    defined += [node.targets[0].id for node in tree.body if isinstance(node, ast.Assign)]
+    for name in (name for name in defined if not name.startswith("_") and name not in hooks):
+        assert not difflib.get_close_matches(name, hooks, cutoff=0.8), f"{stage}: {name} is never asked for"

@@ -212,18 +212,17 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         rl_setup.predict(config, config.simulate, job)
         return
     with contextlib.ExitStack() as held:
-        ranks = Trainers(open_ranks(config.device))
-        held.callback(ranks.stop)
+        trainers = Trainers(open_ranks(config.device))
+        held.callback(trainers.stop)
         problems = [row for batch in rows for row in batch.to_pylist()]
         folder = held.enter_context(setup.run_folder("rl", config, settings(config), PLACES, job))
-        with rl_setup.tracked(config, folder, job) as follow:
+        with rl_setup.tracked(config, folder, job) as tell:
             if folder.finished:
                 loop.clear(folder)
-                follow(folder.metrics())
+                tell(folder.metrics())
                 job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
             else:
-                rl_train.train(
-                    config, [problems, *rl_setup.stage_rows(config, reads(config), job)], job, folder, ranks, follow
-                )
+                pools = [problems, *rl_setup.stage_rows(config, reads(config), job)]
+                rl_train.train(config, pools, job, folder, trainers, tell)
         for path in Store(folder.path).written():
             yield from table.read(str(path)).rows

@@ -163,8 +163,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         _show(list(found)[: config.show_mask], tokenizer)
         return
     with ExitStack() as held:
-        ranks = Trainers(open_ranks(config.device))
-        held.callback(ranks.stop)
+        trainers = Trainers(open_ranks(config.device))
+        held.callback(trainers.stop)
         examples = list(found)
         if not examples:
             told = ", ".join(f"{reason} {count}" for reason, count in job.drops.counts.items())
@@ -173,7 +173,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         if folder.finished:
             job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
         else:
-            sft_train.train(config, examples, _held_out(config, tokenizer, job), ranks, job, folder)
+            sft_train.train(config, examples, _held_out(config, tokenizer, job), trainers, job, folder)
         lines = [{"step": line["step"], **{k: line.get(k) for k in METRICS}} for line in folder.metrics()]
     yield pa.RecordBatch.from_pylist(lines, schema(config, pa.schema([])))
 
