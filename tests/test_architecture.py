@@ -165,6 +165,6 @@ def test_every_hook_of_a_stage_is_told_and_read() -> None:
 def test_no_hook_of_a_stage_is_misspelt(stage: str) -> None:
     tree, hooks = ast.parse(inspect.getsource(module_of(stage))), hooks_told()
     defined = [node.name for node in tree.body if isinstance(node, Function)]
-    defined += [node.targets[0].id for node in tree.body if isinstance(node, ast.Assign)]
+    defined += [ast.unparse(node.targets[0]) for node in tree.body if isinstance(node, ast.Assign)]
     for name in (name for name in defined if not name.startswith("_") and name not in hooks):
         assert not difflib.get_close_matches(name, hooks, cutoff=0.8), f"{stage}: {name} is never asked for"
