@@ -15,6 +15,7 @@ from magcli.data import table
 from magcli.data.source import brief
 from magcli.errors import DataError
 from magcli.report.wording import foreign
+from magcli.run.rundir import RunDir
 from magcli.verify.types import UNGRADED
 
 NOT_SHOWN = ("prompt_tokens", "tokens", "logprobs")
@@ -24,18 +25,14 @@ Z = 1.96
 
 def updates(run: Path) -> list[int]:
     """The updates whose rollouts are there, ascending."""
-    return sorted(int(path.stem.removeprefix("step-")) for path in (run / "rollouts").glob("step-*.arrow"))
-
-
-def _table(run: Path, step: int) -> Path:
-    return run / "rollouts" / f"step-{step:06d}.arrow"
+    return sorted(int(path.stem.removeprefix("step-")) for path in RunDir(run).rollouts.glob("step-*.arrow"))
 
 
 def reward_errors(run: Path) -> dict[int, float]:
     """The standard error of each update's mean reward, over its groups: completions of one problem are alike."""
     found = {}
     for step in updates(run):
-        rows = _columns(_table(run, step), ("group", "reward", "reason"))
+        rows = _columns(RunDir(run).rollouts_of(step), ("group", "reward", "reason"))
         graded = rows.filter(pc.invert(pc.is_in(rows.column("reason"), pa.array(UNGRADED))))
         error = standard_error(*(graded.column(name).to_numpy() for name in ("group", "reward")))
         if error is not None:
@@ -125,7 +122,7 @@ def chosen(steps: Sequence[int], at: Sequence[str]) -> list[int]:
 def samples(run: Path, at: Sequence[str], groups: int) -> list[Update]:
     """Completions at some updates, of ``groups`` groups each: one that was dropped, if any was, and trained ones."""
     steps = chosen(updates(run), at) if groups else []
-    return [Update(step, list(_groups(_table(run, step), groups))) for step in steps]
+    return [Update(step, list(_groups(RunDir(run).rollouts_of(step), groups))) for step in steps]
 
 
 def _groups(path: Path, wanted: int) -> Iterator[Group]:

@@ -93,7 +93,7 @@ def _seconds(lines: Sequence[Line]) -> float:
 
 def _of_groups(folder: Path) -> list[str]:
     """Where the groups went, by the run's ledger; a killed run's torn last line is left out."""
-    path = folder / "ledger.jsonl"
+    path = RunDir(folder).ledger
     if not path.exists():
         return []
     with path.open(encoding="utf-8") as file:

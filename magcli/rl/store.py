@@ -16,14 +16,15 @@ from magcli.data import durable, manifest, seal, table
 from magcli.errors import DataError
 from magcli.rl.records import ROLLOUT, groups_of, rollout_rows
 from magcli.rl.rollouts import Group
+from magcli.run.rundir import RunDir
 
 
 class Store:
     """The groups of a run."""
 
     def __init__(self, run: Path) -> None:
-        self.waiting, self.tables = run / "groups", run / "rollouts"
-        self.waiting.mkdir(parents=True, exist_ok=True)
+        self._run = RunDir(run)
+        self._run.groups.mkdir(parents=True, exist_ok=True)
 
     def keep(self, group: Group) -> Group:
         """Write a finished group; returns it as it reads."""
@@ -47,7 +48,7 @@ class Store:
 
     def numbers(self) -> list[int]:
         """The groups that wait, ascending."""
-        return sorted(int(path.stem.removeprefix("g-")) for path in self.waiting.glob("g-*.arrow"))
+        return sorted(int(path.stem.removeprefix("g-")) for path in self._run.groups.glob("g-*.arrow"))
 
     def write_table(
         self, step: int, trained: Sequence[Group], dropped: Sequence[Group], advantages: Mapping[int, Sequence[float]]
@@ -55,22 +56,22 @@ class Store:
         """Write down what was sampled for an update; the files of its groups go."""
         groups = [*dropped, *trained]
         rows = rollout_rows(groups, step, advantages)
-        with table.write(str(self._table(step)), ROLLOUT, seal.pack({"stage": "rl"})) as sink:
+        with table.write(str(self._run.rollouts_of(step)), ROLLOUT, seal.pack({"stage": "rl"})) as sink:
             sink.write(rows)
             sink.finish((manifest.Link("rl", "", {"step": step}, rows_out=rows.num_rows),))
         self.remove(group.number for group in groups)
 
     def has_table(self, step: int) -> bool:
         """Whether an update's table is there."""
-        return self._table(step).exists()
+        return self._run.rollouts_of(step).exists()
 
     def groups(self, step: int) -> list[Group]:
         """The groups of an update's table: those that trained and those dropped before it."""
-        return groups_of(table.read(str(self._table(step))).rows)
+        return groups_of(table.read(str(self._run.rollouts_of(step))).rows)
 
     def written(self) -> Iterator[Path]:
         """The tables of all updates, in order."""
-        yield from sorted(self.tables.glob("step-*.arrow"))
+        yield from sorted(self._run.rollouts.glob("step-*.arrow"))
 
     def remove(self, numbers: Iterable[int]) -> None:
         """Take away the files of groups."""
@@ -78,7 +79,4 @@ class Store:
             self._file(number).unlink(missing_ok=True)
 
     def _file(self, number: int) -> Path:
-        return self.waiting / f"g-{number:08d}.arrow"
-
-    def _table(self, step: int) -> Path:
-        return self.tables / f"step-{step:06d}.arrow"
+        return self._run.groups / f"g-{number:08d}.arrow"

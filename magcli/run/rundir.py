@@ -6,6 +6,12 @@ RUN/metrics.jsonl   one line a step
 RUN/checkpoints/    step-000123, whole or absent
 RUN/trajectory/     float32 weights kept for the landscape
 RUN/model/          the result, in Hugging Face layout
+
+and, of `magcli rl`,
+
+RUN/ledger.jsonl    what became of each group
+RUN/groups/         finished groups that wait to be trained
+RUN/rollouts/       step-000123.arrow, the samples of an update
 """
 
 import contextlib
@@ -29,10 +35,22 @@ class RunDir:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.note = path / "run.json"
         self.metrics_path = path / "metrics.jsonl"
         self.checkpoints = path / "checkpoints"
         self.trajectory = path / "trajectory"
         self.model = path / "model"
+        self.ledger = path / "ledger.jsonl"
+        self.groups = path / "groups"
+        self.rollouts = path / "rollouts"
+
+    def rollouts_of(self, step: int) -> Path:
+        """The table of an update's samples."""
+        return self.rollouts / f"step-{step:06d}.arrow"
+
+    def kept_weights(self) -> list[Path]:
+        """The folders of weights kept for the landscape, in the order of training."""
+        return sorted(self.trajectory.glob("step-*"))
 
     @classmethod
     @contextlib.contextmanager
@@ -44,11 +62,12 @@ class RunDir:
                 another process is at work in it.
         """
         with durable.owned(path):
-            if restart and (path / "run.json").exists():
+            folder = cls(path)
+            if restart and folder.note.exists():
                 shutil.rmtree(path)
             identity = json.loads(json.dumps({"command": stage, "version": __version__, **settings}, default=str))
-            _claim(path, identity)
-            yield cls(path)
+            _claim(folder, identity)
+            yield folder
 
     def keep_inputs(self, inputs: Sequence[manifest.Input], history: manifest.Chain) -> None:
         """Keep what the run reads and how that came to be, for reports and model cards."""
@@ -87,7 +106,7 @@ class RunDir:
         kept = [line for line in self.metrics() if line["step"] <= step]
         with durable.whole_file(self.metrics_path) as file:
             file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
-        for folder in self.trajectory.glob("step-*"):
+        for folder in self.kept_weights():
             if int(folder.name.removeprefix("step-")) > step:
                 shutil.rmtree(folder)
 
@@ -99,8 +118,8 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _claim(path: Path, identity: Mapping[str, Any]) -> None:
-    note = path / "run.json"
+def _claim(folder: RunDir, identity: Mapping[str, Any]) -> None:
+    path, note = folder.path, folder.note
     if not note.exists():
         durable.sweep(note)
         if path.exists() and any(path.iterdir()):

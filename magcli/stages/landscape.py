@@ -146,7 +146,7 @@ def settings(config: Config) -> dict[str, Any]:
     from magcli.model.load import fingerprint
     from magcli.run.rundir import RunDir
 
-    kept = sorted(RunDir(config.run).trajectory.glob("step-*"))
+    kept = RunDir(config.run).kept_weights()
     weights = {"checkpoints": [folder.name for folder in kept], "last": fingerprint(kept[-1])} if kept else {}
     return setup.model_bits("", config.system) | setup.grader_bits(config, config.reward) | weights
 
@@ -210,7 +210,7 @@ def _kept(config: Config) -> list[Path]:
     from magcli.run.rundir import RunDir
 
     folder = RunDir(config.run)
-    kept = sorted(folder.trajectory.glob("step-*"))
+    kept = folder.kept_weights()
     if len(kept) < 3:
         raise DataError(
             f"landscape: {folder.trajectory} holds {len(kept)} checkpoints and a plane needs 3; "

@@ -55,7 +55,7 @@ def train(
         system = setup.system_text(config.system)
         rows = [setup.answerable(part, config.model, system, grader, job) for part in problems]
         trainer = rl_setup.trainer(config, trainers)
-        ledger = Ledger(folder.path / "ledger.jsonl")
+        ledger = Ledger(folder.ledger)
         held.callback(ledger.close)
         every = config.checkpoint_every, config.keep_checkpoints, config.trajectory_every
         records = Records(folder, ledger, Store(folder.path), *every)

@@ -20,6 +20,7 @@ from magcli.rl.ledger import read as read_ledger
 from magcli.rl.simulate.draw import Draw, Drawn, described, read_groups, resampled
 from magcli.rl.simulate.events import Settings, Simulation, Tally, Update
 from magcli.rl.simulate.machine import Generators, Machine, Trainer, Verifiers
+from magcli.run.rundir import RunDir
 
 Floats = NDArray[np.float64]
 ROUNDS, DAMPED = 6, 12
@@ -68,10 +69,11 @@ def read_run(folder: Path, *, generators: int = 0) -> Measured:
     Raises:
         DataError: it is no run of `magcli rl`, has too few updates, or stages of different sizes.
     """
+    run = RunDir(folder)
     try:
-        config = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-        events = read_ledger(folder / "ledger.jsonl")
+        config = json.loads(run.note.read_text(encoding="utf-8"))
+        lines = [json.loads(line) for line in run.metrics_path.read_text(encoding="utf-8").splitlines()]
+        events = read_ledger(run.ledger)
     except (OSError, ValueError) as error:
         raise DataError(f"{folder}: no run of magcli rl to calibrate with: {error}") from None
     sizes = {field.name for field in fields(Settings)} - {"placement"}
@@ -83,7 +85,7 @@ def read_run(folder: Path, *, generators: int = 0) -> Measured:
 
 
 def _rollouts(folder: Path, lines: Sequence[Mapping[str, Any]]) -> list[Mapping[int, Drawn]]:
-    return [read_groups(folder / "rollouts" / f"step-{line['step']:06d}.arrow") for line in lines]
+    return [read_groups(RunDir(folder).rollouts_of(line["step"])) for line in lines]
 
 
 def _measured(
