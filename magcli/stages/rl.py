@@ -80,7 +80,9 @@ class Config:
         "outcome", "Groups without two different outcomes (or rewards) do not train.", panel=OBJECTIVE
     )
     simulate: Path | None = opt(
-        None, "Only predict the run, on the machine that this TOML file describes; no model, no rows.", panel=BATCH
+        None,
+        "Only predict the run, on the machine that this TOML file describes or that a finished run's folder shows.",
+        panel=BATCH,
     )
     is_cap: float = opt(
         0.0,

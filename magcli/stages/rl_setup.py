@@ -256,17 +256,19 @@ def tracked(config: Config, folder: RunDir, job: Job) -> AbstractContextManager[
 
 
 def predict(config: Config, machine: Path, job: Job) -> None:
-    """Say what each stage of the run would come to on the machine that a file describes."""
+    """Say what each stage of the run would come to on the machine that a file describes, or a finished run shows."""
     from magcli.rl.phase import options_in
     from magcli.rl.simulate.predict import event, report, simulate
 
+    def told(settings: Settings) -> None:
+        prediction = simulate(machine, settings, seed=config.seed, workers=config.workers)
+        job.console.say(report(prediction), event="prediction", **event(prediction))
+
     for number, phase in enumerate(config.stage, 1):
-        prediction = simulate(machine, _settings(options_in(phase, config), phase.updates), seed=config.seed)
         job.console.say(f"stage {number}", event="stage", stage=number)
-        job.console.say(report(prediction), event="prediction", **event(prediction))
+        told(_settings(options_in(phase, config), phase.updates))
     if not config.stage:
-        prediction = simulate(machine, _settings(config, config.updates), seed=config.seed)
-        job.console.say(report(prediction), event="prediction", **event(prediction))
+        told(_settings(config, config.updates))
 
 
 def _settings(config: Config, updates: int | None) -> Settings:

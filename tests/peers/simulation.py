@@ -82,25 +82,25 @@ class Figures:
 
 def shared() -> Result:
     """Trainer and engine take turns in one process."""
-    return _compare("shared", {}, generators=0)
+    return _compare("shared", {})
 
 
 def split() -> Result:
     """One process generates while the other trains."""
-    return _compare("split", {"generators": 1}, generators=1)
+    return _compare("split", {"generators": 1})
 
 
-def _compare(placement: str, options: Mapping[str, int], *, generators: int) -> Result:
+def _compare(placement: str, options: Mapping[str, int]) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         _write_inputs(place)
         _run(place, place / "warm-up", {**COMMON, **options, **PREDICTED[0], "updates": 4})
         for sizes in _alternating(CALIBRATION, PREDICTED):
             _run(place, _folder(place, sizes), {**COMMON, **options, **sizes})
-        known = [read_run(_folder(place, sizes), generators=generators) for sizes in CALIBRATION]
+        known = [read_run(_folder(place, sizes)) for sizes in CALIBRATION]
         machine = calibrate(known, workers=WORKERS)
         print(f"{placement}, fitted:\n{as_toml(machine)}", flush=True)
-        offs = [_predicted(placement, place, sizes, machine, known, generators) for sizes in PREDICTED]
+        offs = [_predicted(placement, place, sizes, machine, known) for sizes in PREDICTED]
     return Result(f"simulation-{placement}", tuple(offs), within=TOLERANCE)
 
 
@@ -110,11 +110,11 @@ def _alternating(first: Sequence[Mapping[str, int]], second: Sequence[Mapping[st
 
 
 def _predicted(
-    placement: str, place: Path, sizes: Mapping[str, int], machine: Machine, known: Sequence[Measured], generators: int
+    placement: str, place: Path, sizes: Mapping[str, int], machine: Machine, known: Sequence[Measured]
 ) -> float:
     """Print one comparison; returns predicted over measured throughput."""
     folder = _folder(place, sizes)
-    real = read_run(folder, generators=generators)
+    real = read_run(folder)
     whole = [run for run in known if run.settings.max_tokens >= real.settings.max_tokens]
     groups = [group for run in whole for group in run.groups.values()]
     simulated = []

@@ -54,17 +54,15 @@ class Measured:
 
     def own(self, number: int) -> Drawn:
         """The run's group of a number; where a replay asks for one more, some other group of the run."""
-        return self.groups[number] if number in self.groups else self.like(0)(number)
+        return self.groups[number] if number in self.groups else self.like(0, self.settings)(number)
 
-    def like(self, seed: int) -> Draw:
-        """Groups such as the run's."""
-        settings, known = self.settings, list(self.groups.values())
-        return resampled(known, group=settings.group, max_tokens=settings.max_tokens, seed=seed)
+    def like(self, seed: int, settings: Settings) -> Draw:
+        """Groups such as the run's, as a run of these settings would have them."""
+        return resampled(list(self.groups.values()), group=settings.group, max_tokens=settings.max_tokens, seed=seed)
 
 
-def read_run(folder: Path, *, generators: int = 0) -> Measured:
-    """A finished run from its folder; ``generators`` is how many processes generated, 0 that trainer and engine took
-    turns on one device.
+def read_run(folder: Path) -> Measured:
+    """A finished run from its folder; where no processes of their own generated, trainer and engine took turns.
 
     Raises:
         DataError: it is no run of `magcli rl`, has too few updates, or stages of different sizes.
@@ -81,7 +79,7 @@ def read_run(folder: Path, *, generators: int = 0) -> Measured:
         raise DataError(f"{folder}: no run of magcli rl with {LEAST} updates or more to calibrate with")
     if len({line.get("stage") for line in lines}) > 1:
         raise DataError(f"{folder}: a run of several stages has no one size to calibrate with")
-    return _measured(config, lines, events, _rollouts(folder, lines), generators)
+    return _measured(config, lines, events, _rollouts(folder, lines))
 
 
 def _rollouts(folder: Path, lines: Sequence[Mapping[str, Any]]) -> list[Mapping[int, Drawn]]:
@@ -93,8 +91,8 @@ def _measured(
     lines: Sequence[Mapping[str, Any]],
     events: Sequence[Mapping[str, Any]],
     rollouts: Sequence[Mapping[int, Drawn]],
-    generators: int,
 ) -> Measured:
+    generators = int(config.get("generators", 0))
     names = {field.name for field in fields(Settings)} & set(config)
     given = {name: config[name] for name in names} | {"updates": len(lines)}
     given["placement"] = "split" if generators else "shared"

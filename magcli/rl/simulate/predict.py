@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from magcli.rl.simulate.calibrate import calibrate, read_run
 from magcli.rl.simulate.draw import Draw, draws
 from magcli.rl.simulate.events import Settings, Simulation
 from magcli.rl.simulate.machine import Machine, read_machine
@@ -46,18 +47,23 @@ class Prediction:
     gave_way: int
 
 
-def simulate(path: Path, settings: Settings, *, seed: int) -> Prediction:
-    """Predict a run on the machine that a TOML file describes; the same seed gives the same figures.
+def simulate(path: Path, settings: Settings, *, seed: int, workers: int = 1) -> Prediction:
+    """Predict a run on the machine that a TOML file describes, or on that of a finished run by its folder, with its
+    lengths; the same seed gives the same figures. ``workers`` are those that graded the finished run.
 
     The placement is that of the machine, not of ``settings``.
 
     Raises:
         UsageError: the description is wrong.
-        DataError: its rollouts cannot be used.
+        DataError: its rollouts, or the run, cannot be used.
         Stopped: too many groups in a row taught nothing.
     """
-    machine = read_machine(path)
-    draw = draws(machine.lengths, group=settings.group, max_tokens=settings.max_tokens, seed=seed)
+    if path.is_dir():
+        run = read_run(path)
+        machine, draw = calibrate([run], workers=workers), run.like(seed, settings)
+    else:
+        machine = read_machine(path)
+        draw = draws(machine.lengths, group=settings.group, max_tokens=settings.max_tokens, seed=seed)
     placement: Literal["shared", "split"] = "shared" if machine.trainer.shared else "split"
     return predict(replace(settings, placement=placement), machine, draw)
 

@@ -11,7 +11,7 @@ from magcli.rl.simulate.calibrate import Measured, calibrate, not_negative, read
 from magcli.rl.simulate.draw import draws
 from magcli.rl.simulate.events import Settings, Simulation
 from magcli.rl.simulate.machine import Generators, Lengths, Machine, Trainer, Verifiers
-from magcli.rl.simulate.predict import predict
+from magcli.rl.simulate.predict import predict, simulate
 
 LENGTHS = Lengths(median=120.0, sigma=0.7, within=0.3, prompt=40, dropped=0.2)
 TRUTH = Machine(
@@ -115,6 +115,14 @@ def test_a_real_run_is_read_and_its_own_speed_comes_out_again(finished):
     assert 0 < run.verdict < 5
     updates = Simulation(run.settings, calibrate([run], workers=1), run.own).run().updates
     assert updates[-1].time - updates[0].time == pytest.approx(run.seconds[1:].sum(), rel=0.15)
+
+
+def test_a_finished_run_predicts_others_on_its_machine(finished):
+    settings = read_run(finished).settings
+    same = simulate(finished, settings, seed=0, workers=1)
+    assert same == simulate(finished, settings, seed=0, workers=1)
+    assert same.updates == 8
+    assert simulate(finished, replace(settings, n_batch=64), seed=0).updates_per_hour < same.updates_per_hour
 
 
 def test_folders_that_are_no_runs_are_named(finished, tmp_path):
