@@ -75,7 +75,6 @@ class Equality:
     def __init__(self, config: GraderOptions) -> None:
         self._config = config
         self._grader: Grader | None = None
-        self._known: dict[tuple[str, str], bool] = {}
 
     def __enter__(self) -> Equality:
         return self
@@ -92,19 +91,9 @@ class Equality:
         return [metrics.merged(each, self._same) if votes and each.kind == "math" else each for each in problems]
 
     def _same(self, one: str, other: str) -> bool:
-        if one.isascii() and other.isascii() and one.isdigit() and other.isdigit():
-            return one.lstrip("0") == other.lstrip("0")
-        if (one, other) not in self._known:
-            self._known[one, other] = self._asked(one, other)
-        return self._known[one, other]
-
-    def _asked(self, one: str, other: str) -> bool:
-        from magcli.verify.reward import RewardRule
-
         if self._grader is None:
             self._grader = setup.open_grader(self._config)
-        job = (f"<think></think>\\boxed{{{one}}}", 0, {"answer": other}, RewardRule(use_language=False))
-        return self._grader.rewards([job])[0].correct
+        return self._grader.equal(one, other)
 
 
 def sides(sources: Sequence[Source], ks: Sequence[int], seed: int, equality: Equality) -> list[Side]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from magcli.data.source import Rows
     from magcli.run.job import Job
     from magcli.verify.grader import Grader
-    from magcli.verify.reward import Reward, RewardRule
+    from magcli.verify.reward import Reward
 
 INPUTS = "Problems: columns prompt, answer, id if there is one; - is stdin."
 OUTPUT = "the rows"
@@ -130,7 +130,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     async def compute(part: pa.RecordBatch) -> Result:
         row = part.to_pylist()[0]
         grader.check(row)
-        jury = Jury(config, grader, rule, row)
+        jury = Jury(config, grader, row)
         try:
             samples, rewards = await graded_in_waves(generator, grader, row, asking, rule, jury.wanted)
         except PromptRefused as error:
@@ -186,29 +186,21 @@ def _report(spent: Spent, job: Job) -> None:
 class Jury:
     """Judges one problem by its samples; those whose grading failed say nothing.
 
-    Answers are compared by the verifier, in its killable workers, each pair once. Programs have no majority: many
-    different ones are right.
+    Answers are compared by the verifier, in its killable workers. Programs have no majority: many different ones are
+    right.
     """
 
-    def __init__(self, config: Config, grader: Grader, rule: RewardRule, row: dict[str, Any]) -> None:
+    def __init__(self, config: Config, grader: Grader, row: dict[str, Any]) -> None:
         from magcli.curate.math.difficulty import Rules, band
 
-        self.samples, self.wave, self.row, self.grader, self.rule = config.samples, _wave(config), row, grader, rule
+        self.samples, self.wave, self.row, self.grader = config.samples, _wave(config), row, grader
         self.anywhere = config.anywhere
         self.code = row.get("kind") == "code"
         self.rules = Rules(*band(config.keep), config.drop_suspect and not self.code, config.majority)
-        self.equal: dict[tuple[str, str], bool] = {}
-
-    def same(self, one: str, other: str) -> bool:
-        """Equality by the verifier."""
-        if (one, other) not in self.equal:
-            job = (f"<think></think>\\boxed{{{one}}}", 0, {"answer": other}, self.rule)
-            self.equal[one, other] = self.grader.rewards([job])[0].correct
-        return self.equal[one, other]
 
     def is_gold(self, answer: str) -> bool:
         """Equality with the ground truth."""
-        return self.same(answer, self.row["answer"])
+        return self.grader.equal(answer, self.row["answer"])
 
     def heard(self, rewards: Sequence[Reward]) -> tuple[list[str], list[bool]]:
         """The answers of the samples that were graded, and which are right."""
@@ -226,7 +218,7 @@ class Jury:
         if rewards and rewards[0].reason == "bad-gold" and not self.code:
             return 0
         heard, left = self.heard(rewards), self.samples - len(rewards)
-        found = await asyncio.to_thread(count, *heard, self.rules, same=self.same, is_gold=self.is_gold)
+        found = await asyncio.to_thread(count, *heard, self.rules, same=self.grader.equal, is_gold=self.is_gold)
         least = needed(found, left, self.rules)
         return least and max(least, self.wave)
 
@@ -239,6 +231,6 @@ class Jury:
         answers, correct = self.heard(rewards)
         if not answers:
             return None, rewards[0].reason
-        summary = await asyncio.to_thread(summarise, answers, correct, self.same)
+        summary = await asyncio.to_thread(summarise, answers, correct, self.grader.equal)
         agrees = not summary.majority or await asyncio.to_thread(self.is_gold, summary.majority)
         return summary, judge(summary, self.rules, gold_matches_majority=agrees)

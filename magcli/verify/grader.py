@@ -13,6 +13,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import EnvironmentFault
@@ -24,6 +25,10 @@ from magcli.verify.types import Verdict
 if TYPE_CHECKING:
     from magcli.verify.code.programs import Programs
     from magcli.verify.sandbox import Choice
+
+
+PAIRS_KEPT = 1 << 14
+"""Pairs of answers whose equality is remembered."""
 
 
 class Grader:
@@ -52,6 +57,7 @@ class Grader:
         self._lock = threading.Lock()
         self._programs: Programs | None = None
         self._sandbox: tuple[Choice, bool] = (sandbox, accept_unsandboxed)
+        self._equal = lru_cache(PAIRS_KEPT)(self._asked)
 
     def check(self, row: Mapping[str, Any]) -> None:
         """Refuse a problem that cannot be graded before it costs anything.
@@ -92,6 +98,16 @@ class Grader:
         lengths = num_tokens if num_tokens is not None else [0] * len(completions)
         chosen = rule or RewardRule()
         return self.rewards([(*job, chosen) for job in zip(completions, lengths, rows, strict=True)])
+
+    def equal(self, one: str, other: str) -> bool:
+        """Whether two answers are equal by the verifier, which is asked about a pair once. From any thread."""
+        if one.isascii() and other.isascii() and one.isdigit() and other.isdigit():
+            return one.lstrip("0") == other.lstrip("0")
+        return self._equal(one, other)
+
+    def _asked(self, one: str, other: str) -> bool:
+        job = (f"<think></think>\\boxed{{{one}}}", 0, {"answer": other}, RewardRule(use_language=False))
+        return self.rewards([job])[0].correct
 
     async def close(self) -> None:
         """End the workers and wait until they are gone; jobs under way fail with EnvironmentFault."""

@@ -14,7 +14,6 @@ from magcli.generate.seeds import seed_of
 from magcli.generate.types import Completion, Sampling
 from magcli.stages import filter_math
 from magcli.verify.grader import Grader
-from magcli.verify.pool import Pool
 from magcli.verify.reward import Reward, RewardRule, reward
 
 ASK = {"samples": 12, "max_tokens": 24, "system": Path("none"), "deterministic": True}
@@ -113,8 +112,8 @@ def test_a_majority_that_is_right_but_badly_formatted_does_not_make_the_ground_t
     rule, row = RewardRule(1 << 40, use_language=False), {"id": "p", "prompt": "3+4", "answer": "7"}
     rewards = [reward(text, 5, row, rule) for text in completions]
     config = filter_math.Config(model="m", drop_suspect=True)
-    pool = Pool(0)
-    summary, judgement = asyncio.run(filter_math.Jury(config, pool, rule, row).judge(rewards))
+    with Grader(1, deadline=20) as grader:
+        summary, judgement = asyncio.run(filter_math.Jury(config, grader, row).judge(rewards))
     assert summary is not None
     assert (summary.majority, judgement != "suspect-gold") == ("7", True)
 
@@ -173,7 +172,7 @@ def test_a_problem_is_sampled_until_its_fate_is_certain(outcomes, suspect, judge
 
     async def decide():
         grader = Grader(1, deadline=20)
-        jury = filter_math.Jury(config, grader, rule, row)
+        jury = filter_math.Jury(config, grader, row)
         try:
             samples, rewards = await graded_in_waves(generator, grader, row, asking, rule, jury.wanted)
             return samples, await jury.judge(rewards)
@@ -187,9 +186,9 @@ def test_a_problem_is_sampled_until_its_fate_is_certain(outcomes, suspect, judge
 
 
 def test_programs_are_settled_by_their_verdicts_alone():
-    row, rule = {"id": "p", "prompt": "q", "kind": "code", "tests": []}, RewardRule(use_language=False)
+    row = {"id": "p", "prompt": "q", "kind": "code", "tests": []}
     config = filter_math.Config(model="m", samples=8, adaptive=True, drop_suspect=True, keep="0.1..0.8")
-    jury = filter_math.Jury(config, Pool(0), rule, row)
+    jury = filter_math.Jury(config, Grader(1), row)
 
     def verdicts(text):
         reasons = {"1": "accepted", "0": "wrong-answer", "?": "infra-error"}

@@ -45,6 +45,13 @@ def test_answers_and_programs_in_one_list(grader: Grader) -> None:
     assert "test 2" in found[2].detail
 
 
+def test_two_answers_are_compared_as_an_answer_with_the_ground_truth(grader: Grader) -> None:
+    assert grader.equal("007", "7")
+    assert grader.equal("\\frac{1}{2}", "0.5")
+    assert not grader.equal("1/2", "0.4")
+    assert not grader.equal("12", "21")
+
+
 def test_asyncio_gives_the_same(grader: Grader) -> None:
     async def both() -> list[Reward]:
         jobs = (grader.reward(answer(program), 5, SUM, RULE) for program in (RIGHT, WRONG))
