@@ -4,7 +4,8 @@ Tables may be rollouts or graded completions (column correct), completions witho
 conversations (messages), or traces as other projects publish them: several samples a row, ShareGPT turns, thoughts
 in a column of their own. Graded ones are taken when correct, not of an early step, not among the shortest, a bounded
 number a problem, harder problems more often; of near-identical ones of a problem one stays. What has no verdict is
-taken as it is: grade it first (magcli grade) where its answers can be verified. The mix is told by source.
+taken as it is: grade it first (magcli grade) where its answers can be verified. A verdict that says neither yes nor no
+(a score of 0.5) drops its trace. The mix is told by source.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def _mixed(config: Config, rows: Rows, given: Spool, general: Spool, job: Job) -
     from magcli.data.schema import TRACE
 
     system, measure = setup.system_text(config.system), _measure(config)
-    candidates = _candidates(_spooled(_usable(_traces(rows), system, job), given), config, measure)
+    candidates = _candidates(_spooled(_usable(_judged(_traces(rows), job), system, job), given), config, measure)
     selection = _chosen(config, given, candidates, job)
     keys = [_key(row) for row in _spooled(_usable(_instructions(config), system, job), general)]
     wanted = choosing.num_instructions(sum(selection.copies.values()), config.fraction) if keys else 0
@@ -153,6 +154,15 @@ def _traces(rows: Rows) -> Iterator[Row]:
     for batch in rows:
         for row in rows_of(batch.select(columns_read(batch.schema.names))):
             yield from traces_of(row)
+
+
+def _judged(rows: Iterable[Row], job: Job) -> Iterator[Row]:
+    """The rows without a verdict or with one that says yes or no; the others may be wrong, and are dropped."""
+    for row in rows:
+        if "unclear" in row:
+            job.drops.row(_key(row), "unclear-verdict", row)
+        else:
+            yield row
 
 
 def _usable(rows: Iterable[Row], system: str | None, job: Job) -> Iterator[Row]:

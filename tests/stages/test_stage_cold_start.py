@@ -147,6 +147,16 @@ def test_rows_with_several_samples_and_their_verdicts_are_read(tmp_path):
     assert list(dropped.values()) == ["wrong"]
 
 
+def test_traces_whose_verdict_is_no_or_unclear_are_not_taken(tmp_path):
+    told = {"a": "False", "b": "false", "c": "0.5", "d": "True", "e": "maybe"}
+    rows = [{"id": id, "prompt": f"{id}?", "completion": "2", "correct": verdict} for id, verdict in told.items()]
+    traces, dropped = chosen(tmp_path, rows)
+    assert [trace["id"] for trace in traces] == ["d"]
+    assert dropped == {"a": "wrong", "b": "wrong", "c": "unclear-verdict", "e": "unclear-verdict"}
+    traces, dropped = chosen(tmp_path, [{"id": "a", "prompt": "a?", "completion": "2", "score": -2.5}])
+    assert (traces, dropped) == ([], {"a": "unclear-verdict"})
+
+
 def test_the_mix_is_told_exactly(tmp_path, capsys, tiny_model_dir):
     rows = [rollout(f"p{i}", i, 0, True) for i in range(18)] + [rollout("q", 99, 0, False)]
     talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]

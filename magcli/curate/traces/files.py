@@ -25,7 +25,14 @@ COMPLETIONS = (
 )
 THOUGHTS = ("reasoning_content", "reasoning", "thinking", "thinking_trajectories", "thinking_trajectory")
 VERDICTS = ("correct", "correctness_math_verify", "score", "is_correct", "correctness")
+JUDGED = tuple(name for name in VERDICTS if name != "score")
+"""Verdicts on conversations, whose score tells how good a talk is."""
 CONVERSATIONS = ("messages", "conversations", "conversation")
+SAYS = {
+    **dict.fromkeys(("true", "1", "1.0", "yes"), True),
+    **dict.fromkeys(("false", "0", "0.0", "no"), False),
+}
+"""How verdicts are written, in small letters."""
 ROLES = {"human": "user", "gpt": "assistant", "model": "assistant"}
 MARKS = (
     ("<|begin_of_thought|>", "<think>"),
@@ -51,13 +58,16 @@ def columns_read(names: Sequence[str]) -> list[str]:
 
 
 def traces_of(row: Row) -> Iterator[dict[str, Any]]:
-    """A row as traces: ``messages``, or ``prompt``, ``completion`` and, where there is a verdict, ``correct``.
+    """A row as traces: ``messages``, or ``prompt`` and ``completion``; ``correct`` where there is a verdict.
 
-    Of a row with several samples each is a trace, with its place in the list as ``sample``.
+    A verdict that says neither yes nor no is ``unclear``. Of a row with several samples each is a trace, with its place
+    in the list as ``sample``.
     """
     names = [name for name, value in row.items() if value is not None]
     if turns := _first(CONVERSATIONS, names):
-        yield {**row, "messages": _messages(row[turns], row.get("system"))}
+        plain = {name: value for name, value in row.items() if name not in VERDICTS}
+        verdict = _only(row.get(_first(JUDGED, names) or ""))
+        yield {**plain, "messages": _messages(row[turns], row.get("system")), **_verdict(verdict)}
         return
     own = row.get("prompt") is not None and "completion" in row
     asked, said = ("prompt", "completion") if own else (_first(PROMPTS, names), _first(COMPLETIONS, names))
@@ -68,6 +78,7 @@ def traces_of(row: Row) -> Iterator[dict[str, Any]]:
     if not isinstance(samples, list):
         yield {**plain, "completion": _told(_only(thoughts), samples), **_verdict(_only(verdicts))}
         return
+    verdicts = [verdicts] if len(samples) == 1 and not isinstance(verdicts, list) else verdicts
     for number, text in enumerate(samples):
         told = {"sample": number, "completion": _told(_at(thoughts, number), text), **_verdict(_at(verdicts, number))}
         yield {**plain, **told}
@@ -103,9 +114,12 @@ def _told(thoughts: Any, answer: Any) -> Any:
     return f"<think>{thoughts}</think>{answer}" if thoughts and isinstance(answer, str) else _marked(answer)
 
 
-def _verdict(verdict: Any) -> dict[str, bool]:
-    """The verdict of a sample, where its source gives one that says yes or no."""
-    return {"correct": bool(verdict)} if isinstance(verdict, bool) or verdict in (0, 1) else {}
+def _verdict(verdict: Any) -> dict[str, Any]:
+    """What a source says of a sample, where it says anything: yes or no, else that it is unclear and what it was."""
+    said = str("" if verdict is None else verdict).strip().lower()
+    if not said:
+        return {}
+    return {"correct": SAYS[said]} if said in SAYS else {"unclear": str(verdict)}
 
 
 def _only(value: Any) -> Any:

@@ -17,9 +17,28 @@ def test_each_sample_of_a_row_is_a_trace_with_its_own_verdict() -> None:
     ]
 
 
-def test_scores_that_say_neither_yes_nor_no_are_no_verdict() -> None:
-    row = {"question": "1+1?", "responses": ["2", "3", "4"], "score": [0.7, 1, None]}
-    assert [trace.get("correct") for trace in traces_of(row)] == [None, True, None]
+@pytest.mark.parametrize(
+    ("verdict", "found"),
+    [("False", False), ("false", False), ("No", False), ("0", False), (0.0, False), ("TRUE", True), (" yes", True),
+     (1, True), (None, None), ("", None)],
+)  # fmt: skip
+def test_verdicts_are_read_however_they_are_written(verdict: object, found: bool | None) -> None:
+    talk = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]
+    forms = ({"prompt": "1+1?", "completion": "2"}, {"question": "1+1?", "samples": ["2"]}, {"messages": talk})
+    traces = [trace for form in forms for trace in traces_of({**form, "correct": verdict})]
+    assert [trace.get("correct") for trace in traces] == [found] * 3
+    assert not any("unclear" in trace for trace in traces)
+
+
+def test_verdicts_that_say_neither_yes_nor_no_are_unclear() -> None:
+    row = {"question": "1+1?", "responses": ["2", "3", "4", "5"], "score": [0.7, 1, None, -2.5]}
+    told = [(trace.get("correct"), trace.get("unclear")) for trace in traces_of(row)]
+    assert told == [(None, "0.7"), (True, None), (None, None), (None, "-2.5")]
+
+
+def test_the_score_of_a_conversation_is_no_verdict() -> None:
+    (trace,) = traces_of({**SHAREGPT, "score": 4.5})
+    assert "unclear" not in trace
 
 
 def test_turns_of_others_become_messages_with_their_system_prompt() -> None:
