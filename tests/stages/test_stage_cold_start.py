@@ -170,6 +170,14 @@ def test_the_mix_is_told_exactly(tmp_path, capsys, tiny_model_dir):
     assert sum(events["lengths"]["lengths"].values()) == len(out)
 
 
+def test_instructions_come_with_their_input(tmp_path):
+    rows = [{"instruction": "Translate to French", "input": "Good day", "output": "Bonjour"}]
+    general = written(tmp_path / "general.jsonl", rows)
+    traces, _ = chosen(tmp_path, [rollout("p", 0, 0, True)], instructions=general, fraction=0.5, system=Path("none"))
+    asked = {trace["source"]: trace["messages"][0]["content"] for trace in traces}
+    assert asked["instructions"] == "Translate to French\n\nGood day"
+
+
 def test_too_few_instructions_are_told(tmp_path, capsys):
     talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
     general = written(tmp_path / "general.jsonl", [{"id": "i", "messages": talk}])

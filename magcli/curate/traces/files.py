@@ -20,6 +20,7 @@ COMPLETIONS = (
     "code",
     "response",
     "attempt",
+    "generation",
     "solution",
     "output",
 )
@@ -54,7 +55,7 @@ def columns_read(names: Sequence[str]) -> list[str]:
     """The columns that matter of a table; tokens and log-probs of rollouts are large and do not."""
     told = ("id", "group", "sample", "step", "num_tokens", "finish", "reason", "source")
     chosen = [_first(each, names) for each in (PROMPTS, COMPLETIONS, THOUGHTS, VERDICTS, CONVERSATIONS)]
-    return [name for name in names if name in {*told, *chosen, "system"}]
+    return [name for name in names if name in {*told, *chosen, "system", "input"}]
 
 
 def traces_of(row: Row) -> Iterator[dict[str, Any]]:
@@ -72,7 +73,7 @@ def traces_of(row: Row) -> Iterator[dict[str, Any]]:
     own = row.get("prompt") is not None and "completion" in row
     asked, said = ("prompt", "completion") if own else (_first(PROMPTS, names), _first(COMPLETIONS, names))
     plain = {name: row.get(name) for name in row if name not in (*COMPLETIONS, *VERDICTS, *THOUGHTS)}
-    plain["prompt"] = row.get(asked) if asked else None
+    plain["prompt"] = _asked(row, asked) if asked else None
     samples = row.get(said) if said else None
     thoughts, verdicts = (row.get(_first(each, names) or "") for each in (THOUGHTS, VERDICTS))
     if not isinstance(samples, list):
@@ -86,6 +87,14 @@ def traces_of(row: Row) -> Iterator[dict[str, Any]]:
 
 def _first(wanted: Sequence[str], names: Sequence[str]) -> str | None:
     return next((name for name in wanted if name in names), None)
+
+
+def _asked(row: Row, column: str) -> Any:
+    """What is asked; of an instruction (Alpaca) with what it is about, which stands in column ``input``."""
+    asked, about = row[column], row.get("input")
+    if column == "instruction" and isinstance(asked, str) and isinstance(about, str) and about.strip():
+        return f"{asked}\n\n{about}"
+    return asked
 
 
 def _messages(turns: Any, system: Any) -> list[dict[str, Any]]:

@@ -41,6 +41,25 @@ def test_the_score_of_a_conversation_is_no_verdict() -> None:
     assert "unclear" not in trace
 
 
+@pytest.mark.parametrize(
+    ("about", "prompt"),
+    [("Good day", "Translate to French\n\nGood day"), (" ", "Translate to French"), (None, "Translate to French")],
+)
+def test_an_instruction_is_asked_with_its_input(about: str | None, prompt: str) -> None:
+    row = {"instruction": "Translate to French", "input": about, "output": "Bonjour"}
+    assert "input" in columns_read(list(row))
+    (trace,) = traces_of(row)
+    assert (trace["prompt"], trace["completion"]) == (prompt, "Bonjour")
+    (trace,) = traces_of({**row, "question": "1+1?"})
+    assert trace["prompt"] == "1+1?"
+
+
+def test_what_a_model_wrote_is_taken_before_the_solution_of_a_human() -> None:
+    row = {"question": "1+1?", "solution": "Two.", "generation": "<think>one, two</think>2"}
+    assert "generation" in columns_read(list(row))
+    assert [trace["completion"] for trace in traces_of(row)] == ["<think>one, two</think>2"]
+
+
 def test_turns_of_others_become_messages_with_their_system_prompt() -> None:
     (trace,) = traces_of(SHAREGPT)
     assert [(turn["role"], turn["content"]) for turn in trace["messages"]] == [
