@@ -87,6 +87,28 @@ def test_what_evaluation_files_hold_goes_and_is_named(tmp_path, capfd):
     assert "held by evaluation files: eval.jsonl 1" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("column", ["body", "Body", "context", "passage"])
+def test_a_question_is_read_with_the_facts_that_stand_beside_it(tmp_path, capfd, column):
+    facts = ("Ann has 3 pears and 2 plums.", "Bob has 4 pears and a plum.", None, " ")
+    asked = ("How many fruits are there?",) * 2 + ("What is 2 + 3?", "What is 2 + 4?")
+    rows = [
+        {column: fact, "question": question, "answer": answer}
+        for fact, question, answer in zip(facts, asked, "5556", strict=True)
+    ]
+    kept, dropped = cleaned(tmp_path, rows, quiet=False)
+    assert [row["prompt"] for row in kept] == [f"{facts[0]}\n{asked[0]}", f"{facts[1]}\n{asked[1]}", *asked[2:]]
+    assert dropped == {}
+    assert len({row["id"] for row in kept}) == 4
+    assert capfd.readouterr().err.count(f"questions come with their {column}") == 1
+
+
+def test_facts_are_not_joined_to_prompts_and_leave_given_ids(tmp_path):
+    given = {"id": "p", "body": "Ann has 3 pears.", "answer": "3"}
+    assert cleaned(tmp_path, [{**given, "prompt": "What is 2 + 1?"}])[0][0]["prompt"] == "What is 2 + 1?"
+    kept, _ = cleaned(tmp_path, [{**given, "question": "How many pears are there?"}])
+    assert [(row["id"], row["prompt"]) for row in kept] == [("p", "Ann has 3 pears.\nHow many pears are there?")]
+
+
 @pytest.mark.parametrize("column", ["choices", "options"])
 def test_options_may_stand_in_a_column_of_their_own(tmp_path, column):
     kept, _ = cleaned(tmp_path, [problem("p", "What is 2 + 3?", "B", **{column: ["A)4", "B)5", "C)6"]})])
