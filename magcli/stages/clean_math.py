@@ -96,9 +96,11 @@ def check(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """What else decides the rows: the bits of the evaluation files and of the model."""
+    from magcli.curate.math.contamination import short_names
+
     bits = setup.model_bits(config.model, Path("none")) if config.model else {}
-    for path in map(Path, config.against):
-        bits |= setup.table_bits(f"against {path.name}", path)
+    for path, called in short_names(map(Path, config.against)).items():
+        bits |= setup.table_bits(f"against {called}", path)
     return bits
 
 
@@ -245,7 +247,7 @@ def _not_held(config: Config, rows: Rows, job: Job) -> Rows:
     """The rows that no evaluation file holds; tells at the end how many each of them did."""
     import pyarrow as pa
 
-    from magcli.curate.math.contamination import read_evaluations
+    from magcli.curate.math.contamination import read_evaluations, short_names
 
     evaluations, hits = read_evaluations(map(Path, config.against)), Counter[str]()
     for batch in rows:
@@ -255,7 +257,7 @@ def _not_held(config: Config, rows: Rows, job: Job) -> Rows:
                 hits[source.file] += 1
                 job.drops.row(row["id"], "contaminated", {**row, "against": source.file, "against_row": source.row})
         yield batch.filter(pa.array([source is None for source in found], pa.bool_()))
-    told = ", ".join(f"{name} {hits[name]:,}" for name in (Path(path).name for path in config.against))
+    told = ", ".join(f"{name} {hits[name]:,}" for name in short_names(map(Path, config.against)).values())
     job.console.say(f"clean-math: held by evaluation files: {told}", event="contamination", hits=dict(hits))
 
 

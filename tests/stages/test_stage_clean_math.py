@@ -87,6 +87,18 @@ def test_what_evaluation_files_hold_goes_and_is_named(tmp_path, capfd):
     assert "held by evaluation files: eval.jsonl 1" in capfd.readouterr().err
 
 
+def test_evaluation_files_of_one_name_are_told_apart(tmp_path, capfd):
+    paths = [tmp_path / name / "test.jsonl" for name in ("one", "other")]
+    for path, statement in zip(paths, (TRAIN, "What is 1 + 1?"), strict=True):
+        path.parent.mkdir()
+        path.write_text(json.dumps({"problem": statement}) + "\n")
+    rows, against = [problem("held", TRAIN, "180"), problem("free", "What is 2 + 2?", "4")], tuple(map(str, paths))
+    assert cleaned(tmp_path, rows, against=against, quiet=False)[1] == {"held": "contaminated"}
+    assert f"held by evaluation files: {paths[0]} 1, {paths[1]} 0" in capfd.readouterr().err
+    paths[0].write_text(json.dumps({"problem": "What is 2 + 2?"}) + "\n")
+    assert cleaned(tmp_path, rows, against=against)[1] == {"free": "contaminated"}, "a changed file is read again"
+
+
 @pytest.mark.parametrize("column", ["body", "Body", "context", "passage"])
 def test_a_question_is_read_with_the_facts_that_stand_beside_it(tmp_path, capfd, column):
     facts = ("Ann has 3 pears and 2 plums.", "Bob has 4 pears and a plum.", None, " ")

@@ -26,7 +26,7 @@ _GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
 
 class Source(NamedTuple):
-    """An evaluation problem: its file's name, its row's id or else its number from 0."""
+    """An evaluation problem: its file as ``short_names`` calls it, its row's id or else its number from 0."""
 
     file: str
     row: str
@@ -77,6 +77,13 @@ class Evaluations:
         return None
 
 
+def short_names(paths: Iterable[Path]) -> dict[Path, str]:
+    """What people are told files are called: their names alone, or the whole path where several have one name."""
+    each = dict.fromkeys(paths)
+    count = Counter(path.name for path in each)
+    return {path: path.name if count[path.name] == 1 else str(path) for path in each}
+
+
 def read_evaluations(paths: Iterable[Path]) -> Evaluations:
     """The problems of tables; the first column of ``STATEMENTS`` that a table has is the statement.
 
@@ -84,7 +91,7 @@ def read_evaluations(paths: Iterable[Path]) -> Evaluations:
         DataError: a table cannot be read or has no such column.
     """
     found = Evaluations()
-    for path in paths:
+    for path, called in short_names(paths).items():
         source = table.read(str(path))
         names = source.schema.names
         column = next((name for name in STATEMENTS if name in names), None)
@@ -92,7 +99,7 @@ def read_evaluations(paths: Iterable[Path]) -> Evaluations:
             raise DataError(f"{path} has no column {', '.join(STATEMENTS)} to compare; it has: {', '.join(names)}")
         rows = (row for batch in source.rows for row in batch.to_pylist())
         for number, row in enumerate(rows):
-            found.add(Source(path.name, _name(row, number)), str(row[column] or ""))
+            found.add(Source(called, _name(row, number)), str(row[column] or ""))
     return found
 
 
