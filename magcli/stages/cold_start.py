@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from magcli.curate.traces.choosing import Candidate, Pick, Selection
     from magcli.curate.traces.mixing import Placed
     from magcli.curate.traces.spool import Spool
-    from magcli.data.source import Rows, Source
+    from magcli.data.source import Rows
     from magcli.run.job import Job
 
     Row = dict[str, Any]
@@ -104,7 +104,7 @@ def _mixed(config: Config, rows: Rows, given: Spool, general: Spool, job: Job) -
     system, measure = setup.system_text(config.system), _measure(config)
     candidates = _candidates(_spooled(_usable(_judged(_traces(rows), job), system, job), given), config, measure)
     selection = _chosen(config, given, candidates, job)
-    keys = [_key(row) for row in _spooled(_usable(_instructions(config), system, job), general)]
+    keys = [_key(row) for row in _spooled(_usable(_instructions(config, job), system, job), general)]
     wanted = choosing.num_instructions(sum(selection.copies.values()), config.fraction) if keys else 0
     if len(keys) < wanted:
         job.console.warn(
@@ -248,11 +248,11 @@ def _answer(row: Row) -> str:
     return str(row["messages"][-1]["content"] if row.get("messages") else row["completion"])
 
 
-def _instructions(config: Config) -> Iterator[Row]:
-    from magcli.data import table
+def _instructions(config: Config, job: Job) -> Iterator[Row]:
+    from magcli.curate.reading import read_most
 
     if config.instructions is not None:
-        source: Source = table.read(str(config.instructions))
+        source = read_most(config.instructions, lambda text: job.console.warn(f"cold-start: {text}"))
         _check_columns(source.schema, source.name)
         yield from _traces(source.rows)
 

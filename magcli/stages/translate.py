@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -141,7 +141,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     choice = Choice(config.fraction, config.languages)
     if config.from_:
         given = rows if config.by == "id" else _unbroken(rows, job)
-        rows = joined(given, read_translations(config.from_, config.by, config.languages), config.by, choice)
+        texts = read_translations(config.from_, config.by, config.languages, _warning(job))
+        rows = joined(given, texts, config.by, choice)
     generator = setup.open_engine(config) if config.model else None
     assert job.schema is not None
     out = schema(config, job.schema)
@@ -162,6 +163,10 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         tally.update(zip(*(batch.column(name).to_pylist() for name in ("translation", "translated_to")), strict=True))
         yield batch
     _report(tally, job)
+
+
+def _warning(job: Job) -> Callable[[str], None]:
+    return lambda text: job.console.warn(f"translate: {text}")
 
 
 def _unbroken(rows: Rows, job: Job) -> Rows:

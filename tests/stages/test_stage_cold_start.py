@@ -170,6 +170,13 @@ def test_the_mix_is_told_exactly(tmp_path, capsys, tiny_model_dir):
     assert sum(events["lengths"]["lengths"].values()) == len(out)
 
 
+def test_instructions_that_cannot_be_read_are_told(tmp_path, capsys):
+    general = written(tmp_path / "general.jsonl", [{"question": "Hi", "output": "Hello."}])
+    general.write_text(general.read_text() + '{"question": \n')
+    events = told(capsys, tmp_path, [rollout("p", 0, 0, True)], instructions=general)
+    assert events["warning"]["message"].endswith("general.jsonl: left out what cannot be read (broken-json 1)")
+
+
 def test_instructions_come_with_their_input(tmp_path):
     rows = [{"instruction": "Translate to French", "input": "Good day", "output": "Bonjour"}]
     general = written(tmp_path / "general.jsonl", rows)

@@ -155,6 +155,14 @@ def test_rows_are_joined_by_their_place(tmp_path):
     assert [row["prompt"] for row in rows_of(out)] == [row["prompt"] for row in german]
 
 
+def test_lines_of_existing_translations_that_cannot_be_read_are_told(tmp_path, capfd):
+    path = tmp_path / "translations.jsonl"
+    path.write_text(TRANSLATIONS.read_text() + '{"id": \n')
+    call_stage("translate", PROBLEMS, output=tmp_path / "out.jsonl", from_=path, languages=BOTH, quiet=False)
+    assert "warning: translate: " in (said := capfd.readouterr().err)
+    assert said.count("translations.jsonl: left out what cannot be read (broken-json 1)") == 1
+
+
 def test_problems_that_cannot_be_translated_stay_with_the_reason(translator, tmp_path):
     rows = [
         {"id": "short", "prompt": "Compute $3 + 4$.", "answer": "7"},
@@ -239,5 +247,6 @@ def test_an_option_that_python_keeps_for_itself_has_its_name_in_flags_and_recipe
 def test_numbers_of_rows_join_nothing_where_a_row_is_missing(tmp_path, row, reason):
     """The rows after it would get the translations of their neighbours."""
     problems = written(tmp_path / "problems.jsonl", [row, *rows_of(PROBLEMS)])
+    options = {"output": tmp_path / "o.arrow", "by": "position", "languages": ("de",)}
     with pytest.raises(DataError, match=rf"--by position needs every row, but some cannot be used \({reason}\)"):
-        call_stage("translate", problems, output=tmp_path / "o.arrow", from_=problems, by="position", languages=("de",))
+        call_stage("translate", problems, from_=PROBLEMS, **options)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from magcli.data import table
+from magcli.curate.reading import Warn, read_most, read_whole
 from magcli.data.columns import attach
 from magcli.errors import DataError
 
@@ -25,13 +25,14 @@ Texts = dict[tuple[str, str], str]
 """(id or number of the row, language) -> text; of several the first."""
 
 
-def read_translations(path: Path, by: By, languages: Sequence[str]) -> Texts:
+def read_translations(path: Path, by: By, languages: Sequence[str], warn: Warn) -> Texts:
     """All translations of a table: columns ``prompt``, ``id`` or ``position``, and ``language`` unless there is one.
 
     Raises:
-        DataError: a column is missing, or two languages are asked for and the table does not tell them apart.
+        DataError: a column is missing, two languages are asked for and the table does not tell them apart, or lines
+            are counted and one cannot be read.
     """
-    source = table.read(str(path))
+    source = read_most(path, warn) if by == "id" else read_whole(path)
     names = source.schema.names
     missing = [name for name in ("prompt", *(("id",) if by == "id" else ())) if name not in names]
     if missing:

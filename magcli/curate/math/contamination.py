@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from magcli.curate.math.tokens import mathematics_of, tokens_of
-from magcli.data import table
+from magcli.curate.reading import read_whole
 from magcli.errors import DataError
 
 GRAM = 13
@@ -88,11 +88,11 @@ def read_evaluations(paths: Iterable[Path]) -> Evaluations:
     """The problems of tables; the first column of ``STATEMENTS`` that a table has is the statement.
 
     Raises:
-        DataError: a table cannot be read or has no such column.
+        DataError: a table or a line of it cannot be read, or there is no such column.
     """
     found = Evaluations()
     for path, called in short_names(paths).items():
-        source = table.read(str(path))
+        source = read_whole(path)
         names = source.schema.names
         column = next((name for name in STATEMENTS if name in names), None)
         if column is None:

@@ -26,7 +26,7 @@ def batches(*sizes: int):
 
 
 def found(path: Path, by, choice: Choice) -> list[str | None]:
-    rows = joined(batches(2, 3), read_translations(path, by, choice.languages), by, choice)
+    rows = joined(batches(2, 3), read_translations(path, by, choice.languages, pytest.fail), by, choice)
     return [text for batch in rows for text in batch.column(EXISTING).to_pylist()]
 
 
@@ -50,6 +50,15 @@ def test_rows_are_joined_by_their_place_or_by_a_column_of_places(tmp_path: Path)
 def test_a_table_that_cannot_be_joined_is_refused_by_name(tmp_path: Path) -> None:
     path = written(tmp_path / "t.jsonl", [{"prompt": "de0"}])
     with pytest.raises(DataError, match=r"t\.jsonl lacks column id"):
-        read_translations(path, "id", ("de",))
+        read_translations(path, "id", ("de",), pytest.fail)
     with pytest.raises(DataError, match="no column language, so --languages must name one alone, not fr,de"):
-        read_translations(path, "position", LANGUAGES)
+        read_translations(path, "position", LANGUAGES, pytest.fail)
+
+
+def test_broken_lines_are_told_and_refused_where_lines_are_counted(tmp_path: Path) -> None:
+    path, heard = tmp_path / "t.jsonl", list[str]()
+    path.write_text('{"id": "a", "prompt": "de0"}\n{"id"\n{"id": "b", "prompt": "de2"}\n')
+    assert len(read_translations(path, "id", ("de",), heard.append)) == 2
+    assert heard == [f"{path}: left out what cannot be read (broken-json 1)"]
+    with pytest.raises(DataError, match=r"line 2 \(broken-json\); mend or remove"):
+        read_translations(path, "position", ("de",), pytest.fail)

@@ -57,3 +57,9 @@ def test_a_table_without_statements_is_refused_by_name(tmp_path) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": 1}\n')
     with pytest.raises(DataError, match=r"a\.jsonl has no column prompt, problem"):
         read_evaluations([tmp_path / "a.jsonl"])
+
+
+def test_a_table_with_a_broken_line_is_refused_for_what_it_may_hold(tmp_path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"problem": LONG}) + '\n{"problem": \n')
+    with pytest.raises(DataError, match=r"a\.jsonl cannot be read as a whole: line 2 \(broken-json\)"):
+        read_evaluations([tmp_path / "a.jsonl"])

@@ -1,0 +1,39 @@
+"""Tables beside the input, some of whose lines cannot be read."""
+
+from pathlib import Path
+
+import pytest
+
+from magcli.curate.reading import read_most, read_whole
+from magcli.errors import DataError
+
+BROKEN = {
+    "a.jsonl": '{"a": 1}\n{"a": \n[]\n{"a": 2}\n',
+    "a.csv": "a,b\n1,2\n1,2,3\n3,4\n",
+}
+
+
+def rows_of(source) -> int:
+    return sum(batch.num_rows for batch in source.rows)
+
+
+@pytest.mark.parametrize(("name", "told"), [("a.jsonl", "broken-json 1, not-an-object 1"), ("a.csv", "ragged-line 1")])
+def test_lines_that_cannot_be_read_are_told_once_by_reason(tmp_path: Path, name: str, told: str) -> None:
+    (tmp_path / name).write_text(BROKEN[name])
+    heard: list[str] = []
+    assert rows_of(read_most(tmp_path / name, heard.append)) == 2
+    assert heard == [f"{tmp_path / name}: left out what cannot be read ({told})"]
+
+
+@pytest.mark.parametrize(("name", "told"), [("a.jsonl", r"line 2 \(broken-json\)"), ("a.csv", r"\(ragged-line\)")])
+def test_a_table_of_which_every_line_matters_is_refused_by_the_first_that_is_broken(
+    tmp_path: Path, name: str, told: str
+) -> None:
+    (tmp_path / name).write_text(BROKEN[name])
+    with pytest.raises(DataError, match=f"{name} cannot be read as a whole: .*{told}; mend or remove"):
+        rows_of(read_whole(tmp_path / name))
+
+
+def test_whole_tables_are_read_without_a_word(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n')
+    assert rows_of(read_most(tmp_path / "a.jsonl", pytest.fail)) == rows_of(read_whole(tmp_path / "a.jsonl")) == 1
