@@ -4,14 +4,14 @@ Rows are chosen by a hash of their ids. A translation must keep formulas, code a
 language asked for; one that is not good is tried again, and after the last try the row stays in English with the
 reason in column translation. With --from, the text of that table is tried first.
 
-Every row comes out: translated, or as it was.
+Every row comes out: translated, or as it was. Rows that were translated before stay as they are.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from magcli.generate.types import Generator
     from magcli.run.job import Job
 
+    Outcome = tuple[str | None, str | None]
+    """A row's columns translation and translated_to."""
+
 INPUTS = "Problems: columns prompt, id if there is one; - is stdin."
 OUTPUT = "the rows"
 DEFAULT_OUTPUT = "-"
@@ -38,6 +41,8 @@ EXAMPLE = (
     "magcli translate examples/word_problems.jsonl --from examples/translations.jsonl --fraction 0.5 "
     "--languages fr,de -o translated.arrow"
 )
+DONE = "translated"
+"""What column translation says of a row that is translated; else it says why not."""
 MAX_UNIT = 64
 """Most rows of a unit of work, which has about one row that is chosen."""
 RECIPE_LANGUAGES = ("fr", "es", "it", "de", "zh", "ru")
@@ -157,12 +162,26 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         if generator:
             await generator.close()
 
-    tally: Counter[tuple[str | None, str | None]] = Counter()
+    tally: Counter[Outcome] = Counter()
+    before: Counter[Outcome] = Counter()
     size = min(MAX_UNIT, max(1, int(1 / config.fraction))) if config.fraction else MAX_UNIT
+    rows = _noted(rows, before)
     for batch in resumable(rows, job, compute, close, size=size, window=2 * config.slots, unit="problems"):
-        tally.update(zip(*(batch.column(name).to_pylist() for name in ("translation", "translated_to")), strict=True))
+        tally.update(_outcomes(batch))
         yield batch
-    _report(tally, job)
+    _report(tally - before, before.total(), job)
+
+
+def _noted(rows: Rows, before: Counter[Outcome]) -> Rows:
+    """The rows; those of them that an earlier run has translated are counted."""
+    for batch in rows:
+        if {"translation", "translated_to"} <= set(batch.schema.names):
+            before.update(each for each in _outcomes(batch) if each[0] == DONE)
+        yield batch
+
+
+def _outcomes(batch: pa.RecordBatch) -> Iterator[Outcome]:
+    return zip(*(batch.column(name).to_pylist() for name in ("translation", "translated_to")), strict=True)
 
 
 def _warning(job: Job) -> Callable[[str], None]:
@@ -192,6 +211,8 @@ async def _outcome(
     from magcli.curate.language.translation import fault, unfit
 
     language = choice.of(row["id"])
+    if row.get("translation") == DONE:
+        return {}
     if language is None:
         return {"original": None, "translation": None, "translated_to": None}
     why: str | None = unfit(row["prompt"], str(row.get("answer") or ""))
@@ -201,7 +222,7 @@ async def _outcome(
             why = wrong or fault(row["prompt"], text, language)
             if why is None:
                 spoken = {} if row.get("kind") == "code" else {"language": language}
-                done = {"original": row["prompt"], "translation": "translated", "translated_to": language}
+                done = {"original": row["prompt"], "translation": DONE, "translated_to": language}
                 return {"prompt": text, **spoken, **done}
     return {"original": None, "translation": why, "translated_to": language}
 
@@ -239,12 +260,12 @@ def _language_of(row: dict[str, Any]) -> str | None:
     return None if told in (UNDECIDED, MIXED) else told
 
 
-def _report(tally: Counter[tuple[str | None, str | None]], job: Job) -> None:
-    """One line: rows chosen, translated by language, and kept as they were by reason."""
+def _report(tally: Counter[Outcome], before: int, job: Job) -> None:
+    """One line: rows chosen, translated by language, kept as they were by reason, and translated before this run."""
     into, kept = Counter[str](), Counter[str]()
     for (outcome, language), count in tally.items():
         if language:
-            (into if outcome == "translated" else kept)[language if outcome == "translated" else str(outcome)] += count
+            (into if outcome == DONE else kept)[language if outcome == DONE else str(outcome)] += count
 
     def told(counts: Counter[str]) -> str:
         parts = ", ".join(f"{name} {count:,}" for name, count in counts.most_common())
@@ -252,7 +273,8 @@ def _report(tally: Counter[tuple[str | None, str | None]], job: Job) -> None:
 
     chosen = into.total() + kept.total()
     job.console.say(
-        f"translate: {chosen:,} chosen of {tally.total():,}; translated {told(into)}, left as they were {told(kept)}",
+        f"translate: {chosen:,} chosen of {tally.total():,}; translated {told(into)}, left as they were {told(kept)}"
+        + (f"; {before:,} were translated before" if before else ""),
         event="translations",
         chosen=chosen,
         translated=dict(into),

@@ -148,6 +148,21 @@ def test_existing_translations_come_first_and_are_judged_as_any(translator, tmp_
     assert set(outcomes["with"].values()) == {"translated"}
 
 
+def test_what_was_translated_before_stays_as_it_is(tmp_path, capfd):
+    once, again = tmp_path / "once.jsonl", tmp_path / "again.jsonl"
+    call_stage("translate", PROBLEMS, output=once, from_=TRANSLATIONS, languages=("fr",), fraction=0.5)
+    call_stage("translate", once, output=again, from_=TRANSLATIONS, languages=("de",), fraction=1.0, quiet=False)
+    before = {row["id"]: row for row in rows_of(once) if row["translation"] == "translated"}
+    found = {row["id"]: row for row in rows_of(again)}
+    assert 0 < len(before) < len(found)
+    assert {id: found[id] for id in before} == before
+    left = len(found) - len(before)
+    said = capfd.readouterr().err
+    assert f"{left} chosen of {left}; translated {left} (de {left})" in said
+    assert f"{len(before)} were translated before" in said
+    assert all(found[id]["original"] and found[id]["translated_to"] == "de" for id in set(found) - set(before))
+
+
 def test_rows_are_joined_by_their_place(tmp_path):
     german = [{"prompt": row["prompt"]} for row in rows_of(TRANSLATIONS) if row["language"] == "de"]
     data, out = written(tmp_path / "t.jsonl", german), tmp_path / "out.jsonl"

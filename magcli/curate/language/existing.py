@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from magcli.curate.language.translation import Choice
     from magcli.data.source import Rows
 
-EXISTING = "translation"
+EXISTING = "existing_translation"
 """The column in which a row's existing translation waits until it has been judged."""
 
 By = Literal["id", "position"]
