@@ -115,7 +115,7 @@ def _comparison(row: Mapping[str, Any], default: str) -> str:
 
 def _seconds(given: Any) -> float | None:
     if isinstance(given, Mapping):
-        return (given.get("seconds") or 0) + (given.get("nanos") or 0) / 1e9 or None
+        return (_number(given.get("seconds")) or 0) + (_number(given.get("nanos")) or 0) / 1e9 or None
     return _number(given)
 
 
@@ -137,7 +137,7 @@ def _tests(row: Mapping[str, Any]) -> Iterator[Mapping[str, str | None]]:
     Raises:
         DataError: some cannot be read.
     """
-    if (row.get("test_setup_code") or "").strip():
+    if str(row.get("test_setup_code") or "").strip():
         raise DataError("the tests need set-up code")
     for column in TEST_COLUMNS:
         if row.get(column):
@@ -190,7 +190,9 @@ def _solutions(row: Mapping[str, Any]) -> Iterator[Solution]:
         label: Label = "wrong" if column == "incorrect_solutions" else "unknown" if column == "samples" else "right"
         match column:
             case "samples":
-                found = [{"code": prompt + each} for each in given]
+                found = [{"code": prompt + each} for each in _texts(given)]
+            case "canonical_solution" | "python_file" | "cpp_file" if not isinstance(given, str):
+                found = []
             case "canonical_solution":
                 found = [{"code": _body(prompt, given) if _GOES_ON.match(given) else given}]
             case "python_file":
@@ -200,6 +202,11 @@ def _solutions(row: Mapping[str, Any]) -> Iterator[Solution]:
             case _:
                 found = [dict(each) for each in _listed(given)]
         yield from (_solution(each, language, label) for each in found)
+
+
+def _texts(given: Any) -> Iterator[str]:
+    """The texts of a list, or a text alone."""
+    return (each for each in (given if isinstance(given, list) else [given]) if isinstance(each, str))
 
 
 def _body(prompt: str, body: str) -> str:
@@ -217,7 +224,8 @@ def _listed(given: Any) -> Iterator[Mapping[str, Any]]:
     match value:
         case {"language": list(languages), "solution": list(programs)}:
             pairs = zip(languages, programs, strict=False)
-            yield from ({"language": _NUMBERED.get(one, one), "code": other} for one, other in pairs)
+            named = ((_NUMBERED.get(one, one) if isinstance(one, int) else one, other) for one, other in pairs)
+            yield from ({"language": one, "code": other} for one, other in named)
         case list():
             yield from (each if isinstance(each, Mapping) else {"code": each} for each in value)
         case _:
@@ -225,7 +233,9 @@ def _listed(given: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _solution(given: Mapping[str, Any], language: str, label: Label) -> Solution:
-    code, named = str(given.get("code") or given.get("source") or ""), str(given.get("language") or language).lower()
+    found = given.get("code") or given.get("source")
+    code = found if isinstance(found, str) else ""
+    named = str(given.get("language") or language).lower()
     said = given.get("verdict")
     verdict = label if said is None or said == "" else _LABELS.get(str(said).lower(), "unknown")
     if named in ("python2", "py2") or (LANGUAGES.get(named) == "python" and PYTHON_2.search(code)):

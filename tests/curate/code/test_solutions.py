@@ -69,6 +69,38 @@ def test_what_cannot_be_run_has_a_reason(row, reason):
     assert found.reason == reason
 
 
+@pytest.mark.parametrize("setup", [["import x"], 3])
+def test_set_up_code_that_is_no_text_is_set_up_code(setup):
+    found = code_problem({"tests": TESTS, "test_setup_code": setup, "solutions": [PRINT]})
+    assert isinstance(found, Unusable)
+    assert found.reason == "bad-tests"
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"samples": 3},
+        {"samples": [None, 3]},
+        {"canonical_solution": ["    return 1"]},
+        {"canonical_solution": 3},
+        {"python_file": ["class Solution: ..."]},
+        {"cpp_file": {"a": 1}},
+        {"solutions": [{"code": 3}, {"code": [PRINT]}, None]},
+    ],
+)
+def test_solutions_that_are_no_text_are_none(row):
+    assert solutions_of(**row) == []
+
+
+def test_what_is_text_beside_what_is_none_is_taken():
+    assert [each.code[-9:] for each in solutions_of(samples=[None, "    pass\n"])] == ["    pass\n"]
+    listed = {"language": [["C"], 3], "solution": [PRINT, PRINT]}
+    assert [each.language for each in solutions_of(solutions=listed)] == ["['c']", "python"]
+    found = code_problem({"tests": TESTS, "solutions": [PRINT], "time_limit": {"seconds": "3", "nanos": None}})
+    assert isinstance(found, CodeProblem)
+    assert found.time_limit == 3.0
+
+
 def test_a_checker_makes_up_for_custom_validation():
     row = {"tests": TESTS, "solutions": [PRINT], "custom_output_validator": True, "checker": "exit(42)"}
     assert isinstance(code_problem(row), CodeProblem)
