@@ -26,6 +26,8 @@ OUTPUT = "the rows"
 DEFAULT_OUTPUT = "-"
 EXAMPLE = "magcli duplicate examples/code_problems.jsonl -o two_languages.arrow"
 LANGUAGES = ("python", "cpp")
+TEXTS = ("language", "of", "harness")
+"""Columns that come out as texts, also in rows that stay as they are."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     with job.console.progress(job.total, "problems", "duplicate") as bar:
         for batch in rows:
             found = []
-            for row in batch.to_pylist():
+            for row in map(_with_texts, batch.to_pylist()):
                 outcome, asked = _asked(row)
                 tally[outcome or "math"] += 1
                 if config.only and outcome not in (None, "duplicated"):
@@ -93,6 +95,12 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             bar.advance(batch.num_rows)
             yield pa.RecordBatch.from_pylist(found, out)
     _report(tally, job)
+
+
+def _with_texts(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row, what is no text in columns of ours as its JSON: other tools number languages, from 0 for none."""
+    odd = {name: row[name] for name in TEXTS if not isinstance(row.get(name), str | None)}
+    return {**row, **{name: json.dumps(value, default=str) if value else None for name, value in odd.items()}}
 
 
 def _asked(row: Mapping[str, Any]) -> tuple[str | None, list[Mapping[str, Any]]]:

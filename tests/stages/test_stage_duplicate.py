@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from calling import call_stage
 
 from magcli.data import table
@@ -65,6 +66,24 @@ def test_tests_as_mappings_may_have_input_and_output_besides(tmp_path):
     assert python["tests"] == [{"assert": "assert add(1, 2) == 3", "input": None, "output": None}]
     assert cpp["tests"] == [{"assert": None, "input": "1\n2\n", "output": "3"}]
     assert (python["compare"], cpp["compare"]) == (None, "tokens-case")
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "language", "outcome"),
+    [
+        ("language", 3, "3", "asks-already"),
+        ("language", ["C"], '["C"]', "asks-already"),
+        ("language", 0, "python", "duplicated"),
+        ("harness", 3, "python", "duplicated"),
+        ("solutions", 3, "python", "duplicated"),
+        ("solutions", [{"code": 3}], "python", "duplicated"),
+    ],
+)
+def test_values_of_other_kinds_end_no_run(tmp_path, column, value, language, outcome):
+    row = {"id": "p", "kind": "code", "prompt": "Add.", "tests": [{"assert": "assert add(1, 2) == 3"}], column: value}
+    call_stage("duplicate", written(tmp_path / "p.jsonl", [row]), output=tmp_path / "out.arrow")
+    first = rows_of(tmp_path / "out.arrow")[0]
+    assert (first["language"], first["duplicate"]) == (language, outcome)
 
 
 def test_only_drops_the_others_with_their_reasons(tmp_path):

@@ -90,8 +90,9 @@ def _called(row: Mapping[str, Any], calls: Sequence[Call]) -> Twins:
     if any(call.expected.kind == "one-of" for call in calls):
         raise Unfit("value")
     prompt = str(row["prompt"])
-    codes = (each.get("code") for each in row.get("solutions") or () if isinstance(each, Mapping))
-    tests = tests_of_function(calls, prompt, filter(None, codes))
+    solutions = row.get("solutions") if isinstance(row.get("solutions"), list) else ()
+    codes = (each.get("code") for each in solutions or () if isinstance(each, Mapping))
+    tests = tests_of_function(calls, prompt, (code for code in codes if code and isinstance(code, str)))
     statement = _statement(prompt, tests.name)
     signature = tests.signature()
     compare = _compare(row, signature, calls)
