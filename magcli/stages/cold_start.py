@@ -230,12 +230,27 @@ def _candidate(number: int, row: Row) -> Candidate:
         number,
         _question(row),
         _key(row),
-        row.get("num_tokens") or 0,
+        _number(row, "num_tokens") or 0,
         row.get("correct"),
-        row.get("step"),
+        _number(row, "step"),
         cut=row.get("finish") == "length",
         gradable=row.get("reason") not in UNGRADED,
     )
+
+
+def _number(row: Row, name: str) -> int | None:
+    """A count that the row tells, also as text.
+
+    Raises:
+        DataError: it is none.
+    """
+    value = row.get(name)
+    if value is None or value == "":
+        return None
+    try:
+        return int(float(value))
+    except (TypeError, ValueError, OverflowError):
+        raise DataError(f"cold-start: {name} of trace {_key(row)} is {value!r}, no number; mend the column") from None
 
 
 def _question(row: Row) -> str:

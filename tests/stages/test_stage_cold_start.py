@@ -157,6 +157,15 @@ def test_traces_whose_verdict_is_no_or_unclear_are_not_taken(tmp_path):
     assert (traces, dropped) == ([], {"a": "unclear-verdict"})
 
 
+def test_numbers_may_be_text_and_what_is_no_conversation_is_dropped(tmp_path):
+    late, early = (rollout(step, 0, 0, True) | {"step": step, "num_tokens": "50"} for step in ("10", "9"))
+    traces, dropped = chosen(tmp_path, [late, early], from_step=10)
+    assert ([trace["id"] for trace in traces], dropped) == (["10/0/0"], {"9/0/0": "early-step"})
+    assert chosen(tmp_path, [{"id": "m", "messages": 3}]) == ([], {"m": "unusable-trace"})
+    with pytest.raises(DataError, match=r"step of trace p/0/0 is 'third', no number; mend the column"):
+        chosen(tmp_path, [rollout("p", 0, 0, True) | {"step": "third"}])
+
+
 def test_the_mix_is_told_exactly(tmp_path, capsys, tiny_model_dir):
     rows = [rollout(f"p{i}", i, 0, True) for i in range(18)] + [rollout("q", 99, 0, False)]
     talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]

@@ -99,7 +99,7 @@ def _asked(row: Row, column: str) -> Any:
 
 def _messages(turns: Any, system: Any) -> list[dict[str, Any]]:
     """Turns with roles and contents; a system prompt in a column of its own comes first."""
-    given = [turn for turn in turns if isinstance(turn, Mapping)]
+    given = [turn for turn in turns if isinstance(turn, Mapping)] if isinstance(turns, list) else []
     made = [_turn(turn) for turn in given]
     if isinstance(system, str) and system and made and made[0]["role"] != "system":
         made.insert(0, {"role": "system", "content": system})
