@@ -15,7 +15,7 @@ from magcli.data import manifest
 from magcli.data.source import Rows, Source
 from magcli.data.union import common_schema, widened
 from magcli.errors import usage
-from magcli.run.journal import Dropped, Journal
+from magcli.run.journal import Dropped, Journal, Result
 from magcli.run.shard import Shard, bounds, within
 
 CELL_LIMIT = 1 << 24
@@ -55,6 +55,11 @@ def as_text(row: Mapping[str, Any], limit: int = 4000) -> str:
     """A row as JSON for people, no longer than ``limit`` characters."""
     text = json.dumps({k: v[:limit] if isinstance(v, str) else v for k, v in row.items()}, default=str)
     return text if len(text) <= limit else text[:limit] + "..."
+
+
+def left_out(row: Mapping[str, Any], reason: str, schema: pa.Schema, **told: str) -> Result:
+    """What a unit gives whose one row goes: nothing for the output, and the row with its reason and what is told."""
+    return Result(pa.RecordBatch.from_pylist([], schema), [Dropped(row["id"], reason, as_text({**told, **row}))])
 
 
 @dataclass

@@ -117,15 +117,15 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     import pyarrow as pa
 
     from magcli.curate.sampling import Spent, graded_in_waves
-    from magcli.run.job import as_text
-    from magcli.run.journal import Dropped, Result
+    from magcli.run.job import left_out
+    from magcli.run.journal import Result
     from magcli.run.units import resumable
     from magcli.verify.reward import RewardRule
 
     generator, asking, spent, reasons = setup.open_engine(config), setup.ask(config), Spent(), Counter[str]()
     grader, rule = setup.open_grader(config), RewardRule(use_language=False)
     assert job.schema is not None
-    nothing = pa.RecordBatch.from_pylist([], schema(config, job.schema))
+    columns = schema(config, job.schema)
 
     async def compute(part: pa.RecordBatch) -> Result:
         row = part.to_pylist()[0]
@@ -134,13 +134,13 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         try:
             samples, rewards = await graded_in_waves(generator, grader, row, asking, rule, jury.wanted)
         except PromptRefused as error:
-            return Result(nothing, [Dropped(row["id"], error.reason, as_text({**row, "error": str(error)}))])
+            return left_out(row, error.reason, columns, error=str(error))
         spent.add(samples, config.samples)
         reasons.update(reward.reason for reward in rewards)
         summary, judgement = await jury.judge(rewards)
         learned = {**row, **(summary._asdict() if summary else {})}
         if judgement != "kept":
-            return Result(nothing, [Dropped(row["id"], judgement, as_text(learned))])
+            return left_out(learned, judgement, columns)
         return Result(pa.RecordBatch.from_pylist([learned], schema(config, part.schema)))
 
     async def close() -> None:

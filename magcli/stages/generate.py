@@ -83,25 +83,24 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Sample each problem; a prompt that does not fit into the context, or that a server refuses, is dropped."""
-    import pyarrow as pa
 
     from magcli.curate.sampling import completion_columns, samples_of
     from magcli.data.columns import attach, repeated
-    from magcli.run.job import as_text
-    from magcli.run.journal import Dropped, Result
+    from magcli.run.job import left_out
+    from magcli.run.journal import Result
     from magcli.run.units import resumable
 
     generator = setup.open_engine(config)
     asking = setup.ask(config)
     assert job.schema is not None
-    nothing = pa.RecordBatch.from_pylist([], schema(config, job.schema))
+    columns = schema(config, job.schema)
 
     async def compute(part: pa.RecordBatch) -> Result:
         row = part.to_pylist()[0]
         try:
             samples = await samples_of(generator, row, asking)
         except PromptRefused as error:
-            return Result(nothing, [Dropped(row["id"], error.reason, as_text({**row, "error": str(error)}))])
+            return left_out(row, error.reason, columns, error=str(error))
         return Result(attach(repeated(part, config.samples), completion_columns(samples)))
 
     return resumable(rows, job, compute, generator.close, size=1, window=2 * config.slots, unit="problems")

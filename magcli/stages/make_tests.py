@@ -212,13 +212,9 @@ def _made(
 
 
 def _unusable(config: Config, row: dict[str, Any], found: Any, given: pa.Schema) -> Result:
-    import pyarrow as pa
+    from magcli.run.job import left_out
 
-    from magcli.run.job import as_text
-    from magcli.run.journal import Dropped, Result
-
-    dropped = Dropped(row["id"], found.reason, as_text({"detail": found.detail, **row}))
-    return Result(pa.RecordBatch.from_pylist([], schema(config, given)), [dropped])
+    return left_out(row, found.reason, schema(config, given), detail=found.detail)
 
 
 def _result(

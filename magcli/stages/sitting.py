@@ -123,12 +123,11 @@ class _Sitting:
         return int(number), result
 
     async def _asked(self, exam: Exam, part: pa.RecordBatch) -> Result:
-        import pyarrow as pa
 
         from magcli.curate.sampling import completion_columns, rewards_of, samples_of
         from magcli.data.columns import attach, repeated
-        from magcli.run.job import as_text
-        from magcli.run.journal import Dropped, Result
+        from magcli.run.job import left_out
+        from magcli.run.journal import Result
         from magcli.verify.reward import columns
 
         row, grader = part.to_pylist()[0], self.graders[exam.function]
@@ -136,8 +135,7 @@ class _Sitting:
         try:
             samples = await samples_of(self.generator, row, exam.ask)
         except PromptRefused as error:
-            dropped = Dropped(row["id"], error.reason, as_text({**row, "error": str(error)}))
-            return Result(pa.RecordBatch.from_pylist([], exam.schema), [dropped])
+            return left_out(row, error.reason, exam.schema, error=str(error))
         rewards = await rewards_of(grader, row, samples, exam.rule)
         many = attach(repeated(part.select(exam.columns), len(samples)), completion_columns(samples))
         return Result(attach(many, columns(rewards)))
