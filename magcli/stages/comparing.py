@@ -12,6 +12,7 @@ from magcli.stages import setup
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from magcli.console import Console
     from magcli.data.source import Rows, Source
     from magcli.evaluation.comparison import Side
     from magcli.evaluation.metrics import Estimate, Problem
@@ -26,7 +27,7 @@ SLIM = (
 )  # fmt: skip
 """The columns of graded completions that metrics need."""
 FACT = "completions"
-"""Under which a metrics table's side file names the tables of its completions, by suite."""
+"""Under which a metrics table's side file names the tables of its completions, by suite, and their digests."""
 
 
 def by_suite(rows: Rows, job: Job | None = None) -> dict[str, list[Problem]]:
@@ -96,7 +97,7 @@ class Equality:
         return self._grader.equal(one, other)
 
 
-def sides(sources: Sequence[Source], ks: Sequence[int], seed: int, equality: Equality) -> list[Side]:
+def sides(sources: Sequence[Source], ks: Sequence[int], seed: int, equality: Equality, console: Console) -> list[Side]:
     """What the tables tell, each of one model, named by what tells their paths apart.
 
     Raises:
@@ -108,7 +109,7 @@ def sides(sources: Sequence[Source], ks: Sequence[int], seed: int, equality: Equ
     found = []
     for source, name in zip(sources, labels([source.name for source in sources]), strict=True):
         if "metric" in source.schema.names:
-            problems = _at_hand(Path(source.name))
+            problems = _at_hand(Path(source.name), console)
             estimates = {(row.get("suite") or "", row["metric"]): _estimate(row)
                          for batch in source.rows for row in batch.to_pylist()}  # fmt: skip
         else:
@@ -140,8 +141,34 @@ def _estimated(
     return {(suite, each.metric): each for suite, of in problems.items() for each in metrics.estimate(of, ks, seed)}
 
 
-def _at_hand(metrics: Path) -> dict[str, list[Problem]]:
-    """The completions that a table of metrics was made of, where they are still there."""
-    note = metrics.with_name(f"{metrics.name}.run.json")
-    told: dict[str, str] = json.loads(note.read_text(encoding="utf-8")).get(FACT, {}) if note.is_file() else {}
-    return {suite: completions(Path(place), suite) for suite, place in told.items() if Path(place).is_file()}
+def noted(tables: Mapping[str, Path]) -> dict[str, dict[str, str]]:
+    """What a metrics table's side file tells of its completions: by suite, where they lie and their digest."""
+    return {suite: {"path": str(place.resolve()), "sha256": _digest(place)} for suite, place in tables.items()}
+
+
+def _digest(place: Path) -> str:
+    from magcli.data import table
+
+    return table.read(str(place)).sha256
+
+
+def _at_hand(metrics: Path, console: Console) -> dict[str, list[Problem]]:
+    """The completions that a table of metrics was made of, where they are still there and still the same."""
+    found = {}
+    for suite, told in _told(metrics).items():
+        place = Path(told["path"])
+        if place.exists() and _digest(place) == told["sha256"]:
+            found[suite] = completions(place, suite)
+        elif place.exists():
+            text = f"evaluate: {place} has changed since {metrics} was made of it; no differences are taken from it"
+            console.warn(text, path=str(place))
+    return found
+
+
+def _told(metrics: Path) -> dict[str, dict[str, str]]:
+    """What the side file tells of completions with their digests; nothing where it is damaged or not there."""
+    try:
+        told = json.loads(metrics.with_name(f"{metrics.name}.run.json").read_text(encoding="utf-8"))[FACT]
+        return {suite: each for suite, each in told.items() if isinstance(each, dict) and {"path", "sha256"} <= {*each}}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}

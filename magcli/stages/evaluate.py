@@ -163,7 +163,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         job.console.say(f"left out of these: {dropped}", event="left-out", dropped=dict(job.drops.counts))
     for exam in (exam for exam in sat if exam.note):
         job.console.say(f"{exam.name}: {exam.note}", event="note", suite=exam.name, note=exam.note)
-    job.facts[comparing.FACT] = {exam.name: str(exam.table.resolve()) for exam in sat if exam.table}
+    job.facts[comparing.FACT] = comparing.noted({exam.name: exam.table for exam in sat if exam.table})
     yield pa.RecordBatch.from_pylist([_known(suite, each) for suite, each in ordered], schema(config, pa.schema([])))
     sitting.forget([*sat, *earlier])
 
@@ -199,7 +199,7 @@ def _compare(config: Config, job: Job) -> pa.RecordBatch:
     from magcli.evaluation import comparison
 
     with comparing.Equality(config) as equality:
-        sides = comparing.sides(job.sources, config.ks, config.seed, equality)
+        sides = comparing.sides(job.sources, config.ks, config.seed, equality, job.console)
     found = comparison.rows(sides, config.ks, config.seed)
     text = comparison.markdown(found)
     if config.markdown:

@@ -1,0 +1,62 @@
+"""`magcli evaluate --compare`: what tables, and the completions that they were made of, tell of several models."""
+
+import json
+from pathlib import Path
+
+import pytest
+from calling import call_stage
+
+from magcli.data import table
+from magcli.stages import comparing
+
+
+def written(path: Path, rows: list[dict]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def rows_of(path: Path) -> list[dict]:
+    return [row for batch in table.read(str(path)).rows for row in batch.to_pylist()]
+
+
+def graded(right: int, samples: int = 4) -> list[dict]:
+    """Three problems, whose first samples are right."""
+    return [{"id": f"p{p}", "correct": s < right, "extracted": str(s)} for p in range(3) for s in range(samples)]
+
+
+def measured(path: Path, right: int, ks: str = "1") -> Path:
+    """A table of metrics beside the completions that it was made of, noted as if a model had been asked."""
+    kept = written(path.with_name(f"{path.stem}-kept.jsonl"), graded(right))
+    call_stage("evaluate", kept, output=path, ks=ks)
+    note = path.with_name(f"{path.name}.run.json")
+    told = {**json.loads(note.read_text()), comparing.FACT: comparing.noted({"": kept})}
+    note.write_text(json.dumps(told))
+    return path
+
+
+def compared(tmp_path: Path, *tables: Path, **options) -> list[dict]:
+    out = tmp_path / "compared.jsonl"
+    call_stage("evaluate", *tables, compare=True, output=out, restart=True, **options)
+    return rows_of(out)
+
+
+def test_completions_that_have_changed_since_are_left_out_with_a_warning(tmp_path, capsys) -> None:
+    tables = [measured(tmp_path / name, right) for name, right in (("a.arrow", 1), ("b.arrow", 2))]
+    found = compared(tmp_path, *tables, quiet=False)
+    gains = [row["difference"] for row in found if row["metric"] == "avg@n"]
+    assert gains == [None, pytest.approx(0.25)]
+    assert "warning" not in capsys.readouterr().err
+    other = written(tmp_path / "b-kept.jsonl", graded(4))
+    found = compared(tmp_path, *tables, quiet=False)
+    assert {row["difference"] for row in found} == {None}
+    assert f"warning: evaluate: {other} has changed since {tables[1]} was made" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text", ['{"completions": {"": "/nowh', "[]", '{"completions": 3}', '{"completions": {"": 3}}']
+)
+def test_a_damaged_note_beside_a_table_is_none(text, tmp_path) -> None:
+    tables = [measured(tmp_path / name, right) for name, right in (("a.arrow", 1), ("b.arrow", 2))]
+    (tmp_path / "b.arrow.run.json").write_text(text)
+    assert {row["difference"] for row in compared(tmp_path, *tables)} == {None}
