@@ -127,10 +127,14 @@ def load(names: Sequence[str]) -> list[Suite]:
     """The suites of these names or paths, in order, each once; one with variants stands for all of them.
 
     Raises:
-        UsageError: there is no such suite, or a file is none; the message says what is wrong.
+        UsageError: there is no such suite, a file is none, or two have one name; the message says what is wrong.
     """
-    found = {suite.name: suite for name in names for suite in _load(name)}
-    return list(found.values())
+    found: dict[str, tuple[str, Suite]] = {}
+    for given, suite in ((name, suite) for name in names for suite in _load(name)):
+        earlier, same = found.setdefault(suite.name, (given, suite))
+        if (same.digest, same.folder.resolve()) != (suite.digest, suite.folder.resolve()):
+            raise UsageError(f"evaluate.suite: {earlier} and {given} are both called {suite.name}; rename one of them")
+    return [suite for _, suite in found.values()]
 
 
 def _load(name: str) -> list[Suite]:

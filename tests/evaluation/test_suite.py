@@ -66,3 +66,13 @@ def test_what_is_wrong_with_a_suite_is_said(tmp_path: Path, text: str, message: 
 def test_an_unknown_suite_names_the_nearest() -> None:
     with pytest.raises(UsageError, match=r"'aime42' is neither a suite nor a .toml file; did you mean 'aime2"):
         load(["aime42"])
+
+
+def test_two_suites_of_one_name_are_refused(tmp_path: Path) -> None:
+    for folder, text in (("one", OWN), ("two", OWN.replace("question", "problem"))):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.toml").write_text(text)
+    one, two = (str(tmp_path / folder / "mine.toml") for folder in ("one", "two"))
+    with pytest.raises(UsageError, match=f"{one} and {two} are both called mine; rename one"):
+        load([one, two])
+    assert [suite.name for suite in load([one, one])] == ["mine"]
