@@ -1,13 +1,29 @@
 """What tells tables of several models apart in the figures that are laid side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import count
 from pathlib import Path
 
 
 def labels(names: Sequence[str]) -> list[str]:
-    """What tells several paths apart: each without the folders that all of them share, and without its ending."""
+    """What tells several paths apart: each without the folders that all of them share, and without its ending.
+
+    Where the ending alone differs it is kept; paths that are equal are numbered.
+    """
     parts = [Path(name).with_suffix("").parts for name in names]
     shared = 0
     while parts and all(len(part) > shared + 1 and part[shared] == parts[0][shared] for part in parts):
         shared += 1
-    return ["/".join(part[shared:]) for part in parts]
+    short = ["/".join(part[shared:]) for part in parts]
+    return apart(
+        label + Path(name).suffix if short.count(label) > 1 else label for label, name in zip(short, names, strict=True)
+    )
+
+
+def apart(names: Iterable[str]) -> list[str]:
+    """The names, each once: one that is there already has the next free number behind it."""
+    found: list[str] = []
+    for name in names:
+        numbered = (f"{name} ({number})" for number in count(2))
+        found.append(name if name not in found else next(each for each in numbered if each not in found))
+    return found

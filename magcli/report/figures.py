@@ -57,7 +57,7 @@ class Suite:
 
 def suites(tables: Sequence[Table]) -> list[Suite]:
     """The figures of all tables of metrics by suite, models in the order of their tables."""
-    named = zip(_names(tables), tables, strict=True)
+    named = zip(labels([str(each.path) for each in tables]), tables, strict=True)
     figures = _told_apart([(label, _of_table(each, label)) for label, each in named])
     names = dict.fromkeys(figure.suite for figure in figures)
     return [_suite(name, [figure for figure in figures if figure.suite == name]) for name in names]
@@ -70,14 +70,6 @@ def _of_table(table: Table, label: str) -> list[Figure]:
         figures += [of_row(row, label)] if row["value"] is not None else []
         figures += [of_row(_difference(row), label)] if row.get("difference") is not None else []
     return figures
-
-
-def _names(tables: Sequence[Table]) -> Sequence[str]:
-    """What tells the tables apart: the ends of their paths, with the ending where that alone differs."""
-    short = labels([str(each.path) for each in tables])
-    return [
-        label + each.path.suffix if short.count(label) > 1 else label for label, each in zip(short, tables, strict=True)
-    ]
 
 
 def _told_apart(by_table: Sequence[tuple[str, Sequence[Figure]]]) -> list[Figure]:

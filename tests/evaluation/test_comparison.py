@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from magcli.evaluation.comparison import Side, markdown, rows
-from magcli.evaluation.labels import labels
 from magcli.evaluation.metrics import Problem, estimate, merged
 
 
@@ -62,7 +61,3 @@ def test_equal_wrong_answers_vote_together() -> None:
     assert joined.answers[1] == "7"
     assert {e.metric: e.value for e in estimate([problem], (6,))}["maj@6"] == 1.0
     assert {e.metric: e.value for e in estimate([joined], (6,))}["maj@6"] == 0.0
-
-
-def test_labels_keep_what_differs() -> None:
-    assert labels(["runs/a/m.arrow", "runs/b/m.arrow"]) == ["a/m", "b/m"]

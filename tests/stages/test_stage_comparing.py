@@ -60,3 +60,8 @@ def test_a_damaged_note_beside_a_table_is_none(text, tmp_path) -> None:
     tables = [measured(tmp_path / name, right) for name, right in (("a.arrow", 1), ("b.arrow", 2))]
     (tmp_path / "b.arrow.run.json").write_text(text)
     assert {row["difference"] for row in compared(tmp_path, *tables)} == {None}
+
+
+def test_tables_whose_names_differ_in_their_ending_alone_are_two_models(tmp_path) -> None:
+    tables = [measured(tmp_path / name, right) for name, right in (("m.arrow", 1), ("m.parquet", 2))]
+    assert {row["model"] for row in compared(tmp_path, *tables)} == {"m.arrow", "m.parquet"}
