@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from magcli.console import Console
     from magcli.data.source import Rows, Source
-    from magcli.evaluation.comparison import Side
+    from magcli.evaluation.comparison import Key, Side
     from magcli.evaluation.metrics import Estimate, Problem
     from magcli.run.job import Job
     from magcli.stages.setup import GraderOptions
@@ -98,24 +98,32 @@ class Equality:
 
 
 def sides(sources: Sequence[Source], ks: Sequence[int], seed: int, equality: Equality, console: Console) -> list[Side]:
-    """What the tables tell, each of one model, named by what tells their paths apart.
+    """What the tables tell, by model: those that a comparison names, else one a table, named by what tells paths apart.
 
     Raises:
         DataError: a table holds neither metrics nor graded completions.
     """
     from magcli.evaluation.comparison import Side
-    from magcli.evaluation.labels import labels
+    from magcli.evaluation.labels import apart, labels
 
     found = []
-    for source, name in zip(sources, labels([source.name for source in sources]), strict=True):
-        if "metric" in source.schema.names:
-            problems = _at_hand(Path(source.name), console)
-            estimates = {(row.get("suite") or "", row["metric"]): _estimate(row)
-                         for batch in source.rows for row in batch.to_pylist()}  # fmt: skip
+    for source, label in zip(sources, labels([source.name for source in sources]), strict=True):
+        estimates = _by_model(source, label)
+        if "model" in source.schema.names and estimates:
+            found += [Side(model, each, {}) for model, each in estimates.items()]
         else:
-            problems, estimates = _judged(source), {}
-        voting = {suite: equality.merged(each, ks) for suite, each in problems.items()}
-        found.append(Side(name, estimates or _estimated(voting, ks, seed), voting))
+            problems = _at_hand(Path(source.name), console) if "metric" in source.schema.names else _judged(source)
+            voting = {suite: equality.merged(each, ks) for suite, each in problems.items()}
+            found.append(Side(label, estimates.get(label) or _estimated(voting, ks, seed), voting))
+    return [side._replace(name=name) for side, name in zip(found, apart(side.name for side in found), strict=True)]
+
+
+def _by_model(source: Source, label: str) -> dict[str, dict[Key, Estimate]]:
+    """The metrics in a table by the models that it names, under ``label`` where it names none."""
+    found: dict[str, dict[Key, Estimate]] = {}
+    if "metric" in source.schema.names:
+        for row in (row for batch in source.rows for row in batch.to_pylist()):
+            found.setdefault(row.get("model") or label, {})[row.get("suite") or "", row["metric"]] = _estimate(row)
     return found
 
 

@@ -65,3 +65,12 @@ def test_a_damaged_note_beside_a_table_is_none(text, tmp_path) -> None:
 def test_tables_whose_names_differ_in_their_ending_alone_are_two_models(tmp_path) -> None:
     tables = [measured(tmp_path / name, right) for name, right in (("m.arrow", 1), ("m.parquet", 2))]
     assert {row["model"] for row in compared(tmp_path, *tables)} == {"m.arrow", "m.parquet"}
+
+
+def test_a_comparison_is_compared_model_by_model(tmp_path) -> None:
+    tables = [measured(tmp_path / name, right) for name, right in (("a.arrow", 1), ("b.arrow", 2))]
+    first = tmp_path / "first.arrow"
+    call_stage("evaluate", *tables, compare=True, output=first)
+    third = measured(tmp_path / "b.parquet", 3)
+    found = {row["model"]: row["value"] for row in compared(tmp_path, first, third) if row["metric"] == "avg@n"}
+    assert found == {"a": 0.25, "b": 0.5, "b (2)": 0.75}
