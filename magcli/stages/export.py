@@ -184,7 +184,7 @@ def _models(runs: Sequence[Trained], model: Input) -> dict[str, str]:
 
 
 def _figures(path: Path, models: Mapping[str, str]) -> Iterator[Figure]:
-    """The lines of one evaluation table.
+    """The lines of one evaluation table; a comparison names the model of each itself.
 
     Raises:
         DataError: it is no table of metrics.
@@ -201,7 +201,7 @@ def _figures(path: Path, models: Mapping[str, str]) -> Iterator[Figure]:
     for row in rows:
         metric = f"{row['suite']}: {row['metric']}" if row.get("suite") else row["metric"]
         counts = (row.get("num_problems") or 0, row.get("num_samples") or 0)
-        yield Figure(of, metric, row["value"], row["low"], row["high"], *counts)
+        yield Figure(row.get("model") or of, metric, row["value"], row["low"], row["high"], *counts)
 
 
 def _is_there(out: Path, note: Mapping[str, Any]) -> bool:

@@ -63,6 +63,15 @@ def test_the_model_reloads_with_the_same_logits_and_a_card(runs, tmp_path, tiny_
     assert str(runs) not in card + (out / "export.json").read_text()
 
 
+def test_a_comparison_in_the_card_has_the_names_of_its_models(runs, tmp_path):
+    compared = tmp_path / "compared.arrow"
+    call_stage("evaluate", runs / "start.arrow", runs / "after.arrow", compare=True, output=compared)
+    call_stage("export", subject=str(runs / "second"), out=tmp_path / "toy", evaluations=str(compared))
+    card = (tmp_path / "toy" / "README.md").read_text()
+    assert "| start | avg@n | " in card
+    assert "| after | avg@n | " in card
+
+
 def test_another_number_format_is_rounded_once_and_reloads(runs, tmp_path):
     model = runs / "second" / "model"
     for dtype, kept in (("bf16", torch.bfloat16), ("fp32", torch.float32)):
