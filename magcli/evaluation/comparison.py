@@ -35,8 +35,12 @@ class Side(NamedTuple):
 
 
 def rows(sides: Sequence[Side], ks: Sequence[int], seed: int = 0) -> list[dict[str, Any]]:
-    """The comparison, one row a suite, metric and model, in the order of their first appearance."""
+    """The comparison, one row a suite, metric and model, in the order of their first appearance.
+
+    Differences are of ``ks``, and of every k that some model has a metric of.
+    """
     keys = dict.fromkeys(key for side in sides for key in side.estimates)
+    ks = [*ks, *metrics.known_ks(metric for _, metric in keys)]
     differences = [_differences(side, sides[0], ks, seed) for side in sides]
     return [
         _row(key, side, found.get(key))

@@ -4,6 +4,7 @@ Every metric is a mean of one number a problem, so its interval resamples proble
 compared problem by problem.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,8 @@ SUBSETS = 200
 """Subsets of the samples over which maj@k is averaged; drawn at random where there are more."""
 DIFFERENCE = " difference"
 """What the name of a paired difference ends in."""
+OF_K = re.compile(r"(?:pass|maj)@(\d+)")
+"""How the name of a metric of k samples begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +192,21 @@ def statistics(
     return table
 
 
+def known_ks(names: Iterable[str]) -> list[int]:
+    """The k of metrics with these names, each once."""
+    return sorted({int(found[1]) for name in names if (found := OF_K.match(name))})
+
+
+def fewest(problems: Iterable[Problem]) -> int:
+    """The samples of the problem that has the fewest, which no k of a metric is larger than."""
+    return min(len(problem.correct) for problem in problems)
+
+
 def estimate(problems: Sequence[Problem], ks: Sequence[int], seed: int = 0) -> list[Estimate]:
     """All metrics of a run. ``ks`` larger than the number of samples of some problem are left out."""
-    fewest = min(len(problem.correct) for problem in problems)
+    least = fewest(problems)
     samples = sum(len(problem.correct) for problem in problems)
-    table = statistics([k for k in ks if k <= fewest], seed, **_looked(problems))
+    table = statistics([k for k in ks if k <= least], seed, **_looked(problems))
     return [
         Estimate(name, *interval(np.array([of(p) for p in problems]), seed, _range(name, 0)), len(problems), samples)
         for name, of in table.items()
@@ -221,9 +234,10 @@ def paired(ours: Sequence[Problem], theirs: Sequence[Problem], ks: Sequence[int]
     both = [(problem, other[problem.id]) for problem in ours if problem.id in other]
     if not both:
         return []
-    fewest = min(min(len(a.correct), len(b.correct)) for a, b in both)
+    every = [each for pair in both for each in pair]
+    least = fewest(every)
     samples = sum(len(a.correct) for a, _ in both)
-    table = statistics([k for k in ks if k <= fewest], seed, **_looked([each for pair in both for each in pair]))
+    table = statistics([k for k in ks if k <= least], seed, **_looked(every))
     differences = {name: np.array([of(a) - of(b) for a, b in both]) for name, of in table.items()}
     return [
         Estimate(f"{name}{DIFFERENCE}", *interval(each, seed, _range(name, -1)), len(both), samples)

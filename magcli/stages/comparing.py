@@ -105,10 +105,13 @@ def sides(sources: Sequence[Source], ks: Sequence[int], seed: int, equality: Equ
     """
     from magcli.evaluation.comparison import Side
     from magcli.evaluation.labels import apart, labels
+    from magcli.evaluation.metrics import known_ks
 
-    found = []
-    for source, label in zip(sources, labels([source.name for source in sources]), strict=True):
-        estimates = _by_model(source, label)
+    found: list[Side] = []
+    named = labels([source.name for source in sources])
+    told = [_by_model(source, label) for source, label in zip(sources, named, strict=True)]
+    ks = [*ks, *known_ks(metric for models in told for each in models.values() for _, metric in each)]
+    for source, label, estimates in zip(sources, named, told, strict=True):
         if "model" in source.schema.names and estimates:
             found += [Side(model, each, {}) for model, each in estimates.items()]
         else:

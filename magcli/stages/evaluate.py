@@ -13,7 +13,7 @@ With --completions the model is never asked twice: other metrics are worked out 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,6 +153,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         earlier, theirs = _earlier(config, given, job, equality) if config.before else ([], {})
         sat, ours = _judged(config, given, job, equality)
         found = {suite: _estimated(suite, each, theirs.get(suite), config, equality) for suite, each in ours.items()}
+    _tell_large(ours, config.ks, job)
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in job.drops.counts.most_common())
     if not found:
         told = f"; dropped: {dropped}" if dropped else ""
@@ -234,6 +235,18 @@ def _estimated(
 def _known(suite: str, estimate: Estimate) -> dict[str, Any]:
     """A row of the table; one problem alone has no interval, so its ends are null."""
     return {"suite": suite} | {k: None if value != value else value for k, value in estimate._asdict().items()}
+
+
+def _tell_large(problems: Mapping[str, Sequence[Problem]], ks: Sequence[int], job: Job) -> None:
+    """Say which k no metric is told of, as some problem has fewer samples."""
+    from magcli.evaluation.metrics import fewest
+
+    for suite, each in problems.items():
+        least = fewest(each)
+        if large := [k for k in ks if k > least]:
+            named = f"{suite}: " if suite else ""
+            text = f"{named}--ks {', '.join(map(str, large))} left out: the fewest samples of a problem are {least}"
+            job.console.say(text, event="ks-left-out", suite=suite, ks=large, fewest=least)
 
 
 def _tell(estimates: Sequence[tuple[str, Estimate]], job: Job) -> None:

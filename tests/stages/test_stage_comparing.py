@@ -74,3 +74,10 @@ def test_a_comparison_is_compared_model_by_model(tmp_path) -> None:
     third = measured(tmp_path / "b.parquet", 3)
     found = {row["model"]: row["value"] for row in compared(tmp_path, first, third) if row["metric"] == "avg@n"}
     assert found == {"a": 0.25, "b": 0.5, "b (2)": 0.75}
+
+
+def test_differences_are_told_of_every_k_that_the_tables_have(tmp_path) -> None:
+    tables = [measured(tmp_path / name, right, ks="2,4") for name, right in (("a.arrow", 1), ("b.arrow", 2))]
+    metrics = [row for row in compared(tmp_path, *tables) if row["model"] == "b"]
+    assert {"pass@2", "maj@2", "pass@4", "maj@4"} <= {row["metric"] for row in metrics}
+    assert all(row["difference"] is not None for row in metrics)

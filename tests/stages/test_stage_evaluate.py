@@ -48,6 +48,7 @@ def test_stored_completions_need_no_model(tmp_path, capsys):
     assert (found["avg@n"]["num_problems"], found["avg@n"]["num_samples"]) == (30, 180)
     told = capsys.readouterr()
     assert told.out == ""
+    assert "--ks 64 left out: the fewest samples of a problem are 6\n" in told.err
     assert f"pass@4          {100 * found['pass@4']['value']:.1f}" in told.err
 
 
