@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from magcli.errors import DataError
 from magcli.stages import setup
 
 if TYPE_CHECKING:
@@ -59,15 +60,31 @@ def _tell_late(found: Mapping[str, Sequence[Mapping[str, Any]]], job: Job) -> No
             job.console.say(f"{suite}: {text}" if suite else text, event="late", suite=suite, late=late)
 
 
-def completions(path: Path, suite: str = "") -> list[Problem]:
-    """The graded completions of a run: a table, or of a suite its table in a folder."""
+def of_suites(path: Path) -> bool:
+    """Whether a path is a folder of tables, one a suite, and no table itself."""
+    return path.is_dir() and not (path / "state.json").exists()
+
+
+def opened(path: Path, suite: str = "") -> Source:
+    """The graded completions of a run, open: a table, or of a suite its table in a folder.
+
+    Raises:
+        DataError: there is no such table, or it lacks the columns of graded completions.
+    """
     from magcli.data import table
     from magcli.data.schema import require
 
-    place = str(path / f"{suite}.arrow" if path.is_dir() else path)
+    if of_suites(path) and not suite:
+        raise DataError(f"evaluate: {path} is a folder that is no table; name the table in it")
+    place = str(path / f"{suite}.arrow" if of_suites(path) else path)
     source = table.read(place)
     require(source.schema, ("id", "correct"), stage="evaluate", where=place)
-    return by_suite(source.rows).get(suite, [])
+    return source
+
+
+def completions(path: Path, suite: str = "") -> list[Problem]:
+    """The problems of a suite in the graded completions of a run."""
+    return by_suite(opened(path, suite).rows).get(suite, [])
 
 
 class Equality:
@@ -154,10 +171,11 @@ def _estimated(
 
 def noted(tables: Mapping[str, Path]) -> dict[str, dict[str, str]]:
     """What a metrics table's side file tells of its completions: by suite, where they lie and their digest."""
-    return {suite: {"path": str(place.resolve()), "sha256": _digest(place)} for suite, place in tables.items()}
+    return {suite: {"path": str(place.resolve()), "sha256": digest(place)} for suite, place in tables.items()}
 
 
-def _digest(place: Path) -> str:
+def digest(place: Path) -> str:
+    """The digest of a table in a file or a folder, as its history tells it."""
     from magcli.data import table
 
     return table.read(str(place)).sha256
@@ -168,7 +186,7 @@ def _at_hand(metrics: Path, console: Console) -> dict[str, list[Problem]]:
     found = {}
     for suite, told in _told(metrics).items():
         place = Path(told["path"])
-        if place.exists() and _digest(place) == told["sha256"]:
+        if place.exists() and digest(place) == told["sha256"]:
             found[suite] = completions(place, suite)
         elif place.exists():
             text = f"evaluate: {place} has changed since {metrics} was made of it; no differences are taken from it"

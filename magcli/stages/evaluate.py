@@ -119,8 +119,10 @@ def settings(config: Config) -> dict[str, Any]:
         bits["suites_sha256"] = {exam.name: exam.bits["problems_sha256"] for exam in exams.of_suites(config, None)}
     if config.before:
         bits["before"] = setup.model_bits(config.before, config.system)
-    against = config.against if config.against and config.against.is_file() else None
-    return bits | setup.table_bits("against", against)
+    if config.against and comparing.of_suites(config.against):
+        tables = sorted(config.against.glob("*.arrow"))
+        return bits | {"against_sha256": {path.name: comparing.digest(path) for path in tables}}
+    return bits | setup.table_bits("against", config.against)
 
 
 def beside(config: Config) -> tuple[Path, ...]:
@@ -149,6 +151,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         yield _compare(config, job)
         return
     given = list(rows) if config.model else rows
+    _open_other(config, given if config.model else ())
     with comparing.Equality(config) as equality:
         earlier, theirs = _earlier(config, given, job, equality) if config.before else ([], {})
         sat, ours = _judged(config, given, job, equality)
@@ -167,6 +170,27 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     job.facts[comparing.FACT] = comparing.noted({exam.name: exam.table for exam in sat if exam.table})
     yield pa.RecordBatch.from_pylist([_known(suite, each) for suite, each in ordered], schema(config, pa.schema([])))
     sitting.forget([*sat, *earlier])
+
+
+def _open_other(config: Config, given: Iterable[pa.RecordBatch]) -> None:
+    """Refuse another run that cannot be compared with before any model is asked.
+
+    Raises:
+        DataError: its table, or that of a suite, is not there or lacks columns.
+    """
+    from magcli.evaluation.suite import load
+
+    if config.against is None:
+        return
+    asked = {suite.name for suite in load(config.suite)} or _named_in(given)
+    for suite in sorted(asked) if comparing.of_suites(config.against) else [""]:
+        comparing.opened(config.against, suite)
+
+
+def _named_in(problems: Iterable[pa.RecordBatch]) -> set[str]:
+    """The suites that problems name themselves, the empty one of those that name none."""
+    named = [batch.column("suite").to_pylist() if "suite" in batch.schema.names else [""] for batch in problems]
+    return {suite or "" for each in named for suite in each}
 
 
 def _judged(

@@ -74,6 +74,29 @@ def test_runs_without_a_common_problem_are_refused(tmp_path):
     assert not (tmp_path / "out.jsonl").exists()
 
 
+def test_a_folder_that_is_a_table_can_be_compared_with(tmp_path):
+    data, folder = written(tmp_path / "a.jsonl", graded([[1, 0], [1, 1]])), tmp_path / "folder"
+    gains = []
+    for right in (0, 1):
+        theirs = written(tmp_path / "b.jsonl", graded([[right, 0], [1, 1]]))
+        call_stage("convert", theirs, output=folder, restart=True)
+        call_stage("evaluate", data, against=folder, output=tmp_path / "out.jsonl")
+        gains.append(metrics(tmp_path / "out.jsonl")["avg@n difference"]["value"])
+    assert gains == [0.25, 0.0], "what lies in the folder decides whether the metrics are up to date"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("none.jsonl", "none.jsonl does not exist"), ("bare.jsonl", "lacks column correct"), ("empty", "no table")],
+)
+def test_another_run_is_looked_at_before_the_model_is_asked(name, message, tmp_path):
+    (tmp_path / "empty").mkdir()
+    written(tmp_path / "bare.jsonl", [{"id": "p"}])
+    data = written(tmp_path / "p.jsonl", [{"id": "p", "prompt": "1+1", "answer": "2"}])
+    with pytest.raises(DataError, match=message):
+        call_stage("evaluate", data, model="no/model", against=tmp_path / name, output=tmp_path / "out.jsonl")
+
+
 def test_a_model_is_sampled_and_graded(guesser, tmp_path, capsys):
     problems = [{"id": f"p{i}", "prompt": f"{letter}?", "answer": "3"} for i, letter in enumerate("abcdefgh")]
     problems += [{"id": "long", "prompt": "x" * 600, "answer": "3"}]

@@ -176,3 +176,10 @@ def test_before_and_after_are_asked_in_one_command(suites, guesser, tiny_model_d
     assert found["left", "avg@n difference"] == pytest.approx(found["left", "avg@n"])
     assert len(rows_of(kept / "before" / "left.arrow")) == len(rows_of(kept / "left.arrow")) == 4 * 8
     assert ("right", "tokens difference") in found
+
+
+def test_a_suite_that_another_run_lacks_is_told_before_the_model_is_asked(suites, tmp_path) -> None:
+    options = {"suite": suites, "model": "no/model", "output": tmp_path / "out.arrow"}
+    (tmp_path / "other").mkdir()
+    with pytest.raises(DataError, match=r"other/left\.arrow does not exist"):
+        call_stage("evaluate", against=tmp_path / "other", **options)
