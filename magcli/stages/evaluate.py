@@ -126,11 +126,11 @@ def settings(config: Config) -> dict[str, Any]:
 
 
 def beside(config: Config) -> tuple[Path, ...]:
-    """The graded completions, when they are kept."""
+    """The graded completions, when they are kept; of a comparison its Markdown."""
     from magcli.evaluation.suite import load
 
     if config.completions is None:
-        return ()
+        return () if config.markdown is None else (config.markdown,)
     names = [suite.name for suite in load(config.suite)] if config.suite else [""]
     of = [config.completions, *filter(None, [exams.earlier(config).completions if config.before else None])]
     return tuple(path for place in of for name in names if (path := exams.table_of(place, name)))

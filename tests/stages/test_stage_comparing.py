@@ -81,3 +81,11 @@ def test_differences_are_told_of_every_k_that_the_tables_have(tmp_path) -> None:
     metrics = [row for row in compared(tmp_path, *tables) if row["model"] == "b"]
     assert {"pass@2", "maj@2", "pass@4", "maj@4"} <= {row["metric"] for row in metrics}
     assert all(row["difference"] is not None for row in metrics)
+
+
+def test_a_comparison_whose_markdown_is_gone_is_not_up_to_date(tmp_path) -> None:
+    tables = [measured(tmp_path / name, right) for name, right in (("a.arrow", 1), ("b.arrow", 2))]
+    options = {"compare": True, "output": tmp_path / "t.jsonl"}
+    call_stage("evaluate", *tables, **options)
+    call_stage("evaluate", *tables, markdown=tmp_path / "t.md", **options)
+    assert (tmp_path / "t.md").read_text().startswith("| suite | metric | a | b |")
