@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ class Config:
 
     num: int = opt(5, "Rows to show; 0 shows all.", short="-n")
     where: str = opt("", "Only rows for which this holds, such as 'reward < 0.5' or 'reason == \"wrong\"'.")
-    columns: tuple[str, ...] = opt((), "Columns to show (default: all).")
+    columns: tuple[str, ...] = opt((), "Columns to show, count or take the digest of (default: all).")
     width: int = opt(600, "Characters of a cell to show; 0 shows all.")
     stats: bool = opt(False, "Counts, ranges and most frequent values of each column instead of rows.")
     manifest: bool = opt(False, "The history of the table as JSON instead of rows.")
@@ -65,14 +65,14 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     assert job.schema is not None
     require(job.schema, config.columns, stage="show", where="the table")
-    chosen = _where(rows, config.where, job.schema)
+    chosen = _selected(_where(rows, config.where, job.schema), config.columns)
     if config.manifest:
         _consume(rows)
         _print(_manifest(job))
     elif config.digest:
         _print(_digest(chosen))
     elif config.stats:
-        _print(_stats(chosen, job.schema))
+        _print(_stats(chosen, _select(job.schema, config.columns)))
     else:
         _show(config, chosen)
     return iter(())
@@ -99,6 +99,16 @@ def _where(rows: Rows, condition: str, schema: pa.Schema) -> Rows:
     return (batch.filter(keep(batch)) for batch in rows)
 
 
+def _selected(rows: Rows, columns: Sequence[str]) -> Rows:
+    return (batch.select(columns) for batch in rows) if columns else rows
+
+
+def _select(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([schema.field(name) for name in columns], schema.metadata) if columns else schema
+
+
 def predicate(condition: str, schema: pa.Schema) -> Any:
     """A function from a batch to the rows for which a condition holds: comparisons joined by ``and``, ``or``, ``not``.
 
@@ -113,8 +123,8 @@ def predicate(condition: str, schema: pa.Schema) -> Any:
 
     try:
         tree = ast.parse(condition, mode="eval").body
-    except SyntaxError as error:
-        raise UsageError(f"show.where: cannot read '{condition}': {error.msg}") from None
+    except (SyntaxError, ValueError) as error:
+        raise UsageError(f"show.where: cannot read '{condition}': {getattr(error, 'msg', error)}") from None
     return compile_condition(tree, condition, schema)
 
 
@@ -152,9 +162,21 @@ def _row(row: dict[str, Any], number: int, config: Config) -> str:
 
 
 def _cell(value: Any) -> str:
-    if isinstance(value, list) and value and isinstance(value[0], dict) and "role" in value[0]:
-        return "\n".join(f"[{turn['role']}] {turn['content']}" for turn in value)
+    if isinstance(value, list) and any(map(_is_turn, value)):
+        return "\n".join(_turn(each) if _is_turn(each) else str(each) for each in value)
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _is_turn(value: Any) -> bool:
+    return isinstance(value, dict) and "role" in value
+
+
+def _turn(turn: dict[str, Any]) -> str:
+    """A turn of a conversation; one without text, as a call of a tool, is told by what else it has."""
+    if (text := turn.get("content")) is not None:
+        return f"[{turn['role']}] {text}"
+    others = {key: value for key, value in turn.items() if key not in ("role", "content") and value is not None}
+    return f"[{turn['role']}] {others}" if others else f"[{turn['role']}]"
 
 
 def _stats(rows: Rows, schema: pa.Schema) -> str:
