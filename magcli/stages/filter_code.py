@@ -13,7 +13,8 @@ problem, question, statement, description, statement_md, statement_tex, statemen
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from magcli.curate.code.agreement import Run
-    from magcli.curate.code.matrix_table import Replay
+    from magcli.curate.code.matrix_table import MatrixTable, Replay
     from magcli.curate.code.solutions import Unusable
     from magcli.curate.code.trials import Prepared
     from magcli.data.source import Rows
@@ -164,14 +165,12 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
     from concurrent.futures import ThreadPoolExecutor
 
     from magcli.curate.code.matrix import run_all
-    from magcli.curate.code.matrix_table import MatrixTable
     from magcli.curate.code.solutions import Unusable
     from magcli.curate.code.turns import Turns
     from magcli.run.units import resumable
 
     box, ended, turns = setup.open_sandbox(config.sandbox), threading.Event(), Turns()
     crew = ThreadPoolExecutor(config.workers, "sandbox")
-    matrix = MatrixTable(config.matrix, sandbox=box.level, restart=job.restart) if config.matrix else None
     problems: list[tuple[str, str]] = []
 
     async def runs_of(id: str, prepared: Prepared) -> list[Run]:
@@ -200,14 +199,27 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
             problems.extend((id, each.digest) for id, each in told if not isinstance(each, Unusable))
             yield batch
 
-    source = noted() if matrix else rows
-    try:
+    with _open_matrix(config, box.level, job) as matrix:
+        source = noted() if matrix else rows
         yield from resumable(source, job, compute, close, size=1, window=config.workers, unit="problems")
         if matrix:
             matrix.finish(problems, job.history)
-    finally:
-        if matrix:
-            matrix.close()
+
+
+@contextmanager
+def _open_matrix(config: Config, sandbox: str, job: Job) -> Iterator[MatrixTable | None]:
+    """The matrix, where it is asked for; no other process writes it meanwhile."""
+    from magcli.curate.code.matrix_table import MatrixTable
+    from magcli.data import durable
+    from magcli.run.shard import KEY
+
+    if config.matrix is None:
+        yield None
+        return
+    with durable.owned(config.matrix):
+        table = MatrixTable(config.matrix, sandbox=sandbox, restart=job.restart, shard=job.settings.get(KEY))
+        with closing(table):
+            yield table
 
 
 def _prepared(config: Config, row: dict[str, Any]) -> Prepared | Unusable:

@@ -11,7 +11,7 @@ from calling import call_stage, kill_and_resume, seconds_of
 
 from magcli.command import module_of
 from magcli.curate.code.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
-from magcli.data import table
+from magcli.data import durable, table
 from magcli.errors import DataError, UsageError
 from magcli.stages.setup import CODE_ALIASES
 from magcli.verify.code import compiler
@@ -105,6 +105,23 @@ def test_decisions_are_made_anew_from_the_matrix(example, tmp_path, monkeypatch)
     ids = [row["id"] for row in of("other.arrow", min_tests=1, drop_weak=True)]
     assert ids == ["sum", "reverse", "split", "one-test"]
     assert [row["id"] for row in of("lenient.arrow", agreement=0.5, disputed=1.0, min_tests=1)][:2] == ["sum", "larger"]
+
+
+def test_matrices_of_shards_are_joined_and_none_takes_the_place_of_another(example, tmp_path):
+    for shard in ("1/2", "2/2"):
+        places = {"output": tmp_path / f"{shard[0]}.arrow", "matrix": tmp_path / f"m{shard[0]}.arrow"}
+        call_stage("filter-code", EXAMPLE, **places, shard=shard)
+    with pytest.raises(UsageError, match=r"m1\.arrow is the matrix of shard 1/2"):
+        call_stage("filter-code", EXAMPLE, output=tmp_path / "x.arrow", matrix=tmp_path / "m1.arrow", shard="2/2")
+    call_stage("commit", tmp_path / "m2.arrow", tmp_path / "m1.arrow", output=tmp_path / "m.arrow")
+    call_stage("filter-code", EXAMPLE, output=tmp_path / "kept.arrow", from_matrix=tmp_path / "m.arrow")
+    assert rows_of(tmp_path / "kept.arrow") == rows_of(example / "kept.arrow")
+
+
+def test_a_matrix_that_another_command_writes_is_refused(tmp_path):
+    held = tmp_path / "m.arrow"
+    with durable.owned(held), pytest.raises(UsageError, match=r"m\.arrow is being written by process \d+"):
+        call_stage("filter-code", EXAMPLE, output=tmp_path / "out.arrow", matrix=held)
 
 
 def test_a_matrix_of_other_problems_is_refused(example, tmp_path):

@@ -16,8 +16,9 @@ from magcli.curate.code.agreement import Run
 from magcli.data import durable, manifest, seal, table
 from magcli.data.schema import MATRIX, require
 from magcli.data.source import Rows
-from magcli.errors import DataError
+from magcli.errors import DataError, usage
 from magcli.run.journal import Journal, Result
+from magcli.run.shard import KEY
 
 COLUMNS = ("solution", "test", "verdict", "group", "output", "seconds")
 """Those of a run, as the fields of ``Run``."""
@@ -30,18 +31,21 @@ class MatrixTable:
         path: Where the table goes.
         sandbox: How programs are isolated; runs of another isolation are not taken.
         restart: Begin anew.
+        shard: Which part of the problems is run; none is all.
 
     Raises:
-        UsageError: unfinished runs were begun with another sandbox.
+        UsageError: unfinished runs were begun with another sandbox, or the table is that of another shard.
     """
 
-    def __init__(self, path: Path, *, sandbox: str, restart: bool) -> None:
+    def __init__(self, path: Path, *, sandbox: str, restart: bool, shard: str | None = None) -> None:
         self._path = path
+        _check_shard(path, shard)
         journal = path.with_name(f".{path.name}.journal")
         path.parent.mkdir(parents=True, exist_ok=True)
         if restart:
             durable.remove(journal)
-        self._journal = Journal.open(journal, MATRIX, {"sandbox": sandbox, "version": __version__})
+        told = {KEY: shard} if shard else {}
+        self._journal = Journal.open(journal, MATRIX, {"sandbox": sandbox, "version": __version__, **told})
 
     def get(self, id: str, digest: str) -> list[Run] | None:
         """The runs of a problem, where they are finished; what the machine failed is not."""
@@ -85,11 +89,28 @@ class MatrixTable:
             sink.finish(history(count))
 
     def _is_finished(self, link: manifest.Link) -> bool:
-        try:
-            chain = table.read(str(self._path)).chain
-        except DataError:
-            return False
-        return bool(chain) and _identity(chain[-1]) == _identity(link)
+        last = _last_link(self._path)
+        return last is not None and _identity(last) == _identity(link)
+
+
+def _check_shard(path: Path, shard: str | None) -> None:
+    """Refuse to write over a finished matrix of another shard, whose runs would be lost."""
+    last = _last_link(path) if path.exists() else None
+    theirs = last.config.get(KEY) if last else None
+    usage(
+        theirs in (None, shard),
+        f"{path} is the matrix of shard {theirs}; give each shard a --matrix of its own, and join them with "
+        "magcli commit",
+    )
+
+
+def _last_link(path: Path) -> manifest.Link | None:
+    """What is told of how a table was made, where there is a whole one."""
+    try:
+        chain = table.read(str(path)).chain
+    except DataError:
+        return None
+    return chain[-1] if chain else None
 
 
 def _identity(link: manifest.Link) -> tuple[Any, ...]:

@@ -64,6 +64,18 @@ def test_runs_that_are_gone_are_told(tmp_path):
         matrix.finish(PROBLEMS, history)
 
 
+def test_a_matrix_is_one_shards_alone(tmp_path):
+    finished(tmp_path / "m.arrow", lambda count: history(count, shard="1/2"))
+    for shard in ("2/2", None):
+        with pytest.raises(UsageError, match=r"m\.arrow is the matrix of shard 1/2; give each .* with magcli commit"):
+            MatrixTable(tmp_path / "m.arrow", sandbox="full", restart=True, shard=shard)
+    MatrixTable(tmp_path / "m.arrow", sandbox="full", restart=False, shard="1/2").close()
+    with closing(MatrixTable(tmp_path / "n.arrow", sandbox="full", restart=False, shard="1/2")) as begun:
+        begun.put("a", "d1", RUNS)
+    with pytest.raises(UsageError, match=r"n\.arrow\.journal holds unfinished work .* shard '1/2' \(now '2/2'\)"):
+        MatrixTable(tmp_path / "n.arrow", sandbox="full", restart=False, shard="2/2")
+
+
 def test_a_replay_follows_the_order_of_the_problems(tmp_path):
     finished(tmp_path / "m.arrow")
     replay = Replay(tmp_path / "m.arrow")
