@@ -41,8 +41,6 @@ EXAMPLE = "magcli clean-math examples/messy.jsonl -o clean.arrow --dropped dropp
 ALIASES = setup.ALIASES
 CHOICES = ("choices", "options")
 """Columns in which the options of a multiple-choice question may stand."""
-FACTS = ("body", "Body", "context", "passage")
-"""Columns in which what a question is about may stand (ASDiv, SVAMP, OlympiadBench)."""
 UNIT = 1024
 """Rows that the rules decide on before they are recorded, so that a kill costs no more."""
 
@@ -124,30 +122,29 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _with_facts(rows: Rows, job: Job) -> Rows:
     """The rows, their questions with what they are about where another tool keeps that in a column of its own."""
+    from magcli.curate.math.facts import columns_of_facts, facts_of
+
     assert job.inputs is not None
-    given = job.inputs.schema.names
-    names = [] if "prompt" in given else [name for name in FACTS if name in given]
-    told = False
+    given, told = job.inputs.schema.names, False
+    names = columns_of_facts(given)
     for batch in rows:
-        facts = [_facts(row) for row in batch.select(names).to_pylist()] if names else []
+        facts = [facts_of(row, names) for row in batch.select(names).to_pylist()] if names else []
         if any(facts) and not told:
             told = True
             job.console.say(f"clean-math: questions come with their {', '.join(names)}", event="joined", columns=names)
         yield _joined(batch, facts, hashed="id" not in given) if any(facts) else batch
 
 
-def _facts(row: dict[str, Any]) -> str:
-    return next((value.strip() for value in row.values() if isinstance(value, str) and value.strip()), "")
-
-
 def _joined(batch: pa.RecordBatch, facts: Sequence[str], *, hashed: bool) -> pa.RecordBatch:
     """Prompts that begin with the facts; ids that are ``hashed`` become those of both, as questions alone repeat."""
     import pyarrow as pa
 
+    from magcli.curate.math.facts import stated
+
     found = []
     for row, fact in zip(batch.to_pylist(), facts, strict=True):
         id = hashlib.sha256(f"{row['id']}\x1f{fact}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        made = {"id": id if hashed else row["id"], "prompt": f"{fact}\n{row['prompt']}"}
+        made = {"id": id if hashed else row["id"], "prompt": stated(fact, row["prompt"])}
         found.append({**row, **made} if fact else row)
     return pa.RecordBatch.from_pylist(found, batch.schema)
 

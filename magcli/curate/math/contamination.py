@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from magcli.curate.math.facts import columns_of_facts, facts_of, stated
 from magcli.curate.math.tokens import mathematics_of, tokens_of
 from magcli.curate.reading import read_whole
 from magcli.errors import DataError
@@ -87,6 +88,8 @@ def short_names(paths: Iterable[Path]) -> dict[Path, str]:
 def read_evaluations(paths: Iterable[Path]) -> Evaluations:
     """The problems of tables; the first column of ``STATEMENTS`` that a table has is the statement.
 
+    Facts in a column of their own come before it.
+
     Raises:
         DataError: a table or a line of it cannot be read, or there is no such column.
     """
@@ -97,9 +100,11 @@ def read_evaluations(paths: Iterable[Path]) -> Evaluations:
         column = next((name for name in STATEMENTS if name in names), None)
         if column is None:
             raise DataError(f"{path} has no column {', '.join(STATEMENTS)} to compare; it has: {', '.join(names)}")
+        facts = columns_of_facts(names)
         rows = (row for batch in source.rows for row in batch.to_pylist())
         for number, row in enumerate(rows):
-            found.add(Source(called, _name(row, number)), str(row[column] or ""))
+            statement = stated(facts_of(row, facts), str(row[column] or ""))
+            found.add(Source(called, _name(row, number)), statement)
     return found
 
 

@@ -53,6 +53,14 @@ def test_tables_are_read_by_their_statement_and_rows_named_by_id_or_number(tmp_p
     assert found.hit(SHORT) == Source("b.csv", "1")
 
 
+def test_facts_in_a_column_of_their_own_are_part_of_the_statement(tmp_path) -> None:
+    row = {"body": "Ann has 3 pears.", "question": "How many are there?"}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
+    found = read_evaluations([tmp_path / "a.jsonl"])
+    assert found.hit("Ann has 3 pears. How many are there?") == Source("a.jsonl", "0")
+    assert found.hit("How many are there?") is None
+
+
 def test_a_table_without_statements_is_refused_by_name(tmp_path) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": 1}\n')
     with pytest.raises(DataError, match=r"a\.jsonl has no column prompt, problem"):
