@@ -27,7 +27,7 @@ COMPLETIONS = (
 THOUGHTS = ("reasoning_content", "reasoning", "thinking", "thinking_trajectories", "thinking_trajectory")
 VERDICTS = ("correct", "correctness_math_verify", "score", "is_correct", "correctness")
 JUDGED = tuple(name for name in VERDICTS if name != "score")
-"""Verdicts on conversations, whose score tells how good a talk is."""
+"""Verdicts on conversations, whose score tells how good a talk is; several are on samples beside it (OpenR1-Math)."""
 CONVERSATIONS = ("messages", "conversations", "conversation")
 SAYS = {
     **dict.fromkeys(("true", "1", "1.0", "yes"), True),
@@ -75,13 +75,13 @@ def traces_of(row: Row) -> Iterator[dict[str, Any]]:
     plain = {name: row.get(name) for name in row if name not in (*COMPLETIONS, *VERDICTS, *THOUGHTS)}
     plain["prompt"] = _asked(row, asked) if asked else None
     samples = row.get(said) if said else None
-    thoughts, verdicts = (row.get(_first(each, names) or "") for each in (THOUGHTS, VERDICTS))
+    thoughts = row.get(_first(THOUGHTS, names) or "")
+    verdicts = _verdicts(row.get(_first(VERDICTS, names) or ""), len(samples) if isinstance(samples, list) else 1)
     if not isinstance(samples, list):
-        yield {**plain, "completion": _told(_only(thoughts), samples), **_verdict(_only(verdicts))}
+        yield {**plain, "completion": _told(_only(thoughts), samples), **_verdict(verdicts[0])}
         return
-    verdicts = [verdicts] if len(samples) == 1 and not isinstance(verdicts, list) else verdicts
     for number, text in enumerate(samples):
-        told = {"sample": number, "completion": _told(_at(thoughts, number), text), **_verdict(_at(verdicts, number))}
+        told = {"sample": number, "completion": _told(_at(thoughts, number), text), **_verdict(verdicts[number])}
         yield {**plain, **told}
 
 
@@ -121,6 +121,14 @@ def _marked(text: Any) -> Any:
 def _told(thoughts: Any, answer: Any) -> Any:
     """The completion: thoughts in the recipe's marks before the answer, or the answer alone."""
     return f"<think>{thoughts}</think>{answer}" if thoughts and isinstance(answer, str) else _marked(answer)
+
+
+def _verdicts(given: Any, samples: int) -> list[Any]:
+    """What is said of each sample; where the number of verdicts is another, all of them of each, which is unclear."""
+    each = given if isinstance(given, list) else [given]
+    if all(one is None for one in each):
+        return [None] * samples
+    return each if len(each) == samples else [each] * samples
 
 
 def _verdict(verdict: Any) -> dict[str, Any]:

@@ -36,6 +36,22 @@ def test_verdicts_that_say_neither_yes_nor_no_are_unclear() -> None:
     assert told == [(None, "0.7"), (True, None), (None, None), (None, "-2.5")]
 
 
+@pytest.mark.parametrize("verdict", [True, [True], [True, True, False]])
+def test_verdicts_of_another_number_than_the_samples_are_unclear(verdict: object) -> None:
+    traces = list(traces_of({"question": "1+1?", "samples": ["2", "3"], "correct": verdict}))
+    assert ["unclear" in trace for trace in traces] == [True, True]
+    assert not any("correct" in trace for trace in traces)
+
+
+def test_several_verdicts_on_one_completion_are_unclear_and_beside_a_conversation_none() -> None:
+    (trace,) = traces_of({"prompt": "1+1?", "completion": "2", "correct": [True, False]})
+    assert trace["unclear"] == "[True, False]"
+    (trace,) = traces_of({"prompt": "1+1?", "completion": "2", "correct": [None, None]})
+    assert "unclear" not in trace
+    (trace,) = traces_of({**SHAREGPT, "generations": ["2", "3"], "correctness_math_verify": [True, False]})
+    assert not {"unclear", "correct"} & set(trace)
+
+
 def test_the_score_of_a_conversation_is_no_verdict() -> None:
     (trace,) = traces_of({**SHAREGPT, "score": 4.5})
     assert "unclear" not in trace
