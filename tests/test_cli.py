@@ -225,6 +225,16 @@ def test_nothing_that_an_option_names_is_written_over(tmp_path: Path, magcli, co
     assert (tmp_path / "a.jsonl").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("command", "told"), [("show - <&-", "stdin is closed"), ("convert a.jsonl >&-", "stdout is closed")]
+)
+def test_a_closed_stream_is_told(tmp_path: Path, command: str, told: str) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": "1"}\n')
+    line = f"{sys.executable} -m magcli {command}"
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, told in done.stderr, "Traceback" in done.stderr) == (2, True, False)
+
+
 def test_a_flag_that_takes_a_list_may_be_given_several_times(tmp_path: Path, magcli) -> None:
     done = magcli("report", "--files", "a,b", "--files", "c", "--dry-run", cwd=tmp_path)
     assert json.loads(done.stdout)["config"]["files"] == ["a", "b", "c"]

@@ -20,11 +20,11 @@ from magcli.errors import DataError
 
 TEXT = {f.name for schema in (PROBLEM, COMPLETION, REWARD, DROPPED) for f in schema if pa.types.is_string(f.type)}
 PATTERNS = {
-    pa.int64(): "^-?(0|[1-9][0-9]{0,17})$",
-    pa.float64(): r"^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$",
-    pa.bool_(): "^(true|false)$",
+    pa.int64(): "^-?(0|[1-9][0-9]{0,18})$",
+    pa.float64(): r"^-?((0|[1-9][0-9]{0,14})|(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)|(0|[1-9][0-9]*)\.[0-9]+)$",
+    pa.bool_(): "^(true|false|True|False|TRUE|FALSE)$",
 }
-"""Types from narrow to wide, and how their cells look."""
+"""Types from narrow to wide, and how their cells look. A bare integer that float64 would round is none of its cells."""
 BLOCK = 1 << 28
 """The longest line that can be read, in bytes."""
 
@@ -104,12 +104,19 @@ def _scan(rows: Rows, names: list[str]) -> tuple[pa.Schema, int]:
         for name in names:
             column = batch.column(name)
             filled[name] = filled[name] or column.null_count < len(column)
-            kinds[name] = [kind for kind in kinds[name] if pc.all(_looks(column, kind)).as_py() is not False]
+            kinds[name] = [kind for kind in kinds[name] if _looks(column, kind)]
     return pa.schema([(name, kinds[name][0] if kinds[name] and filled[name] else pa.string()) for name in names]), total
 
 
-def _looks(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return pc.match_substring_regex(column, PATTERNS[kind])
+def _looks(column: pa.Array, kind: pa.DataType) -> bool:
+    """Whether all cells look as a type's do, and have values in it: numbers may be too large."""
+    if pc.all(pc.match_substring_regex(column, PATTERNS[kind])).as_py() is False:
+        return False
+    try:
+        values = column.cast(kind)
+    except pa.ArrowException:
+        return False
+    return not pa.types.is_floating(kind) or pc.all(pc.is_finite(values)).as_py() is not False
 
 
 def _typed(rows: Rows, schema: pa.Schema) -> Rows:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from magcli.data import arrow, csv, durable, folder, jsonl, jsontexts, parquet, types
 from magcli.data.source import BadRow, Rows, Sink, Source, brief
-from magcli.errors import DataError, UsageError
+from magcli.errors import DataError, UsageError, usage
 
 ROWS_PER_BATCH = 1024
 LINES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
@@ -53,6 +53,7 @@ def _plain(rows: Rows, schema: pa.Schema, name: str) -> Rows:
 def _open(name: str, bad: BadRow) -> Source:
     path = Path(name)
     if name == "-":
+        usage(sys.stdin is not None, "stdin is closed: name a table, or pipe one in")
         return _read_pipe(io.FileIO(sys.stdin.fileno(), closefd=False), "stdin", bad)
     if path.is_dir():
         return folder.open_folder(path)
@@ -126,6 +127,7 @@ def check_target(name: str) -> None:
     kind = suffix(path)
     if name != "-" and kind not in SUFFIXES and kind:
         raise UsageError(f"output {name}: unknown kind of table '{kind}'; known: {', '.join(SUFFIXES)}, a folder, -")
+    usage(name != "-" or sys.stdout is not None, "stdout is closed: give -o FILE")
     if name == "-" and sys.stdout.isatty():
         raise UsageError("the output is an Arrow stream, not for a terminal: give -o FILE or pipe into another command")
     if kind in SUFFIXES and path.is_dir():

@@ -165,6 +165,25 @@ def test_a_csv_of_another_tool(tmp_path: Path) -> None:
     assert sorted(told) == ["broken-text", "ragged-line"]
 
 
+@pytest.mark.parametrize(
+    ("cells", "values"),
+    [
+        (["9223372036854775807", "-9223372036854775808"], [2**63 - 1, -(2**63)]),
+        (["9223372036854775808", "1"], ["9223372036854775808", "1"]),
+        (["1234567890123456", "0.5"], ["1234567890123456", "0.5"]),
+        (["123456789012345", "0.5", "1e3"], [123456789012345.0, 0.5, 1000.0]),
+        (["1e400", "2"], ["1e400", "2"]),
+        (["True", "False"], [True, False]),
+        (["TRUE", "true"], [True, True]),
+        (["True", "yes"], ["True", "yes"]),
+    ],
+)
+def test_cells_of_another_csv_become_what_they_say_or_stay_text(tmp_path: Path, cells, values) -> None:
+    (tmp_path / "x.csv").write_text("\n".join(["n", *cells]) + "\n")
+    (batch,) = table.read(str(tmp_path / "x.csv")).rows
+    assert batch.column("n").to_pylist() == values
+
+
 def test_other_tools_read_our_csv(tmp_path: Path) -> None:
     write(tmp_path / "x.csv", SCHEMA, ROWS)
     assert pd.read_csv(tmp_path / "x.csv", dtype={"id": str})["id"].tolist() == ["a", "b", "007"]
