@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from magcli.data import beside
 from magcli.data.schema import COMPLETION, DROPPED, PROBLEM, REWARD
 from magcli.data.source import BadRow, Rows, Sink, Source, brief
+from magcli.data.types import exact, without_bytes
 from magcli.errors import DataError
 
 TEXT = {f.name for schema in (PROBLEM, COMPLETION, REWARD, DROPPED) for f in schema if pa.types.is_string(f.type)}
@@ -38,10 +39,23 @@ def open_file(path: Path, bad: BadRow) -> Source:
     digest, note = beside.check(path)
     names = _header(path)
     if note is not None:
-        rows = _typed(_cells(path, names, bad, keep_empty=True), note.schema)
-        return Source(str(path), note.schema, rows, note.chain, digest, note.rows)
+        schema = _readable(note.schema)
+        rows = _typed(_cells(path, names, bad, keep_empty=True), schema)
+        return Source(str(path), schema, rows, note.chain, digest, note.rows)
     schema, total = _scan(_cells(path, names, lambda *_: None, keep_empty=False), names)
     return Source(str(path), schema, _typed(_cells(path, names, bad, keep_empty=False), schema), (), digest, total)
+
+
+def _readable(schema: pa.Schema) -> pa.Schema:
+    """A schema whose types cells give back; the others stay the text that they are in the file."""
+    is_a = pa.types
+
+    def back(kind: pa.DataType) -> bool:
+        if is_a.is_nested(kind):
+            return exact(kind)
+        return not (is_a.is_time(kind) or is_a.is_duration(kind) or is_a.is_interval(kind))
+
+    return pa.schema([f if back(f.type) else pa.field(f.name, pa.string()) for f in schema], schema.metadata)
 
 
 def _header(path: Path) -> list[str]:
@@ -137,6 +151,7 @@ class CsvWriter:
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
         from pyarrow import csv as arrow_csv
 
+        without_bytes(schema, "CSV")
         self.schema = pa.schema([(f.name, f.type if _primitive(f.type) else pa.string()) for f in schema])
         self.writer = arrow_csv.CSVWriter(file, self.schema)
 
@@ -160,8 +175,6 @@ def _cell_text(column: pa.Array) -> pa.Array:
     if pa.types.is_nested(column.type):
         texts = (json.dumps(value, ensure_ascii=False, default=str) for value in column.to_pylist())
         return pa.array([None if text == "null" else text for text in texts], pa.string())
-    if pa.types.is_binary(column.type) or pa.types.is_fixed_size_binary(column.type):
-        raise DataError("a column of raw bytes has no CSV form; drop it or write parquet or arrow")
     return column.cast(pa.string())
 
 

@@ -25,6 +25,7 @@ from magcli.data import beside
 from magcli.data.jsontexts import ROW_LIMIT, Texts, texts_of
 from magcli.data.jsontypes import ABSENT_KEY, TEXT_KEY, Column, order
 from magcli.data.source import BadRow, Rows, Sink, Source
+from magcli.data.types import exact, without_bytes
 from magcli.errors import DataError
 
 STYLE_KEY = b"magcli.jsonl"
@@ -61,7 +62,7 @@ def open_file(path: Path, bad: BadRow) -> Source:
     """
     digest, note = beside.check(path)
     texts = texts_of(path)
-    if note is not None and all(_exact(kind) for kind in note.schema.types):
+    if note is not None and all(exact(kind) for kind in note.schema.types):
         return Source(str(path), note.schema, _rows(texts, note.schema, bad), note.chain, digest, note.rows)
     source = open_texts(texts, str(path), bad)
     source.sha256, source.chain = digest, note.chain if note else ()
@@ -78,16 +79,6 @@ def open_texts(texts: Texts, name: str, bad: BadRow) -> Source:
     if not total:
         raise DataError(f"{name} has no JSON object in it")
     return Source(name, schema, _rows(texts, schema, bad), total=total)
-
-
-def _exact(kind: pa.DataType) -> bool:
-    """Whether JSON gives values of this type back unchanged, once the type is known."""
-    if pa.types.is_list(kind):
-        return _exact(kind.value_type)
-    if pa.types.is_struct(kind):
-        return all(_exact(kind.field(i).type) for i in range(kind.num_fields))
-    is_number = pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
-    return bool(is_number or pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_null(kind))
 
 
 def _rows(texts: Texts, schema: pa.Schema, bad: BadRow) -> Rows:
@@ -204,30 +195,34 @@ def style_of(schema: pa.Schema) -> Style:
 
 def to_lines(batch: pa.RecordBatch, style: Style) -> Iterator[str]:
     """The rows of a batch as JSON text without line ends."""
-    marks = [(f.name, style.dumps(f.name), f.metadata or {}) for f in batch.schema]
+    marks = [(exact(f.type), style.dumps(f.name), f.metadata or {}) for f in batch.schema]
     columns = [column.to_pylist() for column in batch.columns]
     for values in zip(*columns, strict=True):
         parts = []
-        for (_, name, mark), value in zip(marks, values, strict=True):
+        for (plain, name, mark), value in zip(marks, values, strict=True):
             if value is None and (ABSENT_KEY in mark or TEXT_KEY in mark):
                 continue
-            text = value if TEXT_KEY in mark else style.dumps(_jsonable(value))
+            text = value if TEXT_KEY in mark else style.dumps(value if plain else _jsonable(value))
             parts.append(f"{name}{style.key}{text}")
         yield "{" + style.item.join(parts) + "}"
 
 
 def _jsonable(value: Any) -> Any:
+    """A value as JSON can say it, at any depth: dates and the like as text."""
     if isinstance(value, bytes):
         raise DataError("a column of raw bytes has no JSON form; drop it or write parquet or arrow")
-    if value is None or isinstance(value, str | int | float | bool | list | dict):
+    if value is None or isinstance(value, str | int | float | bool):
         return value
-    return str(value)
+    if isinstance(value, dict):
+        return {key: _jsonable(part) for key, part in value.items()}
+    return [_jsonable(part) for part in value] if isinstance(value, list | tuple) else str(value)
 
 
 class LinesWriter:
     """JSON lines being written."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
+        without_bytes(schema, "JSON")
         self.file, self.style = file, style_of(schema)
         self.open_line = False
 
@@ -247,6 +242,7 @@ class ArrayWriter:
     """A JSON array of objects being written, one a line."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
+        without_bytes(schema, "JSON")
         self.file, self.style = file, style_of(schema)
         self.before = "[\n"
 

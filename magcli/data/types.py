@@ -20,6 +20,40 @@ BATCH_BYTES = 1 << 26
 """A batch of more than one row holds at most this many bytes, far from the 2 GiB that a text column can hold."""
 
 
+def without_bytes(schema: pa.Schema, form: str) -> None:
+    """Refuse columns that hold raw bytes anywhere, for a format of text.
+
+    Raises:
+        DataError: names the first such column.
+    """
+    for field in schema:
+        if any(map(_is_bytes, _leaves(field.type))):
+            raise DataError(f"column {field.name} has raw bytes, which have no {form} form; drop it or write arrow")
+
+
+def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """The types of the values within a type."""
+    if not pa.types.is_nested(kind):
+        yield kind
+    for place in range(kind.num_fields if pa.types.is_nested(kind) else 0):
+        yield from _leaves(kind.field(place).type)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    is_a = pa.types
+    return bool(is_a.is_binary(kind) or is_a.is_large_binary(kind) or is_a.is_fixed_size_binary(kind))
+
+
+def exact(kind: pa.DataType) -> bool:
+    """Whether JSON gives values of this type back unchanged, once the type is known."""
+    if pa.types.is_list(kind):
+        return exact(kind.value_type)
+    if pa.types.is_struct(kind):
+        return all(exact(kind.field(i).type) for i in range(kind.num_fields))
+    is_number = pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
+    return bool(is_number or pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_null(kind))
+
+
 def plain_schema(schema: pa.Schema, name: str) -> pa.Schema:
     """A table's schema in plain types.
 

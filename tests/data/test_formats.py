@@ -1,5 +1,6 @@
 """Any table in, any table out; other tools read ours."""
 
+import datetime
 import itertools
 import time
 from pathlib import Path
@@ -163,6 +164,36 @@ def test_a_csv_of_another_tool(tmp_path: Path) -> None:
         {"id": "3", "n": 3, "x": 2.0, "answer": "", "zip": "6"},
     ]
     assert sorted(told) == ["broken-text", "ragged-line"]
+
+
+NESTED = pa.table(
+    {
+        "id": ["a", "b"],
+        "dates": [[{"day": datetime.date(2026, 1, 2), "x": 1.5}], None],
+        "pairs": pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
+        "span": pa.array([datetime.timedelta(seconds=3), None]),
+        "clock": pa.array([datetime.time(3, 4), None]),
+    }
+)
+
+
+@pytest.mark.parametrize("kind", [".jsonl", ".json", ".csv"])
+def test_values_that_text_has_no_form_for_become_text_at_any_depth(tmp_path: Path, kind: str) -> None:
+    write(tmp_path / f"x{kind}", NESTED.schema, NESTED.to_pylist())
+    first, last = rows_of(tmp_path / f"x{kind}")
+    assert "2026-01-02" in str(first["dates"])
+    assert "k" in str(first["pairs"])
+    assert str(first["clock"]).startswith("03:04:00")
+    assert set(last.values()) <= {"b", None, "null"}
+
+
+@pytest.mark.parametrize("kind", [".jsonl", ".csv"])
+def test_bytes_within_values_are_refused_before_a_file_is_begun(tmp_path: Path, kind: str) -> None:
+    rows = [{"id": "a", "image": [{"bytes": b"\xff", "path": "p"}]}]
+    schema = pa.RecordBatch.from_pylist(rows).schema
+    with pytest.raises(DataError, match="column image has raw bytes"):
+        write(tmp_path / f"x{kind}", schema, rows)
+    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
