@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from magcli.data import arrow, csv, durable, folder, jsonl, jsontexts, parquet, types
+from magcli.data import arrow, csv, durable, folder, jsonl, jsontexts, parquet, seal, types
 from magcli.data.source import BadRow, Rows, Sink, Source, brief
 from magcli.errors import DataError, UsageError, usage
 
@@ -100,21 +100,31 @@ def _read_pipe(raw: io.FileIO, name: str, bad: BadRow) -> Source:
     if not head:
         raise DataError(f"{name} is empty: the command before this one in the pipe gave no table")
     if (first := head.lstrip()[:1]) in (b"{", b"["):
-        return jsonl.open_texts(jsontexts.opened_texts(_kept(pipe), name, array=first == b"["), name, bad)
+        opened, digest = _kept(pipe)
+        source = jsonl.open_texts(jsontexts.opened_texts(opened, name, array=first == b"["), name, bad)
+        source.rows = _proven(source, source.rows, digest)
+        return source
     return arrow.open_stream(pipe, name)
 
 
-def _kept(pipe: BinaryIO) -> jsontexts.Opener:
-    """JSON is read twice, so a pipe of it is kept in a temporary file without a name."""
+def _proven(source: Source, rows: Rows, digest: str) -> Rows:
+    """The rows of a pipe, whose digest is known after the last one as that of any pipe: only a file can be parted."""
+    yield from rows
+    source.sha256 = digest
+
+
+def _kept(pipe: BinaryIO) -> tuple[jsontexts.Opener, str]:
+    """JSON is read twice, so a pipe of it is kept in a temporary file without a name; and the digest of its bytes."""
     file = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as its reader
-    shutil.copyfileobj(pipe, file)
+    hashing = seal.HashingWriter(file)
+    shutil.copyfileobj(pipe, hashing)
 
     @contextlib.contextmanager
     def opened() -> Iterator[BinaryIO]:
         file.seek(0)
         yield file
 
-    return opened
+    return opened, hashing.hash.hexdigest()
 
 
 def check_target(name: str) -> None:

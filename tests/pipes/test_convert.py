@@ -45,3 +45,14 @@ def test_columns_that_cannot_be(source: Path, magcli, options: list[str], code: 
     assert done.returncode == code
     assert told in done.stderr
     assert not source.with_name("out.arrow").exists()
+
+
+def test_json_from_a_pipe_is_told_from_other_json_by_its_digest(source: Path, magcli) -> None:
+    """Stages tell by the digest whether finished work is of this input."""
+    out = source.with_name("out.arrow")
+    found = []
+    for text in (source.read_bytes(), source.read_bytes()[:-9]):
+        assert magcli("convert", "-", "-o", out, "--restart", input=text).returncode == 0
+        found.append(table.read(str(out)).chain[-1].inputs[0].sha256)
+    assert found[0] == table.read(str(source)).sha256
+    assert found[1] not in ("", found[0])
