@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from magcli.errors import DataError
+
 TEXT_KEY = b"magcli.json_text"
 """Marks a column that keeps each value as JSON text."""
 ABSENT_KEY = b"magcli.absent"
@@ -22,6 +24,34 @@ def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
             for row in rows:
                 row[field.name] = None if row[field.name] is None else json.loads(row[field.name])
     return rows
+
+
+def is_text(field: pa.Field) -> bool:
+    """Whether a column keeps each value as JSON text."""
+    return TEXT_KEY in (field.metadata or {})
+
+
+def valued(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
+    """JSON texts as values of the type; as text what is no string stays as it is written.
+
+    Raises:
+        DataError: a value is of another type.
+    """
+    return pa.array([None if text is None else _valued(text, name, kind) for text in column.to_pylist()], kind)
+
+
+def _valued(text: str, name: str, kind: pa.DataType) -> Any:
+    value = json.loads(text)
+    if value is None:
+        return None
+    if pa.types.is_string(kind):
+        return value if isinstance(value, str) else text
+    if pa.types.is_boolean(kind) and value in (0, 1):
+        return bool(value)
+    if pa.types.is_integer(kind) and kind_of(value) in (pa.int64(), pa.float64()) and value % 1 == 0:
+        return int(value)
+    what = "true or false" if pa.types.is_boolean(kind) else "a whole number"
+    raise DataError(f"column {name} has {text[:100]}, where {what} is expected; mend it, or leave the column out")
 
 
 @dataclass(slots=True)

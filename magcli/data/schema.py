@@ -177,6 +177,27 @@ TRACE = pa.schema(
 DROPPED = pa.schema([pa.field("id", pa.string()), pa.field("reason", pa.string()), pa.field("row", pa.string())])
 """A row that a stage left out: its id, why, and the row itself as JSON (shortened when large)."""
 
+KNOWN: Mapping[str, pa.DataType] = {
+    **dict.fromkeys(
+        (
+            "kind", "language", "source", "suite", "compare", "checker", "checker_language", "harness", "entry_point",
+            "finish", "reason", "extracted", "validation", "validator_flags", "problem_yaml", "test_setup_code", "test",
+            "code", "canonical_solution", "reference_python", "python_file", "cpp_file",
+        ),
+        pa.string(),
+    ),
+    "num_tokens": pa.int64(),
+    **dict.fromkeys(("correct", "correct_anywhere", "custom_output_validator"), pa.bool_()),
+}  # fmt: skip
+"""Columns that stages read where they are there, beside those that they need, and the type of their values. Rows that
+mix a value, null and absent make JSON text of any column; of these the door takes the values themselves."""
+
+KNOWN_JSON = (
+    "tests", "test_list", "public_tests", "private_tests", "generated_tests", "solutions", "incorrect_solutions",
+    "submissions", "samples", "choices", "options", "time_limit", "memory_limit", "memory_limit_bytes",
+)  # fmt: skip
+"""The same, whose values have several forms: they stay JSON text, which stages read, but null is none."""
+
 
 NAMES_TOLD = 3
 """Names of one column that an error tells at most."""

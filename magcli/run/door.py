@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from magcli.data.jsontypes import TEXT_KEY
-from magcli.data.schema import meant, require
+from magcli.data.jsontypes import ABSENT_KEY, is_text, valued
+from magcli.data.schema import KNOWN, KNOWN_JSON, meant, require
 from magcli.data.source import Rows
 from magcli.errors import DataError
 from magcli.run.job import CELL_LIMIT, Job
@@ -53,11 +53,20 @@ def admit(
         schema, rows = _renamed(found, schema, rows, job)
     require(schema, [name for name in needs if name != "id"], stage=job.stage, where=where)
     needs, either = _present(needs, schema)
-    fields = [pa.field(f.name, pa.string()) if f.name in (*TEXT, "id") and f.name in needs else f for f in schema]
+    fields = [_behind(field, needs) for field in schema]
     if "id" in needs and "id" not in schema.names:
         fields.insert(0, pa.field("id", pa.string()))
     after = pa.schema(fields, metadata=schema.metadata)
     return after, _admitted(needs, either, after, rows, job)
+
+
+def _behind(field: pa.Field, needs: Sequence[str]) -> pa.Field:
+    """A column as it comes out; a stage that needs none takes the table as it is."""
+    if field.name in (*TEXT, "id") and field.name in needs:
+        return pa.field(field.name, pa.string())
+    if needs and is_text(field) and field.name in KNOWN:
+        return pa.field(field.name, KNOWN[field.name], metadata={ABSENT_KEY: b"1"})
+    return field
 
 
 def _renamed(found: Mapping[str, str], schema: pa.Schema, rows: Rows, job: Job) -> tuple[pa.Schema, Rows]:
@@ -83,17 +92,26 @@ def _admitted(needs: Sequence[str], either: Mapping[str, str], schema: pa.Schema
 
 
 def _fit(batch: pa.RecordBatch, schema: pa.Schema, needs: Sequence[str]) -> pa.RecordBatch:
-    columns = {f.name: batch.column(f.name) for f in batch.schema}
-    for name in (*TEXT, "id"):
-        if name in columns and name in needs:
-            columns[name] = _as_text(columns[name], batch.schema.field(name))
+    columns = {f.name: _fitted(batch.column(f.name), f, needs) for f in batch.schema}
     if "id" in needs:
         columns["id"] = _ids(columns, batch.num_rows)
     return pa.RecordBatch.from_arrays([columns[f.name] for f in schema], schema=schema)
 
 
+def _fitted(column: pa.Array, field: pa.Field, needs: Sequence[str]) -> pa.Array:
+    if field.name in (*TEXT, "id") and field.name in needs:
+        return _as_text(column, field)
+    if not needs or not is_text(field):
+        return column
+    if field.name in KNOWN:
+        return valued(column, field.name, KNOWN[field.name])
+    if field.name in KNOWN_JSON:
+        return pc.if_else(pc.equal(column, "null"), pa.scalar(None, pa.string()), column)
+    return column
+
+
 def _as_text(column: pa.Array, field: pa.Field) -> pa.Array:
-    if TEXT_KEY in (field.metadata or {}):
+    if is_text(field):
         texts = column.to_pylist()
         return pa.array([None if text is None else _told(json.loads(text), field, text) for text in texts], pa.string())
     if pa.types.is_nested(column.type):

@@ -251,3 +251,39 @@ def test_what_is_dropped_is_told_without_an_output_too(tmp_path: Path, capsys) -
 
 def admit_all(schema, rows, running, where):
     return schema, rows
+
+
+MIXED = [
+    {"id": "a", "prompt": "?", "kind": "code", "num_tokens": 12, "tests": [{"input": "1"}], "correct": False, "own": 1},
+    {"id": "b", "prompt": "?", "kind": None, "num_tokens": None, "tests": None, "correct": None, "own": None},
+    {"id": "c", "prompt": "?"},
+]
+
+
+def test_known_columns_that_mix_null_and_absent_have_their_values(tmp_path: Path) -> None:
+    through(MIXED, tmp_path, ("id", "prompt"))
+    source = table.read(str(tmp_path / "out.arrow"))
+    rows = [row for batch in source.rows for row in batch.to_pylist()]
+    assert [row["kind"] for row in rows] == ["code", None, None]
+    assert [row["num_tokens"] for row in rows] == [12, None, None]
+    assert [row["correct"] for row in rows] == [False, None, None]
+    assert [row["tests"] for row in rows] == ['[{"input": "1"}]', None, None]
+    assert [row["own"] for row in rows] == ["1", "null", None]
+
+
+def test_a_stage_that_needs_no_column_takes_mixed_ones_as_they_are(tmp_path: Path) -> None:
+    through(MIXED, tmp_path, ())
+    assert [row["kind"] for row in rows_of(tmp_path / "out.arrow")] == ['"code"', "null", None]
+
+
+def test_code_problems_beside_others_need_an_answer_or_tests(tmp_path: Path) -> None:
+    rows = [*MIXED, {"id": "d", "prompt": "?", "answer": "2"}]
+    counts = through(rows, tmp_path, ("id", "prompt", "answer|tests"))
+    assert counts == {"in": 4, "out": 2, "missing-answer": 2}
+
+
+@pytest.mark.parametrize("wrong", ["many", 1.5, True, 2**70])
+def test_a_known_column_of_other_values_is_refused_by_name(tmp_path: Path, wrong: object) -> None:
+    rows = [*MIXED, {"id": "d", "prompt": "?", "num_tokens": wrong}]
+    with pytest.raises(DataError, match=r"column num_tokens has .*, where a whole number is expected"):
+        through(rows, tmp_path, ("id", "prompt"))
