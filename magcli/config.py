@@ -77,12 +77,14 @@ def read_recipe(path: Path, stage: str, stages: Iterable[str], *, kind: str = "r
     """The table of one stage in a TOML recipe; every table must belong to a known stage. Errors call the file ``kind``.
 
     Raises:
-        UsageError: the file is missing, is not TOML, or has a table that no stage reads.
+        UsageError: the file is missing, cannot be read, is not TOML, or has a table that no stage reads.
     """
     try:
         recipe = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(f"{kind} {path} does not exist") from None
+    except OSError as error:
+        raise UsageError(f"{kind} {path} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{kind} {path} is not valid TOML: {error}") from None
     known = list(stages)

@@ -141,3 +141,8 @@ def test_an_array_of_tables_comes_from_the_recipe_alone() -> None:
 def test_a_table_of_an_array_is_refused_by_its_number_and_key(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parted(tmp_path, text)
+
+
+def test_a_folder_is_no_recipe(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"recipe {tmp_path} cannot be read: Is a directory"):
+        read_recipe(tmp_path, "s", ["s"])
