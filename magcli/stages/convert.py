@@ -44,6 +44,9 @@ def check(config: Config) -> None:
     usage(len(set(config.columns)) == len(config.columns), "convert.columns: a column is named twice")
     for pair in config.rename:
         usage(pair.count("=") == 1 and all(pair.split("=")), f"convert.rename: '{pair}' is not NEW=OLD")
+    for names in zip(*(pair.split("=") for pair in config.rename), strict=True):
+        twice = [name for name in names if names.count(name) > 1]
+        usage(not twice, f"convert.rename: {''.join(twice[:1])} is named twice on one side; NEW=OLD is one to one")
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
