@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
-from magcli.errors import DataError, usage
+from magcli.errors import DataError, EnvironmentFault, usage
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from magcli.console import Console
     from magcli.data.manifest import Chain, Input
     from magcli.data.source import Rows
     from magcli.model.card import Card, Figure
@@ -82,7 +83,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     assert config.run is not None
     assert config.out is not None
     with durable.owned(config.out):
-        note, card = _described(config)
+        note, card = _described(config, job.console)
         if _is_there(config.out, note):
             job.console.say(f"export: {config.out} is up to date", event="up-to-date")
         else:
@@ -96,7 +97,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     return iter(())
 
 
-def _described(config: Config) -> tuple[dict[str, Any], Card]:
+def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
     """What the folder is, for programs and as the card.
 
     Raises:
@@ -109,7 +110,7 @@ def _described(config: Config) -> tuple[dict[str, Any], Card]:
 
     assert config.run is not None
     assert config.out is not None
-    runs, model = lineage(config.run), config.run / "model"
+    runs, model = lineage(config.run, _digest, console), config.run / "model"
     if not (model / "config.json").is_file():
         raise DataError(f"{config.run} has no model yet: its training is not finished; the same command goes on")
     load_tokenizer(str(model))
@@ -126,6 +127,16 @@ def _described(config: Config) -> tuple[dict[str, Any], Card]:
         origins,
     )
     return _noted(card, config), card
+
+
+def _digest(model: Path, weights: bool) -> str:
+    """The digest of a model folder; empty where it holds no model any more."""
+    from magcli.model.load import fingerprint
+
+    try:
+        return fingerprint(model, weights=weights)
+    except EnvironmentFault:
+        return ""
 
 
 def _noted(card: Card, config: Config) -> dict[str, Any]:

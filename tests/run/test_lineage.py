@@ -1,7 +1,9 @@
 import json
+import shutil
 
 import pytest
 
+from magcli.console import Console
 from magcli.data.manifest import Input, Link
 from magcli.errors import DataError
 from magcli.run.lineage import lineage
@@ -18,10 +20,15 @@ def made(path, stage, model, **more):
     return path
 
 
+def followed(folder, digest="m"):
+    """The runs behind a run, where every model folder has one digest."""
+    return lineage(folder, lambda _model, weights: digest if weights else "config", Console())
+
+
 def test_runs_are_followed_back_to_the_first_model(tmp_path):
     sft = made(tmp_path / "sft", "sft", "owner/base")
     rl = made(tmp_path / "rl", "rl", sft / "model", model_sha256="m")
-    first, second = lineage(rl)
+    first, second = followed(rl)
     assert (first.stage, first.begun_from, second.stage, second.steps) == ("sft", "owner/base", "rl", 7)
     assert second.inputs == (Input("kept.arrow", "d1", 4),)
     assert second.history[0].dropped == {"proof": 5}
@@ -32,18 +39,36 @@ def test_runs_are_followed_back_to_the_first_model(tmp_path):
 def test_a_run_without_records_of_its_inputs_has_their_digests(tmp_path):
     run = made(tmp_path / "old", "sft", "owner/base")
     (run / "inputs.json").unlink()
-    (found,) = lineage(run)
+    (found,) = followed(run)
     assert found.inputs == (Input("", "d1", 0),)
     assert found.history == ()
 
 
 def test_a_folder_that_is_no_run_or_damaged_is_told(tmp_path):
     with pytest.raises(DataError, match="is no folder of a run"):
-        lineage(tmp_path)
+        followed(tmp_path)
     run = made(tmp_path / "run", "sft", "owner/base")
     (run / "inputs.json").write_text("{")
     with pytest.raises(DataError, match="records of this run are damaged"):
-        lineage(run)
+        followed(run)
     (run / "run.json").write_text(json.dumps({"command": "sft"}))
     with pytest.raises(DataError, match="records of this run are damaged"):
-        lineage(run)
+        followed(run)
+
+
+def test_a_run_made_anew_since_or_gone_is_left_out_with_a_warning(tmp_path, capsys):
+    sft = made(tmp_path / "sft", "sft", "owner/base")
+    rl = made(tmp_path / "rl", "rl", sft / "model", model_sha256="m")
+    assert len(followed(rl)) == 2
+    assert capsys.readouterr().err == ""
+    assert [run.stage for run in followed(rl, "other")] == ["rl"]
+    assert f"warning: {sft}/model, which {rl} began from, has changed since" in capsys.readouterr().err
+    shutil.rmtree(sft)
+    assert [run.stage for run in followed(rl)] == ["rl"]
+    assert f"warning: {sft}/model, which {rl} began from, is not there any more" in capsys.readouterr().err
+
+
+def test_a_run_from_scratch_took_no_weights_of_the_earlier_model(tmp_path):
+    sft = made(tmp_path / "sft", "sft", "owner/base")
+    anew = made(tmp_path / "anew", "sft", sft / "model", model_sha256="config", from_scratch=True)
+    assert len(followed(anew)) == 2

@@ -93,6 +93,18 @@ def test_the_same_command_again_writes_nothing_and_another_is_refused(runs, tmp_
         call_stage("export", **options, license="mit")
 
 
+def test_a_model_that_was_trained_anew_since_tells_nothing_of_those_made_of_it(runs, tmp_path, capsys):
+    config = runs / "first" / "model" / "config.json"
+    kept = config.read_bytes()
+    try:
+        config.write_bytes(kept + b"\n")
+        call_stage("export", run=str(runs / "second"), out=tmp_path / "out", quiet=False)
+    finally:
+        config.write_bytes(kept)
+    assert "has changed since; how that model was made is left out" in capsys.readouterr().err
+    assert (tmp_path / "out" / "README.md").read_text().count("### sft") == 1
+
+
 def test_what_cannot_be_exported_is_told(runs, tmp_path):
     def refused(kind, match, **options):
         with pytest.raises(kind, match=match):
