@@ -22,6 +22,9 @@ EMBEDDING = "embed_tokens.weight"
 AGREED = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_act", "rms_norm_eps",
           "rope_theta")  # fmt: skip
 """Settings of a text model that change what it computes and that no shape shows."""
+OF_SOME = ("sliding_window", "layer_types", "query_pre_attn_scalar", "attn_logit_softcapping",
+           "final_logit_softcapping")  # fmt: skip
+"""Such settings that some families have."""
 
 Plan = Mapping[str, Stored]
 """Which tensor of the text model takes the place of which tensor of the vision-language model, by the latter's name."""
@@ -163,18 +166,29 @@ def check_settings(text: Any, vlm: Any) -> None:
     Raises:
         DataError: which setting differs.
     """
-    for name in AGREED:
-        ours, theirs = _setting(text.get_text_config(), name), _setting(vlm.get_text_config(), name)
-        if ours != theirs:
-            raise DataError(f"the text model has {name} {ours}, the vision-language model {theirs} for its text")
+    ours, theirs = _settings(text.get_text_config()), _settings(vlm.get_text_config())
+    for name in (name for name in ours if name in theirs and ours[name] != theirs[name]):
+        told = f"the text model has {name} {ours[name]}, the vision-language model {theirs[name]} for its text"
+        raise DataError(told)
 
 
-def _setting(config: Any, name: str) -> Any:
-    if name == "rope_theta":
-        return (getattr(config, "rope_parameters", None) or {}).get(name)
-    if name == "head_dim":
-        return getattr(config, name, None) or config.hidden_size // config.num_attention_heads
-    return getattr(config, name, None)
+def _settings(config: Any) -> dict[str, Any]:
+    """What a text model computes by, the parameters of its positions among them, by name.
+
+    Some families keep parameters of positions by the kind of layer.
+    """
+    found = {name: getattr(config, name, None) for name in AGREED} | _flat(getattr(config, "rope_parameters", None))
+    found["head_dim"] = found["head_dim"] or config.hidden_size // config.num_attention_heads
+    found |= {name: getattr(config, name) for name in OF_SOME if hasattr(config, name)}
+    return {name: value for name, value in found.items() if name != "layer_types" or value is not None}
+
+
+def _flat(parameters: Mapping[str, Any] | None, start: str = "") -> dict[str, Any]:
+    """Nested parameters under names with dots."""
+    found: dict[str, Any] = {}
+    for name, value in (parameters or {}).items():
+        found |= _flat(value, f"{start}{name}.") if isinstance(value, Mapping) else {start + name: value}
+    return found
 
 
 def check_tokens(text: Mapping[str, int], vlm: Mapping[str, int]) -> None:

@@ -95,3 +95,29 @@ def test_settings_that_no_shape_shows_are_compared():
     text.rope_parameters = {"rope_type": "default", "rope_theta": 5.0}
     with pytest.raises(DataError, match=r"rope_theta 5\.0"):
         graft.check_settings(text, whole)
+
+
+@pytest.mark.parametrize(
+    ("family", "name", "value", "told"),
+    [
+        (mistral3, "rope_parameters", {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0}, "rope_type yarn"),
+        (mistral3, "sliding_window", 7, "sliding_window 7"),
+        (gemma3, "layer_types", ["full_attention"] * 2, "layer_types"),
+        (gemma3, "query_pre_attn_scalar", 8, "query_pre_attn_scalar 8"),
+        (gemma3, "attn_logit_softcapping", 5.0, r"attn_logit_softcapping 5\.0"),
+        (gemma3, "final_logit_softcapping", 5.0, r"final_logit_softcapping 5\.0"),
+    ],
+)
+def test_settings_that_some_families_have_are_compared(family, name, value, told):
+    text, whole = family()
+    graft.check_settings(text, whole)
+    setattr(text, name, value)
+    with pytest.raises(DataError, match=f"the text model has {told}"):
+        graft.check_settings(text, whole)
+
+
+def test_positions_by_kind_of_layer_are_compared():
+    text, whole = gemma3()
+    text.rope_parameters["sliding_attention"]["rope_theta"] = 5.0
+    with pytest.raises(DataError, match=r"the text model has sliding_attention\.rope_theta 5\.0"):
+        graft.check_settings(text, whole)
