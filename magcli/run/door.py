@@ -122,7 +122,8 @@ def _as_text(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _told(value: Any, field: pa.Field, text: str = "") -> str | None:
-    """A value as text: of a conversation its only turn, as other tools put prompts and completions; else its JSON.
+    """A value as text: of a conversation its only turn, as other tools put prompts and completions, of a list of one
+    answer that answer; else its JSON.
 
     Raises:
         DataError: a conversation has several turns.
@@ -135,7 +136,13 @@ def _told(value: Any, field: pa.Field, text: str = "") -> str | None:
             what = f"column {field.name} has a conversation ({roles}), where one text is expected"
             raise DataError(f"{what}; give the question or the answer alone, a system prompt by --system")
         return str(value[0]["content"])
-    return text or json.dumps(value, ensure_ascii=False)
+    if (
+        field.name == "answer"
+        and isinstance(value, list)
+        and [type(each) in (str, int, float) for each in value] == [True]
+    ):
+        return str(value[0])
+    return text or json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _is_turn(value: Any) -> bool:
@@ -195,7 +202,9 @@ def _reasons(
 
 
 def _filled(column: pa.Array) -> pa.Array:
-    """Where a column has a value that is not empty; a value is a list or a text."""
+    """Where a column has a value that is not empty; a value is a list, a text or a mapping."""
+    if pa.types.is_struct(column.type):
+        return column.is_valid()
     size = pc.list_value_length(column) if pa.types.is_list(column.type) else pc.utf8_length(column.cast(pa.string()))
     return pc.greater(pc.fill_null(size, 0), 0)
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from magcli.verify.sandbox import Choice, Sandbox
 
 ALIASES = {
-    "prompt": ("problem", "question"),
-    "answer": ("ground_truth", "gold", "reference_answer", "final_answer", "expected_answer", "target"),
+    "prompt": ("problem", "question", "Problem", "Question"),
+    "answer": ("Answer", "ground_truth", "gold", "reference_answer", "final_answer", "expected_answer", "target"),
 }
 """What other tools call the columns of problems; read so where one alone is there and the column itself is not."""
 CODE_ALIASES = {

@@ -95,7 +95,7 @@ def test_a_missing_column_is_named_with_the_stage_and_the_columns_there(tmp_path
 def test_text_columns_take_numbers_lists_and_mixed_values(tmp_path: Path) -> None:
     rows = [{"prompt": "p", "answer": answer} for answer in (42, 0.5, "x", ["a"], {"b": 1}, True)]
     assert through(rows, tmp_path) == {"in": 6, "out": 6}
-    assert [row["answer"] for row in rows_of(tmp_path / "out.arrow")] == ["42", "0.5", "x", '["a"]', '{"b": 1}', "true"]
+    assert [row["answer"] for row in rows_of(tmp_path / "out.arrow")] == ["42", "0.5", "x", "a", '{"b": 1}', "true"]
 
 
 @pytest.mark.parametrize(
@@ -184,6 +184,20 @@ def test_either_of_two_columns_will_do(tmp_path: Path) -> None:
     assert through(rows[1:3], tmp_path, needs, restart=True) == {"in": 2, "out": 2}
     with pytest.raises(DataError, match="lacks column answer or tests; it has: id, prompt"):
         through([{"id": "a", "prompt": "?"}], tmp_path, needs)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [(["2"], "2"), ([2], "2"), ([0.5], "0.5"), (["1", "2"], '["1", "2"]'), ([True], "[true]"), ([[1]], "[[1]]")],
+)
+def test_a_list_of_one_answer_is_that_answer(tmp_path: Path, answer: list, told: str) -> None:
+    through([{"id": "a", "prompt": "?", "answer": answer}], tmp_path, restart=True)
+    assert [row["answer"] for row in rows_of(tmp_path / "out.arrow")] == [told]
+
+
+def test_tests_as_one_object_are_there(tmp_path: Path) -> None:
+    rows = [{"id": "a", "prompt": "?", "tests": {"input": ["1"], "output": ["2"]}}, GOOD]
+    assert through(rows, tmp_path, ("id", "prompt", "answer|tests")) == {"in": 2, "out": 2}
 
 
 def test_columns_of_other_tools_are_taken_for_what_they_are(tmp_path: Path) -> None:
