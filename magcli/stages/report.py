@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from magcli.data.manifest import Link
     from magcli.data.source import Rows
     from magcli.report.figures import Figure
+    from magcli.report.found import Found
     from magcli.run.job import Job
 
 SUBJECT = "paths"
@@ -97,7 +98,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Write the page, or print the tables that were asked for."""
     if config.out is None:
-        _print(config)
+        _print(config, job)
     else:
         _write(config, config.out, job)
     return iter(())
@@ -109,10 +110,15 @@ def _write(config: Config, out: Path, job: Job) -> None:
     things = found.find(_sources(config))
     title = config.title or f"Report on {', '.join(labels([str(path.resolve()) for path in _sources(config)]))}"
     told = page.contents(things, title, _defaults, samples_at=config.samples_at, groups=config.samples)
-    for problem in things.unread:
-        job.console.warn(f"report: {problem}", path=problem)
+    _warn(things, job)
     size = page.write(out, told)
     job.console.say(f"report: {out} ({size / 1e6:.1f} MB)", event="page", path=str(out), bytes=size)
+
+
+def _warn(things: Found, job: Job) -> None:
+    """Say what could not be read."""
+    for problem in things.unread:
+        job.console.warn(f"report: {problem}", path=problem)
 
 
 def _defaults(stage: str) -> Mapping[str, Any]:
@@ -128,11 +134,11 @@ def _defaults(stage: str) -> Mapping[str, Any]:
     return as_json(module.Config())
 
 
-def _print(config: Config) -> None:
+def _print(config: Config, job: Job) -> None:
     from rich.console import Console
 
     out = Console(highlight=False, markup=False, emoji=False)
-    funnel, metrics, runs = _named(config)
+    funnel, metrics, runs = _named(config, job)
     if funnel:
         out.print(_funnel(funnel))
     if metrics:
@@ -143,7 +149,7 @@ def _print(config: Config) -> None:
         out.print(f"  {name}" if Path(name).exists() else f"  {name} (missing)")
 
 
-def _named(config: Config) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+def _named(config: Config, job: Job) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
     """Tables of the funnel, tables of metrics, and runs: those that options name after those found under the paths."""
     if not config.paths:
         return config.funnel, config.metrics, config.runs
@@ -151,6 +157,7 @@ def _named(config: Config) -> tuple[Sequence[str], Sequence[str], Sequence[str]]
     from magcli.report.funnel import OTHER_ROWS
 
     things = find([Path(path) for path in config.paths])
+    _warn(things, job)
     chosen = [each for each in things.tables if each.made_by and each.made_by.stage not in OTHER_ROWS]
     funnel = [str(each.path) for each in chosen if not each.of_dropped_rows]
     metrics = [str(each.path) for each in things.tables if each.of_metrics]

@@ -82,6 +82,10 @@ def test_a_damaged_table_in_a_folder_is_warned_of(tables, tmp_path, magcli):
     assert "warning: report: " in done.stderr
     assert "cut.arrow" in done.stderr
     assert "Not in this report" in (tmp_path / "page.html").read_text()
+    (tmp_path / "page.html").unlink()
+    done = magcli("report", tmp_path)
+    assert b"clean.arrow" in done.stdout
+    assert [line.startswith("warning: report: ") and "cut.arrow" in line for line in done.stderr.splitlines()] == [True]
 
 
 @pytest.mark.parametrize(
