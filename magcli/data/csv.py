@@ -14,12 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from magcli.data import beside
-from magcli.data.schema import COMPLETION, DROPPED, PROBLEM, REWARD
+from magcli.data.schema import TEXTS
 from magcli.data.source import BadRow, Rows, Sink, Source, brief
 from magcli.data.types import exact, without_bytes
 from magcli.errors import DataError
 
-TEXT = {f.name for schema in (PROBLEM, COMPLETION, REWARD, DROPPED) for f in schema if pa.types.is_string(f.type)}
 PATTERNS = {
     pa.int64(): "^-?(0|[1-9][0-9]{0,18})$",
     pa.float64(): r"^-?((0|[1-9][0-9]{0,14})|(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)|(0|[1-9][0-9]*)\.[0-9]+)$",
@@ -111,7 +110,7 @@ def _is_text(cell: bytes | None) -> bool:
 
 def _scan(rows: Rows, names: list[str]) -> tuple[pa.Schema, int]:
     """The types that all cells of each column have, and the number of rows."""
-    kinds = {name: [] if name in TEXT else list(PATTERNS) for name in names}
+    kinds = {name: [] if name in TEXTS else list(PATTERNS) for name in names}
     filled, total = dict.fromkeys(names, False), 0
     for batch in rows:
         total += batch.num_rows

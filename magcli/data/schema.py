@@ -177,6 +177,9 @@ TRACE = pa.schema(
 DROPPED = pa.schema([pa.field("id", pa.string()), pa.field("reason", pa.string()), pa.field("row", pa.string())])
 """A row that a stage left out: its id, why, and the row itself as JSON (shortened when large)."""
 
+TEXTS = {f.name for schema in (PROBLEM, COMPLETION, REWARD, DROPPED) for f in schema if pa.types.is_string(f.type)}
+"""Columns that are text, whatever their values look like."""
+
 KNOWN: Mapping[str, pa.DataType] = {
     **dict.fromkeys(
         (

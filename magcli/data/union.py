@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from magcli.data.jsontypes import ABSENT_KEY, TEXT_KEY
+from magcli.data.schema import TEXTS
 from magcli.data.source import brief
 from magcli.errors import DataError
 
@@ -25,7 +26,7 @@ def common_schema(schemas: Sequence[pa.Schema], names: Sequence[str]) -> pa.Sche
 def _common_field(column: str, schemas: Sequence[pa.Schema], names: Sequence[str]) -> pa.Field:
     fields = [schema.field(column) for schema in schemas if column in schema.names]
     marks = {mark for field in fields for mark in field.metadata or {}}
-    if TEXT_KEY in marks:
+    if TEXT_KEY in marks or (column in TEXTS and _two_kinds(fields)):
         return pa.field(column, pa.string(), metadata={TEXT_KEY: b"1"})
     try:
         single = [pa.schema([field.remove_metadata()]) for field in fields]
@@ -36,8 +37,18 @@ def _common_field(column: str, schemas: Sequence[pa.Schema], names: Sequence[str
     return pa.field(column, kind, metadata={ABSENT_KEY: b"1"} if absent else None)
 
 
+def _two_kinds(fields: Sequence[pa.Field]) -> bool:
+    """Whether numbers are whole in one table and broken in another: as text each has to stay as it is written."""
+    is_a = pa.types
+    return any(is_a.is_integer(f.type) for f in fields) and any(is_a.is_floating(f.type) for f in fields)
+
+
 def widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A table's rows in the common schema; columns that it lacks are null."""
+    """A table's rows in the common schema; columns that it lacks are null.
+
+    Raises:
+        DataError: a value does not fit into the common type.
+    """
     return pa.RecordBatch.from_arrays([_column(batch, field) for field in schema], schema=schema)
 
 
@@ -50,4 +61,8 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
         return pa.array(
             [None if value is None else json.dumps(value, ensure_ascii=False) for value in values], pa.string()
         )
-    return column if column.type == field.type else column.cast(field.type)
+    try:
+        return column if column.type == field.type else column.cast(field.type)
+    except pa.ArrowException as error:
+        what = f"column {field.name} is {given.type} here and {field.type} in another input"
+        raise DataError(f"{what}: {brief(error)}; write it as text, or give the inputs one by one") from None

@@ -1,0 +1,32 @@
+"""Several inputs are one table; where they cannot be, the column is named."""
+
+import pyarrow as pa
+import pytest
+
+from magcli.data.jsontypes import rows_of
+from magcli.data.union import common_schema, widened
+from magcli.errors import DataError
+
+LARGE = 2**53 + 1
+
+
+def together(name: str, *values: object) -> list[object]:
+    """A column of one value a table, read as one table."""
+    batches = [pa.RecordBatch.from_pydict({name: [value]}) for value in values]
+    schema = common_schema([batch.schema for batch in batches], [f"{number}.jsonl" for number in range(len(batches))])
+    return [row[name] for batch in batches for row in rows_of(widened(batch, schema))]
+
+
+def test_numbers_of_two_kinds_stay_as_written_in_a_column_of_text() -> None:
+    found = together("answer", LARGE, 2.5, 2)
+    assert found == [LARGE, 2.5, 2]
+    assert [type(value) for value in found] == [int, float, int]
+
+
+def test_numbers_of_two_kinds_are_one_type_in_other_columns() -> None:
+    assert together("weight", 1, 0.5) == [1.0, 0.5]
+
+
+def test_a_number_that_the_common_type_does_not_hold_is_refused_by_its_column() -> None:
+    with pytest.raises(DataError, match=r"column weight is int64 here and double in another input: .*one by one"):
+        together("weight", LARGE, 0.5)
