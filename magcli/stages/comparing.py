@@ -186,12 +186,19 @@ def _at_hand(metrics: Path, console: Console) -> dict[str, list[Problem]]:
     found = {}
     for suite, told in _told(metrics).items():
         place = Path(told["path"])
-        if place.exists() and digest(place) == told["sha256"]:
+        if place.exists() and _is(place, told["sha256"]):
             found[suite] = completions(place, suite)
         elif place.exists():
             text = f"evaluate: {place} has changed since {metrics} was made of it; no differences are taken from it"
             console.warn(text, path=str(place))
     return found
+
+
+def _is(place: Path, sha256: str) -> bool:
+    try:
+        return digest(place) == sha256
+    except DataError:
+        return False
 
 
 def _told(metrics: Path) -> dict[str, dict[str, str]]:

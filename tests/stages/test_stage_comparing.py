@@ -48,9 +48,11 @@ def test_completions_that_have_changed_since_are_left_out_with_a_warning(tmp_pat
     assert gains == [None, pytest.approx(0.25)]
     assert "warning" not in capsys.readouterr().err
     other = written(tmp_path / "b-kept.jsonl", graded(4))
-    found = compared(tmp_path, *tables, quiet=False)
-    assert {row["difference"] for row in found} == {None}
-    assert f"warning: evaluate: {other} has changed since {tables[1]} was made" in capsys.readouterr().err
+    for content in (other.read_bytes(), b""):
+        other.write_bytes(content)
+        found = compared(tmp_path, *tables, quiet=False)
+        assert {row["difference"] for row in found} == {None}
+        assert f"warning: evaluate: {other} has changed since {tables[1]} was made" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
