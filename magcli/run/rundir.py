@@ -125,16 +125,28 @@ def _claim(folder: RunDir, identity: Mapping[str, Any]) -> None:
         if path.exists() and any(path.iterdir()):
             raise UsageError(f"{path} is not empty and holds no run of magcli; choose another folder")
         path.mkdir(parents=True, exist_ok=True)
-        with durable.whole_file(note) as file:
-            file.write((json.dumps(identity, indent=1) + "\n").encode())
+        _write_note(note, identity)
         return
     try:
         found = json.loads(note.read_text(encoding="utf-8"))
     except ValueError:
         raise DataError(f"{note} is damaged; choose another folder or give --restart, which deletes the run") from None
     differs = [key for key in {**found, **identity} if found.get(key) != identity.get(key)]
-    if differs:
+    if differs and not _has_work(folder):
+        _write_note(note, identity)
+    elif differs:
         told = ", ".join(f"{key} {found.get(key)!r} (now {identity.get(key)!r})" for key in sorted(differs))
         raise UsageError(
             f"{path} holds a run with other settings: {told}; choose another folder, or --restart, which deletes it"
         )
+
+
+def _write_note(note: Path, identity: Mapping[str, Any]) -> None:
+    with durable.whole_file(note) as file:
+        file.write((json.dumps(identity, indent=1) + "\n").encode())
+
+
+def _has_work(folder: RunDir) -> bool:
+    """Whether a run has made anything: one that failed at its start, of a typo say, binds nobody."""
+    begun = (folder.note, folder.path / INPUTS)
+    return any(path.is_file() and path not in begun and path.stat().st_size for path in folder.path.rglob("*"))

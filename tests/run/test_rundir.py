@@ -24,9 +24,18 @@ def test_a_run_is_begun_and_gone_on_with(tmp_path):
         assert not run.finished
 
 
-def test_other_settings_are_refused_by_name(tmp_path):
-    with opened(tmp_path / "run"):
+def test_a_run_that_has_made_nothing_binds_nobody(tmp_path):
+    with opened(tmp_path / "run") as run:
+        run.groups.mkdir()
+        run.ledger.touch()
+    with opened(tmp_path / "run", {**SETTINGS, "lr": 0.2}):
         pass
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["lr"] == 0.2
+
+
+def test_other_settings_are_refused_by_name(tmp_path):
+    with opened(tmp_path / "run") as run:
+        run.log({"step": 1})
     with (
         pytest.raises(UsageError, match=r"other settings: lr 0\.1 \(now 0\.2\), seed None \(now 1\); .*--restart"),
         opened(tmp_path / "run", {"lr": 0.2, "steps": 3, "seed": 1}),
