@@ -178,6 +178,11 @@ def test_every_error_has_the_code_that_the_table_names() -> None:
         (["convert", "--rename", "a"], "'a' is not NEW=OLD"),
         (["show", "--where", "reward <", "x.jsonl"], "x.jsonl does not exist"),
         (["convert", "nothing.jsonl"], "nothing.jsonl does not exist"),
+        (
+            ["sft", "x.jsonl", "--model", "m", "--device", "gpu"],
+            "sft: --device is cpu, cuda, cuda:1 and the like, not gpu",
+        ),
+        (["generate", "x.jsonl", "--model", "m", "--device", "cuda1"], "generate: --device is cpu, cuda"),
         (["convert", "nothing"], "nothing does not exist"),
         (["convert", os.fsdecode(b"caf\xe9.jsonl")], "is not UTF-8"),
     ],

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from magcli.stages.setup import AskOptions, EngineOptions, GraderOptions, RewardOptions
 
 DEVICE = re.compile(r"cpu|cuda(:\d+)?")
+KINDS = re.compile(r"(cpu|mps|(cuda|xpu)(:\d+)?)")
+"""The devices that a model can be put on by their form; whether one is there, torch says."""
 
 
 def engine(stage: str, config: EngineOptions) -> None:
@@ -20,6 +22,7 @@ def engine(stage: str, config: EngineOptions) -> None:
     Raises:
         UsageError: which one and why.
     """
+    device(stage, config.device)
     url = config.model.startswith(("http://", "https://"))
     usage(bool(config.model), f"{stage}: --model is missing: a local folder, a hub id or the URL of a server")
     usage(config.slots > 0, f"{stage}.slots: {config.slots} is not positive")
@@ -31,12 +34,22 @@ def engine(stage: str, config: EngineOptions) -> None:
     vllm(stage, config.engine, deterministic=config.deterministic)
 
 
-def trained_model(stage: str, model: str, *, needed: bool = True) -> None:
-    """Refuse a model that cannot be trained.
+def device(stage: str, name: str) -> None:
+    """Refuse what is no name of a device.
+
+    Raises:
+        UsageError: with the names that are.
+    """
+    usage(bool(KINDS.fullmatch(name)), f"{stage}: --device is cpu, cuda, cuda:1 and the like, not {name}")
+
+
+def trained_model(stage: str, model: str, on: str, *, needed: bool = True) -> None:
+    """Refuse a model that cannot be trained, and a device that is none.
 
     Raises:
         UsageError: there is none, or it is behind a URL.
     """
+    device(stage, on)
     usage(bool(model) or not needed, f"{stage}: --model is missing: a local folder or a hub id")
     usage(not model.startswith("http"), f"{stage}: a server's weights cannot be trained; give a folder or a hub id")
 

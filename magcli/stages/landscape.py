@@ -126,6 +126,7 @@ def check(config: Config) -> None:
         from magcli.landscape.surface import parse_box
 
         parse_box(config.range)
+    checks.device("landscape", config.device)
     usage(config.slots > 0, f"landscape.slots: {config.slots} is not positive")
     usage(not (config.deterministic and config.dtype == "bf16"), "landscape: --deterministic needs --dtype fp32")
     usage(config.engine != "server", "landscape: --engine server cannot take each point's weights; use torch or vllm")

@@ -152,7 +152,7 @@ def check(config: Config) -> None:
     from magcli.rl import phase
     from magcli.rl.trackers import require
 
-    checks.trained_model("rl", config.model, needed=config.simulate is None)
+    checks.trained_model("rl", config.model, config.device, needed=config.simulate is None)
     usage(config.group > 1, f"rl.group: {config.group} completions have nothing to compare; give at least 2")
     phase.check_sizes("rl", config)
     for name in ("updates", "lr", "max_norm", "micro_tokens", "checkpoint_every"):

@@ -98,7 +98,7 @@ def looks(config: Config) -> bool:
 
 def check(config: Config) -> None:
     """Refuse options that make no sense."""
-    checks.trained_model("sft", config.model)
+    checks.trained_model("sft", config.model, config.device)
     for name in ("epochs", "lr", "step_tokens", "micro_tokens", "evaluate_every", "checkpoint_every", *POSITIVE):
         usage(getattr(config, name) > 0, f"sft.{name}: {getattr(config, name)} is not positive")
     usage(0 <= config.warmup < 1, f"sft.warmup: {config.warmup} is not in [0, 1)")
