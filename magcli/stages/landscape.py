@@ -164,13 +164,14 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.data import durable
     from magcli.landscape import components, output, results
 
+    kept = _kept(config)
     if config.cost:
-        job.console.say(_cost(_kept(config)), event="cost")
+        job.console.say(_cost(kept), event="cost")
         return
     given = [row for batch in rows for row in batch.to_pylist()]
     out = config.out or config.run / "landscape"
     with durable.owned(out):
-        plane = _plane(config, out, job)
+        plane = _plane(config, kept, out, job)
         components.write_components(plane, out / "components")
         output.write_plane(out, plane, job)
         if config.plane_only:
@@ -227,10 +228,9 @@ def _cost(kept: list[Path]) -> str:
     return cost([open_checkpoint(folder) for folder in kept])
 
 
-def _plane(config: Config, out: Path, job: Job) -> Plane:
+def _plane(config: Config, kept: list[Path], out: Path, job: Job) -> Plane:
     from magcli.landscape import diagnosis, pca
 
-    kept = _kept(config)
     job.console.say(_cost(kept), event="cost")
     plane = pca.plane(kept, method=config.method, kept=out / "grams.npz")
     job.console.say(diagnosis.summary(plane), event="plane", explained=plane.explained.tolist())

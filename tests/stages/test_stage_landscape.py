@@ -224,6 +224,12 @@ def test_what_cannot_be_graded_is_no_low_reward(trained, problems, tmp_path):
     assert not (tmp_path / "out" / "landscape.json").exists()
 
 
+def test_a_run_that_is_not_there_is_not_made(problems, tmp_path):
+    with pytest.raises(DataError, match="nowhere/trajectory holds 0 checkpoints and a plane needs 3"):
+        call_stage("landscape", problems, run=tmp_path / "nowhere", **ASK)
+    assert not any(tmp_path.iterdir())
+
+
 def test_too_few_checkpoints_make_no_plane(trained, problems, tmp_path):
     shutil.copytree(trained / "trajectory", tmp_path / "run" / "trajectory")
     for step in range(2, 7):
