@@ -20,6 +20,7 @@ import typer
 from magcli import config as configuration
 from magcli.console import Console
 from magcli.errors import UsageError
+from magcli.run.stage import Stage, declared
 
 MAIN_PANEL = "Tables and running"
 PLACES_OF_ROWS = "a file (.arrow .parquet .jsonl .csv), a folder for datasets, or - for stdout."
@@ -89,27 +90,27 @@ class Entry(NamedTuple):
     help: str
 
 
-def module_of(name: str) -> Any:
-    """The module of a stage: ``Config``, ``reads``, ``EXAMPLE``, ``schema``, ``run`` and what else it declares."""
-    return importlib.import_module(f"magcli.stages.{name.replace('-', '_')}")
+def stage_of(name: str) -> Stage:
+    """What the module of a stage declares."""
+    return declared(name, importlib.import_module(f"magcli.stages.{name.replace('-', '_')}"))
 
 
 def register(app: typer.Typer, entry: Entry, stages: Iterable[str]) -> None:
     """Add a stage to the application."""
-    module = module_of(entry.name)
+    stage = stage_of(entry.name)
     names = list(stages)
 
     def command(**given: Any) -> None:
         with signals_passed_on():
-            run_command(entry.name, module, names, given)
+            run_command(stage, names, given)
 
-    signature = [*_table_parameters(module), *_option_parameters(module.Config)]
+    signature = [*_table_parameters(stage), *_option_parameters(stage.Config)]
     command.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in signature}
     app.command(
         entry.name,
         short_help=entry.help,
-        help=_help_text(inspect.getdoc(module) or "", module.EXAMPLE),
+        help=_help_text(stage.doc, stage.EXAMPLE),
         rich_help_panel=entry.panel,
     )(command)
 
@@ -127,33 +128,31 @@ def _main_option(*flags: str, help: str, **more: Any) -> Any:
     return typer.Option(*flags, help=help, rich_help_panel=MAIN_PANEL, **more)
 
 
-def _table_parameters(module: Any) -> list[inspect.Parameter]:
+def _table_parameters(stage: Stage) -> list[inspect.Parameter]:
     """What every command takes: its tables and how to run."""
     parameters = []
-    if module.INPUTS:
-        argument = typer.Argument(help=module.INPUTS, metavar="TABLE", show_default=False)
+    if stage.INPUTS:
+        argument = typer.Argument(help=stage.INPUTS, metavar="TABLE", show_default=False)
         parameters.append(_parameter("inputs", Annotated[list[str] | None, argument], None))
-    if subject := getattr(module, "SUBJECT", ""):
+    if subject := stage.SUBJECT:
         told = f"The same as {configuration.flag_name(subject)}."
-        several = get_origin(configuration.field_types(module.Config)[subject]) is tuple
+        several = get_origin(configuration.field_types(stage.Config)[subject]) is tuple
         kind = list[str] if several else str
         argument = typer.Argument(help=told, metavar=subject.upper(), show_default=False)
         parameters.append(_parameter("subject", Annotated[kind | None, argument], None))
-    told = f"Where {module.OUTPUT} go: {PLACES_OF_ROWS}" + (" [-]" if module.DEFAULT_OUTPUT else "")
+    told = f"Where {stage.OUTPUT} go: {PLACES_OF_ROWS}" + (" [-]" if stage.DEFAULT_OUTPUT else "")
     output = _main_option("--output", "-o", help=told, metavar="TABLE")
     dropped = _main_option("--dropped", help="A table for rows left out, with their reasons.", metavar="TABLE")
     recipe = _main_option("--recipe", "-r", help="A TOML recipe; flags win over it.", metavar="FILE")
     dry = _main_option("--dry-run", help="Print the resolved configuration as JSON and touch nothing.")
-    restart = _main_option(
-        "--restart", help=getattr(module, "RESTART", "Forget unfinished work and make the output anew.")
-    )
+    restart = _main_option("--restart", help=stage.RESTART)
     quiet = _main_option("--quiet", "-q", help="Only errors on stderr.")
     events = _main_option("--json", help="Events as JSON lines on stderr.")
     told = "Take one part of the rows, 2/8 being the second eighth; magcli commit joins the outputs."
     shard = _main_option("--shard", help=told, metavar="I/N")
-    if hasattr(module, "whole"):
+    if stage.whole:
         parameters.append(_parameter("shard", Annotated[str | None, shard], None))
-    if module.OUTPUT:
+    if stage.OUTPUT:
         parameters.append(_parameter("output", Annotated[str | None, output], None))
         parameters.append(_parameter("dropped", Annotated[str | None, dropped], None))
         parameters.append(_parameter("restart", Annotated[bool, restart], False))
@@ -202,65 +201,53 @@ def _optional(kind: Any) -> Any:
     return Union[kind, None]  # noqa: UP007 - Literal types are not classes
 
 
-def run_command(name: str, module: Any, stages: Iterable[str], given: dict[str, Any]) -> None:
+def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> None:
     """Resolve the configuration, then run the stage on its tables."""
     recipe_path, dry_run = given.pop("recipe"), given.pop("dry_run")
     console = Console(quiet=given.pop("quiet"), as_json=given.pop("json_events"))
     places = {key: given.pop(key, None) for key in ("inputs", "output", "dropped", "restart", "shard")}
     if subject := given.pop("subject", None):
-        if given.get(module.SUBJECT):
-            raise UsageError(f"{name}: {module.SUBJECT} is given twice, by its flag and without it")
-        given[module.SUBJECT] = tuple(subject) if isinstance(subject, list) else subject
-    recipe: Mapping[str, Any] = configuration.read_recipe(recipe_path, name, stages) if recipe_path else {}
+        if given.get(stage.SUBJECT):
+            raise UsageError(f"{stage.name}: {stage.SUBJECT} is given twice, by its flag and without it")
+        given[stage.SUBJECT] = tuple(subject) if isinstance(subject, list) else subject
+    recipe: Mapping[str, Any] = configuration.read_recipe(recipe_path, stage.name, stages) if recipe_path else {}
     flags = {
         key: ",".join(value) if isinstance(value, list) else value
         for key, value in given.items()
         if value is not None and value != []
     }
-    config = configuration.resolve(module.Config, name, recipe, flags)
-    if hasattr(module, "check"):
-        module.check(config)
+    config: Any = configuration.resolve(stage.Config, stage.name, recipe, flags)
+    stage.check(config)
     if places["shard"] is not None:
-        _check_shard(name, module, config, places["shard"])
-    looks = getattr(module, "looks", lambda _: False)(config)
+        _check_shard(stage, config, places["shard"])
+    looks = stage.looks(config)
     if looks and not dry_run:
-        raise UsageError(f"{name}: an option asks only to show something; give --dry-run with it")
+        raise UsageError(f"{stage.name}: an option asks only to show something; give --dry-run with it")
     if dry_run and not looks:
-        resolved = {"stage": name, "config": configuration.as_json(config), **places}
+        resolved = {"stage": stage.name, "config": configuration.as_json(config), **places}
         sys.stdout.write(json.dumps(resolved, indent=2) + "\n")
         return
-    if getattr(module, "follow", lambda _: False)(config):
+    if stage.follow(config):
         return
     if dry_run:
         places |= {"output": None, "dropped": None}
-    _execute(name, module, config, places, console)
+    _execute(stage, config, places, console)
 
 
-def _check_shard(name: str, module: Any, config: Any, text: str) -> None:
+def _check_shard(stage: Stage, config: Any, text: str) -> None:
     from magcli.run import shard
 
     shard.parse(text)
-    if needs_all := module.whole(config):
-        raise UsageError(f"{name}: --shard takes a part of the rows, but {needs_all}")
+    if needs_all := stage.whole and stage.whole(config):
+        raise UsageError(f"{stage.name}: --shard takes a part of the rows, but {needs_all}")
 
 
-def _execute(name: str, module: Any, config: Any, places: Mapping[str, Any], console: Console) -> None:
-    from magcli.run import door, harness, shard
+def _execute(stage: Stage, config: Any, places: Mapping[str, Any], console: Console) -> None:
+    from magcli.run import harness, shard
 
-    takes_rows = bool(module.INPUTS) and getattr(module, "takes_rows", lambda _: True)(config)
+    takes_rows = bool(stage.INPUTS) and stage.takes_rows(config)
     inputs = (places["inputs"] or ["-"]) if takes_rows else []
-    admit: Callable[..., Any] = lambda schema, rows, of, where: door.admit(  # noqa: E731
-        module.reads(config), schema, rows, of, where, getattr(module, "ALIASES", None)
-    )
-    beside = getattr(module, "beside", lambda _: ())
-    stage = harness.Stage(
-        name, module.run, module.schema, admit, getattr(module, "RESUMES", False), beside, configuration.paths
-    )
-    output = places["output"] or module.DEFAULT_OUTPUT
+    output = places["output"] or stage.DEFAULT_OUTPUT
     part = shard.parse(places["shard"]) if places["shard"] is not None else None
     tables = harness.Tables(inputs, output, places["dropped"], bool(places["restart"]), part)
-    places_only = getattr(module, "PLACES", ())
-    settings = {key: value for key, value in configuration.as_json(config).items() if key not in places_only}
-    if hasattr(module, "settings"):
-        settings |= module.settings(config)
-    harness.execute(stage, config, settings, tables, console)
+    harness.execute(stage, config, tables, console)

@@ -13,12 +13,12 @@ PRELOADED = ["calling", "torch", "transformers", "magcli.cli", "magcli.rl.loop",
 def call_stage(name, *inputs, **options):
     """Run a stage in this process, as the command line would; errors come as exceptions. Tables are paths."""
     from magcli.cli import STAGES
-    from magcli.command import module_of, run_command
+    from magcli.command import run_command, stage_of
 
     places = {"output": None, "dropped": None, "restart": False, "recipe": None, "dry_run": False}
     given = places | {"quiet": True, "json_events": False} | options
     given |= {key: str(given[key]) for key in ("output", "dropped") if given[key] is not None}
-    run_command(name, module_of(name), [stage.name for stage in STAGES], given | {"inputs": [str(i) for i in inputs]})
+    run_command(stage_of(name), [stage.name for stage in STAGES], given | {"inputs": [str(i) for i in inputs]})
 
 
 def start_stage(name, *inputs, **options):

@@ -14,7 +14,7 @@ import pytest
 
 from magcli import __version__, errors
 from magcli.cli import STAGES, app
-from magcli.command import module_of
+from magcli.command import stage_of
 from magcli.config import as_json, field_types, flag_name, has_flag
 
 NAMES = [stage.name for stage in STAGES]
@@ -54,8 +54,8 @@ def test_help_imports_nothing_heavy(help_texts: dict) -> None:
 def test_help_has_a_sentence_an_example_and_every_option(help_texts: dict, name: str) -> None:
     text = " ".join(help_texts["told"][name].split())
     assert "Example: magcli" in text
-    assert module_of(name).EXAMPLE.startswith(f"magcli {name}")
-    for option, kind in field_types(module_of(name).Config).items():
+    assert stage_of(name).EXAMPLE.startswith(f"magcli {name}")
+    for option, kind in field_types(stage_of(name).Config).items():
         assert (flag_name(option) in text) is has_flag(kind)
 
 
@@ -107,8 +107,8 @@ def test_every_example_in_help_runs(
     monkeypatch.chdir(tmp_path)
     for name in names:
         with subtests_of(name):
-            app(shlex.split(module_of(name).EXAMPLE)[1:], standalone_mode=False)
-            written = [word for flag, word in _flags(module_of(name).EXAMPLE) if flag == "-o"]
+            app(shlex.split(stage_of(name).EXAMPLE)[1:], standalone_mode=False)
+            written = [word for flag, word in _flags(stage_of(name).EXAMPLE) if flag == "-o"]
             assert all(Path(word).exists() for word in written)
 
 
@@ -291,11 +291,11 @@ def test_dry_run_prints_the_configuration_and_touches_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    example = shlex.split(module_of(name).EXAMPLE)[1:]
+    example = shlex.split(stage_of(name).EXAMPLE)[1:]
     app([*example, "--dry-run"], standalone_mode=False)
     told = json.loads(capsys.readouterr().out)
     assert told["stage"] == name
-    assert set(told["config"]) == set(module_of(name).Config.__dataclass_fields__)
+    assert set(told["config"]) == set(stage_of(name).Config.__dataclass_fields__)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -347,7 +347,7 @@ def test_the_history_names_every_stage_and_no_time_or_host(tmp_path: Path, magcl
 
 @pytest.mark.parametrize("name", NAMES)
 def test_defaults_of_every_stage_are_json(name: str) -> None:
-    config = module_of(name).Config()
+    config = stage_of(name).Config()
     assert json.loads(json.dumps(as_json(config))) == as_json(config)
 
 
@@ -355,9 +355,8 @@ def test_defaults_of_every_stage_are_json(name: str) -> None:
     "stage", ["clean-math", "filter-math", "generate", "translate", "rl", "evaluate", "landscape", "grade"]
 )
 def test_stages_that_read_problems_know_the_same_other_names(stage: str) -> None:
-    from magcli.command import module_of
     from magcli.stages.setup import ALIASES
 
-    known = module_of(stage).ALIASES
+    known = stage_of(stage).ALIASES
     assert ALIASES.items() <= known.items()
     assert {"question", "problem"} <= set(known["prompt"])

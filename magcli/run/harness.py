@@ -9,7 +9,7 @@ import platform
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,17 @@ from typing import Any
 import pyarrow as pa
 
 from magcli import __version__
+from magcli import config as configuration
 from magcli.console import Console
 from magcli.data import durable, manifest, seal, table
 from magcli.data.schema import DROPPED
 from magcli.data.source import Rows
 from magcli.errors import DataError, usage
+from magcli.run import door
 from magcli.run.job import Counted, Drops, Job
 from magcli.run.journal import Dropped, Journal
 from magcli.run.shard import KEY, Shard
+from magcli.run.stage import Stage
 
 
 @dataclass(frozen=True)
@@ -38,37 +41,18 @@ class Tables:
     shard: Shard | None = None
 
 
-@dataclass(frozen=True)
-class Stage:
-    """What the harness must know of a stage.
-
-    ``resumes``: it works in units that a journal keeps. ``beside``: what a configuration leaves besides its table;
-    ``named``: every path that it names.
-    """
-
-    name: str
-    run: Callable[[Any, Rows, Job], Rows]
-    schema: Callable[[Any, pa.Schema], pa.Schema]
-    admit: Callable[[pa.Schema, Rows, Job, str], tuple[pa.Schema, Rows]]
-    resumes: bool = False
-    beside: Callable[[Any], Sequence[Path]] = lambda _: ()
-    named: Callable[[Any], Sequence[Path]] = lambda _: ()
-
-
-def execute(stage: Stage, config: Any, settings: Mapping[str, Any], tables: Tables, console: Console) -> None:
+def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None:
     """Run a stage on its tables.
-
-    ``settings`` is the configuration as it goes into the manifest.
 
     Raises:
         MagError: whatever is wrong, before the first row is made where that is possible.
     """
     drops = Drops(keep=tables.dropped is not None)
-    told = {**settings, KEY: str(tables.shard)} if tables.shard else settings
+    told = stage.decides(config) | ({KEY: str(tables.shard)} if tables.shard else {})
     job = Job(stage.name, console, drops, told, restart=tables.restart, output=tables.output)
     places = [place for place in (tables.output, tables.dropped) if place is not None]
     beside = [str(path) for path in stage.beside(config)]
-    _check_apart([*places, *beside], _read(tables.inputs, beside, map(str, stage.named(config))))
+    _check_apart([*places, *beside], _read(tables.inputs, beside, map(str, configuration.paths(config))))
     with contextlib.ExitStack() as held:
         for place in places:
             table.check_target(place)
@@ -114,9 +98,11 @@ def _run(stage: Stage, config: Any, tables: Tables, job: Job, held: contextlib.E
     started = time.monotonic()
     assert job.inputs is not None
     job.total = job.inputs.total
-    job.schema, rows = stage.admit(job.inputs.schema, job.inputs.rows(), job, ", ".join(tables.inputs))
+    job.schema, rows = door.admit(
+        stage.reads(config), job.inputs.schema, job.inputs.rows(), job, ", ".join(tables.inputs), stage.ALIASES
+    )
     schema = stage.schema(config, job.schema)
-    if stage.resumes and tables.output not in (None, "-"):
+    if stage.RESUMES and tables.output not in (None, "-"):
         job.journal = held.enter_context(_journal(schema, job, tables))
     rows_out = _write(stage.run(config, rows, job), schema, tables, job)
     if job.journal is not None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,15 @@ from magcli.data import beside, durable, table
 from magcli.errors import DataError
 from magcli.run import harness, job, journal
 from magcli.run.journal import Dropped, Journal, Result
+from magcli.run.stage import Stage
 from magcli.run.units import resumable
 
 ROWS = 6
+
+
+@dataclass(frozen=True)
+class Options:
+    """None."""
 
 
 class Work:
@@ -47,13 +54,11 @@ class Work:
         def units(config: Any, rows: Any, running: job.Job) -> Any:
             return resumable(rows, running, compute, close, size=1, window=2, unit="rows")
 
-        stage = harness.Stage(
-            "work", units, lambda config, schema: schema, lambda schema, rows, *_: (schema, rows), True
-        )
+        stage = Stage("work", Options, units, lambda config, schema: schema, lambda config: (), RESUMES=True)
         tables = harness.Tables(
             [str(self.place / "in.jsonl")], str(self.place / self.output), str(self.place / "dropped.jsonl")
         )
-        harness.execute(stage, None, {}, tables, Console(quiet=True))
+        harness.execute(stage, Options(), tables, Console(quiet=True))
 
     def outputs(self) -> dict[str, bytes]:
         """The bytes of what it made."""

@@ -1,6 +1,8 @@
 """Bad rows go to --dropped with an id and a reason; the run goes on; rows in = out + dropped."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,20 +16,27 @@ from magcli.errors import DataError, UsageError
 from magcli.run import door, harness
 from magcli.run.job import Drops, Job
 from magcli.run.journal import Journal, Result
+from magcli.run.stage import Stage
+
+
+@dataclass(frozen=True)
+class Options:
+    """None."""
+
+
+def passing(needs: Sequence[str] = ()) -> Stage:
+    """A stage that changes nothing, behind a door that asks for some columns."""
+    return Stage("pass", Options, lambda config, rows, job: rows, lambda config, schema: schema, lambda config: needs)
 
 
 def through(rows, place: Path, needs=("id", "prompt", "answer"), **more) -> dict[str, int]:
     """Run a stage that changes nothing behind a door, by the harness; returns the counts of its manifest."""
-
-    def admit(schema, rows, running, where):
-        return door.admit(needs, schema, rows, running, where)
-
-    stage = harness.Stage("pass", lambda config, rows, running: rows, lambda config, schema: schema, admit)
+    stage = passing(needs)
     source = place / "in.jsonl"
     if rows is not None:
         source.write_bytes(b"\n".join(row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows))
     tables = harness.Tables([str(source)], str(place / "out.arrow"), str(place / "dropped.jsonl"), **more)
-    harness.execute(stage, None, {}, tables, Console(quiet=True))
+    harness.execute(stage, Options(), tables, Console(quiet=True))
     link = table.read(str(place / "out.arrow")).chain[-1]
     return {"in": link.rows_in, "out": link.rows_out, **link.dropped}
 
@@ -113,14 +122,9 @@ def test_text_of_other_tools_comes_through_the_door(tmp_path: Path, column: pa.A
     with pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file, pa.ipc.new_stream(file, given.schema) as writer:
         writer.write_table(given)
     (tmp_path / "x.arrow").rename(tmp_path / "in.jsonl.arrow")
-    stage = harness.Stage(
-        "pass",
-        lambda config, rows, running: rows,
-        lambda config, schema: schema,
-        lambda *at: door.admit(("id", "prompt"), *at),
-    )
+    stage = passing(("id", "prompt"))
     tables = harness.Tables([str(tmp_path / "in.jsonl.arrow")], str(tmp_path / "out.jsonl"))
-    harness.execute(stage, None, {}, tables, Console(quiet=True))
+    harness.execute(stage, Options(), tables, Console(quiet=True))
     rows = rows_of(tmp_path / "out.jsonl")
     assert [row["prompt"] for row in rows] == ["p", "q"]
     assert len({row["id"] for row in rows}) == 2
@@ -130,14 +134,9 @@ def test_bytes_that_are_no_text_are_dropped(tmp_path: Path) -> None:
     given = pa.table({"prompt": pa.array([b"p", b"\xff"]), "answer": ["1", "2"]})
     with pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file, pa.ipc.new_stream(file, given.schema) as writer:
         writer.write_table(given)
-    stage = harness.Stage(
-        "pass",
-        lambda config, rows, running: rows,
-        lambda config, schema: schema,
-        lambda *at: door.admit(("id", "prompt"), *at),
-    )
+    stage = passing(("id", "prompt"))
     tables = harness.Tables([str(tmp_path / "x.arrow")], str(tmp_path / "out.arrow"), str(tmp_path / "dropped.arrow"))
-    harness.execute(stage, None, {}, tables, Console(quiet=True))
+    harness.execute(stage, Options(), tables, Console(quiet=True))
     assert len(rows_of(tmp_path / "out.arrow")) == 1
     assert rows_of(tmp_path / "dropped.arrow")[0]["reason"] == "broken-text"
 
@@ -154,25 +153,18 @@ def test_rows_without_an_id_get_one_of_their_content(tmp_path: Path) -> None:
 def test_inputs_of_different_columns_are_one_table(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": "1", "x": 1}\n')
     (tmp_path / "b.jsonl").write_text('{"id": "2", "x": 0.5, "y": {}}\n{"id": "3", "y": "z", "x": 1}\n')
-    stage = harness.Stage(
-        "pass",
-        lambda config, rows, running: rows,
-        lambda config, schema: schema,
-        lambda *at: door.admit((), *at),
-    )
+    stage = passing(())
     tables = harness.Tables([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")], str(tmp_path / "out.jsonl"))
-    harness.execute(stage, None, {}, tables, Console(quiet=True))
+    harness.execute(stage, Options(), tables, Console(quiet=True))
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert lines == [{"id": "1", "x": 1}, {"id": "2", "x": 0.5, "y": {}}, {"id": "3", "x": 1, "y": "z"}]
 
 
 def test_one_place_cannot_take_rows_and_drops(tmp_path: Path) -> None:
-    stage = harness.Stage(
-        "pass", lambda *_: iter(()), lambda config, schema: schema, lambda schema, *_: (schema, iter(()))
-    )
+    stage = passing()
     tables = harness.Tables([], str(tmp_path / "x.arrow"), str(tmp_path / "." / "x.arrow"))
     with pytest.raises(UsageError, match="already; name another"):
-        harness.execute(stage, None, {}, tables, Console(quiet=True))
+        harness.execute(stage, Options(), tables, Console(quiet=True))
 
 
 def test_either_of_two_columns_will_do(tmp_path: Path) -> None:
@@ -258,13 +250,9 @@ def test_an_error_before_any_work_does_not_bind_the_next_command(tmp_path: Path)
 def test_what_is_dropped_is_told_without_an_output_too(tmp_path: Path, capsys) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text('{"x": 1}\nbroken\n')
-    stage = harness.Stage("look", lambda config, rows, running: rows, lambda config, schema: schema, admit_all)
-    harness.execute(stage, None, {}, harness.Tables([str(source)], None, None), Console())
-    assert "look: 2 rows in, 1 out, dropped 1 (broken-json 1)" in capsys.readouterr().err
-
-
-def admit_all(schema, rows, running, where):
-    return schema, rows
+    stage = passing()
+    harness.execute(stage, Options(), harness.Tables([str(source)], None, None), Console())
+    assert "pass: 2 rows in, 1 out, dropped 1 (broken-json 1)" in capsys.readouterr().err
 
 
 MIXED = [

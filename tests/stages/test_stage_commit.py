@@ -7,7 +7,7 @@ import pytest
 from calling import call_stage, kill_and_resume, seconds_of
 
 from magcli.cli import STAGES
-from magcli.command import module_of
+from magcli.command import stage_of
 from magcli.data import table
 from magcli.errors import DataError, UsageError
 
@@ -144,7 +144,7 @@ def test_a_pipe_has_no_shards(magcli, problems):
     assert "--shard needs files, whose rows are known beforehand; stdin is none" in done.stderr
 
 
-@pytest.mark.parametrize("stage", [entry.name for entry in STAGES if hasattr(module_of(entry.name), "whole")])
+@pytest.mark.parametrize("stage", [entry.name for entry in STAGES if stage_of(entry.name).whole])
 def test_what_is_no_shard_is_refused_at_the_door(stage):
     with pytest.raises(UsageError, match=r"--shard: '3/2' is not NUMBER/COUNT"):
         call_stage(stage, "nothing.jsonl", shard="3/2", **needed(stage))
@@ -152,7 +152,7 @@ def test_what_is_no_shard_is_refused_at_the_door(stage):
 
 def needed(stage):
     """The option without which a stage is refused before its shard is looked at."""
-    return {"model": "m"} if "model" in module_of(stage).Config.__dataclass_fields__ else {}
+    return {"model": "m"} if "model" in stage_of(stage).Config.__dataclass_fields__ else {}
 
 
 def test_cleaned_shards_are_compared_once_they_are_joined(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from calling import call_stage, kill_and_resume, seconds_of
 
-from magcli.command import module_of
+from magcli.command import stage_of
 from magcli.curate.code.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
 from magcli.data import durable, table
 from magcli.errors import DataError, UsageError
@@ -294,6 +294,6 @@ def test_missing_columns_are_told_in_short_and_their_other_names_in_the_help(sta
         in str(raised.value)
     )
     assert str(raised.value).endswith(f"; all names: magcli {stage} --help")
-    words = set(re.findall(r"\w+", str(module_of(stage).__doc__)))
+    words = set(re.findall(r"\w+", str(stage_of(stage).doc)))
     names = {*TEST_COLUMNS[1:], *SOLUTION_COLUMNS[1:], *CODE_ALIASES["prompt"]}
     assert names <= words
