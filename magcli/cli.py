@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 
 from magcli import __version__
 from magcli.command import Ended, Entry, register
@@ -40,7 +41,6 @@ app = typer.Typer(
     name="magcli",
     help="Pipeline stages that train a reasoning model by the Magistral recipe. Each reads and writes Arrow tables, "
     "so stages chain in pipes: magcli generate problems.jsonl --model M | magcli grade | magcli show --stats",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -72,12 +72,22 @@ def _refuse_foreign_bytes(arguments: Sequence[str]) -> None:
             raise UsageError(f"the argument {argument!a} is not UTF-8; a file by that name must be renamed") from None
 
 
+def _told(error: TyperException) -> str:
+    """What is wrong with the command line, in one line like every other error."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "magcli"
+    return f"{command}: {' '.join(error.format_message().split()).rstrip('.')}; see {command} --help"
+
+
 def main() -> None:
     """Run the command line and exit with the documented code."""
     console = Console(as_json="--json" in sys.argv)
     try:
         _refuse_foreign_bytes(sys.argv[1:])
-        app()
+        sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False) or 0)
+    except TyperException as error:
+        console.error(_told(error), code=error.exit_code)
+        sys.exit(error.exit_code)
     except MagError as error:
         console.error(str(error), code=error.exit_code)
         sys.exit(error.exit_code)

@@ -42,9 +42,7 @@ def catch_up(trainer: Trainer, plan: Plan, records: Records, report: Report, rep
         with interruptible():
             tally = trainer.learn(groups, look)
         look = None
-        line = metrics(trainer, groups, dropped, tally, seconds=time.monotonic() - begun, generating=0.0)
-        line |= records.ledger.facts[trainer.done]
-        records.close_update(trainer, groups, dropped, tally, line)
+        line = _written(trainer, records, groups, dropped, tally, seconds=time.monotonic() - begun, generating=0.0)
         records.keep(trainer)
         report(line)
 
@@ -87,9 +85,7 @@ async def train(
             look = None
             await flow.roller.policy.load(await _do(trainer.trainers.weights, beside=beside), trainer.done)
             seconds, work = pace.lap()
-            line = metrics(trainer, groups, dropped, tally, seconds=seconds, generating=work)
-            line |= records.ledger.facts[trainer.done]
-            records.close_update(trainer, groups, dropped, tally, line)
+            line = _written(trainer, records, groups, dropped, tally, seconds=seconds, generating=work)
             await _do(partial(records.keep, trainer), beside=beside)
             report(line)
             if reason := health.fault(records.lines):
@@ -149,8 +145,9 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
-def metrics(
+def _written(
     trainer: Trainer,
+    records: Records,
     groups: Sequence[Group],
     dropped: Sequence[Group],
     tally: Tally,
@@ -158,13 +155,15 @@ def metrics(
     seconds: float,
     generating: float,
 ) -> dict[str, Any]:
-    """The metrics of the update just done: ``seconds`` since the one before, of which generators worked ``generating``.
+    """The metrics of the update just done, written down with it; generators worked ``generating`` of its ``seconds``.
 
     What is written after an update, such as a checkpoint, is in the time of the next.
     """
     line = {"step": trainer.done, "lr": trainer.trainers.lr}
     line |= group_metrics(groups, dropped, trainer.done - 1) | tally.metrics()
-    return line | speeds(line, tally.seconds, generating, seconds)
+    line |= speeds(line, tally.seconds, generating, seconds) | records.ledger.facts[trainer.done]
+    records.close_update(trainer, groups, dropped, tally, line)
+    return line
 
 
 def speeds(line: dict[str, Any], training: float, generating: float, wall: float) -> dict[str, float]:

@@ -72,6 +72,10 @@ def read_run(folder: Path) -> Measured:
         config = json.loads(run.note.read_text(encoding="utf-8"))
         lines = [json.loads(line) for line in run.metrics_path.read_text(encoding="utf-8").splitlines()]
         events = read_ledger(run.ledger)
+    except FileNotFoundError as error:
+        raise DataError(
+            f"{folder}: no run of magcli rl to calibrate with: it has no {Path(error.filename).name}"
+        ) from None
     except (OSError, ValueError) as error:
         raise DataError(f"{folder}: no run of magcli rl to calibrate with: {error}") from None
     sizes = {field.name for field in fields(Settings)} - {"placement"}
