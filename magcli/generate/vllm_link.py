@@ -4,6 +4,7 @@ An engine that dies is noticed within a second, one that is stuck after the dead
 """
 
 import asyncio
+import shutil
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -35,7 +36,7 @@ class Link:
     """
 
     def __init__(self, engine: Engine, *, deadline: float, tell: Callable[[MagError], None]) -> None:
-        self.llm, self._process = engine
+        self.llm, self._process, self._sockets = engine
         self._deadline, self._tell = deadline, tell
         self._watcher: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[object] | None = None
@@ -119,6 +120,7 @@ class Link:
             await asyncio.gather(self._watcher, return_exceptions=True)
         await asyncio.to_thread(self.llm.shutdown, SHUTDOWN_SECONDS)
         await asyncio.to_thread(self._process.join, SHUTDOWN_SECONDS)
+        shutil.rmtree(self._sockets, ignore_errors=True)
 
 
 def first_line(error: BaseException | None) -> str:

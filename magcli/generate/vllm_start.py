@@ -1,6 +1,8 @@
 """Starting vLLM's engine process: what it is told, the environment it starts in, and its failures in one line."""
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import entry_points
@@ -17,6 +19,9 @@ from magcli.errors import EnvironmentFault
 STARTED_BY = "MAGCLI_VLLM_STARTED_BY"
 """Environment variable with the number of the process that starts an engine for magcli; see ``vllm_worker``."""
 
+SOCKETS = "magcli-vllm-"
+"""How the folders of engines' sockets begin; the number of the process that started the engine follows."""
+
 PLUGINS, PLUGIN = "vllm.general_plugins", "magcli"
 """vLLM's group of entry points, and ours in it."""
 
@@ -31,10 +36,11 @@ MEMORY_SHARE = 0.25
 
 
 class Engine(NamedTuple):
-    """A running engine: vLLM's ``AsyncLLM`` in this process, and the process that does its work."""
+    """A running engine: vLLM's ``AsyncLLM`` in this process, the process that does its work, their sockets' folder."""
 
     llm: Any
     process: BaseProcess
+    sockets: Path
 
 
 def start(
@@ -67,8 +73,8 @@ def start(
     """
     if PLUGIN not in entry_points(group=PLUGINS).names:
         raise EnvironmentFault("vLLM would not find magcli in its processes; install magcli again")
-    before = set(active_children())
-    with _environment(device, deadline), catch_warnings():
+    before, sockets = set(active_children()), socket_folder()
+    with _environment(device, deadline, sockets), catch_warnings():
         simplefilter("ignore")
         try:
             from vllm import AsyncEngineArgs
@@ -77,11 +83,22 @@ def start(
             settings = _settings(config, dtype=dtype, head=head, slots=slots, context=context, device=device)
             llm = AsyncLLM.from_engine_args(AsyncEngineArgs(model=str(folder), **settings, **_transfer(backend)))
         except Exception as error:  # whatever vLLM raises means that this engine cannot be had
+            shutil.rmtree(sockets, ignore_errors=True)
             reason = next(iter(str(error).splitlines()), "") or type(error).__name__
             raise EnvironmentFault(
                 f"vLLM cannot run {folder} on {device}: {reason} (its own words stand above)"
             ) from error
-    return Engine(llm, next(child for child in active_children() if child not in before and "Engine" in child.name))
+    process = next(child for child in active_children() if child not in before and "Engine" in child.name)
+    return Engine(llm, process, sockets)
+
+
+def socket_folder() -> Path:
+    """A folder for the sockets of one engine; those of processes that were killed go, since vLLM leaves them."""
+    place = Path(os.environ.get("VLLM_RPC_BASE_PATH") or tempfile.gettempdir())
+    for left in place.glob(f"{SOCKETS}*"):
+        if not Path(f"/proc/{left.name.removeprefix(SOCKETS).split('-')[0]}").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{SOCKETS}{os.getpid()}-", dir=place))
 
 
 def _transfer(backend: str) -> dict[str, Any]:
@@ -151,7 +168,7 @@ def _free_memory(device: str) -> int:
 
 
 @contextmanager
-def _environment(device: str, deadline: float) -> Iterator[None]:
+def _environment(device: str, deadline: float, sockets: Path) -> Iterator[None]:
     """``os.environ`` as vLLM's processes shall find it, while they start; what vLLM itself puts there goes as well.
 
     They speak on stderr only, and only of errors, and report nothing to vLLM's makers.
@@ -161,6 +178,7 @@ def _environment(device: str, deadline: float) -> Iterator[None]:
         "VLLM_LOGGING_STREAM": "ext://sys.stderr",
         "VLLM_LOGGING_LEVEL": before.get("VLLM_LOGGING_LEVEL", "ERROR"),
         "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_RPC_BASE_PATH": str(sockets),
         "VLLM_ENGINE_READY_TIMEOUT_S": str(max(1, round(deadline))),
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
         "PYTHONWARNINGS": "ignore",

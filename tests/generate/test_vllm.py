@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from magcli.generate.open import open_policy
 from magcli.generate.types import Rollout, Sampling
 from magcli.generate.vllm import VllmPolicy
 from magcli.generate.vllm_send import sender_for
-from magcli.generate.vllm_start import Engine, cache_bytes, start
+from magcli.generate.vllm_start import SOCKETS, Engine, cache_bytes, socket_folder, start
 from magcli.generate.weights import shared
 from magcli.model.load import context_length, load_model, load_outline, load_tokenizer
 
@@ -54,8 +55,11 @@ class Bench:
 @pytest.fixture(scope="module")
 def bench(wide_model_dir: Path) -> Iterator[Bench]:
     made = Bench(wide_model_dir)
+    sockets = made.engine.sockets
+    assert any(sockets.iterdir())
     yield made
     made.runner.run(made.policy().close())
+    assert not sockets.exists()
     made.runner.close()
     del made.engine  # vLLM's own clean-up fails when the interpreter is already going
 
@@ -216,3 +220,15 @@ def test_a_dead_engine_is_noticed_within_seconds_and_named(bench):
     assert waited < 5
     assert said.startswith(f"the vLLM engine process (pid {bench.engine.process.pid}) died (SIGKILL)")
     assert Engine(*bench.engine).process.exitcode == -signal.SIGKILL
+
+
+def test_sockets_of_killed_processes_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_RPC_BASE_PATH", str(tmp_path))
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left, ours = tmp_path / f"{SOCKETS}{ended.pid}-x", tmp_path / f"{SOCKETS}{os.getpid()}-x"
+    for folder in (left, ours):
+        folder.mkdir()
+        (folder / "socket").touch()
+    assert socket_folder().parent == tmp_path
+    assert (left.exists(), ours.exists()) == (False, True)
