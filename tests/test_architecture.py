@@ -138,6 +138,15 @@ def checks(function: Function, helpers: set[str]) -> bool:
     return False
 
 
+def test_stages_are_one_file_each_and_import_no_other() -> None:
+    files = {file.stem: file for file in (ROOT / "magcli" / "stages").glob("*.py") if file.stem != "__init__"}
+    assert set(files) == {stage.name.replace("-", "_") for stage in STAGES}
+    for file in files.values():
+        modules = {node.module for node in ast.walk(TREES[file]) if isinstance(node, ast.ImportFrom)}
+        assert not {f"magcli.stages.{other}" for other in files} & modules, file
+        assert "magcli.stages" not in modules, file
+
+
 def test_every_default_of_an_option_is_declared_once() -> None:
     for file in sorted((ROOT / "magcli" / "stages").glob("*.py")):
         classes = [node for node in TREES[file].body if isinstance(node, ast.ClassDef) and node.name == "Config"]

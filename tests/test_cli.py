@@ -3,11 +3,11 @@
 import itertools
 import json
 import os
+import resource
 import shlex
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -65,13 +65,18 @@ def test_the_main_help_lists_every_stage_in_its_panel(help_texts: dict) -> None:
         assert stage.panel in help_texts["told"][""]
 
 
-def test_help_comes_in_about_half_a_second(magcli) -> None:
+def test_help_takes_about_half_a_second_of_a_processor(magcli) -> None:
     taken = []
     for _ in range(3):
-        began = time.monotonic()
+        began = _seconds_of_children()
         assert magcli("generate", "--help").returncode == 0
-        taken.append(time.monotonic() - began)
+        taken.append(_seconds_of_children() - began)
     assert min(taken) < 1.0
+
+
+def _seconds_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def test_shell_completion_prints_a_script_and_completes() -> None:
@@ -359,7 +364,7 @@ def test_defaults_of_every_stage_are_json(name: str) -> None:
     "stage", ["clean-math", "filter-math", "generate", "translate", "rl", "evaluate", "landscape", "grade"]
 )
 def test_stages_that_read_problems_know_the_same_other_names(stage: str) -> None:
-    from magcli.stages.setup import ALIASES
+    from magcli.stages.parts.setup import ALIASES
 
     known = stage_of(stage).ALIASES
     assert ALIASES.items() <= known.items()

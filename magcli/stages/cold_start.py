@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from magcli.config import opt
 from magcli.errors import DataError, usage
 from magcli.run import options
-from magcli.stages import setup
+from magcli.stages.parts import setup
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,7 +22,7 @@ from magcli.config import opt
 from magcli.errors import DataError, usage
 from magcli.run import options
 from magcli.run.options import MODEL
-from magcli.stages import checks, comparing, exams, setup, sitting
+from magcli.stages.parts import checks, comparing, exams, setup, sitting
 
 if TYPE_CHECKING:
     import pyarrow as pa

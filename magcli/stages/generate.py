@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.errors import PromptRefused
 from magcli.run import options
-from magcli.stages import checks, setup
+from magcli.stages.parts import checks, setup
 
 if TYPE_CHECKING:
     import pyarrow as pa

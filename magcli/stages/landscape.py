@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from magcli.config import opt
 from magcli.errors import DataError, usage
 from magcli.run import options
-from magcli.stages import checks, setup
+from magcli.stages.parts import checks, setup
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -178,7 +178,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             return
         problems = _problems(config, given, plane, job)
         usage(len(problems) > 1, "landscape: at least 2 usable problems are needed")
-        from magcli.stages.landscape_points import surveyed
+        from magcli.stages.parts.landscape_points import surveyed
 
         with _journal(config, plane, out, job) as journal:
             found = surveyed(config, _grid(config, plane), problems, plane, out, journal, job)

@@ -18,7 +18,7 @@ from magcli.errors import usage
 from magcli.rl.phase import Phase
 from magcli.rl.trackers import Name as TrackerName
 from magcli.run import options
-from magcli.stages import checks, rl_setup, rl_train, setup
+from magcli.stages.parts import checks, rl_setup, rl_train, setup
 
 if TYPE_CHECKING:
     import pyarrow as pa

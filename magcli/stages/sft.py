@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.config import opt
 from magcli.errors import DataError, usage
 from magcli.run import options
-from magcli.stages import checks, setup, sft_train
+from magcli.stages.parts import checks, setup, sft_train
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from magcli.config import opt
 from magcli.errors import DataError, PromptRefused, usage
 from magcli.run import options
-from magcli.stages import checks, setup
+from magcli.stages.parts import checks, setup
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ from magcli.command import stage_of
 from magcli.curate.code.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
 from magcli.data import durable, table
 from magcli.errors import DataError, UsageError
-from magcli.stages.setup import CODE_ALIASES
+from magcli.stages.parts.setup import CODE_ALIASES
 from magcli.verify.code import compiler
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "programs.jsonl"

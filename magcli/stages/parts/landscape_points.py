@@ -1,4 +1,4 @@
-"""What `magcli landscape` does at a point: loads its weights, samples and grades the problems. No stage of its own."""
+"""What `magcli landscape` does at a point: loads its weights, samples and grades the problems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from magcli.landscape.perturb import coordinates, perturbed
 from magcli.landscape.visits import VISIT, Logbook, Measure, Survey, Visit, Wishes, survey
 from magcli.run.journal import Journal
 from magcli.run.loop import Loop
-from magcli.stages import setup
+from magcli.stages.parts import setup
 from magcli.verify import reward
 from magcli.verify.types import UNCOUNTED
 

@@ -9,7 +9,7 @@ from calling import call_stage, start_stage
 
 from magcli.data import table
 from magcli.errors import DataError, UsageError
-from magcli.stages import exams
+from magcli.stages.parts import exams
 
 SUITE = """
 verifier = "math"
@@ -130,7 +130,7 @@ def test_large_tests_are_not_repeated_with_every_completion(size, there, guesser
 
 
 def test_the_suite_of_the_examples_needs_no_code(guesser, tmp_path) -> None:
-    suite = Path(__file__).parents[2] / "examples" / "suite.toml"
+    suite = Path(__file__).parents[3] / "examples" / "suite.toml"
     call_stage("evaluate", output=tmp_path / "m.arrow", suite=str(suite), model=str(guesser), samples=1, max_tokens=4)
     assert {row["suite"] for row in rows_of(tmp_path / "m.arrow")} == {"suite"}
 

@@ -1,4 +1,4 @@
-"""Tables of metrics or of graded completions, read to be compared, and the equality of answers. No stage of its own."""
+"""Tables of metrics or of graded completions, read to be compared, and the equality of answers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import DataError
-from magcli.stages import setup
+from magcli.stages.parts import setup
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from magcli.evaluation.comparison import Key, Side
     from magcli.evaluation.metrics import Estimate, Problem
     from magcli.run.job import Job
-    from magcli.stages.setup import GraderOptions
+    from magcli.stages.parts.setup import GraderOptions
     from magcli.verify.grader import Grader
 
 SLIM = (

@@ -1,4 +1,4 @@
-"""What `magcli sft` does between the examples and the finished model. No stage of its own."""
+"""What `magcli sft` does between the examples and the finished model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from magcli.stages import setup
+from magcli.stages.parts import setup
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -61,7 +61,7 @@ def _exam(config: Config) -> Iterator[Exam | None]:
     """How models of this run are evaluated on problems, while its verifiers live; None where they are not."""
     from magcli.curate.sampling import Ask
     from magcli.generate.types import Sampling
-    from magcli.stages import sft_exam
+    from magcli.stages.parts import sft_exam
 
     if config.eval_table is None:
         yield None

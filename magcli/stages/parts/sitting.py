@@ -1,4 +1,4 @@
-"""Sitting exams: what is kept is used, the rest is asked of the model in one stream and graded. No stage of its own."""
+"""Sitting exams: what is kept is used, the rest is asked of the model in one stream and graded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from magcli.errors import PromptRefused
-from magcli.stages import setup
+from magcli.stages.parts import setup
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
     from magcli.run.journal import Journal, Result
     from magcli.stages.evaluate import Config
-    from magcli.stages.exams import Exam
+    from magcli.stages.parts.exams import Exam
     from magcli.verify.grader import Grader
 
 

@@ -1,4 +1,4 @@
-"""How good the model of an SFT run is: sampled and graded on a table of problems. No stage of its own.
+"""How good the model of an SFT run is: sampled and graded on a table of problems.
 
 The figures are those of ``magcli evaluate``. Samples are deterministic, with the same seeds every time, so that
 checkpoints differ by their weights alone and a killed run chooses the same one.
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import DataError
-from magcli.stages import setup
+from magcli.stages.parts import setup
 
 if TYPE_CHECKING:
     from magcli.curate.sampling import Ask, Sample

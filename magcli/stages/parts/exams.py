@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from magcli.stages import setup
+from magcli.stages.parts import setup
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,7 +7,7 @@ import pytest
 from calling import call_stage
 
 from magcli.data import table
-from magcli.stages import comparing
+from magcli.stages.parts import comparing
 
 
 def written(path: Path, rows: list[dict]) -> Path:

@@ -1,4 +1,4 @@
-"""What `magcli rl` does between the door and the finished model. No stage of its own."""
+"""What `magcli rl` does between the door and the finished model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from magcli.stages import rl_setup, setup
+from magcli.stages.parts import rl_setup, setup
 
 if TYPE_CHECKING:
     from magcli.rl.curriculum import Row

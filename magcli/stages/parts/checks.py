@@ -1,4 +1,4 @@
-"""Options that contradict themselves or make no sense are refused before anything is read. No stage of its own."""
+"""Options that contradict themselves or make no sense are refused before anything is read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from magcli.errors import usage
 
 if TYPE_CHECKING:
-    from magcli.stages.setup import AskOptions, EngineOptions, GraderOptions, RewardOptions
+    from magcli.stages.parts.setup import AskOptions, EngineOptions, GraderOptions, RewardOptions
 
 DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 KINDS = re.compile(r"(cpu|mps|(cuda|xpu)(:\d+)?)")

@@ -1,4 +1,4 @@
-"""From a stage's options to what it works with: the engine, the question, the reward rule. No stage of its own."""
+"""From a stage's options to what it works with: the engine, the question, the reward rule."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""What several stages, or the long ones, are put together from: options become engines, graders, run folders."""
