@@ -16,7 +16,7 @@ _FORMULA = re.compile(
 _ASIDE = re.compile(r" ?\((?![^()]{0,3}\))[^()]{0,600}\)|（[^（）]{4,200}）|[\"“'‘`][^\"”“'’\n]{0,300}\?[\"”'’]")
 _SOLVED = re.compile(r"(?:\A|\n)[ \t]*final answer\b[^\n]*", re.I)
 _SENTENCE_END = re.compile(
-    r"(?<=[?!;。？！；\n])|(?<=[a-z0-9)\]%Ξ$\"”_—–-]\.)(?<!\bno\.)(?<!\bvs\.)(?=\s)|(?<=\s\.)(?=\s)|(?<=．)(?!\d)"
+    r"(?<=[?!;。？！；\n])(?![)）])|(?<=[a-z0-9)\]%Ξ$\"”_—–-]\.)(?<!\bno\.)(?<!\bvs\.)(?=\s)|(?<=\s\.)(?=\s)|(?<=．)(?!\d)"
     r"|(?<=[a-z]\s[A-Z]\.)(?=\s+(?:Suppose|Let|If|Find|What|How|Does|Do|Is|Are|Determine|The|It|Compute|Given|When|Which)\b)"
 )
 
@@ -41,7 +41,8 @@ _HEAD_ZH = re.compile(
     r"(?:求|计算|写出|化简(?!后)|判断|讨论|确定|解(?:方程|不等式|下列)|说明|因式分解)"
 )
 _NARRATIVE = re.compile(
-    r"\b(?:needs?|needed|plans?|planned|decides?|decided|going|likes?|has|had|wants?|wanted|tr(?:y|ies|ied)|asked|will\s+be\s+asked)\s+to\b|\byou\s+will\b",
+    r"\b(?:needs?|needed|plans?|planned|decides?|decided|going|likes?|has|had|wants?|wanted|tr(?:y|ies|ied)|asked|will\s+be\s+asked|allowed)\s+to\b|\byou\s+will\b"
+    r"|\A\W*each\s+\w+\s+(?:will|must|is|was|can|may)\b",
     re.I,
 )
 _RESTATED = re.compile(
@@ -72,6 +73,15 @@ _YES_NO = re.compile(
     r"|\b(?:whether|true or false)\b|是否|吗\s*[?？]",
     re.I,
 )
+_TEXT = (
+    r"(?:sentences?|jokes?|texts?|paragraphs?|passages?|questions?|statements?|dialogues?|quotes?|phrases?|tweets?"
+    r"|emails?)"
+)
+_HANDLES_TEXT = re.compile(
+    r"(?:re-?write|rephrase|paraphrase|adapt|edit|translate|summari[sz]e|classify|categori[sz]e|punctuate|organi[sz]e"
+    rf"|reorder|pick|identify|analy[sz]e)\b[^\n$\d]{{0,90}}\b{_TEXT}\b[^\n$\d]{{0,90}}\n",
+    re.I,
+)
 _ONLY_WHY = re.compile(r"\W{0,9}(?:why|how so|why or why not|为什么)\W{0,9}", re.I)
 _WORDED = re.compile(r"[^\W\d_Ξ]{2}|[\u4e00-\u9fff]")
 _CONDITIONAL = re.compile(
@@ -81,7 +91,7 @@ _CONDITIONAL = re.compile(
 _REASON = re.compile(
     r"(?:\A|[,:;]\s*|\b(?:and|then|please|briefly|or|to)\s+)\(?(?:explain|justify|defend|clarify|discuss|comment\s+on)\b"
     r"(?!\s+the\s+(?:result|symbol))(?![^.]*\bclassmates)"
-    r"|\bwhy\s*(?:not|or\s+why\s+not)?\s*[?.]|\A\W*why\b"
+    r"|\bwhy\s*(?:not|or\s+why\s+not)?\s*[?.]|\A\W*(?:(?:tell|show)\s+(?:me|us)\s+)?why\b"
     r"|\bgive\s+(?:a\s+|your\s+)?(?:reasons?|reasoning|justification|an?\s+explanation)"
     r"|说明(?:你的)?(?:理由|原因)|为什么|解释",
     re.I,
@@ -160,6 +170,7 @@ class Asks(NamedTuple):
 
 def asks_of(statement: str) -> Asks:
     """Read a statement's sentences; parts that the statement itself solves are passed over."""
+    statement = _instruction(statement)
     text = _ASIDE.sub("", masked(_unsolved(statement)))
     lowered = statement.lower()
     reasoned = holds(_REASON_WORDS, lowered)
@@ -229,6 +240,11 @@ def _is_told(sentence: str) -> bool:
     """Whether a sentence tells something although a question mark ends it ("A zoo has 3 bears?")."""
     told = sentence[-1] in "?？" and sentence[0].isupper() and sentence[0] != "Ξ"
     return told and not (_WH.search(sentence) or _YES_NO.search(sentence) or _HEAD.search(sentence) or "Ξ" in sentence)
+
+
+def _instruction(statement: str) -> str:
+    """A statement without the text that its first line wants rewritten, classified or the like."""
+    return statement.partition("\n")[0] if _HANDLES_TEXT.match(statement) else statement
 
 
 def _unsolved(statement: str) -> str:

@@ -42,10 +42,11 @@ _LETTERED = re.compile(r"[\s$]*[(（]\s*[A-K]\s*[)）]\s*[.．、:：]?\s*(?=\S)
 _FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{((?:[^{}]|\{[^{}]*\})*)\}|(\d))\s*")
 _DRESSING = re.compile(r"[\s$(){}（）.．:、]|\\(?:text|textbf|left|right|[,;! ])")
 _NAMES = "statement|graph|equation|expression|function|option|choice|answer|pair|number|inequalit|system|value|point"
-_STANDS_THERE = r"(?!\s+(?:\w+\s+){0,3}?\w+\s*[?:.]?\s*(?:\$|\d)|[^?]{0,60}\(1\))"
-"""What follows "the following" in the statement itself: a formula, numbers, or a list."""
+_STANDS_THERE = r"(?!\s+(?:\w+\s+){0,3}?\w+\s*[?:.]?\s*(?:\$|\d)|\s+questions\b|[^?]{0,60}\(1\))"
+"""What follows "the following" in the statement itself: a formula, numbers, a list, or questions."""
 _NEEDS_OPTIONS = re.compile(
-    r"\b(?:which|what|one|all|any|each|some|none|only|is|are)\s+(?:\w+\s+){0,2}?(?:the\s+)?followings?\b"
+    r"\b(?!each\s+of\s+the\s+following\s+questions)(?:which|what|one|all|any|each|some|none|only|is|are)\s+(?:\w+\s+){0,2}?"
+    r"(?:the\s+)?followings?\b"
     rf"|\bof\s+(?:\w+\s+){{0,2}}?(?:the\s+)?following\b{_STANDS_THERE}"
     rf"|\bwhich\s+of\s+(?:these|those)\b|\bthe following\b{_STANDS_THERE}(?=[^.?]*[?:]?\s*$)|\bexcept\s*:?\s*$"
     r"|\bone\s+of\s+these\s+(?:statements|options)\b"

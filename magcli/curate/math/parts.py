@@ -4,29 +4,34 @@ import re
 from collections.abc import Sequence
 
 from magcli.curate.math.answers import negation, parts_of, prose
-from magcli.curate.math.asks import Asks, holds
+from magcli.curate.math.asks import Asks, asks_of, holds, masked
 
 _BLANK = re.compile(
     r"_{2,}(?:[\s,，、]{0,9}(?:and|和)?\s{0,9}_{2,})*|[(（]\s*\$?\\q?quad\$?\s*[)）](?:\$?\s*[,，、]\s*\$?[(（]\s*\$?\\q?quad\$?\s*[)）])*|\\underline\{\s*(?:\\q?quad\s*|\\hspace\{\w+\}|~)*\}"
 )
+_UNITS = r"(?:days?|hours?|hrs?|min(?:ute)?s?|元|角|小?时|分钟?|天|千?米|分米|吨|千克|年|m|km|kg|ft|feet|yuan)"
+_OF_SEVERAL_UNITS = re.compile(rf"_{{2,}}\W{{0,9}}{_UNITS}\W{{0,9}}_{{2,}}(?=\W{{0,9}}(?:{_UNITS}|sec(?:ond)?s?|秒|厘米|克|月|cm|g|inch(?:es)?|角|分)\b)")
+_INTO_THE_BLANKS = re.compile(r"\b(?:which|what)\b[^.?]{0,80}\b(?:in|into|fill)\s+the\s+blanks\b[^.?]{0,40}\bto\s+make\b", re.I)
 _CHINESE = re.compile(r"[\u4e00-\u9fff]{2}")
+_HAN = re.compile(r"[\u4e00-\u9fff]")
 _ENGLISH = re.compile(r"\b[A-Za-z]{2,}\s+(?:[A-Za-z]{3,}\s+)*[A-Za-z]{2,}\b")
 _APART = re.compile(r"\b(?:respectively|separately)\s*[?.:]*\s*\Z|分别[^。，,．]{0,14}[。．.]?\s*\Z")
+_FINDS = re.compile(r"(?:[,，、.．。并再\s]|\A)求(?!证)|讨论|\b(?:and|then)\s+(?:find|determine|compute)\b", re.I)
 _PROVES = re.compile(r"证明|求证|说明理由|\b(?:prove|show that|disprove|verify that)\b", re.I)
 _TWO_ANSWERS = re.compile(
-    r"\b(?:return|answer|give|report|present|list)\b[^.?!]{0,30}\btwo\s+(?:answers|values|questions)\b|\bfor\s[^.?!]{1,80}\sand\s[^.?!]{1,60}\bseparately\b",
+    r"\b(?:return|answer|give|report|present|list)\b[^.?!]{0,30}\btwo\s+(?:answers|values|numbers|questions)\b|\bfor\s[^.?!]{1,80}\sand\s[^.?!]{1,60}\bseparately\b",
     re.I,
 )
 _ASY = re.compile(r"\[asy\](?:[^\[]|\[(?!/?asy\]))*\[/asy\]")
 _NEXT_PROBLEM = re.compile(r"<\s*(?:next instance|question)\s*>", re.I)
-_PART_WORDS = ("b)", "b）", "2)", "2）", "\n2.", "\n 2.", "②", "ii)", "part", "subproblem", "question", "第二问")
+_PART_WORDS = ("b)", "b）", "2)", "2）", "\n2.", "\n 2.", "②", "ii)", "ii）", "ii )", "ii ）", "part", "subproblem", "question", "第二问")
 _PART_STYLES = tuple(
     re.compile(pattern, re.I)
     for pattern in (
         r"(?<![A-Za-z0-9_])[(（]\s*[a-f]\s*[)）]",
         r"(?:\A|[\n.。;；?？:：,，\s])[(（]\s*[1-6]\s*[)）]",
         r"[①②③④⑤]",
-        r"(?:\A|[\n.?;:]\s*)(?:[(（](?:i|ii|iii|iv|v)[)）]|(?:[ivx]+|[a-f])\))",
+        r"(?:\A|[\n.．?;；:：。)）]\s*)(?:[(（]\s?(?:i|ii|iii|iv|v)\s?[)）]|(?:[ivx]+|[a-f])\))",
         r"(?:\A|\n)\s*[1-6][.)]\s",
         r"\b(?:part|subproblem|question)\s+[a-f0-9]\b\s*[:.)]",
         r"第[一二三四]问",
@@ -37,7 +42,7 @@ _ASKS = re.compile(
     r"(?:then\s+|please\s+|also\s+|试|请|则)?"
     r"(?:(?:find|compute|calculate|determine|evaluate|solve|prove|show|what|how|why|explain|express|write|sketch|draw|"
     r"state|estimate|describe|simplify)\b|(?:分别)?(?:求|计算|证明|写出|说明|化简|判断|讨论|估计|确定|画出|设计))"
-    r"|(?:(?!\n\s*\n)[^。？?]){0,120}?(?:化[为成]|何值|(?:[,，、]|并|再|请|试|分别)\s*(?:求|计算|证明|写出|说明|化简|判断|讨论|估计|确定))"
+    r"|(?:(?!\n\s*\n)[^？?]){0,120}?(?:化[为成]|何值|(?:[,，、.．。]|并|再|请|试|分[别別])\s*(?:求|计算|证明|写出|说明|化简|判断|讨论|估计|确定))"
     r"|(?:\$[^$]*\$|[^.?。？\n$]){0,300}[?？]",
     re.I,
 )
@@ -46,8 +51,22 @@ _TWO_NAMED = re.compile(
     r"|[求出算][^，,。；？?]{0,80}的[^的之和及，,。；？?$]{2,8}(?:以及|及|和)其?[^的之，,。；？?$]{2,6}[．。.；;\s]*\Z",
     re.I,
 )
+_MEASURE = (
+    r"(?:mass|weight|area|volume|perimeter|circumference|radius|diameter|mean|median|mode|variance|(?:standard\s+)?deviation|speed"
+    r"|velocity|acceleration|force|stress|strain|elongation|wavelength|frequency|energy|momentum|period|amplitude|pressure|rank)"
+)
+_TWO_THINGS = re.compile(
+    r"\b(?:find|compute|calculate|determine)\s+both\s+the\s[^.?!]{1,80}?\sand\s+the\s"
+    rf"|\b(?:find|compute|calculate|determine|what\s+(?:is|are))\s+(?:the|its)\s+(?:\w+\s+)?{_MEASURE}"
+    rf"(?:\s+(?:in|on)\s+the\s+\w+)?\s+and\s+(?:the\s+|its\s+)?(?:\w+\s+){{0,2}}{_MEASURE}\b"
+    r"|\b(?:what|how|who|where|which)\b[^?]{3,300}[,\s]and\s+what\s+(?:is|are|was|were)\b[^?]*\?",
+    re.I,
+)
 _HOW_MANY = r"how\s+(?:many|much|long|far|fast|old|high|tall)\b"
 _TWO_COUNTS = re.compile(rf"\b(?:{_HOW_MANY}|who\b).{{1,300}}?[\s,]and\s+(?:by\s+)?{_HOW_MANY}[^?]*\?", re.I)
+_COUNTS_OF_TWO = re.compile(
+    r"\bhow\s+many\s+[^,?]{2,40}\s+and\s+[^,?]{2,40}\s(?:do|does|did|are|were|has|have)\b(?![^?]*\baltogether\b)[^?]*\?", re.I
+)
 _ONE_OF_COUNTS = re.compile(r"\b(?:difference|sum|total|altogether|combined|ratio|product)\b", re.I)
 _ONE_BLANK_FOR_TWO = re.compile(
     r"\b(?:the|its)\s+(?:\w+\s+){1,5}?and\s+(?:the\s+|its\s+)?(?:[a-z]+\s+){1,4}?of\b[^.?!]{0,200}\bare\s*[:：]?\s*"
@@ -67,6 +86,8 @@ _ONCE_MORE = re.compile(r"\b(?P<way>using|with|for|at|when)\b[^.?]{1,80}\band\s+
 _THEN_EVALUATED = re.compile(
     r"先化简\s*[,，]?\s*(?:然后|再)?\s*求值|\bsimplify\b[^.]{0,120}\band\s+then\s+evaluate\b", re.I
 )
+_MATHS = re.compile(r"[\d$\\=_]")
+_PAIR = re.compile(r"\b(?:magnitude|direction|length|width|height)s?\b", re.I)
 _SPACES = re.compile(r"\s+")
 _MAPPING = re.compile(r"\s*\{\s*['\"]")
 _TOLD = re.compile(r"(?:\A|[,;，；]\s*(?:\\quad\s*)?|\band\s+)\$?\s*([^=,;$]{2,60}?)\s*(?:=|\\approx)")
@@ -83,6 +104,12 @@ _UNSAID = frozenset(
     ("the", "this", "its", "of", "for", "in", "a", "an", "that", "estimated", "approximate", "resulting")
 )
 _NAMES = re.compile(r"[^\W\d_Ξ]+")
+_RESULTING = re.compile(r"\bresulting\b", re.I)
+_LETTER_OF_ANSWER = re.compile(
+    r"\b(?:the|your)\s+answer\s+(?:is|has|takes|can\s+be\s+(?:written|expressed))\b[^.?]{1,120}(?:[.,]|\bthen)\s*what\s+(?:is|are)\s+\$?[A-Za-z]\b[^?]{0,30}\?", re.I
+)
+_SOLVES = re.compile(r"\W*(?:find|determine)\s+(?:the|all)\s+(?:\w+\s+)?solutions?\b|\W*solve\b", re.I)
+_OF_SOLUTION = re.compile(r"\W*what(?:'s|\s+is)\s+(?:\$?[a-z]\s?\(|\[|Ξ\s*\?|.*\boptimal\b)", re.I)
 _OF_A_FORM = re.compile(
     r"\b(?:in|of)\s+(?:the\s+|simplest\s+|simplified\s+)?form\b|\b(?:written|expressed)\s+as\b", re.I
 )
@@ -93,7 +120,10 @@ _OF_ALL = re.compile(
     re.I,
 )
 _TRANSFORMS = re.compile(r"\W*(?:expand|convert|factor|multiply|square|simplify|rewrite)\b", re.I)
-_OF_OPTIONS = re.compile(r"\bwhich\s+(?:one\s+)?of\s+(?:the\s+following|these)\b", re.I)
+_OF_OPTIONS = re.compile(
+    r"\bwhich\s+(?:one\s+)?of\s+(?:the\s+following|these)\b|\bwhich\s+(?:option|choice|answer)\s+is\b|下[列面][^，,。？?]{0,12}的[是有]",
+    re.I,
+)
 _FINAL_ANSWER = re.compile(r"\n\s*final answer\b", re.I)
 
 
@@ -102,8 +132,11 @@ def several_parts(statement: str, lowered: str, asks: Asks, answer: str) -> str:
 
     Tasks in sentences of their own are parts, but for the one that asks which of the options holds. Tasks and objects
     that "and" joins are parts only where the answer has as many values, but for two questions of "how many" and two
-    names of one blank: one question may name several things, and its answer one value made of them.
+    names of one blank: one question may name several things, and its answer one value made of them. Where neither the
+    statement nor a value shows any mathematics, prose answers one instruction.
     """
+    if prose(answer) and not _MATHS.search(statement):
+        return ""
     own = _of_one_language([each for each in asks.values if not _OF_OPTIONS.search(each)])
     return (
         labelled_parts(statement, lowered)
@@ -115,22 +148,28 @@ def several_parts(statement: str, lowered: str, asks: Asks, answer: str) -> str:
 
 def _of_one_language(asked: Sequence[str]) -> Sequence[str]:
     """The tasks without their translations, where a statement stands there in Chinese and in English."""
-    chinese = [each for each in asked if _CHINESE.search(each)]
-    english = [each for each in asked if not _CHINESE.search(each)]
+    chinese = [each for each in asked if _HAN.search(each)]
+    english = [each for each in asked if not _HAN.search(each)]
     return english if len(chinese) == len(english) else asked
 
 
 def told_apart(question: str, values: str) -> str:
     """What shows that several values of a right option are answers to several questions; empty if nothing does."""
-    found = _APART.search(question) if parts_of(values) > 1 and re.search(r"\d", values) else None
-    return found[0] if found else ""
+    if parts_of(values) < 2 or not re.search(r"\d", values):
+        return ""
+    found = _APART.search(question) or _COUNTS_OF_TWO.search(question)
+    asks = asks_of(question)
+    several = asks.several if not _PAIR.search(asks.several) else ""
+    return found[0] if found else several or ("tasks that and joins" if asks.joined else "")
 
 
 def blanks(statement: str) -> str:
     """How many blanks are to be filled, where it is more than one."""
     if _NEXT_PROBLEM.search(statement):
         return "two problems in one"
-    text = _ASY.sub("", statement)
+    text = _OF_SEVERAL_UNITS.sub("__", _ASY.sub("", statement))
+    if _INTO_THE_BLANKS.search(text):
+        return ""
     found = list(_BLANK.finditer(text))
     before = [text[max(0, blank.start() - 30) : blank.start()] for blank in found]
     chinese = sum(bool(_CHINESE.search(each)) for each in before)
@@ -147,13 +186,15 @@ def labelled_parts(statement: str, lowered: str) -> str:
 def finds_and_proves(statement: str, lowered: str) -> str:
     """The labels of the parts that ask, where there are two and one at least asks for no proof."""
     parts = _asking_parts(statement, lowered)
-    return " ".join(label for label, _ in parts[:4]) if not all(_PROVES.search(text) for _, text in parts) else ""
+    proofs = all(_PROVES.search(text) and not _FINDS.search(text) for _, text in parts)
+    return "" if proofs else " ".join(label for label, _ in parts[:4])
 
 
 def _asking_parts(statement: str, lowered: str) -> list[tuple[str, str]]:
     """The parts of a statement that ask for something, label and text, in the first style that labels two of them."""
     if not holds(_PART_WORDS, lowered):
         return []
+    statement = masked(statement)
     for style in _PART_STYLES:
         marks = list(style.finditer(statement))
         ends = [*(mark.start() for mark in marks[1:]), len(statement)]
@@ -171,6 +212,10 @@ def _on_the_way(statement: str, asked: Sequence[str], answer: str) -> bool:
     """Whether all tasks but the last only lead there: one value of what was expanded, listed or put in a form."""
     if parts_of(answer) != 1 or prose(answer):
         return False
+    if _RESULTING.search(asked[-1]) or _LETTER_OF_ANSWER.search(statement):
+        return True
+    if all(_SOLVES.match(each) for each in asked[:-1]) and _OF_SOLUTION.match(asked[-1]):
+        return True
     of_letters = _OF_LETTERS.search(_ASY.sub("", statement))
     if any(each[-1] in "?？" for each in asked[:-1]):
         return bool(of_letters) and bool(_OF_A_FORM.search(statement))
@@ -195,6 +240,7 @@ def _joined(statement: str, lowered: str, asks: Asks, answer: str) -> str:
     named = _TWO_NAMED.search(statement) if "range" in lowered or "及" in lowered or "和" in lowered else None
     blank = _ONE_BLANK_FOR_TWO.search(statement) if "__" in statement or "quad" in statement else None
     two = _TWO_ANSWERS.search(statement) if "two" in lowered or "separately" in lowered else None
+    two = two or (next(filter(None, map(_TWO_THINGS.search, asks.values)), None) if " and " in lowered else None)
     if found := two or named or blank or (_EACH_LISTED.search(statement) if "\n" in statement else None):
         return found[0]
     return _told_apart(statement, asks, answer) if parts_of(answer) > 1 or _MAPPING.match(answer) else ""

@@ -33,6 +33,9 @@ ONE = [
     "Their recipe, which makes 15 cookies, list these items: 3 eggs. How many eggs are needed?",
     "If your answer is yes, determine its quantum number. Else, what is $n$?",
     "Is it possible to find $k$? If so, what should $k$ equal?",
+    "What should replace the question mark (?) in each of these rows?",
+    "Each player may take 3 balls and find their sum. What is the largest sum?",
+    "Each guest will taste two cups and then identify one. How many are right?",
     "求 $x$ 的值。（结果保留两位小数）",
     "小明有3个苹果，一共有多少个？",
 ]
@@ -120,6 +123,8 @@ def test_several_objects(statement: str, several: bool) -> None:
         ("Which is it? Give your reasoning for this conclusion.", False),
         ("Give your reasoning for this conclusion.", True),
         ("Is it even? Hint: You can add the sums. Why?", False),
+        ("Tell me why the sum is even.", True),
+        ("Rewrite the joke for children.\nWhy did the hen cross the road?", False),
     ],
 )
 def test_only_reasons(statement: str, only: bool) -> None:
