@@ -10,8 +10,12 @@ _BLANK = re.compile(
     r"_{2,}(?:[\s,，、]{0,9}(?:and|和)?\s{0,9}_{2,})*|[(（]\s*\$?\\q?quad\$?\s*[)）](?:\$?\s*[,，、]\s*\$?[(（]\s*\$?\\q?quad\$?\s*[)）])*|\\underline\{\s*(?:\\q?quad\s*|\\hspace\{\w+\}|~)*\}"
 )
 _UNITS = r"(?:days?|hours?|hrs?|min(?:ute)?s?|元|角|小?时|分钟?|天|千?米|分米|吨|千克|年|m|km|kg|ft|feet|yuan)"
-_OF_SEVERAL_UNITS = re.compile(rf"_{{2,}}\W{{0,9}}{_UNITS}\W{{0,9}}_{{2,}}(?=\W{{0,9}}(?:{_UNITS}|sec(?:ond)?s?|秒|厘米|克|月|cm|g|inch(?:es)?|角|分)\b)")
-_INTO_THE_BLANKS = re.compile(r"\b(?:which|what)\b[^.?]{0,80}\b(?:in|into|fill)\s+the\s+blanks\b[^.?]{0,40}\bto\s+make\b", re.I)
+_OF_SEVERAL_UNITS = re.compile(
+    rf"_{{2,}}[\s$~]{{0,9}}{_UNITS}[\s$~]{{0,9}}_{{2,}}(?=[\s$~]{{0,9}}(?:{_UNITS}|sec(?:ond)?s?|秒|厘米|克|月|cm|g|inch(?:es)?|角|分)\b)"
+)
+_INTO_THE_BLANKS = re.compile(
+    r"\b(?:which|what)\b[^.?]{0,80}\b(?:in|into|fill)\s+the\s+blanks\b[^.?]{0,40}\bto\s+make\b", re.I
+)
 _CHINESE = re.compile(r"[\u4e00-\u9fff]{2}")
 _HAN = re.compile(r"[\u4e00-\u9fff]")
 _ENGLISH = re.compile(r"\b[A-Za-z]{2,}\s+(?:[A-Za-z]{3,}\s+)*[A-Za-z]{2,}\b")
@@ -19,12 +23,28 @@ _APART = re.compile(r"\b(?:respectively|separately)\s*[?.:]*\s*\Z|分别[^。，
 _FINDS = re.compile(r"(?:[,，、.．。并再\s]|\A)求(?!证)|讨论|\b(?:and|then)\s+(?:find|determine|compute)\b", re.I)
 _PROVES = re.compile(r"证明|求证|说明理由|\b(?:prove|show that|disprove|verify that)\b", re.I)
 _TWO_ANSWERS = re.compile(
-    r"\b(?:return|answer|give|report|present|list)\b[^.?!]{0,30}\btwo\s+(?:answers|values|numbers|questions)\b|\bfor\s[^.?!]{1,80}\sand\s[^.?!]{1,60}\bseparately\b",
+    r"\b(?:return|answer|give|report|present|list)\b[^.?!]{0,30}\btwo\s+(?:answers|values|questions)\b|\bfor\s[^.?!]{1,80}\sand\s[^.?!]{1,60}\bseparately\b",
     re.I,
 )
 _ASY = re.compile(r"\[asy\](?:[^\[]|\[(?!/?asy\]))*\[/asy\]")
 _NEXT_PROBLEM = re.compile(r"<\s*(?:next instance|question)\s*>", re.I)
-_PART_WORDS = ("b)", "b）", "2)", "2）", "\n2.", "\n 2.", "②", "ii)", "ii）", "ii )", "ii ）", "part", "subproblem", "question", "第二问")
+_PART_WORDS = (
+    "b)",
+    "b）",
+    "2)",
+    "2）",
+    "\n2.",
+    "\n 2.",
+    "②",
+    "ii)",
+    "ii）",
+    "ii )",
+    "ii ）",
+    "part",
+    "subproblem",
+    "question",
+    "第二问",
+)
 _PART_STYLES = tuple(
     re.compile(pattern, re.I)
     for pattern in (
@@ -42,7 +62,7 @@ _ASKS = re.compile(
     r"(?:then\s+|please\s+|also\s+|试|请|则)?"
     r"(?:(?:find|compute|calculate|determine|evaluate|solve|prove|show|what|how|why|explain|express|write|sketch|draw|"
     r"state|estimate|describe|simplify)\b|(?:分别)?(?:求|计算|证明|写出|说明|化简|判断|讨论|估计|确定|画出|设计))"
-    r"|(?:(?!\n\s*\n)[^？?]){0,120}?(?:化[为成]|何值|(?:[,，、.．。]|并|再|请|试|分[别別])\s*(?:求|计算|证明|写出|说明|化简|判断|讨论|估计|确定))"
+    r"|(?:(?![.。;；]\s*\n\s*\n)[^？?]){0,120}?(?:化[为成]|何值|(?:[,，、.．。]|并|再|请|试|分[别別])\s*(?:求|计算|证明|写出|说明|化简|判断|讨论|估计|确定))"
     r"|(?:\$[^$]*\$|[^.?。？\n$]){0,300}[?？]",
     re.I,
 )
@@ -57,15 +77,16 @@ _MEASURE = (
 )
 _TWO_THINGS = re.compile(
     r"\b(?:find|compute|calculate|determine)\s+both\s+the\s[^.?!]{1,80}?\sand\s+the\s"
+    rf"|\b(?:find|compute|calculate|determine)(?:\s+the(?:\s+(?!(?:of|between|in|that)\b)\w+){{1,4}},){{2,4}}\s+and\s+the\s"
     rf"|\b(?:find|compute|calculate|determine|what\s+(?:is|are))\s+(?:the|its)\s+(?:\w+\s+)?{_MEASURE}"
     rf"(?:\s+(?:in|on)\s+the\s+\w+)?\s+and\s+(?:the\s+|its\s+)?(?:\w+\s+){{0,2}}{_MEASURE}\b"
-    r"|\b(?:what|how|who|where|which)\b[^?]{3,300}[,\s]and\s+what\s+(?:is|are|was|were)\b[^?]*\?",
+    r"|\b(?:what|how|who|where|which)\b[^?]{3,300}[,\s]and\s+what\s+(?:is|are|was|were)\b[^?]{0,300}\?",
     re.I,
 )
 _HOW_MANY = r"how\s+(?:many|much|long|far|fast|old|high|tall)\b"
 _TWO_COUNTS = re.compile(rf"\b(?:{_HOW_MANY}|who\b).{{1,300}}?[\s,]and\s+(?:by\s+)?{_HOW_MANY}[^?]*\?", re.I)
 _COUNTS_OF_TWO = re.compile(
-    r"\bhow\s+many\s+[^,?]{2,40}\s+and\s+[^,?]{2,40}\s(?:do|does|did|are|were|has|have)\b(?![^?]*\baltogether\b)[^?]*\?", re.I
+    r"\bhow\s+many\s+[^,?]{2,40}\s+and\s+[^,?]{2,40}\s(?:do|does|did|are|were|has|have)\b[^?]{0,200}\?", re.I
 )
 _ONE_OF_COUNTS = re.compile(r"\b(?:difference|sum|total|altogether|combined|ratio|product)\b", re.I)
 _ONE_BLANK_FOR_TWO = re.compile(
@@ -87,6 +108,7 @@ _THEN_EVALUATED = re.compile(
     r"先化简\s*[,，]?\s*(?:然后|再)?\s*求值|\bsimplify\b[^.]{0,120}\band\s+then\s+evaluate\b", re.I
 )
 _MATHS = re.compile(r"[\d$\\=_]")
+_LIST_NUMBER = re.compile(r"^\s*\d{1,2}[.、)]\s", re.M)
 _PAIR = re.compile(r"\b(?:magnitude|direction|length|width|height)s?\b", re.I)
 _SPACES = re.compile(r"\s+")
 _MAPPING = re.compile(r"\s*\{\s*['\"]")
@@ -106,7 +128,8 @@ _UNSAID = frozenset(
 _NAMES = re.compile(r"[^\W\d_Ξ]+")
 _RESULTING = re.compile(r"\bresulting\b", re.I)
 _LETTER_OF_ANSWER = re.compile(
-    r"\b(?:the|your)\s+answer\s+(?:is|has|takes|can\s+be\s+(?:written|expressed))\b[^.?]{1,120}(?:[.,]|\bthen)\s*what\s+(?:is|are)\s+\$?[A-Za-z]\b[^?]{0,30}\?", re.I
+    r"\b(?:the|your)\s+answer\s+(?:is|has|takes|can\s+be\s+(?:written|expressed))\b[^.?]{1,120}(?:[.,]|\bthen)\s*what\s+(?:is|are)\s+\$?[A-Za-z]\b[^?]{0,30}\?",
+    re.I,
 )
 _SOLVES = re.compile(r"\W*(?:find|determine)\s+(?:the|all)\s+(?:\w+\s+)?solutions?\b|\W*solve\b", re.I)
 _OF_SOLUTION = re.compile(r"\W*what(?:'s|\s+is)\s+(?:\$?[a-z]\s?\(|\[|Ξ\s*\?|.*\boptimal\b)", re.I)
@@ -135,7 +158,7 @@ def several_parts(statement: str, lowered: str, asks: Asks, answer: str) -> str:
     names of one blank: one question may name several things, and its answer one value made of them. Where neither the
     statement nor a value shows any mathematics, prose answers one instruction.
     """
-    if prose(answer) and not _MATHS.search(statement):
+    if prose(answer) and not _MATHS.search(statement) and not _MATHS.search(_LIST_NUMBER.sub("", answer)):
         return ""
     own = _of_one_language([each for each in asks.values if not _OF_OPTIONS.search(each)])
     return (
@@ -212,13 +235,12 @@ def _on_the_way(statement: str, asked: Sequence[str], answer: str) -> bool:
     """Whether all tasks but the last only lead there: one value of what was expanded, listed or put in a form."""
     if parts_of(answer) != 1 or prose(answer):
         return False
-    if _RESULTING.search(asked[-1]) or _LETTER_OF_ANSWER.search(statement):
-        return True
-    if all(_SOLVES.match(each) for each in asked[:-1]) and _OF_SOLUTION.match(asked[-1]):
-        return True
     of_letters = _OF_LETTERS.search(_ASY.sub("", statement))
     if any(each[-1] in "?？" for each in asked[:-1]):
         return bool(of_letters) and bool(_OF_A_FORM.search(statement))
+    solved = all(_SOLVES.match(each) for each in asked[:-1]) and _OF_SOLUTION.match(asked[-1])
+    if solved or _RESULTING.search(asked[-1]) or _LETTER_OF_ANSWER.search(statement):
+        return True
     if _asked_again(asked):
         return True
     listed = all(_ALL.match(each) for each in asked[:-1]) and _OF_ALL.match(asked[-1])

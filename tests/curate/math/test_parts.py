@@ -3,7 +3,7 @@
 import pytest
 
 from magcli.curate.math.asks import asks_of
-from magcli.curate.math.parts import blanks, labelled_parts, several_parts
+from magcli.curate.math.parts import blanks, finds_and_proves, labelled_parts, several_parts, told_apart
 
 
 def several(statement: str, answer: str) -> str:
@@ -66,6 +66,26 @@ def several(statement: str, answer: str) -> str:
         ("Is it a sphere? If so, find its radius and center: $x^2+y^2+z^2=1$", "radius: 1, center: $(0,0,0)$", True),
         ("Find all local maximum and minimum points.", "$\\max$ at $-1, \\min$ at 1", False),
         ("Find the maximum and minimum possible number of them.", "1, 2", True),
+        ("Find both the net height and the total height for $0 \\leq t \\leq 9$.", "0,245", True),
+        ("Find the mass and weight of the water in the tub.", "5.9", True),
+        ("Calculate the stress in the beam and the total force on each wall.", "2", True),
+        ("What is the mean of the median and the mode of 1, 2, 2?", "2", False),
+        ("Find its length and width.", "3 by 4", False),
+        ("Find the normal plane, the tangent line, and the curvature at $t=0$.", "2", True),
+        ("Find the sum of the mean, the median, and the mode of 1, 2, 2.", "6", False),
+        ("How long does one swing take, and what is the frequency?", "4.2", True),
+        ("Evaluate $\\int_C f$. The answer is $Ai$ with $i^2=-1$, what is $A$?", "7", False),
+        ("Solve the problem: maximize $x+y$ with $x<3$, $y<4$. What's [x, y] at the optimal point?", "[3, 4]", False),
+        ("Find the solutions to the equation. $y'=y$, $y(0)=1$. What is y(2)?", "7.39", False),
+        ("Solve $x+y=5$. What is the largest prime below 30?", "29", True),
+        ("Find a formula for the cost. Use the resulting formula to estimate the cost of 3 tons.", "12", False),
+        ("What is the cost? What is the resulting loss?", "12", True),
+        ("What is twice 3? (a) 5 (b) 6. Which option is correct?", "(b)", False),
+        ("甲有8个，求乙的个数．下面列式中正确的有（ ）个？", "2", False),
+        ("What is $\\frac ab$? 求 $\\frac ab$？", "3", False),
+        ("What is the difference between a comet and a meteor?", "A comet is a body of ice that orbits a star.", False),
+        ("Describe the causes and effects of drought", "Drought is caused by a lack of rain over a long time.", False),
+        ("Name the roots of $x^2=1$. What are they for?", "They are the numbers which the curve meets.", True),
     ],
 )
 def test_several_parts(statement: str, answer: str, parts: bool) -> None:
@@ -76,6 +96,10 @@ def test_blanks_side_by_side_are_one() -> None:
     assert blanks("The slope is ____ ____.") == ""
     assert blanks("The slope is ____ and the intercept ____.") == "2 blanks"
     assert blanks("$x=$ \\underline{\\quad}, $y=(\\quad)$") == "2 blanks"
+    assert blanks("75 seconds = ____ min ____ seconds") == ""
+    assert blanks("甲有 ____ 元、乙有 ____ 元") == "2 blanks"
+    assert blanks("分别是____元、____元") == "2 blanks"
+    assert blanks("What signs can be put in the blanks to make it true? 8 ____ 4 ____ 2 = 4") == ""
     assert blanks("What is 1?\n<Next Instance>\nWhat is 2?") == "two problems in one"
 
 
@@ -84,3 +108,38 @@ def test_a_part_that_is_solved_in_the_statement_does_not_count() -> None:
     assert labelled_parts(solved, solved.lower()) == ""
     open_parts = solved.replace("\nFinal answer: It is 3.", "")
     assert labelled_parts(open_parts, open_parts.lower()) == "Subproblem 0: Subproblem 1:"
+
+
+@pytest.mark.parametrize(
+    ("statement", "labels", "finds"),
+    [
+        ("(I) 求 $a$;\n( II ) 证明: $f(x)>1$.", 2, True),
+        ("已知 $a=1$．\n（I ) 求 $f$;\n（II ）若 $b=2$, 求 $g$ 的最大值.", 2, True),
+        ("(1) 求 $E$;\n(2) 设 $P$ 在 $\\frac{" + "x" * 200 + "}{2}$ 上. 证明: $P$ 在 $E$ 上.", 2, True),
+        ("(1) 求 $E$;\n\n(2) 设 $P$ 与\n\n$Q$ 在 $E$ 上, 求 $|PQ|$.", 2, True),
+        ("(I) 证明 $a_n$ 是等比数列, 并求 $a_n$;\n(II) 证明: $S_n<2$.", 2, True),
+        ("(1) 讨论 $f$ 的单调性, 并证明 $f>0$;\n(2) 证明: $g>0$.", 2, True),
+        ("(1) 求证: $a>0$;\n(2) 证明: $b>0$.", 2, False),
+        ("(a) Prove that it is even and find its period. (b) Prove that it is bounded.", 2, True),
+        ("Let $f(b)=2$ and $f(a)=(b)$. Find $f(c)$.", 0, False),
+    ],
+)
+def test_labelled_parts(statement: str, labels: int, finds: bool) -> None:
+    found = labelled_parts(statement, statement.lower())
+    assert found.count(")") + found.count("）") == labels, found
+    assert bool(finds_and_proves(statement, statement.lower())) == finds
+
+
+@pytest.mark.parametrize(
+    ("question", "values", "apart"),
+    [
+        ("How many terms and variables does it have?", "3, 3", True),
+        ("How many cats are left and what color are they?", "1, white", True),
+        ("What is the x-intercept and the y-intercept of the graph?", "3 and 4", True),
+        ("What is the magnitude and direction of the force?", "5 N, 30 degrees", False),
+        ("How many cats and dogs does she have?", "7", False),
+        ("The two numbers are", "3 and 4", False),
+    ],
+)
+def test_values_of_an_option_told_apart(question: str, values: str, apart: bool) -> None:
+    assert bool(told_apart(question, values)) == apart
