@@ -158,7 +158,7 @@ def several_parts(statement: str, lowered: str, asks: Asks, answer: str) -> str:
     names of one blank: one question may name several things, and its answer one value made of them. Where neither the
     statement nor a value shows any mathematics, prose answers one instruction.
     """
-    if prose(answer) and not _MATHS.search(statement) and not _MATHS.search(_LIST_NUMBER.sub("", answer)):
+    if not (_MATHS.search(statement) or _MATHS.search(_LIST_NUMBER.sub("", answer))) and prose(answer):
         return ""
     own = _of_one_language([each for each in asks.values if not _OF_OPTIONS.search(each)])
     return (
