@@ -42,7 +42,7 @@ _HEAD_ZH = re.compile(
 )
 _NARRATIVE = re.compile(
     r"\b(?:needs?|needed|plans?|planned|decides?|decided|going|likes?|has|had|wants?|wanted|tr(?:y|ies|ied)|asked|will\s+be\s+asked|allowed)\s+to\b|\byou\s+will\b"
-    r"|\A\W*each\s+\w+\s+(?:will|must|is|was|can|may)\b",
+    r"|\A\W*each\s+\w+\s+(?:will|must|is|was|can|may)\b|\A\W*(?:if\s[^,]{1,80},\s*)?we\s+can\b",
     re.I,
 )
 _RESTATED = re.compile(

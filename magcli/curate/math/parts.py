@@ -76,7 +76,7 @@ _MEASURE = (
     r"|velocity|acceleration|force|stress|strain|elongation|wavelength|frequency|energy|momentum|period|amplitude|pressure|rank)"
 )
 _TWO_THINGS = re.compile(
-    r"\b(?:find|compute|calculate|determine)\s+both\s+the\s[^.?!]{1,80}?\sand\s+the\s"
+    r"\b(?:find|compute|calculate|determine)\s+both\s+the\s(?![^.?!]{0,60}\bcoordinates?\b)[^.?!]{1,80}?\sand\s+the\s"
     rf"|\b(?:find|compute|calculate|determine)(?:\s+the(?:\s+(?!(?:of|between|in|that)\b)\w+){{1,4}},){{2,4}}\s+and\s+the\s"
     rf"|\b(?:find|compute|calculate|determine|what\s+(?:is|are))\s+(?:the|its)\s+(?:\w+\s+)?{_MEASURE}"
     rf"(?:\s+(?:in|on)\s+the\s+\w+)?\s+and\s+(?:the\s+|its\s+)?(?:\w+\s+){{0,2}}{_MEASURE}\b"
@@ -95,7 +95,7 @@ _ONE_BLANK_FOR_TWO = re.compile(
     re.I,
 )
 _EACH_OF_THESE = re.compile(
-    r"\beach\s+of\s+the\s+following\s+[a-z]"
+    r"\beach\s+of\s+the\s+following\s+[a-z]|\bprobability\s+(?:that|of)\b[^.?]{0,60}\d\s*,\s*\d[^.?]{0,20}\band\s+\$?\d"
     r"|\b(?:find|compute|determine|calculate|evaluate|normalize|dimensions\s+of|lengths?\s+of)\s+the\s+following\s+"
     r"(?:vectors|matrices|integrals|limits|derivatives|determinants|products|sums|expressions|angles|polynomials)\b",
     re.I,
@@ -127,6 +127,10 @@ _UNSAID = frozenset(
 )
 _NAMES = re.compile(r"[^\W\d_Ξ]+")
 _RESULTING = re.compile(r"\bresulting\b", re.I)
+_QUESTIONS_TOLD = re.compile(
+    r"\b(?:we|he|she|they|students?|people|each)\s+(?:\w+\s+){0,3}?(?:asks?|asked|answers?|give)\b[^.?!:]{0,90}\bquestions:\s",
+    re.I,
+)
 _LETTER_OF_ANSWER = re.compile(
     r"\b(?:the|your)\s+answer\s+(?:is|has|takes|can\s+be\s+(?:written|expressed))\b[^.?]{1,120}(?:[.,]|\bthen)\s*what\s+(?:is|are)\s+\$?[A-Za-z]\b[^?]{0,30}\?",
     re.I,
@@ -236,6 +240,8 @@ def _on_the_way(statement: str, asked: Sequence[str], answer: str) -> bool:
     if parts_of(answer) != 1 or prose(answer):
         return False
     of_letters = _OF_LETTERS.search(_ASY.sub("", statement))
+    if "questions" in statement and _QUESTIONS_TOLD.search(statement):
+        return True
     if any(each[-1] in "?？" for each in asked[:-1]):
         return bool(of_letters) and bool(_OF_A_FORM.search(statement))
     solved = all(_SOLVES.match(each) for each in asked[:-1]) and _OF_SOLUTION.match(asked[-1])

@@ -35,6 +35,7 @@ ONE = [
     "Is it possible to find $k$? If so, what should $k$ equal?",
     "What should replace the question mark (?) in each of these rows?",
     "Each player may take 3 balls and find their sum. What is the largest sum?",
+    "If $p$ is measured, we can infer $q$ and hence determine $r$. Evaluate $r$.",
     "Each guest will taste two cups and then identify one. How many are right?",
     "求 $x$ 的值。（结果保留两位小数）",
     "小明有3个苹果，一共有多少个？",
