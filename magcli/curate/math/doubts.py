@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 
 from magcli.curate.math.answers import parts_of, prose
 from magcli.curate.math.asks import asks_of
+from magcli.curate.math.figures import drawn, figure_named
 from magcli.curate.math.problems import Dropped, DropReason, Kept, Parsable, clean, final_answer
-from magcli.curate.math.statements import drawn, figure_named
 from magcli.generate.types import Message
 
 Question = Literal["complete", "one-answer"]

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 
 from magcli.curate.math.asks import Asks, asks_of, holds, masked, sentences, tasks_in
+from magcli.curate.math.figures import figure_needed, placeholder_needed
 
 _START = r"(?:\A|[.;:!?>,，。；：？！\n)）]|\$\s|\b(?:and|then|thus|please)\b)\W{0,4}\s*"
 _PROOF_WORDS = (
@@ -110,54 +111,6 @@ _REMAINS: Sequence[tuple[tuple[str, ...], re.Pattern[str]]] = (
     (_SCAN_WORDS, _SCAN_REMAINS),
 )
 
-_NOUN = r"(?:figures?|diagrams?|pictures?|graphs?|charts?|tables?|images?|illustrations?|drawings?|sketch|plots?|map)"
-_PLACEHOLDER = re.compile(r"<image[\s_]?\d*>", re.I)
-_POINTS_AT_IT = re.compile(
-    rf"\b{_NOUN}\b|\b(?:shown?|pictured|illustrated|drawn|depicted|marked|labelled|labeled|shaded|gr[ae]y|dotted|dashed|dark|bold)\b"
-    r"|\b(?:on|to|at)\s+the\s+(?:right|left)\b|\b(?:below|beside|above|opposite|adjacent|adjoining|following)\b|question\s+mark|[\"“]\?[\"”]"
-    r"|\b(?:this|these|each|the\s+(?:same|given|big|large|small))\s+(?:\w+\s+)?(?:shape|cube|net|pattern|piece|tile|card|symbol|grid|solid|object|polygon|path|maze|dice|die|sign)s?\b"
-    r"|^\(A\) \(?A\)?\s*$"
-    r"|\b(?:number\s+line|grid|symbols?|arrows?|maze|dice|stickers?|puzzle)\b|[图影]|所示",
-    re.I | re.M,
-)
-_FIGURE_WORDS = (
-    *("figure", "diagram", "picture", "graph", "chart", "table", "image", "illustration", "drawing", "sketch"),
-    *("plot", "map", "histogram", "fig.", "图", "下表", "上表"),
-)
-_FIGURE = re.compile(
-    rf"\b(?:shown|pictured|depicted|drawn|illustrated|displayed|given|seen|indicated|presented)\s+"
-    rf"(?:in|on|by)\s+(?:the|this|each)\s+(?:\w+\s+)?{_NOUN}\b"
-    rf"|\b{_NOUN}\s+(?:(?:is|are)\s+)?(?:(?:as\s+)?(?:shown|given|drawn|provided|displayed|pictured)\s*)?"
-    r"(?:below|above|(?:at|to|on)\s+(?:the\s+)?(?:right|left))\b"
-    r"|\b(?:the|this|following|adjoining|accompanying|attached)\s+(?:following\s+)?"
-    r"(?:figure|diagram|graph|chart|table|picture|scatterplot|histogram|bar graph)\s+"
-    r"(?:shows|shown|gives?|depicts|represents|indicates|summari[sz]es|displays|illustrates|below|above)\b"
-    r"|\b(?:see|in|from|on|using)\s+the\s+(?:(?:following|adjoining|accompanying|attached|above|below|given)\s+)?"
-    r"(?:figure|diagram|(?:adjoining|following|accompanying|above|below)\s+(?:picture|graph|chart|table))"
-    r"(?=\s*[,.):;]|\s+(?:below|above|shown))"
-    rf"|\(see\s+(?:the\s+)?{_NOUN}\)"
-    r"|\bfig(?:ure|\.)\s*[A-Z]?\d+(?:\.\d+)?[a-z]?\s+(?:shows|depicts|illustrates|gives)\b|(?<![(（])\bFig\.\s*[A-Z]?\d"
-    r"|\b(?:in|from)\s+(?:figure|fig\.)(?=\s*(?:[(),.;]|[A-Z]?\d|below|above|\Z))"
-    r"|如图(?![象像])|如下图|下图|图中|见图|图示|上图|右图|左图|如下表|下表|上表|统计图|示意图",
-    re.I,
-)
-_DRAWN = re.compile(r"\[asy\]|\\begin\{(?:tabular|array|tikzpicture|picture)\}|^\s*\|.*\||\\hline|<table", re.I | re.M)
-_SHOWN_WORDS = ("shown", "pictured", "depicted", "illustrated")
-_SHOWN = re.compile(
-    r"\bas\s+(?:shown|pictured|depicted|illustrated)(?=\s*[.,:;]|\s+(?:below|above|here|at (?:the )?right)\b|\s*\Z)"
-    r"|\bshown\s+(?:(?:in|by|with)\s+(?:the\s+)?\w+\s+)?(?:below|above|here|at (?:the )?right|to the right)\b"
-    r"|(?<=s )(?:pictured|depicted)(?=\s*[,.;])",
-    re.I,
-)
-_ILLUSTRATES = re.compile(
-    r"\b(?:for\s+example|for\s+instance|examples?|samples?|typical|one\s+possible|illustrat\w+|one\s+of\s+(?:the\s+)?many)\b|\bwhen\s+\$?n\s*=|例如|比如",
-    re.I,
-)
-_DISPLAYED = re.compile(
-    r"\[asy\]|\\begin\{|(?:^[ \t]{0,20}|\s\s)\$\$|\$\$\s*\n|\\\[|\\[lc]?dots\b"
-    r"|^\s*(?:\||[-*•]\s|\$\\bullet)|\\chemfig|```|<table",
-    re.M,
-)
 _ONLY_TELLS = re.compile(
     r"(?:我们?|你们?|他们?|她们?|它们?|这[个些座]?|那[个些座]?)"
     r"(?:(?![请将把改写填选求证几吗]|分类|编辑|识别|解释|描述|确定|总结|什么|多少)[^。？！?!：:，,\n_“”\"$\d]){2,25}[。！]"
@@ -201,9 +154,8 @@ def missing_part(statement: str, lowered: str) -> str:
             return elsewhere[0]
     if len(statement) < 200 and holds(_FOLLOWS_WORDS, lowered) and _NOTHING_FOLLOWS.fullmatch(statement):
         return "what it is about does not follow"
-    image = _PLACEHOLDER.search(statement) if "<image" in lowered else None
-    if image and (len(statement) < 80 or _POINTS_AT_IT.search(statement)):
-        return image[0]
+    if image := placeholder_needed(statement, lowered):
+        return image
     told = statement[: statement.find("\n(A) ")] if "\n(A) " in statement else statement
     if first := _LATER_PART.match(told):
         return f"begins with {first[0].strip()}"
@@ -213,9 +165,8 @@ def missing_part(statement: str, lowered: str) -> str:
     for told_by, pattern in _REMAINS:
         if holds(told_by, lowered) and (remains := pattern.search(statement)):
             return remains[0].strip()
-    for words, in_it, named in ((_FIGURE_WORDS, _DRAWN, _FIGURE), (_SHOWN_WORDS, _DISPLAYED, _SHOWN)):
-        if holds(words, lowered) and not in_it.search(told) and (figure := _needed(named, statement)):
-            return figure
+    if figure := figure_needed(statement, told, lowered):
+        return figure
     if statement.endswith("$") and (within := _within_brackets(statement)):
         return f"ends within {within!r}"
     broken = _BROKEN_OFF.search(statement, max(0, len(statement) - 40))
@@ -246,26 +197,6 @@ def answered(statement: str, asks: Asks, answer: str) -> str:
     value = _UNSPACED.sub("", answer)
     told = re.search(rf"(?:=|为|是|得|be|is|or|either){re.escape(value)}(?:or[-+\d.]+)?\.?\Z", end)
     return f"ends with its answer {answer}" if told else ""
-
-
-def figure_named(detail: str) -> bool:
-    """Whether what ``missing_part`` told of is a figure or table, which a statement may name without needing it."""
-    return any(named.search(f"{detail}.") for named in (_FIGURE, _SHOWN, _PLACEHOLDER))
-
-
-def drawn(statement: str) -> bool:
-    """Whether a figure or table stands in a statement, as code or as text."""
-    return bool(_DRAWN.search(statement) or _DISPLAYED.search(statement))
-
-
-def _needed(figure: re.Pattern[str], statement: str) -> str:
-    """The words that name a figure; none where its sentence only illustrates ("one example is shown below")."""
-    for found in figure.finditer(statement):
-        start = max(statement.rfind(sign, 0, found.start()) for sign in ".?!\n。？！")
-        end = re.search(r"[.?!。？！]\s|\Z", statement[found.end() :])
-        if not _ILLUSTRATES.search(statement, start + 1, found.end() + (end.start() if end else 0)):
-            return found[0]
-    return ""
 
 
 def _within_brackets(statement: str) -> str:

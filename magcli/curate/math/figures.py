@@ -1,0 +1,88 @@
+"""Figures and tables that a statement names or stands beside, and whether it can be solved without them."""
+
+import re
+
+from magcli.curate.math.asks import holds
+
+_NOUN = r"(?:figures?|diagrams?|pictures?|graphs?|charts?|tables?|images?|illustrations?|drawings?|sketch|plots?|map)"
+_PLACEHOLDER = re.compile(r"<image[\s_]?\d*>", re.I)
+_POINTS_AT_IT = re.compile(
+    rf"\b{_NOUN}\b|\b(?:shown?|pictured|illustrated|drawn|depicted|marked|labelled|labeled|shaded|gr[ae]y|dotted|dashed|dark|bold)\b"
+    r"|\b(?:on|to|at)\s+the\s+(?:right|left)\b|\b(?:below|beside|above|opposite|adjacent|adjoining|following)\b|question\s+mark|[\"“]\?[\"”]"
+    r"|\b(?:this|these|each|the\s+(?:same|given|big|large|small))\s+(?:\w+\s+)?(?:shape|cube|net|pattern|piece|tile|card|symbol|grid|solid|object|polygon|path|maze|dice|die|sign)s?\b"
+    r"|^\(A\) \(?A\)?\s*$"
+    r"|\b(?:number\s+line|grid|symbols?|arrows?|maze|dice|stickers?|puzzle)\b|[图影]|所示",
+    re.I | re.M,
+)
+_FIGURE_WORDS = (
+    *("figure", "diagram", "picture", "graph", "chart", "table", "image", "illustration", "drawing", "sketch"),
+    *("plot", "map", "histogram", "fig.", "图", "下表", "上表"),
+)
+_FIGURE = re.compile(
+    rf"\b(?:shown|pictured|depicted|drawn|illustrated|displayed|given|seen|indicated|presented)\s+"
+    rf"(?:in|on|by)\s+(?:the|this|each)\s+(?:\w+\s+)?{_NOUN}\b"
+    rf"|\b{_NOUN}\s+(?:(?:is|are)\s+)?(?:(?:as\s+)?(?:shown|given|drawn|provided|displayed|pictured)\s*)?"
+    r"(?:below|above|(?:at|to|on)\s+(?:the\s+)?(?:right|left))\b"
+    r"|\b(?:the|this|following|adjoining|accompanying|attached)\s+(?:following\s+)?"
+    r"(?:figure|diagram|graph|chart|table|picture|scatterplot|histogram|bar graph)\s+"
+    r"(?:shows|shown|gives?|depicts|represents|indicates|summari[sz]es|displays|illustrates|below|above)\b"
+    r"|\b(?:see|in|from|on|using)\s+the\s+(?:(?:following|adjoining|accompanying|attached|above|below|given)\s+)?"
+    r"(?:figure|diagram|(?:adjoining|following|accompanying|above|below)\s+(?:picture|graph|chart|table))"
+    r"(?=\s*[,.):;]|\s+(?:below|above|shown))"
+    rf"|\(see\s+(?:the\s+)?{_NOUN}\)"
+    r"|\bfig(?:ure|\.)\s*[A-Z]?\d+(?:\.\d+)?[a-z]?\s+(?:shows|depicts|illustrates|gives)\b|(?<![(（])\bFig\.\s*[A-Z]?\d"
+    r"|\b(?:in|from)\s+(?:figure|fig\.)(?=\s*(?:[(),.;]|[A-Z]?\d|below|above|\Z))"
+    r"|如图(?![象像])|如下图|下图|图中|见图|图示|上图|右图|左图|如下表|下表|上表|统计图|示意图",
+    re.I,
+)
+_DRAWN = re.compile(r"\[asy\]|\\begin\{(?:tabular|array|tikzpicture|picture)\}|^\s*\|.*\||\\hline|<table", re.I | re.M)
+_SHOWN_WORDS = ("shown", "pictured", "depicted", "illustrated")
+_SHOWN = re.compile(
+    r"\bas\s+(?:shown|pictured|depicted|illustrated)(?=\s*[.,:;]|\s+(?:below|above|here|at (?:the )?right)\b|\s*\Z)"
+    r"|\bshown\s+(?:(?:in|by|with)\s+(?:the\s+)?\w+\s+)?(?:below|above|here|at (?:the )?right|to the right)\b"
+    r"|(?<=s )(?:pictured|depicted)(?=\s*[,.;])",
+    re.I,
+)
+_ILLUSTRATES = re.compile(
+    r"\b(?:for\s+example|for\s+instance|examples?|samples?|typical|one\s+possible|illustrat\w+|one\s+of\s+(?:the\s+)?many)\b|\bwhen\s+\$?n\s*=|例如|比如",
+    re.I,
+)
+_DISPLAYED = re.compile(
+    r"\[asy\]|\\begin\{|(?:^[ \t]{0,20}|\s\s)\$\$|\$\$\s*\n|\\\[|\\[lc]?dots\b"
+    r"|^\s*(?:\||[-*•]\s|\$\\bullet)|\\chemfig|```|<table",
+    re.M,
+)
+
+
+def placeholder_needed(statement: str, lowered: str) -> str:
+    """The placeholder of a picture that the statement needs; empty where there is none, or its words tell all."""
+    image = _PLACEHOLDER.search(statement) if "<image" in lowered else None
+    return image[0] if image and (len(statement) < 80 or _POINTS_AT_IT.search(statement)) else ""
+
+
+def figure_needed(statement: str, told: str, lowered: str) -> str:
+    """The words that name a figure or table that is not there; ``told`` is the statement without its options."""
+    for words, in_it, named in ((_FIGURE_WORDS, _DRAWN, _FIGURE), (_SHOWN_WORDS, _DISPLAYED, _SHOWN)):
+        if holds(words, lowered) and not in_it.search(told) and (figure := _needed(named, statement)):
+            return figure
+    return ""
+
+
+def figure_named(detail: str) -> bool:
+    """Whether what ``missing_part`` told of is a figure or table, which a statement may name without needing it."""
+    return any(named.search(f"{detail}.") for named in (_FIGURE, _SHOWN, _PLACEHOLDER))
+
+
+def drawn(statement: str) -> bool:
+    """Whether a figure or table stands in a statement, as code or as text."""
+    return bool(_DRAWN.search(statement) or _DISPLAYED.search(statement))
+
+
+def _needed(figure: re.Pattern[str], statement: str) -> str:
+    """The words that name a figure; none where its sentence only illustrates ("one example is shown below")."""
+    for found in figure.finditer(statement):
+        start = max(statement.rfind(sign, 0, found.start()) for sign in ".?!\n。？！")
+        end = re.search(r"[.?!。？！]\s|\Z", statement[found.end() :])
+        if not _ILLUSTRATES.search(statement, start + 1, found.end() + (end.start() if end else 0)):
+            return found[0]
+    return ""
