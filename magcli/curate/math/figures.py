@@ -6,12 +6,37 @@ from magcli.curate.math.asks import holds
 
 _NOUN = r"(?:figures?|diagrams?|pictures?|graphs?|charts?|tables?|images?|illustrations?|drawings?|sketch|plots?|map)"
 _PLACEHOLDER = re.compile(r"<image[\s_]?\d*>", re.I)
+_OPTIONS_NAMED = (
+    r"(?:numbers?|values?|integers?|intervals?|statements?|expressions?|equations?|fractions?|could|can|must|cannot|express(?:es)?"
+    r"|is\s+(?:the\s+)?(?:closest|an?|equal|always|true|false|smallest|largest))"
+)
 _POINTS_AT_IT = re.compile(
-    rf"\b{_NOUN}\b|\b(?:shown?|pictured|illustrated|drawn|depicted|marked|labelled|labeled|shaded|gr[ae]y|dotted|dashed|dark|bold)\b"
-    r"|\b(?:on|to|at)\s+the\s+(?:right|left)\b|\b(?:below|beside|above|opposite|adjacent|adjoining|following)\b|question\s+mark|[\"“]\?[\"”]"
-    r"|\b(?:this|these|each|the\s+(?:same|given|big|large|small))\s+(?:\w+\s+)?(?:shape|cube|net|pattern|piece|tile|card|symbol|grid|solid|object|polygon|path|maze|dice|die|sign)s?\b"
-    r"|^\(A\) \(?A\)?\s*$"
-    r"|\b(?:number\s+line|grid|symbols?|arrows?|maze|dice|stickers?|puzzle)\b|[图影]|所示",
+    r"\b(?:figures?|diagrams?|pictures?|charts?|illustrations?|sketch|plots?|map|fig\.)"
+    r"|\bgraphs?\b(?!\s+of\s+(?:the\s+)?(?:\w+\s+)?(?:function|equation|polynomial|\$))|(?<!its )\bimages?\b"
+    r"|(?<!on the )(?<!on a )(?<!round )(?<!square )(?<!\$ )(?<!\$-)\btables?\b(?!\s+of\s)"
+    r"|(?<!\$ )(?<!\$-)\bgrids?\b|\b(?:the|his|her|this|my|see)\s+drawings?\b"
+    r"|(?<!will )\bshow\b|\b(?:shown|pictured|illustrated|depicted|shaded|gr[ae]y|dotted|dashed|dark|bold)\b"
+    r"|(?<!is )(?<!are )\b(?:marked|labelled|labeled)\b|\b(?:below|beside|adjoining)\b"
+    r"|\b(?:on|to|at)\s+the\s+(?:right|left)\b(?![ -](?:hand\s+|hand-)?(?:end|side)\b)"
+    rf"|\bfollowing\b(?!\s+(?:conditions?|order|rules?|way|process|game|{_OPTIONS_NAMED})\b)"
+    r"|question\s*mark|[\"“]\?[\"”]"
+    r"|\b(?:this|these|each|the\s+(?:same|given))\s+(?:\w+\s+)?(?:shape|cube|net|pattern|piece|tile|card|symbol|grid|solid|object|polygon|path|maze|dice|die|sign)s?\b"
+    r"|^\(A\) \(?A\)?\s*$|:\s*<image\d*>\s*[A-Z]|[a-z]\s+<image\d*>,?\s+[a-z]|\byou\s+(?:can\s+)?see\b"
+    r"|\b(?:number\s+line|symbols?|arrows?|maze|dice|stickers?|puzzle)\b|[图影]|所示",
+    re.I | re.M,
+)
+_FACT = re.compile(
+    r"[A-Z]\}?\s*=|=\s*\\?[a-z]*\{?[A-Z]|\d\s*\^?\{?\\?circ|\d\s*\\mathrm|\b(?:rectangle|square|trapezoid|parallelogram)\s+\$"
+    r"|\btriangle\s+\$?\\?[a-z]*\s?[A-Z]|\bmid-?points?|perpendicular|parallel|\\perp|tangent|isosceles|equilateral|regular"
+    r"|\bright[- ]angled?|\bright\s+triangle|bisect|inscribed|\bcent(?:er|re)s?\b|intersect|\blies?\s+on\b"
+    r"|radi(?:us|i)\b|diameter|\bside\s+lengths?|congruent|collinear|\bratio\b|\bextended\b",
+    re.I,
+)
+_ONLY_SHOWN = re.compile(
+    r"shaded|gr[ea]y\b|\bdark|marked|\bblack|\bwhite|colou?red|painted|\btables?\b|\bgrid|\bnumbers?\b|question\s*mark|which\s+of"
+    r"|\bshape|pattern|\bmap\b|\bgraph|chart|\bdots\b|\bcubes?\b|\bpieces?\b|\bdice|\bdie\b|\btile|region|indicated|labell?ed"
+    r"|on\s+the\s+(?:right|left)|given\s+in|arrow|\bbold|dotted|dashed|\bpath|\bstrip|how\s+many"
+    r"|(?:(?:value|measure)\s+of|\bis)\s+\$\s?(?-i:[w-z])\b|\\(?:alpha|beta|gamma|delta|theta)\b|^\(A\) \(?A\)?\s*$",
     re.I | re.M,
 )
 _FIGURE_WORDS = (
@@ -57,11 +82,21 @@ _DISPLAYED = re.compile(
 def placeholder_needed(statement: str, lowered: str) -> str:
     """The placeholder of a picture that the statement needs; empty where there is none, or its words tell all."""
     image = _PLACEHOLDER.search(statement) if "<image" in lowered else None
-    return image[0] if image and (len(statement) < 80 or _POINTS_AT_IT.search(statement)) else ""
+    if image is None:
+        return ""
+    if "following" in lowered and "\n(A) " not in statement:
+        return image[0]
+    needed = len(statement) < 80 or (_POINTS_AT_IT.search(statement) and not _tells_all(statement))
+    return image[0] if needed else ""
 
 
 def figure_needed(statement: str, told: str, lowered: str) -> str:
-    """The words that name a figure or table that is not there; ``told`` is the statement without its options."""
+    """The words that name a figure or table that is not there; ``told`` is the statement without its options.
+
+    Beside the placeholder of a picture, ``placeholder_needed`` decides.
+    """
+    if "<image" in lowered and _PLACEHOLDER.search(statement):
+        return ""
     for words, in_it, named in ((_FIGURE_WORDS, _DRAWN, _FIGURE), (_SHOWN_WORDS, _DISPLAYED, _SHOWN)):
         if holds(words, lowered) and not in_it.search(told) and (figure := _needed(named, statement)):
             return figure
@@ -76,6 +111,11 @@ def figure_named(detail: str) -> bool:
 def drawn(statement: str) -> bool:
     """Whether a figure or table stands in a statement, as code or as text."""
     return bool(_DRAWN.search(statement) or _DISPLAYED.search(statement))
+
+
+def _tells_all(statement: str) -> bool:
+    """Whether the words before a picture describe it: several facts of geometry, and nothing that only it can show."""
+    return not _ONLY_SHOWN.search(statement) and len(_FACT.findall(statement)) >= 3
 
 
 def _needed(figure: re.Pattern[str], statement: str) -> str:
