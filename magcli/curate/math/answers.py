@@ -63,10 +63,11 @@ _UNSOLVABLE = re.compile(
     r"(?:\w+\s+)?information|\bplease provide\b|信息不足|\A.{0,40}无法确定"
     r"|\bwould\s+need\s+(?:to\s+know|(?:an?\s+|the\s+)?(?:\w+\s+)?(?:list|data|information))\b"
     r"|\AAs\s+an?\s+AI\b[^.]{0,60}(?:\b(?:not|unable|no)|n[’']t)\b[^.]{0,40}\b(?:access|data|information|perceive)\b"
-    r"|\A(?:很|非常|我(?:很|感到|不)?|不)?(?:抱歉|遗憾|对不起|好意思)|请(?:您)?提供(?:更多|具体)|\A.{0,12}请[您你]?提供"
+    r"|\A(?:很|非常|我(?:很|感到|不)?|不)?(?:抱歉|遗憾|对不起|好意思)"
+    r"(?![^。]{0,40}(?:(?:生成|创建|创作|制作|绘制|画|设计)[^。]{0,12}(?:图|表|海报|标志|视频)|个人喜好|主观))|请(?:您)?提供(?:更多|具体)|\A.{0,12}请[您你]?提供"
     r"|\A.{0,40}[您你](?:并)?[没未](?:有|能)?(?:[向给为]我)?(?:任何)?(?:提供|给|告诉|指定)"
     r"|\A.{0,12}(?:人工智能|语言模型|AI)[^。]{0,20}无法(?:直接)?(?:提供|获取|获得|回答)|\A(?:您好，)?我(?:无法|没有?)(?:看到|访问|查看)"
-    r"|\A(?:I\s+am|I'm)\s+sorry\b",
+    r"|\A(?:I\s+am|I'm)\s+sorry\b[^.]{0,160}?\b(?:access|data|information|context|details?|provided?|retrieve|real-time|see|know)\b",
     re.I,
 )
 _COUNTED = re.compile(r"([-+]?\d[\d,.]*(?:/\d+)?)\s*[\u4e00-\u9fff]{1,4}[。.]?")
@@ -174,8 +175,8 @@ def right_side(answer: str, prompt: str) -> str:
 
 
 def unsolvable(answer: str) -> str:
-    """The words by which a prose answer says that the problem lacks something; empty when it does not."""
-    found = _UNSOLVABLE.search(answer)
+    """The words by which a prose answer says at its start that the problem lacks something; empty when it does not."""
+    found = _UNSOLVABLE.search(answer, 0, 240)
     return found[0] if found else ""
 
 

@@ -54,13 +54,14 @@ _FIGURE = re.compile(
     r"|\b(?:see|in|from|on|using)\s+the\s+(?:(?:following|adjoining|accompanying|attached|above|below|given)\s+)?"
     r"(?:figure|diagram|(?:adjoining|following|accompanying|above|below)\s+(?:picture|graph|chart|table))"
     r"(?=\s*[,.):;]|\s+(?:below|above|shown))"
+    r"|\bconsider\s+the\s+following\s+(?:graph|circuit|network|figure|diagram|picture)(?=\s*[,.])"
     rf"|\(see\s+(?:the\s+)?{_NOUN}\)"
     r"|\bfig(?:ure|\.)\s*[A-Z]?\d+(?:\.\d+)?[a-z]?\s+(?:shows|depicts|illustrates|gives)\b|(?<![(（])\bFig\.\s*[A-Z]?\d"
     r"|\b(?:in|from)\s+(?:figure|fig\.)(?=\s*(?:[(),.;]|[A-Z]?\d|below|above|\Z))"
-    r"|如图(?![象像])|如下图|下图|图中|见图|图示|上图|右图|左图|如下表|下表|上表|统计图|示意图",
+    r"|如图(?![象像])|如下图|下图|图中|见图|图示|上图|右图|左图|如下表|[下上]表(?![达面明述示])|统计图|示意图",
     re.I,
 )
-_DRAWN = re.compile(r"\[asy\]|\\begin\{(?:tabular|array|tikzpicture|picture)\}|^\s*\|.*\||\\hline|<table", re.I | re.M)
+_DRAWN = re.compile(r"\[asy\]|\\begin\{(?:tabular|array|tikzpicture|picture)\}|^\s*\|.*\||\S \| \S.*\S \| \S|\\hline|<table", re.I | re.M)
 _SHOWN_WORDS = ("shown", "pictured", "depicted", "illustrated")
 _SHOWN = re.compile(
     r"\bas\s+(?:shown|pictured|depicted|illustrated)(?=\s*[.,:;]|\s+(?:below|above|here|at (?:the )?right)\b|\s*\Z)"

@@ -58,7 +58,7 @@ _ELSEWHERE = re.compile(
     r"|\b(?:in|from|see|using|use)\s+(?:the\s+)?(?:data\s+tables?|(?-i:Table)\s+\d+(?:\.\d+)*)\b"
     r"|\b(?:in|from|of|using)\s+(?:your\s+periodic\s+table|(?:your|the)\s+(?:textbook|lecture\s+notes|appendix|handout))\b"
     r"|\A[^.?!\n]{0,40}\b(?:the|this)\s+above\s+(?:\w+\s+)?(?:content|text|statement|sentence|passage|problem|question|expression|equation)\b[^.?!\n]*\.?\s*\Z"
-    r"|\b(?:passage|article|document|text|excerpt)\s+(?:above|below)\b|根据上题|上一题|接上题|[由同]上题",
+    r"|\b(?:passage|article|document|text|excerpt)\s+(?:above|below)\b(?![^\n]{0,200}\n\s*\S)|根据上题|上一题|接上题|[由同]上题",
     re.I,
 )
 _TEXT = (
