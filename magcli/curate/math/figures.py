@@ -61,7 +61,10 @@ _FIGURE = re.compile(
     r"|如图(?![象像])|如下图|下图|图中|见图|图示|上图|右图|左图|如下表|[下上]表(?![达面明述示])|统计图|示意图",
     re.I,
 )
-_DRAWN = re.compile(r"\[asy\]|\\begin\{(?:tabular|array|tikzpicture|picture)\}|^\s*\|.*\||\S \| \S.*\S \| \S|\\hline|<table", re.I | re.M)
+_DRAWN = re.compile(
+    r"\[asy\]|\\begin\{(?:tabular|array|tikzpicture|picture)\}|^\s*\|.*\||\S \| \S.*\S \| \S|\\hline|<table",
+    re.I | re.M,
+)
 _SHOWN_WORDS = ("shown", "pictured", "depicted", "illustrated")
 _SHOWN = re.compile(
     r"\bas\s+(?:shown|pictured|depicted|illustrated)(?=\s*[.,:;]|\s+(?:below|above|here|at (?:the )?right)\b|\s*\Z)"

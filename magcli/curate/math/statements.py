@@ -61,19 +61,38 @@ _ELSEWHERE = re.compile(
     r"|\b(?:passage|article|document|text|excerpt)\s+(?:above|below)\b(?![^\n]{0,200}\n\s*\S)|根据上题|上一题|接上题|[由同]上题",
     re.I,
 )
+_UNREAD_PAGE = re.compile(r"\b(?:article|web\s?page)\b[^\n]{0,200}\n\s*https?://\S+\s*\Z", re.I)
 _TEXT = (
     r"(?:articles?|passages?|paragraphs?|texts?|documents?|poems?|essays?|story|stories|data(?:\s?set)?|tables?|lists?"
-    r"|sentences?|images?|pictures?|numbers|words|reviews?|conversation|dialogue|websites?|code|program|photos?|video|song)"
+    r"|sentences?|images?|pictures?|numbers|words|reviews?|conversation|dialogue|websites?|code|program|photos?|video|song"
+    r"|values|data\s+points|equations?|expressions?|sequences?|series|fractions|integrals?|inequalit(?:y|ies)|matri(?:x|ces)"
+    r"|polynomials?|graphs?|diagrams?|figures?|shapes|circuit|functions?)"
 )
 _TEXT_ZH = (
-    r"(?:文章|文本|文字|段落|句子|诗歌?|陈述|文档|数据集?|数列|列表|表格|图片|图像|图表|gif图|漫画|画作|照片|标志|故事"
-    r"|评论|新闻|对话|单词|词语|信息|场景|论文)"
+    r"(?:文章|文本|文字|段落|句子|诗歌?|陈述|文档|数据集?|数列|列表|表格|图片|图像|图表|gif图|漫画|画作?|照片|标志|故事"
+    r"|评论|新闻|对话|单词|词语|信息|场景|论文|邮件|代码|歌词|曲谱|食谱|小说|数字|数值|数组|方程|算式|表达式|函数|图形|不等式)"
 )
-_FOLLOWS_WORDS = ("following", "given", "above", "provided", "以下", "下列", "这", "给", "提供", "上述", "下面")
+_FOLLOWS_WORDS = (
+    "following",
+    "given",
+    "above",
+    "provided",
+    "this",
+    "these",
+    "以下",
+    "下列",
+    "这",
+    "给",
+    "提供",
+    "上述",
+    "下面",
+)
 _NOTHING_FOLLOWS = re.compile(
     rf"[^.?!:,\n\"“$\d]*\b(?:the|this|these)\s+(?:following|given|above|provided)\s+(?:\w+\s+){{0,2}}{_TEXT}\b[^.?!:\n\"“$\d]*[.?!]?\s*"
-    rf"|[^。？！：:，,“”\"《》\n$\d]{{0,40}}(?:以下|下列|这[段篇首句幅个张些]|给定的?|所给的?|提供的|上述|下面的?)"
-    rf"[^。？！：:“”\"《》\n$\d]{{0,12}}?{_TEXT_ZH}[^。？！：:“”\"《》\n$\d]{{0,40}}[。？]?\s*",
+    rf"|(?!.*(?:写|创建|设计|编写|实现|构建).*(?:函数|程序|算法|系统|脚本|查询|方法))[^。？！：:，,“”\"《》\n$\d]{{0,40}}(?:以下|下列|这[段篇首句幅个张些]|给定的?|所给的?|提供的|上述|下面的?)"
+    rf"[^。？！：:“”\"《》\n$\d]{{0,12}}?{_TEXT_ZH}[^。？！：:“”\"《》\n$\d]{{0,40}}[。？]?\s*"
+    rf"|[^.?!:,\n\"“$\d]*\b(?:of|complete|fill|rewrite|edit|sort|solve|simplify|evaluate|summarize|read|in|from)\s+(?:this|these)\s+"
+    rf"(?!(?:case|way|year|month|week|day)s?\b){_TEXT}\b[^.?!:\n\"“$\d]*[.?!]?\s*",
     re.I,
 )
 _PART = re.compile(r"\b(?:in|from|of|to|using|by|with)\s+part\s+\(?([a-h1-6])\b\)?", re.I)
@@ -109,17 +128,36 @@ _REMAINS: Sequence[tuple[tuple[str, ...], re.Pattern[str]]] = (
     (_IMAGE_WORDS, _IMAGE),
     (_DEFINED_WORDS, _NOTHING_DEFINED),
     (_SCAN_WORDS, _SCAN_REMAINS),
+    (("http",), _UNREAD_PAGE),
 )
 
+_ASKED_ZH = (
+    r"(?:[请将把用给以为写列述创建做造作设编改重转翻译换评研查讲说举选判断比较描总概归分类析识辨求算计找提推荐问答对替删缩"
+    r"加添插预估测优化展输获取填补讨论介绍撰拟安准学教修拼标统开实运执打配规画制帮告检核整拆读引若如根据按从何怎]"
+    r"|确定|解释|生成|建议|回答|定义|构[建造]|想[出象想]|已知|考虑|发[布送表]|正确|使用|在(?![我你他她]))"
+)
+_TELLS_ZH = r"(?:[是在了有会想很不没被让使能正已仍]|非常|可以|应该|必须|需要|值得|喜欢|变得|总是|从未|充满|盎然|甜美)"
 _ONLY_TELLS = re.compile(
     r"(?:我们?|你们?|他们?|她们?|它们?|这[个些座]?|那[个些座]?)"
     r"(?:(?![请将把改写填选求证几吗]|分类|编辑|识别|解释|描述|确定|总结|什么|多少)[^。？！?!：:，,\n_“”\"$\d]){2,25}[。！]"
-    r"|(?:I|He|She|It|They)\s[^.?!:\n_\"“$\d]{2,60}[.!]"
+    rf"|(?=[^。]{{0,40}}{_TELLS_ZH})(?![^。]*(?:[几吗呢谁哪]|什么|多少|为何|如何|怎|句话|故事))"
+    rf"(?:(?!{_ASKED_ZH})[\u4e00-\u9fff][^。？！?!：:，,\n_“”\"$=\d（(]{{1,30}}[，]?){{1,4}}[。！]"
+    r"|(?:I|He|She|It|They|We|My|Our|His|Her)\s[^.?!:\n_\"“$\d]{2,60}[.!]"
+)
+_ONLY_NAMES = re.compile(rf"(?![我你他她它这那])(?:.*，)?[^，是有了]*的(?!.*{_TELLS_ZH})[^，]{{1,6}}[。！]")
+_NUMBER_NAMED = (
+    r"(?:one|two|three|four|five|six|seven|eight|nine|ten|twelve|hundred|dozen|half|twice|double|triple|each)"
 )
 _OF_NOTHING = re.compile(
     r"[^?.!\n\d$=]{0,60}\b(?:this|these)\s+(?:\d\s+)?(?!(?:year|month|week|morning|way|case)s?\b)[a-z]+[^?.!\n\d$=]{0,40}[?.]?"
-    r"|(?:find|calculate|what(?:'s|\s+(?:is|are)))\s+the\s+(?:values?|digits?)\s+(?:of|represented\s+by)"
+    r"|(?:find|calculate|what(?:'s|\s+(?:is|are)))\s+the\s+(?:(?:missing\s+)?digits?|values?)\s+(?:of|represented\s+by)"
     r"\s+\$*(?-i:[A-Z])\$*(?:\s+and\s+\$*(?-i:[A-Z])\$*)?\s*[?.]?"
+    r"|what\s+(?:is|must|was)\s+the\s+(?:(?:missing|smallest|largest|unknown|next)\s+)?(?:number|remainder|divisor|dividend|quotient)"
+    r"(?:\s+be)?\s*\?"
+    r"|how\s+many\s+(?:more\s+)?[a-z]+\s+(?:than\s+[a-z]+\s+)?are\s+there(?:\s+in\s+(?:each|equal)\s+\w+)?\s*\?"
+    rf"|(?!.*\b{_NUMBER_NAMED}\b)[^?.!\n\d$=]{{0,40}}\bhow\s+many\s+(?:more\s+)?[a-z]+\s+(?:does|did|do)\s+"
+    r"(?:he|she|they|(?-i:[A-Z])[a-z]+)\s+(?:(?:want|need|plan|have)\s+to\s+)?(?:need|get|buy|sell|give|take|eat|make|pay|spend|use|have)"
+    r"(?:\s+(?:out|left|altogether|in\s+all|now|in\s+total))?\s*\?"
     r"|[\s$\d.,]+",
     re.I,
 )
@@ -178,7 +216,8 @@ def only_told(statement: str) -> str:
 
     Where the answer is a value there may be a question all the same; ask only about answers in prose.
     """
-    return "it asks for nothing" if len(statement) < 70 and _ONLY_TELLS.fullmatch(statement) else ""
+    told = len(statement) < 100 and _ONLY_TELLS.fullmatch(statement) and not _ONLY_NAMES.fullmatch(statement)
+    return "it asks for nothing" if told else ""
 
 
 def of_nothing(question: str) -> str:
