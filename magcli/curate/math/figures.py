@@ -21,7 +21,7 @@ _POINTS_AT_IT = re.compile(
     rf"|\bfollowing\b(?!\s+(?:conditions?|order|rules?|way|process|game|{_OPTIONS_NAMED})\b)"
     r"|question\s*mark|[\"“]\?[\"”]"
     r"|\b(?:this|these|each|the\s+(?:same|given))\s+(?:\w+\s+)?(?:shape|cube|net|pattern|piece|tile|card|symbol|grid|solid|object|polygon|path|maze|dice|die|sign)s?\b"
-    r"|^\(A\) \(?A\)?\s*$|:\s*<image\d*>\s*[A-Z]|[a-z]\s+<image\d*>,?\s+[a-z]|\byou\s+(?:can\s+)?see\b"
+    r"|:\s*<image\d*>\s*[A-Z]|[a-z]\s+<image\d*>,?\s+[a-z]|\byou\s+(?:can\s+)?see\b"
     r"|\b(?:number\s+line|symbols?|arrows?|maze|dice|stickers?|puzzle)\b|[图影]|所示",
     re.I | re.M,
 )
@@ -33,12 +33,13 @@ _FACT = re.compile(
     re.I,
 )
 _ONLY_SHOWN = re.compile(
-    r"shaded|gr[ea]y\b|\bdark|marked|\bblack|\bwhite|colou?red|painted|\btables?\b|\bgrid|\bnumbers?\b|question\s*mark|which\s+of"
+    r"shaded|gr[ea]y\b|\bdark|marked|\bblack|\bwhite|colou?red|painted|\btables?\b|\bgrid|\bnumbers?\b(?!\s+of\b)|question\s*mark|which\s+of"
     r"|\bshape|pattern|\bmap\b|\bgraph|chart|\bdots\b|\bcubes?\b|\bpieces?\b|\bdice|\bdie\b|\btile|region|indicated|labell?ed"
     r"|on\s+the\s+(?:right|left)|given\s+in|arrow|\bbold|dotted|dashed|\bpath|\bstrip|how\s+many"
-    r"|(?:(?:value|measure)\s+of|\bis)\s+\$\s?(?-i:[w-z])\b|\\(?:alpha|beta|gamma|delta|theta)\b|^\(A\) \(?A\)?\s*$",
-    re.I | re.M,
+    r"|(?:(?:value|measure)\s+of|\bis)\s+\$\s?(?-i:[w-z])\b|\\(?:alpha|beta|gamma|delta|theta)\b|\bdivided\s+into[^.]{0,60}\bas\s+(?:shown|seen|in)\b|阴影",
+    re.I,
 )
+_PICTURES_TO_CHOOSE = re.compile(r"^\(A\) \(?[Aa]\)?\s*$", re.M)
 _FIGURE_WORDS = (
     *("figure", "diagram", "picture", "graph", "chart", "table", "image", "illustration", "drawing", "sketch"),
     *("plot", "map", "histogram", "fig.", "图", "下表", "上表"),
@@ -83,15 +84,17 @@ _DISPLAYED = re.compile(
 )
 
 
-def placeholder_needed(statement: str, lowered: str) -> str:
-    """The placeholder of a picture that the statement needs; empty where there is none, or its words tell all."""
+def placeholder_needed(statement: str, told: str, lowered: str) -> str:
+    """The placeholder of a picture that the statement needs; empty where there is none, or its words tell all.
+
+    ``told`` is the statement without its options.
+    """
     image = _PLACEHOLDER.search(statement) if "<image" in lowered else None
     if image is None:
         return ""
-    if "following" in lowered and "\n(A) " not in statement:
-        return image[0]
-    needed = len(statement) < 80 or (_POINTS_AT_IT.search(statement) and not _tells_all(statement))
-    return image[0] if needed else ""
+    chosen = _PICTURES_TO_CHOOSE.search(statement) or ("following" in lowered and told == statement)
+    points = chosen or len(statement) < 80 or (_POINTS_AT_IT.search(statement) and not _tells_all(told, facts=3))
+    return image[0] if points else ""
 
 
 def figure_needed(statement: str, told: str, lowered: str) -> str:
@@ -103,7 +106,7 @@ def figure_needed(statement: str, told: str, lowered: str) -> str:
         return ""
     for words, in_it, named in ((_FIGURE_WORDS, _DRAWN, _FIGURE), (_SHOWN_WORDS, _DISPLAYED, _SHOWN)):
         if holds(words, lowered) and not in_it.search(told) and (figure := _needed(named, statement)):
-            return figure
+            return "" if _tells_all(told, facts=5) else figure
     return ""
 
 
@@ -117,9 +120,9 @@ def drawn(statement: str) -> bool:
     return bool(_DRAWN.search(statement) or _DISPLAYED.search(statement))
 
 
-def _tells_all(statement: str) -> bool:
-    """Whether the words before a picture describe it: several facts of geometry, and nothing that only it can show."""
-    return not _ONLY_SHOWN.search(statement) and len(_FACT.findall(statement)) >= 3
+def _tells_all(told: str, *, facts: int) -> bool:
+    """Whether words describe the picture that they name: facts of geometry, and nothing that only it can show."""
+    return not _ONLY_SHOWN.search(told) and len(_FACT.findall(told)) >= facts
 
 
 def _needed(figure: re.Pattern[str], statement: str) -> str:

@@ -192,9 +192,9 @@ def missing_part(statement: str, lowered: str) -> str:
             return elsewhere[0]
     if len(statement) < 200 and holds(_FOLLOWS_WORDS, lowered) and _NOTHING_FOLLOWS.fullmatch(statement):
         return "what it is about does not follow"
-    if image := placeholder_needed(statement, lowered):
-        return image
     told = statement[: statement.find("\n(A) ")] if "\n(A) " in statement else statement
+    if image := placeholder_needed(statement, told, lowered):
+        return image
     if first := _LATER_PART.match(told):
         return f"begins with {first[0].strip()}"
     part = _PART.search(statement) if "part" in lowered else None
