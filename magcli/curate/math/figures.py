@@ -12,7 +12,8 @@ _OPTIONS_NAMED = (
 )
 _POINTS_AT_IT = re.compile(
     r"\b(?:figures?|diagrams?|pictures?|charts?|illustrations?|sketch|plots?|map|fig\.)"
-    r"|\bgraphs?\b(?!\s+of\s+(?:the\s+)?(?:\w+\s+)?(?:function|equation|polynomial|\$))|(?<!its )\bimages?\b"
+    r"|\bgraphs?\b(?!\s+of\s+(?:the\s+)?(?:\w+\s+)?(?:function|equation|polynomial|\$))"
+    r"|(?<!its )\bimages?\b(?!\s+of\s+(?:point\s+)?\$)"
     r"|(?<!on the )(?<!on a )(?<!round )(?<!square )(?<!\$ )(?<!\$-)\btables?\b(?!\s+of\s)"
     r"|(?<!\$ )(?<!\$-)\bgrids?\b|\b(?:the|his|her|this|my|see)\s+drawings?\b"
     r"|(?<!will )\bshow\b|\b(?:shown|pictured|illustrated|depicted|shaded|gr[ae]y|dotted|dashed|dark|bold)\b"
@@ -40,6 +41,7 @@ _ONLY_SHOWN = re.compile(
     re.I,
 )
 _PICTURES_TO_CHOOSE = re.compile(r"^\(A\) \(?[Aa]\)?\s*$", re.M)
+_WHICH_OF_THEM = re.compile(r"\bwhich\s+(?:one\s+)?of\s+(?:the|these)\s+following\b", re.I)
 _FIGURE_WORDS = (
     *("figure", "diagram", "picture", "graph", "chart", "table", "image", "illustration", "drawing", "sketch"),
     *("plot", "map", "histogram", "fig.", "图", "下表", "上表"),
@@ -92,9 +94,9 @@ def placeholder_needed(statement: str, told: str, lowered: str) -> str:
     image = _PLACEHOLDER.search(statement) if "<image" in lowered else None
     if image is None:
         return ""
-    chosen = _PICTURES_TO_CHOOSE.search(statement) or ("following" in lowered and told == statement)
-    points = chosen or len(statement) < 80 or (_POINTS_AT_IT.search(statement) and not _tells_all(told, facts=3))
-    return image[0] if points else ""
+    chosen = _PICTURES_TO_CHOOSE.search(statement) or (told == statement and _WHICH_OF_THEM.search(statement))
+    needed = chosen or len(statement) < 80 or (_POINTS_AT_IT.search(statement) and not _tells_all(told, facts=3))
+    return image[0] if needed else ""
 
 
 def figure_needed(statement: str, told: str, lowered: str) -> str:

@@ -87,6 +87,7 @@ _FOLLOWS_WORDS = (
     "上述",
     "下面",
 )
+_DATUM = re.compile(r"[\d$\n\"“]\s*\S")
 _NOTHING_FOLLOWS = re.compile(
     rf"[^.?!:,\n\"“$\d]*\b(?:the|this|these)\s+(?:following|given|above|provided)\s+(?:\w+\s+){{0,2}}{_TEXT}\b[^.?!:\n\"“$\d]*[.?!]?\s*"
     rf"|(?!.*(?:写|创建|设计|编写|实现|构建).*(?:函数|程序|算法|系统|脚本|查询|方法))[^。？！：:，,“”\"《》\n$\d]{{0,40}}(?:以下|下列|这[段篇首句幅个张些]|给定的?|所给的?|提供的|上述|下面的?)"
@@ -190,7 +191,8 @@ def missing_part(statement: str, lowered: str) -> str:
         elsewhere = _ELSEWHERE.search(statement)
         if elsewhere:
             return elsewhere[0]
-    if len(statement) < 200 and holds(_FOLLOWS_WORDS, lowered) and _NOTHING_FOLLOWS.fullmatch(statement):
+    bare = len(statement) < 200 and not _DATUM.search(statement)
+    if bare and holds(_FOLLOWS_WORDS, lowered) and _NOTHING_FOLLOWS.fullmatch(statement):
         return "what it is about does not follow"
     told = statement[: statement.find("\n(A) ")] if "\n(A) " in statement else statement
     if image := placeholder_needed(statement, told, lowered):

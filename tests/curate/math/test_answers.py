@@ -119,6 +119,27 @@ def test_words_and_what_a_problem_lacks() -> None:
 
 
 @pytest.mark.parametrize(
+    ("answer", "lacks"),
+    [
+        ("I'm sorry, but I have no access to the prices of that month.", True),
+        ("I'm sorry, but my train has been late today, and I will come at ten.", False),
+        ("I'm sorry, but I am unable to draw a chart. A table may help.", False),
+        ("抱歉，您没有给出任何数据。", True),
+        ("很抱歉，我不能直接生成图表，但可以给您一张清单。", False),
+        ("很抱歉，这取决于个人喜好。", False),
+        (
+            "Customer: My order has not come. "
+            + "It was to be here on Monday. " * 8
+            + "Agent: Please provide its number.",
+            False,
+        ),
+    ],
+)
+def test_only_a_start_that_misses_something_tells_what_lacks(answer: str, lacks: bool) -> None:
+    assert bool(unsolvable(answer)) == lacks
+
+
+@pytest.mark.parametrize(
     ("answer", "value"),
     [
         ("Solution is: $[x=1, y=2]$.", "[x=1, y=2]"),
