@@ -65,7 +65,7 @@ def test_options_that_are_pictures_are_needed_and_values_among_the_options_tell_
         ("Consider the following graph, and find a shortest path.", "Consider the following graph"),
         ("As shown in the figure, a square is cut. Find its side.", "shown in the figure"),
         (
-            "$ABC$ has a right angle at $C$ (see the figure), $AC=3$, $CB=4$, $CD \\perp AB$, $M$ bisects $AB$. Find $DM$.",
+            "$ABC$ has a right angle at $C$ (see the figure), $AC=3$, $CB=4$, $CD \\perp AB$, $M$ bisects $AB$. Find it.",
             "",
         ),
         ("填写下表。", "下表"),
