@@ -23,7 +23,9 @@ _POINTS_AT_IT = re.compile(
     r"|question\s*mark|[\"“]\?[\"”]"
     r"|\b(?:this|these|each|the\s+(?:same|given))\s+(?:\w+\s+)?(?:shape|cube|net|pattern|piece|tile|card|symbol|grid|solid|object|polygon|path|maze|dice|die|sign)s?\b"
     r"|:\s*<image\d*>\s*[A-Z]|[a-z]\s+<image\d*>,?\s+[a-z]|\byou\s+(?:can\s+)?see\b"
-    r"|\b(?:number\s+line|symbols?|arrows?|maze|dice|stickers?|puzzle)\b|[图影]|所示",
+    r"|\b(?:number\s+line|symbols?|arrows?|maze|labyrinth|cross-?number|dice|spinners|stickers?|puzzle|stained|the\s+calculations?)\b"
+    r"|\b(?:in|into|from)\s+the\s+(?:small\s+)?(?:circles|boxes|fields)\b"
+    r"|\A[^.?!\n]{0,50}\b(?:this|these)\s+(?!(?:year|month|week|morning|game|way|case)s?\b)[a-z]|[图影]|所示",
     re.I | re.M,
 )
 _FACT = re.compile(
@@ -76,7 +78,8 @@ _SHOWN = re.compile(
     re.I,
 )
 _ILLUSTRATES = re.compile(
-    r"\b(?:for\s+example|for\s+instance|examples?|samples?|typical|one\s+possible|illustrat\w+|one\s+of\s+(?:the\s+)?many)\b|\bwhen\s+\$?n\s*=|例如|比如",
+    r"\b(?:for\s+example|for\s+instance|examples?|samples?|typical|one\s+possible|(?:for|an)\s+illustration|to\s+illustrate|one\s+of\s+(?:the\s+)?many"
+    r"|one\s+(?:such\s+)?way\s+to\s+do)\b|\b(?:when|for)\s+(?:the\s+case\s+)?\$?\s?n\s*=|例如|比如",
     re.I,
 )
 _DISPLAYED = re.compile(
@@ -95,7 +98,7 @@ def placeholder_needed(statement: str, told: str, lowered: str) -> str:
     if image is None:
         return ""
     chosen = _PICTURES_TO_CHOOSE.search(statement) or (told == statement and _WHICH_OF_THEM.search(statement))
-    needed = chosen or len(statement) < 80 or (_POINTS_AT_IT.search(statement) and not _tells_all(told, facts=3))
+    needed = chosen or len(statement) < 80 or (_needed(_POINTS_AT_IT, statement) and not _tells_all(told, facts=3))
     return image[0] if needed else ""
 
 

@@ -9,6 +9,7 @@ TOLD = [
     "In the diagram, $ABCD$ is a square, $M$ is the midpoint of $AB$ and $AB=6$. What is the area of triangle $MCD$?",
     "As shown, two circles of radius 3 are externally tangent. A line is tangent to both. How far are the centres?",
     "Five cups stand on the table in the order 2, 1, 3, 5, 4. How many swaps of two cups put them in increasing order?",
+    "The cells of a strip are painted red or blue, and no two red ones touch. One way to do this is shown below.",
     "How many cells of a $7 \\times 7$ grid can be chosen so that no two of them share a side or a corner of a cell?",
     "The six edges of a tetrahedron are labelled with the numbers 1 to 6, each used once. What is their sum?",
     "A snail starts at the left end of a rod and crawls two thirds of its length. How much of the rod lies before it?",
@@ -21,6 +22,9 @@ NEEDED = [
     "Tom sorts the following cards. With each move he swaps two of them. What is the smallest number of moves?",
     "You see how Ann began to fill the $4 \\times 4$ square. Which number has to be written in place of the letter?",
     "Ben has laid these pieces next to each other so that they form one rectangle. How long is its longer side?",
+    "Every time these two wheels are spun, each of them stops at a number. How likely is it that both are even?",
+    "The numbers from 1 to 6 are to be written into the boxes so that the sum along each line is the same number.",
+    "A function has the graph that is illustrated in the picture. For how many values is it equal to zero there?",
     "Which of the following numbers could have been written on the face that is opposite to the one with an eight?",
 ]
 
@@ -65,7 +69,7 @@ def test_options_that_are_pictures_are_needed_and_values_among_the_options_tell_
         ("Consider the following graph, and find a shortest path.", "Consider the following graph"),
         ("As shown in the figure, a square is cut. Find its side.", "shown in the figure"),
         (
-            "$ABC$ has a right angle at $C$ (see the figure), $AC=3$, $CB=4$, $CD \\perp AB$, $M$ bisects $AB$. Find it.",
+            "$ABC$ has a right angle at $C$ (see the figure), $AC=3$, $CB=4$, $CD \\perp AB$, $M$ bisects $AB$.",
             "",
         ),
         ("填写下表。", "下表"),
