@@ -7,6 +7,7 @@ from the recipe alone and has no flag.
 import dataclasses
 import difflib
 import keyword
+import math
 import os
 import tomllib
 import types
@@ -43,10 +44,11 @@ def resolve(config_class: type[T], stage: str, recipe: Mapping[str, Any], flags:
 
 
 def paths(config: Any) -> list[Path]:
-    """Every path among the options of a stage, and every text among them that is the path of something."""
+    """Every path among the options of a stage, its tables' too, and every text that is the path of something."""
     values = [getattr(config, field.name) for field in dataclasses.fields(config)]
     flat = [each for value in values for each in (value if isinstance(value, tuple) else (value,))]
-    return [Path(each) for each in flat if isinstance(each, Path) or (isinstance(each, str) and os.path.exists(each))]
+    found = [Path(each) for each in flat if isinstance(each, Path) or (isinstance(each, str) and os.path.exists(each))]
+    return found + [path for each in flat if dataclasses.is_dataclass(each) for path in paths(each)]
 
 
 def has_flag(kind: Any) -> bool:
@@ -145,11 +147,13 @@ def _table(kind: Any, value: Mapping[str, Any], name: str) -> Any:
 def _scalar(kind: type, value: Any, name: str) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"{name}: {value} is no finite number")
     if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
         return value
     if kind is not bool and isinstance(value, str):
         try:
-            return kind(value)
+            return _scalar(kind, kind(value), name)
         except ValueError:
             pass
     raise UsageError(f"{name}: expected {kind.__name__}, got {value!r}")

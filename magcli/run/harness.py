@@ -52,7 +52,10 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
     job = Job(stage.name, console, drops, told, restart=tables.restart, output=tables.output)
     places = [place for place in (tables.output, tables.dropped) if place is not None]
     beside = [str(path) for path in stage.beside(config)]
-    _check_apart([*places, *beside], _read(tables.inputs, beside, map(str, configuration.paths(config))))
+    named = [str(path) for path in configuration.paths(config)]
+    _check_apart([*places, *beside], _read(tables.inputs, beside, named))
+    if made := stage.makes(config):
+        _check_outside(made, [*tables.inputs, *places, *(path for path in named if path != str(made))])
     with contextlib.ExitStack() as held:
         for place in places:
             table.check_target(place)
@@ -92,6 +95,14 @@ def _check_apart(written: Sequence[str], read: Sequence[str]) -> None:
     for place in written:
         usage(os.path.realpath(place) not in taken, f"{place} is read or written by this command already; name another")
         taken.add(os.path.realpath(place))
+
+
+def _check_outside(made: Path, places: Sequence[str]) -> None:
+    """Refuse to read or write within the folder that the stage makes, and that ``--restart`` deletes."""
+    home = os.path.realpath(made)
+    for place in places:
+        within = place != "-" and Path(os.path.realpath(place)).is_relative_to(home)
+        usage(not within, f"{place} lies in {made}, which this command makes as a whole; name another place")
 
 
 def _run(stage: Stage, config: Any, tables: Tables, job: Job, held: contextlib.ExitStack) -> None:

@@ -42,6 +42,7 @@ class Stage:
     check: Callable[[Any], None] = lambda _: None
     settings: Callable[[Any], Mapping[str, Any]] = lambda _: {}
     beside: Callable[[Any], Sequence[Path]] = lambda _: ()
+    makes: Callable[[Any], Path | None] = lambda _: None
     takes_rows: Callable[[Any], bool] = lambda _: True
     looks: Callable[[Any], bool] = lambda _: False
     follow: Callable[[Any], bool] = lambda _: False

@@ -190,6 +190,11 @@ def beside(config: Config) -> tuple[Path, ...]:
     return () if config.simulate else (config.run / "model",)
 
 
+def makes(config: Config) -> Path | None:
+    """The run's folder; a simulated run has none."""
+    return None if config.simulate else config.run
+
+
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """One row a rollout."""
     from magcli.rl.records import ROLLOUT

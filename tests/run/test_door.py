@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -289,3 +289,17 @@ def test_a_known_column_of_other_values_is_refused_by_name(tmp_path: Path, wrong
     rows = [*MIXED, {"id": "d", "prompt": "?", "num_tokens": wrong}]
     with pytest.raises(DataError, match=r"column num_tokens has .*, where a whole number is expected"):
         through(rows, tmp_path, ("id", "prompt"))
+
+
+@pytest.mark.parametrize("where", ["run/in.jsonl", "run/deeper/in.jsonl", "link/in.jsonl"])
+def test_nothing_lies_in_the_folder_that_a_stage_makes(tmp_path: Path, where: str) -> None:
+    (tmp_path / "run" / "deeper").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    stage = replace(passing(), makes=lambda config: tmp_path / "run")
+    inside, outside = tmp_path / where, tmp_path / "in.jsonl"
+    for path in (inside, outside):
+        path.write_text('{"x": 1}\n')
+    for tables in (harness.Tables([str(inside)]), harness.Tables([str(outside)], f"{inside}.arrow")):
+        with pytest.raises(UsageError, match="which this command makes as a whole; name another place"):
+            harness.execute(stage, Options(), tables, Console(quiet=True))
+    harness.execute(stage, Options(), harness.Tables([str(outside)]), Console(quiet=True))
