@@ -1,6 +1,5 @@
 """The command line: global options, then one line a stage."""
 
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from typer.exceptions import TyperException
 
 from magcli import __version__
 from magcli.command import Ended, Entry, register
-from magcli.console import Console
+from magcli.console import Console, forget_stdout, put
 from magcli.errors import MagError, UsageError
 
 STAGES = (
@@ -48,7 +47,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        sys.stdout.write(f"magcli {__version__}\n")
+        put(f"magcli {__version__}\n")
         raise typer.Exit
 
 
@@ -74,8 +73,8 @@ def _refuse_foreign_bytes(arguments: Sequence[str]) -> None:
 
 def _told(error: TyperException) -> str:
     """What is wrong with the command line, in one line like every other error."""
-    context = getattr(error, "ctx", None)
-    command = context.command_path if context else "magcli"
+    stage = next((name for name in sys.argv[1:2] if name in {entry.name for entry in STAGES}), "")
+    command = f"magcli {stage}".strip()
     return f"{command}: {' '.join(error.format_message().split()).rstrip('.')}; see {command} --help"
 
 
@@ -94,7 +93,7 @@ def main() -> None:
     except Ended as ended:
         code = 128 + ended.signal
         if ended.signal == signal.SIGPIPE:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            forget_stdout()
         else:
             console.error(f"ended by {ended.signal.name}; the same command goes on from what is finished", code=code)
         sys.exit(code)

@@ -9,7 +9,6 @@ import importlib
 import inspect
 import json
 import signal
-import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 import typer
 
 from magcli import config as configuration
-from magcli.console import Console
+from magcli.console import Console, put
 from magcli.errors import UsageError
 from magcli.run.stage import Stage, declared
 
@@ -225,7 +224,7 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
         raise UsageError(f"{stage.name}: an option asks only to show something; give --dry-run with it")
     if dry_run and not looks:
         resolved = {"stage": stage.name, "config": configuration.as_json(config), **places}
-        sys.stdout.write(json.dumps(resolved, indent=2) + "\n")
+        put(json.dumps(resolved, indent=2) + "\n")
         return
     if stage.follow(config):
         return

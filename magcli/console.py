@@ -1,10 +1,13 @@
-"""Everything that people see, on stderr: progress with rate and ETA, plain lines in a log, ``--json`` events."""
+"""What people see: on stderr progress with rate and ETA, lines in a log, ``--json`` events; by ``put`` on stdout."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from magcli.errors import EnvironmentFault, usage
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -15,6 +18,29 @@ LOG_EVERY = 15.0
 
 PANEL_RATE = 2.0
 """How often a panel above a bar is drawn in a second, whatever happens in it."""
+
+
+def put(text: str) -> None:
+    """Text that was asked for, on stdout.
+
+    Raises:
+        UsageError: stdout is closed.
+        EnvironmentFault: it takes no more, as on a full disk.
+    """
+    usage(sys.stdout is not None, "stdout is closed, and what is asked for goes there")
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        forget_stdout()
+        raise EnvironmentFault(f"stdout: {error.strerror}") from None
+
+
+def forget_stdout() -> None:
+    """Let what stdout has not taken go nowhere, so that the interpreter does not try again when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Console:
@@ -45,6 +71,7 @@ class Console:
 
     def error(self, text: str, *, code: int) -> None:
         """The one line that a failing command ends with; shown even with ``--quiet``."""
+        text = " ".join(text.split())
         if self.as_json:
             self._write(json.dumps({"event": "error", "message": text, "exit_code": code}))
         else:

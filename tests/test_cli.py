@@ -188,6 +188,11 @@ def test_every_error_has_the_code_that_the_table_names() -> None:
             "sft: --device is cpu, cuda, cuda:1 and the like, not gpu",
         ),
         (["generate", "x.jsonl", "--model", "m", "--device", "cuda1"], "generate: --device is cpu, cuda"),
+        (["generate", "x.jsonl", "--model", "http://host:abc/v1#m"], "is no URL such as http://host:8000/v1"),
+        (["generate", "x.jsonl", "--model", "http:///v1#m"], "is no URL such as http://host:8000/v1"),
+        (["generate", "x.jsonl", "--model", "m", "--temperature", "nan"], "temperature: nan is no finite number"),
+        (["sft", "x.jsonl", "--model", "m", "--lr", "inf"], "sft.lr: inf is no finite number"),
+        (["show", "x.jsonl", "--num"], "see magcli show --help"),
         (["convert", "nothing"], "nothing does not exist"),
         (["convert", os.fsdecode(b"caf\xe9.jsonl")], "is not UTF-8"),
     ],
@@ -236,7 +241,15 @@ def test_nothing_that_an_option_names_is_written_over(tmp_path: Path, magcli, co
 
 
 @pytest.mark.parametrize(
-    ("command", "told"), [("show - <&-", "stdin is closed"), ("convert a.jsonl >&-", "stdout is closed")]
+    ("command", "told"),
+    [
+        ("show - <&-", "stdin is closed"),
+        ("convert a.jsonl >&-", "stdout is closed"),
+        ("show a.jsonl >&-", "stdout is closed"),
+        ("doctor >&-", "stdout is closed"),
+        ("report . >&-", "stdout is closed"),
+        ("convert a.jsonl --dry-run >&-", "stdout is closed"),
+    ],
 )
 def test_a_closed_stream_is_told(tmp_path: Path, command: str, told: str) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": "1"}\n')

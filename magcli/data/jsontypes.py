@@ -48,7 +48,8 @@ def _valued(text: str, name: str, kind: pa.DataType) -> Any:
         return value if isinstance(value, str) else text
     if pa.types.is_boolean(kind) and value in (0, 1):
         return bool(value)
-    if pa.types.is_integer(kind) and kind_of(value) in (pa.int64(), pa.float64()) and value % 1 == 0:
+    is_number = kind_of(value) in (pa.int64(), pa.float64())
+    if pa.types.is_integer(kind) and is_number and value % 1 == 0 and abs(value) < 2**63:
         return int(value)
     what = "true or false" if pa.types.is_boolean(kind) else "a whole number"
     raise DataError(f"column {name} has {text[:100]}, where {what} is expected; mend it, or leave the column out")

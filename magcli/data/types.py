@@ -46,7 +46,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 def exact(kind: pa.DataType) -> bool:
     """Whether JSON gives values of this type back unchanged, once the type is known."""
-    if pa.types.is_list(kind):
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return exact(kind.value_type)
     if pa.types.is_struct(kind):
         return all(exact(kind.field(i).type) for i in range(kind.num_fields))

@@ -10,7 +10,8 @@ def labels(names: Sequence[str]) -> list[str]:
 
     Where the ending alone differs it is kept; paths that are equal are numbered.
     """
-    parts = [Path(name).with_suffix("").parts for name in names]
+    paths = [Path(name) if Path(name).name not in ("", "..") else Path(name).resolve() for name in names]
+    parts = [path.with_suffix("").parts if path.name else path.parts for path in paths]
     shared = 0
     while parts and all(len(part) > shared + 1 and part[shared] == parts[0][shared] for part in parts):
         shared += 1

@@ -136,7 +136,7 @@ class ServerGenerator:
             reply = await self._client.request(method, self._url + path, json=body, headers=headers)
         except httpx.TimeoutException as error:
             raise Passing(f"silence: {type(error).__name__}") from error
-        except httpx.TransportError as error:
+        except (httpx.TransportError, httpx.DecodingError) as error:
             raise Passing(f"{type(error).__name__}: {error}") from error
         if reply.status_code in PASSING_STATUS:
             raise Passing(f"status {reply.status_code}", _retry_after(reply))

@@ -8,13 +8,13 @@ then 4.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from magcli.config import opt
+from magcli.console import put
 from magcli.errors import EnvironmentFault
 
 if TYPE_CHECKING:
@@ -92,8 +92,7 @@ def _report(name: str, look: Callable[[], str], job: Job) -> bool:
         found, fine = look(), True
     except Exception as error:  # whatever a broken installation raises is what the check reports
         found, fine = f"FAILED: {str(error).splitlines()[0] if str(error) else type(error).__name__}", False
-    sys.stdout.write(f"{name:<18} {found}\n")
-    sys.stdout.flush()
+    put(f"{name:<18} {found}\n")
     if job.console.as_json:
         job.console.say(found, event="check", check=name, fine=fine)
     return fine

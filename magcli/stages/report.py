@@ -8,12 +8,14 @@ landscapes, and where every file comes from. Without -o the main figures are pri
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
+from magcli.console import put
 from magcli.errors import DataError, usage
 from magcli.evaluation.labels import labels
 
@@ -137,7 +139,10 @@ def _defaults(stage: str) -> Mapping[str, Any]:
 def _print(config: Config, job: Job) -> None:
     from rich.console import Console
 
-    out = Console(highlight=False, markup=False, emoji=False)
+    screen, told = Console(), io.StringIO()
+    out = Console(
+        file=told, force_terminal=screen.is_terminal, width=screen.width, highlight=False, markup=False, emoji=False
+    )
     funnel, metrics, runs = _named(config, job)
     if funnel:
         out.print(_funnel(funnel))
@@ -147,6 +152,7 @@ def _print(config: Config, job: Job) -> None:
         out.print(_runs(runs))
     for name in config.files:
         out.print(f"  {name}" if Path(name).exists() else f"  {name} (missing)")
+    put(told.getvalue())
 
 
 def _named(config: Config, job: Job) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
@@ -239,7 +245,7 @@ def _runs(names: Sequence[str]) -> Any:
     for name, label in zip(names, labels(names), strict=True):
         lineage.read(Path(name))  # refuses what is no run, and one whose records are damaged
         lines = RunDir(Path(name)).metrics()
-        seconds = sum(line["seconds"] for line in lines)
+        seconds = sum(line.get("seconds") or 0.0 for line in lines)
         last, steps = (lines[-1], lines[-1]["step"]) if lines else ({}, 0)
         told = ", ".join(f"{key} {last[key]:.3f}" for key in OF_A_RUN if last.get(key) is not None)
         table.add_row(label, str(steps), f"{seconds:.0f}", told or "-", _best(lines))

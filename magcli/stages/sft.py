@@ -11,7 +11,6 @@ Many GPUs share the weights under torchrun: torchrun --nproc-per-node 8 -m -- ma
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
+from magcli.console import put
 from magcli.errors import DataError, usage
 from magcli.run import options
 from magcli.stages.parts import checks, setup, sft_train
@@ -135,6 +135,11 @@ def beside(config: Config) -> tuple[Path, ...]:
     return (config.run / "model", *((config.run / "adapter",) if config.lora else ()))
 
 
+def makes(config: Config) -> Path | None:
+    """The run's folder."""
+    return config.run
+
+
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """One row a step."""
     import pyarrow as pa
@@ -182,7 +187,7 @@ def _show(examples: Sequence[Example], tokenizer: Any) -> None:
     from magcli.model.chat import Masked, show_mask
 
     for example in examples:
-        sys.stdout.write(show_mask(tokenizer, Masked(list(example.tokens), list(example.mask))) + "\n\n")
+        put(show_mask(tokenizer, Masked(list(example.tokens), list(example.mask))) + "\n\n")
 
 
 def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job: Job, where: str) -> Iterator[Example]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
+from magcli.console import put
 from magcli.errors import UsageError, usage
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 
 def _print(text: str) -> None:
-    sys.stdout.write(text + "\n")
+    put(text + "\n")
 
 
 def _consume(rows: Rows) -> int:

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from magcli.data.jsontypes import rows_of
+from magcli.data.jsontypes import rows_of, valued
 from magcli.data.union import common_schema, widened
 from magcli.errors import DataError
 
@@ -30,3 +30,9 @@ def test_numbers_of_two_kinds_are_one_type_in_other_columns() -> None:
 def test_a_number_that_the_common_type_does_not_hold_is_refused_by_its_column() -> None:
     with pytest.raises(DataError, match=r"column weight is int64 here and double in another input: .*one by one"):
         together("weight", LARGE, 0.5)
+
+
+@pytest.mark.parametrize("text", ["1e30", "1.5", '"many"', "[1]", "-9223372036854775809"])
+def test_what_is_no_whole_number_of_64_bits_is_told(text: str) -> None:
+    with pytest.raises(DataError, match="where a whole number is expected"):
+        valued(pa.array(["3.0", None, text]), "num_tokens", pa.int64())

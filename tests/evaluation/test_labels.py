@@ -1,5 +1,8 @@
 """What several tables are called beside each other."""
 
+from pathlib import Path
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +14,15 @@ def test_labels_keep_what_differs() -> None:
     assert labels(["runs/m.arrow", "runs/m.parquet", "runs/n.arrow"]) == ["m.arrow", "m.parquet", "n"]
     assert labels(["runs/m.arrow", "runs/m.arrow"]) == ["m.arrow", "m.arrow (2)"]
     assert labels([]) == []
+
+
+def test_folders_named_by_where_one_stands_have_a_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here" / "below").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    assert labels([".", "../m.arrow"])[0].endswith("here")
+    monkeypatch.chdir(tmp_path / "here" / "below")
+    assert labels(["..", str(tmp_path / "m.arrow")]) == ["here", "m"]
+    assert len(labels(["/", "."])) == 2
 
 
 @given(st.lists(st.sampled_from(["m", "m.arrow", "m.arrow (2)", "a/m.arrow", "m (2).arrow", "m.x.arrow"])))

@@ -113,6 +113,10 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
+    def fault_unpacked(self, body: dict) -> None:
+        """A reply that says it is packed, and is not."""
+        self.reply(200, body, (("Content-Encoding", "gzip"),))
+
     def fault_drop(self, body: dict) -> None:
         """Close without a word."""
         self.close_connection = True
@@ -210,7 +214,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "faults",
-    [["cut"], ["half"], ["drop"], ["error"] * 4, ["limit"], ["stall"], ["drop", "cut", "error", "half"]],
+    [["cut"], ["half"], ["unpacked"], ["drop"], ["error"] * 4, ["limit"], ["stall"], ["drop", "cut", "error", "half"]],
     ids="-".join,
 )
 def test_faults_that_pass_change_nothing(faulty, short_pauses, faults):

@@ -246,11 +246,16 @@ def test_a_disk_that_fills_during_a_resumable_stage(tmp_path: Path, magcli) -> N
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_stdout_on_a_full_disk(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command", ["convert a.jsonl", "show a.jsonl", "show a.jsonl --stats", "report .", "convert a.jsonl --dry-run"]
+)
+def test_stdout_on_a_full_disk(tmp_path: Path, command: str) -> None:
     problems(tmp_path / "a.jsonl", 3000)
-    done = shell(f"{MAGCLI} convert a.jsonl > /dev/full", tmp_path)
+    assert shell(f"{MAGCLI} convert a.jsonl -o b.arrow", tmp_path).returncode == 0
+    done = shell(f"{MAGCLI} {command} > /dev/full", tmp_path)
     assert done.returncode == 4
-    assert "cannot write stdout: No space left on device" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: ")
+    assert "No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
 
 

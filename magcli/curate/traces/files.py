@@ -54,8 +54,8 @@ def readable(names: Sequence[str]) -> bool:
 def columns_read(names: Sequence[str]) -> list[str]:
     """The columns that matter of a table; tokens and log-probs of rollouts are large and do not."""
     told = ("id", "group", "sample", "step", "num_tokens", "finish", "reason", "source")
-    chosen = [_first(each, names) for each in (PROMPTS, COMPLETIONS, THOUGHTS, VERDICTS, CONVERSATIONS)]
-    return [name for name in names if name in {*told, *chosen, "system", "input"}]
+    chosen = [_first(each, names) for each in (PROMPTS, COMPLETIONS, THOUGHTS, CONVERSATIONS)]
+    return [name for name in names if name in {*told, *chosen, *VERDICTS, "system", "input"}]
 
 
 def traces_of(row: Row) -> Iterator[dict[str, Any]]:

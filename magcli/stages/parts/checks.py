@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from magcli.errors import usage
 
@@ -25,6 +26,9 @@ def engine(stage: str, config: EngineOptions) -> None:
     device(stage, config.device)
     url = config.model.startswith(("http://", "https://"))
     usage(bool(config.model), f"{stage}: --model is missing: a local folder, a hub id or the URL of a server")
+    usage(
+        not url or _is_address(config.model), f"{stage}: --model {config.model} is no URL such as http://host:8000/v1"
+    )
     usage(config.slots > 0, f"{stage}.slots: {config.slots} is not positive")
     usage(config.deadline > 0, f"{stage}.deadline: {config.deadline} is not positive")
     usage(not (config.deterministic and config.dtype == "bf16"), f"{stage}: --deterministic needs --dtype fp32")
@@ -32,6 +36,15 @@ def engine(stage: str, config: EngineOptions) -> None:
     usage(not (config.engine in ("torch", "vllm") and url), f"{stage}: --engine {config.engine} cannot run a URL")
     usage(not (config.engine == "server" and not url), f"{stage}: --engine server needs a URL as --model")
     vllm(stage, config.engine, deterministic=config.deterministic)
+
+
+def _is_address(url: str) -> bool:
+    """Whether a URL names a host, and a port by its number if any."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def device(stage: str, name: str) -> None:

@@ -57,6 +57,12 @@ def test_the_score_of_a_conversation_is_no_verdict() -> None:
     assert "unclear" not in trace
 
 
+def test_the_verdict_of_a_conversation_is_read_beside_its_score() -> None:
+    row = {**SHAREGPT, "score": 4.5, "is_correct": False}
+    (trace,) = traces_of({name: row[name] for name in columns_read(list(row))})
+    assert trace["correct"] is False
+
+
 @pytest.mark.parametrize(
     ("about", "prompt"),
     [("Good day", "Translate to French\n\nGood day"), (" ", "Translate to French"), (None, "Translate to French")],
