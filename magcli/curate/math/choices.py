@@ -39,62 +39,13 @@ _LETTER_LIST = re.compile(
     r"^[\s$]*(?:\\text\{)?[(（]?[A-J][)）]?(?:\s*(?:,|，|、|and|&)?\s*[(（]?[A-J][)）]?)+\}?[\s$.]*$"
 )
 _LETTERED = re.compile(r"[\s$]*[(（]\s*[A-K]\s*[)）]\s*[.．、:：]?\s*(?=\S)(?!\s*[，,、(（])")
+_SET_UNIT = re.compile(r"\\(?:rm|text(?:rm)?|mathrm|space)(?![A-Za-z])|\\(?=min\b)|\\[,; ]|[{}$~\s]")
+_UNIT = r"(?:h(?:ou)?rs?|h|min(?:ute)?s?|sec(?:ond)?s?|days?|weeks?|months?|years?|k?g|[kcm]?m|m?l|[ap]\.?\s?m)\.?"
+_MEASURED = re.compile(rf"\d[\d.,]*\s*{_UNIT}(?:\s*(?:and|,)?\s*\d[\d.,]*\s*{_UNIT})?", re.I)
+_UNSPACED = re.compile(r"(?<=[A-Za-z])(?=\d)")
+_BLANKS = re.compile(r"\s+")
 _FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{((?:[^{}]|\{[^{}]*\})*)\}|(\d))\s*")
 _DRESSING = re.compile(r"[\s$(){}（）.．:、]|\\(?:text|textbf|left|right|[,;! ])")
-_NAMES = "statement|graph|equation|expression|function|option|choice|answer|pair|number|inequalit|system|value|point"
-_STANDS_THERE = r"(?!\s+(?:\w+\s+){0,3}?\w+\s*[?:.]?\s*(?:\$|\d)|\s+questions\b|[^?]{0,60}\(1\))"
-"""What follows "the following" in the statement itself: a formula, numbers, a list, or questions."""
-_NEEDS_OPTIONS = re.compile(
-    r"\b(?!each\s+of\s+the\s+following\s+questions)(?:which|what|one|all|any|each|some|none|only|is|are)\s+(?:\w+\s+){0,2}?"
-    r"(?:the\s+)?followings?\b"
-    rf"|\bof\s+(?:\w+\s+){{0,2}}?(?:the\s+)?following\b{_STANDS_THERE}"
-    rf"|\bwhich\s+of\s+(?:these|those)\b|\bthe following\b{_STANDS_THERE}(?=[^.?]*[?:]?\s*$)|\bexcept\s*:?\s*$"
-    r"|\bone\s+of\s+these\s+(?:statements|options)\b"
-    r"|\A[^$\d]{0,60}\bwhich\s+one\s+(?:is|has|does|can|could|will|would)\b[^$\d]*\Z"
-    rf"|\bwhich\s+(?!the\b)(?:\w+\s+){{0,2}}(?:{_NAMES})(?!s?\s+(?:comes?|should\s+come|goes|will\s+come|is\s+missing|did))"
-    r"|\b(?:closest|nearest) to\b|\bnot (?:necessarily )?true\b"
-    r"|\bmust (?:also )?be true\b|哪个|哪些|哪一|可以分别取|正确的是|错误的是|不正确"
-    r"|(?:说法|命题|结论)[^，。,]{0,8}(?:正确|错误|成立|[真假]命题)"
-    r"|\b(?:equivalent|identical)\s+to\b|等价|不能作为|(?:不会|不能|不可能)[^，。,]{0,8}的[^，。,]{0,6}[是为][^，。,]{0,12}\Z"
-    r"|(?:(?:可以|可能|不可能|一定|必)(?:是|为|经过)|(?:必|一定)(?:有|属于))\s*[（(]?[^，。,]{0,12}\Z"
-    r"|\b(?:for\s+which|such\s+that|except|satisf(?:y|ies))\s*[:,]?\s*\Z",
-    re.I,
-)
-_THEN_WHAT = re.compile(
-    r"(?:则有?|那么|可得|必有|[,，]\s*有)\s*[,，:：]?\s*[(（]?\s*(?:\$?\\q?quad\$?)?\s*[)）]*\s*[.。．]?\s*\Z"
-)
-_THEN_RELATION = re.compile(r"\bthen\b[^.?!=]*:\s*\Z", re.I)
-_RELATION = re.compile(r"[<>≤≥≠]|\\(?:[lg](?:eq?|t)|neq?)(?![A-Za-z])")
-_ASSIGNED = re.compile(
-    r"[\s$]*[A-Za-z]\s*=\s*[^=,，;<>≠]+(?:[,，;、]\s*\$?\s*[A-Za-z]\s*=\s*[^=,，;<>≠]+)+",
-)
-_THE_FOLLOWING = re.compile(r"(?:下列|下面|以下|下述)(?!条件|看)")
-_THE_FOLLOWING_LAST = re.compile(
-    r"(?:下列|下面|以下|下述)(?!条件|看)(?:[^。！？?.．，,]|[,，](?!\s*[那则若如])|[.．](?!\s))*\Z"
-)
-_NUMBER = re.compile(r"[\s$]*[-+]?\d[\d.,/]*[\s$%]*")
-_COUNTS_THEM = re.compile(
-    r"\bhow many of (?:the following|these|those)\b|\bthe number of (?:true|correct|false|incorrect)\b"
-    r"|(?:个数|几个|有多少)[^，。,]{0,6}[(（]?\s*(?:\$?\\q?quad\$?)?\s*[)）]?\s*[.。．]?\s*\Z",
-    re.I,
-)
-_OF_ONE = r"(?:the|its|his|her|their|this|these|all|(?!a\b)[A-Za-z]\b|\$)"
-_ONE_QUANTITY = re.compile(
-    r"\b(?:which|what)\s+(?:one\s+)?of\s+the\s+following(\s+(?:numeric\s+|linear\s+)?"
-    r"(?:expression|value|number|fraction|percentage|ratio|equation|inequalitie|function)s?)?\s+"
-    rf"((?:is|was|gives?|represents?|shows?|equals?|describes?|models?|defines?|expresses|will\s+be|would\s+be)\s+(?={_OF_ONE})"
-    r"(?!(?:the|its|their|a)\s+(?:multiple|factor|divisor|graph|best|correct|following|reason|only|most|least|great|larg|small|high|low|equation(?!\s+of\s+the\s+(?:horizontal|vertical|axis|directrix))|interpretation|function|set\b)))"
-    r"|\bwhich(\s+(?:linear\s+|quadratic\s+|exponential\s+)?(?:expression|equation|inequality|function|value|number))\s+"
-    rf"((?:gives|represents|models|defines|expresses|describes)\s+(?={_OF_ONE}))",
-    re.I,
-)
-_CLOSEST = re.compile(
-    r"\b(?:which|what)\s+(?:one\s+)?of\s+the\s+following\s+(?:\w+\s+)?(is|was|would\s+be)\s+(?:the\s+)?(?:closest|nearest)\s+to\s+"
-    r"(?=the\b|its\b|his\b|her\b|their\b)",
-    re.I,
-)
-_EQUATION = re.compile(r"[A-Za-z]\s*=\s*\S")
-_TOLD_EXACTLY = re.compile(r"[\D0]{0,20}[1-9](?:\D{0,9}\d){2}")
 
 
 class Choices(NamedTuple):
@@ -162,41 +113,6 @@ def names_letters(answer: str) -> bool:
     return bool(_LETTER_LIST.match(answer))
 
 
-def needs_options(choices: Choices, content: str = "") -> bool:
-    """Whether a question cannot be answered without seeing its options ("which of the following ...").
-
-    "The following" in Chinese may be a table or a rule of the statement: before the last sentence it says nothing
-    where the right option's ``content`` is a number. "Then ( )" asks nothing, but where the content tells values of the
-    statement's letters.
-    """
-    if "?" in choices.after:
-        return True
-    following = _THE_FOLLOWING_LAST if _NUMBER.fullmatch(content) else _THE_FOLLOWING
-    asked = (
-        _NEEDS_OPTIONS.search(choices.stem)
-        or following.search(choices.stem)
-        or (_THEN_WHAT.search(choices.stem) and not _values_of_letters(content, choices.stem))
-        or (_RELATION.search(content) and _THEN_RELATION.search(choices.stem))
-    )
-    return bool(asked) and not _COUNTS_THEM.search(choices.stem)
-
-
-def twice_the_same(choices: Choices) -> bool:
-    """Whether two equations among the options read alike: the indices or signs that told them apart are lost."""
-    spaceless = [re.sub(r"[\s${}.．]", "", each) for each in choices.contents.values() if _EQUATION.search(each)]
-    return len(set(spaceless)) < len(spaceless)
-
-
-def without_following(choices: Choices, content: str) -> Choices:
-    """ "Which of the following is the area?" as "what is the area?": one quantity, whose value needs no options.
-
-    "Is closest to the area" goes too where the right option's ``content`` has three digits, so that it is the area,
-    rounded.
-    """
-    stem = _ONE_QUANTITY.sub(_what, choices.stem)
-    return choices._replace(stem=_CLOSEST.sub(r"what \1 ", stem) if _TOLD_EXACTLY.match(content) else stem)
-
-
 def right_content(choices: Choices, answer: str) -> str | None:
     """The content of the right option, for an answer given as its letter, as both, or as the content itself."""
     letter = letter_of(answer)
@@ -209,6 +125,15 @@ def right_content(choices: Choices, answer: str) -> str | None:
     return choices.contents.get(letter_of(answer.upper()) or "")
 
 
+def measured(content: str) -> str:
+    """A measure in plain text where its numbers or units stand in formulas, as in ``$2$ h`` or ``4\\rm h5\\rm min``.
+
+    Any other content comes back as it is.
+    """
+    plain = _BLANKS.sub(" ", _SET_UNIT.sub(" ", content)).strip(" .")
+    return _UNSPACED.sub(" ", plain) if _MEASURED.fullmatch(plain) else content
+
+
 def _last_lines(text: str, count: int) -> list[str]:
     """What stands before the last ``count`` lines that are not empty, and these lines."""
     lines: list[str] = []
@@ -216,21 +141,6 @@ def _last_lines(text: str, count: int) -> list[str]:
         text, _, line = text.rstrip().rpartition("\n")
         lines.insert(0, line)
     return [text, *lines]
-
-
-def _values_of_letters(content: str, stem: str) -> bool:
-    """Whether an option gives several letters of the statement their values, as ``a=1, b=2``."""
-    letters = re.findall(r"([A-Za-z])\s*=", content)
-    return bool(_ASSIGNED.fullmatch(content)) and all(
-        re.search(rf"(?<![A-Za-z\\]){each}(?![A-Za-z])", stem) for each in letters
-    )
-
-
-def _what(asked: re.Match[str]) -> str:
-    noun = (asked[1] or asked[3] or "").strip()
-    singular = re.sub(r"ie\Z", "y", noun.removesuffix("s"))
-    verb = asked[2] or asked[4]
-    return " ".join(filter(None, ("What" if asked[0][0] == "W" else "what", singular, verb)))
 
 
 def _labelled(index: int, content: str) -> str:

@@ -27,16 +27,15 @@ from magcli.curate.math.choices import (
     Choices,
     letter_of,
     lists_options,
+    measured,
     names_letters,
-    needs_options,
     right_content,
     split_options,
-    twice_the_same,
     two_options,
     unlettered,
-    without_following,
 )
 from magcli.curate.math.markup import narrowed, tidied
+from magcli.curate.math.needs import needs_options, twice_the_same, without_following
 from magcli.curate.math.parts import finds_and_proves, several_parts, told_apart
 from magcli.curate.math.statements import answered, missing_part, of_nothing, only_told, proof
 
@@ -215,6 +214,7 @@ def _without_options(choices: Choices, content: str) -> Kept | Dropped:
         return Dropped("incomplete", "two options read alike")
     if not _SOMETHING.search(content) or _PICTURE.search(content):
         return Dropped("multiple-choice", "the right option has no content")
+    content = measured(content)
     if not _comparable(content):
         return Dropped("multiple-choice", "the right option is prose or has endless forms")
     return Kept(choices.stem, _CURRENCY.sub("", undressed(content)), "opened")
