@@ -5,6 +5,7 @@
 
 import re
 
+from magcli.curate.math.asks import holds
 from magcli.curate.math.choices import Choices
 
 _NAMES = "statement|graph|equation|expression|function|option|choice|answer|pair|number|inequalit|system|value|point"
@@ -21,31 +22,45 @@ _STANDS_THERE = (
 )
 """What follows "the following" in the statement itself: a formula, numbers, a list, or questions."""
 _BLANK_LAST = r"[\s_.．:：()（）?~\\]*\Z"
-_NEEDS_OPTIONS = re.compile(
+_FOLLOWING = re.compile(
     r"\b(?!each\s+of\s+the\s+following\s+questions)(?:which|what|one|all|any|each|some|none|only|is|are)\s+(?:\w+\s+){0,2}?"
     r"(?:the\s*)?foll?owings?\b"
     rf"|\bof\s+(?:\w+\s+){{0,2}}?(?:the\s*)?following\b{_STANDS_THERE}"
-    r"|\bwhich\s+(?:one\s+)?of\s+(?:these|those)\b|\bexcept\s*:?\s*$"
-    rf"|\bthe following\b{_STANDS_THERE}(?=[^.?]*[?:]?\s*$)"
-    r"|\bone\s+of\s+these\s+(?:statements|options)\b"
-    r"|\A[^$\d]{0,60}\bwhich\s+one\s+(?:is|has|does|can|could|will|would)\b[^$\d]*\Z"
-    r"|\bwhich\s+(?:one\s+)?(?:(?:is|are)\s+(?:\W{0,2}\\\w+\{\s*)?(?:not\b|the\s+only\b|an?\s)|can\b|could\b|might\b)"
-    rf"|\bwhich\s+(?!the\b|{_ONE_NUMBER})(?:\w+\s+){{0,2}}(?:{_NAMES})(?!s?\s+(?:comes?|should\s+come|goes|will\s+come|is\s+missing|did))"
-    rf"|(?<!in )(?<!for )\bwhich\s+{_OF_A_KIND}\s+(?:below\s+)?(?:is|are|has|have|does|do|can|could|equals?)\b"
-    r"|\bin\s+(?:what|which)\s+number\b|\bwho\s+is\s+(?:correct|right|wrong)\b|\bbest\s+(?:estimate|approximation)\b"
+    rf"|\bthe following\b{_STANDS_THERE}(?=[^.?]*[?:]?\s*$)",
+    re.I,
+)
+_WHICH = re.compile(
+    r"\A[^$\d]{0,60}\bwhich\s+one\s+(?:is|has|does|can|could|will|would)\b[^$\d]*\Z"
+    r"|\bwhich\s+(?:(?:one\s+)?of\s+(?:these|those)\b"
+    r"|(?:one\s+)?(?:(?:is|are)\s+(?:\W{0,2}\\\w+\{\s*)?(?:not\b|the\s+only\b|an?\s)|can\b|could\b|might\b)"
+    rf"|(?!the\b|{_ONE_NUMBER})(?:\w+\s+){{0,2}}(?:{_NAMES})(?!s?\s+(?:comes?|should\s+come|goes|will\s+come|is\s+missing|did))"
+    rf"|(?<!in which )(?<!for which ){_OF_A_KIND}\s+(?:below\s+)?(?:is|are|has|have|does|do|can|could|equals?)\b)"
+    r"|\bin\s+which\s+number\b|\bfor\s+which\s*[:,]?\s*\Z",
+    re.I,
+)
+_OPEN_WORDS = (
+    *("these", "except", "such that", "satisf", "true", "what", "who is", "best ", "choose", "select", "pick"),
+    *("circle", "divisible", "multiple", "factor", "divisor", "same as", "closest", "nearest"),
+    *("equivalent", "identical"),
+)
+_OPEN = re.compile(
+    r"\bone\s+of\s+these\s+(?:statements|options)\b|\b(?:such\s+that|except|satisf(?:y|ies))\s*[:,]?\s*$"
+    r"|\bnot (?:necessarily )?true\b|\bmust (?:also )?be true\b|\bwho\s+is\s+(?:correct|right|wrong)\b"
+    r"|\bin\s+what\s+number\b|\bwhat\s+(?:could|can|might)\s+be\b|\bbest\s+(?:estimate|approximation)\b"
     r"|\A\W*(?:choose|select|pick|circle)\b[^$\d]*\Z|\b(?:choose|select|pick)\s+the\s+(?:closest|nearest|best)\s+answer\b"
-    r"|\bwhat\s+(?:could|can|might)\s+be\b"
     rf"|\b(?:divisible\s+by|an?\s+(?:multiple|factor|divisor)\s+of|(?:the\s+)?same\s+as){_BLANK_LAST}"
-    r"|\b(?:closest|nearest) to\b|\bnot (?:necessarily )?true\b"
-    r"|\bmust (?:also )?be true\b|哪个|哪些|哪一|可以分别取|正确的是|错误的是|不正确"
+    r"|\b(?:(?:closest|nearest)|(?:equivalent|identical))\s+to\b",
+    re.I,
+)
+_OPEN_ZH = re.compile(
+    r"哪个|哪些|哪一|可以分别取|正确的是|错误的是|不正确|等价|不能作为"
     r"|(?:说法|命题|结论)[^，。,]{0,8}(?:正确|错误|成立|[真假]命题)"
-    r"|\b(?:equivalent|identical)\s+to\b|等价|不能作为|(?:不会|不能|不可能)[^，。,]{0,8}的[^，。,]{0,6}[是为][^，。,]{0,12}\Z"
-    r"|(?:可以|不可能|(?<!最[大小多少高低])可能)(?:的?是|为|等于|经过)\s*[（(]?[^，。,]{0,12}。?\s*\Z|(?<!最[大小多少高低])可能共?有(?:多少|几)"
+    r"|(?:不会|不能|不可能)[^，。,]{0,8}的[^，。,]{0,6}[是为][^，。,]{0,12}\Z"
+    r"|(?:可以|不可能|(?<!最[大小多少高低])可能)(?:的?是|为|等于|经过)\s*[（(]?[^，。,]{0,12}。?\s*\Z"
+    r"|(?<!最[大小多少高低])可能共?有(?:多少|几)"
     rf"|(?:(?:能|可以|满足|成(?!绩)|为)[^，。,最]{{1,60}}的是|满足的?(?:关系式?|条件)){_BLANK_LAST}"
     r"|(?:一定|必然?|恒|不)(?:能|可能)?不?(?:成立|满足)的|[值数]不能(?:是|为|等于|取)"
-    r"|(?<![大小多少高低长短]的)一[个组](?:[正负]?整数|可能的?)?(?:解|根|值|因式)[^，。,]{0,12}[是为]\s*[（(]?[^，。,]{0,6}\Z"
-    r"|\b(?:for\s+which|such\s+that|except|satisf(?:y|ies))\s*[:,]?\s*\Z",
-    re.I,
+    r"|(?<![大小多少高低长短]的)一[个组](?:[正负]?整数|可能的?)?(?:解|根|值|因式)[^，。,]{0,12}[是为]\s*[（(]?[^，。,]{0,6}\Z",
 )
 _CERTAIN = re.compile(r"(?:(?:一定|必)(?:是|为|经过)|(?:必|一定)(?:有|属于))\s*[（(]?[^，。,]{0,12}\Z")
 _MAY_BE = re.compile(rf"\b(?:can|could|may|might)(?:\s?not|['’]t)?\s+be(?:\s+true)?{_BLANK_LAST}", re.I)
@@ -105,14 +120,29 @@ def needs_options(choices: Choices, content: str = "") -> bool:
         return True
     counted = bool(_NUMBER.fullmatch(content))
     asked = (
-        _NEEDS_OPTIONS.search(stem)
-        or (_THE_FOLLOWING_LAST if counted else _THE_FOLLOWING).search(stem)
-        or (not counted and _CERTAIN.search(stem))
-        or (_MAY_BE.search(stem) and not _EXTREME.search(stem))
+        _names_several(stem)
+        or (_chinese_names_several(stem, counted=counted) if not stem.isascii() else False)
         or (_THEN_WHAT.search(stem) and not _tells_letters(choices, content))
         or (_RELATION.search(content) and _THEN_RELATION.search(stem))
     )
     return bool(asked) and not (_COUNTS_THEM.search(stem) or _listed(choices))
+
+
+def _names_several(stem: str) -> bool:
+    """Whether English words ask for one of several things that would do, as "which is a prime?"."""
+    lowered = stem.lower()
+    return bool(
+        (holds(("follow", "folow"), lowered) and _FOLLOWING.search(stem))
+        or ("which" in lowered and _WHICH.search(stem))
+        or (holds(_OPEN_WORDS, lowered) and _OPEN.search(stem))
+        or ("be" in lowered and _MAY_BE.search(stem) and not _EXTREME.search(stem))
+    )
+
+
+def _chinese_names_several(stem: str, *, counted: bool) -> bool:
+    """The same in Chinese; ``counted``: the right option is a number, which may be the only one that fits."""
+    following = _THE_FOLLOWING_LAST.search(stem, max(0, len(stem) - 300)) if counted else _THE_FOLLOWING.search(stem)
+    return bool(following or _OPEN_ZH.search(stem) or (not counted and _CERTAIN.search(stem)))
 
 
 def twice_the_same(choices: Choices) -> bool:
