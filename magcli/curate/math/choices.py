@@ -42,6 +42,8 @@ _LETTERED = re.compile(r"[\s$]*[(（]\s*[A-K]\s*[)）]\s*[.．、:：]?\s*(?=\S)
 _SET_UNIT = re.compile(r"\\(?:rm|text(?:rm)?|mathrm|space)(?![A-Za-z])|\\(?=min\b)|\\[,; ]|[{}$~\s]")
 _UNIT = r"(?:h(?:ou)?rs?|h|min(?:ute)?s?|sec(?:ond)?s?|days?|weeks?|months?|years?|k?g|[kcm]?m|m?l|[ap]\.?\s?m)\.?"
 _MEASURED = re.compile(rf"\d[\d.,]*\s*{_UNIT}(?:\s*(?:and|,)?\s*\d[\d.,]*\s*{_UNIT})?", re.I)
+_UNIT_ZH = r"(?:平方|立方)?(?:[千分厘毫]?米|公里)|[千毫]?克|吨|毫?升|元|小时|分钟?|秒|天|度|℃"
+_FORMULA_WITH_UNIT_ZH = re.compile(rf"\$+([^$]*\\[^$]*)\$+\s*(?:{_UNIT_ZH})")
 _UNSPACED = re.compile(r"(?<=[A-Za-z])(?=\d)")
 _BLANKS = re.compile(r"\s+")
 _FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{((?:[^{}]|\{[^{}]*\})*)\}|(\d))\s*")
@@ -128,8 +130,10 @@ def right_content(choices: Choices, answer: str) -> str | None:
 def measured(content: str) -> str:
     """A measure in plain text where its numbers or units stand in formulas, as in ``$2$ h`` or ``4\\rm h5\\rm min``.
 
-    Any other content comes back as it is.
+    A formula loses the Chinese unit behind it, since a verifier reads none. Any other content comes back as it is.
     """
+    if counted := _FORMULA_WITH_UNIT_ZH.fullmatch(content):
+        return counted[1].strip()
     plain = _BLANKS.sub(" ", _SET_UNIT.sub(" ", content)).strip(" .")
     return _UNSPACED.sub(" ", plain) if _MEASURED.fullmatch(plain) else content
 

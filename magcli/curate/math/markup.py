@@ -13,7 +13,8 @@ _RULED = re.compile(r"~?\\uline\{([^{}]*)\}~?")
 _REPAIRS: Sequence[tuple[str, re.Pattern[str], str]] = (
     ("\\textbackslash", re.compile(r"\\textbackslash(?:\{\})?\s?\\?(?=[%$#&])"), r"\\"),
     ("\\circ", re.compile(r"(?:\{\s*\}\s*)?\^\s*\{\s*\}\s*\\circ(?![A-Za-z])"), r"^\\circ"),
-    ("\\_", re.compile(r"(?<=[)\]}])\\_(?=\d|\{)"), "_"),
+    ("{-}", re.compile(r"\{-\}"), "-"),
+    ("\\_", re.compile(r"(?<=[A-Za-z)\]}])\\_(?=\d|\{)"), "_"),
     ("\\textsuperscript", re.compile(r"\\textsuperscript\{(st|nd|rd|th)\}"), r"\1"),
     ("\\textsuperscript", re.compile(r"\\textsuperscript\{(\w+)\}"), r"^{\1}"),
     ("\\emph", re.compile(r"\\emph\{([^{}]*)\}"), r"\1"),

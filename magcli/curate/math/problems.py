@@ -97,6 +97,10 @@ _VARIES = re.compile(r"\W*answers?\s+(?:will|may|can|could)\s+vary", re.I)
 _PICTURE = re.compile(r"\[asy\]|!\[|\\includegraphics|<img\b", re.I)
 _PARENTHESISED = re.compile(r"^[\s$]*(?:\\text\w*\{)?[(（]")
 _NONE_OF_THEM = re.compile(r"\b\d\s*[.)]\s*none\s+of\s+(?:the\s+)?above\b", re.I)
+_OPTION_ASKED_FOR = re.compile(
+    r"\s*\bwhich\s+(?:option|choice|answer|one)\s+is\s+(?:correct|right|true)\s*\?\s*\Z", re.I
+)
+_SAYS_WHAT = re.compile(r"(?:\b(?:is|are|equals)|=)\W*\Z")
 _SMALL_LETTER = re.compile(r"\([a-h]\)")
 _OPEN_SLOT = re.compile(r"(?:_{2,}|[(（]\s*\$?(?:\\qquad|\\quad)?\$?\s*[)）]?)\$?[.。．]?\s*\Z")
 
@@ -118,6 +122,7 @@ def clean(prompt: str, answer: str, *, parsable: Parsable, waived: Collection[Dr
     if not _SOMETHING.search(prompt):
         return Dropped("empty-prompt")
     final = final_answer(tidied(answer))
+    prompt = _without_option_asked_for(prompt)
     asks = asks_of(prompt)
     fault = statement_fault(prompt, final[:LONGEST_ANSWER], asks, waived)
     if fault:
@@ -172,6 +177,8 @@ def open_question(prompt: str, answer: str) -> Kept | Dropped:
         return Dropped("multiple-choice", "the answer numbers statements")
     if choices is None:
         return _without_list(prompt, answer)
+    if _OPTION_ASKED_FOR.search(prompt, max(0, len(prompt) - 60)):
+        return Dropped("multiple-choice", "the question needs its options")
     if names_letters(answer) and not letter_of(answer):
         return Dropped("multiple-choice", "several options are right")
     content = right_content(choices, answer)
@@ -199,6 +206,15 @@ def check_answer(problem: Kept, asks: Asks, *, parsable: Parsable) -> Kept | Dro
         return Dropped("prose-answer" if worded(answer) else "unverifiable", plain[:80])
     note: Note = "final-answer" if readable != plain or bare(answer) != answer else "unit"
     return problem if readable == answer else problem._replace(answer=readable, note=problem.note or note)
+
+
+def _without_option_asked_for(prompt: str) -> str:
+    """A statement without "Which option is correct?" behind its options, where it asks for something before these."""
+    asked = _OPTION_ASKED_FOR.search(prompt, max(0, len(prompt) - 60))
+    choices = split_options(prompt[: asked.start()]) if asked else None
+    if not asked or not choices or not (asks_of(choices.stem).values or _SAYS_WHAT.search(choices.stem)):
+        return prompt
+    return prompt[: asked.start()]
 
 
 def _without_options(choices: Choices, content: str) -> Kept | Dropped:
