@@ -77,6 +77,7 @@ _ONE_ASSIGNED = re.compile(r"[\s$]*[A-Za-z]\s*=\s*[^=,，;<>≠A-Za-z]*(?:\\[dt]
 _BETWEEN_ITEMS = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}(?![A-Za-z])|[\u4e00-\u9fff]+|[\s~]{2,}|(?<=\d)\s(?=\d)")
 _SPACING = re.compile(r"[\s$~]+|\\ |[.．。]+\Z")
 _VALUE = re.compile(r"[\d\\^_+=]|(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
+_ENDS_IN_CHINESE = re.compile(r"[\u4e00-\u9fff][^\u4e00-\u9fff]{0,30}\Z")
 _THE_FOLLOWING = re.compile(r"(?:下列|下面|以下|下述)(?!条件|看)")
 _THE_FOLLOWING_LAST = re.compile(
     r"(?:下列|下面|以下|下述)(?!条件|看)(?:[^。！？?.．，,：:]|[,，](?!\s*[那则若如])|[.．](?!\s))*[。.．]?\s*\Z"
@@ -113,14 +114,15 @@ def needs_options(choices: Choices, content: str = "") -> bool:
 
     "The following" in Chinese may be a table or a rule of the statement: before the last sentence it says nothing
     where the right option's ``content`` is a number. "Then ( )" asks nothing, but where the content tells values of the
-    statement's letters. Options that the statement lists itself are not lost.
+    statement's letters. Options that the statement lists itself are not lost. A statement in English and then in
+    Chinese asks in Chinese.
     """
     stem = choices.stem
     if "?" in choices.after:
         return True
     counted = bool(_NUMBER.fullmatch(content))
     asked = (
-        _names_several(stem)
+        (not _ENDS_IN_CHINESE.search(stem, max(0, len(stem) - 40)) and _names_several(stem))
         or (_chinese_names_several(stem, counted=counted) if not stem.isascii() else False)
         or (_THEN_WHAT.search(stem) and not _tells_letters(choices, content))
         or (_RELATION.search(content) and _THEN_RELATION.search(stem))

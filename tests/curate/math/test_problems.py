@@ -349,6 +349,8 @@ def test_notes_say_what_changed() -> None:
          "What is its energy?", "\\frac{GM_{E}m}{R_{E}}"),
         ("What is its energy?\n(A) $gm$\n(B) $mgh$\n(C) ${-}\\frac{m}{2}$", "C", "What is its energy?",
          "-\\frac{m}{2}"),
+        ("It beats any of the following discounts: 10% and 5%. 求 $n$ 的最小值\nA. 14 B. 15 C. 16", "B",
+         "It beats any of the following discounts: 10% and 5%. 求 $n$ 的最小值", "15"),
         ("数 $a$ 等于它的相反数，则（ ）\nA. $a=0$ B. $a=-1$ C. $a=1$", "A", "数 $a$ 等于它的相反数，则（ ）", "a=0"),
     ],
 )  # fmt: skip
