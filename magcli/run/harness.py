@@ -24,6 +24,7 @@ from magcli.data.schema import DROPPED
 from magcli.data.source import Rows
 from magcli.errors import DataError, usage
 from magcli.run import door
+from magcli.run.identity import decisive
 from magcli.run.job import Counted, Drops, Job
 from magcli.run.journal import Dropped, Journal
 from magcli.run.shard import KEY, Shard
@@ -62,7 +63,8 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
             if place != "-":
                 held.enter_context(durable.owned(Path(place)))
         job.inputs = _inputs(tables, drops)
-        if all(map(os.path.exists, beside)) and not tables.restart and up_to_date(tables, job):
+        anew = tables.restart or stage.always(config)
+        if not anew and all(map(os.path.exists, beside)) and up_to_date(tables, job):
             durable.remove(_journal_path(tables))
             durable.sweep(_note_path(tables))
             console.say(f"{stage.name}: {tables.output} is up to date", event="up-to-date")
@@ -177,19 +179,21 @@ def _replaced(tables: Tables, job: Job) -> str | None:
         chain = ()
     if not chain:
         return f"{tables.output} is there, and magcli did not make it"
-    made, now = chain[-1], json.loads(seal.pack(job.settings))
+    made, now = chain[-1], json.loads(seal.pack(decisive(job.settings)))
     if made.stage != job.stage:
         return f"{tables.output} is there, made by magcli {made.stage}"
-    before = json.loads(seal.pack(made.config))
+    before = json.loads(seal.pack(decisive(made.config)))
     differs = sorted(key for key in {**before, **now} if before.get(key) != now.get(key))
+    if not differs and made.version == __version__ and not job.sources:
+        return None
     told = ", ".join(f"{key} {before.get(key)!r} (now {now.get(key)!r})" for key in differs)
     return f"{tables.output} was made with {told or 'other inputs or another version'}"
 
 
 def _same(link: manifest.Link, job: Job, digests: Sequence[str]) -> bool:
     """Whether a table's last link tells of this stage, version, configuration and inputs."""
-    told = (link.stage, link.version, seal.pack(link.config), [each.sha256 for each in link.inputs])
-    return told == (job.stage, __version__, seal.pack(job.settings), digests)
+    told = (link.stage, link.version, seal.pack(decisive(link.config)), [each.sha256 for each in link.inputs])
+    return told == (job.stage, __version__, seal.pack(decisive(job.settings)), digests)
 
 
 def _write(rows: Rows, schema: pa.Schema, tables: Tables, job: Job) -> int:

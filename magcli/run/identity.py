@@ -6,11 +6,12 @@ from typing import Any
 
 def decisive(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings without the place of the model: of a folder with a digest nothing is left, of a server's URL the name
-    of the model, which follows ``#``.
+    of the model, which follows ``#``. A server that is asked for the model it has keeps its place.
     """
     model = str(settings.get("model", ""))
+    name = model.partition("#")[2]
     if "model_sha256" in settings:
         return {key: value for key, value in settings.items() if key != "model"}
-    if model.startswith(("http://", "https://")):
-        return {**settings, "model": "#" + model.partition("#")[2]}
+    if name and model.startswith(("http://", "https://")):
+        return {**settings, "model": f"#{name}"}
     return dict(settings)

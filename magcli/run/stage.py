@@ -41,6 +41,7 @@ class Stage:
     PLACES: Sequence[str] = ()
     check: Callable[[Any], None] = lambda _: None
     settings: Callable[[Any], Mapping[str, Any]] = lambda _: {}
+    always: Callable[[Any], bool] = lambda _: False
     beside: Callable[[Any], Sequence[Path]] = lambda _: ()
     makes: Callable[[Any], Path | None] = lambda _: None
     takes_rows: Callable[[Any], bool] = lambda _: True

@@ -125,6 +125,11 @@ def settings(config: Config) -> dict[str, Any]:
     return bits | setup.table_bits("against", config.against)
 
 
+def always(config: Config) -> bool:
+    """Whether completions that side files name decide too: they may have come or gone since."""
+    return config.compare
+
+
 def beside(config: Config) -> tuple[Path, ...]:
     """The graded completions, when they are kept; of a comparison its Markdown."""
     from magcli.evaluation.suite import load

@@ -14,6 +14,8 @@ DIGEST = {"model_sha256": "ab", "seed": 1}
         ({"model": "http://a:1/v1#m"}, {"model": "https://b/v1#m"}, True),
         ({"model": "http://a:1/v1#m"}, {"model": "http://a:1/v1#n"}, False),
         ({"model": "http://a:1/v1#m"}, {"model": "m"}, False),
+        ({"model": "http://a:1/v1"}, {"model": "http://b:1/v1"}, False),
+        ({"model": "http://a:1/v1"}, {"model": "http://a:1/v1"}, True),
         ({"model": "org/a"}, {"model": "org/b"}, False),
         ({"seed": 1}, {"seed": 1}, True),
     ],

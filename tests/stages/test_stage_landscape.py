@@ -219,9 +219,14 @@ def test_what_cannot_be_graded_is_no_low_reward(trained, problems, tmp_path):
     own = tmp_path / "own.py"
     own.write_text("def own(completion, row):\n    return 1.0 if row['id'] != 'p1' else 1 / 0\n")
     options = ASK | {"out": tmp_path / "out", "run": trained, "reward": f"{own}:own", "points": 4, "samples": 1}
-    with pytest.raises(EnvironmentFault, match=r"problem p1 cannot be graded \(reward-error: .*division by zero"):
+    with pytest.raises(
+        EnvironmentFault, match=r"problem p1 cannot be graded \(reward-error: .*division by zero.*with --restart"
+    ):
         call_stage("landscape", problems, **options)
     assert not (tmp_path / "out" / "landscape.json").exists()
+    own.write_text("def own(completion, row):\n    return 1.0\n")
+    call_stage("landscape", problems, restart=True, **options)
+    assert (tmp_path / "out" / "landscape.json").exists()
 
 
 def test_a_run_that_is_not_there_is_not_made(problems, tmp_path):

@@ -90,9 +90,11 @@ def _require_verdicts(problem: str, verdicts: Sequence[reward.Reward]) -> None:
     """
     for verdict in verdicts:
         if verdict.reason in UNCOUNTED:
+            again = " with --restart, since points of another reward do not compare"
             raise EnvironmentFault(
                 f"landscape: a completion of problem {problem} cannot be graded ({verdict.reason}: {verdict.detail}); "
                 "points that are done are kept, so mend that and repeat the command"
+                + (again if verdict.reason == "reward-error" else "")
             )
 
 

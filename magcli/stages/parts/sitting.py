@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from magcli.errors import PromptRefused
+from magcli.errors import PromptRefused, PromptTooLong
+from magcli.run.identity import decisive
 from magcli.stages.parts import setup
 
 if TYPE_CHECKING:
@@ -55,22 +58,45 @@ def _stored(exam: Exam, job: Job) -> Rows | None:
         return None
     source = table.read(str(exam.table))
     told = source.chain[-1] if source.chain else None
-    if told and told.version == __version__ and seal.pack(told.config) == seal.pack(exam.bits):
+    bits, before = decisive(exam.bits), decisive(told.config) if told else {}
+    if told and told.version == __version__ and seal.pack(before) == seal.pack(bits):
         job.console.say(f"evaluate: completions of {exam.table}; the model is not asked", event="reused")
         return _completed(source.rows, exam, job)
-    differs = [key for key in exam.bits if not told or told.config.get(key) != exam.bits[key]]
+    differs = [key for key in bits if not told or before.get(key) != bits[key]]
     job.console.say(f"evaluate: {exam.table} is of other {', '.join(differs) or 'versions'}; made anew", event="anew")
     return None
 
 
 def _completed(rows: Rows, exam: Exam, job: Job) -> Rows:
     """Kept completions; problems without any were left out when they were made, and are counted again."""
+    assert exam.table is not None
     answered: set[str] = set()
+    reasons = _left_out(exam.table)
     for batch in rows:
         answered.update(batch.column("id").to_pylist())
         yield batch
     for row in (row for batch in exam.problems for row in batch.to_pylist() if row["id"] not in answered):
-        job.drops.row(row["id"], "prompt-too-long", row)
+        job.drops.row(row["id"], reasons.get(row["id"], PromptTooLong.reason), row)
+
+
+def _reasons_path(table: Path) -> Path:
+    return table.with_name(f"{table.name}.left-out.json")
+
+
+def _left_out(table: Path) -> dict[str, str]:
+    """Why problems have no completions in a kept table, by their ids."""
+    path = _reasons_path(table)
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
+def _keep_reasons(table: Path, reasons: Mapping[str, str]) -> None:
+    from magcli.data import durable
+
+    if not reasons:
+        durable.remove(_reasons_path(table))
+        return
+    with durable.whole_file(_reasons_path(table)) as file:
+        file.write((json.dumps(reasons, ensure_ascii=False, indent=1) + "\n").encode())
 
 
 def _sat(exams: Sequence[Exam], config: Config, job: Job) -> Iterator[tuple[Exam, Rows]]:
@@ -144,14 +170,18 @@ class _Sitting:
         """The rows of an exam, kept in its table on the way."""
         from magcli.run.keep import kept
 
-        rows = self._told(results)
+        rows = self._told(exam, results)
         return kept(rows, exam.table, replace(self.job, settings=exam.bits)) if exam.table else rows
 
-    def _told(self, results: Iterator[Result]) -> Rows:
+    def _told(self, exam: Exam, results: Iterator[Result]) -> Rows:
+        reasons = {}
         for result in results:
             for dropped in result.dropped:
                 self.job.drops.add(dropped)
+                reasons[dropped.id] = dropped.reason
             yield result.rows
+        if exam.table is not None:
+            _keep_reasons(exam.table, reasons)
 
     async def close(self) -> None:
         """End the model and the graders; journals stay."""

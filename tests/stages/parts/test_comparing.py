@@ -55,6 +55,17 @@ def test_completions_that_have_changed_since_are_left_out_with_a_warning(tmp_pat
         assert f"warning: evaluate: {other} has changed since {tables[1]} was made" in capsys.readouterr().err
 
 
+def test_completions_that_come_back_are_compared_again(tmp_path) -> None:
+    tables = [measured(tmp_path / name, right) for name, right in (("a.arrow", 1), ("b.arrow", 2))]
+    out, kept = tmp_path / "t.jsonl", tmp_path / "a-kept.jsonl"
+    kept.rename(tmp_path / "away")
+    call_stage("evaluate", *tables, compare=True, output=out)
+    assert {row["difference"] for row in rows_of(out)} == {None}
+    (tmp_path / "away").rename(kept)
+    call_stage("evaluate", *tables, compare=True, output=out)
+    assert pytest.approx(0.25) in [row["difference"] for row in rows_of(out)]
+
+
 @pytest.mark.parametrize(
     "text", ['{"completions": {"": "/nowh', "[]", '{"completions": 3}', '{"completions": {"": 3}}']
 )

@@ -1,6 +1,7 @@
 """`magcli evaluate` on suites: completions are kept and used again, a killed one goes on, models are compared."""
 
 import json
+import shutil
 import time
 from pathlib import Path
 
@@ -66,6 +67,36 @@ def test_suites_are_asked_once_and_metrics_redone_from_what_is_kept(suites, gues
     assert values(tmp_path / "bare.arrow") == more, "no model and no suite are needed"
     call_stage("evaluate", output=tmp_path / "hot.arrow", **{**options, "temperature": 0.5})
     assert "is of other temperature; made anew" in capsys.readouterr().err
+
+
+def test_a_model_at_another_place_is_not_asked_again(suites, guesser, tmp_path, capsys) -> None:
+    options = {"suite": suites, "completions": tmp_path / "kept", "samples": 2, "quiet": False}
+    call_stage("evaluate", output=tmp_path / "one.arrow", model=str(guesser), **options)
+    shutil.copytree(guesser, tmp_path / "moved")
+    capsys.readouterr()
+    call_stage("evaluate", output=tmp_path / "two.arrow", model=str(tmp_path / "moved"), **options)
+    assert capsys.readouterr().err.count("the model is not asked") == 2
+    call_stage("evaluate", output=tmp_path / "one.arrow", model=str(tmp_path / "moved"), **options)
+    assert "is replaced" not in capsys.readouterr().err
+    (tmp_path / "p.jsonl").write_text('{"id": "1", "prompt": "a?", "answer": "3"}\n')
+    options = {"max_tokens": 8, "system": "none", "output": tmp_path / "t.arrow", "quiet": False}
+    for model in (guesser, tmp_path / "moved"):
+        call_stage("evaluate", tmp_path / "p.jsonl", model=str(model), **options)
+    assert "t.arrow is up to date" in capsys.readouterr().err
+
+
+def test_what_was_left_out_keeps_its_reason(guesser, tmp_path) -> None:
+    rows = [{"id": "short", "prompt": "a?", "answer": "3"}, {"id": "long", "prompt": "x" * 600, "answer": "3"}]
+    problems, kept = tmp_path / "problems.jsonl", tmp_path / "kept.arrow"
+    problems.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {"model": str(guesser), "completions": kept, "samples": 2, "max_tokens": 8, "system": "none"}
+    call_stage("evaluate", problems, output=tmp_path / "one.arrow", ks="1", **options)
+    told = tmp_path / "kept.arrow.left-out.json"
+    assert json.loads(told.read_text()) == {"long": "prompt-too-long"}
+    told.write_text('{"long": "refused"}')
+    dropped = tmp_path / "dropped.jsonl"
+    call_stage("evaluate", problems, output=tmp_path / "two.arrow", dropped=dropped, ks="1,2", **options)
+    assert [(row["id"], row["reason"]) for row in rows_of(dropped)] == [("long", "refused")]
 
 
 def test_a_killed_evaluation_goes_on_and_comes_to_the_same(suites, guesser, tmp_path, capsys) -> None:
