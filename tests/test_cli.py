@@ -247,7 +247,7 @@ def test_nothing_that_an_option_names_is_written_over(tmp_path: Path, magcli, co
         ("convert a.jsonl >&-", "stdout is closed"),
         ("show a.jsonl >&-", "stdout is closed"),
         ("doctor >&-", "stdout is closed"),
-        ("report . >&-", "stdout is closed"),
+        ("report --files a.jsonl >&-", "stdout is closed"),
         ("convert a.jsonl --dry-run >&-", "stdout is closed"),
     ],
 )
