@@ -15,8 +15,10 @@ _FORMULA = re.compile(
 )
 _ASIDE = re.compile(
     r" ?\((?![^()]{0,3}\))[^()]{0,600}\)|（[^（）]{4,200}）|[\"“'‘`][^\"”“'’\n]{0,300}[?？][\"”'’]"
-    r"|“[^“”]{300,2000}”|(?:\\?\"){3}[^\"]*(?:\\?\"){3}"
+    r"|<details>[^<]*(?:<(?!/details>)[^<]*)*</details>|“[^“”]{300,2000}”|(?:\\?\"){3}[^\"]*(?:\\?\"){3}"
 )
+_HINT = re.compile(r"(?<=[.?!\n])\s*\(?Hints?\s?\.\s[^\n]*")
+_TITLE = re.compile(r"^#{1,6}[ \t]+[^\n]*\?[ \t]*\n", re.M)
 _OLD_CHINESE_ENDS = re.compile(r"几何[?？]?[”’\"]?[^。？?\n]{0,16}?(?:大意|意思|译[文为]|题意)")
 _SOLVED = re.compile(r"(?:\A|\n)[ \t]*final answer\b[^\n]*", re.I)
 _SENTENCE_END = re.compile(
@@ -36,7 +38,7 @@ _TASK_FIRST = (
     r"(?!(?:\w+\s+){0,2}(?:answers?|results?|solutions?|equations?|expressions?|terms?)\b|exact|reason)"
 )
 _HEAD = re.compile(
-    rf"(?:\A|[,:，：]\s*|\b(?:and|then|also|please|to\s+do\s+so|hence)\s+|\A[-*•]\s*|\)\s*|Ξ\s*(?=(?-i:[A-Z]))"
+    rf"(?:\A|[,:，：]\s*|\b(?:and|then|also|please|to\s+do\s+so|hence)\s+|\A[-*•]\s*|\)\s*|Ξ\s*(?=(?-i:[A-Z]))|(?:\A\W*|,\s?|\bthen\s+)try\s+to\s+"
     rf"|\A(?:now\s+|then\s+)?use\b[^.?!]{{1,90}}?\bto\s+)(?:{_TASK})\b(?!\s*\.)|\A{_TASK_FIRST}",
     re.I,
 )
@@ -45,7 +47,8 @@ _HEAD_ZH = re.compile(
     r"(?:求|计算|写出|化简(?!后|[^，,。]{0,8}时)|判断|讨论|确定|解(?:方程|不等式|下列)|说明(?!你?的?(?:理由|原因))|因式分解)"
 )
 _NARRATIVE = re.compile(
-    r"\b(?:needs?|needed|plans?|planned|decides?|decided|going|likes?|has|had|wants?|wanted|tr(?:y|ies|ied)|asked|will\s+be\s+asked|allowed)\s+to\b|\byou\s+will\b"
+    r"\b(?:needs?|needed|plans?|planned|decides?|decided|going|likes?|has|had|wants?|wanted|(?<=\s)tr(?:y|ies|ied)|asked|will\s+be\s+asked|allowed)\s+to\b|\byou\s+will\b"
+    r"|\A\W*(?:you|he|she|they|we)\s+(?:then\s+|now\s+|first\s+)?(?:select|choose|pick|take|draw|roll|toss|flip)s?\b"
     r"|\A\W*each\s+\w+\s+(?:will|must|is|was|can|may)\b|\A\W*(?:if\s[^,]{1,80},\s*)?we\s+can\b",
     re.I,
 )
@@ -58,7 +61,7 @@ _RESTATED = re.compile(
     re.I | re.S,
 )
 _FORM = re.compile(
-    r"\A\W*(?:give\s+all|write\s+the\s+(?:letters|digits|numbers|coordinates)|(?:state|give|list|write)\s+the\s+\S+\s+\w+\s+first\b"
+    r"\A\W*(?:give\s+all|(?:list|indicate|specify|find|provide|consider)\s+all\s+(?:the\s+)?possible\s+(?:options|answers|variants|cases|possibilities)\b|write\s+the\s+(?:letters|digits|numbers|coordinates)|(?:state|give|list|write)\s+the\s+\S+\s+\w+\s+first\b"
     r"|express\s+the\s+\S+\s+and\s+\S+\s+coordinates\s+as\b|express\s+the\s+\w+\s+in\s+the\s+form\b"
     r"|express\s+(?:the|its|this)\s+(?:\w+\s+){1,2}(?:as\s+an?\s+(?:\w+\s+)?(?:decimal|fraction|percent\w*|number|integer|ordered)|in\s+(?:simplest|lowest)))",
     re.I,
@@ -177,6 +180,8 @@ def asks_of(statement: str) -> Asks:
     statement = _instruction(statement)
     text = _ASIDE.sub("", masked(_unsolved(statement)))
     text = _in_today_s_words(text) if "几何" in text else text
+    text = _HINT.sub("", text) if "Hint" in text else text
+    text = _TITLE.sub("", text) if "#" in text and text.count("?") > 1 else text
     lowered = statement.lower()
     reasoned = holds(_REASON_WORDS, lowered)
     values: list[str] = []

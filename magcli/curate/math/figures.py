@@ -3,6 +3,7 @@
 import re
 
 from magcli.curate.math.asks import holds
+from magcli.curate.math.remains import pictures, without_pictures
 
 _NOUN = r"(?:figures?|diagrams?|pictures?|graphs?|charts?|tables?|images?|illustrations?|drawings?|sketch|plots?|map)"
 _PLACEHOLDER = re.compile(r"<image[\s_]?\d*>", re.I)
@@ -11,7 +12,7 @@ _OPTIONS_NAMED = (
     r"|is\s+(?:the\s+)?(?:closest|an?|equal|always|true|false|smallest|largest))"
 )
 _POINTS_AT_IT = re.compile(
-    r"\b(?:figures?|diagrams?|pictures?|charts?|illustrations?|sketch|plots?|map|fig\.)"
+    r"\b(?:(?<!final )(?<!resulting )figures?|diagrams?|pictures?|charts?|illustrations?|sketch|plots?|map|fig\.)"
     r"|\bgraphs?\b(?!\s+of\s+(?:the\s+)?(?:\w+\s+)?(?:function|equation|polynomial|\$))"
     r"|(?<!its )\bimages?\b(?!\s+of\s+(?:point\s+)?\$)"
     r"|(?<!on the )(?<!on a )(?<!round )(?<!square )(?<!\$ )(?<!\$-)\btables?\b(?!\s+of\s)"
@@ -38,11 +39,13 @@ _FACT = re.compile(
 _ONLY_SHOWN = re.compile(
     r"shaded|gr[ea]y\b|\bdark|marked|\bblack|\bwhite|colou?red|painted|\btables?\b|\bgrid|\bnumbers?\b(?!\s+of\b)|question\s*mark|which\s+of"
     r"|\bshape|pattern|\bmap\b|\bgraph|chart|\bdots\b|\bcubes?\b|\bpieces?\b|\bdice|\bdie\b|\btile|region|indicated|labell?ed"
-    r"|on\s+the\s+(?:right|left)|given\s+in|arrow|\bbold|dotted|dashed|\bpath|\bstrip|how\s+many"
-    r"|(?:(?:value|measure)\s+of|\bis)\s+\$\s?(?-i:[w-z])\b|\\(?:alpha|beta|gamma|delta|theta)\b|\bdivided\s+into[^.]{0,60}\bas\s+(?:shown|seen|in)\b|阴影",
+    r"|on\s+the\s+(?:right|left)|given\s+in|arrow|\bbold|dotted|dashed|\bpath|\bstrip|how\s+many(?!\s+degrees)"
+    r"|\\(?:alpha|beta|gamma|delta|theta)\b|\bdivided\s+into[^.]{0,60}\bas\s+(?:shown|seen|in)\b|阴影|关系如图",
     re.I,
 )
-_PICTURES_TO_CHOOSE = re.compile(r"^\(A\) \(?[Aa]\)?\s*$", re.M)
+_UNKNOWN_ASKED = re.compile(r"(?:(?:value|measure)\s+of|\bis)\s+\$\s?([w-z])\b", re.I)
+_PICTURES_TO_CHOOSE = re.compile(r"^\(A\) \(?[Aa]\)?\s*$|^[(（]?[A-E]\s?[.)）:：]\s*!\[", re.M)
+_WITHIN_A_SENTENCE = re.compile(r"[a-z,，:：\u4e00-\u9fff][ \t]{0,9}!\[[^\]\n]{0,200}\]\(")
 _WHICH_OF_THEM = re.compile(r"\bwhich\s+(?:one\s+)?of\s+(?:the|these)\s+following\b", re.I)
 _FIGURE_WORDS = (
     *("figure", "diagram", "picture", "graph", "chart", "table", "image", "illustration", "drawing", "sketch"),
@@ -100,26 +103,13 @@ _DISPLAYED = re.compile(
 )
 
 
-def placeholder_needed(statement: str, told: str, lowered: str) -> str:
-    """The placeholder of a picture that the statement needs; empty where there is none, or its words tell all.
-
-    ``told`` is the statement without its options.
-    """
-    image = _PLACEHOLDER.search(statement) if "<image" in lowered else None
-    if image is None:
-        return ""
-    chosen = _PICTURES_TO_CHOOSE.search(statement) or (told == statement and _WHICH_OF_THEM.search(statement))
-    needed = chosen or len(statement) < 80 or (_needed(_POINTS_AT_IT, statement) and not _tells_all(told, facts=3))
-    return image[0] if needed else ""
-
-
 def figure_needed(statement: str, told: str, lowered: str) -> str:
-    """The words that name a figure or table that is not there; ``told`` is the statement without its options.
+    """The picture, or the words that name a figure or table, that a statement needs and does not hold.
 
-    Beside the placeholder of a picture, ``placeholder_needed`` decides.
+    Empty where there is none, or where words tell all. ``told`` is the statement without its options.
     """
-    if "<image" in lowered and _PLACEHOLDER.search(statement):
-        return ""
+    if picture := _picture(statement, lowered):
+        return picture if _picture_needed(statement, told) else ""
     for words, in_it, named in ((_FIGURE_WORDS, _DRAWN, _FIGURE), (_SHOWN_WORDS, _DISPLAYED, _SHOWN)):
         if holds(words, lowered) and not in_it.search(told) and (figure := _needed(named, statement)):
             return "" if _tells_all(told, facts=5) or _told_as_text(told) else figure
@@ -129,7 +119,9 @@ def figure_needed(statement: str, told: str, lowered: str) -> str:
 
 def figure_named(detail: str) -> bool:
     """Whether what ``missing_part`` told of is a figure or table, which a statement may name without needing it."""
-    return any(named.search(f"{detail}, ") for named in (_FIGURE, _SHOWN, _PLACEHOLDER, _DATA_SHOWN))
+    return bool(pictures(detail)) or any(
+        named.search(f"{detail}, ") for named in (_FIGURE, _SHOWN, _PLACEHOLDER, _DATA_SHOWN)
+    )
 
 
 def drawn(statement: str) -> bool:
@@ -137,9 +129,30 @@ def drawn(statement: str) -> bool:
     return bool(_DRAWN.search(statement) or _DISPLAYED.search(statement))
 
 
+def _picture(statement: str, lowered: str) -> str:
+    """The placeholder of a picture, or the link to one; empty where there is none."""
+    placeholder = _PLACEHOLDER.search(statement) if "<image" in lowered else None
+    return placeholder[0] if placeholder else pictures(statement)
+
+
+def _picture_needed(statement: str, told: str) -> bool:
+    """Whether words point at the picture that stands beside them, and do not describe it."""
+    if (
+        _WITHIN_A_SENTENCE.search(statement)
+        or _PICTURES_TO_CHOOSE.search(statement)
+        or (told == statement and _WHICH_OF_THEM.search(statement))
+    ):
+        return True
+    words = without_pictures(statement)
+    points = len(words) < 80 or bool(_needed(_POINTS_AT_IT, words))
+    return points and not (len(words) >= 80 and _tells_all(without_pictures(told), facts=3))
+
+
 def _tells_all(told: str, *, facts: int) -> bool:
     """Whether words describe the picture that they name: facts of geometry, and nothing that only it can show."""
-    return not _ONLY_SHOWN.search(told) and len(_FACT.findall(told)) >= facts
+    unknown = _UNKNOWN_ASKED.search(told)
+    marked = unknown is not None and not re.search(rf"=\s*{unknown[1]}\b", told)
+    return not (marked or _ONLY_SHOWN.search(told)) and len(_FACT.findall(told)) >= facts
 
 
 def _told_as_text(statement: str) -> bool:

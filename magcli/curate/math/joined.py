@@ -3,7 +3,7 @@
 import re
 
 from magcli.curate.math.answers import negation, parts_of, prose
-from magcli.curate.math.asks import Asks
+from magcli.curate.math.asks import Asks, holds, masked
 
 _TWO_ANSWERS = re.compile(
     r"\b(?:return|answer|give|report|present|list)\b[^.?!]{0,30}\btwo\s+(?:answers|values|questions)\b|\bfor\s[^.?!]{1,80}\sand\s[^.?!]{1,60}\bseparately\b",
@@ -26,8 +26,16 @@ _TWO_THINGS = re.compile(
     r"|\b(?:find|compute|calculate|determine|what\s+(?:is|are))\s+the\s+(?P<what>(?!sum|product|difference|ratio|number)\w+)\s+of\s[^.?!]{1,60}\sand\s+the\s+(?P=what)\s+of\b(?!\s+\w+\W{1,3}is\b)"
     r"|\b(?:the|find)\s+(?:the\s+)?(?P<other>amount|rate|price|speed|cost|age|length)\s+of\s[^.?!,]{1,60}\sand\s+(?:the\s+)?(?P=other)\s+of\s[^.?!,]{1,60}"
     r"(?:\b(?:respectively\s+)?are\s*\?|\bshould\b)"
+    r"|\b(?:find|compute|calculate|determine)\s[^.?!]{5,200}\bas\s+well\s+as\s+(?:the|all|its|find)\b"
     r"|\b(?:what|how)\b[^?.]{5,200},\s+and\s+(?:did|does|is|are|was|were|will)\s+(?:she|he|it|they)\b[^?]{0,200}\?"
     r"|\b(?:what|how|who|where|which)\b[^?]{3,300}[,\s]and\s+what\s+(?:is|are|was|were)\b[^?]{0,300}\?",
+    re.I,
+)
+_REACHED_WORDS = ("achieve", "attain", "reach", "occur", "that time", "this time", "for which")
+_WHERE_IT_IS_REACHED = re.compile(
+    r"\b(?:find|determine|compute|calculate|what\s+is)\b[^.?!]{0,40}\b(?:maxim|minim|great|least|small|larg)\w*[^.?!]{3,300}\b(?:and|as\s+well\s+as)\s+"
+    r"(?:also\s+)?(?:find|determine|state|give|indicate|(?:for\s+which|the|all)\s+(?:\w+\s+)?(?:values?|points?|numbers?|cases?)\b)"
+    r"[^.?!]{0,120}\b(?:achieved?|attain(?:ed|s)?|reached|occurs?|at\s+(?:that|this)\s+time|for\s+which\s+(?:this|it|the|equality))\b",
     re.I,
 )
 _HOW_MANY = r"how\s+(?:many|much|long|far|fast|old|high|tall)\b"
@@ -78,8 +86,13 @@ def joined(statement: str, lowered: str, asks: Asks, answer: str) -> str:
     blank = _ONE_BLANK_FOR_TWO.search(statement) if "__" in statement or "quad" in statement else None
     named = named or (_ASKED_IN_TWO_CLAUSES.search(statement) if "问" in lowered else None)
     two = _TWO_ANSWERS.search(statement) if "two" in lowered or "separately" in lowered else None
-    two = two or (next(filter(None, map(_TWO_THINGS.search, asks.values)), None) if " and " in lowered else None)
-    if found := two or named or blank or (_EACH_LISTED.search(statement) if "\n" in statement else None):
+    two = two or (
+        next(filter(None, map(_TWO_THINGS.search, asks.values)), None)
+        if " and " in lowered or "as well as" in lowered
+        else None
+    )
+    where = _WHERE_IT_IS_REACHED.search(masked(statement)) if holds(_REACHED_WORDS, lowered) else None
+    if found := two or named or blank or where or (_EACH_LISTED.search(statement) if "\n" in statement else None):
         return found[0]
     return _told_apart(statement, asks, answer) if parts_of(answer) > 1 or _MAPPING.match(answer) else ""
 

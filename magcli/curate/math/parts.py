@@ -59,7 +59,7 @@ _PART_STYLES = tuple(
 _ASKS = re.compile(
     r"\W*(?:(?:if|when|given|let|suppose|for|assuming|hence|using|若|当|已知|在|设)[^.?。？]{0,200}?[,，]\s*)?"
     r"(?:then\s+|please\s+|also\s+|试|请|则)?"
-    r"(?:(?:find|compute|calculate|determine|evaluate|solve|prove|show|what|how|why|explain|express|write|sketch|draw|"
+    r"(?:(?:find|compute|calculate|determine|evaluate|solve|prove|show|what|how|why|explain|express|write|sketch|draw|construct|"
     r"state|estimate|describe|simplify)\b|(?:分别)?(?:求|计算|证明|写出|说明|化简|判断|讨论|估计|确定|画出|设计))"
     r"|(?:(?![.。;；]\s*\n\s*\n)[^？?]){0,120}?(?:化[为成]|何值|(?:[,，、.．。]|并|再|请|试|分[别別])\s*(?:求|计算|证明|写出|说明|化简|判断|讨论|估计|确定))"
     r"|(?:\$[^$]*\$|[^.?。？\n$]){0,300}[?？]",
@@ -69,8 +69,10 @@ _COUNTS_OF_TWO = re.compile(
     r"\bhow\s+many\s+[^,?]{2,40}\s+and\s+[^,?]{2,40}\s(?:do|does|did|are|were|has|have)\b[^?]{0,200}\?", re.I
 )
 _HEADED_PARTS = re.compile(
-    r"(?:请问|试?求|计算|回答|\b(?:find|determine|compute|calculate|the\s+following))\s*[:：]\s*[(（]?(?:1|a|i|①)\s?[)）.、][^\n]{1,200}[;；。,，\n]"
-    r"\s*[(（]?(?:2|b|ii|②)\s?[)）.、]|(?:简算|计算|口算|解方程|化简|求值)[．。:：]?\s*①[^\n①②]{1,200}②",
+    r"(?:(?:请问|试?求|计算|回答|\b(?:find|determine|compute|calculate|the\s+following))\s*[:：]\s*"
+    r"|\b(?:find|determine|compute|calculate)\s*\n\s*(?=(?-i:[(（](?:1|a|i)[)）])))[(（]?(?:1|a|i|①)\s?[)）.、][^\n]{1,200}[;；。,，\n]"
+    r"\s*[(（]?(?:2|b|ii|②)\s?[)）.、]|(?:简算|计算|口算|解方程|化简|求值)[．。:：]?\s*①[^\n①②]{1,200}②"
+    r"|\b(?:if|when)\s*:?\s*\n\s*\(?(?-i:a)\)[^\n?]{1,200}(?<!and)[;,.]?\s*\n\s*\(?(?-i:b)\)",
     re.I,
 )
 _QUESTION_WORD = re.compile(
@@ -128,7 +130,7 @@ def several_parts(statement: str, lowered: str, asks: Asks, answer: str) -> str:
     if not (_MATHS.search(statement) or _MATHS.search(_LIST_NUMBER.sub("", answer))) and prose(answer):
         questions = [each for each in asks.values if each[-1] in "?？" and _QUESTION_WORD.search(each)]
         return f"asks {len(questions)} times" if len(questions) > 1 else ""
-    own = _of_one_language([each for each in asks.values if not _OF_OPTIONS.search(each)])
+    own = _of_one_language(_said_once([each for each in asks.values if not _OF_OPTIONS.search(each)]))
     return (
         labelled_parts(statement, lowered)
         or (headed[0] if holds(_PART_WORDS, lowered) and (headed := _HEADED_PARTS.search(statement)) else "")
@@ -136,6 +138,11 @@ def several_parts(statement: str, lowered: str, asks: Asks, answer: str) -> str:
         or (f"asks {len(own)} times" if len(own) > 1 and not _on_the_way(statement, own, answer) else "")
         or joined(statement, lowered, asks, answer)
     )
+
+
+def _said_once(asked: Sequence[str]) -> Sequence[str]:
+    """The tasks without those that repeat an earlier one word for word; a formula may be another one each time."""
+    return [each for index, each in enumerate(asked) if "Ξ" in each or each not in asked[:index]]
 
 
 def _of_one_language(asked: Sequence[str]) -> Sequence[str]:

@@ -38,6 +38,7 @@ from magcli.curate.math.choices import (
 from magcli.curate.math.markup import narrowed, tidied
 from magcli.curate.math.needs import needs_options, twice_the_same, without_following
 from magcli.curate.math.parts import finds_and_proves, several_parts, told_apart
+from magcli.curate.math.remains import without_pictures, without_remains
 from magcli.curate.math.statements import answered, missing_part, only_told, proof, told_without_question
 
 DropReason = Literal[
@@ -119,10 +120,10 @@ def clean(prompt: str, answer: str, *, parsable: Parsable, waived: Collection[Dr
         parsable: asked last, and only about answers that passed everything else.
         waived: faults of the statement that are known not to be there, whatever its words.
     """
-    prompt = tidied(narrowed(_LITERAL_NEWLINE.sub("\n", prompt)))
+    final = final_answer(tidied(answer))
+    prompt = without_remains(tidied(narrowed(_LITERAL_NEWLINE.sub("\n", prompt))), final[:LONGEST_ANSWER])
     if not _SOMETHING.search(prompt):
         return Dropped("empty-prompt")
-    final = final_answer(tidied(answer))
     prompt = _without_option_asked_for(prompt)
     asks = asks_of(_question(prompt, final))
     fault = statement_fault(prompt, final[:LONGEST_ANSWER], asks, waived)
@@ -138,9 +139,9 @@ def clean(prompt: str, answer: str, *, parsable: Parsable, waived: Collection[Dr
     if not opened.note and final != answer.strip():
         opened = opened._replace(note="final-answer")
     checked = check_answer(opened, asks, parsable=parsable)
-    if isinstance(checked, Dropped) and opened.note == "opened":
-        return Dropped("multiple-choice", f"the right option: {checked.detail}")
-    return checked
+    if isinstance(checked, Kept):
+        return checked._replace(prompt=without_pictures(checked.prompt))
+    return Dropped("multiple-choice", f"the right option: {checked.detail}") if opened.note == "opened" else checked
 
 
 def statement_fault(prompt: str, answer: str, asks: Asks, waived: Collection[DropReason] = ()) -> Dropped | None:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from magcli.curate.math.absent import data_absent
 from magcli.curate.math.asks import Asks, asks_of, holds, masked, sentences, tasks_in
-from magcli.curate.math.figures import figure_needed, placeholder_needed
+from magcli.curate.math.figures import figure_needed
+from magcli.curate.math.remains import without_pictures
 
 _START = r"(?:\A|[.;:!?>,，。；：？！\n)）}]|\$\s|\b(?:and|then|thus|please)\b)\W{0,4}\s*"
 _PROOF_WORDS = (
@@ -57,7 +58,8 @@ _ELSEWHERE = re.compile(
     r"|\b(?:see|in|from|of|refer to)\s+(?:exercise|problem|example|theorem)\s+[A-Z]?\d+(?:\.\d+)*\b"
     r"|(?:\A|[.!?]\s+)(?:extend|repeat|redo)\s+(?:this|the)\s+(?:problem|exercise|question)\b"
     r"|\b(?:in|from|see|using|use)\s+(?:the\s+)?(?:data\s+tables?|(?-i:Table)\s+\d+(?:\.\d+)*)\b"
-    r"|\b(?:in|from|of|using)\s+(?:your\s+periodic\s+table|(?:your|the)\s+(?:textbook|lecture\s+notes|appendix|handout))\b"
+    r"|\b(?:in|from|of|using)\s+your\s+(?:periodic\s+table|textbook|lecture\s+notes|appendix|handout)\b"
+    r"|\b(?:in|from|using)\s+the\s+(?:textbook|lecture\s+notes|appendix|handout)\b"
     r"|\A[^.?!\n]{0,40}\b(?:the|this)\s+above\s+(?:\w+\s+)?(?:content|text|statement|sentence|passage|problem|question|expression|equation)\b[^.?!\n]*\.?\s*\Z"
     r"|\b(?:passage|article|document|text|excerpt)\s+(?:above|below)\b(?![^\n]{0,200}\n\s*\S)|根据上题|上一题|接上题|[由同]上题",
     re.I,
@@ -83,7 +85,6 @@ _IMAGE_WORDS = (
     ".jpeg",
     ".gif",
     ".svg",
-    "![",
     "\\includegraphics",
     "<img",
     "[image]",
@@ -93,7 +94,7 @@ _IMAGE_WORDS = (
     "[图",
 )
 _IMAGE = re.compile(
-    r"(?<![\w./-])[\w./-]{0,200}/[\w-]{1,100}\.(?:png|jpe?g|gif|svg)\b|!\[[^\]]*\]\(|\\includegraphics|<img\b|\[(?:image|figure|img|diagram|图片?)\]",
+    r"(?<![\w./-])[\w./-]{0,200}/[\w-]{1,100}\.(?:png|jpe?g|gif|svg)\b|\\includegraphics|<img\b|\[(?:image|figure|img|diagram|图片?)\]",
     re.I,
 )
 _REMAINS: Sequence[tuple[tuple[str, ...], re.Pattern[str]]] = (
@@ -158,8 +159,9 @@ def missing_part(statement: str, lowered: str) -> str:
     if absent := data_absent(statement, lowered):
         return absent
     told = statement[: statement.find("\n(A) ")] if "\n(A) " in statement else statement
-    if image := placeholder_needed(statement, told, lowered):
-        return image
+    if figure := figure_needed(statement, told, lowered):
+        return figure
+    statement, told = without_pictures(statement), without_pictures(told)
     if first := _LATER_PART.match(told):
         return f"begins with {first[0].strip()}"
     part = _PART.search(statement) if "part" in lowered else None
@@ -170,8 +172,6 @@ def missing_part(statement: str, lowered: str) -> str:
     for told_by, pattern in _REMAINS:
         if holds(told_by, lowered) and (remains := pattern.search(statement)):
             return remains[0].strip()
-    if figure := figure_needed(statement, told, lowered):
-        return figure
     if statement.endswith("$") and (within := _within_brackets(statement)):
         return f"ends within {within!r}"
     broken = _BROKEN_OFF.search(statement, max(0, len(statement) - 40))

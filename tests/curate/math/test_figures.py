@@ -2,7 +2,7 @@
 
 import pytest
 
-from magcli.curate.math.figures import drawn, figure_named, figure_needed, placeholder_needed
+from magcli.curate.math.figures import drawn, figure_named, figure_needed
 
 TOLD = [
     "$A$ and $B$ are opposite vertices of a square of side 3, and a circle is drawn through both. How big is it?",
@@ -32,18 +32,13 @@ NEEDED = [
 @pytest.mark.parametrize("statement", TOLD)
 def test_words_that_tell_what_the_picture_shows(statement: str) -> None:
     beside = f"{statement}\n<image1>"
-    assert placeholder_needed(beside, beside, beside.lower()) == ""
+    assert figure_needed(beside, beside, beside.lower()) == ""
 
 
 @pytest.mark.parametrize("statement", NEEDED)
 def test_words_that_need_the_picture(statement: str) -> None:
     beside = f"{statement}\n<image1>"
-    assert placeholder_needed(beside, beside, beside.lower()) == "<image1>"
-
-
-@pytest.mark.parametrize("statement", [*TOLD, *NEEDED])
-def test_without_a_placeholder_it_is_none(statement: str) -> None:
-    assert placeholder_needed(statement, statement, statement.lower()) == ""
+    assert figure_needed(beside, beside, beside.lower()) == "<image1>"
 
 
 def test_a_picture_within_a_sentence_or_announced_by_a_colon_is_needed() -> None:
@@ -51,16 +46,16 @@ def test_a_picture_within_a_sentence_or_announced_by_a_colon_is_needed() -> None
         "How many of the tiles <image1> are needed to cover a square whose sides are eight units long, without gaps?",
         "Ann begins with a stack of blocks that looks like a tower: <image1> In the end they stand in order of size.",
     ):
-        assert placeholder_needed(statement, statement, statement.lower()) == "<image1>"
+        assert figure_needed(statement, statement, statement.lower()) == "<image1>"
 
 
 def test_options_that_are_pictures_are_needed_and_values_among_the_options_tell_nothing() -> None:
     asked = "Peter folds a square sheet twice and cuts off a corner of it. What does it look like when it is unfolded?"
     pictures = f"{asked}\n<image1>\n(A) A\n(B) B\n(C) C"
-    assert placeholder_needed(pictures, asked, pictures.lower()) == "<image1>"
+    assert figure_needed(pictures, asked, pictures.lower()) == "<image1>"
     asked = "The diagram tells how long some of the sides are. What is the perimeter of the whole figure? "
     lengths = f"{asked}<image1>\n(A) $3 \\mathrm{{~cm}}$\n(B) $4 \\mathrm{{~cm}}$\n(C) $5 \\mathrm{{~cm}}$"
-    assert placeholder_needed(lengths, asked, lengths.lower()) == "<image1>"
+    assert figure_needed(lengths, asked, lengths.lower()) == "<image1>"
 
 
 @pytest.mark.parametrize(

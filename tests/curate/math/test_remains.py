@@ -1,0 +1,112 @@
+"""What collections leave around a statement goes, and nothing of the statement with it."""
+
+from time import process_time
+
+import pytest
+
+from magcli.curate.math.problems import Dropped, Kept, clean
+from magcli.curate.math.remains import pictures, without_pictures, without_remains
+from magcli.verify.math import parsable
+
+ASK = "A bag holds 12 marbles, and a third of them are red. How many red marbles are there?"
+LINK = "![](https://example.org/cropped/2024-18.jpg?height=109&width=834)"
+
+AFTER = [
+    "\n\n*Proposed by Ann Lee*",
+    "\n\n*Proposed  by **Ann Lee***",
+    " *Proposed by Ann Lee and Bob O'Neil, KU Leuven, Belgium.*",
+    "\n\n[i]Proposed by Ann Lee[/i]",
+    "\n\n[i]Proposed by Ann Lee",
+    "\n*A. Lee, B. Berg and C. de Vries*",
+    "\n*(A. Lee)*",
+    "\n\n*2019 School Cup Team Round #5*",
+    "\n\n*(Source: City League 2021, Northern Province, Problem 7)*",
+    "\n\n*(1 point)*",
+    "\n\n#",
+    "\n\n## Solution:",
+    "\n\n## COUNTY COMPETITION IN MATHEMATICS",
+    "\n\nAnswer: 4",
+    "\n\nAnswer. $4$.\n\n#",
+    "\n\n## Result: 4",
+    "\n\nTranslate the above text into English, keep the line breaks and output the translation result directly.",
+    "\n\n---\n\nTranslate the text above into English, keeping the original text's line breaks and format.",
+    f"\n\nTranslating the above text into English, the result is as follows:\n\n{ASK}",
+    "\n\n保留源文本的换行和格式，直接输出翻译结果。",
+    f"\n(2 marks)\n{ASK}",
+    f"\n\n{ASK}",
+    "\n\n<details><summary>Solution</summary>*Solution.* $\\boxed{4}$ A third of 12 is 4.</details>",
+    "\n\n*Proposed by Ann Lee*\n\n<details><summary>Answer</summary>$\\boxed{4}$",
+    '\n[hide="Solution"]A third of 12 is 4.[/hide]',
+]
+
+
+@pytest.mark.parametrize("after", AFTER)
+def test_what_is_left_behind_a_statement_goes(after: str) -> None:
+    assert without_remains(ASK + after, "4") == ASK
+    assert clean(ASK + after, "4", parsable=parsable) == Kept(ASK, "4")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"{ASK}\n\n*Note: marbles are told apart by nothing but their colour.*",
+        f"{ASK}\n\nAnswer: give a whole number.",
+        f"{ASK}\n\n## Find the number of the others, too",
+        f"{ASK}\n<details><summary>Clarifications</summary>The bag holds nothing else.</details>",
+        "Who wrote this line?\n\nTranslate the word chat into French and count its letters.",
+        "Evaluate $2*3$ and then add $4*5*$",
+        "#",
+        "",
+    ],
+)
+def test_what_belongs_to_it_stays(statement: str) -> None:
+    assert without_remains(statement, "4") == statement
+
+
+def test_an_answer_that_stands_there_goes_only_if_it_is_the_ground_truth() -> None:
+    told = f"{ASK}\n\nAnswer: 5"
+    assert without_remains(told, "4") == told
+    assert without_remains(told, "5") == ASK
+
+
+def test_a_statement_that_is_nothing_but_remains_stays_as_it_is() -> None:
+    assert without_remains("\n## Solution", "4") == "\n## Solution"
+
+
+def test_tags_of_forums_are_taken_off_so_that_parts_are_seen() -> None:
+    several = "[b]a)[/b] How many of 9 coins are false?\n[b]b)[/b] Find the number of weighings that show it."
+    found = clean(several, "3", parsable=parsable)
+    assert isinstance(found, Dropped)
+    assert found.reason == "multi-part"
+    assert without_remains("Let $a[i]$ be 2 and $b[i]$ be 3.", "5") == "Let $a[i]$ be 2 and $b[i]$ be 3."
+
+
+def test_links_to_pictures_are_found_and_go_where_words_tell_all() -> None:
+    assert pictures(f"{ASK}\n\n{LINK}") == LINK
+    assert pictures("See the [circle](https://example.org/Circle) there.") == ""
+    assert without_pictures(f"{ASK}\n\n{LINK}") == ASK
+    assert without_pictures(f"{ASK}\n[1989 Problem 15.png](https://example.org/File:15.png)") == ASK
+    assert clean(f"{ASK}\n\n{LINK}", "4", parsable=parsable) == Kept(ASK, "4")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        f"The map below shows where the towns lie. How many roads lead from the first town to the last one?\n{LINK}",
+        f"Determine the values of $n$ for which a square of side $n$ can be tiled with pieces of the type {LINK}",
+        f"What is $x$?\n{LINK}",
+        f"Which of these nets folds to a cube without any overlap of its faces?\nA. {LINK}\nB. {LINK}\nC. {LINK}",
+    ],
+)
+def test_a_picture_that_words_point_at_is_needed(statement: str) -> None:
+    found = clean(statement, "4", parsable=parsable)
+    assert isinstance(found, Dropped)
+    assert found.reason in ("incomplete", "multiple-choice")
+
+
+def test_a_long_statement_takes_linear_time() -> None:
+    for line in ("*a* b\n", "# x\n", "[b]x", "![](y\n", "<details>\n<summary>solution\n", "Answer: 4\n"):
+        statement = line * 20_000
+        started = process_time()
+        without_pictures(without_remains(statement, "4"))
+        assert process_time() - started < 5
