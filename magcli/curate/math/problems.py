@@ -51,7 +51,7 @@ DropReason = Literal[
     "prose-answer",
     "unverifiable",
 ]
-Note = Literal["", "final-answer", "unit", "opened"]
+Note = Literal["", "final-answer", "unit", "opened", "remains"]
 Parsable = Callable[[str], bool]
 """Whether the verifier can read a ground truth."""
 
@@ -121,7 +121,20 @@ def clean(prompt: str, answer: str, *, parsable: Parsable, waived: Collection[Dr
         waived: faults of the statement that are known not to be there, whatever its words.
     """
     final = final_answer(tidied(answer))
-    prompt = without_remains(tidied(narrowed(_LITERAL_NEWLINE.sub("\n", prompt))), final[:LONGEST_ANSWER])
+    tidy = tidied(narrowed(_LITERAL_NEWLINE.sub("\n", prompt)))
+    stated = without_remains(tidy, final[:LONGEST_ANSWER])
+    found = _decided(stated, final, waived, parsable)
+    if isinstance(found, Dropped):
+        return found
+    bare = without_pictures(found.prompt)
+    changed: Note = "final-answer" if final != answer.strip() else ""
+    left: Note = "remains" if stated != tidy or bare != found.prompt else ""
+    note = found.note if found.note == "opened" else changed or found.note or left
+    return found._replace(prompt=bare, note=note)
+
+
+def _decided(prompt: str, final: str, waived: Collection[DropReason], parsable: Parsable) -> Kept | Dropped:
+    """Decide about a statement without remains and its final answer."""
     if not _SOMETHING.search(prompt):
         return Dropped("empty-prompt")
     prompt = _without_option_asked_for(prompt)
@@ -136,12 +149,10 @@ def clean(prompt: str, answer: str, *, parsable: Parsable, waived: Collection[Dr
     opened = open_question(prompt, final)
     if isinstance(opened, Dropped):
         return opened
-    if not opened.note and final != answer.strip():
-        opened = opened._replace(note="final-answer")
     checked = check_answer(opened, asks, parsable=parsable)
-    if isinstance(checked, Kept):
-        return checked._replace(prompt=without_pictures(checked.prompt))
-    return Dropped("multiple-choice", f"the right option: {checked.detail}") if opened.note == "opened" else checked
+    if isinstance(checked, Dropped) and opened.note == "opened":
+        return Dropped("multiple-choice", f"the right option: {checked.detail}")
+    return checked
 
 
 def statement_fault(prompt: str, answer: str, asks: Asks, waived: Collection[DropReason] = ()) -> Dropped | None:

@@ -43,7 +43,7 @@ AFTER = [
 @pytest.mark.parametrize("after", AFTER)
 def test_what_is_left_behind_a_statement_goes(after: str) -> None:
     assert without_remains(ASK + after, "4") == ASK
-    assert clean(ASK + after, "4", parsable=parsable) == Kept(ASK, "4")
+    assert clean(ASK + after, "4", parsable=parsable) == Kept(ASK, "4", "remains")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_links_to_pictures_are_found_and_go_where_words_tell_all() -> None:
     assert pictures("See the [circle](https://example.org/Circle) there.") == ""
     assert without_pictures(f"{ASK}\n\n{LINK}") == ASK
     assert without_pictures(f"{ASK}\n[1989 Problem 15.png](https://example.org/File:15.png)") == ASK
-    assert clean(f"{ASK}\n\n{LINK}", "4", parsable=parsable) == Kept(ASK, "4")
+    assert clean(f"{ASK}\n\n{LINK}", "4", parsable=parsable) == Kept(ASK, "4", "remains")
 
 
 @pytest.mark.parametrize(
