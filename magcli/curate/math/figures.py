@@ -62,6 +62,7 @@ _FIGURE = re.compile(
     r"|\b(?:see|in|from|on|using)\s+the\s+(?:(?:following|adjoining|accompanying|attached|above|below|given)\s+)?"
     r"(?:figure|diagram|(?:adjoining|following|accompanying|above|below)\s+(?:picture|graph|chart|table))"
     r"(?=\s*[,.):;]|\s+(?:below|above|shown))"
+    r"|\b(?:tiles?|shapes?|pieces?|figures?|numbers)\s+(?:in|on)\s+the\s+picture\b"
     r"|\bconsider\s+the\s+following\s+(?:graph|circuit|network|figure|diagram|picture)(?=\s*[,.])"
     rf"|\(see\s+(?:the\s+)?{_NOUN}\)"
     r"|\bfig(?:ure|\.)\s*[A-Z]?\d+(?:\.\d+)?[a-z]?\s+(?:shows|depicts|illustrates|gives)\b|(?<![(（])\bFig\.\s*[A-Z]?\d"

@@ -72,6 +72,7 @@ _HEADED_PARTS = re.compile(
     r"(?:(?:请问|试?求|计算|回答|\b(?:find|determine|compute|calculate|the\s+following))\s*[:：]\s*"
     r"|\b(?:find|determine|compute|calculate)\s*\n\s*(?=(?-i:[(（](?:1|a|i)[)）])))[(（]?(?:1|a|i|①)\s?[)）.、][^\n]{1,200}[;；。,，\n]"
     r"\s*[(（]?(?:2|b|ii|②)\s?[)）.、]|(?:简算|计算|口算|解方程|化简|求值)[．。:：]?\s*①[^\n①②]{1,200}②"
+    r"|\b(?:calculate|compute|evaluate|simplify|solve)\b[^.:?\n]{0,80}\bfollowing\b[^.:?\n]{0,60}:\s*1[.)]\s[^?]{1,400}?\n\s*2[.)]\s"
     r"|\b(?:if|when)\s*:?\s*\n\s*\(?(?-i:a)\)[^\n?]{1,200}(?<!and)[;,.]?\s*\n\s*\(?(?-i:b)\)",
     re.I,
 )

@@ -15,7 +15,7 @@ _CREDIT = re.compile(
     r"|(?:19|20)\d\d\s+[A-Z][^\n$?=]{2,150}?"
     rf"|{_NAME}(?:,?\s(?:(?:and|&)\s)?{_NAME}){{0,8}}"
     r"|\d{1,3}\s+(?:points?|marks?)"
-    r")[)\]]?\.?\s?(?:(?P=open)|\[/[ib]\]|(?<=\w))\s*\Z"
+    r")[)\]]?\.?\s?(?:(?P=open)|\[/[ib]\]|(?<=\w))\.?\s*\Z"
 )
 _HIDDEN = re.compile(
     r"<details>\s*<summary>\s*(?:solutions?|answers?|proof|spoiler)\b.*?(?:</details>|\Z)"
@@ -30,7 +30,7 @@ _TRANSLATE = re.compile(
     r"|保留源文本[^\n]*|(?:the\s+above\s+text\s+is\s+already\b|here\s+is\s+the\s+translat)[^\n]*)",
     re.I,
 )
-_HEADING = re.compile(r"\n[ \t]*#{1,6}[ \t]*([^\n$?]{0,90})\s*\Z")
+_HEADING = re.compile(r"\n[ \t]*#{1,6}[ \t]*([^\n$?]{0,90})\s*\Z|(?<=[.?!])\s+Solution\s*\Z")
 _PICTURE = re.compile(r"!\[[^\]\n]{0,200}\]\([^)\n]*\)|\[[^\]\n]{1,200}\.(?:png|jpe?g|gif|svg)\]\([^)\n]*\)", re.I)
 _MARKS = re.compile(r"\A\s*[(（]\s*\d{1,3}\s*(?:marks?|points?|分)\s*[)）]")
 _TAGS = re.compile(r"\[(b|i|u|center|quote)\]((?:[^\[]|\[(?!/\1\])){0,2000})\[/\1\]", re.I)
@@ -94,10 +94,10 @@ def _end_cut(text: str, answer: str) -> str:
     same = told is not None and _SPACELESS.sub("", told[1]) == _SPACELESS.sub("", answer)
     if told and same:
         return _cut(text, tail, told)
-    heading = _HEADING.search(tail) if "#" in tail and not told else None
-    if heading and not tasks_in(f"{heading[1]}."):
+    heading = _HEADING.search(tail) if not told and ("#" in tail or "Solution" in tail) else None
+    if heading and not tasks_in(f"{heading[1] or ''}."):
         return _cut(text, tail, heading)
-    credited = tail.rstrip()[-1:] in ("*", "_", "]", ")") or "roposed by" in tail
+    credited = tail.rstrip(" \n.")[-1:] in ("*", "_", "]", ")") or "roposed by" in tail
     credit = _CREDIT.search(tail) if credited else None
     return _cut(text, tail, credit) if credit else text
 

@@ -127,6 +127,9 @@ _ASKING = re.compile(
     r"|\A\W*(?:is|are|was|can)\b",
     re.I,
 )
+_CONCLUDED = re.compile(
+    r"(?<=[.$])\s+(?:Therefore|Hence|Thus|Consequently),?\s(?![^\n]*_{2,})(?!\$[^$]*\$\s*\Z)[^\n?:]{10,250}[a-z]\.\s*\Z"
+)
 _LAST_FORMULA = re.compile(r"\$\$?([^$]+)\$\$?\Z")
 _UNSPACED = re.compile(r"[\s$]+")
 _BROKEN_OFF = re.compile(
@@ -189,8 +192,11 @@ def only_told(statement: str) -> str:
 
 def told_without_question(statement: str, asks: Asks) -> str:
     """A story in plain English words and numbers in which no word asks for anything; empty for any other statement."""
-    told = not (asks.values or asks.reason or asks.open_ended) and len(statement) < 600 and _STORY.fullmatch(statement)
-    return "it asks for nothing" if told and not _ASKING.search(statement) else ""
+    if asks.values or asks.reason or asks.open_ended:
+        return ""
+    told = len(statement) < 600 and _STORY.fullmatch(statement) and not _ASKING.search(statement)
+    concluded = None if "\\q" in statement else _CONCLUDED.search(statement, max(0, len(statement) - 300))
+    return "it asks for nothing" if told or (concluded and not _ASKING.search(concluded[0])) else ""
 
 
 def answered(statement: str, asks: Asks, answer: str) -> str:

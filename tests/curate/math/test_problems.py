@@ -55,6 +55,12 @@ DROPPED = [
     ("incomplete", "A train leaves at noon and arrives at the", "7"),
     ("incomplete", "Given that $x+y=3$,", "7"),
     ("incomplete", "Compute 9-4+2+", "7"),
+    ("incomplete", "A floor is laid with the 6 types of tiles in the picture. For which widths is this possible?", "7"),
+    (
+        "incomplete",
+        "Let $x$ be the shorter one. We get $3-8x=2$. Hence, the other is five times longer than it.",
+        "5:1",
+    ),
     ("incomplete", "计算\n$$I=\\iint [x f(y)+2x] dy+[y f(x)$$", "0"),
     ("incomplete", "Rank the items of the following list by their price.", "7"),
     ("incomplete", "请根据以下文章构建一个问题。", "7"),
@@ -123,6 +129,11 @@ DROPPED = [
 ]
 
 KEPT = [
+    "What is the planned price of the textbook, if 300 of them bring in 6000?",
+    "In the diagram below, $ABCD$ is a quadrilateral with $\\angle ABC=135^{\\circ}$, $\\angle BCD=120^{\\circ}$, $AB=2$, "
+    "$BC=3$, $CD=4$ and $AD=x$. Find the value of $x^2$.",
+    "In the diagram, $PT$ and $PS$ are tangents to a circle with centre $O$, and $Z$ lies on $OS$. If $\\angle SPZ=10^{\\circ}$ "
+    "and $\\angle TOS=150^{\\circ}$, how many degrees are there in $\\angle PTY$?",
     "A game show has 3 prizes. On each show 4 people play. How many people play in 7 shows?",
     "There is enough information to prove whether the triangle is right. How many cases are there?",
     "It can be shown that the limit exists. Find it.",
