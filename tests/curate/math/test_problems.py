@@ -130,10 +130,10 @@ DROPPED = [
 
 KEPT = [
     "What is the planned price of the textbook, if 300 of them bring in 6000?",
-    "In the diagram below, $ABCD$ is a quadrilateral with $\\angle ABC=135^{\\circ}$, $\\angle BCD=120^{\\circ}$, $AB=2$, "
-    "$BC=3$, $CD=4$ and $AD=x$. Find the value of $x^2$.",
-    "In the diagram, $PT$ and $PS$ are tangents to a circle with centre $O$, and $Z$ lies on $OS$. If $\\angle SPZ=10^{\\circ}$ "
-    "and $\\angle TOS=150^{\\circ}$, how many degrees are there in $\\angle PTY$?",
+    "In the diagram below, $ABCD$ is a quadrilateral with $\\angle ABC=135^{\\circ}$, $\\angle BCD=120^{\\circ}$, "
+    "$AB=2$, $BC=3$, $CD=4$ and $AD=x$. Find the value of $x^2$.",
+    "In the diagram, $PT$ and $PS$ are tangents to a circle with centre $O$, and $Z$ lies on $OS$. "
+    "If $\\angle SPZ=10^{\\circ}$ and $\\angle TOS=150^{\\circ}$, how many degrees are there in $\\angle PTY$?",
     "A game show has 3 prizes. On each show 4 people play. How many people play in 7 shows?",
     "There is enough information to prove whether the triangle is right. How many cases are there?",
     "It can be shown that the limit exists. Find it.",

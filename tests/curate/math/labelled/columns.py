@@ -6,11 +6,13 @@ says where it is published) ``fed`` gives what the labeller read.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 Row = Mapping[str, Any]
+_NEXT_ROW = re.compile(r"[\s,]*(?=[{\[])")
 
 
 class Fed(NamedTuple):
@@ -23,12 +25,25 @@ class Fed(NamedTuple):
 
 def read(path: Path) -> list[Row]:
     """The rows of a published file: one JSON array, an object with one as ``example`` or rows by name, JSON lines."""
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8", errors="replace")
     try:
         whole = json.loads(text)
     except json.JSONDecodeError:
+        if text.startswith("[\n"):
+            return list(_before_it_breaks_off(text))
         return [json.loads(line) for line in text.split("\n") if line.strip()]
     return list(whole.get("example", whole.values()) if isinstance(whole, dict) else whole)
+
+
+def _before_it_breaks_off(array: str) -> Iterator[Row]:
+    """The rows of a JSON array that was published cut off."""
+    at = 1
+    while row := _NEXT_ROW.match(array, at):
+        try:
+            found, at = json.JSONDecoder().raw_decode(array, row.end())
+        except json.JSONDecodeError:
+            return
+        yield found
 
 
 def digest(row: Row) -> str:
@@ -122,6 +137,11 @@ def _drawn(row: Row) -> Fed:
     return Fed(row["original"]["sQuestion"], _several(row["original"]["lSolutions"]))
 
 
+def _turns(row: Any) -> Fed:
+    asked, answered = row
+    return Fed(asked["value"], str(answered["ground_truth"]["value"]))
+
+
 COLUMNS: dict[str, Callable[[Row], tuple[str, Any, list[str] | None]]] = {
     "aime_1983_2023.json": _named("problem", "answer"),
     "alignbench.jsonl": _named("question", "reference"),
@@ -166,6 +186,9 @@ COLUMNS: dict[str, Callable[[Row], tuple[str, Any, list[str] | None]]] = {
     "mmlu_stem.jsonl": lambda row: Fed(row["question"], "ABCD"[row["answer"]], row["choices"]),
     "odyssey_math.jsonl": _only,
     "olympiadbench_en_open.jsonl": _contextual,
+    "orz_57k.json": _turns,
+    "orz_57k_later.json": _turns,
+    "orz_72k.json": _turns,
     "proofnet.jsonl": _named("nl_statement", "nl_proof"),
     "putnam_informal.json": _named("informal_statement", "informal_solution"),
     "sat_math.jsonl": lambda row: Fed(_joined(row["question"], row["options"]), row["Answer"]),
