@@ -16,6 +16,7 @@ _CREDIT = re.compile(
     rf"|{_NAME}(?:,?\s(?:(?:and|&)\s)?{_NAME}){{0,8}}"
     r"|\d{1,3}\s+(?:points?|marks?)"
     r")[)\]]?\.?\s?(?:(?P=open)|\[/[ib]\]|(?<=\w))\.?\s*\Z"
+    r"|\n\s*[(\[]?[Pp]roposed\s+by:?\s[^\n$?]{2,150}\s*\Z"
 )
 _HIDDEN = re.compile(
     r"<details>\s*<summary>\s*(?:solutions?|answers?|proof|spoiler)\b.*?(?:</details>|\Z)"
