@@ -15,7 +15,7 @@ _FORMULA = re.compile(
 )
 _ASIDE = re.compile(
     r" ?\((?![^()]{0,3}\))[^()]{0,600}\)|（[^（）]{4,200}）|[\"“'‘`][^\"”“'’\n]{0,300}[?？][\"”'’]"
-    r"|<details>[^<]*(?:<(?!/details>)[^<]*)*</details>|“[^“”]{300,2000}”|(?:\\?\"){3}[^\"]*(?:\\?\"){3}"
+    r"|<details>[^<]{0,2000}(?:<(?!/?details>)[^<]{0,2000}){0,40}</details>|“[^“”]{300,2000}”|(?:\\?\"){3}[^\"]*(?:\\?\"){3}"
 )
 _HINT = re.compile(r"(?<=[.?!\n])\s*\(?Hints?\s?\.\s[^\n]*")
 _TITLE = re.compile(r"^#{1,6}[ \t]+[^\n]*\?[ \t]*\n", re.M)
@@ -61,7 +61,9 @@ _RESTATED = re.compile(
     re.I | re.S,
 )
 _FORM = re.compile(
-    r"\A\W*(?:give\s+all|(?:list|indicate|specify|find|provide|consider)\s+all\s+(?:the\s+)?possible\s+(?:options|answers|variants|cases|possibilities)\b|write\s+the\s+(?:letters|digits|numbers|coordinates)|(?:state|give|list|write)\s+the\s+\S+\s+\w+\s+first\b"
+    r"\A\W*(?:give\s+all"
+    r"|(?:list|indicate|specify|find|provide|consider)\s+all\s+(?:the\s+)?possible\s+(?:options|answers|variants|cases|possibilities)\b"
+    r"|write\s+the\s+(?:letters|digits|numbers|coordinates)|(?:state|give|list|write)\s+the\s+\S+\s+\w+\s+first\b"
     r"|express\s+the\s+\S+\s+and\s+\S+\s+coordinates\s+as\b|express\s+the\s+\w+\s+in\s+the\s+form\b"
     r"|express\s+(?:the|its|this)\s+(?:\w+\s+){1,2}(?:as\s+an?\s+(?:\w+\s+)?(?:decimal|fraction|percent\w*|number|integer|ordered)|in\s+(?:simplest|lowest)))",
     re.I,

@@ -6,7 +6,7 @@ problem, and an answer that stands in the statement would be what the policy lea
 
 import re
 
-from magcli.curate.math.asks import tasks_in
+from magcli.curate.math.asks import masked, sentences, tasks_in
 
 _NAME = r"(?:[A-Z]\.|[A-Z][\w’'-]+|de|van|von|der)"
 _CREDIT = re.compile(
@@ -69,13 +69,15 @@ def without_pictures(statement: str) -> str:
 
 
 def _without_echo(text: str) -> str:
-    """A statement without its last lines where they say word for word what stands before them."""
+    """A statement without its last lines where they ask word for word what stands before them."""
     end = text[-40:]
     if len(end) < 40 or text.find(end) == len(text) - 40:
         return text
     whole = text[: text.find(end) + 40]
-    echo = _SPACELESS.sub("", _MARKS.sub("", text[len(whole) :], count=1))
-    return whole if len(echo) >= 40 and _SPACELESS.sub("", whole).endswith(echo) else text
+    rest = _MARKS.sub("", text[len(whole) :], count=1)
+    echo = _SPACELESS.sub("", rest)
+    asks = len(echo) >= 40 and any(tasks_in(each) for each in sentences(masked(rest)))
+    return whole if asks and _SPACELESS.sub("", whole).endswith(echo) else text
 
 
 def _once(pieces: list[str]) -> str:

@@ -59,6 +59,7 @@ def test_what_is_left_behind_a_statement_goes(after: str) -> None:
         f"{ASK}\n<details><summary>Clarifications</summary>The bag holds nothing else.</details>",
         "Who wrote this line?\n\nTranslate the word chat into French and count its letters.",
         "Evaluate $2*3$ and then add $4*5*$",
+        f"{ASK}\n| 1 apple | 2 pears | 3 plums | 4 nuts | 5 |\n| 1 apple | 2 pears | 3 plums | 4 nuts | 5 |",
         "#",
         "",
     ],
