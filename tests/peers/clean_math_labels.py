@@ -2,9 +2,9 @@
 
 ``python -m tests.peers clean-math-labels`` prints one table a part, over all its rows and over the clear ones: a note
 that begins with "borderline" says that another careful reader may differ. ``HALF=`` with ``seen``, ``held-out``,
-``unseen``, ``foreign``, ``outside``, ``fresh``, ``foreign-held-out`` or ``outside-held-out`` prints only that one, and
-``MISSES=1`` each row that is decided otherwise than labelled (never of the last three, since rules are written without
-a look at them). Text that this
+``unseen``, ``foreign``, ``outside``, ``fresh``, ``foreign-held-out``, ``outside-held-out`` or ``rl`` prints only that
+one, and ``MISSES=1`` each row that is decided otherwise than labelled (never of the last four, since rules are written
+without a look at them). Text that this
 project does not ship is read from the public files.
 """
 
@@ -34,6 +34,7 @@ HALVES = LOOKED_AT | {
     "fresh": "clean_math_fresh.jsonl",
     "foreign-held-out": "clean_math_foreign_held_out.jsonl",
     "outside-held-out": "clean_math_outside_held_out.jsonl",
+    "rl": "clean_math_rl.jsonl",
 }
 LABEL_OF = {
     "incomplete": "incomplete",

@@ -17,6 +17,7 @@ LATER = {
     "foreign-held-out": "clean_math_foreign_held_out.jsonl",
     "outside": "clean_math_outside.jsonl",
     "outside-held-out": "clean_math_outside_held_out.jsonl",
+    "rl": "clean_math_rl.jsonl",
 }
 PARTS = BY_DIGEST | LATER
 ROWS = [row for name in PARTS.values() for row in read(HERE / name)]
