@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import time
+from pathlib import Path
 
 PRELOADED = ["calling", "torch", "transformers", "magcli.cli", "magcli.rl.loop", "magcli.rl.update", "sympy"]
 """What the process that others are forked from has imported."""
@@ -33,22 +34,35 @@ def start_stage(name, *inputs, **options):
 def kill_and_resume(kills, longest, name, *inputs, **options):
     """Run a stage to its end, killing it at uniform random instants of its first ``longest`` seconds.
 
-    The seed is printed, and may be given as FAULT_SEED. Returns how many of the attempts to kill it came in time.
+    A run that ends before its first kill took less than was thought, as other work on the machine has gone: it begins
+    from nothing again, with the time it took. So one kill at least comes in time. The seed is printed, and may be
+    given as FAULT_SEED. Returns how many of the attempts to kill it came in time.
     """
-    seed, killed = int(os.environ.get("FAULT_SEED") or random.SystemRandom().randrange(10**6)), 0
-    choose = random.Random(seed)
+    seed = int(os.environ.get("FAULT_SEED") or random.SystemRandom().randrange(10**6))
+    choose, killed, attempts, too_quick = random.Random(seed), 0, 0, False
     print(f"FAULT_SEED={seed}")
-    for attempt in range(kills + 1):
-        process = start_stage(name, *inputs, **options)
-        process.join(choose.uniform(0.0, longest) if attempt < kills else 120)
-        if process.is_alive():
-            process.kill()
-            killed += 1
-        process.join()
-        assert process.exitcode in (0, -signal.SIGKILL)
-    assert process.exitcode == 0
+    while attempts < kills:
+        begun = time.monotonic()
+        process = start_stage(name, *inputs, restart=too_quick, **options)
+        killed += not ended(process, choose.uniform(0.0, longest))
+        too_quick = not killed
+        if too_quick:
+            longest = 0.7 * (time.monotonic() - begun)
+            for place in options.keys() & {"output", "dropped"}:
+                Path(options[place]).unlink()  # else a killed restart leaves what the next run takes as up to date
+        attempts += not too_quick
+    assert ended(start_stage(name, *inputs, **options), 120)
     print(f"{killed} kills in runs of at most {longest:.1f} s")
     return killed
+
+
+def ended(process, seconds):
+    """Whether a stage ended of itself within that time, without an error; it is killed otherwise."""
+    process.join(seconds)
+    process.kill()
+    process.join()
+    assert process.exitcode in (0, -signal.SIGKILL)
+    return process.exitcode == 0
 
 
 def seconds_of(name, *inputs, **options):
@@ -59,6 +73,12 @@ def seconds_of(name, *inputs, **options):
     process.join()
     assert process.exitcode == 0
     return time.monotonic() - begun
+
+
+def written_at(run):
+    """When each file of a run's model and metrics was written, in nanoseconds."""
+    files = [*run.glob("model/*"), run / "metrics.jsonl"]
+    return {path: path.stat().st_mtime_ns for path in files}
 
 
 def flags_of(options):
