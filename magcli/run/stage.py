@@ -38,7 +38,7 @@ class Stage:
     RESTART: str = "Forget unfinished work and make the output anew."
     RESUMES: bool = False
     ALIASES: Mapping[str, Sequence[str]] | None = None
-    PLACES: Sequence[str] = ()
+    RUNTIME: Sequence[str] = ()
     check: Callable[[Any], None] = lambda _: None
     settings: Callable[[Any], Mapping[str, Any]] = lambda _: {}
     always: Callable[[Any], bool] = lambda _: False
@@ -53,7 +53,7 @@ class Stage:
     def decides(self, config: Any) -> dict[str, Any]:
         """What decides the rows, as histories tell it: the options, but for places, and what the stage adds."""
         options = configuration.as_json(config)
-        return {key: value for key, value in options.items() if key not in self.PLACES} | dict(self.settings(config))
+        return {key: value for key, value in options.items() if key not in self.RUNTIME} | dict(self.settings(config))
 
 
 def declared(name: str, module: ModuleType) -> Stage:

@@ -67,7 +67,7 @@ class Config:
     deadline: float = options.deadline()
 
 
-PLACES = ("deadline",)
+RUNTIME = ("deadline",)
 """Options that do not change the rows."""
 
 
@@ -93,13 +93,13 @@ def check(config: Config) -> None:
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else decides the rows: the bits of the evaluation files and of the model."""
+    """What else decides the rows: the digests of the evaluation files and of the model."""
     from magcli.curate.math.contamination import short_names
 
-    bits = setup.model_bits(config.model, Path("none")) if config.model else {}
+    identity = setup.model_identity(config.model, Path("none")) if config.model else {}
     for path, called in short_names(map(Path, config.against)).items():
-        bits |= setup.table_bits(f"against {called}", path)
-    return bits
+        identity |= setup.table_identity(f"against {called}", path)
+    return identity
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:

@@ -76,7 +76,7 @@ def check(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """What else decides the rows: the instructions, and the system prompt that traces are put behind."""
-    return setup.model_bits("", config.system) | setup.table_bits("instructions", config.instructions)
+    return setup.model_identity("", config.system) | setup.table_identity("instructions", config.instructions)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:

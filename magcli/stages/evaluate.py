@@ -76,7 +76,7 @@ class Config:
     sandbox: options.Sandbox = options.sandbox()
 
 
-PLACES = ("workers", "completions", "deadline", "data", "markdown")
+RUNTIME = ("workers", "completions", "deadline", "data", "markdown")
 """Options that do not change the rows."""
 
 
@@ -113,16 +113,18 @@ def check(config: Config) -> None:
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else decides the rows: the bits of the model, of the system prompt, of suites and of the other run."""
-    bits = setup.model_bits(config.model, config.system) | setup.grader_bits(config) if config.model else {}
+    """What else decides the rows: the digests of the model, of the system prompt, of suites and of the other run."""
+    identity = setup.model_identity(config.model, config.system) | setup.grader_identity(config) if config.model else {}
     if config.suite:
-        bits["suites_sha256"] = {exam.name: exam.bits["problems_sha256"] for exam in exams.of_suites(config, None)}
+        identity["suites_sha256"] = {
+            exam.name: exam.identity["problems_sha256"] for exam in exams.of_suites(config, None)
+        }
     if config.before:
-        bits["before"] = setup.model_bits(config.before, config.system)
+        identity["before"] = setup.model_identity(config.before, config.system)
     if config.against and comparing.of_suites(config.against):
         tables = sorted(config.against.glob("*.arrow"))
-        return bits | {"against_sha256": {path.name: comparing.digest(path) for path in tables}}
-    return bits | setup.table_bits("against", config.against)
+        return identity | {"against_sha256": {path.name: comparing.digest(path) for path in tables}}
+    return identity | setup.table_identity("against", config.against)
 
 
 def always(config: Config) -> bool:

@@ -63,7 +63,7 @@ class Config:
     sandbox: options.Sandbox = options.sandbox()
 
 
-PLACES = ("workers", "matrix", "from_matrix")
+RUNTIME = ("workers", "matrix", "from_matrix")
 """Options that do not change the rows; of a matrix its digest is told."""
 
 
@@ -99,8 +99,8 @@ def check(config: Config) -> None:
 def settings(config: Config) -> dict[str, Any]:
     """What else decides the rows: the isolation that ``auto`` finds, or the matrix."""
     if config.from_matrix:
-        return setup.table_bits("from_matrix", config.from_matrix)
-    return setup.sandbox_bits(config.sandbox)
+        return setup.table_identity("from_matrix", config.from_matrix)
+    return setup.sandbox_identity(config.sandbox)
 
 
 def beside(config: Config) -> tuple[Path, ...]:

@@ -74,7 +74,7 @@ class Config:
     sandbox: options.Sandbox = options.sandbox()
 
 
-PLACES = ("workers", "deadline")
+RUNTIME = ("workers", "deadline")
 """Options that do not change the rows."""
 
 
@@ -100,8 +100,8 @@ def check(config: Config) -> None:
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else decides the rows: the bits of the model and of the system prompt."""
-    return setup.model_bits(config.model, config.system) | setup.grader_bits(config)
+    """What else decides the rows: the digests of the model and of the system prompt."""
+    return setup.model_identity(config.model, config.system) | setup.grader_identity(config)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:

@@ -48,7 +48,7 @@ class Config:
     deadline: float = options.deadline()
 
 
-PLACES = ("deadline",)
+RUNTIME = ("deadline",)
 """Options that do not change the rows."""
 
 
@@ -69,8 +69,8 @@ def check(config: Config) -> None:
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else decides the rows: the bits of the model and of the system prompt."""
-    return setup.model_bits(config.model, config.system)
+    """What else decides the rows: the digests of the model and of the system prompt."""
+    return setup.model_identity(config.model, config.system)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:

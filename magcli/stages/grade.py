@@ -48,7 +48,7 @@ class Config:
     partial: bool = options.partial()
 
 
-PLACES = ("workers",)
+RUNTIME = ("workers",)
 """Options that do not change the rows."""
 
 
@@ -71,7 +71,7 @@ def check(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """What else decides the rows: how programs are isolated, and the source of a user's own reward."""
-    return setup.grader_bits(config, config.reward)
+    return setup.grader_identity(config, config.reward)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:

@@ -92,7 +92,7 @@ class Config:
     partial: bool = options.partial()
 
 
-PLACES = ("run", "out", "workers", "device")
+RUNTIME = ("run", "out", "workers", "device")
 """Options that do not change the rows."""
 EXTENT = ("points", "pad", "range", "refine", "samples", "more_samples", "shortest", "longest", "plane_only", "cost")
 """Options that say how much is sampled, not what is found at a point: points and samples that are there serve on."""
@@ -149,7 +149,7 @@ def settings(config: Config) -> dict[str, Any]:
 
     kept = RunDir(config.run).kept_weights()
     weights = {"checkpoints": [folder.name for folder in kept], "last": fingerprint(kept[-1])} if kept else {}
-    return setup.model_bits("", config.system) | setup.grader_bits(config, config.reward) | weights
+    return setup.model_identity("", config.system) | setup.grader_identity(config, config.reward) | weights
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -247,8 +247,8 @@ def _journal(config: Config, plane: Plane, out: Path, job: Job) -> AbstractConte
     from magcli.landscape.visits import VISIT
     from magcli.run.journal import Journal
 
-    settings = {key: value for key, value in as_json(config).items() if key not in (*PLACES, *EXTENT)}
-    identity = settings | setup.model_bits("", config.system) | setup.grader_bits(config, config.reward)
+    settings = {key: value for key, value in as_json(config).items() if key not in (*RUNTIME, *EXTENT)}
+    identity = settings | setup.model_identity("", config.system) | setup.grader_identity(config, config.reward)
     identity["plane"] = plane.digest
     identity["problems"] = [source.sha256 for source in job.sources]
     path = out / "points.journal"

@@ -76,7 +76,7 @@ class Config:
     deadline: float = options.deadline()
 
 
-PLACES = ("workers", "deadline")
+RUNTIME = ("workers", "deadline")
 """Options that do not change the rows."""
 
 
@@ -108,8 +108,10 @@ def check(config: Config) -> None:
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else decides the rows: the isolation that ``auto`` finds, and the bits of the model."""
-    return setup.sandbox_bits(config.sandbox) | (setup.model_bits(config.model, Path("none")) if config.model else {})
+    """What else decides the rows: the isolation that ``auto`` finds, and the digests of the model."""
+    return setup.sandbox_identity(config.sandbox) | (
+        setup.model_identity(config.model, Path("none")) if config.model else {}
+    )
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:

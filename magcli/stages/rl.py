@@ -128,7 +128,7 @@ NOT_NEGATIVE = (
     "staleness", "warmup", "trajectory_every", "generators", "retire_after", "defer_after", "is_cap", "kl",
     "entropy_bonus",
 )  # fmt: skip
-PLACES = (
+RUNTIME = (
     "simulate", "run", "keep_checkpoints", "checkpoint_every", "device", "generator_devices", "transfer", "workers",
     "track",
 )  # fmt: skip
@@ -176,13 +176,13 @@ def check(config: Config) -> None:
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else decides the weights: the bits of the model and of the system prompt."""
+    """What else decides the weights: the digests of the model and of the system prompt."""
     if config.simulate:
         return {}
-    bits = setup.model_bits(config.model, config.system) | setup.grader_bits(config, config.reward)
+    identity = setup.model_identity(config.model, config.system) | setup.grader_identity(config, config.reward)
     for number, phase in enumerate(config.stage, 1):
-        bits |= setup.table_bits(f"stage_{number}_data", phase.data)
-    return bits
+        identity |= setup.table_identity(f"stage_{number}_data", phase.data)
+    return identity
 
 
 def beside(config: Config) -> tuple[Path, ...]:
@@ -222,7 +222,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         trainers = Trainers(open_ranks(config.device))
         held.callback(trainers.stop)
         problems = [row for batch in rows for row in batch.to_pylist()]
-        folder = held.enter_context(setup.run_folder("rl", config, settings(config), PLACES, job))
+        folder = held.enter_context(setup.run_folder("rl", config, settings(config), RUNTIME, job))
         with rl_setup.tracked(config, folder, job) as tell:
             if folder.finished:
                 loop.clear(folder)

@@ -81,7 +81,7 @@ class Config:
     sandbox: options.Sandbox = options.sandbox()
 
 
-PLACES = ("run", "held_out", "eval_table", "show_mask", "keep_checkpoints", "checkpoint_every", "device", "workers")
+RUNTIME = ("run", "held_out", "eval_table", "show_mask", "keep_checkpoints", "checkpoint_every", "device", "workers")
 """Options that do not decide the weights."""
 POSITIVE = ("max_norm", "lora_alpha", "eval_samples", "eval_max_tokens", "eval_slots")
 
@@ -124,10 +124,10 @@ METRICS = ("loss", "lr", "grad_norm", "held_out_loss", *EXAM_METRICS, "tokens", 
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else decides the weights: the bits of the model, of the system prompt and of what it is evaluated on."""
-    told = setup.model_bits(config.model, config.system, weights=not config.from_scratch)
-    told |= setup.table_bits("held_out", config.held_out) | setup.table_bits("eval_table", config.eval_table)
-    return told | (setup.grader_bits(config) if config.eval_table else {})
+    """What else decides the weights: the digests of the model, of the system prompt and of what it is evaluated on."""
+    told = setup.model_identity(config.model, config.system, weights=not config.from_scratch)
+    told |= setup.table_identity("held_out", config.held_out) | setup.table_identity("eval_table", config.eval_table)
+    return told | (setup.grader_identity(config) if config.eval_table else {})
 
 
 def beside(config: Config) -> tuple[Path, ...]:
@@ -174,7 +174,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         if not examples:
             told = ", ".join(f"{reason} {count}" for reason, count in job.drops.counts.items())
             raise DataError(f"sft: no usable trace in {where}" + (f" (dropped {told})" if told else ""))
-        folder = held.enter_context(setup.run_folder("sft", config, settings(config), PLACES, job))
+        folder = held.enter_context(setup.run_folder("sft", config, settings(config), RUNTIME, job))
         if folder.finished:
             job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
         else:

@@ -77,7 +77,7 @@ class Config:
     deadline: float = options.deadline()
 
 
-PLACES = ("deadline",)
+RUNTIME = ("deadline",)
 """Options that do not change the rows."""
 
 
@@ -109,12 +109,12 @@ def check(config: Config) -> None:
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else decides the rows: the bits of the model, of the instruction and of the existing translations."""
+    """What else decides the rows: the digests of the model, of the instruction and of the existing translations."""
     from magcli.curate.language.translation import instruction
 
     told = hashlib.sha256(instruction(config.system).encode()).hexdigest()
-    bits = setup.model_bits(config.model, Path("none")) | {"system_sha256": told} if config.model else {}
-    return bits | setup.table_bits("from", config.from_)
+    identity = setup.model_identity(config.model, Path("none")) | {"system_sha256": told} if config.model else {}
+    return identity | setup.table_identity("from", config.from_)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:

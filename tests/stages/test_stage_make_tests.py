@@ -193,7 +193,7 @@ def test_programs_of_a_model_make_inputs(tmp_path, monkeypatch):
         return Completion(answers[len(told) % 2], 10, "stop")
 
     monkeypatch.setattr(engines, "open_generator", lambda *_args, **_options: ScriptedGenerator(answer))
-    monkeypatch.setattr("magcli.stages.parts.setup.model_bits", lambda *_: {})
+    monkeypatch.setattr("magcli.stages.parts.setup.model_identity", lambda *_: {})
     kept, _ = made(tmp_path, [problem("p", wrong=WRONG[:1], prompt="Print the greatest.")], model="scripted", tries=10)
     (caught,) = [test for test in kept["p"]["tests"] if "-" in test["input"]]
     assert (caught["origin"], kept["p"]["wrong_passing"]) == ("generator", 0)
@@ -234,7 +234,7 @@ def model(monkeypatch):
         return ANSWERS[(len(told) - 1) % len(ANSWERS)]
 
     monkeypatch.setattr(engines, "open_generator", lambda *_args, **_options: ScriptedGenerator(answer))
-    monkeypatch.setattr("magcli.stages.parts.setup.model_bits", lambda *_: {})
+    monkeypatch.setattr("magcli.stages.parts.setup.model_identity", lambda *_: {})
     return told
 
 

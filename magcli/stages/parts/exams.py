@@ -42,7 +42,7 @@ class Asking:
 class Exam(NamedTuple):
     """One suite, or a table of problems (its name is empty then).
 
-    ``bits`` is all that decides its completions. They stay in ``table``, where that is asked for; ``journal`` is where
+    ``identity`` is all that decides its completions. They stay in ``table``, where asked for; ``journal`` is where
     an unfinished exam goes on, where the evaluation has a place for it. ``note`` is what must be known of its figures.
     """
 
@@ -51,7 +51,7 @@ class Exam(NamedTuple):
     ask: Ask
     function: str
     rule: RewardRule
-    bits: Mapping[str, Any]
+    identity: Mapping[str, Any]
     table: Path | None
     journal: Path | None
     note: str = ""
@@ -133,15 +133,15 @@ def _exam(
 
     name, function = (suite.name, suite.function) if suite else ("", "")
     language = config.language or bool(suite and suite.language)
-    bits = {
+    identity = {
         "suite": name,
         "problems_sha256": digest(problems),
         "model": config.model,
         **{part: getattr(config, part) for part in ("engine", "dtype", "deterministic", "verify_deadline", "sandbox")},
         **{part: getattr(how, part) for part in ("samples", "max_tokens", "temperature", "top_p", "seed")},
         "language": language,
-        **setup.model_bits(config.model, how.system),
-        **setup.grader_bits(config, function),
+        **setup.model_identity(config.model, how.system),
+        **setup.grader_identity(config, function),
     }
     table = table_of(config.completions, name)
     beside = Path(output) if output not in (None, "-") else None
@@ -149,7 +149,7 @@ def _exam(
     rule = RewardRule(use_language=language, num_tests=ALL_TESTS)
     going = journal.with_name(f".{journal.name}.journal") if journal else None
     note = suite.note if suite else ""
-    return Exam(name, problems, setup.ask(how), function, rule, bits, table, going, note)
+    return Exam(name, problems, setup.ask(how), function, rule, identity, table, going, note)
 
 
 def table_of(completions: Path | None, name: str) -> Path | None:

@@ -192,14 +192,14 @@ def _isolation(choice: options.Sandbox) -> tuple[Choice, bool]:
     return ("none", True) if choice == "dangerously-none" else (choice, False)
 
 
-def sandbox_bits(choice: options.Sandbox) -> dict[str, Any]:
+def sandbox_identity(choice: options.Sandbox) -> dict[str, Any]:
     """What decides verdicts besides the option: the isolation that ``auto`` finds."""
     return {"sandbox": open_sandbox(choice).level} if choice == "auto" else {}
 
 
-def grader_bits(config: GraderOptions, function: str = "") -> dict[str, Any]:
+def grader_identity(config: GraderOptions, function: str = "") -> dict[str, Any]:
     """What decides verdicts besides the options: the isolation that ``auto`` finds, and a user's reward itself."""
-    told = sandbox_bits(config.sandbox)
+    told = sandbox_identity(config.sandbox)
     if function:
         from magcli.verify import custom
 
@@ -232,7 +232,7 @@ def answerable(
     return kept
 
 
-def table_bits(name: str, path: Path | None) -> dict[str, Any]:
+def table_identity(name: str, path: Path | None) -> dict[str, Any]:
     """The digest of a table that an option names: it decides rows as an input does."""
     from magcli.data import table
 
@@ -244,7 +244,7 @@ def table_bits(name: str, path: Path | None) -> dict[str, Any]:
     return {f"{name}_sha256": source.sha256}
 
 
-def model_bits(model: str, system: Path | None, *, weights: bool = True) -> dict[str, Any]:
+def model_identity(model: str, system: Path | None, *, weights: bool = True) -> dict[str, Any]:
     """Digests of files that decide rows as much as any option does: a local model's, and the system prompt's.
 
     ``weights`` False leaves a model's weights out, for training from scratch.
@@ -273,8 +273,10 @@ def follow(device: str, open_share: Callable[[], OpenShare], *, needed: bool) ->
 
 
 @contextmanager
-def run_folder(stage: str, config: Any, bits: Mapping[str, Any], places: Collection[str], job: Job) -> Iterator[RunDir]:
-    """The folder of a training run, which belongs to one configuration (``places`` aside), ``bits`` and inputs.
+def run_folder(
+    stage: str, config: Any, identity: Mapping[str, Any], runtime: Collection[str], job: Job
+) -> Iterator[RunDir]:
+    """The folder of a training run, which belongs to one configuration (``runtime`` aside), ``identity`` and inputs.
 
     To be opened after the last row was read: a pipe's digest is known only then.
     """
@@ -282,9 +284,9 @@ def run_folder(stage: str, config: Any, bits: Mapping[str, Any], places: Collect
     from magcli.data.manifest import Input
     from magcli.run.rundir import RunDir
 
-    identity = {key: value for key, value in as_json(config).items() if key not in places}
+    chosen = {key: value for key, value in as_json(config).items() if key not in runtime}
     inputs = [source.sha256 for source in job.sources]
-    with RunDir.open(config.run, stage, {**identity, **bits, "inputs": inputs}, restart=job.restart) as folder:
+    with RunDir.open(config.run, stage, {**chosen, **identity, "inputs": inputs}, restart=job.restart) as folder:
         given = [Input(Path(source.name).name, source.sha256, source.total or 0) for source in job.sources]
         folder.keep_inputs(given, job.past())
         yield folder

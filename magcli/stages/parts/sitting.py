@@ -58,11 +58,11 @@ def _stored(exam: Exam, job: Job) -> Rows | None:
         return None
     source = table.read(str(exam.table))
     told = source.chain[-1] if source.chain else None
-    bits, before = decisive(exam.bits), decisive(told.config) if told else {}
-    if told and told.version == __version__ and seal.pack(before) == seal.pack(bits):
+    identity, before = decisive(exam.identity), decisive(told.config) if told else {}
+    if told and told.version == __version__ and seal.pack(before) == seal.pack(identity):
         job.console.say(f"evaluate: completions of {exam.table}; the model is not asked", event="reused")
         return _completed(source.rows, exam, job)
-    differs = [key for key in bits if not told or before.get(key) != bits[key]]
+    differs = [key for key in identity if not told or before.get(key) != identity[key]]
     job.console.say(f"evaluate: {exam.table} is of other {', '.join(differs) or 'versions'}; made anew", event="anew")
     return None
 
@@ -171,7 +171,7 @@ class _Sitting:
         from magcli.run.keep import kept
 
         rows = self._told(exam, results)
-        return kept(rows, exam.table, replace(self.job, settings=exam.bits)) if exam.table else rows
+        return kept(rows, exam.table, replace(self.job, settings=exam.identity)) if exam.table else rows
 
     def _told(self, exam: Exam, results: Iterator[Result]) -> Rows:
         reasons = {}
@@ -203,4 +203,4 @@ def _journal(exam: Exam, job: Job) -> Journal | None:
     exam.journal.parent.mkdir(parents=True, exist_ok=True)
     if job.restart:
         durable.remove(exam.journal)
-    return Journal.open(exam.journal, exam.schema, {"stage": job.stage, "version": __version__, **exam.bits})
+    return Journal.open(exam.journal, exam.schema, {"stage": job.stage, "version": __version__, **exam.identity})
