@@ -35,7 +35,7 @@ _TASK = (
 )
 _TASK_FIRST = (
     r"(?:give|state|write|name)\s+(?:down\s+)?(?:the|its|all|whether|if|both)\s+"
-    r"(?!(?:\w+\s+){0,2}(?:answers?|results?|solutions?|equations?|expressions?|terms?)\b|exact|reason)"
+    r"(?!(?:\w+\s+){0,2}(?:answers?|results?|solutions?|equations?|expressions?|terms?)\b|exact|reason)|answer\s+whether\b"
 )
 _HEAD = re.compile(
     rf"(?:\A|[,:，：]\s*|\b(?:and|then|also|please|to\s+do\s+so|hence)\s+|\A[-*•]\s*|\)\s*|Ξ\s*(?=(?-i:[A-Z]))|(?:\A\W*|,\s?|\bthen\s+)try\s+to\s+"

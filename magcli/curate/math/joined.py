@@ -63,6 +63,13 @@ _EACH_OF_THESE = re.compile(
 _EACH_LISTED = re.compile(
     r"\b(?:solve|evaluate|simplify|factor|compute|classify)\s+(?:them|each(?:\s+(?:one|of\s+them))?)\s*[:.]\s*\n\s*\(?1[.)]"
 )
+_OF_THE_FOLLOWING = re.compile(
+    r"\b(?:find|compute|determine|calculate)\s+the\s+(?:\w+\s+){0,2}?(?!intersections|coordinates|solutions)\w+(?<![uis])s\s+of\s+the\s+"
+    r"(?:following\s+\w+s\s*:|\w+s\s*:\s*1[.)]\s[^?]{1,400}[;,.\s][23][.)]\s)"
+    r"|\b(?:simplify|evaluate|compute|calculate|find|factor)\s+the\s+(?:following\s+)?(?:expressions|integrals|limits|sums|derivatives|products)"
+    r"\s*:\s*\$\$[^$]+\$\$\s*\$\$[^$]+\$\$\s*\Z",
+    re.I,
+)
 _ONCE_MORE = re.compile(r"\b(?P<way>using|with|for|at|when)\b[^.?]{1,80}\band\s+(?:also|then)\s+(?P=way)\b", re.I)
 _THEN_EVALUATED = re.compile(
     r"先化简\s*[,，]?\s*(?:然后|再)?\s*求值|\bsimplify\b[^.]{0,120}\band\s+then\s+evaluate\b", re.I
@@ -92,7 +99,9 @@ def joined(statement: str, lowered: str, asks: Asks, answer: str) -> str:
         else None
     )
     where = _WHERE_IT_IS_REACHED.search(masked(statement)) if holds(_REACHED_WORDS, lowered) else None
-    if found := two or named or blank or where or (_EACH_LISTED.search(statement) if "\n" in statement else None):
+    listed = _EACH_LISTED.search(statement) if "\n" in statement else None
+    listed = listed or (_OF_THE_FOLLOWING.search(statement) if ":" in statement else None)
+    if found := two or named or blank or where or listed:
         return found[0]
     return _told_apart(statement, asks, answer) if parts_of(answer) > 1 or _MAPPING.match(answer) else ""
 

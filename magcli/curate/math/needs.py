@@ -68,7 +68,7 @@ _EXTREME = re.compile(r"\b(?:most|least|(?:larg|great|bigg|small|high|low|few|lo
 _THEN_WHAT = re.compile(
     r"(?:则有?|那么|可得|必有|[,，]\s*有)\s*[,，:：]?\s*[(（]?\s*(?:\$?\\q?quad\$?)?\s*[)）]*\s*[.。．]?\s*\Z"
 )
-_THEN_RELATION = re.compile(r"\bthen\b[^.?!=]*:\s*\Z", re.I)
+_THEN_RELATION = re.compile(r"\bthen\b(?:[^.?!=]*:|\s*[(（]\s*[)）]\s*[.．]?)\s*\Z", re.I)
 _RELATION = re.compile(r"[<>≤≥≠]|\\(?:[lg](?:eq?|t)|neq?)(?![A-Za-z])")
 _ASSIGNED = re.compile(
     r"[\s$]*[A-Za-z]\s*=\s*[^=,，;<>≠]+(?:[,，;、]\s*\$?\s*[A-Za-z]\s*=\s*[^=,，;<>≠]+)+",

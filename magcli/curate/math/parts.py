@@ -10,6 +10,7 @@ from magcli.curate.math.joined import joined
 _BLANK = re.compile(
     r"_{2,}(?:[\s,，、]{0,9}(?:and|和)?\s{0,9}_{2,})*|[(（]\s*\$?\\q?quad\$?\s*[)）](?:\$?\s*[,，、]\s*\$?[(（]\s*\$?\\q?quad\$?\s*[)）])*|\\underline\{\s*(?:\\q?quad\s*|\\hspace\{\w+\}|~)*\}"
 )
+_UNIT_BLANK = re.compile(r"=\s*\\[lc]?dots(?:\s|~|\$)*\\(?:mathrm|text|mbox)")
 _FRACTION_BLANK = "((())/(()))"
 _AMOUNT_ASKED = re.compile(r"(?:是|长|有|[^，,]{2,12})多少")
 _UNITS = r"(?:days?|hours?|hrs?|min(?:ute)?s?|元|角|小?时|分钟?|天|千?米|分米|吨|千克|年|m|km|kg|ft|feet|yuan)"
@@ -175,6 +176,7 @@ def blanks(statement: str) -> str:
     chinese = sum(bool(_CHINESE.search(each)) for each in before)
     english = sum(bool(_ENGLISH.search(each)) and not _CHINESE.search(each) for each in before)
     count = chinese if chinese and chinese == english else len(found)
+    count = count or len(_UNIT_BLANK.findall(text))
     if _FRACTION_BLANK in text and (text.count(_FRACTION_BLANK) > 1 or _AMOUNT_ASKED.search(text)):
         return "a blank and a question"
     return f"{count} blanks" if count > 1 else ""

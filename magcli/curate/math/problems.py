@@ -102,6 +102,7 @@ _NONE_OF_THEM = re.compile(r"\b\d\s*[.)]\s*none\s+of\s+(?:the\s+)?above\b", re.I
 _OPTION_ASKED_FOR = re.compile(
     r"\s*\bwhich\s+(?:option|choice|answer|one)\s+is\s+(?:correct|right|true)\s*\?\s*\Z", re.I
 )
+_ASKED_FOR = re.compile(r"\b(?:[Ff]or\s+(?:what|which)|[Ff]ind\s+(?:all|the))\s+(?:[a-z]+\s+){0,4}?\$\s*([a-z])\s*\$")
 _SAYS_WHAT = re.compile(r"(?:\b(?:is|are|equals)|=)\W*\Z")
 _SMALL_LETTER = re.compile(r"\([a-h]\)")
 _OPEN_SLOT = re.compile(r"(?:_{2,}|[(（]\s*\$?(?:\\qquad|\\quad)?\$?\s*[)）]?)\$?[.。．]?\s*\Z")
@@ -212,7 +213,7 @@ def check_answer(problem: Kept, asks: Asks, *, parsable: Parsable) -> Kept | Dro
     if not (measured or _NUMBER.fullmatch(answer)):
         if prose(bare(answer)):
             return Dropped("prose-answer", answer[:80])
-        if broken(plain):
+        if broken(plain) or _only_names_it(plain, problem.prompt):
             return Dropped("unverifiable", answer[:80])
         if several_values(answer) and parts_of(answer) > 1 and "semicolon" not in problem.prompt:
             return Dropped("multi-part", "several values")
@@ -221,6 +222,11 @@ def check_answer(problem: Kept, asks: Asks, *, parsable: Parsable) -> Kept | Dro
         return Dropped("prose-answer" if worded(answer) else "unverifiable", plain[:80])
     note: Note = "final-answer" if readable != plain or bare(answer) != answer else "unit"
     return problem if readable == answer else problem._replace(answer=readable, note=problem.note or note)
+
+
+def _only_names_it(answer: str, prompt: str) -> bool:
+    """Whether an answer is the letter whose value is asked for ("For which $n$ ...?")."""
+    return len(answer) < 9 and answer.strip(" $") in _ASKED_FOR.findall(prompt)
 
 
 def _question(prompt: str, answer: str) -> str:

@@ -6,7 +6,7 @@ problem, and an answer that stands in the statement would be what the policy lea
 
 import re
 
-from magcli.curate.math.asks import masked, sentences, tasks_in
+from magcli.curate.math.asks import holds, masked, sentences, tasks_in
 
 _NAME = r"(?:[A-Z]\.|[A-Z][\w’'-]+|de|van|von|der)"
 _CREDIT = re.compile(
@@ -32,7 +32,13 @@ _TRANSLATE = re.compile(
     re.I,
 )
 _HEADING = re.compile(r"\n[ \t]*#{1,6}[ \t]*([^\n$?]{0,90})\s*\Z|(?<=[.?!])\s+Solution\s*\Z")
-_PICTURE = re.compile(r"!\[[^\]\n]{0,200}\]\([^)\n]*\)|\[[^\]\n]{1,200}\.(?:png|jpe?g|gif|svg)\]\([^)\n]*\)", re.I)
+_NEXT_PAGE = re.compile(r"\n[ \t]*#{1,6}[ \t]*[A-Z][A-Z \t]{9,90}\n[^$]*\Z")
+_PICTURE = re.compile(
+    r"!\[[^\]\n]{0,200}\]\([^)\n]*\)|\[[^\]\n]{1,200}\.(?:png|jpe?g|gif|svg)\]\([^)\n]*\)"
+    r"|\bfor\s+(?:the\s+)?(?:diagram|figure|picture),?\s+(?:go\s+to|see)\s+https?://[^\n]*",
+    re.I,
+)
+_PICTURE_SIGNS = ("](", "://")
 _MARKS = re.compile(r"\A\s*[(（]\s*\d{1,3}\s*(?:marks?|points?|分)\s*[)）]")
 _TAGS = re.compile(r"\[(b|i|u|center|quote)\]((?:[^\[]|\[(?!/\1\])){0,2000})\[/\1\]", re.I)
 _SPACELESS = re.compile(r"[\s$.。]+")
@@ -48,6 +54,8 @@ def without_remains(statement: str, answer: str) -> str:
         text = _once(_TRANSLATE.split(text))
     if "<details" in text or "[hide" in text:
         text = _HIDDEN.sub("", text).rstrip()
+    if "# " in text and (page := _NEXT_PAGE.search(text)) and _asks(text[: page.start()]):
+        text = text[: page.start()].rstrip()
     for _ in range(LINES_AT_END):
         shorter = _end_cut(text, answer)
         if shorter == text:
@@ -59,13 +67,13 @@ def without_remains(statement: str, answer: str) -> str:
 
 def pictures(statement: str) -> str:
     """The first link to a picture in a statement; empty where there is none."""
-    found = _PICTURE.search(statement) if "](" in statement else None
+    found = _PICTURE.search(statement) if holds(_PICTURE_SIGNS, statement) else None
     return found[0] if found else ""
 
 
 def without_pictures(statement: str) -> str:
     """A statement without links to pictures, which a policy that reads text cannot follow."""
-    return _PICTURE.sub("", statement).strip() if "](" in statement else statement
+    return _PICTURE.sub("", statement).strip() if holds(_PICTURE_SIGNS, statement) else statement
 
 
 def _without_echo(text: str) -> str:
@@ -76,8 +84,12 @@ def _without_echo(text: str) -> str:
     whole = text[: text.find(end) + 40]
     rest = _MARKS.sub("", text[len(whole) :], count=1)
     echo = _SPACELESS.sub("", rest)
-    asks = len(echo) >= 40 and any(tasks_in(each) for each in sentences(masked(rest)))
-    return whole if asks and _SPACELESS.sub("", whole).endswith(echo) else text
+    return whole if len(echo) >= 40 and _asks(rest) and _SPACELESS.sub("", whole).endswith(echo) else text
+
+
+def _asks(text: str) -> bool:
+    """Whether a sentence of a text asks for a value."""
+    return any(tasks_in(each) for each in sentences(masked(text)))
 
 
 def _once(pieces: list[str]) -> str:

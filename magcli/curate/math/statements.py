@@ -71,9 +71,9 @@ _BREAKS_INTO_A_QUESTION = re.compile(r"\b(?:is|are|was|equals)\s+(?:How|What|Fin
 _UNREAD_PAGE = re.compile(r"\b(?:article|web\s?page)\b[^\n]{0,200}\n\s*https?://\S+\s*\Z", re.I)
 _PART = re.compile(r"\b(?:in|from|of|to|using|by|with)\s+part\s+\(?([a-h1-6])\b\)?", re.I)
 _LATER_PART = re.compile(r"[(（]\s*(?:[2-9]|ii|iii|iv|b|c|d)\s*[)）](?=\s*[A-Z\u4e00-\u9fff][^\d$\\]*\Z)", re.S)
-_DEFINED_WORDS = ("given", "defined", "follow", "下", "其中")
+_DEFINED_WORDS = ("given", "defined", "follow", "statements", "clues", "claims", "下", "其中")
 _NOTHING_DEFINED = re.compile(
-    r"(?:\b(?:given\s+by|defined\s+(?:by|as)|as\s+follows|the\s+following)|[为是如]下)"
+    r"(?:\b(?:given\s+by|defined\s+(?:by|as)|as\s+follows|the\s+following|(?:statements|clues|claims)\s+(?:are|were))|[为是如]下)"
     r"\s*[:：.,，]?\s*(?:\\n|\n)*\s*(?:其中|where\b|\Z)|[函数度]为\s*[:：.,，]?\s*(?:\\n|\n)*\s*其中",
     re.I,
 )

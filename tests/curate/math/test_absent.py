@@ -102,6 +102,13 @@ def test_a_sentence_that_breaks_off_before_the_question() -> None:
     assert missing_part(broken, broken.lower()) == "is How"
 
 
+def test_a_statement_that_breaks_off_before_its_list() -> None:
+    for broken in ("Each of four boys told one lie about $x$. The statements are:", "Who is it? The clues were"):
+        assert missing_part(broken, broken.lower())
+    whole = "Three statements are: $x>1$, $x>2$, $x>3$. How many hold for $x=2$?"
+    assert missing_part(whole, whole.lower()) == ""
+
+
 def test_a_statement_that_breaks_off_before_its_options() -> None:
     for stem in ("A curve is given by the equations", "The two wordings of the question are as follows:"):
         asked = f"{stem}\n(A) 1\n(B) 2\n(C) 3"

@@ -53,6 +53,7 @@ TWO = [
     "For each: \n- Find $k$.\n- Determine how long it takes.",
     "How much does it weigh in grams? in pounds?",
     "Find a function $D$. Use this to find the point.",
+    "Find the smallest number of pieces. Answer whether one of them may be a square.",
     "Use the method to find a basis. Then find another basis.",
     "Determine if the system is consistent. If so, is the solution unique?",
     "Suppose so of team B. Determine its mean. What is its variance?",

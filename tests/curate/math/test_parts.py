@@ -135,6 +135,13 @@ def several(statement: str, answer: str) -> str:
         ("What is $\\frac ab$? 求 $\\frac ab$？", "3", False),
         ("What is the difference between a comet and a meteor?", "A comet is a body of ice that orbits a star.", False),
         ("Describe the causes and effects of drought", "Drought is caused by a lack of rain over a long time.", False),
+        ("Find the differentials of the functions:\n1) $y=x$ at $x=0$; 2) $y=x^2$; 3) $y=x^3$ at $x=1$.", "2", True),
+        ("Find the sum of the numbers: 1) the first prime, 2) the second prime.", "5", False),
+        ("Calculate the lengths of the following curves: a circle, the graph of $y=x$, an ellipse.", "2", True),
+        ("Let's simplify the following expressions:\n\n$$\nx+x\n$$\n\n$$\ny+y\n$$", "2x", True),
+        ("Solve the following equations:\n\n$$\nx+y=2\n$$\n\n$$\nx-y=0\n$$", "(1,1)", False),
+        ("$1 \\mathrm{~m}=\\ldots \\mathrm{cm} ; \\quad 40 \\mathrm{~mm}=\\ldots \\mathrm{cm}$", "100", True),
+        ("$1 \\mathrm{~m}=\\ldots \\mathrm{cm}$", "100", False),
         ("Name the roots of $x^2=1$. What are they for?", "They are the numbers which the curve meets.", True),
     ],
 )

@@ -197,6 +197,7 @@ DROPPED_ELSEWHERE = [
     ("multiple-choice", "Which could be its area?\n(A) 12\n(B) 56\n(C) 120", "B"),
     ("multiple-choice", "It rounds to 400. What could be the number?\n(A) 390\n(B) 395\n(C) 409", "B"),
     ("multiple-choice", "Let $f(x)=x^2$. Then (a) $f(1)=2$. (b) $f(1)=1$. (c) $f(1)=0$. Which one is correct?", "(b)"),
+    ("multiple-choice", "Let $a=1$, $b=2$, $c=3$, then ( ).\n(A) $a<b<c$\n(B) $b<a<c$\n(C) $c<a<b$", "A"),
     ("multiple-choice", "Choose the even number.\n(A) 13\n(B) 24\n(C) 35", "B"),
     ("multiple-choice", "The digit 3 in what number stands for 0.3?\n(A) 7.03\n(B) 6.31\n(C) 13.5", "B"),
     ("multiple-choice", "$1001$ is divisible by ____ .\n(A) 3\n(B) 5\n(C) 7", "C"),
@@ -244,6 +245,13 @@ def test_a_letter_from_a_list_of_codes_stays() -> None:
     quadrants = "In which quadrants does it lie?"
     assert clean(quadrants, "I,II", parsable=readable) == Kept(quadrants, "I,II")
     assert outcome("Which statements hold? I. $x=1$ II. $x=2$ III. $x=3$", "I, II") == "multiple-choice"
+
+
+def test_an_answer_that_only_names_what_is_asked_for_is_unverifiable() -> None:
+    asked = "For what $n$ is there such a trick?"
+    assert outcome(asked, " $n$ ") == "unverifiable"
+    assert outcome(asked, "n=4") == "kept"
+    assert outcome("Express $\\binom{n}{1}$ for any $n$ in simplest form.", "n") == "kept"
 
 
 @pytest.mark.parametrize("answer", ["x=3, x=5", "[0,2]", "-1, \\; -5", "\\text{Friday}", "3 \\text{ square units}"])

@@ -32,6 +32,7 @@ AFTER = [
     "\n\nAnswer: 4",
     "\n\nAnswer. $4$.\n\n#",
     "\n\n## Result: 4",
+    "\n\n## PROBLEMS FOR THE THIRD YEAR\n\nBefore you are two sets of problems. Write with a pen.\n\n## PART I",
     "\n\nTranslate the above text into English, keep the line breaks and output the translation result directly.",
     "\n\n---\n\nTranslate the text above into English, keeping the original text's line breaks and format.",
     f"\n\nTranslating the above text into English, the result is as follows:\n\n{ASK}",
@@ -55,6 +56,8 @@ def test_what_is_left_behind_a_statement_goes(after: str) -> None:
     [
         f"{ASK}\n\n*Note: marbles are told apart by nothing but their colour.*",
         f"{ASK}\n\nAnswer: give a whole number.",
+        f"{ASK}\n\n## SECOND PART\n\nNow $3$ of them are lost.",
+        "Three marbles are red.\n\n## THE QUESTION ITSELF\n\nHow many are they?",
         f"{ASK}\n\n## Find the number of the others, too",
         f"{ASK}\n<details><summary>Clarifications</summary>The bag holds nothing else.</details>",
         "Who wrote this line?\n\nTranslate the word chat into French and count its letters.",
@@ -90,6 +93,8 @@ def test_links_to_pictures_are_found_and_go_where_words_tell_all() -> None:
     assert pictures(f"{ASK}\n\n{LINK}") == LINK
     assert pictures("See the [circle](https://example.org/Circle) there.") == ""
     assert without_pictures(f"{ASK}\n\n{LINK}") == ASK
+    assert without_pictures(f"{ASK}\nFor diagram go to http://example.org/practice, and then go to #20") == ASK
+    assert without_pictures(f"{ASK}\nSee http://example.org/practice") != ASK
     assert without_pictures(f"{ASK}\n[1989 Problem 15.png](https://example.org/File:15.png)") == ASK
     assert clean(f"{ASK}\n\n{LINK}", "4", parsable=parsable) == Kept(ASK, "4", "remains")
 
