@@ -129,7 +129,7 @@ def guesser(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> P
         for _ in range(240)
     ]
     (folder / "traces.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    options = {"epochs": 12, "step_tokens": 512, "lr": 5e-3, "bf16": False, "system": Path("none")}
+    options = {"epochs": 12, "step_tokens": 512, "lr": 5e-3, "bf16": "no", "system": Path("none")}
     call_stage("sft", folder / "traces.jsonl", model=str(tiny_model_dir), run=folder / "run", **options)
     return folder / "run" / "model"
 

@@ -24,7 +24,7 @@ system = "none"
 max_steps = 120
 lr = 2e-3
 step_tokens = 940
-bf16 = false
+bf16 = "no"
 system = "none"
 [filter-math]
 samples = 4

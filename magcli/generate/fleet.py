@@ -6,11 +6,11 @@ from contextlib import ExitStack, aclosing
 from dataclasses import replace
 
 from magcli.errors import EnvironmentFault
-from magcli.generate.open import engine_dtype
 from magcli.generate.remote import GeneratorDied, RemoteSampler
 from magcli.generate.types import Rollout, Sampling, Weights
 from magcli.generate.weights import copied, shared, sweep
 from magcli.generate.wire import Spec
+from magcli.model.precision import dtype_of
 
 MAX_DEATHS = 5
 """Deaths without a finished sequence in between after which generators are not replaced any more."""
@@ -112,7 +112,7 @@ class Fleet:
         """Give all members new weights; running sequences go on with their KV cache."""
         held = ExitStack()
         if self._spec.transfer == "broadcast":
-            kept: Weights = copied(weights, dtype=engine_dtype(self._spec.dtype, self._spec.device))
+            kept: Weights = copied(weights, dtype=dtype_of(self._spec.dtype, self._spec.model, self._spec.device))
         else:
             kept = await asyncio.to_thread(held.enter_context, shared(weights))
         async with self._replacing:

@@ -35,7 +35,7 @@ def open_generator(
     Args:
         model: local folder, hub id, or URL of an OpenAI-compatible server; ``#name`` after the URL picks a model.
         engine: ``auto`` goes by the form of ``model`` and then as ``policy_engine``.
-        dtype: type of the weights; ``auto`` is bfloat16 where the device computes in it, else float32.
+        dtype: type of the weights; ``auto`` goes by ``magcli.model.precision``.
         slots: sequences at once: the engine's slots, or requests to the server under way.
         deterministic: bits of a sample independent of its neighbours; the embedded engine in float32 only.
         device: torch's name of the device for an engine of this machine.
@@ -89,7 +89,9 @@ def open_policy(
     """
     name = policy_engine(engine, device, deterministic=deterministic)
     _check_deterministic(name, dtype, deterministic)
-    exact = engine_dtype("fp32" if deterministic else dtype, device)
+    from magcli.model.precision import dtype_of
+
+    exact = dtype_of("fp32" if deterministic else dtype, model, device)
     if name == "vllm":
         return _open_vllm(model, exact, slots, device, deadline, exact_head, transfer)
     if transfer == "broadcast":
@@ -145,8 +147,9 @@ def _open_vision(
     if engine == "vllm":
         raise UsageError(f"engine vllm is for text models; {model} is a vision-language model: use --engine torch")
     from magcli.generate.vision import VisionGenerator
+    from magcli.model.precision import dtype_of
 
-    exact = engine_dtype("fp32" if deterministic else dtype, device)
+    exact = dtype_of("fp32" if deterministic else dtype, model, device)
     return VisionGenerator(*load_vision_model(model, dtype=exact, device=device))
 
 
@@ -181,16 +184,6 @@ def _open_vllm(
         deadline=deadline,
     )
     return VllmPolicy(engine, tokenizer, outline, sender, slots=slots, deadline=deadline)
-
-
-def engine_dtype(name: DTypeName, device: str) -> "torch.dtype":
-    """The weights' type: ``auto`` is bfloat16 on GPUs and on CPUs with instructions for it (AVX-512 BF16, AMX)."""
-    import torch
-
-    if name != "auto":
-        return {"bf16": torch.bfloat16, "fp32": torch.float32}[name]
-    fast = not device.startswith("cpu") or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    return torch.bfloat16 if fast else torch.float32
 
 
 def _open_server(model: str, concurrency: int, deadline: float) -> Generator:

@@ -251,11 +251,11 @@ class RemoteSampler:
                 future.exception()
 
     def _line_to(self, spec: Spec) -> "Broadcast":
-        from magcli.generate.open import engine_dtype
         from magcli.generate.vllm_broadcast import Broadcast
         from magcli.model.load import load_outline
+        from magcli.model.precision import dtype_of
 
-        dtype = engine_dtype(spec.dtype, spec.device)
+        dtype = dtype_of(spec.dtype, spec.model, spec.device)
         return Broadcast(self.ask_step, load_outline(spec.model), spec.source, dtype)
 
     def _dead(self) -> MagError:

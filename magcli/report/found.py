@@ -112,7 +112,7 @@ def _each_once(things: Iterable[Any], path: Any) -> list[Any]:
 def _kind(path: Path) -> Kind | None:
     if path.is_file():
         return "table" if path.name.endswith(table.SUFFIXES) and not path.name.endswith(table.BESIDE) else None
-    if RunDir(path).note.is_file():
+    if RunDir(path).note_path.is_file():
         return "run"
     if any((path / name).is_file() for name in LANDSCAPE_FILES):
         return "landscape"
@@ -244,7 +244,7 @@ def _made_at(each: Table) -> tuple[float, float]:
 
 def _in_order(runs: Sequence[Path]) -> list[Path]:
     """Runs by the time when they were begun, none before the one whose model it began from."""
-    begun = {run: _begun(run) for run in sorted(runs, key=lambda run: RunDir(run).note.stat().st_mtime)}
+    begun = {run: _begun(run) for run in sorted(runs, key=lambda run: RunDir(run).note_path.stat().st_mtime)}
     ordered: list[Path] = []
     while begun:
         waiting = {tail(f"{run}/model") for run in begun}

@@ -2,10 +2,10 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -15,6 +15,7 @@ from magcli.data import manifest
 from magcli.data.source import Rows, Source
 from magcli.data.union import common_schema, widened
 from magcli.errors import usage
+from magcli.run.identity import CHOSEN
 from magcli.run.journal import Dropped, Journal, Result
 from magcli.run.shard import Shard, bounds, within
 
@@ -62,6 +63,16 @@ def left_out(row: Mapping[str, Any], reason: str, schema: pa.Schema, **told: str
     return Result(pa.RecordBatch.from_pylist([], schema), [Dropped(row["id"], reason, as_text({**told, **row}))])
 
 
+class Notes(Protocol):
+    """Unfinished work that remembers what it was begun with: a journal or a run's folder."""
+
+    notes: dict[str, str]
+
+    def note(self, name: str, value: str) -> None:
+        """Remember a value."""
+        ...
+
+
 @dataclass
 class Job:
     """One run of one stage.
@@ -86,6 +97,8 @@ class Job:
     restart: bool = False
     output: str | None = None
     """Where the rows go."""
+    chosen: dict[str, str] = field(default_factory=dict)
+    """What options left to ``auto`` came to; history tells it."""
 
     @property
     def sources(self) -> Sequence[Source]:
@@ -98,6 +111,27 @@ class Job:
         unread = sum(self.drops.counts[reason] for reason in UNREAD)
         return (self.inputs.count if self.inputs else 0) + unread
 
+    def choose(
+        self, option: str, asked: str, decide: Callable[[], tuple[str, str]], kept: Sequence[Notes] | None = None
+    ) -> str:
+        """The value of an option: as asked for; of ``auto``, that which unfinished work was begun with, else decided.
+
+        Args:
+            option: its name.
+            asked: its value, or ``auto``.
+            decide: gives the value and why, which people are told.
+            kept: the unfinished work, the journal by default; it remembers the value.
+        """
+        known = [self.journal] if kept is None and self.journal is not None else kept or ()
+        value = asked if asked != "auto" else next((each.notes[option] for each in known if option in each.notes), "")
+        if not value:
+            value, reason = decide()
+            self.console.say(f"{self.stage}: {option} {value} ({reason})", event="chosen", option=option, value=value)
+        for each in known:
+            each.note(option, value)
+        self.chosen[option] = value
+        return value
+
     def past(self) -> manifest.Chain:
         """How the inputs were made; whole only after their last row was read."""
         return manifest.merge([source.chain for source in self.sources])
@@ -108,7 +142,8 @@ class Job:
             return self.joined
         inputs = [manifest.Input(Path(s.name).name, s.sha256, s.total or 0) for s in self.sources]
         dropped = dict(sorted(self.drops.counts.items()))
-        link = manifest.Link(self.stage, __version__, self.settings, inputs, self.rows_in, rows_out, dropped)
+        settings = {**self.settings, CHOSEN: dict(self.chosen)} if self.chosen else self.settings
+        link = manifest.Link(self.stage, __version__, settings, inputs, self.rows_in, rows_out, dropped)
         return (*self.past(), link)
 
 

@@ -1,7 +1,7 @@
 """What an interrupted stage had finished: an append-only file beside its output.
 
-A record is one unit of work: its key, what it dropped, its rows. Records carry their length and CRC, so a torn last one
-is seen and cut off. A journal belongs to one configuration; another one is refused by name.
+A record is one unit of work (its key, what it dropped, its rows) or a note on all of them. Records carry their length
+and CRC, so a torn last one is seen and cut off. A journal belongs to one configuration; another one is refused by name.
 """
 
 import json
@@ -51,6 +51,7 @@ class Journal:
         with durable.disk_faults(path):
             self.file = open(path, "ab+", buffering=0)  # noqa: SIM115
         self.places: dict[str, tuple[int, int]] = {}
+        self.notes: dict[str, str] = {}
         self.synced = time.monotonic()
 
     @classmethod
@@ -82,12 +83,17 @@ class Journal:
             if end == 0:
                 begun = payload
             else:
-                key = json.loads(payload[: payload.index(b"\n")])["key"]
-                self.places[key] = (end + FRAME.size, len(payload))
+                told = json.loads(payload[: payload.index(b"\n")])
+                if "note" in told:
+                    self.notes |= told["note"]
+                else:
+                    self.places[told["key"]] = (end + FRAME.size, len(payload))
             end += FRAME.size + len(payload)
-        if begun == head or not self.places:
-            return end if begun == head else 0
-        self._check(json.loads(begun), json.loads(head))
+        if begun != head and not self.places:
+            self.notes.clear()
+            return 0
+        if begun != head:
+            self._check(json.loads(begun), json.loads(head))
         return end
 
     def _next(self) -> bytes | None:
@@ -110,6 +116,13 @@ class Journal:
 
     def __contains__(self, key: str) -> bool:
         return key in self.places
+
+    def note(self, name: str, value: str) -> None:
+        """Keep what all later units go by, such as a number format; the last note of a name holds."""
+        if self.notes.get(name) != value:
+            self.file.seek(0, os.SEEK_END)
+            self._append(json.dumps({"note": {name: value}}).encode() + b"\n")
+            self.notes[name] = value
 
     def put(self, key: str, result: Result) -> None:
         """Record a finished unit."""

@@ -11,6 +11,7 @@ TRAIN = "Training"
 
 Engine = Literal["auto", "torch", "vllm", "server"]
 DType = Literal["auto", "bf16", "fp32"]
+Bf16 = Literal["auto", "yes", "no"]
 Sandbox = Literal["full", "restricted", "auto", "dangerously-none"]
 
 
@@ -33,7 +34,16 @@ def engine() -> Any:
 
 def dtype() -> Any:
     """Number format of the sampling weights."""
-    return opt("auto", "Weights for sampling: auto takes bf16 where the processor computes in it.", panel=MODEL)
+    return opt("auto", "Weights for sampling: auto takes bf16 where this machine is faster in it.", panel=MODEL)
+
+
+def bf16() -> Any:
+    """Number format of the matrix products of training."""
+    return opt(
+        "auto",
+        "Matrix products of training in bf16; auto: where this machine is faster in it. Master weights are float32.",
+        panel=TRAIN,
+    )
 
 
 def slots(default: int = 64) -> Any:

@@ -1,6 +1,6 @@
 """The folder of one training run: its configuration, metrics and checkpoints, owned by one process at a time.
 
-RUN/run.json        command, version, configuration, digests of the inputs
+RUN/run.json        command, version, configuration, digests of the inputs, what `auto` came to
 RUN/inputs.json     names, digests and rows of the inputs, and the histories that they carry
 RUN/metrics.jsonl   one line a step
 RUN/checkpoints/    step-000123, whole or absent
@@ -26,6 +26,7 @@ from typing import Any
 from magcli import __version__
 from magcli.data import durable, manifest
 from magcli.errors import DataError, UsageError
+from magcli.run.identity import CHOSEN
 
 INPUTS = "inputs.json"
 
@@ -35,7 +36,8 @@ class RunDir:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.note = path / "run.json"
+        self.notes: dict[str, str] = {}
+        self.note_path = path / "run.json"
         self.metrics_path = path / "metrics.jsonl"
         self.checkpoints = path / "checkpoints"
         self.trajectory = path / "trajectory"
@@ -63,11 +65,18 @@ class RunDir:
         """
         with durable.owned(path):
             folder = cls(path)
-            if restart and folder.note.exists():
+            if restart and folder.note_path.exists():
                 shutil.rmtree(path)
             identity = json.loads(json.dumps({"command": stage, "version": __version__, **settings}, default=str))
             _claim(folder, identity)
             yield folder
+
+    def note(self, name: str, value: str) -> None:
+        """Remember what an option left to ``auto`` came to; a run that goes on keeps it."""
+        if self.notes.get(name) != value:
+            self.notes[name] = value
+            identity = json.loads(self.note_path.read_text(encoding="utf-8"))
+            _write_note(self.note_path, identity | {CHOSEN: self.notes})
 
     def keep_inputs(self, inputs: Sequence[manifest.Input], history: manifest.Chain) -> None:
         """Keep what the run reads and how that came to be, for reports and model cards."""
@@ -119,7 +128,7 @@ def _finite(value: Any) -> Any:
 
 
 def _claim(folder: RunDir, identity: Mapping[str, Any]) -> None:
-    path, note = folder.path, folder.note
+    path, note = folder.path, folder.note_path
     if not note.exists():
         durable.sweep(note)
         if path.exists() and any(path.iterdir()):
@@ -131,6 +140,7 @@ def _claim(folder: RunDir, identity: Mapping[str, Any]) -> None:
         found = json.loads(note.read_text(encoding="utf-8"))
     except ValueError:
         raise DataError(f"{note} is damaged; choose another folder or give --restart, which deletes the run") from None
+    notes = found.pop(CHOSEN, {})
     differs = [key for key in {**found, **identity} if found.get(key) != identity.get(key)]
     if differs and not _has_work(folder):
         _write_note(note, identity)
@@ -139,6 +149,8 @@ def _claim(folder: RunDir, identity: Mapping[str, Any]) -> None:
         raise UsageError(
             f"{path} holds a run with other settings: {told}; choose another folder, or --restart, which deletes it"
         )
+    else:
+        folder.notes |= notes
 
 
 def _write_note(note: Path, identity: Mapping[str, Any]) -> None:
@@ -148,5 +160,5 @@ def _write_note(note: Path, identity: Mapping[str, Any]) -> None:
 
 def _has_work(folder: RunDir) -> bool:
     """Whether a run has made anything: one that failed at its start, of a typo say, binds nobody."""
-    begun = (folder.note, folder.path / INPUTS)
+    begun = (folder.note_path, folder.path / INPUTS)
     return any(path.is_file() and path not in begun and path.stat().st_size for path in folder.path.rglob("*"))

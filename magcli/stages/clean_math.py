@@ -171,7 +171,7 @@ def _asked(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.run.units import resumable
 
     assert job.schema is not None
-    out, generator = schema(config, job.schema), setup.open_engine(config)
+    out, generator = schema(config, job.schema), setup.open_engine(config, job)
     said: Counter[str] = Counter()
 
     async def compute(part: pa.RecordBatch) -> Result:

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from magcli.config import opt
 from magcli.console import put
@@ -41,6 +41,8 @@ PACKAGES = (
     "typer",
     "rich",
 )
+PROBED = (576, 1536)
+"""Width and inner width of the layers that number formats are compared on: those of a model of 135M."""
 START_SECONDS = 300.0
 """What vLLM may take to start."""
 
@@ -117,12 +119,13 @@ def _machine() -> str:
 def _device(device: str) -> str:
     import torch
 
-    from magcli.generate.open import engine_dtype
+    from magcli.model import precision
 
     name = (
         torch.cuda.get_device_name(device) if device.startswith("cuda") else f"cpu, {torch.get_num_threads()} threads"
     )
-    return f"{name}; sampling weights by default {str(engine_dtype('auto', device)).removeprefix('torch.')}"
+    found = {purpose: precision.choose_for(*PROBED, device, purpose) for purpose in get_args(precision.Purpose)}
+    return f"{name}; auto is " + ", ".join(f"{each} in {it.format} ({it.reason})" for each, it in found.items())
 
 
 def _math() -> str:

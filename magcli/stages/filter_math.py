@@ -122,7 +122,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.run.units import resumable
     from magcli.verify.reward import RewardRule
 
-    generator, asking, spent, reasons = setup.open_engine(config), setup.ask(config), Spent(), Counter[str]()
+    generator, asking, spent, reasons = setup.open_engine(config, job), setup.ask(config), Spent(), Counter[str]()
     grader, rule = setup.open_grader(config), RewardRule(use_language=False)
     assert job.schema is not None
     columns = schema(config, job.schema)

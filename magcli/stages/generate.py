@@ -90,7 +90,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.run.journal import Result
     from magcli.run.units import resumable
 
-    generator = setup.open_engine(config)
+    generator = setup.open_engine(config, job)
     asking = setup.ask(config)
     assert job.schema is not None
     columns = schema(config, job.schema)

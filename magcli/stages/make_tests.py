@@ -141,7 +141,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     box, ended, turns = setup.open_sandbox(config.sandbox), threading.Event(), Turns()
     crew = ThreadPoolExecutor(config.workers, "sandbox")
-    generator = setup.open_engine(config) if config.model else None
+    generator = setup.open_engine(config, job) if config.model else None
 
     async def compute(part: pa.RecordBatch) -> Result:
         row = part.to_pylist()[0]

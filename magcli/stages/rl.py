@@ -96,7 +96,7 @@ class Config:
     weight_decay: float = opt(0.0, "AdamW weight decay.", panel=TRAIN)
     max_norm: float = opt(1.0, "Gradient norm to clip to.", panel=TRAIN)
     micro_tokens: int = opt(16384, "Tokens of one micro-batch, prompts included.", panel=TRAIN)
-    bf16: bool = opt(True, "Matrix products of training in bf16; the weights are float32 always.", panel=TRAIN)
+    bf16: options.Bf16 = options.bf16()
     recompute: bool = options.recompute()
     checkpoint_every: int = opt(10, "Updates between two checkpoints.", panel=TRAIN)
     keep_checkpoints: int = opt(2, "Checkpoints to keep while the run lasts.", panel=TRAIN)
@@ -224,6 +224,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         problems = [row for batch in rows for row in batch.to_pylist()]
         folder = held.enter_context(setup.run_folder("rl", config, settings(config), RUNTIME, job))
         with rl_setup.tracked(config, folder, job) as tell:
+            config = setup.decided(config, folder, job, exact=config.schedule == "sync")
             if folder.finished:
                 loop.clear(folder)
                 tell(folder.metrics())

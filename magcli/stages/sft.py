@@ -59,7 +59,7 @@ class Config:
     step_tokens: int = opt(16384, "Tokens of one optimizer step.", panel=TRAIN)
     micro_tokens: int = opt(8192, "Tokens of one micro-batch.", panel=TRAIN)
     max_length: int = opt(32768, "Longer traces are left out, and such as do not fit the model's context.", panel=TRAIN)
-    bf16: bool = opt(True, "Matrix products in bf16; the weights are float32 always.", panel=TRAIN)
+    bf16: options.Bf16 = options.bf16()
     recompute: bool = options.recompute()
     lora: int = opt(0, "Rank of LoRA beside all linear layers; 0 trains all weights.", panel=TRAIN)
     lora_alpha: float = opt(32.0, "LoRA's products are scaled by this over the rank.", panel=TRAIN)
@@ -175,6 +175,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             told = ", ".join(f"{reason} {count}" for reason, count in job.drops.counts.items())
             raise DataError(f"sft: no usable trace in {where}" + (f" (dropped {told})" if told else ""))
         folder = held.enter_context(setup.run_folder("sft", config, settings(config), RUNTIME, job))
+        config = setup.decided(config, folder, job)
         if folder.finished:
             job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
         else:

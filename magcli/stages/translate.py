@@ -148,7 +148,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         given = rows if config.by == "id" else _unbroken(rows, job)
         texts = read_translations(config.from_, config.by, config.languages, _warning(job))
         rows = joined(given, texts, config.by, choice)
-    generator = setup.open_engine(config) if config.model else None
+    generator = setup.open_engine(config, job) if config.model else None
     assert job.schema is not None
     out = schema(config, job.schema)
 

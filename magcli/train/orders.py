@@ -49,6 +49,8 @@ class Order(Protocol):
 class Open:
     """The first order: it takes a share to carry it out, so that each rank opens its own."""
 
+    bf16: bool
+
     def carry_out(self, share: Share) -> None:
         """Nothing more."""
 

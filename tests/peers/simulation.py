@@ -169,7 +169,7 @@ def _run(place: Path, run: Path, options: Mapping[str, object]) -> None:
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     command = [sys.executable, "-m", "magcli", "rl", "problems.jsonl", "--model", "model", "--run", str(run)]
     done = subprocess.run(
-        [*command, *flags, "--no-bf16", "--reward=reward.py:hashed", "--quiet"],
+        [*command, *flags, "--bf16=no", "--reward=reward.py:hashed", "--quiet"],
         cwd=place,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,

@@ -79,4 +79,4 @@ def test_a_level_is_reached_when_the_mean_of_several_updates_has_it() -> None:
 
 
 def test_options_become_flags() -> None:
-    assert flags({"n_async": 64, "bf16": False}) == ["--n-async", "64", "--no-bf16"]
+    assert flags({"n_async": 64, "language": False}) == ["--n-async", "64", "--no-language"]

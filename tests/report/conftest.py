@@ -16,7 +16,7 @@ RL = SAMPLING | {
     "n_batch": 16,
     "n_mini": 16,
     "lr": 1e-3,
-    "bf16": False,
+    "bf16": "no",
     "language": False,
     "schedule": "sync",
     "trajectory_every": 2,

@@ -15,7 +15,7 @@ RECIPE = {
     "n_mini": 16,
     "max_tokens": 24,
     "lr": 1e-3,
-    "bf16": False,
+    "bf16": "no",
     "dtype": "fp32",
     "system": Path("none"),
     "language": False,

@@ -71,7 +71,7 @@ def groups(folder, count=5, size=4, seed=0):
 def train(ranks, folder, objective, work):
     """``work(trainers, groups, rewards)`` on rank 0, with the others following."""
 
-    def open_share(ranks):
+    def open_share(ranks, bf16):
         return share_of(ranks, folder, objective)
 
     if ranks.rank:
@@ -199,7 +199,7 @@ def test_followers_end_where_there_is_nothing_to_do():
 
 
 def no_model(ranks, folder):
-    def open_share(ranks):
+    def open_share(ranks, bf16):
         return share_of(ranks, folder if ranks.rank == 0 else "/nowhere")
 
     return follow(ranks, open_share) if ranks.rank else Trainers(ranks).open(open_share)

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from magcli.data import table
 from magcli.errors import DataError, UsageError
 
-SHORT = {"epochs": 1, "step_tokens": 256, "bf16": False, "system": Path("none")}
+SHORT = {"epochs": 1, "step_tokens": 256, "bf16": "no", "system": Path("none")}
 
 
 def written(path, rows):

@@ -40,7 +40,7 @@ def problems(tmp_path_factory):
 def trained(guesser, problems, tmp_path_factory):
     run = tmp_path_factory.mktemp("landscape") / "rl"
     options = {"updates": 6, "group": 8, "n_async": 16, "n_batch": 16, "n_mini": 16, "max_tokens": 24, "lr": 1e-3}
-    options |= {"bf16": False, "dtype": "fp32", "system": Path("none"), "language": False, "schedule": "sync"}
+    options |= {"bf16": "no", "dtype": "fp32", "system": Path("none"), "language": False, "schedule": "sync"}
     call_stage("rl", problems, model=str(guesser), run=run, trajectory_every=1, **options)
     return run
 

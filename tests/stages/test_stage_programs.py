@@ -10,7 +10,7 @@ from calling import call_stage
 from magcli.data import table
 
 SMALL = {
-    "updates": 2, "group": 8, "n_async": 16, "n_batch": 16, "n_mini": 16, "max_tokens": 40, "lr": 1e-3, "bf16": False,
+    "updates": 2, "group": 8, "n_async": 16, "n_batch": 16, "n_mini": 16, "max_tokens": 40, "lr": 1e-3, "bf16": "no",
     "dtype": "fp32", "system": Path("none"), "language": False, "schedule": "sync",
 }  # fmt: skip
 
@@ -31,7 +31,7 @@ def coder(tiny_model_dir, tmp_path_factory):
     folder, choose = tmp_path_factory.mktemp("coder"), random.Random(0)
     programs = (f"<think></think>\n```py\nprint({choose.choice('1234')})\n```" for _ in range(240))
     rows = [{"prompt": f"{choose.choice('abcdefgh')}?", "completion": program} for program in programs]
-    options = {"epochs": 12, "step_tokens": 512, "lr": 5e-3, "bf16": False, "system": Path("none")}
+    options = {"epochs": 12, "step_tokens": 512, "lr": 5e-3, "bf16": "no", "system": Path("none")}
     data = written(folder / "traces.jsonl", rows)
     call_stage("sft", data, model=str(tiny_model_dir), run=folder / "run", **options)
     return folder / "run" / "model"

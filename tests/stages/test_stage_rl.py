@@ -26,7 +26,7 @@ SMALL = {
     "n_mini": 16,
     "max_tokens": 24,
     "lr": 1e-3,
-    "bf16": False,
+    "bf16": "no",
     "dtype": "fp32",
     "system": Path("none"),
     "language": False,
@@ -295,7 +295,7 @@ def test_a_request_to_end_is_obeyed_at_once_and_the_same_command_goes_on(guesser
     options = {**SMALL, "updates": 400, "checkpoint_every": 1, "lr": 1e-5}
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if not isinstance(value, bool)]
     command = [sys.executable, "-m", "magcli", "rl", str(problems), "--model", str(guesser), "--run", str(run)]
-    command += [*flags, "--no-bf16", "--no-language"]
+    command += [*flags, "--bf16=no", "--no-language"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) as process:
         try:
             wait_for(lambda: (run / "metrics.jsonl").exists() and len(metrics_so_far(run)) >= 5, process)

@@ -21,7 +21,7 @@ RECIPE = {
     "n_mini": 32,
     "max_tokens": 32,
     "lr": 1e-3,
-    "bf16": False,
+    "bf16": "no",
     "dtype": "fp32",
     "system": Path("none"),
     "language": False,
@@ -57,7 +57,7 @@ def writer(tmp_path_factory):
         answer = fenced(number) if asks_program else f"\\boxed{{{number}}}"
         prompt = choose.choice(LETTERS) + ("!" if asks_program else "?")
         rows.append({"prompt": prompt, "completion": f"<think></think>{answer}"})
-    options = {"epochs": 12, "step_tokens": 512, "lr": 5e-3, "bf16": False, "system": Path("none")}
+    options = {"epochs": 12, "step_tokens": 512, "lr": 5e-3, "bf16": "no", "system": Path("none")}
     place = {"model": str(folder / "model"), "from_scratch": True, "run": folder / "run"}
     call_stage("sft", written(folder / "traces.jsonl", rows), **place, **options)
     return folder / "run" / "model"

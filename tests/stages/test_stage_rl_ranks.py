@@ -19,7 +19,7 @@ SIZES = {
     "n_mini": 32,
     "max_tokens": 24,
     "lr": 1e-3,
-    "bf16": False,
+    "bf16": "no",
     "dtype": "fp32",
     "system": "none",
     "language": False,

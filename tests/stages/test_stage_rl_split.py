@@ -23,7 +23,7 @@ SMALL = {
     "n_mini": 32,
     "max_tokens": 24,
     "lr": 1e-3,
-    "bf16": False,
+    "bf16": "no",
     "dtype": "fp32",
     "system": Path("none"),
     "language": False,

@@ -22,7 +22,7 @@ SIZES = {
     "n_mini": 16,
     "max_tokens": 48,
     "lr": 1e-3,
-    "bf16": False,
+    "bf16": "no",
     "dtype": "fp32",
     "system": "none",
     "language": False,

@@ -13,7 +13,7 @@ from magcli.errors import EnvironmentFault, UsageError
 from magcli.rl import track, trackers
 
 FLAGS = [
-    "--group=8", "--n-async=32", "--n-batch=16", "--n-mini=16", "--max-tokens=24", "--lr=1e-3", "--no-bf16",
+    "--group=8", "--n-async=32", "--n-batch=16", "--n-mini=16", "--max-tokens=24", "--lr=1e-3", "--bf16=no",
     "--dtype=fp32", "--system=none", "--no-language", "--checkpoint-every=3",
 ]  # fmt: skip
 TITLES = ("reward ", "length ", "dropped groups ", "staleness ", "generated ", "trained ")
@@ -25,7 +25,7 @@ SMALL = {
     "n_mini": 16,
     "max_tokens": 24,
     "lr": 1e-3,
-    "bf16": False,
+    "bf16": "no",
     "dtype": "fp32",
     "system": "none",
     "language": False,

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from magcli.data import table
 from magcli.errors import DataError, EnvironmentFault, Stopped, UsageError
 
-SHORT = {"epochs": 2, "step_tokens": 128, "lr": 3e-3, "system": Path("none"), "bf16": False, "checkpoint_every": 3}
+SHORT = {"epochs": 2, "step_tokens": 128, "lr": 3e-3, "system": Path("none"), "bf16": "no", "checkpoint_every": 3}
 
 
 def traces(path, count=60, seed=0):
@@ -322,7 +322,7 @@ def test_to_show_a_mask_is_a_dry_run(tiny_model_dir, tmp_path):
         call_stage("sft", traces(tmp_path / "t.jsonl"), model=str(tiny_model_dir), run=tmp_path / "run", show_mask=1)
 
 
-@pytest.mark.parametrize("bf16", [False, True], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("bf16", ["no", "yes"], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("kills", [3, pytest.param(25, marks=pytest.mark.faults)])
 def test_a_killed_run_goes_on_to_the_same_curve_and_weights(kills, bf16, tiny_model_dir, tmp_path):
     held = traces(tmp_path / "held.jsonl", 8, seed=5)

@@ -11,7 +11,7 @@ from training_ranks import finished, killed_once, launched
 
 from magcli.data import table
 
-SIZES = {"epochs": 2, "step_tokens": 128, "micro_tokens": 64, "lr": 3e-3, "bf16": False, "checkpoint_every": 3}
+SIZES = {"epochs": 2, "step_tokens": 128, "micro_tokens": 64, "lr": 3e-3, "bf16": "no", "checkpoint_every": 3}
 NO_SYSTEM = {"system": Path("none")}
 
 

@@ -144,7 +144,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(tiny_model_dir):
 def learn(ranks, folder, recompute=False):
     """Three steps and a measurement by the ranks; on rank 0 their figures and the weights."""
 
-    def open_share(ranks):
+    def open_share(ranks, bf16):
         model = load_model(str(folder), dtype=torch.float32)
         use_packed_attention(model)
         whole = shard(model, ranks, checkpoint_activations=recompute)

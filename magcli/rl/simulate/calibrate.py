@@ -69,7 +69,7 @@ def read_run(folder: Path) -> Measured:
     """
     run = RunDir(folder)
     try:
-        config = json.loads(run.note.read_text(encoding="utf-8"))
+        config = json.loads(run.note_path.read_text(encoding="utf-8"))
         lines = [json.loads(line) for line in run.metrics_path.read_text(encoding="utf-8").splitlines()]
         events = read_ledger(run.ledger)
     except FileNotFoundError as error:

@@ -18,6 +18,7 @@ from magcli.landscape.perturb import coordinates, perturbed
 from magcli.landscape.visits import VISIT, Logbook, Measure, Survey, Visit, Wishes, survey
 from magcli.run.journal import Journal
 from magcli.run.loop import Loop
+from magcli.run.options import DType
 from magcli.stages.parts import setup
 from magcli.verify import reward
 from magcli.verify.types import UNCOUNTED
@@ -36,7 +37,8 @@ def surveyed(
 ) -> Survey:
     """Visit the points, with one engine whose weights are replaced; the journal keeps what is finished."""
     wishes = Wishes(config.samples, config.refine, config.more_samples)
-    make, close = _open(config, problems, plane.folders[-1], out / "components")
+    found = setup.sampling_format(str(plane.folders[-1]), config, job, [journal])
+    make, close = _open(config, found, problems, plane.folders[-1], out / "components")
     known = None if config.more_samples else len(grid) + config.refine + 1
     with job.console.progress(known, "points", job.stage) as bar, Loop() as loop:
         logbook = Logbook(journal, make, lambda reused: bar.advance(reused=reused))
@@ -46,19 +48,21 @@ def surveyed(
             loop.run(close())
 
 
-def _open(config: Config, problems: Sequence[dict[str, Any]], last: Path, components: Path) -> tuple[Measure, Close]:
+def _open(
+    config: Config, found: DType, problems: Sequence[dict[str, Any]], last: Path, components: Path
+) -> tuple[Measure, Close]:
     """What a visit does, and how to end."""
     assert config.engine != "server"
     policy = open_policy(
         str(last),
         engine=config.engine,
-        dtype=config.dtype,
+        dtype=found,
         slots=config.slots,
         deterministic=config.deterministic,
         device=config.device,
     )
     grader, rule, asking = setup.open_grader(config, config.reward), setup.reward_rule(config), setup.ask(config)
-    rounding, versions = _rounding(config), count(1)
+    rounding, versions = _rounding(config, found), count(1)
 
     async def visit(where: Visit) -> pa.RecordBatch:
         weights = dict(perturbed(last, components, where.a1, where.a2, round=rounding))
@@ -122,12 +126,7 @@ def _cast(values: Any, kind: pa.DataType) -> pa.Array:
     return values.cast(kind) if isinstance(values, pa.Array) else pa.array(values, kind)
 
 
-def _rounding(config: Config) -> Literal["none", "nearest", "dither"]:
+def _rounding(config: Config, found: DType) -> Literal["none", "nearest", "dither"]:
     if config.round != "auto":
         return config.round
-    import torch
-
-    from magcli.generate.open import engine_dtype
-
-    exact = config.deterministic or engine_dtype(config.dtype, config.device) == torch.float32
-    return "none" if exact else "dither"
+    return "none" if found == "fp32" else "dither"

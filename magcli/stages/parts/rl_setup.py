@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from magcli.stages.rl import Config
     from magcli.train.distributed import Ranks
     from magcli.train.orders import Share
-    from magcli.train.trainers import Trainers
+    from magcli.train.trainers import OpenShare, Trainers
     from magcli.verify.grader import Grader
 
 
@@ -39,7 +39,7 @@ def trainer(config: Config, trainers: Trainers) -> Trainer:
     """The weights to train, over all ranks that torchrun has started."""
     from magcli.rl.trainer import Trainer
 
-    trainers.open(open_share(config))
+    trainers.open(open_share(config), bf16=config.bf16 == "yes")
     return Trainer(
         trainers,
         _objective(config),
@@ -52,7 +52,7 @@ def trainer(config: Config, trainers: Trainers) -> Trainer:
     )
 
 
-def open_share(config: Config) -> Callable[[Ranks], Share]:
+def open_share(config: Config) -> OpenShare:
     """What loads a rank's share: the weights, in float32, the optimizer, and the reference of a KL penalty."""
     import torch
 
@@ -67,8 +67,8 @@ def open_share(config: Config) -> Callable[[Ranks], Share]:
         use_packed_attention(loaded)
         return loaded
 
-    def opened(ranks: Ranks) -> Share:
-        whole = shard(model(ranks), ranks, bf16=config.bf16, checkpoint_activations=config.recompute)
+    def opened(ranks: Ranks, bf16: bool) -> Share:
+        whole = shard(model(ranks), ranks, bf16=bf16, checkpoint_activations=config.recompute)
         return Share(
             ranks,
             whole,
@@ -90,7 +90,7 @@ def _objective(config: Config) -> Objective:
         loss_norm=config.loss_norm,
         max_norm=config.max_norm,
         micro_tokens=config.micro_tokens,
-        bf16=config.bf16,
+        bf16=config.bf16 == "yes",
         is_cap=config.is_cap,
         kl=config.kl,
         entropy_bonus=config.entropy_bonus,
@@ -201,7 +201,7 @@ def _spec(config: Config) -> Spec:
     return Spec(
         config.model,
         engine=config.engine,
-        dtype="fp32" if exact else config.dtype,
+        dtype=config.dtype,
         slots=-(-most // max(config.generators, 1)),
         deterministic=exact,
         device=config.generator_devices[0] if config.generator_devices else config.device,

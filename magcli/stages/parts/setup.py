@@ -6,8 +6,10 @@ import hashlib
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from magcli.errors import DataError, usage
 from magcli.run import options
@@ -15,7 +17,8 @@ from magcli.run import options
 if TYPE_CHECKING:
     from magcli.curate.sampling import Ask
     from magcli.generate.types import Generator
-    from magcli.run.job import Job
+    from magcli.model import precision
+    from magcli.run.job import Job, Notes
     from magcli.run.rundir import RunDir
     from magcli.train.trainers import OpenShare
     from magcli.verify.grader import Grader
@@ -35,7 +38,27 @@ CODE_ALIASES = {
 """What other tools call the columns of code problems."""
 
 
-class EngineOptions(Protocol):
+FORMATS: Mapping[str, tuple[precision.Purpose, Mapping[str, str]]] = {
+    "bf16": ("training", {"bf16": "yes", "fp32": "no"}),
+    "dtype": ("sampling", {"bf16": "bf16", "fp32": "fp32"}),
+}
+"""Options of training runs that are number formats: for what, and how they say bf16 and float32."""
+
+RunConfig = TypeVar("RunConfig", bound=Any)
+
+
+class FormatOptions(Protocol):
+    """The options of a stage that samples on this machine."""
+
+    @property
+    def dtype(self) -> options.DType: ...
+    @property
+    def deterministic(self) -> bool: ...
+    @property
+    def device(self) -> str: ...
+
+
+class EngineOptions(FormatOptions, Protocol):
     """The options of a stage that runs a model."""
 
     @property
@@ -43,13 +66,7 @@ class EngineOptions(Protocol):
     @property
     def engine(self) -> options.Engine: ...
     @property
-    def dtype(self) -> options.DType: ...
-    @property
     def slots(self) -> int: ...
-    @property
-    def deterministic(self) -> bool: ...
-    @property
-    def device(self) -> str: ...
     @property
     def deadline(self) -> float: ...
 
@@ -99,19 +116,63 @@ class RewardOptions(GraderOptions, Protocol):
     def partial(self) -> bool: ...
 
 
-def open_engine(config: EngineOptions) -> Generator:
-    """The engine that a stage's options describe."""
+def open_engine(config: EngineOptions, job: Job, kept: Sequence[Notes] | None = None) -> Generator:
+    """The engine that a stage's options describe; ``kept`` as in ``Job.choose``."""
     from magcli.generate.open import open_generator
 
     return open_generator(
         config.model,
         engine=config.engine,
-        dtype=config.dtype,
+        dtype=sampling_format(config.model, config, job, kept),
         slots=config.slots,
         deterministic=config.deterministic,
         device=config.device,
         deadline=config.deadline,
     )
+
+
+def sampling_format(model: str, config: FormatOptions, job: Job, kept: Sequence[Notes] | None = None) -> options.DType:
+    """The number format that an engine of this machine samples in; a server has its own. ``kept`` as in ``Job.choose``.
+
+    What samples in it is the same for all rows, those that unfinished work has already too.
+    """
+    if model.startswith(("http://", "https://")):
+        return config.dtype
+    from magcli.model import precision
+
+    asked = "fp32" if config.deterministic else config.dtype
+    found = job.choose("dtype", asked, lambda: precision.choose(model, config.device, "sampling"), kept)
+    return "bf16" if found == "bf16" else "fp32"
+
+
+def decided(config: RunConfig, folder: RunDir, job: Job, *, exact: bool = False) -> RunConfig:
+    """The options of a training run with the number formats that ``auto`` comes to, kept in its folder.
+
+    A run that goes on keeps its formats, on whatever machine, unless an option names another. ``exact`` runs are
+    float32 unless told otherwise.
+
+    Raises:
+        UsageError: the run is finished, and the options ask for another format.
+    """
+    from magcli.model import precision
+
+    for option, (purpose, values) in FORMATS.items():
+        if (asked := getattr(config, option, None)) is None:
+            continue
+        if folder.finished:
+            found = folder.notes.get(option, asked)
+            usage(asked in ("auto", found), f"{folder.path} holds a run with {option} {found!r} (now {asked!r})")
+            job.chosen[option] = found
+        else:
+            choose = partial(precision.choose, config.model, config.device, purpose)
+            asked = values["fp32"] if exact and asked == "auto" else asked
+            found = job.choose(option, asked, lambda: _named(choose(), values), [folder])  # noqa: B023
+        config = replace(config, **{option: found})
+    return config
+
+
+def _named(choice: precision.Choice, values: Mapping[str, str]) -> tuple[str, str]:
+    return values[choice.format], choice.reason
 
 
 def ask(config: AskOptions) -> Ask:
@@ -284,7 +345,7 @@ def run_folder(
     from magcli.data.manifest import Input
     from magcli.run.rundir import RunDir
 
-    chosen = {key: value for key, value in as_json(config).items() if key not in runtime}
+    chosen = {key: value for key, value in as_json(config).items() if key not in (*runtime, *FORMATS)}
     inputs = [source.sha256 for source in job.sources]
     with RunDir.open(config.run, stage, {**chosen, **identity, "inputs": inputs}, restart=job.restart) as folder:
         given = [Input(Path(source.name).name, source.sha256, source.total or 0) for source in job.sources]

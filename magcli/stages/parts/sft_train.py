@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from magcli.train.finetune import Exam, Trainer
     from magcli.train.orders import Share
     from magcli.train.supervised import Example
-    from magcli.train.trainers import Trainers
+    from magcli.train.trainers import OpenShare, Trainers
 
 
 def train(
@@ -77,7 +77,7 @@ def _trainer(config: Config, examples: Sequence[Example], held_out: Sequence[Exa
     from magcli.train import supervised
     from magcli.train.finetune import Trainer
 
-    trainers.open(open_share(config))
+    trainers.open(open_share(config), bf16=config.bf16 == "yes")
     lengths = [len(example.tokens) for example in examples]
     steps = supervised.plan(lengths, epochs=config.epochs, step_tokens=config.step_tokens, seed=config.seed)
     steps = steps[: config.max_steps or None]
@@ -91,11 +91,11 @@ def _trainer(config: Config, examples: Sequence[Example], held_out: Sequence[Exa
         floor=config.floor,
         micro_tokens=config.micro_tokens,
         max_norm=config.max_norm,
-        bf16=config.bf16,
+        bf16=config.bf16 == "yes",
     )
 
 
-def open_share(config: Config) -> Callable[[Ranks], Share]:
+def open_share(config: Config) -> OpenShare:
     """What loads a rank's share: the weights, in float32, LoRA beside them if asked for, and the optimizer."""
     import torch
 
@@ -105,7 +105,7 @@ def open_share(config: Config) -> Callable[[Ranks], Share]:
     from magcli.train.orders import Share
     from magcli.train.shard import shard
 
-    def opened(ranks: Ranks) -> Share:
+    def opened(ranks: Ranks, bf16: bool) -> Share:
         anew, seed = config.from_scratch, config.seed
         model = load_model(config.model, dtype=torch.float32, device=str(ranks.device), from_scratch=anew, seed=seed)
         use_packed_attention(model)
@@ -113,7 +113,7 @@ def open_share(config: Config) -> Callable[[Ranks], Share]:
         model.train()
         return Share(
             ranks,
-            shard(model, ranks, bf16=config.bf16, checkpoint_activations=config.recompute),
+            shard(model, ranks, bf16=bf16, checkpoint_activations=config.recompute),
             optim.adamw(model, lr=config.lr, weight_decay=config.weight_decay),
             load_tokenizer(config.model),
             adapters=adapters,

@@ -116,14 +116,15 @@ class _Sitting:
 
     def __init__(self, exams: Sequence[Exam], config: Config, job: Job) -> None:
         self.exams, self.job = exams, job
-        self.generator: Generator = setup.open_engine(config)
+        self.journals = [_journal(exam, job) for exam in exams]
+        kept = [journal for journal in self.journals if journal is not None]
+        self.generator: Generator = setup.open_engine(config, job, kept)
         self.graders: dict[str, Grader] = {
             function: setup.open_grader(config, function) for function in {exam.function for exam in exams}
         }
-        self.journals = [_journal(exam, job) for exam in exams]
         total = sum(batch.num_rows for exam in exams for batch in exam.problems)
         self.bar = job.console.progress(total, "problems", job.stage)
-        if done := sum(len(journal.places) for journal in self.journals if journal is not None):
+        if done := sum(len(journal.places) for journal in kept):
             job.console.say(f"{job.stage}: goes on, {done} of {total} problems are there", event="resumed", done=done)
 
     def units(self) -> Iterator[tuple[str, pa.RecordBatch]]:

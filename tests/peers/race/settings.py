@@ -56,8 +56,8 @@ TAIL = 2
 """Updates that magcli is asked for beyond the timed ones: its pipeline is as full at the end of the clock as at its
 start, so that no completion is counted whose tokens were made outside."""
 
-MAGCLI = {"n_async": 64, "micro_tokens": 4096, "staleness": 1, "dtype": "auto", "bf16": True}
-"""magcli's own choices: as many slots as admission allows sequences, bf16 matrix products, float32 weights."""
+MAGCLI = {"n_async": 64, "micro_tokens": 4096, "staleness": 1, "dtype": "auto", "bf16": "auto"}
+"""magcli's own choices: as many slots as admission allows sequences; the number formats are those it finds faster."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ def finished(guesser, tmp_path_factory):
     rows = [{"id": f"p{i}", "prompt": f"{letter}?", "answer": "3"} for i, letter in enumerate("abcdefgh")]
     (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = {"updates": 8, "group": 8, "n_async": 32, "n_batch": 32, "n_mini": 32, "max_tokens": 24, "dtype": "fp32"}
-    more = {"bf16": False, "system": Path("none"), "language": False, "checkpoint_every": 100, "lr": 1e-9}
+    more = {"bf16": "no", "system": Path("none"), "language": False, "checkpoint_every": 100, "lr": 1e-9}
     call_stage("rl", folder / "problems.jsonl", model=str(guesser), run=folder / "run", **options, **more)
     return folder / "run"
 

@@ -1,0 +1,59 @@
+"""Which number format `auto` is: measured on a CPU, and what is told of it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from magcli.model import precision
+from magcli.model.precision import Choice, choose, choose_for, dtype_of
+
+AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+"""Make an x86 processor compute as one without AVX-512 and AMX does."""
+ASK = (
+    "import json; from magcli.model.precision import choose_for;"
+    "print(json.dumps([choose_for(576, 1536, 'cpu', each) for each in ('training', 'sampling')]))"
+)
+
+
+def in_process(**environment):
+    command = [sys.executable, "-c", ASK]
+    done = subprocess.run(command, capture_output=True, env={**os.environ, **environment}, check=True, timeout=120)
+    return [Choice(*each) for each in json.loads(done.stdout)]
+
+
+def test_without_bf16_instructions_auto_is_float32():
+    for choice in in_process(**AVX2):
+        assert choice.format == "fp32"
+        assert "its speed here" in choice.reason
+
+
+def test_auto_is_the_faster_format(monkeypatch):
+    for bf16, format in ((1.0, "bf16"), (1.9, "fp32"), (2.0, "fp32"), (90.0, "fp32")):
+        monkeypatch.setattr(precision, "_shortest", lambda works, budget, bf16=bf16: [bf16, 2.0])
+        precision._measured.cache_clear()
+        assert choose_for(64, 64, "cpu", "training").format == format
+    precision._measured.cache_clear()
+
+
+def test_the_measurement_leaves_the_threads_as_they_were(tiny_model_dir):
+    before = torch.get_num_threads()
+    assert choose(str(tiny_model_dir), "cpu", "sampling") is choose(str(tiny_model_dir), "cpu", "sampling")
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(("capability", "format"), [((7, 5), "fp32"), ((8, 0), "bf16"), ((9, 0), "bf16")])
+def test_on_cuda_it_goes_by_compute_capability(capability, format, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    choice = choose_for(64, 64, "cuda:1", "training")
+    assert choice.format == format
+    assert ("needs 8.0" in choice.reason) == (format == "fp32")
+
+
+def test_a_format_that_is_asked_for_is_not_measured(tiny_model_dir, monkeypatch):
+    monkeypatch.setattr(precision, "_measured", None)
+    assert dtype_of("fp32", str(tiny_model_dir), "cpu") == torch.float32
+    assert dtype_of("bf16", str(tiny_model_dir), "cpu") == torch.bfloat16

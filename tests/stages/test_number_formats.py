@@ -1,0 +1,107 @@
+"""What `auto` comes to is told once, written down, and kept by work that goes on."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from calling import call_stage
+
+from magcli.console import Console
+from magcli.data import table
+from magcli.errors import UsageError
+from magcli.model import precision
+from magcli.model.precision import Choice
+from magcli.run.job import Drops, Job
+from magcli.run.journal import Journal, Result
+from magcli.run.rundir import RunDir
+from magcli.stages import generate, rl
+from magcli.stages.parts import setup
+
+TRACES = [{"prompt": f"{number}?", "completion": "<think></think>\\boxed{1}"} for number in range(12)]
+SFT = {"epochs": 2, "step_tokens": 128, "lr": 1e-3, "system": Path("none"), "checkpoint_every": 1}
+
+
+def lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def machine(monkeypatch, format):
+    """A machine that is faster in a format."""
+    monkeypatch.setattr(precision, "choose", lambda *_: Choice(format, "a test says so"))
+
+
+def chosen(run):
+    return json.loads((run / "run.json").read_text())["chosen"]
+
+
+def test_sft_tells_and_keeps_what_auto_comes_to(tiny_model_dir, tmp_path, monkeypatch, capsys):
+    given, out = lines(tmp_path / "traces.jsonl", TRACES), tmp_path / "metrics.arrow"
+    machine(monkeypatch, "fp32")
+    call_stage("sft", given, model=str(tiny_model_dir), run=tmp_path / "run", output=out, quiet=False, **SFT)
+    assert capsys.readouterr().err.count("sft: bf16 no (a test says so)") == 1
+    assert chosen(tmp_path / "run") == {"bf16": "no"}
+    assert table.read(str(out)).chain[-1].config["chosen"] == {"bf16": "no"}
+
+
+@pytest.fixture
+def job():
+    return Job("rl", Console(quiet=True), Drops(keep=False))
+
+
+def test_a_run_that_goes_on_keeps_its_formats_unless_told_otherwise(tmp_path, monkeypatch, job):
+    def opened(machine_format, **options):
+        machine(monkeypatch, machine_format)
+        with RunDir.open(tmp_path / "run", "rl", {}, restart=False) as folder:
+            config = setup.decided(rl.Config(model="m", **options), folder, job)
+            folder.log({"step": 1})
+            return config.bf16, config.dtype
+
+    assert opened("fp32") == ("no", "fp32")
+    assert opened("bf16") == ("no", "fp32")
+    assert opened("bf16", dtype="bf16") == ("no", "bf16")
+    assert opened("fp32") == ("no", "bf16")
+    assert chosen(tmp_path / "run") == {"bf16": "no", "dtype": "bf16"}
+    (tmp_path / "run" / "model").mkdir()
+    (tmp_path / "run" / "model" / "config.json").write_text("{}")
+    assert opened("fp32") == ("no", "bf16")
+    assert job.chosen == {"bf16": "no", "dtype": "bf16"}
+    with pytest.raises(UsageError, match=r"holds a run with bf16 'no' .now 'yes'."):
+        opened("bf16", bf16="yes")
+
+
+def test_a_synchronous_run_is_float32_on_every_machine(tmp_path, monkeypatch, job):
+    machine(monkeypatch, "bf16")
+    with RunDir.open(tmp_path / "run", "rl", {}, restart=False) as folder:
+        config = setup.decided(rl.Config(model="m", schedule="sync"), folder, job, exact=True)
+    assert (config.bf16, config.dtype) == ("no", "fp32")
+
+
+def test_unfinished_rows_keep_the_format_that_they_were_begun_with(tmp_path, monkeypatch, job):
+    rows = pa.schema([("id", pa.string())])
+    unit = Result(pa.RecordBatch.from_pylist([{"id": "a"}], rows))
+
+    def opened(machine_format, identity, asked="auto"):
+        machine(monkeypatch, machine_format)
+        job.journal = Journal.open(tmp_path / ".rows.journal", rows, identity)
+        found = setup.sampling_format("m", generate.Config(model="m", dtype=asked), job)
+        there = "a" in job.journal
+        job.journal.put("a", unit)
+        job.journal.close()
+        return found, there
+
+    assert opened("fp32", {"seed": 0}) == ("fp32", False)
+    assert opened("bf16", {"seed": 0}) == ("fp32", True)
+    (tmp_path / ".rows.journal").unlink()
+    assert opened("bf16", {"seed": 1}) == ("bf16", False)
+
+
+def test_an_unfinished_table_that_nobody_needs_passes_on_no_format(tmp_path):
+    rows = pa.schema([("id", pa.string())])
+    begun = Journal.open(tmp_path / ".rows.journal", rows, {"seed": 0})
+    begun.note("dtype", "bf16")
+    begun.close()
+    again = Journal.open(tmp_path / ".rows.journal", rows, {"seed": 1})
+    again.close()
+    assert again.notes == {}
