@@ -7,6 +7,11 @@ number a row, so a sequence's tokens are a function of its own logits and its ow
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
+
+BLOCK = 256
+"""Tokens whose probabilities are added up first: sums of a whole vocabulary in float64 take longer than the softmax."""
+BELOW_ONE = 1 - 2**-53
 
 
 def uniforms(seed: int, count: int) -> Tensor:
@@ -41,12 +46,28 @@ def truncate(logprobs: Tensor, top_p: Tensor, top_k: Tensor) -> Tensor:
 
 
 def draw(logprobs: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """One token a row by inverting the cumulative distribution.
+    """One token a row by inverting the cumulative distribution: first the block of tokens, then the token in it.
 
     ``logprobs`` ``[rows, vocab]``, ``uniform`` float64 ``[rows]`` in [0, 1). Returns the tokens (int64) and their
     log-probs (float32), both ``[rows]``. A token of probability 0 is never drawn.
     """
-    cumulative = logprobs.double().exp_().cumsum_(dim=-1)
+    probs, missing = logprobs.exp(), -logprobs.shape[1] % BLOCK
+    probs = (pad(probs, (0, missing)) if missing else probs).view(len(probs), -1, BLOCK)
+    block, rest = _inverted(probs.sum(-1), uniform)
+    within, _ = _inverted(probs[torch.arange(len(probs), device=probs.device), block], rest)
+    tokens = block * BLOCK + within
+    return tokens, logprobs.gather(1, tokens[:, None])[:, 0]
+
+
+def _inverted(masses: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """For each row the first index whose cumulative mass exceeds a share of the total, and the share of its own mass.
+
+    ``masses`` ``[rows, n]``, not normalised. Indices without mass are never found.
+    """
+    own = masses.double()
+    cumulative = own.cumsum(dim=-1)
     target = uniform[:, None] * cumulative[:, -1:]
-    tokens = torch.searchsorted(cumulative, target, right=True).clamp_(max=logprobs.shape[-1] - 1)
-    return tokens[:, 0], logprobs.gather(1, tokens)[:, 0]
+    found = torch.searchsorted(cumulative, target, right=True).clamp_(max=own.shape[1] - 1)
+    mass = own.gather(1, found)
+    share = (target - cumulative.gather(1, found) + mass) / mass
+    return found[:, 0], share[:, 0].clamp(0.0, BELOW_ONE)

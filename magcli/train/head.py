@@ -1,8 +1,8 @@
 """The LM head and the softmax over its logits as one differentiable step, in float32 and block by block.
 
 Made of PyTorch's own operations it would hold the logits of all tokens several times over: as they come, normalised,
-exponentiated, and the gradient of each. Here they lie in two buffers of a block, or in one and, if they are kept for
-the backward pass, once as a whole.
+exponentiated, and the gradient of each. Here they lie in a buffer of a block or, if they are kept for the backward
+pass, once as a whole; and what is done to them row by row is done to so few rows at once that they stay in the cache.
 """
 
 from collections.abc import Iterator
@@ -12,6 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+CACHE_BYTES = 1 << 21
+"""Of a processor's cache, for rows of logits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +48,22 @@ class _Score(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: Tensor, way: Way
     ) -> tuple[Tensor, Tensor]:
-        rows = len(hidden)
+        rows, few = len(hidden), _few(weight)
         logits = hidden.new_empty(rows if way.keep else min(way.block, rows), len(weight))
-        spare = hidden.new_empty(min(way.block, rows), len(weight))
+        spare = hidden.new_empty(min(few, rows), len(weight))
         values, entropies, above = (hidden.new_empty(rows) for _ in range(3))
         with _float32(hidden):
-            for part in _parts(rows, way.block):
+            for part in _parts(0, rows, way.block):
                 block = logits[part] if way.keep else logits[: part.stop - part.start]
                 _write_logits(hidden[part], weight, bias, temperature[part], out=block)
-                top = block.amax(-1)
-                shares = torch.exp(block.sub_(top[:, None]), out=spare[: len(block)])
-                total = shares.sum(-1)
-                entropies[part] = total.log() - torch.linalg.vecdot(shares, block) / total
-                values[part] = block.gather(-1, targets[part, None])[:, 0] - total.log()
-                above[part] = total.log() if way.keep else total.log() + top
+                for piece in _parts(part.start, part.stop, few):
+                    own = block[piece.start - part.start : piece.stop - part.start]
+                    top = own.amax(-1)
+                    shares = torch.exp(own.sub_(top[:, None]), out=spare[: len(own)])
+                    total = shares.sum(-1)
+                    values[piece] = own.gather(-1, targets[piece, None])[:, 0] - total.log()
+                    entropies[piece] = total.log() - shares.mul_(own).sum(-1) / total
+                    above[piece] = total.log() if way.keep else total.log() + top
         ctx.save_for_backward(
             hidden, weight, bias, targets, temperature, above, entropies, logits if way.keep else None
         )
@@ -73,26 +78,32 @@ class _Score(torch.autograd.Function):
         hidden, weight, bias, targets, temperature, above, entropies, kept = ctx.saved_tensors
         way, (for_hidden, for_weight, for_bias, *_) = ctx.way, ctx.needs_input_grad
         rows, slopes, entropy_slopes = len(hidden), slopes / temperature, entropy_slopes / temperature
-        spare = hidden.new_empty(min(way.block, rows), len(weight))
-        factor, rounded = weight.to(way.products), hidden.to(way.products)
+        few, block = _few(weight), min(way.block, rows)
+        logits = None if kept is not None else hidden.new_empty(block, len(weight))
+        spare = hidden.new_empty(min(few, rows), len(weight))
+        rounded = hidden.new_empty(block, len(weight), dtype=way.products)
+        factor, inputs = weight.to(way.products), hidden.to(way.products)
         by_hidden = torch.empty_like(hidden) if for_hidden else None
         by_weight = torch.zeros_like(weight) if for_weight else None
         by_bias = torch.zeros_like(bias) if for_bias else None
         with _float32(hidden):
-            for part in _parts(rows, way.block):
-                block = spare[: part.stop - part.start]
-                if kept is None:
-                    _write_logits(hidden[part], weight, bias, temperature[part], out=block)
-                torch.sub(block if kept is None else kept[part], above[part, None], out=block)
-                bonus = entropy_slopes[part] if way.entropy_grad else None
-                gradient = _of_logits(block, targets[part], slopes[part], entropies[part], bonus)
-                if by_bias is not None:
-                    by_bias += gradient.sum(0)
-                gradient = gradient.to(way.products)
+            for part in _parts(0, rows, way.block):
+                count = part.stop - part.start
+                if logits is not None:
+                    _write_logits(hidden[part], weight, bias, temperature[part], out=logits[:count])
+                source = kept[part] if logits is None else logits
+                for piece in _parts(part.start, part.stop, few):
+                    own = slice(piece.start - part.start, piece.stop - part.start)
+                    logprobs = torch.sub(source[own], above[piece, None], out=spare[: own.stop - own.start])
+                    bonus = entropy_slopes[piece] if way.entropy_grad else None
+                    gradient = _of_logits(logprobs, targets[piece], slopes[piece], entropies[piece], bonus)
+                    if by_bias is not None:
+                        by_bias += gradient.sum(0)
+                    rounded[own] = gradient
                 if by_hidden is not None:
-                    by_hidden[part] = gradient @ factor
+                    by_hidden[part] = rounded[:count] @ factor
                 if by_weight is not None:
-                    by_weight += gradient.T @ rounded[part]
+                    by_weight += rounded[:count].T @ inputs[part]
         return by_hidden, by_weight, by_bias, None, None, None
 
 
@@ -113,8 +124,13 @@ def _float32(tensor: Tensor) -> torch.autocast:
     return torch.autocast(tensor.device.type, enabled=False)
 
 
-def _parts(rows: int, block: int) -> Iterator[slice]:
-    return (slice(start, min(start + block, rows)) for start in range(0, rows, block))
+def _parts(start: int, end: int, size: int) -> Iterator[slice]:
+    return (slice(first, min(first + size, end)) for first in range(start, end, size))
+
+
+def _few(weight: Tensor) -> int:
+    """Rows of logits that stay in the cache of a CPU; a GPU is given all of a block."""
+    return max(1, CACHE_BYTES // (4 * len(weight))) if weight.device.type == "cpu" else 1 << 30
 
 
 def _write_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: Tensor, *, out: Tensor) -> None:
