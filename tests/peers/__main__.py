@@ -6,9 +6,12 @@ downloaded into ``.venv-peers`` and ``.peers``. Prints the machine, every pair, 
 high are the smallest and the largest pair. ``math-accuracy`` prints a table instead. The ratio of
 ``simulation-*`` is the predicted over the measured throughput; the exit code is 1 where it is too far from 1, and where
 ``rl-slow-verifier`` loses more than 5%. That of ``humaneval-checker`` is the share of programs judged alike or for a
-known cause, which must be 1.
+known cause, which must be 1. A name with ``-avx2`` at its end is that comparison on a processor that computes as one
+without AVX-512 and AMX does.
 """
 
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -42,24 +45,40 @@ COMPARISONS = {
     "simulation-shared": ("simulation", "shared"),
     "simulation-split": ("simulation", "split"),
     "trl-parity": ("trl_parity", "run"),
-    "sft-vs-trl": ("sft_trl", "bf16"),
-    "sft-fp32-vs-trl": ("sft_trl", "fp32"),
+    "sft-vs-trl": ("sft_trl", "run"),
     "rl-heavy-vs-trl": ("race.speed", "heavy"),
     "rl-fixed-vs-trl": ("race.speed", "fixed"),
     "rl-slow-verifier": ("race.slow_verifier", "run"),
+    "rl-auto-vs-best": ("race.automatic", "run"),
+    "rl-vs-floor": ("race.floor", "race"),
+    "rl-toy-vs-floor": ("race.floor", "toy"),
     "rl-reward-per-second": ("race.learning", "run"),
 }
+
+AVX2 = "-avx2"
+"""At the end of a name: emulate the slower kind of x86 processor."""
+EMULATION = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+EMULATED = (
+    "engine-equal-vs-generate",
+    "engine-heavy-vs-generate",
+    "sft-vs-trl",
+    "rl-heavy-vs-trl",
+    "rl-fixed-vs-trl",
+    "rl-auto-vs-best",
+)
+"""Comparisons that are made on both kinds."""
 
 
 def main(names: Sequence[str]) -> int:
     """Run the named comparisons; returns the exit code."""
-    unknown = [name for name in names if name not in COMPARISONS]
+    known = [*COMPARISONS, *(name + AVX2 for name in EMULATED)]
+    unknown = [name for name in names if name.removesuffix(AVX2) not in COMPARISONS]
     if unknown:
-        print(f"no comparison {', '.join(unknown)}; there are: {', '.join(COMPARISONS)}", file=sys.stderr)
+        print(f"no comparison {', '.join(unknown)}; there are: {', '.join(known)}", file=sys.stderr)
         return 2
     begun = time.monotonic()
     print(machine(), flush=True)
-    results = [_comparison(name)() for name in names or COMPARISONS]
+    results = [_comparison(name)() for name in names or known]
     print(f"{time.monotonic() - begun:.0f} s; {machine()}")
     found = [result for result in results if result is not None]
     for result in found:
@@ -68,9 +87,26 @@ def main(names: Sequence[str]) -> int:
 
 
 def _comparison(name: str) -> Callable[[], Result | None]:
+    if name.endswith(AVX2):
+        return lambda: _emulated(name.removesuffix(AVX2))
     module, function = COMPARISONS[name]
     found: Callable[[], Result | None] = getattr(import_module(f"tests.peers.{module}"), function)
     return found
+
+
+def _emulated(name: str) -> Result | None:
+    """A comparison in a process of its own, whose libraries read the emulation when they are loaded."""
+    command, lines = [sys.executable, "-m", "tests.peers", name], []
+    with subprocess.Popen(command, env=os.environ | EMULATION, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            if not line.startswith("peer "):
+                print(f"{AVX2[1:]}: {line}", end="", flush=True)
+    found = [line.split() for line in lines if line.startswith("peer ")]
+    figures = [float(part.partition("=")[2]) for words in found for part in words[2:]]
+    least = 0.0 if process.returncode == 0 else float("inf")
+    return Result(name + AVX2, tuple(figures), least=least) if figures else None
 
 
 if __name__ == "__main__":

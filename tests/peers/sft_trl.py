@@ -46,6 +46,8 @@ THREADS = int(os.environ.get("PEERS_THREADS", "2"))
 MICRO_TOKENS = 1024
 """Tokens of magcli's micro-batches, those of TRL's default pack."""
 SECONDS = 3600.0
+START_SECONDS = 60.0
+PATIENCE = 3.0
 NOISE = 0.05
 """How far apart, relative to TRL's, losses on unseen traces may be: the sides see the traces in different orders."""
 
@@ -75,14 +77,16 @@ class Arm:
 
     length: int
     rows: int
+    bf16: bool
 
     @property
     def name(self) -> str:
         """As it is printed."""
-        return f"{self.rows} x packed to {self.length}" if self.length else f"{self.rows} traces without padding"
+        laid = f"{self.rows} x packed to {self.length}" if self.length else f"{self.rows} traces without padding"
+        return f"{laid}, {'bf16' if self.bf16 else 'fp32'}"
 
 
-ARMS = (Arm(1024, 1), Arm(0, 2), Arm(0, 4))
+ARMS = tuple(Arm(length, rows, bf16) for bf16 in (True, False) for length, rows in ((1024, 1), (0, 2), (0, 4)))
 """Larger ones are slower on a CPU: without FlashAttention a row of T tokens takes a mask of T x T (packed to 2,048: 17
 tokens/s where 1,024 made 46)."""
 
@@ -111,38 +115,40 @@ class Timed:
         )
 
 
-def bf16() -> Result | None:
-    """Matrix products in bf16."""
-    return _race("sft-vs-trl", bf16=True)
+NAME = "sft-vs-trl"
 
 
-def fp32() -> Result | None:
-    """All in float32."""
-    return _race("sft-fp32-vs-trl", bf16=False)
-
-
-def _race(name: str, *, bf16: bool) -> Result | None:
+def run() -> Result | None:
+    """TRL in the arm that short trials find best, magcli as it chooses itself."""
     size = SHORT if os.environ.get("PEERS_SHORT") == "1" else FULL
     try:
         trl()
-        arm = _best_arm(name, bf16)
-        return Result(name, tuple(_pair(name, size, arm, bf16) for _ in range(size.pairs)), least=1.0)
+        arm = _best_arm()
+        return Result(NAME, tuple(_pair(size, arm) for _ in range(size.pairs)), least=1.0)
     except Missing as missing:
-        print(f"{name}: not run: {missing}", flush=True)
+        print(f"{NAME}: not run: {missing}", flush=True)
         return None
 
 
-def _best_arm(name: str, bf16: bool) -> Arm:
-    rates = {}
+def _best_arm() -> Arm:
+    """TRL's fastest; one that takes ``PATIENCE`` times as long as the best so far is given up."""
+    rates: dict[Arm, float] = {}
     for arm in ARMS:
-        tried = trl_trainer(TRIAL, arm, bf16)
+        patience = PATIENCE * TRIAL.steps * TRIAL.step_tokens / max(rates.values()) if rates else SECONDS
+        try:
+            tried = trl_trainer(TRIAL, arm, START_SECONDS + patience)
+        except AssertionError as slow:
+            if "too slow" not in str(slow):
+                raise
+            print(f"  {NAME}: trial of TRL, {arm.name}: given up", flush=True)
+            continue
         rates[arm] = tried.rate
-        print(f"  {name}: trial of TRL, {arm.name}: {tried.told()}", flush=True)
+        print(f"  {NAME}: trial of TRL, {arm.name}: {tried.told()}", flush=True)
     return max(rates, key=lambda arm: rates[arm])
 
 
-def _pair(name: str, size: Size, arm: Arm, bf16: bool) -> float:
-    ours, theirs = magcli(size, bf16), trl_trainer(size, arm, bf16)
+def _pair(size: Size, arm: Arm) -> float:
+    name, ours, theirs = NAME, magcli(size), trl_trainer(size, arm, SECONDS)
     print(f"  {name}: magcli {ours.told()}", flush=True)
     print(f"  {name}: TRL, {arm.name}: {theirs.told()}", flush=True)
     memory = theirs.peak_mib / ours.peak_mib
@@ -152,7 +158,7 @@ def _pair(name: str, size: Size, arm: Arm, bf16: bool) -> float:
     return ours.rate / theirs.rate
 
 
-def magcli(size: Size, bf16: bool) -> Timed:
+def magcli(size: Size) -> Timed:
     """A run of ``magcli sft``."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
@@ -169,7 +175,6 @@ def magcli(size: Size, bf16: bool) -> Timed:
             "max_norm": MAX_NORM,
             "step_tokens": size.step_tokens,
             "micro_tokens": MICRO_TOKENS,
-            "bf16": bf16,
             "system": "none",
             "checkpoint_every": 10**6,
             "seed": SEED,
@@ -180,8 +185,8 @@ def magcli(size: Size, bf16: bool) -> Timed:
         return _timed(seen, size, [int(seen.lines[step]["tokens"]) for step in range(1, size.steps + 1)])
 
 
-def trl_trainer(size: Size, arm: Arm, bf16: bool) -> Timed:
-    """A run of TRL's SFTTrainer."""
+def trl_trainer(size: Size, arm: Arm, seconds: float) -> Timed:
+    """A run of TRL's SFTTrainer, for so many seconds at most."""
     with tempfile.TemporaryDirectory() as folder:
         place, path = Path(folder) / "trl", Path(folder) / "spec.json"
         spec = {
@@ -195,7 +200,6 @@ def trl_trainer(size: Size, arm: Arm, bf16: bool) -> Timed:
             "lr": LR,
             "beta2": BETA2,
             "max_norm": MAX_NORM,
-            "bf16": bf16,
             "seed": SEED,
             "threads": THREADS,
             **asdict(arm),
@@ -203,7 +207,7 @@ def trl_trainer(size: Size, arm: Arm, bf16: bool) -> Timed:
         path.write_text(json.dumps(spec))
         around = environment(THREADS) | {"PYTHONPATH": os.pathsep.join((str(ROOT), trl()))}
         command = [sys.executable, "-m", "tests.peers.sft_trl_child", str(path)]
-        seen = watch(command, place / "metrics.jsonl", last=size.steps, environment=around, seconds=SECONDS)
+        seen = watch(command, place / "metrics.jsonl", last=size.steps, environment=around, seconds=seconds)
         return _timed(seen, size, [seen.lines[step]["tokens"] for step in range(1, size.steps + 1)])
 
 
@@ -258,5 +262,5 @@ def trace(choose: random.Random) -> Mapping[str, Any]:
 
 
 if __name__ == "__main__":
-    for found in filter(None, (bf16(), fp32())):
+    if found := run():
         print(found.line())

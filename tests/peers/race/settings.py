@@ -74,6 +74,8 @@ class Arm:
 
 
 TRL_ARMS = tuple(Arm(continuous, bf16) for continuous in (False, True) for bf16 in (False, True))
+PATIENCE = 3.0
+"""A trial that takes this many times as long as the shortest before it is given up."""
 TRL_MICRO = 8
 """Completions of a micro-batch of TRL's; the gradient is accumulated over four. All 32 at once take over 20 GB."""
 TRL_BLOCKS = 96

@@ -76,43 +76,47 @@ def magcli(task: Task, **more: Any) -> Timed:
     return _of_magcli(task, run_magcli(task, **more))
 
 
-def run_magcli(task: Task, **more: Any) -> Watched:
-    """Start ``magcli rl`` and watch it."""
+def run_magcli(task: Task, *, seconds: float = SECONDS, **more: Any) -> Watched:
+    """Start ``magcli rl`` and watch it, for so many seconds at most."""
     with tempfile.TemporaryDirectory() as folder:
-        run, system = Path(folder) / "run", Path(folder) / "system.txt"
-        system.write_text(settings.SYSTEM)
-        options = {
-            "model": task.model,
-            "run": run,
-            "updates": task.warmup + task.timed + settings.TAIL,
-            "group": settings.GROUP,
-            "n_batch": settings.COMPLETIONS,
-            "n_mini": settings.COMPLETIONS,
-            "diverse_by": "reward",
-            "loss_norm": "token",
-            "clip_low": settings.CLIP_LOW,
-            "clip_high": settings.CLIP_HIGH,
-            "lr": settings.LR,
-            "max_tokens": task.limit,
-            "temperature": settings.TEMPERATURE,
-            "system": system,
-            "reward": REWARD,
-            "seed": settings.SEED,
-            "checkpoint_every": 10**6,
-            **settings.MAGCLI,
-            **more,
-        }
+        run = Path(folder) / "run"
         return watch(
-            [sys.executable, "-m", "magcli", "rl", str(task.problems), *flags(options)],
+            [sys.executable, "-m", "magcli", "rl", str(task.problems), *flags(options_of(task, run) | more)],
             run / "metrics.jsonl",
             last=task.warmup + task.timed,
             environment=environment(settings.THREADS),
-            seconds=SECONDS,
+            seconds=seconds,
         )
 
 
-def trl_trainer(task: Task, arm: Arm) -> Timed:
-    """A run of TRL's trainer."""
+def options_of(task: Task, run: Path) -> dict[str, Any]:
+    """The options of ``magcli rl`` for a task, with the run in a folder that is not there yet."""
+    system = run.with_name("system.txt")
+    system.write_text(settings.SYSTEM)
+    return {
+        "model": task.model,
+        "run": run,
+        "updates": task.warmup + task.timed + settings.TAIL,
+        "group": settings.GROUP,
+        "n_batch": settings.COMPLETIONS,
+        "n_mini": settings.COMPLETIONS,
+        "diverse_by": "reward",
+        "loss_norm": "token",
+        "clip_low": settings.CLIP_LOW,
+        "clip_high": settings.CLIP_HIGH,
+        "lr": settings.LR,
+        "max_tokens": task.limit,
+        "temperature": settings.TEMPERATURE,
+        "system": system,
+        "reward": REWARD,
+        "seed": settings.SEED,
+        "checkpoint_every": 10**6,
+        **settings.MAGCLI,
+    }
+
+
+def trl_trainer(task: Task, arm: Arm, *, seconds: float = SECONDS) -> Timed:
+    """A run of TRL's trainer, for so many seconds at most."""
     with tempfile.TemporaryDirectory() as folder:
         spec = {
             "model": str(task.model),
@@ -137,10 +141,10 @@ def trl_trainer(task: Task, arm: Arm) -> Timed:
             "workers": 1,
             "rule": {},
         }
-        return _of_trl(task, run_trl(spec, Path(folder), last=task.warmup + task.timed))
+        return _of_trl(task, run_trl(spec, Path(folder), last=task.warmup + task.timed, seconds=seconds))
 
 
-def run_trl(spec: Mapping[str, Any], folder: Path, *, last: int) -> Watched:
+def run_trl(spec: Mapping[str, Any], folder: Path, *, last: int, seconds: float = SECONDS) -> Watched:
     """Start ``trl_child`` with a spec and watch it.
 
     Raises:
@@ -154,7 +158,7 @@ def run_trl(spec: Mapping[str, Any], folder: Path, *, last: int) -> Watched:
         place / "metrics.jsonl",
         last=last,
         environment=environment(spec["threads"]) | {"PYTHONPATH": paths},
-        seconds=SECONDS,
+        seconds=seconds,
     )
 
 

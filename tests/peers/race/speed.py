@@ -6,11 +6,12 @@ arm that earlier trials found (``continuous bf16``), which saves them.
 """
 
 import os
+import time
 from pathlib import Path
 
 from tests.peers.pairs import Result
 from tests.peers.public import Missing
-from tests.peers.race import prepare, settings
+from tests.peers.race import prepare, settings, sides
 from tests.peers.race.settings import Arm, Size
 from tests.peers.race.sides import Task, magcli, trl_trainer
 
@@ -44,15 +45,24 @@ def _race(name: str, *, endless: bool, limit: int) -> Result | None:
 
 
 def _best_arm(name: str, model: Path, limit: int) -> Arm:
-    """TRL's way with the highest rate in a short trial of each."""
+    """TRL's way with the highest rate in a short trial of each; one that is hopeless on this machine is given up."""
     if named := os.environ.get("PEERS_ARM"):
         return next(arm for arm in settings.TRL_ARMS if arm.name == named)
     warmup, timed = size().trial_warmup, size().trial_timed
     task = Task(model, prepare.problems(warmup + timed), limit, warmup, timed)
-    rates = {}
+    rates: dict[Arm, float] = {}
+    patience = sides.SECONDS
     for arm in settings.TRL_ARMS:
-        tried = trl_trainer(task, arm)
+        begun = time.monotonic()
+        try:
+            tried = trl_trainer(task, arm, seconds=patience)
+        except AssertionError as slow:
+            if "too slow" not in str(slow):
+                raise
+            print(f"  {name}: trial of TRL {arm.name}: given up after {patience:.0f} s", flush=True)
+            continue
         rates[arm] = tried.rate
+        patience = min(patience, settings.PATIENCE * (time.monotonic() - begun))
         print(f"  {name}: trial of TRL {arm.name}: {tried.told()}", flush=True)
     best = max(rates, key=lambda arm: rates[arm])
     print(f"  {name}: TRL's best arm is {best.name}; magcli has {settings.MAGCLI}", flush=True)

@@ -17,11 +17,14 @@ Line = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """``lines`` of the metrics by step, ``at`` the second each was first seen, ``peak_mib`` of all its processes."""
+    """``lines`` of the metrics by step, ``at`` the second each was first seen, the whole run's ``seconds`` until the
+    last, ``peak_mib`` of all its processes.
+    """
 
     lines: Mapping[int, Line]
     at: Mapping[int, float]
     peak_mib: int
+    seconds: float
 
 
 def watch(
@@ -36,10 +39,11 @@ def watch(
     """
     said = metrics.parent.with_suffix(".txt")
     with open(said, "w") as output:
+        begun = time.monotonic()
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
         try:
             lines, at = _follow(process, metrics, said, last=last, until=time.monotonic() + seconds)
-            return Watched(lines, at, peak_mib(process.pid))
+            return Watched(lines, at, peak_mib(process.pid), time.monotonic() - begun)
         finally:
             _end(process)
 
