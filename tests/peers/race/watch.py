@@ -24,7 +24,7 @@ class Watched:
     lines: Mapping[int, Line]
     at: Mapping[int, float]
     peak_mib: int
-    seconds: float
+    seconds: float = 0.0
 
 
 def watch(
