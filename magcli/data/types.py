@@ -174,11 +174,11 @@ def leave_pandas_out() -> None:
     if "pandas" in sys.modules:
         return
     finder = _WithoutPandas()
-    sys.meta_path.insert(0, finder)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, finder)
     try:
         pa.array([])
     finally:
-        sys.meta_path.remove(finder)  # type: ignore[arg-type]
+        sys.meta_path.remove(finder)
 
 
 leave_pandas_out()
