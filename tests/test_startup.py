@@ -1,7 +1,6 @@
 """What a command imports and computes before its first row: nothing that it does not need."""
 
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -42,7 +41,9 @@ UNUSED = (
 def test_the_embedded_engine_imports_no_compiler_and_no_models_of_transformers(tiny_model_dir, tmp_path) -> None:
     problems = tmp_path / "problems.jsonl"
     problems.write_text('{"id": "1", "prompt": "1+1="}\n')
+    (tmp_path / "system.txt").write_text("Answer.")
     command = ["generate", problems, "--model", tiny_model_dir, "--engine", "torch", "--max-tokens", 4]
+    command += ["--system", tmp_path / "system.txt"]
     given = json.dumps([str(word) for word in [*command, "-o", tmp_path / "rows.jsonl"]])
     done = subprocess.run([sys.executable, "-c", GENERATE, given], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -53,33 +54,36 @@ def test_the_embedded_engine_imports_no_compiler_and_no_models_of_transformers(t
 
 
 LIGHT = {
-    "convert": (["convert", "problems.jsonl", "-o", "{}/rows.arrow"], 1.0),
-    "show": (["show", "problems.jsonl"], 1.0),
-    "clean-math": (["clean-math", "messy.jsonl", "-o", "{}/rows.arrow"], 1.0),
-    "grade": (["grade", "completions.jsonl", "--workers", "1", "-o", "{}/rows.arrow"], 1.5),
+    "convert": ["convert", "problems.jsonl", "-o", "{}/rows.arrow"],
+    "show": ["show", "problems.jsonl"],
+    "clean-math": ["clean-math", "messy.jsonl", "-o", "{}/rows.arrow"],
+    "grade": ["grade", "{}/one.jsonl", "--workers", "1", "-o", "{}/rows.arrow"],
 }
-"""Commands that need no model, and their limits in seconds of a processor; that of ``grade`` has a worker to start."""
+LIMIT = 1.5
+"""Seconds of a processor, workers included, where SymPy and pyarrow are imported within ``YARD``; a quiet machine takes
+at most 1, and the other half is left to its neighbours."""
+YARD = 0.5
+YARDSTICK = [sys.executable, "-c", "import pyarrow.compute, sympy"]
 
 
 @pytest.mark.parametrize("name", LIGHT)
-def test_commands_without_a_model_start_within_a_second_of_a_processor(name, tmp_path) -> None:
-    """Bytecode is cached as where magcli is installed: the first run writes it."""
-    command, limit = LIGHT[name]
-    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode")}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    taken = []
-    for turn in range(4):
-        (tmp_path / str(turn)).mkdir()
-        words = [word.format(tmp_path / str(turn)) for word in command]
-        began = seconds_of_children()
-        done = subprocess.run(
-            [sys.executable, "-m", "magcli", *words], cwd=EXAMPLES, env=environment, capture_output=True, timeout=60
-        )
-        taken.append(seconds_of_children() - began)
-        assert done.returncode == 0, done.stderr
-    assert min(taken[1:]) < limit
+def test_commands_without_a_model_take_about_a_second_of_a_processor(name, tmp_path) -> None:
+    """Neighbours slow a processor down, so what the commands take is held against imports beside them."""
+    line = (EXAMPLES / "completions.jsonl").read_text(encoding="utf-8").splitlines()[0]
+    taken, yards = [], []
+    for turn in range(3):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        (folder / "one.jsonl").write_text(line + "\n", encoding="utf-8")
+        words = [word.format(folder) for word in LIGHT[name]]
+        taken.append(processor_seconds([sys.executable, "-m", "magcli", *words]))
+        yards.append(processor_seconds(YARDSTICK))
+    assert min(taken) < LIMIT * max(1.0, min(yards) / YARD)
 
 
-def seconds_of_children() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def processor_seconds(command: list[str]) -> float:
+    began = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime

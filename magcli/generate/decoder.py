@@ -24,7 +24,8 @@ Rotation = tuple[Tensor, Tensor]
 def open_decoder(name: str, *, dtype: torch.dtype, device: str) -> "Decoder | None":
     """The decoder of a plain model folder, in evaluation mode; None for any other model.
 
-    None also where its weights are missing, damaged, or others than the configuration asks for.
+    None also where its weights are missing, damaged, or others than the configuration asks for, and where they do not
+    fit the device: transformers' way of loading says why.
     """
     config = decoder_config(Path(name))
     weights = read_weights(Path(name)) if config else None
@@ -39,12 +40,14 @@ def open_decoder(name: str, *, dtype: torch.dtype, device: str) -> "Decoder | No
         del shapes["lm_head.weight"]
     if shapes != {name: tensor.shape for name, tensor in weights.items()}:
         return None
-    model.load_state_dict(
-        {name: tensor.to(device, dtype) for name, tensor in weights.items()}, strict=False, assign=True
-    )
+    try:
+        placed = {name: tensor.to(device, dtype) for name, tensor in weights.items()}
+    except (RuntimeError, AssertionError):  # no such device, or no memory; torch asserts that it was built with CUDA
+        return None
+    model.load_state_dict(placed, strict=False, assign=True)
     if config.tie_word_embeddings:
         model.lm_head.weight = model.model.embed_tokens.weight
-    return model.eval()
+    return model.to(device).eval()
 
 
 class Decoder(nn.Module):
@@ -93,7 +96,9 @@ class Decoder(nn.Module):
 
 
 class Layers(nn.Module):
-    """Embedding, layers and the last norm."""
+    """Embedding, layers and the last norm. ``frequencies`` of the rotary positions stay in float32."""
+
+    frequencies: Tensor
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -102,7 +107,8 @@ class Layers(nn.Module):
         )
         self.layers = nn.ModuleList([Layer(config, index) for index in range(config.num_hidden_layers)])
         self.norm = Norm(config.hidden_size, config.rms_norm_eps)
-        self._theta, self._width = config.rope_theta, config.head_dim
+        steps = torch.arange(0, config.head_dim, 2, dtype=torch.float, device="cpu") / config.head_dim
+        self.register_buffer("frequencies", 1.0 / (config.rope_theta**steps), persistent=False)
 
     def forward(self, tokens: Tensor, positions: Tensor, batch: PackedBatch) -> Tensor:
         """Hidden states ``[1, tokens, hidden]``."""
@@ -114,8 +120,7 @@ class Layers(nn.Module):
         return normed
 
     def _rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation:
-        steps = torch.arange(0, self._width, 2, dtype=torch.float, device="cpu") / self._width
-        angles = positions[..., None].float() * (1.0 / (self._theta**steps)).to(positions.device)
+        angles = positions[..., None].float() * self.frequencies
         both = torch.cat((angles, angles), dim=-1)
         return both.cos().to(dtype)[:, None], both.sin().to(dtype)[:, None]
 

@@ -19,9 +19,10 @@ SIZES = (
     "intermediate_size",
     "num_hidden_layers",
     "num_attention_heads",
+    "num_key_value_heads",
     "max_position_embeddings",
 )
-OPTIONAL = ("num_key_value_heads", "head_dim", "attention_bias", "mlp_bias", "tie_word_embeddings", "rms_norm_eps")
+OTHERS = ("head_dim", "attention_bias", "mlp_bias", "tie_word_embeddings", "rms_norm_eps")
 ROPE = ("rope_theta", "rope_scaling", "rope_parameters", "rope_interleaved", "use_sliding_window", "layer_types")
 IDLE = (
     *("model_type", "architectures", "hidden_act", "dtype", "torch_dtype", "transformers_version", "use_cache"),
@@ -74,13 +75,12 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def decoder_config(folder: Path) -> DecoderConfig | None:
     """The configuration of a plain folder's decoder."""
     told = read_json(folder / "config.json")
-    if told is None or not _is_plain(told):
+    if told is None or not _is_plain(told) or (folder / "adapter_config.json").exists():
         return None
     family, hidden, heads = told["model_type"], told["hidden_size"], told["num_attention_heads"]
     bias = bool(told.get("attention_bias"))
     return DecoderConfig(
         **{name: told[name] for name in SIZES},
-        num_key_value_heads=told["num_key_value_heads"],
         head_dim=told.get("head_dim") or hidden // heads,
         rms_norm_eps=told["rms_norm_eps"],
         rope_theta=float((told.get("rope_parameters") or told)["rope_theta"]),
@@ -94,16 +94,17 @@ def decoder_config(folder: Path) -> DecoderConfig | None:
 
 def _is_plain(told: dict[str, Any]) -> bool:
     family = told.get("model_type")
-    needed = (*SIZES, "num_key_value_heads", "rms_norm_eps", *(["head_dim"] if family == "qwen3" else []))
+    sizes = [*SIZES, *(["head_dim"] if family == "qwen3" or told.get("head_dim") is not None else [])]
     return (
         family in FAMILIES
         and told.get("architectures") == [FAMILIES[family]]
-        and told.keys() <= {*SIZES, *OPTIONAL, *ROPE, *IDLE}
-        and all(told.get(name) for name in needed)
+        and told.keys() <= {*SIZES, *OTHERS, *ROPE, *IDLE}
+        and all(isinstance(told.get(name), int) and told[name] > 0 for name in sizes)
+        and isinstance(told.get("rms_norm_eps"), float)
         and told["hidden_size"] % told["num_attention_heads"] == 0
         and told.get("hidden_act", "silu") == "silu"
         and not any(told.get(name) for name in ("rope_scaling", "rope_interleaved", "use_sliding_window"))
-        and set(told.get("layer_types") or ()) <= {"full_attention"}
+        and told.get("layer_types") in (None, ["full_attention"] * told["num_hidden_layers"])
         and (family == "llama" or not told.get("mlp_bias"))
         and (family != "qwen2" or not told.get("attention_bias"))
         and _has_default_rope(told)
@@ -111,17 +112,22 @@ def _is_plain(told: dict[str, Any]) -> bool:
 
 
 def _has_default_rope(told: dict[str, Any]) -> bool:
-    rope = told.get("rope_parameters")
-    if rope is None:
-        return bool(told.get("rope_theta"))
-    plain: bool = rope.keys() == {"rope_theta", "rope_type"} and rope["rope_type"] == "default"
-    return plain and "rope_theta" not in told
+    rope = told.get("rope_parameters", {"rope_type": "default", "rope_theta": told.get("rope_theta")})
+    return (
+        isinstance(rope, dict)
+        and rope.keys() == {"rope_theta", "rope_type"}
+        and rope["rope_type"] == "default"
+        and isinstance(rope["rope_theta"], int | float)
+        and rope["rope_theta"] > 0
+        and ("rope_parameters" in told) != ("rope_theta" in told)
+    )
 
 
 def end_token(folder: Path) -> int | list[int] | None:
     """What ends a sequence by the generation settings or, where there are none, by the model's."""
-    told = read_json(folder / "generation_config.json") or read_json(folder / "config.json") or {}
-    end: int | list[int] | None = told.get("eos_token_id")
+    told = read_json(folder / "generation_config.json")
+    told = read_json(folder / "config.json") if told is None else told
+    end: int | list[int] | None = (told or {}).get("eos_token_id")
     return end
 
 
@@ -130,8 +136,8 @@ def read_weights(folder: Path) -> dict[str, Any] | None:
     from safetensors import SafetensorError, safe_open
 
     single = folder / "model.safetensors"
-    index = read_json(folder / "model.safetensors.index.json")
-    names = {} if single.is_file() or index is None else index.get("weight_map", {})
+    index = None if single.is_file() else read_json(folder / "model.safetensors.index.json")
+    names: dict[str, str] = (index or {}).get("weight_map", {})
     found = {}
     try:
         with ExitStack() as stack:

@@ -163,6 +163,9 @@ STRANGE = {
     "no base of the positions": {"rope_parameters": "drop"},
     "another activation": {"hidden_act": "gelu"},
     "a size is missing": {"num_key_value_heads": "drop"},
+    "a size is no number": {"hidden_size": "48"},
+    "positions are no table": {"rope_parameters": [1]},
+    "a layer of another kind": {"layer_types": ["full_attention", "sliding_attention"]},
     "sizes are not the weights'": {"intermediate_size": 96},
     "fewer layers than weights": {"num_hidden_layers": 1},
     "more layers than weights": {"num_hidden_layers": 3},
@@ -176,6 +179,19 @@ def test_anything_unusual_is_left_to_transformers(folders, tmp_path, changes):
     folder = Path(shutil.copytree(folders["llama"], tmp_path / "model"))
     rewrite(folder, **changes)
     assert open_decoder(str(folder), dtype=torch.float32, device="cpu") is None
+
+
+def test_adapters_beside_the_weights_are_left_to_transformers(folders, tmp_path):
+    folder = Path(shutil.copytree(folders["llama"], tmp_path / "model"))
+    assert open_decoder(str(folder), dtype=torch.float32, device="cpu") is not None
+    (folder / "adapter_config.json").write_text("{}")
+    assert open_decoder(str(folder), dtype=torch.float32, device="cpu") is None
+
+
+def test_a_device_that_is_not_there_is_told_as_before(tiny_model_dir):
+    assert open_decoder(str(tiny_model_dir), dtype=torch.float32, device="cuda:77") is None
+    with pytest.raises(EnvironmentFault, match="cannot be opened"):
+        open_policy(str(tiny_model_dir), engine="torch", dtype="fp32", device="cuda:77")
 
 
 def test_damaged_and_missing_files_are_told_as_before(folders, tmp_path, tiny_model_dir):
