@@ -35,6 +35,7 @@ UNUSED = (
     "pandas",
     "datasets",
     "numba",
+    "magcli.verify.grader",
 )
 
 
