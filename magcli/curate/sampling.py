@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -13,8 +13,10 @@ from magcli.errors import UsageError
 from magcli.generate.seeds import seed_of
 from magcli.generate.types import Completion, Generator, Sampling, Seer
 from magcli.model.chat import to_messages
-from magcli.verify.grader import Grader
-from magcli.verify.reward import Reward, RewardRule
+
+if TYPE_CHECKING:
+    from magcli.verify.grader import Grader
+    from magcli.verify.reward import Reward, RewardRule
 
 
 class Ask(NamedTuple):
@@ -78,18 +80,18 @@ class Spent:
         self.tokens_saved += left * tokens / len(samples)
 
 
-Wanted = Callable[[Sequence[Reward]], Awaitable[int]]
+Wanted = Callable[[Sequence["Reward"]], Awaitable[int]]
 """How many more samples are made at once, by the rewards of those so far; 0 where they are enough."""
 
 
 async def graded_in_waves(
     generator: Generator,
-    grader: Grader,
+    grader: "Grader",
     row: Mapping[str, Any],
     ask: Ask,
-    rule: RewardRule,
+    rule: "RewardRule",
     wanted: Wanted,
-) -> tuple[list[Sample], list[Reward]]:
+) -> "tuple[list[Sample], list[Reward]]":
     """Sample and grade a problem in waves, until there are all samples or no more are ``wanted``.
 
     Raises:
@@ -106,8 +108,8 @@ async def graded_in_waves(
 
 
 async def rewards_of(
-    grader: Grader, row: Mapping[str, Any], samples: Sequence[Sample], rule: RewardRule
-) -> list[Reward]:
+    grader: "Grader", row: Mapping[str, Any], samples: Sequence[Sample], rule: "RewardRule"
+) -> "list[Reward]":
     """Grade the samples of a problem."""
     verdicts = (grader.reward(sample.completion.text, sample.completion.num_tokens, row, rule) for sample in samples)
     return await asyncio.gather(*verdicts)

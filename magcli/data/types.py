@@ -4,6 +4,7 @@ Other tools write text as dictionaries, large or view strings, lists with wide o
 read as ``string``, ``binary`` and ``list``; an extension type is read as its storage.
 """
 
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -155,3 +156,29 @@ def _list_bytes(column: pa.Array) -> Sizes:
 
 def _numbers(values: pa.Array) -> Sizes:
     return np.asarray(pc.fill_null(values, 0), np.int64)
+
+
+class _WithoutPandas:
+    """An import finder that finds no pandas."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def leave_pandas_out() -> None:
+    """Keep pyarrow from importing pandas at its first ``pa.array``, which asks whether the values are pandas'.
+
+    It asks once and remembers the answer. ``to_pandas`` still imports pandas, and one that is there already stays.
+    """
+    if "pandas" in sys.modules:
+        return
+    finder = _WithoutPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.array([])
+    finally:
+        sys.meta_path.remove(finder)
+
+
+leave_pandas_out()

@@ -1,20 +1,22 @@
 """The embedded engine's attention: a cache of keys and values by slot, and the function that models call.
 
 One forward pass carries, in a single packed row of tokens ``[1, decoding + prompts]``, the newest token of every
-running sequence and the whole prompts of new ones. ``slot_attention`` is registered with transformers under
-``ATTENTION``; it splits the two parts, so the models' other layers see no padding at all.
+running sequence and the whole prompts of new ones. ``use_slot_attention`` registers ``slot_attention`` with
+transformers; it splits the two parts, so the models' other layers see no padding at all.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
-from transformers import AttentionInterface
 
 from magcli.errors import EnvironmentFault
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 ATTENTION = "magcli_slots"
 
@@ -178,4 +180,9 @@ def _padded(lengths: Sequence[int], device: torch.device) -> tuple[Tensor, Tenso
     return index, valid
 
 
-AttentionInterface.register(ATTENTION, slot_attention)
+def use_slot_attention(model: "PreTrainedModel") -> None:
+    """Switch a transformers model to the slots' attention, for good."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(ATTENTION, slot_attention)
+    model.set_attn_implementation(ATTENTION)

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import count
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from magcli.errors import UsageError
 from magcli.generate.fit import room
@@ -21,6 +21,11 @@ from magcli.generate.slot_model import ROW_MULTIPLE, Prefix, SlotModel
 from magcli.generate.slots import SlotState
 from magcli.generate.types import Rollout, Sampling, Weights
 from magcli.model.load import context_length
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from magcli.generate.decoder import Decoder
 
 PREFILL_TOKENS = 4096
 """Prompt tokens computed in one step, so that many new prompts do not stop the running sequences for long."""
@@ -57,7 +62,7 @@ class Engine:
     """Slots over one model, which it takes over: ``load`` overwrites the weights.
 
     Args:
-        model: a causal model whose attention goes through transformers' attention interface.
+        model: a decoder, or a causal model whose attention goes through transformers' attention interface.
         slots: sequences that run at once.
         ends: token ids that end a sequence.
         deterministic: make a sequence's bits (tokens and log-probs) depend on its prompt, sampling, seed, the number
@@ -71,7 +76,7 @@ class Engine:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        model: "PreTrainedModel | Decoder",
         *,
         slots: int,
         ends: Collection[int],

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from torch import Tensor
-from transformers import PreTrainedModel
+from torch import Tensor, nn
 
 from magcli.errors import DataError, MagError, PromptTooLong, UsageError
 from magcli.generate.types import Sampling, Weights
@@ -29,7 +28,7 @@ def room(prompt: Sequence[int], sampling: Sampling, context: int) -> int:
     return min(sampling.max_tokens, context - len(prompt))
 
 
-def parameter_names(model: PreTrainedModel) -> dict[str, Names]:
+def parameter_names(model: nn.Module) -> dict[str, Names]:
     """For each name of a parameter, that name and then the names of what it is tied to."""
     named = list(model.named_parameters(remove_duplicate=False))
     return {name: (name, *(o for o, other in named if other is tensor and o != name)) for name, tensor in named}
@@ -49,7 +48,7 @@ def name_in(weights: Weights, names: Names, parameter: Tensor) -> str:
     return name
 
 
-def names_in(weights: Weights, model: PreTrainedModel) -> dict[str, str]:
+def names_in(weights: Weights, model: nn.Module) -> dict[str, str]:
     """For each parameter of the model the name under which the weights hold it; errors as in ``name_in``."""
     every = parameter_names(model)
     return {name: name_in(weights, every[name], parameter) for name, parameter in model.named_parameters()}

@@ -127,13 +127,13 @@ def require_vllm() -> None:
 
 
 def _open_torch(model: str, dtype: "torch.dtype", slots: int, device: str, deterministic: bool) -> "TorchPolicy":
+    from magcli.generate.decoder import open_decoder
     from magcli.generate.torch import TorchPolicy
     from magcli.model.load import load_model, load_tokenizer
 
     tokenizer = load_tokenizer(model)
-    return TorchPolicy(
-        load_model(model, dtype=dtype, device=device), tokenizer, slots=slots, deterministic=deterministic
-    )
+    decoder = open_decoder(model, dtype=dtype, device=device) or load_model(model, dtype=dtype, device=device)
+    return TorchPolicy(decoder, tokenizer, slots=slots, deterministic=deterministic)
 
 
 def _open_vision(

@@ -5,9 +5,15 @@ product itself: a step of SmolLM2-135M over 16 sequences computes its layers in 
 instead of 22.
 """
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from magcli.generate.decoder import Decoder
 
 ROWS = 32
 """Rows of a product that the layout is chosen for; it serves other numbers as well."""
@@ -35,7 +41,7 @@ class PackedLinear(nn.Module):
         return output
 
 
-def pack_linears(model: PreTrainedModel) -> dict[str, PackedLinear]:
+def pack_linears(model: "PreTrainedModel | Decoder") -> dict[str, PackedLinear]:
     """Give a model packed layers for those of its linear ones that oneDNN has a layout for, in place.
 
     Returns them by their names. Such a model can be neither copied nor saved.
@@ -44,7 +50,9 @@ def pack_linears(model: PreTrainedModel) -> dict[str, PackedLinear]:
         return {}
     packed = {}
     for name in [name for name, module in model.named_modules() if _can_pack(module)]:
-        packed[name] = PackedLinear(model.get_submodule(name))
+        linear = model.get_submodule(name)
+        assert isinstance(linear, nn.Linear)
+        packed[name] = PackedLinear(linear)
         model.set_submodule(name, packed[name])
     return packed
 

@@ -1,4 +1,4 @@
-"""A transformers model that runs over slots: one forward pass for running sequences and new prompts together.
+"""A model that runs over slots: one forward pass for running sequences and new prompts together.
 
 Numerics: with bfloat16 weights the output head is kept in float32, since logits rounded to 8 bits would move every
 log-prob. With ``deterministic`` a row's bits depend on that row alone: decode passes always have the same number of
@@ -9,16 +9,20 @@ linear layers on a CPU are packed.
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from magcli.errors import EnvironmentFault
-from magcli.generate.attention import ATTENTION, PackedBatch, SlotCache
+from magcli.generate.attention import PackedBatch, SlotCache, use_slot_attention
+from magcli.generate.decoder import Decoder
 from magcli.generate.fit import name_in, parameter_names
 from magcli.generate.packed import pack_linears
 from magcli.generate.types import Weights
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 ROW_MULTIPLE = 16
 """Matrix products of very few rows run through other kernels, with other bits."""
@@ -40,7 +44,7 @@ class Prefix:
 class SlotModel:
     """A model and its cache. It takes the model over: its config, attention, head and weights are changed in place."""
 
-    def __init__(self, model: PreTrainedModel, slots: int, *, deterministic: bool) -> None:
+    def __init__(self, model: "PreTrainedModel | Decoder", slots: int, *, deterministic: bool) -> None:
         if not model._supports_attention_backend:
             raise EnvironmentFault(
                 f"{type(model).__name__} does not use transformers' attention interface, which the embedded engine "
@@ -143,9 +147,10 @@ class SlotModel:
             layer.take(weights[sources[f"{name}.weight"]])
 
 
-def _prepare(model: PreTrainedModel) -> PreTrainedModel:
+def _prepare(model: "PreTrainedModel | Decoder") -> "PreTrainedModel | Decoder":
     model.eval().requires_grad_(False)
-    model.set_attn_implementation(ATTENTION)
+    if not isinstance(model, Decoder):
+        use_slot_attention(model)
     if model.dtype != torch.float32:
         head = deepcopy(model.get_output_embeddings()).float()
         head.register_forward_pre_hook(lambda _, inputs: (inputs[0].float(),))

@@ -1,4 +1,4 @@
-"""The embedded engine as a ``Policy``: transformers' models on this process's CPU or GPU.
+"""The embedded engine as a ``Policy``: decoders and transformers' models on this process's CPU or GPU.
 
 One task drives the engine while there is work and yields to the event loop between two steps, so ``load`` and
 ``aclose`` of a sample stream always happen between steps. An error in a step reaches everyone who waits, and
@@ -8,14 +8,18 @@ everyone who comes later.
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
-
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from typing import TYPE_CHECKING
 
 from magcli.errors import MagError
 from magcli.generate.engine import Engine
 from magcli.generate.types import Completion, Message, Rollout, Sampling, Weights
 from magcli.model.chat import completion_text, prompt_tokens
 from magcli.model.load import end_tokens
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from magcli.generate.decoder import Decoder
 
 Waiting = asyncio.Queue[Rollout | BaseException]
 
@@ -24,7 +28,12 @@ class TorchPolicy:
     """A model in slots behind the ``Policy`` protocol; see ``Engine`` for the arguments. It takes the model over."""
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, slots: int, deterministic: bool = False
+        self,
+        model: "PreTrainedModel | Decoder",
+        tokenizer: "PreTrainedTokenizerBase",
+        *,
+        slots: int,
+        deterministic: bool = False,
     ) -> None:
         self._tokenizer = tokenizer
         self._ends = end_tokens(model, tokenizer)

@@ -1,7 +1,8 @@
 """Models and tokenizers in Hugging Face layout: open, save, identify.
 
 A model is named by a local folder or a hub id. What is missing is an ``EnvironmentFault`` that says what to do, in
-one line; transformers' own progress bars and notices stay quiet.
+one line; transformers' own progress bars and notices stay quiet. Each function imports what it needs of transformers:
+its models take seconds, its tokenizers do not.
 """
 
 import hashlib
@@ -9,29 +10,18 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
 import torch
-from huggingface_hub import constants, snapshot_download
 from safetensors import SafetensorError
-from transformers import (
-    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForImageTextToText,
-    AutoProcessor,
-    AutoTokenizer,
-    GenerationConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    ProcessorMixin,
-)
-from transformers.utils import logging
 
 from magcli.data.durable import whole_folder
 from magcli.errors import EnvironmentFault
 from magcli.model.memory import keep_freed_memory
+from magcli.model.plain import FAMILIES, read_json, tokenizer_class
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 READ_BYTES = 1 << 22
 HUB_SECONDS = 5.0
@@ -40,14 +30,14 @@ SETTINGS = (".json", ".jinja", ".txt", ".model")
 MODEL_FILES = ["*.json", "*.jinja", "*.txt", "*.model", "*.safetensors"]
 
 
-def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
+def load_tokenizer(name: str) -> "PreTrainedTokenizerBase":
     """Open the tokenizer of a model folder or hub id.
 
     Raises:
         EnvironmentFault: it is not there, or has no chat template or no end-of-sequence token.
     """
     with _quiet(), _explained(name):
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, local_files_only=_local_only(name))
+        tokenizer = _tokenizer(name)
     if tokenizer.chat_template is None:
         raise EnvironmentFault(f"model {name}: its tokenizer has no chat template; use an instruct model or add one")
     if tokenizer.eos_token_id is None:
@@ -62,13 +52,22 @@ def vocabulary(name: str) -> dict[str, int]:
         EnvironmentFault: there is no tokenizer.
     """
     with _quiet(), _explained(name):
-        tokens: dict[str, int] = AutoTokenizer.from_pretrained(name, local_files_only=_local_only(name)).get_vocab()
+        tokens: dict[str, int] = _tokenizer(name).get_vocab()
         return tokens
+
+
+def _tokenizer(name: str) -> "PreTrainedTokenizerBase":
+    """AutoTokenizer's choice, by the class itself where the files of a plain folder tell it."""
+    import transformers
+
+    kind = getattr(transformers, tokenizer_class(Path(name)) or "AutoTokenizer")
+    tokenizer: PreTrainedTokenizerBase = kind.from_pretrained(name, local_files_only=_local_only(name))
+    return tokenizer
 
 
 def load_model(
     name: str, *, dtype: torch.dtype, device: str = "cpu", from_scratch: bool = False, seed: int = 0
-) -> PreTrainedModel:
+) -> "PreTrainedModel":
     """Open a causal language model in evaluation mode, with weights of ``dtype`` on ``device``.
 
     ``from_scratch`` needs only the folder's ``config.json``: the weights are drawn anew from ``seed``, the same on
@@ -77,29 +76,39 @@ def load_model(
     Raises:
         EnvironmentFault: the folder, the weights, the memory or the device are not there.
     """
+    from transformers import AutoModelForCausalLM
+
     if device == "cpu":
         keep_freed_memory()
     with _quiet(), _explained(name):
         if from_scratch:
-            model = _initialised(load_config(name), seed)
+            model = _initialised(load_config(name), dtype, seed)
         else:
             model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, local_files_only=_local_only(name))
-        ready: PreTrainedModel = model.to(device=device, dtype=dtype).eval()
+        ready: PreTrainedModel = model.to(device=device).eval()  # no dtype: rotary frequencies must stay in float32
         return ready
 
 
 def sees(name: str) -> bool:
     """Whether a model folder or hub id is a vision-language model."""
+    if (read_json(Path(name) / "config.json") or {}).get("model_type") in FAMILIES:
+        return False
+    from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+
     config = load_config(name)
     return hasattr(config, "vision_config") and type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
 
-def load_vision_model(name: str, *, dtype: torch.dtype, device: str = "cpu") -> tuple[PreTrainedModel, ProcessorMixin]:
+def load_vision_model(
+    name: str, *, dtype: torch.dtype, device: str = "cpu"
+) -> "tuple[PreTrainedModel, ProcessorMixin]":
     """Open a vision-language model in evaluation mode, and what turns images and text into its inputs.
 
     Raises:
         EnvironmentFault: the folder, the weights, the memory, the device or a package of the processor is not there.
     """
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
     with _quiet(), _explained(name):
         try:
             processor = AutoProcessor.from_pretrained(name, local_files_only=_local_only(name))
@@ -123,16 +132,20 @@ def load_config(name: str) -> Any:
     Raises:
         EnvironmentFault: it is not there.
     """
+    from transformers import AutoConfig
+
     with _quiet(), _explained(name):
         return AutoConfig.from_pretrained(name, local_files_only=_local_only(name))
 
 
-def load_outline(name: str) -> PreTrainedModel:
+def load_outline(name: str) -> "PreTrainedModel":
     """A model without its weights (they are on no device): its settings, parameters' names and shapes.
 
     Raises:
         EnvironmentFault: it is not there.
     """
+    from transformers import AutoModelForCausalLM, GenerationConfig
+
     with _quiet(), _explained(name), torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(load_config(name))
         with suppress(OSError):  # a model may have no generation settings of its own
@@ -148,6 +161,8 @@ def local_folder(name: str) -> Path:
     """
     if Path(name).is_dir():
         return Path(name)
+    from huggingface_hub import snapshot_download
+
     with _quiet(), _explained(name):
         return Path(snapshot_download(name, local_files_only=_local_only(name), allow_patterns=MODEL_FILES))
 
@@ -159,27 +174,32 @@ def copy_settings(source: Path, target: Path) -> None:
             shutil.copyfile(file, target / file.name)
 
 
-def _initialised(config: Any, seed: int) -> Any:
+def _initialised(config: Any, dtype: torch.dtype, seed: int) -> Any:
+    from transformers import AutoModelForCausalLM
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(dtype)
+    return model
 
 
-def end_tokens(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+def end_tokens(model: Any, tokenizer: "PreTrainedTokenizerBase") -> frozenset[int]:
     """Token ids that end a sequence: the tokenizer's and those of the model's generation settings."""
     configured = model.generation_config.eos_token_id if model.generation_config else None
     listed = configured if isinstance(configured, list) else [configured]
     return frozenset(token for token in (*listed, tokenizer.eos_token_id) if token is not None)
 
 
-def context_length(model: PreTrainedModel) -> int:
+def context_length(model: Any) -> int:
     """Positions that the model was made for, prompt and answer together."""
     return int(model.config.max_position_embeddings)
 
 
 def save_model(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
     folder: Path,
     *,
     dtype: torch.dtype,
@@ -222,7 +242,7 @@ def whole_model(folder: Path) -> Iterator[Path]:
         raise EnvironmentFault(f"cannot write {folder}: {' '.join(str(error).split())[:200]}") from error
 
 
-def _untied(model: PreTrainedModel) -> set[str]:
+def _untied(model: "PreTrainedModel") -> set[str]:
     """The names of parameters and buffers, each shared tensor under one only."""
     return {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
 
@@ -249,7 +269,12 @@ def fingerprint(folder: Path, *, weights: bool = True) -> str:
 
 def _local_only(name: str) -> bool:
     """Whether to look on this machine only: for folders, and where the hub does not answer (its client would retry)."""
-    if Path(name).is_dir() or constants.HF_HUB_OFFLINE:
+    if Path(name).is_dir():
+        return True
+    import httpx
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
         return True
     try:
         httpx.head(constants.ENDPOINT, timeout=HUB_SECONDS)
@@ -261,6 +286,8 @@ def _local_only(name: str) -> bool:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep transformers' bars and notices away from stdout and stderr; errors are raised anyway."""
+    from transformers.utils import logging
+
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

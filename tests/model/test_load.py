@@ -54,6 +54,19 @@ def test_what_is_saved_opens_with_transformers(tiny_model_dir, tmp_path, tied):
     assert load_tokenizer(str(tmp_path / "m")).eos_token_id == 1
 
 
+@pytest.mark.parametrize("from_scratch", [False, True])
+def test_rotary_frequencies_stay_in_float32(tiny_model_dir, from_scratch):
+    """In bfloat16 they would turn far positions by angles that the model has never been trained on."""
+    models = [
+        load_model(str(tiny_model_dir), dtype=dtype, from_scratch=from_scratch)
+        for dtype in (torch.bfloat16, torch.float32)
+    ]
+    own, exact = (model.model.rotary_emb.inv_freq for model in models)
+    assert own.dtype == torch.float32
+    assert torch.equal(own, exact)
+    assert all(parameter.dtype == torch.bfloat16 for parameter in models[0].parameters())
+
+
 def test_saving_casts_and_replaces_the_folder_as_a_whole(tiny_model_dir, tmp_path):
     tokenizer, folder = load_tokenizer(str(tiny_model_dir)), tmp_path / "runs" / "m"
     model = load_model(str(tiny_model_dir), dtype=torch.float32)

@@ -4,10 +4,10 @@ Models of random weights and lengths from fixed seeds are made on the spot; publ
 downloaded into ``.venv-peers`` and ``.peers``. Prints the machine, every pair, and at the end one line a comparison:
 ``peer NAME ratio=X low=A high=B``, where the ratio is the peer's time over magcli's, median of paired runs, and low and
 high are the smallest and the largest pair. ``math-accuracy`` prints a table instead. The ratio of
-``simulation-*`` is the predicted over the measured throughput; the exit code is 1 where it is too far from 1, and where
-``rl-slow-verifier`` loses more than 5%. That of ``humaneval-checker`` is the share of programs judged alike or for a
-known cause, which must be 1. A name with ``-avx2`` at its end is that comparison on a processor that computes as one
-without AVX-512 and AMX does.
+``simulation-*`` is the predicted over the measured throughput; the exit code is 1 where it is too far from 1, where
+``rl-slow-verifier`` loses more than 5%, and where ``startup-vs-bare`` is below 1.25. That of ``humaneval-checker`` is
+the share of programs judged alike or for a known cause, which must be 1. A name with ``-avx2`` at its end is that
+comparison on a processor that computes as one without AVX-512 and AMX does.
 """
 
 import os
@@ -20,6 +20,8 @@ from importlib import import_module
 from tests.peers.pairs import Result, machine
 
 COMPARISONS = {
+    "startup-vs-bare": ("startup", "against_load"),
+    "startup-vs-bare-generate": ("startup", "against_generate"),
     "engine-equal-vs-generate": ("engine", "equal_lengths"),
     "engine-heavy-vs-generate": ("engine", "heavy_tail"),
     "vllm-vs-offline": ("offline", "against_generate"),
