@@ -10,7 +10,7 @@ from magcli.generate.remote import GeneratorDied, RemoteSampler
 from magcli.generate.types import Rollout, Sampling, Weights
 from magcli.generate.weights import copied, shared, sweep
 from magcli.generate.wire import Spec
-from magcli.model.precision import dtype_of
+from magcli.model.compute import dtype_of
 
 MAX_DEATHS = 5
 """Deaths without a finished sequence in between after which generators are not replaced any more."""

@@ -35,7 +35,7 @@ def open_generator(
     Args:
         model: local folder, hub id, or URL of an OpenAI-compatible server; ``#name`` after the URL picks a model.
         engine: ``auto`` goes by the form of ``model`` and then as ``policy_engine``.
-        dtype: type of the weights; ``auto`` goes by ``magcli.model.precision``.
+        dtype: type of the weights; ``auto`` goes by ``magcli.model.compute``.
         slots: sequences at once: the engine's slots, or requests to the server under way.
         deterministic: bits of a sample independent of its neighbours; the embedded engine in float32 only.
         device: torch's name of the device for an engine of this machine.
@@ -89,7 +89,7 @@ def open_policy(
     """
     name = policy_engine(engine, device, deterministic=deterministic)
     _check_deterministic(name, dtype, deterministic)
-    from magcli.model.precision import dtype_of
+    from magcli.model.compute import dtype_of
 
     exact = dtype_of("fp32" if deterministic else dtype, model, device)
     if name == "vllm":
@@ -147,7 +147,7 @@ def _open_vision(
     if engine == "vllm":
         raise UsageError(f"engine vllm is for text models; {model} is a vision-language model: use --engine torch")
     from magcli.generate.vision import VisionGenerator
-    from magcli.model.precision import dtype_of
+    from magcli.model.compute import dtype_of
 
     exact = dtype_of("fp32" if deterministic else dtype, model, device)
     return VisionGenerator(*load_vision_model(model, dtype=exact, device=device))

@@ -252,8 +252,8 @@ class RemoteSampler:
 
     def _line_to(self, spec: Spec) -> "Broadcast":
         from magcli.generate.vllm_broadcast import Broadcast
+        from magcli.model.compute import dtype_of
         from magcli.model.load import load_outline
-        from magcli.model.precision import dtype_of
 
         dtype = dtype_of(spec.dtype, spec.model, spec.device)
         return Broadcast(self.ask_step, load_outline(spec.model), spec.source, dtype)

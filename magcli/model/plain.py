@@ -26,10 +26,12 @@ OTHERS = ("head_dim", "attention_bias", "mlp_bias", "tie_word_embeddings", "rms_
 ROPE = ("rope_theta", "rope_scaling", "rope_parameters", "rope_interleaved", "use_sliding_window", "layer_types")
 IDLE = (
     *("model_type", "architectures", "hidden_act", "dtype", "torch_dtype", "transformers_version", "use_cache"),
-    *("bos_token_id", "eos_token_id", "pad_token_id", "initializer_range", "attention_dropout", "pretraining_tp"),
-    *("sliding_window", "max_window_layers", "is_llama_config", "transformers.js_config", "_name_or_path"),
+    *("initializer_range", "attention_dropout", "pretraining_tp", "sliding_window", "max_window_layers"),
+    *("is_llama_config", "transformers.js_config"),
 )
-"""Settings that do not decide a plain decoder's logits, or that ``_is_plain`` has seen to."""
+"""Settings that do not decide a plain decoder's logits, as names of tokens and private ones never do, or that
+``_is_plain`` has seen to."""
+KNOWN = {*SIZES, *OTHERS, *ROPE, *IDLE}
 
 TOKENIZERS = {
     ("llama", "TokenizersBackend"): "TokenizersBackend",
@@ -98,7 +100,7 @@ def _is_plain(told: dict[str, Any]) -> bool:
     return (
         family in FAMILIES
         and told.get("architectures") == [FAMILIES[family]]
-        and told.keys() <= {*SIZES, *OTHERS, *ROPE, *IDLE}
+        and {name for name in told if not name.startswith("_") and not name.endswith("_token_id")} <= KNOWN
         and all(isinstance(told.get(name), int) and told[name] > 0 for name in sizes)
         and isinstance(told.get("rms_norm_eps"), float)
         and told["hidden_size"] % told["num_attention_heads"] == 0

@@ -119,12 +119,12 @@ def _machine() -> str:
 def _device(device: str) -> str:
     import torch
 
-    from magcli.model import precision
+    from magcli.model import compute
 
     name = (
         torch.cuda.get_device_name(device) if device.startswith("cuda") else f"cpu, {torch.get_num_threads()} threads"
     )
-    found = {purpose: precision.choose_for(*PROBED, device, purpose) for purpose in get_args(precision.Purpose)}
+    found = {purpose: compute.choose_for(*PROBED, device, purpose) for purpose in get_args(compute.Purpose)}
     return f"{name}; auto is " + ", ".join(f"{each} in {it.format} ({it.reason})" for each, it in found.items())
 
 

@@ -10,8 +10,8 @@ from calling import call_stage
 from magcli.console import Console
 from magcli.data import table
 from magcli.errors import UsageError
-from magcli.model import precision
-from magcli.model.precision import Choice
+from magcli.model import compute
+from magcli.model.compute import Choice
 from magcli.run.job import Drops, Job
 from magcli.run.journal import Journal, Result
 from magcli.run.rundir import RunDir
@@ -29,7 +29,7 @@ def lines(path, rows):
 
 def machine(monkeypatch, format):
     """A machine that is faster in a format."""
-    monkeypatch.setattr(precision, "choose", lambda *_: Choice(format, "a test says so"))
+    monkeypatch.setattr(compute, "choose", lambda *_: Choice(format, "a test says so"))
 
 
 def chosen(run):

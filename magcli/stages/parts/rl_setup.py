@@ -37,8 +37,10 @@ SETTLED = 40
 
 def trainer(config: Config, trainers: Trainers) -> Trainer:
     """The weights to train, over all ranks that torchrun has started."""
+    from magcli.model.compute import use_threads
     from magcli.rl.trainer import Trainer
 
+    use_threads(config.model, config.n_async)
     trainers.open(open_share(config), bf16=config.bf16 == "yes")
     return Trainer(
         trainers,

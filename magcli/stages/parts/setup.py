@@ -17,7 +17,7 @@ from magcli.run import options
 if TYPE_CHECKING:
     from magcli.curate.sampling import Ask
     from magcli.generate.types import Generator
-    from magcli.model import precision
+    from magcli.model import compute
     from magcli.run.job import Job, Notes
     from magcli.run.rundir import RunDir
     from magcli.train.trainers import OpenShare
@@ -38,7 +38,7 @@ CODE_ALIASES = {
 """What other tools call the columns of code problems."""
 
 
-FORMATS: Mapping[str, tuple[precision.Purpose, Mapping[str, str]]] = {
+FORMATS: Mapping[str, tuple[compute.Purpose, Mapping[str, str]]] = {
     "bf16": ("training", {"bf16": "yes", "fp32": "no"}),
     "dtype": ("sampling", {"bf16": "bf16", "fp32": "fp32"}),
 }
@@ -53,6 +53,8 @@ class FormatOptions(Protocol):
     @property
     def dtype(self) -> options.DType: ...
     @property
+    def slots(self) -> int: ...
+    @property
     def deterministic(self) -> bool: ...
     @property
     def device(self) -> str: ...
@@ -65,8 +67,6 @@ class EngineOptions(FormatOptions, Protocol):
     def model(self) -> str: ...
     @property
     def engine(self) -> options.Engine: ...
-    @property
-    def slots(self) -> int: ...
     @property
     def deadline(self) -> float: ...
 
@@ -138,10 +138,11 @@ def sampling_format(model: str, config: FormatOptions, job: Job, kept: Sequence[
     """
     if model.startswith(("http://", "https://")):
         return config.dtype
-    from magcli.model import precision
+    from magcli.model import compute
 
+    compute.use_threads(model, config.slots)
     asked = "fp32" if config.deterministic else config.dtype
-    found = job.choose("dtype", asked, lambda: precision.choose(model, config.device, "sampling"), kept)
+    found = job.choose("dtype", asked, lambda: compute.choose(model, config.device, "sampling"), kept)
     return "bf16" if found == "bf16" else "fp32"
 
 
@@ -154,7 +155,7 @@ def decided(config: RunConfig, folder: RunDir, job: Job, *, exact: bool = False)
     Raises:
         UsageError: the run is finished, and the options ask for another format.
     """
-    from magcli.model import precision
+    from magcli.model import compute
 
     for option, (purpose, values) in FORMATS.items():
         if (asked := getattr(config, option, None)) is None:
@@ -164,14 +165,14 @@ def decided(config: RunConfig, folder: RunDir, job: Job, *, exact: bool = False)
             usage(asked in ("auto", found), f"{folder.path} holds a run with {option} {found!r} (now {asked!r})")
             job.chosen[option] = found
         else:
-            choose = partial(precision.choose, config.model, config.device, purpose)
+            choose = partial(compute.choose, config.model, config.device, purpose)
             asked = values["fp32"] if exact and asked == "auto" else asked
             found = job.choose(option, asked, lambda: _named(choose(), values), [folder])  # noqa: B023
         config = replace(config, **{option: found})
     return config
 
 
-def _named(choice: precision.Choice, values: Mapping[str, str]) -> tuple[str, str]:
+def _named(choice: compute.Choice, values: Mapping[str, str]) -> tuple[str, str]:
     return values[choice.format], choice.reason
 
 

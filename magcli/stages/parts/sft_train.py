@@ -74,9 +74,11 @@ def _exam(config: Config) -> Iterator[Exam | None]:
 
 
 def _trainer(config: Config, examples: Sequence[Example], held_out: Sequence[Example], trainers: Trainers) -> Trainer:
+    from magcli.model.compute import use_threads
     from magcli.train import supervised
     from magcli.train.finetune import Trainer
 
+    use_threads(config.model, min(config.micro_tokens, config.step_tokens))
     trainers.open(open_share(config), bf16=config.bf16 == "yes")
     lengths = [len(example.tokens) for example in examples]
     steps = supervised.plan(lengths, epochs=config.epochs, step_tokens=config.step_tokens, seed=config.seed)

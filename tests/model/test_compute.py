@@ -8,13 +8,13 @@ import sys
 import pytest
 import torch
 
-from magcli.model import precision
-from magcli.model.precision import Choice, choose, choose_for, dtype_of
+from magcli.model import compute
+from magcli.model.compute import Choice, choose, choose_for, dtype_of
 
 AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
 """Make an x86 processor compute as one without AVX-512 and AMX does."""
 ASK = (
-    "import json; from magcli.model.precision import choose_for;"
+    "import json; from magcli.model.compute import choose_for;"
     "print(json.dumps([choose_for(576, 1536, 'cpu', each) for each in ('training', 'sampling')]))"
 )
 
@@ -33,10 +33,10 @@ def test_without_bf16_instructions_auto_is_float32():
 
 def test_auto_is_the_faster_format(monkeypatch):
     for bf16, format in ((1.0, "bf16"), (1.9, "fp32"), (2.0, "fp32"), (90.0, "fp32")):
-        monkeypatch.setattr(precision, "_shortest", lambda works, budget, bf16=bf16: [bf16, 2.0])
-        precision._measured.cache_clear()
+        monkeypatch.setattr(compute, "_shortest", lambda works, budget, bf16=bf16: [bf16, 2.0])
+        compute._measured.cache_clear()
         assert choose_for(64, 64, "cpu", "training").format == format
-    precision._measured.cache_clear()
+    compute._measured.cache_clear()
 
 
 def test_the_measurement_leaves_the_threads_as_they_were(tiny_model_dir):
@@ -54,6 +54,6 @@ def test_on_cuda_it_goes_by_compute_capability(capability, format, monkeypatch):
 
 
 def test_a_format_that_is_asked_for_is_not_measured(tiny_model_dir, monkeypatch):
-    monkeypatch.setattr(precision, "_measured", None)
+    monkeypatch.setattr(compute, "_measured", None)
     assert dtype_of("fp32", str(tiny_model_dir), "cpu") == torch.float32
     assert dtype_of("bf16", str(tiny_model_dir), "cpu") == torch.bfloat16

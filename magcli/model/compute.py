@@ -1,17 +1,22 @@
-"""The number format that a model computes in, for training and sampling, on CPUs and GPUs: the one place that decides.
+"""How a model is computed, in training and sampling, on CPUs and GPUs: the one place that decides.
 
-``auto`` is a short measurement on a CPU: instruction flags lie under emulation and in virtual machines, and bfloat16
-without hardware support is up to 45 times slower than float32. On CUDA it goes by compute capability.
+The number format that ``auto`` stands for is measured on a CPU: instruction flags lie under emulation and in virtual
+machines, and bfloat16 without hardware support is up to 45 times slower than float32. On CUDA it goes by compute
+capability. Threads go by the size of the matrix products.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
 from torch.nn.functional import linear
+
+from magcli.model.plain import decoder_config
 
 Format = Literal["bf16", "fp32"]
 Purpose = Literal["training", "sampling"]
@@ -31,6 +36,8 @@ CALLS = 3
 """Calls of each format at least, besides the first; the shortest counts, since other work slows some."""
 ADVANTAGE = 1.1
 """How much faster bf16 must be: below that its rounding is not worth it."""
+SHARED = 1 << 22
+"""Multiply-adds from which a matrix product gains by a second thread: 64 rows of a layer of 256 x 256."""
 
 
 class Choice(NamedTuple):
@@ -51,11 +58,7 @@ def choose(model: str, device: str, purpose: Purpose) -> Choice:
     Raises:
         EnvironmentFault: the model's config cannot be read.
     """
-    from magcli.model.load import load_config
-
-    config = load_config(model).get_text_config()
-    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-    return choose_for(config.hidden_size, inner, device, purpose)
+    return choose_for(*_widths(model), device, purpose)
 
 
 def choose_for(hidden: int, inner: int, device: str, purpose: Purpose) -> Choice:
@@ -63,6 +66,31 @@ def choose_for(hidden: int, inner: int, device: str, purpose: Purpose) -> Choice
     if device.startswith("cuda"):
         return _by_capability(device)
     return _measured(device, min(hidden, WIDEST), min(inner, WIDEST), purpose)
+
+
+def use_threads(model: str, rows: int) -> int:
+    """Have torch compute on as many threads as pay for products of ``rows`` rows; returns how many.
+
+    All that it has, or one. That depends on sizes alone, so that a run that goes on computes the same.
+    ``OMP_NUM_THREADS`` wins.
+
+    Raises:
+        EnvironmentFault: the model's config cannot be read.
+    """
+    hidden, inner = _widths(model)
+    if "OMP_NUM_THREADS" not in os.environ and rows * hidden * inner < SHARED:
+        torch.set_num_threads(1)
+    return torch.get_num_threads()
+
+
+def _widths(model: str) -> tuple[int, int]:
+    """The width of a model's hidden states, and that within its feed-forward networks."""
+    if plain := decoder_config(Path(model)):
+        return plain.hidden_size, plain.intermediate_size
+    from magcli.model.load import load_config
+
+    config = load_config(model).get_text_config()
+    return config.hidden_size, getattr(config, "intermediate_size", None) or 4 * config.hidden_size
 
 
 def dtype_of(name: Literal["auto", "bf16", "fp32"], model: str, device: str) -> torch.dtype:
