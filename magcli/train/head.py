@@ -2,7 +2,8 @@
 
 Made of PyTorch's own operations it would hold the logits of all tokens several times over: as they come, normalised,
 exponentiated, and the gradient of each. Here they lie in a buffer of a block or, if they are kept for the backward
-pass, once as a whole; and what is done to them row by row is done to so few rows at once that they stay in the cache.
+pass, once as a whole, and their gradient takes their place. What is done to them row by row is done to so few rows at
+once that they stay in the cache.
 """
 
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from magcli.errors import MagError
 
 CACHE_BYTES = 1 << 21
 """Of a processor's cache, for rows of logits."""
@@ -67,7 +70,7 @@ class _Score(torch.autograd.Function):
         ctx.save_for_backward(
             hidden, weight, bias, targets, temperature, above, entropies, logits if way.keep else None
         )
-        ctx.way = way
+        ctx.way, ctx.done = way, False
         if not way.entropy_grad:
             ctx.mark_non_differentiable(entropies)
         return values, entropies
@@ -76,35 +79,45 @@ class _Score(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, slopes: Tensor, entropy_slopes: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, targets, temperature, above, entropies, kept = ctx.saved_tensors
+        if ctx.done:
+            raise MagError("the logits that were kept for one backward pass are gone; retain_graph is not supported")
+        ctx.done = True
         way, (for_hidden, for_weight, for_bias, *_) = ctx.way, ctx.needs_input_grad
         rows, slopes, entropy_slopes = len(hidden), slopes / temperature, entropy_slopes / temperature
-        few, block = _few(weight), min(way.block, rows)
-        logits = None if kept is not None else hidden.new_empty(block, len(weight))
+        few, block = _few(weight), max(1, rows) if kept is not None else min(way.block, rows)
+        logits = hidden.new_empty(block, len(weight)) if kept is None else kept
         spare = hidden.new_empty(min(few, rows), len(weight))
-        rounded = hidden.new_empty(block, len(weight), dtype=way.products)
         factor, inputs = weight.to(way.products), hidden.to(way.products)
         by_hidden = torch.empty_like(hidden) if for_hidden else None
-        by_weight = torch.zeros_like(weight) if for_weight else None
+        by_weight = torch.zeros_like(weight) if for_weight and block != rows else None
         by_bias = torch.zeros_like(bias) if for_bias else None
         with _float32(hidden):
-            for part in _parts(0, rows, way.block):
-                count = part.stop - part.start
-                if logits is not None:
-                    _write_logits(hidden[part], weight, bias, temperature[part], out=logits[:count])
-                source = kept[part] if logits is None else logits
+            for part in _parts(0, rows, block):
+                if kept is None:
+                    _write_logits(hidden[part], weight, bias, temperature[part], out=logits[: part.stop - part.start])
+                gradient = _in_place(logits, part.stop - part.start, way.products)
                 for piece in _parts(part.start, part.stop, few):
                     own = slice(piece.start - part.start, piece.stop - part.start)
-                    logprobs = torch.sub(source[own], above[piece, None], out=spare[: own.stop - own.start])
+                    logprobs = torch.sub(logits[own], above[piece, None], out=spare[: own.stop - own.start])
                     bonus = entropy_slopes[piece] if way.entropy_grad else None
-                    gradient = _of_logits(logprobs, targets[piece], slopes[piece], entropies[piece], bonus)
+                    exact = _of_logits(logprobs, targets[piece], slopes[piece], entropies[piece], bonus)
                     if by_bias is not None:
-                        by_bias += gradient.sum(0)
-                    rounded[own] = gradient
+                        by_bias += exact.sum(0)
+                    gradient[own] = exact
                 if by_hidden is not None:
-                    by_hidden[part] = rounded[:count] @ factor
-                if by_weight is not None:
-                    by_weight += rounded[:count].T @ inputs[part]
+                    by_hidden[part] = gradient @ factor
+                if for_weight:
+                    added = (gradient.T @ inputs[part]).to(weight.dtype)
+                    by_weight = added if by_weight is None else by_weight.add_(added)
         return by_hidden, by_weight, by_bias, None, None, None
+
+
+def _in_place(logits: Tensor, rows: int, dtype: torch.dtype) -> Tensor:
+    """Room for ``rows`` rows of another type where the float32 logits lie, which are read before they are written over.
+
+    Row by row: what is written of the first rows ends before the next row that is still to be read.
+    """
+    return logits.view(-1).view(dtype)[: rows * logits.shape[1]].view(rows, logits.shape[1])
 
 
 def _of_logits(logprobs: Tensor, targets: Tensor, slopes: Tensor, entropies: Tensor, bonus: Tensor | None) -> Tensor:
