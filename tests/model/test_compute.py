@@ -53,6 +53,20 @@ def test_on_cuda_it_goes_by_compute_capability(capability, format, monkeypatch):
     assert ("needs 8.0" in choice.reason) == (format == "fp32")
 
 
+THREADS = (
+    "import sys, torch; torch.set_num_threads(3); from magcli.model.compute import use_threads;"
+    "print(use_threads(sys.argv[1], 4), use_threads(sys.argv[1], 10**6))"
+)
+
+
+@pytest.mark.parametrize(("environment", "told"), [({}, "1 1"), ({"OMP_NUM_THREADS": "2"}, "3 3")])
+def test_products_too_small_to_share_take_one_thread(environment, told, tiny_model_dir):
+    clean = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    command = [sys.executable, "-c", THREADS, str(tiny_model_dir)]
+    done = subprocess.run(command, capture_output=True, text=True, env=clean | environment, check=True)
+    assert done.stdout.strip() == told
+
+
 def test_a_format_that_is_asked_for_is_not_measured(tiny_model_dir, monkeypatch):
     monkeypatch.setattr(compute, "_measured", None)
     assert dtype_of("fp32", str(tiny_model_dir), "cpu") == torch.float32
