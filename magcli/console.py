@@ -105,7 +105,7 @@ class Console:
         """``error`` while other threads may hold ``sys.stderr``; left out where stderr takes nothing at the moment."""
         above = "\n" if self.terminal else ""  # a bar may stand on the line
         with suppress(OSError, ValueError):
-            if select.select([], [sys.stderr], [], 0)[1]:
+            if sys.stderr is not None and select.select([], [sys.stderr], [], 0)[1]:
                 os.write(sys.stderr.fileno(), f"{above}{self._failure(text, code)}\n".encode())
 
     def _failure(self, text: str, code: int) -> str:
