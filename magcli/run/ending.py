@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -38,12 +39,16 @@ def handle_once(number: signal.Signals, handler: Handler) -> Handler:
     """Handle a signal by ``handler``, as ``signal.signal`` does, but on Linux once: the kernel ends us by the next."""
     earlier = signal.signal(number, handler)
     if sys.platform == "linux":
-        libc, action = ctypes.CDLL(None), ctypes.create_string_buffer(256)
-        libc.sigaction(int(number), None, action)
-        flags = ctypes.c_uint.from_buffer(action, _FLAGS)
-        flags.value |= _SA_RESETHAND
-        libc.sigaction(int(number), action, None)
+        sigaction, action = _sigaction(), ctypes.create_string_buffer(256)
+        sigaction(int(number), None, action)
+        ctypes.c_uint.from_buffer(action, _FLAGS).value |= _SA_RESETHAND
+        sigaction(int(number), action, None)
     return earlier
+
+
+@cache
+def _sigaction() -> Callable[..., int]:
+    return ctypes.CDLL(None).sigaction
 
 
 class Ending:
@@ -104,22 +109,23 @@ class Ending:
 
 def _keep_watch(numbers: socket.socket, console: Console) -> NoReturn:
     """Hand the numbers of signals back, and kill the parent where that has not ended it; end with the parent."""
-    parent = os.getppid()
-    os.setsid()
-    for ending in ENDING:
-        signal.signal(ending, signal.SIG_IGN)
-    kept = os.dup2(numbers.fileno(), 3)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1):
-        os.dup2(nothing, standard)
-    os.closerange(kept + 1, 1 << 16)
-    with suppress(EOFError, OSError):
+    try:
+        parent = os.getppid()
+        os.setsid()
+        for ending in ENDING:
+            signal.signal(ending, signal.SIG_IGN)
+        kept = os.dup2(numbers.fileno(), 3)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1):
+            os.dup2(nothing, standard)
+        os.closerange(kept + 1, 1 << 16)
         number = _awaited(socket.socket(fileno=kept), GRACE + MORE, back=True)
         console.last_error(_told(number), code=128 + number)
         os.kill(parent, number)
         time.sleep(MORE / 2)
         os.kill(parent, signal.SIGKILL)
-    os._exit(0)
+    finally:
+        os._exit(0)
 
 
 def _awaited(numbers: socket.socket, patience: float, *, back: bool = False) -> signal.Signals:
