@@ -12,6 +12,7 @@ from magcli import __version__
 from magcli.command import Ended, Entry, register
 from magcli.console import Console, forget_stdout, put
 from magcli.errors import MagError, UsageError
+from magcli.run.ending import Ending
 
 STAGES = (
     Entry("convert", "Data", "Any table to any table, columns renamed or chosen."),
@@ -81,6 +82,7 @@ def _told(error: TyperException) -> str:
 def main() -> None:
     """Run the command line and exit with the documented code."""
     console = Console(as_json="--json" in sys.argv)
+    ending = Ending(console)
     try:
         _refuse_foreign_bytes(sys.argv[1:])
         sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False) or 0)
@@ -91,9 +93,7 @@ def main() -> None:
         console.error(str(error), code=error.exit_code)
         sys.exit(error.exit_code)
     except Ended as ended:
-        code = 128 + ended.signal
-        if ended.signal == signal.SIGPIPE:
-            forget_stdout()
-        else:
-            console.error(f"ended by {ended.signal.name}; the same command goes on from what is finished", code=code)
-        sys.exit(code)
+        if ended.signal != signal.SIGPIPE:
+            ending.in_order(ended.signal)
+        forget_stdout()
+        sys.exit(128 + ended.signal)

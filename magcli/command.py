@@ -19,6 +19,7 @@ import typer
 from magcli import config as configuration
 from magcli.console import Console, put
 from magcli.errors import UsageError
+from magcli.run.ending import handle_once
 from magcli.run.stage import Stage, declared
 
 MAIN_PANEL = "Tables and running"
@@ -47,8 +48,8 @@ class _Interrupt(KeyboardInterrupt):
 def signals_passed_on() -> Iterator[None]:
     """Turn a closed pipe, an interrupt and a request to end into ``Ended``.
 
-    SIGTERM goes the way of SIGINT, which asyncio knows how to end its tasks for; a second one ends at once. A shell's
-    background job has SIGINT ignored, and must end on SIGTERM too.
+    SIGTERM goes the way of SIGINT, for which ``Loop`` ends its tasks; a second one ends at once. A shell's background
+    job has SIGINT ignored, and must end on SIGTERM too.
     """
     number = signal.SIGINT
 
@@ -58,7 +59,7 @@ def signals_passed_on() -> Iterator[None]:
     def terminate(_number: int, _frame: types.FrameType | None) -> None:
         nonlocal number
         number = signal.SIGTERM
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # where ``handle_once`` cannot
         signal.raise_signal(signal.SIGINT)
 
     try:
@@ -75,7 +76,7 @@ def _handled(number: signal.Signals, handler: Callable[[int, types.FrameType | N
     """Handle a signal by ``handler`` within the block."""
     earlier = signal.getsignal(number)
     try:
-        signal.signal(number, handler)
+        handle_once(number, handler)
         yield
     finally:
         signal.signal(number, earlier)

@@ -2,9 +2,13 @@
 
 import json
 import os
+import select
 import sys
 import time
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from magcli.errors import EnvironmentFault, usage
@@ -20,8 +24,32 @@ PANEL_RATE = 2.0
 """How often a panel above a bar is drawn in a second, whatever happens in it."""
 
 
-def put(text: str) -> None:
-    """Text that was asked for, on stdout.
+LINE_ENDS = "\n\t"
+
+
+def visible(text: str) -> str:
+    """A text that others wrote, so that nothing in it is unseen or obeyed by a terminal.
+
+    Control characters become the pictures that Unicode has for them; those without one, and marks such as those that
+    turn the direction of writing, their number. Newlines and tabs stay.
+    """
+    return "".join(map(_visible, text))
+
+
+@cache
+def _visible(letter: str) -> str:
+    kind = unicodedata.category(letter)
+    if letter in LINE_ENDS or kind not in ("Cc", "Cf", "Cs", "Co", "Cn"):
+        return letter
+    if ord(letter) < 0x20:
+        return chr(0x2400 + ord(letter))
+    return letter if letter == "\u200d" else f"[U+{ord(letter):04X}]"
+
+
+def put(text: str, *, styled: bool = False) -> None:
+    """Text that was asked for, on stdout: as it is, but ``visible`` on a terminal.
+
+    ``styled`` text goes to a terminal as it is too: magcli made its escape sequences.
 
     Raises:
         UsageError: stdout is closed.
@@ -29,7 +57,7 @@ def put(text: str) -> None:
     """
     usage(sys.stdout is not None, "stdout is closed, and what is asked for goes there")
     try:
-        sys.stdout.write(text)
+        sys.stdout.write(visible(text) if sys.stdout.isatty() and not styled else text)
         sys.stdout.flush()
     except BrokenPipeError:
         raise
@@ -71,11 +99,18 @@ class Console:
 
     def error(self, text: str, *, code: int) -> None:
         """The one line that a failing command ends with; shown even with ``--quiet``."""
+        self._write(self._failure(text, code))
+
+    def last_error(self, text: str, *, code: int) -> None:
+        """``error`` while other threads may hold ``sys.stderr``; left out where stderr takes nothing at the moment."""
+        above = "\n" if self.terminal else ""  # a bar may stand on the line
+        with suppress(OSError, ValueError):
+            if sys.stderr is not None and select.select([], [sys.stderr], [], 0)[1]:
+                os.write(sys.stderr.fileno(), f"{above}{self._failure(text, code)}\n".encode())
+
+    def _failure(self, text: str, code: int) -> str:
         text = " ".join(text.split())
-        if self.as_json:
-            self._write(json.dumps({"event": "error", "message": text, "exit_code": code}))
-        else:
-            self._write(f"error: {text}")
+        return json.dumps({"event": "error", "message": text, "exit_code": code}) if self.as_json else f"error: {text}"
 
     def progress(self, total: int | None, unit: str, label: str, panel: "Panel | None" = None) -> "Progress":
         """A progress report: ``with console.progress(...) as bar: bar.advance()``.
@@ -93,7 +128,7 @@ class Console:
                 bar.advance()
 
     def _write(self, line: str) -> None:
-        sys.stderr.write(line + "\n")
+        sys.stderr.write((visible(line) if sys.stderr.isatty() else line) + "\n")
         sys.stderr.flush()
 
 

@@ -8,7 +8,9 @@
     |- EnvironmentFault      4  a model, device, server, package or disk that is missing or failed
     '- Stopped               5  ended by a rule (divergence); the same command stops there again
 
-A process ended by a signal exits with 128 + its number: 130 SIGINT, 141 SIGPIPE, 143 SIGTERM.
+A process ended by a signal exits with 128 + its number: 130 SIGINT, 141 SIGPIPE, 143 SIGTERM. One that nothing but
+the kernel could end, since a call into C kept the interpreter's lock, is ended by the signal itself; a shell tells the
+same numbers of it.
 """
 
 

@@ -1,6 +1,7 @@
 """Reports on a terminal and elsewhere; a panel above a bar, with a process of its own on a terminal of its own."""
 
 import io
+import subprocess
 import sys
 
 import pytest
@@ -104,3 +105,13 @@ def test_elsewhere_a_panel_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> N
             bar.advance(2, note="note", reused=True)
         told.append(sys.stderr.getvalue())
     assert told[0] == told[1] == "work: 2/2 steps, 0.0 steps/s note\n"
+
+
+def test_what_a_line_quotes_does_not_move_the_terminal() -> None:
+    said = "Console().say('row \\x1b[2J\\x9b1mone'); Console().error('no \\u202e\\x1b]0;two\\x07', code=3)"
+    shown = "row ␛[2J[U+009B]1mone\nerror: no [U+202E]␛]0;two␇"
+    command = [sys.executable, "-c", f"from magcli.console import Console; {said}"]
+    with Terminal(command, columns=80) as terminal:
+        assert terminal.end() == 0
+        assert terminal.text == shown
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stderr.startswith("row \x1b[2J\x9b1mone")

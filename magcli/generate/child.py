@@ -1,7 +1,7 @@
 """A generator process: one engine that answers requests over a socket, and takes new weights between two steps.
 
-Started as ``python -P -m magcli.generate.child FD PARENT``; the first message is the ``Spec`` of the engine. It dies
-with its parent, and when its engine fails.
+Started through ``magcli.run.orphan``, so that it dies with its parent, with the socket's number as its argument; the
+first message is the ``Spec`` of the engine. It also dies when its engine fails.
 """
 
 import asyncio
@@ -16,7 +16,6 @@ from magcli.generate.open import open_policy
 from magcli.generate.types import Policy
 from magcli.generate.weights import WeightFile
 from magcli.generate.wire import Abort, Beat, Ended, Failed, Load, Loaded, Ready, Sample, Spec, Transfer, frame, receive
-from magcli.run.orphan import die_with
 
 BEAT_SECONDS = 1.0
 
@@ -120,7 +119,6 @@ def _open(spec: Spec) -> Policy:
 
 
 if __name__ == "__main__":
-    die_with(int(sys.argv[2]))
     try:
         asyncio.run(main(socket.socket(fileno=int(sys.argv[1]))))
     except (EOFError, ConnectionError):

@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import AsyncGenerator, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from magcli.generate.wire import (
     frame,
     receive,
 )
+from magcli.run import orphan
 
 if TYPE_CHECKING:
     from magcli.generate.vllm_broadcast import Broadcast
@@ -80,7 +80,7 @@ class RemoteSampler:
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "magcli.generate.child", str(theirs.fileno()), str(os.getpid())],
+                orphan.command("magcli.generate.child", theirs.fileno()),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],

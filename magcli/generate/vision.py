@@ -8,6 +8,7 @@ import asyncio
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -18,7 +19,7 @@ from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin, Stop
 from magcli.errors import DataError, MagError
 from magcli.generate.fit import room
 from magcli.generate.types import Completion, Message, Sampling
-from magcli.model.chat import completion_text
+from magcli.model.chat import completion_text, rendered
 from magcli.model.load import end_tokens
 
 PLACE = re.compile(r"<image (\d+)>")
@@ -70,9 +71,9 @@ class VisionGenerator:
         turns = [{"role": turn["role"], "content": [_text(turn["content"])]} for turn in messages]
         turns[-1]["content"] = list(_parts(messages[-1]["content"], images))
         try:
-            made = self._processor.apply_chat_template(
-                turns, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
-            )
+            apply = partial(self._processor.apply_chat_template, turns, add_generation_prompt=True)
+            rendered(self._processor.tokenizer.name_or_path, partial(apply, tokenize=False))  # images take their time
+            made = apply(tokenize=True, return_dict=True, return_tensors="pt")
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise DataError(f"the model's processor refuses a prompt with images: {error}") from error
         moved = made.to(self._model.device)

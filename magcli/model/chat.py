@@ -4,15 +4,16 @@ SFT and RL must see the same prompt: the ids before an assistant turn in ``maske
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from jinja2 import TemplateError
 
 from magcli.errors import DataError, EnvironmentFault
+from magcli.model.deadline import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
     Message = Mapping[str, str]
 
+T = TypeVar("T")
+
+RENDERING = Deadline(5.0)
+"""CPU seconds for one rendering, which takes milliseconds."""
 
 _BEGUN = re.compile(r"<think>\s*(?:</think>\s*)?\Z")
 """How a chat template ends that writes the start of the answer itself, as those of reasoning models do."""
@@ -111,18 +116,30 @@ def _render(
         raise DataError("no message comes before the assistant's turn: a conversation begins with a prompt")
     if tokenizer.chat_template is None:
         raise EnvironmentFault(f"the tokenizer {tokenizer.name_or_path} has no chat template; use an instruct model")
+    text = rendered(
+        tokenizer.name_or_path,
+        lambda: str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=add_generation_prompt)),
+    )
+    # verbose: else it warns of prompts beyond the model's context, which are dropped with a reason later on
+    return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+
+def rendered(model: str, render: Callable[[], T]) -> T:
+    """What a model's chat template makes of a conversation; ``render`` runs the template.
+
+    Raises:
+        DataError: the template refuses the conversation.
+        EnvironmentFault: it takes too long, too much memory or recurses too deeply.
+    """
     try:
-        # verbose: else it warns of prompts beyond the model's context, which are dropped with a reason later on
-        ids = tokenizer.apply_chat_template(
-            turns,
-            tokenize=True,
-            return_dict=False,
-            add_generation_prompt=add_generation_prompt,
-            tokenizer_kwargs={"verbose": False},
-        )
+        return RENDERING.within(render)
     except TemplateError as error:
         raise DataError(f"the chat template refuses the conversation: {error}") from error
-    return list(ids)
+    except TimeoutError as error:
+        raise EnvironmentFault(f"the chat template of {model} does not end ({error}); repair it") from error
+    except (MemoryError, OverflowError, RecursionError) as error:
+        what = "recurses without end" if isinstance(error, RecursionError) else "takes more memory than there is"
+        raise EnvironmentFault(f"the chat template of {model} {what}; repair it") from error
 
 
 def _assistant_spans(

@@ -1,13 +1,13 @@
 """Numbers, times and foreign texts as a page tells them."""
 
 import math
-import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 
+from magcli.console import visible
+
 LONGEST_TEXT = 4_000
 """Characters of a prompt, completion or row on the page; longer ones are cut there, and whole in their tables."""
-LINE_ENDS = "\n\t"
 
 
 def number(value: float) -> str:
@@ -48,17 +48,6 @@ def by_size(counts: Mapping[str, float]) -> dict[str, float]:
 
 
 def foreign(text: str, longest: int = LONGEST_TEXT) -> str:
-    """A text that others wrote, so that nothing in it is unseen: control characters as the pictures that Unicode has
-    for them, marks that turn the direction of writing by their number; cut at ``longest`` characters.
-    """
-    shown = "".join(map(_visible, text[:longest]))
+    """A text that others wrote, ``visible`` and cut at ``longest`` characters."""
+    shown = visible(text[:longest])
     return shown if len(text) <= longest else f"{shown} [... {len(text) - longest:,} more characters]"
-
-
-def _visible(letter: str) -> str:
-    kind = unicodedata.category(letter)
-    if letter in LINE_ENDS or kind not in ("Cc", "Cf", "Cs", "Co", "Cn"):
-        return letter
-    if ord(letter) < 0x20:
-        return chr(0x2400 + ord(letter))
-    return letter if letter == "\u200d" else f"[U+{ord(letter):04X}]"

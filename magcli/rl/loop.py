@@ -1,11 +1,8 @@
 """The RL loop: take a batch of groups, update the policy, hand the new weights to the generator, write it down."""
 
 import shutil
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -39,8 +36,7 @@ def catch_up(trainer: Trainer, plan: Plan, records: Records, report: Report, rep
         groups, dropped = kept
         trainer.enter(plan.legs[plan.stage(records.lines[: trainer.done])])
         begun = time.monotonic()
-        with interruptible():
-            tally = trainer.learn(groups, look)
+        tally = trainer.learn(groups, look)
         look = None
         line = _written(trainer, records, groups, dropped, tally, seconds=time.monotonic() - begun, generating=0.0)
         records.keep(trainer)
@@ -115,10 +111,7 @@ class Pace:
 
 async def _do(work: Callable[[], Result], *, beside: bool) -> Result:
     """A long computation, or long writes: here, or beside the event loop, which has processes to listen to."""
-    if beside:
-        return await in_thread(work)
-    with interruptible():
-        return work()
+    return await in_thread(work) if beside else work()
 
 
 def first_look(report_mismatch: BeforeStep) -> BeforeStep:
@@ -130,19 +123,6 @@ def first_look(report_mismatch: BeforeStep) -> BeforeStep:
             raise Stopped(f"rl: before the first update: {reason}")
 
     return look
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Let an interrupt end a long computation at once: asyncio's own handler takes effect at the next await only."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
 
 
 def _written(

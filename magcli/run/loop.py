@@ -3,9 +3,11 @@
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from types import FrameType
 from typing import Any, TypeVar
+
+from magcli.run.ending import Handler, handle_once
 
 T = TypeVar("T")
 
@@ -21,7 +23,7 @@ class Loop:
         self.runner = asyncio.Runner()
         self.task: asyncio.Task[Any] | None = None
         self.interrupted = False
-        self.earlier: Callable[[int, FrameType | None], Any] | int | None = None
+        self.earlier: Handler = None
 
     def __enter__(self) -> "Loop":
         return self
@@ -51,7 +53,7 @@ class Loop:
 
     def _take_signal(self) -> None:
         if threading.current_thread() is threading.main_thread():
-            self.earlier = signal.signal(signal.SIGINT, self._interrupt)
+            self.earlier = handle_once(signal.SIGINT, self._interrupt)
 
     def _give_signal_back(self) -> None:
         if self.earlier is not None:

@@ -1,11 +1,21 @@
-"""A child process that does not outlive its parent. Imports nothing but the standard library."""
+"""A child process that does not outlive its parent, not even while it imports its modules.
+
+Started as ``command(MODULE, ...)`` says, it runs a module as ``python -m`` does. Imports nothing but the standard
+library.
+"""
 
 import ctypes
 import os
+import runpy
 import signal
 import sys
 
 _PR_SET_PDEATHSIG = 1
+
+
+def command(module: str, *arguments: object) -> list[str]:
+    """The command that runs a module in a process that dies with this one."""
+    return [sys.executable, "-P", "-m", __name__, str(os.getpid()), module, *map(str, arguments)]
 
 
 def die_with(parent: int) -> None:
@@ -15,3 +25,9 @@ def die_with(parent: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+
+
+if __name__ == "__main__":
+    die_with(int(sys.argv[1]))
+    sys.argv[:] = sys.argv[2:]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
-from magcli.console import put
+from magcli.console import put, visible
 from magcli.errors import DataError, usage
 from magcli.evaluation.labels import labels
 
@@ -152,7 +152,7 @@ def _print(config: Config, job: Job) -> None:
         out.print(_runs(runs))
     for name in config.files:
         out.print(f"  {name}" if Path(name).exists() else f"  {name} (missing)")
-    put(told.getvalue())
+    put(told.getvalue(), styled=True)
 
 
 def _named(config: Config, job: Job) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
@@ -181,7 +181,8 @@ def _funnel(names: Sequence[str]) -> Any:
         dropped = ", ".join(f"{why} {count:,}" for why, count in sorted(link.dropped.items(), key=lambda p: -p[1]))
         total = sum(link.dropped.values())
         told = f"{total:,}: {dropped}" if dropped else "-"
-        table.add_row(Path(name).name, link.stage, f"{link.rows_in:,}", f"{link.rows_out:,}", told)
+        row = (Path(name).name, link.stage, f"{link.rows_in:,}", f"{link.rows_out:,}", told)
+        table.add_row(*map(visible, row))
     return table
 
 
@@ -206,7 +207,8 @@ def _metrics(names: Sequence[str], only: Sequence[str]) -> Any:
         for (suite, model), found in each.items():
             first = next(iter(found.values()))
             figures = [str(found.get(metric) or "-") for metric in only]
-            table.add_row(f"{model or label} {suite}".strip(), *figures, str(first.problems), str(first.samples))
+            of = visible(f"{model or label} {suite}".strip())
+            table.add_row(of, *figures, str(first.problems), str(first.samples))
     return table
 
 
@@ -248,7 +250,7 @@ def _runs(names: Sequence[str]) -> Any:
         seconds = sum(line.get("seconds") or 0.0 for line in lines)
         last, steps = (lines[-1], lines[-1]["step"]) if lines else ({}, 0)
         told = ", ".join(f"{key} {last[key]:.3f}" for key in OF_A_RUN if last.get(key) is not None)
-        table.add_row(label, str(steps), f"{seconds:.0f}", told or "-", _best(lines))
+        table.add_row(visible(label), str(steps), f"{seconds:.0f}", told or "-", _best(lines))
     return table
 
 

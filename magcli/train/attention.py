@@ -146,14 +146,7 @@ def _attend(
             _causal(*qkv, shape=shape, scale=scaling, dropout=dropout)
             for *qkv, shape in zip(*columns, packing.shapes, strict=True)
         ]
-    output = torch.cat(outputs).index_select(0, packing.places).to(value.dtype)[None]
-    if output.requires_grad:
-        output.register_hook(_nothing)  # type: ignore[no-untyped-call]
-    return output, None
-
-
-def _nothing(gradient: Tensor) -> None:
-    """Python between the layers of a backward pass, where an interrupt can end it; else it would wait to the end."""
+    return torch.cat(outputs).index_select(0, packing.places).to(value.dtype)[None], None
 
 
 def _causal(q: Tensor, k: Tensor, v: Tensor, *, shape: tuple[int, int], scale: float, dropout: float) -> Tensor:

@@ -5,12 +5,12 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from magcli.run import orphan
 from magcli.verify.worker import READY, receive, send
 
 START_SECONDS = 120.0
@@ -38,9 +38,8 @@ class Remote:
         self._patient = bool(function)
         self._cpu = 0.0
         with theirs:
-            arguments = [str(theirs.fileno()), str(os.getpid()), str(memory), function]
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "magcli.verify.worker", *arguments],
+                orphan.command("magcli.verify.worker", theirs.fileno(), memory, function),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],

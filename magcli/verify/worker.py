@@ -1,6 +1,6 @@
 """One worker of the pool: reads batches of jobs from a socket, grades them, answers each at once.
 
-Started as ``python -P -m magcli.verify.worker FD PARENT MEMORY FUNCTION``; FUNCTION is a user's own reward, or empty.
+Started through ``magcli.run.orphan`` with the arguments FD MEMORY FUNCTION; FUNCTION is a user's own reward, or empty.
 It imports little of magcli but errors and verify, bounds its own memory, ignores SIGINT, and dies with its parent. A
 frame is 8 bytes of length and a pickle. An answer is the processor time used so far and the reward.
 """
@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 from magcli.errors import MagError
-from magcli.run.orphan import die_with
 from magcli.verify import custom, language, symbolic
 from magcli.verify.reward import Reward, reward, undecided
 
@@ -61,9 +60,8 @@ def grade(job: tuple[Any, ...], grader: Callable[..., Reward] = reward) -> Rewar
         return undecided("infra-error", f"{type(error).__name__}: {error}"[:200])
 
 
-def confine(parent: int, memory: int) -> None:
-    """Die with the parent, leave SIGINT to it, and bound the address space (bytes; 0 for no bound)."""
-    die_with(parent)
+def confine(memory: int) -> None:
+    """Bound the address space (bytes; 0 for no bound) and dump no core."""
     if memory:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -79,9 +77,9 @@ def grader_of(function: str) -> Callable[..., Reward]:
     return reward
 
 
-def main(fd: int, parent: int, memory: int, function: str) -> None:
+def main(fd: int, memory: int, function: str) -> None:
     """Serve until the parent closes its end."""
-    confine(parent, memory)
+    confine(memory)
     grader = grader_of(function)
     with socket.socket(fileno=fd) as sock:
         send(sock, READY)
@@ -95,4 +93,4 @@ def main(fd: int, parent: int, memory: int, function: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

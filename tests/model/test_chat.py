@@ -1,11 +1,15 @@
 """Chat templates, the SFT mask, and that SFT and RL see the same prompt."""
 
+import re
+
 import pytest
 from tokenizers import Tokenizer, models
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from magcli.errors import DataError, EnvironmentFault
+from magcli.model import chat
 from magcli.model.chat import Masked, completion_text, masked, prompt_tokens, show_mask, system_prompt, to_messages
+from magcli.model.deadline import Deadline
 
 QUESTION = to_messages("1+2", "Be kind.")
 ANSWER = {"role": "assistant", "content": "<think>easy</think>3"}
@@ -157,3 +161,22 @@ def test_a_system_prompt_can_be_replaced_by_a_file(tmp_path):
 
 def test_no_system_prompt_means_no_system_turn():
     assert to_messages("1+2", None) == to_messages("1+2", "") == [{"role": "user", "content": "1+2"}]
+
+
+NEVER = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("bomb", "told"),
+    [
+        (NEVER, "does not end (not done in 0.2 s of CPU time)"),
+        ("{{ 'x' * 10**15 }}", "takes more memory than there is"),
+        ("{{ 'x' * 10**25 }}", "takes more memory than there is"),
+        ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "recurses without end"),
+    ],
+)
+def test_a_template_that_does_not_render_is_the_models_fault(tokenizer, monkeypatch, bomb, told):
+    monkeypatch.setattr(chat, "RENDERING", Deadline(0.2))
+    tokenizer.chat_template = bomb + LINES
+    with pytest.raises(EnvironmentFault, match="the chat template of .*tiny " + re.escape(told)):
+        prompt_tokens(tokenizer, QUESTION)

@@ -1,6 +1,11 @@
 """`magcli show`: what is asked for, and of rows that are not whole too."""
 
+import contextlib
 import json
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -44,3 +49,33 @@ def test_turns_without_text_or_not_there_are_shown(tmp_path, capsys) -> None:
 def test_a_condition_that_is_no_text_is_refused(tmp_path) -> None:
     with pytest.raises(UsageError, match=r"show\.where: cannot read"):
         call_stage("show", written(tmp_path / "a.jsonl", [{"id": "a"}]), where='id == "\ud800"')
+
+
+HOSTILE = "\x1b]0;title\x07\x9b31m\x7f\u202eright\u2066\r\n\tend\u200b"
+SHOWN = "␛]0;title␇[U+009B]31m[U+007F][U+202E]right[U+2066]␍\r\n{indent}\tend[U+200B]"
+
+
+def on_terminal(*arguments: object) -> bytes:
+    """What `magcli show` sends to a terminal."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([sys.executable, "-m", "magcli", "show", *map(str, arguments)], stdout=theirs) as process:
+        os.close(theirs)
+        sent = b""
+        with contextlib.suppress(OSError):  # the terminal is closed
+            while part := os.read(ours, 65536):
+                sent += part
+    os.close(ours)
+    assert process.returncode == 0
+    return sent
+
+
+def test_a_terminal_is_shown_control_characters_and_not_sent_them(tmp_path, magcli) -> None:
+    turns = [{"role": "user", "content": HOSTILE}]
+    data = written(tmp_path / "a.jsonl", [{"\x1b[2Jid": HOSTILE, "messages": turns}])
+    rows, stats, history = (on_terminal(data, *more).decode() for more in ([], ["--stats"], ["--manifest"]))
+    assert "␛[2Jid: " + SHOWN.format(indent=" " * len("?[2Jid: ")) in rows
+    assert "␛[2Jid" in stats
+    sent = {letter for letter in rows + stats + history if not letter.isprintable()}
+    assert sent == {"\r", "\n", "\t"}
+    piped = magcli("show", data, input=b"").stdout.decode()
+    assert all(line in piped for line in HOSTILE.split("\n\t"))

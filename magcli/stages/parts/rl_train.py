@@ -76,12 +76,11 @@ def _loop(
     job: Job,
     follow: Follow,
 ) -> None:
-    import asyncio
-
     from magcli.rl import loop
     from magcli.rl.health import comparison
     from magcli.rl.live import Curves
     from magcli.rl.records import summary
+    from magcli.run.loop import Loop
 
     plan, curves = rl_setup.plan(config), Curves(records.lines[: trainer.done])
     follow(records.lines)
@@ -103,8 +102,8 @@ def _loop(
             job.console.say(told, event="resume", step=begun)
         bar.advance(trainer.done, reused=True)
         loop.catch_up(trainer, plan, records, report, report_mismatch)
-        with loop.interruptible():  # where SIGINT has Python's own handler, asyncio ends its tasks on it
-            ended = asyncio.run(
+        with Loop() as events:
+            ended = events.run(
                 _generate_and_train(config, trainer, plan, records, rows, grader, report, report_mismatch, job)
             )
     if ended:

@@ -1,0 +1,87 @@
+"""Work that does not end is ended, in any thread, and nothing is raised after work that did."""
+
+import contextlib
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from magcli.model import deadline
+from magcli.model.deadline import Deadline
+
+
+def loop() -> None:
+    while True:
+        pass
+
+
+def busy(seconds: float) -> float:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+    return seconds
+
+
+def stubborn() -> None:
+    while True:
+        with contextlib.suppress(Exception):
+            loop()
+
+
+def swallows() -> str:
+    try:
+        loop()
+    except BaseException:
+        return "swallowed"
+
+
+def test_work_in_time_is_what_it_is() -> None:
+    few = Deadline(5.0)
+    assert few.within(lambda: 3) == 3
+    with pytest.raises(KeyError, match="x"):
+        few.within(lambda: {}["x"])
+
+
+@pytest.mark.parametrize("work", [loop, stubborn, swallows])
+def test_work_that_does_not_end_is_ended_in_any_thread(work) -> None:
+    few = Deadline(0.3)
+    begun = time.thread_time()
+    with pytest.raises(TimeoutError, match=r"not done in 0\.3 s of CPU time"):
+        few.within(work)
+    assert 0.3 < time.thread_time() - begun < 5
+    with ThreadPoolExecutor(3) as pool:
+        late, idle, done = pool.submit(few.within, work), pool.submit(few.within, lambda: time.sleep(1)), 0
+        while not late.done():
+            done += few.within(lambda: 1)
+        with pytest.raises(TimeoutError):
+            late.result()
+        assert idle.result() is None, "only CPU time counts"
+    assert done > 10
+
+
+def test_nothing_is_raised_once_the_work_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    raise_in = deadline._raise_in
+
+    def slowly(thread: int, kind: type[BaseException] | None) -> None:
+        time.sleep(0.002 if kind else 0.0)  # in which the work may end
+        raise_in(thread, kind)
+
+    monkeypatch.setattr(deadline, "_raise_in", slowly)
+    monkeypatch.setattr(deadline, "LOOK", 1e-4)
+    few, told = Deadline(0.005), []
+
+    def rounds(seed: int) -> None:
+        draw = random.Random(seed)
+        for _ in range(200):
+            try:
+                few.within(lambda: busy(draw.uniform(0.0, 0.015)))
+                told.append(True)
+            except TimeoutError:
+                told.append(False)
+            busy(0.003)
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(rounds, seed) for seed in range(2)]:
+            done.result()
+    assert 50 < sum(told) < 350, "some in time and some not"

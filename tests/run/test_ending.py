@@ -1,0 +1,174 @@
+"""A signal ends the process within two seconds, wherever it is."""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import contextlib, ctypes, os, signal, sys, threading, time
+from magcli import cli
+from magcli.command import signals_passed_on
+from magcli.errors import DataError
+from magcli.run.loop import Loop
+
+def locked(libc):
+    mutex = ctypes.create_string_buffer(256)
+    libc.pthread_mutex_lock(mutex)
+    print("ready", flush=True)
+    libc.pthread_mutex_lock(mutex)
+
+def app(*_, **__):
+    with signals_passed_on():
+{body}
+
+cli.app = app
+cli.main()
+"""
+
+STUCK = {
+    "in C": "locked(ctypes.CDLL(None))",
+    "in C with the interpreter's lock": "locked(ctypes.PyDLL(None))",
+    "in C, in a task": """
+async def work(): locked(ctypes.CDLL(None))
+with Loop() as loop: loop.run(work())""",
+    "in C with the interpreter's lock, in a task": """
+async def work(): locked(ctypes.PyDLL(None))
+with Loop() as loop: loop.run(work())""",
+    "in Python, in a task": """
+async def work():
+    print("ready", flush=True)
+    while True: pass
+with Loop() as loop: loop.run(work())""",
+    "in its clean-up": """
+try:
+    print("ready", flush=True); time.sleep(60)
+finally:
+    threading.Event().wait()""",
+    "joining a thread at exit": """
+threading.Thread(target=threading.Event().wait).start()
+print("ready", flush=True); time.sleep(60)""",
+}
+
+
+def start(body: str, *flags: str, **more: object) -> "subprocess.Popen[str]":
+    """A command that does something else than its stage; returns once it has said that it is there."""
+    indented = "\n".join(" " * 8 + line for line in body.strip().splitlines())
+    command = [sys.executable, "-c", PROGRAM.replace("{body}", indented), *flags]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **more
+    )
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def end(process: "subprocess.Popen[str]", number: int) -> tuple[float, str]:
+    """Send a signal; seconds to the end, and stderr."""
+    begun = time.monotonic()
+    process.send_signal(number)
+    process.wait(20)
+    seconds = time.monotonic() - begun
+    return seconds, process.communicate(timeout=20)[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("body", STUCK.values(), ids=STUCK.keys())
+def test_a_signal_ends_the_process_wherever_it_is(body: str, number: signal.Signals) -> None:
+    process = start(body)
+    seconds, errors = end(process, number)
+    assert seconds < 2
+    assert process.returncode in (128 + number, -number)
+    assert process.returncode == 128 + number or "PyDLL" in body, "a shell tells 128 + number of both"
+    assert errors == f"error: ended by {number.name}; the same command goes on from what is finished\n"
+
+
+def test_an_end_in_order_has_its_own_code_and_message() -> None:
+    process = start(
+        """
+try:
+    print("ready", flush=True); time.sleep(60)
+except BaseException:
+    time.sleep(0.3)
+    raise DataError("it was the table")"""
+    )
+    seconds, errors = end(process, signal.SIGTERM)
+    assert (process.returncode, errors) == (3, "error: it was the table\n")
+    assert seconds < 2
+
+
+def test_a_second_signal_ends_at_once() -> None:
+    for body in STUCK.values():
+        process = start(body)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        seconds, _ = end(process, signal.SIGTERM)
+        assert seconds < 0.6
+        assert process.returncode in (143, -signal.SIGTERM)
+
+
+def test_a_program_reads_the_end_as_an_event() -> None:
+    process = start(STUCK["in C"], "--json")
+    _, errors = end(process, signal.SIGTERM)
+    told = "ended by SIGTERM; the same command goes on from what is finished"
+    assert json.loads(errors) == {"event": "error", "message": told, "exit_code": 143}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_background_job_of_a_shell_ends_too(number: signal.Signals) -> None:
+    process = start(STUCK["in C"], preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    assert end(process, number)[0] < 2
+    assert process.returncode == 128 + number
+
+
+def test_a_reader_of_stderr_that_stands_still_delays_nothing() -> None:
+    process = start('os.set_blocking(2, False)\nwith contextlib.suppress(OSError):\n    while os.write(2, b"x"): pass\n'
+                    'os.set_blocking(2, True)\nprint("ready", flush=True); time.sleep(60)')  # fmt: skip
+    begun = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 143
+    assert time.monotonic() - begun < 2
+    process.communicate()
+
+
+def test_signals_of_a_fork_are_its_own() -> None:
+    process = start(
+        """
+child = os.fork()
+if child == 0:
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    time.sleep(1)
+    os._exit(0)
+time.sleep(0.3)
+os.kill(child, signal.SIGTERM)
+os.waitpid(child, 0)
+print("ready", flush=True)
+time.sleep(1.5)
+raise DataError("at its end")"""
+    )
+    assert process.communicate(timeout=20)[1] == "error: at its end\n"
+    assert process.returncode == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, None])
+def test_no_process_is_left(number: signal.Signals | None) -> None:
+    process = start('print("ready", flush=True)\ntime.sleep(0.5)')
+    children = list(map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()))
+    assert len(children) == 1
+    if number:
+        process.send_signal(number)
+    process.communicate(timeout=20)
+    deadline = time.monotonic() + 1
+    while lives(children[0]):
+        assert time.monotonic() < deadline, "the process that keeps watch has outlived the command"
+        time.sleep(0.01)
+
+
+def lives(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
