@@ -91,7 +91,7 @@ def signalled(place: Path, run: Path, longest: float, draw: random.Random) -> li
     for _ in range(SIGNALS // 2):
         process = start(place, run)
         in_the_update(process)
-        number, instant = draw.choice([signal.SIGINT, signal.SIGTERM]), draw.uniform(0.0, longest)
+        number, instant = draw.choice([signal.SIGINT, signal.SIGTERM]), draw.uniform(0.0, 0.7 * longest)
         time.sleep(instant)
         found.append((number.name, round(instant, 1), round(ended(process, number), 2)))
         print(run.name, found[-1], flush=True)
