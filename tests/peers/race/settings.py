@@ -88,7 +88,7 @@ TOY_SMOOTH = 3
 """Updates over which the mean is taken."""
 TOY_MARKS = (10, 20, 40, 80, 160)
 """Seconds at which rewards are printed."""
-TOY_THREADS = 1
-"""So small a model gains nothing from a second thread on either side; verifiers have the other core."""
+TOY_THREADS = 2
+"""Those of both cores, which both sides gain from when nothing else runs."""
 TOY_TRL_MICRO = 512
 """All completions of an update in one batch of TRL's."""
