@@ -24,7 +24,7 @@ from magcli.data.schema import DROPPED
 from magcli.data.source import Rows
 from magcli.errors import DataError, usage
 from magcli.run import door
-from magcli.run.identity import decisive
+from magcli.run.identity import CHOSEN, decisive
 from magcli.run.job import Counted, Drops, Job
 from magcli.run.journal import Dropped, Journal
 from magcli.run.shard import KEY, Shard
@@ -204,7 +204,8 @@ def _write(rows: Rows, schema: pa.Schema, tables: Tables, job: Job) -> int:
         return count
     count = 0
     made = job.history(0)[-1]
-    head = seal.pack({"config": made.config, "stage": made.stage, "version": made.version})
+    known = {key: value for key, value in made.config.items() if key != CHOSEN}
+    head = seal.pack({"config": known, "stage": made.stage, "version": made.version})
     with contextlib.closing(rows), table.write(tables.output, schema, head) as sink:  # type: ignore[type-var]
         for batch in table.rechunk(rows) if tables.output != "-" else rows:
             count += batch.num_rows

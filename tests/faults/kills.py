@@ -33,8 +33,8 @@ def recorded(output: Path) -> list[str]:
         payload = data[place + FRAME.size : place + FRAME.size + length]
         if len(payload) < length:
             break
-        if place:
-            keys.append(json.loads(payload[: payload.index(b"\n")])["key"])
+        told = json.loads(payload[: payload.index(b"\n")]) if place else {}
+        keys += [told["key"]] if "key" in told else []
         place += FRAME.size + length
     return keys
 

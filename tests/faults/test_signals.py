@@ -28,7 +28,7 @@ OPTIONS = {
     "n_async": 64,
     "max_tokens": 256,
     "diverse_by": "reward",
-    "bf16": False,
+    "bf16": "no",
     "dtype": "fp32",
     "system": "none",
     "workers": 1,

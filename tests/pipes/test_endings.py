@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ def start(module: str, place: str, *arguments: object) -> "subprocess.Popen[str]
         env=quiet(),
         start_new_session=True,
     )
-    told = [line for line in iter(process.stderr.readline, "reached\n") if process.poll() is None]
+    told = list(takewhile(lambda line: line != "reached\n", process.stderr))
     assert process.poll() is None, told
     time.sleep(0.5)
     return process
@@ -93,7 +94,7 @@ def heavy(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def test_a_long_backward_pass(tmp_path: Path, heavy: Path, number: signal.Signals) -> None:
     row = json.dumps({"prompt": "Count.", "completion": "1, 2, 3. " * 40})
     (tmp_path / "a.jsonl").write_text(f"{row}\n" * 16)
-    options = ["--run", tmp_path / "run", "--step-tokens", "8192", "--no-bf16", "--system", "none"]
+    options = ["--run", tmp_path / "run", "--step-tokens", "8192", "--bf16", "no", "--system", "none"]
     process = start("torch", "torch.Tensor.backward", "sft", tmp_path / "a.jsonl", "--model", heavy, *options)
     assert seconds_to_end(process, number, (128 + number,)) < 2
     assert not (tmp_path / "run" / "model").exists()

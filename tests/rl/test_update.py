@@ -50,7 +50,7 @@ def trainable(folder):
 def alone(model, optimizer, reference=None):
     """A trainer of one process."""
     trainers = Trainers(Ranks())
-    trainers.open(lambda ranks: Share(ranks, Whole(model), optimizer, None, reference))
+    trainers.open(lambda ranks, bf16: Share(ranks, Whole(model), optimizer, None, reference))
     return trainers
 
 

@@ -30,6 +30,7 @@ def lines(path, rows):
 def machine(monkeypatch, format):
     """A machine that is faster in a format."""
     monkeypatch.setattr(compute, "choose", lambda *_: Choice(format, "a test says so"))
+    monkeypatch.setattr(compute, "use_threads", lambda *_: 1)
 
 
 def chosen(run):

@@ -126,7 +126,7 @@ def journaled(out):
         payload = data[start + FRAME.size : start + FRAME.size + length]
         keys.append(json.loads(payload[: payload.find(b"\n")] or b"{}").get("key") if start else None)
         start += FRAME.size + length
-    return keys[1:]
+    return [key for key in keys if key is not None]
 
 
 def test_the_final_weights_give_the_same_completions_at_the_end(drawn):

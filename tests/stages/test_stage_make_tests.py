@@ -194,6 +194,7 @@ def test_programs_of_a_model_make_inputs(tmp_path, monkeypatch):
 
     monkeypatch.setattr(engines, "open_generator", lambda *_args, **_options: ScriptedGenerator(answer))
     monkeypatch.setattr("magcli.stages.parts.setup.model_identity", lambda *_: {})
+    monkeypatch.setattr("magcli.stages.parts.setup.sampling_format", lambda *_: "fp32")
     kept, _ = made(tmp_path, [problem("p", wrong=WRONG[:1], prompt="Print the greatest.")], model="scripted", tries=10)
     (caught,) = [test for test in kept["p"]["tests"] if "-" in test["input"]]
     assert (caught["origin"], kept["p"]["wrong_passing"]) == ("generator", 0)
@@ -235,6 +236,7 @@ def model(monkeypatch):
 
     monkeypatch.setattr(engines, "open_generator", lambda *_args, **_options: ScriptedGenerator(answer))
     monkeypatch.setattr("magcli.stages.parts.setup.model_identity", lambda *_: {})
+    monkeypatch.setattr("magcli.stages.parts.setup.sampling_format", lambda *_: "fp32")
     return told
 
 
