@@ -11,6 +11,7 @@ Nothing else: no softmax, norm, activation or Python. The ratio is the floor ove
 """
 
 import json
+import os
 import sys
 import tempfile
 import time
@@ -27,7 +28,7 @@ from tests.peers.race import prepare, settings
 from tests.peers.race.sides import SECONDS, Task, environment, flags, options_of
 from tests.peers.race.watch import watch
 
-PAIRS = 3
+PAIRS = 1 if os.environ.get("PEERS_SHORT") == "1" else 3
 BYTES = {"bf16": 2, "fp32": 4}
 TOY = ROOT / "recipes" / "tiny"
 TOY_UPDATES = 6
