@@ -6,8 +6,8 @@ one token for every running sequence and returns what ended, ``load`` replaces t
 """
 
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from magcli.generate.fit import room
 from magcli.generate.slot_model import ROW_MULTIPLE, Prefix, SlotModel
 from magcli.generate.slots import SlotState
 from magcli.generate.types import Rollout, Sampling, Weights
+from magcli.model.compute import one_thread
 from magcli.model.load import context_length
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class Engine:
         if not self._running:
             return []
         truncated = any(running and _truncates(running.group.sampling) for running in self._running)
-        with _one_thread() if self._fixed_rows else nullcontext():
+        with one_thread() if self._fixed_rows else nullcontext():
             tokens = self._state.sample(self._logits(starting), truncated=truncated)
         self._step += 1
         return self._collect(tokens)
@@ -255,17 +256,6 @@ class Engine:
             finish="stop" if tokens[-1] in self._ends else "length",
             seed=group.seeds[running.index],
         )
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Run torch on one thread: how a matrix product is shared out decides which kernel a row gets, and so its bits."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _split(items: list[int], size: int) -> tuple[list[int], list[int]]:

@@ -153,7 +153,7 @@ def _shortest(works: Sequence[Callable[[], object]], budget: float) -> list[floa
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run torch on one thread, whose products neither wait for another nor are shared out in another order."""
+    """Run torch on one thread: how a matrix product is shared out decides which kernel a row gets, and so its bits."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
