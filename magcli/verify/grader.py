@@ -16,10 +16,10 @@ from concurrent.futures import Future
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from magcli.errors import EnvironmentFault
+from magcli.errors import EnvironmentFault, MagError
 from magcli.verify import math
 from magcli.verify.pool import Job, Pool
-from magcli.verify.reward import Reward, RewardRule, gold_of, kind_of, reward
+from magcli.verify.reward import Reward, RewardRule, gold_of, kind_of, raised, reward, undecided
 from magcli.verify.types import Verdict
 
 if TYPE_CHECKING:
@@ -138,7 +138,12 @@ class Grader:
         def verify(answer: str, problem: Mapping[str, Any]) -> Verdict:
             return programs.verify(answer, problem, rule)
 
-        return reward(text, num_tokens, row, rule, verify)
+        try:
+            return reward(text, num_tokens, row, rule, verify)
+        except MagError:
+            raise
+        except Exception as error:
+            return undecided("infra-error", raised(error))
 
     def _judges(self) -> "Programs":
         """Made when the first code problem comes: who grades answers only needs none of it."""

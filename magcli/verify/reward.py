@@ -5,8 +5,10 @@ the format-free metric ``correct_anywhere``. A ground truth that cannot be read 
 failure of the grading blame nobody: total 0, and ``trainable`` is False.
 """
 
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.errors import DataError
@@ -77,6 +79,17 @@ class Reward:
 def undecided(reason: Reason, detail: str = "") -> Reward:
     """A reward of 0 that blames the grading."""
     return Reward(0.0, 0.0, 0.0, 0.0, 0.0, False, False, reason, "", _printable(detail))
+
+
+def raised(error: Exception) -> str:
+    """What a verifier raised that it should not have, and where: the detail of an ``infra-error``."""
+    *_, place = traceback.extract_tb(error.__traceback__) or [None]
+    where = f" at {Path(place.filename).name}:{place.lineno}" if place else ""
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}{where}: {text[:200]}"
 
 
 def length_penalty(num_tokens: int, max_length: int, cache_length: int, weight: float = 0.1) -> float:

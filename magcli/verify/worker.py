@@ -16,7 +16,7 @@ from typing import Any
 
 from magcli.errors import MagError
 from magcli.verify import custom, language, symbolic
-from magcli.verify.reward import Reward, reward, undecided
+from magcli.verify.reward import Reward, raised, reward, undecided
 
 HEADER = struct.Struct("<Q")
 READY = "ready"
@@ -57,7 +57,7 @@ def grade(job: tuple[Any, ...], grader: Callable[..., Reward] = reward) -> Rewar
     except MemoryError:
         return undecided("timeout", "out of memory")
     except Exception as error:
-        return undecided("infra-error", f"{type(error).__name__}: {error}"[:200])
+        return undecided("infra-error", raised(error))
 
 
 def confine(memory: int) -> None:

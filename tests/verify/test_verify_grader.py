@@ -170,3 +170,30 @@ def test_a_closed_grader_says_so_and_leaves_no_thread() -> None:
     while set(threading.enumerate()) - before:
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize("expected", ["1.5", "2j", "1e300"])
+def test_an_integer_beyond_floats_is_a_wrong_answer_and_ends_nothing(grader: Grader, expected: str) -> None:
+    row = {"kind": "code", "tests": [{"call": "f(1)", "output": expected}]}
+    reward = grade(grader, answer("def f(x):\n    return 10**400"), row)
+    assert (reward.reason, reward.total) == ("wrong-answer", 0.1)
+
+
+def test_a_binary_that_cannot_be_started_is_the_programs_fault(grader: Grader) -> None:
+    forged = '__attribute__((section(".interp"), used)) const char loader[4] = {1, 2, 3, 4};\nint main() {}\n'
+    row = {"kind": "code", "tests": [{"input": "1", "output": "1"}]}
+    reward = grade(grader, answer(forged, "cpp"), row)
+    assert reward.reason == "runtime-error"
+    assert "cannot be started: Exec format error" in reward.detail
+
+
+def test_a_verifier_that_raises_is_a_failure_of_ours_with_its_place(
+    grader: Grader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise OverflowError("too large")
+
+    monkeypatch.setattr("magcli.verify.code.programs.Programs.verify", broken)
+    reward = grade(grader, answer("print(1)"), {"kind": "code", "tests": [{"input": "1", "output": "1"}]})
+    assert (reward.reason, reward.total) == ("infra-error", 0.0)
+    assert "OverflowError at test_verify_grader.py" in reward.detail

@@ -105,7 +105,7 @@ def of_assert(source: str) -> Call:
         raise DataError(f"{_short(source)} is not one assert statement")
     try:
         return _split(statements[0].test)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, OverflowError, RecursionError) as error:
         raise DataError(f"{_short(source)} cannot be split into a call and an expected value: {error}") from error
 
 
@@ -188,8 +188,8 @@ def _truth(call: ast.expr, expected: bool) -> Call:
 
 def _near(value: Plain, options: Mapping[str | None, Any]) -> Expected:
     relative, absolute = options.get("rel_tol", DEFAULT_REL_TOL), options.get("abs_tol", 0.0)
-    if not isinstance(value, int | float):
-        raise ValueError("the expected value is no number")
+    if not all(isinstance(number, int | float) for number in (value, relative, absolute)):
+        raise ValueError("the expected value or its tolerance is not a real number")
     return Expected("near", value, float(absolute), float(relative))
 
 
@@ -264,7 +264,7 @@ def _value(text: str) -> Plain:
         pass
     try:
         value: Plain = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"the expected value {_short(text)} is neither Python nor JSON") from error
     return value
 

@@ -4,7 +4,9 @@ A checker is an ICPC output validator: ``checker INPUT ANSWER FEEDBACK < OUTPUT`
 expected output from the two files and the output that it judges from stdin, and ends with exit code 42 (right) or 43
 (wrong); what it writes to stderr or stdout is the verdict's detail. Nothing can be written, to the feedback folder
 neither. It is Python or C++20 and runs in a sandbox of its own, never in the program's: only there is the expected
-output. Any other end is the checker's own fault (``infra-error``), not the program's.
+output. Where it ends in another way, as ``int(word)`` does on a word, the output is wrong if the checker accepts the
+expected one: a policy must not be able to choose that its group is dropped. Else the checker itself is broken
+(``infra-error``).
 """
 
 import tempfile
@@ -18,7 +20,7 @@ from magcli.verify.code import compiler
 from magcli.verify.code.cases import Feed
 from magcli.verify.code.faults import Fault, last_line
 from magcli.verify.code.interpreter import command, sources
-from magcli.verify.sandbox import Limits, Sandbox
+from magcli.verify.sandbox import Limits, Outcome, Sandbox
 
 RIGHT, WRONG = 42, 43
 LIMITS = Limits(cpu=10.0, memory=1 << 30)
@@ -42,12 +44,19 @@ def check(checker: Checker, case: Feed, output: bytes, box: Sandbox) -> Fault | 
     given = {"input": case.stdin, "answer": case.output}
     with box.program([*argv, "input", "answer", "feedback"], {**files, **given}) as program:
         outcome = program.run(output, LIMITS)
-    says = last_line(outcome.stderr) or last_line(outcome.stdout)
-    if outcome.status == "exited" and outcome.code == RIGHT:
-        return None
-    if outcome.status == "exited" and outcome.code == WRONG:
-        return Fault("wrong-answer", f"the checker says: {says}" if says else "the checker rejects it")
-    return Fault("infra-error", f"the checker failed: {outcome.status} {outcome.code}: {says}")
+        if _accepts(outcome):
+            return None
+        says = last_line(outcome.stderr) or last_line(outcome.stdout)
+        if outcome.status == "exited" and outcome.code == WRONG:
+            return Fault("wrong-answer", f"the checker says: {says}" if says else "the checker rejects it")
+        failed = f"the checker failed: {outcome.status} {outcome.code}: {says}"
+        if outcome.status != "lost" and _accepts(program.run(case.output, LIMITS)):
+            return Fault("wrong-answer", f"{failed}; it accepts the expected output")
+        return Fault("infra-error", failed)
+
+
+def _accepts(outcome: Outcome) -> bool:
+    return outcome.status == "exited" and outcome.code == RIGHT
 
 
 def _program(checker: Checker, box: Sandbox) -> tuple[list[str], dict[str, bytes | Path]]:

@@ -101,9 +101,12 @@ def _value(text: bytes, case: Call, rule: Comparison) -> Fault | None:
         value = read(text)
     except NotPlain as error:
         return Fault("wrong-answer", f"{_short(case)} cannot be read: {printable(str(error).encode())}")
-    if case.expected.met(value, rule):
-        return None
-    return Fault("wrong-answer", f"{_short(case)}: expected {case.expected}, got {shown(value)}")
+    try:
+        if case.expected.met(value, rule):
+            return None
+        return Fault("wrong-answer", f"{_short(case)}: expected {case.expected}, got {shown(value)}")
+    except RecursionError:
+        return Fault("wrong-answer", f"{_short(case)} is nested too deep to compare")
 
 
 def _crash(outcome: Outcome, limits: Limits) -> Fault | None:

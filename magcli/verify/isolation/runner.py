@@ -31,6 +31,9 @@ CONTROL, FIRST_FREE = 3, 4
 SIGKILL, SIGXFSZ, SIGPIPE = 9, 25, 13
 OPEN_FILES = 128
 CPU_CLOCK = 2
+NOT_EXECUTABLE = (2, 8, 13, 22, 80)
+"""ENOENT, ENOEXEC, EACCES, EINVAL, ELIBBAD: of a compiled binary the program's own fault, whose source can forge its
+sections."""
 IDLE = 0.05
 """Share of a processor below which a program counts as asleep rather than kept waiting by others."""
 CORES = len(os.sched_getaffinity(0))
@@ -136,7 +139,13 @@ def become(setup: "dict[str, Any]", request: "tuple[Any, ...]", files: "list[int
         for place in setup["own_pid"]:
             struct.pack_into("=I", setup["code"], place, os.getpid())
         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, setup["filter"])
-    os.execve(setup["argv"][0], setup["argv"], setup["env"])
+    try:
+        os.execve(setup["argv"][0], setup["argv"], setup["env"])
+    except OSError as error:
+        if error.errno not in NOT_EXECUTABLE or not setup["argv"][0].startswith("./"):
+            raise
+        os.write(2, f"the program cannot be started: {error.strerror}\n".encode())
+        os._exit(126)
 
 
 def wait(pid: int, control: socket, cpu: float, wall: float) -> bool:

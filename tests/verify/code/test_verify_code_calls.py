@@ -10,7 +10,7 @@ from magcli.verify.code.calls import Call, Expected, asserts, of_assert, of_call
 from magcli.verify.code.constants import constant
 from magcli.verify.code.driver import text_of
 from magcli.verify.code.outputs import Comparison, comparison
-from magcli.verify.code.plain import MAX_HASHED, NotPlain, Plain, in_any_order, read, same, shown
+from magcli.verify.code.plain import _TAGS, MAX_HASHED, NotPlain, Plain, in_any_order, read, same, shown
 
 TOKENS = Comparison()
 
@@ -280,3 +280,48 @@ def test_a_value_is_shown_short() -> None:
     assert shown((1, "a")) == "(1, 'a')"
     assert len(shown([0] * 1000)) < 80
     assert "long" in shown(10**5000)
+
+
+NUMBERS = st.integers() | st.floats() | st.complex_numbers() | st.sampled_from([10**400, -(10**400), 1 << 5000])
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | NUMBERS | st.text() | st.binary(),
+    lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text() | st.integers(), inner),
+)
+KINDS = st.sampled_from(["equal", "one-of", "near"])
+RULES = st.sampled_from(["tokens", "floats", "floats:1e-4", "unordered-lines"])
+
+
+@given(ANYTHING, ANYTHING, KINDS, RULES)
+def test_no_value_makes_a_comparison_raise(expected: Plain, value: Plain, kind: str, rule: str) -> None:
+    asked = Expected(kind, expected)  # type: ignore[arg-type]
+    assert asked.met(value, comparison(rule)) in (True, False)
+    assert len(shown(value)) < 100
+
+
+TAGGED = st.recursive(
+    st.sampled_from([b"1", b"1" * 400, b'"ff"', b"1e999", b"null", b"true", b"NaN", b"[]", b"{}", b"-0"]),
+    lambda inner: (
+        st.lists(inner).map(lambda parts: b"[" + b",".join(parts) + b"]")
+        | st.tuples(st.sampled_from(sorted(_TAGS)), inner).map(lambda pair: b'{"%s":%s}' % (pair[0].encode(), pair[1]))
+    ),
+)
+
+
+@given(st.binary() | TAGGED, ANYTHING)
+def test_no_forged_report_raises_anything_but_that_it_is_not_plain(report: bytes, expected: Plain) -> None:
+    try:
+        value = read(report)
+    except NotPlain:
+        return
+    assert Expected("equal", expected).met(value, Comparison()) in (True, False)
+
+
+@pytest.mark.parametrize("text", [b'{"float":' + b"1" * 400 + b"}", b'{"complex":[' + b"1" * 400 + b",0]}"])
+def test_a_forged_number_beyond_floats_is_refused(text: bytes) -> None:
+    with pytest.raises(NotPlain):
+        read(text)
+
+
+@pytest.mark.parametrize("expected", [1.5, 2j, float("nan")])
+def test_an_integer_beyond_floats_is_another_number(expected: Plain) -> None:
+    assert not same(expected, 10**400)

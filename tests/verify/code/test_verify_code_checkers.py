@@ -180,9 +180,16 @@ def test_a_checker_knows_every_right_output(
     assert {text: reason(f"print('{text}')", tests, checker) for text in wrong} == dict.fromkeys(wrong, "wrong-answer")
 
 
-def test_a_checker_that_finds_more_than_the_answer_file_blames_the_problem() -> None:
-    verdict = judge("print('(())()()')", "python", [{"input": "()(())()", "output": "no"}], checker=BRACKETS)
-    assert (verdict.reason, verdict.score) == ("infra-error", 0.0)
+def test_an_output_that_a_checker_dies_on_is_wrong_where_it_accepts_the_expected_one() -> None:
+    parses = Checker("import sys\nn = int(sys.stdin.read())\nsys.exit(42 if n == 4 else 43)", "python")
+    tests = [{"input": "2", "output": "4"}]
+    assert reason("print('abc')", tests, parses) == "wrong-answer"
+    assert reason("print('9' * 10_000)", tests, parses) == "wrong-answer"
+    loops = Checker("import sys\nwhile sys.stdin.read() != '4':\n    pass\nsys.exit(42)", "python")
+    assert reason("print('abc')", tests, loops) == "wrong-answer"
+    found = judge("print('(())()()')", "python", [{"input": "()(())()", "output": "no"}], checker=BRACKETS)
+    assert (found.reason, found.score) == ("wrong-answer", 0.0)
+    assert "the checker failed" in found.detail
 
 
 def test_the_language_of_a_checker_has_several_names() -> None:
