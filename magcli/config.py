@@ -119,7 +119,7 @@ def convert(kind: Any, value: Any, name: str) -> Any:
         return None if value is None else convert(inner[0], value, name)
     if origin is Literal:
         if value not in get_args(kind):
-            raise UsageError(f"{name}: '{value}' is not one of {', '.join(map(str, get_args(kind)))}")
+            raise UsageError(f"{name}: '{value}' is not one of {', '.join(map(str, get_args(kind)))}{_as_text(value)}")
         return value
     if not has_flag(kind):
         return _tables(get_args(kind)[0], value, name)
@@ -129,6 +129,11 @@ def convert(kind: Any, value: Any, name: str) -> Any:
             raise UsageError(f"{name}: expected a list, got {value!r}")
         return tuple(convert(get_args(kind)[0], part, name) for part in parts)
     return _scalar(kind, value, name)
+
+
+def _as_text(value: Any) -> str:
+    """How to write a boolean that stands for a choice."""
+    return f'; write "{"yes" if value else "no"}", in quotes' if isinstance(value, bool) else ""
 
 
 def _tables(kind: Any, value: Any, name: str) -> tuple[Any, ...]:

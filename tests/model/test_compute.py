@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from magcli.model import compute
-from magcli.model.compute import Choice, choose, choose_for, dtype_of
+from magcli.model.compute import Choice, choose_for, dtype_of
 
 AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
 """Make an x86 processor compute as one without AVX-512 and AMX does."""
@@ -35,13 +35,18 @@ def test_auto_is_the_faster_format(monkeypatch):
     for bf16, format in ((1.0, "bf16"), (1.9, "fp32"), (2.0, "fp32"), (90.0, "fp32")):
         monkeypatch.setattr(compute, "_shortest", lambda works, budget, bf16=bf16: [bf16, 2.0])
         compute._measured.cache_clear()
-        assert choose_for(64, 64, "cpu", "training").format == format
+        assert choose_for(512, 512, "cpu", "training").format == format
     compute._measured.cache_clear()
 
 
-def test_the_measurement_leaves_the_threads_as_they_were(tiny_model_dir):
+def test_small_models_are_float32_without_a_measurement(monkeypatch):
+    monkeypatch.setattr(compute, "_measured", None)
+    assert choose_for(128, 384, "cpu", "sampling").format == "fp32"
+
+
+def test_the_measurement_is_made_once_and_leaves_the_threads_as_they_were():
     before = torch.get_num_threads()
-    assert choose(str(tiny_model_dir), "cpu", "sampling") is choose(str(tiny_model_dir), "cpu", "sampling")
+    assert choose_for(512, 512, "cpu", "sampling") is choose_for(512, 512, "cpu", "sampling")
     assert torch.get_num_threads() == before
 
 
