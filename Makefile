@@ -1,5 +1,5 @@
 # make setup      the project's own .venv, once
-# make demo       the whole pipeline on a toy model, about eight minutes on two cores
+# make demo       the whole pipeline on a toy model, about seven minutes on two cores
 # make test       the tests, two files at a time
 # make test-slow  those that take longer, with vLLM mostly
 # make properties the tests of properties, on examples that are new each time and twenty times as many
