@@ -32,8 +32,8 @@ SIGKILL, SIGXFSZ, SIGPIPE = 9, 25, 13
 OPEN_FILES = 128
 CPU_CLOCK = 2
 NOT_EXECUTABLE = (2, 8, 13, 22, 80)
-"""ENOENT, ENOEXEC, EACCES, EINVAL, ELIBBAD: of a compiled binary the program's own fault, whose source can forge its
-sections."""
+"""ENOENT, ENOEXEC, EACCES, EINVAL, ELIBBAD: the program's own fault where its binary is there, since a source can forge
+sections such as ``.interp`` (ENOENT then means the loader that it names)."""
 IDLE = 0.05
 """Share of a processor below which a program counts as asleep rather than kept waiting by others."""
 CORES = len(os.sched_getaffinity(0))
@@ -142,7 +142,8 @@ def become(setup: "dict[str, Any]", request: "tuple[Any, ...]", files: "list[int
     try:
         os.execve(setup["argv"][0], setup["argv"], setup["env"])
     except OSError as error:
-        if error.errno not in NOT_EXECUTABLE or not setup["argv"][0].startswith("./"):
+        command = setup["argv"][0]
+        if error.errno not in NOT_EXECUTABLE or not command.startswith("./") or not os.path.exists(command):
             raise
         os.write(2, f"the program cannot be started: {error.strerror}\n".encode())
         os._exit(126)
