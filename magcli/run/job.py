@@ -112,25 +112,36 @@ class Job:
         return (self.inputs.count if self.inputs else 0) + unread
 
     def choose(
-        self, option: str, asked: str, decide: Callable[[], tuple[str, str]], kept: Sequence[Notes] | None = None
-    ) -> str:
-        """The value of an option: as asked for; of ``auto``, that which unfinished work was begun with, else decided.
+        self,
+        asked: Mapping[str, str],
+        decide: Callable[[str], tuple[str, str]],
+        unfinished: Sequence[Notes] | None = None,
+    ) -> dict[str, str]:
+        """Values of options: as asked for; of ``auto``, that which unfinished work was begun with, else decided.
+
+        One message names all that were decided.
 
         Args:
-            option: its name.
-            asked: its value, or ``auto``.
-            decide: gives the value and why, which people are told.
-            kept: the unfinished work, the journal by default; it remembers the value.
+            asked: each option's value, or ``auto``.
+            decide: gives an option's value and the reason.
+            unfinished: the work to go on with, the journal by default; it remembers the values.
         """
-        known = [self.journal] if kept is None and self.journal is not None else kept or ()
-        value = asked if asked != "auto" else next((each.notes[option] for each in known if option in each.notes), "")
-        if not value:
-            value, reason = decide()
-            self.console.say(f"{self.stage}: {option} {value} ({reason})", event="chosen", option=option, value=value)
+        known = [self.journal] if unfinished is None and self.journal is not None else unfinished or ()
+        values, decisions = {}, []
+        for option, value in asked.items():
+            if value == "auto":
+                value = next((each.notes[option] for each in known if option in each.notes), "auto")
+            if value == "auto":
+                value, reason = decide(option)
+                decisions.append(f"{option} {value} ({reason})")
+            values[option] = value
+        if decisions:
+            self.console.say(f"{self.stage}: {', '.join(decisions)}", event="chosen", values=values)
         for each in known:
-            each.note(option, value)
-        self.chosen[option] = value
-        return value
+            for option, value in values.items():
+                each.note(option, value)
+        self.chosen |= values
+        return values
 
     def past(self) -> manifest.Chain:
         """How the inputs were made; whole only after their last row was read."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from magcli.data.manifest import Chain, Link
 from magcli.data.source import Rows, Source
 from magcli.errors import DataError, UsageError
-from magcli.run.identity import decisive
+from magcli.run.identity import CHOSEN, decisive
 
 KEY = "shard"
 """Where a link's configuration tells which part of the input the stage took."""
@@ -128,13 +128,25 @@ def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterable[t
             yield name, one.get(name), other.get(name)
 
 
+def automatic(found: Sequence[Part]) -> dict[str, str]:
+    """What options left to ``auto`` came to; ``bf16, fp32`` where it differs from machine to machine."""
+    values: dict[str, set[str]] = {}
+    for part in found:
+        for option, value in part.link.config.get(CHOSEN, {}).items():
+            values.setdefault(option, set()).add(value)
+    return {option: ", ".join(sorted(each)) for option, each in values.items()}
+
+
 def history(found: Sequence[Part]) -> Chain:
     """The history of all parts: that of one run on the whole table, its counts the sums of theirs."""
     links = [part.link for part in found]
+    config = {key: value for key, value in links[0].config.items() if key != KEY}
+    if values := automatic(found):
+        config[CHOSEN] = values
     reasons = sorted({reason for link in links for reason in link.dropped})
     whole = replace(
         links[0],
-        config={key: value for key, value in links[0].config.items() if key != KEY},
+        config=config,
         rows_in=sum(link.rows_in for link in links),
         rows_out=sum(link.rows_out for link in links),
         dropped={reason: sum(link.dropped.get(reason, 0) for link in links) for reason in reasons},

@@ -45,5 +45,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     found = shard.parts(job.sources)
     job.inputs.sources = [part.source for part in found]
     job.joined = shard.history(found)
+    if mixed := [f"{option} {values}" for option, values in shard.automatic(found).items() if "," in values]:
+        job.console.warn(f"commit: shards differ in {'; '.join(mixed)}; set it for every shard to make rows alike")
     job.facts["shards"] = {part.source.name: part.source.sha256 for part in found}
     return rows

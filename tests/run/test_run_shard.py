@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from magcli.data.manifest import Input, Link
 from magcli.data.source import Source
 from magcli.errors import DataError, UsageError
-from magcli.run.shard import Shard, bounds, history, parse, parts, within
+from magcli.run.shard import Shard, automatic, bounds, history, parse, parts, within
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -99,3 +99,11 @@ def test_the_history_of_all_shards_is_that_of_one_run():
 def test_shards_that_do_not_make_a_whole_are_refused_by_name(sources, message):
     with pytest.raises(DataError, match=message):
         parts(sources)
+
+
+def test_number_formats_that_differ_between_shards_are_in_the_history():
+    chosen = [source(n, config={"chosen": {"dtype": value}}) for n, value in ((1, "bf16"), (2, "fp32"), (3, "bf16"))]
+    assert automatic(parts(chosen)) == {"dtype": "bf16, fp32"}
+    assert history(parts(chosen))[-1].config == {"seed": 0, "chosen": {"dtype": "bf16, fp32"}}
+    alike = [source(n, config={"chosen": {"dtype": "fp32"}}) for n in (1, 2, 3)]
+    assert history(parts(alike))[-1].config["chosen"] == {"dtype": "fp32"}

@@ -72,6 +72,13 @@ def test_a_run_that_goes_on_keeps_its_formats_unless_told_otherwise(tmp_path, mo
         opened("bf16", bf16="yes")
 
 
+def test_formats_of_training_and_sampling_are_one_message(tmp_path, monkeypatch, capsys):
+    machine(monkeypatch, "fp32")
+    with RunDir.open(tmp_path / "run", "rl", {}, restart=False) as folder:
+        setup.decided(rl.Config(model="m"), folder, Job("rl", Console(), Drops(keep=False)))
+    assert capsys.readouterr().err == "rl: bf16 no (a test says so), dtype fp32 (a test says so)\n"
+
+
 def test_a_synchronous_run_is_float32_on_every_machine(tmp_path, monkeypatch, job):
     machine(monkeypatch, "bf16")
     with RunDir.open(tmp_path / "run", "rl", {}, restart=False) as folder:

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -142,8 +141,8 @@ def sampling_format(model: str, config: FormatOptions, job: Job, kept: Sequence[
 
     compute.use_threads(model, config.slots)
     asked = "fp32" if config.deterministic else config.dtype
-    found = job.choose("dtype", asked, lambda: compute.choose(model, config.device, "sampling"), kept)
-    return "bf16" if found == "bf16" else "fp32"
+    found = job.choose({"dtype": asked}, lambda _: compute.choose(model, config.device, "sampling"), kept)
+    return "bf16" if found["dtype"] == "bf16" else "fp32"
 
 
 def decided(config: RunConfig, folder: RunDir, job: Job, *, exact: bool = False) -> RunConfig:
@@ -157,23 +156,23 @@ def decided(config: RunConfig, folder: RunDir, job: Job, *, exact: bool = False)
     """
     from magcli.model import compute
 
-    for option, (purpose, values) in FORMATS.items():
-        if (asked := getattr(config, option, None)) is None:
-            continue
-        if folder.finished:
-            found = folder.notes.get(option, asked)
-            usage(asked in ("auto", found), f"{folder.path} holds a run with {option} {found!r} (now {asked!r})")
-            job.chosen[option] = found
-        else:
-            choose = partial(compute.choose, config.model, config.device, purpose)
-            asked = values["fp32"] if exact and asked == "auto" else asked
-            found = job.choose(option, asked, lambda: _named(choose(), values), [folder])  # noqa: B023
-        config = replace(config, **{option: found})
-    return config
+    asked = {option: getattr(config, option) for option in FORMATS if hasattr(config, option)}
+    if folder.finished:
+        found = {option: folder.notes.get(option, value) for option, value in asked.items()}
+        for option, value in asked.items():
+            text = f"{folder.path} holds a run with {option} {found[option]!r} (now {value!r})"
+            usage(value in ("auto", found[option]), text)
+        job.chosen |= found
+        return replace(config, **found)
 
+    def decide(option: str) -> tuple[str, str]:
+        purpose, values = FORMATS[option]
+        choice = compute.choose(config.model, config.device, purpose)
+        return values[choice.format], choice.reason
 
-def _named(choice: compute.Choice, values: Mapping[str, str]) -> tuple[str, str]:
-    return values[choice.format], choice.reason
+    if exact:
+        asked = {option: FORMATS[option][1]["fp32"] if value == "auto" else value for option, value in asked.items()}
+    return replace(config, **job.choose(asked, decide, [folder]))
 
 
 def ask(config: AskOptions) -> Ask:
