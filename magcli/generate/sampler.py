@@ -34,6 +34,8 @@ def truncate(logprobs: Tensor, top_p: Tensor, top_k: Tensor) -> Tensor:
     ``logprobs`` ``[rows, vocab]``; ``top_p`` and ``top_k`` ``[rows]``. Dropped tokens get minus infinity; the most
     likely token always stays, and rows that want no truncation keep their bits.
     """
+    if (top_k == 1).all():  # greedy: sorting the vocabulary would take longer than the model
+        return torch.full_like(logprobs, -torch.inf).scatter_(1, logprobs.argmax(-1, keepdim=True), 0.0)
     ordered, order = logprobs.sort(dim=-1, descending=True, stable=True)
     rank = torch.arange(logprobs.shape[-1], device=logprobs.device)
     within_k = (top_k[:, None] == 0) | (rank < top_k[:, None])

@@ -5,7 +5,6 @@ blocks are added in order. Differences to one of the checkpoints are exact in fl
 binades, so nothing is lost by subtracting first; a Gram of raw float32 weights would be useless at any drift below 1 %.
 """
 
-import contextlib
 import functools
 import operator
 import threading
@@ -22,6 +21,7 @@ from magcli.errors import DataError
 from magcli.landscape.checkpoints import Checkpoint, pieces, read_tensor, room
 from magcli.landscape.kernels import Bits, differing, gram, square
 from magcli.landscape.principal import Array
+from magcli.model.compute import one_thread
 from magcli.model.tensors import Stored
 
 Result = TypeVar("Result")
@@ -116,7 +116,7 @@ def over_blocks(
         return work(*job, local.buffer)
 
     workers, waiting = torch.get_num_threads(), deque[Future[Result]]()
-    with _single_threaded_torch(), ThreadPoolExecutor(workers) as pool:
+    with one_thread(), ThreadPoolExecutor(workers) as pool:
         for job in _blocks(checkpoints[-1].values(), block):
             waiting.append(pool.submit(task, job))
             if len(waiting) > 2 * workers:
@@ -129,14 +129,3 @@ def _blocks(tensors: Iterable[Stored], block: int) -> Iterator[tuple[str, int, i
     for stored in tensors:
         for start in range(0, stored.size, block):
             yield stored.name, start, min(block, stored.size - start)
-
-
-@contextlib.contextmanager
-def _single_threaded_torch() -> Iterator[None]:
-    """One thread an operation while blocks run side by side: small operations gain nothing from being split."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

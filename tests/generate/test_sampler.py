@@ -70,3 +70,14 @@ def test_seeds_give_independent_numbers():
     numbers = torch.stack([uniforms(seed, 50) for seed in range(400)])
     assert abs(float(numbers.mean()) - 0.5) < 0.01
     assert float(torch.corrcoef(numbers.T).fill_diagonal_(0).abs().max()) < 0.25
+
+
+def test_greedy_rows_are_the_same_alone_and_beside_sampled_ones():
+    logits = torch.tensor([[0.5, 2.0, 2.0, -1.0], [3.0, 0.0, 1.0, 2.0]])
+    logprobs = log_distribution(logits, torch.ones(2))
+    greedy = truncate(logprobs, torch.ones(2), torch.tensor([1, 1]))
+    mixed = truncate(logprobs, torch.ones(2), torch.tensor([1, 0]))
+    assert greedy.tolist() == [[-torch.inf, 0.0, -torch.inf, -torch.inf], [0.0, -torch.inf, -torch.inf, -torch.inf]], (
+        "of equal ones the first"
+    )
+    assert torch.equal(mixed[0], greedy[0])
