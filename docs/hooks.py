@@ -62,7 +62,7 @@ GUIDES_OF: Mapping[str, Sequence[str]] = {
 INDEX = """# Stages
 
 A stage is one subcommand of `magcli`. Each reads a table and writes a table, so stages chain in shell pipes and
-Makefiles. The options below are those of `magcli STAGE --help`.
+Makefiles. Each page has the options of `magcli STAGE --help`.
 
 Values come from the defaults, then from the stage's table in `--recipe FILE.toml`, then from flags. An unknown key is
 an error that suggests the nearest name. `--dry-run` prints the resolved configuration and touches nothing.
@@ -98,7 +98,7 @@ def index() -> str:
     for panel in dict.fromkeys(entry.panel for entry in STAGES):
         rows = [(f"[`{e.name}`]({e.name}.md)", escape(e.help)) for e in STAGES if e.panel == panel]
         parts.append(f"## {panel}\n\n{table(('stage', 'what it does'), rows)}")
-    return "\n".join(parts)
+    return "\n\n".join(parts) + "\n"
 
 
 def page(entry: Entry) -> str:
@@ -232,8 +232,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def escape(text: str) -> str:
-    """Plain text as Markdown that shows it unchanged; code in backticks stays code."""
-    parts = text.split("`")
+    """Plain text as Markdown that shows it unchanged; options become code, and code in backticks stays code."""
+    parts = re.sub(r"(?<![\w`-])--[a-z][\w-]*(?!`)", r"`\g<0>`", text).split("`")
     for place in range(0, len(parts), 2):
         parts[place] = html.escape(parts[place], quote=False).replace("*", r"\*").replace("_", r"\_")
         parts[place] = parts[place].replace("[", r"\[").replace("|", r"\|")
