@@ -87,6 +87,11 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
+def on_page_content(content: str, **_: Any) -> str:
+    """Mark options in a page, so that no line breaks within one."""
+    return re.sub(r"<code>(-[^<\s]*)</code>", r'<code class="option">\1</code>', content)
+
+
 def pages() -> dict[str, str]:
     """Every generated page: path in the site -> Markdown."""
     return {"stages/index.md": index()} | {f"stages/{entry.name}.md": page(entry) for entry in STAGES}

@@ -4,8 +4,8 @@ Tables may be rollouts or graded completions (column correct), completions witho
 conversations (messages), or traces as other projects publish them: several samples a row, ShareGPT turns, thoughts
 in a separate column. Graded traces are taken if they are correct, not of an early step and not among the shortest: a
 bounded number per problem, harder problems more often, and one of near-identical ones. Traces without a verdict are
-taken as they are: grade them first (magcli grade) if their answers can be verified. A verdict that is neither yes nor no
-(a score of 0.5) drops its trace. The composition of the mix is reported by source.
+taken as they are: grade them first (magcli grade) if their answers can be verified. A verdict that is neither yes nor
+no (a score of 0.5) drops its trace. The composition of the mix is reported by source.
 """
 
 from __future__ import annotations
