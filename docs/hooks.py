@@ -122,7 +122,7 @@ def tables_of(stage: Stage) -> str:
     """What the stage reads and writes, as a list."""
     lines = [
         ("Reads", escape(stage.INPUTS)),
-        ("Writes", escape(stage.OUTPUT.rstrip(",")) if stage.OUTPUT else ""),
+        ("Writes", escape(stage.OUTPUT)),
         ("Other names", "; ".join(f"`{name}`: {names_of(aka)}" for name, aka in (stage.ALIASES or {}).items())),
         ("After a kill", "the same command resumes by row" if stage.RESUMES else ""),
         ("Shards", "`--shard I/N`" if stage.whole else ""),
@@ -238,8 +238,9 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def escape(text: str) -> str:
     """Plain text as Markdown that shows it unchanged; options become code, and code in backticks stays code."""
-    parts = re.sub(r"(?<![\w`-])--[a-z][\w-]*(?!`)", r"`\g<0>`", text).split("`")
+    parts = text.split("`")
     for place in range(0, len(parts), 2):
-        parts[place] = html.escape(parts[place], quote=False).replace("*", r"\*").replace("_", r"\_")
-        parts[place] = parts[place].replace("[", r"\[").replace("|", r"\|")
+        part = html.escape(parts[place], quote=False)
+        part = re.sub(r"[*_\[|]", r"\\\g<0>", part)
+        parts[place] = re.sub(r"(?<![\w-])--[a-z][\w-]*", r"`\g<0>`", part)
     return "`".join(parts)

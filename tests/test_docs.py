@@ -139,7 +139,7 @@ def test_every_stage_has_a_page_with_all_of_its_options() -> None:
 
 def test_pages_of_stages_show_text_as_it_is() -> None:
     escape = hooks().escape
-    assert escape("with --a-b, see `magcli c`") == "with `--a-b`, see `magcli c`"
+    assert escape("with --a-b, see `magcli c --d`") == "with `--a-b`, see `magcli c --d`"
     assert escape("a<b> w* `x_y|z` [c]|d_e") == r"a&lt;b&gt; w\* `x_y|z` \[c]\|d\_e"
     assert hooks().wrapped("magcli a b --c d --e f g", 14).splitlines() == ["magcli a b \\", "  --c d \\", "  --e f g"]
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
 
 INPUTS = "Graded completions (id, correct), or with --model problems (prompt, answer); - is stdin."
-OUTPUT = "the metrics, which people are told anyway,"
+OUTPUT = "the metrics (also printed)"
 DEFAULT_OUTPUT = None
 ALIASES = setup.ALIASES
 EXAMPLE = (

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from magcli.run.journal import Journal
 
 INPUTS = "The problems to sample at each point: columns prompt, answer; - is stdin."
-OUTPUT = "the points, which the output folder has anyway,"
+OUTPUT = "the points (also in the output folder)"
 DEFAULT_OUTPUT = None
 ALIASES = setup.ALIASES
 EXAMPLE = "magcli landscape examples/problems.jsonl --run runs/rl --out runs/rl/landscape --points 19 --samples 4"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
 
 INPUTS = "Problems: columns prompt, answer, optional id; - is stdin."
-OUTPUT = "the rollouts, which the run's folder has anyway,"
+OUTPUT = "the rollouts (also in the run's folder)"
 DEFAULT_OUTPUT = None
 RESTART = "Delete the run's folder, a finished model and its checkpoints included, and begin anew."
 ALIASES = setup.ALIASES

@@ -5,7 +5,7 @@ are float32 with bf16 matrix products; the run's folder holds metrics, checkpoin
 best by --eval-table or --held-out, else the last. With --lora only adapters are trained; the model has them merged
 in, and they are also in the folder adapter. The same command resumes exactly.
 
-On many GPUs use torchrun: torchrun --nproc-per-node 8 -m -- magcli sft ...
+On many GPUs use torchrun: `torchrun --nproc-per-node 8 -m -- magcli sft ...`
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from magcli.train.supervised import Example
 
 INPUTS = "Traces: column messages, or prompt and completion; - is stdin."
-OUTPUT = "the metrics of each step, which the run's folder has anyway,"
+OUTPUT = "the metrics of each step (also in the run's folder)"
 DEFAULT_OUTPUT = None
 RESTART = "Delete the run's folder, a finished model and its checkpoints included, and begin anew."
 EXAMPLE = "magcli sft examples/traces.jsonl --model examples/model --run runs/sft --epochs 2 --step-tokens 512"
