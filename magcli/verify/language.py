@@ -40,11 +40,11 @@ FOREIGN_SCRIPT, FOREIGN_LATIN = 0.1, 0.35
 
 NEVER = math.log(0.003)
 """Of a word in a language of which the classifier knows nothing like it: names and slips are everywhere."""
-NAME = math.log(0.03)
+NAME = math.log(0.02)
 """Of a word in Latin letters in a language that has none."""
 KANJI = math.log(0.7)
 """Of an ideograph in a Japanese text, which has other signs as well."""
-CHANGE = -10.0
+CHANGE = math.log(0.001)
 """Of a change of language from one sentence to the next."""
 SURE = 6.0
 """Logarithm of the ratio of likelihoods from which on the words alone decide."""
@@ -53,13 +53,15 @@ LONGEST = 30
 SAMPLE = 400
 """Characters that the classifier is shown at once: its time grows with them, its certainty no more."""
 WORDS_KEPT = 1 << 15
-LABELS = 24
-"""Languages that the classifier names for a word: the rest is unlikely."""
+LABELS, UNLIKELY = 16, 0.01
+"""Languages that the classifier names for a word, and the least probability: the fewer, the faster."""
 
-_ASKED = ("en", "fr", "es", "it", "de", "ru")
-_STATES = (*_ASKED, "", "zh", "ja", "ko")
+_ALPHABETS = ("en", "fr", "es", "it", "de", "ru", "")
+_STATES = (*_ALPHABETS, "zh", "ja", "ko")
 """Languages of sentences; the empty one is any other that is written in an alphabet."""
-_OTHER_STATE = len(_ASKED)
+_OTHER_STATE, _RUSSIAN = _STATES.index(""), _STATES.index("ru")
+_STATE = {f"__label__{label}": state for state, label in enumerate(_ALPHABETS)}
+_NEVER = math.exp(NEVER)
 
 _CLOSE = (
     ("es", "gl", "pt", "ca", "ast", "an", "oc"),
@@ -127,11 +129,11 @@ def tell(text: str) -> Told:
         return Told(UNDECIDED)
     if not words.isascii() and _scripts_mixed(words):
         return Told(MIXED)
-    scores = [[sum(column) for column in zip(*map(_likelihoods, sentence), strict=True)] for sentence in sentences]
+    scores = [_product(map(_likelihoods, sentence)) for sentence in sentences]
     states = _states(scores)
     if len(set(states)) > 1:
         return _of_several(sentences, states)
-    return _of_one(words, states[0], [sum(column) for column in zip(*scores, strict=True)])
+    return _of_one(words, states[0], _product(scores))
 
 
 def _of_one(words: str, state: int, totals: list[float]) -> Told:
@@ -159,9 +161,12 @@ def _of_several(sentences: list[list[str]], states: list[int]) -> Told:
 
 
 def _differs(state: int, words: str, main: Told) -> bool:
-    """Whether sentences of a state are in another language than the text; of other languages, if that is clear."""
-    if state != _OTHER_STATE:
-        return _STATES[state] not in main.meant()
+    """Whether sentences of a state are in another language than the text.
+
+    Where one of the two is not the recipe's the words alone do not say so: the classifier must be clear about it.
+    """
+    if state != _OTHER_STATE and main.label in _STATES:
+        return _STATES[state] != main.label
     guess = _classify(words[:SAMPLE])
     close = _GROUP.get(guess.label, guess.label) == _GROUP.get(main.label, main.label)
     return guess.probability >= CLEAR and not close
@@ -177,18 +182,23 @@ def _joined(sentences: Iterable[list[str]]) -> str:
     return " ".join([" ".join(sentence) for sentence in sentences])
 
 
+def _product(factors: Iterable[Sequence[float]]) -> list[float]:
+    """The product, for each state, of likelihoods given as logarithms."""
+    return list(map(sum, zip(*factors, strict=True)))
+
+
 def _states(scores: list[list[float]]) -> list[int]:
     """The likeliest chain of states (Viterbi)."""
-    best = [max(range(len(row)), key=row.__getitem__) for row in scores]
+    best = [row.index(max(row)) for row in scores]
     if len(set(best)) == 1:
         return best
     total, steps = scores[0], []
     for row in scores[1:]:
-        source = max(range(len(total)), key=total.__getitem__)
+        source = total.index(max(total))
         changed = total[source] + CHANGE
         steps.append([state if score >= changed else source for state, score in enumerate(total)])
         total = [max(score, changed) + own for score, own in zip(total, row, strict=True)]
-    chain = [max(range(len(total)), key=total.__getitem__)]
+    chain = [total.index(max(total))]
     for step in reversed(steps):
         chain.append(step[chain[-1]])
     return chain[::-1]
@@ -200,15 +210,16 @@ def _likelihoods(word: str) -> Sequence[float]:
     ideographs = 0 if word.isascii() else _ideographs(word)
     if 2 * ideographs > len(word):
         return _of_ideographs(word)
-    found = {label[9:]: likely for likely, label in _model().f.predict(word[:LONGEST] + "\n", LABELS, 0.0, "strict")}
-    asked = [found.pop(label, 0.0) for label in _ASKED]
-    each = [*asked, max(found.values(), default=0.0)]
-    total = sum(each) or 1.0
-    never = math.exp(NEVER)
-    alphabets = [math.log(never + (1 - len(each) * never) * likely / total) for likely in each]
-    if _LATIN.match(word):
-        alphabets[_ASKED.index("ru")] = max(NAME, alphabets[_ASKED.index("ru")])
-    return (*alphabets, *[NAME if _LATIN.match(word) else NEVER] * 3)
+    each = [0.0] * len(_ALPHABETS)
+    for likely, label in _model().f.predict(word[:LONGEST] + "\n", LABELS, UNLIKELY, "strict"):
+        state = _STATE.get(label, _OTHER_STATE)
+        each[state] = max(each[state], likely)
+    scale = 1 / (max(each) or 1.0)
+    alphabets = [max(NEVER, math.log(scale * likely)) if likely else NEVER for likely in each]
+    if not _LATIN.match(word):
+        return (*alphabets, NEVER, NEVER, NEVER)
+    alphabets[_RUSSIAN] = max(NAME, alphabets[_RUSSIAN])
+    return (*alphabets, NAME, NAME, NAME)
 
 
 def _of_ideographs(word: str) -> Sequence[float]:
@@ -217,7 +228,7 @@ def _of_ideographs(word: str) -> Sequence[float]:
     rest = len(word) - kana - hangul
     signs = NEVER / 2
     return (
-        *[signs * len(word)] * (len(_ASKED) + 1),
+        *[signs * len(word)] * len(_ALPHABETS),
         signs * (kana + hangul),
         signs * hangul + KANJI * rest,
         signs * (kana + rest),

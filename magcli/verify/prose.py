@@ -6,7 +6,7 @@ the first, nothing blank before the second, no digit after it. Takes time linear
 
 import re
 
-MAX_CHARS = 20_000
+MAX_CHARS = 100_000
 """No more than this much of the words is kept."""
 MAX_WORDS = 25
 """Words of a sentence; a longer one is cut."""
@@ -26,8 +26,8 @@ _NOISE = tuple(
         (r"\[", r"\\\[.*?(?:\\\]|\Z)"),
         (r"\(", r"\\\(.*?(?:\\\)|\Z)"),
         ("[asy]", r"\[asy\].*?(?:\[/asy\]|\Z)"),
-        ("://", r"\b[a-z]{3,6}://\S+"),
-        ("www.", r"\bwww\.\S+"),
+        ("://", r"(?<![a-z])[a-z]{3,6}://[^\s\u2e80-\uffef]+"),
+        ("www.", r"(?<![a-z])www\.[^\s\u2e80-\uffef]+"),
         ("<", r"<[^<>\n]{1,100}>"),
         ("boxed", r"\\(?:boxed|fbox)\s*\{[^{}]*\}"),
         ("\\", r"\\[A-Za-z]+"),
@@ -37,8 +37,12 @@ _BLOCKS = frozenset(("```", r"\begin", "$$", r"\[", "[asy]"))
 """Signs of what stands on lines of its own: a sentence ends there."""
 _ANY_NOISE = re.compile(r"[`\\$<]|\[asy|://|www\.")
 _WORD = re.compile(r"[^\W\d_]{2,}|[^\W\d_a-zA-Z]")
-_WORD_OR_END = re.compile(_WORD.pattern + r"|[.?!](?![^\W_\u2e80-\ud7af])|[\u3002\uff01\uff1f\uff1b\n]")
-_ENDS = frozenset(".?!\u3002\uff01\uff1f\uff1b\n")
+_WORD_AT_MOST = re.compile(r"[^\W\d_]{2,40}|[^\W\d_a-zA-Z]")
+_MARKS = r"\"\u00ab\u00bb\u201c-\u201e\u300a-\u300f"
+_QUOTATION = re.compile(rf"[{_MARKS}][^{_MARKS}\n]{{1,60}}[{_MARKS}]")
+_END = re.compile(r"[.?!\n()\u3002\uff01\uff08\uff09\uff1b\uff1f](?:(?<!\.)|(?![^\W_\u2e80-\ud7af]))")
+"""Where a sentence ends or a bracket begins or ends: a full stop only where no letter of an alphabet and no digit
+follows it."""
 
 
 def noisy(text: str) -> bool:
@@ -57,24 +61,23 @@ def plain_words(text: str) -> str:
 
 
 def sentences(text: str) -> list[list[str]]:
-    """The words of ``words``, sentence by sentence, in lower case; none is empty.
+    """The words of ``words``, sentence by sentence, in lower case, those over 40 letters in pieces; none is empty.
 
     A sentence ends at its sign, in Chinese too, at the end of a line, and at a block of code or a displayed formula.
+    What stands in brackets is one of its own. Short quotations are left out: titles and terms may be in any language.
     """
     found: list[list[str]] = []
-    sentence: list[str] = []
     left = MAX_CHARS
-    for word in _WORD_OR_END.findall(_without_noise(text).lower()):
-        ended = word in _ENDS
-        if not ended:
-            sentence.append(word[:left])
-            left -= len(word) + 1
-        if sentence and (ended or len(sentence) == MAX_WORDS or left <= 0):
+    for part in _END.split(_QUOTATION.sub(" ", _without_noise(text)).lower()):
+        sentence = _WORD_AT_MOST.findall(part[:left])
+        if len(sentence) <= MAX_WORDS:
             found.append(sentence)
-            sentence = []
+        else:
+            found += [sentence[start : start + MAX_WORDS] for start in range(0, len(sentence), MAX_WORDS)]
+        left -= len(part)
         if left <= 0:
             break
-    return [*found, sentence] if sentence else found
+    return [sentence for sentence in found if sentence]
 
 
 def _without_noise(text: str) -> str:

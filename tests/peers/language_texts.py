@@ -9,8 +9,9 @@ exchanged for its translation. ``half`` 0 is for choosing, ``half`` 1 for figure
 import json
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from tests.peers.public import GithubFile
 
@@ -177,6 +178,7 @@ class Source:
     """Sentences, or problems, of a text."""
 
 
+@cache
 def sources(half: int) -> list[Source]:
     """One half of every source, in blocks, so that texts are made of sentences that follow one another."""
     made = (
@@ -261,6 +263,3 @@ def _inserted(sentence: str, term: str) -> str:
 
 def _joined(code: str, sentences: list[str]) -> str:
     return ("" if code == "zh" else " ").join(sentences)
-
-
-Maker = Callable[[str, int, int], Iterator[str]]
