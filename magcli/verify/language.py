@@ -42,9 +42,11 @@ NEVER = math.log(0.003)
 """Of a word in a language of which the classifier knows nothing like it: names and slips are everywhere."""
 NAME = math.log(0.02)
 """Of a word in Latin letters in a language that has none."""
+OTHER = math.log(0.3)
+"""Of a word in any of the other languages beside its likeliest: each word has another one of them."""
 KANJI = math.log(0.7)
 """Of an ideograph in a Japanese text, which has other signs as well."""
-CHANGE = math.log(0.001)
+CHANGE = math.log(0.0001)
 """Of a change of language from one sentence to the next."""
 SURE = 6.0
 """Logarithm of the ratio of likelihoods from which on the words alone decide."""
@@ -216,6 +218,7 @@ def _likelihoods(word: str) -> Sequence[float]:
         each[state] = max(each[state], likely)
     scale = 1 / (max(each) or 1.0)
     alphabets = [max(NEVER, math.log(scale * likely)) if likely else NEVER for likely in each]
+    alphabets[_OTHER_STATE] += OTHER
     if not _LATIN.match(word):
         return (*alphabets, NEVER, NEVER, NEVER)
     alphabets[_RUSSIAN] = max(NAME, alphabets[_RUSSIAN])

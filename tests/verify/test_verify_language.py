@@ -103,10 +103,10 @@ SENTENCES = {
         "Now the difference must be divided by two.",
     ),
     "fr": (
-        "Notons d'abord ce que l'on sait des deux trains.",
+        "Écrivons d'abord les données connues sur les deux trains.",
         "Le plus lent met trois heures pour tout le trajet.",
-        "On multiplie donc la vitesse par la durée et on obtient 240.",
-        "C'est plus que ce que parcourt l'autre train.",
+        "Nous multiplions donc la vitesse par la durée, ce qui donne 240.",
+        "L'autre train parcourt une distance plus petite.",
         "Il faut maintenant diviser la différence par deux.",
     ),
     "es": (

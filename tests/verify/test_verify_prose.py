@@ -39,7 +39,7 @@ def test_plain_text_is_not_noisy_and_long_text_is_cut() -> None:
 
 def test_sentences() -> None:
     text = "Let x be 3.5 m. Is it so?\nSee www.site.org/a.b for v1.2: yes!"
-    assert sentences(text) == [["let", "be"], ["is", "it", "so"], ["see", "for"], ["yes"]]
+    assert sentences(text) == [["let", "be"], ["is", "it", "so"], ["see", "for", "yes"]]
     assert sentences("这是一。So it is.那么二？Да! 好；完") == [
         ["这是一"], ["so", "it", "is"], ["那么二"], ["да"], ["好"], ["完"]
     ]  # fmt: skip
