@@ -26,7 +26,7 @@ MAX_BATCH = 64
 MAX_ATTEMPTS = 5
 MAX_STARTS = 3
 SPARE_AFTER = 1.0
-"""Seconds of work after which a spare worker is started, if there is more to do: short work needs none."""
+"""Seconds of work after which a spare worker is started: short work needs none."""
 _KEYS = ("id", "kind", "prompt", "answer")
 
 Job = tuple[str, int, Mapping[str, Any], RewardRule]
@@ -186,11 +186,10 @@ class Pool:
         return worker
 
     def _keep_spare(self) -> None:
-        """The keeper's life: have one worker ready whenever there is none, once there is some work."""
+        """The keeper's life: have one worker ready whenever there is none, once there has been some work."""
         self._begun.wait()
         with self._changed:
             self._changed.wait_for(lambda: self._closed, timeout=SPARE_AFTER)
-            self._changed.wait_for(lambda: self._closed or self._waiting)
         while not self._closed:
             try:
                 spare = self._start(warm=True)
