@@ -26,7 +26,7 @@ MAX_BATCH = 64
 MAX_ATTEMPTS = 5
 MAX_STARTS = 3
 SPARE_AFTER = 1.0
-"""Seconds of work after which a spare worker is started: short work needs none."""
+"""Seconds after the first verdict at which a spare worker is started: short work needs none."""
 _KEYS = ("id", "kind", "prompt", "answer")
 
 Job = tuple[str, int, Mapping[str, Any], RewardRule]
@@ -156,6 +156,7 @@ class Pool:
             for ticket in batch:
                 _settle(ticket, worker.answer(self._deadline))
                 done += 1
+                self._begun.set()
         except TimeoutError:
             if batch[done].attempts or not worker.starved(self._deadline):
                 _settle(batch[done], undecided("timeout", f"over {self._deadline:g} s"))
@@ -181,9 +182,7 @@ class Pool:
         if worker is not None:
             self._retire(worker)
             return self._working(None)
-        worker = self._start()
-        self._begun.set()
-        return worker
+        return self._start()
 
     def _keep_spare(self) -> None:
         """The keeper's life: have one worker ready whenever there is none, once there has been some work."""
