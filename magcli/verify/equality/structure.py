@@ -160,6 +160,8 @@ def _flat(expr: Expr, op: str) -> tuple[Expr, ...]:
 
 def _structures(a: Expr, b: Expr, depth: int) -> Found:
     """Lists and sets in any order, tuples in order; a single answer is a list of one."""
+    if any(side.op == "list" and side.name for side in (a, b)):
+        return _joined(a, b, depth)
     if {a.op, b.op} == {"tuple", "matrix"}:
         return _vectors(a, b, depth)
     if a.op == b.op == "tuple":
@@ -179,6 +181,16 @@ def _structures(a: Expr, b: Expr, depth: int) -> Found:
             return True, "structure"
     p, q = region(a), region(b)
     return p is not None and q is not None and "rel" in _ops(a, b) and same_region(p, q), "structure"
+
+
+def _joined(a: Expr, b: Expr, depth: int) -> Found:
+    """Relations with ``and`` or ``or`` between them: the same region, or the same relations with the same word."""
+    x, y = region(a), region(b)
+    if x is not None and y is not None:
+        return same_region(x, y), "region"
+    if a.op == b.op == "list" and a.name and b.name and a.name != b.name:
+        return False, "relation"
+    return _structures(*(side._replace(name="") if side.op == "list" else side for side in (a, b)), depth)
 
 
 def _distinct(parts: tuple[Expr, ...]) -> tuple[Expr, ...]:

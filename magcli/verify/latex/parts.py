@@ -2,7 +2,7 @@
 
 from magcli.verify.latex.cursor import Cursor
 from magcli.verify.latex.expressions import aside, read_factor, read_sum, starts_factor
-from magcli.verify.latex.names import NOT_UNITS
+from magcli.verify.latex.names import JOINING, NOT_UNITS
 from magcli.verify.latex.tokens import Unreadable
 from magcli.verify.latex.tree import Expr, div, function, mul, num
 from magcli.verify.latex.units import CURRENCY, CURRENCY_WORDS, SCALES, unit_name
@@ -31,8 +31,10 @@ def read_list(cursor: Cursor) -> Expr:
     """Parts with ``,``, ``;``, ``and`` or ``or`` between them; where both signs occur, ``;`` parts groups."""
     groups: list[list[Expr]] = [[]]
     strong = False
+    joints: set[str] = set()
     while True:
         while sign := cursor.eat(*_SEPARATORS):
+            joints.add(sign)
             if sign == ";" and groups[-1]:
                 groups.append([])
                 strong = True
@@ -46,7 +48,19 @@ def read_list(cursor: Cursor) -> Expr:
     groups = [_unconditional(group) for group in groups if group]
     if strong and any(len(group) > 1 for group in groups):
         return Expr("list", tuple(_list(group) for group in groups))
-    return _list([part for group in groups for part in group])
+    return _joined([part for group in groups for part in group], joints & JOINING)
+
+
+def _joined(parts: list[Expr], joints: set[str]) -> Expr:
+    """The list; between relations ``and`` and ``or`` are not the same, and it is named by them.
+
+    Equations for one name are its values, whichever word stands between them.
+    """
+    found = _list(parts)
+    if not joints or found.op != "list" or any(part.op != "rel" for part in parts):
+        return found
+    values = all(part.name == "=" for part in parts) and len({part.args[0] for part in parts}) == 1
+    return found if values else found._replace(name=" ".join(sorted(joints)))
 
 
 def _unconditional(parts: list[Expr]) -> list[Expr]:
