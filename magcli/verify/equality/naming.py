@@ -62,3 +62,37 @@ def _is_function(expr: Expr) -> bool:
 
 def _letters(call: Expr) -> frozenset[str]:
     return symbols(call.args[-1])
+
+
+def is_assignment(part: Expr) -> bool:
+    """Whether an equation gives a named quantity its value."""
+    return part.op == "rel" and part.name == "=" and is_name(part.args[0])
+
+
+def repeats_name(parts: tuple[Expr, ...]) -> bool:
+    """Whether parts give one quantity several values: ``x=1, x=2``, which is no point."""
+    names = [part.args[0] for part in parts if is_assignment(part)]
+    return len(set(names)) < len(names)
+
+
+def in_name_order(parts: tuple[Expr, ...]) -> list[Expr]:
+    """The values of parts; of assignments in the order of their names where these follow each other, else as written.
+
+    ``y=2, x=1`` is 1, 2 as the point (x, y) is, and so is ``x_2=2, x_1=1``; ``m=2, b=3`` is 2, 3.
+    """
+    values = [part.args[1] if is_assignment(part) else part for part in parts]
+    names = [part.args[0].name if is_assignment(part) else "" for part in parts]
+    places = _places(names)
+    return [value for _, value in sorted(zip(places, values, strict=True), key=lambda pair: pair[0])]
+
+
+def _places(names: list[str]) -> list[int]:
+    """Where each name stands among letters or indices without a gap; as they come where the names are no such run."""
+    stems = {name.partition("_")[0] for name in names}
+    keys = [name.partition("_")[2] for name in names] if len(stems) == 1 else names
+    if all(key.isdecimal() and len(key) < 4 for key in keys):
+        places = [int(key) for key in keys]
+    else:
+        places = [ord(key) if len(key) == 1 and key.isascii() and key.isalpha() else -1 for key in keys]
+    run = len(set(places)) == len(places) == max(places) - min(places) + 1 and min(places) >= 0
+    return places if run else list(range(len(names)))

@@ -59,6 +59,11 @@ def region(expr: Expr) -> Region | None:
         return None
 
 
+def is_restricted(expr: Expr) -> bool:
+    r"""Whether a list holds inequalities, so that ``and`` and ``or`` make a difference."""
+    return expr.op == "list" and any(part.op == "rel" and part.name not in ("=", r"\in") for part in expr.args)
+
+
 def _region(expr: Expr) -> Region | None:
     if expr.op == "tuple" and len(expr.args) == 2:
         return _interval(expr)

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from magcli.verify.equality.identity import same_value, symbols
 from magcli.verify.equality.literals import Found, Inner, bases, choices, ratios, texts, values
-from magcli.verify.equality.naming import is_name, same_name
-from magcli.verify.equality.regions import region, same_region
+from magcli.verify.equality.naming import in_name_order, is_assignment, is_name, repeats_name, same_name
+from magcli.verify.equality.regions import is_restricted, region, same_region
 from magcli.verify.equality.relations import same_equation, same_inequality
 from magcli.verify.equality.signs import opened
 from magcli.verify.latex.tree import Expr, div, mul, num
@@ -160,46 +160,49 @@ def _flat(expr: Expr, op: str) -> tuple[Expr, ...]:
 
 def _structures(a: Expr, b: Expr, depth: int) -> Found:
     """Lists and sets in any order, tuples in order; a single answer is a list of one."""
-    if any(side.op == "list" and side.name for side in (a, b)):
+    if any(is_restricted(side) or (side.op == "list" and side.name) for side in (a, b)):
         return _joined(a, b, depth)
     if {a.op, b.op} == {"tuple", "matrix"}:
         return _vectors(a, b, depth)
     if a.op == b.op == "tuple":
         return _tuples(a, b, depth)
     if {a.op, b.op} <= _PARTED and _names_one_side(a, b):
-        return _in_order([_value(x) for x in a.args], [_value(y) for y in b.args], depth)
+        return _coordinates(a, b, depth)
     if "tuple" in (a.op, b.op):
         one, other = (a, b) if a.op == "tuple" else (b, a)
         single = other.args if other.op in ("list", "set") else (other,)
-        if other.op == "list" and one.name == "()":
-            return _in_order(one.args, other.args, depth)
+        if other.op == "list" and one.name == "()" and not repeats_name(other.args):
+            return _in_order(one.args, in_name_order(other.args), depth)
         return same(one, single[0], depth) if other.op != single[0].op and len(single) == 1 else (False, "structure")
     x, y = (_distinct(side.args) if side.op in ("list", "set") else (side,) for side in (a, b))
-    if len(x) == len(y):
-        matched = _in_order(x, y, depth)[0] if len(x) > MAX_UNORDERED else _any_order(x, y, depth)
-        if matched:
-            return True, "structure"
-    p, q = region(a), region(b)
-    return p is not None and q is not None and "rel" in _ops(a, b) and same_region(p, q), "structure"
+    if len(x) != len(y):
+        return False, "structure"
+    return (_in_order(x, y, depth)[0] if len(x) > MAX_UNORDERED else _any_order(x, y, depth)), "structure"
 
 
 def _joined(a: Expr, b: Expr, depth: int) -> Found:
-    """Relations with ``and`` or ``or`` between them: the same region, or the same relations with the same word."""
+    """Relations that hold together or by turns: the same region, or the same relations with the same word.
+
+    Inequalities without a word between them (``x>0, y>0``) hold together.
+    """
     x, y = region(a), region(b)
     if x is not None and y is not None:
         return same_region(x, y), "region"
-    if a.op == b.op == "list" and a.name and b.name and a.name != b.name:
+    if a.op == b.op == "list":
+        restricted = is_restricted(a) or is_restricted(b)
+        words = [side.name or "and" * restricted for side in (a, b)]
+        if restricted or (all(words) and words[0] != words[1]):
+            alike = words[0] == words[1] and len(a.args) == len(b.args)
+            return alike and _any_order(a.args, b.args, depth), "relation"
+    elif is_restricted(a) or is_restricted(b):
         return False, "relation"
-    return _structures(*(side._replace(name="") if side.op == "list" else side for side in (a, b)), depth)
+    bare = [side._replace(name="") if side.op == "list" else side for side in (a, b)]
+    return _structures(bare[0], bare[1], depth)
 
 
 def _distinct(parts: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """The parts; points that are listed twice count once."""
     return tuple(dict.fromkeys(parts)) if all(part.op == "tuple" for part in parts) else parts
-
-
-def _ops(a: Expr, b: Expr) -> set[str]:
-    return {part.op for side in (a, b) for part in (side, *side.args)}
 
 
 def _tuples(a: Expr, b: Expr, depth: int) -> Found:
@@ -222,17 +225,16 @@ def _names_one_side(a: Expr, b: Expr) -> bool:
 
     Values of one letter (``x_1=1, x_2=2``) may come in any order.
     """
-    named = [{part.args[0].name.partition("_")[0] for part in side.args if _is_assignment(part)} for side in (a, b)]
+    named = [{part.args[0].name.partition("_")[0] for part in side.args if is_assignment(part)} for side in (a, b)]
     full = [len(names) == len(side.args) > 1 for names, side in zip(named, (a, b), strict=True)]
     return (full[0] and not named[1]) or (full[1] and not named[0])
 
 
-def _is_assignment(part: Expr) -> bool:
-    return part.op == "rel" and part.name == "=" and is_name(part.args[0])
-
-
-def _value(part: Expr) -> Expr:
-    return part.args[1] if _is_assignment(part) else part
+def _coordinates(a: Expr, b: Expr, depth: int) -> Found:
+    """Named values beside bare ones, which stand in the order of the names; ``[1,2]`` is an interval, no point."""
+    if any(side.op == "tuple" and side.name != "()" and len(side.args) == 2 for side in (a, b)):
+        return False, "structure"
+    return _in_order(in_name_order(a.args), in_name_order(b.args), depth)
 
 
 def _in_order(a: "tuple[Expr, ...] | list[Expr]", b: "tuple[Expr, ...] | list[Expr]", depth: int) -> Found:

@@ -5,6 +5,8 @@ from magcli.verify.latex.parts import read_list, read_part
 from magcli.verify.latex.tokens import Token, Unreadable
 from magcli.verify.latex.tree import Expr
 
+_SYSTEMS = frozenset(rf"\begin{{{name}}}" for name in ("array", "aligned", "matrix", "gathered", "split", "cases"))
+"""Tables that may stand behind one brace, which is then never closed."""
 _CONDITION_WORDS = frozenset(("if", "for", "when", "where"))
 
 
@@ -34,7 +36,7 @@ def _bracketed(cursor: Cursor, opening: str) -> Expr:
 
 
 def _set(cursor: Cursor) -> Expr:
-    r"""``\{1,2\}``, or ``\{x \mid ..\}`` with its conditions."""
+    r"""``\{1,2\}``, or ``\{x \mid ..\}`` with its conditions; relations in braces are a system, which is a list."""
     if cursor.eat(r"\}"):
         return Expr("set")
     if at := _builder_bar(cursor):
@@ -45,9 +47,14 @@ def _set(cursor: Cursor) -> Expr:
         cursor.expect("mid")
         conditions = read_list(cursor)
         cursor.expect(r"\}")
-        return Expr("builder", (head, *(conditions.args if conditions.op == "list" else (conditions,))))
+        together = conditions.op == "list" and "or" not in conditions.name
+        return Expr("builder", (head, *(conditions.args if together else (conditions,))))
+    system = cursor.peek().value in _SYSTEMS
     inner = read_list(cursor)
-    cursor.expect(r"\}")
+    if not cursor.eat(r"\}") and not system:
+        raise Unreadable("unparsable")
+    if inner.op == "cases" or (inner.op == "list" and all(part.op == "rel" for part in inner.args)):
+        return inner
     return Expr("set", inner.args if inner.op == "list" else (inner,))
 
 

@@ -14,6 +14,8 @@ from magcli.verify.latex.tree import Expr, add, div, function, mul, neg, num, po
 from magcli.verify.latex.units import is_unit
 
 MAX_FACTORS = 120
+_CLOSERS = frozenset((r"\cup", r"\cap", r"\setminus", ",", ";", ")", r"\}", "and", "or", ""))
+"""What stands behind ``[`` only where it closes an interval: ``]0,1[ \\cup ]2,3[``."""
 _BIG = frozenset((r"\sum", r"\prod", r"\int", r"\lim"))
 
 
@@ -124,7 +126,7 @@ def aside(cursor: Cursor) -> bool:
 
 def _opens_square(cursor: Cursor, token: Token) -> bool:
     """Whether ``[`` opens a bracket that closes: in ``[a,b[`` it does not."""
-    if token.value != "[":
+    if token.value != "[" or cursor.peek(1).value in _CLOSERS:
         return False
     depth = 0
     for other in cursor.tokens[cursor.at :]:

@@ -56,7 +56,8 @@ _ROOT = re.compile(r"([³⁴]√|∛)\s*(\d+(?:\.\d+)?)|(√)\s*(\d+\.\d+|\d\d+)
 """Before digits the plain sign covers all of them, unlike LaTeX's command."""
 
 _TOKEN = re.compile(
-    r"(?P<skip>\s+|\\[,;:!>/ ]|~|\\q?quad|\\(?:hspace\s*\{[^{}]*\}|(?:left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z])\.?"
+    r"(?P<skip>\s+|\\[,;:!>/ ]|~|\\q?quad|\\(?:hspace\s*\{[^{}]*\}"
+    r"|(?:left|right|middle|mathopen|mathclose|[bB]igg?[lrm]?)(?![A-Za-z])\.?"
     r"|(?:display|text|script|scriptscript)style|limits|nolimits|thinspace|nobreak|hfill|medskip|bf|rm|it|large|Large"
     r"|allowbreak|negthinspace|enspace|(?:color|textcolor)\s*\{[^{}]*\}|label\s*\{[^{}]*\}|(?:bold|un)math)(?![A-Za-z]))"
     r"|(?P<num>(?:\d+(?:\.\d+|\.(?=/))?|\.\d+)(?:[eE][+-]?\d{1,6}(?![\d.]))?)"

@@ -51,7 +51,7 @@ def shown(expr: Expr) -> str:
         (r"n \choose 2", "f:binom(n, 2)"),
         (r"1 \over 4", "1/4"),
         (r"\begin{vmatrix}1&2\\3&4\end{vmatrix}", "-2"),
-        (r"\begin{cases}x=1\\y=2\end{cases}", "list(rel:=(x, 1), rel:=(y, 2))"),
+        (r"\begin{cases}x=1\\y=2\end{cases}", "list:and(rel:=(x, 1), rel:=(y, 2))"),
         ("(1,2)", "tuple:()(1, 2)"),
         ("[1,2)", "tuple:[)(1, 2)"),
         ("]1,2]", "tuple:(](1, 2)"),
