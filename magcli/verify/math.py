@@ -44,6 +44,7 @@ from functools import lru_cache
 from magcli.verify import symbolic
 from magcli.verify.box import joined_boxes, last_box
 from magcli.verify.equality.balls import METER, Meter
+from magcli.verify.equality.chains import settled
 from magcli.verify.equality.structure import same
 from magcli.verify.latex.answers import read, read_as_list
 from magcli.verify.latex.clean import clean, squeezed
@@ -114,7 +115,7 @@ def bare_gold(gold: str) -> str:
 
 
 def _compare(left: str, truth: str) -> tuple[bool, str]:
-    a, b = read(left), read(truth)
+    a, b = settled(read(left)), settled(read(truth))
     if a.op == "raw" or b.op == "raw":
         return _unread(left, truth, (a, b))
     found, path = same(a, b)
@@ -123,7 +124,7 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
     if _is_comma_decimal(left, b) or _is_comma_decimal(truth, a):
         return True, "decimal-comma"
     if _COMMA_GROUPS.fullmatch(left) or _COMMA_GROUPS.fullmatch(truth):
-        return same(read_as_list(left), read_as_list(truth))[0], "structure"
+        return same(settled(read_as_list(left)), settled(read_as_list(truth)))[0], "structure"
     if "\\" in left + truth and squeezed(left) == squeezed(truth):
         return True, "text"
     return False, path

@@ -57,9 +57,8 @@ def texts(a: Expr, b: Expr, inner: Inner) -> Found:
 
 
 def bases(a: Expr, b: Expr, _: Inner) -> Found:
-    """Digits of a number in a base; the base may be unwritten on one side, two bases must be one."""
-    (x, base), (y, other) = (_literal(side) for side in (a, b))
-    return x == y and (not base or not other or base == other), "literal"
+    """Digits of a number in a base; a number without one is in base ten."""
+    return _literal(a) == _literal(b) != ("?", ""), "literal"
 
 
 def _literal(expr: Expr) -> tuple[str, str]:
@@ -67,8 +66,8 @@ def _literal(expr: Expr) -> tuple[str, str]:
         digits, _, base = expr.name.partition("_")
         return digits.lstrip("0").lower(), base
     if expr.op == "num" and expr.number.denominator == 1:
-        return str(expr.number), ""
-    return expr.name.lower() if expr.op == "text" else "?", ""
+        return str(expr.number), "10"
+    return "?", ""
 
 
 def ratios(a: Expr, b: Expr, inner: Inner) -> Found:

@@ -4,19 +4,30 @@ from magcli.verify.equality.identity import symbols
 from magcli.verify.latex.tree import Expr, renamed
 
 _MEASURED = frozenset(["sin", "cos", "tan", "cot", "sec", "csc", "abs"])
+_WORKED_OUT = frozenset(("?int", "?lim"))
+"""Calculations whose equation gives their value."""
 
 
 def is_name(expr: Expr) -> bool:
-    """Whether an expression names a quantity, so that its equation gives an answer rather than is one."""
+    """Whether an expression names a quantity, so that its equation gives an answer rather than is one.
+
+    A function does at letters or numbers: ``f(x)``, ``f(2)``; ``f(2x)`` names no answer.
+    """
     if expr.op in ("sym", "text", "choice"):
         return True
     if expr.op == "f":
-        return expr.name.startswith("?") or (expr.name in _MEASURED and all(is_name(arg) for arg in expr.args))
+        if expr.name.startswith("?"):
+            return expr.name in _WORKED_OUT or not symbols(expr) or _is_plain(expr)
+        return expr.name in _MEASURED and all(is_name(arg) and not _varies(arg) for arg in expr.args)
     if expr.op in ("tuple", "ratio"):
         return all(is_name(arg) for arg in expr.args)
     if expr.op == "/":
         return all(_is_segment(arg) for arg in expr.args)
     return _is_segment(expr) or _is_application(expr)
+
+
+def _varies(expr: Expr) -> bool:
+    return expr.op == "f" and bool(symbols(expr))
 
 
 def _is_segment(expr: Expr) -> bool:
@@ -43,25 +54,41 @@ def _is_application(expr: Expr) -> bool:
 def same_name(a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
     """The values of two assignments to one name, with the arguments of functions renamed alike; None for two names.
 
-    Words and ``y`` for ``f(x)`` are not held against each other.
+    ``f(2x)`` is ``f(2t)`` and not ``f(x)``. Words and ``y`` for ``f(x)`` are not held against each other.
     """
     (left, x), (right, y) = a.args, b.args
     if left == right or "text" in (left.op, right.op):
         return x, y
-    if _is_function(left) and _is_function(right):
-        if left.name != right.name or len(symbols(left)) != 1 or len(symbols(right)) != 1:
-            return None
-        return renamed(x, next(iter(_letters(left))), "?"), renamed(y, next(iter(_letters(right))), "?")
+    if is_function(left) and is_function(right):
+        (head, value), (other, other_value) = (_numbered(*side.args) for side in (a, b))
+        return (value, other_value) if head == other else None
     names = {left.name, right.name}
-    return (x, y) if "y" in names and any(_is_function(side) for side in (left, right)) else None
+    return (x, y) if "y" in names and any(_is_plain(side) for side in (left, right)) else None
 
 
-def _is_function(expr: Expr) -> bool:
+def is_function(expr: Expr) -> bool:
+    """Whether an expression is a function of an argument: ``f(x)``, ``f(2x)``, ``P(x)``."""
     return (expr.op == "f" and expr.name.startswith("?")) or _is_application(expr)
 
 
-def _letters(call: Expr) -> frozenset[str]:
-    return symbols(call.args[-1])
+def _is_plain(expr: Expr) -> bool:
+    """``f(x)``, ``P(x)`` and ``f(x,y)``: a function of letters, each another one."""
+    if _is_application(expr):
+        return True
+    names = [arg.name for arg in expr.args if arg.op == "sym"]
+    return expr.op == "f" and expr.name.startswith("?") and len(set(names)) == len(names) == len(expr.args)
+
+
+def _numbered(call: Expr, value: Expr) -> tuple[Expr, Expr]:
+    """A function's call and value with the letters of its arguments numbered in their order."""
+    arguments = call.args[1:] if call.op == "*" else call.args
+    for at, name in enumerate(dict.fromkeys(letter for arg in arguments for letter in _letters(arg))):
+        call, value = renamed(call, name, f"?{at}"), renamed(value, name, f"?{at}")
+    return call, value
+
+
+def _letters(expr: Expr) -> list[str]:
+    return [expr.name] if expr.op == "sym" else [name for arg in expr.args for name in _letters(arg)]
 
 
 def is_assignment(part: Expr) -> bool:

@@ -6,9 +6,10 @@ Every rule is symmetric. The path that decided is named by the kind of the compa
 
 from collections.abc import Callable
 
+from magcli.verify.equality.chains import ARITHMETIC, is_constant
 from magcli.verify.equality.identity import same_value, symbols
 from magcli.verify.equality.literals import Found, Inner, bases, choices, ratios, texts, values
-from magcli.verify.equality.naming import in_name_order, is_assignment, is_name, repeats_name, same_name
+from magcli.verify.equality.naming import in_name_order, is_assignment, is_function, is_name, repeats_name, same_name
 from magcli.verify.equality.regions import is_restricted, region, same_region
 from magcli.verify.equality.relations import same_equation, same_inequality
 from magcli.verify.equality.signs import opened
@@ -98,7 +99,7 @@ def _relations(a: Expr, b: Expr, depth: int) -> Found:
         if one.op == "rel" and one.name == "=":
             one = _oriented(one)
             if other.op != "rel" or region(other) is not None:
-                named = is_name(one.args[0]) or not (symbols(one.args[0]) or symbols(one.args[1]))
+                named = is_name(one.args[0]) or all(map(is_constant, one.args))
                 return same(one.args[1], other, depth) if named else (False, "equation")
     x, y = region(a), region(b)
     if x is not None and y is not None:
@@ -118,17 +119,14 @@ def _oriented(relation: Expr) -> Expr:
 
 def _equations(a: Expr, b: Expr, depth: int) -> Found:
     """Assignments by name and value, other equations as wholes."""
-    if is_name(a.args[0]) and is_name(b.args[0]):
+    if all(is_name(side.args[0]) or is_function(side.args[0]) for side in (a, b)):
         renamed = same_name(a, b)
         if renamed is not None:
             return same(renamed[0], renamed[1], depth)
-    if any(side.op not in _ARITHMETIC for relation in (a, b) for side in relation.args):
+    if any(side.op not in ARITHMETIC for relation in (a, b) for side in relation.args):
         pairs = zip(a.args, b.args, strict=True)
         return all(same(x, y, depth)[0] for x, y in pairs), "equation"
     return same_equation(a, b), "equation"
-
-
-_ARITHMETIC = frozenset(("num", "sym", "const", "+", "*", "/", "^", "f", "sum", "prod"))
 
 
 def _memberships(a: Expr, b: Expr, depth: int) -> Found:

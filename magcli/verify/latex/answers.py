@@ -14,19 +14,14 @@ from magcli.verify.latex.commands import read_command
 from magcli.verify.latex.cursor import Cursor
 from magcli.verify.latex.parts import read_list
 from magcli.verify.latex.tokens import Token, Unreadable, tokenize
+from magcli.verify.latex.trailing import NUMBERS
 from magcli.verify.latex.tree import Expr, num
 from magcli.verify.latex.units import compound
 
 MAX_SPECIAL = 300
 """Longer texts are no time, number in a base or choice."""
-_DIGITS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-_BASES = {word: str(n) for n, word in enumerate(_DIGITS, 2)} | {
-    "binary": "2",
-    "octal": "8",
-    "hexadecimal": "16",
-    "sixteen": "16",
-}
-_BASE = re.compile(r"\(?((?=[A-Z]*[0-9])[0-9A-Z]{1,200})\)?\s*(?:_|\(?base ?)[{(]*(?:base ?)?(\d+|[a-z]+)[)}]*")
+_BASES = {word: str(n) for word, n in NUMBERS.items()} | {"binary": "2", "octal": "8", "hexadecimal": "16"}
+_BASE = re.compile(r"\(?((?=[A-Z]*[0-9])[0-9A-Z]{1,200})\)?\s*(?:_|\(?(?:in )?base ?)[{(]*(?:base ?)?(\d+|[a-z]+)[)}]*")
 _TIME = re.compile(r"(\d{1,2}:\d{2}(?::\d{2})?)\s*([ap])\.?\s?m\.?", re.IGNORECASE)
 _CHOICE = re.compile(
     r"(?:(?:[Oo]ption|[Cc]hoice) )?\(([A-Za-z])\)|(?:(?:[Oo]ption|[Cc]hoice) )?([A-Z])[.):]?|\s*([A-Z])\)"
@@ -40,7 +35,7 @@ _NAMED = {
     **dict.fromkeys(("empty set", "null set"), Expr("set")),
     **dict.fromkeys(("all real numbers", "all reals", "reals", "real numbers"), Expr("set-name", name=r"\mathbbR")),
     **dict.fromkeys(("undefined", "does not exist", "dne"), Expr("text", name="does not exist")),
-    **{word: num(n) for n, word in enumerate(("zero", "one", *_DIGITS))},
+    **{word: num(n) for word, n in NUMBERS.items()},
 }  # fmt: skip
 
 

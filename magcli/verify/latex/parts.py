@@ -2,8 +2,9 @@
 
 from magcli.verify.latex.cursor import Cursor
 from magcli.verify.latex.expressions import aside, read_factor, read_sum, starts_factor
-from magcli.verify.latex.names import JOINING, NOT_UNITS
+from magcli.verify.latex.names import JOINING
 from magcli.verify.latex.tokens import Unreadable
+from magcli.verify.latex.trailing import measured
 from magcli.verify.latex.tree import Expr, div, function, mul, num
 from magcli.verify.latex.units import CURRENCY, CURRENCY_WORDS, SCALES, unit_name
 
@@ -100,6 +101,15 @@ def read_part(cursor: Cursor) -> Expr:
 
 
 def _relation(sides: list[Expr], signs: list[str]) -> Expr:
+    """A relation; where it is a chain with one value, that with all sides."""
+    found = _collapsed(sides, signs)
+    many = len(signs) > 1 or r"\approx" in signs
+    if not many or r"\equiv" in signs or not {"=", r"\approx"}.issuperset(signs) or found.op == "list":
+        return found
+    return Expr("chain", (found, *sides))
+
+
+def _collapsed(sides: list[Expr], signs: list[str]) -> Expr:
     """A relation; an approximation after the exact value is dropped, a chain of ``=`` ends with its last value."""
     if r"\approx" in signs and (len(signs) > 1 or sides[0].op not in ("sym", "f")):
         cut = signs.index(r"\approx")
@@ -156,11 +166,10 @@ def _with_unit(value: Expr, words: list[str]) -> Expr:
         value = value._replace(args=(mul(value.args[0], scale),)) if value.op == "unit" else mul(value, scale)
     if not words:
         return value
+    words = measured(value, words)
     name = unit_name(" ".join(words))
     if name == "percent":
         return Expr("percent", (value,))
-    if NOT_UNITS.intersection(name.split()):
-        raise Unreadable("words")
     if value.op == "unit":
         return value if not name or value.name == name else value._replace(name=f"{value.name} {name}")
     return Expr("unit", (value,), name) if name else value
@@ -186,9 +195,12 @@ def _tail(cursor: Cursor) -> list[str]:
             cursor.expect(")")
         elif words and token.value == "^":
             words.append("^" + _unit_power(cursor))
-        elif words and token.value in ("/", r"\cdot", ".", "-") and cursor.peek(1).kind in ("text", "word"):
+        elif words and token.value in ("/", r"\cdot", ".") and cursor.peek(1).kind in ("text", "word"):
             words.extend(["/"] if token.value == "/" else [])
             cursor.at += 1
+        elif words and token.value == "-" and cursor.peek(1).kind in ("text", "word"):
+            cursor.at += 2
+            words[-1] += "-" + cursor.tokens[cursor.at - 1].value
         else:
             return words
 

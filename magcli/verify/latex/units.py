@@ -69,7 +69,12 @@ _COMPOUND = {
     "sqm": "meter^2",
     "cc": "centimeter^3",
 }
-SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_SCALES = {
+    "dozen": 12, "hundred": 100, "thousand": 10**3, "lakh": 10**5, "million": 10**6, "crore": 10**7, "billion": 10**9,
+    "trillion": 10**12, "quadrillion": 10**15,
+}  # fmt: skip
+SCALES = _SCALES | {f"{word}s": value for word, value in _SCALES.items()}
+"""Words that multiply the number before them."""
 _GENERIC = frozenset(("unit", "unit^2", "unit^3", "total", "u", "of"))
 _POWERS = {"square": "^2", "sq": "^2", "cubic": "^3", "cu": "^3", "squared": "^2", "cubed": "^3"}
 _PARTS = {
