@@ -46,7 +46,7 @@ from magcli.verify.box import joined_boxes, last_box
 from magcli.verify.equality.balls import METER, Meter
 from magcli.verify.equality.chains import settled
 from magcli.verify.equality.structure import same
-from magcli.verify.latex.answers import read, read_as_list
+from magcli.verify.latex.answers import read, read_as_list, read_as_points
 from magcli.verify.latex.clean import clean, squeezed
 from magcli.verify.latex.tree import Expr, num
 
@@ -59,6 +59,7 @@ _INTEGER = re.compile(r"-?[1-9][0-9]{0,300}|0")
 _LABEL = re.compile(r"[\w .:'/()-]{1,60}")
 _COMMA_DECIMAL = re.compile(r"[+-]?\d+,\d+")
 _COMMA_GROUPS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+")
+_CHOSEN_PAIR = re.compile(r"[CP](?:\s|\\[,;! ])*(?:\\left)?\(")
 _NUMBER = re.compile(
     r"(?<![\w)\]}])-?(?:\\[dt]?frac\{-?\d+\}\{\d+\}|\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d+)?(?:/\d+)?)|\d+"
 )
@@ -123,6 +124,8 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
         return True, path
     if _is_comma_decimal(left, b) or _is_comma_decimal(truth, a):
         return True, "decimal-comma"
+    if _CHOSEN_PAIR.match(left) or _CHOSEN_PAIR.match(truth):
+        return same(read_as_points(left), read_as_points(truth))[0], "structure"
     if _COMMA_GROUPS.fullmatch(left) or _COMMA_GROUPS.fullmatch(truth):
         return same(settled(read_as_list(left)), settled(read_as_list(truth)))[0], "structure"
     if "\\" in left + truth and squeezed(left) == squeezed(truth):

@@ -9,10 +9,12 @@ from collections.abc import Callable
 from magcli.verify.equality.chains import ARITHMETIC, is_constant
 from magcli.verify.equality.identity import same_value, symbols
 from magcli.verify.equality.literals import Found, Inner, bases, choices, ratios, texts, values
+from magcli.verify.equality.measures import measured
 from magcli.verify.equality.naming import in_name_order, is_assignment, is_function, is_name, repeats_name, same_name
 from magcli.verify.equality.regions import is_restricted, region, same_region
 from magcli.verify.equality.relations import same_equation, same_inequality
 from magcli.verify.equality.signs import opened
+from magcli.verify.equality.vectors import entries, same_vector
 from magcli.verify.latex.tree import Expr, div, mul, num
 from magcli.verify.latex.units import compatible
 
@@ -22,6 +24,7 @@ MAX_UNORDERED = 60
 Compare = Callable[[Expr, Expr, int], Found]
 _SETS = frozenset((r"\cup", r"\cap", r"\setminus", "builder", "set-name"))
 _SINGLE = frozenset(("choice", "base", "text", "unit", "percent", "ratio", "num", "const"))
+_SUMS = frozenset(("+", "*"))
 _PARTED = frozenset(("list", "set", "tuple"))
 
 
@@ -59,6 +62,8 @@ def _measures(a: Expr, b: Expr, depth: int) -> Found:
         a, b = b, a
     if b.op in ("list", "rel", "choice", "set", "tuple"):
         return _unwrapped(a, b, depth)
+    if a.op == "unit" and b.op in ("*", "/", "^") and (value := measured(b, a.name)):
+        return same(a.args[0], value, depth)
     if b.op not in ("unit", "percent"):
         same_body, path = same(a.args[0], b, depth)
         plain = same_body and (a.op == "unit" or _is_large(b))
@@ -164,6 +169,8 @@ def _structures(a: Expr, b: Expr, depth: int) -> Found:
         return _vectors(a, b, depth)
     if a.op == b.op == "tuple":
         return _tuples(a, b, depth)
+    if "tuple" in (a.op, b.op) and {a.op, b.op} & _SUMS:
+        return same_vector(a, b), "structure"
     if {a.op, b.op} <= _PARTED and _names_one_side(a, b):
         return _coordinates(a, b, depth)
     if "tuple" in (a.op, b.op):
@@ -211,19 +218,19 @@ def _tuples(a: Expr, b: Expr, depth: int) -> Found:
 
 
 def _vectors(a: Expr, b: Expr, depth: int) -> Found:
-    """A matrix of one row or column beside a tuple in round brackets: the same vector."""
-    matrix, listed = (a, b) if a.op == "matrix" else (b, a)
-    if 1 not in (len(matrix.args), len(matrix.args[0].args)) or listed.name != "()":
-        return False, "structure"
-    return _in_order([cell for row in matrix.args for cell in row.args], listed.args, depth)
+    """A matrix of one row or column beside a tuple: the same vector, unless ``[a,b]`` is an interval."""
+    x, y = entries(a), entries(b)
+    return _in_order(x, y, depth) if x and y else (False, "structure")
 
 
 def _names_one_side(a: Expr, b: Expr) -> bool:
     """Whether only one side names its values (``a=1, b=2``): then the order tells which value is whose.
 
-    Values of one letter (``x_1=1, x_2=2``) may come in any order.
+    Values of one letter (``x_1=1, x_2=2``) may come in any order, and so may points with a name (``A(1,2), B(3,4)``).
     """
     named = [{part.args[0].name.partition("_")[0] for part in side.args if is_assignment(part)} for side in (a, b)]
+    if all(part.op != "rel" or part.args[-1].op == "tuple" for side in (a, b) for part in side.args):
+        return False
     full = [len(names) == len(side.args) > 1 for names, side in zip(named, (a, b), strict=True)]
     return (full[0] and not named[1]) or (full[1] and not named[0])
 
@@ -256,6 +263,8 @@ def _any_order(a: tuple[Expr, ...], b: tuple[Expr, ...], depth: int) -> bool:
 
 
 def _matrices(a: Expr, b: Expr, depth: int) -> Found:
+    if {a.op, b.op} & _SUMS:
+        return same_vector(a, b), "structure"
     if a.op != b.op or len(a.args) != len(b.args):
         return False, "structure"
     return all(_in_order(x.args, y.args, depth)[0] for x, y in zip(a.args, b.args, strict=True)), "structure"

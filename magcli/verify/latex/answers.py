@@ -57,6 +57,15 @@ def read_as_list(text: str) -> Expr:
     return read(re.sub(r",\s*", " , ", clean(text)))
 
 
+@lru_cache(maxsize=1024)
+def read_as_points(text: str) -> Expr:
+    """The answer with ``C(5,2)`` and ``P(5,2)`` as points."""
+    try:
+        return _whole(tokenize(clean(text)), clean(text), points=True)
+    except (Unreadable, ArithmeticError, ValueError, RecursionError, IndexError):
+        return read(text)
+
+
 def _special(text: str) -> Expr | None:
     """Forms that are no arithmetic: grouped digits, times, numbers in a base, choices."""
     if _GROUPED.fullmatch(text):
@@ -93,12 +102,13 @@ def _choice(plain: str) -> Expr | None:
     return None
 
 
-def _whole(tokens: tuple[Token, ...], text: str) -> Expr:
+def _whole(tokens: tuple[Token, ...], text: str, *, points: bool = False) -> Expr:
     if not tokens:
         raise Unreadable("empty")
     if (words := words_of(tokens)) is not None:
         return _words(words)
     cursor = Cursor(tokens, read_group, read_command, read_cell)
+    cursor.points = points
     value = read_list(cursor)
     if cursor.at < len(cursor.tokens):
         raise Unreadable("unparsable")

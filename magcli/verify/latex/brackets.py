@@ -22,6 +22,8 @@ def read_group(cursor: Cursor) -> Expr:
 
 
 def _bracketed(cursor: Cursor, opening: str) -> Expr:
+    if opening == "[" and cursor.peek().value == "[" and (matrix := _nested_rows(cursor)):
+        return matrix
     inner = read_list(cursor)
     closing = cursor.next()
     wanted = {"(": ")]", "[": ")][", "{": "}", r"\langle": (r"\rangle",)}[opening]
@@ -33,6 +35,23 @@ def _bracketed(cursor: Cursor, opening: str) -> Expr:
         return inner
     shut = {"[": ")", r"\rangle": ")"}.get(closing.value, closing.value)
     return Expr("tuple", inner.args, ("(" if opening == r"\langle" else opening) + shut)
+
+
+def _nested_rows(cursor: Cursor) -> Expr | None:
+    """The rows of ``[[1,2],[3,4]]``, a matrix as programs write it; nothing where other things stand between them."""
+    start, rows = cursor.at, []
+    while cursor.eat("["):
+        row = read_list(cursor)
+        rows.append(Expr("row", row.args if row.op == "list" else (row,)))
+        if not cursor.eat("]") or not cursor.eat(",", "]"):
+            break
+        if cursor.tokens[cursor.at - 1].value == "]":
+            widths = {len(row.args) for row in rows}
+            if len(widths) == 1 and (len(rows), *widths) != (1, 1):
+                return Expr("matrix", tuple(rows))
+            break
+    cursor.at = start
+    return None
 
 
 def _set(cursor: Cursor) -> Expr:

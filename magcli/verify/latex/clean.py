@@ -5,6 +5,7 @@ from functools import lru_cache
 
 from magcli.verify.latex.names import FUNCTIONS
 from magcli.verify.latex.tokens import Token, ascii_math
+from magcli.verify.latex.units import SYMBOLS
 
 _GROUPING = re.compile(r"(?<=\d)(?:\{,\}\s?|,?\\!\s?|,\s?\\!\s?|\\[,;: ]|~)(?=\d{3}(?!\d))")
 _DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
@@ -17,6 +18,9 @@ _PREFIX = re.compile(
 )
 _QUAD = re.compile(r"\\q?quad")
 _CHOOSE = re.compile(r"(?<![\w}])(?:\{\})?[_^]\s*\{?(\d+|[nm])\}?\s*(?:C|\\mathrm\{C\})_\s*\{?(\d+|[rk])\}?")
+_UPRIGHT = re.compile(r"\\(?:mathrm|text|textrm)\s*\{\s*([A-Za-z]+)(?![A-Za-z])(?:[^{}]|\^\{-?\d\})*\}")
+_EMPTY_GROUP = re.compile(r"(?<![\\\w}])\{\}(?=\s*\^)")
+"""What carries an index that stands before a letter: ``{}^\\circ C``."""
 _SIZED_BRACE = re.compile(r"\\(left|right)\s*(?=[{}])")
 _SIZED_DIGITS = re.compile(r"\\left\s*\(\s*([0-9A-F]+)\s*\\right\s*\)(?=\s*\}?\s*_)")
 _BRACED_STEM = re.compile(r"(?<![^{(\[<>=+\-*/,|$])\{\s*([A-Za-z]|\([0-9A-F]+\))\s*\}(?=\s*_)")
@@ -57,11 +61,20 @@ def _respelled(text: str) -> str:
         text = _QUAD.sub(",", text)
     if "C" in text and "_" in text:
         text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
+    if "^{" in text and "\\" in text:
+        text = _UPRIGHT.sub(_bare_powers, text)
+    if "{}" in text:
+        text = _EMPTY_GROUP.sub("", text)
     if "(" in text and "." in text:
         text = _CYCLE.sub(r"\1\\overline{\2}", text)
     if "," in text and "(" not in text and "[" not in text and "\\{" not in text:
         text = _joined(text)
     return _TIMES_X.sub(r"\\times ", text) if "x" in text else text
+
+
+def _bare_powers(match: re.Match[str]) -> str:
+    """An upright unit without braces around its powers, so that it is one piece of text."""
+    return match[0].replace("^{", "^").replace("}", "") + "}" if match[1] in SYMBOLS else match[0]
 
 
 def _joined(text: str) -> str:

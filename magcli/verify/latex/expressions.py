@@ -11,7 +11,7 @@ from magcli.verify.latex.cursor import Cursor
 from magcli.verify.latex.names import DECORATIONS, FUNCTIONS, GREEK
 from magcli.verify.latex.tokens import Token, Unreadable
 from magcli.verify.latex.tree import Expr, add, div, function, mul, neg, num, power
-from magcli.verify.latex.units import is_unit
+from magcli.verify.latex.units import TEMPERATURES, is_unit
 
 MAX_FACTORS = 120
 _CLOSERS = frozenset((r"\cup", r"\cap", r"\setminus", ",", ";", ")", r"\}", "and", "or", ""))
@@ -157,7 +157,7 @@ def read_factor(cursor: Cursor) -> Expr:
             cursor.at += 1
             value = _raised(cursor, value)
         elif cursor.eat(r"\circ"):
-            value = Expr("unit", (value,), "degree")
+            value = Expr("unit", (value,), _scale(cursor, value))
         elif value.op == "sym" and cursor.eat("'"):
             value = value._replace(name=value.name + "'")
         else:
@@ -166,7 +166,7 @@ def read_factor(cursor: Cursor) -> Expr:
 
 def _raised(cursor: Cursor, value: Expr) -> Expr:
     if _is_degree(cursor):
-        return Expr("unit", (value,), "degree")
+        return Expr("unit", (value,), _scale(cursor, value))
     if [cursor.peek(i).value for i in range(3)] == ["{", r"\prime", "}"]:
         del cursor.tokens[cursor.at + 2], cursor.tokens[cursor.at]
     if cursor.eat(r"\prime"):
@@ -175,6 +175,16 @@ def _raised(cursor: Cursor, value: Expr) -> Expr:
         cursor.at += 1
         return value._replace(name=value.name + "*")
     return power(value, exponent(cursor))
+
+
+def _scale(cursor: Cursor, value: Expr) -> str:
+    """The scale of temperature behind a degree sign; without one it is a degree of any kind."""
+    token = cursor.peek()
+    scale = TEMPERATURES.get(token.value.lower()) if token.kind in ("word", "text") and value.op == "num" else None
+    if scale is None or cursor.peek(1).value in ("(", "=", "_", "^"):
+        return "degree"
+    cursor.at += 1
+    return scale
 
 
 def _is_degree(cursor: Cursor) -> bool:

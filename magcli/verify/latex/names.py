@@ -10,9 +10,16 @@ max min det sqrt arsinh arcosh artanh arcsinh arccosh arctanh asin acos atan sgn
 """
 _DECORATION_NAMES = "overline vec hat bar tilde dot ddot widetilde underline angle triangle odot"
 
+_POINT_NAMES = """
+point points vertex center centre focus origin midpoint centroid orthocenter circumcenter incenter intersection pair
+ordered coordinates minimum maximum vector solution at
+"""
+
 GREEK = frozenset(_GREEK_LETTERS.split())
 FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
 DECORATIONS = frozenset(_DECORATION_NAMES.split())
+POINTS = frozenset(_POINT_NAMES.split())
+"""Words before a bracket that say what kind of point it is."""
 JOINING = frozenset(("and", "or"))
 AMBIGUOUS = frozenset(("min", "max", "sec", "lg", "det"))
 """Functions only before a bracket; elsewhere units or letters."""

@@ -2,7 +2,7 @@
 
 from magcli.verify.latex.cursor import Cursor
 from magcli.verify.latex.expressions import aside, read_factor, read_sum, starts_factor
-from magcli.verify.latex.names import JOINING
+from magcli.verify.latex.names import JOINING, POINTS
 from magcli.verify.latex.tokens import Unreadable
 from magcli.verify.latex.trailing import measured
 from magcli.verify.latex.tree import Expr, div, function, mul, num
@@ -24,6 +24,12 @@ RELATIONS = (
     r"\mapsto",
     r"\notin",
 )
+MAX_POINT = 200
+"""Tokens of a point's coordinates."""
+_OPENING, _CLOSING = frozenset(("(", "[", "{", r"\{")), frozenset((")", "]", "}", r"\}"))
+_AFTER_PARTS = frozenset((",", ";", "and", "or", r"\}", r"\\", ""))
+_CHOSEN = (Expr("sym", name="C"), Expr("sym", name="P"))
+"""Before two numbers in brackets these count combinations and arrangements."""
 _SEPARATORS = (",", ";", "and", "or")
 _WHOLE = [Expr("set-name", name=rf"\mathbb{letter}") for letter in "ZN"]
 
@@ -87,6 +93,8 @@ def _begins(cursor: Cursor) -> bool:
 
 def read_part(cursor: Cursor) -> Expr:
     """One part of a list: a side, or sides with relations between them."""
+    if point := _point(cursor):
+        return point
     cursor.deeper()
     sides, signs = [_side(cursor)], []
     while sign := cursor.eat(*RELATIONS):
@@ -98,6 +106,45 @@ def read_part(cursor: Cursor) -> Expr:
             raise Unreadable("too-long")
     cursor.depth -= 1
     return _relation(sides, signs) if signs else sides[0]
+
+
+def _point(cursor: Cursor) -> Expr | None:
+    r"""``P(1,2)`` or ``\text{vertex } (1,2)`` alone: the equation of a name and a tuple; nothing where it is not."""
+    start, name = cursor.at, None
+    while cursor.peek().kind in ("text", "word") and POINTS.issuperset(cursor.peek().value.lower().split()):
+        name = Expr("text", name=cursor.next().value.lower())
+    token = cursor.peek()
+    if token.kind == "word" and len(token.value) == 1 and token.value.isupper():
+        name = Expr("sym", name=cursor.next().value + _mark(cursor))
+    size = _bracket_size(cursor) if name else 0
+    chosen = name in _CHOSEN and size == 5 and not cursor.points
+    if name and size and not chosen and cursor.peek(size).value in _AFTER_PARTS:
+        value = cursor.group(cursor)
+        if value.op == "tuple":
+            return Expr("rel", (name, value), "=")
+    cursor.at = start
+    return None
+
+
+def _mark(cursor: Cursor) -> str:
+    """The index or primes of a point's name."""
+    mark = ""
+    if cursor.peek().value == "_" and cursor.peek(1).kind in ("num", "word"):
+        mark, cursor.at = f"_{cursor.peek(1).value}", cursor.at + 2
+    while cursor.eat("'"):
+        mark += "'"
+    return mark
+
+
+def _bracket_size(cursor: Cursor) -> int:
+    """The number of tokens of the round bracket that comes next, where commas part what is in it; else 0."""
+    depth = commas = 0
+    for size, token in enumerate(cursor.tokens[cursor.at : cursor.at + MAX_POINT], 1):
+        depth += (token.value in _OPENING) - (token.value in _CLOSING)
+        commas += token.value in (",", ";") and depth == 1
+        if depth == 0:
+            return size if commas and token.value == ")" else 0
+    return 0
 
 
 def _relation(sides: list[Expr], signs: list[str]) -> Expr:

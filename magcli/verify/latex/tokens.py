@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from magcli.verify.latex.names import AMBIGUOUS, FUNCTIONS, JOINING
+from magcli.verify.latex.units import SYMBOLS
 
 MAX_TOKENS = 2_000
 MAX_DEPTH = 40
@@ -47,13 +48,17 @@ _UNICODE = {
     ord("⁻"): "^-", ord("°"): r"^\circ ", ord("º"): r"^\circ ", ord("′"): "'", ord("’"): "'", ord("、"): ",",
     ord("。"): ".", ord("…"): r"\ldots ", ord("ℝ"): r"\mathbb{R}", ord("ℤ"): r"\mathbb{Z}", ord("ℕ"): r"\mathbb{N}",
     ord("⟨"): r"\langle ", ord("⟩"): r"\rangle ", ord("⌊"): r"\lfloor ", ord("⌋"): r"\rfloor ",
-    ord("【"): "[", ord("】"): "]", ord("￡"): "£",
+    ord("⁄"): "/", ord("∕"): "/", ord("【"): "[", ord("】"): "]", ord("￡"): "£",
     ord("⌈"): r"\lceil ", ord("⌉"): r"\rceil ", ord("∣"): "|", ord("¢"): r"\text{ cent}", ord("…"): r"\ldots ",
 }  # fmt: skip
 
 _ROOTS = {"√": r"\sqrt", "∛": r"\sqrt[3]", "³√": r"\sqrt[3]", "⁴√": r"\sqrt[4]"}
 _ROOT = re.compile(r"([³⁴]√|∛)\s*(\d+(?:\.\d+)?)|(√)\s*(\d+\.\d+|\d\d+)")
 """Before digits the plain sign covers all of them, unlike LaTeX's command."""
+
+_HIGH, _LOW = "⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉"
+_SLASHED = re.compile(f"([{_HIGH}]+)[⁄∕/]([{_LOW}]+)")
+_LEVELLED = str.maketrans(_HIGH + _LOW, "0123456789" * 2)
 
 _TOKEN = re.compile(
     r"(?P<skip>\s+|\\[,;:!>/ ]|~|\\q?quad|\\(?:hspace\s*\{[^{}]*\}"
@@ -100,6 +105,7 @@ def ascii_math(text: str) -> str:
     """The text with Unicode signs written as LaTeX."""
     if text.isascii():
         return text
+    text = _SLASHED.sub(lambda part: rf"\frac{{{part[1]}}}{{{part[2]}}}".translate(_LEVELLED), text)
     text = _ROOT.sub(lambda root: f"{_ROOTS[root[1] or root[3]]}{{{root[2] or root[4]}}}", text)
     return text.translate(_UNICODE).replace("^-^{", "^{-").replace("}^{", "").replace("}_{", "")
 
@@ -120,7 +126,10 @@ def tokenize(text: str) -> tuple[Token, ...]:
             continue
         if len(found) >= MAX_TOKENS:
             raise Unreadable("too-long")
-        found.extend(_token(kind or "op", match, spaced))
+        tokens = _token(kind or "op", match, spaced)
+        if kind == "font" and found and found[-1].kind == "num" and tokens and tokens[0].value in SYMBOLS:
+            tokens = (tokens[0]._replace(kind="text"), *tokens[1:])
+        found.extend(tokens)
         spaced = False
     while found and found[-1].value == r"\\":
         found.pop()

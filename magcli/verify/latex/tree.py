@@ -25,6 +25,7 @@ class Expr(NamedTuple):
     number: Fraction = Fraction(0)
 
 
+_TRANSPOSED = frozenset(Expr("sym", name=name) for name in ("T", r"\top", r"\intercal"))
 ZERO, ONE, MINUS_ONE = (Expr("num", number=Fraction(n)) for n in (0, 1, -1))
 I, PI, E, INFINITY = (Expr("const", name=name) for name in ("i", "pi", "e", "inf"))  # noqa: E741
 
@@ -53,7 +54,9 @@ def mul(a: Expr, b: Expr) -> Expr:
 
 
 def neg(a: Expr) -> Expr:
-    """The negative."""
+    """The negative; of a measured value with its unit."""
+    if a.op == "unit":
+        return a._replace(args=(neg(a.args[0]),))
     return mul(MINUS_ONE, a)
 
 
@@ -67,8 +70,10 @@ def div(a: Expr, b: Expr) -> Expr:
 
 
 def power(base: Expr, exponent: Expr) -> Expr:
-    """A power; rational where it is exact and within the budget, as ``4^{1/2}``; ``A^T`` is a transposed matrix."""
-    if base.op == "matrix" and exponent == Expr("sym", name="T"):
+    """A power; rational where it is exact and within the budget, as ``4^{1/2}``; ``A^T`` is a transposed matrix, ``(1,2)^T`` a column."""
+    if base.op == "tuple" and exponent in _TRANSPOSED and base.name in ("()", "[]"):
+        return Expr("matrix", tuple(Expr("row", (part,)) for part in base.args))
+    if base.op == "matrix" and exponent in _TRANSPOSED:
         columns = zip(*(row.args for row in base.args), strict=True)
         return Expr("matrix", tuple(Expr("row", tuple(column)) for column in columns))
     if base.op == exponent.op == "num":
