@@ -45,6 +45,7 @@ from magcli.verify import symbolic
 from magcli.verify.box import joined_boxes, last_box
 from magcli.verify.equality.balls import METER, Meter
 from magcli.verify.equality.chains import settled
+from magcli.verify.equality.naming import given_value
 from magcli.verify.equality.structure import same
 from magcli.verify.latex.answers import read, read_as_list, read_as_points
 from magcli.verify.latex.clean import clean, squeezed
@@ -122,6 +123,9 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
     found, path = same(a, b)
     if found:
         return True, path
+    value = given_value(a) if b.op not in ("rel", "text", "list") else None
+    if value is not None and same(value, b)[0]:
+        return True, "equation"
     if _is_comma_decimal(left, b) or _is_comma_decimal(truth, a):
         return True, "decimal-comma"
     if _CHOSEN_PAIR.match(left) or _CHOSEN_PAIR.match(truth):

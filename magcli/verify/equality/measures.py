@@ -21,9 +21,9 @@ def _parted(expr: Expr, power: int, letters: list[tuple[str, int]]) -> Expr | No
     if expr.op == "sym" and expr.name.isalpha():
         letters.append((expr.name, power))
         return ONE
-    if expr.op == "^" and expr.args[1].op == "num" and expr.args[1].number.denominator == 1:
-        if expr.args[0].op == "sym":
-            return _parted(expr.args[0], power * int(expr.args[1].number), letters)
+    if expr.op == "^" and expr.args[0].op == "sym" and expr.args[1].op == "num":
+        whole = expr.args[1].number.denominator == 1
+        return _parted(expr.args[0], power * int(expr.args[1].number), letters) if whole else None
     if expr.op in ("*", "/"):
         first = _parted(expr.args[0], power, letters)
         second = _parted(expr.args[1], power if expr.op == "*" else -power, letters)

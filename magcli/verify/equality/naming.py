@@ -1,8 +1,12 @@
 """What may stand before ``=`` as the name of an answer: ``x``, ``f(x)``, ``AB``, ``\\angle C``, ``\\text{Area}``."""
 
 from magcli.verify.equality.identity import symbols
-from magcli.verify.latex.tree import Expr, renamed
+from magcli.verify.latex.tree import Expr, num, renamed
 
+_OF_SEVERAL = frozenset(("gcd", "lcm", "max", "min", "det"))
+_COMPOSED = frozenset(("+", "*", "/", "^", "f"))
+_COORDINATES = frozenset("xyz")
+_CIRCULAR = frozenset(("sin", "cos", "tan", "cot", "sec", "csc"))
 _MEASURED = frozenset(["sin", "cos", "tan", "cot", "sec", "csc", "abs"])
 _WORKED_OUT = frozenset(("?int", "?lim"))
 """Calculations whose equation gives their value."""
@@ -18,7 +22,8 @@ def is_name(expr: Expr) -> bool:
     if expr.op == "f":
         if expr.name.startswith("?"):
             return expr.name in _WORKED_OUT or not symbols(expr) or _is_plain(expr)
-        return expr.name in _MEASURED and all(is_name(arg) and not _varies(arg) for arg in expr.args)
+        measured = expr.name in _MEASURED and all(is_name(arg) and not _varies(arg) for arg in expr.args)
+        return measured or expr.name in _OF_SEVERAL
     if expr.op in ("tuple", "ratio"):
         return all(is_name(arg) for arg in expr.args)
     if expr.op == "/":
@@ -28,6 +33,28 @@ def is_name(expr: Expr) -> bool:
 
 def _varies(expr: Expr) -> bool:
     return expr.op == "f" and bool(symbols(expr))
+
+
+def given_value(equation: Expr) -> Expr | None:
+    r"""The number of an equation whose left side is a compound quantity: ``a+b+c=12``, ``\sin 2\theta=1``.
+
+    Nothing where the equation could be solved for its only letter (``2x=10``), or is one of a curve or plane
+    (``x+z=1``), whose letters are coordinates.
+    """
+    if equation.op != "rel" or equation.name != "=":
+        return None
+    left, value = equation.args
+    called = (left.op == "f" and left.name in _CIRCULAR) or _is_call(left)
+    composed = left.op in _COMPOSED and not left.name.startswith("?")
+    several = composed and len(symbols(left)) > 1 and not symbols(left) <= _COORDINATES and value != num(0)
+    return value if not symbols(value) and (called or several) else None
+
+
+def _is_call(expr: Expr) -> bool:
+    r"""``\varphi(100)``, ``P(2)``: read as a product of a letter and a number, which come the other way round."""
+    if expr.op != "*" or expr.args[0].op != "sym" or expr.args[1].op != "num":
+        return False
+    return expr.args[0].name[0].isupper() or expr.args[0].name[0] == "\\"
 
 
 def _is_segment(expr: Expr) -> bool:

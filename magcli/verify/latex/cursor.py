@@ -12,7 +12,8 @@ Reader = Callable[["Cursor"], Expr]
 class Cursor:
     """A place in the tokens, and who reads brackets, commands and cells of tables: they stand in modules above.
 
-    ``points``: ``C(5,2)`` is a point, no number of combinations. ``bars`` counts open absolute values, ``depth`` nesting; ``bound`` are the letters of sums, which are no constants.
+    ``points``: ``C(5,2)`` is a point, no number of combinations. ``bars`` counts open absolute values, ``depth``
+    nesting; ``bound`` are the letters of sums, which are no constants.
     """
 
     __slots__ = ("at", "bars", "bound", "cell", "command", "depth", "group", "points", "tokens")

@@ -18,6 +18,7 @@ ordered coordinates minimum maximum vector solution at
 GREEK = frozenset(_GREEK_LETTERS.split())
 FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
 DECORATIONS = frozenset(_DECORATION_NAMES.split())
+DENIALS = frozenset(("not", "no", "never", "wrong", "incorrect", "false"))
 POINTS = frozenset(_POINT_NAMES.split())
 """Words before a bracket that say what kind of point it is."""
 JOINING = frozenset(("and", "or"))

@@ -2,7 +2,7 @@
 
 from magcli.verify.latex.cursor import Cursor
 from magcli.verify.latex.expressions import aside, read_factor, read_sum, starts_factor
-from magcli.verify.latex.names import JOINING, POINTS
+from magcli.verify.latex.names import DENIALS, JOINING, POINTS
 from magcli.verify.latex.tokens import Unreadable
 from magcli.verify.latex.trailing import measured
 from magcli.verify.latex.tree import Expr, div, function, mul, num
@@ -24,6 +24,10 @@ RELATIONS = (
     r"\mapsto",
     r"\notin",
 )
+MAX_NAME = 40
+_OPERATORS = frozenset((r"\mathbbE", r"\mathbbP", "#", r"\Pr", r"\dim", r"\deg", r"\ker"))
+_NO_NAME = frozenset(("+", "-", "*", "/", r"\times", r"\cdot", r"\pm", ",", ";", "and", "or", "<", ">", r"\le", r"\ge",
+                      r"\ne", r"\approx", r"\in", r"\to", ":", "&", r"\\"))  # fmt: skip
 MAX_POINT = 200
 """Tokens of a point's coordinates."""
 _OPENING, _CLOSING = frozenset(("(", "[", "{", r"\{")), frozenset((")", "]", "}", r"\}"))
@@ -96,7 +100,7 @@ def read_part(cursor: Cursor) -> Expr:
     if point := _point(cursor):
         return point
     cursor.deeper()
-    sides, signs = [_side(cursor)], []
+    sides, signs = [_quantity(cursor) or _side(cursor)], []
     while sign := cursor.eat(*RELATIONS):
         while sign == "=" and cursor.eat("="):
             pass
@@ -124,6 +128,37 @@ def _point(cursor: Cursor) -> Expr | None:
             return Expr("rel", (name, value), "=")
     cursor.at = start
     return None
+
+
+def _quantity(cursor: Cursor) -> Expr | None:
+    r"""What stands before ``=`` and names a quantity in no arithmetic: ``\operatorname{tr}(A)``, ``\mathbb{E}[X]``,
+    ``\#S``, ``|A\cup B|``; words with letters behind them are words. Nothing where it is none of these.
+    """
+    first, size = cursor.peek(), _before_equals(cursor)
+    named = first.kind == "text" and first.value[0].isalpha() and size > 1
+    sets = first.value == "|" and any(cursor.peek(at).value in (r"\cup", r"\cap") for at in range(size))
+    sums = first.value == r"\sum" and cursor.peek(1).value != "_"
+    if not size or not (named or sets or sums or first.value in _OPERATORS):
+        return None
+    tokens = [cursor.next() for _ in range(size)]
+    if any(word in DENIALS for token in tokens for word in token.value.lower().split() if token.kind == "text"):
+        raise Unreadable("words")
+    name = " ".join(token.value for token in tokens)
+    words = all(token.kind in ("text", "word") for token in tokens)
+    return Expr("text", name=name.lower()) if words else Expr("sym", name=name)
+
+
+def _before_equals(cursor: Cursor) -> int:
+    """The number of tokens before the ``=`` of a part whose left side is no sum or product; else 0."""
+    depth = 0
+    for size in range(MAX_NAME):
+        token = cursor.peek(size)
+        if token.value == "=" and depth == 0:
+            return size
+        depth += (token.value in _OPENING) - (token.value in _CLOSING)
+        if token.kind == "end" or depth < 0 or (depth == 0 and token.value in _NO_NAME):
+            return 0
+    return 0
 
 
 def _mark(cursor: Cursor) -> str:

@@ -70,7 +70,10 @@ def div(a: Expr, b: Expr) -> Expr:
 
 
 def power(base: Expr, exponent: Expr) -> Expr:
-    """A power; rational where it is exact and within the budget, as ``4^{1/2}``; ``A^T`` is a transposed matrix, ``(1,2)^T`` a column."""
+    """A power; rational where it is exact and within the budget, as ``4^{1/2}``.
+
+    ``A^T`` is a transposed matrix, ``(1,2)^T`` a column.
+    """
     if base.op == "tuple" and exponent in _TRANSPOSED and base.name in ("()", "[]"):
         return Expr("matrix", tuple(Expr("row", (part,)) for part in base.args))
     if base.op == "matrix" and exponent in _TRANSPOSED:

@@ -91,10 +91,8 @@ _SPLIT = re.compile(r"[A-Za-z°%¢$]+|\^ ?\{?-?\d|[/()]|[^\W\d_]+|\d")
 _PER_CENT = re.compile(r"\bper[ -]cent\b")
 TEMPERATURES = {"c": "celsius", "celsius": "celsius", "f": "fahrenheit", "fahrenheit": "fahrenheit"}
 """What may stand behind a degree sign."""
-SYMBOLS = {
-    symbol: _UNITS[symbol.lower()]
-    for symbol in "m s h g l L N J W V K km cm mm nm kg mg ml mL kJ Hz mol min eV rad".split()
-}
+_SYMBOLS = "m s h g l L N J W V K km cm mm nm kg mg ml mL kJ Hz mol min eV rad"
+SYMBOLS = {symbol: _UNITS[symbol.lower()] for symbol in _SYMBOLS.split()}
 """Signs of units as they are written without words, where letter case counts."""
 
 
