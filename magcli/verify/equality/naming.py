@@ -46,8 +46,16 @@ def given_value(equation: Expr) -> Expr | None:
     left, value = equation.args
     called = (left.op == "f" and left.name in _CIRCULAR) or _is_call(left)
     composed = left.op in _COMPOSED and not left.name.startswith("?")
-    several = composed and len(symbols(left)) > 1 and not symbols(left) <= _COORDINATES and value != num(0)
+    parts = symbols(left) | _values_of_functions(left)
+    several = composed and len(parts) > 1 and not parts <= _COORDINATES and value != num(0)
     return value if not symbols(value) and (called or several) else None
+
+
+def _values_of_functions(expr: Expr) -> frozenset[str]:
+    """Unknown functions at numbers, as ``f(3)``, each with a name of its own."""
+    if expr.op == "f" and expr.name.startswith("?"):
+        return frozenset() if symbols(expr) else frozenset((f"{expr.name}{expr.args}",))
+    return frozenset().union(*(_values_of_functions(arg) for arg in expr.args)) if expr.args else frozenset()
 
 
 def _is_call(expr: Expr) -> bool:
@@ -107,9 +115,13 @@ def _is_plain(expr: Expr) -> bool:
 
 
 def _numbered(call: Expr, value: Expr) -> tuple[Expr, Expr]:
-    """A function's call and value with the letters of its arguments numbered in their order."""
+    """A function's call and value with the letters of its arguments numbered in their order.
+
+    Capital letters are no variables but events, sets, points: ``P(A)`` is not ``P(B)``.
+    """
     arguments = call.args[1:] if call.op == "*" else call.args
-    for at, name in enumerate(dict.fromkeys(letter for arg in arguments for letter in _letters(arg))):
+    letters = dict.fromkeys(letter for arg in arguments for letter in _letters(arg) if not letter[0].isupper())
+    for at, name in enumerate(letters):
         call, value = renamed(call, name, f"?{at}"), renamed(value, name, f"?{at}")
     return call, value
 
