@@ -46,6 +46,7 @@ from magcli.verify.box import joined_boxes, last_box
 from magcli.verify.equality.balls import METER, Meter
 from magcli.verify.equality.chains import settled
 from magcli.verify.equality.naming import given_value
+from magcli.verify.equality.parameters import unwritten
 from magcli.verify.equality.structure import same
 from magcli.verify.latex.answers import read, read_as_list, read_as_points
 from magcli.verify.latex.clean import clean, squeezed
@@ -123,6 +124,8 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
     found, path = same(a, b)
     if found:
         return True, path
+    if any(same(x, y)[0] for x, y in unwritten(a, b)):
+        return True, "parameter"
     value = given_value(a) if b.op not in ("rel", "text", "list") else None
     if value is not None and same(value, b)[0]:
         return True, "equation"

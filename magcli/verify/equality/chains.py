@@ -9,7 +9,7 @@ from magcli.verify.equality.identity import same_value, symbols
 from magcli.verify.latex.tree import Expr
 
 ARITHMETIC = frozenset(("num", "sym", "const", "+", "*", "/", "^", "f", "sum", "prod"))
-_PARTED = frozenset(("list", "tuple", "set", "choice", "cases", "row"))
+_PARTED = frozenset(("list", "tuple", "set", "choice", "cases", "row", "family"))
 _CONTRADICTION = Expr("raw", (Expr("text", name="contradiction"),))
 
 

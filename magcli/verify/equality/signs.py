@@ -8,6 +8,8 @@ from magcli.verify.latex.tree import Expr, add, div, function, mul, neg, power
 @lru_cache(maxsize=4096)
 def opened(expr: Expr) -> Expr:
     """The answer with every ``\\pm`` written out as a list of its two readings (all signs change together)."""
+    if expr.op == "family":
+        return expr
     if expr.op in ("list", "set"):
         return expr._replace(args=tuple(value for part in expr.args for value in _readings(part)))
     if expr.op == "rel" and expr.name == "=" and _both_tuples(expr):

@@ -11,6 +11,7 @@ from magcli.verify.equality.identity import same_value, symbols
 from magcli.verify.equality.literals import Found, Inner, bases, choices, ratios, texts, values
 from magcli.verify.equality.measures import measured
 from magcli.verify.equality.naming import in_name_order, is_assignment, is_function, is_name, repeats_name, same_name
+from magcli.verify.equality.parameters import matched
 from magcli.verify.equality.regions import is_restricted, region, same_region
 from magcli.verify.equality.relations import same_equation, same_inequality
 from magcli.verify.equality.signs import opened
@@ -54,6 +55,11 @@ def _assigned(a: Expr, b: Expr) -> tuple[Expr, Expr]:
             if is_name(one.args[0]):
                 return (one.args[1], other) if other is b else (other, one.args[1])
     return a, b
+
+
+def _families(a: Expr, b: Expr, depth: int) -> Found:
+    """Answers with free parameters, whose names do not count."""
+    return any(same(x, y, depth)[0] for x, y in matched(a, b)), "parameter"
 
 
 def _measures(a: Expr, b: Expr, depth: int) -> Found:
@@ -288,6 +294,7 @@ def _with(rule: Callable[[Expr, Expr, Inner], Found]) -> Compare:
 
 _RULES: tuple[tuple[frozenset[str], Compare], ...] = (
     (frozenset(("raw",)), lambda a, b, _: (False, "unparsable")),
+    (frozenset(("family",)), _families),
     (frozenset(("choice",)), _with(choices)),
     (frozenset(("base",)), _with(bases)),
     (frozenset(("text",)), _with(texts)),

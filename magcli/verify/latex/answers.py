@@ -15,8 +15,9 @@ from magcli.verify.latex.cursor import Cursor
 from magcli.verify.latex.parts import read_list
 from magcli.verify.latex.tokens import Token, Unreadable, tokenize
 from magcli.verify.latex.trailing import NUMBERS
-from magcli.verify.latex.tree import Expr, num
+from magcli.verify.latex.tree import INFINITY, ZERO, Expr, neg, num
 from magcli.verify.latex.units import compound
+from magcli.verify.latex.wording import formal
 
 MAX_SPECIAL = 300
 """Longer texts are no time, number in a base or choice."""
@@ -30,9 +31,23 @@ _CHOICE_VALUE = re.compile(r"(?:\(([A-Z])\)|([A-Z])[.):])\s*([^\s,;].*)", re.DOT
 _TEXT = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textrm|textit|mbox|rm|bf|operatorname)\s*\{([^{}]*)\}")
 _GROUPED = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(\.\d+)?|[+-]?\d{1,3}(?: \d{3})+([.,]\d+)?")
 _EUROPEAN = re.compile(r"([+-]?\d{1,3}(?:[. ]\d{3})+),(\d+)|([+-]?\d{1,3}(?:\.\d{3}){2,})")
+_REALS = Expr("set-name", name=r"\mathbbR")
+_NONZERO = Expr(r"\setminus", (_REALS, Expr("set", (ZERO,))))
+_HALVES = {
+    **dict.fromkeys(("nonzero", "non-zero"), _NONZERO),
+    "positive": Expr("tuple", (ZERO, INFINITY), "()"),
+    "negative": Expr("tuple", (neg(INFINITY), ZERO), "()"),
+    **dict.fromkeys(("nonnegative", "non-negative"), Expr("tuple", (ZERO, INFINITY), "[)")),
+}
 _NAMED = {
     **dict.fromkeys(("no solution", "no solutions", "no real solution", "no real solutions"), Expr("set")),
     **dict.fromkeys(("empty set", "null set"), Expr("set")),
+    **{
+        f"{every}{kind} {reals}": region
+        for every in ("", "all ")
+        for reals in ("real numbers", "reals")
+        for kind, region in _HALVES.items()
+    },
     **dict.fromkeys(("all real numbers", "all reals", "reals", "real numbers"), Expr("set-name", name=r"\mathbbR")),
     **dict.fromkeys(("undefined", "does not exist", "dne"), Expr("text", name="does not exist")),
     **{word: num(n) for word, n in NUMBERS.items()},
@@ -43,7 +58,7 @@ _NAMED = {
 def read(text: str) -> Expr:
     """The answer that a text holds."""
     try:
-        bare = clean(text)
+        bare = formal(clean(text))
         return _special(bare) or _whole(tokenize(bare), bare)
     except Unreadable as why:
         return Expr("raw", (Expr("text", name=str(why)),), name=clean(text))

@@ -1,7 +1,7 @@
 """Reading brackets: groups, tuples, intervals, sets, set builders and the cells of tables."""
 
 from magcli.verify.latex.cursor import Cursor
-from magcli.verify.latex.parts import read_list, read_part
+from magcli.verify.latex.parts import domained, read_list, read_part
 from magcli.verify.latex.tokens import Token, Unreadable
 from magcli.verify.latex.tree import Expr
 
@@ -37,6 +37,15 @@ def _bracketed(cursor: Cursor, opening: str) -> Expr:
     return Expr("tuple", inner.args, ("(" if opening == r"\langle" else opening) + shut)
 
 
+def _described(head: Expr, conditions: Expr) -> Expr | None:
+    r"""``\{3k \mid k\in\mathbb{Z}\}`` as a family; nothing where the conditions are no domains of its letters."""
+    if conditions.op == "family" and head.op == "sym" and conditions.args[0].op == "rel":
+        return conditions
+    stated = list(conditions.args) if conditions.op == "list" else [conditions]
+    (found, *more) = domained([head, *stated])
+    return found if found.op == "family" and not more and head.op != "sym" else None
+
+
 def _nested_rows(cursor: Cursor) -> Expr | None:
     """The rows of ``[[1,2],[3,4]]``, a matrix as programs write it; nothing where other things stand between them."""
     start, rows = cursor.at, []
@@ -66,6 +75,8 @@ def _set(cursor: Cursor) -> Expr:
         cursor.expect("mid")
         conditions = read_list(cursor)
         cursor.expect(r"\}")
+        if head.op != "rel" and (family := _described(head, conditions)):
+            return family
         together = conditions.op == "list" and "or" not in conditions.name
         return Expr("builder", (head, *(conditions.args if together else (conditions,))))
     system = cursor.peek().value in _SYSTEMS

@@ -34,8 +34,8 @@ _OPENING, _CLOSING = frozenset(("(", "[", "{", r"\{")), frozenset((")", "]", "}"
 _AFTER_PARTS = frozenset((",", ";", "and", "or", r"\}", r"\\", ""))
 _CHOSEN = (Expr("sym", name="C"), Expr("sym", name="P"))
 """Before two numbers in brackets these count combinations and arrangements."""
+_VALUES = frozenset(("num", "const", "+", "*", "/", "^", "pm"))
 _SEPARATORS = (",", ";", "and", "or")
-_WHOLE = [Expr("set-name", name=rf"\mathbb{letter}") for letter in "ZN"]
 
 
 def read_list(cursor: Cursor) -> Expr:
@@ -56,7 +56,7 @@ def read_list(cursor: Cursor) -> Expr:
             raise Unreadable("too-long")
         if cursor.peek().value not in _SEPARATORS:
             break
-    groups = [_unconditional(group) for group in groups if group]
+    groups = [domained(_shared(group)) for group in groups if group]
     if strong and any(len(group) > 1 for group in groups):
         return Expr("list", tuple(_list(group) for group in groups))
     return _joined([part for group in groups for part in group], joints & JOINING)
@@ -74,12 +74,48 @@ def _joined(parts: list[Expr], joints: set[str]) -> Expr:
     return found if values else found._replace(name=" ".join(sorted(joints)))
 
 
-def _unconditional(parts: list[Expr]) -> list[Expr]:
-    """``\\pi k, k \\in \\mathbb{Z}`` without its condition."""
-    counted = [p for p in parts if p.op == "rel" and p.name == r"\in" and p.args[1] in _WHOLE and p.args[0].op == "sym"]
-    if len(counted) != 1 or len(parts) == 1:
+def _shared(parts: list[Expr]) -> list[Expr]:
+    r"""``x=0, 4`` and ``x \ne 1, 2`` with the name before each value."""
+    first = parts[0]
+    if first.op != "rel" or first.name not in ("=", r"\ne") or first.args[0].op != "sym" or len(parts) == 1:
         return parts
-    return [part for part in parts if part is not counted[0]]
+    values = (first.args[1], *parts[1:])
+    if any(value.op not in _VALUES for value in values):
+        return parts
+    return [first._replace(args=(first.args[0], value)) for value in values]
+
+
+def domained(parts: list[Expr]) -> list[Expr]:
+    r"""``\\pi k, k \\in \\mathbb{Z}`` as a family: its parts, its free parameters, and the domain of each.
+
+    Of inequalities (``x>3, x \\in \\mathbb{Z}``) the letter is no parameter, but what is looked for.
+    """
+    given: dict[Expr, str] = {}
+    for at, part in enumerate(parts):
+        if part.op == "rel" and part.name == r"\in" and part.args[0].op == "sym" and (domain := _domain(part.args[1])):
+            while at and parts[at - 1].op == "sym" and parts[at - 1] not in given and len(parts) > 2:
+                at -= 1
+                given[parts[at]] = domain
+            given[part.args[0]] = domain
+    body = [part for part in parts if part not in given and not (part.op == "rel" and part.name == r"\in")]
+    if not given or not body or any(part.op == "rel" and part.name != "=" for part in body):
+        return parts
+    free = [letter for letter in given if any(_mentions(part, letter) for part in body)]
+    value = _list(body)
+    return [Expr("family", (value, *free), "".join(given[letter] for letter in free))] if free else body
+
+
+def _domain(expr: Expr) -> str:
+    """The letter of a set of numbers, in whatever type it is written; nothing for other sets."""
+    letter = expr.name.removeprefix(r"\mathbb") if expr.op in ("set-name", "sym") else ""
+    return letter if letter in ("Z", "N", "Q", "R", "C") else ""
+
+
+def _mentions(expr: Expr, letter: Expr) -> bool:
+    """Whether a letter stands in an expression, elsewhere than as the name of a quantity."""
+    if expr.op == "rel" and expr.name == "=" and expr.args[0] == letter:
+        return _mentions(expr.args[1], letter)
+    return expr == letter or any(_mentions(arg, letter) for arg in expr.args)
 
 
 def _list(parts: list[Expr]) -> Expr:
@@ -134,7 +170,10 @@ def _quantity(cursor: Cursor) -> Expr | None:
     r"""What stands before ``=`` and names a quantity in no arithmetic: ``\operatorname{tr}(A)``, ``\mathbb{E}[X]``,
     ``\#S``, ``|A\cup B|``; words with letters behind them are words. Nothing where it is none of these.
     """
-    first, size = cursor.peek(), _before_equals(cursor)
+    first = cursor.peek()
+    if first.kind != "text" and first.value not in ("|", r"\sum") and first.value not in _OPERATORS:
+        return None
+    size = _before_equals(cursor)
     named = first.kind == "text" and first.value[0].isalpha() and size > 1
     sets = first.value == "|" and any(cursor.peek(at).value in (r"\cup", r"\cap") for at in range(size))
     sums = first.value == r"\sum" and cursor.peek(1).value != "_"

@@ -65,7 +65,7 @@ def shown(expr: Expr) -> str:
         ("x=2+3=5", "chain(rel:=(x, 5), x, 5, 5)"),
         (r"\frac13\approx 0.33", "chain(1/3, 1/3, 33/100)"),
         ("1<x<2", "rel:< <(1, x, 2)"),
-        (r"k\pi, k\in\mathbb{Z}", "*(k, pi)"),
+        (r"k\pi, k\in\mathbb{Z}", "family:Z(*(k, pi), k)"),
         (r"3\pm\sqrt2", "+(3, pm:pm(^(2, 1/2)))"),
         (r"5\text{ cm}^2", "unit:centimeter^2(5)"),
         ("9 (apples)", "unit:apple(9)"),

@@ -1,0 +1,88 @@
+r"""Free parameters, whose name counts for nothing: ``k\pi, k\in\mathbb{Z}``, ``(1+t,2t)``, constants of integration.
+
+A parameter is free where its domain is written on one side at least. Where it is written on neither, only these are
+taken for free: whole multiples of a period (``\pi k``, ``360^\circ n``), the parameter of a point that moves on a line,
+and constants of integration. ``2n+1`` is not ``2k+1``, for ``n`` may be given. A new name is one that stands nowhere
+else, so that no parameter becomes a letter that is already there.
+"""
+
+from collections.abc import Iterator
+from itertools import permutations
+
+from magcli.verify.equality.identity import symbols
+from magcli.verify.latex.tree import PI, Expr, renamed
+
+MAX_PARAMETERS = 3
+Pair = tuple[Expr, Expr]
+_WHOLE = frozenset("kmnlj")
+_REAL = frozenset(("t", "s", "u", "v", "r", r"\lambda", r"\mu", r"\tau"))
+_PARAMETERS = _WHOLE | _REAL | frozenset(("p", "q", "a", "b", "c", r"\alpha", r"\beta"))
+_VARIABLES = frozenset(("x", "y", "z", "t", "u", "v", "s", "w", r"\theta", r"\phi"))
+_CONSTANTS = frozenset(("C", "c", "constant", "const"))
+_OTHER_CONSTANTS = frozenset("KkABD")
+_NEIGHBOURS = frozenset("abdBD")
+"""Letters beside which ``c`` is one of several coefficients."""
+
+
+def matched(a: Expr, b: Expr) -> Iterator[Pair]:
+    """Two answers of which one at least is a family, without their domains and with one name for each parameter."""
+    if a.op != "family":
+        a, b = b, a
+    mine = [parameter.name for parameter in a.args[1:]]
+    if b.op == "family":
+        theirs = dict(zip((parameter.name for parameter in b.args[1:]), b.name, strict=True))
+        if sorted(a.name) == sorted(b.name):
+            orders = (order for order in permutations(theirs) if [theirs[name] for name in order] == list(a.name))
+            yield from (_aligned(a.args[0], mine, b.args[0], list(order)) for order in orders)
+        return
+    own = symbols(a.args[0])
+    free = [name for name in sorted(symbols(b)) if name in mine or (name in _PARAMETERS and name not in own)]
+    used = [name for name in mine if name in own]
+    if len(free) == len(used):
+        yield from (_aligned(a.args[0], used, b, list(order)) for order in permutations(free))
+
+
+def unwritten(a: Expr, b: Expr) -> Iterator[Pair]:
+    """Two answers that write no domain, with one name for what can only be the same free parameter."""
+    x, y = symbols(a), symbols(b)
+    if not x or not y:
+        return
+    if len(x - y) == len(y - x) == 1:
+        (p,), (q,) = x - y, y - x
+        whole = {p, q} <= _WHOLE and all(_is_periodic(side) for side in (a, b))
+        moving = {p, q} <= _REAL and x == {p} and all(_is_point(side) for side in (a, b))
+        if whole or moving:
+            yield _aligned(a, [p], b, [q])
+    mine, theirs = _integration_constants(x, y), _integration_constants(y, x)
+    common = (x - set(mine)) & (y - set(theirs))
+    if 0 < len(mine) == len(theirs) <= MAX_PARAMETERS and common & _VARIABLES and not common & _NEIGHBOURS:
+        yield from (_aligned(a, mine, b, list(order)) for order in permutations(theirs))
+
+
+def _aligned(a: Expr, mine: list[str], b: Expr, theirs: list[str]) -> Pair:
+    for at, (name, other) in enumerate(zip(mine, theirs, strict=True)):
+        a, b = renamed(a, name, f"?{at}"), renamed(b, other, f"?{at}")
+    return a, b
+
+
+def _is_periodic(expr: Expr) -> bool:
+    return expr == PI or (expr.op == "unit" and expr.name == "degree") or any(_is_periodic(arg) for arg in expr.args)
+
+
+def _is_point(expr: Expr) -> bool:
+    """Whether an answer has coordinates, two of which at least depend on something."""
+    if expr.op == "rel":
+        return expr.name == "=" and _is_point(expr.args[-1])
+    return expr.op in ("tuple", "matrix") and sum(bool(symbols(part)) for part in expr.args) > 1
+
+
+def _integration_constants(own: frozenset[str], other: frozenset[str]) -> list[str]:
+    """The symbols of one side that are constants of integration, because the other side has such constants too."""
+    named = [name for name in sorted(own) if _is_constant(name)]
+    explicit = any(name == "C" or "_" in name for name in other if _is_constant(name))
+    return named or [name for name in sorted(own - other) if name in _OTHER_CONSTANTS and explicit]
+
+
+def _is_constant(name: str) -> bool:
+    stem, _, index = name.partition("_")
+    return name in _CONSTANTS or (stem in ("C", "c") and index.isdecimal())
