@@ -68,6 +68,8 @@ _NUMBER = re.compile(
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _LETTER = re.compile(r"[A-Za-z]")
 _PROSE_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
+_PRIME = re.compile(r"'|\\prime")
+_ELLIPSIS = re.compile(r"\.\.\.|\\[lc]?dots")
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 
 
@@ -157,7 +159,7 @@ def _unread(left: str, truth: str, trees: tuple[Expr, Expr]) -> tuple[bool, str]
         return True, "text"
     reasons = [tree.args[0].name for tree in trees if tree.op == "raw"]
     guard = next((reason for reason in reasons if reason not in ("unparsable", "matrix-shapes")), "")
-    if guard or _is_prose(left, 2) or _is_prose(truth, 2) or _letters(a) != _letters(b):
+    if guard or _is_prose(left, 2) or _is_prose(truth, 2) or _letters(a) != _letters(b) or _marks(a) != _marks(b):
         return False, guard or "unparsable"
     return symbolic.equal(clean(left), clean(truth))
 
@@ -191,6 +193,11 @@ def anywhere(text: str, gold: str) -> bool:
 def _letters(text: str) -> set[str]:
     """The letters of a text outside commands: two expressions in other letters are not the same."""
     return set(_LETTER.findall(_COMMAND.sub("", text)))
+
+
+def _marks(text: str) -> tuple[int, int]:
+    """The number of primes and of ellipses, which change what stands before them and mean nothing to SymPy."""
+    return len(_PRIME.findall(text)), len(_ELLIPSIS.findall(text))
 
 
 def _is_prose(truth: str, most: int) -> bool:

@@ -36,9 +36,15 @@ def _has_unknown(expr: Expr) -> bool:
 
 
 def _agree(sides: tuple[Expr, ...]) -> bool:
-    """Whether all sides that are plain numbers are one; measured values are not held against them."""
-    numbers = [side for side in sides if side.op in ARITHMETIC and is_constant(side)]
-    return all(_consistent(numbers[0], other) for other in numbers[1:])
+    """Whether all sides that are numbers are one, those in a unit beside those in the same unit."""
+    first: dict[str, Expr] = {}
+    for side in sides:
+        value = side.args[0] if side.op in ("unit", "percent") else side
+        if value.op in ARITHMETIC and is_constant(value):
+            kind = f"{side.op} {side.name}" if value is not side else ""
+            if not _consistent(first.setdefault(kind, value), value):
+                return False
+    return True
 
 
 def _consistent(a: Expr, b: Expr) -> bool:

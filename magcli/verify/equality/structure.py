@@ -17,7 +17,7 @@ from magcli.verify.equality.relations import same_equation, same_inequality
 from magcli.verify.equality.signs import opened
 from magcli.verify.equality.vectors import entries, same_vector
 from magcli.verify.latex.tree import Expr, div, mul, num
-from magcli.verify.latex.units import compatible
+from magcli.verify.latex.units import DOUBLE_PRIME, PRIME, compatible
 
 MAX_NESTING = 8
 MAX_UNORDERED = 60
@@ -72,7 +72,7 @@ def _measures(a: Expr, b: Expr, depth: int) -> Found:
         return same(a.args[0], value, depth)
     if b.op not in ("unit", "percent"):
         same_body, path = same(a.args[0], b, depth)
-        plain = same_body and (a.op == "unit" or _is_large(b))
+        plain = same_body and (a.name not in (PRIME, DOUBLE_PRIME) if a.op == "unit" else _is_large(b))
         return plain or _converted(a, b), "percent" if a.op == "percent" else path
     if a.op != b.op or not compatible(a.name, b.name):
         return False, "unit"

@@ -28,6 +28,20 @@ _CHOICE = re.compile(
     r"(?:(?:[Oo]ption|[Cc]hoice) )?\(([A-Za-z])\)|(?:(?:[Oo]ption|[Cc]hoice) )?([A-Z])[.):]?|\s*([A-Z])\)"
 )
 _CHOICE_VALUE = re.compile(r"(?:\(([A-Z])\)|([A-Z])[.):])\s*([^\s,;].*)", re.DOTALL)
+_OTHER_CHOICE = re.compile(
+    r"""(?<![\w)\]}]) (?: \([A-J]\) | (?<!\()[A-J][):](?![\w=]) | [A-J]\.(?=\s) )
+    | \b (?:and|or|not|nor|vs\.?) \s+ [A-J]\b
+    | ^ \W* [A-J] \W* $
+    | ^ \s* (?: [/&] | \\(?:lor|vee|land|wedge) | (?:and|or)\b )""",
+    re.VERBOSE,
+)
+"""A second label behind the first one."""
+_DENIED = re.compile(
+    r"""(?: is | are | was | isn['’]?t | cannot | can['’]t | excluded | eliminated | (?:not|wrong|incorrect)$ )
+    (?! [A-Za-z] | \s+ (?:the\s+)? (?:correct|right|true|answer|best) )""",
+    re.VERBOSE,
+)
+"""What is said of a label, not what it stands for."""
 _TEXT = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textrm|textit|mbox|rm|bf|operatorname)\s*\{([^{}]*)\}")
 _GROUPED = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(\.\d+)?|[+-]?\d{1,3}(?: \d{3})+([.,]\d+)?")
 _EUROPEAN = re.compile(r"([+-]?\d{1,3}(?:[. ]\d{3})+),(\d+)|([+-]?\d{1,3}(?:\.\d{3}){2,})")
@@ -111,7 +125,8 @@ def _choice(plain: str) -> Expr | None:
     plain = plain.strip()
     if match := _CHOICE.fullmatch(plain):
         return Expr("choice", name=match[1] or match[2] or match[3])
-    if match := _CHOICE_VALUE.fullmatch(plain):
+    match = _CHOICE_VALUE.fullmatch(plain)
+    if match and not _OTHER_CHOICE.search(match[3]) and not _DENIED.match(match[3]):
         value = read(match[3])
         return None if value.op == "raw" and "\\" in match[3] else Expr("choice", (value,), match[1] or match[2])
     return None

@@ -28,6 +28,7 @@ _CYCLE = re.compile(r"(?<![\w.])(0?\.\d*)\((\d+)\)")
 _WRAPPER = re.compile(
     r"\\(?:text(?:bf|it|rm|normal|sf|tt)?|math(?:rm|bf|it|sf|tt)|boldsymbol|bm|f?box(?:ed)?|ensuremath|mbox)\s*\{"
 )
+_RAISED_SIGN = re.compile(r"\^\s*\{\s*(\\circ|\\prime)\s*\}")
 MAX_PASSES = 10
 _ARTICLES = frozenset(("a", "an", "the"))
 _DOLLAR = re.compile(r"(?<!\\)\$+")
@@ -131,7 +132,9 @@ def squeezed(text: str) -> str:
     text = re.sub(r"\\(?:left|right|displaystyle|[,;:! ]|q?quad)(?![A-Za-z])", "", clean(text))
     text = re.sub(r"\\(?:text|textbf|textit|mathrm|mathbf|textrm|operatorname|mbox)\s*\{([^{}]*)\}", r"\1", text)
     text = text.replace(r"\dfrac", r"\frac").replace(r"\tfrac", r"\frac")
-    return re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text).rstrip(".")
+    text = _RAISED_SIGN.sub(r"^\1", text).replace(r"^\prime", "'") if "^" in text else text
+    text = re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text)
+    return text if text.endswith("..") else text.removesuffix(".")
 
 
 def words_of(tokens: tuple[Token, ...]) -> str | None:

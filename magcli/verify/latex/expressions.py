@@ -11,7 +11,7 @@ from magcli.verify.latex.cursor import Cursor
 from magcli.verify.latex.names import DECORATIONS, FUNCTIONS, GREEK
 from magcli.verify.latex.tokens import Token, Unreadable
 from magcli.verify.latex.tree import Expr, add, div, function, mul, neg, num, power
-from magcli.verify.latex.units import TEMPERATURES, is_unit
+from magcli.verify.latex.units import DOUBLE_PRIME, PRIME, TEMPERATURES, is_unit
 
 MAX_FACTORS = 120
 _CLOSERS = frozenset((r"\cup", r"\cap", r"\setminus", ",", ";", ")", r"\}", "and", "or", ""))
@@ -158,8 +158,8 @@ def read_factor(cursor: Cursor) -> Expr:
             value = _raised(cursor, value)
         elif cursor.eat(r"\circ"):
             value = Expr("unit", (value,), _scale(cursor, value))
-        elif value.op == "sym" and cursor.eat("'"):
-            value = value._replace(name=value.name + "'")
+        elif cursor.eat("'"):
+            value = _primed(value)
         else:
             return value
 
@@ -170,7 +170,7 @@ def _raised(cursor: Cursor, value: Expr) -> Expr:
     if [cursor.peek(i).value for i in range(3)] == ["{", r"\prime", "}"]:
         del cursor.tokens[cursor.at + 2], cursor.tokens[cursor.at]
     if cursor.eat(r"\prime"):
-        return value._replace(name=value.name + "'") if value.op == "sym" else Expr("unit", (value,), "prime")
+        return _primed(value)
     if cursor.peek().value in ("*", r"\ast"):
         cursor.at += 1
         return value._replace(name=value.name + "*")
@@ -185,6 +185,17 @@ def _scale(cursor: Cursor, value: Expr) -> str:
         return "degree"
     cursor.at += 1
     return scale
+
+
+def _primed(value: Expr) -> Expr:
+    """``x'`` is another letter; a number's primes are minutes and seconds, or feet and inches."""
+    if value.op == "sym":
+        return value._replace(name=value.name + "'")
+    if value.op == "unit" and value.name == PRIME:
+        return value._replace(name=DOUBLE_PRIME)
+    if value.op != "num":
+        raise Unreadable("unparsable")
+    return Expr("unit", (value,), PRIME)
 
 
 def _is_degree(cursor: Cursor) -> bool:

@@ -250,12 +250,20 @@ def _side(cursor: Cursor) -> Expr:
     value = _operand(cursor)
     if sign := cursor.eat(r"\over", r"\choose"):
         value = div(value, read_sum(cursor)) if sign == r"\over" else function("binom", value, read_sum(cursor))
+    first = cursor.at
     while sign := cursor.eat(r"\cup", r"\cap", r"\setminus", ":"):
         if sign == ":" and value.op == "ratio":
             value = Expr("ratio", (*value.args, _operand(cursor)))
         else:
             value = Expr("ratio" if sign == ":" else sign, (value, _operand(cursor)))
-    return value
+    return value._replace(name="time") if value.op == "ratio" and _is_time(cursor, first - 1) else value
+
+
+def _is_time(cursor: Cursor, start: int) -> bool:
+    """Whether the tokens from a place on are hours and two digits of minutes: ``7:05``, but not ``7:5``."""
+    texts = [token.value for token in cursor.tokens[start : cursor.at]]
+    digits = all(text.isdigit() for text in texts[::2]) and int(texts[0]) <= 24
+    return digits and all(len(text) == 2 and int(text) < 60 for text in texts[2::2])
 
 
 def _operand(cursor: Cursor) -> Expr:

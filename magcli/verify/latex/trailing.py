@@ -36,7 +36,7 @@ onwards upwards upward above below beyond under over
 _FIRST = """
 half halves third thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh sevenths eighth eighths ninth
 ninths tenth tenths hundredth hundredths thousandth thousandths millionth millionths squared cubed score scores gross
-mil mils mio mln bln mn bn tn lac lacs arab kharab wan myriad tens multiple point of to from by at past off between
+doz mil mils mio mln bln mn bn tn lac lacs arab kharab wan myriad tens multiple point of to from by at past off between
 among until till into
 """
 _NOT_LAST = """
@@ -44,14 +44,15 @@ more less fewer greater higher lower larger bigger smaller extra short odd even 
 triple treble quadruple square sq cube cubic cu
 """
 
-_ANYWHERE = frozenset((_OPERATIONS + _JOINTS + _DOUBTS).split()) | NUMBERS.keys() | SCALES.keys() - {"dozen", "dozens"}
+_ANYWHERE = frozenset((_OPERATIONS + _JOINTS + _DOUBTS).split()) | NUMBERS.keys() | SCALES.keys()
 _BESIDE_THE_VALUE = frozenset(_FIRST.split())
 """Words that change a value only directly behind it: ``12 of``, but not ``12 cups of tea``."""
 _UNFINISHED = frozenset(_NOT_LAST.split())
 """Words that say nothing of a value before the thing counted, and else change it: ``12 more apples``, ``12 more``."""
 _MAGNITUDES = frozenset("kMBT")
+_PERCENT = frozenset(("percent", "%", "pct", "percentage"))
 _RATES = frozenset(("per", "a", "an", "each", "every", "in", "daily"))
-_EMPTY = (("in", "total"), ("in", "all"), ("altogether",), ("overall",), ("only",), ("exactly",), ("total",))
+_EMPTY = (("in", "total"), ("in", "all"), ("altogether",), ("overall",), ("only",), ("exactly",), ("total",), ("each",))
 _AROUND = ".,;:!()[]\"'`"
 
 
@@ -76,14 +77,15 @@ def measured(value: Expr, words: Sequence[str]) -> list[str]:
 def _changes(words: list[str], at: int) -> bool:
     """Whether a word among those behind a value makes it another value."""
     word, before, after = words[at], words[at - 1] if at else "", words[at + 1] if at + 1 < len(words) else ""
-    if before == "to" or (word, before) == ("over", "left"):
+    if (before == "to" and word not in NUMBERS) or (word, before) == ("over", "left"):
         return False
-    if word[:1].isdigit() or "?" in word or word in _ANYWHERE or (not at and word in _BESIDE_THE_VALUE):
+    beside = not at or (at == 1 and before in _PERCENT)
+    if word[:1].isdigit() or "?" in word or word in _ANYWHERE or (beside and word in _BESIDE_THE_VALUE):
         return True
     if word == "times":
         return after != "" and after not in _RATES
     if word == "of":
-        return before in ("percent", "%", "percentage", "cent") or (len(after) == 1 and after != "a")
+        return before == "cent" or (len(after) == 1 and after != "a")
     if word in ("root", "roots"):
         return before in ("square", "cube", "cubic")
     return word in _UNFINISHED and not after

@@ -77,6 +77,8 @@ _SCALES = {
 }  # fmt: skip
 SCALES = _SCALES | {f"{word}s": value for word, value in _SCALES.items()}
 """Words that multiply the number before them."""
+PRIME, DOUBLE_PRIME = "prime", "double-prime"
+"""Units that are signs, and so are never unwritten."""
 _GENERIC = frozenset(("unit", "unit^2", "unit^3", "total", "u", "of"))
 _POWERS = {"square": "^2", "sq": "^2", "cubic": "^3", "cu": "^3", "squared": "^2", "cubed": "^3"}
 _PARTS = {
