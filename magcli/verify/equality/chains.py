@@ -59,10 +59,10 @@ def _rounded(exact: Expr, decimal: Expr) -> bool:
         return False
     try:
         value = evaluate(exact, Point(FLOATS, {}, real=True)).value
-        gap = math.inf if isinstance(value, complex) else abs(float(value) - float(decimal.number))
+        lost = (math.nan if isinstance(value, complex) else float(value)) - float(decimal.number)
     except (NotReal, Undecided, OverflowError):
         return True
-    return gap <= unit * (0.5 + 1e-9) or (unit < 1 and gap < unit)
+    return abs(lost) <= unit * (0.5 + 1e-9) or (unit < 1 and 0 <= lost * (1 if decimal.number > 0 else -1) < unit)
 
 
 def _last_place(decimal: Expr) -> float:

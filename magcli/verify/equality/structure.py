@@ -125,7 +125,8 @@ def _relations(a: Expr, b: Expr, depth: int) -> Found:
 def _oriented(relation: Expr) -> Expr:
     """``5=x`` as ``x=5``."""
     left, right = relation.args
-    return relation._replace(args=(right, left)) if is_name(right) and not is_name(left) else relation
+    turned = is_name(right) and not (is_name(left) or is_function(left))
+    return relation._replace(args=(right, left)) if turned else relation
 
 
 def _equations(a: Expr, b: Expr, depth: int) -> Found:
