@@ -127,7 +127,7 @@ def tokenize(text: str) -> tuple[Token, ...]:
         if len(found) >= MAX_TOKENS:
             raise Unreadable("too-long")
         tokens = _token(kind or "op", match, spaced)
-        if kind == "font" and found and found[-1].kind == "num" and tokens and tokens[0].value in SYMBOLS:
+        if kind == "font" and found and found[-1].kind == "num" and tokens and _is_unit(tokens[0]):
             tokens = (tokens[0]._replace(kind="text"), *tokens[1:])
         found.extend(tokens)
         spaced = False
@@ -135,6 +135,11 @@ def tokenize(text: str) -> tuple[Token, ...]:
         found.pop()
     _check_depth(found)
     return tuple(found)
+
+
+def _is_unit(token: Token) -> bool:
+    """Whether an upright letter behind a number is a unit: ``5\\mathrm{m}``; ``12\\text{K}`` may be 12,000."""
+    return token.value in SYMBOLS and (token.spaced or token.value != "K")
 
 
 def _token(kind: str, match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
