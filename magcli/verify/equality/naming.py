@@ -141,6 +141,15 @@ def repeats_name(parts: tuple[Expr, ...]) -> bool:
     return len(set(names)) < len(names)
 
 
+def without_indices(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+    """The bare values of ``x_1=0, x_2=4`` beside ``x=0, x=4``, which numbers nothing; else the parts as they are."""
+    stems, plain = ({part.args[0].name if is_assignment(part) else "" for part in side} for side in (a, b))
+    if len(stems) == 1:
+        stems, plain = plain, stems
+    numbered = len(plain) == 1 < len(stems) == len(a) and {name.partition("_")[0] for name in stems} == plain != {""}
+    return (tuple(x.args[1] for x in a), tuple(y.args[1] for y in b)) if numbered else (a, b)
+
+
 def in_name_order(parts: tuple[Expr, ...]) -> list[Expr]:
     """The values of parts; of assignments in the order of their names where these follow each other, else as written.
 

@@ -9,8 +9,10 @@ else, so that no parameter becomes a letter that is already there.
 from collections.abc import Iterator
 from itertools import permutations
 
-from magcli.verify.equality.identity import symbols
-from magcli.verify.latex.tree import PI, Expr, renamed
+from magcli.verify.equality.balls import NotReal, Undecided
+from magcli.verify.equality.identity import same_value, symbols
+from magcli.verify.equality.regions import place
+from magcli.verify.latex.tree import PI, Expr, add, div, mul, neg, num, renamed
 
 MAX_PARAMETERS = 3
 Pair = tuple[Expr, Expr]
@@ -42,6 +44,17 @@ def matched(a: Expr, b: Expr) -> Iterator[Pair]:
         yield from (_aligned(a.args[0], used, b, list(order)) for order in permutations(free))
 
 
+def bound(builder: Expr) -> Expr:
+    r"""A set builder with the letters before its bar numbered, so that they may be any."""
+    head = builder.args[0].args[0] if builder.args[0].op == "rel" else builder.args[0]
+    letters = head.args if head.op == "tuple" else (head,)
+    if any(letter.op != "sym" for letter in letters):
+        return builder
+    for at, letter in enumerate(letters):
+        builder = renamed(builder, letter.name, f"?{at}")
+    return builder
+
+
 def unwritten(a: Expr, b: Expr) -> Iterator[Pair]:
     """Two answers that write no domain, with one name for what can only be the same free parameter."""
     x, y = symbols(a), symbols(b)
@@ -50,7 +63,7 @@ def unwritten(a: Expr, b: Expr) -> Iterator[Pair]:
     if len(x - y) == len(y - x) == 1:
         (p,), (q,) = x - y, y - x
         whole = {p, q} <= _WHOLE and all(_is_periodic(side) for side in (a, b))
-        moving = {p, q} <= _REAL and x == {p} and all(_is_point(side) for side in (a, b))
+        moving = {p, q} <= _REAL and all(_moves(side, name) for side, name in ((a, p), (b, q)))
         if whole or moving:
             yield _aligned(a, [p], b, [q])
     mine, theirs = _integration_constants(x, y), _integration_constants(y, x)
@@ -69,11 +82,56 @@ def _is_periodic(expr: Expr) -> bool:
     return expr == PI or (expr.op == "unit" and expr.name == "degree") or any(_is_periodic(arg) for arg in expr.args)
 
 
-def _is_point(expr: Expr) -> bool:
-    """Whether an answer has coordinates, two of which at least depend on something."""
+def _moves(expr: Expr, parameter: str) -> bool:
+    """Whether an answer has coordinates, two of which at least depend on the parameter and none on another letter."""
     if expr.op == "rel":
-        return expr.name == "=" and _is_point(expr.args[-1])
-    return expr.op in ("tuple", "matrix") and sum(bool(symbols(part)) for part in expr.args) > 1
+        return expr.name == "=" and _moves(expr.args[-1], parameter)
+    if expr.op not in ("tuple", "matrix", "list"):
+        return False
+    equations = expr.op == "list" and all(part.op == "rel" and part.args[0].op == "sym" for part in expr.args)
+    found = [symbols(part.args[-1] if equations else part) for part in expr.args]
+    return set().union(*found) == {parameter} and sum(map(bool, found)) > 1
+
+
+def shifted(a: Expr, b: Expr) -> bool:
+    r"""Whether two expressions in one whole parameter run through the same values: ``\pi/2+k\pi``, ``-\pi/2+k\pi``."""
+    if a.op == b.op == "rel" and a.name == b.name == "=" and a.args[0] == b.args[0]:
+        return shifted(a.args[1], b.args[1])
+    if "?0" not in symbols(a) & symbols(b):
+        return False
+    (first, step), (other, same_step) = (_progression(side) for side in (a, b))
+    if not any(same_value(same_step, turned) is True for turned in (step, neg(step))):
+        return False
+    gap = add([other, neg(first)])
+    try:
+        steps = round(place(div(gap, step)))
+    except (Undecided, NotReal, OverflowError):
+        return False
+    return same_value(gap, mul(num(steps), step)) is True and all(_is_linear(side) for side in (a, b))
+
+
+def _progression(expr: Expr) -> tuple[Expr, Expr]:
+    """The value at 0 and the step to the next."""
+    first, second = (_at(expr, n) for n in (0, 1))
+    return first, add([second, neg(first)])
+
+
+def _is_linear(expr: Expr) -> bool:
+    first, step = _progression(expr)
+    return all(same_value(_at(expr, n), add([first, mul(num(n), step)])) is True for n in (2, 7))
+
+
+def _at(expr: Expr, n: int) -> Expr:
+    """The expression at a value of its parameter."""
+    if expr == Expr("sym", name="?0"):
+        return num(n)
+    return expr._replace(args=tuple(_at(arg, n) for arg in expr.args)) if expr.args else expr
+
+
+def is_whole(a: Expr, b: Expr) -> bool:
+    """Whether the one parameter of two families is any whole number; where one side writes no domain, of a period."""
+    domains = {side.name for side in (a, b) if side.op == "family"}
+    return domains == {"Z"} and all(side.op == "family" or _is_periodic(side) for side in (a, b))
 
 
 def _integration_constants(own: frozenset[str], other: frozenset[str]) -> list[str]:

@@ -10,8 +10,16 @@ from magcli.verify.equality.chains import ARITHMETIC, is_constant
 from magcli.verify.equality.identity import same_value, symbols
 from magcli.verify.equality.literals import Found, Inner, bases, choices, ratios, texts, values
 from magcli.verify.equality.measures import measured
-from magcli.verify.equality.naming import in_name_order, is_assignment, is_function, is_name, repeats_name, same_name
-from magcli.verify.equality.parameters import matched
+from magcli.verify.equality.naming import (
+    in_name_order,
+    is_assignment,
+    is_function,
+    is_name,
+    repeats_name,
+    same_name,
+    without_indices,
+)
+from magcli.verify.equality.parameters import bound, is_whole, matched, shifted
 from magcli.verify.equality.regions import is_restricted, region, same_region
 from magcli.verify.equality.relations import same_equation, same_inequality
 from magcli.verify.equality.signs import opened
@@ -59,7 +67,20 @@ def _assigned(a: Expr, b: Expr) -> tuple[Expr, Expr]:
 
 def _families(a: Expr, b: Expr, depth: int) -> Found:
     """Answers with free parameters, whose names do not count."""
-    return any(same(x, y, depth)[0] for x, y in matched(a, b)), "parameter"
+    whole = is_whole(a, b)
+    return any(same(x, y, depth)[0] or (whole and _progressions(x, y)) for x, y in matched(a, b)), "parameter"
+
+
+def _progressions(a: Expr, b: Expr) -> bool:
+    """Values that come again and again, from whichever of them they are counted."""
+    x, y = (side.args if side.op == "list" else (side,) for side in (opened(a), opened(b)))
+    rest = list(y)
+    for part in x:
+        match = next((at for at, other in enumerate(rest) if shifted(part, other)), None)
+        if match is None:
+            return False
+        del rest[match]
+    return not rest
 
 
 def _measures(a: Expr, b: Expr, depth: int) -> Found:
@@ -156,7 +177,9 @@ def _sets(a: Expr, b: Expr, depth: int) -> Found:
     if a.op == b.op and a.op in (r"\cup", r"\cap"):
         return _any_order(_flat(a, a.op), _flat(b, a.op), depth), "structure"
     if a.op == b.op == "builder" and len(a.args) == len(b.args):
-        return _any_order(a.args, b.args, depth), "structure"
+        head, *conditions = bound(a).args
+        other, *others = bound(b).args
+        return same(head, other, depth)[0] and _any_order(tuple(conditions), tuple(others), depth), "structure"
     if a.op == b.op and a.op == r"\setminus":
         return all(same(p, q, depth)[0] for p, q in zip(a.args, b.args, strict=True)), "structure"
     if "rel" in (a.op, b.op):
@@ -189,6 +212,7 @@ def _structures(a: Expr, b: Expr, depth: int) -> Found:
     x, y = (_distinct(side.args) if side.op in ("list", "set") else (side,) for side in (a, b))
     if len(x) != len(y):
         return False, "structure"
+    x, y = without_indices(x, y)
     return (_in_order(x, y, depth)[0] if len(x) > MAX_UNORDERED else _any_order(x, y, depth)), "structure"
 
 

@@ -31,6 +31,18 @@ _REALS = re.compile(
     r"|where|with)?\s*(?:(?:when|that|at)\s+)?(?P<rest>\S.*)",
     re.IGNORECASE,
 )  # fmt: skip
+_ENDS = {
+    "greater than": r"({},\infty)",
+    "greater than or equal to": r"[{},\infty)",
+    "at least": r"[{},\infty)",
+    "less than": r"(-\infty,{})",
+    "less than or equal to": r"(-\infty,{}]",
+    "at most": r"(-\infty,{}]",
+}
+_COMPARED = re.compile(
+    rf"(?:all\s+)?real(?:\s+numbers|s)\s+(?P<than>{'|'.join(_ENDS)})\s+(?P<end>-?(?:\d+(?:\.\d+)?|\\[a-z]+(?:\{{\d+\}})+))",
+    re.IGNORECASE,
+)
 _NAMED_VALUE = re.compile(r"(?<![A-Za-z\\])[a-z]\s*=\s*")
 _OTHER_WORD = re.compile(r"(?<![\\A-Za-z])(?!(?:and|or)\b)[A-Za-z]{2,}")
 _RELATION = re.compile(r"(?:[<>=]|\\(?:n?[lg]eq?|neq?|le|ge)(?![a-z]))")
@@ -47,6 +59,8 @@ def formal(text: str) -> str:
 
 def _reals(plain: str) -> str:
     r"""``all reals except 1 and 2`` as a difference, ``all reals x \ne 2`` as its condition; else nothing."""
+    if compared := _COMPARED.fullmatch(plain):
+        return _ENDS[" ".join(compared["than"].lower().split())].format(compared["end"])
     found = _REALS.fullmatch(plain)
     if not found or _OTHER_WORD.search(found["rest"]):
         return ""
