@@ -3,8 +3,8 @@ r"""Is a math answer the ground truth? Cheap and exact first, an algebra system 
 Both sides are read by one grammar of our own into trees of exact numbers, expressions and structures, then compared:
 identical text, numbers, structure (lists, tuples, sets, regions of the real line, relations, matrices, part by part),
 expressions by their values at fixed points. What the grammar does not know goes to Math-Verify and SymPy, behind
-guards. Every rule but one, told below, is symmetric. Nothing that is written in an answer is ever run; budgets on tokens, depth, digits,
-powers and steps bound the time, and no value beyond them is worked out.
+guards. Every rule but one, told below, is symmetric. Nothing that is written in an answer is ever run; budgets on
+tokens, depth, digits, powers and steps bound the time, and no value beyond them is worked out.
 
 A wrong accept is worse than a wrong reject, so ambiguity is settled on the safe side:
 
@@ -22,15 +22,16 @@ A wrong accept is worse than a wrong reject, so ambiguity is settled on the safe
   ``\{1,2\}``, but a tuple may have lost its round brackets: ``1,2`` is ``(1,2)``, ``2,1`` is not. A matrix of one row
   or column is the tuple of its entries; a row is not a column. ``[[1,2],[3,4]]`` is a matrix, ``2i-j`` the vector
   ``(2,-1)``. ``P(1,2)`` is ``(1,2)`` and is not ``Q(1,2)``; ``y=2, x=1`` is ``(1,2)``, in the order of the letters and
-  not as written, as far as they follow each other in the alphabet. ``a\pm b`` is two answers, and a list that is shorter
-  or longer is wrong.
+  not as written, as far as they follow each other in the alphabet. ``a\pm b`` is two answers, and a list that is
+  shorter or longer is wrong.
 - Decimals are exact: ``0.5`` is ``1/2``, ``0.333`` is not ``1/3``, ``3.14`` is not ``\pi``. Only a decimal of ten or
   more significant digits that is the rounding of an exact value without end is equal to it: ``0.33333333333``. After
   ``\approx`` nothing counts where an exact value stands before it.
 - A unit may be missing on one side, two units must be the same: ``5 cm`` is ``5`` and is not ``5 m``, nor ``50 mm``;
-  only what is written in several is taken together: ``3 hours and 20 minutes`` is ``200 minutes``.
-  ``5 million`` is 5,000,000. Units are multiplied out, never converted: ``km h^{-1}`` is ``km/h``. Bare letters are a
-  unit beside the same unit in upright type only: ``5m^2`` is ``5\text{ m}^2`` and is not ``5``. A degree sign may be missing; ``90^\circ`` is also ``\pi/2``.
+  only what is written in several is taken together: ``3 hours and 20 minutes`` is ``200 minutes``. ``5 million`` is
+  5,000,000. Units are multiplied out, never converted: ``km h^{-1}`` is ``km/h``. Bare letters are a unit beside the
+  same unit in upright type only: ``5m^2`` is ``5\text{ m}^2`` and is not ``5``. A degree sign may be missing;
+  ``90^\circ`` is also ``\pi/2``.
 - A percent sign may be missing where the number is at least 1: ``50%`` is ``50`` and also ``0.5``; ``0.5%`` is not
   ``0.5``, and ``300%`` is not ``3``.
 - ``i`` is the imaginary unit, ``e`` Euler's number, ``\log`` has base 10. ``1\frac{1}{2}`` and ``1 1/2`` are 3/2, never
@@ -41,7 +42,8 @@ A wrong accept is worse than a wrong reject, so ambiguity is settled on the safe
 - The domain of a free parameter (``\pi k, k\in\mathbb{Z}``) may be missing on one side, two domains must be the same,
   and every other condition must be there. The parameter may have any name that stands for nothing else; without a
   domain only the ``k`` of a period, the ``t`` of a line and constants of integration may, and ``2n+1`` is not ``2k+1``.
-  The constant itself may not be missing. Endless sums, integrals and limits are never worked out: they are equal where their terms, integrands and bounds are.
+  The constant itself may not be missing. Endless sums, integrals and limits are never worked out: they are equal where
+  their terms, integrands and bounds are.
 - Words are compared as words, case, spaces and articles left out: ``east`` is not ``seat``. ``(C)`` is ``C``;
   ``(C) 12`` is ``C`` and is ``12``; ``x`` is not ``X``.
 - What is too large to work out is equal only where the same power, factorial or text stands on both sides.
