@@ -43,9 +43,11 @@ def read_list(cursor: Cursor) -> Expr:
     groups: list[list[Expr]] = [[]]
     strong = False
     joints: set[str] = set()
+    turns = [0]
     while True:
         while sign := cursor.eat(*_SEPARATORS):
             joints.add(sign)
+            turns += [len(groups[-1])] if sign == "or" else []
             if sign == ";" and groups[-1]:
                 groups.append([])
                 strong = True
@@ -56,10 +58,25 @@ def read_list(cursor: Cursor) -> Expr:
             raise Unreadable("too-long")
         if cursor.peek().value not in _SEPARATORS:
             break
+    if solutions := _solutions(groups, turns):
+        return solutions
     groups = [domained(_shared(group)) for group in groups if group]
     if strong and any(len(group) > 1 for group in groups):
         return Expr("list", tuple(_list(group) for group in groups))
     return _joined([part for group in groups for part in group], joints & JOINING)
+
+
+def _solutions(groups: list[list[Expr]], turns: list[int]) -> Expr | None:
+    """``x=1, y=2 or x=2, y=1``: values of the same letters by turns, each turn a list; None where they are not that."""
+    parts = groups[0]
+    if len(groups) > 1 or len(turns) < 2 or len(parts) == len(turns):
+        return None
+    if any(part.op != "rel" or part.name != "=" or part.args[0].op != "sym" for part in parts):
+        return None
+    found = [parts[start:end] for start, end in zip(turns, [*turns[1:], len(parts)], strict=True)]
+    names = [sorted(part.args[0].name for part in turn) for turn in found]
+    alike = all(turn == names[0] for turn in names) and len(set(names[0])) == len(names[0]) > 1
+    return Expr("list", tuple(_list(turn) for turn in found)) if alike else None
 
 
 def _joined(parts: list[Expr], joints: set[str]) -> Expr:

@@ -177,7 +177,7 @@ def _without(terms: list[Expr]) -> Expr | None:
     if len(terms) != 2 or terms[0].op not in ("set-name", "tuple") or terms[1].op != "*":
         return None
     sign, taken = terms[1].args
-    return Expr(r"\setminus", (terms[0], taken)) if sign == MINUS_ONE and taken.op == "set" else None
+    return Expr(r"\setminus", (terms[0], taken)) if sign == MINUS_ONE and taken.op in ("set", "tuple") else None
 
 
 def _matrices(terms: list[Expr]) -> Expr | None:
