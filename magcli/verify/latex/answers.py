@@ -28,8 +28,9 @@ _CHOICE = re.compile(
     r"(?:(?:[Oo]ption|[Cc]hoice) )?\(([A-Za-z])\)|(?:(?:[Oo]ption|[Cc]hoice) )?([A-Z])[.):]?|\s*([A-Z])\)"
 )
 _CHOICE_VALUE = re.compile(r"(?:\(([A-Z])\)|([A-Z])[.):])\s*([^\s,;].*)", re.DOTALL)
+_SPACE = re.compile(r"\\(?:q?quad(?![A-Za-z])|[,;:! ])")
 _OTHER_CHOICE = re.compile(
-    r"""(?<![\w)\]}]) (?: \([A-J]\) | (?<!\()[A-J][):](?![\w=]) | [A-J]\.(?=\s) )
+    r"""(?<![\w)\]}]) (?: \([A-J]\) | (?<!\()[A-J](?: \)(?![\w=]) | :(?!\s*[A-Z=]) | \.(?=\s) ) )
     | \b (?:and|or|not|nor|vs\.?) \s+ [A-J]\b
     | ^ \W* [A-J] \W* $
     | ^ \s* (?: [/&] | \\(?:lor|vee|land|wedge) | (?:and|or)\b )""",
@@ -37,8 +38,9 @@ _OTHER_CHOICE = re.compile(
 )
 """A second label behind the first one."""
 _DENIED = re.compile(
-    r"""(?: is | are | was | isn['’]?t | cannot | can['’]t | excluded | eliminated | (?:not|wrong|incorrect)$ )
-    (?! [A-Za-z] | \s+ (?:the\s+)? (?:correct|right|true|answer|best) )""",
+    r"""(?: (?:is|are|was|were) (?! \s+ (?:the\s+)? (?:correct|right|true|answer|best) )
+    | isn'?t | aren'?t | cannot | can'?t | can | has | have | had | should | must | may | might | could | would | will
+    | does | doesn'?t | excluded | eliminated | (?:not|wrong|incorrect)$ ) (?! [A-Za-z] )""",
     re.VERBOSE,
 )
 """What is said of a label, not what it stands for."""
@@ -125,7 +127,7 @@ def _choice(plain: str) -> Expr | None:
     plain = plain.strip()
     if match := _CHOICE.fullmatch(plain):
         return Expr("choice", name=match[1] or match[2] or match[3])
-    match = _CHOICE_VALUE.fullmatch(plain)
+    match = _CHOICE_VALUE.fullmatch(_SPACE.sub(" ", plain) if "\\" in plain else plain)
     if match and not _OTHER_CHOICE.search(match[3]) and not _DENIED.match(match[3]):
         value = read(match[3])
         return None if value.op == "raw" and "\\" in match[3] else Expr("choice", (value,), match[1] or match[2])
