@@ -4,7 +4,8 @@ from magcli.verify.latex.tree import ONE, Expr, div, mul
 from magcli.verify.latex.units import SYMBOLS, written
 
 MAX_LETTERS = 8
-_LONGEST = max(map(len, SYMBOLS))
+_LONGEST = 3
+"""Letters of the longest sign, ``mol``."""
 
 
 def measured(expr: Expr, unit: str) -> Expr | None:
@@ -18,7 +19,7 @@ def measured(expr: Expr, unit: str) -> Expr | None:
 
 def _parted(expr: Expr, power: int, letters: list[tuple[str, int]]) -> Expr | None:
     """The factors that are no letters; the letters with their powers are put into a list as they come."""
-    if expr.op == "sym" and expr.name.isalpha():
+    if expr.op == "sym" and (expr.name.isalpha() or expr.name in SYMBOLS):
         letters.append((expr.name, power))
         return ONE
     if expr.op == "^" and expr.args[0].op == "sym" and expr.args[1].op == "num":

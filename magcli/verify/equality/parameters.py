@@ -18,7 +18,8 @@ MAX_PARAMETERS = 3
 Pair = tuple[Expr, Expr]
 _WHOLE = frozenset("kmnlj")
 _REAL = frozenset(("t", "s", "u", "v", "r", r"\lambda", r"\mu", r"\tau"))
-_PARAMETERS = _WHOLE | _REAL | frozenset(("p", "q", "a", "b", "c", r"\alpha", r"\beta"))
+_LETTERS = {"Z": _WHOLE, "N": _WHOLE, "R": _REAL | {"k"}, "C": _REAL | {"k"}}
+"""What a parameter of each domain is called where the domain is unwritten."""
 _VARIABLES = frozenset(("x", "y", "z", "t", "u", "v", "s", "w", r"\theta", r"\phi"))
 _CONSTANTS = frozenset(("C", "c", "constant", "const"))
 _OTHER_CONSTANTS = frozenset("KkABD")
@@ -38,9 +39,10 @@ def matched(a: Expr, b: Expr) -> Iterator[Pair]:
             yield from (_aligned(a.args[0], mine, b.args[0], list(order)) for order in orders)
         return
     own = symbols(a.args[0])
-    free = [name for name in sorted(symbols(b)) if name in mine or (name in _PARAMETERS and name not in own)]
     used = [name for name in mine if name in own]
-    if len(free) == len(used):
+    letters = frozenset().union(*(_LETTERS.get(domain, frozenset()) for domain in a.name)) - own
+    free = [name for name in sorted(symbols(b)) if name in mine or (name in letters and not _is_counted(b, name))]
+    if len(free) == len(used) and (set("ZN").issuperset(a.name) or not _is_periodic(b) or set(free) <= _REAL):
         yield from (_aligned(a.args[0], used, b, list(order)) for order in permutations(free))
 
 
@@ -57,7 +59,7 @@ def bound(builder: Expr) -> Expr:
 
 def unwritten(a: Expr, b: Expr) -> Iterator[Pair]:
     """Two answers that write no domain, with one name for what can only be the same free parameter."""
-    x, y = symbols(a), symbols(b)
+    x, y = _letters(a), _letters(b)
     if not x or not y:
         return
     if len(x - y) == len(y - x) == 1:
@@ -70,6 +72,18 @@ def unwritten(a: Expr, b: Expr) -> Iterator[Pair]:
     common = (x - set(mine)) & (y - set(theirs))
     if 0 < len(mine) == len(theirs) <= MAX_PARAMETERS and common & _VARIABLES and not common & _NEIGHBOURS:
         yield from (_aligned(a, mine, b, list(order)) for order in permutations(theirs))
+
+
+def _letters(expr: Expr) -> frozenset[str]:
+    """The letters of the values of an answer, without the names before them."""
+    if expr.op == "rel" and expr.name == "=" and expr.args[0].op in ("sym", "tuple"):
+        return symbols(expr.args[1])
+    return frozenset().union(*map(_letters, expr.args)) if expr.op == "list" else symbols(expr)
+
+
+def _is_counted(expr: Expr, letter: str) -> bool:
+    """Whether an answer is a formula for a sequence, ``a_n=2n+1``, in which the letter is given."""
+    return expr.op == "rel" and expr.args[0].op == "sym" and expr.args[0].name.endswith(f"_{letter}")
 
 
 def _aligned(a: Expr, mine: list[str], b: Expr, theirs: list[str]) -> Pair:

@@ -208,7 +208,7 @@ def _structures(a: Expr, b: Expr, depth: int) -> Found:
         single = other.args if other.op in ("list", "set") else (other,)
         if other.op == "list" and one.name == "()" and not repeats_name(other.args):
             return _in_order(one.args, in_name_order(other.args), depth)
-        return same(one, single[0], depth) if other.op != single[0].op and len(single) == 1 else (False, "structure")
+        return same(one, single[0], depth) if len(single) == 1 and other.op != single[0].op else (False, "structure")
     x, y = (_distinct(side.args) if side.op in ("list", "set") else (side,) for side in (a, b))
     if len(x) != len(y):
         return False, "structure"

@@ -48,6 +48,7 @@ _UNICODE = {
     ord("⁻"): "^-", ord("°"): r"^\circ ", ord("º"): r"^\circ ", ord("′"): "'", ord("’"): "'", ord("、"): ",",
     ord("。"): ".", ord("…"): r"\ldots ", ord("ℝ"): r"\mathbb{R}", ord("ℤ"): r"\mathbb{Z}", ord("ℕ"): r"\mathbb{N}",
     ord("⟨"): r"\langle ", ord("⟩"): r"\rangle ", ord("⌊"): r"\lfloor ", ord("⌋"): r"\rfloor ",
+    ord("℃"): r"^\circ C", ord("℉"): r"^\circ F",
     ord("⁄"): "/", ord("∕"): "/", ord("【"): "[", ord("】"): "]", ord("￡"): "£",
     ord("⌈"): r"\lceil ", ord("⌉"): r"\rceil ", ord("∣"): "|", ord("¢"): r"\text{ cent}", ord("…"): r"\ldots ",
 }  # fmt: skip

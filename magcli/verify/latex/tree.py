@@ -41,7 +41,7 @@ def add(terms: list[Expr]) -> Expr:
         return terms[0]
     if all(t.op == "num" for t in terms) and sum(_bits(t.number) for t in terms) < MAX_SUM_BITS:
         return num(sum((t.number for t in terms), Fraction(0)))
-    return _matrices(terms) or _without(terms) or Expr("+", tuple(terms))
+    return _matrices(terms) or _without(terms) or _tuples(terms) or Expr("+", tuple(terms))
 
 
 def mul(a: Expr, b: Expr) -> Expr:
@@ -188,6 +188,20 @@ def _matrices(terms: list[Expr]) -> Expr | None:
     return Expr("matrix", tuple(
         Expr("row", tuple(add(list(cells)) for cells in zip(*(row.args for row in same), strict=True))) for same in rows
     ))  # fmt: skip
+
+
+def _tuples(terms: list[Expr]) -> Expr | None:
+    """The sum of points and multiples of them, ``(1,2)+t(3,4)``, entry by entry; None where the terms are not such."""
+    found = [_entries(term) for term in terms]
+    if len({len(entries) for entries in found}) != 1 or not found[0]:
+        return None
+    return Expr("tuple", tuple(add(list(cells)) for cells in zip(*found, strict=True)), "()")
+
+
+def _entries(term: Expr) -> tuple[Expr, ...]:
+    if term.op == "tuple" and term.name == "()":
+        return term.args
+    return tuple(mul(term.args[0], entry) for entry in _entries(term.args[1])) if term.op == "*" else ()
 
 
 def _times(a: Expr, b: Expr) -> Expr:

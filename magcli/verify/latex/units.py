@@ -94,7 +94,8 @@ _PER_CENT = re.compile(r"\bper[ -]cent\b")
 TEMPERATURES = {"c": "celsius", "celsius": "celsius", "f": "fahrenheit", "fahrenheit": "fahrenheit"}
 """What may stand behind a degree sign."""
 _SYMBOLS = "m s h g l L N J W V K km cm mm nm kg mg ml mL kJ Hz mol min eV rad"
-SYMBOLS = {symbol: _UNITS[symbol.lower()] for symbol in _SYMBOLS.split()}
+_OHM = {r"\Omega": "ohm"}
+SYMBOLS = {symbol: _UNITS[symbol.lower()] for symbol in _SYMBOLS.split()} | _OHM
 """Signs of units as they are written without words, where letter case counts."""
 
 

@@ -35,9 +35,20 @@ def test_renaming_a_bound_parameter_never_changes_a_verdict(
 
 
 @settings(max_examples=60, deadline=None)
-@given(BODIES, LETTERS, LETTERS, DOMAINS)
-def test_a_domain_may_be_unwritten_on_one_side(body: str, one: str, two: str, domain: str) -> None:
+@given(BODIES, LETTERS, LETTERS, st.sampled_from("ZN"))
+def test_a_domain_of_whole_numbers_may_be_unwritten_on_one_side(body: str, one: str, two: str, domain: str) -> None:
     assert equal(rf"{body.replace('?', one)}, {one}\in\mathbb{{{domain}}}", body.replace("?", two))
+    assert not equal(rf"{body.replace('?', one)}, {one}\in\mathbb{{{domain}}}", body.replace("?", "a"))
+
+
+REAL = st.sampled_from(["t", "s", "r", r"\lambda "])
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(["(1+?, 2-?)", "2?+1", r"x=1+?, y=2?"]), REAL, REAL)
+def test_a_real_domain_may_be_unwritten_unless_the_letter_counts_periods(body: str, one: str, two: str) -> None:
+    assert equal(rf"{body.replace('?', one)}, {one}\in\mathbb{{R}}", body.replace("?", two))
+    assert not equal(rf"{one}\pi, {one}\in\mathbb{{R}}", r"k\pi")
 
 
 @settings(max_examples=60, deadline=None)
