@@ -10,14 +10,18 @@ A wrong accept is worse than a wrong reject, so ambiguity is settled on the safe
 
 - A final dot, ``\text{..}``, ``\dfrac``, ``\left``, ``$..$``, bold, colour and Unicode change nothing; nor do
   ``1{,}000``, ``1,000`` and ``1\,000``, but ``1, 000`` is two numbers. ``1,5`` is 1.5 only beside a decimal ``1.5``.
-- ``x=5`` is ``5``, and is not ``y=5``; the last value of ``x=2+3=5`` counts; ``2x=10`` is not ``10``. ``f(x)=x^2`` is
-  ``f(t)=t^2``, ``y=x^2`` and ``x^2``. Words for a name are not compared: ``\text{Area}=5`` is ``A=5``. A quantity is
+- ``x=5`` is ``5``, and is not ``y=5``; the last value of ``x=2+3=5`` counts; ``2x=10`` is not ``10``. A chain whose
+  numbers differ (``5=6=5``, ``5 \approx 6``) has no value; a side may be another one rounded at its last digit.
+- ``f(x)=x^2`` is ``f(t)=t^2``, ``y=x^2`` and ``x^2``; with another argument (``f(2x)=``, ``f(x+1)=``) it is the same
+  statement only. Words for a name are not compared: ``\text{Area}=5`` is ``A=5``. A quantity is
   named by more than letters: ``\gcd(a,b)=6`` and ``E[X]=6`` are ``6``, and not each other. Where the ground truth is
   the bare ``12``, ``a+b+c=12`` is right; ``12`` is no right answer where it is that equation, for it may be asked for.
   ``x+z=1`` is the equation of a curve and never ``1``.
 - Equations are equal when one is the other times a constant; inequalities too, with their direction. ``x>3``,
   ``(3,\infty)``, ``\{x\mid x>3\}`` and ``all reals greater than 3`` are one region; so are touching intervals and
-  their union. A brace before several relations, or around them, joins them by ``and``.
+  their union. A brace before several relations, or around them, joins them by ``and``, which is never ``or``: ``x<1
+  and x>3`` is the empty set. Without a word they hold together where they can (``x>1, x<3``), else by turns. Equations
+  for one name are its values, whichever word stands between them.
 - ``(1,2)`` is ordered; ``1,2`` and ``\{1,2\}`` are not; brackets tell: ``[0,1)`` is not ``[0,1]``, ``(1,2)`` is not
   ``\{1,2\}``, but a tuple may have lost its round brackets: ``1,2`` is ``(1,2)``, ``2,1`` is not. A matrix of one row
   or column is the tuple of its entries; a row is not a column. ``[[1,2],[3,4]]`` is a matrix, ``2i-j`` the vector
@@ -28,24 +32,32 @@ A wrong accept is worse than a wrong reject, so ambiguity is settled on the safe
   more significant digits that is the rounding of an exact value without end is equal to it: ``0.33333333333``. After
   ``\approx`` nothing counts where an exact value stands before it.
 - A unit may be missing on one side, two units must be the same: ``5 cm`` is ``5`` and is not ``5 m``, nor ``50 mm``;
-  only what is written in several is taken together: ``3 hours and 20 minutes`` is ``200 minutes``. ``5 million`` is
-  5,000,000. Units are multiplied out, never converted: ``km h^{-1}`` is ``km/h``. Bare letters are a unit beside the
+  only what is written in several is taken together: ``3 hours and 20 minutes`` is ``200 minutes``. Units are multiplied out, never converted: ``km h^{-1}`` is ``km/h``. Bare letters are a unit beside the
   same unit in upright type only: ``5m^2`` is ``5\text{ m}^2`` and is not ``5``. A degree sign may be missing;
-  ``90^\circ`` is also ``\pi/2``.
+  ``90^\circ`` is also ``\pi/2``; primes (minutes, seconds, feet, inches) may not: ``30'`` is not ``30``.
+- Any noun may follow a number as the thing counted (``12 apples``, ``12 ways to choose``), and what says nothing (``in
+  total``, ``only``). Words of the closed classes of ``latex.trailing`` make another value of it: operations, numbers,
+  fractions, comparisons without a noun, conditions, doubt, denial. So ``12 squared``, ``12 or more``, ``12 out of 20``,
+  ``12 of them`` and ``12 percent of x`` are not ``12``. Where such a word may also be counted it is not taken for that
+  (``12 quarters``, ``12 gross``), but ``12 times``, ``12 pairs`` and ``12 more apples`` are ``12``. Number words
+  multiply: ``5 million`` is 5,000,000, ``2 dozen`` 24, ``3 lakh`` 300,000. Letters for thousands are not read.
 - A percent sign may be missing where the number is at least 1: ``50%`` is ``50`` and also ``0.5``; ``0.5%`` is not
   ``0.5``, and ``300%`` is not ``3``.
 - ``i`` is the imaginary unit, ``e`` Euler's number, ``\log`` has base 10. ``1\frac{1}{2}`` and ``1 1/2`` are 3/2, never
   a product. ``(-8)^{1/3}`` is -2. Expressions are compared where both are real: ``2\ln x`` is ``\ln x^2``,
   but ``\ln|x|`` is not ``\ln x``.
-- ``1011_2`` is ``1011`` (its base unwritten), not ``1011_3`` and not ``11``. ``2:4`` is ``1:2`` and ``1/2``, but
-  what may be a time of day (``4:30``) is only itself.
+- ``1011_2`` is ``1011 base 2``, not ``1011_3`` and not ``11``, nor ``1011``: a number without a base is in base ten.
+- ``2:4`` is ``1:2`` and ``1/2``, but what may be a time of day, with two digits of minutes (``4:30``, ``2:05``), is only
+  itself: no ratio, no fraction, not ``2:5``.
 - The domain of a free parameter (``\pi k, k\in\mathbb{Z}``) may be missing on one side, two domains must be the same,
   and every other condition must be there. The parameter may have any name that stands for nothing else; without a
   domain only the ``k`` of a period, the ``t`` of a line and constants of integration may, and ``2n+1`` is not ``2k+1``.
   The constant itself may not be missing. Endless sums, integrals and limits are never worked out: they are equal where
   their terms, integrands and bounds are.
 - Words are compared as words, case, spaces and articles left out: ``east`` is not ``seat``. ``(C)`` is ``C``;
-  ``(C) 12`` is ``C`` and is ``12``; ``x`` is not ``X``.
+  ``(C) 12`` is ``C`` and is ``12``; ``x`` is not ``X``. An answer with a second label, joined by whatever sign, is
+  neither, and one with something said of the label (``(C) is wrong``) is not ``C``; ``(C) false`` is, for ``false`` may
+  be what stands beside it. An ellipsis is part of what it follows.
 - What is too large to work out is equal only where the same power, factorial or text stands on both sides.
 """
 
