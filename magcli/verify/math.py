@@ -30,11 +30,12 @@ A wrong accept is worse than a wrong reject, so ambiguity is settled on the safe
   shorter or longer is wrong.
 - Decimals are exact: ``0.5`` is ``1/2``, ``0.333`` is not ``1/3``, ``3.14`` is not ``\pi``. Only a decimal of ten or
   more significant digits that is the rounding of an exact value without end is equal to it: ``0.33333333333``. After
-  ``\approx`` nothing counts where an exact value stands before it.
+  ``\approx`` nothing counts where an exact value stands before it, as far as it is that value rounded.
 - A unit may be missing on one side, two units must be the same: ``5 cm`` is ``5`` and is not ``5 m``, nor ``50 mm``;
-  only what is written in several is taken together: ``3 hours and 20 minutes`` is ``200 minutes``. Units are multiplied out, never converted: ``km h^{-1}`` is ``km/h``. Bare letters are a unit beside the
-  same unit in upright type only: ``5m^2`` is ``5\text{ m}^2`` and is not ``5``. A degree sign may be missing;
-  ``90^\circ`` is also ``\pi/2``; primes (minutes, seconds, feet, inches) may not: ``30'`` is not ``30``.
+  only what is written in several is taken together: ``3 hours and 20 minutes`` is ``200 minutes``. Units are
+  multiplied out, never converted: ``km h^{-1}`` is ``km/h``. Bare letters are a unit beside the same unit in upright
+  type only: ``5m^2`` is ``5\text{ m}^2`` and is not ``5``. A degree sign may be missing; ``90^\circ`` is also
+  ``\pi/2``; primes (minutes, seconds, feet, inches) may not: ``30'`` is not ``30``.
 - Any noun may follow a number as the thing counted (``12 apples``, ``12 ways to choose``), and what says nothing (``in
   total``, ``only``). Words of the closed classes of ``latex.trailing`` make another value of it: operations, numbers,
   fractions, comparisons without a noun, conditions, doubt, denial. So ``12 squared``, ``12 or more``, ``12 out of 20``,
@@ -47,8 +48,8 @@ A wrong accept is worse than a wrong reject, so ambiguity is settled on the safe
   a product. ``(-8)^{1/3}`` is -2. Expressions are compared where both are real: ``2\ln x`` is ``\ln x^2``,
   but ``\ln|x|`` is not ``\ln x``.
 - ``1011_2`` is ``1011 base 2``, not ``1011_3`` and not ``11``, nor ``1011``: a number without a base is in base ten.
-- ``2:4`` is ``1:2`` and ``1/2``, but what may be a time of day, with two digits of minutes (``4:30``, ``2:05``), is only
-  itself: no ratio, no fraction, not ``2:5``.
+- ``2:4`` is ``1:2`` and ``1/2``, but what may be a time of day, with two digits of minutes (``4:30``, ``2:05``), is
+  only itself: no ratio, no fraction, not ``2:5``.
 - The domain of a free parameter (``\pi k, k\in\mathbb{Z}``) may be missing on one side, two domains must be the same,
   and every other condition must be there. The parameter may have any name that stands for nothing else; without a
   domain only the ``k`` of a period, the ``t`` of a line and constants of integration may, and ``2n+1`` is not ``2k+1``.

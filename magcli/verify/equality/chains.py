@@ -62,7 +62,9 @@ def _rounded(exact: Expr, decimal: Expr) -> bool:
         lost = (math.nan if isinstance(value, complex) else float(value)) - float(decimal.number)
     except (NotReal, Undecided, OverflowError):
         return True
-    return abs(lost) <= unit * (0.5 + 1e-9) or (unit < 1 and 0 <= lost * (1 if decimal.number > 0 else -1) < unit)
+    return abs(lost) <= unit * (0.5 + 1e-9) or (
+        unit < 1 and 0 <= lost * (1 if decimal.number > 0 else -1) < unit * (1 - 1e-9)
+    )
 
 
 def _last_place(decimal: Expr) -> float:

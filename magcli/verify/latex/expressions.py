@@ -173,6 +173,8 @@ def _raised(cursor: Cursor, value: Expr) -> Expr:
         return _primed(value)
     if cursor.peek().value in ("*", r"\ast"):
         cursor.at += 1
+        if value.op != "sym":
+            raise Unreadable("unparsable")
         return value._replace(name=value.name + "*")
     return power(value, exponent(cursor))
 

@@ -31,13 +31,13 @@ provided assuming depending given otherwise else with for is are was were be am 
 _DOUBTS = """
 not no none neither never wrong incorrect false untrue invalid impossible maybe perhaps possibly probably presumably
 likely roughly approximately approx about around nearly almost circa ish least most minimum maximum other another etc
-onwards upwards upward above below beyond under over
+also both alternatively respectively resp onwards upwards upward above below beyond under over
 """
 _FIRST = """
 half halves third thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh sevenths eighth eighths ninth
 ninths tenth tenths hundredth hundredths thousandth thousandths millionth millionths squared cubed score scores gross
-doz mil mils mio mln bln mn bn tn lac lacs arab kharab wan myriad tens multiple point grand x y z of to from by at past
-off between among until till into
+doz mil mils mio mln bln mn bn tn lac lacs arab kharab wan myriad tens multiple mega giga milli micro nano point grand x y z
+of to from by at past off between among until till into
 """
 _NOT_LAST = """
 more less fewer greater higher lower larger bigger smaller extra short odd even real imaginary positive negative double
@@ -85,7 +85,7 @@ def _changes(words: list[str], at: int) -> bool:
     if word == "times":
         return after != "" and after not in _RATES
     if word == "of":
-        return before == "cent" or (len(after) == 1 and after != "a")
+        return words[0] in _PERCENT or before == "cent"
     if word in ("root", "roots"):
         return before in ("square", "cube", "cubic")
     return word in _UNFINISHED and not after
