@@ -36,8 +36,8 @@ also both alternatively respectively resp onwards upwards upward above below bey
 _FIRST = """
 half halves third thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh sevenths eighth eighths ninth
 ninths tenth tenths hundredth hundredths thousandth thousandths millionth millionths squared cubed score scores gross
-doz mil mils mio mln bln mn bn tn lac lacs arab kharab wan myriad tens multiple mega giga milli micro nano point grand x y z
-of to from by at past off between among until till into
+doz mil mils mio mln bln mn bn tn lac lacs arab kharab wan myriad tens multiple mega giga milli micro nano point grand
+x y z of to from by at past off between among until till into
 """
 _NOT_LAST = """
 more less fewer greater higher lower larger bigger smaller extra short odd even real imaginary positive negative double
