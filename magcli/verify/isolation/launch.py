@@ -31,7 +31,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import MAGIC_NUMBER
+from importlib.util import MAGIC_NUMBER, find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -60,6 +60,8 @@ DEVICES = ("/dev/null", "/dev/urandom", "/dev/random")
 
 PATIENCE = 1.0
 """Seconds that a runner has to end by itself."""
+PACKAGES = ("numpy", "sortedcontainers")
+"""Packages that contest judges have, which programs that name them may import where they are installed."""
 _LIBRARIES = ("bin", "sbin", "lib", "lib32", "lib64")
 _READ, _READ_WRITE, _EVERYTHING = 0b1101, 0b110, 0xFFFF
 """Landlock's rights: run, read and list; read and write; all."""
@@ -146,7 +148,7 @@ def start(isolation: Isolation, box: Box) -> Runner:
             command = [*_wrapped(isolation, box, contents), *command, _INSIDE]
             passed += [file for file in contents.values() if isinstance(file, int)]
         else:
-            folder = _folder(box, uid, undo)
+            folder = _folder(isolation, box, uid, undo)
             command += [str(_RUNNER)]
         owner = uid if isolation.way == "dropped" else None
         process = _spawn([*command, str(theirs.fileno())], owner, passed, errors)
@@ -262,6 +264,8 @@ def _wrapped(isolation: Isolation, box: Box, contents: Mapping[str, int | Path])
         command += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
     command += [*_system(isolation), *(_compilers_devices() if box.size else _devices())]
     command += ["--perms", "1777", "--size", str(box.size), "--tmpfs", BOX] if box.size else _folders([f"{BOX}/_"])
+    for name, path in _packages(isolation, box).items():
+        command += [*_folders([f"/packages/{name}/_"]), "--ro-bind", str(path), f"/packages/{name}"]
     command += _folders(contents)
     for place, content in contents.items():
         if isinstance(content, Path):
@@ -283,6 +287,33 @@ def _system(isolation: Isolation) -> list[str]:
     for more in _beyond_usr(isolation):
         command += [*_folders([f"{more}/_"]), "--ro-bind", more, more]
     return command
+
+
+def _packages(isolation: Isolation, box: Box) -> dict[str, Path]:
+    """Folders of packages that a file of the program names, by the names that they have inside; most need none."""
+    texts = [content for content in box.files.values() if isinstance(content, bytes)]
+    return {
+        name: path
+        for name, path in _installed(isolation.python).items()
+        if any(name.partition(".")[0].encode() in text for text in texts)
+        and (isolation.way == "user" or (isolation.way == "root" and isolation.level == "full") or _open_to_all(path))
+    }
+
+
+@cache
+def _installed(python: str) -> dict[str, Path]:
+    """Folders of ``PACKAGES`` and of the libraries that come with them; none for another interpreter than our own."""
+    if python != os.path.realpath(sys.executable):
+        return {}
+    specs = [spec for name in PACKAGES if (spec := find_spec(name)) and spec.submodule_search_locations]
+    folders = [Path(place).resolve() for spec in specs for place in spec.submodule_search_locations or ()]
+    beside = [folder.with_name(f"{folder.name}.libs") for folder in folders]
+    return {folder.name: folder for folder in (*folders, *beside) if folder.is_dir()}
+
+
+def _open_to_all(path: Path) -> bool:
+    """Whether any user can reach a folder."""
+    return all(folder.stat().st_mode & 0o1 for folder in (path, *path.parents))
 
 
 def _compilers_devices() -> list[str]:
@@ -315,7 +346,7 @@ def _folders(places: Mapping[str, object] | Sequence[str]) -> list[str]:
     return [word for parent in parents if parent != "/" for word in ("--perms", "0755", "--dir", parent)]
 
 
-def _folder(box: Box, uid: int, undo: ExitStack) -> str:
+def _folder(isolation: Isolation, box: Box, uid: int, undo: ExitStack) -> str:
     """A temporary folder in place of ``/box``, for the levels without mounts."""
     base = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="magcli-", ignore_cleanup_errors=True)))
     folder = base / "box"
@@ -328,8 +359,12 @@ def _folder(box: Box, uid: int, undo: ExitStack) -> str:
         else:
             place.write_bytes(content if isinstance(content, bytes) else content.read_bytes())
             place.chmod(0o555)
+    (base / "packages").mkdir()
+    for name, path in _packages(isolation, box).items():
+        (base / "packages" / name).symlink_to(path)
     if uid:
         base.chmod(0o711)
+        (base / "packages").chmod(0o755)
         for place in (folder, *folder.rglob("*/")):
             place.chmod(0o755)
         os.chown(folder, uid if box.size else -1, -1)
@@ -343,6 +378,7 @@ def _places(isolation: Isolation, box: Box, folder: str, uid: int) -> list[tuple
     return [
         *((place, _READ) for place in ("/usr", *libraries, *_beyond_usr(isolation))),
         *((place, _READ & ~0b1000) for place in linked),
+        *((str(path), _READ) for path in (Path(folder).with_name("packages"), *_packages(isolation, box).values())),
         *((device, _READ_WRITE) for device in (DEVICES[:1] if box.size else DEVICES) if Path(device).exists()),
         (folder, _EVERYTHING if box.size else _READ),
     ]
