@@ -2,7 +2,8 @@
 # make demo       the whole pipeline on a toy model, about seven minutes on two cores
 # make test       the tests, two files at a time
 # make test-slow  those that take longer, with vLLM mostly
-# make properties the tests of properties, on examples that are new each time and twenty times as many
+# make properties the tests of properties, on examples that are new each time and twenty times as many; those that
+#                 adversaries would like to break on 100,000, a quarter of an hour in all
 # make check      ruff, mypy strict, import contract
 # make faults     processes killed at random instants, damaged files, power cuts
 # make scale      the stages that need no model on 700,000 problems and 100,000 of code, 4 GB a process: half an hour on two cores

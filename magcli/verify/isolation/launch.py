@@ -302,8 +302,9 @@ def _packages(isolation: Isolation, box: Box) -> dict[str, Path]:
 
 @cache
 def _installed(python: str) -> dict[str, Path]:
-    """Folders of ``PACKAGES`` and of the libraries that come with them; none for another interpreter than our own."""
-    if python != os.path.realpath(sys.executable):
+    """Folders of ``PACKAGES`` and of the libraries that come with them; none for an interpreter of another version."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    if python != os.path.realpath(sys.executable) and Path(python).name != version:
         return {}
     specs = [spec for name in PACKAGES if (spec := find_spec(name)) and spec.submodule_search_locations]
     folders = [Path(place).resolve() for spec in specs for place in spec.submodule_search_locations or ()]
