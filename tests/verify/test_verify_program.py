@@ -206,7 +206,9 @@ def test_a_run_that_is_kept_waiting_has_more_time_and_one_that_dozes_has_not(pyt
     doze = "exec('while True:\\n for _ in range(200000): pass\\n time.sleep(0.09)')"
     alone = do(python, doze, limits=limits)
     assert alone.status == "wall-limit"
-    assert alone.wall < 3 * limits.cpu + 1
+    assert limits.wall < alone.wall < limits.longest / 2, (
+        "about 3 times its limit and a second, twice on a busy machine"
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
