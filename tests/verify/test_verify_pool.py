@@ -252,6 +252,14 @@ def test_errors_of_the_caller_reach_the_caller(pool: Pool) -> None:
     assert pool.rewards([job("5")])[0].correct
 
 
+def test_a_row_that_cannot_be_sent_is_a_failure_of_ours_and_the_pool_goes_on(pool: Pool) -> None:
+    text, length, row, rule = job("5")
+    (found,) = pool.rewards([(text, length, {**row, "answer": lambda: 5}, rule)])
+    assert (found.reason, found.trainable) == ("infra-error", False)
+    assert "pickle" in found.detail
+    assert pool.rewards([job("5")])[0].correct
+
+
 def test_a_memory_bomb_costs_one_job() -> None:
     pool = Pool(1, memory=400 << 20)
     try:

@@ -6,15 +6,20 @@ the value in the text form of ``magcli.verify.code.plain``, or the name of a typ
 the program's is the number, string or collection that it holds, whatever the class says of equality.
 """
 
-import builtins
 import posix
 import sys
 from _json import encode_basestring_ascii
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 REPORT = 3
 NOT_PYTHON = b"not python"
 SAFE_INTEGER = 1 << 53
 AST_ONLY = 0x400
+SESSION: "dict[str, Any]" = {"__name__": "session"}
+"""The names of ``session.py``."""
 
 
 class NotPlain(TypeError):
@@ -89,11 +94,12 @@ def load(name: str, call: str) -> dict[str, object]:
     Raises:
         NameError: the program does not define the name.
     """
-    vars(builtins).update(exit=sys.exit, quit=sys.exit)
-    with open("program.py", "rb") as file:
-        source = file.read()
+    with open("program.py", "rb") as file, open("session.py", "rb") as script:
+        source, session = file.read(), script.read()
+    exec(session, SESSION)
     program = sys.modules["program"] = type(sys)("program")
     space = vars(program)
+    SESSION["furnish"](space)
     try:
         if name == "Solution":
             supply(names_in(compile(source, "program.py", "exec")) | names_in(compile(call, "call", "eval")), space)
@@ -101,6 +107,7 @@ def load(name: str, call: str) -> dict[str, object]:
     except BaseException as error:
         if error.__traceback__ is None or error.__traceback__.tb_next is None:
             posix.write(REPORT, NOT_PYTHON)
+        SESSION["name_refusal"](error, space)
         raise
     if name not in space or (imports_a_star(source) and not binds(compile(source, "", "exec", AST_ONLY), name)):
         raise NameError(f"the program defines no {name!r}")
@@ -124,7 +131,11 @@ def answer() -> None:
     """Read the request, call, report, and end before anything that the program left behind can run."""
     token, name, call = sys.stdin.buffer.read().decode().split("\n", 2)
     space = load(name, call)
-    value = eval(call, space)
+    try:
+        value = eval(call, space)
+    except OSError as error:
+        SESSION["name_refusal"](error, space)
+        raise
     try:
         report = f"{token} value {text_of(value)}"
     except NotPlain as error:
