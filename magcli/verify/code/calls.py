@@ -1,46 +1,72 @@
 """Tests that call a function: taken apart so that what is expected never goes where the program runs.
 
-The call is evaluated in the sandbox, its value comes back as plain data (``magcli.verify.code.plain``) and is compared
-here. An ``assert`` is split by its syntax tree into the call and what it asks of the value:
+Only the calls of the problem's own functions are evaluated in the sandbox, with their arguments. Their values come back
+as plain data (``magcli.verify.code.plain``), and whatever else a test does is worked out here on them, by
+``magcli.verify.code.expressions``: methods, builtins, the comparisons of ``math`` and ``numpy``. So nothing that a
+program defines, rebinds or returns can answer for the test. An ``assert`` becomes
 
-======================================================  ============================================
-``assert f(1) == [1, 2]`` or ``is``                     the value is equal
-``assert set(f(1)) == {1, 2}``                          the value of ``set(f(1))`` is equal
-``assert f(1) in (1, 2)``                               it is one of them
-``assert f(1)``, ``assert not f(1)``                    it is true, it is false
-``assert abs(f(1) - 0.5) < 1e-6``                       it is within the tolerance
-``assert math.isclose(f(1), 0.5, rel_tol=1e-3)``        the same
-``assert is_same_list(f(..), list_node([..]))``         the list it heads is equal (``is_same_tree`` too)
-======================================================  ============================================
+=============================================  =======================  =======================================
+the test                                       asked of the program     worked out here
+=============================================  =======================  =======================================
+``assert f(1) == [1, 2]``                      ``f(1)``                 the value is equal
+``assert f(1) is True``                        ``f(1)``                 it is equal and of the same type
+``assert set(f(1)) == {1, 2}``                 ``f(1)``                 ``set`` of it is equal
+``assert f(1) in (1, 2)``                      ``f(1)``                 it is one of them
+``assert f(1)``, ``assert not f(1)``           ``f(1)``                 it counts as true, as false
+``assert abs(f(1) - 0.5) < 1e-6``              ``f(1)``                 it is within the tolerance
+``assert math.isclose(f(1), 0.5)``             ``f(1)``                 the same
+``assert is_same_list(f(1), list_node([1]))``  ``list_values(f(1))``    it is equal (``is_same_tree`` too)
+``assert f(1)[0] > 2 and len(f(3)) == 2``      ``f(1)``, ``f(3)``       the condition holds of them
+=============================================  =======================  =======================================
 
-Whatever else could carry the expected value into the sandbox, such as ``f(1) - 5 == 0``, is refused as a bad test.
+Which name is the problem's own is not asked of the program, which can define any: it is the one that the test does not
+know as a builtin or a library's. A test with several, as a helper called with the function's value, has to be told by
+its row's entry point or by other tests. Methods of objects that are no plain data are the problem's own too.
+Comprehensions over constants are written out. What is left is refused as a bad test.
 """
 
 import ast
 import builtins
 import json
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from itertools import chain
 from typing import Any, Literal
 
 from magcli.errors import DataError
-from magcli.verify.code.constants import constant
+from magcli.verify.code.expressions import bound_names, constant, is_constant, value_of
+from magcli.verify.code.functions import ALL_METHODS, FUNCTIONS, LIBRARY, MODULES, MUTATING, PREDICATES, TYPES, truth
 from magcli.verify.code.outputs import Comparison
-from magcli.verify.code.plain import Plain, in_any_order, same, shown
+from magcli.verify.code.plain import NotPlain, Other, Plain, in_any_order, same, shown
 
 DEFAULT_REL_TOL = 1e-9
 """Of ``math.isclose``."""
 
+APPROX_REL_TOL, APPROX_ABS_TOL = 1e-6, 1e-12
+"""Of ``pytest.approx``."""
+
+MAX_WRITTEN_OUT = 1_000
+"""Elements of a comprehension whose calls are made one by one."""
+
+SUPPLIED = frozenset(("list_node", "list_values", "tree_node", "tree_values", "ListNode", "TreeNode"))
+"""Names that the driver supplies to a ``Solution``."""
+
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a test asks of a value; ``absolute`` and ``relative`` are tolerances of kind ``near``."""
+    """What a test asks of a value; ``absolute`` and ``relative`` are tolerances of kind ``near``.
+
+    ``strict``: equal and of the same type, as ``is True`` asks; of ``near``, closer than the absolute tolerance.
+    """
 
     kind: Literal["equal", "one-of", "near"]
     value: Plain = None
     absolute: float = 0.0
     relative: float = 0.0
+    strict: bool = False
 
     def __str__(self) -> str:
         match self.kind:
@@ -51,62 +77,159 @@ class Expected:
         return shown(self.value)
 
     def met(self, given: Plain, rule: Comparison) -> bool:
-        """Whether a value is right; of the rule only a tolerance and the freedom of order matter."""
-        tolerance = rule.tolerance if rule.mode == "floats" else None
-        equal = in_any_order if rule.mode == "unordered-lines" else same
+        """Whether a value is right; of the rule a tolerance, the freedom of order and ``exact`` matter."""
         match self.kind:
             case "equal":
-                return equal(self.value, given, tolerance)
+                return self._equal(self.value, given, rule)
             case "one-of":
                 return isinstance(self.value, list | tuple | frozenset) and any(
-                    equal(value, given, tolerance) for value in self.value
+                    self._equal(value, given, rule) for value in self.value
                 )
             case "near":
                 return self._near(given)
 
+    def _equal(self, value: Plain, given: Plain, rule: Comparison) -> bool:
+        tolerance = rule.tolerance if rule.mode == "floats" else None
+        if rule.mode == "unordered-lines" and not self.strict:
+            return in_any_order(value, given, tolerance)
+        return same(value, given, tolerance, exact=self.strict or rule.mode == "exact")
+
     def _near(self, given: Plain) -> bool:
-        if isinstance(given, bool) or not isinstance(given, int | float) or not isinstance(self.value, int | float):
+        one, other = _real(self.value), _real(given)
+        if one is None or other is None:
             return False
         try:
-            return math.isclose(given, self.value, rel_tol=self.relative, abs_tol=self.absolute)
+            if self.strict:
+                return abs(other - one) < self.absolute
+            return math.isclose(other, one, rel_tol=self.relative, abs_tol=self.absolute)
         except OverflowError:
             return False
 
 
-@dataclass(frozen=True, slots=True)
+def _real(value: Plain) -> float | None:
+    """A number, but not True or False, as a float or integer."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return value
+    try:
+        return float(value) if not isinstance(value, str | bytes | complex) else None  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+@dataclass(frozen=True)
 class Call:
-    """An expression for the sandbox, the name in it that the program must define, and what its value must be."""
+    """A test that calls a function.
+
+    Args:
+        source: The expression that the test asks about, as it has it, such as ``set(f(1))``.
+        name: The name in it that the program must define.
+        expected: What its value must be.
+        calls: What of it is evaluated in the sandbox, in order.
+        view: The expression over their values, ``V0``, ``V1`` and so on; ``V0`` where it is the value of the call.
+    """
 
     source: str
     name: str
     expected: Expected
+    calls: tuple[str, ...]
+    view: str = "V0"
+
+    @property
+    def asked(self) -> str:
+        """The expression for the sandbox: the call, or a tuple of them."""
+        return self.calls[0] if len(self.calls) == 1 else f"({', '.join(self.calls)})"
+
+    @property
+    def is_condition(self) -> bool:
+        """Whether the source is a whole condition, expected to be true, rather than a value and its conversions."""
+        return self.source.startswith("bool(") and self.view not in ("V0", "bool(V0)")
+
+    def seen(self, values: Plain) -> Plain:
+        """What the test asks about, from the value for ``asked``.
+
+        Raises:
+            NotPlain: it cannot be worked out of such a value.
+        """
+        if self.view == "V0":
+            return values
+        given = (values,) if len(self.calls) == 1 else values
+        if not isinstance(given, tuple) or len(given) != len(self.calls):
+            raise NotPlain("these are not the values that were asked for")
+        try:
+            return value_of(self._view, {f"V{number}": value for number, value in enumerate(given)})
+        except ValueError as error:
+            raise NotPlain(str(error)) from error
+
+    @cached_property
+    def _view(self) -> ast.expr:
+        return ast.parse(self.view, mode="eval").body
 
 
-def of_call(source: str, output: str) -> Call:
+def of_call(source: str, output: str, own: frozenset[str] = frozenset()) -> Call:
     """A test given as a call and a value, both as Python text (the value may be JSON).
+
+    Args:
+        source: The call, perhaps inside conversions.
+        output: Its value.
+        own: Names that are known to be the problem's own.
 
     Raises:
         DataError: one of them cannot be read.
     """
     try:
-        return _call(_expression(source), Expected("equal", _value(output)))
+        node = _expression(source)
+        return _test(node, Expected("equal", _value(output)), _own(node, own))
     except (ValueError, RecursionError) as error:
         raise DataError(f"a test cannot be used: {error}") from error
 
 
-def of_assert(source: str) -> Call:
+@lru_cache(maxsize=4096)
+def of_assert(source: str, own: frozenset[str] = frozenset()) -> Call:
     """A test given as one ``assert`` statement.
 
+    Args:
+        source: The statement.
+        own: Names that are known to be the problem's own.
+
     Raises:
-        DataError: it cannot be split into a call and an expected value.
+        DataError: it cannot be split into calls and what is asked of their values.
     """
+    try:
+        test = _asserted(source)
+        return _split(test, _own(test, own))
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise DataError(f"{_short(source)} cannot be split into a call and an expected value: {error}") from error
+
+
+def _asserted(source: str) -> ast.expr:
     statements = _parsed(source).body
     if len(statements) != 1 or not isinstance(statements[0], ast.Assert):
         raise DataError(f"{_short(source)} is not one assert statement")
+    return statements[0].test
+
+
+def own_names(sources: Iterable[str], entry_point: str = "") -> frozenset[str]:
+    """The names that are a problem's own: its entry point, and those that are the only ones of a test.
+
+    Args:
+        sources: All tests of the problem: asserts, or calls.
+        entry_point: The name of the function that the problem asks for, where it is told.
+    """
+    found = [names for source in sources if (names := _names_of(source))]
+    alone = {names[0] for names in found if len(names) == 1}
+    return frozenset(alone | {entry_point} if entry_point else alone)
+
+
+@lru_cache(maxsize=4096)
+def _names_of(source: str) -> tuple[str, ...]:
     try:
-        return _split(statements[0].test)
-    except (ValueError, OverflowError, RecursionError) as error:
-        raise DataError(f"{_short(source)} cannot be split into a call and an expected value: {error}") from error
+        tree = _parsed(source).body[0]
+        node = tree.test if isinstance(tree, ast.Assert) else tree.value if isinstance(tree, ast.Expr) else None
+        return () if node is None else tuple(_own_candidates(node))
+    except (DataError, IndexError, RecursionError):
+        return ()
 
 
 def asserts(source: str, entry_point: str = "") -> list[str]:
@@ -130,18 +253,18 @@ def asserts(source: str, entry_point: str = "") -> list[str]:
     if not passed and not entry_point:
         raise DataError("the script defines check() but does not say what it checks; give the entry point")
     subject = passed[0] if passed else _expression(entry_point)
-    replaced = _Replace(checks[0].args.args[0].arg, subject).visit(checks[0])
+    replaced = _Replace({checks[0].args.args[0].arg: subject}).visit(checks[0])
     return list(_asserts(replaced.body))
 
 
 class _Replace(ast.NodeTransformer):
-    """Puts an expression in place of a name."""
+    """Puts expressions in place of names."""
 
-    def __init__(self, name: str, subject: ast.expr) -> None:
-        self._name, self._subject = name, subject
+    def __init__(self, subjects: Mapping[str, ast.expr]) -> None:
+        self._subjects = subjects
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self._subject if node.id == self._name else node
+        return self._subjects.get(node.id, node)
 
 
 def _asserts(body: list[ast.stmt]) -> Iterator[str]:
@@ -157,33 +280,52 @@ def _is_note(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant | ast.Name)
 
 
-def _split(test: ast.expr) -> Call:
+# ---- what is asked of a value ----
+
+
+def _split(test: ast.expr, own: frozenset[str]) -> Call:
     match test:
-        case ast.Call(ast.Attribute(ast.Name("math"), "isclose"), [call, value], options):
-            call, value = (value, call) if _is_constant(call) else (call, value)
-            return _call(call, _near(constant(value), {option.arg: constant(option.value) for option in options}))
+        case ast.Call(ast.Attribute(ast.Name("math"), "isclose") | ast.Name("isclose"), [one, other], options):
+            call, value = _sides(one, other)
+            if is_constant(value):
+                asked = {option.arg: constant(option.value) for option in options}
+                return _test(call, _near(constant(value), asked), own)
         case ast.Compare(
-            ast.Call(ast.Name("abs") | ast.Attribute(ast.Name("math"), "fabs"), [ast.BinOp(call, ast.Sub(), value)]),
-            [ast.Lt() | ast.LtE()],
+            ast.Call(ast.Name("abs") | ast.Attribute(ast.Name("math"), "fabs"), [ast.BinOp(one, ast.Sub(), other)], []),
+            [ast.Lt() | ast.LtE() as sign],
             [bound],
         ):
-            call, value = (value, call) if _is_constant(call) else (call, value)
-            return _call(call, _near(constant(value), {"rel_tol": 0.0, "abs_tol": constant(bound)}))
-        case ast.Call(ast.Name("is_same_list" | "is_same_tree" as helper), [call, value]):
-            return _node(call, value, helper.removeprefix("is_same_"))
-        case ast.Compare(one, [ast.Eq() | ast.Is()], [other]):
-            call, value = (other, one) if _is_constant(one) else (one, other)
-            return _call(call, Expected("equal", constant(value)))
-        case ast.Compare(call, [ast.In()], [values]):
-            return _call(call, Expected("one-of", constant(values)))
+            call, value = _sides(one, other)
+            if is_constant(value) and is_constant(bound) and _real(constant(value)) is not None:
+                near = _near(constant(value), {"rel_tol": 0.0, "abs_tol": constant(bound)})
+                return _test(call, replace(near, strict=isinstance(sign, ast.Lt)), own)
+        case ast.Call(ast.Name("is_same_list" | "is_same_tree" as helper), [call, value], []):
+            return _node(call, value, helper.removeprefix("is_same_"), own)
+        case ast.Compare(one, [ast.Eq() | ast.Is() as sign], [other]):
+            call, value = _sides(one, other)
+            if (about := _approximate(value, sign)) is not None:
+                return _test(call, about, own)
+            if is_constant(value):
+                strict = isinstance(sign, ast.Is) and isinstance(constant(value), bool | None)
+                return _test(call, Expected("equal", constant(value), strict=strict), own)
+            if ast.dump(one) == ast.dump(other):
+                raise ValueError("the function is compared with itself")
+        case ast.Compare(call, [ast.In()], [values]) if is_constant(values):
+            known = constant(values)
+            if isinstance(known, list | tuple | frozenset):
+                return _test(call, Expected("one-of", known), own)
         case ast.UnaryOp(ast.Not(), call):
-            return _truth(call, False)
-    return _truth(test, True)
+            return _truth(call, False, own)
+    return _truth(test, True, own)
 
 
-def _truth(call: ast.expr, expected: bool) -> Call:
-    inner = _call(call, Expected("equal", expected))
-    return Call(f"bool({inner.source})", inner.name, inner.expected)
+def _sides(one: ast.expr, other: ast.expr) -> tuple[ast.expr, ast.expr]:
+    """Of two expressions that which calls, and that which is constant."""
+    return (other, one) if is_constant(one) else (one, other)
+
+
+def _truth(test: ast.expr, expected: bool, own: frozenset[str]) -> Call:
+    return _test(ast.Call(ast.Name("bool"), [test], []), Expected("equal", expected), own)
 
 
 def _near(value: Plain, options: Mapping[str | None, Any]) -> Expected:
@@ -193,7 +335,22 @@ def _near(value: Plain, options: Mapping[str | None, Any]) -> Expected:
     return Expected("near", value, float(absolute), float(relative))
 
 
-def _node(call: ast.expr, value: ast.expr, kind: str) -> Call:
+def _approximate(value: ast.expr, sign: ast.cmpop) -> Expected | None:
+    """``pytest.approx(1.5)`` of a number."""
+    match value:
+        case ast.Call(ast.Attribute(ast.Name("pytest"), "approx") | ast.Name("approx"), [number], options) if (
+            isinstance(sign, ast.Eq)
+        ):
+            given = {option.arg: constant(option.value) for option in options}
+            asked: dict[str | None, Any] = {
+                "rel_tol": given.get("rel", APPROX_REL_TOL),
+                "abs_tol": given.get("abs", APPROX_ABS_TOL),
+            }
+            return _near(constant(number), asked)
+    return None
+
+
+def _node(call: ast.expr, value: ast.expr, kind: str, own: frozenset[str]) -> Call:
     """A linked list or tree, compared by its values, which a helper of the driver's lists."""
     match value:
         case ast.Constant(None):
@@ -202,8 +359,7 @@ def _node(call: ast.expr, value: ast.expr, kind: str) -> Call:
             values = _without_end(constant(content))
         case _:
             raise ValueError(f"what is expected is no {kind}_node([..])")
-    inner = _call(call, Expected("equal", values))
-    return Call(f"{kind}_values({inner.source})", inner.name, inner.expected)
+    return _test(ast.Call(ast.Name(f"{kind}_values"), [call], []), Expected("equal", values), own)
 
 
 def _without_end(values: Plain) -> Plain:
@@ -215,46 +371,229 @@ def _without_end(values: Plain) -> Plain:
     return values
 
 
-def _call(node: ast.expr, expected: Expected) -> Call:
-    name = _root(node)
-    if name is None:
-        raise ValueError(f"{_short(ast.unparse(node))} is not just a call")
-    return Call(ast.unparse(node), name, expected)
+# ---- what is asked of the program ----
 
 
-_CONVERSIONS = frozenset(
-    [set, sorted, list, tuple, frozenset, dict, len, str, int, float, round, bool, sum, max, min, repr]
-)
-_BUILTIN = vars(builtins)
+def _test(node: ast.expr, expected: Expected, own: frozenset[str]) -> Call:
+    """An expression taken apart into what the sandbox evaluates and what is worked out of its values."""
+    taken = _Take(own)
+    view = taken.visit(_WriteOut(own).visit(deepcopy(node)))
+    if not taken.calls:
+        raise ValueError("nothing is called")
+    _refuse_unknown(view, frozenset(taken.values))
+    bound = set(chain.from_iterable(map(_binds, ast.walk(view))))
+    if loose := [name for call in taken.calls for name in _used(call) if name in bound]:
+        raise ValueError(f"{loose[0]!r} is not known where the program is called")
+    return Call(
+        ast.unparse(node), _root(taken.calls[0]), expected, tuple(map(ast.unparse, taken.calls)), ast.unparse(view)
+    )
 
 
-def _root(node: ast.expr) -> str | None:
-    """The name that is called in ``name(..).method(..)[..]``, perhaps inside a conversion such as ``set(..)``.
+def _used(node: ast.AST) -> list[str]:
+    return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
 
-    The arguments of the innermost call are inputs and may be anything. A conversion has no other arguments but
-    constants, so that only inputs and the program's own values are in the sandbox.
+
+def _own(node: ast.expr, known: frozenset[str]) -> frozenset[str]:
+    """The names in a test that are the problem's own.
+
+    Raises:
+        ValueError: that is not known.
+    """
+    names = _own_candidates(node)
+    if told := known.intersection(names):
+        return told
+    match names:
+        case []:
+            raise ValueError("nothing is called")
+        case [name]:
+            return frozenset([name])
+    raise ValueError(f"it is not known which of {', '.join(names)} the problem asks for")
+
+
+def _own_candidates(node: ast.expr) -> list[str]:
+    """Names that may be the problem's own: those that are not known here, else a library's, else builtins, called."""
+    bound = set(chain.from_iterable(map(_binds, ast.walk(node))))
+    unknown = [
+        name
+        for name in dict.fromkeys(_used(node))
+        if name not in bound and not _is_known(name) and name not in SUPPLIED
+    ]
+    if unknown:
+        return unknown
+    called = [part.func.id for part in ast.walk(node) if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)]
+    library = [name for name in dict.fromkeys(called) if name in LIBRARY]
+    return library or [name for name in dict.fromkeys(called) if name not in bound and name in FUNCTIONS]
+
+
+def _is_known(name: str) -> bool:
+    return name in FUNCTIONS or name in TYPES or name in MODULES or name in LIBRARY or name in _PYTHON
+
+
+_PYTHON = frozenset(vars(builtins)) | {"is_same_list", "is_same_tree"}
+"""Names that no program has to define, whether anything is worked out of them or not."""
+
+
+def _binds(node: ast.AST) -> list[str]:
+    """The names that a comprehension or lambda binds."""
+    match node:
+        case ast.comprehension(target):
+            return [part.id for part in ast.walk(target) if isinstance(part, ast.Name)]
+        case ast.Lambda(arguments):
+            return [each.arg for each in ast.walk(arguments) if isinstance(each, ast.arg)]
+    return []
+
+
+def _is_call(node: ast.expr, own: frozenset[str]) -> bool:
+    """Whether an expression is the program's to evaluate: a call of its own, or what it has of an object of its own."""
+    match node:
+        case ast.Call(ast.Name("list_values" | "tree_values"), [inner], []):
+            return _is_call(inner, own)
+        case ast.Call(ast.Name(name)) | ast.Attribute(ast.Name(name)):
+            return name in own
+        case ast.Call(ast.Attribute(ast.Name(name))):
+            return name in own
+        case ast.Call(ast.Attribute(inner, method)) if method in ALL_METHODS:
+            return _is_object(inner, own, method)
+        case ast.Attribute(inner, "real" | "imag" | "numerator" | "denominator"):
+            return _is_object(inner, own)
+        case ast.Attribute(_, name) if name.startswith("_"):
+            return False
+        case ast.Subscript(inner):
+            return _is_object(inner, own)
+        case ast.Call(inner) | ast.Attribute(inner):
+            return _is_call(inner, own)
+    return False
+
+
+def _is_object(node: ast.expr, own: frozenset[str], method: str = "") -> bool:
+    """Whether an expression makes an object of a class of the problem's, as its name tells.
+
+    Raises:
+        ValueError: a method is asked of it that would only confirm what the test says, if it is the object's own.
     """
     match node:
-        case ast.Call(ast.Name(name), arguments, _) if name in _BUILTIN and any(map(_calls, arguments)):
-            constants = all(map(_is_constant, arguments[1:]))
-            return _root(arguments[0]) if _BUILTIN[name] in _CONVERSIONS and constants else None
-        case ast.Call(ast.Name(name), _, _) | ast.Attribute(ast.Name(name), _):
-            return name
-        case ast.Call(inner, _, _) | ast.Attribute(inner, _) | ast.Subscript(inner, _):
+        case ast.Call(ast.Name(name)) if name in own and name[:1].isupper() and "_" not in name:
+            if method in PREDICATES and name != "Solution":
+                raise ValueError(f"it is not known whether {method!r} is the problem's own")
+            return True
+    return False
+
+
+class _Take(ast.NodeTransformer):
+    """Takes out what the program evaluates, and puts names of its values there."""
+
+    def __init__(self, own: frozenset[str]) -> None:
+        self._own = own
+        self.calls: list[ast.expr] = []
+
+    @property
+    def values(self) -> list[str]:
+        """The names of the values."""
+        return [f"V{number}" for number in range(len(self.calls))]
+
+    def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, ast.expr) and _is_call(node, self._own):
+            self.calls.append(node)
+            return ast.Name(f"V{len(self.calls) - 1}")
+        return self.generic_visit(node)
+
+
+def _root(node: ast.expr) -> str:
+    """The name that a chain of calls, attributes and elements begins with."""
+    match node:
+        case ast.Call(ast.Name("list_values" | "tree_values"), [inner]):
             return _root(inner)
-    return None
+        case ast.Call(inner) | ast.Attribute(inner) | ast.Subscript(inner):
+            return _root(inner)
+        case ast.Name(name):
+            return name
+    raise ValueError(f"{_short(ast.unparse(node))} is not just a call")
 
 
-def _calls(node: ast.expr) -> bool:
-    return any(isinstance(part, ast.Call) for part in ast.walk(node))
+class _WriteOut(ast.NodeTransformer):
+    """Puts a list in place of a comprehension over constants whose elements call the program."""
+
+    def __init__(self, own: frozenset[str]) -> None:
+        self._own = own
+
+    def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
+        return self._written_out(node)
+
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.expr:
+        return self._written_out(node)
+
+    def visit_SetComp(self, node: ast.SetComp) -> ast.expr:
+        written = self._written_out(node)
+        return ast.Set(written.elts) if isinstance(written, ast.List) and written.elts else written
+
+    def _written_out(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp) -> ast.expr:
+        calls = (part for part in ast.walk(node.elt) if isinstance(part, ast.expr) and _is_call(part, self._own))
+        bound = set(chain.from_iterable(map(_binds, node.generators)))
+        if not any(isinstance(part, ast.Name) and part.id in bound for call in calls for part in ast.walk(call)):
+            return node
+        elements = []
+        for values in _rounds(node.generators, {}):
+            subjects = {name: ast.parse(repr(value), mode="eval").body for name, value in values.items()}
+            elements.append(self.visit(_Replace(subjects).visit(deepcopy(node.elt))))
+            if len(elements) > MAX_WRITTEN_OUT:
+                raise ValueError(f"a comprehension has more than {MAX_WRITTEN_OUT} elements")
+        return ast.List(elements)
 
 
-def _is_constant(node: ast.expr) -> bool:
-    try:
-        constant(node)
-    except ValueError:
-        return False
-    return True
+def _rounds(generators: list[ast.comprehension], values: Mapping[str, Plain]) -> Iterator[Mapping[str, Plain]]:
+    """The values of the names that loops over constants bind, round by round."""
+    if not generators:
+        yield values
+        return
+    first, *rest = generators
+    items = value_of(first.iter, values)
+    names = bound_names(first.target)
+    for item in (items.items or ()) if isinstance(items, Other) else items:  # type: ignore[union-attr]
+        inner = {**values, **_named(first.target, names, item)}
+        if all(truth(value_of(condition, inner)) for condition in first.ifs):
+            yield from _rounds(rest, inner)
+
+
+def _named(target: ast.expr, names: list[str], item: Any) -> Mapping[str, Plain]:
+    if isinstance(target, ast.Name):
+        return {target.id: item}
+    if not isinstance(item, list | tuple | str) or len(names) != len(item):
+        raise ValueError("what is looped over cannot be unpacked")
+    return dict(zip(names, item, strict=True))
+
+
+def _refuse_unknown(view: ast.expr, values: frozenset[str]) -> None:
+    """Refuse what cannot be worked out of any value.
+
+    Raises:
+        ValueError: a name is not known, or Python is asked for more than values.
+    """
+    bound = set(chain.from_iterable(map(_binds, ast.walk(view))))
+    for node in ast.walk(view):
+        match node:
+            case ast.Name(name) if name not in values and name not in bound and name not in MODULES:
+                if name not in FUNCTIONS and name not in TYPES:
+                    raise ValueError(f"{name!r} is neither the problem's own nor known here")
+            case ast.Call(ast.Attribute() as function):
+                _refuse_unknown_method(function, values | bound)
+            case ast.Await() | ast.Yield() | ast.YieldFrom() | ast.NamedExpr():
+                raise ValueError(f"{type(node).__name__} is not worked out")
+            case ast.Attribute(_, name) if name.startswith("_") and name != "__name__":
+                raise ValueError(f"{name!r} is not worked out")
+
+
+def _refuse_unknown_method(function: ast.Attribute, values: frozenset[str] | set[str]) -> None:
+    text = ast.unparse(function)
+    module = text.partition(".")[0]
+    if text in FUNCTIONS and module not in values:
+        return
+    if module in MODULES and module not in values:
+        raise ValueError(f"{text!r} is not worked out")
+    if function.attr not in ALL_METHODS or function.attr in MUTATING:
+        raise ValueError(f"{function.attr!r} is not worked out")
+
+
+# ---- text ----
 
 
 def _value(text: str) -> Plain:

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from magcli.errors import DataError
 from magcli.verify.code.calls import Call, Expected, asserts, of_assert, of_call
-from magcli.verify.code.constants import constant
+from magcli.verify.code.expressions import constant
 from magcli.verify.code.driver import text_of
 from magcli.verify.code.outputs import Comparison, comparison
-from magcli.verify.code.plain import _TAGS, MAX_HASHED, NotPlain, Plain, in_any_order, read, same, shown
+from magcli.verify.code.plain import _TAGS, NotPlain, Plain, in_any_order, read, same, shown
 
 TOKENS = Comparison()
 
