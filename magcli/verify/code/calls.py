@@ -37,7 +37,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from magcli.errors import DataError
-from magcli.verify.code.expressions import bound_names, constant, is_constant, value_of
+from magcli.verify.code.expressions import bound_names, check, constant, is_constant, value_of
 from magcli.verify.code.functions import ALL_METHODS, FUNCTIONS, LIBRARY, MODULES, MUTATING, PREDICATES, TYPES, truth
 from magcli.verify.code.outputs import Comparison
 from magcli.verify.code.plain import NotPlain, Other, Plain, in_any_order, same, shown
@@ -382,6 +382,7 @@ def _test(node: ast.expr, expected: Expected, own: frozenset[str]) -> Call:
         raise ValueError("nothing is called")
     _refuse_unknown(view, frozenset(taken.values))
     bound = set(chain.from_iterable(map(_binds, ast.walk(view))))
+    check(view, bound.union(taken.values))
     if loose := [name for call in taken.calls for name in _used(call) if name in bound]:
         raise ValueError(f"{loose[0]!r} is not known where the program is called")
     return Call(
@@ -495,6 +496,10 @@ class _Take(ast.NodeTransformer):
         if isinstance(node, ast.expr) and _is_call(node, self._own):
             self.calls.append(node)
             return ast.Name(f"V{len(self.calls) - 1}")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            node.func.value = self.visit(node.func.value)
+            node.args, node.keywords = list(map(self.visit, node.args)), list(map(self.visit, node.keywords))
+            return node
         return self.generic_visit(node)
 
 

@@ -7,7 +7,7 @@ hostile: the sizes of what is made are bounded, and so is the work, as each oper
 
 import ast
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from fractions import Fraction
 from itertools import chain
 from types import GeneratorType
@@ -76,6 +76,23 @@ def value_of(node: ast.expr, names: Mapping[str, Plain]) -> Plain:
         return settled(_Evaluation(dict(names)).value(node))
     except Exception as error:  # whatever Python's own operations raise on values that a program chose
         raise ValueError(f"{type(error).__name__}: {str(error)[:200]}") from error
+
+
+def check(node: ast.AST, names: Container[str]) -> None:
+    """Refuse an expression that has no value whatever its names stand for, as a constant part of it has none.
+
+    Raises:
+        ValueError: it has none.
+    """
+    names_one = any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
+    if names_one or not isinstance(node, ast.expr) or isinstance(node, ast.FormattedValue | ast.Starred):
+        for part in ast.iter_child_nodes(node):
+            check(part, names)
+    elif not isinstance(node, ast.Attribute | ast.Lambda) or _dotted(node) is None:
+        try:
+            _Evaluation({}).value(node)
+        except Exception as error:  # as in value_of
+            raise ValueError(f"{type(error).__name__}: {str(error)[:200]}") from error
 
 
 def is_constant(node: ast.expr) -> bool:
