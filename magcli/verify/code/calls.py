@@ -37,7 +37,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from magcli.errors import DataError
-from magcli.verify.code.expressions import bound_names, check, constant, is_constant, value_of
+from magcli.verify.code.expressions import bound_names, check, constant, dotted, is_constant, value_of
 from magcli.verify.code.functions import ALL_METHODS, FUNCTIONS, LIBRARY, MODULES, MUTATING, PREDICATES, TYPES, truth
 from magcli.verify.code.outputs import Comparison
 from magcli.verify.code.plain import NotPlain, Other, Plain, in_any_order, same, shown
@@ -286,8 +286,8 @@ def _is_note(node: ast.stmt) -> bool:
 def _split(test: ast.expr, own: frozenset[str]) -> Call:
     match test:
         case ast.Call(ast.Attribute(ast.Name("math"), "isclose") | ast.Name("isclose"), [one, other], options):
-            call, value = _sides(one, other)
-            if is_constant(value):
+            call, value = _sides(one, other, own)
+            if _is_fixed(value, own):
                 asked = {option.arg: constant(option.value) for option in options}
                 return _test(call, _near(constant(value), asked), own)
         case ast.Compare(
@@ -295,22 +295,22 @@ def _split(test: ast.expr, own: frozenset[str]) -> Call:
             [ast.Lt() | ast.LtE() as sign],
             [bound],
         ):
-            call, value = _sides(one, other)
-            if is_constant(value) and is_constant(bound) and _real(constant(value)) is not None:
+            call, value = _sides(one, other, own)
+            if _is_fixed(value, own) and _is_fixed(bound, own) and _real(constant(value)) is not None:
                 near = _near(constant(value), {"rel_tol": 0.0, "abs_tol": constant(bound)})
                 return _test(call, replace(near, strict=isinstance(sign, ast.Lt)), own)
         case ast.Call(ast.Name("is_same_list" | "is_same_tree" as helper), [call, value], []):
             return _node(call, value, helper.removeprefix("is_same_"), own)
         case ast.Compare(one, [ast.Eq() | ast.Is() as sign], [other]):
-            call, value = _sides(one, other)
+            call, value = _sides(one, other, own)
             if (about := _approximate(value, sign)) is not None:
                 return _test(call, about, own)
-            if is_constant(value):
+            if _is_fixed(value, own):
                 strict = isinstance(sign, ast.Is) and isinstance(constant(value), bool | None)
                 return _test(call, Expected("equal", constant(value), strict=strict), own)
             if ast.dump(one) == ast.dump(other):
                 raise ValueError("the function is compared with itself")
-        case ast.Compare(call, [ast.In()], [values]) if is_constant(values):
+        case ast.Compare(call, [ast.In()], [values]) if _is_fixed(values, own):
             known = constant(values)
             if isinstance(known, list | tuple | frozenset):
                 return _test(call, Expected("one-of", known), own)
@@ -319,9 +319,14 @@ def _split(test: ast.expr, own: frozenset[str]) -> Call:
     return _truth(test, True, own)
 
 
-def _sides(one: ast.expr, other: ast.expr) -> tuple[ast.expr, ast.expr]:
+def _sides(one: ast.expr, other: ast.expr, own: frozenset[str]) -> tuple[ast.expr, ast.expr]:
     """Of two expressions that which calls, and that which is constant."""
-    return (other, one) if is_constant(one) else (one, other)
+    return (other, one) if _is_fixed(one, own) else (one, other)
+
+
+def _is_fixed(node: ast.expr, own: frozenset[str]) -> bool:
+    """Whether an expression is constant; the problem's own function may have the name of a builtin."""
+    return own.isdisjoint(_used(node)) and is_constant(node)
 
 
 def _truth(test: ast.expr, expected: bool, own: frozenset[str]) -> Call:
@@ -588,12 +593,12 @@ def _refuse_unknown(view: ast.expr, values: frozenset[str]) -> None:
 
 
 def _refuse_unknown_method(function: ast.Attribute, values: frozenset[str] | set[str]) -> None:
-    text = ast.unparse(function)
-    module = text.partition(".")[0]
-    if text in FUNCTIONS and module not in values:
+    name = dotted(function) or ""
+    module = name.partition(".")[0]
+    if name in FUNCTIONS and module not in values:
         return
     if module in MODULES and module not in values:
-        raise ValueError(f"{text!r} is not worked out")
+        raise ValueError(f"{name!r} is not worked out")
     if function.attr not in ALL_METHODS or function.attr in MUTATING:
         raise ValueError(f"{function.attr!r} is not worked out")
 

@@ -7,8 +7,6 @@ program's own or one of the library, is the number, string or collection that it
 whatever the class says of itself. Arrays and numbers of numpy are lists and numbers.
 """
 
-from __future__ import annotations
-
 import builtins
 import posix
 import sys
@@ -81,7 +79,7 @@ def text_of_dict(value: dict[object, object]) -> str:
     return f'{{"dict":[{",".join(pairs)}]}}'
 
 
-WRITERS: dict[type, Callable[[Any], str]] = {
+WRITERS: "dict[type, Callable[[Any], str]]" = {
     type(None): text_of_none,
     bool: text_of_bool,
     int: text_of_int,

@@ -6,6 +6,7 @@ hostile: the sizes of what is made are bounded, and so is the work, as each oper
 """
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Container, Iterator, Mapping
 from fractions import Fraction
@@ -87,8 +88,8 @@ def check(node: ast.AST, names: Container[str]) -> None:
     names_one = any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
     if names_one or not isinstance(node, ast.expr) or isinstance(node, ast.FormattedValue | ast.Starred):
         for part in ast.iter_child_nodes(node):
-            check(part, names)
-    elif not isinstance(node, ast.Attribute | ast.Lambda) or _dotted(node) is None:
+            check(part.value if isinstance(node, ast.Call) and isinstance(part, ast.Attribute) else part, names)
+    elif dotted(node) is None:
         try:
             _Evaluation({}).value(node)
         except Exception as error:  # as in value_of
@@ -171,7 +172,7 @@ class _Evaluation:
         raise Refused(f"{node.id!r} is not known")
 
     def _Attribute(self, node: ast.Attribute) -> Any:
-        if (name := _dotted(node)) is not None and name.partition(".")[0] not in self._names:
+        if (name := dotted(node)) is not None and name.partition(".")[0] not in self._names:
             for known in (CONSTANTS, FUNCTIONS):
                 if name in known:
                     return known[name]
@@ -201,7 +202,7 @@ class _Evaluation:
         return self._budget.call(function, given, named)
 
     def _is_known(self, node: ast.Attribute) -> bool:
-        name = _dotted(node)
+        name = dotted(node)
         return name is not None and name.partition(".")[0] not in self._names and name in FUNCTIONS
 
     def _Lambda(self, node: ast.Lambda) -> Any:
@@ -336,8 +337,10 @@ class _Evaluation:
                 return _identical(one, other)
             case ast.IsNot():
                 return not _identical(one, other)
-        if any(isinstance(value, int | float) and value != value for value in (one, other)):
+        if any(isinstance(value, float) and value != value for value in (one, other)):
             raise Refused("NaN has no order")
+        if isinstance(one, float) and one == other and math.isinf(one):
+            raise Refused("infinities have no order")
         return bool(_ORDER[type(sign)](one, other))
 
     def _equal(self, left: ast.expr, one: Any, right: ast.expr, other: Any) -> bool:
@@ -366,13 +369,13 @@ def _refuse(node: ast.expr) -> Any:
     raise Refused(f"{ast.unparse(node)[:80]!r} is not worked out")
 
 
-def _dotted(node: ast.expr) -> str | None:
+def dotted(node: ast.expr) -> str | None:
     """``math.isclose`` as it is written; None for what is more than names."""
     match node:
         case ast.Name(name):
             return name
         case ast.Attribute(inner, name):
-            return None if (before := _dotted(inner)) is None else f"{before}.{name}"
+            return None if (before := dotted(inner)) is None else f"{before}.{name}"
     return None
 
 

@@ -1,20 +1,17 @@
 import ast
 import re
 import time
-from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from decimal import Decimal
-from enum import IntEnum
 from fractions import Fraction
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from magcli.errors import DataError
 from magcli.verify.code.calls import Expected, asserts, of_assert, of_call, own_names
-from magcli.verify.code.expressions import constant
 from magcli.verify.code.driver import text_of
+from magcli.verify.code.expressions import constant
 from magcli.verify.code.outputs import Comparison, comparison
 from magcli.verify.code.plain import _TAGS, NotPlain, Other, Plain, in_any_order, read, same, shown
 
