@@ -4,7 +4,7 @@ A test is a mapping with ``input`` and ``output`` (stdin and stdout), with ``cal
 its value), or with ``assert`` (one statement, taken apart). All tests of a problem are of one kind.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from magcli.errors import DataError
@@ -48,6 +48,14 @@ def names_of(tests: Sequence[Mapping[str, Any]], entry_point: str = "") -> froze
     """The names that are a problem's own, from all its tests and its entry point, where that is told."""
     sources = (test.get("assert") or test.get("call") for test in tests)
     return own_names((source for source in sources if source and isinstance(source, str)), entry_point)
+
+
+def pairs(tests: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """The inputs and outputs of those tests that have both as text."""
+    for test in tests:
+        given, output = test.get("input") or "", test.get("output")
+        if isinstance(given, str) and isinstance(output, str) and not test.get("call") and not test.get("assert"):
+            yield given, output
 
 
 def _case(number: int, test: Mapping[str, Any], own: frozenset[str]) -> Case:

@@ -27,6 +27,9 @@ from magcli.verify.code.functions import (
 )
 from magcli.verify.code.plain import Other, Plain, same
 
+STEP, ROUND = 2, 10
+"""The work of a node of the expression, and of a round of a comprehension besides."""
+
 MAX_BITS = 200_000
 """Of an integer that is multiplied or divided."""
 
@@ -152,7 +155,7 @@ class _Evaluation:
 
     def value(self, node: ast.expr) -> Any:
         """The value; raises whatever Python does, or Refused."""
-        self._budget.spend(1)
+        self._budget.spend(STEP)
         found = getattr(self, f"_{type(node).__name__}", None)
         if found is None:
             raise Refused(f"{ast.unparse(node)[:80]!r} is not worked out")
@@ -260,7 +263,7 @@ class _Evaluation:
         first, *rest = generators
         names = bound_names(first.target)
         for item in self._budget.items(self.value(first.iter)):
-            self._budget.spend(1)
+            self._budget.spend(ROUND)
             inner = _Evaluation({**self._names, **_bound(first.target, names, item)}, self._budget)
             if all(truth(inner.value(condition)) for condition in first.ifs):
                 yield from inner._loop(rest, each)

@@ -1,21 +1,31 @@
 import ast
+import math
 import re
 import time
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Iterator
 from decimal import Decimal
+from enum import IntEnum
 from fractions import Fraction
 
+import numpy as np
 import pytest
-from hypothesis import given
+from forgeries import STYLES
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magcli.errors import DataError
-from magcli.verify.code.calls import Expected, asserts, of_assert, of_call, own_names
+from magcli.verify.code.calls import Call, Expected, asserts, of_assert, of_call, own_names
 from magcli.verify.code.driver import text_of
-from magcli.verify.code.expressions import constant
+from magcli.verify.code.expressions import constant, value_of
 from magcli.verify.code.outputs import Comparison, comparison
 from magcli.verify.code.plain import _TAGS, NotPlain, Other, Plain, in_any_order, read, same, shown
+from magcli.verify.code.runs import judged
 
 TOKENS = Comparison()
+
+THOROUGHLY = settings(max_examples=100_000 if settings.default.max_examples > 100 else 100)
+"""As many examples as ``make properties`` tries of what hostile programs choose."""
 
 
 @pytest.mark.parametrize(
@@ -383,9 +393,10 @@ ANYTHING = st.recursive(
     lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text() | st.integers(), inner),
 )
 KINDS = st.sampled_from(["equal", "one-of", "near"])
-RULES = st.sampled_from(["tokens", "floats", "floats:1e-4", "unordered-lines"])
+RULES = st.sampled_from(["tokens", "floats", "floats:1e-4", "unordered-lines", "exact"])
 
 
+@THOROUGHLY
 @given(ANYTHING, ANYTHING, KINDS, RULES)
 def test_no_value_makes_a_comparison_raise(expected: Plain, value: Plain, kind: str, rule: str) -> None:
     asked = Expected(kind, expected)  # type: ignore[arg-type]
@@ -402,6 +413,7 @@ TAGGED = st.recursive(
 )
 
 
+@THOROUGHLY
 @given(st.binary() | TAGGED, ANYTHING)
 def test_no_forged_report_raises_anything_but_that_it_is_not_plain(report: bytes, expected: Plain) -> None:
     try:
@@ -409,6 +421,143 @@ def test_no_forged_report_raises_anything_but_that_it_is_not_plain(report: bytes
     except NotPlain:
         return
     assert Expected("equal", expected).met(value, Comparison()) in (True, False)
+
+
+TESTS = st.sampled_from([of_assert(test) for test in STYLES])
+
+
+@THOROUGHLY
+@given(st.binary() | TAGGED | ANYTHING.map(lambda value: text_of(value).encode()), TESTS, RULES)
+def test_no_report_makes_a_test_raise(report: bytes, case: Call, rule: str) -> None:
+    fault = judged(report, case, comparison(rule), None, None)  # type: ignore[arg-type]
+    assert fault is None or fault.reason == "wrong-answer"
+
+
+EXPRESSIONS = """
+V[0]; V[-1:]; V[::-1]; V['a']; V + V; V - 1; V * 2; V / 3; V // 3; V % 3; V ** 2; V << 1; V & 1; -V; +V;
+~V; not V; V and 1; V or 1; len(V); sum(V); max(V); min(V); sorted(V); list(V); tuple(V); set(V); dict(V);
+str(V); repr(V); bool(V); int(V); float(V); abs(V); round(V); round(V, 1); any(V); all(V);
+list(reversed(V)); list(enumerate(V)); list(zip(V, V)); list(map(str, V)); hex(V); chr(V); ord(V);
+divmod(V, 7); pow(V, 2, 7); complex(V); list(filter(None, V)); sorted(V, key=str, reverse=True);
+V.upper(); V.count('a'); V.index(1); V.split(); V.get(1); list(V.items()); V.union([1]); V.is_integer();
+V.strip('a'); V.replace('a', 'bb'); V.encode(); V.isdigit(); V.partition('a'); V.startswith('a');
+','.join(V); V.conjugate(); V.real; V.imag; V < 3; V >= 'a'; V in [1, 'a']; 1 in V; V is None;
+V is not None; isinstance(V, (int, str)); isinstance(V, list | dict); [x for x in V]; {x for x in V};
+{x: 1 for x in V}; [y for x in V for y in x if y]; f'{V}'; f'{V!r:>9}'; f'{V:.2f}'; '%s' % (V,); '%d' % V;
+'{}'.format(V); (lambda x: [x])(V); 1 if V else 2; math.floor(V); math.isclose(V, 1); math.sqrt(V);
+math.isnan(V)
+"""
+
+
+@THOROUGHLY
+@given(ANYTHING | st.frozensets(st.integers()), st.sampled_from([each.strip() for each in EXPRESSIONS.split(";")]))
+def test_an_expression_has_the_value_that_python_gives_it(value: Plain, expression: str) -> None:
+    """Or none, where it takes much or Python has none."""
+    node = ast.parse(expression, mode="eval").body
+    try:
+        found = value_of(node, {"V": value})
+    except ValueError:
+        return
+    right = eval(expression, {"V": value, "math": math})
+    assert repr(found) == repr(right) or found == right
+    assert isinstance(found, type(right)) or isinstance(right, set)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *("'a' * V", "[0] * V", "2 ** V", "V ** V", "1 << V", "list(range(V))", "sum(range(V))", "'%*d' % (V, 1)"),
+        *("f'{1:{V}}'", "'a'.ljust(V)", "bytes(V)", "math.factorial(V)", "round(1, -V)", "'{:{}}'.format(1, V)"),
+        *(
+            "[x for x in range(V)]",
+            "all(x < V for x in range(V))",
+            "pow(3, V)",
+            "(3).real ** V",
+            "'a'.zfill(V)",
+        ),
+        *("math.comb(V, 9)", "list(itertools.permutations(range(20)))", "'\\t'.expandtabs(V)", "format(1, str(V))"),
+        *("Decimal('1e999999999')", "Fraction('1e999999999')", "list(itertools.product(range(99), repeat=9))"),
+        *("'a'.replace('', 'b' * 1000000).replace('', 'b' * 1000000)", "(10 ** 60000) ** 60000 % 7"),
+    ],
+)
+def test_no_expression_takes_long(expression: str) -> None:
+    begun = time.process_time()
+    with pytest.raises(ValueError):  # noqa: PT011
+        value_of(ast.parse(expression, mode="eval").body, {"V": 10**10})
+    assert time.process_time() - begun < 1
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("all(x in V for x in V)", b"[" + b",".join(b"%d" % number for number in range(100_000)) + b"]"),
+        ("set(V)", b"[" + b",".join(b'{"int":"%x"}' % (n * (2**61 - 1)) for n in range(1, 50_000)) + b"]"),
+        ("{1}.issubset(V)", b"[" + b",".join(b'{"int":"%x"}' % (n * (2**61 - 1)) for n in range(1, 50_000)) + b"]"),
+        ("V * V", b'{"int":"' + b"f" * 4_000_000 + b'"}'),
+        ("[V for x in V for y in V for z in V]", b"[" + b"1," * 9999 + b"1]"),
+        ("sum([V for x in V], [])", b"[" + b"1," * 9999 + b"1]"),
+    ],
+)
+def test_no_value_makes_an_expression_take_long(expression: str, text: bytes) -> None:
+    begun = time.process_time()
+    with pytest.raises(ValueError):  # noqa: PT011
+        value_of(ast.parse(expression, mode="eval").body, {"V": read(text)})
+    assert time.process_time() - begun < 2
+
+
+class Named(str):
+    """A class of a program's own, whose text is another."""
+
+    def __str__(self) -> str:
+        return "other"
+
+    __class__ = int  # type: ignore[assignment]
+
+
+class Three(IntEnum):
+    VALUE = 3
+
+
+class Walked(list[int]):
+    """One whose elements are others."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([7])
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (Named("a"), "a"),
+        (Three.VALUE, 3),
+        (Walked([1, 2]), [1, 2]),
+        (Counter("aab"), {"a": 2, "b": 1}),
+        (OrderedDict(a=1), {"a": 1}),
+        (defaultdict(list, a=[1]), {"a": [1]}),
+        (namedtuple("Pair", "a b")(1, 2), (1, 2)),
+        (deque([1, 2]), Other("deque", (1, 2))),
+        (range(3), Other("range", (0, 1, 2))),
+        ((n for n in (1, 2)), Other("generator", (1, 2))),
+        ({1: 2}.keys(), Other("dict_keys", (1,))),
+        (re.match("a", "a"), Other("Match")),
+        (object(), Other("object")),
+        (Fraction(1, 3), Fraction(1, 3)),
+        (Decimal("0.10"), Decimal("0.10")),
+        (np.int64(3), 3),
+        (np.float32(0.5), 0.5),
+        (np.float64(0.1), 0.1),
+        (np.bool_(True), True),
+        (np.str_("a"), "a"),
+        (np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
+        (np.array([1.5]), [1.5]),
+        (np.longdouble(1.5), 1.5),
+        ([np.int32(1), {np.int64(2): np.float16(3)}], [1, {2: 3.0}]),
+        (bytearray(b"a"), b"a"),
+    ],
+)
+def test_a_value_of_a_library_is_the_plain_data_that_it_holds(value: object, plain: Plain) -> None:
+    found = read(text_of(value).encode())
+    assert (found, type(found)) == (plain, type(plain))
 
 
 @pytest.mark.parametrize("text", [b'{"float":' + b"1" * 400 + b"}", b'{"complex":[' + b"1" * 400 + b",0]}"])
