@@ -102,7 +102,7 @@ def judge(
             all digits; otherwise values must be equal (``magcli.verify.code.plain.same``).
         checker: Judges outputs in place of the comparison.
         partial: Run all tests; the score is the fraction passed.
-        own: The names that are the problem's own (``magcli.verify.code.cases``); what the tests tell of them where None.
+        own: The names that are the problem's own, see ``magcli.verify.code.cases``; where None, what the tests tell.
         sandbox: Where programs run; the machine's default, opened once a process, where None.
 
     Returns:

@@ -2,10 +2,10 @@
 
 A row has ``tests``: a list of mappings with ``input`` and ``output``, ``call`` and ``output``, or ``assert``, or the
 same as JSON text. It may have ``language`` (what the problem asks for), ``time_limit`` (seconds of CPU time),
-``memory_limit`` (MB), ``compare`` (the name of a comparison, see ``magcli.verify.code.outputs``; without it the one that
-fits the tests), ``checker`` (a program that judges outputs), ``checker_language`` and ``entry_point`` (the name of the
-function that is asked for, which tests that call several must say). A ``harness`` ends a program of the row's language, of C++ where
-it names none: it calls the functions that the program declares.
+``memory_limit`` (MB), ``compare`` (the name of a comparison, see ``magcli.verify.code.outputs``; without it the one
+that fits the tests), ``checker`` (a program that judges outputs), ``checker_language`` and ``entry_point`` (the name of
+the function that is asked for, where tests name several). A ``harness`` ends a program of the row's language, of C++
+where it names none: it calls the functions that the program declares.
 """
 
 import json
