@@ -45,9 +45,8 @@ class Judge:
         own: frozenset[str] | None = None,
     ) -> Verdict:
         """``magcli.verify.code.judging.judge``, once for identical arguments."""
-        key = _digest(
-            program, language, list(map(dict, tests)), repr(limits), mode, checker, partial, sorted(own or ())
-        )
+        asked = list(map(dict, tests)), None if own is None else sorted(own)
+        key = _digest(program, language, asked, repr(limits), mode, checker, partial)
         future, mine = self._claim(key)
         if not mine:
             return future.result()
