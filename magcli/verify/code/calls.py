@@ -19,40 +19,28 @@ the test                                       asked of the program     worked o
 ``assert f(1)[0] > 2 and len(f(3)) == 2``      ``f(1)``, ``f(3)``       the condition holds of them
 =============================================  =======================  =======================================
 
-Which name is the problem's own is not asked of the program, which can define any: it is the one that the test does not
-know as a builtin or a library's. A test with several, as a helper called with the function's value, has to be told by
-its row's entry point or by other tests. Methods of objects that are no plain data are the problem's own too.
-Comprehensions over constants are written out. What is left is refused as a bad test.
+Which calls are the problem's own, ``magcli.verify.code.own`` finds. What is left is refused as a bad test.
 """
 
 import ast
-import builtins
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from copy import deepcopy
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import chain
 from typing import Any, Literal
 
 from magcli.errors import DataError
-from magcli.verify.code.expressions import bound_names, check, constant, dotted, is_constant, value_of
-from magcli.verify.code.functions import ALL_METHODS, FUNCTIONS, LIBRARY, MODULES, MUTATING, PREDICATES, TYPES, truth
+from magcli.verify.code.expressions import constant, is_constant, value_of
 from magcli.verify.code.outputs import Comparison
-from magcli.verify.code.plain import NotPlain, Other, Plain, in_any_order, same, shown
+from magcli.verify.code.own import Replace, own_of, parsed, root_of, short, taken, used
+from magcli.verify.code.plain import NotPlain, Plain, in_any_order, same, shown
 
 DEFAULT_REL_TOL = 1e-9
 """Of ``math.isclose``."""
 
 APPROX_REL_TOL, APPROX_ABS_TOL = 1e-6, 1e-12
 """Of ``pytest.approx``."""
-
-MAX_WRITTEN_OUT = 1_000
-"""Elements of a comprehension whose calls are made one by one."""
-
-SUPPLIED = frozenset(("list_node", "list_values", "tree_node", "tree_values", "ListNode", "TreeNode"))
-"""Names that the driver supplies to a ``Solution``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +168,7 @@ def of_call(source: str, output: str, own: frozenset[str] = frozenset()) -> Call
     """
     try:
         node = _expression(source)
-        return _test(node, Expected("equal", _value(output)), _own(node, own))
+        return _test(node, Expected("equal", _value(output)), own_of(node, own))
     except (ValueError, RecursionError) as error:
         raise DataError(f"a test cannot be used: {error}") from error
 
@@ -198,38 +186,16 @@ def of_assert(source: str, own: frozenset[str] = frozenset()) -> Call:
     """
     try:
         test = _asserted(source)
-        return _split(test, _own(test, own))
+        return _split(test, own_of(test, own))
     except (ValueError, OverflowError, RecursionError) as error:
-        raise DataError(f"{_short(source)} cannot be split into a call and an expected value: {error}") from error
+        raise DataError(f"{short(source)} cannot be split into a call and an expected value: {error}") from error
 
 
 def _asserted(source: str) -> ast.expr:
-    statements = _parsed(source).body
+    statements = parsed(source).body
     if len(statements) != 1 or not isinstance(statements[0], ast.Assert):
-        raise DataError(f"{_short(source)} is not one assert statement")
+        raise DataError(f"{short(source)} is not one assert statement")
     return statements[0].test
-
-
-def own_names(sources: Iterable[str], entry_point: str = "") -> frozenset[str]:
-    """The names that are a problem's own: its entry point, and those that are the only ones of a test.
-
-    Args:
-        sources: All tests of the problem: asserts, or calls.
-        entry_point: The name of the function that the problem asks for, where it is told.
-    """
-    found = [names for source in sources if (names := _names_of(source))]
-    alone = {names[0] for names in found if len(names) == 1}
-    return frozenset(alone | {entry_point} if entry_point else alone)
-
-
-@lru_cache(maxsize=4096)
-def _names_of(source: str) -> tuple[str, ...]:
-    try:
-        tree = _parsed(source).body[0]
-        node = tree.test if isinstance(tree, ast.Assert) else tree.value if isinstance(tree, ast.Expr) else None
-        return () if node is None else tuple(_own_candidates(node))
-    except (DataError, IndexError, RecursionError):
-        return ()
 
 
 def asserts(source: str, entry_point: str = "") -> list[str]:
@@ -241,7 +207,7 @@ def asserts(source: str, entry_point: str = "") -> list[str]:
     Raises:
         DataError: the script does more than assert, such as loop or assign, or names no function to check.
     """
-    tree = _parsed(source)
+    tree = parsed(source)
     checks = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check"]
     if not checks:
         return list(_asserts(tree.body))
@@ -253,18 +219,8 @@ def asserts(source: str, entry_point: str = "") -> list[str]:
     if not passed and not entry_point:
         raise DataError("the script defines check() but does not say what it checks; give the entry point")
     subject = passed[0] if passed else _expression(entry_point)
-    replaced = _Replace({checks[0].args.args[0].arg: subject}).visit(checks[0])
+    replaced = Replace({checks[0].args.args[0].arg: subject}).visit(checks[0])
     return list(_asserts(replaced.body))
-
-
-class _Replace(ast.NodeTransformer):
-    """Puts expressions in place of names."""
-
-    def __init__(self, subjects: Mapping[str, ast.expr]) -> None:
-        self._subjects = subjects
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self._subjects.get(node.id, node)
 
 
 def _asserts(body: list[ast.stmt]) -> Iterator[str]:
@@ -273,7 +229,7 @@ def _asserts(body: list[ast.stmt]) -> Iterator[str]:
             if not isinstance(node.test, ast.Constant):
                 yield ast.unparse(ast.Assert(node.test))
         elif not isinstance(node, ast.Import | ast.ImportFrom | ast.Pass) and not _is_note(node):
-            raise DataError(f"{_short(ast.unparse(node))} is no assert statement")
+            raise DataError(f"{short(ast.unparse(node))} is no assert statement")
 
 
 def _is_note(node: ast.stmt) -> bool:
@@ -326,7 +282,7 @@ def _sides(one: ast.expr, other: ast.expr, own: frozenset[str]) -> tuple[ast.exp
 
 def _is_fixed(node: ast.expr, own: frozenset[str]) -> bool:
     """Whether an expression is constant; the problem's own function may have the name of a builtin."""
-    return own.isdisjoint(_used(node)) and is_constant(node)
+    return own.isdisjoint(used(node)) and is_constant(node)
 
 
 def _truth(test: ast.expr, expected: bool, own: frozenset[str]) -> Call:
@@ -381,226 +337,8 @@ def _without_end(values: Plain) -> Plain:
 
 def _test(node: ast.expr, expected: Expected, own: frozenset[str]) -> Call:
     """An expression taken apart into what the sandbox evaluates and what is worked out of its values."""
-    taken = _Take(own)
-    view = taken.visit(_WriteOut(own).visit(deepcopy(node)))
-    if not taken.calls:
-        raise ValueError("nothing is called")
-    _refuse_unknown(view, frozenset(taken.values))
-    bound = set(chain.from_iterable(map(_binds, ast.walk(view))))
-    check(view, bound.union(taken.values))
-    if loose := [name for call in taken.calls for name in _used(call) if name in bound]:
-        raise ValueError(f"{loose[0]!r} is not known where the program is called")
-    return Call(
-        ast.unparse(node), _root(taken.calls[0]), expected, tuple(map(ast.unparse, taken.calls)), ast.unparse(view)
-    )
-
-
-def _used(node: ast.AST) -> list[str]:
-    return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
-
-
-def _own(node: ast.expr, known: frozenset[str]) -> frozenset[str]:
-    """The names in a test that are the problem's own.
-
-    Raises:
-        ValueError: that is not known.
-    """
-    names = _own_candidates(node)
-    if told := known.intersection(names):
-        return told
-    match names:
-        case []:
-            raise ValueError("nothing is called")
-        case [name]:
-            return frozenset([name])
-    raise ValueError(f"it is not known which of {', '.join(names)} the problem asks for")
-
-
-def _own_candidates(node: ast.expr) -> list[str]:
-    """Names that may be the problem's own: those that are not known here, else a library's, else builtins, called."""
-    bound = set(chain.from_iterable(map(_binds, ast.walk(node))))
-    unknown = [
-        name
-        for name in dict.fromkeys(_used(node))
-        if name not in bound and not _is_known(name) and name not in SUPPLIED
-    ]
-    if unknown:
-        return unknown
-    called = [part.func.id for part in ast.walk(node) if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)]
-    library = [name for name in dict.fromkeys(called) if name in LIBRARY]
-    return library or [name for name in dict.fromkeys(called) if name not in bound and name in FUNCTIONS]
-
-
-def _is_known(name: str) -> bool:
-    return name in FUNCTIONS or name in TYPES or name in MODULES or name in LIBRARY or name in _PYTHON
-
-
-_PYTHON = frozenset(vars(builtins)) | {"is_same_list", "is_same_tree"}
-"""Names that no program has to define, whether anything is worked out of them or not."""
-
-
-def _binds(node: ast.AST) -> list[str]:
-    """The names that a comprehension or lambda binds."""
-    match node:
-        case ast.comprehension(target):
-            return [part.id for part in ast.walk(target) if isinstance(part, ast.Name)]
-        case ast.Lambda(arguments):
-            return [each.arg for each in ast.walk(arguments) if isinstance(each, ast.arg)]
-    return []
-
-
-def _is_call(node: ast.expr, own: frozenset[str]) -> bool:
-    """Whether an expression is the program's to evaluate: a call of its own, or what it has of an object of its own."""
-    match node:
-        case ast.Call(ast.Name("list_values" | "tree_values"), [inner], []):
-            return _is_call(inner, own)
-        case ast.Call(ast.Name(name)) | ast.Attribute(ast.Name(name)):
-            return name in own
-        case ast.Call(ast.Attribute(ast.Name(name))):
-            return name in own
-        case ast.Call(ast.Attribute(inner, method)) if method in ALL_METHODS:
-            return _is_object(inner, own, method)
-        case ast.Attribute(inner, "real" | "imag" | "numerator" | "denominator"):
-            return _is_object(inner, own)
-        case ast.Attribute(_, name) if name.startswith("_"):
-            return False
-        case ast.Subscript(inner):
-            return _is_object(inner, own)
-        case ast.Call(inner) | ast.Attribute(inner):
-            return _is_call(inner, own)
-    return False
-
-
-def _is_object(node: ast.expr, own: frozenset[str], method: str = "") -> bool:
-    """Whether an expression makes an object of a class of the problem's, as its name tells.
-
-    Raises:
-        ValueError: a method is asked of it that would only confirm what the test says, if it is the object's own.
-    """
-    match node:
-        case ast.Call(ast.Name(name)) if name in own and name[:1].isupper() and "_" not in name:
-            if method in PREDICATES and name != "Solution":
-                raise ValueError(f"it is not known whether {method!r} is the problem's own")
-            return True
-    return False
-
-
-class _Take(ast.NodeTransformer):
-    """Takes out what the program evaluates, and puts names of its values there."""
-
-    def __init__(self, own: frozenset[str]) -> None:
-        self._own = own
-        self.calls: list[ast.expr] = []
-
-    @property
-    def values(self) -> list[str]:
-        """The names of the values."""
-        return [f"V{number}" for number in range(len(self.calls))]
-
-    def visit(self, node: ast.AST) -> Any:
-        if isinstance(node, ast.expr) and _is_call(node, self._own):
-            self.calls.append(node)
-            return ast.Name(f"V{len(self.calls) - 1}")
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            node.func.value = self.visit(node.func.value)
-            node.args, node.keywords = list(map(self.visit, node.args)), list(map(self.visit, node.keywords))
-            return node
-        return self.generic_visit(node)
-
-
-def _root(node: ast.expr) -> str:
-    """The name that a chain of calls, attributes and elements begins with."""
-    match node:
-        case ast.Call(ast.Name("list_values" | "tree_values"), [inner]):
-            return _root(inner)
-        case ast.Call(inner) | ast.Attribute(inner) | ast.Subscript(inner):
-            return _root(inner)
-        case ast.Name(name):
-            return name
-    raise ValueError(f"{_short(ast.unparse(node))} is not just a call")
-
-
-class _WriteOut(ast.NodeTransformer):
-    """Puts a list in place of a comprehension over constants whose elements call the program."""
-
-    def __init__(self, own: frozenset[str]) -> None:
-        self._own = own
-
-    def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
-        return self._written_out(node)
-
-    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.expr:
-        return self._written_out(node)
-
-    def visit_SetComp(self, node: ast.SetComp) -> ast.expr:
-        written = self._written_out(node)
-        return ast.Set(written.elts) if isinstance(written, ast.List) and written.elts else written
-
-    def _written_out(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp) -> ast.expr:
-        calls = (part for part in ast.walk(node.elt) if isinstance(part, ast.expr) and _is_call(part, self._own))
-        bound = set(chain.from_iterable(map(_binds, node.generators)))
-        if not any(isinstance(part, ast.Name) and part.id in bound for call in calls for part in ast.walk(call)):
-            return node
-        elements = []
-        for values in _rounds(node.generators, {}):
-            subjects = {name: ast.parse(repr(value), mode="eval").body for name, value in values.items()}
-            elements.append(self.visit(_Replace(subjects).visit(deepcopy(node.elt))))
-            if len(elements) > MAX_WRITTEN_OUT:
-                raise ValueError(f"a comprehension has more than {MAX_WRITTEN_OUT} elements")
-        return ast.List(elements)
-
-
-def _rounds(generators: list[ast.comprehension], values: Mapping[str, Plain]) -> Iterator[Mapping[str, Plain]]:
-    """The values of the names that loops over constants bind, round by round."""
-    if not generators:
-        yield values
-        return
-    first, *rest = generators
-    items = value_of(first.iter, values)
-    names = bound_names(first.target)
-    for item in (items.items or ()) if isinstance(items, Other) else items:  # type: ignore[union-attr]
-        inner = {**values, **_named(first.target, names, item)}
-        if all(truth(value_of(condition, inner)) for condition in first.ifs):
-            yield from _rounds(rest, inner)
-
-
-def _named(target: ast.expr, names: list[str], item: Any) -> Mapping[str, Plain]:
-    if isinstance(target, ast.Name):
-        return {target.id: item}
-    if not isinstance(item, list | tuple | str) or len(names) != len(item):
-        raise ValueError("what is looped over cannot be unpacked")
-    return dict(zip(names, item, strict=True))
-
-
-def _refuse_unknown(view: ast.expr, values: frozenset[str]) -> None:
-    """Refuse what cannot be worked out of any value.
-
-    Raises:
-        ValueError: a name is not known, or Python is asked for more than values.
-    """
-    bound = set(chain.from_iterable(map(_binds, ast.walk(view))))
-    for node in ast.walk(view):
-        match node:
-            case ast.Name(name) if name not in values and name not in bound and name not in MODULES:
-                if name not in FUNCTIONS and name not in TYPES:
-                    raise ValueError(f"{name!r} is neither the problem's own nor known here")
-            case ast.Call(ast.Attribute() as function):
-                _refuse_unknown_method(function, values | bound)
-            case ast.Await() | ast.Yield() | ast.YieldFrom() | ast.NamedExpr():
-                raise ValueError(f"{type(node).__name__} is not worked out")
-            case ast.Attribute(_, name) if name.startswith("_") and name != "__name__":
-                raise ValueError(f"{name!r} is not worked out")
-
-
-def _refuse_unknown_method(function: ast.Attribute, values: frozenset[str] | set[str]) -> None:
-    name = dotted(function) or ""
-    module = name.partition(".")[0]
-    if name in FUNCTIONS and module not in values:
-        return
-    if module in MODULES and module not in values:
-        raise ValueError(f"{name!r} is not worked out")
-    if function.attr not in ALL_METHODS or function.attr in MUTATING:
-        raise ValueError(f"{function.attr!r} is not worked out")
+    found, view = taken(node, own)
+    return Call(ast.unparse(node), root_of(found[0]), expected, tuple(map(ast.unparse, found)), ast.unparse(view))
 
 
 # ---- text ----
@@ -614,23 +352,12 @@ def _value(text: str) -> Plain:
     try:
         value: Plain = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"the expected value {_short(text)} is neither Python nor JSON") from error
+        raise DataError(f"the expected value {short(text)} is neither Python nor JSON") from error
     return value
 
 
 def _expression(source: str) -> ast.expr:
-    match _parsed(source).body:
+    match parsed(source).body:
         case [ast.Expr(value)]:
             return value
-    raise DataError(f"{_short(source)} is no expression")
-
-
-def _parsed(source: str) -> ast.Module:
-    try:
-        return ast.parse(source.strip())
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise DataError(f"{_short(source)} cannot be read as Python: {error}") from error
-
-
-def _short(source: str) -> str:
-    return repr(source if len(source) <= 80 else source[:80] + "...")
+    raise DataError(f"{short(source)} is no expression")

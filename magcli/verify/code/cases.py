@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from magcli.errors import DataError
-from magcli.verify.code.calls import Call, of_assert, of_call, own_names
+from magcli.verify.code.calls import Call, of_assert, of_call
+from magcli.verify.code.own import own_names
 
 
 class Feed(NamedTuple):

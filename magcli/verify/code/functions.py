@@ -136,8 +136,6 @@ class Budget:
             self.make(sum(len(receiver) + len(each) for each in self.items(_first(given))))
         elif name in ("format", "format_map"):
             _check_format(receiver)
-        elif name == "translate":
-            raise Refused("'translate' is not worked out")
 
 
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
@@ -232,16 +230,8 @@ METHODS: dict[type, frozenset[str]] = {
 }
 """Of each type those that change nothing."""
 
-_CHANGES = (
-    "add append clear discard extend insert pop popitem remove reverse setdefault sort update difference_update "
-    "intersection_update symmetric_difference_update"
-)
-MUTATING = frozenset(_CHANGES.split())
-PREDICATES = frozenset(
-    name for names in METHODS.values() for name in names if name.startswith("is") or name.endswith("swith")
-)
-ALL_METHODS = frozenset(chain.from_iterable(METHODS.values())) | MUTATING | {"all", "any", "tolist", "translate"}
-"""The names of methods of plain data; those that change it are not worked out."""
+PLAIN_METHODS = frozenset(chain.from_iterable(METHODS.values())) | {"all", "any", "tolist"}
+"""The names of all of them, and of those of arrays."""
 
 _WIDE = frozenset(("center", "ljust", "rjust", "zfill", "expandtabs"))
 

@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magcli.errors import DataError
-from magcli.verify.code.calls import Call, Expected, asserts, of_assert, of_call, own_names
+from magcli.verify.code.calls import Call, Expected, asserts, of_assert, of_call
 from magcli.verify.code.driver import text_of
 from magcli.verify.code.expressions import constant, value_of
 from magcli.verify.code.outputs import Comparison, comparison
+from magcli.verify.code.own import own_names
 from magcli.verify.code.plain import _TAGS, NotPlain, Other, Plain, in_any_order, read, same, shown
 from magcli.verify.code.runs import judged
 
@@ -45,6 +46,8 @@ THOROUGHLY = settings(max_examples=100_000 if settings.default.max_examples > 10
         ("assert Solution().g(a=1)[0] == 2", "Solution().g(a=1)", "V0[0]", Expected("equal", 2)),
         ("assert Solution().g(1).left.val == 2", "Solution().g(1).left.val", "V0", Expected("equal", 2)),
         ("assert Stack([1]).pop() == 1", "Stack([1]).pop()", "V0", Expected("equal", 1)),
+        ("assert Stack(2).push(1).pop() == 1", "Stack(2).push(1).pop()", "V0", Expected("equal", 1)),
+        ("assert Solution().count(1) == 1", "Solution().count(1)", "V0", Expected("equal", 1)),
         ("assert abs(f(1) - 0.5) < 1e-6", "f(1)", "V0", Expected("near", 0.5, 1e-6, 0.0, strict=True)),
         ("assert abs(0.5 - f(1)) <= 1e-6", "f(1)", "V0", Expected("near", 0.5, 1e-6, 0.0)),
         ("assert math.isclose(f(1), 2.5, rel_tol=0.001)", "f(1)", "V0", Expected("near", 2.5, 0.0, 0.001)),
@@ -125,6 +128,10 @@ def test_the_problems_own_names_are_told_by_its_other_tests_or_its_entry_point()
         "assert hasattr(f(1), 'x')",
         "assert eval(f(1)) == 2",
         "assert Text(1).startswith('a')",
+        "assert Text(1).find('a') == 0",
+        "assert f(1).is_like([1, 2])",
+        "assert Solution().f(1).is_like([1, 2])",
+        "assert Text(1).__contains__(3)",
         "assert (x := f(1)) == 2",
         "assert f(1) == open('x').read()",
         "assert next(f(1)) == 2",
