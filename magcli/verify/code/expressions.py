@@ -14,15 +14,16 @@ from itertools import chain
 from types import GeneratorType
 from typing import Any
 
+from magcli.verify.code.budget import MAX_SIZE, Budget, Refused
 from magcli.verify.code.functions import (
     CONSTANTS,
     FUNCTIONS,
-    MAX_SIZE,
     METHODS,
     TYPES,
-    Budget,
-    Refused,
     callable_of,
+    called,
+    check_template,
+    method_of,
     truth,
 )
 from magcli.verify.code.plain import Other, Plain, same
@@ -181,9 +182,9 @@ class _Evaluation:
                     return known[name]
         match node:
             case ast.Attribute(ast.Name(name), method) if name in TYPES and method in METHODS.get(TYPES[name], ()):
-                return lambda receiver, *given: self._budget.method(receiver, method, given, {})
+                return lambda receiver, *given: method_of(self._budget, receiver, method, given, {})
             case ast.Attribute(ast.Call(ast.Name("type"), [inner], []), "__name__"):
-                kind = self._budget.call(FUNCTIONS["type"], [self.value(inner)], {})
+                kind = called(self._budget, FUNCTIONS["type"], [self.value(inner)], {})
                 return kind.__name__
             case ast.Attribute(inner, "real" | "imag" | "numerator" | "denominator" as name):
                 value = self.value(inner)
@@ -201,8 +202,8 @@ class _Evaluation:
         if len(named) < len(node.keywords):
             raise Refused("arguments are unpacked")
         if function is None:
-            return self._budget.method(receiver, node.func.attr, given, named)  # type: ignore[attr-defined]
-        return self._budget.call(function, given, named)
+            return method_of(self._budget, receiver, node.func.attr, given, named)  # type: ignore[attr-defined]
+        return called(self._budget, function, given, named)
 
     def _is_known(self, node: ast.Attribute) -> bool:
         name = dotted(node)
@@ -277,9 +278,9 @@ class _Evaluation:
         conversion = {115: "str", 114: "repr", 97: "ascii"}.get(node.conversion)
         value = self.value(node.value)
         if conversion:
-            value = self._budget.call(FUNCTIONS[conversion], [value], {})
+            value = called(self._budget, FUNCTIONS[conversion], [value], {})
         spec = self.value(node.format_spec) if node.format_spec else ""
-        return str(self._budget.call(FUNCTIONS["format"], [value, spec], {}))
+        return str(called(self._budget, FUNCTIONS["format"], [value, spec], {}))
 
     def _UnaryOp(self, node: ast.UnaryOp) -> Any:
         return _UNARY[type(node.op)](self._budget.charged(self.value(node.operand)))
@@ -415,7 +416,7 @@ def _bound_size(one: Any, sign: ast.operator, other: Any, budget: Budget) -> Non
         case ast.LShift() if isinstance(other, int):
             budget.make(other // 8)
         case ast.Mod() if isinstance(one, str | bytes):
-            budget.template(one)
+            check_template(one)
     if max(bits) > MAX_BITS and not isinstance(sign, ast.BitAnd | ast.BitOr | ast.BitXor | ast.RShift):
         raise Refused("a number is too large")
     budget.spend(bits[0] * bits[1] // 10_000)

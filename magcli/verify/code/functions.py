@@ -17,131 +17,60 @@ from itertools import chain, combinations, permutations, product
 from types import GeneratorType
 from typing import Any
 
+from magcli.verify.code.budget import MAX_SIZE, VIEWS, Budget, Refused
 from magcli.verify.code.plain import Other, collisions, same
-
-MAX_WORK = 5_000_000
-"""Operations, and elements or letters that they read."""
-
-MAX_SIZE = 1_000_000
-"""Elements or letters of what is made; bytes of an integer."""
 
 MAX_DIGITS = 1_000
 """To which a number may be rounded or written."""
 
 
-class Refused(ValueError):
-    """An operation that is not worked out, or that would take too much."""
+def check_template(text: str | bytes) -> None:
+    """Refuse a template for ``%`` that asks for a width of its own or from its values."""
+    letters = text.decode("latin-1") if isinstance(text, bytes) else text
+    if "*" in letters or any(len(word) > 3 for word in _numbers(letters)):
+        raise Refused("its width is not known")
 
 
-class Budget:
-    """The work that is left to one expression."""
-
-    def __init__(self, work: int = MAX_WORK) -> None:
-        self._left = work
-
-    def spend(self, amount: int) -> None:
-        """Take some of it; raises Refused where there is none left."""
-        self._left -= amount
-        if self._left < 0:
-            raise Refused("it takes too long")
-
-    def make(self, size: int) -> None:
-        """Make something of a size; raises Refused where that is too large."""
-        if size > MAX_SIZE:
-            raise Refused("it becomes too large")
-        self.spend(max(size, 0))
-
-    def charged(self, value: Any) -> Any:
-        """The value, paid for as if it were read."""
-        waiting = [value]
-        while waiting:
-            part = waiting.pop()
-            kind = type(part)
-            if kind in (str, bytes):
-                self.spend(1 + len(part) // 8)
-            elif kind is int:
-                self.spend(1 + part.bit_length() // 64)
-            elif kind is dict:
-                self.spend(1 + 2 * len(part))
-                waiting += [*part.keys(), *part.values()]
-            elif kind in (list, tuple, frozenset, *_VIEWS):
-                self.spend(1 + len(part))
-                waiting += part
-            elif kind is Other:
-                waiting.append(part.items)
-            else:
-                self.spend(1 + len(part) if kind is range else 1)
-        return value
-
-    def items(self, value: Any) -> Iterable[Any]:
-        """What iterating over a value gives, paid for as it is; raises TypeError where that is nothing."""
-        if isinstance(value, GeneratorType):
-            return value
-        if isinstance(value, Other):
-            if value.items is None:
-                raise TypeError(f"a {value.kind} has no elements")
-            value = value.items
-        self.spend(len(value))
-        found: Iterable[Any] = iter(value)
-        return found
-
-    def hashed(self, keys: Sequence[Any]) -> frozenset[Any]:
-        """A set; the collisions of its elements, which may have been chosen so, are paid for."""
-        self.spend(collisions(keys))
-        return frozenset(keys)
-
-    def mapped(self, pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
-        """A dict; the collisions of its keys, which may have been chosen so, are paid for."""
-        self.spend(collisions([key for key, _ in pairs]))
-        return dict(pairs)
-
-    def template(self, text: str | bytes) -> None:
-        """Refuse a template for ``%`` that asks for a width of its own or from its values."""
-        letters = text.decode("latin-1") if isinstance(text, bytes) else text
-        if "*" in letters or any(len(word) > 3 for word in _NUMBERS(letters)):
-            raise Refused("its width is not known")
-
-    def call(self, function: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """The value of a function."""
-        for value in (*given, *named.values()):
-            self.charged(value)
-        return function(self, *given, **named) if function in _TABLE else function(*given, **named)
-
-    def method(self, receiver: Any, name: str, given: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """The value of a method of plain data."""
-        given = [list(value) if isinstance(value, GeneratorType) else value for value in given]
-        kind = type(receiver)
-        if name in ("all", "any") and kind in (list, bool) and not given and not named:
-            return getattr(builtins, name)(map(truth, _flat(receiver)))
-        if name == "tolist" and kind in (list, int, float, bool):
-            return receiver
-        if kind is Other and receiver.items is not None and name in ("count", "index"):
-            receiver, kind = list(receiver.items), list
-        if name not in METHODS.get(kind, ()):
-            raise AttributeError(f"a {kind.__name__} has no {name!r}")
-        for value in (receiver, *given, *named.values()):
-            self.charged(value)
-        self._bound_method(receiver, name, given)
-        if kind is frozenset:
-            self.spend(sum(collisions(list(self.items(value))) for value in given))
-        return getattr(receiver, name)(*map(_readable, given), **named)
-
-    def _bound_method(self, receiver: Any, name: str, given: Sequence[Any]) -> None:
-        numbers = [value for value in given if isinstance(value, int)]
-        if name in _WIDE and numbers:
-            self.make(max(numbers) * (len(receiver) if name == "expandtabs" else 1))
-        elif name == "replace":
-            self.make((len(receiver) + 1) * (1 + len(given[1]) // max(1, len(given[0]))))
-        elif name == "join":
-            self.make(sum(len(receiver) + len(each) for each in self.items(_first(given))))
-        elif name in ("format", "format_map"):
-            _check_format(receiver)
+def called(budget: Budget, function: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """The value of a function."""
+    for value in (*given, *named.values()):
+        budget.charged(value)
+    return function(budget, *given, **named) if function in _TABLE else function(*given, **named)
 
 
-_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+def method_of(budget: Budget, receiver: Any, name: str, given: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """The value of a method of plain data."""
+    given = [list(value) if isinstance(value, GeneratorType) else value for value in given]
+    kind = type(receiver)
+    if name in ("all", "any") and kind in (list, bool) and not given and not named:
+        return getattr(builtins, name)(map(truth, _flat(receiver)))
+    if name == "tolist" and kind in (list, int, float, bool):
+        return receiver
+    if kind is Other and receiver.items is not None and name in ("count", "index"):
+        receiver, kind = list(receiver.items), list
+    if name not in METHODS.get(kind, ()):
+        raise AttributeError(f"a {kind.__name__} has no {name!r}")
+    for value in (receiver, *given, *named.values()):
+        budget.charged(value)
+    _bound_method(budget, receiver, name, given)
+    if kind is frozenset:
+        budget.spend(sum(collisions(list(budget.items(value))) for value in given))
+    return getattr(receiver, name)(*map(_readable, given), **named)
 
 
-def _NUMBERS(text: str) -> list[str]:
+def _bound_method(budget: Budget, receiver: Any, name: str, given: Sequence[Any]) -> None:
+    numbers = [value for value in given if isinstance(value, int)]
+    if name in _WIDE and numbers:
+        budget.make(max(numbers) * (len(receiver) if name == "expandtabs" else 1))
+    elif name == "replace":
+        budget.make((len(receiver) + 1) * (1 + len(given[1]) // max(1, len(given[0]))))
+    elif name == "join":
+        budget.make(sum(len(receiver) + len(each) for each in budget.items(_first(given))))
+    elif name in ("format", "format_map"):
+        _check_format(receiver)
+
+
+def _numbers(text: str) -> list[str]:
     return "".join(letter if letter.isdigit() else " " for letter in text).split()
 
 
@@ -167,7 +96,7 @@ def _check_format(text: str) -> None:
     for _, name, spec, _ in string.Formatter().parse(text):
         if name and not name.isalnum():
             raise Refused("a format looks into its values")
-        if spec and ("{" in spec or any(len(word) > 3 for word in _NUMBERS(spec))):
+        if spec and ("{" in spec or any(len(word) > 3 for word in _numbers(spec))):
             raise Refused("a format has a width that is not known")
 
 
@@ -269,7 +198,7 @@ def _key(budget: Budget, key: Any) -> Any:
     if key is None:
         return None
     function = callable_of(key)
-    return lambda value: budget.call(function, [value], {})
+    return lambda value: called(budget, function, [value], {})
 
 
 def _sorted(budget: Budget, value: Any, *, key: Any = None, reverse: Any = False) -> Any:
@@ -293,11 +222,13 @@ def _ordered(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def _reversed(budget: Budget, value: Any) -> Any:
+    if isinstance(value, frozenset | GeneratorType):
+        raise TypeError(f"a {type(value).__name__} has no order")
     return list(budget.items(value))[::-1]
 
 
 def _len(budget: Budget, value: Any) -> Any:
-    if isinstance(value, Other) and value.kind in ("range", "deque", *(kind.__name__ for kind in _VIEWS)):
+    if isinstance(value, Other) and value.kind in ("range", "deque", *(kind.__name__ for kind in VIEWS)):
         value = value.items
     if isinstance(value, GeneratorType):
         raise TypeError("it has no length")
@@ -349,20 +280,20 @@ def _repr(budget: Budget, value: Any) -> Any:
 
 
 def _format(budget: Budget, value: Any, spec: Any = "") -> Any:
-    if any(len(word) > 3 for word in _NUMBERS(spec)):
+    if any(len(word) > 3 for word in _numbers(spec)):
         raise Refused("its width is not known")
     return format(value, spec)
 
 
 def _map(budget: Budget, function: Any, *given: Any) -> Any:
-    called = callable_of(function)
+    each = callable_of(function)
     lists = [budget.items(value) for value in given]
-    return (budget.call(called, parts, {}) for parts in zip(*lists, strict=False))
+    return (called(budget, each, parts, {}) for parts in zip(*lists, strict=False))
 
 
 def _filter(budget: Budget, function: Any, value: Any) -> Any:
-    called = truth if function is None else callable_of(function)
-    return (part for part in budget.items(value) if truth(budget.call(called, [part], {})))
+    each = truth if function is None else callable_of(function)
+    return (part for part in budget.items(value) if truth(called(budget, each, [part], {})))
 
 
 def _zip(budget: Budget, *given: Any, strict: Any = False) -> Any:
@@ -427,8 +358,8 @@ def _chain_all(budget: Budget, value: Any) -> Any:
 
 
 def _reduce(budget: Budget, function: Any, value: Any, *start: Any) -> Any:
-    called = callable_of(function)
-    return reduce(lambda one, other: budget.call(called, [one, other], {}), budget.items(value), *start)
+    each = callable_of(function)
+    return reduce(lambda one, other: called(budget, each, [one, other], {}), budget.items(value), *start)
 
 
 def _loads(budget: Budget, text: Any) -> Any:
@@ -596,12 +527,12 @@ _BUILTINS: dict[str, Callable[..., Any]] = {
     "type": _type,
     "zip": _zip,
 }
-_OF_NUMBERS = (
+_OF_numbers = (
     "acos asin atan atan2 cbrt ceil copysign cos cosh degrees dist exp fabs floor fmod gcd hypot isclose isfinite "
     "isinf isnan isqrt lcm log log10 log1p log2 pow radians sin sinh sqrt tan tanh trunc"
 )
 _MATH: dict[str, Callable[..., Any]] = {
-    **{name: _small(getattr(math, name)) for name in _OF_NUMBERS.split()},
+    **{name: _small(getattr(math, name)) for name in _OF_numbers.split()},
     **{name: _counted(getattr(math, name)) for name in ("comb", "factorial", "perm")},
     "fsum": _over_items(math.fsum),
     "prod": _over_items(math.prod),
