@@ -2,7 +2,7 @@
 # make demo       the whole pipeline on a toy model, about seven minutes on two cores
 # make test       the tests, two files at a time
 # make test-slow  those that take longer, with vLLM mostly
-# make properties the tests of properties, on examples that are new each time and twenty times as many
+# make properties the tests of properties, on examples that are new each time and twenty times as many, or 100,000
 # make check      ruff, mypy strict, import contract
 # make faults     processes killed at random instants, damaged files, power cuts
 # make scale      the stages that need no model on 700,000 problems and 100,000 of code, 4 GB a process: half an hour on two cores
@@ -50,7 +50,7 @@ test: setup
 	$(PYTEST) -q -n 2 --dist loadfile
 
 properties: setup
-	$(PYTEST) -q -n 2 --dist loadfile -m hypothesis --hypothesis-profile 'many examples'
+	$(PYTEST) -q -n 2 --dist loadfile -m hypothesis --hypothesis-profile 'many examples' --timeout 7200
 
 check: setup
 	$(BIN)/ruff check .

@@ -248,8 +248,6 @@ def _sum(budget: Budget, value: Any, start: Any = 0) -> Any:
 def _round(budget: Budget, value: Any, digits: Any = None) -> Any:
     if isinstance(digits, int) and abs(digits) > MAX_DIGITS:
         raise Refused("it has too many digits")
-    if isinstance(value, list):
-        return [_round(budget, part, digits) for part in value]
     return round(value) if digits is None else round(value, digits)
 
 
@@ -436,6 +434,12 @@ def _array(budget: Budget, value: Any, dtype: Any = None) -> Any:
     return value
 
 
+def _round_array(budget: Budget, value: Any, decimals: Any = 0) -> Any:
+    if isinstance(value, list):
+        return [_round_array(budget, part, decimals) for part in value]
+    return _round(budget, value, decimals)
+
+
 def _leaf_pairs(one: Any, other: Any) -> Iterator[tuple[Any, Any]]:
     """The numbers of two arrays of one shape, by place; raises ValueError where the shapes differ."""
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
@@ -547,7 +551,7 @@ _NUMPY: dict[str, Callable[..., Any]] = {
     "asarray": _array,
     "isclose": _isclose_array,
     "isnan": _MATH["isnan"],
-    "round": _round,
+    "round": _round_array,
     "sqrt": _MATH["sqrt"],
 }
 _OTHERS: dict[str, Callable[..., Any]] = {
