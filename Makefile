@@ -51,7 +51,7 @@ test: setup
 	$(PYTEST) -q -n 2 --dist loadfile
 
 properties: setup
-	$(PYTEST) -q -n 2 --dist loadfile -m hypothesis --hypothesis-profile 'many examples'
+	$(PYTEST) -q -n 2 --dist loadfile -m hypothesis --hypothesis-profile 'many examples' --timeout 7200
 
 check: setup
 	$(BIN)/ruff check .

@@ -2,8 +2,9 @@
 
 Tests on which solutions disagree go; where they agree but none gives the expected output, that is replaced. Problems
 go without solutions, without enough tests, or when their reference solutions fail. Weak ones, whose tests let a
-solution pass that is known to be wrong, are marked. A problem goes as not-run when a sandbox or a checker failed, or a
-compiler ran out of time twice, the second time alone: that says nothing of it, and a run that is resumed tries again.
+solution pass that is known to be wrong, or a program that computes nothing, are marked. A problem goes as not-run when
+a sandbox or a checker failed, or a compiler ran out of time twice, the second time alone: that says nothing of it, and
+a run that is resumed tries again.
 
 Names of other tools are read too. Tests: test_list, test, public_tests, private_tests, generated_tests. Solutions:
 incorrect_solutions, submissions, code, canonical_solution, reference_python, python_file, cpp_file, samples. Prompt:
@@ -53,7 +54,7 @@ class Config:
     votes: int = opt(2, "Solutions that must agree, at least, to replace an expected output.")
     min_tests: int = opt(3, "Tests that a problem must have, and keep.")
     disputed: float = opt(0.5, "Share of a problem's tests that may be dropped or replaced before the problem goes.")
-    drop_weak: bool = opt(False, "Drop problems whose tests let a wrong solution pass.")
+    drop_weak: bool = opt(False, "Drop problems whose tests let a wrong or a trivial program pass.")
     compare: str = opt("tokens", "How outputs are compared where a row does not say: tokens, floats:1e-6, lines, ...")
     matrix: Path | None = opt(None, "Table for the runs: solution, test, verdict, group of equal outputs, seconds.")
     from_matrix: Path | None = opt(None, "Decide anew from such a table, and run nothing.")
@@ -241,15 +242,15 @@ def _decided(
     """The problem as its runs leave it, or why it goes."""
     import pyarrow as pa
 
-    from magcli.curate.code.agreement import Rules, decide
+    from magcli.curate.code.agreement import Rules
     from magcli.curate.code.solutions import Unusable
-    from magcli.curate.code.trials import kept
+    from magcli.curate.code.trials import decided, kept
     from magcli.run.job import as_text
     from magcli.run.journal import Dropped, Result
 
     columns = schema(config, given)
     rules = Rules(config.agreement, config.votes, config.min_tests, config.disputed, config.drop_weak)
-    found = prepared if isinstance(prepared, Unusable) else decide(runs, prepared.labels, rules)
+    found = prepared if isinstance(prepared, Unusable) else decided(prepared, runs, rules)
     if isinstance(prepared, Unusable) or isinstance(found, Unusable) or found.reason:
         told = [Dropped(row["id"], found.reason, as_text({"detail": found.detail, **row}))]
         return Result(pa.RecordBatch.from_pylist([], columns), told, again=found.reason == "not-run")
@@ -264,6 +265,7 @@ def _count(tally: Counter[str], batch: pa.RecordBatch) -> None:
         tally.update({"problems": 1, "tests": len(row.pop("tests"))})
         tally.update({f"tests_{reason}": count for reason, count in row.pop("tests_dropped").items()})
         tally.update([f"cpp_{reason}"] if (reason := row.pop("cpp_unrun")) else [])
+        tally.update([f"trivial_{passes}"] if (passes := row.pop("trivial")) else [])
         tally.update({name: int(value) for name, value in row.items()})
 
 
@@ -273,7 +275,8 @@ def _report(tally: Counter[str], job: Job) -> None:
     job.console.say(
         f"filter-code: {tally['problems']:,} problems keep {tally['tests']:,} tests, {tally['outputs_replaced']:,} "
         f"with a new output, and lose {_counts(tally, 'tests_')}; {tally['wrong_passing']:,} of "
-        f"{tally['wrong_solutions']:,} wrong solutions pass, those of {tally['weak']:,} weak problems"
+        f"{tally['wrong_solutions']:,} wrong solutions pass; {tally['weak']:,} problems are weak, and trivial programs "
+        f"pass in {_counts(tally, 'trivial_')}"
         + (f"; C++ solutions cannot be called in {told}" if (told := _counts(tally, "cpp_")) != "0" else "")
         + (f"; {failed:,} were not judged, as this machine failed them: --restart tries again" if failed else ""),
         event="tests",

@@ -143,3 +143,24 @@ def test_grading_programs_goes_on_after_a_kill(tmp_path, kills):
         assert {each["reason"] for each in rows_of(broken)} == {"accepted"}
         if kills == 0:
             return
+
+
+def test_asserts_that_the_program_could_answer_are_refused_and_an_entry_point_tells_them_apart(tmp_path):
+    helped = [{"assert": "assert is_right(f(1))"}]
+    nested = [{"assert": "assert f(Pair(1, 2)) == 3"}]
+    swapped = [{"input": "aB", "output": "Ab"}]
+    forged = "def is_right(value): return True\ndef f(n): return 0\n"
+    pair = "class Pair:\n    def __init__(self, a, b): self.a, self.b = a, b\ndef f(p): return p.a + p.b\n"
+    data = [
+        row("helper", fenced(forged), tests=helped),
+        row("helper-entry", fenced(forged), tests=helped, entry_point="f"),
+        row("pair", fenced(pair), tests=nested),
+        row("pair-entry", fenced(pair), tests=nested, entry_point="f"),
+        row("case", fenced("print(input())"), tests=swapped),
+        row("no-case", fenced("print(input())"), tests=swapped, compare="tokens"),
+    ]
+    call_stage("grade", written(tmp_path / "c.jsonl", data), output=tmp_path / "g.arrow", language=False)
+    assert {each["id"]: each["reason"] for each in rows_of(tmp_path / "g.arrow")} == {
+        "helper": "bad-gold", "helper-entry": "bad-gold", "pair": "bad-gold", "pair-entry": "accepted",
+        "case": "wrong-answer", "no-case": "accepted",
+    }  # fmt: skip

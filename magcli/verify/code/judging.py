@@ -97,6 +97,7 @@ def judge(
     mode: str = "tokens",
     checker: Checker | None = None,
     partial: bool = False,
+    own: frozenset[str] | None = None,
     sandbox: Sandbox | None = None,
 ) -> Verdict:
     """What becomes of a program on its tests. Blocks; may be called from many threads at once.
@@ -106,10 +107,12 @@ def judge(
         language: ``python`` or ``cpp``, or another name of them; anything else is ``no-code``.
         tests: Mappings with ``input`` and ``output``, ``call`` and ``output``, or ``assert``.
         limits: Of one test.
-        mode: How outputs are compared, see ``magcli.verify.code.outputs``. Of calls ``floats`` sets the tolerance and
-            ``unordered-lines`` lets a list stand in any order; otherwise values must be equal.
+        mode: How outputs are compared, see ``magcli.verify.code.outputs``. Of calls ``floats`` sets the tolerance,
+            ``unordered-lines`` lets a list stand in any order, ``exact`` asks for the types of the expected value and
+            all digits; otherwise values must be equal (``magcli.verify.code.plain.same``).
         checker: Judges outputs in place of the comparison.
         partial: Run all tests; the score is the fraction passed.
+        own: The names that are the problem's own, see ``magcli.verify.code.cases``; where None, what the tests tell.
         sandbox: Where programs run; the machine's default, opened once a process, where None.
 
     Returns:
@@ -119,7 +122,7 @@ def judge(
         DataError: the tests, the mode or the checker cannot be used.
         EnvironmentFault: there is no sandbox, or for C++ no compiler, on this machine.
     """
-    found, rule = cases(tests), comparison(mode)
+    found, rule = cases(tests, own), comparison(mode)
     if checker:
         checker = _known(checker, found)
     known = LANGUAGES.get(language.lower())

@@ -39,7 +39,7 @@ def _can_be_key(value: Plain) -> bool:
 
 VALUES = built(ATOMS, [list, tuple, dictionary, lambda parts: frozenset(filter(_can_be_key, parts))])
 KINDS = st.sampled_from(["equal", "one-of", "near"])
-RULES = st.sampled_from(["tokens", "tokens-case", "lines", "floats", "floats:1e-4", "unordered-lines"])
+RULES = st.sampled_from(["tokens", "tokens-case", "lines", "floats", "floats:1e-4", "unordered-lines", "exact"])
 TEXTS = built(
     [b"1", b"-0", b"1" * 400, b"1.5", b"1e999", b"NaN", b"null", b"true", b'"ff"', b'"\\ud800"', b"[]", b"{}", b"{"],
     [
@@ -73,7 +73,7 @@ def test_any_value_is_right_or_wrong(expected: Plain, value: Plain, kind: str, r
 @given(st.binary() | TEXTS, st.booleans(), VALUES, KINDS)
 def test_any_report_is_right_or_wrong(said: bytes, forged: bool, expected: Plain, kind: str) -> None:
     """Also where the program has found the token, and so passes for the driver."""
-    call = Call("f(1)", "f", Expected(kind, expected))  # type: ignore[arg-type]
+    call = Call("f(1)", "f", Expected(kind, expected), ("f(1)",))  # type: ignore[arg-type]
     found = _reported(b"token value " + said if forged else said, "token", call)
     wrong = found if isinstance(found, Fault) else judged(found, call, comparison("tokens"), None, default_sandbox())
     assert wrong is None or wrong.reason in ("wrong-answer", "runtime-error", "output-limit")
