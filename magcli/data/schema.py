@@ -94,10 +94,12 @@ AGREEMENT = pa.schema(
         pa.field("wrong_solutions", pa.int32()),
         pa.field("wrong_passing", pa.int32()),
         pa.field("weak", pa.bool_()),
+        pa.field("trivial", pa.string()),
         pa.field("cpp_unrun", pa.string()),
     ]
 )
-"""What running its solutions taught of a code problem. ``weak``: a solution labelled wrong passes all tests kept.
+"""What running its solutions taught of a code problem. ``weak``: a solution labelled wrong passes all tests kept, or a
+program that computes nothing, which ``trivial`` names (``magcli.curate.code.trivial``).
 ``cpp_unrun``: why C++ solutions cannot be asked what the tests ask of a Python function."""
 
 CODE_MADE = CODE.set(

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 
 from magcli.console import Console
 
-GRACE = 1.0
+GRACE = 0.7
 """Seconds for the orderly end: what is under way is cancelled, threads are joined, child processes closed."""
 MORE = 0.4
 """Seconds that the thread has beyond them."""

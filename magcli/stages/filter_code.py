@@ -2,7 +2,7 @@
 
 Tests on which solutions disagree are dropped; where they agree but none gives the expected output, it is replaced.
 Problems without solutions, without enough tests, or with failing reference solutions are dropped. Weak problems, whose
-tests accept a solution known to be wrong, are marked. A problem is dropped as not-run if a sandbox or a checker failed,
+tests accept a solution known to be wrong or a program that computes nothing, are marked. A problem is dropped as not-run if a sandbox or a checker failed,
 or a compiler ran out of time twice, the second time alone: this says nothing about it, and a resumed run tries again.
 
 Names of other tools are read too. Tests: test_list, test, public_tests, private_tests, generated_tests. Solutions:
@@ -53,7 +53,7 @@ class Config:
     votes: int = opt(2, "Minimum number of agreeing solutions to replace an expected output.")
     min_tests: int = opt(3, "Minimum number of tests of a problem, before and after filtering.")
     disputed: float = opt(0.5, "Maximum share of tests dropped or replaced; beyond it the problem is dropped.")
-    drop_weak: bool = opt(False, "Drop problems whose tests accept a wrong solution.")
+    drop_weak: bool = opt(False, "Drop problems whose tests accept a wrong or a trivial program.")
     compare: str = opt("tokens", "Comparison of outputs if a row has none: tokens, floats:1e-6, lines, ...")
     matrix: Path | None = opt(
         None, "Table to write with all runs: solution, test, verdict, group of equal outputs, seconds."
@@ -243,15 +243,15 @@ def _decided(
     """The problem as its runs leave it, or why it goes."""
     import pyarrow as pa
 
-    from magcli.curate.code.agreement import Rules, decide
+    from magcli.curate.code.agreement import Rules
     from magcli.curate.code.solutions import Unusable
-    from magcli.curate.code.trials import kept
+    from magcli.curate.code.trials import decided, kept
     from magcli.run.job import as_text
     from magcli.run.journal import Dropped, Result
 
     columns = schema(config, given)
     rules = Rules(config.agreement, config.votes, config.min_tests, config.disputed, config.drop_weak)
-    found = prepared if isinstance(prepared, Unusable) else decide(runs, prepared.labels, rules)
+    found = prepared if isinstance(prepared, Unusable) else decided(prepared, runs, rules)
     if isinstance(prepared, Unusable) or isinstance(found, Unusable) or found.reason:
         told = [Dropped(row["id"], found.reason, as_text({"detail": found.detail, **row}))]
         return Result(pa.RecordBatch.from_pylist([], columns), told, again=found.reason == "not-run")
@@ -266,6 +266,7 @@ def _count(tally: Counter[str], batch: pa.RecordBatch) -> None:
         tally.update({"problems": 1, "tests": len(row.pop("tests"))})
         tally.update({f"tests_{reason}": count for reason, count in row.pop("tests_dropped").items()})
         tally.update([f"cpp_{reason}"] if (reason := row.pop("cpp_unrun")) else [])
+        tally.update([f"trivial_{passes}"] if (passes := row.pop("trivial")) else [])
         tally.update({name: int(value) for name, value in row.items()})
 
 
@@ -275,7 +276,8 @@ def _report(tally: Counter[str], job: Job) -> None:
     job.console.say(
         f"filter-code: {tally['problems']:,} problems keep {tally['tests']:,} tests, {tally['outputs_replaced']:,} "
         f"with a new output, and lose {_counts(tally, 'tests_')}; {tally['wrong_passing']:,} of "
-        f"{tally['wrong_solutions']:,} wrong solutions pass, those of {tally['weak']:,} weak problems"
+        f"{tally['wrong_solutions']:,} wrong solutions pass; {tally['weak']:,} problems are weak, and trivial programs "
+        f"pass in {_counts(tally, 'trivial_')}"
         + (f"; C++ solutions cannot be called in {told}" if (told := _counts(tally, "cpp_")) != "0" else "")
         + (f"; {failed:,} were not judged, as this machine failed them: --restart tries again" if failed else ""),
         event="tests",

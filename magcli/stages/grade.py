@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from magcli.data.source import Rows
     from magcli.run.job import Job
+    from magcli.verify import Grader
+    from magcli.verify.reward import Reward, RewardRule
 
 INPUTS = "Completions: columns prompt, answer or tests, completion; num_tokens for the length penalty; - is stdin."
 OUTPUT = "the rows"
@@ -84,29 +86,45 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Grade in worker processes and sandboxes, in the order of the rows; reports accuracy and reasons at the end."""
     import asyncio
+    from functools import partial
 
     from magcli.data.columns import attach
     from magcli.run.journal import Result
     from magcli.run.units import resumable
     from magcli.verify.reward import columns
 
-    grader, rule = setup.open_grader(config, config.reward), setup.reward_rule(config)
+    grader = setup.open_grader(config, config.reward)
+    verdict = partial(graded, grader, setup.reward_rule(config), config.opening)
     assert job.schema is not None
     size = CODE_UNIT if "tests" in job.schema.names else UNIT
     tally = Tally()
 
     async def compute(part: pa.RecordBatch) -> Result:
-        verdicts = (
-            grader.reward(config.opening + row["completion"], row.get("num_tokens") or 0, row, rule)
-            for row in part.to_pylist()
-        )
-        return Result(attach(part, columns(await asyncio.gather(*verdicts))))
+        verdicts = await asyncio.gather(*map(verdict, part.to_pylist()))
+        return Result(attach(part, columns(verdicts)))
 
     window = 4 * config.workers
     for batch in resumable(rows, job, compute, grader.close, size=size, window=window, unit="completions"):
         tally.add(batch)
         yield batch
     tally.report(job)
+
+
+async def graded(grader: Grader, rule: RewardRule, opening: str, row: Mapping[str, Any]) -> Reward:
+    """The reward of one row, or why there is none: a row that cannot be judged must not end the others.
+
+    Raises:
+        MagError: the problem is of a kind that is not known, or nothing at all can be judged on this machine.
+    """
+    from magcli.errors import MagError
+    from magcli.verify.reward import raised, undecided
+
+    try:
+        return await grader.reward(opening + row["completion"], row.get("num_tokens") or 0, row, rule)
+    except MagError:
+        raise
+    except Exception as error:
+        return undecided("infra-error", raised(error))
 
 
 class Tally:

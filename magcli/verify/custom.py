@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from magcli.errors import UsageError
-from magcli.verify.reward import Reward, undecided
+from magcli.verify.reward import Reward, printable, undecided
 
 Function = Callable[[str, Mapping[str, Any]], Any]
 """(completion, row) -> reward."""
@@ -102,7 +102,26 @@ def _as_reward(value: Any) -> Reward:
     found = value if isinstance(value, Reward) else Reward(**_plain(value, None))
     if not math.isfinite(found.total):
         raise ValueError(f"a reward of {found.total} is not finite")
-    return found
+    return _for_a_table(found)
+
+
+def _for_a_table(found: Reward) -> Reward:
+    """The reward with exactly the types of its fields, as a table holds them.
+
+    Raises:
+        TypeError, ValueError: a field cannot be taken for one of its type.
+    """
+    values: dict[str, Any] = {}
+    for part in fields(Reward):
+        value = getattr(found, part.name)
+        if part.type in (float, bool):
+            values[part.name] = float(value) if part.type is float else bool(value)
+        elif isinstance(value, str):
+            values[part.name] = printable(value)
+        else:
+            raise TypeError(f"{part.name} of a reward is text, not {type(value).__name__}")
+    same = all(type(value) is type(old := getattr(found, name)) and value == old for name, value in values.items())
+    return found if same else Reward(**values)
 
 
 def _plain(total: Any, correct: bool | None) -> dict[str, Any]:

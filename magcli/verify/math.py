@@ -3,38 +3,62 @@ r"""Is a math answer the ground truth? Cheap and exact first, an algebra system 
 Both sides are read by one grammar of our own into trees of exact numbers, expressions and structures, then compared:
 identical text, numbers, structure (lists, tuples, sets, regions of the real line, relations, matrices, part by part),
 expressions by their values at fixed points. What the grammar does not know goes to Math-Verify and SymPy, behind
-guards. Every rule is symmetric. Nothing that is written in an answer is ever run; budgets on tokens, depth, digits,
-powers and steps bound the time, and no value beyond them is worked out.
+guards. Every rule but one, told below, is symmetric. Nothing that is written in an answer is ever run; budgets on
+tokens, depth, digits, powers and steps bound the time, and no value beyond them is worked out.
 
 A wrong accept is worse than a wrong reject, so ambiguity is settled on the safe side:
 
 - A final dot, ``\text{..}``, ``\dfrac``, ``\left``, ``$..$``, bold, colour and Unicode change nothing; nor do
   ``1{,}000``, ``1,000`` and ``1\,000``, but ``1, 000`` is two numbers. ``1,5`` is 1.5 only beside a decimal ``1.5``.
-- ``x=5`` is ``5``, and is not ``y=5``; the last value of ``x=2+3=5`` counts; ``2x=10`` is not ``10``. ``f(x)=x^2`` is
-  ``f(t)=t^2``, ``y=x^2`` and ``x^2``. Words for a name are not compared: ``\text{Area}=5`` is ``A=5``.
+- ``x=5`` is ``5``, and is not ``y=5``; the last value of ``x=2+3=5`` counts; ``2x=10`` is not ``10``. A chain whose
+  numbers differ (``5=6=5``, ``5 \approx 6``) has no value; a side may be another one rounded at its last digit.
+- ``f(x)=x^2`` is ``f(t)=t^2``, ``y=x^2`` and ``x^2``; with another argument (``f(2x)=``, ``f(x+1)=``) it is the same
+  statement only. Words for a name are not compared: ``\text{Area}=5`` is ``A=5``. A quantity is
+  named by more than letters: ``\gcd(a,b)=6`` and ``E[X]=6`` are ``6``, and not each other. Where the ground truth is
+  the bare ``12``, ``a+b+c=12`` is right; ``12`` is no right answer where it is that equation, for it may be asked for.
+  ``x+z=1`` is the equation of a curve and never ``1``.
 - Equations are equal when one is the other times a constant; inequalities too, with their direction. ``x>3``,
-  ``(3,\infty)`` and ``\{x\mid x>3\}`` are one region; so are touching intervals and their union.
+  ``(3,\infty)``, ``\{x\mid x>3\}`` and ``all reals greater than 3`` are one region; so are touching intervals and
+  their union. A brace before several relations, or around them, joins them by ``and``, which is never ``or``: ``x<1
+  and x>3`` is the empty set. Without a word they hold together where they can (``x>1, x<3``), else by turns. Equations
+  for one name are its values, whichever word stands between them.
 - ``(1,2)`` is ordered; ``1,2`` and ``\{1,2\}`` are not; brackets tell: ``[0,1)`` is not ``[0,1]``, ``(1,2)`` is not
   ``\{1,2\}``, but a tuple may have lost its round brackets: ``1,2`` is ``(1,2)``, ``2,1`` is not. A matrix of one row
-  or column is the tuple of its entries; a row is not a column. ``a\pm b`` is two answers, and a list that is shorter
-  or longer is wrong.
+  or column is the tuple of its entries; a row is not a column. ``[[1,2],[3,4]]`` is a matrix, ``2i-j`` the vector
+  ``(2,-1)``. ``P(1,2)`` is ``(1,2)`` and is not ``Q(1,2)``; ``y=2, x=1`` is ``(1,2)``, in the order of the letters and
+  not as written, as far as they follow each other in the alphabet. ``a\pm b`` is two answers, and a list that is
+  shorter or longer is wrong.
 - Decimals are exact: ``0.5`` is ``1/2``, ``0.333`` is not ``1/3``, ``3.14`` is not ``\pi``. Only a decimal of ten or
   more significant digits that is the rounding of an exact value without end is equal to it: ``0.33333333333``. After
-  ``\approx`` nothing counts where an exact value stands before it.
+  ``\approx`` nothing counts where an exact value stands before it, as far as it is that value rounded.
 - A unit may be missing on one side, two units must be the same: ``5 cm`` is ``5`` and is not ``5 m``, nor ``50 mm``;
-  only what is written in several is taken together: ``3 hours and 20 minutes`` is ``200 minutes``.
-  ``5 million`` is 5,000,000. A degree sign may be missing; ``90^\circ`` is also ``\pi/2``.
+  only what is written in several is taken together: ``3 hours and 20 minutes`` is ``200 minutes``. Units are
+  multiplied out, never converted: ``km h^{-1}`` is ``km/h``. Bare letters are a unit beside the same unit in upright
+  type only: ``5m^2`` is ``5\text{ m}^2`` and is not ``5``. A degree sign may be missing; ``90^\circ`` is also
+  ``\pi/2``; primes (minutes, seconds, feet, inches) may not: ``30'`` is not ``30``.
+- Any noun may follow a number as the thing counted (``12 apples``, ``12 ways to choose``), and what says nothing (``in
+  total``, ``only``). Words of the closed classes of ``latex.trailing`` make another value of it: operations, numbers,
+  fractions, comparisons without a noun, conditions, doubt, denial. So ``12 squared``, ``12 or more``, ``12 out of 20``,
+  ``12 of them`` and ``12 percent of x`` are not ``12``. Where such a word may also be counted it is not taken for that
+  (``12 quarters``, ``12 gross``), but ``12 times``, ``12 pairs`` and ``12 more apples`` are ``12``. Number words
+  multiply: ``5 million`` is 5,000,000, ``2 dozen`` 24, ``3 lakh`` 300,000. Letters for thousands are not read.
 - A percent sign may be missing where the number is at least 1: ``50%`` is ``50`` and also ``0.5``; ``0.5%`` is not
   ``0.5``, and ``300%`` is not ``3``.
 - ``i`` is the imaginary unit, ``e`` Euler's number, ``\log`` has base 10. ``1\frac{1}{2}`` and ``1 1/2`` are 3/2, never
   a product. ``(-8)^{1/3}`` is -2. Expressions are compared where both are real: ``2\ln x`` is ``\ln x^2``,
   but ``\ln|x|`` is not ``\ln x``.
-- ``1011_2`` is ``1011`` (its base unwritten), not ``1011_3`` and not ``11``. ``2:4`` is ``1:2`` and ``1/2``, but
-  what may be a time of day (``4:30``) is only itself.
-- A condition that a letter is whole (``\pi k, k\in\mathbb{Z}``) may be missing; every other condition may not. Endless
-  sums, integrals and limits are never worked out: they are equal where their terms, integrands and bounds are.
+- ``1011_2`` is ``1011 base 2``, not ``1011_3`` and not ``11``, nor ``1011``: a number without a base is in base ten.
+- ``2:4`` is ``1:2`` and ``1/2``, but what may be a time of day, with two digits of minutes (``4:30``, ``2:05``), is
+  only itself: no ratio, no fraction, not ``2:5``.
+- The domain of a free parameter (``\pi k, k\in\mathbb{Z}``) may be missing on one side, two domains must be the same,
+  and every other condition must be there. The parameter may have any name that stands for nothing else; without a
+  domain only the ``k`` of a period, the ``t`` of a line and constants of integration may, and ``2n+1`` is not ``2k+1``.
+  The constant itself may not be missing. Endless sums, integrals and limits are never worked out: they are equal where
+  their terms, integrands and bounds are.
 - Words are compared as words, case, spaces and articles left out: ``east`` is not ``seat``. ``(C)`` is ``C``;
-  ``(C) 12`` is ``C`` and is ``12``; ``x`` is not ``X``.
+  ``(C) 12`` is ``C`` and is ``12``; ``x`` is not ``X``. An answer with a second label, joined by whatever sign, is
+  neither, and one with something said of the label (``(C) is wrong``) is not ``C``; ``(C) false`` is, for ``false`` may
+  be what stands beside it. An ellipsis is part of what it follows.
 - What is too large to work out is equal only where the same power, factorial or text stands on both sides.
 """
 
@@ -44,8 +68,11 @@ from functools import lru_cache
 from magcli.verify import symbolic
 from magcli.verify.box import joined_boxes, last_box
 from magcli.verify.equality.balls import METER, Meter
+from magcli.verify.equality.chains import settled
+from magcli.verify.equality.naming import given_value
+from magcli.verify.equality.parameters import unwritten
 from magcli.verify.equality.structure import same
-from magcli.verify.latex.answers import read, read_as_list
+from magcli.verify.latex.answers import read, read_as_list, read_as_points
 from magcli.verify.latex.clean import clean, squeezed
 from magcli.verify.latex.tree import Expr, num
 
@@ -58,12 +85,15 @@ _INTEGER = re.compile(r"-?[1-9][0-9]{0,300}|0")
 _LABEL = re.compile(r"[\w .:'/()-]{1,60}")
 _COMMA_DECIMAL = re.compile(r"[+-]?\d+,\d+")
 _COMMA_GROUPS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+")
+_CHOSEN_PAIR = re.compile(r"[CP](?:\s|\\[,;! ])*(?:\\left)?\(")
 _NUMBER = re.compile(
     r"(?<![\w)\]}])-?(?:\\[dt]?frac\{-?\d+\}\{\d+\}|\d{1,3}(?:,\d{3})+(?![\d,])(?:\.\d+)?|\d+(?:\.\d+)?(?:/\d+)?)|\d+"
 )
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _LETTER = re.compile(r"[A-Za-z]")
 _PROSE_WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
+_PRIME = re.compile(r"'|\\prime")
+_ELLIPSIS = re.compile(r"\.\.\.|\\[lc]?dots")
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 
 
@@ -114,16 +144,23 @@ def bare_gold(gold: str) -> str:
 
 
 def _compare(left: str, truth: str) -> tuple[bool, str]:
-    a, b = read(left), read(truth)
+    a, b = settled(read(left)), settled(read(truth))
     if a.op == "raw" or b.op == "raw":
         return _unread(left, truth, (a, b))
     found, path = same(a, b)
     if found:
         return True, path
+    if any(same(x, y)[0] for x, y in unwritten(a, b)):
+        return True, "parameter"
+    value = given_value(a) if b.op not in ("rel", "text", "list") else None
+    if value is not None and same(value, b)[0]:
+        return True, "equation"
     if _is_comma_decimal(left, b) or _is_comma_decimal(truth, a):
         return True, "decimal-comma"
+    if _CHOSEN_PAIR.match(left) or _CHOSEN_PAIR.match(truth):
+        return same(read_as_points(left), read_as_points(truth))[0], "structure"
     if _COMMA_GROUPS.fullmatch(left) or _COMMA_GROUPS.fullmatch(truth):
-        return same(read_as_list(left), read_as_list(truth))[0], "structure"
+        return same(settled(read_as_list(left)), settled(read_as_list(truth)))[0], "structure"
     if "\\" in left + truth and squeezed(left) == squeezed(truth):
         return True, "text"
     return False, path
@@ -146,7 +183,7 @@ def _unread(left: str, truth: str, trees: tuple[Expr, Expr]) -> tuple[bool, str]
         return True, "text"
     reasons = [tree.args[0].name for tree in trees if tree.op == "raw"]
     guard = next((reason for reason in reasons if reason not in ("unparsable", "matrix-shapes")), "")
-    if guard or _is_prose(left, 2) or _is_prose(truth, 2) or _letters(a) != _letters(b):
+    if guard or _is_prose(left, 2) or _is_prose(truth, 2) or _letters(a) != _letters(b) or _marks(a) != _marks(b):
         return False, guard or "unparsable"
     return symbolic.equal(clean(left), clean(truth))
 
@@ -180,6 +217,11 @@ def anywhere(text: str, gold: str) -> bool:
 def _letters(text: str) -> set[str]:
     """The letters of a text outside commands: two expressions in other letters are not the same."""
     return set(_LETTER.findall(_COMMAND.sub("", text)))
+
+
+def _marks(text: str) -> tuple[int, int]:
+    """The number of primes and of ellipses, which change what stands before them and mean nothing to SymPy."""
+    return len(_PRIME.findall(text)), len(_ELLIPSIS.findall(text))
 
 
 def _is_prose(truth: str, most: int) -> bool:

@@ -19,14 +19,14 @@ from typing import Any
 
 from magcli.errors import EnvironmentFault, MagError
 from magcli.verify.remote import START_SECONDS, Lost, Remote
-from magcli.verify.reward import Reward, RewardRule, undecided
+from magcli.verify.reward import Reward, RewardRule, raised, undecided
 from magcli.verify.worker import grade, grader_of
 
 MAX_BATCH = 64
 MAX_ATTEMPTS = 5
 MAX_STARTS = 3
 SPARE_AFTER = 1.0
-"""Seconds of work after which a spare worker is started: short work needs none."""
+"""Seconds after the first verdict at which a spare worker is started: short work needs none."""
 _KEYS = ("id", "kind", "prompt", "answer")
 
 Job = tuple[str, int, Mapping[str, Any], RewardRule]
@@ -156,12 +156,17 @@ class Pool:
             for ticket in batch:
                 _settle(ticket, worker.answer(self._deadline))
                 done += 1
+                self._begun.set()
         except TimeoutError:
             if batch[done].attempts or not worker.starved(self._deadline):
                 _settle(batch[done], undecided("timeout", f"over {self._deadline:g} s"))
                 return batch[done + 1 :]
         except Lost:
             pass
+        except Exception as error:  # such as a row that cannot be sent: no thread may end of it, and nobody wait for it
+            for ticket in batch[done:]:
+                _settle(ticket, undecided("infra-error", raised(error)))
+            return []
         else:
             return None
         return [*_tried(batch[done]), *batch[done + 1 :]]
@@ -181,9 +186,7 @@ class Pool:
         if worker is not None:
             self._retire(worker)
             return self._working(None)
-        worker = self._start()
-        self._begun.set()
-        return worker
+        return self._start()
 
     def _keep_spare(self) -> None:
         """The keeper's life: have one worker ready whenever there is none, once there has been some work."""
@@ -192,7 +195,7 @@ class Pool:
             self._changed.wait_for(lambda: self._closed, timeout=SPARE_AFTER)
         while not self._closed:
             try:
-                spare = self._start()
+                spare = self._start(warm=True)
             except MagError:
                 break
             with self._changed:
@@ -201,7 +204,7 @@ class Pool:
         if self._spare is not None:
             self._retire(self._spare)
 
-    def _start(self) -> Remote:
+    def _start(self, *, warm: bool = False) -> Remote:
         """A worker that has said it is ready.
 
         Raises:
@@ -212,7 +215,7 @@ class Pool:
             with self._changed:
                 if self._closed:
                     raise _closed()
-                worker = Remote(self._memory, self._function)
+                worker = Remote(self._memory, self._function, warm=warm)
                 self._live.add(worker)
             if worker.ready():
                 return worker

@@ -6,8 +6,10 @@ the first, nothing blank before the second, no digit after it. Takes time linear
 
 import re
 
-MAX_CHARS = 20_000
+MAX_CHARS = 100_000
 """No more than this much of the words is kept."""
+MAX_WORDS = 25
+"""Words of a sentence; a longer one is cut."""
 
 _NOISE = tuple(
     (sign, re.compile(pattern, re.DOTALL))
@@ -16,22 +18,31 @@ _NOISE = tuple(
         ("`", r"`[^`\n]{1,400}`"),
         (
             r"\begin",
-            r"\\begin\{(equation|align|gather|aligned|cases|array|[bpvV]?matrix)\*?\}.*?(?:\\end\{\1\*?\}|\Z)",
+            r"\\begin\{(equation|align|gather|multline|eqnarray|aligned|gathered|split|cases|array|tabular|[bpvV]?matrix"
+            r"|smallmatrix|tikzpicture|asy|verbatim|lstlisting)\*?\}.*?(?:\\end\{\1\*?\}|\Z)",
         ),
         ("$$", r"\$\$[^$]*\$\$"),
         ("$", r"\$(?=\S)[^$\n]{1,400}(?<=\S)\$(?!\d)"),
         (r"\[", r"\\\[.*?(?:\\\]|\Z)"),
         (r"\(", r"\\\(.*?(?:\\\)|\Z)"),
         ("[asy]", r"\[asy\].*?(?:\[/asy\]|\Z)"),
-        ("://", r"\b[a-z]{3,6}://\S+"),
-        ("www.", r"\bwww\.\S+"),
+        ("://", r"(?<![a-z])[a-z]{3,6}://[^\s\u2e80-\uffef]+"),
+        ("www.", r"(?<![a-z])www\.[^\s\u2e80-\uffef]+"),
         ("<", r"<[^<>\n]{1,100}>"),
         ("boxed", r"\\(?:boxed|fbox)\s*\{[^{}]*\}"),
         ("\\", r"\\[A-Za-z]+"),
     )
 )
+_BLOCKS = frozenset(("```", r"\begin", "$$", r"\[", "[asy]"))
+"""Signs of what stands on lines of its own: a sentence ends there."""
 _ANY_NOISE = re.compile(r"[`\\$<]|\[asy|://|www\.")
 _WORD = re.compile(r"[^\W\d_]{2,}|[^\W\d_a-zA-Z]")
+_WORD_AT_MOST = re.compile(r"[^\W\d_]{2,40}|[^\W\d_a-zA-Z]")
+_MARKS = r"\"\u00ab\u00bb\u201c-\u201e\u300a-\u300f"
+_QUOTATION = re.compile(rf"[{_MARKS}][^{_MARKS}\n]{{1,60}}[{_MARKS}]")
+_END = re.compile(r"[.?!\n()\u3002\uff01\uff08\uff09\uff1b\uff1f](?:(?<!\.)|(?![^\W_\u2e80-\ud7af]))")
+"""Where a sentence ends or a bracket begins or ends: a full stop only where no letter of an alphabet and no digit
+follows it."""
 
 
 def noisy(text: str) -> bool:
@@ -41,13 +52,37 @@ def noisy(text: str) -> bool:
 
 def words(text: str) -> str:
     """The words, one space between them: without formulas, code, URLs, tags, numbers and single Latin letters."""
-    if noisy(text):
-        for sign, pattern in _NOISE:
-            if sign in text:
-                text = pattern.sub(" ", text)
-    return plain_words(text)[:MAX_CHARS]
+    return plain_words(_without_noise(text))[:MAX_CHARS]
 
 
 def plain_words(text: str) -> str:
     """``words`` of a text that is not ``noisy``."""
     return " ".join(_WORD.findall(text))
+
+
+def sentences(text: str) -> list[list[str]]:
+    """The words of ``words``, sentence by sentence, in lower case, those over 40 letters in pieces; none is empty.
+
+    A sentence ends at its sign, in Chinese too, at the end of a line, and at a block of code or a displayed formula.
+    What stands in brackets is one of its own. Short quotations are left out: titles and terms may be in any language.
+    """
+    found: list[list[str]] = []
+    left = MAX_CHARS
+    for part in _END.split(_QUOTATION.sub(" ", _without_noise(text)).lower()):
+        sentence = _WORD_AT_MOST.findall(part[:left])
+        if len(sentence) <= MAX_WORDS:
+            found.append(sentence)
+        else:
+            found += [sentence[start : start + MAX_WORDS] for start in range(0, len(sentence), MAX_WORDS)]
+        left -= len(part)
+        if left <= 0:
+            break
+    return [sentence for sentence in found if sentence]
+
+
+def _without_noise(text: str) -> str:
+    if noisy(text):
+        for sign, pattern in _NOISE:
+            if sign in text:
+                text = pattern.sub("\n" if sign in _BLOCKS else " ", text)
+    return text

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from magcli.run import orphan
-from magcli.verify.worker import READY, receive, send
+from magcli.verify.worker import LOADING, READY, receive, send
 
 START_SECONDS = 120.0
 LISTEN_SECONDS = 10.0
@@ -30,16 +30,17 @@ class Remote:
     Args:
         memory: Address space in bytes; 0 for no bound.
         function: The user's own reward, as ``magcli.verify.custom`` names it; empty for that of the recipe.
+        warm: Whether it is ready only when all its tools are loaded.
     """
 
-    def __init__(self, memory: int, function: str = "") -> None:
+    def __init__(self, memory: int, function: str = "", *, warm: bool = False) -> None:
         ours, theirs = socket.socketpair()
         self.sock = ours
         self._patient = bool(function)
         self._cpu = 0.0
         with theirs:
             self.process = subprocess.Popen(
-                orphan.command("magcli.verify.worker", theirs.fileno(), memory, function),
+                orphan.command("magcli.verify.worker", theirs.fileno(), memory, int(warm), function),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -66,14 +67,23 @@ class Remote:
             raise Lost from None
 
     def answer(self, seconds: float) -> Any:
-        """The worker's answer to the next job of the batch.
+        """The worker's answer to the next job of the batch. The time begins anew when a tool has been loaded for it.
 
         Raises:
             TimeoutError: none came in time.
             Lost: none came, and not for the job's sake.
         """
-        self._cpu, outcome = self._message(seconds)
+        while (message := self._message(seconds)) == LOADING:
+            self._cpu, _ = self._loaded()
+        self._cpu, outcome = message
         return outcome
+
+    def _loaded(self) -> Any:
+        """What the worker says when its tool is loaded; raises Lost where it does not say so."""
+        try:
+            return self._message(START_SECONDS)
+        except TimeoutError:
+            raise Lost from None
 
     def _message(self, seconds: float) -> Any:
         """The next message; the process is looked at while there is none. Raises as ``answer`` does."""

@@ -78,7 +78,7 @@ class Reward:
 
 def undecided(reason: Reason, detail: str = "") -> Reward:
     """A reward of 0 that blames the grading."""
-    return Reward(0.0, 0.0, 0.0, 0.0, 0.0, False, False, reason, "", _printable(detail))
+    return Reward(0.0, 0.0, 0.0, 0.0, 0.0, False, False, reason, "", printable(detail))
 
 
 def raised(error: Exception) -> str:
@@ -172,7 +172,7 @@ def verify_math(answer: str, row: Mapping[str, Any]) -> Verdict:
 def _ungraded(broken: FormatReason, text: str, row: Mapping[str, Any], verify: Verifier) -> Reward:
     """The format failed: all parts 0; the format-free metric alone is worked out."""
     free = verify(text, row)
-    return Reward(0.0, 0.0, 0.0, 0.0, 0.0, False, free.reason in RIGHT, broken, _printable(free.answer), "format")
+    return Reward(0.0, 0.0, 0.0, 0.0, 0.0, False, free.reason in RIGHT, broken, printable(free.answer), "format")
 
 
 def _assembled(verdict: Verdict, parts: Parts, num_tokens: int, row: Mapping[str, Any], rule: RewardRule) -> Reward:
@@ -190,8 +190,8 @@ def _assembled(verdict: Verdict, parts: Parts, num_tokens: int, row: Mapping[str
         correct=correct,
         correct_anywhere=correct,
         reason=verdict.reason,
-        extracted=_printable(verdict.answer),
-        detail=_printable(verdict.detail),
+        extracted=printable(verdict.answer),
+        detail=printable(verdict.detail),
         languages=" ".join(each.label for each in told),
     )
 
@@ -200,7 +200,7 @@ def _languages(row: Mapping[str, Any], parts: Parts) -> list[language.Told]:
     return [language.tell(text) for text in (str(row.get("prompt") or ""), parts.thoughts, parts.answer)]
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Cut to size and free of lone surrogates, which no table can hold."""
     return text[:MAX_EXTRACTED].encode("utf-8", "replace").decode()
 

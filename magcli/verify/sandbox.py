@@ -1,9 +1,11 @@
 """Untrusted programs, run where they can do no harm: one bubblewrap a program, one fresh exec a test.
 
 A program sees a read-only ``/usr``, its own files read-only under ``/box`` (its working directory) and nothing else of
-the machine: no network, no ``/proc``, no writable place, no environment but a few fixed variables. It cannot start
-processes, share memory or reach another process. Its stdin, stdout, stderr and report are files in memory, so the
-kernel itself limits output. What is expected of it stays outside.
+the machine: no network, no ``/proc``, no writable place, no environment but a few fixed variables; of Python packages,
+numpy and sortedcontainers where they are installed (``magcli[judge]``) and a file of the program names them. It cannot
+start processes, share memory or reach another process. Its stdin, stdout, stderr and report are files in memory, the
+first three with their usual names (``/dev/stdin``), so the kernel itself limits output. What is expected of it stays
+outside.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from magcli.verify.loading import loading
+
 MAX_CHARS = 300
 MAX_DEPTH = 25
 MAX_DIGITS = 40
@@ -44,8 +46,9 @@ def tools() -> Tools:
     """Import SymPy and Math-Verify (about 0.6 s, once)."""
     for name in ("math_verify", "latex2sympy2_extended"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    import math_verify
-    import sympy
+    with loading():
+        import math_verify
+        import sympy
 
     return Tools(sympy, math_verify)
 

@@ -1,8 +1,10 @@
 """One worker of the pool: reads batches of jobs from a socket, grades them, answers each at once.
 
-Started through ``magcli.run.orphan`` with the arguments FD MEMORY FUNCTION; FUNCTION is a user's own reward, or empty.
-It imports little of magcli but errors and verify, bounds its own memory, ignores SIGINT, and dies with its parent. A
-frame is 8 bytes of length and a pickle. An answer is the processor time used so far and the reward.
+Started through ``magcli.run.orphan`` with the arguments FD MEMORY WARM FUNCTION. FUNCTION is a user's own reward, or
+empty; with WARM 1 all tools are loaded at once, with 0 each when a job first needs it, which the pool is told. It
+imports little of magcli but errors and verify, bounds its own memory, ignores SIGINT, and dies with its parent. A frame
+is 8 bytes of length and a pickle. An answer is the processor time used so far and the reward; before and after the
+loading of a tool come ``LOADING`` and the processor time with nothing.
 """
 
 import pickle
@@ -15,11 +17,11 @@ from collections.abc import Callable
 from typing import Any
 
 from magcli.errors import MagError
-from magcli.verify import custom, language, symbolic
+from magcli.verify import custom, language, loading, symbolic
 from magcli.verify.reward import Reward, raised, reward, undecided
 
 HEADER = struct.Struct("<Q")
-READY = "ready"
+READY, LOADING = "ready", "loading"
 
 
 def send(sock: socket.socket, message: object) -> None:
@@ -68,21 +70,28 @@ def confine(memory: int) -> None:
 
 
 def grader_of(function: str) -> Callable[..., Reward]:
-    """The recipe's reward, its tools loaded, or a user's own."""
-    if function:
-        own = custom.load(function)
-        return lambda text, num_tokens, row, rule: custom.graded(own, text, row)
+    """The recipe's reward, or a user's own, which is loaded."""
+    if not function:
+        return reward
+    own = custom.load(function)
+    return lambda text, num_tokens, row, rule: custom.graded(own, text, row)
+
+
+def warm_up() -> None:
+    """Load what the recipe's reward may need."""
     symbolic.tools()
     language.identify("The first call loads the model.")
-    return reward
 
 
-def main(fd: int, memory: int, function: str) -> None:
+def main(fd: int, memory: int, warm: bool, function: str) -> None:
     """Serve until the parent closes its end."""
     confine(memory)
     grader = grader_of(function)
+    if warm and not function:
+        warm_up()
     with socket.socket(fileno=fd) as sock:
         send(sock, READY)
+        loading.observe(lambda under_way: send(sock, LOADING if under_way else (time.process_time(), None)))
         try:
             while True:
                 for job in receive(sock):
@@ -93,4 +102,4 @@ def main(fd: int, memory: int, function: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "1", sys.argv[4])

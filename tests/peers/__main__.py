@@ -3,7 +3,7 @@
 Models of random weights and lengths from fixed seeds are made on the spot; public math graders and their cases are
 downloaded into ``.venv-peers`` and ``.peers``. Prints the machine, every pair, and at the end one line a comparison:
 ``peer NAME ratio=X low=A high=B``, where the ratio is the peer's time over magcli's, median of paired runs, and low and
-high are the smallest and the largest pair. ``math-accuracy`` prints a table instead. The ratio of
+high are the smallest and the largest pair. ``math-accuracy`` and ``language-*`` print tables instead. The ratio of
 ``simulation-*`` is the predicted over the measured throughput; the exit code is 1 where it is too far from 1, where
 ``rl-slow-verifier`` loses more than 5%, and where ``startup-vs-bare`` is below 1.25. That of ``humaneval-checker`` is
 the share of programs judged alike or for a known cause, which must be 1. A name with ``-avx2`` at its end is that
@@ -40,6 +40,7 @@ COMPARISONS = {
     "code-cpp-tests": ("code", "cpp_tests"),
     "code-pch": ("code", "header"),
     "language-accuracy": ("language", "accuracy"),
+    "language-mixed": ("language", "mixed"),
     "clean-math-labels": ("clean_math_labels", "run"),
     "gsm8k-harness": ("gsm8k_harness", "run"),
     "humaneval-checker": ("humaneval_checker", "run"),

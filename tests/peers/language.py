@@ -9,26 +9,22 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from magcli.verify import language
-from tests.peers.public import GithubFile, Missing
+from tests.peers import language_texts as texts
+from tests.peers.public import Missing
 
-_MGSM = ("NJUNLP/SkipLayerCD", "72df5e5d6e5095c6db6e0aaad25c1fead84e8995")
-DIGESTS = {
-    "en": "49ce6077521f7e39efcd78f5ec607af1dd81935d97e873302c25f9e80dee3c11",
-    "de": "8b332a6fd3e4727027c9ed042c27ea5ce9e0ad2fa31c1d133e4f4388e8947cd7",
-    "es": "ae5044478312b1f9200607b854bdddfc88f0f351389259347ffc4c550a4e2c77",
-    "fr": "385e1743719a537a9ca2247c8f74dbe34e67a1ff550cad65603af6cb03f23243",
-    "ru": "fcac7fa24283f382bf57175e33f092086b69e9019830aea0bbebb8afb65a6b5a",
-    "zh": "b8ae52ff1bf8a286979b710749a56293d08ec663372f3ef772ce97e851b11aa7",
-}
 LANGUAGES = ("en", "de", "es", "fr", "ru", "zh")
 TRACES = 60
 """Traces of each kind and language."""
 SHORT = 100
 """Characters of a short text."""
 PASSES = 5
+FINAL, COUNT = 1, 300
+"""The half of the sources that figures are made of, and how many texts of each kind and language."""
+SHARES = {"a tenth": 0.1, "a fifth": 0.2, "a third": 1 / 3}
+"""Of the sentences of a text."""
 
 Trace = tuple[str, str, str]
 
@@ -36,35 +32,63 @@ Trace = tuple[str, str, str]
 def accuracy() -> None:
     """Print both tables and the rate."""
     try:
-        questions = {code: mgsm(code) for code in LANGUAGES}
+        questions = {code: texts.mgsm(code) for code in LANGUAGES}
     except Missing as missing:
         print(f"language: not measured: {missing}", flush=True)
         return
     _table_of_texts(questions)
     _table_of_traces(questions)
-    _rates([text for texts in questions.values() for text in texts])
+    _rates([text for given in questions.values() for text in given])
 
 
-def mgsm(code: str) -> list[str]:
-    """The questions of one language."""
-    path = f"data/mgsm/mgsm_{code}.tsv"
-    text = GithubFile(*_MGSM, path, DIGESTS[code], shared=f"eval/mgsm_{code}.tsv").text()
-    return [line.split("\t")[0] for line in text.splitlines()]
+def mixed() -> None:
+    """Print how often texts in two languages, and in one, are said to be mixed."""
+    try:
+        _table_of_shares()
+    except Missing as missing:
+        print(f"language: not measured: {missing}", flush=True)
+
+
+def _table_of_shares() -> None:
+    """English takes a share of the sentences of the other languages, each of them in turn those of English texts."""
+    print(f"language: texts said to be mixed, % of {COUNT}      " + "".join(f"{code:>8}" for code in texts.LANGUAGES))
+    rows = [("none of the sentences foreign", lambda code: _mixed_of(texts.pure(code, FINAL, COUNT)))]
+    for name, share in SHARES.items():
+        rows.append((name, lambda code, share=share: _mixed_of(_with_foreign(code, share))))
+    for name, row in rows:
+        print(f"  {name:38}" + "".join(f"{row(code):8.1f}" for code in texts.LANGUAGES), flush=True)
+    wrong = [100 - _share_of(texts.pure(code, FINAL, COUNT), code) for code in texts.LANGUAGES]
+    print(f"  {'pure, and not told right':38}" + "".join(f"{share:8.1f}" for share in wrong), flush=True)
+
+
+def _with_foreign(code: str, share: float) -> list[str]:
+    foreign = ["en"] if code != "en" else [other for other in texts.LANGUAGES if other != "en"]
+    count = COUNT // len(foreign)
+    return [text for other in foreign for text in texts.mixed(code, other, share, FINAL, count)]
+
+
+def _mixed_of(given: Iterable[str]) -> float:
+    return _share_of(given, language.MIXED)
+
+
+def _share_of(given: Iterable[str], label: str) -> float:
+    labels = [language.identify(text) for text in given]
+    return 100 * labels.count(label) / len(labels)
 
 
 def _table_of_texts(questions: dict[str, list[str]]) -> None:
     print("language: questions told, %        right  undecided  mixed  wrong   (first 60 characters: right, undecided)")
-    for code, texts in questions.items():
-        whole = _shares(code, texts)
-        cut = _shares(code, [text[:60] for text in texts])
+    for code, given in questions.items():
+        whole = _shares(code, given)
+        cut = _shares(code, [text[:60] for text in given])
         cells = "".join(f"{whole[name]:9.1f}" for name in ("right", "undecided", "mixed", "wrong"))
         print(f"  {code:28}{cells}   ({cut['right']:.1f}, {cut['undecided']:.1f})")
 
 
-def _shares(code: str, texts: list[str]) -> dict[str, float]:
+def _shares(code: str, given: list[str]) -> dict[str, float]:
     names = {code: "right", language.UNDECIDED: "undecided", language.MIXED: "mixed"}
-    counts = Counter(names.get(language.identify(text), "wrong") for text in texts)
-    return {name: 100 * counts[name] / len(texts) for name in ("right", "undecided", "mixed", "wrong")}
+    counts = Counter(names.get(language.identify(text), "wrong") for text in given)
+    return {name: 100 * counts[name] / len(given) for name in ("right", "undecided", "mixed", "wrong")}
 
 
 def _table_of_traces(questions: dict[str, list[str]]) -> None:
@@ -137,9 +161,9 @@ def _sentence(text: str) -> str:
     return _sentences(text)[0]
 
 
-def _rates(texts: list[str]) -> None:
+def _rates(questions: list[str]) -> None:
     """Texts told per second of processor time, the best of several passes: neighbours only slow it."""
-    for name, given in (("short", [text[:SHORT] for text in texts]), ("whole", texts)):
+    for name, given in (("short", [text[:SHORT] for text in questions]), ("whole", questions)):
         seconds = []
         for _ in range(PASSES):
             begun = time.process_time()

@@ -185,6 +185,28 @@ def test_cpp_answers_calls_of_a_python_function(tmp_path):
     assert runs == {("called", 0): 3, ("called", 1): 3, ("called", 2): 3, ("sized", 0): 3}
 
 
+def test_problems_that_a_trivial_program_passes_are_weak(tmp_path):
+    swap, swapped = solution("print(input().swapcase())"), [("aB", "Ab\n"), ("cD", "Cd\n"), ("e", "E\n")]
+    tiny = [(f"{n}", f"{n}e-7\n") for n in (3, 5, 7)]
+    small = solution("print(f'{input()}e-7')")
+    rows = [
+        problem("case", swapped, [swap, solution("print(input())", "wrong")]),
+        problem("no-case", swapped, [swap], compare="tokens"),
+        problem("tiny", tiny, [small], compare="floats"),
+        problem("fine", tiny, [small], compare="floats:1e-9"),
+    ]
+    tests = [{"assert": f"assert f({n}) == {n + 1}"} for n in range(3)] + [{"assert": "assert is_right(f(1))"}]
+    called = {"id": "called", "prompt": "Write f.", "tests": tests, "solutions": [solution("def f(n): return n + 1")]}
+    kept, _ = filtered(tmp_path, [*rows, called])
+    assert {id: (row["weak"], row["trivial"], row["compare"]) for id, row in kept.items()} == {
+        "case": (False, None, "tokens-case"), "no-case": (True, "input", "tokens"),
+        "tiny": (True, "constant", "floats"), "fine": (False, None, "floats:1e-9"), "called": (False, None, "tokens"),
+    }  # fmt: skip
+    assert (kept["case"]["wrong_passing"], kept["called"]["tests_dropped"]["bad"]) == (0, 1)
+    kept, dropped = filtered(tmp_path, rows, drop_weak=True)
+    assert (set(kept), dropped) == ({"case", "fine"}, {"no-case": "weak", "tiny": "weak"})
+
+
 def test_slow_solutions_are_spared_tests_and_still_count_as_wrong(tmp_path):
     tests = [(f"{n} 1", f"{n + 1}.0") for n in range(5)]
     slow = "while True: pass"

@@ -1,6 +1,7 @@
 """`magcli grade` on programs: judged in the sandbox, beside answers, with resume."""
 
 import json
+import re
 from itertools import count
 
 import pytest
@@ -8,6 +9,7 @@ from calling import call_stage, kill_and_resume, seconds_of
 
 from magcli.data import table
 from magcli.errors import UsageError
+from magcli.verify.code.programs import Programs
 
 TESTS = [{"input": f"{n} {n + 1}\n", "output": f"{2 * n + 1}\n"} for n in range(30)]
 RIGHT = "print(sum(map(int, input().split())))"
@@ -78,6 +80,56 @@ def test_how_programs_were_isolated_stands_in_the_history(tmp_path):
     assert table.read(str(tmp_path / "auto.arrow")).chain[-1].config["sandbox"] in ("full", "restricted")
 
 
+class Unspeakable(Exception):
+    def __str__(self):
+        raise RecursionError("no end")
+
+
+@pytest.mark.parametrize("error", [OverflowError("large"), RecursionError("deep"), MemoryError(), Unspeakable()])
+def test_a_row_at_which_our_own_code_fails_is_written_with_the_place(tmp_path, monkeypatch, error):
+    """Whatever a verifier raises: the other rows are judged, and the next run has nothing left to do."""
+    whole = Programs.verify
+
+    def verify(self, answer, problem, rule):
+        if "fails" in answer:
+            raise error
+        return whole(self, answer, problem, rule)
+
+    monkeypatch.setattr(Programs, "verify", verify)
+    data = [row(f"r{n}", fenced(f"{RIGHT}  # {'fails' if n == 11 else n}")) for n in range(20)]
+    source, out = written(tmp_path / "c.jsonl", data), tmp_path / "out.arrow"
+    call_stage("grade", source, output=out, language=False, num_tests=1)
+    found = {each["id"]: each for each in rows_of(out)}
+    assert list(found) == [f"r{n}" for n in range(20)]
+    assert {id for id, each in found.items() if each["reason"] != "accepted"} == {"r11"}
+    assert (found["r11"]["reason"], found["r11"]["reward"]) == ("infra-error", 0.0)
+    assert found["r11"]["detail"].startswith(f"{type(error).__name__} at test_stage_grade_code.py:")
+    before = out.read_bytes()
+    call_stage("grade", source, output=out, language=False, num_tests=1)
+    assert out.read_bytes() == before
+
+
+def test_a_row_that_the_grader_itself_fails_on_is_written_with_the_place(tmp_path, monkeypatch):
+    monkeypatch.setattr("magcli.verify.grader.kind_of", lambda problem: {"a": "code", "c": "code"}[problem["id"]])
+    source = written(tmp_path / "c.jsonl", [row(id, fenced(RIGHT)) for id in "abc"])
+    call_stage("grade", source, output=tmp_path / "out.arrow", language=False, num_tests=1)
+    found = rows_of(tmp_path / "out.arrow")
+    assert [each["reason"] for each in found] == ["accepted", "infra-error", "accepted"]
+    assert "KeyError at test_stage_grade_code.py:" in found[1]["detail"]
+
+
+def test_a_table_with_rows_that_cannot_be_judged_goes_on_after_a_kill(tmp_path):
+    data = [row(f"r{n}", fenced(f"{RIGHT}  # {n}"), time_limit=1e300 if n % 5 == 3 else 4.0) for n in range(24)]
+    source, out = written(tmp_path / "c.jsonl", data), tmp_path / "out.arrow"
+    longest = seconds_of("grade", source, output=tmp_path / "unbroken.arrow", language=False, num_tests=3)
+    kill_and_resume(1, longest, "grade", source, output=out, language=False, num_tests=3)
+    assert out.read_bytes() == (tmp_path / "unbroken.arrow").read_bytes()
+    lacking = [each for each in rows_of(out) if each["reason"] == "infra-error"]
+    assert [each["id"] for each in lacking] == ["r3", "r8", "r13", "r18", "r23"]
+    assert all(re.match(r"OverflowError at \w+\.py:\d+: ", each["detail"]) for each in lacking)
+    assert {each["reason"] for each in rows_of(out) if each not in lacking} == {"accepted"}
+
+
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.faults)])
 def test_grading_programs_goes_on_after_a_kill(tmp_path, kills):
     source = written(tmp_path / "c.jsonl", [row(f"r{n}", fenced(f"{RIGHT}  # {n}")) for n in range(24)])
@@ -91,3 +143,24 @@ def test_grading_programs_goes_on_after_a_kill(tmp_path, kills):
         assert {each["reason"] for each in rows_of(broken)} == {"accepted"}
         if kills == 0:
             return
+
+
+def test_asserts_that_the_program_could_answer_are_refused_and_an_entry_point_tells_them_apart(tmp_path):
+    helped = [{"assert": "assert is_right(f(1))"}]
+    nested = [{"assert": "assert f(Pair(1, 2)) == 3"}]
+    swapped = [{"input": "aB", "output": "Ab"}]
+    forged = "def is_right(value): return True\ndef f(n): return 0\n"
+    pair = "class Pair:\n    def __init__(self, a, b): self.a, self.b = a, b\ndef f(p): return p.a + p.b\n"
+    data = [
+        row("helper", fenced(forged), tests=helped),
+        row("helper-entry", fenced(forged), tests=helped, entry_point="f"),
+        row("pair", fenced(pair), tests=nested),
+        row("pair-entry", fenced(pair), tests=nested, entry_point="f"),
+        row("case", fenced("print(input())"), tests=swapped),
+        row("no-case", fenced("print(input())"), tests=swapped, compare="tokens"),
+    ]
+    call_stage("grade", written(tmp_path / "c.jsonl", data), output=tmp_path / "g.arrow", language=False)
+    assert {each["id"]: each["reason"] for each in rows_of(tmp_path / "g.arrow")} == {
+        "helper": "bad-gold", "helper-entry": "bad-gold", "pair": "bad-gold", "pair-entry": "accepted",
+        "case": "wrong-answer", "no-case": "accepted",
+    }  # fmt: skip

@@ -81,7 +81,41 @@ def connect_unix(path):
 def socketpair(_):
     import _socket
 
-    return _socket.socketpair()
+    one, other = _socket.socketpair()
+    one.send(b"through")
+    return other.recv(100)
+
+
+def socketpair_datagram(_):
+    """These could be sent to any address."""
+    import _socket
+
+    return _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_DGRAM)
+
+
+def send_elsewhere(path):
+    import _socket
+
+    return _socket.socketpair()[0].sendto(b"x", path)
+
+
+def send_out_of_band(_):
+    import _socket
+
+    return _socket.socketpair()[0].send(b"x", _socket.MSG_OOB)
+
+
+def pass_descriptor(_):
+    import _socket
+
+    rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, b"\0\0\0\0")
+    return _socket.socketpair()[0].sendmsg([b"x"], [rights])
+
+
+def listen(_):
+    import _socket
+
+    return _socket.socketpair()[0].listen()
 
 
 def read(path):
@@ -294,6 +328,27 @@ def own_number(_):
 
 def write_stdin(_):
     return os.write(0, b"x")
+
+
+def write_named_stdin(_):
+    with open("/dev/stdin", "w") as file:
+        return file.write("x")
+
+
+def remove_named_stdin(_):
+    return os.remove("/dev/stdin")
+
+
+def run_output(_):
+    """Write a program to stdout and start it."""
+    with open("/usr/bin/true", "rb") as file:
+        os.write(1, file.read())
+    os.execv("/dev/stdout", ["true"])
+
+
+def read_named(_):
+    """What another test may have left in the files of this one that have names."""
+    return [open(f"/dev/{name}", "rb").read() for name in ("stdin", "stdout", "stderr")]
 
 
 def enlarge_stdin(_):

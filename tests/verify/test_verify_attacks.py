@@ -61,17 +61,23 @@ def attempt(program: Program, name: str, argument: object = "") -> str:
 @pytest.mark.parametrize(
     "name",
     [
-        *("fork", "subprocess_", "spawn", "multiprocessing_", "socketpair", "memory_file", "kill_parent", "killpg"),
+        *("fork", "subprocess_", "spawn", "multiprocessing_", "memory_file", "kill_parent", "killpg"),
         *("limit_runner", "nice", "slow_all", "pin", "schedule", "setuid", "chroot", "new_session", "unshare", "mount"),
         *("setns", "trace", "read_memory", "bpf", "io_uring", "userfault", "keys", "perf", "process_file", "watch"),
         *("lock", "type_into_terminal", "dump", "outlive_parent", "shared_segment", "semaphores", "message_queue"),
         *("stop_self", "kill_self", "kill_self_late", "kill_self_timed"),
+        *("socketpair_datagram", "send_elsewhere", "send_out_of_band", "pass_descriptor", "listen"),
     ],
 )
 def test_what_reaches_beyond_the_program_is_refused(program: Program, name: str) -> None:
     if platform.machine() != "x86_64" and name in ("bpf", "io_uring", "userfault", "keys", "perf"):
         pytest.skip("called by their numbers on x86_64")
     assert attempt(program, name) == "EPERM"
+
+
+def test_a_pair_of_sockets_carries_bytes(program: Program) -> None:
+    """Asyncio needs it. What else sockets can do is among the attempts above."""
+    assert attempt(program, "socketpair") == "b'through'"
 
 
 def test_a_shell_does_not_start(program: Program) -> None:
@@ -129,7 +135,9 @@ def test_no_connection_arrives(program: Program, tmp_path: Path) -> None:
                 door.accept()
 
 
-@pytest.mark.parametrize("folder", ["", "/tmp/", "/box/", "/dev/shm/", "/usr/", "/", "/var/tmp/"])
+@pytest.mark.parametrize(
+    "folder", ["", "/tmp/", "/box/", "/dev/", "/dev/shm/", "/usr/", "/", "/var/tmp/", "/proc/", "/proc/self/fd/"]
+)
 def test_nothing_can_be_written(program: Program, folder: str) -> None:
     name = f"magcli-attack-{os.getpid()}"
     for kind in ("write", "mkdir", "symlink"):
@@ -180,6 +188,20 @@ def test_stdin_cannot_be_changed(program: Program) -> None:
 def test_two_runs_share_nothing(program: Program) -> None:
     run(program, "flood")
     assert attempt(program, "read_stdout") == "b''"
+    run(program, "flood_errors")
+    run(program, "answer", "a long argument that the next stdin does not cover")
+    assert attempt(program, "read_named", "x") == str([b"read_named\nx\n", b"", b""])
+
+
+def test_the_names_of_streams_give_nothing_away(program: Program) -> None:
+    for path in ("/proc", "/proc/self", "/proc/self/fd", "/proc/1/fd", "/dev/fd"):
+        assert attempt(program, "list_", path) in ("ENOENT", "EACCES")
+    for path in ("/proc/self/fd/3", "/dev/fd/3", "/proc/1/fd/0", "/proc/1/fd/3"):
+        assert attempt(program, "read", path) in ("ENOENT", "EACCES", "b''")
+    assert attempt(program, "remove_named_stdin") in ("EPERM", "EACCES")
+    assert run(program, "run_output").stdout.endswith((b"EACCES\n", b"ETXTBSY\n"))
+    if program.isolation.level == "full":
+        assert attempt(program, "write_named_stdin") == "EACCES"
 
 
 def test_threads_are_counted(program: Program) -> None:

@@ -7,7 +7,7 @@ import pytest
 from magcli.errors import UsageError
 from magcli.verify.custom import digest, graded, load
 from magcli.verify.pool import Pool
-from magcli.verify.reward import Reward, RewardRule
+from magcli.verify.reward import Reward, RewardRule, columns
 
 RULE = RewardRule()
 SOURCE = """
@@ -78,6 +78,24 @@ def test_what_is_no_reward_is_counted_and_never_trains(name: str, told: str, sou
     found = graded(load(f"{source}:{name}"), "text", {})
     assert (found.total, found.reason, found.trainable) == (0.0, "reward-error", False)
     assert found.detail.startswith(told)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"total": 1, "correct": "yes", "detail": "\ud800" * 2000},
+        {"total": "0.5", "length": 10**400},
+        {"total": 1.0, "reason": None},
+        {"total": 1.0, "extracted": 7, "detail": b"bytes"},
+        {"total": True, "correct_anywhere": [], "format": object()},
+        {"total": 1e300, "languages": ["en"]},
+        Reward(1, 0, 0, 0, 0, "no", None, "correct", detail="\udcff"),
+    ],
+)
+def test_whatever_a_function_gives_fits_a_table(given: object) -> None:
+    found = graded(lambda completion, row: given, "", {})
+    assert columns([found]).num_rows == 1
+    assert found.reason in ("correct", "reward-error")
 
 
 def test_a_truth_value_and_a_reward_are_rewards() -> None:

@@ -1,10 +1,13 @@
+import itertools
+import random
+import string
 import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magcli.verify.language import MIXED, UNDECIDED, consistent, identify, tell
+from magcli.verify.language import CHANGE, MIXED, UNDECIDED, _states, consistent, identify, tell
 
 TEXTS = {
     "en": "Janet sells the remaining eggs at the market, so she earns $18 every day.",
@@ -91,6 +94,98 @@ def test_formulas_do_not_change_the_language() -> None:
     assert identify(TEXTS["de"] + " $" + "a + b = c, " * 30 + "$ \\begin{align} x &= y \\end{align}") == "de"
 
 
+SENTENCES = {
+    "en": (
+        "First we write down what is known about the two trains.",
+        "The slower one needs three hours for the whole way.",
+        "So we multiply the speed by the time and get 240.",
+        "That is more than the other train covers.",
+        "Now the difference must be divided by two.",
+    ),
+    "fr": (
+        "Écrivons d'abord les données connues sur les deux trains.",
+        "Le plus lent met trois heures pour tout le trajet.",
+        "Nous multiplions donc la vitesse par la durée, ce qui donne 240.",
+        "Cela fait davantage de chemin que pour l'autre train.",
+        "Il faut maintenant diviser la différence par deux.",
+    ),
+    "es": (
+        "Primero anotamos lo que se sabe de los dos trenes.",
+        "El más lento necesita tres horas para todo el camino.",
+        "Entonces multiplicamos la velocidad por el tiempo y obtenemos 240.",
+        "Es más de lo que recorre el otro tren.",
+        "Ahora hay que dividir la diferencia entre dos.",
+    ),
+    "it": (
+        "Scriviamo prima che cosa si sa dei due treni.",
+        "Il più lento impiega tre ore per tutto il percorso.",
+        "Quindi moltiplichiamo la velocità per il tempo e otteniamo 240.",
+        "È più di quanto percorre l'altro treno.",
+        "Ora bisogna dividere la differenza per due.",
+    ),
+    "de": (
+        "Zuerst schreiben wir auf, was über die beiden Züge bekannt ist.",
+        "Der langsamere braucht drei Stunden für den ganzen Weg.",
+        "Also nehmen wir die Geschwindigkeit mal die Zeit und erhalten 240.",
+        "Das ist mehr, als der andere Zug zurücklegt.",
+        "Nun muss der Unterschied durch zwei geteilt werden.",
+    ),
+    "zh": (
+        "首先写下关于这两列火车的已知条件。",
+        "较慢的那列走完全程需要三个小时。",
+        "所以用速度乘以时间，得到240。",
+        "这比另一列火车走的路程要多。",
+        "现在要把差除以二。",
+    ),
+    "ru": (
+        "Сначала запишем, что известно о двух поездах.",
+        "Более медленному нужно три часа на весь путь.",
+        "Значит, умножаем скорость на время и получаем 240.",
+        "Это больше, чем проезжает другой поезд.",
+        "Теперь разность надо разделить на два.",
+    ),
+}
+BOTH = [(one, other) for one in SENTENCES for other in SENTENCES if one != other]
+
+
+@pytest.mark.parametrize(("own", "foreign"), BOTH)
+@pytest.mark.parametrize("place", range(5))
+def test_one_sentence_of_five_in_another_language_is_noticed(own: str, foreign: str, place: int) -> None:
+    sentences = list(SENTENCES[own])
+    assert identify(" ".join(sentences)) == own
+    sentences[place] = SENTENCES[foreign][place]
+    assert identify(" ".join(sentences)) == MIXED
+    assert identify("\n".join(sentences)) == MIXED
+
+
+@pytest.mark.parametrize("language", SENTENCES)
+@pytest.mark.parametrize("term", ["“greedy algorithm”", "Manchester United", "(least common multiple)", "`for i in n`"])
+def test_terms_and_names_in_a_sentence_are_no_change_of_language(language: str, term: str) -> None:
+    sentences = SENTENCES[language] * 2
+    for place, sentence in enumerate(sentences):
+        changed = [*sentences[:place], f"{sentence[:-1]} {term}{sentence[-1]}", *sentences[place + 1 :]]
+        assert identify(" ".join(changed)) == language
+
+
+def test_a_change_of_language_late_in_long_thoughts_is_noticed() -> None:
+    german, english = " ".join(SENTENCES["de"]), " ".join(SENTENCES["en"])
+    assert identify(german * 280) == "de"
+    assert identify(german * 220 + english * 60) == MIXED
+
+
+ROWS = st.lists(st.lists(st.integers(-40, 0).map(float), min_size=3, max_size=3), min_size=1, max_size=5)
+
+
+@given(ROWS)
+def test_the_chain_is_the_likeliest_of_all(rows: list[list[float]]) -> None:
+    def likelihood(chain: tuple[int, ...]) -> float:
+        changes = sum(one != two for one, two in itertools.pairwise(chain))
+        return CHANGE * changes + sum(row[state] for row, state in zip(rows, chain, strict=True))
+
+    best = max(map(likelihood, itertools.product(range(3), repeat=len(rows))))
+    assert likelihood(tuple(_states(rows))) == best
+
+
 @given(st.text(max_size=200))
 def test_any_text_is_told_or_undecided(text: str) -> None:
     assert identify(text)
@@ -103,4 +198,12 @@ PIECES = ["a ", "$", "\\[", "\\(", "`", "```", "<", "\\begin{align}", "数", "ht
 def test_a_megabyte_takes_linear_time(piece: str) -> None:
     begun = time.perf_counter()
     identify(piece * (1_000_000 // len(piece)))
+    assert time.perf_counter() - begun < 3
+
+
+def test_words_that_never_come_again_take_linear_time() -> None:
+    choose = random.Random(1)
+    text = " ".join("".join(choose.choices(string.ascii_lowercase, k=8)) for _ in range(120_000))
+    begun = time.perf_counter()
+    identify(text)
     assert time.perf_counter() - begun < 3

@@ -7,6 +7,7 @@ import pytest
 
 from magcli.verify.math import compare, parsable
 
+QUANTITIES = [json.loads(line) for line in Path(__file__).with_name("math_quantities.jsonl").read_text().splitlines()]
 CASES = [json.loads(line) for line in Path(__file__).with_name("math_kinds.jsonl").read_text().splitlines()]
 KINDS = sorted({case["kind"] for case in CASES})
 
@@ -28,3 +29,9 @@ def test_every_answer_is_itself_in_a_box_and_a_ground_truth(kind: str) -> None:
         for text in (case["left"], case["right"]):
             assert compare(text, f"\\boxed{{{text}}}")[0], text
             assert parsable(text), text
+
+
+def test_named_quantities_beside_bare_values() -> None:
+    """The only rule that depends on which side is the ground truth, so that these are judged one way."""
+    wrong = [case for case in QUANTITIES if compare(case["prediction"], case["gold"])[0] != case["same"]]
+    assert not wrong, "\n".join(map(str, wrong))

@@ -14,7 +14,9 @@ import pytest
 
 from magcli.errors import DataError, EnvironmentFault
 from magcli.verify.pool import Job, Pool
-from magcli.verify.reward import RewardRule, reward
+from magcli.verify.remote import START_SECONDS, Remote
+from magcli.verify.reward import Reward, RewardRule, reward
+from magcli.verify.worker import LOADING
 
 RULE = RewardRule(max_length=1000, use_language=False)
 GIANT = r"(x+1)^{60}(y+2)^{60}=(z+3)^{60}\Re(w)"
@@ -250,6 +252,14 @@ def test_errors_of_the_caller_reach_the_caller(pool: Pool) -> None:
     assert pool.rewards([job("5")])[0].correct
 
 
+def test_a_row_that_cannot_be_sent_is_a_failure_of_ours_and_the_pool_goes_on(pool: Pool) -> None:
+    text, length, row, rule = job("5")
+    (found,) = pool.rewards([(text, length, {**row, "answer": lambda: 5}, rule)])
+    assert (found.reason, found.trainable) == ("infra-error", False)
+    assert "pickle" in found.detail
+    assert pool.rewards([job("5")])[0].correct
+
+
 def test_a_memory_bomb_costs_one_job() -> None:
     pool = Pool(1, memory=400 << 20)
     try:
@@ -318,3 +328,35 @@ def test_hostile_answers_are_wrong_in_time_and_run_nothing(name: str, hostile_po
     assert graded.total <= 0.1
     assert list(tmp_path.iterdir()) == []
     assert hostile_pool.rewards([job("5")])[0].correct
+
+
+def test_a_worker_loads_the_algebra_system_when_a_job_needs_it_and_says_so() -> None:
+    remote = Remote(2 << 30)
+    try:
+        assert remote.ready()
+        remote.send([job("5"), job(r"\frac{1}{", r"\frac{1}{ "), job(r"\frac{1}{", r"\frac{1}{ ")])
+        said = [remote._message(60.0) for _ in range(5)]
+    finally:
+        remote.kill()
+    assert said[1] == LOADING
+    assert said[2][1] is None
+    assert said[2][0] > said[0][0]
+    assert [type(said[place][1]) for place in (0, 3, 4)] == [Reward] * 3
+
+
+def test_the_time_of_a_job_begins_anew_when_a_tool_has_been_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    remote = Remote(2 << 30)
+    asked: list[float] = []
+    said = iter([LOADING, (0.5, None), LOADING, (0.7, None), (0.8, "verdict")])
+
+    def message(_: Remote, seconds: float) -> object:
+        asked.append(seconds)
+        return next(said)
+
+    monkeypatch.setattr(Remote, "_message", message)
+    try:
+        assert remote.answer(2.0) == "verdict"
+    finally:
+        remote.kill()
+    assert asked == [2.0, START_SECONDS, 2.0, START_SECONDS, 2.0]
+    assert remote._cpu == 0.8

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from magcli.verify.isolation.program import Limits, Outcome, Program
+from magcli.verify.isolation.program import Limits, Outcome, Program, kept_waiting
 from magcli.verify.sandbox import Sandbox, open_sandbox
 
 DEFAULT = Limits()
@@ -170,6 +170,47 @@ def test_a_stopped_sandbox_is_lost_and_the_next_run_has_a_new_one(python: Progra
     assert do(python, "print(2)").stdout == b"2\n"
 
 
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel does not count waiting")
+def test_who_waits_for_a_processor_is_told_from_who_sleeps() -> None:
+    core = {min(os.sched_getaffinity(0))}
+    spins = "import os, sys\nos.sched_setaffinity(0, map(int, sys.argv[1:]))\nwhile True: pass"
+    busy = [subprocess.Popen([sys.executable, "-c", spins, *map(str, core)]) for _ in range(3)]
+    asleep = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    parent = subprocess.Popen(["sh", "-c", f"{sys.executable} -c '{spins}' {min(core)} & wait"], start_new_session=True)
+    try:
+        time.sleep(1.5)
+        waited = [_waited(process.pid) for process in (*busy, parent, asleep)]
+        assert all(each > 0.5 for each in waited[:4]), "of four on one core each waits, also where a child does"
+        assert waited[4] < 0.5
+    finally:
+        for process in (*busy, asleep):
+            process.kill()
+        os.killpg(parent.pid, signal.SIGKILL)
+        for process in (*busy, asleep, parent):
+            process.wait()
+
+
+def test_a_run_that_is_kept_waiting_has_more_time_and_one_that_dozes_has_not(python: Program) -> None:
+    limits = Limits(cpu=0.6)
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(6)]
+    try:
+        with_others = do(python, "[0 for _ in iter(lambda: time.process_time() < 0.5, False)]", limits=limits)
+    finally:
+        os.sched_setaffinity(0, cores)
+        for process in busy:
+            process.kill()
+            process.wait()
+    assert with_others.status == "exited", with_others
+    doze = "exec('while True:\\n for _ in range(200000): pass\\n time.sleep(0.09)')"
+    alone = do(python, doze, limits=limits)
+    assert alone.status == "wall-limit"
+    assert limits.wall < alone.wall < limits.longest / 2, (
+        "about 3 times its limit and a second, twice on a busy machine"
+    )
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_program_that_others_kill_or_stop_is_lost(sandbox: Sandbox, number: int) -> None:
     mark = f"magcli-mark-{os.getpid()}-{number}"
@@ -217,6 +258,14 @@ def test_descriptors_and_processes_are_given_back(sandbox: Sandbox) -> None:
         with sandbox.program(["./none"], {}) as program:
             assert program.run(b"").status == "lost"
     assert count() == before
+
+
+def _waited(pid: int) -> float:
+    process = os.pidfd_open(pid)
+    try:
+        return kept_waiting(process)
+    finally:
+        os.close(process)
 
 
 def _group(program: Program) -> int:

@@ -167,7 +167,7 @@ def _equal(one: bytes, other: bytes, case: Case, rule: Comparison) -> bool:
     if isinstance(case, Feed):
         return not difference(one, other, rule) or not difference(other, one, rule)
     try:
-        values = read(one), read(other)
+        values = case.seen(read(one)), case.seen(read(other))
     except NotPlain:
         return False
     return any(Expected("equal", each).met(given, rule) for each, given in (values, values[::-1]))
@@ -178,9 +178,9 @@ def text_of(output: bytes, case: Case, rule: Comparison) -> str | None:
     if isinstance(case, Feed):
         return _decoded(output)
     try:
-        value = read(output)
+        value = case.seen(read(output))
         text = repr(value)
-        again = of_call(case.source, text)
+        again = of_call(case.source, text, frozenset([case.name]))
     except (NotPlain, DataError, ValueError):
         return None
     return text if again.name == case.name and again.expected.met(value, rule) else None

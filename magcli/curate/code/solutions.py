@@ -9,7 +9,7 @@ solutions   ``solutions``: mappings with ``language``, ``code`` and ``verdict``,
             "solution": [..]}``; ``incorrect_solutions``; ``submissions`` (ICPC); ``code``; ``canonical_solution``, a
             body that goes on from the prompt; ``reference_python``; ``python_file`` and ``cpp_file`` (several classes
             ``Solution``); ``samples`` of a model, which go on from the prompt
-comparison  ``compare``, else the flags of an ICPC output validator
+comparison  ``compare``, else the flags of an ICPC output validator, else what fits the tests
 limits      ``time_limit`` (seconds, or CodeContests' mapping), ``memory_limit`` (MB)
 =========== ============================================================================================================
 
@@ -27,7 +27,9 @@ from typing import Any, Literal, NamedTuple
 from magcli.curate.code.python2 import PYTHON_2, from_python_2, tree_of
 from magcli.errors import DataError
 from magcli.verify.code.calls import asserts
+from magcli.verify.code.cases import names_of, pairs
 from magcli.verify.code.judging import LANGUAGES
+from magcli.verify.code.outputs import fitting
 
 Label = Literal["right", "wrong", "unknown"]
 Reason = Literal["interactive", "no-checker", "bad-tests", "no-solutions", "few-tests"]
@@ -66,11 +68,15 @@ class Solution(NamedTuple):
 
 
 class CodeProblem(NamedTuple):
-    """A problem in one form; its tests are as ``magcli.verify.code.cases`` has them, with their ``origin`` if told."""
+    """A problem in one form; its tests are as ``magcli.verify.code.cases`` has them, with their ``origin`` if told.
+
+    ``own`` are the names that the tests call and that are the problem's own.
+    """
 
     tests: Sequence[Mapping[str, str | None]]
     solutions: Sequence[Solution]
     compare: str
+    own: frozenset[str]
     time_limit: float | None
     memory_limit: float | None
 
@@ -87,7 +93,7 @@ def code_problem(row: Mapping[str, Any], compare: str = "tokens") -> CodeProblem
 
     Args:
         row: One problem, in any of the forms of the table above.
-        compare: How outputs are compared where the row does not say.
+        compare: How outputs are compared where the row does not say; with tokens its tests may say more.
     """
     checking = str(row.get("validation") or "")
     if "interactive" in checking:
@@ -100,17 +106,20 @@ def code_problem(row: Mapping[str, Any], compare: str = "tokens") -> CodeProblem
         return Unusable("bad-tests", str(error))
     solutions = [each for each in _solutions(row) if each.code.strip()]
     limits = _seconds(row.get("time_limit")), _megabytes(row)
-    return CodeProblem(tests, solutions, _comparison(row, compare), *limits)
+    own = names_of(tests, str(row.get("entry_point") or ""))
+    return CodeProblem(tests, solutions, _comparison(row, compare, tests), own, *limits)
 
 
-def _comparison(row: Mapping[str, Any], default: str) -> str:
-    """The row's own, or what the flags of its output validator say."""
+def _comparison(row: Mapping[str, Any], default: str, tests: Sequence[Mapping[str, Any]]) -> str:
+    """The row's own, or what the flags of its output validator say, or else its tests, where the default is tokens."""
     if row.get("compare"):
         return str(row["compare"])
     flags = f"{row.get('validator_flags') or ''} {row.get('problem_yaml') or ''}"
     if found := _TOLERANCE.search(flags):
         return f"floats:{found[1]}"
-    return "tokens-case" if re.search(r"^[^#]*\bcase_sensitive\b", flags, re.M) else default
+    if re.search(r"^[^#]*\bcase_sensitive\b", flags, re.M):
+        return "tokens-case"
+    return fitting(pairs(tests)) if default == "tokens" else default
 
 
 def _seconds(given: Any) -> float | None:

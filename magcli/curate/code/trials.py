@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from magcli.curate.code.agreement import Decision, few
+from magcli.curate.code.agreement import Decision, Rules, Run, decide, few
 from magcli.curate.code.solutions import CodeProblem, Label, Solution, Unusable, code_problem
+from magcli.curate.code.trivial import Trivial, trivial
 from magcli.curate.twins.cpp_calls import CppCalls, cpp_calls
 from magcli.curate.twins.signatures import Reason as CallReason
 from magcli.curate.twins.signatures import Unfit
@@ -48,7 +49,7 @@ class Left(NamedTuple):
     unrun: int = 0
 
 
-def _usable_tests(tests: Sequence[Mapping[str, str | None]], most: int) -> tuple[dict[int, Case], Left]:
+def _usable_tests(problem: CodeProblem, most: int) -> tuple[dict[int, Case], Left]:
     """The tests that can be run, the first ``most`` of them (0 is all), by their place; and what is left out.
 
     Raises:
@@ -57,19 +58,19 @@ def _usable_tests(tests: Sequence[Mapping[str, str | None]], most: int) -> tuple
     found: dict[int, Case] = {}
     seen: set[str] = set()
     bad = 0
-    for place, test in enumerate(tests):
+    for place, test in enumerate(problem.tests):
         key = json.dumps([test.get(name) for name in ("input", "call", "assert")])
         if key in seen:
             continue
         seen.add(key)
         try:
-            found[place] = cases([test])[0]
+            found[place] = cases([test], problem.own)[0]
         except DataError:
             bad += 1
     if len({type(case) for case in found.values()}) > 1:
         raise DataError("some tests call a function and some give it input")
     chosen = dict(list(found.items())[: most or None])
-    return chosen, Left(bad, len(tests) - len(seen), len(found) - len(chosen))
+    return chosen, Left(bad, len(problem.tests) - len(seen), len(found) - len(chosen))
 
 
 def _usable_solutions(solutions: Sequence[Solution], *, cpp: bool, most: int) -> dict[int, Solution]:
@@ -124,7 +125,7 @@ def prepare(
     if isinstance(problem, Unusable):
         return problem
     try:
-        tests, left = _usable_tests(problem.tests, max_tests)
+        tests, left = _usable_tests(problem, max_tests)
         calls = _cpp_calls(problem, tests, str(row.get("prompt") or ""))
         trial = _trial(problem, tests, calls, checker_of(row), max_solutions)
     except DataError as error:
@@ -166,18 +167,39 @@ def _trial(
 
 
 def _digest(problem: CodeProblem, trial: Trial) -> str:
-    what = [problem, list(trial.tests), list(trial.solutions), repr(trial.limits), trial.checker, repr(trial.calls)]
+    stated = problem._asdict() | {"own": sorted(problem.own)}
+    what = [stated, list(trial.tests), list(trial.solutions), repr(trial.limits), trial.checker, repr(trial.calls)]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:24]
+
+
+def tests_kept(prepared: Prepared, decision: Decision) -> list[Mapping[str, str | None]]:
+    """The tests of a problem that is kept, with their new outputs."""
+    problem, found = prepared.problem, prepared.trial.tests
+    return [_with(problem.tests[place], found[place], output) for place, output in decision.kept.items()]
+
+
+def passed_by(prepared: Prepared, decision: Decision) -> Trivial | None:
+    """The trivial program that passes all tests that are kept; None where none does, or where a checker judges."""
+    if prepared.trial.checker:
+        return None
+    return trivial(cases(tests_kept(prepared, decision), prepared.problem.own), prepared.trial.rule)
+
+
+def decided(prepared: Prepared, runs: Sequence[Run], rules: Rules) -> Decision:
+    """What becomes of a problem, of a weak one too where a trivial program passes its tests."""
+    found = decide(runs, prepared.labels, rules)
+    if rules.drop_weak and not found.reason and (passing := passed_by(prepared, found)):
+        return found._replace(reason="weak", detail=f"a trivial program passes: {passing}")
+    return found
 
 
 def kept(prepared: Prepared, decision: Decision) -> dict[str, Any]:
     """The columns of a problem that is kept."""
-    problem, found = prepared.problem, prepared.trial.tests
-    tests = [_with(problem.tests[place], found[place], output) for place, output in decision.kept.items()]
+    problem, passing = prepared.problem, passed_by(prepared, decision)
     dropped = {fate: decision.dropped.get(fate, 0) for fate in ("disagree", "contested")}
     return {
         "kind": "code",
-        "tests": tests,
+        "tests": tests_kept(prepared, decision),
         "solutions": [solution._asdict() for solution in problem.solutions],
         "compare": problem.compare,
         "time_limit": problem.time_limit,
@@ -186,7 +208,8 @@ def kept(prepared: Prepared, decision: Decision) -> dict[str, Any]:
         "outputs_replaced": decision.replaced,
         "wrong_solutions": decision.wrong,
         "wrong_passing": len(decision.passing),
-        "weak": bool(decision.passing),
+        "weak": bool(decision.passing or passing),
+        "trivial": passing,
         "cpp_unrun": prepared.cpp_unrun,
     }
 

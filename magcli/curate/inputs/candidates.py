@@ -24,7 +24,7 @@ def candidates(trial: Trial, prompt: str, printed: Iterable[str], seed: str) -> 
 
 def mutations(trial: Trial, prompt: str, seed: str) -> Iterator[str]:
     """Mutations of the given inputs or calls; none where no format is found."""
-    given = [case.source for case in trial.tests.values() if isinstance(case, Call)]
+    given = [case.source for case in trial.tests.values() if isinstance(case, Call) and not case.is_condition]
     texts = [case.stdin.decode(errors="replace") for case in trial.tests.values() if isinstance(case, Feed)]
     stated = constraints(prompt)
     if given:

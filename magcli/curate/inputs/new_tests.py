@@ -118,6 +118,7 @@ class _Bench:
 
     def __init__(self, trial: Trial, rules: Rules, box: Sandbox, stopped: Callable[[], bool], stack: ExitStack) -> None:
         self._trial, self._rules, self._box, self._stopped = trial, rules, box, stopped
+        self._own = frozenset(case.name for case in trial.tests.values() if isinstance(case, Call))
         self._spent = 0.0
         passing = {label: list(self._passing(label, stack)) for label in ("right", "unknown", "wrong")}
         labelled = any(each.verdict == "right" for each in trial.solutions.values())
@@ -203,7 +204,7 @@ class _Bench:
     def _answered(self, text: str) -> tuple[Case | None, str]:
         """A test with the output of the first solution; None where it gives none that a test can say."""
         try:
-            case: Case = of_call(text, "None") if self._trial.called else Feed(text.encode(), b"")
+            case: Case = of_call(text, "None", self._own) if self._trial.called else Feed(text.encode(), b"")
             if self._trial.calls and isinstance(case, Call):
                 self._trial.calls.stdin(case)
         except (DataError, Unfit):
@@ -215,7 +216,7 @@ class _Bench:
         said = text_of(output, case, self._trial.rule)
         if said is None:
             return None, ""
-        return (of_call(text, said) if self._trial.called else Feed(text.encode(), output)), said
+        return (of_call(text, said, self._own) if self._trial.called else Feed(text.encode(), output)), said
 
     def _agreed(self, case: Case) -> bool:
         """Whether enough of the others give the same in time; with a checker, whether it takes the output itself."""

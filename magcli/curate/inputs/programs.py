@@ -100,6 +100,6 @@ def _like(text: str, example: Case) -> bool:
     if isinstance(example, Feed):
         return True
     try:
-        return of_call(text, "None").name == example.name
+        return of_call(text, "None", frozenset([example.name])).name == example.name
     except DataError:
         return False

@@ -13,7 +13,7 @@ from magcli.curate.twins import cpp_types, python_functions
 from magcli.curate.twins.cpp_harness import Signature
 from magcli.curate.twins.python_functions import Function
 from magcli.verify.code.calls import Call
-from magcli.verify.code.constants import constant
+from magcli.verify.code.expressions import constant
 
 Reason = (
     Literal["asks-already", "about-python", "helper-code", "arguments", "value", "any-order", "names", "bad-tests"]

@@ -1,46 +1,60 @@
 """Tests that call a function: taken apart so that what is expected never goes where the program runs.
 
-The call is evaluated in the sandbox, its value comes back as plain data (``magcli.verify.code.plain``) and is compared
-here. An ``assert`` is split by its syntax tree into the call and what it asks of the value:
+Only the calls of the problem's own functions are evaluated in the sandbox, with their arguments. Their values come back
+as plain data (``magcli.verify.code.plain``), and whatever else a test does is worked out here on them, by
+``magcli.verify.code.expressions``: methods, builtins, the comparisons of ``math`` and ``numpy``. So nothing that a
+program defines, rebinds or returns can answer for the test. An ``assert`` becomes
 
-======================================================  ============================================
-``assert f(1) == [1, 2]`` or ``is``                     the value is equal
-``assert set(f(1)) == {1, 2}``                          the value of ``set(f(1))`` is equal
-``assert f(1) in (1, 2)``                               it is one of them
-``assert f(1)``, ``assert not f(1)``                    it is true, it is false
-``assert abs(f(1) - 0.5) < 1e-6``                       it is within the tolerance
-``assert math.isclose(f(1), 0.5, rel_tol=1e-3)``        the same
-``assert is_same_list(f(..), list_node([..]))``         the list it heads is equal (``is_same_tree`` too)
-======================================================  ============================================
+=============================================  =======================  =======================================
+the test                                       asked of the program     worked out here
+=============================================  =======================  =======================================
+``assert f(1) == [1, 2]``                      ``f(1)``                 the value is equal
+``assert f(1) is True``                        ``f(1)``                 it is equal and of the same type
+``assert set(f(1)) == {1, 2}``                 ``f(1)``                 ``set`` of it is equal
+``assert f(1) in (1, 2)``                      ``f(1)``                 it is one of them
+``assert f(1)``, ``assert not f(1)``           ``f(1)``                 it counts as true, as false
+``assert abs(f(1) - 0.5) < 1e-6``              ``f(1)``                 it is within the tolerance
+``assert math.isclose(f(1), 0.5)``             ``f(1)``                 the same
+``assert is_same_list(f(1), list_node([1]))``  ``list_values(f(1))``    it is equal (``is_same_tree`` too)
+``assert f(1)[0] > 2 and len(f(3)) == 2``      ``f(1)``, ``f(3)``       the condition holds of them
+=============================================  =======================  =======================================
 
-Whatever else could carry the expected value into the sandbox, such as ``f(1) - 5 == 0``, is refused as a bad test.
+Which calls are the problem's own, ``magcli.verify.code.own`` finds. What is left is refused as a bad test.
 """
 
 import ast
-import builtins
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 from magcli.errors import DataError
-from magcli.verify.code.constants import constant
+from magcli.verify.code.expressions import constant, is_constant, value_of
 from magcli.verify.code.outputs import Comparison
-from magcli.verify.code.plain import Plain, in_any_order, same, shown
+from magcli.verify.code.own import Replace, own_of, parsed, root_of, short, taken, used
+from magcli.verify.code.plain import NotPlain, Plain, in_any_order, same, shown
 
 DEFAULT_REL_TOL = 1e-9
 """Of ``math.isclose``."""
 
+APPROX_REL_TOL, APPROX_ABS_TOL = 1e-6, 1e-12
+"""Of ``pytest.approx``."""
+
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a test asks of a value; ``absolute`` and ``relative`` are tolerances of kind ``near``."""
+    """What a test asks of a value; ``absolute`` and ``relative`` are tolerances of kind ``near``.
+
+    ``strict``: equal and of the same type, as ``is True`` asks; of ``near``, closer than the absolute tolerance.
+    """
 
     kind: Literal["equal", "one-of", "near"]
     value: Plain = None
     absolute: float = 0.0
     relative: float = 0.0
+    strict: bool = False
 
     def __str__(self) -> str:
         match self.kind:
@@ -51,62 +65,137 @@ class Expected:
         return shown(self.value)
 
     def met(self, given: Plain, rule: Comparison) -> bool:
-        """Whether a value is right; of the rule only a tolerance and the freedom of order matter."""
-        tolerance = rule.tolerance if rule.mode == "floats" else None
-        equal = in_any_order if rule.mode == "unordered-lines" else same
+        """Whether a value is right; of the rule a tolerance, the freedom of order and ``exact`` matter."""
         match self.kind:
             case "equal":
-                return equal(self.value, given, tolerance)
+                return self._equal(self.value, given, rule)
             case "one-of":
                 return isinstance(self.value, list | tuple | frozenset) and any(
-                    equal(value, given, tolerance) for value in self.value
+                    self._equal(value, given, rule) for value in self.value
                 )
             case "near":
                 return self._near(given)
 
+    def _equal(self, value: Plain, given: Plain, rule: Comparison) -> bool:
+        tolerance = rule.tolerance if rule.mode == "floats" else None
+        if rule.mode == "unordered-lines" and not self.strict:
+            return in_any_order(value, given, tolerance)
+        return same(value, given, tolerance, exact=self.strict or rule.mode == "exact")
+
     def _near(self, given: Plain) -> bool:
-        if isinstance(given, bool) or not isinstance(given, int | float) or not isinstance(self.value, int | float):
+        one, other = _real(self.value), _real(given)
+        if one is None or other is None:
             return False
         try:
-            return math.isclose(given, self.value, rel_tol=self.relative, abs_tol=self.absolute)
+            if self.strict:
+                return abs(other - one) < self.absolute
+            return math.isclose(other, one, rel_tol=self.relative, abs_tol=self.absolute)
         except OverflowError:
             return False
 
 
-@dataclass(frozen=True, slots=True)
+def _real(value: Plain) -> float | None:
+    """A number, but not True or False, as a float or integer."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return value
+    try:
+        return float(value) if not isinstance(value, str | bytes | complex) else None  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+@dataclass(frozen=True)
 class Call:
-    """An expression for the sandbox, the name in it that the program must define, and what its value must be."""
+    """A test that calls a function.
+
+    Args:
+        source: The expression that the test asks about, as it has it, such as ``set(f(1))``.
+        name: The name in it that the program must define.
+        expected: What its value must be.
+        calls: What of it is evaluated in the sandbox, in order.
+        view: The expression over their values, ``V0``, ``V1`` and so on; ``V0`` where it is the value of the call.
+    """
 
     source: str
     name: str
     expected: Expected
+    calls: tuple[str, ...]
+    view: str = "V0"
+
+    @property
+    def asked(self) -> str:
+        """The expression for the sandbox: the call, or a tuple of them."""
+        return self.calls[0] if len(self.calls) == 1 else f"({', '.join(self.calls)})"
+
+    @property
+    def is_condition(self) -> bool:
+        """Whether the source is a whole condition, expected to be true, rather than a value and its conversions."""
+        return self.source.startswith("bool(") and self.view not in ("V0", "bool(V0)")
+
+    def seen(self, values: Plain) -> Plain:
+        """What the test asks about, from the value for ``asked``.
+
+        Raises:
+            NotPlain: it cannot be worked out of such a value.
+        """
+        if self.view == "V0":
+            return values
+        given = (values,) if len(self.calls) == 1 else values
+        if not isinstance(given, tuple) or len(given) != len(self.calls):
+            raise NotPlain("these are not the values that were asked for")
+        try:
+            return value_of(self._view, {f"V{number}": value for number, value in enumerate(given)})
+        except ValueError as error:
+            raise NotPlain(str(error)) from error
+
+    @cached_property
+    def _view(self) -> ast.expr:
+        return ast.parse(self.view, mode="eval").body
 
 
-def of_call(source: str, output: str) -> Call:
+def of_call(source: str, output: str, own: frozenset[str] = frozenset()) -> Call:
     """A test given as a call and a value, both as Python text (the value may be JSON).
+
+    Args:
+        source: The call, perhaps inside conversions.
+        output: Its value.
+        own: Names that are known to be the problem's own.
 
     Raises:
         DataError: one of them cannot be read.
     """
     try:
-        return _call(_expression(source), Expected("equal", _value(output)))
+        node = _expression(source)
+        return _test(node, Expected("equal", _value(output)), own_of(node, own))
     except (ValueError, RecursionError) as error:
         raise DataError(f"a test cannot be used: {error}") from error
 
 
-def of_assert(source: str) -> Call:
+@lru_cache(maxsize=4096)
+def of_assert(source: str, own: frozenset[str] = frozenset()) -> Call:
     """A test given as one ``assert`` statement.
 
+    Args:
+        source: The statement.
+        own: Names that are known to be the problem's own.
+
     Raises:
-        DataError: it cannot be split into a call and an expected value.
+        DataError: it cannot be split into calls and what is asked of their values.
     """
-    statements = _parsed(source).body
-    if len(statements) != 1 or not isinstance(statements[0], ast.Assert):
-        raise DataError(f"{_short(source)} is not one assert statement")
     try:
-        return _split(statements[0].test)
+        test = _asserted(source)
+        return _split(test, own_of(test, own))
     except (ValueError, OverflowError, RecursionError) as error:
-        raise DataError(f"{_short(source)} cannot be split into a call and an expected value: {error}") from error
+        raise DataError(f"{short(source)} cannot be split into a call and an expected value: {error}") from error
+
+
+def _asserted(source: str) -> ast.expr:
+    statements = parsed(source).body
+    if len(statements) != 1 or not isinstance(statements[0], ast.Assert):
+        raise DataError(f"{short(source)} is not one assert statement")
+    return statements[0].test
 
 
 def asserts(source: str, entry_point: str = "") -> list[str]:
@@ -118,7 +207,7 @@ def asserts(source: str, entry_point: str = "") -> list[str]:
     Raises:
         DataError: the script does more than assert, such as loop or assign, or names no function to check.
     """
-    tree = _parsed(source)
+    tree = parsed(source)
     checks = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "check"]
     if not checks:
         return list(_asserts(tree.body))
@@ -130,18 +219,8 @@ def asserts(source: str, entry_point: str = "") -> list[str]:
     if not passed and not entry_point:
         raise DataError("the script defines check() but does not say what it checks; give the entry point")
     subject = passed[0] if passed else _expression(entry_point)
-    replaced = _Replace(checks[0].args.args[0].arg, subject).visit(checks[0])
+    replaced = Replace({checks[0].args.args[0].arg: subject}).visit(checks[0])
     return list(_asserts(replaced.body))
-
-
-class _Replace(ast.NodeTransformer):
-    """Puts an expression in place of a name."""
-
-    def __init__(self, name: str, subject: ast.expr) -> None:
-        self._name, self._subject = name, subject
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self._subject if node.id == self._name else node
 
 
 def _asserts(body: list[ast.stmt]) -> Iterator[str]:
@@ -150,40 +229,64 @@ def _asserts(body: list[ast.stmt]) -> Iterator[str]:
             if not isinstance(node.test, ast.Constant):
                 yield ast.unparse(ast.Assert(node.test))
         elif not isinstance(node, ast.Import | ast.ImportFrom | ast.Pass) and not _is_note(node):
-            raise DataError(f"{_short(ast.unparse(node))} is no assert statement")
+            raise DataError(f"{short(ast.unparse(node))} is no assert statement")
 
 
 def _is_note(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant | ast.Name)
 
 
-def _split(test: ast.expr) -> Call:
+# ---- what is asked of a value ----
+
+
+def _split(test: ast.expr, own: frozenset[str]) -> Call:
     match test:
-        case ast.Call(ast.Attribute(ast.Name("math"), "isclose"), [call, value], options):
-            call, value = (value, call) if _is_constant(call) else (call, value)
-            return _call(call, _near(constant(value), {option.arg: constant(option.value) for option in options}))
+        case ast.Call(ast.Attribute(ast.Name("math"), "isclose") | ast.Name("isclose"), [one, other], options):
+            call, value = _sides(one, other, own)
+            if _is_fixed(value, own):
+                asked = {option.arg: constant(option.value) for option in options}
+                return _test(call, _near(constant(value), asked), own)
         case ast.Compare(
-            ast.Call(ast.Name("abs") | ast.Attribute(ast.Name("math"), "fabs"), [ast.BinOp(call, ast.Sub(), value)]),
-            [ast.Lt() | ast.LtE()],
+            ast.Call(ast.Name("abs") | ast.Attribute(ast.Name("math"), "fabs"), [ast.BinOp(one, ast.Sub(), other)], []),
+            [ast.Lt() | ast.LtE() as sign],
             [bound],
         ):
-            call, value = (value, call) if _is_constant(call) else (call, value)
-            return _call(call, _near(constant(value), {"rel_tol": 0.0, "abs_tol": constant(bound)}))
-        case ast.Call(ast.Name("is_same_list" | "is_same_tree" as helper), [call, value]):
-            return _node(call, value, helper.removeprefix("is_same_"))
-        case ast.Compare(one, [ast.Eq() | ast.Is()], [other]):
-            call, value = (other, one) if _is_constant(one) else (one, other)
-            return _call(call, Expected("equal", constant(value)))
-        case ast.Compare(call, [ast.In()], [values]):
-            return _call(call, Expected("one-of", constant(values)))
+            call, value = _sides(one, other, own)
+            if _is_fixed(value, own) and _is_fixed(bound, own) and _real(constant(value)) is not None:
+                near = _near(constant(value), {"rel_tol": 0.0, "abs_tol": constant(bound)})
+                return _test(call, replace(near, strict=isinstance(sign, ast.Lt)), own)
+        case ast.Call(ast.Name("is_same_list" | "is_same_tree" as helper), [call, value], []):
+            return _node(call, value, helper.removeprefix("is_same_"), own)
+        case ast.Compare(one, [ast.Eq() | ast.Is() as sign], [other]):
+            call, value = _sides(one, other, own)
+            if (about := _approximate(value, sign)) is not None:
+                return _test(call, about, own)
+            if _is_fixed(value, own):
+                strict = isinstance(sign, ast.Is) and isinstance(constant(value), bool | None)
+                return _test(call, Expected("equal", constant(value), strict=strict), own)
+            if ast.dump(one) == ast.dump(other):
+                raise ValueError("the function is compared with itself")
+        case ast.Compare(call, [ast.In()], [values]) if _is_fixed(values, own):
+            known = constant(values)
+            if isinstance(known, list | tuple | frozenset):
+                return _test(call, Expected("one-of", known), own)
         case ast.UnaryOp(ast.Not(), call):
-            return _truth(call, False)
-    return _truth(test, True)
+            return _truth(call, False, own)
+    return _truth(test, True, own)
 
 
-def _truth(call: ast.expr, expected: bool) -> Call:
-    inner = _call(call, Expected("equal", expected))
-    return Call(f"bool({inner.source})", inner.name, inner.expected)
+def _sides(one: ast.expr, other: ast.expr, own: frozenset[str]) -> tuple[ast.expr, ast.expr]:
+    """Of two expressions that which calls, and that which is constant."""
+    return (other, one) if _is_fixed(one, own) else (one, other)
+
+
+def _is_fixed(node: ast.expr, own: frozenset[str]) -> bool:
+    """Whether an expression is constant; the problem's own function may have the name of a builtin."""
+    return own.isdisjoint(used(node)) and is_constant(node)
+
+
+def _truth(test: ast.expr, expected: bool, own: frozenset[str]) -> Call:
+    return _test(ast.Call(ast.Name("bool"), [test], []), Expected("equal", expected), own)
 
 
 def _near(value: Plain, options: Mapping[str | None, Any]) -> Expected:
@@ -193,7 +296,22 @@ def _near(value: Plain, options: Mapping[str | None, Any]) -> Expected:
     return Expected("near", value, float(absolute), float(relative))
 
 
-def _node(call: ast.expr, value: ast.expr, kind: str) -> Call:
+def _approximate(value: ast.expr, sign: ast.cmpop) -> Expected | None:
+    """``pytest.approx(1.5)`` of a number."""
+    match value:
+        case ast.Call(ast.Attribute(ast.Name("pytest"), "approx") | ast.Name("approx"), [number], options) if (
+            isinstance(sign, ast.Eq)
+        ):
+            given = {option.arg: constant(option.value) for option in options}
+            asked: dict[str | None, Any] = {
+                "rel_tol": given.get("rel", APPROX_REL_TOL),
+                "abs_tol": given.get("abs", APPROX_ABS_TOL),
+            }
+            return _near(constant(number), asked)
+    return None
+
+
+def _node(call: ast.expr, value: ast.expr, kind: str, own: frozenset[str]) -> Call:
     """A linked list or tree, compared by its values, which a helper of the driver's lists."""
     match value:
         case ast.Constant(None):
@@ -202,8 +320,7 @@ def _node(call: ast.expr, value: ast.expr, kind: str) -> Call:
             values = _without_end(constant(content))
         case _:
             raise ValueError(f"what is expected is no {kind}_node([..])")
-    inner = _call(call, Expected("equal", values))
-    return Call(f"{kind}_values({inner.source})", inner.name, inner.expected)
+    return _test(ast.Call(ast.Name(f"{kind}_values"), [call], []), Expected("equal", values), own)
 
 
 def _without_end(values: Plain) -> Plain:
@@ -215,46 +332,16 @@ def _without_end(values: Plain) -> Plain:
     return values
 
 
-def _call(node: ast.expr, expected: Expected) -> Call:
-    name = _root(node)
-    if name is None:
-        raise ValueError(f"{_short(ast.unparse(node))} is not just a call")
-    return Call(ast.unparse(node), name, expected)
+# ---- what is asked of the program ----
 
 
-_CONVERSIONS = frozenset(
-    [set, sorted, list, tuple, frozenset, dict, len, str, int, float, round, bool, sum, max, min, repr]
-)
-_BUILTIN = vars(builtins)
+def _test(node: ast.expr, expected: Expected, own: frozenset[str]) -> Call:
+    """An expression taken apart into what the sandbox evaluates and what is worked out of its values."""
+    found, view = taken(node, own)
+    return Call(ast.unparse(node), root_of(found[0]), expected, tuple(map(ast.unparse, found)), ast.unparse(view))
 
 
-def _root(node: ast.expr) -> str | None:
-    """The name that is called in ``name(..).method(..)[..]``, perhaps inside a conversion such as ``set(..)``.
-
-    The arguments of the innermost call are inputs and may be anything. A conversion has no other arguments but
-    constants, so that only inputs and the program's own values are in the sandbox.
-    """
-    match node:
-        case ast.Call(ast.Name(name), arguments, _) if name in _BUILTIN and any(map(_calls, arguments)):
-            constants = all(map(_is_constant, arguments[1:]))
-            return _root(arguments[0]) if _BUILTIN[name] in _CONVERSIONS and constants else None
-        case ast.Call(ast.Name(name), _, _) | ast.Attribute(ast.Name(name), _):
-            return name
-        case ast.Call(inner, _, _) | ast.Attribute(inner, _) | ast.Subscript(inner, _):
-            return _root(inner)
-    return None
-
-
-def _calls(node: ast.expr) -> bool:
-    return any(isinstance(part, ast.Call) for part in ast.walk(node))
-
-
-def _is_constant(node: ast.expr) -> bool:
-    try:
-        constant(node)
-    except ValueError:
-        return False
-    return True
+# ---- text ----
 
 
 def _value(text: str) -> Plain:
@@ -265,23 +352,12 @@ def _value(text: str) -> Plain:
     try:
         value: Plain = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"the expected value {_short(text)} is neither Python nor JSON") from error
+        raise DataError(f"the expected value {short(text)} is neither Python nor JSON") from error
     return value
 
 
 def _expression(source: str) -> ast.expr:
-    match _parsed(source).body:
+    match parsed(source).body:
         case [ast.Expr(value)]:
             return value
-    raise DataError(f"{_short(source)} is no expression")
-
-
-def _parsed(source: str) -> ast.Module:
-    try:
-        return ast.parse(source.strip())
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise DataError(f"{_short(source)} cannot be read as Python: {error}") from error
-
-
-def _short(source: str) -> str:
-    return repr(source if len(source) <= 80 else source[:80] + "...")
+    raise DataError(f"{short(source)} is no expression")

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -22,10 +21,11 @@ from magcli.verify.sandbox import Limits, Outcome, Sandbox
 
 FLAGS = ("-std=c++20", "-O2", "-DONLINE_JUDGE", "-w", "-fmax-errors=3", "-fdiagnostics-color=never")
 LIMITS = Limits(cpu=10.0, memory=2 << 30, output=64 << 20, processes=64)
-"""Of a compiler: 10 s as in the recipe, and memory of its own, since template-heavy programs need more than 300 MB."""
+"""Of a compiler: 10 s as in the recipe, and memory of its own, since template-heavy programs need more than 300 MB.
 
-LATER = 3
-"""How much later the clock is for a compiler that a busy machine kept waiting."""
+The kernel ends each of its processes a little after these 10 s, and the wall clock all of them together, after
+``LIMITS.wall`` of 21 s and the time that they were kept from a processor.
+"""
 
 HEADER = "bits/stdc++.h"
 _KILLED = re.compile(rb"(?:CPU time limit|Killed).*terminated program|CPU time limit exceeded")
@@ -35,9 +35,6 @@ _lock = threading.Lock()
 
 def build(source: str, box: Sandbox, into: Path, limits: Limits = LIMITS) -> Fault | None:
     """Compile a program to the file ``into``; what is wrong with it, or None.
-
-    The CPU time of a compiler's own processes is known only in the end, so one that the clock has ended is tried once
-    more with a later clock, lest a busy machine make right programs wrong.
 
     Raises:
         EnvironmentFault: there is no compiler.
@@ -49,9 +46,6 @@ def build(source: str, box: Sandbox, into: Path, limits: Limits = LIMITS) -> Fau
         f"pch/{HEADER}": f"#include_next <{HEADER}>\n".encode(),  # what a second include of it finds
     }
     outcome = box.build(argv, files, "program", limits=limits, into=into)
-    if outcome.status == "wall-limit":
-        later = replace(limits, cpu=LATER * limits.cpu)
-        outcome = box.build(argv, files, "program", limits=later, into=into)
     return _fault(outcome, limits)
 
 

@@ -2,61 +2,127 @@
 
 This runs there, without the package, on the interpreter's built-in modules alone. The request comes on stdin: a random
 token, the name that the program must define, the expression. The answer goes to descriptor 3: the token, a word, and
-the value in the text form of ``magcli.verify.code.plain``, or the name of a type that has none. A value of a class of
-the program's is the number, string or collection that it holds, whatever the class says of equality.
+the value in the text form of ``magcli.verify.code.plain``. A value of a class that is derived from a plain type, the
+program's own or one of the library, is the number, string or collection that it holds, read by that type's own methods,
+whatever the class says of itself. Arrays and numbers of numpy are lists and numbers.
 """
 
-import builtins
 import posix
 import sys
 from _json import encode_basestring_ascii
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
 REPORT = 3
 NOT_PYTHON = b"not python"
 SAFE_INTEGER = 1 << 53
+MAX_ITEMS = 1_000_000
 AST_ONLY = 0x400
+SESSION: "dict[str, Any]" = {"__name__": "session"}
+"""The names of ``session.py``."""
 
 
 class NotPlain(TypeError):
-    """The value is no plain data."""
+    """The value cannot be told."""
 
 
 def text_of(value: object) -> str:
-    """The value as text; raises NotPlain."""
-    if value is None:
-        return "null"
-    if value is True or value is False:
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return encode_basestring_ascii(value)
-    if isinstance(value, int | float | complex):
-        return text_of_number(value)
-    if isinstance(value, bytes | bytearray):
-        return f'{{"bytes":"{value.hex()}"}}'
-    return text_of_collection(value)
+    """The value as text, by its exact type or the first plain type that this is derived from; raises NotPlain."""
+    kind = type(value)
+    if kind in WRITERS:
+        return WRITERS[kind](value)
+    plain = [base for base in type.__dict__["__mro__"].__get__(kind) if base in WRITERS]
+    return WRITERS[plain[0]](value) if plain else text_of_other(value)
 
 
-def text_of_number(value: complex) -> str:
-    """An integer in decimal while a float is exact, in hexadecimal beyond; a float by its shortest text."""
-    if isinstance(value, int):
-        number = int.__pos__(value)
-        return str(number) if abs(number) < SAFE_INTEGER else f'{{"int":"{number:x}"}}'
-    if isinstance(value, float):
-        text = float.__repr__(value)
-        return text if text[-1].isdigit() else f'{{"float":"{text}"}}'
-    return f'{{"complex":[{text_of_number(value.real)},{text_of_number(value.imag)}]}}'
+def text_of_none(value: object) -> str:
+    return "null"
 
 
-def text_of_collection(value: object) -> str:
-    """A list, tuple, set, frozenset or dict."""
-    if isinstance(value, dict):
-        pairs = [f"[{text_of(key)},{text_of(item)}]" for key, item in dict.items(value)]
-        return f'{{"dict":[{",".join(pairs)}]}}'
-    for kind in (list, tuple, set, frozenset):
-        if isinstance(value, kind):
-            items = f"[{','.join([text_of(item) for item in value])}]"
-            return items if kind is list else f'{{"{kind.__name__}":{items}}}'
-    raise NotPlain(type(value).__name__)
+def text_of_bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def text_of_int(value: int) -> str:
+    """In decimal while a float is exact, in hexadecimal beyond."""
+    number = int.__pos__(value)
+    return str(number) if -SAFE_INTEGER < number < SAFE_INTEGER else f'{{"int":"{number:x}"}}'
+
+
+def text_of_float(value: float) -> str:
+    """The shortest text that stands for it."""
+    text = float.__repr__(value)
+    return text if text[-1].isdigit() else f'{{"float":"{text}"}}'
+
+
+def text_of_complex(value: complex) -> str:
+    number = complex.__pos__(value)
+    return f'{{"complex":[{text_of_float(number.real)},{text_of_float(number.imag)}]}}'
+
+
+def text_of_bytes(value: bytes) -> str:
+    return f'{{"bytes":"{bytes.hex(value)}"}}'
+
+
+def text_of_bytearray(value: bytearray) -> str:
+    return f'{{"bytes":"{bytearray.hex(value)}"}}'
+
+
+def text_of_items(items: object) -> str:
+    return f"[{','.join([text_of(item) for item in items])}]"  # type: ignore[attr-defined]
+
+
+def text_of_dict(value: dict[object, object]) -> str:
+    pairs = [f"[{text_of(key)},{text_of(item)}]" for key, item in dict.items(value)]
+    return f'{{"dict":[{",".join(pairs)}]}}'
+
+
+WRITERS: "dict[type, Callable[[Any], str]]" = {
+    type(None): text_of_none,
+    bool: text_of_bool,
+    int: text_of_int,
+    float: text_of_float,
+    complex: text_of_complex,
+    str: encode_basestring_ascii,
+    bytes: text_of_bytes,
+    bytearray: text_of_bytearray,
+    list: lambda value: text_of_items(list.__iter__(value)),
+    tuple: lambda value: f'{{"tuple":{text_of_items(tuple.__iter__(value))}}}',
+    set: lambda value: f'{{"set":{text_of_items(set.__iter__(value))}}}',
+    frozenset: lambda value: f'{{"frozenset":{text_of_items(frozenset.__iter__(value))}}}',
+    dict: text_of_dict,
+}
+"""The text of a value of each plain type."""
+
+
+def text_of_other(value: object) -> str:
+    """A number or array of a library, or any object: the name of its type and what iterating over it gives."""
+    kind = type(value)
+    for known in type.__dict__["__mro__"].__get__(kind):
+        name = known.__module__, known.__name__
+        if name == ("fractions", "Fraction"):
+            return f'{{"fraction":[{text_of(value.numerator)},{text_of(value.denominator)}]}}'  # type: ignore[attr-defined]
+        if name == ("decimal", "Decimal"):
+            return f'{{"decimal":"{known.__str__(value)}"}}'
+        if name in (("numpy", "ndarray"), ("numpy", "generic")):
+            plain = known.tolist(value)
+            return text_of(plain) if type(plain) is not kind else text_of_float(float(plain))  # type: ignore[arg-type]
+    name_of_kind = encode_basestring_ascii(type.__dict__["__name__"].__get__(kind))
+    items = text_of_items(first_items(value)) if hasattr(kind, "__iter__") else "null"
+    return f'{{"other":[{name_of_kind},{items}]}}'
+
+
+def first_items(value: object) -> list[object]:
+    """What iterating gives; raises NotPlain where it does not end soon."""
+    items = []
+    for item in value:  # type: ignore[attr-defined]
+        items.append(item)
+        if len(items) > MAX_ITEMS:
+            raise NotPlain(type(value).__name__)
+    return items
 
 
 def binds(tree: object, name: str) -> bool:
@@ -89,11 +155,12 @@ def load(name: str, call: str) -> dict[str, object]:
     Raises:
         NameError: the program does not define the name.
     """
-    vars(builtins).update(exit=sys.exit, quit=sys.exit)
-    with open("program.py", "rb") as file:
-        source = file.read()
+    with open("program.py", "rb") as file, open("session.py", "rb") as script:
+        source, session = file.read(), script.read()
+    exec(session, SESSION)
     program = sys.modules["program"] = type(sys)("program")
     space = vars(program)
+    SESSION["furnish"](space)
     try:
         if name == "Solution":
             supply(names_in(compile(source, "program.py", "exec")) | names_in(compile(call, "call", "eval")), space)
@@ -101,6 +168,7 @@ def load(name: str, call: str) -> dict[str, object]:
     except BaseException as error:
         if error.__traceback__ is None or error.__traceback__.tb_next is None:
             posix.write(REPORT, NOT_PYTHON)
+        SESSION["name_refusal"](error, space)
         raise
     if name not in space or (imports_a_star(source) and not binds(compile(source, "", "exec", AST_ONLY), name)):
         raise NameError(f"the program defines no {name!r}")
@@ -124,7 +192,11 @@ def answer() -> None:
     """Read the request, call, report, and end before anything that the program left behind can run."""
     token, name, call = sys.stdin.buffer.read().decode().split("\n", 2)
     space = load(name, call)
-    value = eval(call, space)
+    try:
+        value = eval(call, space)
+    except OSError as error:
+        SESSION["name_refusal"](error, space)
+        raise
     try:
         report = f"{token} value {text_of(value)}"
     except NotPlain as error:

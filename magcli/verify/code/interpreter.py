@@ -1,4 +1,4 @@
-"""How a Python program is started in the sandbox: isolated, with the standard library and nothing else."""
+"""How a Python program is started in the sandbox: isolated, with the standard library and the sandbox's packages."""
 
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ def command(box: Sandbox, script: str = "boot.py") -> list[str]:
 
 def sources(program: str, *, called: bool = False) -> dict[str, bytes | Path]:
     """The files that it needs: the program, and what starts or calls it."""
-    starters = ("driver.py", "leetcode.py") if called else ("boot.py",)
+    starters = ("session.py", *(("driver.py", "leetcode.py") if called else ("boot.py",)))
     return {"program.py": program.encode(errors="surrogatepass"), **{name: _source(name) for name in starters}}
 
 

@@ -42,15 +42,25 @@ class Judge:
         mode: str = "tokens",
         checker: Checker | None = None,
         partial: bool = False,
+        own: frozenset[str] | None = None,
     ) -> Verdict:
         """``magcli.verify.code.judging.judge``, once for identical arguments."""
-        key = _digest(program, language, list(map(dict, tests)), repr(limits), mode, checker, partial)
+        asked = list(map(dict, tests)), None if own is None else sorted(own)
+        key = _digest(program, language, asked, repr(limits), mode, checker, partial)
         future, mine = self._claim(key)
         if not mine:
             return future.result()
         try:
             verdict = judge(
-                program, language, tests, limits, mode=mode, checker=checker, partial=partial, sandbox=self._sandbox
+                program,
+                language,
+                tests,
+                limits,
+                mode=mode,
+                checker=checker,
+                partial=partial,
+                own=own,
+                sandbox=self._sandbox,
             )
         except BaseException as error:
             self._forget(key)

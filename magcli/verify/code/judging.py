@@ -4,15 +4,23 @@ Python and C++20. A program reads stdin and writes stdout, or is called as a fun
 a named rule (``magcli.verify.code.outputs``) or a checker. Each test may take 4 s of CPU time and 300 MB. The reward is
 binary, so judging stops at the first test that fails, unless the fraction passed is asked for. A failure of ours
 (``infra-error``) is tried again and is never a verdict on the program.
+
+Where a core is free for it, one test takes at most 3 times its CPU limit and a second, whatever the program does: 13 s
+as the recipe has it. A whole judgement takes at most ``bound`` seconds: 281 s for 20 such tests of a C++ program, with
+the 21 s that its compiler has. On a machine that keeps programs waiting a test may take up to 20 times its CPU limit;
+there, a judgement that has taken ``bound`` seconds begins no other test or attempt and is given up (``infra-error``).
 """
 
 import hashlib
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
 from magcli.errors import DataError
+from magcli.verify.code import checker as checkers
+from magcli.verify.code import compiler
 from magcli.verify.code.calls import Call
 from magcli.verify.code.cases import Case, Feed, cases
 from magcli.verify.code.checker import Checker
@@ -75,6 +83,8 @@ class _Job:
     rule: Comparison
     checker: Checker | None
     partial: bool
+    seconds: float
+    deadline: float
     box: Sandbox
 
 
@@ -87,6 +97,7 @@ def judge(
     mode: str = "tokens",
     checker: Checker | None = None,
     partial: bool = False,
+    own: frozenset[str] | None = None,
     sandbox: Sandbox | None = None,
 ) -> Verdict:
     """What becomes of a program on its tests. Blocks; may be called from many threads at once.
@@ -96,10 +107,12 @@ def judge(
         language: ``python`` or ``cpp``, or another name of them; anything else is ``no-code``.
         tests: Mappings with ``input`` and ``output``, ``call`` and ``output``, or ``assert``.
         limits: Of one test.
-        mode: How outputs are compared, see ``magcli.verify.code.outputs``. Of calls ``floats`` sets the tolerance and
-            ``unordered-lines`` lets a list stand in any order; otherwise values must be equal.
+        mode: How outputs are compared, see ``magcli.verify.code.outputs``. Of calls ``floats`` sets the tolerance,
+            ``unordered-lines`` lets a list stand in any order, ``exact`` asks for the types of the expected value and
+            all digits; otherwise values must be equal (``magcli.verify.code.plain.same``).
         checker: Judges outputs in place of the comparison.
         partial: Run all tests; the score is the fraction passed.
+        own: The names that are the problem's own, see ``magcli.verify.code.cases``; where None, what the tests tell.
         sandbox: Where programs run; the machine's default, opened once a process, where None.
 
     Returns:
@@ -109,7 +122,7 @@ def judge(
         DataError: the tests, the mode or the checker cannot be used.
         EnvironmentFault: there is no sandbox, or for C++ no compiler, on this machine.
     """
-    found, rule = cases(tests), comparison(mode)
+    found, rule = cases(tests, own), comparison(mode)
     if checker:
         checker = _known(checker, found)
     known = LANGUAGES.get(language.lower())
@@ -117,12 +130,21 @@ def judge(
         return Verdict(0.0, "no-code", language, f"language {language!r} is not judged", 0, len(found))
     if known != "python" and not isinstance(found[0], Feed):
         return Verdict(0.0, "no-code", known, "the tests call a Python function", 0, len(found))
-    job = _Job(program, known, found, limits, rule, checker, partial, sandbox or default_sandbox())
+    box, seconds = sandbox or default_sandbox(), bound(limits, len(found), known, checker)
+    deadline = time.monotonic() + seconds
+    job = _Job(program, known, found, limits, rule, checker, partial, seconds, deadline, box)
     for _ in range(MAX_ATTEMPTS):
         verdict = _judged(job)
-        if verdict.reason != "infra-error":
+        if verdict.reason != "infra-error" or time.monotonic() > deadline:
             break
     return verdict
+
+
+def bound(limits: Limits, tests: int, language: str, checker: Checker | None) -> float:
+    """Seconds that a whole judgement may take: those of each test and its checker, and of the compilers."""
+    compiled = [language, checker.language if checker else ""].count("cpp")
+    one = 3 * limits.cpu + 1 + (2 * checkers.LIMITS.wall if checker else 0.0)
+    return tests * one + compiled * compiler.LIMITS.wall
 
 
 def _known(checker: Checker, found: Sequence[Case]) -> Checker:
@@ -156,6 +178,9 @@ def _judged(job: _Job) -> Verdict:
 def _on_all_tests(job: _Job, program: Program) -> Verdict:
     passed, total, first = 0, len(job.cases), None
     for number, case in enumerate(job.cases, 1):
+        if time.monotonic() > job.deadline:
+            detail = f"test {number}: not begun within {job.seconds:g} s, the machine is too busy"
+            return Verdict(0.0, "infra-error", job.language, detail, passed, total)
         wrong = _on_one_test(job, program, case)
         if wrong is None:
             passed += 1

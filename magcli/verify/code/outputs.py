@@ -30,6 +30,11 @@ from magcli.errors import DataError
 Mode = Literal["tokens", "tokens-case", "floats", "lines", "unordered-lines", "exact"]
 
 MAX_EXCERPT = 60
+MAX_READ = 100_000
+"""Letters of a test that is looked at to find how outputs are compared."""
+
+_VERDICTS = frozenset(("yes", "no", "true", "false"))
+_CAPITAL_INSIDE = re.compile(r"[a-z][A-Z]")
 _TOKEN = re.compile(rb"\S+")
 _INTEGER = re.compile(rb"[+-]?\d{1,400}")
 _DECIMAL = re.compile(rb"[+-]?(?:\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})(?:[eE][+-]?\d{1,5})?")
@@ -57,6 +62,35 @@ def comparison(name: str) -> Comparison:
     if mode == "floats" and _DECIMAL.fullmatch(tolerance.encode()) and float(tolerance) >= 0:
         return Comparison("floats", float(tolerance))
     raise DataError(f"no way to compare outputs is called {name!r}; there are {', '.join(get_args(Mode))}, floats:1e-4")
+
+
+def fitting(tests: Iterable[tuple[str, str]]) -> Mode:
+    """How outputs are compared where nobody says: as ``tokens``, unless the tests show that more than these matter.
+
+    ``lines`` where every output begins with blanks, ``tokens-case`` where letter case makes a difference: a word of an
+    output is one of its input but for case, or one of another output, or has a capital after a small letter. Yes, no,
+    true and false do not count, which contests write in any case.
+
+    Args:
+        tests: Inputs and outputs.
+    """
+    blanks, spelled, matters = [], dict[str, str](), False
+    for given, output in tests:
+        if len(given) + len(output) > MAX_READ:
+            continue
+        blanks.append(output[:1] in (" ", "\t") and not output.isspace())
+        words = [word for word in set(output.split()) if word.lower() not in _VERDICTS]
+        inputs = set(given.split())
+        others = {word.lower() for word in inputs}
+        matters = matters or any(
+            _CAPITAL_INSIDE.search(word)
+            or spelled.setdefault(word.lower(), word) != word
+            or (word not in inputs and word.lower() in others)
+            for word in words
+        )
+    if blanks and all(blanks):
+        return "lines"
+    return "tokens-case" if matters else "tokens"
 
 
 def difference(expected: bytes, given: bytes, rule: Comparison) -> str | None:

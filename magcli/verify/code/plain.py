@@ -1,31 +1,62 @@
 """Plain data that a function returned: read from text that the program's own process wrote, and compared.
 
 The text is JSON. What JSON lacks stands in an object of one key: ``{"tuple": [1, 2]}``, ``set``, ``frozenset``,
-``dict`` (a list of pairs), ``int`` (hexadecimal, beyond 53 bits), ``float`` (``nan``, ``inf``), ``complex``, ``bytes``.
-Reading it can run nothing, and whatever a class of the program's says of equality does not come through.
+``dict`` (a list of pairs), ``int`` (hexadecimal, beyond 53 bits), ``float`` (``nan``, ``inf``), ``complex``, ``bytes``,
+``fraction``, ``decimal``; and ``other`` for an object that is no plain data: the name of its type, and what iterating
+over it gives. Reading it can run nothing, and whatever a class of the program's says of equality does not come through.
 """
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
 from math import inf
 from typing import Any
 
 from magcli.verify.code.outputs import MAX_EXCERPT, close
 
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """An object that is no plain data, such as a generator: its type's name, and its elements where it has any.
+
+    Only a range or deque is equal to anything, which is another one with the same elements.
+    """
+
+    kind: str
+    items: tuple[Any, ...] | None = None
+
+
 Plain = (
-    None | bool | int | float | complex | str | bytes | list[Any] | tuple[Any, ...] | frozenset[Any] | dict[Any, Any]
+    None
+    | bool
+    | int
+    | float
+    | complex
+    | str
+    | bytes
+    | Fraction
+    | Decimal
+    | list[Any]
+    | tuple[Any, ...]
+    | frozenset[Any]
+    | dict[Any, Any]
+    | Other
 )
 
 EXACT = 1e-9
 """Relative difference up to which a float is the expected one: the last digits depend on the order of operations."""
 
-MAX_HASHED = 5_000
-"""Elements of sets and keys of dicts in one value: integers can be chosen so that hashing them takes for ever."""
-
+MAX_COLLISIONS = 3_000_000
+"""Comparisons of keys with one hash that a value may cost: keys can be chosen so that hashing them takes for ever."""
 
 MAX_PAIRED = 1_000
 """Elements up to which lists in any order are matched pair by pair, as floats that differ slightly must be."""
+
+MAX_EXPONENT = 5_000
+"""Of a decimal number; also its digits, and thirty times the bits of a fraction's parts."""
 
 
 class NotPlain(ValueError):
@@ -36,16 +67,18 @@ def read(text: bytes) -> Plain:
     """The value that the text stands for; a set comes as a frozenset.
 
     Raises:
-        NotPlain: it stands for none, or for one that is too deep or holds too many keys.
+        NotPlain: it stands for none, or for one that is too deep or whose keys collide too often.
     """
-    hashed = 0
+
+    collided = 0
 
     def untagged(pairs: list[tuple[str, Any]]) -> Any:
-        nonlocal hashed
+        nonlocal collided
         ((tag, content),) = pairs
-        hashed += len(content) if tag in ("set", "frozenset", "dict") else 0
-        if hashed > MAX_HASHED:
-            raise NotPlain(f"more than {MAX_HASHED} keys")
+        if tag in ("set", "frozenset", "dict"):
+            collided += collisions(content if tag != "dict" else [key for key, _ in content])
+            if collided > MAX_COLLISIONS:
+                raise NotPlain("too many keys collide")
         return _TAGS[tag](content)
 
     try:
@@ -55,9 +88,39 @@ def read(text: bytes) -> Plain:
     return value
 
 
+def collisions(keys: Sequence[Any]) -> int:
+    """Comparisons that a set or dict of the keys costs beyond one each; a few keys count for nothing."""
+    if len(keys) <= 32:
+        return 0
+    return sum(count**2 for count in Counter(map(hash, keys)).values() if count > 1)
+
+
 def _complex(parts: list[float]) -> complex:
     real, imaginary = parts
     return complex(real, imaginary)
+
+
+def _fraction(parts: list[Any]) -> Fraction:
+    numerator, denominator = parts
+    if any(type(part) is not int or part.bit_length() > 30 * MAX_EXPONENT for part in parts):
+        raise NotPlain("a fraction is too large")
+    return Fraction(numerator, denominator)
+
+
+def _decimal(text: str) -> Decimal:
+    if type(text) is not str or len(text) > MAX_EXPONENT:
+        raise NotPlain("a decimal number is too long")
+    number = Decimal(text)
+    if number.is_snan() or abs(number.adjusted()) > MAX_EXPONENT:
+        raise NotPlain("a decimal number is too large")
+    return number
+
+
+def _other(parts: list[Any]) -> Other:
+    kind, items = parts
+    if type(kind) is not str or not isinstance(items, list | None):
+        raise NotPlain("an object is not told right")
+    return Other(kind[:MAX_EXCERPT], None if items is None else tuple(items))
 
 
 _TAGS: dict[str, Callable[[Any], Any]] = {
@@ -69,57 +132,71 @@ _TAGS: dict[str, Callable[[Any], Any]] = {
     "float": float,
     "complex": _complex,
     "bytes": bytes.fromhex,
+    "fraction": _fraction,
+    "decimal": _decimal,
+    "other": _other,
 }
 
 
 def shown(value: Plain) -> str:
     """The value as Python writes it, cut to a short excerpt."""
     try:
-        text = repr(value)
-    except ValueError:
+        text = f"a {value.kind}" if isinstance(value, Other) else repr(value)
+    except (ValueError, RecursionError):
         return "a number too long to write"
     return text if len(text) <= MAX_EXCERPT else text[:MAX_EXCERPT] + "..."
 
 
-def same(expected: Plain, given: Plain, tolerance: float | None = None) -> bool:
-    """Equality as Python's ``==`` has it, but True is not 1, and floats may differ in their last digits; NaN is NaN.
+def same(expected: Plain, given: Plain, tolerance: float | None = None, *, exact: bool = False) -> bool:
+    """Equality as Python's ``==`` has it (so True is 1), but where a list is expected a tuple will do, no float is True
+    or False, and floats may differ in their last digits. NaN is NaN.
 
     Args:
         expected: The right value. Only where it is a float a difference is tolerated.
         given: The program's.
         tolerance: Absolute or relative, for floats; 1e-9 relative where None.
+        exact: Every value is of the expected one's type, and floats do not differ.
     """
+    if exact:
+        if type(given) is not type(expected):
+            return False
+        tolerance = 0.0
     match expected:
-        case bool() | None | str() | bytes():
+        case bool():
+            return isinstance(given, int) and given == expected
+        case None | str() | bytes():
             return type(given) is type(expected) and given == expected
-        case int() | float() | complex():
+        case int() | float() | complex() | Fraction() | Decimal():
             return _same_number(expected, given, tolerance)
         case list() | tuple():
             return (
-                isinstance(given, list | tuple)
-                and type(given) is type(expected)
+                isinstance(given, tuple if isinstance(expected, tuple) else list | tuple)
                 and len(given) == len(expected)
-                and all(same(want, got, tolerance) for want, got in zip(expected, given, strict=True))
+                and all(same(want, got, tolerance, exact=exact) for want, got in zip(expected, given, strict=True))
             )
         case frozenset():
-            return (
-                isinstance(given, frozenset)
-                and len(given) == len(expected)
-                and _typed_all(given) == _typed_all(expected)
-            )
+            return isinstance(given, frozenset) and len(given) == len(expected) and _same_keys(expected, given, exact)
         case dict():
-            return isinstance(given, dict) and len(given) == len(expected) and _same_dict(expected, given, tolerance)
+            return (
+                isinstance(given, dict)
+                and len(given) == len(expected)
+                and _same_dict(expected, given, tolerance, exact)
+            )
+        case Other("range" | "deque", items):
+            return isinstance(given, Other) and given.kind == expected.kind and same(items, given.items)
+    return False
 
 
 def in_any_order(expected: Plain, given: Plain, tolerance: float | None = None) -> bool:
     """``same``, but the elements of an outermost list may stand in any order; each is met once."""
-    if not isinstance(expected, list) or not isinstance(given, list) or len(expected) != len(given):
+    if not isinstance(expected, list) or not isinstance(given, list | tuple) or len(expected) != len(given):
         return same(expected, given, tolerance)
-    if Counter(map(_typed, expected)) == Counter(map(_typed, given)):
+    left = list(given)
+    counts = _counts(expected)
+    if counts is not None and counts == _counts(left):
         return True
     if len(expected) > MAX_PAIRED:
         return False
-    left = list(given)
     for want in expected:
         found = next((at for at, got in enumerate(left) if same(want, got, tolerance)), None)
         if found is None:
@@ -128,16 +205,25 @@ def in_any_order(expected: Plain, given: Plain, tolerance: float | None = None) 
     return True
 
 
-def _same_number(expected: complex, given: Plain, tolerance: float | None) -> bool:
-    if isinstance(given, bool) or not isinstance(given, int | float | complex):
+def _counts(values: list[Any]) -> Counter[Any] | None:
+    """How often each value stands there, a tuple taken for a list; None where that cannot be told, or not soon."""
+    try:
+        keys = [_typed(value, tuples=False) for value in values]
+    except TypeError:
+        return None
+    return None if collisions(keys) > MAX_COLLISIONS else Counter(keys)
+
+
+def _same_number(expected: complex | Fraction | Decimal, given: Plain, tolerance: float | None) -> bool:
+    if not isinstance(given, int | float | complex | Fraction | Decimal):
         return False
     if given == expected:
         return True
-    if isinstance(expected, int):
+    if isinstance(expected, int | Fraction | Decimal):
         return False
     try:
         one, other = complex(expected), complex(given)
-    except OverflowError:
+    except (OverflowError, ValueError):
         return False
     return _same_float(one.real, other.real, tolerance) and _same_float(one.imag, other.imag, tolerance)
 
@@ -150,23 +236,34 @@ def _same_float(expected: float, given: float, tolerance: float | None) -> bool:
     return expected == given or abs(expected - given) <= EXACT * abs(expected) < inf
 
 
-def _same_dict(expected: dict[Any, Any], given: dict[Any, Any], tolerance: float | None) -> bool:
-    wanted = {_typed(key): value for key, value in expected.items()}
-    got = {_typed(key): value for key, value in given.items()}
-    return wanted.keys() == got.keys() and all(same(value, got[key], tolerance) for key, value in wanted.items())
+def _same_keys(expected: Iterable[Any], given: Iterable[Any], exact: bool) -> bool:
+    if exact:
+        return _typed_all(expected) == _typed_all(given)
+    return frozenset(expected) == frozenset(given)
 
 
-def _typed(key: Any) -> Any:
-    """A value as a key that tells True from 1, and a list from a tuple."""
+def _same_dict(expected: dict[Any, Any], given: dict[Any, Any], tolerance: float | None, exact: bool) -> bool:
+    return _same_keys(expected, given, exact) and all(
+        same(value, given[key], tolerance, exact=exact) for key, value in expected.items()
+    )
+
+
+def _typed(key: Any, *, tuples: bool = True) -> Any:
+    """A value as a key that tells True from 1, and a list from a tuple unless these are not told apart.
+
+    Raises:
+        TypeError: it is or holds a dict, or an object that is no plain data.
+    """
     match key:
-        case bool() | list():
-            return type(key), tuple(map(_typed, key)) if isinstance(key, list) else key
-        case tuple():
-            return tuple(map(_typed, key))
+        case bool():
+            return bool, key
+        case list() | tuple():
+            parts = tuple(_typed(each, tuples=tuples) for each in key)
+            return parts if tuples and isinstance(key, tuple) else (list, parts)
         case frozenset():
             return _typed_all(key)
-        case dict():
-            return dict, frozenset((_typed(name), _typed(value)) for name, value in key.items())
+        case dict() | Other():
+            raise TypeError(f"a {type(key).__name__} is no key")
     return key
 
 

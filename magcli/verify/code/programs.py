@@ -2,9 +2,10 @@
 
 A row has ``tests``: a list of mappings with ``input`` and ``output``, ``call`` and ``output``, or ``assert``, or the
 same as JSON text. It may have ``language`` (what the problem asks for), ``time_limit`` (seconds of CPU time),
-``memory_limit`` (MB), ``compare`` (the name of a comparison, see ``magcli.verify.code.outputs``), ``checker`` (a
-program that judges outputs) and ``checker_language``. A ``harness`` ends a program of the row's language, of C++ where
-it names none: it calls the functions that the program declares.
+``memory_limit`` (MB), ``compare`` (the name of a comparison, see ``magcli.verify.code.outputs``; without it the one
+that fits the tests), ``checker`` (a program that judges outputs), ``checker_language`` and ``entry_point`` (the name of
+the function that is asked for, where tests name several). A ``harness`` ends a program of the row's language, of C++
+where it names none: it calls the functions that the program declares.
 """
 
 import json
@@ -15,9 +16,11 @@ from dataclasses import replace
 from typing import Any
 
 from magcli.errors import DataError
+from magcli.verify.code.cases import names_of, pairs
 from magcli.verify.code.checker import Checker
 from magcli.verify.code.judge import Judge
 from magcli.verify.code.judging import DEFAULT_LIMITS, LANGUAGES, draw, extract
+from magcli.verify.code.outputs import fitting
 from magcli.verify.reward import RewardRule
 from magcli.verify.sandbox import Choice, Limits, open_sandbox
 from magcli.verify.types import Verdict
@@ -73,13 +76,15 @@ class Programs:
     def _judged(self, program: str, language: str, row: Mapping[str, Any], rule: RewardRule) -> Verdict:
         """The verdict on the tests drawn for the group."""
         source, harness = row.get("checker"), str(row.get("harness") or "")
+        tests = tests_of(row)
         ended = harness and language == LANGUAGES.get(str(row.get("language") or "cpp").lower())
         return self.judge()(
             with_harness(program, harness, language) if ended else program,
             language,
-            draw(tests_of(row), str(row.get("id") or row.get("prompt") or ""), rule.test_seed, rule.num_tests),
+            draw(tests, str(row.get("id") or row.get("prompt") or ""), rule.test_seed, rule.num_tests),
             limits_of(row),
-            mode=str(row.get("compare") or "tokens"),
+            mode=str(row.get("compare") or fitting(pairs(tests))),
+            own=names_of(tests, str(row.get("entry_point") or "")),
             checker=Checker(str(source), str(row.get("checker_language") or "python")) if source else None,
             partial=rule.partial,
         )

@@ -18,7 +18,7 @@ from magcli.verify.code.checker import Checker, check
 from magcli.verify.code.faults import Fault, fault, last_line, printable
 from magcli.verify.code.interpreter import command, sources
 from magcli.verify.code.outputs import MAX_EXCERPT, Comparison, difference
-from magcli.verify.code.plain import NotPlain, read, shown
+from magcli.verify.code.plain import NotPlain, Other, read, shown
 from magcli.verify.sandbox import Limits, Outcome, Program, Sandbox
 
 MAX_VALUE = 4 << 20
@@ -65,7 +65,7 @@ def run(program: Program, case: Case, limits: Limits) -> Run:
         outcome = program.run(case.stdin, limits)
         return Run(_crash(outcome, limits) or outcome.stdout, outcome.cpu)
     token = secrets.token_hex(8)
-    outcome = program.run(f"{token}\n{case.name}\n{case.source}".encode(), limits)
+    outcome = program.run(f"{token}\n{case.name}\n{case.asked}".encode(), limits)
     return Run(_crash(outcome, limits) or _reported(outcome.report, token, case), outcome.cpu)
 
 
@@ -98,15 +98,24 @@ def _reported(report: bytes, token: str, case: Call) -> bytes | Fault:
 
 def _value(text: bytes, case: Call, rule: Comparison) -> Fault | None:
     try:
-        value = read(text)
+        values = read(text)
     except NotPlain as error:
         return Fault("wrong-answer", f"{_short(case)} cannot be read: {printable(str(error).encode())}")
+    if isinstance(values, Other) and case.view == "V0" and not isinstance(case.expected.value, Other):
+        return Fault("wrong-answer", f"{_short(case)} is a {values.kind}, which is no plain data")
     try:
-        if case.expected.met(value, rule):
-            return None
-        return Fault("wrong-answer", f"{_short(case)}: expected {case.expected}, got {shown(value)}")
+        value = case.seen(values)
+    except NotPlain as error:
+        return Fault("wrong-answer", f"{_short(case)} has no value where the call gives {shown(values)}: {error}")
+    try:
+        met = case.expected.met(value, rule)
     except RecursionError:
         return Fault("wrong-answer", f"{_short(case)} is nested too deep to compare")
+    if met:
+        return None
+    if case.is_condition:
+        return Fault("wrong-answer", f"{_short(case)} does not hold of {shown(values)}")
+    return Fault("wrong-answer", f"{_short(case)}: expected {case.expected}, got {shown(value)}")
 
 
 def _crash(outcome: Outcome, limits: Limits) -> Fault | None:

@@ -159,11 +159,11 @@ def _permutations(arguments: list[Ball], point: Point) -> Ball:
 
 
 def unknown(name: str, arguments: list[Ball], point: Point) -> Ball:
-    """Some smooth function, another one for each name: equal at equal arguments, and hardly ever otherwise."""
-    total = Ball(Fraction(sum(map(ord, name)), 97))
+    """Some smooth function of either sign, another one for each name: hardly ever equal but at equal arguments."""
+    total = Ball(Fraction(sum(map(ord, name)) % 97, 97))
     for at, argument in enumerate(arguments, 2):
-        scaled = times(inexact(argument, point), Ball(Fraction(at * 7 + ord(name[-1]), 50)), point)
-        total = plus(total, analytic("sin", scaled, point), point)
+        scaled = times(inexact(argument, point), Ball(Fraction(at * 7 + ord(name[-1]), 7)), point)
+        total = plus(total, times(analytic("sin", scaled, point), Ball(Fraction(4)), point), point)
         total = times(total, Ball(Fraction(at, 3)), point)
     return total
 

@@ -59,6 +59,11 @@ def region(expr: Expr) -> Region | None:
         return None
 
 
+def is_restricted(expr: Expr) -> bool:
+    r"""Whether a list holds inequalities, so that ``and`` and ``or`` make a difference."""
+    return expr.op == "list" and any(part.op == "rel" and part.name not in ("=", r"\in") for part in expr.args)
+
+
 def _region(expr: Expr) -> Region | None:
     if expr.op == "tuple" and len(expr.args) == 2:
         return _interval(expr)
@@ -156,18 +161,21 @@ def _built(expr: Expr) -> Region | None:
 
 
 def _alternatives(expr: Expr) -> Region | None:
-    """``x<1`` or ``x>3``; a list of intervals is a list, not a union. With ``\\ne`` every part holds."""
+    """``x<1`` or ``x>3``, ``x>1`` and ``x<3``; a list of intervals is a list, not a union.
+
+    Without a word between them all parts hold where they have numbers in common (``x>1, x\\ne 3``), else one of them.
+    """
     parts = [_region(part) for part in expr.args if part.op == "rel"]
-    if len(parts) != len(expr.args) or any(part is None for part in parts):
+    if len(parts) != len(expr.args) or any(part is None for part in parts) or expr.name not in ("", "and", "or"):
         return None
     known = [part for part in parts if part is not None]
     if len({part.name for part in known}) != 1:
         return None
-    if any(r"\ne" in part.name for part in expr.args):
-        pieces = EVERYTHING
-        for part in known:
-            pieces = _common(_joined(pieces), _joined(part.pieces))
-        return Region(pieces, known[0].name)
+    common = EVERYTHING
+    for part in known:
+        common = _common(_joined(common), _joined(part.pieces))
+    if expr.name == "and" or (common and not expr.name):
+        return Region(common, known[0].name)
     return Region(tuple(piece for part in known for piece in part.pieces), known[0].name)
 
 

@@ -8,6 +8,10 @@ from magcli.verify.latex.tree import Expr, add, div, function, mul, neg, power
 @lru_cache(maxsize=4096)
 def opened(expr: Expr) -> Expr:
     """The answer with every ``\\pm`` written out as a list of its two readings (all signs change together)."""
+    if expr.op == "family":
+        return expr
+    if expr.op == "builder" and any(map(_has_sign, expr.args[1:])):
+        return expr._replace(args=(expr.args[0], *(part for arg in expr.args[1:] for part in _condition(arg))))
     if expr.op in ("list", "set"):
         return expr._replace(args=tuple(value for part in expr.args for value in _readings(part)))
     if expr.op == "rel" and expr.name == "=" and _both_tuples(expr):
@@ -15,6 +19,12 @@ def opened(expr: Expr) -> Expr:
         return Expr("list", tuple(Expr("rel", pair, "=") for pair in pairs))
     readings = _readings(expr)
     return readings[0] if len(readings) == 1 else Expr("list", readings)
+
+
+def _condition(relation: Expr) -> tuple[Expr, ...]:
+    r"""What holds in a set: with ``x \ne \pm 1`` both, with other relations one or the other."""
+    readings = _readings(relation)
+    return readings if len(readings) == 1 or relation.name == r"\ne" else (Expr("list", readings, "or"),)
 
 
 def _both_tuples(relation: Expr) -> bool:

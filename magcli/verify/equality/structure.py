@@ -6,14 +6,26 @@ Every rule is symmetric. The path that decided is named by the kind of the compa
 
 from collections.abc import Callable
 
+from magcli.verify.equality.chains import ARITHMETIC, is_constant
 from magcli.verify.equality.identity import same_value, symbols
 from magcli.verify.equality.literals import Found, Inner, bases, choices, ratios, texts, values
-from magcli.verify.equality.naming import is_name, same_name
-from magcli.verify.equality.regions import region, same_region
+from magcli.verify.equality.measures import measured
+from magcli.verify.equality.naming import (
+    in_name_order,
+    is_assignment,
+    is_function,
+    is_name,
+    repeats_name,
+    same_name,
+    without_indices,
+)
+from magcli.verify.equality.parameters import bound, is_whole, matched, shifted
+from magcli.verify.equality.regions import is_restricted, region, same_region
 from magcli.verify.equality.relations import same_equation, same_inequality
 from magcli.verify.equality.signs import opened
+from magcli.verify.equality.vectors import entries, same_vector
 from magcli.verify.latex.tree import Expr, div, mul, num
-from magcli.verify.latex.units import compatible
+from magcli.verify.latex.units import DOUBLE_PRIME, PRIME, compatible
 
 MAX_NESTING = 8
 MAX_UNORDERED = 60
@@ -21,6 +33,7 @@ MAX_UNORDERED = 60
 Compare = Callable[[Expr, Expr, int], Found]
 _SETS = frozenset((r"\cup", r"\cap", r"\setminus", "builder", "set-name"))
 _SINGLE = frozenset(("choice", "base", "text", "unit", "percent", "ratio", "num", "const"))
+_SUMS = frozenset(("+", "*"))
 _PARTED = frozenset(("list", "set", "tuple"))
 
 
@@ -52,15 +65,35 @@ def _assigned(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     return a, b
 
 
+def _families(a: Expr, b: Expr, depth: int) -> Found:
+    """Answers with free parameters, whose names do not count."""
+    whole = is_whole(a, b)
+    return any(same(x, y, depth)[0] or (whole and _progressions(x, y)) for x, y in matched(a, b)), "parameter"
+
+
+def _progressions(a: Expr, b: Expr) -> bool:
+    """Values that come again and again, from whichever of them they are counted."""
+    x, y = (side.args if side.op == "list" else (side,) for side in (opened(a), opened(b)))
+    rest = list(y)
+    for part in x:
+        match = next((at for at, other in enumerate(rest) if shifted(part, other)), None)
+        if match is None:
+            return False
+        del rest[match]
+    return not rest
+
+
 def _measures(a: Expr, b: Expr, depth: int) -> Found:
     """A unit may be unwritten on one side; two must be the same. For degrees and percentages see ``_converted``."""
     if a.op not in ("unit", "percent"):
         a, b = b, a
     if b.op in ("list", "rel", "choice", "set", "tuple"):
         return _unwrapped(a, b, depth)
+    if a.op == "unit" and b.op in ("*", "/", "^") and (value := measured(b, a.name)):
+        return same(a.args[0], value, depth)
     if b.op not in ("unit", "percent"):
         same_body, path = same(a.args[0], b, depth)
-        plain = same_body and (a.op == "unit" or _is_large(b))
+        plain = same_body and (a.name not in (PRIME, DOUBLE_PRIME) if a.op == "unit" else _is_large(b))
         return plain or _converted(a, b), "percent" if a.op == "percent" else path
     if a.op != b.op or not compatible(a.name, b.name):
         return False, "unit"
@@ -98,7 +131,7 @@ def _relations(a: Expr, b: Expr, depth: int) -> Found:
         if one.op == "rel" and one.name == "=":
             one = _oriented(one)
             if other.op != "rel" or region(other) is not None:
-                named = is_name(one.args[0]) or not (symbols(one.args[0]) or symbols(one.args[1]))
+                named = is_name(one.args[0]) or all(map(is_constant, one.args))
                 return same(one.args[1], other, depth) if named else (False, "equation")
     x, y = region(a), region(b)
     if x is not None and y is not None:
@@ -113,22 +146,20 @@ def _relations(a: Expr, b: Expr, depth: int) -> Found:
 def _oriented(relation: Expr) -> Expr:
     """``5=x`` as ``x=5``."""
     left, right = relation.args
-    return relation._replace(args=(right, left)) if is_name(right) and not is_name(left) else relation
+    turned = is_name(right) and not (is_name(left) or is_function(left))
+    return relation._replace(args=(right, left)) if turned else relation
 
 
 def _equations(a: Expr, b: Expr, depth: int) -> Found:
     """Assignments by name and value, other equations as wholes."""
-    if is_name(a.args[0]) and is_name(b.args[0]):
+    if all(is_name(side.args[0]) or is_function(side.args[0]) for side in (a, b)):
         renamed = same_name(a, b)
         if renamed is not None:
             return same(renamed[0], renamed[1], depth)
-    if any(side.op not in _ARITHMETIC for relation in (a, b) for side in relation.args):
+    if any(side.op not in ARITHMETIC for relation in (a, b) for side in relation.args):
         pairs = zip(a.args, b.args, strict=True)
         return all(same(x, y, depth)[0] for x, y in pairs), "equation"
     return same_equation(a, b), "equation"
-
-
-_ARITHMETIC = frozenset(("num", "sym", "const", "+", "*", "/", "^", "f", "sum", "prod"))
 
 
 def _memberships(a: Expr, b: Expr, depth: int) -> Found:
@@ -146,7 +177,9 @@ def _sets(a: Expr, b: Expr, depth: int) -> Found:
     if a.op == b.op and a.op in (r"\cup", r"\cap"):
         return _any_order(_flat(a, a.op), _flat(b, a.op), depth), "structure"
     if a.op == b.op == "builder" and len(a.args) == len(b.args):
-        return _any_order(a.args, b.args, depth), "structure"
+        head, *conditions = bound(a).args
+        other, *others = bound(b).args
+        return same(head, other, depth)[0] and _any_order(tuple(conditions), tuple(others), depth), "structure"
     if a.op == b.op and a.op == r"\setminus":
         return all(same(p, q, depth)[0] for p, q in zip(a.args, b.args, strict=True)), "structure"
     if "rel" in (a.op, b.op):
@@ -160,34 +193,52 @@ def _flat(expr: Expr, op: str) -> tuple[Expr, ...]:
 
 def _structures(a: Expr, b: Expr, depth: int) -> Found:
     """Lists and sets in any order, tuples in order; a single answer is a list of one."""
+    if any(is_restricted(side) or (side.op == "list" and side.name) for side in (a, b)):
+        return _joined(a, b, depth)
     if {a.op, b.op} == {"tuple", "matrix"}:
         return _vectors(a, b, depth)
     if a.op == b.op == "tuple":
         return _tuples(a, b, depth)
+    if "tuple" in (a.op, b.op) and {a.op, b.op} & _SUMS:
+        return same_vector(a, b), "structure"
     if {a.op, b.op} <= _PARTED and _names_one_side(a, b):
-        return _in_order([_value(x) for x in a.args], [_value(y) for y in b.args], depth)
+        return _coordinates(a, b, depth)
     if "tuple" in (a.op, b.op):
         one, other = (a, b) if a.op == "tuple" else (b, a)
         single = other.args if other.op in ("list", "set") else (other,)
-        if other.op == "list" and one.name == "()":
-            return _in_order(one.args, other.args, depth)
-        return same(one, single[0], depth) if other.op != single[0].op and len(single) == 1 else (False, "structure")
+        if other.op == "list" and one.name == "()" and not repeats_name(other.args):
+            return _in_order(one.args, in_name_order(other.args), depth)
+        return same(one, single[0], depth) if len(single) == 1 and other.op != single[0].op else (False, "structure")
     x, y = (_distinct(side.args) if side.op in ("list", "set") else (side,) for side in (a, b))
-    if len(x) == len(y):
-        matched = _in_order(x, y, depth)[0] if len(x) > MAX_UNORDERED else _any_order(x, y, depth)
-        if matched:
-            return True, "structure"
-    p, q = region(a), region(b)
-    return p is not None and q is not None and "rel" in _ops(a, b) and same_region(p, q), "structure"
+    if len(x) != len(y):
+        return False, "structure"
+    x, y = without_indices(x, y)
+    return (_in_order(x, y, depth)[0] if len(x) > MAX_UNORDERED else _any_order(x, y, depth)), "structure"
+
+
+def _joined(a: Expr, b: Expr, depth: int) -> Found:
+    """Relations that hold together or by turns: the same region, or the same relations with the same word.
+
+    Inequalities without a word between them (``x>0, y>0``) hold together.
+    """
+    x, y = region(a), region(b)
+    if x is not None and y is not None:
+        return same_region(x, y), "region"
+    if a.op == b.op == "list":
+        restricted = is_restricted(a) or is_restricted(b)
+        words = [side.name or "and" * restricted for side in (a, b)]
+        if restricted or (all(words) and words[0] != words[1]):
+            alike = words[0] == words[1] and len(a.args) == len(b.args)
+            return alike and _any_order(a.args, b.args, depth), "relation"
+    elif is_restricted(a) or is_restricted(b):
+        return False, "relation"
+    bare = [side._replace(name="") if side.op == "list" else side for side in (a, b)]
+    return _structures(bare[0], bare[1], depth)
 
 
 def _distinct(parts: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """The parts; points that are listed twice count once."""
     return tuple(dict.fromkeys(parts)) if all(part.op == "tuple" for part in parts) else parts
-
-
-def _ops(a: Expr, b: Expr) -> set[str]:
-    return {part.op for side in (a, b) for part in (side, *side.args)}
 
 
 def _tuples(a: Expr, b: Expr, depth: int) -> Found:
@@ -198,29 +249,28 @@ def _tuples(a: Expr, b: Expr, depth: int) -> Found:
 
 
 def _vectors(a: Expr, b: Expr, depth: int) -> Found:
-    """A matrix of one row or column beside a tuple in round brackets: the same vector."""
-    matrix, listed = (a, b) if a.op == "matrix" else (b, a)
-    if 1 not in (len(matrix.args), len(matrix.args[0].args)) or listed.name != "()":
-        return False, "structure"
-    return _in_order([cell for row in matrix.args for cell in row.args], listed.args, depth)
+    """A matrix of one row or column beside a tuple: the same vector, unless ``[a,b]`` is an interval."""
+    x, y = entries(a), entries(b)
+    return _in_order(x, y, depth) if x and y else (False, "structure")
 
 
 def _names_one_side(a: Expr, b: Expr) -> bool:
     """Whether only one side names its values (``a=1, b=2``): then the order tells which value is whose.
 
-    Values of one letter (``x_1=1, x_2=2``) may come in any order.
+    Values of one letter (``x_1=1, x_2=2``) may come in any order, and so may points with a name (``A(1,2), B(3,4)``).
     """
-    named = [{part.args[0].name.partition("_")[0] for part in side.args if _is_assignment(part)} for side in (a, b)]
+    named = [{part.args[0].name.partition("_")[0] for part in side.args if is_assignment(part)} for side in (a, b)]
+    if all(part.op != "rel" or part.args[-1].op == "tuple" for side in (a, b) for part in side.args):
+        return False
     full = [len(names) == len(side.args) > 1 for names, side in zip(named, (a, b), strict=True)]
     return (full[0] and not named[1]) or (full[1] and not named[0])
 
 
-def _is_assignment(part: Expr) -> bool:
-    return part.op == "rel" and part.name == "=" and is_name(part.args[0])
-
-
-def _value(part: Expr) -> Expr:
-    return part.args[1] if _is_assignment(part) else part
+def _coordinates(a: Expr, b: Expr, depth: int) -> Found:
+    """Named values beside bare ones, which stand in the order of the names; ``[1,2]`` is an interval, no point."""
+    if any(side.op == "tuple" and side.name != "()" and len(side.args) == 2 for side in (a, b)):
+        return False, "structure"
+    return _in_order(in_name_order(a.args), in_name_order(b.args), depth)
 
 
 def _in_order(a: "tuple[Expr, ...] | list[Expr]", b: "tuple[Expr, ...] | list[Expr]", depth: int) -> Found:
@@ -244,6 +294,8 @@ def _any_order(a: tuple[Expr, ...], b: tuple[Expr, ...], depth: int) -> bool:
 
 
 def _matrices(a: Expr, b: Expr, depth: int) -> Found:
+    if {a.op, b.op} & _SUMS:
+        return same_vector(a, b), "structure"
     if a.op != b.op or len(a.args) != len(b.args):
         return False, "structure"
     return all(_in_order(x.args, y.args, depth)[0] for x, y in zip(a.args, b.args, strict=True)), "structure"
@@ -267,6 +319,7 @@ def _with(rule: Callable[[Expr, Expr, Inner], Found]) -> Compare:
 
 _RULES: tuple[tuple[frozenset[str], Compare], ...] = (
     (frozenset(("raw",)), lambda a, b, _: (False, "unparsable")),
+    (frozenset(("family",)), _families),
     (frozenset(("choice",)), _with(choices)),
     (frozenset(("base",)), _with(bases)),
     (frozenset(("text",)), _with(texts)),

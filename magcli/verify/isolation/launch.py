@@ -1,14 +1,18 @@
 """Starting the runner with nothing around it: in bubblewrap (``full``), behind Landlock (``restricted``), or openly.
 
-``full`` is bubblewrap with a root of its own: read-only ``/usr``, the interpreter's installation, ``/dev/null`` and the
-program's files; its own processes, network, users, names. As root, bubblewrap mounts with root's rights, since an
+``full`` is bubblewrap with a root of its own: read-only ``/usr``, the interpreter's installation, a few devices and the
+program's files; its own processes, network, users, names. There is no ``/proc``: ``/dev/stdin``, ``/dev/stdout``,
+``/dev/stderr`` and what leads to them, such as ``/proc/self/fd/0``, are files of the sandbox's own, which a program has
+as its stdin, stdout and stderr too. As root, bubblewrap mounts with root's rights, since an
 interpreter under ``/root`` is out of reach for anyone else, and keeps only the right to change the user; the runner
 becomes a user that nobody else is before it hears of a program (the kernel exempts root from the limit on threads).
 Root without the right to mount changes the user first and mounts in a user namespace, as every other user does.
 
 ``restricted`` is for where namespaces are refused, such as Docker's default profile: the same runner and filter, the
-files in a temporary folder, Landlock instead of mounts. What it lacks: a program can see which files exist and how
-large they are; the folder of a build has no size limit; unless root starts it, threads are bounded by memory only.
+files in a temporary folder, Landlock instead of mounts. ``/dev/stdin`` is what it is on this machine, a link to a file
+in memory, which Landlock lets pass; where the machine has no ``/proc``, it does not work. What it lacks: a program can
+see which files exist and how large they are; the folder of a build has no size limit; unless root starts it, threads
+are bounded by memory only.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import MAGIC_NUMBER
+from importlib.util import MAGIC_NUMBER, find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -51,8 +55,13 @@ ENVIRONMENT = {
 """All that programs find in their environment, beside HOME and TMPDIR; a fixed hash seed keeps verdicts from flipping
 on the order of a set."""
 
+DEVICES = ("/dev/null", "/dev/urandom", "/dev/random")
+"""Those that programs may use; a compiler has ``/dev/null`` alone."""
+
 PATIENCE = 1.0
 """Seconds that a runner has to end by itself."""
+PACKAGES = ("numpy", "sortedcontainers")
+"""Packages that contest judges have, which programs that name them may import where they are installed."""
 _LIBRARIES = ("bin", "sbin", "lib", "lib32", "lib64")
 _READ, _READ_WRITE, _EVERYTHING = 0b1101, 0b110, 0xFFFF
 """Landlock's rights: run, read and list; read and write; all."""
@@ -85,12 +94,16 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """A started runner: its process, the socket to it, where its own errors go, and what to undo at the end."""
+    """A started runner: its process, the socket to it, where its own errors go, and what to undo at the end.
+
+    ``named`` tells that it sends the files that stand for stdin, stdout and stderr inside.
+    """
 
     process: subprocess.Popen[bytes]
     control: socket.socket
     errors: int
     undo: ExitStack
+    named: bool
 
     def stop(self) -> None:
         """End it and everything in it, and wait for that.
@@ -135,12 +148,17 @@ def start(isolation: Isolation, box: Box) -> Runner:
             command = [*_wrapped(isolation, box, contents), *command, _INSIDE]
             passed += [file for file in contents.values() if isinstance(file, int)]
         else:
-            folder = _folder(box, uid, undo)
+            folder = _folder(isolation, box, uid, undo)
             command += [str(_RUNNER)]
         owner = uid if isolation.way == "dropped" else None
         process = _spawn([*command, str(theirs.fileno())], owner, passed, errors)
         ours.send(_setup(isolation, box, folder, uid), socket.MSG_NOSIGNAL)
-        return Runner(process, ours, errors, undo.pop_all())
+        return Runner(process, ours, errors, undo.pop_all(), _named(isolation, box))
+
+
+def _named(isolation: Isolation, box: Box) -> bool:
+    """Whether stdin, stdout and stderr need names of their own, since there is no ``/proc`` that has them."""
+    return isolation.level == "full" and not box.size
 
 
 def memory_file(name: str, content: bytes) -> int:
@@ -198,6 +216,7 @@ def _setup(isolation: Isolation, box: Box, folder: str, uid: int) -> bytes:
         "own_pid": own_pid_places(code),
         "places": _places(isolation, box, folder, uid) if isolation.level == "restricted" else [],
         "count_threads": uid > 0 or isolation.level == "full",
+        "named": _named(isolation, box),
         "product": f"{folder}/{box.product}" if box.product else "",
     }
     return marshal.dumps(setup, 2)
@@ -243,8 +262,10 @@ def _wrapped(isolation: Isolation, box: Box, contents: Mapping[str, int | Path])
         command += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         command += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
-    command += _system(isolation)
+    command += [*_system(isolation), *(_compilers_devices() if box.size else _devices())]
     command += ["--perms", "1777", "--size", str(box.size), "--tmpfs", BOX] if box.size else _folders([f"{BOX}/_"])
+    for name, path in _packages(isolation, box).items():
+        command += [*_folders([f"/packages/{name}/_"]), "--ro-bind", str(path), f"/packages/{name}"]
     command += _folders(contents)
     for place, content in contents.items():
         if isinstance(content, Path):
@@ -265,7 +286,54 @@ def _system(isolation: Isolation) -> list[str]:
             command += ["--ro-bind", str(path), str(path)]
     for more in _beyond_usr(isolation):
         command += [*_folders([f"{more}/_"]), "--ro-bind", more, more]
-    return [*command, *_folders(["/dev/null"]), "--dev-bind", "/dev/null", "/dev/null"]
+    return command
+
+
+def _packages(isolation: Isolation, box: Box) -> dict[str, Path]:
+    """Folders of packages that a file of the program names, by the names that they have inside; most need none."""
+    texts = [content for content in box.files.values() if isinstance(content, bytes)]
+    return {
+        name: path
+        for name, path in _installed(isolation.python).items()
+        if any(name.partition(".")[0].encode() in text for text in texts)
+        and (isolation.way == "user" or (isolation.way == "root" and isolation.level == "full") or _open_to_all(path))
+    }
+
+
+@cache
+def _installed(python: str) -> dict[str, Path]:
+    """Folders of ``PACKAGES`` and of the libraries that come with them; none for an interpreter of another version."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    if python != os.path.realpath(sys.executable) and Path(python).name != version:
+        return {}
+    specs = [spec for name in PACKAGES if (spec := find_spec(name)) and spec.submodule_search_locations]
+    folders = [Path(place).resolve() for spec in specs for place in spec.submodule_search_locations or ()]
+    beside = [folder.with_name(f"{folder.name}.libs") for folder in folders]
+    return {folder.name: folder for folder in (*folders, *beside) if folder.is_dir()}
+
+
+def _open_to_all(path: Path) -> bool:
+    """Whether any user can reach a folder."""
+    return all(folder.stat().st_mode & 0o1 for folder in (path, *path.parents))
+
+
+def _compilers_devices() -> list[str]:
+    return [*_folders(["/dev/null"]), "--dev-bind", "/dev/null", "/dev/null"]
+
+
+def _devices() -> list[str]:
+    """``/dev``, where the runner makes the files of ``STREAMS``, and links to these in place of all of ``/proc``.
+
+    Nobody can list the folders of the links, as nobody could list ``/proc`` before.
+    """
+    command = ["--perms", "0755", "--tmpfs", "/dev"]
+    for device in DEVICES:
+        command += ["--dev-bind-try", device, device]
+    for folder in ("/proc", "/proc/self", "/proc/self/fd"):
+        command += ["--perms", "0111", "--dir", folder]
+    for number, path in enumerate(runner.STREAMS):
+        command += ["--symlink", path, f"/proc/self/fd/{number}"]
+    return [*command, "--symlink", "/proc/self/fd", "/dev/fd"]
 
 
 def _beyond_usr(isolation: Isolation) -> list[str]:
@@ -279,7 +347,7 @@ def _folders(places: Mapping[str, object] | Sequence[str]) -> list[str]:
     return [word for parent in parents if parent != "/" for word in ("--perms", "0755", "--dir", parent)]
 
 
-def _folder(box: Box, uid: int, undo: ExitStack) -> str:
+def _folder(isolation: Isolation, box: Box, uid: int, undo: ExitStack) -> str:
     """A temporary folder in place of ``/box``, for the levels without mounts."""
     base = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="magcli-", ignore_cleanup_errors=True)))
     folder = base / "box"
@@ -292,8 +360,12 @@ def _folder(box: Box, uid: int, undo: ExitStack) -> str:
         else:
             place.write_bytes(content if isinstance(content, bytes) else content.read_bytes())
             place.chmod(0o555)
+    (base / "packages").mkdir()
+    for name, path in _packages(isolation, box).items():
+        (base / "packages" / name).symlink_to(path)
     if uid:
         base.chmod(0o711)
+        (base / "packages").chmod(0o755)
         for place in (folder, *folder.rglob("*/")):
             place.chmod(0o755)
         os.chown(folder, uid if box.size else -1, -1)
@@ -307,6 +379,7 @@ def _places(isolation: Isolation, box: Box, folder: str, uid: int) -> list[tuple
     return [
         *((place, _READ) for place in ("/usr", *libraries, *_beyond_usr(isolation))),
         *((place, _READ & ~0b1000) for place in linked),
-        ("/dev/null", _READ_WRITE),
+        *((str(path), _READ) for path in (Path(folder).with_name("packages"), *_packages(isolation, box).values())),
+        *((device, _READ_WRITE) for device in (DEVICES[:1] if box.size else DEVICES) if Path(device).exists()),
         (folder, _EVERYTHING if box.size else _READ),
     ]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 from magcli.verify.isolation.launch import Box, Isolation, Runner, memory_file, start
-from magcli.verify.isolation.runner import IDLE, REPLY, REQUEST
+from magcli.verify.isolation.runner import LATE, REPLY, REQUEST, STREAMS, WAITED
 
 Status = Literal["exited", "signalled", "cpu-limit", "wall-limit", "memory-limit", "output-limit", "lost"]
 
@@ -23,8 +23,8 @@ SPARE_SPACE = 1 << 30
 """Bytes of address space beyond the memory limit: stacks of threads and tables that are never touched cost nothing."""
 GRACE = 20.0
 """Seconds that the runner may be late with its answer on a busy machine before it is given up."""
-LONGEST = 1 / IDLE
-"""How much longer than its CPU time a run can take without counting as asleep."""
+LONGEST = 20
+"""How many times its CPU limit a run may take on a machine that keeps it waiting for a processor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,17 @@ class Limits:
 
     @property
     def wall(self) -> float:
-        """Seconds after which a run that sleeps is ended; one that others keep waiting has twenty times ``cpu``."""
+        """Seconds after which a run is ended, without those in which others kept it from a processor.
+
+        A run takes no longer where a processor is free for it. These seconds are the kernel's, of the thread that
+        waited most; a kernel that does not count them (no ``/proc/PID/schedstat``) gives none.
+        """
         return 2 * self.cpu + 1
+
+    @property
+    def longest(self) -> float:
+        """Seconds after which a run is ended in any case."""
+        return LONGEST * self.cpu + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,7 @@ class Program:
     isolation: Isolation
     box: Box
     _runner: Runner | None = field(default=None, init=False)
+    _named: list[int] = field(default_factory=list, init=False)
 
     def __enter__(self) -> Self:
         return self
@@ -92,15 +102,16 @@ class Program:
     def make(self, limits: Limits, into: Path) -> Outcome:
         """``run`` for a compiler: where it succeeds, its product is copied to ``into``, readable and executable.
 
-        Its first process sleeps while others work for it, so the wall clock holds for it on a busy machine too.
+        Its first process sleeps while others work for it, so what bounds all of them together is the wall clock.
         """
         return self._run(b"", limits, into)
 
     def _run(self, stdin: bytes, limits: Limits, into: Path | None) -> Outcome:
         with ExitStack() as stack:
             try:
-                written = [_open(memory_file(name, b""), stack) for name in ("stdout", "stderr", "report")]
-                reply, made = self._ask([_open(_read_only(stdin), stack), *written], limits)
+                files = self._files(stdin, stack)
+                written = files[1:]
+                reply, made = self._ask(files, limits)
             except (OSError, EOFError) as error:
                 return Outcome("lost", stderr=self._lost(error))
             for file in made:
@@ -112,19 +123,39 @@ class Program:
                 return outcome
             return _keep(made, into, outcome)
 
-    def _ask(self, files: list[int], limits: Limits) -> tuple[bytes, list[int]]:
-        """Have the runner run it: the reply, and what a compiler made, open to read."""
+    def _files(self, stdin: bytes, stack: ExitStack) -> list[int]:
+        """A run's stdin, stdout, stderr and report, the first three with names where the sandbox has names for them.
+
+        What is written goes to the end, also where the program has opened its stdout once more by its name.
+        """
         if self._runner is None:
             self._runner = start(self.isolation, self.box)
+            self._named = _named(self._runner) if self._runner.named else []
+        report, *made = [_open(memory_file("file", b""), stack) for _ in range(4 - len(self._named))]
+        streams = self._named or made
+        for file in self._named:
+            os.ftruncate(file, 0)
+        _fill(streams[0], stdin)
+        flags = (os.O_RDONLY, os.O_RDWR | os.O_APPEND, os.O_RDWR | os.O_APPEND)
+        opened = [_open(_again(file, flag), stack) for file, flag in zip(streams, flags, strict=True)]
+        return [*opened, report]
+
+    def _ask(self, files: list[int], limits: Limits) -> tuple[bytes, list[int]]:
+        """Have the runner run it: the reply, and what a compiler made, open to read."""
+        assert self._runner is not None
         control = self._runner.control
-        control.settimeout(max(limits.wall, limits.cpu * LONGEST) + GRACE)
-        space = limits.memory + SPARE_SPACE
-        request = REQUEST.pack(limits.cpu, limits.wall, space, limits.output + 1, limits.processes)
+        control.settimeout(limits.longest + GRACE)
+        times = (limits.cpu, limits.wall, limits.longest)
+        request = REQUEST.pack(*times, limits.memory + SPARE_SPACE, limits.output + 1, limits.processes)
         socket.send_fds(control, [request], files, socket.MSG_NOSIGNAL)
-        reply, made, _, _ = socket.recv_fds(control, 1 << 12, 1)
-        if not reply:
-            raise EOFError("the runner ended")
-        return reply, made
+        while True:
+            reply, made, _, _ = socket.recv_fds(control, 1 << 12, 1)
+            if not reply:
+                raise EOFError("the runner ended")
+            if reply != LATE:
+                return reply, made
+            with os.fdopen(made[0]) as process:
+                control.send(WAITED.pack(kept_waiting(process.fileno())), socket.MSG_NOSIGNAL)
 
     def _lost(self, error: Exception) -> bytes:
         """Give the runner up; the last that it said."""
@@ -135,7 +166,7 @@ class Program:
     def _stop(self) -> None:
         if self._runner is not None:
             self._runner.stop()
-            self._runner = None
+            self._runner, self._named = None, []
 
 
 def _open(file: int, stack: ExitStack) -> int:
@@ -144,13 +175,44 @@ def _open(file: int, stack: ExitStack) -> int:
     return file
 
 
-def _read_only(content: bytes) -> int:
-    """A file in memory that cannot be written through the descriptor."""
-    file = memory_file("stdin", content)
-    try:
-        return os.open(f"/proc/self/fd/{file}", os.O_RDONLY | os.O_CLOEXEC)
-    finally:
-        os.close(file)
+def _named(runner: Runner) -> list[int]:
+    """The files that have names inside, which the runner sends when it is ready."""
+    runner.control.settimeout(GRACE)
+    message, files, _, _ = socket.recv_fds(runner.control, 1 << 12, len(STREAMS))
+    for file in files:
+        runner.undo.callback(os.close, file)
+    if not message:
+        raise EOFError("the runner did not start")
+    return files
+
+
+def _fill(file: int, content: bytes) -> None:
+    """Write an empty file."""
+    view, at = memoryview(content), 0
+    while at < len(view):
+        at += os.pwrite(file, view[at:], at)
+
+
+def _again(file: int, flags: int) -> int:
+    """The same file opened once more, with a place and rights of its own."""
+    return os.open(f"/proc/self/fd/{file}", flags | os.O_CLOEXEC)
+
+
+def kept_waiting(process: int) -> float:
+    """Seconds that a process or a child of it was ready to run and had no processor: of the thread with most of them.
+
+    0 where the kernel does not tell.
+    """
+    told = dict(line.split(":", 1) for line in Path(f"/proc/self/fdinfo/{process}").read_text().splitlines())
+    waiting, most = [told["Pid"].strip()], 0
+    while waiting:
+        for task in Path("/proc", waiting.pop(), "task").glob("*"):
+            try:
+                most = max(most, int((task / "schedstat").read_text().split()[1]))
+                waiting += (task / "children").read_text().split()
+            except (OSError, IndexError):
+                continue
+    return most / 1e9
 
 
 def _content(file: int, most: int) -> bytes:

@@ -3,9 +3,11 @@
 A script of its own: the interpreter runs it with ``-I -S -E`` and nothing of magcli is there. ``_socket`` is the part
 of ``socket`` in C; the rest of it, as of ``signal``, imports ``enum`` and would double the time to start.
 
-The socket to the judge carries one packet a message. First the set-up, then requests with four open files (the
-program's stdin, stdout, stderr and report), each answered by ``REPLY`` and a text that is empty unless the runner
-itself failed. Everything under way ends when the socket closes.
+The socket to the judge carries one packet a message. First the set-up, which is answered by the open files of
+``STREAMS`` where they have names inside; then requests with four open files (the program's stdin, stdout, stderr and
+report), each answered by ``REPLY`` and a text that is empty unless the runner itself failed. Before that, a program
+that is late is shown to the judge (``LATE``), who sees what cannot be seen from inside: for how long the program was
+ready to run and had to wait for a processor. Everything under way ends when the socket closes.
 """
 
 import ctypes
@@ -22,10 +24,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-REQUEST = struct.Struct("=ddQQQ")
-"""CPU seconds, wall seconds, bytes of address space, bytes of one file, threads (0: not limited)."""
+REQUEST = struct.Struct("=dddQQQ")
+"""CPU seconds, wall seconds without and with those of waiting, bytes of address space, bytes of one file, threads."""
 REPLY = struct.Struct("=iiddQ")
 """Whether it was ended for a limit, wait status, CPU seconds, wall seconds, peak resident bytes."""
+LATE, WAITED = b"late", struct.Struct("=d")
+"""What the judge is asked, with a descriptor of the program's process; its answer, in seconds."""
+STREAMS = {"/dev/stdin": 0o444, "/dev/stdout": 0o666, "/dev/stderr": 0o666}
+"""Files that stand for descriptors 0 to 2 where a sandbox has no /proc, and what a program may do with them."""
 
 CONTROL, FIRST_FREE = 3, 4
 SIGKILL, SIGXFSZ, SIGPIPE = 9, 25, 13
@@ -34,8 +40,8 @@ CPU_CLOCK = 2
 NOT_EXECUTABLE = (2, 8, 13, 22, 80)
 """ENOENT, ENOEXEC, EACCES, EINVAL, ELIBBAD: the program's own fault where its binary is there, since a source can forge
 sections such as ``.interp`` (ENOENT then means the loader that it names)."""
-IDLE = 0.05
-"""Share of a processor below which a program counts as asleep rather than kept waiting by others."""
+AGAIN = 0.05
+"""Seconds after which a program that is still late is shown to the judge again."""
 CORES = len(os.sched_getaffinity(0))
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
 SECCOMP_MODE_FILTER = 2
@@ -133,7 +139,7 @@ def become(setup: "dict[str, Any]", request: "tuple[Any, ...]", files: "list[int
     os.closerange(FIRST_FREE, trouble)
     os.closerange(trouble + 1, 1 << 16)
     prctl(PR_SET_PDEATHSIG, SIGKILL)
-    cpu, _, space, file_size, threads = request
+    cpu, _, _, space, file_size, threads = request
     limit(cpu, space, file_size, threads if setup["count_threads"] else 0)
     if setup["filter"]:
         for place in setup["own_pid"]:
@@ -149,28 +155,45 @@ def become(setup: "dict[str, Any]", request: "tuple[Any, ...]", files: "list[int
         os._exit(126)
 
 
-def wait(pid: int, control: socket, cpu: float, wall: float) -> bool:
+def wait(pid: int, control: socket, cpu: float, wall: float, longest: float) -> bool:
     """Wait until the program has ended; false when it went over a limit first. Exits when the judge is gone.
 
     CPU time is read from the process's exact clock: the kernel's own limit counts ticks, and on a busy machine it
-    strikes a tenth too early. The wall clock ends only who was idle, lest a busy machine make right programs wrong.
+    strikes a tenth too early. Time in which others kept the program from a processor does not count up to ``longest``.
     """
     process = os.pidfd_open(pid)
     poll = select.poll()
     poll.register(process, select.POLLIN)
     poll.register(control.fileno(), select.POLLIN)
-    begun, within = time.monotonic(), True
+    begun, waited, within = time.monotonic(), 0.0, True
     ready: list[int] = []
     while within and not ready:
         used, passed = time.clock_gettime(~pid << 3 | CPU_CLOCK), time.monotonic() - begun
-        within = used <= cpu and (passed <= wall or used > IDLE * passed)
-        soon = min(cpu - used, wall - passed if passed <= wall else 0.1)
-        ready = [file for file, _ in poll.poll(max(soon / CORES, 0.001) * 1000)] if within else []
+        if late := passed > wall + waited:
+            waited = kept_waiting(pid, process, control)
+        within = used <= cpu and passed <= min(wall + waited, longest)
+        soon = max(min(cpu - used, wall + waited - passed) / CORES, AGAIN if late else 0.001)
+        ready = [file for file, _ in poll.poll(soon * 1000)] if within else []
     os.close(process)
     if ready and process not in ready:
-        sweep(pid)
-        os._exit(0)
+        gone(pid)
     return within
+
+
+def kept_waiting(pid: int, process: int, control: socket) -> float:
+    """How long a program was kept from a processor, by the judge."""
+    control.sendmsg([LATE], [(SOL_SOCKET, SCM_RIGHTS, struct.pack("=i", process))])
+    answer = control.recv(WAITED.size)
+    if not answer:
+        gone(pid)
+    seconds: float = WAITED.unpack(answer)[0]
+    return seconds
+
+
+def gone(pid: int) -> None:
+    """End it all, since the judge is gone."""
+    sweep(pid)
+    os._exit(0)
 
 
 def sweep(pid: int) -> None:
@@ -205,7 +228,7 @@ def run(setup: "dict[str, Any]", control: socket, request: "tuple[Any, ...]", fi
     os.close(told)
     for file in files:
         os.close(file)
-    late = not wait(pid, control, *request[:2])
+    late = not wait(pid, control, *request[:3])
     stopped = late and os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
     sweep(pid)
     _, status, usage = os.wait4(pid, 0)
@@ -224,6 +247,22 @@ def product(path: str) -> "list[int]":
         return []
 
 
+def named() -> "list[int]":
+    """The files of ``STREAMS``, made where nothing else can be made afterwards, open to read and write."""
+    mask = os.umask(0)
+    made = [os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode) for path, mode in STREAMS.items()]
+    os.umask(mask)
+    os.chmod("/dev", 0o555)
+    return made
+
+
+def hand_over(control: socket, message: bytes, files: "list[int]") -> None:
+    """Send a message with open files, and close them here."""
+    control.sendmsg([message], [(SOL_SOCKET, SCM_RIGHTS, struct.pack(f"={len(files)}i", *files))] if files else [])
+    for file in files:
+        os.close(file)
+
+
 def main() -> None:
     """Set up, then answer requests until the socket closes."""
     os.dup2(int(sys.argv[1]), CONTROL)
@@ -232,6 +271,8 @@ def main() -> None:
     control = socket(fileno=CONTROL)
     setup = marshal.loads(control.recv(1 << 17))
     prepare(setup)
+    if setup["named"]:
+        hand_over(control, b"named", named())
     os.chdir(setup["folder"])
     drop(setup["uid"])
     if setup["places"]:
@@ -242,11 +283,7 @@ def main() -> None:
             return
         files = list(struct.unpack("=4i", ancillary[0][2]))
         reply = run(setup, control, REQUEST.unpack(message), files)
-        made = product(setup["product"])
-        rights = [(SOL_SOCKET, SCM_RIGHTS, struct.pack("=i", file)) for file in made]
-        control.sendmsg([reply], rights)
-        for file in made:
-            os.close(file)
+        hand_over(control, reply, product(setup["product"]))
 
 
 if __name__ == "__main__":

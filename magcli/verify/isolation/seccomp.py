@@ -2,7 +2,9 @@
 
 Everything that is not listed is refused with EPERM, above all: new processes, sockets, shared anonymous memory, memory
 files, other processes' memory, limits and signals, mounts, namespaces, keys, tracing, io_uring and BPF. Threads are
-allowed. ``clone3`` hides its flags from a filter, so it "does not exist" (ENOSYS) and glibc falls back to ``clone``.
+allowed, and so is a pair of sockets that are connected to each other, by which asyncio wakes itself: bytes go through
+it, and nothing else. ``clone3`` hides its flags from a filter, so it "does not exist" (ENOSYS) and glibc falls back to
+``clone``.
 """
 
 import platform
@@ -58,6 +60,9 @@ _SPECIAL = {
     "prctl": (157, 167),
     "prlimit64": (302, 261),
     "setrlimit": (160, 164),
+    "socketpair": (53, 199),
+    "sendto": (44, 206),
+    "recvfrom": (45, 207),
 }
 """Numbers of the calls whose arguments decide."""
 
@@ -68,6 +73,9 @@ _FCNTL_COMMANDS = (0, 1, 2, 3, 4, 1030, 1032, 1034)  # F_DUPFD to F_SETFL, F_DUP
 _IOCTL_COMMANDS = (0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # is it a terminal, how wide, FIO*
 _SIGKILL_SIGSTOP = (9, 19)
 _RLIMIT_CPU = 0
+_AF_UNIX = 1
+_SOCK_STREAM = (1, 0x801, 0x80001, 0x80801)  # also not blocking, closed on exec
+_SEND, _RECEIVE = (0, 0x4000), (0, 0x40)  # MSG_NOSIGNAL, MSG_DONTWAIT
 _PRCTL_COMMANDS = (15, 16, 0x53564D41)  # PR_SET_NAME, PR_GET_NAME, PR_SET_VMA
 
 _ALLOW, _EPERM, _ENOSYS, _KILL_PROCESS = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
@@ -108,6 +116,12 @@ def _masked(index: int, mask: int, refused: bool, value: int) -> _Code:
     return [*_argument(index), (0x54, 0, 0, mask), *_when(value, _answer(hit)), *_answer(miss)]
 
 
+def _null(index: int) -> _Code:
+    """Allow when an argument is no address, else refuse."""
+    upper = _load(_FIRST_ARGUMENT + 8 * index + 4)
+    return [*_argument(index), *_when(0, [*upper, *_when(0, _answer(_ALLOW)), *_answer(_EPERM)]), *_answer(_EPERM)]
+
+
 def _unless(index: int, values: Iterable[int]) -> _Code:
     """Refuse when an argument is one of ``values``; go on otherwise."""
     return [*_argument(index), *chain.from_iterable(_when(value, _answer(_EPERM)) for value in values)]
@@ -131,6 +145,9 @@ def _judged(column: int, *, compiler: bool) -> _Code:
         "prctl": _among(0, _PRCTL_COMMANDS),
         "prlimit64": [*_unless(1, [_RLIMIT_CPU]), *_among(0, [0])],
         "setrlimit": [*_unless(0, [_RLIMIT_CPU]), *_answer(_ALLOW)],
+        "socketpair": [*_argument(0), *_when(_AF_UNIX, _among(1, _SOCK_STREAM)), *_answer(_EPERM)],
+        "sendto": [*_argument(3), *chain.from_iterable(_when(flags, _null(4)) for flags in _SEND), *_answer(_EPERM)],
+        "recvfrom": _among(3, _RECEIVE),
     }
     return [step for name, rule in rules.items() for step in _when(_SPECIAL[name][column], rule)]
 

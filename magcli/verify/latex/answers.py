@@ -14,33 +14,59 @@ from magcli.verify.latex.commands import read_command
 from magcli.verify.latex.cursor import Cursor
 from magcli.verify.latex.parts import read_list
 from magcli.verify.latex.tokens import Token, Unreadable, tokenize
-from magcli.verify.latex.tree import Expr, num
+from magcli.verify.latex.trailing import NUMBERS
+from magcli.verify.latex.tree import INFINITY, ZERO, Expr, neg, num
 from magcli.verify.latex.units import compound
+from magcli.verify.latex.wording import formal
 
 MAX_SPECIAL = 300
 """Longer texts are no time, number in a base or choice."""
-_DIGITS = ("two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-_BASES = {word: str(n) for n, word in enumerate(_DIGITS, 2)} | {
-    "binary": "2",
-    "octal": "8",
-    "hexadecimal": "16",
-    "sixteen": "16",
-}
-_BASE = re.compile(r"\(?((?=[A-Z]*[0-9])[0-9A-Z]{1,200})\)?\s*(?:_|\(?base ?)[{(]*(?:base ?)?(\d+|[a-z]+)[)}]*")
+_BASES = {word: str(n) for word, n in NUMBERS.items()} | {"binary": "2", "octal": "8", "hexadecimal": "16"}
+_BASE = re.compile(r"\(?((?=[A-Z]*[0-9])[0-9A-Z]{1,200})\)?\s*(?:_|\(?(?:in )?base ?)[{(]*(?:base ?)?(\d+|[a-z]+)[)}]*")
 _TIME = re.compile(r"(\d{1,2}:\d{2}(?::\d{2})?)\s*([ap])\.?\s?m\.?", re.IGNORECASE)
 _CHOICE = re.compile(
     r"(?:(?:[Oo]ption|[Cc]hoice) )?\(([A-Za-z])\)|(?:(?:[Oo]ption|[Cc]hoice) )?([A-Z])[.):]?|\s*([A-Z])\)"
 )
 _CHOICE_VALUE = re.compile(r"(?:\(([A-Z])\)|([A-Z])[.):])\s*([^\s,;].*)", re.DOTALL)
+_SPACE = re.compile(r"\\(?:q?quad(?![A-Za-z])|[,;:! ])")
+_OTHER_CHOICE = re.compile(
+    r"""(?<![\w)\]}]) (?: \([A-J]\) | (?<!\()[A-J](?: \)(?![\w=]) | :(?!\s*[A-Z=]) | \.(?=\s) ) )
+    | \b (?:and|or|not|nor|vs\.?) \s+ [A-J]\b
+    | ^ \W* [A-J] \W* $
+    | ^ \s* (?: [/&] | \\(?:lor|vee|land|wedge) | (?:and|or)\b )""",
+    re.VERBOSE,
+)
+"""A second label behind the first one."""
+_DENIED = re.compile(
+    r"""(?: (?:is|are|was|were) (?! \s+ (?:the\s+)? (?:correct|right|true|answer|best) )
+    | isn'?t | aren'?t | cannot | can'?t | can | has | have | had | should | must | may | might | could | would | will
+    | does | doesn'?t | excluded | eliminated | (?:not|wrong|incorrect)$ ) (?! [A-Za-z] )""",
+    re.VERBOSE,
+)
+"""What is said of a label, not what it stands for."""
 _TEXT = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textrm|textit|mbox|rm|bf|operatorname)\s*\{([^{}]*)\}")
 _GROUPED = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(\.\d+)?|[+-]?\d{1,3}(?: \d{3})+([.,]\d+)?")
 _EUROPEAN = re.compile(r"([+-]?\d{1,3}(?:[. ]\d{3})+),(\d+)|([+-]?\d{1,3}(?:\.\d{3}){2,})")
+_REALS = Expr("set-name", name=r"\mathbbR")
+_NONZERO = Expr(r"\setminus", (_REALS, Expr("set", (ZERO,))))
+_HALVES = {
+    **dict.fromkeys(("nonzero", "non-zero"), _NONZERO),
+    "positive": Expr("tuple", (ZERO, INFINITY), "()"),
+    "negative": Expr("tuple", (neg(INFINITY), ZERO), "()"),
+    **dict.fromkeys(("nonnegative", "non-negative"), Expr("tuple", (ZERO, INFINITY), "[)")),
+}
 _NAMED = {
     **dict.fromkeys(("no solution", "no solutions", "no real solution", "no real solutions"), Expr("set")),
     **dict.fromkeys(("empty set", "null set"), Expr("set")),
+    **{
+        f"{every}{kind} {reals}": region
+        for every in ("", "all ")
+        for reals in ("real numbers", "reals")
+        for kind, region in _HALVES.items()
+    },
     **dict.fromkeys(("all real numbers", "all reals", "reals", "real numbers"), Expr("set-name", name=r"\mathbbR")),
     **dict.fromkeys(("undefined", "does not exist", "dne"), Expr("text", name="does not exist")),
-    **{word: num(n) for n, word in enumerate(("zero", "one", *_DIGITS))},
+    **{word: num(n) for word, n in NUMBERS.items()},
 }  # fmt: skip
 
 
@@ -48,7 +74,7 @@ _NAMED = {
 def read(text: str) -> Expr:
     """The answer that a text holds."""
     try:
-        bare = clean(text)
+        bare = formal(clean(text))
         return _special(bare) or _whole(tokenize(bare), bare)
     except Unreadable as why:
         return Expr("raw", (Expr("text", name=str(why)),), name=clean(text))
@@ -60,6 +86,15 @@ def read(text: str) -> Expr:
 def read_as_list(text: str) -> Expr:
     """The answer with every comma a separator: ``100,200,300`` as three numbers."""
     return read(re.sub(r",\s*", " , ", clean(text)))
+
+
+@lru_cache(maxsize=1024)
+def read_as_points(text: str) -> Expr:
+    """The answer with ``C(5,2)`` and ``P(5,2)`` as points."""
+    try:
+        return _whole(tokenize(clean(text)), clean(text), points=True)
+    except (Unreadable, ArithmeticError, ValueError, RecursionError, IndexError):
+        return read(text)
 
 
 def _special(text: str) -> Expr | None:
@@ -92,18 +127,20 @@ def _choice(plain: str) -> Expr | None:
     plain = plain.strip()
     if match := _CHOICE.fullmatch(plain):
         return Expr("choice", name=match[1] or match[2] or match[3])
-    if match := _CHOICE_VALUE.fullmatch(plain):
+    match = _CHOICE_VALUE.fullmatch(_SPACE.sub(" ", plain) if "\\" in plain else plain)
+    if match and not _OTHER_CHOICE.search(match[3]) and not _DENIED.match(match[3]):
         value = read(match[3])
         return None if value.op == "raw" and "\\" in match[3] else Expr("choice", (value,), match[1] or match[2])
     return None
 
 
-def _whole(tokens: tuple[Token, ...], text: str) -> Expr:
+def _whole(tokens: tuple[Token, ...], text: str, *, points: bool = False) -> Expr:
     if not tokens:
         raise Unreadable("empty")
     if (words := words_of(tokens)) is not None:
         return _words(words)
     cursor = Cursor(tokens, read_group, read_command, read_cell)
+    cursor.points = points
     value = read_list(cursor)
     if cursor.at < len(cursor.tokens):
         raise Unreadable("unparsable")

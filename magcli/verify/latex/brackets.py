@@ -1,10 +1,12 @@
 """Reading brackets: groups, tuples, intervals, sets, set builders and the cells of tables."""
 
 from magcli.verify.latex.cursor import Cursor
-from magcli.verify.latex.parts import read_list, read_part
+from magcli.verify.latex.parts import domained, read_list, read_part
 from magcli.verify.latex.tokens import Token, Unreadable
 from magcli.verify.latex.tree import Expr
 
+_SYSTEMS = frozenset(rf"\begin{{{name}}}" for name in ("array", "aligned", "matrix", "gathered", "split", "cases"))
+"""Tables that may stand behind one brace, which is then never closed."""
 _CONDITION_WORDS = frozenset(("if", "for", "when", "where"))
 
 
@@ -20,6 +22,8 @@ def read_group(cursor: Cursor) -> Expr:
 
 
 def _bracketed(cursor: Cursor, opening: str) -> Expr:
+    if opening == "[" and cursor.peek().value == "[" and (matrix := _nested_rows(cursor)):
+        return matrix
     inner = read_list(cursor)
     closing = cursor.next()
     wanted = {"(": ")]", "[": ")][", "{": "}", r"\langle": (r"\rangle",)}[opening]
@@ -33,8 +37,34 @@ def _bracketed(cursor: Cursor, opening: str) -> Expr:
     return Expr("tuple", inner.args, ("(" if opening == r"\langle" else opening) + shut)
 
 
+def _described(head: Expr, conditions: Expr) -> Expr | None:
+    r"""``\{3k \mid k\in\mathbb{Z}\}`` as a family; nothing where the conditions are no domains of its letters."""
+    if conditions.op == "family" and head.op == "sym" and conditions.args[0].op == "rel":
+        return conditions
+    stated = list(conditions.args) if conditions.op == "list" else [conditions]
+    (found, *more) = domained([head, *stated])
+    return found if found.op == "family" and not more and head.op != "sym" else None
+
+
+def _nested_rows(cursor: Cursor) -> Expr | None:
+    """The rows of ``[[1,2],[3,4]]``, a matrix as programs write it; nothing where other things stand between them."""
+    start, rows = cursor.at, []
+    while cursor.eat("["):
+        row = read_list(cursor)
+        rows.append(Expr("row", row.args if row.op == "list" else (row,)))
+        if not cursor.eat("]") or not cursor.eat(",", "]"):
+            break
+        if cursor.tokens[cursor.at - 1].value == "]":
+            widths = {len(row.args) for row in rows}
+            if len(widths) == 1 and (len(rows), *widths) != (1, 1):
+                return Expr("matrix", tuple(rows))
+            break
+    cursor.at = start
+    return None
+
+
 def _set(cursor: Cursor) -> Expr:
-    r"""``\{1,2\}``, or ``\{x \mid ..\}`` with its conditions."""
+    r"""``\{1,2\}``, or ``\{x \mid ..\}`` with its conditions; relations in braces are a system, which is a list."""
     if cursor.eat(r"\}"):
         return Expr("set")
     if at := _builder_bar(cursor):
@@ -45,9 +75,16 @@ def _set(cursor: Cursor) -> Expr:
         cursor.expect("mid")
         conditions = read_list(cursor)
         cursor.expect(r"\}")
-        return Expr("builder", (head, *(conditions.args if conditions.op == "list" else (conditions,))))
+        if head.op != "rel" and (family := _described(head, conditions)):
+            return family
+        together = conditions.op == "list" and "or" not in conditions.name
+        return Expr("builder", (head, *(conditions.args if together else (conditions,))))
+    system = cursor.peek().value in _SYSTEMS
     inner = read_list(cursor)
-    cursor.expect(r"\}")
+    if not cursor.eat(r"\}") and not system:
+        raise Unreadable("unparsable")
+    if inner.op == "cases" or (inner.op == "list" and all(part.op == "rel" for part in inner.args)):
+        return inner
     return Expr("set", inner.args if inner.op == "list" else (inner,))
 
 

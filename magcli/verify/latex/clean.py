@@ -5,6 +5,7 @@ from functools import lru_cache
 
 from magcli.verify.latex.names import FUNCTIONS
 from magcli.verify.latex.tokens import Token, ascii_math
+from magcli.verify.latex.units import SYMBOLS
 
 _GROUPING = re.compile(r"(?<=\d)(?:\{,\}\s?|,?\\!\s?|,\s?\\!\s?|\\[,;: ]|~)(?=\d{3}(?!\d))")
 _DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
@@ -13,10 +14,13 @@ _DOUBLED = re.compile(r"\\\\(?=[A-Za-z,;!{}%])")
 _TIMES_X = re.compile(r"(?<=\d)\s*x\s*(?=10\s*\^)")
 _SET_NAME = re.compile(r"\\mathbb\s*([A-Z])(?![A-Za-z])")
 _PREFIX = re.compile(
-    r"^(?:\\text\s*\{)?\s*(?:the\s+)?(?:final\s+)?answer\s*(?:is|:|=)[\s:]*\}?\s*(?=\S)", re.IGNORECASE
+    r"^(?P<text>\\text\s*\{)?\s*(?:the\s+)?(?:final\s+)?answer\s*(?:is|:|=)[\s:]*(?(text)\})\s*(?=\S)", re.IGNORECASE
 )
 _QUAD = re.compile(r"\\q?quad")
 _CHOOSE = re.compile(r"(?<![\w}])(?:\{\})?[_^]\s*\{?(\d+|[nm])\}?\s*(?:C|\\mathrm\{C\})_\s*\{?(\d+|[rk])\}?")
+_UPRIGHT = re.compile(r"\\(?:mathrm|text|textrm)\s*\{\s*([A-Za-z]+)(?![A-Za-z])(?:[^{}]|\^\{-?\d\})*\}")
+_EMPTY_GROUP = re.compile(r"(?<![\\\w}])\{\}(?=\s*\^)")
+"""What carries an index that stands before a letter: ``{}^\\circ C``."""
 _SIZED_BRACE = re.compile(r"\\(left|right)\s*(?=[{}])")
 _SIZED_DIGITS = re.compile(r"\\left\s*\(\s*([0-9A-F]+)\s*\\right\s*\)(?=\s*\}?\s*_)")
 _BRACED_STEM = re.compile(r"(?<![^{(\[<>=+\-*/,|$])\{\s*([A-Za-z]|\([0-9A-F]+\))\s*\}(?=\s*_)")
@@ -24,6 +28,7 @@ _CYCLE = re.compile(r"(?<![\w.])(0?\.\d*)\((\d+)\)")
 _WRAPPER = re.compile(
     r"\\(?:text(?:bf|it|rm|normal|sf|tt)?|math(?:rm|bf|it|sf|tt)|boldsymbol|bm|f?box(?:ed)?|ensuremath|mbox)\s*\{"
 )
+_RAISED_SIGN = re.compile(r"\^\s*\{\s*(\\circ|\\prime)\s*\}")
 MAX_PASSES = 10
 _ARTICLES = frozenset(("a", "an", "the"))
 _DOLLAR = re.compile(r"(?<!\\)\$+")
@@ -57,11 +62,20 @@ def _respelled(text: str) -> str:
         text = _QUAD.sub(",", text)
     if "C" in text and "_" in text:
         text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
+    if "^{" in text and "\\" in text:
+        text = _UPRIGHT.sub(_bare_powers, text)
+    if "{}" in text:
+        text = _EMPTY_GROUP.sub("", text)
     if "(" in text and "." in text:
         text = _CYCLE.sub(r"\1\\overline{\2}", text)
     if "," in text and "(" not in text and "[" not in text and "\\{" not in text:
         text = _joined(text)
     return _TIMES_X.sub(r"\\times ", text) if "x" in text else text
+
+
+def _bare_powers(match: re.Match[str]) -> str:
+    """An upright unit without braces around its powers, so that it is one piece of text."""
+    return match[0].replace("^{", "^").replace("}", "") + "}" if match[1] in SYMBOLS else match[0]
 
 
 def _joined(text: str) -> str:
@@ -118,7 +132,9 @@ def squeezed(text: str) -> str:
     text = re.sub(r"\\(?:left|right|displaystyle|[,;:! ]|q?quad)(?![A-Za-z])", "", clean(text))
     text = re.sub(r"\\(?:text|textbf|textit|mathrm|mathbf|textrm|operatorname|mbox)\s*\{([^{}]*)\}", r"\1", text)
     text = text.replace(r"\dfrac", r"\frac").replace(r"\tfrac", r"\frac")
-    return re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text).rstrip(".")
+    text = _RAISED_SIGN.sub(r"^\1", text).replace(r"^\prime", "'") if "^" in text else text
+    text = re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text)
+    return text if text.endswith("..") else text.removesuffix(".")
 
 
 def words_of(tokens: tuple[Token, ...]) -> str | None:

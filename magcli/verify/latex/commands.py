@@ -14,6 +14,10 @@ _RENAMED = {
 _INVERSE = {name: f"arc{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh")}
 _BIG = {r"\sum": "sum", r"\prod": "prod"}
 _MATRICES = frozenset(("pmatrix", "bmatrix", "matrix", "array", "vmatrix", "smallmatrix", "Bmatrix", "Vmatrix"))
+_ALIGNED = frozenset(("cases", "rcases", "dcases", "aligned", "align", "gathered", "split"))
+_UNFRAMED = frozenset(("array", "matrix"))
+"""Tables without brackets of their own: matrices, or systems where relations stand in them."""
+_SIGNS = frozenset(("=", "<", ">", r"\le", r"\ge", r"\ne"))
 MAX_CELLS = 400
 
 
@@ -205,18 +209,35 @@ def _environment(cursor: Cursor, name: str) -> Expr:
     name = name.rstrip("*")
     if name == "array" and cursor.peek().value == "{":
         subscript(cursor)
-    if name == "cases":
-        rows = _rows(cursor, name)
-        if all(len(row) == 1 for row in rows):
-            return Expr("list", tuple(row[0] for row in rows))
-        return Expr("cases", tuple(Expr("row", tuple(row)) for row in rows))
-    if name not in _MATRICES:
+    if name in _ALIGNED or name in _UNFRAMED:
+        _unaligned(cursor, name)
+    rows = _rows(cursor, name) if name in _ALIGNED or name in _MATRICES else []
+    if name in _ALIGNED or (name in _UNFRAMED and all(row[-1].op == "rel" for row in rows)):
+        return _system(rows)
+    if not rows:
         raise Unreadable("unparsable")
-    rows = _rows(cursor, name)
     if len({len(row) for row in rows}) != 1 or sum(map(len, rows)) > MAX_CELLS:
         raise Unreadable("matrix-shapes")
     matrix = Expr("matrix", tuple(Expr("row", tuple(row)) for row in rows))
     return determinant(matrix) if name == "vmatrix" else matrix
+
+
+def _system(rows: list[list[Expr]]) -> Expr:
+    """Relations that hold together, or the rows of a piecewise function."""
+    if all(len(row) == 1 for row in rows):
+        parts = tuple(part for row in rows for part in (row[0].args if row[0].op == "list" else row))
+        return parts[0] if len(parts) == 1 else Expr("list", parts, "and")
+    return Expr("cases", tuple(Expr("row", tuple(row)) for row in rows))
+
+
+def _unaligned(cursor: Cursor, name: str) -> None:
+    """Take out the ``&`` beside a relation, as in ``x &= 1``: it only sets the signs under each other."""
+    at = cursor.at
+    while at < len(cursor.tokens) and not cursor.tokens[at].value.startswith(rf"\end{{{name}"):
+        if cursor.tokens[at].value == "&" and {t.value for t in cursor.tokens[at - 1 : at + 2]} & _SIGNS:
+            del cursor.tokens[at]
+        else:
+            at += 1
 
 
 def _rows(cursor: Cursor, name: str) -> list[list[Expr]]:

@@ -12,15 +12,17 @@ Reader = Callable[["Cursor"], Expr]
 class Cursor:
     """A place in the tokens, and who reads brackets, commands and cells of tables: they stand in modules above.
 
-    ``bars`` counts open absolute values, ``depth`` nesting; ``bound`` are the letters of sums, which are no constants.
+    ``points``: ``C(5,2)`` is a point, no number of combinations. ``bars`` counts open absolute values, ``depth``
+    nesting; ``bound`` are the letters of sums, which are no constants.
     """
 
-    __slots__ = ("at", "bars", "bound", "cell", "command", "depth", "group", "tokens")
+    __slots__ = ("at", "bars", "bound", "cell", "command", "depth", "group", "points", "tokens")
 
     def __init__(self, tokens: Sequence[Token], group: "Reader", command: "Reader", cell: "Reader") -> None:
         self.tokens, self.group, self.command, self.cell = list(tokens), group, command, cell
         self.at = self.bars = self.depth = 0
         self.bound: set[str] = set()
+        self.points = False
 
     def peek(self, ahead: int = 0) -> Token:
         """A token that is still to come."""

@@ -11,9 +11,11 @@ from magcli.verify.latex.cursor import Cursor
 from magcli.verify.latex.names import DECORATIONS, FUNCTIONS, GREEK
 from magcli.verify.latex.tokens import Token, Unreadable
 from magcli.verify.latex.tree import Expr, add, div, function, mul, neg, num, power
-from magcli.verify.latex.units import is_unit
+from magcli.verify.latex.units import DOUBLE_PRIME, PRIME, TEMPERATURES, is_unit
 
 MAX_FACTORS = 120
+_CLOSERS = frozenset((r"\cup", r"\cap", r"\setminus", ",", ";", ")", r"\}", "and", "or", ""))
+"""What stands behind ``[`` only where it closes an interval: ``]0,1[ \\cup ]2,3[``."""
 _BIG = frozenset((r"\sum", r"\prod", r"\int", r"\lim"))
 
 
@@ -124,7 +126,7 @@ def aside(cursor: Cursor) -> bool:
 
 def _opens_square(cursor: Cursor, token: Token) -> bool:
     """Whether ``[`` opens a bracket that closes: in ``[a,b[`` it does not."""
-    if token.value != "[":
+    if token.value != "[" or cursor.peek(1).value in _CLOSERS:
         return False
     depth = 0
     for other in cursor.tokens[cursor.at :]:
@@ -155,24 +157,47 @@ def read_factor(cursor: Cursor) -> Expr:
             cursor.at += 1
             value = _raised(cursor, value)
         elif cursor.eat(r"\circ"):
-            value = Expr("unit", (value,), "degree")
-        elif value.op == "sym" and cursor.eat("'"):
-            value = value._replace(name=value.name + "'")
+            value = Expr("unit", (value,), _scale(cursor, value))
+        elif cursor.eat("'"):
+            value = _primed(value)
         else:
             return value
 
 
 def _raised(cursor: Cursor, value: Expr) -> Expr:
     if _is_degree(cursor):
-        return Expr("unit", (value,), "degree")
+        return Expr("unit", (value,), _scale(cursor, value))
     if [cursor.peek(i).value for i in range(3)] == ["{", r"\prime", "}"]:
         del cursor.tokens[cursor.at + 2], cursor.tokens[cursor.at]
     if cursor.eat(r"\prime"):
-        return value._replace(name=value.name + "'") if value.op == "sym" else Expr("unit", (value,), "prime")
+        return _primed(value)
     if cursor.peek().value in ("*", r"\ast"):
         cursor.at += 1
+        if value.op != "sym":
+            raise Unreadable("unparsable")
         return value._replace(name=value.name + "*")
     return power(value, exponent(cursor))
+
+
+def _scale(cursor: Cursor, value: Expr) -> str:
+    """The scale of temperature behind a degree sign; without one it is a degree of any kind."""
+    token = cursor.peek()
+    scale = TEMPERATURES.get(token.value.lower()) if token.kind in ("word", "text") and value.op == "num" else None
+    if scale is None or cursor.peek(1).value in ("(", "=", "_", "^"):
+        return "degree"
+    cursor.at += 1
+    return scale
+
+
+def _primed(value: Expr) -> Expr:
+    """``x'`` is another letter; a number's primes are minutes and seconds, or feet and inches."""
+    if value.op == "sym":
+        return value._replace(name=value.name + "'")
+    if value.op == "unit" and value.name == PRIME:
+        return value._replace(name=DOUBLE_PRIME)
+    if value.op != "num":
+        raise Unreadable("unparsable")
+    return Expr("unit", (value,), PRIME)
 
 
 def _is_degree(cursor: Cursor) -> bool:

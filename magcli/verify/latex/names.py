@@ -9,16 +9,18 @@ sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh
 max min det sqrt arsinh arcosh artanh arcsinh arccosh arctanh asin acos atan sgn cis
 """
 _DECORATION_NAMES = "overline vec hat bar tilde dot ddot widetilde underline angle triangle odot"
-_NO_UNITS = """
-or and mod modulo pi over choose remainder if where for when with not no none other base is are to otherwise else
-undefined odd even positive negative real all only
+
+_POINT_NAMES = """
+point points vertex center centre focus origin midpoint centroid orthocenter circumcenter incenter intersection pair
+ordered coordinates minimum maximum vector solution at
 """
 
 GREEK = frozenset(_GREEK_LETTERS.split())
 FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
 DECORATIONS = frozenset(_DECORATION_NAMES.split())
-NOT_UNITS = frozenset(_NO_UNITS.split())
-"""Words behind a number that make it something else than a measured value."""
+DENIALS = frozenset(("not", "no", "never", "wrong", "incorrect", "false"))
+POINTS = frozenset(_POINT_NAMES.split())
+"""Words before a bracket that say what kind of point it is."""
 JOINING = frozenset(("and", "or"))
 AMBIGUOUS = frozenset(("min", "max", "sec", "lg", "det"))
 """Functions only before a bracket; elsewhere units or letters."""

@@ -2,8 +2,9 @@
 
 from magcli.verify.latex.cursor import Cursor
 from magcli.verify.latex.expressions import aside, read_factor, read_sum, starts_factor
-from magcli.verify.latex.names import NOT_UNITS
+from magcli.verify.latex.names import DENIALS, JOINING, POINTS
 from magcli.verify.latex.tokens import Unreadable
+from magcli.verify.latex.trailing import measured
 from magcli.verify.latex.tree import Expr, div, function, mul, num
 from magcli.verify.latex.units import CURRENCY, CURRENCY_WORDS, SCALES, unit_name
 
@@ -23,16 +24,30 @@ RELATIONS = (
     r"\mapsto",
     r"\notin",
 )
+MAX_NAME = 40
+_OPERATORS = frozenset((r"\mathbbE", r"\mathbbP", "#", r"\Pr", r"\dim", r"\deg", r"\ker"))
+_NO_NAME = frozenset(("+", "-", "*", "/", r"\times", r"\cdot", r"\pm", ",", ";", "and", "or", "<", ">", r"\le", r"\ge",
+                      r"\ne", r"\approx", r"\in", r"\to", ":", "&", r"\\"))  # fmt: skip
+MAX_POINT = 200
+"""Tokens of a point's coordinates."""
+_OPENING, _CLOSING = frozenset(("(", "[", "{", r"\{")), frozenset((")", "]", "}", r"\}"))
+_AFTER_PARTS = frozenset((",", ";", "and", "or", r"\}", r"\\", ""))
+_CHOSEN = (Expr("sym", name="C"), Expr("sym", name="P"))
+"""Before two numbers in brackets these count combinations and arrangements."""
+_VALUES = frozenset(("num", "const", "+", "*", "/", "^", "pm"))
 _SEPARATORS = (",", ";", "and", "or")
-_WHOLE = [Expr("set-name", name=rf"\mathbb{letter}") for letter in "ZN"]
 
 
 def read_list(cursor: Cursor) -> Expr:
     """Parts with ``,``, ``;``, ``and`` or ``or`` between them; where both signs occur, ``;`` parts groups."""
     groups: list[list[Expr]] = [[]]
     strong = False
+    joints: set[str] = set()
+    turns = [0]
     while True:
         while sign := cursor.eat(*_SEPARATORS):
+            joints.add(sign)
+            turns += [len(groups[-1])] if sign == "or" else []
             if sign == ";" and groups[-1]:
                 groups.append([])
                 strong = True
@@ -43,18 +58,81 @@ def read_list(cursor: Cursor) -> Expr:
             raise Unreadable("too-long")
         if cursor.peek().value not in _SEPARATORS:
             break
-    groups = [_unconditional(group) for group in groups if group]
+    if solutions := _solutions(groups, turns):
+        return solutions
+    groups = [domained(_shared(group)) for group in groups if group]
     if strong and any(len(group) > 1 for group in groups):
         return Expr("list", tuple(_list(group) for group in groups))
-    return _list([part for group in groups for part in group])
+    return _joined([part for group in groups for part in group], joints & JOINING)
 
 
-def _unconditional(parts: list[Expr]) -> list[Expr]:
-    """``\\pi k, k \\in \\mathbb{Z}`` without its condition."""
-    counted = [p for p in parts if p.op == "rel" and p.name == r"\in" and p.args[1] in _WHOLE and p.args[0].op == "sym"]
-    if len(counted) != 1 or len(parts) == 1:
+def _solutions(groups: list[list[Expr]], turns: list[int]) -> Expr | None:
+    """``x=1, y=2 or x=2, y=1``: values of the same letters by turns, each turn a list; None where they are not that."""
+    parts = groups[0]
+    if len(groups) > 1 or len(turns) < 2 or len(parts) == len(turns):
+        return None
+    if any(part.op != "rel" or part.name != "=" or part.args[0].op != "sym" for part in parts):
+        return None
+    found = [parts[start:end] for start, end in zip(turns, [*turns[1:], len(parts)], strict=True)]
+    names = [sorted(part.args[0].name for part in turn) for turn in found]
+    alike = all(turn == names[0] for turn in names) and len(set(names[0])) == len(names[0]) > 1
+    return Expr("list", tuple(_list(turn) for turn in found)) if alike else None
+
+
+def _joined(parts: list[Expr], joints: set[str]) -> Expr:
+    """The list; between relations ``and`` and ``or`` are not the same, and it is named by them.
+
+    Equations for one name are its values, whichever word stands between them.
+    """
+    found = _list(parts)
+    if not joints or found.op != "list" or any(part.op != "rel" for part in parts):
+        return found
+    values = all(part.name == "=" for part in parts) and len({part.args[0] for part in parts}) == 1
+    return found if values else found._replace(name=" ".join(sorted(joints)))
+
+
+def _shared(parts: list[Expr]) -> list[Expr]:
+    r"""``x=0, 4`` and ``x \ne 1, 2`` with the name before each value."""
+    first = parts[0]
+    if first.op != "rel" or first.name not in ("=", r"\ne") or first.args[0].op != "sym" or len(parts) == 1:
         return parts
-    return [part for part in parts if part is not counted[0]]
+    values = (first.args[1], *parts[1:])
+    if any(value.op not in _VALUES for value in values):
+        return parts
+    return [first._replace(args=(first.args[0], value)) for value in values]
+
+
+def domained(parts: list[Expr]) -> list[Expr]:
+    r"""``\\pi k, k \\in \\mathbb{Z}`` as a family: its parts, its free parameters, and the domain of each.
+
+    Of inequalities (``x>3, x \\in \\mathbb{Z}``) the letter is no parameter, but what is looked for.
+    """
+    given: dict[Expr, str] = {}
+    for at, part in enumerate(parts):
+        if part.op == "rel" and part.name == r"\in" and part.args[0].op == "sym" and (domain := _domain(part.args[1])):
+            while at and parts[at - 1].op == "sym" and parts[at - 1] not in given and len(parts) > 2:
+                at -= 1
+                given[parts[at]] = domain
+            given[part.args[0]] = domain
+    body = [part for part in parts if part not in given and not (part.op == "rel" and part.name == r"\in")]
+    if not given or not body or any(part.op == "rel" and part.name != "=" for part in body):
+        return parts
+    free = [letter for letter in given if any(_mentions(part, letter) for part in body)]
+    value = _list(body)
+    return [Expr("family", (value, *free), "".join(given[letter] for letter in free))] if free else body
+
+
+def _domain(expr: Expr) -> str:
+    """The letter of a set of numbers, in whatever type it is written; nothing for other sets."""
+    letter = expr.name.removeprefix(r"\mathbb") if expr.op in ("set-name", "sym") else ""
+    return letter if letter in ("Z", "N", "Q", "R", "C") else ""
+
+
+def _mentions(expr: Expr, letter: Expr) -> bool:
+    """Whether a letter stands in an expression, elsewhere than as the name of a quantity."""
+    if expr.op == "rel" and expr.name == "=" and expr.args[0] == letter:
+        return _mentions(expr.args[1], letter)
+    return expr == letter or any(_mentions(arg, letter) for arg in expr.args)
 
 
 def _list(parts: list[Expr]) -> Expr:
@@ -72,8 +150,10 @@ def _begins(cursor: Cursor) -> bool:
 
 def read_part(cursor: Cursor) -> Expr:
     """One part of a list: a side, or sides with relations between them."""
+    if point := _point(cursor):
+        return point
     cursor.deeper()
-    sides, signs = [_side(cursor)], []
+    sides, signs = [_quantity(cursor) or _side(cursor)], []
     while sign := cursor.eat(*RELATIONS):
         while sign == "=" and cursor.eat("="):
             pass
@@ -85,7 +165,89 @@ def read_part(cursor: Cursor) -> Expr:
     return _relation(sides, signs) if signs else sides[0]
 
 
+def _point(cursor: Cursor) -> Expr | None:
+    r"""``P(1,2)`` or ``\text{vertex } (1,2)`` alone: the equation of a name and a tuple; nothing where it is not."""
+    start, name = cursor.at, None
+    while cursor.peek().kind in ("text", "word") and POINTS.issuperset(cursor.peek().value.lower().split()):
+        name = Expr("text", name=cursor.next().value.lower())
+    token = cursor.peek()
+    if token.kind == "word" and len(token.value) == 1 and token.value.isupper():
+        name = Expr("sym", name=cursor.next().value + _mark(cursor))
+    size = _bracket_size(cursor) if name else 0
+    chosen = name in _CHOSEN and size == 5 and not cursor.points
+    if name and size and not chosen and cursor.peek(size).value in _AFTER_PARTS:
+        value = cursor.group(cursor)
+        if value.op == "tuple":
+            return Expr("rel", (name, value), "=")
+    cursor.at = start
+    return None
+
+
+def _quantity(cursor: Cursor) -> Expr | None:
+    r"""What stands before ``=`` and names a quantity in no arithmetic: ``\operatorname{tr}(A)``, ``\mathbb{E}[X]``,
+    ``\#S``, ``|A\cup B|``; words with letters behind them are words. Nothing where it is none of these.
+    """
+    first = cursor.peek()
+    if first.kind != "text" and first.value not in ("|", r"\sum") and first.value not in _OPERATORS:
+        return None
+    size = _before_equals(cursor)
+    named = first.kind == "text" and first.value[0].isalpha() and size > 1
+    sets = first.value == "|" and any(cursor.peek(at).value in (r"\cup", r"\cap") for at in range(size))
+    sums = first.value == r"\sum" and cursor.peek(1).value != "_"
+    if not size or not (named or sets or sums or first.value in _OPERATORS):
+        return None
+    tokens = [cursor.next() for _ in range(size)]
+    if any(word in DENIALS for token in tokens for word in token.value.lower().split() if token.kind == "text"):
+        raise Unreadable("words")
+    name = " ".join(token.value for token in tokens)
+    words = all(token.kind in ("text", "word") for token in tokens)
+    return Expr("text", name=name.lower()) if words else Expr("sym", name=name)
+
+
+def _before_equals(cursor: Cursor) -> int:
+    """The number of tokens before the ``=`` of a part whose left side is no sum or product; else 0."""
+    depth = 0
+    for size in range(MAX_NAME):
+        token = cursor.peek(size)
+        if token.value == "=" and depth == 0:
+            return size
+        depth += (token.value in _OPENING) - (token.value in _CLOSING)
+        if token.kind == "end" or depth < 0 or (depth == 0 and token.value in _NO_NAME):
+            return 0
+    return 0
+
+
+def _mark(cursor: Cursor) -> str:
+    """The index or primes of a point's name."""
+    mark = ""
+    if cursor.peek().value == "_" and cursor.peek(1).kind in ("num", "word"):
+        mark, cursor.at = f"_{cursor.peek(1).value}", cursor.at + 2
+    while cursor.eat("'"):
+        mark += "'"
+    return mark
+
+
+def _bracket_size(cursor: Cursor) -> int:
+    """The number of tokens of the round bracket that comes next, where commas part what is in it; else 0."""
+    depth = commas = 0
+    for size, token in enumerate(cursor.tokens[cursor.at : cursor.at + MAX_POINT], 1):
+        depth += (token.value in _OPENING) - (token.value in _CLOSING)
+        commas += token.value in (",", ";") and depth == 1
+        if depth == 0:
+            return size if commas and token.value == ")" else 0
+    return 0
+
+
 def _relation(sides: list[Expr], signs: list[str]) -> Expr:
+    """A relation; where it is a chain with one value, that with all sides."""
+    found = _collapsed(sides, signs)
+    many = len(signs) > 1 or r"\approx" in signs
+    if not many or r"\equiv" in signs or not {"=", r"\approx"}.issuperset(signs) or found.op == "list":
+        return found
+    return Expr("chain", (found, *sides))
+
+
+def _collapsed(sides: list[Expr], signs: list[str]) -> Expr:
     """A relation; an approximation after the exact value is dropped, a chain of ``=`` ends with its last value."""
     if r"\approx" in signs and (len(signs) > 1 or sides[0].op not in ("sym", "f")):
         cut = signs.index(r"\approx")
@@ -105,12 +267,20 @@ def _side(cursor: Cursor) -> Expr:
     value = _operand(cursor)
     if sign := cursor.eat(r"\over", r"\choose"):
         value = div(value, read_sum(cursor)) if sign == r"\over" else function("binom", value, read_sum(cursor))
+    first = cursor.at
     while sign := cursor.eat(r"\cup", r"\cap", r"\setminus", ":"):
         if sign == ":" and value.op == "ratio":
             value = Expr("ratio", (*value.args, _operand(cursor)))
         else:
             value = Expr("ratio" if sign == ":" else sign, (value, _operand(cursor)))
-    return value
+    return value._replace(name="time") if value.op == "ratio" and _is_time(cursor, first - 1) else value
+
+
+def _is_time(cursor: Cursor, start: int) -> bool:
+    """Whether the tokens from a place on are hours and two digits of minutes: ``7:05``, but not ``7:5``."""
+    texts = [token.value for token in cursor.tokens[start : cursor.at]]
+    digits = all(text.isdigit() for text in texts[::2]) and int(texts[0]) <= 24
+    return digits and all(len(text) == 2 and int(text) < 60 for text in texts[2::2])
 
 
 def _operand(cursor: Cursor) -> Expr:
@@ -142,11 +312,10 @@ def _with_unit(value: Expr, words: list[str]) -> Expr:
         value = value._replace(args=(mul(value.args[0], scale),)) if value.op == "unit" else mul(value, scale)
     if not words:
         return value
+    words = measured(value, words)
     name = unit_name(" ".join(words))
     if name == "percent":
         return Expr("percent", (value,))
-    if NOT_UNITS.intersection(name.split()):
-        raise Unreadable("words")
     if value.op == "unit":
         return value if not name or value.name == name else value._replace(name=f"{value.name} {name}")
     return Expr("unit", (value,), name) if name else value
@@ -172,9 +341,12 @@ def _tail(cursor: Cursor) -> list[str]:
             cursor.expect(")")
         elif words and token.value == "^":
             words.append("^" + _unit_power(cursor))
-        elif words and token.value in ("/", r"\cdot", ".", "-") and cursor.peek(1).kind in ("text", "word"):
+        elif words and token.value in ("/", r"\cdot", ".") and cursor.peek(1).kind in ("text", "word"):
             words.extend(["/"] if token.value == "/" else [])
             cursor.at += 1
+        elif words and token.value == "-" and cursor.peek(1).kind in ("text", "word"):
+            cursor.at += 2
+            words[-1] += "-" + cursor.tokens[cursor.at - 1].value
         else:
             return words
 

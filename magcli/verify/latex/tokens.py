@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from magcli.verify.latex.names import AMBIGUOUS, FUNCTIONS, JOINING
+from magcli.verify.latex.units import SYMBOLS
 
 MAX_TOKENS = 2_000
 MAX_DEPTH = 40
@@ -47,7 +48,8 @@ _UNICODE = {
     ord("⁻"): "^-", ord("°"): r"^\circ ", ord("º"): r"^\circ ", ord("′"): "'", ord("’"): "'", ord("、"): ",",
     ord("。"): ".", ord("…"): r"\ldots ", ord("ℝ"): r"\mathbb{R}", ord("ℤ"): r"\mathbb{Z}", ord("ℕ"): r"\mathbb{N}",
     ord("⟨"): r"\langle ", ord("⟩"): r"\rangle ", ord("⌊"): r"\lfloor ", ord("⌋"): r"\rfloor ",
-    ord("【"): "[", ord("】"): "]", ord("￡"): "£",
+    ord("℃"): r"^\circ C", ord("℉"): r"^\circ F",
+    ord("⁄"): "/", ord("∕"): "/", ord("【"): "[", ord("】"): "]", ord("￡"): "£",
     ord("⌈"): r"\lceil ", ord("⌉"): r"\rceil ", ord("∣"): "|", ord("¢"): r"\text{ cent}", ord("…"): r"\ldots ",
 }  # fmt: skip
 
@@ -55,8 +57,13 @@ _ROOTS = {"√": r"\sqrt", "∛": r"\sqrt[3]", "³√": r"\sqrt[3]", "⁴√": r
 _ROOT = re.compile(r"([³⁴]√|∛)\s*(\d+(?:\.\d+)?)|(√)\s*(\d+\.\d+|\d\d+)")
 """Before digits the plain sign covers all of them, unlike LaTeX's command."""
 
+_HIGH, _LOW = "⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉"
+_SLASHED = re.compile(f"([{_HIGH}]+)[⁄∕/]([{_LOW}]+)")
+_LEVELLED = str.maketrans(_HIGH + _LOW, "0123456789" * 2)
+
 _TOKEN = re.compile(
-    r"(?P<skip>\s+|\\[,;:!>/ ]|~|\\q?quad|\\(?:hspace\s*\{[^{}]*\}|(?:left|right|middle|[bB]igg?[lrm]?)(?![A-Za-z])\.?"
+    r"(?P<skip>\s+|\\[,;:!>/ ]|~|\\q?quad|\\(?:hspace\s*\{[^{}]*\}"
+    r"|(?:left|right|middle|mathopen|mathclose|[bB]igg?[lrm]?)(?![A-Za-z])\.?"
     r"|(?:display|text|script|scriptscript)style|limits|nolimits|thinspace|nobreak|hfill|medskip|bf|rm|it|large|Large"
     r"|allowbreak|negthinspace|enspace|(?:color|textcolor)\s*\{[^{}]*\}|label\s*\{[^{}]*\}|(?:bold|un)math)(?![A-Za-z]))"
     r"|(?P<num>(?:\d+(?:\.\d+|\.(?=/))?|\.\d+)(?:[eE][+-]?\d{1,6}(?![\d.]))?)"
@@ -99,6 +106,7 @@ def ascii_math(text: str) -> str:
     """The text with Unicode signs written as LaTeX."""
     if text.isascii():
         return text
+    text = _SLASHED.sub(lambda part: rf"\frac{{{part[1]}}}{{{part[2]}}}".translate(_LEVELLED), text)
     text = _ROOT.sub(lambda root: f"{_ROOTS[root[1] or root[3]]}{{{root[2] or root[4]}}}", text)
     return text.translate(_UNICODE).replace("^-^{", "^{-").replace("}^{", "").replace("}_{", "")
 
@@ -119,12 +127,20 @@ def tokenize(text: str) -> tuple[Token, ...]:
             continue
         if len(found) >= MAX_TOKENS:
             raise Unreadable("too-long")
-        found.extend(_token(kind or "op", match, spaced))
+        tokens = _token(kind or "op", match, spaced)
+        if kind == "font" and found and found[-1].kind == "num" and tokens and _is_unit(tokens[0]):
+            tokens = (tokens[0]._replace(kind="text"), *tokens[1:])
+        found.extend(tokens)
         spaced = False
     while found and found[-1].value == r"\\":
         found.pop()
     _check_depth(found)
     return tuple(found)
+
+
+def _is_unit(token: Token) -> bool:
+    """Whether an upright letter behind a number is a unit: ``5\\mathrm{m}``; ``12\\text{K}`` may be 12,000."""
+    return token.value in SYMBOLS and (token.spaced or token.value != "K")
 
 
 def _token(kind: str, match: re.Match[str], spaced: bool) -> tuple[Token, ...]:

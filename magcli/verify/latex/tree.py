@@ -25,6 +25,7 @@ class Expr(NamedTuple):
     number: Fraction = Fraction(0)
 
 
+_TRANSPOSED = frozenset(Expr("sym", name=name) for name in ("T", r"\top", r"\intercal"))
 ZERO, ONE, MINUS_ONE = (Expr("num", number=Fraction(n)) for n in (0, 1, -1))
 I, PI, E, INFINITY = (Expr("const", name=name) for name in ("i", "pi", "e", "inf"))  # noqa: E741
 
@@ -40,7 +41,7 @@ def add(terms: list[Expr]) -> Expr:
         return terms[0]
     if all(t.op == "num" for t in terms) and sum(_bits(t.number) for t in terms) < MAX_SUM_BITS:
         return num(sum((t.number for t in terms), Fraction(0)))
-    return _matrices(terms) or _without(terms) or Expr("+", tuple(terms))
+    return _matrices(terms) or _without(terms) or _tuples(terms) or Expr("+", tuple(terms))
 
 
 def mul(a: Expr, b: Expr) -> Expr:
@@ -53,7 +54,9 @@ def mul(a: Expr, b: Expr) -> Expr:
 
 
 def neg(a: Expr) -> Expr:
-    """The negative."""
+    """The negative; of a measured value with its unit."""
+    if a.op == "unit":
+        return a._replace(args=(neg(a.args[0]),))
     return mul(MINUS_ONE, a)
 
 
@@ -67,8 +70,13 @@ def div(a: Expr, b: Expr) -> Expr:
 
 
 def power(base: Expr, exponent: Expr) -> Expr:
-    """A power; rational where it is exact and within the budget, as ``4^{1/2}``; ``A^T`` is a transposed matrix."""
-    if base.op == "matrix" and exponent == Expr("sym", name="T"):
+    """A power; rational where it is exact and within the budget, as ``4^{1/2}``.
+
+    ``A^T`` is a transposed matrix, ``(1,2)^T`` a column.
+    """
+    if base.op == "tuple" and exponent in _TRANSPOSED and base.name in ("()", "[]"):
+        return Expr("matrix", tuple(Expr("row", (part,)) for part in base.args))
+    if base.op == "matrix" and exponent in _TRANSPOSED:
         columns = zip(*(row.args for row in base.args), strict=True)
         return Expr("matrix", tuple(Expr("row", tuple(column)) for column in columns))
     if base.op == exponent.op == "num":
@@ -169,7 +177,7 @@ def _without(terms: list[Expr]) -> Expr | None:
     if len(terms) != 2 or terms[0].op not in ("set-name", "tuple") or terms[1].op != "*":
         return None
     sign, taken = terms[1].args
-    return Expr(r"\setminus", (terms[0], taken)) if sign == MINUS_ONE and taken.op == "set" else None
+    return Expr(r"\setminus", (terms[0], taken)) if sign == MINUS_ONE and taken.op in ("set", "tuple") else None
 
 
 def _matrices(terms: list[Expr]) -> Expr | None:
@@ -180,6 +188,20 @@ def _matrices(terms: list[Expr]) -> Expr | None:
     return Expr("matrix", tuple(
         Expr("row", tuple(add(list(cells)) for cells in zip(*(row.args for row in same), strict=True))) for same in rows
     ))  # fmt: skip
+
+
+def _tuples(terms: list[Expr]) -> Expr | None:
+    """The sum of points and multiples of them, ``(1,2)+t(3,4)``, entry by entry; None where the terms are not such."""
+    found = [_entries(term) for term in terms]
+    if len({len(entries) for entries in found}) != 1 or not found[0]:
+        return None
+    return Expr("tuple", tuple(add(list(cells)) for cells in zip(*found, strict=True)), "()")
+
+
+def _entries(term: Expr) -> tuple[Expr, ...]:
+    if term.op == "tuple" and term.name == "()":
+        return term.args
+    return tuple(mul(term.args[0], entry) for entry in _entries(term.args[1])) if term.op == "*" else ()
 
 
 def _times(a: Expr, b: Expr) -> Expr:

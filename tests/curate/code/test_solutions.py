@@ -217,5 +217,6 @@ def test_how_outputs_are_compared_and_what_limits_hold():
     assert of(problem_yaml="name: x\noutput_validator_flags: float_tolerance 1e-6\n").compare == "floats:1e-6"
     assert of(validator_flags="case_sensitive").compare == "tokens-case"
     assert of(validator_flags="# no case_sensitive here").compare == "tokens"
-    assert of(time_limit={"seconds": 2, "nanos": 500_000_000}, memory_limit_bytes=256 << 20)[3:] == (2.5, 256.0)
-    assert of(time_limit=3)[3:] == (3.0, None)
+    limited = of(time_limit={"seconds": 2, "nanos": 500_000_000}, memory_limit_bytes=256 << 20)
+    assert (limited.time_limit, limited.memory_limit) == (2.5, 256.0)
+    assert (of(time_limit=3).time_limit, of(time_limit=3).memory_limit) == (3.0, None)

@@ -72,7 +72,7 @@ def test_what_gives_no_value_has_a_reason() -> None:
 @pytest.mark.parametrize(
     ("tests", "reason"),
     [
-        ([("f(node([1]))", "1")], "arguments"),
+        ([("f(f([1]))", "1")], "arguments"),
         ([("len(f(1))", "1")], "value"),
         ([("f([1, 'a'])", "1")], "types"),
         ([("f(10 ** 20)", "1")], "big-integers"),

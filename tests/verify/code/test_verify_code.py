@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from magcli.errors import DataError, EnvironmentFault
+from magcli.verify.code.checker import Checker
 from magcli.verify.code.judge import Judge
-from magcli.verify.code.judging import draw, extract, judge
+from magcli.verify.code.judging import bound, draw, extract, judge
 from magcli.verify.sandbox import Limits, open_sandbox
 from magcli.verify.types import Verdict
 
@@ -78,7 +79,7 @@ def test_all_tests_are_drawn_equally_often() -> None:
         ("import __main__\nx = 1\nassert __main__.x == 1\n" + ADD, "accepted", ""),
         (ADD + "exit(3)", "runtime-error", "test 1: exit code 3"),
         (ADD + "raise KeyError(1)", "runtime-error", "test 1: exit code 1: KeyError: 1"),
-        ("import numpy", "runtime-error", "test 1: exit code 1: ModuleNotFoundError: No module named 'numpy'"),
+        ("import pandas", "runtime-error", "test 1: exit code 1: ModuleNotFoundError: No module named 'pandas'"),
         ("def f(n): return f(n + 1)\nf(0)", "runtime-error", "test 1: exit code 1: RecursionError"),
         ("import os\nos.abort()", "runtime-error", "test 1: SIGABRT"),
         ("print(1", "compile-error", "test 1: SyntaxError: '(' was never closed"),
@@ -325,6 +326,31 @@ def test_a_busy_machine_is_not_the_programs_fault() -> None:
     finally:
         os.sched_setaffinity(0, whole)
     assert [verdict.reason for verdict in verdicts] == ["accepted"] * 8
+
+
+def test_a_program_that_sleeps_is_not_waited_for() -> None:
+    """However little it does in between, on every one of its tests. The second half is for a busy machine."""
+    dozing = "import time\nwhile True:\n    for _ in range(300_000): pass\n    time.sleep(0.09)"
+    limits, begun = Limits(cpu=0.5), time.monotonic()
+    verdict = judge(dozing, "python", SUMS, limits, partial=True)
+    assert (verdict.reason, verdict.passed) == ("time-limit", 0)
+    assert verdict.detail.startswith("test 1: not done after 2 s")
+    assert time.monotonic() - begun < 2 * bound(limits, len(SUMS), "python", None) < len(SUMS) * limits.longest
+
+
+def test_a_judgement_that_takes_too_long_is_given_up_and_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts: list[float] = []
+    monkeypatch.setattr("magcli.verify.code.judging.bound", lambda *_: attempts.append(0.0) or 1e-9)
+    verdict = judge(ADD, "python", SUMS)
+    assert (verdict.reason, verdict.passed, len(attempts)) == ("infra-error", 0, 1)
+    assert verdict.detail == "test 1: not begun within 1e-09 s, the machine is too busy"
+
+
+def test_the_bound_of_a_judgement_is_that_of_its_parts() -> None:
+    recipe = Limits(cpu=4.0)
+    assert bound(recipe, 20, "python", None) == 20 * 13
+    assert bound(recipe, 20, "cpp", None) == 20 * 13 + 21
+    assert bound(recipe, 1, "cpp", Checker("", "cpp")) == 13 + 42 + 2 * 21
 
 
 def test_verdicts_are_the_same_where_isolation_is_restricted() -> None:

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,7 +46,7 @@ def build(source: str, tmp_path: Path, limits: Limits = SHORT) -> Fault | None:
 def test_a_bomb_costs_no_more_than_its_limits(source: str, reasons: str, tmp_path: Path) -> None:
     begun = time.monotonic()
     fault = build(source, tmp_path)
-    assert time.monotonic() - begun < SHORT.wall + replace(SHORT, cpu=compiler.LATER * SHORT.cpu).wall + SLACK
+    assert time.monotonic() - begun < SHORT.wall + SLACK
     kind = "none" if fault is None else "time" if fault.reason == "compile-timeout" else "error"
     assert kind in reasons.replace("memory", "error"), fault
     assert fault is None or len(fault.detail) < 300

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magcli.errors import DataError
-from magcli.verify.code.outputs import close, comparison, difference
+from magcli.verify.code.outputs import close, comparison, difference, fitting
 
 
 def right(mode: str, expected: str | bytes, given: str | bytes) -> bool:
@@ -104,3 +104,30 @@ def test_an_output_equals_itself(lines: list[str], mode: str) -> None:
 def test_floats_are_close_by_either_tolerance(expected: float, given: float) -> None:
     gap = abs(expected - given)
     assert close(expected, given, 1e-6) is (gap <= 1e-6 or gap <= 1e-6 * abs(expected) < float("inf"))
+
+
+@pytest.mark.parametrize(
+    ("tests", "mode"),
+    [
+        ([("1 2", "3\n"), ("2 2", "4\n")], "tokens"),
+        ([("1", "Yes\n"), ("2", "YES\n"), ("3", "no"), ("4", "nO")], "tokens"),
+        ([("yes", "YES\n")], "tokens"),
+        ([("Hello World", "hELLO wORLD\n")], "tokens-case"),
+        ([("5\nhello", "HELLO\n")], "tokens-case"),
+        ([("1", "Alice\n"), ("2", "alice\n")], "tokens-case"),
+        ([("hello world", "helloWorld\n")], "tokens-case"),
+        ([("HELLO", "HELLO\n")], "tokens"),
+        ([("3", "  *\n ***\n"), ("1", " *\n")], "lines"),
+        ([("3", "  *\n ***\n"), ("1", "*\n")], "tokens"),
+        ([("3", " \n")], "tokens"),
+        ([], "tokens"),
+    ],
+)
+def test_the_comparison_fits_the_tests(tests: list[tuple[str, str]], mode: str) -> None:
+    assert fitting(tests) == mode
+
+
+@given(st.lists(st.tuples(st.text("aB 1\n", max_size=9), st.text("aB 1\n", max_size=9)), max_size=4))
+def test_expected_outputs_are_right_by_the_comparison_that_fits(tests: list[tuple[str, str]]) -> None:
+    rule = comparison(fitting(tests))
+    assert all(difference(output.encode(), output.encode() + b"\n", rule) is None for _, output in tests)

@@ -1,7 +1,11 @@
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from magcli.verify.equality.regions import EVERYTHING, complement, region, same_region
+from magcli.verify.equality.regions import EVERYTHING, Piece, Region, complement, region, same_region
+from magcli.verify.equality.structure import same
 from magcli.verify.latex.answers import read
+from magcli.verify.latex.tree import num
 
 
 @pytest.mark.parametrize(
@@ -44,3 +48,34 @@ def test_complement() -> None:
     assert half is not None
     assert complement(complement(half.pieces)) == half.pieces
     assert complement(EVERYTHING) == ()
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(-9, 9), st.integers(-9, 9))
+def test_and_holds_in_common_and_or_in_either(low: int, high: int) -> None:
+    both, either = (region(read(f"x > {low} {word} x < {high}")) for word in ("and", "or"))
+    assert both is not None
+    assert either is not None
+    inside = region(read(f"({low},{high})")) if low < high else Region((), "x")
+    assert inside is not None
+    assert same_region(both, inside)
+    whole = EVERYTHING if low < high else complement((Piece(num(high), True, num(low), True),))
+    assert same_region(either, Region(whole, "x"))
+    assert not same_region(both, either)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "found"),
+    [
+        ("x>1 and y>2", "x>1 or y>2", False),
+        ("x>1 or y>2", "y>2 or x>1", True),
+        ("x=0 or y=0", "x=0 and y=0", False),
+        ("x=1 or x=2", "x=1 and x=2", True),
+        ("x<1 and x>3", r"\emptyset", True),
+        ("x<1, x>3", "x<1 or x>3", True),
+        ("x>1, x<3", "x>1 and x<3", True),
+        (r"x\ne1 or x\ne2", r"x\ne1, x\ne2", False),
+    ],
+)
+def test_words_between_relations(a: str, b: str, *, found: bool) -> None:
+    assert same(read(a), read(b))[0] == same(read(b), read(a))[0] == found

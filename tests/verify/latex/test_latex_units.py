@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from magcli.verify.latex.units import compatible, is_unit, unit_name
 
@@ -42,3 +44,25 @@ def test_known_units() -> None:
 )
 def test_compatible_units(a: str, b: str, same: bool) -> None:
     assert compatible(a, b) == compatible(b, a) == same
+
+
+@given(st.permutations(["km", "h^-1", "kg", "s^-2"]))
+def test_the_order_of_a_product_of_units_counts_for_nothing(parts: list[str]) -> None:
+    assert unit_name(" ".join(parts)) == "kilogram·kilometer/hour/second^2"
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("km h^-1", "kilometer/hour"),
+        ("J/(mol K)", "joule/kelvin/mole"),
+        ("m/s/s", "meter/second^2"),
+        ("feet per second squared", "foot/second^2"),
+        ("s^-1", "second^-1"),
+        ("degrees Celsius", "celsius"),
+        ("per cent", "percent"),
+        ("meters meters", "meter^2"),
+    ],
+)
+def test_products_and_powers_of_units(words: str, name: str) -> None:
+    assert unit_name(words) == name

@@ -1,0 +1,428 @@
+"""Python expressions worked out on plain data, without running anything: what tests ask of the values of calls.
+
+Literals, operators, comparisons, comprehensions, lambdas, f-strings, the methods of plain types, the builtins that give
+plain data (``magcli.verify.code.functions``). Nothing of the expression is executed as Python. The values may be
+hostile: the sizes of what is made are bounded, and so is the work, as each operation is charged for what it may read.
+"""
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Container, Iterator, Mapping
+from fractions import Fraction
+from itertools import chain
+from types import GeneratorType
+from typing import Any
+
+from magcli.verify.code.budget import MAX_SIZE, Budget, Refused
+from magcli.verify.code.functions import (
+    CONSTANTS,
+    FUNCTIONS,
+    METHODS,
+    TYPES,
+    callable_of,
+    called,
+    check_template,
+    method_of,
+    truth,
+)
+from magcli.verify.code.plain import Other, Plain, same
+
+STEP, ROUND = 2, 10
+"""The work of a node of the expression, and of a round of a comprehension besides."""
+
+MAX_BITS = 200_000
+"""Of an integer that is multiplied or divided."""
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.BitOr: operator.or_,
+    ast.BitXor: operator.xor,
+    ast.BitAnd: operator.and_,
+}
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Invert: operator.invert,
+    ast.Not: lambda value: not truth(value),
+}
+_ORDER: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+
+
+def constant(node: ast.expr) -> Plain:
+    """The value of a constant expression; a set comes as a frozenset.
+
+    Raises:
+        ValueError: it is not constant, or too large.
+    """
+    return value_of(node, {})
+
+
+def value_of(node: ast.expr, names: Mapping[str, Plain]) -> Plain:
+    """The value of an expression over named values; a set comes as a frozenset.
+
+    Raises:
+        ValueError: there is none, or it takes too much to find it.
+    """
+    try:
+        return settled(_Evaluation(dict(names)).value(node))
+    except Exception as error:  # whatever Python's own operations raise on values that a program chose
+        raise ValueError(f"{type(error).__name__}: {str(error)[:200]}") from error
+
+
+def check(node: ast.AST, names: Container[str]) -> None:
+    """Refuse an expression that has no value whatever its names stand for, as a constant part of it has none.
+
+    Raises:
+        ValueError: it has none.
+    """
+    names_one = any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
+    if names_one or not isinstance(node, ast.expr) or isinstance(node, ast.FormattedValue | ast.Starred):
+        for part in ast.iter_child_nodes(node):
+            check(part.value if isinstance(node, ast.Call) and isinstance(part, ast.Attribute) else part, names)
+    elif dotted(node) is None:
+        try:
+            _Evaluation({}).value(node)
+        except Exception as error:  # as in value_of
+            raise ValueError(f"{type(error).__name__}: {str(error)[:200]}") from error
+
+
+def is_constant(node: ast.expr) -> bool:
+    """Whether an expression has a value by itself."""
+    try:
+        constant(node)
+    except ValueError:
+        return False
+    return True
+
+
+def settled(value: Any) -> Plain:
+    """A value as plain data: a view of a dict becomes what it stands for.
+
+    Raises:
+        Refused: it is none, as a function is.
+    """
+    match value:
+        case type() | ast.AST():
+            raise Refused("it is a type")
+        case range() if len(value) <= MAX_SIZE:
+            return Other("range", tuple(value))
+        case GeneratorType():
+            return Other("generator", tuple(value))
+        case _ if isinstance(value, type({}.keys()) | type({}.items())):
+            return frozenset(value)
+        case _ if callable(value):
+            raise Refused("it is a function")
+    return value  # type: ignore[no-any-return]
+
+
+def bound_names(target: ast.expr) -> list[str]:
+    """The names that the target of a loop binds.
+
+    Raises:
+        Refused: it is more than names and tuples of them.
+    """
+    match target:
+        case ast.Name(name):
+            return [name]
+        case ast.Tuple(parts) | ast.List(parts):
+            return list(chain.from_iterable(map(bound_names, parts)))
+    raise Refused(f"{ast.unparse(target)[:80]!r} is bound")
+
+
+class _Evaluation:
+    """Works out one expression.
+
+    Args:
+        names: The values that it may name.
+        budget: What of the work is left; a new one where None.
+    """
+
+    def __init__(self, names: dict[str, Any], budget: Budget | None = None) -> None:
+        self._names, self._budget = names, budget or Budget()
+
+    def value(self, node: ast.expr) -> Any:
+        """The value; raises whatever Python does, or Refused."""
+        self._budget.spend(STEP)
+        found = getattr(self, f"_{type(node).__name__}", None)
+        if found is None:
+            raise Refused(f"{ast.unparse(node)[:80]!r} is not worked out")
+        return found(node)
+
+    def _Constant(self, node: ast.Constant) -> Any:
+        if node.value is ...:
+            raise Refused("an ellipsis is no plain data")
+        return node.value
+
+    def _Name(self, node: ast.Name) -> Any:
+        if node.id in self._names:
+            return self._names[node.id]
+        for known in (TYPES, CONSTANTS, FUNCTIONS):
+            if node.id in known:
+                return known[node.id]
+        raise Refused(f"{node.id!r} is not known")
+
+    def _Attribute(self, node: ast.Attribute) -> Any:
+        if (name := dotted(node)) is not None and name.partition(".")[0] not in self._names:
+            for known in (CONSTANTS, FUNCTIONS):
+                if name in known:
+                    return known[name]
+        match node:
+            case ast.Attribute(ast.Name(name), method) if name in TYPES and method in METHODS.get(TYPES[name], ()):
+                return lambda receiver, *given: method_of(self._budget, receiver, method, given, {})
+            case ast.Attribute(ast.Call(ast.Name("type"), [inner], []), "__name__"):
+                kind = called(self._budget, FUNCTIONS["type"], [self.value(inner)], {})
+                return kind.__name__
+            case ast.Attribute(inner, "real" | "imag" | "numerator" | "denominator" as name):
+                value = self.value(inner)
+                return getattr(value, name) if isinstance(value, int | float | complex) else _refuse(node)
+        return _refuse(node)
+
+    def _Call(self, node: ast.Call) -> Any:
+        function: Any = None
+        if isinstance(node.func, ast.Attribute) and not self._is_known(node.func):
+            receiver = self.value(node.func.value)
+        else:
+            function = callable_of(self.value(node.func))
+        given = list(self._elements(node.args))
+        named = {word.arg: self.value(word.value) for word in node.keywords if word.arg is not None}
+        if len(named) < len(node.keywords):
+            raise Refused("arguments are unpacked")
+        if function is None:
+            return method_of(self._budget, receiver, node.func.attr, given, named)  # type: ignore[attr-defined]
+        return called(self._budget, function, given, named)
+
+    def _is_known(self, node: ast.Attribute) -> bool:
+        name = dotted(node)
+        return name is not None and name.partition(".")[0] not in self._names and name in FUNCTIONS
+
+    def _Lambda(self, node: ast.Lambda) -> Any:
+        asked = node.args
+        if asked.posonlyargs or asked.vararg or asked.kwonlyargs or asked.kwarg or asked.defaults:
+            raise Refused("a lambda has other arguments than names")
+        names = [each.arg for each in asked.args]
+
+        def function(*given: Any) -> Any:
+            inner = dict(zip(names, given, strict=True))
+            return _Evaluation({**self._names, **inner}, self._budget).value(node.body)
+
+        return function
+
+    def _List(self, node: ast.List) -> Any:
+        return list(self._elements(node.elts))
+
+    def _Tuple(self, node: ast.Tuple) -> Any:
+        return tuple(self._elements(node.elts))
+
+    def _Set(self, node: ast.Set) -> Any:
+        return self._budget.hashed(list(self._elements(node.elts)))
+
+    def _Dict(self, node: ast.Dict) -> Any:
+        if None in node.keys:
+            raise Refused("a dict is unpacked")
+        keys = [self.value(key) for key in node.keys if key is not None]
+        return self._budget.mapped(list(zip(keys, map(self.value, node.values), strict=True)))
+
+    def _elements(self, nodes: list[ast.expr]) -> Iterator[Any]:
+        for node in nodes:
+            if isinstance(node, ast.Starred):
+                yield from self._budget.items(self.value(node.value))
+            else:
+                yield self.value(node)
+
+    def _ListComp(self, node: ast.ListComp) -> Any:
+        return list(self._loop(node.generators, lambda inner: inner.value(node.elt)))
+
+    def _SetComp(self, node: ast.SetComp) -> Any:
+        return self._budget.hashed(list(self._loop(node.generators, lambda inner: inner.value(node.elt))))
+
+    def _GeneratorExp(self, node: ast.GeneratorExp) -> Any:
+        """Its elements, as they are asked for: ``any`` stops at the first."""
+        return self._loop(node.generators, lambda inner: inner.value(node.elt))
+
+    def _DictComp(self, node: ast.DictComp) -> Any:
+        pairs = self._loop(node.generators, lambda inner: (inner.value(node.key), inner.value(node.value)))
+        return self._budget.mapped(list(pairs))
+
+    def _loop(self, generators: list[ast.comprehension], each: "Callable[[_Evaluation], Any]") -> Iterator[Any]:
+        if not generators:
+            yield each(self)
+            return
+        first, *rest = generators
+        names = bound_names(first.target)
+        for item in self._budget.items(self.value(first.iter)):
+            self._budget.spend(ROUND)
+            inner = _Evaluation({**self._names, **_bound(first.target, names, item)}, self._budget)
+            if all(truth(inner.value(condition)) for condition in first.ifs):
+                yield from inner._loop(rest, each)
+
+    def _JoinedStr(self, node: ast.JoinedStr) -> Any:
+        return "".join(map(self._formatted, node.values))
+
+    def _formatted(self, node: ast.expr) -> str:
+        if not isinstance(node, ast.FormattedValue):
+            return str(self.value(node))
+        conversion = {115: "str", 114: "repr", 97: "ascii"}.get(node.conversion)
+        value = self.value(node.value)
+        if conversion:
+            value = called(self._budget, FUNCTIONS[conversion], [value], {})
+        spec = self.value(node.format_spec) if node.format_spec else ""
+        return str(called(self._budget, FUNCTIONS["format"], [value, spec], {}))
+
+    def _UnaryOp(self, node: ast.UnaryOp) -> Any:
+        return _UNARY[type(node.op)](self._budget.charged(self.value(node.operand)))
+
+    def _BinOp(self, node: ast.BinOp) -> Any:
+        one, other = self.value(node.left), self.value(node.right)
+        self._budget.charged(one)
+        self._budget.charged(other)
+        _bound_size(one, node.op, other, self._budget)
+        if isinstance(one, type) and isinstance(other, type):
+            return (one, other)  # int | str, of isinstance
+        return _BINARY[type(node.op)](one, other) if type(node.op) in _BINARY else _refuse(node)
+
+    def _BoolOp(self, node: ast.BoolOp) -> Any:
+        stops = isinstance(node.op, ast.Or)
+        for part in node.values:
+            value = self.value(part)
+            if truth(value) == stops:
+                break
+        return value
+
+    def _IfExp(self, node: ast.IfExp) -> Any:
+        return self.value(node.body if truth(self.value(node.test)) else node.orelse)
+
+    def _Subscript(self, node: ast.Subscript) -> Any:
+        value, place = self.value(node.value), self.value(node.slice)
+        if isinstance(value, Other) and value.kind in ("range", "deque"):
+            value = value.items
+        if not isinstance(value, str | bytes | list | tuple | dict | range):
+            raise Refused(f"a {type(value).__name__} has no elements")
+        return value[place]
+
+    def _Slice(self, node: ast.Slice) -> Any:
+        return slice(*(None if part is None else self.value(part) for part in (node.lower, node.upper, node.step)))
+
+    def _Compare(self, node: ast.Compare) -> Any:
+        left, one = node.left, self.value(node.left)
+        for sign, right in zip(node.ops, node.comparators, strict=True):
+            other = self.value(right)
+            if not self._holds(left, one, sign, right, other):
+                return False
+            left, one = right, other
+        return True
+
+    def _holds(self, left: ast.expr, one: Any, sign: ast.cmpop, right: ast.expr, other: Any) -> bool:
+        self._budget.charged(one)
+        self._budget.charged(other)
+        match sign:
+            case ast.Eq():
+                return self._equal(left, one, right, other)
+            case ast.NotEq():
+                return not self._equal(left, one, right, other)
+            case ast.In():
+                return self._contains(right, other, one)
+            case ast.NotIn():
+                return not self._contains(right, other, one)
+            case ast.Is():
+                return _identical(one, other)
+            case ast.IsNot():
+                return not _identical(one, other)
+        if any(isinstance(value, float) and value != value for value in (one, other)):
+            raise Refused("NaN has no order")
+        if isinstance(one, float) and one == other and math.isinf(one):
+            raise Refused("infinities have no order")
+        return bool(_ORDER[type(sign)](one, other))
+
+    def _equal(self, left: ast.expr, one: Any, right: ast.expr, other: Any) -> bool:
+        """Where one side is constant, the value is compared with it as with any expected value."""
+        if isinstance(one, type) or isinstance(other, type):
+            return one is other
+        one, other = settled(one), settled(other)
+        if not self._names_a_value(left):
+            return same(one, other)
+        if not self._names_a_value(right):
+            return same(other, one)
+        return bool(one == other)
+
+    def _names_a_value(self, node: ast.expr) -> bool:
+        return any(isinstance(part, ast.Name) and part.id in self._names for part in ast.walk(node))
+
+    def _contains(self, node: ast.expr, container: Any, value: Any) -> bool:
+        if isinstance(container, str | bytes):
+            return bool(value in container)
+        if isinstance(container, list | tuple) and not self._names_a_value(node):
+            return any(same(each, value) for each in container)
+        return value in (self._budget.items(container) if isinstance(container, Other) else container)
+
+
+def _refuse(node: ast.expr) -> Any:
+    raise Refused(f"{ast.unparse(node)[:80]!r} is not worked out")
+
+
+def dotted(node: ast.expr) -> str | None:
+    """``math.isclose`` as it is written; None for what is more than names."""
+    match node:
+        case ast.Name(name):
+            return name
+        case ast.Attribute(inner, name):
+            return None if (before := dotted(inner)) is None else f"{before}.{name}"
+    return None
+
+
+def _bound(target: ast.expr, names: list[str], item: Any) -> dict[str, Any]:
+    if isinstance(target, ast.Name):
+        return {names[0]: item}
+    if not isinstance(target, ast.Tuple | ast.List) or not isinstance(item, list | tuple | str):
+        raise Refused("it cannot be unpacked")
+    found: dict[str, Any] = {}
+    for part, value in zip(target.elts, item, strict=True):
+        found |= _bound(part, bound_names(part), value)
+    return found
+
+
+def _identical(one: Any, other: Any) -> bool:
+    """``is``, of which only types, None, True and False can say anything outside the program."""
+    if isinstance(one, type) or isinstance(other, type) or one is None or other is None:
+        return one is other
+    if isinstance(one, bool) or isinstance(other, bool):
+        return type(one) is type(other) and one == other
+    raise Refused("'is' is asked of equal values")
+
+
+def _bound_size(one: Any, sign: ast.operator, other: Any, budget: Budget) -> None:
+    """Refuse an operation whose result, or the way to it, is too large."""
+    bits = [_bits(part) for part in (one, other)]
+    match sign:
+        case ast.Mult():
+            for part, times in ((one, other), (other, one)):
+                if isinstance(times, int) and isinstance(part, str | bytes | list | tuple):
+                    budget.make(len(part) * times)
+        case ast.Pow() if isinstance(other, int):
+            budget.make(abs(other) * bits[0] // 8)
+        case ast.LShift() if isinstance(other, int):
+            budget.make(other // 8)
+        case ast.Mod() if isinstance(one, str | bytes):
+            check_template(one)
+    if max(bits) > MAX_BITS and not isinstance(sign, ast.BitAnd | ast.BitOr | ast.BitXor | ast.RShift):
+        raise Refused("a number is too large")
+    budget.spend(bits[0] * bits[1] // 10_000)
+
+
+def _bits(number: Any) -> int:
+    if isinstance(number, Fraction):
+        return max(number.numerator.bit_length(), number.denominator.bit_length())
+    return number.bit_length() if isinstance(number, int) else 0

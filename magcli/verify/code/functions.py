@@ -1,0 +1,599 @@
+"""The functions and methods that expressions of tests may name, on plain data of any size, and what they may cost.
+
+The builtins, ``math``, ``numpy`` and ``collections`` have them under the same names; here they take only plain data,
+make nothing too large, and where they compare they do so as the module does. A list and an array are the same.
+"""
+
+import builtins
+import json
+import math
+import string
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from functools import reduce
+from itertools import chain, combinations, permutations, product
+from types import GeneratorType
+from typing import Any
+
+from magcli.verify.code.budget import MAX_SIZE, VIEWS, Budget, Refused
+from magcli.verify.code.plain import Other, collisions, same
+
+MAX_DIGITS = 1_000
+"""To which a number may be rounded or written."""
+
+
+def check_template(text: str | bytes) -> None:
+    """Refuse a template for ``%`` that asks for a width of its own or from its values."""
+    letters = text.decode("latin-1") if isinstance(text, bytes) else text
+    if "*" in letters or any(len(word) > 3 for word in _numbers(letters)):
+        raise Refused("its width is not known")
+
+
+def called(budget: Budget, function: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """The value of a function."""
+    for value in (*given, *named.values()):
+        budget.charged(value)
+    return function(budget, *given, **named) if function in _TABLE else function(*given, **named)
+
+
+def method_of(budget: Budget, receiver: Any, name: str, given: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """The value of a method of plain data."""
+    given = [list(value) if isinstance(value, GeneratorType) else value for value in given]
+    kind = type(receiver)
+    if name in ("all", "any") and kind in (list, bool) and not given and not named:
+        return getattr(builtins, name)(map(truth, _flat(receiver)))
+    if name == "tolist" and kind in (list, int, float, bool):
+        return receiver
+    if kind is Other and receiver.items is not None and name in ("count", "index"):
+        receiver, kind = list(receiver.items), list
+    if name not in METHODS.get(kind, ()):
+        raise AttributeError(f"a {kind.__name__} has no {name!r}")
+    for value in (receiver, *given, *named.values()):
+        budget.charged(value)
+    _bound_method(budget, receiver, name, given)
+    if kind is frozenset:
+        budget.spend(sum(collisions(list(budget.items(value))) for value in given))
+    return getattr(receiver, name)(*map(_readable, given), **named)
+
+
+def _bound_method(budget: Budget, receiver: Any, name: str, given: Sequence[Any]) -> None:
+    numbers = [value for value in given if isinstance(value, int)]
+    if name in _WIDE and numbers:
+        budget.make(max(numbers) * (len(receiver) if name == "expandtabs" else 1))
+    elif name == "replace":
+        budget.make((len(receiver) + 1) * (1 + len(given[1]) // max(1, len(given[0]))))
+    elif name == "join":
+        budget.make(sum(len(receiver) + len(each) for each in budget.items(_first(given))))
+    elif name in ("format", "format_map"):
+        _check_format(receiver)
+
+
+def _numbers(text: str) -> list[str]:
+    return "".join(letter if letter.isdigit() else " " for letter in text).split()
+
+
+def _first(given: Sequence[Any]) -> Any:
+    (value,) = given
+    return value
+
+
+def _readable(value: Any) -> Any:
+    """What Python's own methods can iterate over."""
+    return list(value.items or ()) if isinstance(value, Other) else value
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, list):
+        for part in value:
+            yield from _flat(part)
+    else:
+        yield value
+
+
+def _check_format(text: str) -> None:
+    for _, name, spec, _ in string.Formatter().parse(text):
+        if name and not name.isalnum():
+            raise Refused("a format looks into its values")
+        if spec and ("{" in spec or any(len(word) > 3 for word in _numbers(spec))):
+            raise Refused("a format has a width that is not known")
+
+
+def truth(value: Any) -> bool:
+    """Whether a value counts as true; raises TypeError for an object of which that is not known."""
+    if isinstance(value, Other):
+        if value.items is None and value.kind != "Match":
+            raise TypeError(f"a {value.kind} is no plain data")
+        return value.kind == "Match" or bool(value.items)
+    return bool(value)
+
+
+def callable_of(value: Any) -> Callable[..., Any]:
+    """What is called: of a type, the function that makes its values."""
+    if isinstance(value, type):
+        value = FUNCTIONS.get(_NAMES.get(value, value.__name__))
+    if not callable(value):
+        raise TypeError("it cannot be called")
+    function: Callable[..., Any] = value
+    return function
+
+
+# ---- types ----
+
+TYPES: dict[str, type] = {
+    **{kind.__name__: kind for kind in (bool, int, float, complex, str, bytes, list, tuple, dict, frozenset)},
+    "set": frozenset,
+    "Fraction": Fraction,
+    "Decimal": Decimal,
+    "NoneType": type(None),
+}
+_NAMES = {frozenset: "frozenset", type(None): "NoneType"}
+
+CONSTANTS: dict[str, Any] = {
+    **{f"math.{name}": getattr(math, name) for name in ("pi", "e", "inf", "nan", "tau")},
+    **{f"{module}.{name}": getattr(math, name) for module in ("np", "numpy") for name in ("pi", "e", "inf", "nan")},
+    **{f"string.{name}": getattr(string, name) for name in string.__all__ if isinstance(getattr(string, name), str)},
+}
+
+_TEXT = (
+    "capitalize casefold center count encode endswith expandtabs find format index isalnum isalpha isascii isdecimal "
+    "isdigit isidentifier islower isnumeric isprintable isspace istitle isupper join ljust lower lstrip partition "
+    "removeprefix removesuffix replace rfind rindex rjust rpartition rsplit rstrip split splitlines startswith strip "
+    "swapcase title upper zfill"
+)
+_BYTES = "count decode endswith find hex index isalnum isalpha isdigit lower split startswith strip upper"
+_SET = "copy difference intersection isdisjoint issubset issuperset symmetric_difference union"
+
+METHODS: dict[type, frozenset[str]] = {
+    str: frozenset(_TEXT.split()),
+    bytes: frozenset(_BYTES.split()),
+    list: frozenset(("copy", "count", "index")),
+    tuple: frozenset(("count", "index")),
+    frozenset: frozenset(_SET.split()),
+    dict: frozenset(("copy", "get", "items", "keys", "values")),
+    int: frozenset(("bit_count", "bit_length", "conjugate")),
+    bool: frozenset(("bit_length",)),
+    float: frozenset(("as_integer_ratio", "conjugate", "hex", "is_integer")),
+    complex: frozenset(("conjugate",)),
+}
+"""Of each type those that change nothing."""
+
+PLAIN_METHODS = frozenset(chain.from_iterable(METHODS.values())) | {"all", "any", "tolist"}
+"""The names of all of them, and of those of arrays."""
+
+_WIDE = frozenset(("center", "ljust", "rjust", "zfill", "expandtabs"))
+
+
+# ---- functions ----
+
+
+def _set(budget: Budget, value: Any = ()) -> Any:
+    return budget.hashed(list(budget.items(value)))
+
+
+def _dict(budget: Budget, value: Any = (), **named: Any) -> Any:
+    pairs = list(value.items()) if isinstance(value, dict) else [tuple(pair) for pair in budget.items(value)]
+    return budget.mapped([*pairs, *named.items()])
+
+
+def _counter(budget: Budget, value: Any = ()) -> Any:
+    if isinstance(value, dict):
+        return value
+    keys = list(budget.items(value))
+    budget.hashed(keys)
+    return dict(Counter(keys))
+
+
+def _list(budget: Budget, value: Any = ()) -> Any:
+    return list(budget.items(value))
+
+
+def _tuple(budget: Budget, value: Any = ()) -> Any:
+    return tuple(budget.items(value))
+
+
+def _key(budget: Budget, key: Any) -> Any:
+    """The function by which to sort, paid for each time."""
+    if key is None:
+        return None
+    function = callable_of(key)
+    return lambda value: called(budget, function, [value], {})
+
+
+def _sorted(budget: Budget, value: Any, *, key: Any = None, reverse: Any = False) -> Any:
+    return sorted(_ordered(budget.items(value)), key=_key(budget, key), reverse=truth(reverse))
+
+
+def _most(function: Callable[..., Any]) -> Callable[..., Any]:
+    def most(budget: Budget, *given: Any, key: Any = None, **named: Any) -> Any:
+        values = list(budget.items(given[0])) if len(given) == 1 else list(given)
+        return function(_ordered(values), key=_key(budget, key), **named)
+
+    return most
+
+
+def _ordered(values: Iterable[Any]) -> Iterator[Any]:
+    """The values; raises Refused at one that is NaN, which has no place among others."""
+    for value in values:
+        if isinstance(value, float) and value != value:
+            raise Refused("NaN has no order")
+        yield value
+
+
+def _reversed(budget: Budget, value: Any) -> Any:
+    if isinstance(value, frozenset | GeneratorType):
+        raise TypeError(f"a {type(value).__name__} has no order")
+    return list(budget.items(value))[::-1]
+
+
+def _len(budget: Budget, value: Any) -> Any:
+    if isinstance(value, Other) and value.kind in ("range", "deque", *(kind.__name__ for kind in VIEWS)):
+        value = value.items
+    if isinstance(value, GeneratorType):
+        raise TypeError("it has no length")
+    return len(value)
+
+
+def _sum(budget: Budget, value: Any, start: Any = 0) -> Any:
+    total = start
+    for part in budget.items(value):
+        if isinstance(total, str):
+            raise TypeError("text is not summed")
+        budget.charged(total)
+        total = total + part
+    return total
+
+
+def _round(budget: Budget, value: Any, digits: Any = None) -> Any:
+    if isinstance(digits, int) and abs(digits) > MAX_DIGITS:
+        raise Refused("it has too many digits")
+    return round(value) if digits is None else round(value, digits)
+
+
+def _pow(budget: Budget, one: Any, other: Any, modulus: Any = None) -> Any:
+    sizes = [abs(part).bit_length() for part in (one, other, modulus) if isinstance(part, int)]
+    if modulus is not None:
+        budget.make(max(sizes) ** 2)
+        return pow(one, other, modulus)
+    if isinstance(one, int) and isinstance(other, int):
+        budget.make(one.bit_length() * abs(other) // 8)
+    return one**other
+
+
+def _bytes(budget: Budget, value: Any = b"", *more: Any) -> Any:
+    if isinstance(value, int):
+        budget.make(value)
+    return bytes(_readable(value), *more)
+
+
+def _str(budget: Budget, *given: Any) -> Any:
+    if any(isinstance(value, Other | GeneratorType) for value in given):
+        raise TypeError("it is no plain data")
+    return str(*given)
+
+
+def _repr(budget: Budget, value: Any) -> Any:
+    return repr(value) if not isinstance(value, Other | GeneratorType) else _str(budget, value)
+
+
+def _format(budget: Budget, value: Any, spec: Any = "") -> Any:
+    if any(len(word) > 3 for word in _numbers(spec)):
+        raise Refused("its width is not known")
+    return format(value, spec)
+
+
+def _map(budget: Budget, function: Any, *given: Any) -> Any:
+    each = callable_of(function)
+    lists = [budget.items(value) for value in given]
+    return (called(budget, each, parts, {}) for parts in zip(*lists, strict=False))
+
+
+def _filter(budget: Budget, function: Any, value: Any) -> Any:
+    each = truth if function is None else callable_of(function)
+    return (part for part in budget.items(value) if truth(called(budget, each, [part], {})))
+
+
+def _zip(budget: Budget, *given: Any, strict: Any = False) -> Any:
+    return list(zip(*(budget.items(value) for value in given), strict=truth(strict)))
+
+
+def _enumerate(budget: Budget, value: Any, start: Any = 0) -> Any:
+    return list(enumerate(budget.items(value), start))
+
+
+def _isinstance(budget: Budget, value: Any, kinds: Any) -> Any:
+    asked = kinds if isinstance(kinds, tuple) else (kinds,)
+    if not all(isinstance(kind, type) for kind in _leaves(asked)):
+        raise TypeError("it is no type")
+    return isinstance(value, tuple(_leaves(asked)))
+
+
+def _leaves(kinds: Any) -> Iterator[Any]:
+    for kind in kinds:
+        if isinstance(kind, tuple):
+            yield from _leaves(kind)
+        else:
+            yield kind
+
+
+def _type(budget: Budget, value: Any) -> Any:
+    if isinstance(value, Other):
+        raise TypeError(f"a {value.kind} is no plain data")
+    return type(value)
+
+
+def _any(budget: Budget, value: Any) -> Any:
+    return any(map(truth, budget.items(value)))
+
+
+def _all(budget: Budget, value: Any) -> Any:
+    return all(map(truth, budget.items(value)))
+
+
+def _chosen(function: Callable[..., Any], count: Callable[..., int]) -> Callable[..., Any]:
+    def chosen(budget: Budget, value: Any, *more: Any) -> Any:
+        items = list(budget.items(value))
+        size = more[0] if more else len(items)
+        budget.make(count(len(items), size) * (1 + size))
+        return list(function(items, *more))
+
+    return chosen
+
+
+def _product(budget: Budget, *given: Any, repeat: Any = 1) -> Any:
+    lists = [list(budget.items(value)) for value in given]
+    budget.make(min(math.prod(map(len, lists)) ** repeat if repeat < 100 else MAX_SIZE + 1, MAX_SIZE + 1))
+    return list(product(*lists, repeat=repeat))
+
+
+def _chain(budget: Budget, *given: Any) -> Any:
+    return list(chain.from_iterable(budget.items(value) for value in given))
+
+
+def _chain_all(budget: Budget, value: Any) -> Any:
+    return _chain(budget, *budget.items(value))
+
+
+def _reduce(budget: Budget, function: Any, value: Any, *start: Any) -> Any:
+    each = callable_of(function)
+    return reduce(lambda one, other: called(budget, each, [one, other], {}), budget.items(value), *start)
+
+
+def _loads(budget: Budget, text: Any) -> Any:
+    return json.loads(text, object_pairs_hook=budget.mapped)
+
+
+def _small(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of numbers that takes long on large ones."""
+
+    def small(budget: Budget, *given: Any, **named: Any) -> Any:
+        for value in given:
+            if isinstance(value, int) and value.bit_length() > 4096:
+                raise Refused("a number is too large")
+        return function(*given, **named)
+
+    return small
+
+
+def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(budget: Budget, *given: Any) -> Any:
+        if any(value > 5000 for value in given):
+            raise Refused("a number is too large")
+        return function(*given)
+
+    return counted
+
+
+def _over_items(function: Callable[..., Any]) -> Callable[..., Any]:
+    def over_items(budget: Budget, value: Any, **named: Any) -> Any:
+        items = list(budget.items(value))
+        if sum(part.bit_length() for part in items if isinstance(part, int)) > 200_000:
+            raise Refused("numbers are too large")
+        return function(items, **named)
+
+    return over_items
+
+
+def _plainly(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is as quick as its arguments are small."""
+
+    def plainly(budget: Budget, *given: Any, **named: Any) -> Any:
+        return function(*given, **named)
+
+    return plainly
+
+
+def _decimal(budget: Budget, value: Any = "0") -> Any:
+    number = Decimal(value)
+    if abs(number.adjusted()) > MAX_DIGITS:
+        raise Refused("a number is too large")
+    return number
+
+
+def _fraction(budget: Budget, *given: Any) -> Any:
+    if any(isinstance(value, str) and "e" in value.lower() for value in given):
+        raise Refused("its size is not known")
+    return Fraction(*given)
+
+
+def _deque(budget: Budget, value: Any = ()) -> Any:
+    return Other("deque", tuple(budget.items(value)))
+
+
+def _defaultdict(budget: Budget, factory: Any = None, value: Any = (), **named: Any) -> Any:
+    return _dict(budget, value, **named)
+
+
+# ---- arrays ----
+
+
+def _array(budget: Budget, value: Any, dtype: Any = None) -> Any:
+    if isinstance(value, list | tuple):
+        return [_array(budget, part) for part in value]
+    return value
+
+
+def _round_array(budget: Budget, value: Any, decimals: Any = 0) -> Any:
+    if isinstance(value, list):
+        return [_round_array(budget, part, decimals) for part in value]
+    return _round(budget, value, decimals)
+
+
+def _leaf_pairs(one: Any, other: Any) -> Iterator[tuple[Any, Any]]:
+    """The numbers of two arrays of one shape, by place; raises ValueError where the shapes differ."""
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        if len(one) != len(other):
+            raise ValueError("the shapes differ")
+        for left, right in zip(one, other, strict=True):
+            yield from _leaf_pairs(left, right)
+    elif isinstance(one, list | tuple) or isinstance(other, list | tuple):
+        raise ValueError("the shapes differ")
+    else:
+        yield one, other
+
+
+def _close(one: Any, other: Any, rtol: Any, atol: Any, equal_nan: Any) -> bool:
+    """As numpy has it: the second number is that to which the tolerance is relative."""
+    if isinstance(one, Decimal | Fraction):
+        one = float(one)
+    if isinstance(other, Decimal | Fraction):
+        other = float(other)
+    if one != one or other != other:
+        return bool(equal_nan) and one != one and other != other
+    if one == other:
+        return True
+    return bool(abs(one - other) <= atol + rtol * abs(other) < math.inf)
+
+
+def _allclose(budget: Budget, one: Any, other: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: Any = False) -> Any:
+    try:
+        return all(_close(left, right, rtol, atol, equal_nan) for left, right in _leaf_pairs(one, other))
+    except ValueError:
+        return False
+
+
+def _isclose_array(
+    budget: Budget, one: Any, other: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: Any = False
+) -> Any:
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        if len(one) != len(other):
+            raise ValueError("the shapes differ")
+        pairs = zip(one, other, strict=True)
+        return [_isclose_array(budget, left, right, rtol, atol, equal_nan) for left, right in pairs]
+    return _allclose(budget, one, other, rtol, atol, equal_nan)
+
+
+def _array_equal(budget: Budget, one: Any, other: Any) -> Any:
+    try:
+        return all(same(left, right) or same(right, left) for left, right in _leaf_pairs(one, other))
+    except ValueError:
+        return False
+
+
+_BUILTINS: dict[str, Callable[..., Any]] = {
+    "abs": _plainly(abs),
+    "all": _all,
+    "any": _any,
+    "ascii": _repr,
+    "bin": _plainly(bin),
+    "bool": lambda budget, value=False: truth(value),
+    "bytes": _bytes,
+    "chr": _plainly(chr),
+    "complex": _plainly(complex),
+    "dict": _dict,
+    "divmod": _small(divmod),
+    "enumerate": _enumerate,
+    "filter": _filter,
+    "float": _plainly(float),
+    "format": _format,
+    "frozenset": _set,
+    "hex": _plainly(hex),
+    "int": _plainly(int),
+    "isinstance": _isinstance,
+    "len": _len,
+    "list": _list,
+    "map": _map,
+    "max": _most(max),
+    "min": _most(min),
+    "oct": _plainly(oct),
+    "ord": _plainly(ord),
+    "pow": _pow,
+    "range": _plainly(range),
+    "repr": _repr,
+    "reversed": _reversed,
+    "round": _round,
+    "set": _set,
+    "sorted": _sorted,
+    "str": _str,
+    "sum": _sum,
+    "tuple": _tuple,
+    "type": _type,
+    "zip": _zip,
+}
+_OF_numbers = (
+    "acos asin atan atan2 cbrt ceil copysign cos cosh degrees dist exp fabs floor fmod gcd hypot isclose isfinite "
+    "isinf isnan isqrt lcm log log10 log1p log2 pow radians sin sinh sqrt tan tanh trunc"
+)
+_MATH: dict[str, Callable[..., Any]] = {
+    **{name: _small(getattr(math, name)) for name in _OF_numbers.split()},
+    **{name: _counted(getattr(math, name)) for name in ("comb", "factorial", "perm")},
+    "fsum": _over_items(math.fsum),
+    "prod": _over_items(math.prod),
+}
+_NUMPY: dict[str, Callable[..., Any]] = {
+    "abs": _BUILTINS["abs"],
+    "all": lambda budget, value: all(map(truth, _flat(value))),
+    "allclose": _allclose,
+    "any": lambda budget, value: any(map(truth, _flat(value))),
+    "array": _array,
+    "array_equal": _array_equal,
+    "asarray": _array,
+    "isclose": _isclose_array,
+    "isnan": _MATH["isnan"],
+    "round": _round_array,
+    "sqrt": _MATH["sqrt"],
+}
+_OTHERS: dict[str, Callable[..., Any]] = {
+    "Counter": _counter,
+    "Decimal": _decimal,
+    "Fraction": _fraction,
+    "OrderedDict": _dict,
+    "allclose": _allclose,
+    "array_equal": _array_equal,
+    "collections.Counter": _counter,
+    "collections.OrderedDict": _dict,
+    "collections.defaultdict": _defaultdict,
+    "collections.deque": _deque,
+    "copy.copy": lambda budget, value: value,
+    "copy.deepcopy": lambda budget, value: value,
+    "decimal.Decimal": _decimal,
+    "defaultdict": _defaultdict,
+    "deque": _deque,
+    "fractions.Fraction": _fraction,
+    "functools.reduce": _reduce,
+    "isclose": _MATH["isclose"],
+    "itertools.chain": _chain,
+    "itertools.chain.from_iterable": _chain_all,
+    "itertools.combinations": _chosen(combinations, math.comb),
+    "itertools.permutations": _chosen(permutations, math.perm),
+    "itertools.product": _product,
+    "json.loads": _loads,
+}
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **_BUILTINS,
+    **_OTHERS,
+    **{f"math.{name}": function for name, function in _MATH.items()},
+    **{f"{module}.{name}": function for module in ("np", "numpy") for name, function in _NUMPY.items()},
+}
+"""Each takes the budget first."""
+
+_TABLE = frozenset(FUNCTIONS.values())
+
+MODULES = frozenset(("math", "np", "numpy", "collections", "copy", "decimal", "fractions", "functools", "itertools",
+                     "json", "operator", "os", "pytest", "random", "re", "string", "sys"))  # fmt: skip
+"""Names of modules in tests; of some nothing is worked out."""
+
+LIBRARY = frozenset(name for name in _OTHERS if "." not in name) | {"approx"}
+"""Names that tests import from them."""

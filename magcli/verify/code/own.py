@@ -1,0 +1,295 @@
+"""What of a test is the program's: the names that are the problem's own, and the calls that are taken out of a test.
+
+Which name is the problem's own is not asked of the program, which can define any: it is the one that the test does not
+know as a builtin or a library's. A test with several, as a helper called with the function's value, has to be told by
+its row's entry point or by other tests. Attributes of what a function returns, and methods of an object that a test
+makes of a class of the problem's, are the problem's own too. Comprehensions over constants are written out.
+"""
+
+import ast
+import builtins
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from functools import lru_cache
+from itertools import chain
+from typing import Any
+
+from magcli.errors import DataError
+from magcli.verify.code.expressions import bound_names, check, dotted, value_of
+from magcli.verify.code.functions import FUNCTIONS, LIBRARY, MODULES, PLAIN_METHODS, TYPES, truth
+from magcli.verify.code.plain import Other, Plain
+
+MAX_WRITTEN_OUT = 1_000
+"""Elements of a comprehension whose calls are made one by one."""
+
+SUPPLIED = frozenset(("list_node", "list_values", "tree_node", "tree_values", "ListNode", "TreeNode"))
+"""Names that the driver supplies to a ``Solution``."""
+
+
+def own_names(sources: Iterable[str], entry_point: str = "") -> frozenset[str]:
+    """The names that are a problem's own: its entry point, and those that are the only ones of a test.
+
+    Args:
+        sources: All tests of the problem: asserts, or calls.
+        entry_point: The name of the function that the problem asks for, where it is told.
+    """
+    found = [names for source in sources if (names := _names_of(source))]
+    alone = {names[0] for names in found if len(names) == 1}
+    return frozenset(alone | {entry_point} if entry_point else alone)
+
+
+@lru_cache(maxsize=4096)
+def _names_of(source: str) -> tuple[str, ...]:
+    try:
+        tree = parsed(source).body[0]
+        node = tree.test if isinstance(tree, ast.Assert) else tree.value if isinstance(tree, ast.Expr) else None
+        return () if node is None else tuple(_own_candidates(node))
+    except (DataError, IndexError, RecursionError):
+        return ()
+
+
+def taken(node: ast.expr, own: frozenset[str]) -> tuple[Sequence[ast.expr], ast.expr]:
+    """The calls that the program evaluates, in order, and the expression over their values, ``V0``, ``V1`` and so on.
+
+    Raises:
+        ValueError: there is none, or the expression can be worked out of no values.
+    """
+    take = _Take(own)
+    view: ast.expr = take.visit(_WriteOut(own).visit(deepcopy(node)))
+    if not take.calls:
+        raise ValueError("nothing is called")
+    values = frozenset(f"V{number}" for number in range(len(take.calls)))
+    bound = set(chain.from_iterable(map(_binds, ast.walk(view))))
+    _refuse_unknown(view, values)
+    check(view, values | bound)
+    if loose := [name for call in take.calls for name in used(call) if name in bound]:
+        raise ValueError(f"{loose[0]!r} is not known where the program is called")
+    return take.calls, view
+
+
+def used(node: ast.AST) -> list[str]:
+    return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+
+
+def own_of(node: ast.expr, known: frozenset[str]) -> frozenset[str]:
+    """The names in a test that are the problem's own.
+
+    Raises:
+        ValueError: that is not known.
+    """
+    names = _own_candidates(node)
+    if told := known.intersection(names):
+        return told
+    match names:
+        case []:
+            raise ValueError("nothing is called")
+        case [name]:
+            return frozenset([name])
+    raise ValueError(f"it is not known which of {', '.join(names)} the problem asks for")
+
+
+def _own_candidates(node: ast.expr) -> list[str]:
+    """Names that may be the problem's own: those that are not known here, else a library's, else builtins, called."""
+    bound = set(chain.from_iterable(map(_binds, ast.walk(node))))
+    unknown = [
+        name for name in dict.fromkeys(used(node)) if name not in bound and not _is_known(name) and name not in SUPPLIED
+    ]
+    if unknown:
+        return unknown
+    called = [part.func.id for part in ast.walk(node) if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)]
+    library = [name for name in dict.fromkeys(called) if name in LIBRARY]
+    return library or [name for name in dict.fromkeys(called) if name not in bound and name in FUNCTIONS]
+
+
+def _is_known(name: str) -> bool:
+    return name in FUNCTIONS or name in TYPES or name in MODULES or name in LIBRARY or name in _PYTHON
+
+
+_PYTHON = frozenset(vars(builtins)) | {"is_same_list", "is_same_tree"}
+"""Names that no program has to define, whether anything is worked out of them or not."""
+
+
+def _binds(node: ast.AST) -> list[str]:
+    """The names that a comprehension or lambda binds."""
+    match node:
+        case ast.comprehension(target):
+            return [part.id for part in ast.walk(target) if isinstance(part, ast.Name)]
+        case ast.Lambda(arguments):
+            return [each.arg for each in ast.walk(arguments) if isinstance(each, ast.arg)]
+    return []
+
+
+def _is_call(node: ast.expr, own: frozenset[str]) -> bool:
+    """Whether an expression is the program's to evaluate: a call of its own, or what it has of an object of its own."""
+    match node:
+        case ast.Call(ast.Name("list_values" | "tree_values"), [inner], []):
+            return _is_call(inner, own)
+        case ast.Call(ast.Name(name)) | ast.Attribute(ast.Name(name)) | ast.Call(ast.Attribute(ast.Name(name))):
+            return name in own
+        case ast.Call(ast.Attribute(inner, method)):
+            return _is_object(inner, own) and _is_own_method(inner, method)
+        case ast.Attribute(inner, "real" | "imag" | "numerator" | "denominator") | ast.Subscript(inner):
+            return _is_object(inner, own)
+        case ast.Attribute(_, name) if name.startswith("_"):
+            return False
+        case ast.Call(inner) | ast.Attribute(inner):
+            return _is_call(inner, own)
+    return False
+
+
+def _is_object(node: ast.expr, own: frozenset[str]) -> bool:
+    """Whether an expression gives an object of a class of the problem's, as that name tells: ``Stack().push(1)``.
+
+    What a method of a ``Solution`` returns is a value.
+    """
+    match node:
+        case ast.Call(ast.Name(name)):
+            return name in own and name[:1].isupper() and "_" not in name
+        case ast.Call(ast.Attribute(inner, method)):
+            return _is_object(inner, own) and root_of(node) != "Solution" and method not in PLAIN_METHODS
+    return False
+
+
+def _is_own_method(node: ast.expr, method: str) -> bool:
+    """Whether a method of an object is the problem's own.
+
+    Raises:
+        ValueError: it may be one of plain data, of which nothing that the program returns may answer for itself.
+    """
+    if method in PLAIN_METHODS and root_of(node) != "Solution":
+        raise ValueError(f"it is not known whether {method!r} is the problem's own")
+    return not method.startswith("_")
+
+
+class _Take(ast.NodeTransformer):
+    """Takes out what the program evaluates, and puts names of its values there."""
+
+    def __init__(self, own: frozenset[str]) -> None:
+        self._own = own
+        self.calls: list[ast.expr] = []
+
+    def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, ast.expr) and _is_call(node, self._own):
+            self.calls.append(node)
+            return ast.Name(f"V{len(self.calls) - 1}")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            node.func.value = self.visit(node.func.value)
+            node.args, node.keywords = list(map(self.visit, node.args)), list(map(self.visit, node.keywords))
+            return node
+        return self.generic_visit(node)
+
+
+def root_of(node: ast.expr) -> str:
+    """The name that a chain of calls, attributes and elements begins with."""
+    match node:
+        case ast.Call(ast.Name("list_values" | "tree_values"), [inner]):
+            return root_of(inner)
+        case ast.Call(inner) | ast.Attribute(inner) | ast.Subscript(inner):
+            return root_of(inner)
+        case ast.Name(name):
+            return name
+    raise ValueError(f"{short(ast.unparse(node))} is not just a call")
+
+
+class _WriteOut(ast.NodeTransformer):
+    """Puts a list in place of a comprehension over constants whose elements call the program."""
+
+    def __init__(self, own: frozenset[str]) -> None:
+        self._own = own
+
+    def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
+        return self._written_out(node)
+
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.expr:
+        return self._written_out(node)
+
+    def visit_SetComp(self, node: ast.SetComp) -> ast.expr:
+        written = self._written_out(node)
+        return ast.Set(written.elts) if isinstance(written, ast.List) and written.elts else written
+
+    def _written_out(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp) -> ast.expr:
+        calls = (part for part in ast.walk(node.elt) if isinstance(part, ast.expr) and _is_call(part, self._own))
+        bound = set(chain.from_iterable(map(_binds, node.generators)))
+        if not any(isinstance(part, ast.Name) and part.id in bound for call in calls for part in ast.walk(call)):
+            return node
+        elements = []
+        for values in _rounds(node.generators, {}):
+            subjects = {name: ast.parse(repr(value), mode="eval").body for name, value in values.items()}
+            elements.append(self.visit(Replace(subjects).visit(deepcopy(node.elt))))
+            if len(elements) > MAX_WRITTEN_OUT:
+                raise ValueError(f"a comprehension has more than {MAX_WRITTEN_OUT} elements")
+        return ast.List(elements)
+
+
+def _rounds(generators: list[ast.comprehension], values: Mapping[str, Plain]) -> Iterator[Mapping[str, Plain]]:
+    """The values of the names that loops over constants bind, round by round."""
+    if not generators:
+        yield values
+        return
+    first, *rest = generators
+    items = value_of(first.iter, values)
+    names = bound_names(first.target)
+    for item in (items.items or ()) if isinstance(items, Other) else items:  # type: ignore[union-attr]
+        inner = {**values, **_named(first.target, names, item)}
+        if all(truth(value_of(condition, inner)) for condition in first.ifs):
+            yield from _rounds(rest, inner)
+
+
+def _named(target: ast.expr, names: list[str], item: Any) -> Mapping[str, Plain]:
+    if isinstance(target, ast.Name):
+        return {target.id: item}
+    if not isinstance(item, list | tuple | str) or len(names) != len(item):
+        raise ValueError("what is looped over cannot be unpacked")
+    return dict(zip(names, item, strict=True))
+
+
+def _refuse_unknown(view: ast.expr, values: frozenset[str]) -> None:
+    """Refuse what cannot be worked out of any value.
+
+    Raises:
+        ValueError: a name is not known, or Python is asked for more than values.
+    """
+    bound = set(chain.from_iterable(map(_binds, ast.walk(view))))
+    for node in ast.walk(view):
+        match node:
+            case ast.Name(name) if name not in values and name not in bound and name not in MODULES:
+                if name not in FUNCTIONS and name not in TYPES:
+                    raise ValueError(f"{name!r} is neither the problem's own nor known here")
+            case ast.Call(ast.Attribute() as function):
+                _refuse_unknown_method(function, values | bound)
+            case ast.Await() | ast.Yield() | ast.YieldFrom() | ast.NamedExpr():
+                raise ValueError(f"{type(node).__name__} is not worked out")
+            case ast.Attribute(_, name) if name.startswith("_") and name != "__name__":
+                raise ValueError(f"{name!r} is not worked out")
+
+
+def _refuse_unknown_method(function: ast.Attribute, values: frozenset[str] | set[str]) -> None:
+    name = dotted(function) or ""
+    module = name.partition(".")[0]
+    if name in FUNCTIONS and module not in values:
+        return
+    if module in MODULES and module not in values:
+        raise ValueError(f"{name!r} is not worked out")
+    if function.attr not in PLAIN_METHODS:
+        raise ValueError(f"{function.attr!r} is not worked out")
+
+
+class Replace(ast.NodeTransformer):
+    """Puts expressions in place of names."""
+
+    def __init__(self, subjects: Mapping[str, ast.expr]) -> None:
+        self._subjects = subjects
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._subjects.get(node.id, node)
+
+
+def parsed(source: str) -> ast.Module:
+    try:
+        return ast.parse(source.strip())
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise DataError(f"{short(source)} cannot be read as Python: {error}") from error
+
+
+def short(source: str) -> str:
+    return repr(source if len(source) <= 80 else source[:80] + "...")

@@ -1,0 +1,160 @@
+r"""Free parameters, whose name counts for nothing: ``k\pi, k\in\mathbb{Z}``, ``(1+t,2t)``, constants of integration.
+
+A parameter is free where its domain is written on one side at least. Where it is written on neither, only these are
+taken for free: whole multiples of a period (``\pi k``, ``360^\circ n``), the parameter of a point that moves on a line,
+and constants of integration. ``2n+1`` is not ``2k+1``, for ``n`` may be given. A new name is one that stands nowhere
+else, so that no parameter becomes a letter that is already there.
+"""
+
+from collections.abc import Iterator
+from itertools import permutations
+
+from magcli.verify.equality.balls import NotReal, Undecided
+from magcli.verify.equality.identity import same_value, symbols
+from magcli.verify.equality.regions import place
+from magcli.verify.latex.tree import PI, Expr, add, div, mul, neg, num, renamed
+
+MAX_PARAMETERS = 3
+Pair = tuple[Expr, Expr]
+_WHOLE = frozenset("kmnlj")
+_REAL = frozenset(("t", "s", "u", "v", "r", r"\lambda", r"\mu", r"\tau"))
+_LETTERS = {"Z": _WHOLE, "N": _WHOLE, "R": _REAL | {"k"}, "C": _REAL | {"k"}}
+"""What a parameter of each domain is called where the domain is unwritten."""
+_VARIABLES = frozenset(("x", "y", "z", "t", "u", "v", "s", "w", r"\theta", r"\phi"))
+_CONSTANTS = frozenset(("C", "c", "constant", "const"))
+_OTHER_CONSTANTS = frozenset("KkABD")
+_NEIGHBOURS = frozenset("abdBD")
+"""Letters beside which ``c`` is one of several coefficients."""
+
+
+def matched(a: Expr, b: Expr) -> Iterator[Pair]:
+    """Two answers of which one at least is a family, without their domains and with one name for each parameter."""
+    if a.op != "family":
+        a, b = b, a
+    mine = [parameter.name for parameter in a.args[1:]]
+    if b.op == "family":
+        theirs = dict(zip((parameter.name for parameter in b.args[1:]), b.name, strict=True))
+        if sorted(a.name) == sorted(b.name):
+            orders = (order for order in permutations(theirs) if [theirs[name] for name in order] == list(a.name))
+            yield from (_aligned(a.args[0], mine, b.args[0], list(order)) for order in orders)
+        return
+    own = symbols(a.args[0])
+    used = [name for name in mine if name in own]
+    letters = frozenset().union(*(_LETTERS.get(domain, frozenset()) for domain in a.name)) - own
+    free = [name for name in sorted(symbols(b)) if name in mine or (name in letters and not _is_counted(b, name))]
+    if len(free) == len(used) and (set("ZN").issuperset(a.name) or not _is_periodic(b) or set(free) <= _REAL):
+        yield from (_aligned(a.args[0], used, b, list(order)) for order in permutations(free))
+
+
+def bound(builder: Expr) -> Expr:
+    r"""A set builder with the letters before its bar numbered, so that they may be any."""
+    head = builder.args[0].args[0] if builder.args[0].op == "rel" else builder.args[0]
+    letters = head.args if head.op == "tuple" else (head,)
+    if any(letter.op != "sym" for letter in letters):
+        return builder
+    for at, letter in enumerate(letters):
+        builder = renamed(builder, letter.name, f"?{at}")
+    return builder
+
+
+def unwritten(a: Expr, b: Expr) -> Iterator[Pair]:
+    """Two answers that write no domain, with one name for what can only be the same free parameter."""
+    x, y = _letters(a), _letters(b)
+    if not x or not y:
+        return
+    if len(x - y) == len(y - x) == 1:
+        (p,), (q,) = x - y, y - x
+        whole = {p, q} <= _WHOLE and all(_is_periodic(side) for side in (a, b))
+        moving = {p, q} <= _REAL and all(_moves(side, name) for side, name in ((a, p), (b, q)))
+        if whole or moving:
+            yield _aligned(a, [p], b, [q])
+    mine, theirs = _integration_constants(x, y), _integration_constants(y, x)
+    common = (x - set(mine)) & (y - set(theirs))
+    if 0 < len(mine) == len(theirs) <= MAX_PARAMETERS and common & _VARIABLES and not common & _NEIGHBOURS:
+        yield from (_aligned(a, mine, b, list(order)) for order in permutations(theirs))
+
+
+def _letters(expr: Expr) -> frozenset[str]:
+    """The letters of the values of an answer, without the names before them."""
+    if expr.op == "rel" and expr.name == "=" and expr.args[0].op in ("sym", "tuple"):
+        return symbols(expr.args[1])
+    return frozenset().union(*map(_letters, expr.args)) if expr.op == "list" else symbols(expr)
+
+
+def _is_counted(expr: Expr, letter: str) -> bool:
+    """Whether an answer is a formula for a sequence, ``a_n=2n+1``, in which the letter is given."""
+    return expr.op == "rel" and expr.args[0].op == "sym" and expr.args[0].name.endswith(f"_{letter}")
+
+
+def _aligned(a: Expr, mine: list[str], b: Expr, theirs: list[str]) -> Pair:
+    for at, (name, other) in enumerate(zip(mine, theirs, strict=True)):
+        a, b = renamed(a, name, f"?{at}"), renamed(b, other, f"?{at}")
+    return a, b
+
+
+def _is_periodic(expr: Expr) -> bool:
+    return expr == PI or (expr.op == "unit" and expr.name == "degree") or any(_is_periodic(arg) for arg in expr.args)
+
+
+def _moves(expr: Expr, parameter: str) -> bool:
+    """Whether an answer has coordinates, two of which at least depend on the parameter and none on another letter."""
+    if expr.op == "rel":
+        return expr.name == "=" and _moves(expr.args[-1], parameter)
+    if expr.op not in ("tuple", "matrix", "list"):
+        return False
+    equations = expr.op == "list" and all(part.op == "rel" and part.args[0].op == "sym" for part in expr.args)
+    found = [symbols(part.args[-1] if equations else part) for part in expr.args]
+    return set().union(*found) == {parameter} and sum(map(bool, found)) > 1
+
+
+def shifted(a: Expr, b: Expr) -> bool:
+    r"""Whether two expressions in one whole parameter run through the same values: ``\pi/2+k\pi``, ``-\pi/2+k\pi``."""
+    if a.op == b.op == "rel" and a.name == b.name == "=" and a.args[0] == b.args[0]:
+        return shifted(a.args[1], b.args[1])
+    if "?0" not in symbols(a) & symbols(b):
+        return False
+    (first, step), (other, same_step) = (_progression(side) for side in (a, b))
+    if not any(same_value(same_step, turned) is True for turned in (step, neg(step))):
+        return False
+    gap = add([other, neg(first)])
+    try:
+        steps = round(place(div(gap, step)))
+    except (Undecided, NotReal, OverflowError):
+        return False
+    return same_value(gap, mul(num(steps), step)) is True and all(_is_linear(side) for side in (a, b))
+
+
+def _progression(expr: Expr) -> tuple[Expr, Expr]:
+    """The value at 0 and the step to the next."""
+    first, second = (_at(expr, n) for n in (0, 1))
+    return first, add([second, neg(first)])
+
+
+def _is_linear(expr: Expr) -> bool:
+    first, step = _progression(expr)
+    return all(same_value(_at(expr, n), add([first, mul(num(n), step)])) is True for n in (2, 7))
+
+
+def _at(expr: Expr, n: int) -> Expr:
+    """The expression at a value of its parameter."""
+    if expr == Expr("sym", name="?0"):
+        return num(n)
+    return expr._replace(args=tuple(_at(arg, n) for arg in expr.args)) if expr.args else expr
+
+
+def is_whole(a: Expr, b: Expr) -> bool:
+    """Whether the one parameter of two families is any whole number; where one side writes no domain, of a period."""
+    domains = {side.name for side in (a, b) if side.op == "family"}
+    return domains == {"Z"} and all(side.op == "family" or _is_periodic(side) for side in (a, b))
+
+
+def _integration_constants(own: frozenset[str], other: frozenset[str]) -> list[str]:
+    """The symbols of one side that are constants of integration, because the other side has such constants too."""
+    named = [name for name in sorted(own) if _is_constant(name)]
+    explicit = any(name == "C" or "_" in name for name in other if _is_constant(name))
+    return named or [name for name in sorted(own - other) if name in _OTHER_CONSTANTS and explicit]
+
+
+def _is_constant(name: str) -> bool:
+    stem, _, index = name.partition("_")
+    return name in _CONSTANTS or (stem in ("C", "c") and index.isdecimal())

@@ -1,0 +1,73 @@
+"""No program passes an assert but by the value of its call: every style of test against every way of lying."""
+
+import ast
+import itertools
+
+import pytest
+from forgeries import LIAR, LIARS, PRELUDES, STYLES
+
+from magcli.verify.code import runs
+from magcli.verify.code.calls import of_assert
+from magcli.verify.code.faults import Fault
+from magcli.verify.code.judging import DEFAULT_LIMITS, default_sandbox, judge
+from magcli.verify.code.outputs import Comparison
+
+
+def accepted(program: str, tests: list[str]) -> list[str]:
+    """The tests that a program passes; it is asked once where tests ask the same of it."""
+    cases = [of_assert(test) for test in tests]
+    box, passed, outputs = default_sandbox(), [], {}
+    with runs.started(program, "python", box, called=True) as started:
+        assert not isinstance(started, Fault)
+        for test, case in zip(tests, cases, strict=True):
+            if case.asked not in outputs:
+                outputs[case.asked] = runs.run(started, case, DEFAULT_LIMITS).output
+            output = outputs[case.asked]
+            if isinstance(output, bytes) and runs.judged(output, case, Comparison(), None, box) is None:
+                passed.append(test)
+    return passed
+
+
+@pytest.mark.parametrize("test", STYLES)
+def test_a_right_program_passes(test: str) -> None:
+    assert judge(f"def f(n):\n    {STYLES[test]}", "python", [{"assert": test}]).reason == "accepted"
+
+
+@pytest.mark.parametrize("liar", LIARS)
+def test_no_value_answers_for_the_test(liar: str) -> None:
+    assert accepted(f"{LIAR}\ndef f(n): return {liar}", list(STYLES)) == []
+
+
+@pytest.mark.parametrize("prelude", PRELUDES, ids=range(len(PRELUDES)))
+def test_nothing_that_is_rebound_answers_for_the_test(prelude: str) -> None:
+    assert accepted(f"{prelude}\ndef f(n): return 123456", list(STYLES)) == []
+
+
+@pytest.mark.parametrize("prelude", PRELUDES, ids=range(len(PRELUDES)))
+def test_lies_do_not_join_hands(prelude: str) -> None:
+    assert accepted(f"{LIAR}\n{prelude}\ndef f(n): return Liar()", list(STYLES)) == []
+
+
+def test_what_is_expected_is_not_in_what_is_asked_of_the_program() -> None:
+    """The constants of a test that are no arguments of the call."""
+    for test in STYLES:
+        case = of_assert(test)
+        asked = {node.value for node in ast.walk(ast.parse(case.asked)) if isinstance(node, ast.Constant)}
+        assert asked <= {1, 2, 3, 4}, test
+        assert set(case.asked) <= set("f(1234), "), test
+
+
+HELPERS = (
+    "assert is_right(f(2))",
+    "assert same(f(2), [7, 8])",
+    "assert close(f(2), 0.5, 1e-6)",
+    "assert equal([7], f(2))",
+)
+
+
+@pytest.mark.parametrize("helper", HELPERS)
+def test_a_helper_that_the_program_could_define_makes_a_bad_test(helper: str) -> None:
+    program = "is_right = same = close = equal = lambda *given: True\ndef f(n): return n"
+    for tests in itertools.permutations([helper, "assert f(2) == 2"]):
+        with pytest.raises(Exception, match="bad test"):
+            judge(program, "python", [{"assert": test} for test in tests])
