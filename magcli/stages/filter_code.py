@@ -2,8 +2,9 @@
 
 Tests on which solutions disagree are dropped; where they agree but none gives the expected output, it is replaced.
 Problems without solutions, without enough tests, or with failing reference solutions are dropped. Weak problems, whose
-tests accept a solution known to be wrong or a program that computes nothing, are marked. A problem is dropped as not-run if a sandbox or a checker failed,
-or a compiler ran out of time twice, the second time alone: this says nothing about it, and a resumed run tries again.
+tests accept a solution known to be wrong or a program that computes nothing, are marked. A problem is dropped as
+not-run if a sandbox or a checker failed, or a compiler ran out of time twice, the second time alone: this says nothing
+about it, and a resumed run tries again.
 
 Names of other tools are read too. Tests: test_list, test, public_tests, private_tests, generated_tests. Solutions:
 incorrect_solutions, submissions, code, canonical_solution, reference_python, python_file, cpp_file, samples. Prompt:
