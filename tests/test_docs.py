@@ -1,15 +1,20 @@
-"""What the README, the examples and the recipes say is run as it stands."""
+"""What the README, the documentation, the examples and the recipes say is run as it stands."""
 
+import importlib.util
 import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
+import typer
 
-from magcli.cli import STAGES
+from magcli.cli import STAGES, app
+from magcli.command import stage_of
 from magcli.stages.report import labels
 
 ROOT = Path(__file__).parent.parent
@@ -73,44 +78,171 @@ def run(command: str, cwd: Path, timeout: int = 240) -> subprocess.CompletedProc
     )
 
 
+def hooks() -> ModuleType:
+    """The module that makes the pages of the stages."""
+    spec = importlib.util.spec_from_file_location("docs_hooks", ROOT / "docs" / "hooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+GENERATED = hooks().pages()
+WRITTEN = {"README.md": README} | {
+    f"docs/{path.name}": path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md"))
+}
+
+
+def flags_of(stage: str) -> set[str]:
+    """Every flag of a stage's command."""
+    command: Any = typer.main.get_command(app)
+    names = {name for each in command.commands[stage].params for name in (*each.opts, *each.secondary_opts)}
+    return {name for name in names if name.startswith("-")} | {"--help"}
+
+
+def magcli_commands(text: str) -> list[str]:
+    """The magcli commands in the blocks of shell of a page, without comments, pipes taken apart."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
+    lines = [line.split(" #")[0] for block in blocks for line in re.sub(r"\s*\\\n\s*", " ", block).splitlines()]
+    parts = [part.strip() for line in lines for part in re.split(r"\||&&", line)]
+    return [part[part.index("magcli ") :] for part in parts if "magcli " in part and "pip install" not in part]
+
+
+def code_spans(text: str) -> list[str]:
+    """What stands in single backticks outside blocks, each on one line."""
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    return [" ".join(span.split()) for span in re.findall(r"(?<!`)`([^`]+)`(?!`)", prose)]
+
+
+def test_readme_is_short() -> None:
+    assert len(README.encode()) <= 12 * 1024
+
+
+def test_readme_says_on_its_first_page_what_is_not_tested() -> None:
+    first = README.split("## ")[0]
+    assert all(word in first for word in ("Not tested", "CUDA", "NCCL", "vLLM on a GPU"))
+
+
 def test_readme_lists_every_stage_and_no_other() -> None:
     table = README.split("## Stages")[1].split("\n\n")[1]
-    assert re.findall(r"^\| `([\w-]+)` \|", table, re.M) == sorted(
-        (entry.name for entry in STAGES), key=re.findall(r"^\| `([\w-]+)` \|", table, re.M).index
-    )
+    named = re.findall(r"^\| `([\w-]+)` \|", table, re.M)
+    assert sorted(named) == sorted(entry.name for entry in STAGES)
 
 
-def test_readme_exit_codes_are_those_of_the_errors() -> None:
+def test_every_stage_has_a_page_with_all_of_its_options() -> None:
+    for entry in STAGES:
+        page = GENERATED[f"stages/{entry.name}.md"]
+        assert all(f"`{flag}`" in page for flag in flags_of(entry.name) - {"--help"}), entry.name
+        assert f"({entry.name}.md)" in GENERATED["stages/index.md"]
+
+
+def test_pages_of_stages_show_text_as_it_is() -> None:
+    escape = hooks().escape
+    assert escape("with --a-b, see `magcli c --d`") == "with `--a-b`, see `magcli c --d`"
+    assert escape("a<b> w* `x_y|z` [c]|d_e") == r"a&lt;b&gt; w\* `x_y|z` \[c]\|d\_e"
+    assert hooks().wrapped("magcli a b --c d --e f g", 14).splitlines() == ["magcli a b \\", "  --c d \\", "  --e f g"]
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in STAGES])
+def test_a_wrapped_example_is_the_same_command(name: str) -> None:
+    example = stage_of(name).EXAMPLE
+    assert [shlex.split(command) for command in magcli_commands(GENERATED[f"stages/{name}.md"])] == [
+        shlex.split(example)
+    ]
+
+
+def test_exit_codes_are_those_of_the_errors() -> None:
     from magcli import errors
 
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.MagError)]
-    told = README.split("Exit codes:")[1]
-    assert all(re.search(rf"^\| {kind.exit_code} \|", told, re.M) for kind in kinds)
+    listed = WRITTEN["docs/reliability.md"].split("## Exit codes")[1]
+    assert all(re.search(rf"^\| {kind.exit_code} \|", listed, re.M) for kind in kinds)
 
 
 def test_readme_pipe_runs_as_written() -> None:
-    block = README.split("## One pipe")[1].split("```")[1]
+    block = README.split("## One pipe")[1].split("```")[1].removeprefix("sh\n")
+    assert block in WRITTEN["docs/getting-started.md"]
     done = run(block.replace("source .venv/bin/activate\n", ""), ROOT)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("16 rows\n")
 
 
-@pytest.mark.parametrize("heading", ["Your data, your model", "Evaluation"])
-def test_readme_commands_resolve(heading: str, tmp_path: Path) -> None:
-    block = README.split(f"## {heading}\n")[1].split("```")[1]
-    commands = [line.split("#")[0].strip() for line in block.splitlines() if line.startswith("magcli ")]
-    assert len(commands) >= 3
+@pytest.mark.parametrize("page", [page for page in WRITTEN if magcli_commands(WRITTEN[page])])
+def test_commands_of_a_page_resolve(page: str, tmp_path: Path) -> None:
+    commands = magcli_commands(WRITTEN[page])
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
     done = run(" && ".join(f"{command} --dry-run" for command in commands), tmp_path)
     assert done.returncode == 0, done.stderr
-    assert not any(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["recipes"]
 
 
-def test_readme_reproduces_by_comparisons_that_there_are() -> None:
+def test_pages_have_commands() -> None:
+    counts = {page: len(magcli_commands(text)) for page, text in WRITTEN.items()}
+    assert counts["README.md"] >= 9
+    assert counts["docs/evaluation.md"] >= 3
+    assert sum(counts.values()) >= 30
+
+
+@pytest.mark.parametrize("page", WRITTEN)
+def test_flags_that_a_page_names_exist(page: str) -> None:
+    foreign = {"--nproc-per-node", "--install-completion", "--index-url"}
+    known = {flag for entry in STAGES for flag in flags_of(entry.name)} | foreign
+    for span in code_spans(WRITTEN[page]):
+        flags = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", span))
+        assert flags <= known, span
+        if (words := span.split())[0] == "magcli" and words[1:] and words[1] != "STAGE":
+            assert words[1].startswith("--") or flags <= flags_of(words[1]), span
+
+
+@pytest.mark.parametrize("page", WRITTEN)
+def test_targets_that_a_page_names_exist(page: str) -> None:
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    spans = [*code_spans(WRITTEN[page]), *re.findall(r"^make .*$", WRITTEN[page], re.M)]
+    named = {found[1] for span in spans if (found := re.match(r"(?:\w+=\w+ )*make (?:-j\d )?([a-z][a-z0-9-]*)", span))}
+    assert named <= targets
+
+
+def test_comparisons_that_pages_name_exist() -> None:
     from tests.peers.__main__ import AVX2, COMPARISONS, EMULATED
 
-    named = [name for line in re.findall(r"tests\.peers ([a-z0-9 -]+)`", README) for name in line.split()]
-    assert len(named) > 10
+    spans = [span for text in WRITTEN.values() for span in code_spans(text)]
+    named = [name for span in spans if "tests.peers" in span for name in span.split("tests.peers")[1].split()]
+    assert len(named) > 20
     assert set(named) <= {*COMPARISONS, *(name + AVX2 for name in EMULATED)}
+
+
+def test_headline_figures_are_those_of_the_benchmarks() -> None:
+    rows = re.findall(r"^\|.*\*\*([\d.]+(?: times)?)\*\*.*`(?:python -m )?([\w. -]+)` \|$", README, re.M)
+    assert len(rows) == 6
+    for figure, command in rows:
+        lines = [line for line in WRITTEN["docs/benchmarks.md"].splitlines() if command in line]
+        assert any(f"**{figure}**" in line for line in lines), command
+
+
+@pytest.mark.parametrize("page", [*WRITTEN, *(f"docs/{path}" for path in GENERATED)])
+def test_links_of_a_page_lead_somewhere(page: str) -> None:
+    text = WRITTEN.get(page) or GENERATED[page.removeprefix("docs/")]
+    targets = [link.split("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text) if not link.startswith("http")]
+    for target in filter(None, targets):
+        path = os.path.normpath(Path(page).parent / target)
+        assert (ROOT / path).exists() or path.removeprefix("docs/") in GENERATED, target
+
+
+def test_sections_of_the_recipe_that_the_code_cites_exist() -> None:
+    sections = set(re.findall(r"^## (\d)\. ", WRITTEN["docs/recipe.md"], re.M))
+    sources = [path.read_text(encoding="utf-8") for top in ("magcli", "tests") for path in (ROOT / top).rglob("*.py")]
+    cited = re.findall(r"recipe,\s+sections? (\d)(?: and (\d))?", " ".join(sources))
+    assert len(cited) > 25
+    assert {number for pair in cited for number in pair if number} <= sections
+
+
+def test_names_in_the_glossary_exist() -> None:
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "magcli").rglob("*.py"))
+    cells = re.findall(r"^\|[^|]*\|[^|]*\|(.*)\|$", WRITTEN["docs/glossary.md"], re.M)
+    named = [name for cell in cells for name in re.findall(r"(?<!-)`([a-z]+(?:_[a-z0-9]+)+)`", cell)]
+    assert len(named) > 10
+    assert all(f'"{name}"' in sources for name in named), [name for name in named if f'"{name}"' not in sources]
 
 
 @pytest.mark.parametrize("name", ["pipe.sh", "resume.sh", "reward.py"])

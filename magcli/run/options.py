@@ -28,32 +28,34 @@ def trained_model() -> Any:
 def engine() -> Any:
     """Which engine runs it."""
     return opt(
-        "auto", "What samples: auto takes server for a URL, vllm on a GPU if it is there, else torch.", panel=MODEL
+        "auto", "Sampling engine; auto: server for a URL, vllm on a GPU if it is installed, else torch.", panel=MODEL
     )
 
 
 def dtype() -> Any:
     """Number format of the sampling weights."""
-    return opt("auto", "Weights for sampling: auto takes bf16 where this machine is faster in it.", panel=MODEL)
+    return opt(
+        "auto", "Number format of the sampling weights; auto: bf16 where it is faster on this machine.", panel=MODEL
+    )
 
 
 def bf16() -> Any:
     """Number format of the matrix products of training."""
     return opt(
         "auto",
-        "Matrix products of training in bf16; auto: where this machine is faster in it. Master weights are float32.",
+        "Training matrix products in bf16; auto: where it is faster on this machine. Master weights are float32.",
         panel=TRAIN,
     )
 
 
 def slots(default: int = 64) -> Any:
     """How many sequences run at once."""
-    return opt(default, "Sequences sampled at once.", panel=MODEL)
+    return opt(default, "Maximum number of concurrent sequences.", panel=MODEL)
 
 
 def deterministic() -> Any:
     """Bits that do not depend on neighbours."""
-    return opt(False, "fp32, and a row's bits do not depend on what is sampled beside it.", panel=MODEL)
+    return opt(False, "Use fp32, and make the bits of a row independent of what is sampled beside it.", panel=MODEL)
 
 
 def device() -> Any:
@@ -63,54 +65,50 @@ def device() -> Any:
 
 def deadline() -> Any:
     """How long a server or vLLM may take."""
-    return opt(600.0, "Seconds for one request to a server, retries included, and for vLLM to answer.", panel=MODEL)
+    return opt(600.0, "Timeout in seconds of one request to a server (retries included) or to vLLM.", panel=MODEL)
 
 
 def samples(default: int) -> Any:
     """How many samples a problem gets."""
-    return opt(default, "Samples of each problem.", panel=MODEL)
+    return opt(default, "Number of samples per problem.", panel=MODEL)
 
 
 def max_tokens(default: int = 1024) -> Any:
     """Where a sample is cut."""
-    return opt(default, "Longest completion in tokens.", panel=MODEL)
+    return opt(default, "Maximum new tokens per completion.", panel=MODEL)
 
 
 def temperature(default: float = 1.0, *, greedy: bool = True) -> Any:
     """Sampling temperature; ``greedy``: it may be 0."""
-    told = "Sampling temperature" + ("; 0 takes the likeliest token." if greedy else ", above 0.")
+    told = "Sampling temperature" + ("; 0 is greedy decoding." if greedy else ", above 0.")
     return opt(default, told, panel=MODEL)
 
 
 def top_p() -> Any:
     """Nucleus sampling."""
-    return opt(1.0, "Sample only from the likeliest tokens that hold this probability together.", panel=MODEL)
+    return opt(1.0, "Nucleus sampling: only the most likely tokens with this total probability.", panel=MODEL)
 
 
 def system() -> Any:
     """The system prompt."""
-    return opt(
-        None, "File with the system prompt (default: the one of magcli; 'none' for no system prompt).", panel=MODEL
-    )
+    return opt(None, "File with the system prompt (default: magcli's; 'none' for no system prompt).", panel=MODEL)
 
 
 def seed() -> Any:
     """The run's seed."""
     return opt(
-        0, "Seed of the run; each sample's own is a hash of it, the row's id and the sample's number.", panel=MODEL
+        0, "Seed of the run; the seed of a sample is a hash of it, the row's id and the sample's number.", panel=MODEL
     )
 
 
 def workers() -> Any:
     """Verdicts that are worked out at once."""
-    return opt(1, "Answers graded and programs judged at once.", panel=REWARD)
+    return opt(1, "Number of verifier workers.", panel=REWARD)
 
 
 def verify_deadline() -> Any:
     """Deadline of one verdict."""
-    return opt(
-        2.0, "Seconds for one verdict; a worker that overruns is killed and the reason is timeout.", panel=REWARD
-    )
+    return opt(2.0, "Timeout in seconds of one verdict; the worker is killed and the reason is timeout.", panel=REWARD)
 
 
 def reward() -> Any:
@@ -120,12 +118,14 @@ def reward() -> Any:
 
 def num_tests(default: int = 20) -> Any:
     """Tests of one program."""
-    return opt(default, "Tests drawn for a program, the same for a whole group; 0 takes all.", panel=REWARD)
+    return opt(default, "Number of tests drawn for a program, the same for a whole group; 0 uses all.", panel=REWARD)
 
 
 def partial() -> Any:
     """The reward of the ablation."""
-    return opt(False, "Pay a program for the fraction of tests it passes, not all or nothing.", panel=REWARD)
+    return opt(
+        False, "Partial reward: the fraction of tests that a program passes, instead of all or nothing.", panel=REWARD
+    )
 
 
 def sandbox() -> Any:
@@ -140,21 +140,27 @@ def sandbox() -> Any:
 
 def max_length(default: int = 0) -> Any:
     """l_max of the length penalty."""
-    return opt(default, "Length in tokens from which the length penalty is full (l_max); 0 turns it off.", panel=REWARD)
+    return opt(
+        default,
+        "Length in tokens at which the length penalty reaches its maximum (l_max); 0 disables it.",
+        panel=REWARD,
+    )
 
 
 def cache_length() -> Any:
     """l_cache of the length penalty."""
-    return opt(0, "Tokens before --max-length over which the length penalty grows (l_cache).", panel=REWARD)
+    return opt(0, "Number of tokens below --max-length over which the length penalty grows (l_cache).", panel=REWARD)
 
 
 def language() -> Any:
     """The language part of the reward."""
-    return opt(True, "Reward one language in question, thoughts and answer.", panel=REWARD)
+    return opt(True, "Reward completions whose thoughts and answer are in the language of the question.", panel=REWARD)
 
 
 def recompute() -> Any:
     """Less memory for more work in training."""
     return opt(
-        False, "Keep only the inputs of layers and compute them again: less memory, a third more work.", panel=TRAIN
+        False,
+        "Activation checkpointing: recompute layer activations in the backward pass. Less memory, a third more work.",
+        panel=TRAIN,
     )

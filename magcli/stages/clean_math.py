@@ -1,10 +1,9 @@
 """Keep complete, verifiable math problems; multiple choice becomes an open question.
 
-The format filter of the recipe: proofs, multi-part and incomplete statements go, and so do answers that the verifier
-cannot check. Of problems that stand in the set twice, word for word or nearly so, one stays: the one with the smallest
-id. --against drops what evaluation files hold too. With --model, one short question is put to a model about each row
-that the rules cannot tell about, such as one that names a figure it may not need. --dropped keeps each row with its
-reason.
+The format filter of the recipe: proofs, multi-part and incomplete statements are dropped, and so are problems whose
+answers the verifier cannot check. Of exact and near-duplicates the one with the smallest id is kept. --against drops
+problems that are in evaluation files. With --model, a model is asked one short question about each row that the rules
+cannot decide, such as one that mentions a figure it may not need. --dropped stores each dropped row with its reason.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
     from magcli.run.journal import Result
 
-INPUTS = "Problems: columns prompt, answer; id, choices or options if there are such; - is stdin."
+INPUTS = "Problems: columns prompt, answer; optional id, choices or options; - is stdin."
 OUTPUT = "the rows"
 DEFAULT_OUTPUT = "-"
 RESUMES = True
@@ -52,9 +51,11 @@ class Config:
     duplicates: bool = opt(False, "Keep problems whose statement was seen before.")
     similarity: float = opt(
         0.7,
-        "Overlap of their words from which problems of the same numbers and answer are one; 1 drops equal ones only.",
+        "Word overlap above which problems with equal numbers and answer are near-duplicates; 1 drops exact ones only.",
     )
-    against: tuple[str, ...] = opt((), "Tables of evaluation problems, comma-separated: what they hold is dropped.")
+    against: tuple[str, ...] = opt(
+        (), "Tables of evaluation problems, comma-separated; problems that they contain are dropped."
+    )
     model: str = options.model()
     max_tokens: int = options.max_tokens(512)
     temperature: float = options.temperature(0.0)

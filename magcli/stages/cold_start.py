@@ -1,11 +1,11 @@
-"""Choose traces for the SFT cold start: correct rollouts, a teacher's completions, and some general instructions.
+"""Select traces for the SFT cold start: correct rollouts, a teacher's completions, and some general instructions.
 
 Tables may be rollouts or graded completions (column correct), completions without a verdict (prompt, completion),
 conversations (messages), or traces as other projects publish them: several samples a row, ShareGPT turns, thoughts
-in a column of their own. Graded ones are taken when correct, not of an early step, not among the shortest, a bounded
-number a problem, harder problems more often; of near-identical ones of a problem one stays. What has no verdict is
-taken as it is: grade it first (magcli grade) where its answers can be verified. A verdict that says neither yes nor no
-(a score of 0.5) drops its trace. The mix is told by source.
+in a separate column. Graded traces are taken if they are correct, not of an early step and not among the shortest: a
+bounded number per problem, harder problems more often, and one of near-identical ones. Traces without a verdict are
+taken as they are: grade them first (magcli grade) if their answers can be verified. A verdict that is neither yes nor
+no (a score of 0.5) drops its trace. The composition of the mix is reported by source.
 """
 
 from __future__ import annotations
@@ -47,17 +47,19 @@ BATCH = 512
 class Config:
     """Options of `magcli cold-start`."""
 
-    from_step: int = opt(0, "Rollouts of earlier updates are left out: their chains of thought are short.")
-    shortest: float = opt(0.0, "Share of the correct traces, the shortest ones, to leave out.")
-    per_problem: int = opt(4, "At most so many graded traces of a problem.")
-    near: float = opt(0.8, "Traces of a problem that share so much of their five-word pieces are near-identical.")
-    hardest: float = opt(1.0, "How often, on average, a trace of the hardest problems is used.")
-    upsample: Literal["repetition", "weight"] = opt("repetition", "Harder problems: more copies, or a higher weight.")
+    from_step: int = opt(0, "Skip rollouts of earlier updates, whose chains of thought are short.")
+    shortest: float = opt(0.0, "Share of the correct traces to skip, shortest first.")
+    per_problem: int = opt(4, "Maximum number of graded traces per problem.")
+    near: float = opt(0.8, "Overlap of five-word pieces above which traces of a problem are near-identical.")
+    hardest: float = opt(1.0, "Average number of uses of a trace of the hardest problems.")
+    upsample: Literal["repetition", "weight"] = opt(
+        "repetition", "How harder problems are up-sampled: more copies, or a higher weight."
+    )
     instructions: Path | None = opt(None, "General conversations to mix in.")
     fraction: float = opt(0.1, "Share of --instructions in the mix.")
     system: Path | None = options.system()
     tokenizer: str = opt("", "Folder or hub id of a model whose tokenizer counts tokens; without it, characters count.")
-    seed: int = opt(0, "Other seeds choose other traces.")
+    seed: int = opt(0, "Seed of the selection.")
 
 
 def reads(config: Config) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """Join the finished shards of a stage into one table.
 
-A stage with --shard 3/8 takes the third eighth of its rows, so that eight machines share them. Joined, the table has
-the rows, their order and the history of one run on the whole. A shard that is missing, there twice, or of another
-command or input is refused by name. Tables of dropped rows are joined by a command of their own.
+A stage with --shard 3/8 takes the third eighth of its rows, so that eight machines share them. The joined table has the
+rows, order and history of one run on the whole table. A shard that is missing, duplicated, or of another command or
+input is rejected by name. Tables of dropped rows are joined by a separate command.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Config:
 
     rename: tuple[str, ...] = opt((), "Columns to rename, NEW=OLD,...")
     columns: tuple[str, ...] = opt((), "Columns to keep, in this order (default: all).")
-    limit: int = opt(0, "Rows to keep from the start; 0 keeps all.")
+    limit: int = opt(0, "Keep only the first rows; 0 keeps all.")
 
 
 def reads(config: Config) -> tuple[str, ...]:

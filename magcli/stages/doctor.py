@@ -1,8 +1,7 @@
 """What is installed and fast on this machine.
 
-Prints one line a check to stdout: packages, processor, memory, the verifiers at work, how far programs are kept apart
-from the machine, the speed of this processor in float32 and bf16. A check that fails says what to do; the exit code is
-then 4.
+Prints one line per check to stdout: packages, processor, memory, verifiers, isolation of programs, and the speed of
+this processor in float32 and bf16. A check that fails says what to do; the exit code is then 4.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ START_SECONDS = 300.0
 class Config:
     """Options of `magcli doctor`."""
 
-    device: str = opt("cpu", "Device to look at: cpu, cuda, cuda:1.")
-    engines: bool = opt(False, "Also start vLLM, which takes half a minute, and see whether it samples well.")
+    device: str = opt("cpu", "Device to check: cpu, cuda, cuda:1.")
+    engines: bool = opt(False, "Also start vLLM (half a minute) and check that it samples correctly.")
 
 
 def reads(config: Config) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """Ask each code problem for a program in Python and for one in C++, where both make sense.
 
-Such a problem becomes two rows with the same tests. One whose tests call a Python function is asked for in C++ by a
-signature; its tests then give the arguments as stdin, to a main that column harness holds. All other rows stay as they
-are, with the reason in column duplicate.
+Such a problem becomes two rows with the same tests. If its tests call a Python function, the C++ row asks for a
+function by its signature; its tests then give the arguments on stdin to a main function in column harness. All other
+rows are unchanged, with the reason in column duplicate.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from magcli.data.source import Rows
     from magcli.run.job import Job
 
-INPUTS = "Problems: columns prompt, tests, id if there is one; - is stdin."
+INPUTS = "Problems: columns prompt, tests, optional id; - is stdin."
 OUTPUT = "the rows"
 DEFAULT_OUTPUT = "-"
 EXAMPLE = "magcli duplicate examples/code_problems.jsonl -o two_languages.arrow"
@@ -34,7 +34,7 @@ TEXTS = ("language", "of", "harness")
 class Config:
     """Options of `magcli duplicate`."""
 
-    only: bool = opt(False, "Leave out code problems that are not asked for in both languages.")
+    only: bool = opt(False, "Drop code problems that cannot be asked for in both languages.")
 
 
 def whole(config: Config) -> str:

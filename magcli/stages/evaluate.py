@@ -2,13 +2,12 @@
 
 Without --model the table holds graded completions (from `magcli grade`, an RL run or --completions). With --model it
 holds problems, which are sampled and graded, or --suite names benchmarks: aime24, math500, gpqa-diamond, humaneval,
-ifeval, tools and others, or .toml files of your own such as examples/suite.toml. A killed evaluation goes on where it
-was.
+ifeval, tools and others, or .toml files of your own such as examples/suite.toml. A killed evaluation resumes.
 
-With --completions the model is never asked twice: other metrics are worked out from what is kept.
+With --completions the model never generates a sample twice: other metrics are computed from the stored completions.
 
---before MODEL asks two models and tells the differences problem by problem, --against does so with a run that is kept;
---compare lays several runs side by side.
+--before MODEL evaluates two models and reports differences paired by problem, --against compares with a stored run in
+the same way, and --compare shows several runs side by side.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
 
 INPUTS = "Graded completions (id, correct), or with --model problems (prompt, answer); - is stdin."
-OUTPUT = "the metrics, which people are told anyway,"
+OUTPUT = "the metrics (also printed)"
 DEFAULT_OUTPUT = None
 ALIASES = setup.ALIASES
 EXAMPLE = (
@@ -46,23 +45,27 @@ class Config:
     """Options of `magcli evaluate`."""
 
     model: str = options.model()
-    suite: tuple[str, ...] = opt((), "Suites to ask in place of a table: names, or .toml files of your own.")
+    suite: tuple[str, ...] = opt((), "Suites to evaluate instead of a table: names, or .toml files of your own.")
     data: tuple[str, ...] = opt(
-        (), "Folders where suites find their files; else beside the suite, and here. hub is the Hugging Face hub."
+        (), "Folders with the suites' data; else beside the suite and in the current folder. hub: the Hugging Face hub."
     )
-    ks: tuple[int, ...] = opt((1,), "The k of pass@k and maj@k; larger ones than there are samples are left out.")
-    against: Path | None = opt(None, "Graded completions of another run to compare with, problem by problem.")
-    before: str = opt("", "Another model, such as the one before training, asked the same and compared with.")
-    compare: bool = opt(False, "Lay tables side by side: of metrics, or graded completions, one a model.")
-    markdown: Path | None = opt(None, "With --compare: write the table as Markdown too.")
+    ks: tuple[int, ...] = opt((1,), "Values of k for pass@k and maj@k; values above the number of samples are skipped.")
+    against: Path | None = opt(None, "Graded completions of another run for a paired comparison by problem.")
+    before: str = opt("", "Another model, such as the one before training, to evaluate and compare with.")
+    compare: bool = opt(False, "Compare tables of metrics or of graded completions, one per model.")
+    markdown: Path | None = opt(None, "With --compare: also write the table as Markdown.")
     completions: Path | None = opt(
-        None, "With --model: keep the graded completions in this table, of suites in this folder, and use those there."
+        None, "With --model: store graded completions in this table (a folder for suites), and reuse those there."
     )
-    language: bool = opt(False, "With --model: also tell the share in one language: question, thoughts, answer.")
-    samples: int | None = opt(None, "Samples of each problem; where not given the suite's, else 4.", panel=MODEL)
-    max_tokens: int | None = opt(None, "Longest completion in tokens; the suite's, else 1024.", panel=MODEL)
+    language: bool = opt(
+        False, "With --model: also report the share whose question, thoughts and answer are in one language."
+    )
+    samples: int | None = opt(None, "Number of samples per problem; the suite's, else 4.", panel=MODEL)
+    max_tokens: int | None = opt(None, "Maximum new tokens per completion; the suite's, else 1024.", panel=MODEL)
     temperature: float | None = opt(None, "Sampling temperature; the suite's, else 0.7.", panel=MODEL)
-    top_p: float | None = opt(None, "Probability of the tokens sampled from; the suite's, else 1.0.", panel=MODEL)
+    top_p: float | None = opt(
+        None, "Nucleus sampling: total probability of the tokens to sample from; the suite's, else 1.0.", panel=MODEL
+    )
     system: Path | None = options.system()
     seed: int = options.seed()
     engine: options.Engine = options.engine()

@@ -1,9 +1,9 @@
 """A run's model as a folder to publish: weights, tokenizer, chat template, and a model card.
 
-The card (README.md) tells the recipe of all runs that led to the model, the rows kept and dropped on the way to their
-data, the evaluation tables that are given, and the origin of every file with its digest; export.json tells the same to
-programs. The folder appears whole or not at all. --push sends it to the Hugging Face hub when it is finished; should
-that fail, the same command pushes again and writes nothing anew.
+The card (README.md) has the recipe of all runs that led to the model, the rows kept and dropped on the way to their
+data, the evaluation tables that are given, and the origin of every file with its digest; export.json has the same for
+programs. The folder appears whole or not at all. --push uploads it to the Hugging Face hub when it is finished; if that
+fails, the same command pushes again without writing anything anew.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Config:
     license: str = opt("", "Licence in the card as the hub spells it, such as apache-2.0; none is stated without.")
     base: str = opt("", "Hub id of the model that training began from (default: that of the first run, if it has one).")
     evaluations: tuple[Path, ...] = opt((), "Tables of `magcli evaluate` for the card; digests tell of which model.")
-    dtype: Literal["same", "bf16", "fp32"] = opt("same", "Number format of the weights; same copies them bit by bit.")
+    dtype: Literal["same", "bf16", "fp32"] = opt("same", "Number format of the weights; same copies them bit for bit.")
     push: str = opt("", "Repository on the hub, OWNER/NAME, to send the finished folder to.")
     public: bool = opt(False, "With --push: a repository that is made is public; else it is private.")
 

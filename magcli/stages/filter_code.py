@@ -1,10 +1,10 @@
 """Keep code problems whose solutions and tests agree; run every solution on every test.
 
-Tests on which solutions disagree go; where they agree but none gives the expected output, that is replaced. Problems
-go without solutions, without enough tests, or when their reference solutions fail. Weak ones, whose tests let a
-solution pass that is known to be wrong, or a program that computes nothing, are marked. A problem goes as not-run when
-a sandbox or a checker failed, or a compiler ran out of time twice, the second time alone: that says nothing of it, and
-a run that is resumed tries again.
+Tests on which solutions disagree are dropped; where they agree but none gives the expected output, it is replaced.
+Problems without solutions, without enough tests, or with failing reference solutions are dropped. Weak problems, whose
+tests accept a solution known to be wrong or a program that computes nothing, are marked. A problem is dropped as
+not-run if a sandbox or a checker failed, or a compiler ran out of time twice, the second time alone: this says nothing
+about it, and a resumed run tries again.
 
 Names of other tools are read too. Tests: test_list, test, public_tests, private_tests, generated_tests. Solutions:
 incorrect_solutions, submissions, code, canonical_solution, reference_python, python_file, cpp_file, samples. Prompt:
@@ -50,17 +50,19 @@ ALIASES = setup.CODE_ALIASES
 class Config:
     """Options of `magcli filter-code`."""
 
-    agreement: float = opt(0.9, "Share of the working solutions that must give a test's most common result.")
-    votes: int = opt(2, "Solutions that must agree, at least, to replace an expected output.")
-    min_tests: int = opt(3, "Tests that a problem must have, and keep.")
-    disputed: float = opt(0.5, "Share of a problem's tests that may be dropped or replaced before the problem goes.")
-    drop_weak: bool = opt(False, "Drop problems whose tests let a wrong or a trivial program pass.")
-    compare: str = opt("tokens", "How outputs are compared where a row does not say: tokens, floats:1e-6, lines, ...")
-    matrix: Path | None = opt(None, "Table for the runs: solution, test, verdict, group of equal outputs, seconds.")
-    from_matrix: Path | None = opt(None, "Decide anew from such a table, and run nothing.")
-    max_solutions: int = opt(0, "Solutions of each verdict that are run, the first ones; 0 is all.")
-    max_tests: int = opt(0, "Tests that are run and can be kept, the first ones; 0 is all.")
-    workers: int = opt(1, "Problems worked on at once.")
+    agreement: float = opt(0.9, "Share of the working solutions that must agree on a test's most common result.")
+    votes: int = opt(2, "Minimum number of agreeing solutions to replace an expected output.")
+    min_tests: int = opt(3, "Minimum number of tests of a problem, before and after filtering.")
+    disputed: float = opt(0.5, "Maximum share of tests dropped or replaced; beyond it the problem is dropped.")
+    drop_weak: bool = opt(False, "Drop problems whose tests accept a wrong or a trivial program.")
+    compare: str = opt("tokens", "Comparison of outputs if a row has none: tokens, floats:1e-6, lines, ...")
+    matrix: Path | None = opt(
+        None, "Table to write with all runs: solution, test, verdict, group of equal outputs, seconds."
+    )
+    from_matrix: Path | None = opt(None, "Decide from such a table without running anything.")
+    max_solutions: int = opt(0, "Maximum number of solutions to run of each verdict; 0 is no limit.")
+    max_tests: int = opt(0, "Maximum number of tests to run and keep; 0 is no limit.")
+    workers: int = opt(1, "Number of problems processed concurrently.")
     sandbox: options.Sandbox = options.sandbox()
 
 

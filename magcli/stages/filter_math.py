@@ -1,14 +1,13 @@
 """One difficulty pass: sample each problem, keep those in the useful band.
 
-Never-solved and too-easy problems go; with --drop-suspect also those where most samples agree on an answer that
-is not the ground truth, which is then probably wrong. The recipe's two passes are this stage called twice, with
-two models. A model that has not learnt the format of <think> and box yet is measured by --anywhere: a right answer
-counts in whatever form it stands.
+Never-solved and too-easy problems are dropped; with --drop-suspect also those where most samples agree on an answer
+that differs from the ground truth, which is then probably wrong. The recipe's two passes are this stage called twice,
+with two models. For a model that has not learnt the format of <think> and box yet, --anywhere counts correct answers
+in any form.
 
---adaptive makes samples in waves, first as many as it takes before anything can be certain, and stops when no outcome
-of the others could change what becomes of the problem: the same problems stay, for the same reasons, from fewer tokens.
-Pass rates and majorities of the rows are then those of the samples made (num_samples); where they are to be exact,
-sample all.
+--adaptive samples in waves and stops when the remaining samples cannot change the decision: the same problems are kept,
+for the same reasons, with fewer tokens. Pass rates and majorities are then those of the samples made (num_samples);
+leave it out if they must be exact.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from magcli.verify.grader import Grader
     from magcli.verify.reward import Reward
 
-INPUTS = "Problems: columns prompt, answer, id if there is one; - is stdin."
+INPUTS = "Problems: columns prompt, answer, optional id; - is stdin."
 OUTPUT = "the rows"
 DEFAULT_OUTPUT = "-"
 RESUMES = True
@@ -52,12 +51,12 @@ class Config:
     model: str = options.model()
     samples: int = options.samples(16)
     keep: str = opt(
-        "0.01..0.9", "Band of pass rates to keep, LOW..HIGH, ends included: the default drops what was never solved."
+        "0.01..0.9", "Band of pass rates to keep, LOW..HIGH, ends included; the default drops only unsolved problems."
     )
-    drop_suspect: bool = opt(False, "Drop problems whose ground truth most samples contradict with one answer.")
+    drop_suspect: bool = opt(False, "Drop problems whose majority answer contradicts the ground truth.")
     majority: float = opt(0.5, "Share of the samples that must agree on another answer for --drop-suspect.")
-    anywhere: bool = opt(False, "Count right answers in any form, for a model that does not write <think> and a box.")
-    adaptive: bool = opt(False, "Stop sampling a problem when its fate is certain.")
+    anywhere: bool = opt(False, "Ignore the format: count correct answers without <think> and a box.")
+    adaptive: bool = opt(False, "Stop sampling a problem once the decision is certain.")
     max_tokens: int = options.max_tokens()
     temperature: float = options.temperature()
     top_p: float = options.top_p()

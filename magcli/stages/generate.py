@@ -1,6 +1,6 @@
 """Sample completions of problems from any model: a folder, a hub id, or a server.
 
-One row a sample, beside the problem's own columns. Interrupted at any instant, the same command goes on.
+One row per sample, with the problem's own columns. If it is interrupted at any point, the same command resumes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from magcli.data.source import Rows
     from magcli.run.job import Job
 
-INPUTS = "Problems: columns prompt, id if there is one; - is stdin."
+INPUTS = "Problems: columns prompt, optional id; - is stdin."
 OUTPUT = "the rows"
 DEFAULT_OUTPUT = "-"
 RESUMES = True

@@ -1,8 +1,7 @@
 """Rewards of completions, with every part and a reason.
 
-Completions may come from any tool: a problem, its answer (or tests) and a completion in each row will do, whatever
-common names the columns have. Problems whose ground truth cannot be read are reported as bad-gold. Programs are judged
-in a sandbox.
+Completions may come from any tool: each row needs a problem, its answer (or tests) and a completion, under any of their
+common column names. Problems whose ground truth cannot be parsed are reported as bad-gold. Programs run in a sandbox.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The result is the vision-language model with the text model's weights: its vision encoder, configuration, tokenizer and
 processor are copied byte by byte, and its number format is kept, to which the text weights are rounded once. Names,
-shapes, settings and vocabularies must agree, else the first that does not is named. Weights are streamed, a few
-megabytes at a time; the folder appears whole or not at all.
+shapes, settings and vocabularies must agree; otherwise the error names the first that does not. Weights are streamed, a
+few megabytes at a time; the folder appears whole or not at all.
 """
 
 from __future__ import annotations

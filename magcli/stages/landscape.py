@@ -1,11 +1,11 @@
 """PCA of a run's checkpoints, and the reward and length of the weights around the last one.
 
-The plane is that of the two principal components of the float32 weights that `magcli rl --trajectory-every` kept.
+The plane is spanned by the two principal components of the float32 weights that `magcli rl --trajectory-every` stored.
 At each point of a grid on it the weights w* + a1 c1 + a2 c2 are loaded into the running engine and the problems are
-sampled and graded; the final weights once more at the end. Figures, a page to look around in, points, samples and the
-regression of reward on length go into the output folder.
+sampled and graded; the final weights once more at the end. Figures, an interactive page, points, samples and the
+regression of reward on length are written to the output folder.
 
-Interrupted, the same command goes on, and a command that asks for more points or samples adds to those that are there.
+If it is interrupted, the same command resumes; a command with more points or samples adds to the existing ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from magcli.run.journal import Journal
 
 INPUTS = "The problems to sample at each point: columns prompt, answer; - is stdin."
-OUTPUT = "the points, which the output folder has anyway,"
+OUTPUT = "the points (also in the output folder)"
 DEFAULT_OUTPUT = None
 ALIASES = setup.ALIASES
 EXAMPLE = "magcli landscape examples/problems.jsonl --run runs/rl --out runs/rl/landscape --points 19 --samples 4"
@@ -42,11 +42,11 @@ GRID = "Plane and grid"
 class Config:
     """Options of `magcli landscape`."""
 
-    run: Path = opt(Path("runs/rl"), "Folder of an RL run whose trajectory was kept.")
+    run: Path = opt(Path("runs/rl"), "Folder of an RL run with a stored trajectory.")
     out: Path | None = opt(None, "Folder for plots and points (default: landscape in the run's folder).")
-    points: int = opt(61, "Grid points, at least; the grid may need a few more.", panel=GRID)
+    points: int = opt(61, "Minimum number of grid points.", panel=GRID)
     pad: float = opt(0.35, "How far the grid reaches past the path, as a share of its extent.", panel=GRID)
-    range: str = opt("", "Rectangle of the grid in place of the padded one: a1lo:a1hi,a2lo:a2hi.", panel=GRID)
+    range: str = opt("", "Rectangle of the grid instead of the padded one: a1lo:a1hi,a2lo:a2hi.", panel=GRID)
     refine: int = opt(
         0,
         "Further points: centres of the triangles with the most difference of corners x area / standard error.",
@@ -57,16 +57,18 @@ class Config:
         "Further samples at some points: the corners of the triangles that hold a checkpoint or touch the best point.",
         panel=GRID,
     )
-    texts: int = opt(4, "Problems of which a completion is kept at each point, the same everywhere.", panel=GRID)
-    shortest: float = opt(0.0, "Points with a smaller mean length do not enter the regression.", panel=GRID)
-    longest: float = opt(
-        0.0, "Points with a larger mean length do not enter the regression; 0 is no limit.", panel=GRID
+    texts: int = opt(
+        4, "Number of problems whose completions are stored at each point, the same everywhere.", panel=GRID
     )
+    shortest: float = opt(0.0, "Minimum mean length of points in the regression.", panel=GRID)
+    longest: float = opt(0.0, "Maximum mean length of points in the regression; 0 is no limit.", panel=GRID)
     method: Literal["gram", "lanczos"] = opt(
-        "gram", "How the plane is found: gram reads the weights once, lanczos, a check, about ten times.", panel=GRID
+        "gram",
+        "Method for the plane: gram reads the weights once; lanczos, for verification, about ten times.",
+        panel=GRID,
     )
-    plane_only: bool = opt(False, "Find the plane, tell of it and write its components; sample nothing.", panel=GRID)
-    cost: bool = opt(False, "With --dry-run: tell what the plane reads, writes and holds in memory.", panel=GRID)
+    plane_only: bool = opt(False, "Only find the plane and write its components; sample nothing.", panel=GRID)
+    cost: bool = opt(False, "With --dry-run: report bytes read and written and memory of the plane.", panel=GRID)
     round: Literal["auto", "none", "nearest", "dither"] = opt(
         "auto", "Rounding of perturbed weights to bf16: none for fp32 engines, else dither.", panel=GRID
     )

@@ -1,11 +1,11 @@
-"""New tests for code problems, made of the given ones by mutation and by programs that a model writes.
+"""New tests for code problems, by mutation of the given ones and by programs that a model writes.
 
-The format of the inputs is inferred from the given tests and the ranges of the statement. Outputs are those on which
-the solutions agree that are right on the given tests. A new test is kept when a wrong solution fails it that passed all
-tests so far, or when it is of a new size.
+The format of the inputs is inferred from the given tests and the ranges of the statement. The
+expected output is the one on which the solutions that pass the given tests agree. A new test is kept if a wrong
+solution that passed all tests so far fails it, or if it is of a new size.
 
-Every problem that can be run comes out, with its new tests at the end or the reason in column no_tests. What became of
-a model's programs, and of the inputs that they print, stands in columns programs and program_inputs.
+Every problem that can be run is written, with its new tests at the end or the reason in column no_tests. Columns
+programs and program_inputs count what became of a model's programs and of the inputs that they print.
 
 Names of other tools are read too. Tests: test_list, test, public_tests, private_tests, generated_tests. Solutions:
 incorrect_solutions, submissions, code, canonical_solution, reference_python, python_file, cpp_file, samples. Prompt:
@@ -52,19 +52,21 @@ ALIASES = setup.CODE_ALIASES
 class Config:
     """Options of `magcli make-tests`."""
 
-    tries: int = opt(60, "Inputs tried for a problem.")
-    max_new: int = opt(20, "New tests kept for a problem.")
-    agreement: float = opt(0.9, "Share of the right solutions that must give a new test's output.")
-    votes: int = opt(2, "Right solutions that must give the output of a new test, at least.")
-    compare: str = opt("tokens", "How outputs are compared where a row does not say: tokens, floats:1e-6, lines, ...")
-    max_solutions: int = opt(0, "Solutions of each verdict that are run, the first ones; 0 is all.")
+    tries: int = opt(60, "Number of inputs to try per problem.")
+    max_new: int = opt(20, "Maximum number of new tests per problem.")
+    agreement: float = opt(0.9, "Share of the correct solutions that must agree on a new test's output.")
+    votes: int = opt(2, "Minimum number of correct solutions that agree on a new test's output.")
+    compare: str = opt("tokens", "Comparison of outputs if a row has none: tokens, floats:1e-6, lines, ...")
+    max_solutions: int = opt(0, "Maximum number of solutions to run of each verdict; 0 is no limit.")
     problem_seconds: float = opt(
-        600.0, "CPU seconds for all runs of a problem's solutions; it keeps what was found until then. 0 is no bound."
+        600.0, "CPU time limit in seconds per problem; tests found by then are kept. 0 is no limit."
     )
-    workers: int = opt(1, "Problems worked on at once.")
+    workers: int = opt(1, "Number of problems processed concurrently.")
     sandbox: options.Sandbox = options.sandbox()
     model: str = options.model()
-    programs: int = opt(2, "Programs that a model writes for a problem.", panel=options.MODEL)
+    programs: int = opt(
+        2, "Number of input-generating programs that the model writes per problem.", panel=options.MODEL
+    )
     max_tokens: int = options.max_tokens()
     temperature: float = options.temperature(0.7)
     seed: int = options.seed()

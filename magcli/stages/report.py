@@ -1,6 +1,6 @@
-"""What became of the rows and what the models reached: one page for a whole pipeline, or tables in the terminal.
+"""What happened to the rows and what the models reached: one page for a whole pipeline, or tables in the terminal.
 
-PATHS are tables that magcli wrote, folders of runs, folders of landscapes, or folders that hold such things, as the
+PATHS are tables that magcli wrote, folders of runs, folders of landscapes, or folders that contain these, such as the
 output of a recipe. With -o report.html they become one page that needs no network: the funnel of the data with
 reasons, curves of every run, samples with the parts of their reward, evaluations with intervals, figures of
 landscapes, and where every file comes from. Without -o the main figures are printed to stdout.
@@ -52,7 +52,9 @@ class Config:
     samples_at: tuple[str, ...] = opt(
         ("0%", "25%", "50%", "100%"), "Updates of RL whose samples are shown: parts of the way, or numbers.", panel=PAGE
     )
-    samples: int = opt(3, "Problems shown of each, with the best and the worst completion; 0 for none.", panel=PAGE)
+    samples: int = opt(
+        3, "Number of problems to show for each, with the best and the worst completion; 0 for none.", panel=PAGE
+    )
     title: str = opt("", "Title of the page (default: the names of the paths).", panel=PAGE)
     funnel: tuple[str, ...] = opt(
         (), "Tables in the order of the pipeline: rows kept and dropped by reason.", panel=TEXT

@@ -1,9 +1,9 @@
 """Reinforcement learning with verifiable rewards: GRPO as the Magistral recipe changes it.
 
-Rows are problems; what comes out are all rollouts, with every reward part, the weights that made them, and where
-they went. The run's folder holds metrics, checkpoints, float32 weights for the landscape and the resulting model.
-The same command goes on with an interrupted run; with --schedule sync the resumed weights equal the unbroken run's
-to the bit.
+The input is problems; the output is all rollouts, with every reward part, the weight versions that made them, and
+whether they were trained on. The run's folder holds metrics, checkpoints, float32 weights for the landscape and the
+resulting model. The same command resumes an interrupted run; with --schedule sync the resumed weights equal those of an
+uninterrupted run bit for bit.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from magcli.data.source import Rows
     from magcli.run.job import Job
 
-INPUTS = "Problems: columns prompt, answer, id if there is one; - is stdin."
-OUTPUT = "the rollouts, which the run's folder has anyway,"
+INPUTS = "Problems: columns prompt, answer, optional id; - is stdin."
+OUTPUT = "the rollouts (also in the run's folder)"
 DEFAULT_OUTPUT = None
 RESTART = "Delete the run's folder, a finished model and its checkpoints included, and begin anew."
 ALIASES = setup.ALIASES
@@ -47,64 +47,76 @@ class Config:
     """Options of `magcli rl`."""
 
     model: str = options.trained_model()
-    run: Path = opt(Path("runs/rl"), "Folder of the run; the same command goes on with it.")
-    updates: int = opt(100, "Updates of the policy; each takes n-batch completions.", panel=BATCH)
-    group: int = opt(16, "Completions of one problem: G.", panel=BATCH)
-    n_async: int = opt(512, "Completions being generated at once.", panel=BATCH)
-    n_batch: int = opt(256, "Completions of one update.", panel=BATCH)
-    n_mini: int = opt(256, "Completions of one optimizer step.", panel=BATCH)
-    schedule: Literal["async", "sync"] = opt("async", "sync is the deterministic baseline.", panel=BATCH)
-    staleness: int = opt(1, "Updates that a group may wait: S of the admission rule.", panel=BATCH)
-    generators: int = opt(
-        0, "Generator processes beside the trainer; 0: they take turns in one process, on one device.", panel=BATCH
+    run: Path = opt(Path("runs/rl"), "Folder of the run; the same command resumes it.")
+    updates: int = opt(100, "Number of policy updates, each on n-batch completions.", panel=BATCH)
+    group: int = opt(16, "Group size G: completions per problem.", panel=BATCH)
+    n_async: int = opt(512, "Maximum number of concurrent completions.", panel=BATCH)
+    n_batch: int = opt(256, "Batch size: completions per update.", panel=BATCH)
+    n_mini: int = opt(256, "Mini-batch size: completions per optimizer step.", panel=BATCH)
+    schedule: Literal["async", "sync"] = opt(
+        "async", "async overlaps generation and training; sync is the deterministic baseline.", panel=BATCH
     )
-    engine: Literal["torch", "vllm"] = opt("torch", "What the generators run; vllm needs --generators.", panel=BATCH)
+    staleness: int = opt(1, "Maximum staleness S in updates (admission rule).", panel=BATCH)
+    generators: int = opt(
+        0,
+        "Number of generator processes; 0: generator and trainer take turns in one process, on one device.",
+        panel=BATCH,
+    )
+    engine: Literal["torch", "vllm"] = opt("torch", "Engine of the generators; vllm needs --generators.", panel=BATCH)
     generator_devices: tuple[str, ...] = opt(
-        (), "Where generators run, in turn: cuda:1,cuda:2; without, on --device.", panel=BATCH
+        (), "Devices of the generators, assigned in turn: cuda:1,cuda:2; default: --device.", panel=BATCH
     )
     transfer: Literal["file", "broadcast"] = opt(
-        "file", "Weights reach vLLM in shared memory, or from the trainer by NCCL (between CPUs by gloo).", panel=BATCH
+        "file", "Weight sync to vLLM: file in shared memory, or broadcast by NCCL (between CPUs by gloo).", panel=BATCH
     )
-    retire_after: int = opt(0, "Groups in a row all right after which a problem retires; 0 is never.", panel=BATCH)
-    defer_after: int = opt(0, "Groups in a row all wrong after which a problem has to wait; 0 is never.", panel=BATCH)
-    stage: tuple[Phase, ...] = opt((), "Stages of the run, each a [[rl.stage]] table of the recipe.", panel=BATCH)
-    clip_low: float = opt(0.2, "Lower clip of the ratio: 1 - this.", panel=OBJECTIVE)
-    clip_high: float = opt(0.28, "Upper clip of the ratio: 1 + this.", panel=OBJECTIVE)
+    retire_after: int = opt(0, "Retire a problem after this many all-correct groups in a row; 0 is never.", panel=BATCH)
+    defer_after: int = opt(0, "Defer a problem after this many all-wrong groups in a row; 0 is never.", panel=BATCH)
+    stage: tuple[Phase, ...] = opt((), "Stages of the run, one [[rl.stage]] table of the recipe each.", panel=BATCH)
+    clip_low: float = opt(0.2, "Lower clipping bound of the importance ratio: 1 - clip-low.", panel=OBJECTIVE)
+    clip_high: float = opt(
+        0.28, "Upper clipping bound of the importance ratio (clip-higher): 1 + clip-high.", panel=OBJECTIVE
+    )
     advantage_norm: Literal["minibatch", "group", "none"] = opt(
-        "minibatch", "What advantages are normalised over.", panel=OBJECTIVE
+        "minibatch", "Normalisation of advantages.", panel=OBJECTIVE
     )
     loss_norm: Literal["group", "token", "sample"] = opt(
-        "group", "What a token's loss is divided by: its group's tokens, all, its sample's.", panel=OBJECTIVE
+        "group",
+        "Normalisation of the loss: by the tokens of the group, of the mini-batch, or of the sample.",
+        panel=OBJECTIVE,
     )
     diverse_by: Literal["outcome", "reward"] = opt(
-        "outcome", "Groups without two different outcomes (or rewards) do not train.", panel=OBJECTIVE
+        "outcome", "Drop groups without two different outcomes (or rewards).", panel=OBJECTIVE
     )
     simulate: Path | None = opt(
         None,
-        "Only predict the run, on the machine that this TOML file describes or that a finished run's folder shows.",
+        "Only predict the run, on the machine described by this TOML file or by a finished run's folder.",
         panel=BATCH,
     )
     is_cap: float = opt(
         0.0,
-        "Truncated importance sampling between engine and trainer: cap of a token's weight; 0 is off.",
+        "Cap of truncated importance sampling between engine and trainer; 0 is off.",
         panel=OBJECTIVE,
     )
-    kl: float = opt(0.0, "Coefficient of a KL penalty against the first weights; the recipe has none.", panel=OBJECTIVE)
+    kl: float = opt(
+        0.0, "Coefficient of a KL penalty towards the initial weights; the recipe has none.", panel=OBJECTIVE
+    )
     entropy_bonus: float = opt(0.0, "Coefficient of an entropy bonus; the recipe has none.", panel=OBJECTIVE)
     lr: float = opt(1e-6, "Learning rate after the warm-up.", panel=TRAIN)
-    warmup: int = opt(0, "Updates over which the learning rate rises.", panel=TRAIN)
+    warmup: int = opt(0, "Warm-up: number of updates over which the learning rate rises.", panel=TRAIN)
     weight_decay: float = opt(0.0, "AdamW weight decay.", panel=TRAIN)
-    max_norm: float = opt(1.0, "Gradient norm to clip to.", panel=TRAIN)
-    micro_tokens: int = opt(16384, "Tokens of one micro-batch, prompts included.", panel=TRAIN)
+    max_norm: float = opt(1.0, "Maximum gradient norm (gradient clipping).", panel=TRAIN)
+    micro_tokens: int = opt(16384, "Maximum number of tokens per micro-batch, prompts included.", panel=TRAIN)
     bf16: options.Bf16 = options.bf16()
     recompute: bool = options.recompute()
-    checkpoint_every: int = opt(10, "Updates between two checkpoints.", panel=TRAIN)
-    keep_checkpoints: int = opt(2, "Checkpoints to keep while the run lasts.", panel=TRAIN)
-    trajectory_every: int = opt(0, "Updates between weights kept for the landscape; 0 keeps none.", panel=TRAIN)
-    shuffle_rewards: bool = opt(False, "Control: rewards change hands at random within each group.", panel=TRAIN)
+    checkpoint_every: int = opt(10, "Number of updates between checkpoints.", panel=TRAIN)
+    keep_checkpoints: int = opt(2, "Number of checkpoints to keep during the run.", panel=TRAIN)
+    trajectory_every: int = opt(
+        0, "Number of updates between weights stored for the landscape; 0 stores none.", panel=TRAIN
+    )
+    shuffle_rewards: bool = opt(False, "Control experiment: shuffle rewards within each group.", panel=TRAIN)
     track: tuple[TrackerName, ...] = opt(
         (),
-        "Trackers that get each update's metrics: tensorboard, wandb, trackio, mlflow, or several.",
+        "Experiment trackers: tensorboard, wandb, trackio, mlflow, or several.",
         panel=TRAIN,
     )
     max_tokens: int = options.max_tokens()

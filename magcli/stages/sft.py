@@ -3,9 +3,9 @@
 Rows are conversations (messages) or problems with a completion. Sequences are packed without padding; weights
 are float32 with bf16 matrix products; the run's folder holds metrics, checkpoints and the resulting model: the
 best by --eval-table or --held-out, else the last. With --lora only adapters are trained; the model has them merged
-in, and they lie beside it in the folder adapter. The same command resumes exactly.
+in, and they are also in the folder adapter. The same command resumes exactly.
 
-Many GPUs share the weights under torchrun: torchrun --nproc-per-node 8 -m -- magcli sft ...
+On many GPUs use torchrun: `torchrun --nproc-per-node 8 -m -- magcli sft ...`
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from magcli.train.supervised import Example
 
 INPUTS = "Traces: column messages, or prompt and completion; - is stdin."
-OUTPUT = "the metrics of each step, which the run's folder has anyway,"
+OUTPUT = "the metrics of each step (also in the run's folder)"
 DEFAULT_OUTPUT = None
 RESTART = "Delete the run's folder, a finished model and its checkpoints included, and begin anew."
 EXAMPLE = "magcli sft examples/traces.jsonl --model examples/model --run runs/sft --epochs 2 --step-tokens 512"
@@ -45,37 +45,47 @@ class Config:
     """Options of `magcli sft`."""
 
     model: str = options.trained_model()
-    run: Path = opt(Path("runs/sft"), "Folder of the run; the same command goes on with it.")
-    from_scratch: bool = opt(False, "Draw the weights anew; the model folder needs only config and tokenizer.")
-    held_out: Path | None = opt(None, "Traces to evaluate on; the best checkpoint by their loss is the result.")
-    evaluate_every: int = opt(50, "Steps between two evaluations, on held-out traces or problems.")
-    epochs: int = opt(4, "Times that every trace is seen.", panel=TRAIN)
-    max_steps: int = opt(0, "Stop after so many steps; 0 does all epochs.", panel=TRAIN)
+    run: Path = opt(Path("runs/sft"), "Folder of the run; the same command resumes it.")
+    from_scratch: bool = opt(
+        False, "Initialise the weights at random; the model folder needs only config and tokenizer."
+    )
+    held_out: Path | None = opt(
+        None, "Table of held-out traces; the checkpoint with the lowest loss on them is the result."
+    )
+    evaluate_every: int = opt(50, "Number of steps between evaluations on held-out traces or problems.")
+    epochs: int = opt(4, "Number of epochs.", panel=TRAIN)
+    max_steps: int = opt(0, "Maximum number of steps; 0 runs all epochs.", panel=TRAIN)
     lr: float = opt(1e-5, "Peak learning rate; cosine schedule.", panel=TRAIN)
-    warmup: float = opt(0.05, "Share of the steps over which the learning rate rises.", panel=TRAIN)
-    floor: float = opt(0.1, "Share of the peak learning rate at the end.", panel=TRAIN)
+    warmup: float = opt(0.05, "Warm-up: share of the steps over which the learning rate rises.", panel=TRAIN)
+    floor: float = opt(0.1, "Final learning rate as a share of the peak.", panel=TRAIN)
     weight_decay: float = opt(0.0, "AdamW weight decay.", panel=TRAIN)
-    max_norm: float = opt(1.0, "Gradient norm to clip to.", panel=TRAIN)
-    step_tokens: int = opt(16384, "Tokens of one optimizer step.", panel=TRAIN)
-    micro_tokens: int = opt(8192, "Tokens of one micro-batch.", panel=TRAIN)
-    max_length: int = opt(32768, "Longer traces are left out, and such as do not fit the model's context.", panel=TRAIN)
+    max_norm: float = opt(1.0, "Maximum gradient norm (gradient clipping).", panel=TRAIN)
+    step_tokens: int = opt(16384, "Number of tokens per optimizer step.", panel=TRAIN)
+    micro_tokens: int = opt(8192, "Maximum number of tokens per micro-batch.", panel=TRAIN)
+    max_length: int = opt(
+        32768,
+        "Maximum number of tokens of a trace; longer ones, and those beyond the model's context, are dropped.",
+        panel=TRAIN,
+    )
     bf16: options.Bf16 = options.bf16()
     recompute: bool = options.recompute()
-    lora: int = opt(0, "Rank of LoRA beside all linear layers; 0 trains all weights.", panel=TRAIN)
-    lora_alpha: float = opt(32.0, "LoRA's products are scaled by this over the rank.", panel=TRAIN)
+    lora: int = opt(0, "LoRA rank, on all linear layers; 0 trains all weights.", panel=TRAIN)
+    lora_alpha: float = opt(32.0, "LoRA alpha: adapters are scaled by alpha / rank.", panel=TRAIN)
     system: Path | None = options.system()
-    checkpoint_every: int = opt(100, "Steps between two checkpoints.", panel=TRAIN)
-    keep_checkpoints: int = opt(2, "Checkpoints to keep.", panel=TRAIN)
-    show_mask: int = opt(0, "With --dry-run: show so many traces as the model will learn them.")
+    checkpoint_every: int = opt(100, "Number of steps between checkpoints.", panel=TRAIN)
+    keep_checkpoints: int = opt(2, "Number of checkpoints to keep.", panel=TRAIN)
+    show_mask: int = opt(0, "With --dry-run: show this many traces with their loss mask.")
     device: str = options.device()
-    seed: int = opt(0, "Seed of the order of the traces, of new weights and of samples.", panel=TRAIN)
+    seed: int = opt(0, "Seed of the data order, of random weights and of samples.", panel=TRAIN)
     eval_table: Path | None = opt(
-        None, "Problems to sample and grade; the best checkpoint by accuracy is the result.", panel=EXAM
+        None,
+        "Table of problems to sample and grade; the checkpoint with the highest accuracy is the result.",
+        panel=EXAM,
     )
-    eval_samples: int = opt(4, "Samples of each problem.", panel=EXAM)
-    eval_max_tokens: int = opt(1024, "Longest completion in tokens.", panel=EXAM)
+    eval_samples: int = opt(4, "Number of samples per problem.", panel=EXAM)
+    eval_max_tokens: int = opt(1024, "Maximum new tokens per completion.", panel=EXAM)
     eval_temperature: float = opt(0.7, "Sampling temperature.", panel=EXAM)
-    eval_slots: int = opt(64, "Sequences sampled at once.", panel=EXAM)
+    eval_slots: int = opt(64, "Maximum number of concurrent sequences.", panel=EXAM)
     workers: int = options.workers()
     verify_deadline: float = options.verify_deadline()
     sandbox: options.Sandbox = options.sandbox()

@@ -1,7 +1,7 @@
-"""Rows, traces, rollouts and histories as a person reads them.
+"""Rows, traces, rollouts and histories for people.
 
-Prints to stdout: some rows, one line a column. --stats counts instead; --manifest prints the table's history as
-JSON; --digest one hash of the rows, equal for equal tables in any format.
+Prints some rows to stdout, one line per column. --stats prints counts instead, --manifest the table's history as JSON,
+and --digest one hash of the rows, equal for equal tables in any format.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ EXAMPLE = "magcli show examples/problems.jsonl --num 2"
 class Config:
     """Options of `magcli show`."""
 
-    num: int = opt(5, "Rows to show; 0 shows all.", short="-n")
-    where: str = opt("", "Only rows for which this holds, such as 'reward < 0.5' or 'reason == \"wrong\"'.")
+    num: int = opt(5, "Number of rows to show; 0 shows all.", short="-n")
+    where: str = opt("", "Show only matching rows, such as 'reward < 0.5' or 'reason == \"wrong\"'.")
     columns: tuple[str, ...] = opt((), "Columns to show, count or take the digest of (default: all).")
-    width: int = opt(600, "Characters of a cell to show; 0 shows all.")
+    width: int = opt(600, "Maximum number of characters per cell; 0 shows all.")
     stats: bool = opt(False, "Counts, ranges and most frequent values of each column instead of rows.")
     manifest: bool = opt(False, "The history of the table as JSON instead of rows.")
     digest: bool = opt(False, "One SHA-256 of the rows instead of rows.")

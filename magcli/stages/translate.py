@@ -1,10 +1,10 @@
 """A fraction of the problems into other languages, by a model or from existing translations.
 
-Rows are chosen by a hash of their ids. A translation must keep formulas, code and numbers as they are and be in the
-language asked for; one that is not good is tried again, and after the last try the row stays in English with the
-reason in column translation. With --from, the text of that table is tried first.
+Rows are chosen by a hash of their ids. A translation must keep formulas, code and numbers and be in the target
+language; one that is not is tried again, and after the last attempt the row stays in English with the reason in column
+translation. With --from, the translation in that table is tried first.
 
-Every row comes out: translated, or as it was. Rows that were translated before stay as they are.
+Every row is written, translated or unchanged. Rows that are already translated are unchanged.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Outcome = tuple[str | None, str | None]
     """A row's columns translation and translated_to."""
 
-INPUTS = "Problems: columns prompt, id if there is one; - is stdin."
+INPUTS = "Problems: columns prompt, optional id; - is stdin."
 OUTPUT = "the rows"
 DEFAULT_OUTPUT = "-"
 RESUMES = True
@@ -52,8 +52,8 @@ RECIPE_LANGUAGES = ("fr", "es", "it", "de", "zh", "ru")
 class Config:
     """Options of `magcli translate`."""
 
-    fraction: float = opt(0.1, "Share of the rows that are chosen.")
-    languages: tuple[str, ...] = opt(RECIPE_LANGUAGES, "What they are translated into, evenly.")
+    fraction: float = opt(0.1, "Share of the rows to translate.")
+    languages: tuple[str, ...] = opt(RECIPE_LANGUAGES, "Target languages, in equal shares.")
     from_: Path | None = opt(
         None, "Table of existing translations: columns prompt, id or position, and language where there are several."
     )
@@ -61,7 +61,7 @@ class Config:
         "id",
         "What joins --from: the id, or the row's number from 0, in column position or else the place in the table.",
     )
-    tries: int = opt(3, "Samples of the model for one row, each with another seed.")
+    tries: int = opt(3, "Maximum number of attempts per row, each with another seed.")
     model: str = options.model()
     max_tokens: int = options.max_tokens()
     temperature: float = options.temperature(0.5)

@@ -129,7 +129,7 @@ def _file(source: Mapping[str, str]) -> GithubFile:
 
 
 def lines(half: str, decisions: Sequence[Decision]) -> Iterator[str]:
-    """The table of one part, as the README has it: of all rows, and of those that are not borderline."""
+    """The table of one part, as docs/benchmarks.md has it: of all rows, and of those that are not borderline."""
     clear = [each for each in decisions if not borderline(each.row)]
     beside = {score.label: _told(score) for score in scores(clear)}
     yield f"| {half}: label | rows | decided so | precision | recall | clear rows | decided so | precision | recall |"
