@@ -43,7 +43,7 @@ def test_imports_go_one_way() -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=name_of)
 def test_files_and_functions_are_short(file: Path) -> None:
-    assert len(file.read_text(encoding="utf-8").splitlines()) <= 400
+    assert len(file.read_text(encoding="utf-8").splitlines()) <= 500
     long = {f.name: lines_of(f) for f in functions(TREES[file]) if lines_of(f) > 60}
     assert long == {}
 

@@ -41,7 +41,7 @@ _WHICH = re.compile(
 _OPEN_WORDS = (
     *("these", "except", "such that", "satisf", "true", "what", "who is", "best ", "choose", "select", "pick"),
     *("circle", "divisible", "multiple", "factor", "divisor", "same as", "closest", "nearest"),
-    *("equivalent", "identical"),
+    *("equivalent", "identical", "antiderivative"),
 )
 _OPEN = re.compile(
     r"\bone\s+of\s+these\s+(?:statements|options)\b|\b(?:such\s+that|except|satisf(?:y|ies))\s*[:,]?\s*$"
@@ -49,11 +49,11 @@ _OPEN = re.compile(
     r"|\bin\s+what\s+number\b|\bwhat\s+(?:could|can|might)\s+be\b|\bbest\s+(?:estimate|approximation)\b"
     r"|\A\W*(?:choose|select|pick|circle)\b[^$\d]*\Z|\b(?:choose|select|pick)\s+the\s+(?:closest|nearest|best)\s+answer\b"
     rf"|\b(?:divisible\s+by|an?\s+(?:multiple|factor|divisor)\s+of|(?:the\s+)?same\s+as){_BLANK_LAST}"
-    r"|\b(?:(?:closest|nearest)|(?:equivalent|identical))\s+to\b",
+    r"|\b(?:(?:closest|nearest)|(?:equivalent|identical))\s+to\b|\ban\s+antiderivative\s+of\b",
     re.I,
 )
 _OPEN_ZH = re.compile(
-    r"哪个|哪些|哪一|可以分别取|正确的是|错误的是|不正确|等价|不能作为"
+    r"哪个|哪些|哪一|原函数[为是]|可以分别取|正确的是|错误的是|不正确|等价|不能作为"
     r"|(?:说法|命题|结论)[^，。,]{0,8}(?:正确|错误|成立|[真假]命题)"
     r"|(?:不会|不能|不可能)[^，。,]{0,8}的[^，。,]{0,6}[是为][^，。,]{0,12}\Z"
     r"|(?:可以|不可能|(?<!最[大小多少高低])可能)(?:的?是|为|等于|经过)\s*[（(]?[^，。,]{0,12}。?\s*\Z"

@@ -39,10 +39,12 @@ def text_of(value: object) -> str:
 
 
 def text_of_none(value: object) -> str:
+    """None."""
     return "null"
 
 
 def text_of_bool(value: bool) -> str:
+    """As JSON has it."""
     return "true" if value else "false"
 
 
@@ -59,23 +61,28 @@ def text_of_float(value: float) -> str:
 
 
 def text_of_complex(value: complex) -> str:
+    """Both parts."""
     number = complex.__pos__(value)
     return f'{{"complex":[{text_of_float(number.real)},{text_of_float(number.imag)}]}}'
 
 
 def text_of_bytes(value: bytes) -> str:
+    """In hexadecimal."""
     return f'{{"bytes":"{bytes.hex(value)}"}}'
 
 
 def text_of_bytearray(value: bytearray) -> str:
+    """In hexadecimal."""
     return f'{{"bytes":"{bytearray.hex(value)}"}}'
 
 
 def text_of_items(items: object) -> str:
+    """A list of the texts."""
     return f"[{','.join([text_of(item) for item in items])}]"  # type: ignore[attr-defined]
 
 
 def text_of_dict(value: dict[object, object]) -> str:
+    """A list of pairs, in its order."""
     pairs = [f"[{text_of(key)},{text_of(item)}]" for key, item in dict.items(value)]
     return f'{{"dict":[{",".join(pairs)}]}}'
 

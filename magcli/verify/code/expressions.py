@@ -15,17 +15,8 @@ from types import GeneratorType
 from typing import Any
 
 from magcli.verify.code.budget import MAX_SIZE, Budget, Refused
-from magcli.verify.code.functions import (
-    CONSTANTS,
-    FUNCTIONS,
-    METHODS,
-    TYPES,
-    callable_of,
-    called,
-    check_template,
-    method_of,
-    truth,
-)
+from magcli.verify.code.functions import CONSTANTS, FUNCTIONS, TYPES, callable_of, called
+from magcli.verify.code.methods import METHODS, check_template, method_of, truth
 from magcli.verify.code.plain import Other, Plain, same
 
 STEP, ROUND = 2, 10

@@ -1,10 +1,9 @@
-"""The functions and methods that expressions of tests may name, on plain data of any size, and what they may cost.
+"""The functions that expressions of tests may name, on plain data of any size, and what they may cost.
 
 The builtins, ``math``, ``numpy`` and ``collections`` have them under the same names; here they take only plain data,
 make nothing too large, and where they compare they do so as the module does. A list and an array are the same.
 """
 
-import builtins
 import json
 import math
 import string
@@ -18,17 +17,11 @@ from types import GeneratorType
 from typing import Any
 
 from magcli.verify.code.budget import MAX_SIZE, VIEWS, Budget, Refused
-from magcli.verify.code.plain import Other, collisions, same
+from magcli.verify.code.methods import flat, readable, too_wide, truth
+from magcli.verify.code.plain import Other, same
 
 MAX_DIGITS = 1_000
 """To which a number may be rounded or written."""
-
-
-def check_template(text: str | bytes) -> None:
-    """Refuse a template for ``%`` that asks for a width of its own or from its values."""
-    letters = text.decode("latin-1") if isinstance(text, bytes) else text
-    if "*" in letters or any(len(word) > 3 for word in _numbers(letters)):
-        raise Refused("its width is not known")
 
 
 def called(budget: Budget, function: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]) -> Any:
@@ -36,77 +29,6 @@ def called(budget: Budget, function: Callable[..., Any], given: Sequence[Any], n
     for value in (*given, *named.values()):
         budget.charged(value)
     return function(budget, *given, **named) if function in _TABLE else function(*given, **named)
-
-
-def method_of(budget: Budget, receiver: Any, name: str, given: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """The value of a method of plain data."""
-    given = [list(value) if isinstance(value, GeneratorType) else value for value in given]
-    kind = type(receiver)
-    if name in ("all", "any") and kind in (list, bool) and not given and not named:
-        return getattr(builtins, name)(map(truth, _flat(receiver)))
-    if name == "tolist" and kind in (list, int, float, bool):
-        return receiver
-    if kind is Other and receiver.items is not None and name in ("count", "index"):
-        receiver, kind = list(receiver.items), list
-    if name not in METHODS.get(kind, ()):
-        raise AttributeError(f"a {kind.__name__} has no {name!r}")
-    for value in (receiver, *given, *named.values()):
-        budget.charged(value)
-    _bound_method(budget, receiver, name, given)
-    if kind is frozenset:
-        budget.spend(sum(collisions(list(budget.items(value))) for value in given))
-    return getattr(receiver, name)(*map(_readable, given), **named)
-
-
-def _bound_method(budget: Budget, receiver: Any, name: str, given: Sequence[Any]) -> None:
-    numbers = [value for value in given if isinstance(value, int)]
-    if name in _WIDE and numbers:
-        budget.make(max(numbers) * (len(receiver) if name == "expandtabs" else 1))
-    elif name == "replace":
-        budget.make((len(receiver) + 1) * (1 + len(given[1]) // max(1, len(given[0]))))
-    elif name == "join":
-        budget.make(sum(len(receiver) + len(each) for each in budget.items(_first(given))))
-    elif name in ("format", "format_map"):
-        _check_format(receiver)
-
-
-def _numbers(text: str) -> list[str]:
-    return "".join(letter if letter.isdigit() else " " for letter in text).split()
-
-
-def _first(given: Sequence[Any]) -> Any:
-    (value,) = given
-    return value
-
-
-def _readable(value: Any) -> Any:
-    """What Python's own methods can iterate over."""
-    return list(value.items or ()) if isinstance(value, Other) else value
-
-
-def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, list):
-        for part in value:
-            yield from _flat(part)
-    else:
-        yield value
-
-
-def _check_format(text: str) -> None:
-    for _, name, spec, _ in string.Formatter().parse(text):
-        if name and not name.isalnum():
-            raise Refused("a format looks into its values")
-        if spec and ("{" in spec or any(len(word) > 3 for word in _numbers(spec))):
-            raise Refused("a format has a width that is not known")
-
-
-def truth(value: Any) -> bool:
-    """Whether a value counts as true; raises TypeError for an object of which that is not known."""
-    if isinstance(value, Other):
-        if value.items is None and value.kind != "Match":
-            raise TypeError(f"a {value.kind} is no plain data")
-        return value.kind == "Match" or bool(value.items)
-    return bool(value)
 
 
 def callable_of(value: Any) -> Callable[..., Any]:
@@ -135,34 +57,6 @@ CONSTANTS: dict[str, Any] = {
     **{f"{module}.{name}": getattr(math, name) for module in ("np", "numpy") for name in ("pi", "e", "inf", "nan")},
     **{f"string.{name}": getattr(string, name) for name in string.__all__ if isinstance(getattr(string, name), str)},
 }
-
-_TEXT = (
-    "capitalize casefold center count encode endswith expandtabs find format index isalnum isalpha isascii isdecimal "
-    "isdigit isidentifier islower isnumeric isprintable isspace istitle isupper join ljust lower lstrip partition "
-    "removeprefix removesuffix replace rfind rindex rjust rpartition rsplit rstrip split splitlines startswith strip "
-    "swapcase title upper zfill"
-)
-_BYTES = "count decode endswith find hex index isalnum isalpha isdigit lower split startswith strip upper"
-_SET = "copy difference intersection isdisjoint issubset issuperset symmetric_difference union"
-
-METHODS: dict[type, frozenset[str]] = {
-    str: frozenset(_TEXT.split()),
-    bytes: frozenset(_BYTES.split()),
-    list: frozenset(("copy", "count", "index")),
-    tuple: frozenset(("count", "index")),
-    frozenset: frozenset(_SET.split()),
-    dict: frozenset(("copy", "get", "items", "keys", "values")),
-    int: frozenset(("bit_count", "bit_length", "conjugate")),
-    bool: frozenset(("bit_length",)),
-    float: frozenset(("as_integer_ratio", "conjugate", "hex", "is_integer")),
-    complex: frozenset(("conjugate",)),
-}
-"""Of each type those that change nothing."""
-
-PLAIN_METHODS = frozenset(chain.from_iterable(METHODS.values())) | {"all", "any", "tolist"}
-"""The names of all of them, and of those of arrays."""
-
-_WIDE = frozenset(("center", "ljust", "rjust", "zfill", "expandtabs"))
 
 
 # ---- functions ----
@@ -264,7 +158,7 @@ def _pow(budget: Budget, one: Any, other: Any, modulus: Any = None) -> Any:
 def _bytes(budget: Budget, value: Any = b"", *more: Any) -> Any:
     if isinstance(value, int):
         budget.make(value)
-    return bytes(_readable(value), *more)
+    return bytes(readable(value), *more)
 
 
 def _str(budget: Budget, *given: Any) -> Any:
@@ -278,7 +172,7 @@ def _repr(budget: Budget, value: Any) -> Any:
 
 
 def _format(budget: Budget, value: Any, spec: Any = "") -> Any:
-    if any(len(word) > 3 for word in _numbers(spec)):
+    if too_wide(spec):
         raise Refused("its width is not known")
     return format(value, spec)
 
@@ -531,21 +425,21 @@ _BUILTINS: dict[str, Callable[..., Any]] = {
     "type": _type,
     "zip": _zip,
 }
-_OF_numbers = (
+_OF_NUMBERS = (
     "acos asin atan atan2 cbrt ceil copysign cos cosh degrees dist exp fabs floor fmod gcd hypot isclose isfinite "
     "isinf isnan isqrt lcm log log10 log1p log2 pow radians sin sinh sqrt tan tanh trunc"
 )
 _MATH: dict[str, Callable[..., Any]] = {
-    **{name: _small(getattr(math, name)) for name in _OF_numbers.split()},
+    **{name: _small(getattr(math, name)) for name in _OF_NUMBERS.split()},
     **{name: _counted(getattr(math, name)) for name in ("comb", "factorial", "perm")},
     "fsum": _over_items(math.fsum),
     "prod": _over_items(math.prod),
 }
 _NUMPY: dict[str, Callable[..., Any]] = {
     "abs": _BUILTINS["abs"],
-    "all": lambda budget, value: all(map(truth, _flat(value))),
+    "all": lambda budget, value: all(map(truth, flat(value))),
     "allclose": _allclose,
-    "any": lambda budget, value: any(map(truth, _flat(value))),
+    "any": lambda budget, value: any(map(truth, flat(value))),
     "array": _array,
     "array_equal": _array_equal,
     "asarray": _array,

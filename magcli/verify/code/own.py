@@ -16,7 +16,8 @@ from typing import Any
 
 from magcli.errors import DataError
 from magcli.verify.code.expressions import bound_names, check, dotted, value_of
-from magcli.verify.code.functions import FUNCTIONS, LIBRARY, MODULES, PLAIN_METHODS, TYPES, truth
+from magcli.verify.code.functions import FUNCTIONS, LIBRARY, MODULES, TYPES
+from magcli.verify.code.methods import PLAIN_METHODS, truth
 from magcli.verify.code.plain import Other, Plain
 
 MAX_WRITTEN_OUT = 1_000
@@ -68,6 +69,7 @@ def taken(node: ast.expr, own: frozenset[str]) -> tuple[Sequence[ast.expr], ast.
 
 
 def used(node: ast.AST) -> list[str]:
+    """The names in a piece of code."""
     return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
 
 
@@ -281,10 +283,12 @@ class Replace(ast.NodeTransformer):
         self._subjects = subjects
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
+        """The expression in its place, if there is one."""
         return self._subjects.get(node.id, node)
 
 
 def parsed(source: str) -> ast.Module:
+    """Its syntax tree; raises DataError where it is no Python."""
     try:
         return ast.parse(source.strip())
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -292,4 +296,5 @@ def parsed(source: str) -> ast.Module:
 
 
 def short(source: str) -> str:
+    """The beginning of it, for a message."""
     return repr(source if len(source) <= 80 else source[:80] + "...")

@@ -1,0 +1,119 @@
+"""The methods of plain data that expressions of tests may name, and what they may cost."""
+
+import builtins
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from types import GeneratorType
+from typing import Any
+
+from magcli.verify.code.budget import Budget, Refused
+from magcli.verify.code.plain import Other, collisions
+
+_TEXT = (
+    "capitalize casefold center count encode endswith expandtabs find format index isalnum isalpha isascii isdecimal "
+    "isdigit isidentifier islower isnumeric isprintable isspace istitle isupper join ljust lower lstrip partition "
+    "removeprefix removesuffix replace rfind rindex rjust rpartition rsplit rstrip split splitlines startswith strip "
+    "swapcase title upper zfill"
+)
+_BYTES = "count decode endswith find hex index isalnum isalpha isdigit lower split startswith strip upper"
+_SET = "copy difference intersection isdisjoint issubset issuperset symmetric_difference union"
+
+METHODS: dict[type, frozenset[str]] = {
+    str: frozenset(_TEXT.split()),
+    bytes: frozenset(_BYTES.split()),
+    list: frozenset(("copy", "count", "index")),
+    tuple: frozenset(("count", "index")),
+    frozenset: frozenset(_SET.split()),
+    dict: frozenset(("copy", "get", "items", "keys", "values")),
+    int: frozenset(("bit_count", "bit_length", "conjugate")),
+    bool: frozenset(("bit_length",)),
+    float: frozenset(("as_integer_ratio", "conjugate", "hex", "is_integer")),
+    complex: frozenset(("conjugate",)),
+}
+"""Of each type those that change nothing."""
+
+PLAIN_METHODS = frozenset(chain.from_iterable(METHODS.values())) | {"all", "any", "tolist"}
+"""The names of all of them, and of those of arrays."""
+
+_WIDE = frozenset(("center", "ljust", "rjust", "zfill", "expandtabs"))
+
+
+def method_of(budget: Budget, receiver: Any, name: str, given: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """The value of a method of plain data."""
+    given = [list(value) if isinstance(value, GeneratorType) else value for value in given]
+    kind = type(receiver)
+    if name in ("all", "any") and kind in (list, bool) and not given and not named:
+        return getattr(builtins, name)(map(truth, flat(receiver)))
+    if name == "tolist" and kind in (list, int, float, bool):
+        return receiver
+    if kind is Other and receiver.items is not None and name in ("count", "index"):
+        receiver, kind = list(receiver.items), list
+    if name not in METHODS.get(kind, ()):
+        raise AttributeError(f"a {kind.__name__} has no {name!r}")
+    for value in (receiver, *given, *named.values()):
+        budget.charged(value)
+    _bound_method(budget, receiver, name, given)
+    if kind is frozenset:
+        budget.spend(sum(collisions(list(budget.items(value))) for value in given))
+    return getattr(receiver, name)(*map(readable, given), **named)
+
+
+def _bound_method(budget: Budget, receiver: Any, name: str, given: Sequence[Any]) -> None:
+    numbers = [value for value in given if isinstance(value, int)]
+    if name in _WIDE and numbers:
+        budget.make(max(numbers) * (len(receiver) if name == "expandtabs" else 1))
+    elif name == "replace":
+        budget.make((len(receiver) + 1) * (1 + len(given[1]) // max(1, len(given[0]))))
+    elif name == "join":
+        budget.make(sum(len(receiver) + len(each) for each in budget.items(_first(given))))
+    elif name in ("format", "format_map"):
+        _check_format(receiver)
+
+
+def _first(given: Sequence[Any]) -> Any:
+    (value,) = given
+    return value
+
+
+def readable(value: Any) -> Any:
+    """What Python's own methods can iterate over."""
+    return list(value.items or ()) if isinstance(value, Other) else value
+
+
+def flat(value: Any) -> Iterator[Any]:
+    """The numbers of an array, in order."""
+    if isinstance(value, list):
+        for part in value:
+            yield from flat(part)
+    else:
+        yield value
+
+
+def check_template(text: str | bytes) -> None:
+    """Refuse a template for ``%`` that asks for a width of its own or from its values."""
+    letters = text.decode("latin-1") if isinstance(text, bytes) else text
+    if "*" in letters or too_wide(letters):
+        raise Refused("its width is not known")
+
+
+def _check_format(text: str) -> None:
+    for _, name, spec, _ in string.Formatter().parse(text):
+        if name and not name.isalnum():
+            raise Refused("a format looks into its values")
+        if spec and ("{" in spec or too_wide(spec)):
+            raise Refused("a format has a width that is not known")
+
+
+def too_wide(text: str) -> bool:
+    """Whether a template has a number of more than three digits, such as a width."""
+    return any(len(word) > 3 for word in "".join(letter if letter.isdigit() else " " for letter in text).split())
+
+
+def truth(value: Any) -> bool:
+    """Whether a value counts as true; raises TypeError for an object of which that is not known."""
+    if isinstance(value, Other):
+        if value.items is None and value.kind != "Match":
+            raise TypeError(f"a {value.kind} is no plain data")
+        return value.kind == "Match" or bool(value.items)
+    return bool(value)
