@@ -148,8 +148,8 @@ def shown(value: Plain) -> str:
 
 
 def same(expected: Plain, given: Plain, tolerance: float | None = None, *, exact: bool = False) -> bool:
-    """Equality as Python's ``==`` has it (so True is 1), but where a list is expected a tuple will do, no float is True
-    or False, and floats may differ in their last digits. NaN is NaN.
+    """Equality as Python's ``==`` has it, but where a list is expected a tuple will do; True is not 1, while 1 is taken
+    for True; and floats may differ in their last digits. NaN is NaN.
 
     Args:
         expected: The right value. Only where it is a float a difference is tolerated.
@@ -215,7 +215,7 @@ def _counts(values: list[Any]) -> Counter[Any] | None:
 
 
 def _same_number(expected: complex | Fraction | Decimal, given: Plain, tolerance: float | None) -> bool:
-    if not isinstance(given, int | float | complex | Fraction | Decimal):
+    if isinstance(given, bool) or not isinstance(given, int | float | complex | Fraction | Decimal):
         return False
     if given == expected:
         return True
@@ -237,9 +237,16 @@ def _same_float(expected: float, given: float, tolerance: float | None) -> bool:
 
 
 def _same_keys(expected: Iterable[Any], given: Iterable[Any], exact: bool) -> bool:
-    if exact:
-        return _typed_all(expected) == _typed_all(given)
-    return frozenset(expected) == frozenset(given)
+    """Whether keys are equal; of those that differ in a type only, none given is True or False."""
+    wanted, got = _typed_all(expected), _typed_all(given)
+    if wanted == got or exact:
+        return wanted == got
+    return frozenset(expected) == frozenset(given) and not any(map(_is_truth, got - wanted))
+
+
+def _is_truth(key: Any) -> bool:
+    """Whether a key of ``_typed`` is True or False, or holds one."""
+    return isinstance(key, bool) or (isinstance(key, tuple | frozenset) and any(map(_is_truth, key)))
 
 
 def _same_dict(expected: dict[Any, Any], given: dict[Any, Any], tolerance: float | None, exact: bool) -> bool:
