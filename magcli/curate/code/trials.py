@@ -53,11 +53,11 @@ def _usable_tests(problem: CodeProblem, most: int) -> tuple[dict[int, Case], Lef
     """The tests that can be run, the first ``most`` of them (0 is all), by their place; and what is left out.
 
     Raises:
-        DataError: some call a function and some give input.
+        DataError: none can be used, or some call a function and some give input.
     """
     found: dict[int, Case] = {}
     seen: set[str] = set()
-    bad = 0
+    bad: list[DataError] = []
     for place, test in enumerate(problem.tests):
         key = json.dumps([test.get(name) for name in ("input", "call", "assert")])
         if key in seen:
@@ -65,12 +65,14 @@ def _usable_tests(problem: CodeProblem, most: int) -> tuple[dict[int, Case], Lef
         seen.add(key)
         try:
             found[place] = cases([test], problem.own)[0]
-        except DataError:
-            bad += 1
+        except DataError as error:
+            bad.append(error)
+    if bad and not found:
+        raise bad[0]
     if len({type(case) for case in found.values()}) > 1:
         raise DataError("some tests call a function and some give it input")
     chosen = dict(list(found.items())[: most or None])
-    return chosen, Left(bad, len(problem.tests) - len(seen), len(found) - len(chosen))
+    return chosen, Left(len(bad), len(problem.tests) - len(seen), len(found) - len(chosen))
 
 
 def _usable_solutions(solutions: Sequence[Solution], *, cpp: bool, most: int) -> dict[int, Solution]:
@@ -135,7 +137,8 @@ def prepare(
         why = f"; C++ cannot be called: {unrun}" if unrun else ""
         return Unusable("no-solutions", f"none of {len(problem.solutions)} can be run and is not said to be wrong{why}")
     if len(trial.tests) < max(1, min_tests):
-        return Unusable("few-tests", few(len(trial.tests)))
+        unusable = f", {left.bad} more cannot be used" if left.bad else ""
+        return Unusable("few-tests", few(len(trial.tests)) + unusable)
     return Prepared(problem, trial, left, _digest(problem, trial), unrun)
 
 
