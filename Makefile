@@ -1,5 +1,5 @@
 # make setup      the project's own .venv, once
-# make demo       the whole pipeline on a toy model, about seven minutes on two cores
+# make demo       the whole pipeline on a toy model, 7 to 12 minutes on two cores
 # make test       the tests, two files at a time
 # make test-slow  those that take longer, with vLLM mostly
 # make properties property tests on twenty times as many examples, new ones each time; those on hostile input on 100,000,
