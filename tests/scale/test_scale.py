@@ -14,7 +14,7 @@ def test_every_stage_makes_of_the_rows_what_they_are_made_for(tmp_path, capsys):
     run(options(["--math", "200", "--code", "100", "--made", "100", "--killed", "0"]), tmp_path)
     lines = capsys.readouterr().out.splitlines()
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
-    assert all(0.05 < float(peak) < 2 for *_, peak, _ in cells)
+    assert all(float(peak) > 0.05 for *_, peak, _ in cells), lines  # the most depends on the number of workers
     assert [row[:3] for row in cells] == [
         ["`convert`", "200", "200"],
         ["`clean-math`", "200", "140"],
