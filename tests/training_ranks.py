@@ -53,7 +53,7 @@ class Rank:
 
 
 @contextlib.contextmanager
-def started(function: Callable[..., Any], *arguments: Any, size: int, deadline: float = 20.0) -> Iterator[list[Rank]]:
+def started(function: Callable[..., Any], *arguments: Any, size: int, timeout: float = 20.0) -> Iterator[list[Rank]]:
     """Processes that each call ``function(ranks, *arguments)``; what is left of them is killed at the end."""
     CONTEXT.set_forkserver_preload(PRELOADED)
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -61,7 +61,7 @@ def started(function: Callable[..., Any], *arguments: Any, size: int, deadline: 
     for rank in range(size):
         ours, theirs = CONTEXT.Pipe(duplex=False)
         where = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_PORT": store.port}
-        process = CONTEXT.Process(target=_run, args=(theirs, where, deadline, function, arguments))
+        process = CONTEXT.Process(target=_run, args=(theirs, where, timeout, function, arguments))
         process.start()
         theirs.close()
         ranks.append(Rank(process, ours))
@@ -107,14 +107,12 @@ def killed_once(process: subprocess.Popen[bytes], seen: Path) -> None:
         process.communicate()
 
 
-def _run(
-    told: Connection, where: dict[str, int], deadline: float, function: Callable[..., Any], arguments: Any
-) -> None:
+def _run(told: Connection, where: dict[str, int], timeout: float, function: Callable[..., Any], arguments: Any) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_USE_AGENT_STORE": "True", "GLOO_SOCKET_IFNAME": "lo"}
     os.environ |= {name: str(value) for name, value in where.items()}
     torch.set_num_threads(1)
     try:
-        told.send_bytes(pickle.dumps(("returned", function(open_ranks(deadline=deadline), *arguments))))
+        told.send_bytes(pickle.dumps(("returned", function(open_ranks(timeout=timeout), *arguments))))
         close_ranks()
     except BaseException as error:
         told.send_bytes(pickle.dumps(("raised", f"{type(error).__name__}: {error}\n{traceback.format_exc()}")))

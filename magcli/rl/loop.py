@@ -79,7 +79,7 @@ async def train(
             dropped = flow.take_dropped()
             tally = await _do(partial(trainer.learn, groups, look), beside=beside)
             look = None
-            await flow.roller.policy.load(await _do(trainer.trainers.weights, beside=beside), trainer.done)
+            await flow.roller.policy.load(await _do(trainer.controller.weights, beside=beside), trainer.done)
             seconds, work = pace.lap()
             line = _written(trainer, records, groups, dropped, tally, seconds=seconds, generating=work)
             await _do(partial(records.keep, trainer), beside=beside)
@@ -139,7 +139,7 @@ def _written(
 
     What is written after an update, such as a checkpoint, is in the time of the next.
     """
-    line = {"step": trainer.done, "lr": trainer.trainers.lr}
+    line = {"step": trainer.done, "lr": trainer.controller.lr}
     line |= group_metrics(groups, dropped, trainer.done - 1) | tally.metrics()
     line |= speeds(line, tally.seconds, generating, seconds) | records.ledger.facts[trainer.done]
     records.close_update(trainer, groups, dropped, tally, line)
@@ -162,7 +162,7 @@ def speeds(line: dict[str, Any], training: float, generating: float, wall: float
 
 def finish(trainer: Trainer, folder: RunDir) -> None:
     """Write the trained model; its being there is what makes the run finished."""
-    trainer.trainers.save_model(folder.model)
+    trainer.controller.save_model(folder.model)
     clear(folder)
 
 

@@ -28,7 +28,7 @@ from magcli.train.loss import (
     truncated_importance,
 )
 from magcli.train.packing import greedy_collate, padding_share
-from magcli.train.shard import Whole
+from magcli.train.shard import ShardedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,25 +129,29 @@ def _samples(
     ]
 
 
-def with_proximal(whole: Whole, samples: Sequence[Sample], objective: Objective) -> list[Sample]:
+def with_proximal(sharded: ShardedModel, samples: Sequence[Sample], objective: Objective) -> list[Sample]:
     """A micro-batch with the log-probs of its tokens under the weights at this moment, for later steps to go by."""
 
     def scored(model: PreTrainedModel) -> Tensor:
         return score(model, lay_out(samples, model.device), bf16=objective.bf16).values
 
     with torch.no_grad():
-        values = whole(scored)
+        values = sharded(scored)
     parts = torch.split(values, [len(sample.rollout.tokens) for sample in samples])
     return [replace(sample, proximal=part) for sample, part in zip(samples, parts, strict=True)]
 
 
 def accumulate(
-    whole: Whole, batch: MiniBatch, objective: Objective, tally: Tally, reference: PreTrainedModel | None = None
+    sharded: ShardedModel,
+    batch: MiniBatch,
+    objective: Objective,
+    tally: Tally,
+    reference: PreTrainedModel | None = None,
 ) -> float:
     """Add up the gradient of one mini-batch, or of a rank's part of it; returns its loss."""
     total = 0.0
     for samples in batch:
-        loss = whole(lambda model: micro_batch_loss(model, samples, objective, tally, reference))  # noqa: B023
+        loss = sharded(lambda model: micro_batch_loss(model, samples, objective, tally, reference))  # noqa: B023
         loss.backward()
         total += loss.item()
     return total

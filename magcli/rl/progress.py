@@ -56,13 +56,13 @@ class Records:
         due = self.trajectory_every and (trainer.done % self.trajectory_every == 0 or trainer.done == trainer.updates)
         target = checkpoint.step_folder(self.folder.trajectory, trainer.done)
         if due and not target.exists():
-            trainer.trainers.save_model(target)
+            trainer.controller.save_model(target)
 
     def save(self, trainer: Trainer) -> None:
         """Write a checkpoint: weights, optimizer, and which update they are of."""
         self.ledger.sync()
         folder = checkpoint.step_folder(self.folder.checkpoints, trainer.done)
-        trainer.trainers.save(folder, {"step": trainer.done, "bad_updates": trainer.bad_updates})
+        trainer.controller.save(folder, {"step": trainer.done, "bad_updates": trainer.bad_updates})
         checkpoint.prune(self.folder.checkpoints, keep=self.keep_checkpoints)
 
     def batch(self, step: int) -> tuple[list[Group], list[Group]] | None:
@@ -89,7 +89,7 @@ def load_checkpoint(trainer: Trainer, records: Records) -> None:
     begun, known_groups = max(records.ledger.taken, default=0), records.ledger.problems
     records.store.remove(number for number in records.store.numbers() if number not in known_groups)
     if last := checkpoint.latest(records.folder.checkpoints):
-        state = trainer.trainers.load(last)
+        state = trainer.controller.load(last)
         trainer.done, trainer.bad_updates = state["step"], state["bad_updates"]
     records.folder.rewind(begun)
     records.lines.extend(records.folder.metrics())

@@ -13,7 +13,7 @@ from magcli.rl.objective import Objective, Tally
 from magcli.rl.plan import Leg
 from magcli.rl.rollouts import Group
 from magcli.rl.update import BeforeStep, update
-from magcli.train.trainers import Trainers
+from magcli.train.controller import RankController
 
 MAX_BAD_UPDATES = 5
 """Updates in a row without a finite gradient before the run stops."""
@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 class Trainer:
     """A model that learns, by one rank or many: ``updates`` times, of which ``done`` are: the weights' version."""
 
-    trainers: Trainers
+    controller: RankController
     objective: Objective
     groups_per_step: int
     updates: int
@@ -51,7 +51,7 @@ class Trainer:
         if self.shuffle_rewards:
             rewards = shuffled(rewards, [self.seed, self.done])
         tally = update(
-            self.trainers,
+            self.controller,
             groups,
             self.objective,
             groups_per_step=self.groups_per_step,

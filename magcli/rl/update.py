@@ -13,15 +13,14 @@ from magcli.generate.types import Rollout
 from magcli.rl.objective import MiniBatch, Objective, Tally, accumulate, plan, with_proximal
 from magcli.rl.rollouts import Group
 from magcli.rl.samples import Sample
+from magcli.train.controller import RankController, RankState
 from magcli.train.distributed import Ranks
 from magcli.train.loss import ClipStats, mismatch_summary
 from magcli.train.optim import clip_and_step, set_lr
-from magcli.train.orders import Share
 from magcli.train.shard import deal, width
-from magcli.train.trainers import Trainers
 
 IDLE = Sample((0,), Rollout(0, (0,), (), (), ((0, 0),), "stop", 0), 0.0, 0.0)
-"""Without generated tokens: what a rank computes, to no effect, while others have a micro-batch more."""
+"""Zero-weight padding micro-batch for idle ranks: it has no generated tokens."""
 
 MEASURED = ("clips", "entropies", "mismatches", "importance", "divergences")
 """What micro-batches add to a tally, wherever they are computed."""
@@ -30,7 +29,7 @@ BeforeStep = Callable[[Mapping[str, float]], None]
 
 
 def update(
-    trainers: Trainers,
+    controller: RankController,
     groups: Sequence[Group],
     objective: Objective,
     *,
@@ -49,12 +48,12 @@ def update(
     Raises:
         EnvironmentFault: a rank has died, hangs or failed; the message names it.
     """
-    size, begun, tally = trainers.ranks.size, time.monotonic(), Tally()
+    size, begun, tally = controller.ranks.size, time.monotonic(), Tally()
     batches = plan(groups, rewards, objective, groups_per_step, tally)
-    hidden = width(trainers.share.model)
+    hidden = width(controller.state.model)
     shares = [batches] if size == 1 else shares_of(batches, size, objective.micro_tokens, hidden)
-    orders = [Learn(own, objective, lr, version, asks=before_step is not None) for own in shares]
-    measured: Tally = trainers.order([replace(orders[0], before_step=before_step), *orders[1:]])
+    commands = [Learn(own, objective, lr, version, asks=before_step is not None) for own in shares]
+    measured: Tally = controller.run([replace(commands[0], before_step=before_step), *commands[1:]])
     micro_batches = sum(samples[0] is not IDLE for own in shares for batch in own for samples in batch)
     return replace(
         measured,
@@ -90,24 +89,24 @@ class Learn:
     asks: bool
     before_step: BeforeStep | None = None
 
-    def carry_out(self, share: Share) -> Tally:
+    def run(self, state: RankState) -> Tally:
         """Raises what ``before_step`` raises, on rank 0; no weight has changed then on any rank."""
         tally = Tally(weights=self.version)
-        set_lr(share.optimizer, self.lr)
+        set_lr(state.optimizer, self.lr)
         first, *later = self.batches
         if self.objective.is_cap:
-            later = [[with_proximal(share.whole, samples, self.objective) for samples in batch] for batch in later]
+            later = [[with_proximal(state.sharded, samples, self.objective) for samples in batch] for batch in later]
         for batch in (first, *later):
-            loss = share.ranks.total(accumulate(share.whole, batch, self.objective, tally, share.reference))
-            if self.asks and batch is first and not _allowed(share.ranks, tally, self.before_step):
+            loss = state.ranks.sum(accumulate(state.sharded, batch, self.objective, tally, state.reference))
+            if self.asks and batch is first and not _allowed(state.ranks, tally, self.before_step):
                 return tally
-            _step(share, loss, self.objective, tally)
-        return _gathered(share.ranks, tally)
+            _step(state, loss, self.objective, tally)
+        return _gathered(state.ranks, tally)
 
 
-def _step(share: Share, loss: float, objective: Objective, tally: Tally) -> None:
+def _step(state: RankState, loss: float, objective: Objective, tally: Tally) -> None:
     """Make the optimizer step, on all ranks or on none: loss and norm are those of all ranks."""
-    norm = clip_and_step(share.optimizer, share.model.parameters(), max_norm=objective.max_norm, loss=loss)
+    norm = clip_and_step(state.optimizer, state.model.parameters(), max_norm=objective.max_norm, loss=loss)
     if norm is None:
         tally.skipped += 1
         return
@@ -125,7 +124,7 @@ def _allowed(ranks: Ranks, tally: Tally, before_step: BeforeStep | None) -> bool
             before_step(mismatch_summary(parts))
         except Exception as error:
             refusal = error
-    allowed: bool = ranks.share(refusal is None)
+    allowed: bool = ranks.broadcast(refusal is None)
     if refusal is not None:
         raise refusal
     return allowed

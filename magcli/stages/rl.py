@@ -215,8 +215,8 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 
 def follow(config: Config) -> bool:
-    """Under torchrun, be a rank that carries out the orders of the first; False where this process is the first."""
-    return setup.follow(config.device, lambda: rl_setup.open_share(config), needed=config.simulate is None)
+    """Run as a non-zero torchrun rank; False if this process is rank 0."""
+    return setup.follow(config.device, lambda: rl_setup.open_state(config), needed=config.simulate is None)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -224,15 +224,15 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.data import table
     from magcli.rl import loop
     from magcli.rl.store import Store
+    from magcli.train.controller import RankController
     from magcli.train.distributed import open_ranks
-    from magcli.train.trainers import Trainers
 
     if config.simulate:
         rl_setup.predict(config, config.simulate, job)
         return
     with contextlib.ExitStack() as held:
-        trainers = Trainers(open_ranks(config.device))
-        held.callback(trainers.stop)
+        controller = RankController(open_ranks(config.device))
+        held.callback(controller.stop)
         problems = [row for batch in rows for row in batch.to_pylist()]
         folder = held.enter_context(setup.run_folder("rl", config, settings(config), RUNTIME, job))
         with rl_setup.tracked(config, folder, job) as tell:
@@ -243,6 +243,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
                 job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
             else:
                 pools = [problems, *rl_setup.stage_rows(config, reads(config), job)]
-                rl_train.train(config, pools, job, folder, trainers, tell)
+                rl_train.train(config, pools, job, folder, controller, tell)
         for path in Store(folder.path).written():
             yield from table.read(str(path)).rows

@@ -158,8 +158,8 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 
 def follow(config: Config) -> bool:
-    """Under torchrun, be a rank that carries out the orders of the first; False where this process is the first."""
-    return setup.follow(config.device, lambda: sft_train.open_share(config), needed=not config.show_mask)
+    """Run as a non-zero torchrun rank; False if this process is rank 0."""
+    return setup.follow(config.device, lambda: sft_train.open_state(config), needed=not config.show_mask)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -167,8 +167,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     import pyarrow as pa
 
     from magcli.model.load import load_tokenizer
+    from magcli.train.controller import RankController
     from magcli.train.distributed import open_ranks
-    from magcli.train.trainers import Trainers
 
     tokenizer = load_tokenizer(config.model)
     assert job.schema is not None
@@ -178,8 +178,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         _show(list(found)[: config.show_mask], tokenizer)
         return
     with ExitStack() as held:
-        trainers = Trainers(open_ranks(config.device))
-        held.callback(trainers.stop)
+        controller = RankController(open_ranks(config.device))
+        held.callback(controller.stop)
         examples = list(found)
         if not examples:
             told = ", ".join(f"{reason} {count}" for reason, count in job.drops.counts.items())
@@ -189,7 +189,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         if folder.finished:
             job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
         else:
-            sft_train.train(config, examples, _held_out(config, tokenizer, job), trainers, job, folder)
+            sft_train.train(config, examples, _held_out(config, tokenizer, job), controller, job, folder)
         lines = [{"step": line["step"], **{k: line.get(k) for k in METRICS}} for line in folder.metrics()]
     yield pa.RecordBatch.from_pylist(lines, schema(config, pa.schema([])))
 

@@ -70,7 +70,7 @@ def save(
         _finish(temp, state, tokenizer, {})
 
 
-def save_shared(
+def save_sharded(
     folder: Path,
     ranks: Ranks,
     *,
@@ -85,11 +85,11 @@ def save_shared(
     """
     _require_float32(model)
     if ranks.rank:
-        _write_shards(Path(ranks.share()), ranks, model, optimizer)
+        _write_shards(Path(ranks.broadcast()), ranks, model, optimizer)
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
     with whole_folder(folder) as temp:
-        digests = _write_shards(Path(ranks.share(str(temp))), ranks, model, optimizer)
+        digests = _write_shards(Path(ranks.broadcast(str(temp))), ranks, model, optimizer)
         model.config.save_pretrained(temp)
         torch.save({"random": _random_states()}, temp / TRAINER)
         _finish(temp, state, tokenizer, digests)
@@ -102,10 +102,10 @@ def load(folder: Path, model: "PreTrainedModel", optimizer: Optimizer | None = N
     naming the file, when the checkpoint is incomplete, damaged or of another model.
     """
     check(folder)
-    return load_checked(folder, model, optimizer)
+    return load_verified(folder, model, optimizer)
 
 
-def load_checked(folder: Path, model: "PreTrainedModel", optimizer: Optimizer | None = None) -> dict[str, Any]:
+def load_verified(folder: Path, model: "PreTrainedModel", optimizer: Optimizer | None = None) -> dict[str, Any]:
     """``load`` of a checkpoint that was checked already, by rank 0 before all ranks load it."""
     shards = folder / SHARDS
     if shards.is_dir():

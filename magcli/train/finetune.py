@@ -12,9 +12,9 @@ from magcli.data import durable
 from magcli.errors import Stopped
 from magcli.run.rundir import RunDir
 from magcli.train import checkpoint, lora, optim, supervised
+from magcli.train.controller import RankController
 from magcli.train.shard import width
 from magcli.train.supervised import Example
-from magcli.train.trainers import Trainers
 
 Exam = Callable[[Path], Mapping[str, float]]
 """Evaluates the model in a folder; ``accuracy`` among its figures says how good the model is."""
@@ -32,7 +32,7 @@ class Trainer:
     without an exam, its negative held-out loss.
     """
 
-    trainers: Trainers
+    controller: RankController
     examples: Sequence[Example]
     steps: Sequence[Sequence[int]]
     held_out: Sequence[Example]
@@ -56,7 +56,7 @@ class Trainer:
         begun, chosen = time.monotonic(), [self.examples[index] for index in self.steps[self.done]]
         lr = self.lr * optim.cosine(self.done, total=len(self.steps), warmup=self.warmup, floor=self.floor)
         total = supervised.num_targets(chosen)
-        loss, norm = self.trainers.order(
+        loss, norm = self.controller.run(
             [supervised.Step(own, total, lr, self.max_norm, self.bf16) for own in self._dealt(chosen)]
         )
         self.done += 1
@@ -78,11 +78,11 @@ class Trainer:
         """Mean loss of the target tokens of the held-out traces."""
         total = supervised.num_targets(self.held_out)
         orders = [supervised.Measure(own, total, self.bf16) for own in self._dealt(self.held_out)]
-        loss: float = self.trainers.order(orders)
+        loss: float = self.controller.run(orders)
         return loss
 
     def _dealt(self, examples: Sequence[Example]) -> list[list[supervised.MicroBatch]]:
-        size, hidden = self.trainers.ranks.size, width(self.trainers.share.model)
+        size, hidden = self.controller.ranks.size, width(self.controller.state.model)
         return supervised.dealt(examples, micro_tokens=self.micro_tokens, size=size, hidden=hidden)
 
 
@@ -100,19 +100,19 @@ class Records:
         """Weights drawn anew are kept as they began, so that what training gained can be measured."""
         start = self.folder.path / "start"
         if not start.exists():
-            trainer.trainers.save_model(start)
+            trainer.controller.save_model(start)
 
     def resume(self, trainer: Trainer) -> None:
         """Go on from the newest whole checkpoint; what came after it is made again, equal."""
         if last := checkpoint.latest(self.folder.checkpoints):
-            told = trainer.trainers.load(last)
+            told = trainer.controller.load(last)
             trainer.done, trainer.best_step = told["step"], told["best_step"]
             trainer.best = float(told["best"])
         self.folder.rewind(trainer.done)
 
     def save(self, trainer: Trainer) -> None:
         """Write a checkpoint and remove old ones."""
-        trainer.trainers.save(
+        trainer.controller.save(
             checkpoint.step_folder(self.folder.checkpoints, trainer.done),
             {"step": trainer.done, "best": str(trainer.best), "best_step": trainer.best_step},
         )
@@ -139,7 +139,7 @@ class Records:
 
     def _keep_best(self, trainer: Trainer, candidate: Path) -> None:
         best = self.folder.path / "best"
-        if adapters := trainer.trainers.share.adapters:
+        if adapters := trainer.controller.state.adapters:
             lora.save_adapter(adapters, self.folder.path / "best-adapter")
         if candidate.exists():
             shutil.rmtree(best, ignore_errors=True)
@@ -150,9 +150,9 @@ class Records:
 
 def write_model(trainer: Trainer, folder: Path) -> None:
     """The weights as they stand, in the model's own layout, those of LoRA merged into them."""
-    share = trainer.trainers.share
-    with lora.merged(share.model) if share.adapters else nullcontext():
-        trainer.trainers.save_model(folder)
+    state = trainer.controller.state
+    with lora.merged(state.model) if state.adapters else nullcontext():
+        trainer.controller.save_model(folder)
 
 
 def train(trainer: Trainer, records: Records, report: Callable[[dict[str, Any]], None]) -> None:
@@ -176,7 +176,7 @@ def _finish(trainer: Trainer, folder: RunDir) -> None:
     if best_adapter.exists():
         shutil.rmtree(adapter, ignore_errors=True)
         durable.rename(best_adapter, adapter)
-    elif (adapters := trainer.trainers.share.adapters) and not best.exists():
+    elif (adapters := trainer.controller.state.adapters) and not best.exists():
         lora.save_adapter(adapters, adapter)
     if best.exists():
         durable.rename(best, folder.model)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class Whole(nn.Module):
+class ShardedModel(nn.Module):
     """A model whose weights are whole while something is computed with it, wherever their shards lie.
 
     FSDP gathers weights around a module's ``forward``. Training calls the decoder and reads the LM head's weight, which
@@ -41,7 +41,9 @@ class Whole(nn.Module):
         return compute(self.model)
 
 
-def shard(model: "PreTrainedModel", ranks: Ranks, *, bf16: bool = False, checkpoint_activations: bool = False) -> Whole:
+def shard(
+    model: "PreTrainedModel", ranks: Ranks, *, bf16: bool = False, checkpoint_activations: bool = False
+) -> ShardedModel:
     """Give each rank its share of a model that every rank has loaded alike; make the optimizer afterwards.
 
     Args:
@@ -52,7 +54,7 @@ def shard(model: "PreTrainedModel", ranks: Ranks, *, bf16: bool = False, checkpo
     Raises:
         EnvironmentFault: the model has no list of layers.
     """
-    whole, layers = Whole(model), _layers(model)
+    whole, layers = ShardedModel(model), _layers(model)
     if checkpoint_activations:
         for layer in layers:
             layer.forward = functools.partial(checkpoint, layer.forward, use_reentrant=False)

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from magcli.train.controller import RankState
 from magcli.train.logprobs import token_logprobs
 from magcli.train.loss import sft_loss
 from magcli.train.optim import autocast, clip_and_step, set_lr
-from magcli.train.orders import Share
 from magcli.train.packing import pack
-from magcli.train.shard import Whole, deal
+from magcli.train.shard import ShardedModel, deal
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -69,7 +69,9 @@ def num_targets(examples: Iterable[Example]) -> float:
     return sum(sum(example.mask) * example.weight for example in examples)
 
 
-def accumulate(whole: Whole, batches: Iterable[MicroBatch], *, total: float, bf16: bool, train: bool = True) -> float:
+def accumulate(
+    sharded: ShardedModel, batches: Iterable[MicroBatch], *, total: float, bf16: bool, train: bool = True
+) -> float:
     """This process's part of a step's loss, over packed micro-batches; gradients are added up.
 
     Every target token counts the same, whatever micro-batch it falls into (times its example's weight), since all are
@@ -78,7 +80,7 @@ def accumulate(whole: Whole, batches: Iterable[MicroBatch], *, total: float, bf1
     loss = 0.0
     for batch in batches:
         with torch.set_grad_enabled(train):
-            part: Tensor = whole(lambda model: _loss(model, batch, total, bf16=bf16))  # noqa: B023
+            part: Tensor = sharded(lambda model: _loss(model, batch, total, bf16=bf16))  # noqa: B023
         if train:
             part.backward()  # type: ignore[no-untyped-call]
         loss += part.item()
@@ -104,11 +106,11 @@ class Step:
     max_norm: float
     bf16: bool
 
-    def carry_out(self, share: Share) -> tuple[float, float | None]:
+    def run(self, state: RankState) -> tuple[float, float | None]:
         """Loss and gradient norm over all ranks; the norm is None where it was not finite and no step was made."""
-        set_lr(share.optimizer, self.lr)
-        loss = share.ranks.total(accumulate(share.whole, self.batches, total=self.total, bf16=self.bf16))
-        return loss, clip_and_step(share.optimizer, share.model.parameters(), max_norm=self.max_norm)
+        set_lr(state.optimizer, self.lr)
+        loss = state.ranks.sum(accumulate(state.sharded, self.batches, total=self.total, bf16=self.bf16))
+        return loss, clip_and_step(state.optimizer, state.model.parameters(), max_norm=self.max_norm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +121,9 @@ class Measure:
     total: float
     bf16: bool
 
-    def carry_out(self, share: Share) -> float:
+    def run(self, state: RankState) -> float:
         """The loss over all ranks."""
-        share.model.eval()
-        loss = share.ranks.total(accumulate(share.whole, self.batches, total=self.total, bf16=self.bf16, train=False))
-        share.model.train()
+        state.model.eval()
+        loss = state.ranks.sum(accumulate(state.sharded, self.batches, total=self.total, bf16=self.bf16, train=False))
+        state.model.train()
         return loss

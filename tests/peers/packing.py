@@ -2,7 +2,7 @@
 
 128 sequences of heavy-tailed lengths, every token a target, bf16 autocast, the same budget of tokens in a micro-batch
 (the peer's counts its padding, since padding takes its memory). The peer's batches are cut from the sequences in
-random order, as trainers do by default, or after sorting them by length, its best case. magcli's output head is in
+random order, as controller do by default, or after sorting them by length, its best case. magcli's output head is in
 float32, the peer's in bf16; both must come to the same loss.
 """
 
@@ -15,7 +15,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from magcli.train.attention import use_packed_attention
-from magcli.train.shard import Whole
+from magcli.train.shard import ShardedModel
 from magcli.train.supervised import Example, accumulate, dealt, num_targets
 from tests.peers.pairs import Result, compare, report, timed
 
@@ -56,7 +56,7 @@ def _race(name: str, examples: Sequence[Example]) -> Result:
 def _packed_step(model: PreTrainedModel, examples: Sequence[Example]) -> float:
     model.zero_grad(set_to_none=True)
     (batches,) = dealt(examples, micro_tokens=MICRO_TOKENS)
-    return accumulate(Whole(model), batches, total=num_targets(examples), bf16=True)
+    return accumulate(ShardedModel(model), batches, total=num_targets(examples), bf16=True)
 
 
 def _padded_step(model: PreTrainedModel, examples: Sequence[Example]) -> float:

@@ -25,13 +25,12 @@ from magcli.rl.rollouts import Group
 from magcli.rl.samples import Sample
 from magcli.rl.update import IDLE, shares_of, update
 from magcli.train.attention import use_packed_attention
+from magcli.train.controller import RankController, RankState, follow
 from magcli.train.distributed import Ranks, open_ranks
 from magcli.train.logprobs import token_logprobs
 from magcli.train.optim import adamw
-from magcli.train.orders import Share
 from magcli.train.packing import pack
 from magcli.train.shard import shard
-from magcli.train.trainers import Trainers, follow
 
 RECIPE = Objective(0.2, 0.28, "minibatch", "group", 1.0, 120, False)
 EXTRAS = replace(RECIPE, is_cap=2.0, kl=0.1, entropy_bonus=0.01, loss_norm="token", advantage_norm="group")
@@ -45,9 +44,11 @@ def opened(folder):
 
 def share_of(ranks, folder, objective=RECIPE):
     """What a rank holds; the reference model is the model as it begins."""
-    whole = shard(opened(folder), ranks)
+    sharded = shard(opened(folder), ranks)
     reference = opened(folder) if objective.kl else None
-    return Share(ranks, whole, adamw(whole.model, lr=1e-3, weight_decay=0.0), load_tokenizer(str(folder)), reference)
+    return RankState(
+        ranks, sharded, adamw(sharded.model, lr=1e-3, weight_decay=0.0), load_tokenizer(str(folder)), reference
+    )
 
 
 def groups(folder, count=5, size=4, seed=0):
@@ -69,40 +70,40 @@ def groups(folder, count=5, size=4, seed=0):
 
 
 def train(ranks, folder, objective, work):
-    """``work(trainers, groups, rewards)`` on rank 0, with the others following."""
+    """``work(controller, groups, rewards)`` on rank 0, with the others following."""
 
-    def open_share(ranks, bf16):
+    def open_state(ranks, bf16):
         return share_of(ranks, folder, objective)
 
     if ranks.rank:
-        return follow(ranks, open_share)
-    trainers = Trainers(ranks)
+        return follow(ranks, open_state)
+    controller = RankController(ranks)
     try:
-        trainers.open(open_share)
-        return work(trainers, *groups(folder))
+        controller.open(open_state)
+        return work(controller, *groups(folder))
     finally:
-        trainers.stop()
+        controller.stop()
 
 
-def two_updates(trainers, chosen, rewards):
+def two_updates(controller, chosen, rewards):
     """Metrics and advantages of two updates, three optimizer steps each, then the weights."""
     told = []
     for number, rate in enumerate((1e-3, 5e-4)):
         tally = update(
-            trainers,
+            controller,
             chosen,
-            trainers_objective(trainers),
+            objective_of(controller),
             groups_per_step=2,
             rewards=rewards,
             lr=rate,
             version=7 + number,
         )
         told.append((tally.metrics(), tally.advantages, tally.norms))
-    return told, {name: tensor.clone() for name, tensor in trainers.weights().items()}
+    return told, {name: tensor.clone() for name, tensor in controller.weights().items()}
 
 
-def trainers_objective(trainers):
-    return EXTRAS if trainers.share.reference is not None else RECIPE
+def objective_of(controller):
+    return EXTRAS if controller.state.reference is not None else RECIPE
 
 
 @pytest.mark.parametrize("objective", [RECIPE, EXTRAS], ids=["recipe", "extras"])
@@ -121,16 +122,16 @@ def test_updates_of_several_ranks_are_those_of_one_process(tiny_model_dir, objec
         torch.testing.assert_close(found_weights[name], tensor, rtol=1e-3, atol=1e-4)
 
 
-def refuse(trainers, chosen, rewards):
+def refuse(controller, chosen, rewards):
     """An update that is stopped before its first step; whether the weights stayed, and whether the ranks still work."""
-    before = {name: tensor.clone() for name, tensor in trainers.weights().items()}
+    before = {name: tensor.clone() for name, tensor in controller.weights().items()}
 
     def look(summary):
         raise Stopped(f"mismatch on {summary['mismatch_tokens']} tokens")
 
     with pytest.raises(Stopped) as stopped:
-        update(trainers, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1.0, version=7, before_step=look)
-    same = all(torch.equal(before[name], tensor) for name, tensor in trainers.weights().items())
+        update(controller, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1.0, version=7, before_step=look)
+    same = all(torch.equal(before[name], tensor) for name, tensor in controller.weights().items())
     return str(stopped.value), same
 
 
@@ -142,15 +143,15 @@ def test_a_stop_before_the_first_step_leaves_the_weights_on_all_ranks(tiny_model
     assert follower is None
 
 
-def spoil(trainers, chosen, rewards):
+def spoil(controller, chosen, rewards):
     """An update one of whose samples has a log-prob that is no number: its rank alone sees it."""
     rollout = chosen[0].rollouts[0]
     bad = replace(rollout, logprobs=(float("nan"),) * len(rollout.tokens))
     chosen = [replace(chosen[0], rollouts=(bad, *chosen[0].rollouts[1:])), *chosen[1:]]
-    before = {name: tensor.clone() for name, tensor in trainers.weights().items()}
-    tally = update(trainers, chosen[:2], RECIPE, groups_per_step=2, rewards=rewards[:2], lr=1.0)
-    same = all(torch.equal(before[name], tensor) for name, tensor in trainers.weights().items())
-    tally_after = update(trainers, chosen[1:3], RECIPE, groups_per_step=2, rewards=rewards[1:3], lr=1e-3)
+    before = {name: tensor.clone() for name, tensor in controller.weights().items()}
+    tally = update(controller, chosen[:2], RECIPE, groups_per_step=2, rewards=rewards[:2], lr=1.0)
+    same = all(torch.equal(before[name], tensor) for name, tensor in controller.weights().items())
+    tally_after = update(controller, chosen[1:3], RECIPE, groups_per_step=2, rewards=rewards[1:3], lr=1e-3)
     return tally.skipped, len(tally.norms), same, tally_after.skipped, len(tally_after.norms)
 
 
@@ -158,19 +159,19 @@ def test_a_loss_that_is_no_number_on_one_rank_is_skipped_and_counted(tiny_model_
     assert on_ranks(train, tiny_model_dir, RECIPE, spoil)[0] == (1, 0, True, 0, 1)
 
 
-def keep(trainers, chosen, rewards, folder):
+def keep(controller, chosen, rewards, folder):
     """An update, a checkpoint, the model by itself, another update, back to the checkpoint."""
-    update(trainers, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
-    weights = {name: tensor.clone() for name, tensor in trainers.weights().items()}
-    trainers.save(folder / "step-000001", {"step": 1})
-    trainers.save_model(folder / "model")
-    update(trainers, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
-    changed = any(not torch.equal(weights[name], tensor) for name, tensor in trainers.weights().items())
-    state = trainers.load(folder / "step-000001")
-    same = all(torch.equal(weights[name], tensor) for name, tensor in trainers.weights().items())
+    update(controller, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
+    weights = {name: tensor.clone() for name, tensor in controller.weights().items()}
+    controller.save(folder / "step-000001", {"step": 1})
+    controller.save_model(folder / "model")
+    update(controller, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
+    changed = any(not torch.equal(weights[name], tensor) for name, tensor in controller.weights().items())
+    state = controller.load(folder / "step-000001")
+    same = all(torch.equal(weights[name], tensor) for name, tensor in controller.weights().items())
     (folder / "step-000001" / "state.json").write_text("{}")
     with pytest.raises(DataError, match=r"state\.json is damaged"):
-        trainers.load(folder / "step-000001")
+        controller.load(folder / "step-000001")
     return state, changed, same, weights
 
 
@@ -191,7 +192,7 @@ def nothing_to_do(ranks):
     """A run that is finished already: the shares are never opened."""
     if ranks.rank:
         return follow(ranks, lambda ranks: pytest.fail("there is nothing to open"))
-    return Trainers(ranks).stop()
+    return RankController(ranks).stop()
 
 
 def test_followers_end_where_there_is_nothing_to_do():
@@ -199,10 +200,10 @@ def test_followers_end_where_there_is_nothing_to_do():
 
 
 def no_model(ranks, folder):
-    def open_share(ranks, bf16):
+    def open_state(ranks, bf16):
         return share_of(ranks, folder if ranks.rank == 0 else "/nowhere")
 
-    return follow(ranks, open_share) if ranks.rank else Trainers(ranks).open(open_share)
+    return follow(ranks, open_state) if ranks.rank else RankController(ranks).open(open_state)
 
 
 def test_a_rank_that_cannot_open_its_share_is_named(tiny_model_dir):
@@ -214,15 +215,15 @@ def test_a_rank_that_cannot_open_its_share_is_named(tiny_model_dir):
 
 
 def update_for_ever(ranks, folder):
-    def work(trainers, chosen, rewards):
+    def work(controller, chosen, rewards):
         while True:
-            update(trainers, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
+            update(controller, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
 
     return train(ranks, folder, RECIPE, work)
 
 
 def test_a_rank_killed_during_updates_is_named_and_the_others_end(tiny_model_dir):
-    with started(update_for_ever, tiny_model_dir, size=3, deadline=10.0) as ranks:
+    with started(update_for_ever, tiny_model_dir, size=3, timeout=10.0) as ranks:
         time.sleep(6.0)
         os.kill(ranks[1].process.pid, signal.SIGKILL)
         begun = time.monotonic()
@@ -244,11 +245,11 @@ by_torchrun(*sys.argv[1:])
 
 def by_torchrun(folder, how, out):
     """What each process of the launch does: one update, whose norm is written to ``out``, or updates for ever."""
-    ranks = open_ranks(deadline=20.0)
+    ranks = open_ranks(timeout=20.0)
 
-    def work(trainers, chosen, rewards):
+    def work(controller, chosen, rewards):
         while True:
-            tally = update(trainers, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
+            tally = update(controller, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
             Path(out).write_text(json.dumps(tally.norms))
             if how == "once":
                 return
@@ -277,8 +278,8 @@ def test_torchrun_starts_it(tiny_model_dir, tmp_path, script):
     assert found == pytest.approx(alone, rel=1e-4)
 
 
-def one_update(trainers, chosen, rewards):
-    return update(trainers, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3).norms
+def one_update(controller, chosen, rewards):
+    return update(controller, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3).norms
 
 
 @pytest.mark.faults

@@ -18,12 +18,11 @@ from magcli.rl.trainer import shuffled
 from magcli.rl.update import update
 from magcli.train import optim
 from magcli.train.attention import use_packed_attention
+from magcli.train.controller import RankController, RankState
 from magcli.train.distributed import Ranks
 from magcli.train.logprobs import token_logprobs
-from magcli.train.orders import Share
 from magcli.train.packing import pack
-from magcli.train.shard import Whole
-from magcli.train.trainers import Trainers
+from magcli.train.shard import ShardedModel
 
 RECIPE = Objective(0.2, 0.28, "minibatch", "group", 1.0, 10_000, False)
 LR = 1e-2
@@ -49,9 +48,9 @@ def trainable(folder):
 
 def alone(model, optimizer, reference=None):
     """A trainer of one process."""
-    trainers = Trainers(Ranks())
-    trainers.open(lambda ranks, bf16: Share(ranks, Whole(model), optimizer, None, reference))
-    return trainers
+    controller = RankController(Ranks())
+    controller.open(lambda ranks, bf16: RankState(ranks, ShardedModel(model), optimizer, None, reference))
+    return controller
 
 
 def moved(model, by):
@@ -86,7 +85,7 @@ def gradient(model, chosen, rewards, objective, reference=None):
     tally = Tally()
     model.zero_grad(set_to_none=True)
     (batch,) = plan(chosen, rewards, objective, len(chosen), tally)
-    loss = accumulate(Whole(model), batch, objective, tally, reference)
+    loss = accumulate(ShardedModel(model), batch, objective, tally, reference)
     found = flat_gradient(model)
     model.zero_grad(set_to_none=True)
     return found, loss, tally
@@ -152,9 +151,9 @@ def test_the_extra_terms_are_those_written_out(model, reference):
     chosen, rewards = groups(model, noise=0.8)
     old = moved(copy.deepcopy(model), 0.01)
     (batch,) = plan(chosen, rewards, RECIPE, len(chosen), Tally())
-    batch = [with_proximal(Whole(old), samples, RECIPE) for samples in batch]
+    batch = [with_proximal(ShardedModel(old), samples, RECIPE) for samples in batch]
     tally = Tally()
-    loss = accumulate(Whole(model), batch, replace(RECIPE, **EXTRAS), tally, reference)
+    loss = accumulate(ShardedModel(model), batch, replace(RECIPE, **EXTRAS), tally, reference)
     model.zero_grad(set_to_none=True)
     expected, importances, penalties = 0.0, [], []
     for group, row in zip(chosen, standardised(rewards), strict=True):

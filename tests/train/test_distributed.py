@@ -10,14 +10,14 @@ import torch.distributed as dist
 from training_ranks import on_ranks, started
 
 from magcli.errors import EnvironmentFault
-from magcli.train.distributed import Post, Ranks, open_ranks
+from magcli.train.distributed import RankChannel, Ranks, open_ranks
 
 
 def test_a_process_by_itself_needs_no_others(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     ranks = open_ranks()
     assert (ranks.rank, ranks.size, ranks.mesh) == (0, 1, None)
-    assert (ranks.total(2.5), ranks.gather("x"), ranks.share("y")) == (2.5, ["x"], "y")
+    assert (ranks.sum(2.5), ranks.gather("x"), ranks.broadcast("y")) == (2.5, ["x"], "y")
     assert not dist.is_initialized()
 
 
@@ -35,14 +35,14 @@ def test_a_rank_whose_companions_do_not_come_says_so(monkeypatch):
     told |= {"MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True", "GLOO_SOCKET_IFNAME": "lo"}
     for name, value in told.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(EnvironmentFault, match="rank 1 did not meet all 2 ranks"):
-        open_ranks(deadline=1.0)
+    with pytest.raises(EnvironmentFault, match="rank 1 could not connect to all 2 ranks"):
+        open_ranks(timeout=1.0)
 
 
 def talk(ranks):
     assert not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_USE_AGENT_STORE"} & os.environ.keys()
-    total = ranks.total(0.1 * (ranks.rank + 1))
-    return total, ranks.gather({"rank": ranks.rank}), ranks.share(f"from {ranks.rank}")
+    total = ranks.sum(0.1 * (ranks.rank + 1))
+    return total, ranks.gather({"rank": ranks.rank}), ranks.broadcast(f"from {ranks.rank}")
 
 
 def test_numbers_are_summed_and_objects_gathered_and_shared():
@@ -51,10 +51,10 @@ def test_numbers_are_summed_and_objects_gathered_and_shared():
     assert second == (first[0], [], "from 0")
 
 
-def follow(ranks, post):
+def follow(ranks, channel):
     """Orders are (what, for which rank)."""
     done = []
-    while (order := post.receive()) is not None:
+    while (order := channel.receive()) is not None:
         what, rank = order
         try:
             if what == "collective":
@@ -64,19 +64,19 @@ def follow(ranks, post):
             if rank == ranks.rank and what in ("sleep", "missed"):
                 time.sleep(60)
         except Exception as error:
-            post.answer(error)
+            channel.answer(error)
             raise
         done.append(what)
-        post.answer()
+        channel.answer()
     return done
 
 
-def lead(ranks, post, orders):
+def lead(ranks, channel, orders):
     """Give orders, and answer with the error and the seconds that it took to be noticed."""
     for order in orders:
         begun = time.monotonic()
         try:
-            post.send([order] * ranks.size)
+            channel.send([order] * ranks.size)
             if order[0] == "collective":
                 time.sleep(1.0)
                 dist.all_reduce(torch.ones(1))
@@ -89,16 +89,16 @@ def lead(ranks, post, orders):
         else:
             own = None
         try:
-            post.settle(own)
+            channel.wait(own)
         except Exception as error:
-            return type(error).__name__, str(error), time.monotonic() - begun, post.in_step
-    post.send([None] * ranks.size)
-    return "none", "", 0.0, post.in_step
+            return type(error).__name__, str(error), time.monotonic() - begun, channel.in_step
+    channel.send([None] * ranks.size)
+    return "none", "", 0.0, channel.in_step
 
 
 def work(ranks, orders):
-    post = Post(ranks)
-    return lead(ranks, post, orders) if ranks.rank == 0 else follow(ranks, post)
+    channel = RankChannel(ranks)
+    return lead(ranks, channel, orders) if ranks.rank == 0 else follow(ranks, channel)
 
 
 def test_orders_are_carried_out_in_turn():
@@ -118,11 +118,11 @@ def test_a_rank_that_fails_is_named_with_its_reason():
 
 
 def test_a_rank_that_answers_late_is_named():
-    with started(work, [("sleep", 2)], size=3, deadline=2.0) as ranks:
+    with started(work, [("sleep", 2)], size=3, timeout=2.0) as ranks:
         kind, text, seconds, _ = ranks[0].result()
     assert kind == "EnvironmentFault"
     assert "rank 2 (process" in text
-    assert "lives, but has not answered for 2 s" in text
+    assert "is alive, but has not answered for 2 s" in text
     assert 1.5 < seconds < 8
 
 
@@ -133,18 +133,18 @@ def test_an_error_of_rank_0_itself_is_its_own_and_stops_no_other():
 
 def test_a_collective_that_a_living_rank_never_joins_names_it():
     """Rank 1 sleeps where rank 0 is in a collective; its thread goes on to give signs of life."""
-    with started(work, [("a", 0), ("missed", 1)], size=2, deadline=3.0) as ranks:
+    with started(work, [("a", 0), ("missed", 1)], size=2, timeout=3.0) as ranks:
         kind, text, _, in_step = ranks[0].result()
     assert (kind, in_step) == ("EnvironmentFault", False)
     assert text.startswith("training stopped: rank 0 (process ")
-    assert text.endswith("; not done: rank 1")
+    assert text.endswith("; not finished: rank 1")
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_a_rank_that_dies_or_hangs_is_named_within_the_deadline(how):
     """Rank 1 is lost while all are in a collective; rank 2 fails because of it, and is not blamed."""
     orders = [("a", 0)] * 20 + [("collective", 0)] * 20
-    with started(work, orders, size=3, deadline=4.0) as ranks:
+    with started(work, orders, size=3, timeout=4.0) as ranks:
         time.sleep(3.0)
         os.kill(ranks[1].process.pid, how)
         kind, text, seconds, _ = ranks[0].result()
@@ -160,7 +160,7 @@ def test_followers_notice_that_rank_0_is_lost(how):
         kind, text = rank.outcome()
         return kind, text.splitlines()[0]
 
-    with started(wait, size=2, deadline=3.0) as ranks:
+    with started(wait, size=2, timeout=3.0) as ranks:
         time.sleep(2.0)
         os.kill(ranks[0].process.pid, how)
         begun = time.monotonic()
@@ -172,10 +172,10 @@ def test_followers_notice_that_rank_0_is_lost(how):
 
 
 def wait(ranks):
-    post = Post(ranks)
+    channel = RankChannel(ranks)
     if ranks.rank == 0:
         time.sleep(60)
-    post.receive()
+    channel.receive()
 
 
 def test_a_long_wait_for_orders_is_no_silence():
@@ -184,13 +184,13 @@ def test_a_long_wait_for_orders_is_no_silence():
 
 
 def patient(ranks):
-    post = Post(ranks)
-    post.patience = 2.5
+    channel = RankChannel(ranks)
+    channel.heartbeat_timeout = 2.5
     if ranks.rank == 0:
         time.sleep(5.0)
-        post.send([None] * ranks.size)
+        channel.send([None] * ranks.size)
     else:
-        assert post.receive() is None
+        assert channel.receive() is None
     return "done"
 
 

@@ -7,7 +7,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from magcli.train.attention import use_packed_attention
-from magcli.train.shard import Whole
+from magcli.train.shard import ShardedModel
 from magcli.train.supervised import Example, accumulate, dealt, num_targets
 
 LONGEST = 32768
@@ -35,7 +35,7 @@ def test_a_pack_of_32k_tokens_learns_what_its_traces_learn_apart():
     for micro_tokens in (LONGEST, CUTS[1]):
         model.zero_grad()
         (batches,) = dealt(traces, micro_tokens=micro_tokens)
-        losses.append(accumulate(Whole(model), batches, total=num_targets(traces), bf16=False))
+        losses.append(accumulate(ShardedModel(model), batches, total=num_targets(traces), bf16=False))
         gradients.append([parameter.grad.clone() for parameter in model.parameters()])
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     for packed, apart in zip(*gradients, strict=True):

@@ -46,7 +46,7 @@ def learn(ranks, whole, optimizer, steps):
         mine = everything[ranks.rank :: ranks.size]
         loss = whole(lambda model, mine=mine: -token_logprobs(model, pack(mine)).values.sum() / 100)
         loss.backward()
-        losses.append(ranks.total(loss.item()))
+        losses.append(ranks.sum(loss.item()))
         clip_and_step(optimizer, whole.model.parameters(), max_norm=1.0)
     return losses
 
@@ -68,7 +68,7 @@ def begin(ranks, model_dir, folder):
     held = ({name: tensor.clone() for name, tensor in held[0].items()}, held[1])
     tokenizer = AutoTokenizer.from_pretrained(model_dir)
     told = {"model": whole.model, "optimizer": optimizer, "state": {"step": 3}, "tokenizer": tokenizer}
-    checkpoint.save(folder, **told) if ranks.size == 1 else checkpoint.save_shared(folder, ranks, **told)
+    checkpoint.save(folder, **told) if ranks.size == 1 else checkpoint.save_sharded(folder, ranks, **told)
     return *held, learn(ranks, whole, optimizer, range(3, 5))
 
 
@@ -138,7 +138,7 @@ def full_disk(ranks, model_dir, folder):
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
     tokenizer = AutoTokenizer.from_pretrained(model_dir)
-    checkpoint.save_shared(folder, ranks, model=whole.model, optimizer=optimizer, state={}, tokenizer=tokenizer)
+    checkpoint.save_sharded(folder, ranks, model=whole.model, optimizer=optimizer, state={}, tokenizer=tokenizer)
 
 
 def test_a_rank_that_cannot_write_is_named_and_leaves_no_checkpoint(tiny_model_dir, tmp_path):
@@ -157,7 +157,7 @@ def save_for_ever(ranks, model_dir, root):
     for step in itertools.count(1):
         learn(ranks, whole, optimizer, [step])
         folder = checkpoint.step_folder(root, step)
-        checkpoint.save_shared(
+        checkpoint.save_sharded(
             folder, ranks, model=whole.model, optimizer=optimizer, state={"step": step}, tokenizer=tokenizer
         )
         if ranks.rank == 0:

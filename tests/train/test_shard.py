@@ -75,7 +75,7 @@ def learned(ranks, folder, options, bf16=False):
         loss = loss_of(whole, [everything[index] for index in indices] or [[0]], bf16=bf16)
         loss.backward()
         total += loss.item()
-    return ranks.total(total), gradients(whole), len(mine)
+    return ranks.sum(total), gradients(whole), len(mine)
 
 
 def difference(ours, theirs):
@@ -120,7 +120,7 @@ def poisoned_step(ranks, folder, where):
         whole.model.model.norm.weight.grad.to_local()[0] = math.nan
     if ranks.rank == 1 and where == "loss":
         value = math.nan
-    norm = clip_and_step(optimizer, whole.model.parameters(), max_norm=1.0, loss=ranks.total(value))
+    norm = clip_and_step(optimizer, whole.model.parameters(), max_norm=1.0, loss=ranks.sum(value))
     after = full_weights(whole.model, ranks)
     same = all(torch.equal(before[name], after[name]) for name in before)
     return norm, same, len(optimizer.state), len(after)

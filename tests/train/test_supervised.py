@@ -10,12 +10,11 @@ from training_ranks import on_ranks
 
 from magcli.model.load import load_model
 from magcli.train.attention import use_packed_attention
+from magcli.train.controller import RankController, RankState, follow
 from magcli.train.distributed import Ranks
 from magcli.train.optim import adamw
-from magcli.train.orders import Share
-from magcli.train.shard import Whole, shard
+from magcli.train.shard import ShardedModel, shard
 from magcli.train.supervised import IDLE, Example, Measure, Step, accumulate, dealt, num_targets, plan
-from magcli.train.trainers import Trainers, follow
 
 
 @pytest.fixture(scope="module")
@@ -66,16 +65,16 @@ def test_the_loss_is_the_mean_over_target_tokens(model):
 
 def measured(model, chosen):
     (batches,) = dealt(chosen, micro_tokens=1000)
-    return Measure(batches, num_targets(chosen), bf16=False).carry_out(share_of(model))
+    return Measure(batches, num_targets(chosen), bf16=False).run(share_of(model))
 
 
 def share_of(model, lr=1e-2):
-    return Share(Ranks(), Whole(model), adamw(model, lr=lr, weight_decay=0.0), None)
+    return RankState(Ranks(), ShardedModel(model), adamw(model, lr=lr, weight_decay=0.0), None)
 
 
 def step(share, chosen, *, lr=1e-2, bf16=False):
     (batches,) = dealt(chosen, micro_tokens=64)
-    return Step(batches, num_targets(chosen), lr, 1.0, bf16).carry_out(share)
+    return Step(batches, num_targets(chosen), lr, 1.0, bf16).run(share)
 
 
 def _plain_logits(model, ids):
@@ -97,7 +96,7 @@ def test_any_split_into_micro_batches_gives_the_same_loss_and_gradient(model, mi
 def _gradient(model, chosen, micro_tokens):
     model.zero_grad(set_to_none=True)
     (batches,) = dealt(chosen, micro_tokens=micro_tokens)
-    loss = accumulate(Whole(model), batches, total=num_targets(chosen), bf16=False)
+    loss = accumulate(ShardedModel(model), batches, total=num_targets(chosen), bf16=False)
     gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     model.zero_grad(set_to_none=True)
     return loss, gradient
@@ -144,26 +143,26 @@ def test_a_gradient_that_is_not_finite_changes_nothing(tiny_model_dir):
 def learn(ranks, folder, recompute=False):
     """Three steps and a measurement by the ranks; on rank 0 their figures and the weights."""
 
-    def open_share(ranks, bf16):
+    def open_state(ranks, bf16):
         model = load_model(str(folder), dtype=torch.float32)
         use_packed_attention(model)
         whole = shard(model, ranks, checkpoint_activations=recompute)
-        return Share(ranks, whole, adamw(model, lr=1e-3, weight_decay=0.0), None)
+        return RankState(ranks, whole, adamw(model, lr=1e-3, weight_decay=0.0), None)
 
     if ranks.rank:
-        return follow(ranks, open_share)
-    trainers, told = Trainers(ranks), []
+        return follow(ranks, open_state)
+    controller, told = RankController(ranks), []
     try:
-        trainers.open(open_share)
+        controller.open(open_state)
         for number, micro_tokens in enumerate((50, 80, 400)):  # 400: one micro-batch, and ranks that idle
             chosen = examples(9, seed=number)
             shares = dealt(chosen, micro_tokens=micro_tokens, size=ranks.size, hidden=48)
             total = num_targets(chosen)
-            told.append(trainers.order([Step(own, total, 1e-3, 1.0, False) for own in shares]))
-            told.append(trainers.order([Measure(own, total, False) for own in shares]))
-        return told, {name: tensor.clone() for name, tensor in trainers.weights().items()}
+            told.append(controller.run([Step(own, total, 1e-3, 1.0, False) for own in shares]))
+            told.append(controller.run([Measure(own, total, False) for own in shares]))
+        return told, {name: tensor.clone() for name, tensor in controller.weights().items()}
     finally:
-        trainers.stop()
+        controller.stop()
 
 
 @pytest.mark.parametrize("size", [2, 3])

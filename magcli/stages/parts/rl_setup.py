@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
     from magcli.stages.rl import Config
+    from magcli.train.controller import OpenState, RankController, RankState
     from magcli.train.distributed import Ranks
-    from magcli.train.orders import Share
-    from magcli.train.trainers import OpenShare, Trainers
     from magcli.verify.grader import Grader
 
 
@@ -35,15 +34,15 @@ SETTLED = 40
 """Updates of a stage without an end that a simulation looks at."""
 
 
-def trainer(config: Config, trainers: Trainers) -> Trainer:
+def trainer(config: Config, controller: RankController) -> Trainer:
     """The weights to train, over all ranks that torchrun has started."""
     from magcli.model.compute import use_threads
     from magcli.rl.trainer import Trainer
 
     use_threads(config.model, config.n_async)
-    trainers.open(open_share(config), bf16=config.bf16 == "yes")
+    controller.open(open_state(config), bf16=config.bf16 == "yes")
     return Trainer(
-        trainers,
+        controller,
         _objective(config),
         groups_per_step=config.n_mini // config.group,
         updates=config.updates,
@@ -54,14 +53,14 @@ def trainer(config: Config, trainers: Trainers) -> Trainer:
     )
 
 
-def open_share(config: Config) -> OpenShare:
-    """What loads a rank's share: the weights, in float32, the optimizer, and the reference of a KL penalty."""
+def open_state(config: Config) -> OpenState:
+    """The function that loads a rank's state: float32 weights, optimizer, and the reference model of a KL penalty."""
     import torch
 
     from magcli.model.load import load_model, load_tokenizer
     from magcli.train import optim
     from magcli.train.attention import use_packed_attention
-    from magcli.train.orders import Share
+    from magcli.train.controller import RankState
     from magcli.train.shard import shard
 
     def model(ranks: Ranks) -> PreTrainedModel:
@@ -69,12 +68,12 @@ def open_share(config: Config) -> OpenShare:
         use_packed_attention(loaded)
         return loaded
 
-    def opened(ranks: Ranks, bf16: bool) -> Share:
-        whole = shard(model(ranks), ranks, bf16=bf16, checkpoint_activations=config.recompute)
-        return Share(
+    def opened(ranks: Ranks, bf16: bool) -> RankState:
+        sharded = shard(model(ranks), ranks, bf16=bf16, checkpoint_activations=config.recompute)
+        return RankState(
             ranks,
-            whole,
-            optim.adamw(whole.model, lr=config.lr, weight_decay=config.weight_decay),
+            sharded,
+            optim.adamw(sharded.model, lr=config.lr, weight_decay=config.weight_decay),
             load_tokenizer(config.model),
             reference=model(ranks).eval().requires_grad_(False) if config.kl else None,
         )
@@ -234,12 +233,12 @@ def roller(config: Config, sampler: Sampler, grader: Grader, trainer: Trainer, p
     from magcli.model.load import end_tokens
     from magcli.rl.rollouts import Roller
 
-    share = trainer.trainers.share
+    state = trainer.controller.state
     return Roller(
         sampler,
         grader,
-        share.tokenizer,
-        end_tokens(share.model, share.tokenizer),
+        state.tokenizer,
+        end_tokens(state.model, state.tokenizer),
         setup.system_text(config.system),
         plan.legs[0].sampling,
         plan.legs[0].rule,

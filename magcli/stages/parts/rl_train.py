@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
     from magcli.stages.rl import Config
-    from magcli.train.trainers import Trainers
+    from magcli.train.controller import RankController
     from magcli.verify.grader import Grader
 
 
@@ -28,7 +28,7 @@ def train(
     problems: Sequence[Sequence[dict[str, Any]]],
     job: Job,
     folder: RunDir,
-    trainers: Trainers,
+    controller: RankController,
     follow: Follow,
 ) -> None:
     """Train from the last update that the folder holds to the end, and leave the model in it.
@@ -38,7 +38,7 @@ def train(
         problems: the run's own, then those of each stage.
         job: says how it goes.
         folder: of the run.
-        trainers: the processes that share the training.
+        controller: runs commands on all ranks.
         follow: brings the lines of metrics to trackers.
 
     Raises:
@@ -54,7 +54,7 @@ def train(
         held.callback(grader.shutdown)
         system = setup.system_text(config.system)
         rows = [setup.answerable(part, config.model, system, grader, job) for part in problems]
-        trainer = rl_setup.trainer(config, trainers)
+        trainer = rl_setup.trainer(config, controller)
         ledger = Ledger(folder.ledger)
         held.callback(ledger.close)
         every = config.checkpoint_every, config.keep_checkpoints, config.trajectory_every
@@ -126,7 +126,7 @@ async def _generate_and_train(
 
     async with rl_setup.sampler(config, job) as sampler:
         if trainer.done:
-            await sampler.load(trainer.trainers.weights(), trainer.done)
+            await sampler.load(trainer.controller.weights(), trainer.done)
         flow = Flow(
             rl_setup.roller(config, sampler, grader, trainer, plan),
             rl_setup.curriculum(config, rows, records.ledger),

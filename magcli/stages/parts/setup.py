@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from magcli.model import compute
     from magcli.run.job import Job, Notes
     from magcli.run.rundir import RunDir
-    from magcli.train.trainers import OpenShare
+    from magcli.train.controller import OpenState
     from magcli.verify.grader import Grader
     from magcli.verify.reward import RewardRule
     from magcli.verify.sandbox import Choice, Sandbox
@@ -318,18 +318,18 @@ def model_identity(model: str, system: Path | None, *, weights: bool = True) -> 
     return told | {"model_sha256": fingerprint(Path(model), weights=weights)}
 
 
-def follow(device: str, open_share: Callable[[], OpenShare], *, needed: bool) -> bool:
-    """Under torchrun, be a rank that carries out the orders of the first; False where this process is the first.
+def follow(device: str, open_state: Callable[[], OpenState], *, needed: bool) -> bool:
+    """Run as a non-zero torchrun rank; False if this process is rank 0.
 
-    Where the first does nothing that takes several ranks, the others are not ``needed`` and have nothing to do.
+    If rank 0 does nothing that takes several ranks, the others are not ``needed`` and return at once.
     """
     if os.environ.get("RANK", "0") == "0":
         return False
     if needed:
+        from magcli.train.controller import follow
         from magcli.train.distributed import open_ranks
-        from magcli.train.trainers import follow
 
-        follow(open_ranks(device), open_share())
+        follow(open_ranks(device), open_state())
     return True
 
 

@@ -15,18 +15,17 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
     from magcli.stages.sft import Config
+    from magcli.train.controller import OpenState, RankController, RankState
     from magcli.train.distributed import Ranks
     from magcli.train.finetune import Exam, Trainer
-    from magcli.train.orders import Share
     from magcli.train.supervised import Example
-    from magcli.train.trainers import OpenShare, Trainers
 
 
 def train(
     config: Config,
     examples: Sequence[Example],
     held_out: Sequence[Example],
-    trainers: Trainers,
+    controller: RankController,
     job: Job,
     folder: RunDir,
 ) -> None:
@@ -40,7 +39,7 @@ def train(
     with _exam(config) as exam:
         every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
         records = finetune.Records(folder, *every, exam)
-        trainer = _trainer(config, examples, held_out, trainers)
+        trainer = _trainer(config, examples, held_out, controller)
         if config.from_scratch:
             records.keep_start(trainer)
         records.resume(trainer)
@@ -73,18 +72,20 @@ def _exam(config: Config) -> Iterator[Exam | None]:
         yield sft_exam.Exam(problems, asking, grader, config.eval_slots, config.device)
 
 
-def _trainer(config: Config, examples: Sequence[Example], held_out: Sequence[Example], trainers: Trainers) -> Trainer:
+def _trainer(
+    config: Config, examples: Sequence[Example], held_out: Sequence[Example], controller: RankController
+) -> Trainer:
     from magcli.model.compute import use_threads
     from magcli.train import supervised
     from magcli.train.finetune import Trainer
 
     use_threads(config.model, min(config.micro_tokens, config.step_tokens))
-    trainers.open(open_share(config), bf16=config.bf16 == "yes")
+    controller.open(open_state(config), bf16=config.bf16 == "yes")
     lengths = [len(example.tokens) for example in examples]
     steps = supervised.plan(lengths, epochs=config.epochs, step_tokens=config.step_tokens, seed=config.seed)
     steps = steps[: config.max_steps or None]
     return Trainer(
-        trainers,
+        controller,
         examples,
         steps,
         held_out,
@@ -97,23 +98,23 @@ def _trainer(config: Config, examples: Sequence[Example], held_out: Sequence[Exa
     )
 
 
-def open_share(config: Config) -> OpenShare:
-    """What loads a rank's share: the weights, in float32, LoRA beside them if asked for, and the optimizer."""
+def open_state(config: Config) -> OpenState:
+    """The function that loads a rank's state: float32 weights, LoRA adapters if asked for, and the optimizer."""
     import torch
 
     from magcli.model.load import load_model, load_tokenizer
     from magcli.train import optim
     from magcli.train.attention import use_packed_attention
-    from magcli.train.orders import Share
+    from magcli.train.controller import RankState
     from magcli.train.shard import shard
 
-    def opened(ranks: Ranks, bf16: bool) -> Share:
+    def opened(ranks: Ranks, bf16: bool) -> RankState:
         anew, seed = config.from_scratch, config.seed
         model = load_model(config.model, dtype=torch.float32, device=str(ranks.device), from_scratch=anew, seed=seed)
         use_packed_attention(model)
         adapters = _adapters(config, model)
         model.train()
-        return Share(
+        return RankState(
             ranks,
             shard(model, ranks, bf16=bf16, checkpoint_activations=config.recompute),
             optim.adamw(model, lr=config.lr, weight_decay=config.weight_decay),
