@@ -11,8 +11,11 @@ samples     the examples in the statement, ``prompt``, alone (AtCoder and LeetCo
 tests       ``tests`` as magcli has them
 =========== ==========================================================================================================
 
-Scripts run after the program, in its own process, as the harnesses of these suites do; the program must come to their
-last line. A function's examples and pairs of input and output are compared outside the sandbox.
+Calls, asserts and pairs of input and output are judged outside the sandbox (``magcli.verify.code.calls``). So are the
+asserts of ``asserts`` and ``check``, unless one of a problem cannot be split into calls and conditions, as in a loop:
+then all of the problem's run as a script, the column ``harness``, after the program and in its process, like those of
+``main`` and ``unittest``. A program must reach a script's last line. As it shares its process with the
+script it could forge that, by printing the last line itself or by objects that equal everything.
 """
 
 import ast
@@ -22,13 +25,15 @@ import json
 import pickle
 import re
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from magcli.errors import DataError
 from magcli.evaluation.exercises import without_own_includes
+from magcli.verify.code.calls import asserts
+from magcli.verify.code.cases import cases, names_of
 
 Row = Mapping[str, Any]
 
@@ -61,10 +66,22 @@ def with_tests(form: str, row: Row) -> dict[str, Any]:
         raise DataError(f"tests of the form {form!r} need a column {error}; there are {', '.join(row)}") from None
 
 
+def in_process_note(problems: Sequence[Row]) -> str:
+    """What must be known of verdicts on these problems: how many have asserts that the program could forge."""
+    count = sum(bool(problem.get("harness")) for problem in problems)
+    return f"{count} of {len(problems)} problems run their asserts in the program's process" if count else ""
+
+
 def _after(script: str, language: str = "python") -> dict[str, Any]:
     """A script that runs after the program."""
-    tests = json.dumps([{"input": "", "output": PASSED}])
-    return {"language": language, "harness": script, "tests": tests, "checker": CHECKER, "checker_language": "python"}
+    checker = {"checker": CHECKER, "checker_language": "python"}
+    return {**_columns(language, [{"input": "", "output": PASSED}]), "harness": script, **checker}
+
+
+def _columns(language: str, tests: Sequence[Row], entry_point: str = "") -> dict[str, Any]:
+    """The columns of a problem without a script, the same ones as those of one with it."""
+    empty = dict.fromkeys(("harness", "checker", "checker_language"), "")
+    return {"language": language, "tests": json.dumps(tests), "entry_point": entry_point, **empty}
 
 
 def _python(script: str) -> dict[str, Any]:
@@ -72,13 +89,25 @@ def _python(script: str) -> dict[str, Any]:
 
 
 def _asserts(row: Row) -> dict[str, Any]:
-    return _python("\n".join([row.get("test_setup_code") or "", *row["test_list"]]))
+    setup = row.get("test_setup_code") or ""
+    return _split(lambda: [*asserts(setup), *row["test_list"]]) or _python("\n".join([setup, *row["test_list"]]))
 
 
 def _check(row: Row) -> dict[str, Any]:
-    script, name = row["test"], row.get("entry_point")
+    script, name = row["test"], row.get("entry_point") or ""
     called = any(isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) for node in ast.parse(script).body)
-    return _python(script if called else f"{script}\ncheck({name})")
+    whole = script if called else f"{script}\ncheck({name})"
+    return _split(lambda: asserts(script, name), name) or _python(whole)
+
+
+def _split(sources: Callable[[], Sequence[str]], entry_point: str = "") -> dict[str, Any] | None:
+    """Asserts as tests that are judged outside the program's process; None where one cannot be split."""
+    try:
+        tests = [{"assert": source} for source in sources()]
+        cases(tests, names_of(tests, entry_point))
+    except DataError:
+        return None
+    return _columns("python", tests, entry_point)
 
 
 def _main(row: Row) -> dict[str, Any]:

@@ -8,13 +8,17 @@ import zlib
 import pytest
 
 from magcli.errors import DataError
-from magcli.evaluation.programs import with_tests
+from magcli.evaluation.programs import PASSED, in_process_note, with_tests
 from magcli.verify import Grader
 from magcli.verify.reward import RewardRule
 
 CHECK = {
     "entry_point": "double",
     "test": "def check(candidate):\n    for n in range(3):\n        assert candidate(n) == 2 * n\n",
+}
+PLAIN_CHECK = {
+    "entry_point": "double",
+    "test": "METADATA = {}\n\ndef check(candidate):\n    assert candidate(2) == 4, 'no'\n    assert candidate(3) == 6\n",
 }
 ASSERTS = {
     "test_setup_code": "import math",
@@ -116,13 +120,14 @@ def grader():
     ("form", "row", "program"),
     [
         ("check", CHECK, PYTHON),
+        ("check", PLAIN_CHECK, PYTHON),
         ("asserts", ASSERTS, PYTHON),
         ("main", MAIN, CPP),
         ("unittest", UNITS, PYTHON),
         ("catch", CATCH, CPP),
     ],
 )
-def test_scripts_run_after_the_program(form: str, row: dict, program: str, grader: Grader) -> None:
+def test_right_programs_pass_and_wrong_ones_fail(form: str, row: dict, program: str, grader: Grader) -> None:
     made = with_tests(form, row)
     assert accepted(program.format(2), made, grader)
     assert not accepted(program.format(3), made, grader)
@@ -130,6 +135,38 @@ def test_scripts_run_after_the_program(form: str, row: dict, program: str, grade
 
 def test_a_program_that_ends_before_the_tests_do_fails(grader: Grader) -> None:
     assert not accepted("import sys\ndef double(n):\n    sys.exit(0)\n", with_tests("check", CHECK), grader)
+
+
+FORGERIES = {
+    "ends early": f"print({PASSED!r})\nraise SystemExit\n",
+    "ends when called": f"import os\ndef double(n):\n    print({PASSED!r}, flush=True)\n    os._exit(0)\n",
+    "equals everything": "class Any:\n    __eq__ = lambda *_: True\ndouble = lambda n: Any()\n",
+    "rebinds": "import math\nmath.isclose = lambda *_: True\ndouble = lambda n: 4\n",
+}
+
+
+@pytest.mark.parametrize("program", FORGERIES.values(), ids=FORGERIES)
+@pytest.mark.parametrize(("form", "row"), [("check", PLAIN_CHECK), ("asserts", ASSERTS)])
+def test_asserts_that_can_be_split_cannot_be_forged(form: str, row: dict, program: str, grader: Grader) -> None:
+    made = with_tests(form, row)
+    assert not made["harness"]
+    assert not accepted(program, made, grader)
+
+
+@pytest.mark.parametrize(
+    ("form", "row"),
+    [
+        ("check", CHECK),
+        ("asserts", ASSERTS | {"test_setup_code": "import math\nhalf = 0.5"}),
+        ("asserts", ASSERTS | {"test_list": [*ASSERTS["test_list"], "assert double(helper(1)) == other(2)"]}),
+    ],
+)
+def test_asserts_that_cannot_be_split_run_in_the_program_and_are_counted(form: str, row: dict) -> None:
+    made, split = with_tests(form, row), with_tests("check", PLAIN_CHECK)
+    assert made["harness"]
+    assert made.keys() == split.keys()
+    assert in_process_note([made, split, made]) == "2 of 3 problems run their asserts in the program's process"
+    assert in_process_note([split]) == ""
 
 
 @pytest.mark.parametrize(

@@ -110,14 +110,16 @@ def of_suites(config: Config, output: str | None) -> list[Exam]:
     """
     import pyarrow as pa
 
-    from magcli.evaluation import ifeval, rows, suite
+    from magcli.evaluation import ifeval, programs, rows, suite
 
     found = []
     for each in suite.load(config.suite):
         if each.verifier == "ifeval":
             ifeval.require()
-        problems = pa.Table.from_pylist(rows.problems(each, config.data, config.seed)).to_batches()
-        found.append(_exam(config, asking(config, each), each, problems, output))
+        given = rows.problems(each, config.data, config.seed)
+        noted = replace(each, note="; ".join(filter(None, (each.note, programs.in_process_note(given)))))
+        problems = pa.Table.from_pylist(given).to_batches()
+        found.append(_exam(config, asking(config, each), noted, problems, output))
     return found
 
 
