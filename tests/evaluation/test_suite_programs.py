@@ -18,7 +18,7 @@ CHECK = {
 }
 PLAIN_CHECK = {
     "entry_point": "double",
-    "test": "METADATA = {}\n\ndef check(candidate):\n    assert candidate(2) == 4, 'no'\n    assert candidate(3) == 6\n",
+    "test": "METADATA = {}\n\ndef check(candidate):\n    assert candidate(2) == 4, ''\n    assert candidate(3) == 6\n",
 }
 ASSERTS = {
     "test_setup_code": "import math",
