@@ -1,32 +1,93 @@
-"""The trackers that a run's curves may go to, each behind the same three words: what it holds, log, close.
+"""Experiment trackers (`--track`): TensorBoard, Weights & Biases and Trackio.
 
-Each keeps its runs where its own environment says (`WANDB_MODE`, `MLFLOW_TRACKING_URI`, `TRACKIO_SPACE_ID` and so on);
-the files of TensorBoard and of Weights & Biases lie in the run's folder. An account is the user's own: `wandb login` or
-`WANDB_API_KEY`, `MLFLOW_TRACKING_TOKEN`, `hf auth login`.
+The metrics on disk are authoritative. A tracker reports the last update that it has and receives the ones after it, on
+a thread of its own: a killed run resumes there as the same run with each update once, a slow network delays nothing,
+and a run that was never tracked can be uploaded later. A tracker that fails causes one warning; the run continues.
+
+Credentials and storage are the tracker's own business (`wandb login`, `WANDB_MODE`, `WANDB_DIR`, `hf auth login`,
+`TRACKIO_SPACE_ID`, ...). TensorBoard's event files and W&B's local files are in the run's folder.
 """
 
+import contextlib
+import io
 import json
+import math
 import os
-import time
-from collections.abc import Callable, Mapping
+import re
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from magcli.errors import EnvironmentFault
+from magcli.console import Console
+from magcli.data import durable
+from magcli.errors import DataError, EnvironmentFault
 
-Name = Literal["tensorboard", "wandb", "trackio", "mlflow"]
+Name = Literal["tensorboard", "wandb", "trackio"]
+Line = Mapping[str, Any]
+LogLines = Callable[[Sequence[Line]], None]
+"""Given all of a run's lines of metrics so far, starts the upload of those that trackers lack, and returns at once."""
+
 PROJECT = "magcli"
-"""The project or experiment of runs whose environment names no other."""
+"""The project of runs if the environment names no other."""
+FINISH_TIMEOUT = 60.0
+"""Seconds that a tracker has to receive the rest of a finished run."""
+ABORT_TIMEOUT = 5.0
+"""The same if the run ended early; the same command uploads the rest."""
 
-LAST_SECONDS = 60.0
-"""What Weights & Biases may take to upload the rest of a run that has ended."""
+METRIC_NAMES = {
+    "reward": "reward/mean",
+    "correct": "reward/correct_share",
+    "correct_anywhere": "reward/correct_anywhere_share",
+    "cut_share": "length/cut_share",
+    "mixed_versions": "staleness/mixed_versions",
+    "groups_dropped": "dropped",
+    "reasons": "reasons",
+    "stage": "run/stage",
+    "generated_tokens": "tokens/generated",
+    "trained_tokens": "tokens/trained",
+    "seconds": "speed/seconds",
+    "train_tokens_per_s": "speed/train_tokens_per_s",
+    "generate_tokens_per_s": "speed/generate_tokens_per_s",
+    "trainer_idle": "speed/trainer_idle",
+    "generator_idle": "speed/generator_idle",
+}
+"""Names in trackers of metrics that do not begin with one of ``FAMILIES``; all others are under ``train``."""
+
+FAMILIES = ("reward", "length", "groups", "staleness", "clip", "ratio", "mismatch", "problems")
+
+
+def metric_values(line: Line) -> dict[str, float]:
+    """An update's metrics under their names in trackers, such as ``reward/mean`` or ``train/grad_norm``.
+
+    Counts by reason become one metric each (``dropped/all-wrong``); ``groups/dropped`` is their sum. Values that are
+    not finite numbers are left out.
+    """
+    found: dict[str, Any] = {"groups/dropped": sum(line["groups_dropped"].values())}
+    for key, value in line.items():
+        if isinstance(value, Mapping):
+            found |= {f"{metric_name(key)}/{part}": count for part, count in value.items()}
+        elif key != "step":
+            found[metric_name(key)] = value
+    return {name: float(value) for name, value in found.items() if value is not None and math.isfinite(value)}
+
+
+def metric_name(key: str) -> str:
+    """The name of a metric in trackers."""
+    family, _, rest = key.partition("_")
+    return METRIC_NAMES.get(key) or (f"{family}/{rest}" if family in FAMILIES and rest else f"train/{key}")
+
+
+# ---- trackers ----
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as trackers know it: ``id`` is its own among all runs of a project, and the same when it goes on."""
+    """A run as trackers know it; ``id`` is unique in a project and stays the same when the run resumes."""
 
     id: str
     folder: Path
@@ -36,62 +97,56 @@ class Run:
 class Tracker(Protocol):
     """One run in a tracker.
 
-    ``last`` is the last update that the tracker held when it was opened, 0 for none, ``where`` the place to look at.
-    ``log`` hands over an update's values; what a client may still lose then, the tracker does not hold when it is
-    opened again. ``close`` waits until all is written.
+    ``last_step`` is the last update that the tracker had when it was opened (0: none), ``location`` where to look at
+    the run. ``log`` may buffer; ``finish`` blocks until everything is written.
     """
 
-    last: int
-    where: str
+    last_step: int
+    location: str
 
     def log(self, step: int, values: Mapping[str, float]) -> None: ...
-    def close(self, *, finished: bool) -> None: ...
+    def finish(self, *, completed: bool) -> None: ...
 
 
 class TensorBoard:
-    """Event files in the run's folder. An update is one event, so that a kill leaves all of it or nothing."""
+    """Event files in the run's folder. An update is one event, so a kill leaves all of it or nothing."""
 
     def __init__(self, run: Run) -> None:
+        from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
         from torch.utils.tensorboard.writer import FileWriter, SummaryWriter
 
         folder = run.folder / "tensorboard"
-        self.last, self.where = _last_event(folder), str(folder)
-        if not self.last:
-            with SummaryWriter(self.where) as config:
-                config.add_text("config", f"```\n{json.dumps(run.config, indent=1)}\n```", 0)
-        self._writer = FileWriter(self.where)
+        folder.mkdir(exist_ok=True)
+        events = EventAccumulator(str(folder), size_guidance={SCALARS: 1}).Reload()
+        self.last_step = max((events.Scalars(name)[-1].step for name in events.Tags()[SCALARS]), default=0)
+        self.location = str(folder)
+        if not self.last_step:
+            with SummaryWriter(self.location) as writer:
+                writer.add_text("config", f"```\n{json.dumps(run.config, indent=1)}\n```", 0)
+        self._writer = FileWriter(self.location)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Write an event and hand it to the system."""
+        """Write one event and flush it."""
         from tensorboard.compat.proto.summary_pb2 import Summary
 
-        all_of_it = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in values.items()])
-        self._writer.add_summary(all_of_it, step)
+        summary = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in values.items()])
+        self._writer.add_summary(summary, step)
         self._writer.flush()
 
-    def close(self, *, finished: bool) -> None:
+    def finish(self, *, completed: bool) -> None:
         """Close the file."""
         self._writer.close()
 
 
-def _last_event(folder: Path) -> int:
-    """The last update that event files hold."""
-    from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
-
-    folder.mkdir(exist_ok=True)
-    events = EventAccumulator(str(folder), size_guidance={SCALARS: 1}).Reload()
-    return max((event.step for name in events.Tags()[SCALARS] for event in events.Scalars(name)), default=0)
-
-
 class WandB:
-    """Weights & Biases. A server says which update it holds; offline, the run's own files do."""
+    """Weights & Biases. A server knows the last step; W&B cannot resume offline, so offline all steps are logged again.
+
+    Of several offline folders of one run `wandb sync` leaves the last, which is why it has to be complete.
+    """
 
     def __init__(self, run: Run) -> None:
         import wandb
 
-        from magcli.rl.wandb_files import last_step
-
-        quiet = wandb.Settings(console="off", silent=True, finish_timeout=LAST_SECONDS)
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             dir=os.environ.get("WANDB_DIR", run.folder),
@@ -99,87 +154,178 @@ class WandB:
             name=run.id,
             config=dict(run.config),
             resume="allow",
-            settings=quiet,
+            settings=wandb.Settings(console="off", silent=True, finish_timeout=FINISH_TIMEOUT),
         )
-        files = Path(self._run.settings.wandb_dir)
-        self.last = last_step(files, run.id) if self._run.offline else max(0, self._run.step - 1)
-        self.where = str(files) if self._run.offline else str(self._run.url)
+        self._folder = Path(self._run.settings.sync_dir)
+        self.last_step = 0 if self._run.offline else max(0, self._run.step - 1)
+        self.location = str(self._folder.parent) if self._run.offline else str(self._run.url)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Hand an update to the client's process."""
+        """Send an update to W&B's process."""
         self._run.log(dict(values), step=step, commit=True)
 
-    def close(self, *, finished: bool) -> None:
-        """Upload the rest."""
-        self._run.finish(exit_code=0 if finished else 1)
+    def finish(self, *, completed: bool) -> None:
+        """Upload the rest, or offline remove the older folders that this one replaces."""
+        self._run.finish(exit_code=0 if completed else 1)
+        for older in self._folder.parent.glob(f"offline-run-*-{self._run.id}") if self._run.offline else ():
+            if older != self._folder:
+                shutil.rmtree(older)
 
 
 class Trackio:
-    """Trackio, on this machine, in a Space of the Hub or on a server."""
+    """Trackio on this machine, in a Space of the Hub or on a server."""
 
     def __init__(self, run: Run) -> None:
         import trackio
 
         project = os.environ.get("TRACKIO_PROJECT", PROJECT)
-        meters = {"auto_log_gpu": False, "auto_log_cpu": False}
-        self._run = trackio.init(project, run.id, config=dict(run.config), resume="allow", embed=False, **meters)
-        self.last = max(0, self._run._next_step - 1)
-        self.where = f"trackio show --project {project}"
+        no_monitors = {"auto_log_gpu": False, "auto_log_cpu": False}
+        self._run = trackio.init(project, run.id, config=dict(run.config), resume="allow", embed=False, **no_monitors)
+        self.last_step = max(0, self._run._next_step - 1)
+        self.location = f"trackio show --project {project}"
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Hand an update to the client's thread."""
+        """Send an update to Trackio's thread."""
         self._run.log(dict(values), step=step)
 
-    def close(self, *, finished: bool) -> None:
+    def finish(self, *, completed: bool) -> None:
         """Write the rest."""
         import trackio
 
         trackio.finish()
 
 
-class MLflow:
-    """MLflow, in its default store or on a server. The run is found by a tag; an update is written at once or not."""
-
-    def __init__(self, run: Run) -> None:
-        import mlflow
-        from mlflow.entities import Param
-
-        self._client, name = mlflow.MlflowClient(), os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-        known = self._client.get_experiment_by_name(name)
-        experiment = known.experiment_id if known else self._client.create_experiment(name)
-        found = self._client.search_runs([experiment], f"tags.magcli = '{run.id}'")
-        opened = found[0] if found else self._client.create_run(experiment, tags={"magcli": run.id}, run_name=run.id)
-        self._id, self.last = opened.info.run_id, int(opened.data.metrics.get("update", 0))
-        self.where = f"{mlflow.get_tracking_uri()}, experiment {name}"
-        told = {key: json.dumps(value)[:6000] for key, value in run.config.items() if key not in opened.data.params}
-        self._client.log_batch(self._id, params=[Param(*each) for each in told.items()])
-
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Write an update."""
-        from mlflow.entities import Metric
-
-        now = int(1000 * time.time())
-        told = [Metric(name, value, now, step) for name, value in {**values, "update": step}.items()]
-        self._client.log_batch(self._id, metrics=told)
-
-    def close(self, *, finished: bool) -> None:
-        """Say how the run ended."""
-        self._client.set_terminated(self._id, "FINISHED" if finished else "KILLED")
-
-
-TRACKERS: Mapping[Name, Callable[[Run], Tracker]] = {
-    "tensorboard": TensorBoard,
-    "wandb": WandB,
-    "trackio": Trackio,
-    "mlflow": MLflow,
-}
+TRACKERS: Mapping[Name, Callable[[Run], Tracker]] = {"tensorboard": TensorBoard, "wandb": WandB, "trackio": Trackio}
 
 
 def require(name: Name) -> None:
-    """Refuse to go on without a tracker's package.
+    """Check that a tracker's package is installed.
 
     Raises:
-        EnvironmentFault: it is not installed; names the extra.
+        EnvironmentFault: it is not; the message names the extra.
     """
     if find_spec(name) is None:
         raise EnvironmentFault(f"rl: --track {name} needs its package: pip install 'magcli[{name}]'")
+
+
+# ---- upload ----
+
+
+class Uploader:
+    """Logs lines to one tracker on a thread of its own."""
+
+    def __init__(self, name: Name, tracker: Tracker, console: Console) -> None:
+        self._name, self._tracker, self._console = name, tracker, console
+        self._lines: Sequence[Line] = ()
+        self._closing = self._failed = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=f"track-{name}", daemon=True)
+        self._thread.start()
+
+    def upload(self, lines: Sequence[Line]) -> None:
+        """Log those of the run's lines that the tracker lacks; ``lines[0]`` is update 1."""
+        self._lines = lines
+        self._wake.set()
+
+    def close(self, *, completed: bool) -> None:
+        """Give the tracker some time to receive the rest."""
+        self._closing = True
+        self._wake.set()
+        self._thread.join(FINISH_TIMEOUT if completed else ABORT_TIMEOUT)
+        if self._thread.is_alive():
+            self._fail(TimeoutError("no answer in time"))
+        elif not self._failed:
+            try:
+                with _stdout_discarded():
+                    self._tracker.finish(completed=completed)
+            except Exception as error:
+                self._fail(error)
+
+    def _work(self) -> None:
+        sent, closing = self._tracker.last_step, False
+        try:
+            while not closing:
+                self._wake.wait()
+                self._wake.clear()
+                closing = self._closing
+                while sent < len(self._lines):
+                    self._tracker.log(sent + 1, metric_values(self._lines[sent]))
+                    sent += 1
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._failed:
+            self._failed = True
+            message = f"rl: {self._name} failed and receives nothing more: {_one_line(error)}"
+            self._console.warn(f"{message}; run the same command again to upload the rest", tracker=self._name)
+
+
+@contextlib.contextmanager
+def open_trackers(
+    names: Sequence[Name], folder: Path, config: Mapping[str, Any], console: Console, *, resumed: bool
+) -> Iterator[LogLines]:
+    """A run's trackers for the duration of the block; ``resumed`` tells whether the run has updates already.
+
+    Raises:
+        EnvironmentFault: a tracker of a new run cannot be opened; for a resumed one this is a warning.
+        DataError: the file with the run's id is damaged.
+    """
+    uploaders: list[Uploader] = []
+    completed = False
+
+    def upload(lines: Sequence[Line]) -> None:
+        for uploader in uploaders:
+            uploader.upload(lines)
+
+    try:
+        run = Run(run_id(folder), folder, config) if names else None
+        for name in dict.fromkeys(names):
+            if run is not None and (uploader := _open(name, run, console, resumed=resumed)):
+                uploaders.append(uploader)
+        yield upload
+        completed = True
+    finally:
+        for uploader in uploaders:
+            uploader.close(completed=completed)
+
+
+def _open(name: Name, run: Run, console: Console, *, resumed: bool) -> Uploader | None:
+    try:
+        with _stdout_discarded():
+            tracker = TRACKERS[name](run)
+    except Exception as error:
+        message = f"rl: cannot open {name}: {_one_line(error)}"
+        if not resumed:
+            raise EnvironmentFault(f"{message}; fix it or omit --track {name}") from error
+        console.warn(f"{message}; run the same command again to upload the metrics", tracker=name)
+        return None
+    console.say(f"rl: {name} run {run.id}: {tracker.location}", event="tracker", tracker=name, run=run.id)
+    return Uploader(name, tracker, console)
+
+
+def _stdout_discarded() -> contextlib.AbstractContextManager[Any]:
+    """Discard what trackers print to stdout, which is for rows; only for the main thread."""
+    return contextlib.redirect_stdout(io.StringIO())
+
+
+def run_id(folder: Path) -> str:
+    """A run's id in trackers: the folder's name and a random suffix, stored in the folder.
+
+    Raises:
+        DataError: the file with the id is damaged.
+    """
+    path = folder / "tracked.json"
+    if path.exists():
+        try:
+            return str(json.loads(path.read_text(encoding="utf-8"))["run"])
+        except (ValueError, KeyError, TypeError):
+            raise DataError(f"rl: {path} is damaged; remove it to start a new run in the trackers") from None
+    found = f"{re.sub(r'[^A-Za-z0-9_.-]', '-', folder.resolve().name)}-{secrets.token_hex(4)}"
+    with durable.whole_file(path) as file:
+        file.write((json.dumps({"run": found}) + "\n").encode())
+    return found
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

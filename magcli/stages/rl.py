@@ -116,7 +116,7 @@ class Config:
     shuffle_rewards: bool = opt(False, "Control experiment: shuffle rewards within each group.", panel=TRAIN)
     track: tuple[TrackerName, ...] = opt(
         (),
-        "Experiment trackers: tensorboard, wandb, trackio, mlflow, or several.",
+        "Experiment trackers: tensorboard, wandb, trackio, or several.",
         panel=TRAIN,
     )
     max_tokens: int = options.max_tokens()

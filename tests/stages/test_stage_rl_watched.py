@@ -10,7 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from terminal import Terminal
 
 from magcli.errors import EnvironmentFault, UsageError
-from magcli.rl import track, trackers
+from magcli.rl import trackers
 
 FLAGS = [
     "--group=8", "--n-async=32", "--n-batch=16", "--n-mini=16", "--max-tokens=24", "--lr=1e-3", "--bf16=no",
@@ -110,7 +110,7 @@ def test_a_killed_run_goes_on_in_its_tracker_with_each_update_once(kills, guesse
     assert texts == ["config/text_summary"]
     assert found["reward/mean"] == [(line["step"], pytest.approx(line["reward"])) for line in lines]
     for line in lines:
-        for name, value in track.values(line).items():
+        for name, value in trackers.metric_values(line).items():
             assert dict(found[name])[line["step"]] == pytest.approx(value, rel=1e-6)
     assert [step for step, _ in found["train/grad_norm"]] == list(range(1, 9))
 
@@ -123,17 +123,17 @@ def test_a_finished_run_is_brought_to_a_tracker_afterwards(guesser, problems, tm
     for _ in range(2):
         call_stage("rl", problems, run=run, **options, track=["tensorboard"], quiet=False)
         name = json.loads((run / "tracked.json").read_text())["run"]
-        assert f"tensorboard has this run as {name}: {run}/tensorboard\n" in capsys.readouterr().err
+        assert f"tensorboard run {name}: {run}/tensorboard\n" in capsys.readouterr().err
         assert [step for step, _ in scalars(run / "tensorboard")[0]["reward/mean"]] == [1, 2, 3]
 
 
 def test_a_tracker_that_is_not_installed_is_refused_at_the_door(problems, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(trackers, "find_spec", lambda name: None)
-    with pytest.raises(EnvironmentFault, match=r"--track mlflow needs its package: pip install 'magcli\[mlflow\]'"):
-        call_stage("rl", problems, model="none", run=tmp_path / "run", track=["mlflow"])
+    with pytest.raises(EnvironmentFault, match=r"--track trackio needs its package: pip install 'magcli\[trackio\]'"):
+        call_stage("rl", problems, model="none", run=tmp_path / "run", track=["trackio"])
     assert not (tmp_path / "run").exists()
 
 
 def test_an_unknown_tracker_is_refused_with_those_that_are(problems, tmp_path) -> None:
-    with pytest.raises(UsageError, match=r"rl\.track: 'comet' is not one of tensorboard, wandb, trackio, mlflow"):
+    with pytest.raises(UsageError, match=r"rl\.track: 'comet' is not one of tensorboard, wandb, trackio"):
         call_stage("rl", problems, model="none", run=tmp_path / "run", track=["comet"])

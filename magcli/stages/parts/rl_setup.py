@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from magcli.rl.plan import Leg, Plan
     from magcli.rl.rollouts import Roller
     from magcli.rl.simulate.events import Settings
-    from magcli.rl.track import Follow
+    from magcli.rl.trackers import LogLines
     from magcli.rl.trainer import Trainer
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
@@ -248,12 +248,12 @@ def roller(config: Config, sampler: Sampler, grader: Grader, trainer: Trainer, p
     )
 
 
-def tracked(config: Config, folder: RunDir, job: Job) -> AbstractContextManager[Follow]:
-    """The trackers that were asked for, in which this run goes on if it is there."""
+def tracked(config: Config, folder: RunDir, job: Job) -> AbstractContextManager[LogLines]:
+    """The run's trackers (``--track``), resumed where they have this run already."""
     from magcli.config import as_json
-    from magcli.rl import track
+    from magcli.rl.trackers import open_trackers
 
-    return track.tracked(config.track, folder.path, as_json(config), job.console, begun=bool(folder.metrics()))
+    return open_trackers(config.track, folder.path, as_json(config), job.console, resumed=bool(folder.metrics()))
 
 
 def predict(config: Config, machine: Path, job: Job) -> None:

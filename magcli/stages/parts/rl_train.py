@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from magcli.rl.loop import Report
     from magcli.rl.plan import Plan
     from magcli.rl.progress import Records
-    from magcli.rl.track import Follow
+    from magcli.rl.trackers import LogLines
     from magcli.rl.trainer import Trainer
     from magcli.rl.update import BeforeStep
     from magcli.run.job import Job
@@ -29,7 +29,7 @@ def train(
     job: Job,
     folder: RunDir,
     controller: RankController,
-    follow: Follow,
+    log_lines: LogLines,
 ) -> None:
     """Train from the last update that the folder holds to the end, and leave the model in it.
 
@@ -39,7 +39,7 @@ def train(
         job: says how it goes.
         folder: of the run.
         controller: runs commands on all ranks.
-        follow: brings the lines of metrics to trackers.
+        log_lines: uploads the lines of metrics to trackers.
 
     Raises:
         Stopped: nothing can be learned any more, and why.
@@ -60,7 +60,7 @@ def train(
         every = config.checkpoint_every, config.keep_checkpoints, config.trajectory_every
         records = Records(folder, ledger, Store(folder.path), *every)
         load_checkpoint(trainer, records)
-        _loop(config, trainer, records, rows, grader, job, follow)
+        _loop(config, trainer, records, rows, grader, job, log_lines)
         ledger.sync()
         loop.finish(trainer, folder)
     job.console.say(f"rl: {account(read(ledger.path))}", event="ledger")
@@ -74,7 +74,7 @@ def _loop(
     rows: Sequence[Sequence[Row]],
     grader: Grader,
     job: Job,
-    follow: Follow,
+    log_lines: LogLines,
 ) -> None:
     from magcli.rl import loop
     from magcli.rl.health import comparison
@@ -83,13 +83,13 @@ def _loop(
     from magcli.run.loop import Loop
 
     plan, curves = rl_setup.plan(config), Curves(records.lines[: trainer.done])
-    follow(records.lines)
+    log_lines(records.lines)
     with job.console.progress(config.updates, "updates", "rl", curves.draw) as bar:
 
         def report(line: dict[str, Any]) -> None:
             curves.add(line)
             bar.advance(note=summary(line))
-            follow(records.lines)
+            log_lines(records.lines)
             if job.console.as_json:
                 job.console.say("", event="update", **line)
 
