@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-PRELOADED = ["calling", "torch", "transformers", "magcli.cli", "magcli.rl.loop", "magcli.rl.update", "sympy"]
+PRELOADED = ["calling", "torch", "transformers", "magcli.cli", "magcli.rl.loop", "magcli.rl.trainer", "sympy"]
 """What the process that others are forked from has imported."""
 
 

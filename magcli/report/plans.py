@@ -73,7 +73,7 @@ RL = (
     Plan(
         "Clipped",
         "Share of the tokens whose ratio was clipped: from below, and from above.",
-        {"clip_low": "below", "clip_high": "above"},
+        {"clip_low_share": "below", "clip_high_share": "above"},
         "share",
     ),
     Plan("Gradient norm", "Before clipping.", {"grad_norm": "norm"}),

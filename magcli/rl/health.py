@@ -10,7 +10,7 @@ from typing import Any
 Line = Mapping[str, Any]
 
 NON_DIVERSE = ("all-right", "all-wrong", "same-reward")
-"""Why a group is dropped that was graded and has nothing to compare (``magcli.rl.group``)."""
+"""Why a group is dropped that was graded and has nothing to compare (``magcli.rl.algorithm``)."""
 
 
 @dataclass(frozen=True, slots=True)

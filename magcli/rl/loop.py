@@ -1,6 +1,8 @@
 """The RL loop: take a batch of groups, update the policy, hand the new weights to the generator, write it down."""
 
+import asyncio
 import shutil
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -10,35 +12,36 @@ from magcli.errors import Stopped
 from magcli.rl import health
 from magcli.rl.curriculum import AllSolved
 from magcli.rl.flow import Flow
-from magcli.rl.objective import Tally
+from magcli.rl.metrics import UpdateMetrics, group_metrics, speeds
 from magcli.rl.plan import Plan
 from magcli.rl.progress import Records
-from magcli.rl.records import group_metrics
 from magcli.rl.rollouts import Group
-from magcli.rl.trainer import Trainer, in_thread
-from magcli.rl.update import BeforeStep
+from magcli.rl.trainer import Trainer
 from magcli.run.rundir import RunDir
 
 Report = Callable[[dict[str, Any]], None]
+ReportMismatch = Callable[[Mapping[str, float]], None]
 Result = TypeVar("Result")
 
 
-def catch_up(trainer: Trainer, plan: Plan, records: Records, report: Report, report_mismatch: BeforeStep) -> None:
+def catch_up(trainer: Trainer, plan: Plan, records: Records, report: Report, report_mismatch: ReportMismatch) -> None:
     """Make again, from the groups on disk, the updates that were begun after the checkpoint.
 
     Raises:
         Stopped: engine and trainer were too far apart in the first of them.
     """
-    look: BeforeStep | None = first_look(report_mismatch)
     if trainer.done == 0:
         records.keep_weights(trainer)
+    checked = False
     while (kept := records.batch(trainer.done + 1)) is not None:
         groups, dropped = kept
         trainer.enter(plan.legs[plan.stage(records.lines[: trainer.done])])
         begun = time.monotonic()
-        tally = trainer.learn(groups, look)
-        look = None
-        line = _written(trainer, records, groups, dropped, tally, seconds=time.monotonic() - begun, generating=0.0)
+        if not checked:
+            check_mismatch(trainer.mismatch(groups), report_mismatch)
+            checked = True
+        metrics = trainer.learn(groups)
+        line = _written(trainer, records, groups, dropped, metrics, seconds=time.monotonic() - begun, generating=0.0)
         records.keep(trainer)
         report(line)
 
@@ -53,7 +56,7 @@ async def train(
     beside: bool,
     generating: Callable[[], float],
     report: Report,
-    report_mismatch: BeforeStep,
+    report_mismatch: ReportMismatch,
 ) -> str | None:
     """Run all updates that are not done yet; returns why the run has ended before the last, or None.
 
@@ -68,8 +71,7 @@ async def train(
             tokens.
     """
     collect = flow.synchronous if schedule == "sync" else flow.asynchronous
-    look: BeforeStep | None = first_look(report_mismatch)
-    pace = Pace(generating)
+    pace, checked = Pace(generating), False
     try:
         while trainer.done < trainer.updates:
             stage = plan.stage(records.lines)
@@ -77,11 +79,13 @@ async def train(
             trainer.enter(plan.legs[stage])
             groups = await collect()
             dropped = flow.take_dropped()
-            tally = await _do(partial(trainer.learn, groups, look), beside=beside)
-            look = None
+            if not checked:
+                check_mismatch(await _do(partial(trainer.mismatch, groups), beside=beside), report_mismatch)
+                checked = True
+            metrics = await _do(partial(trainer.learn, groups), beside=beside)
             await flow.roller.policy.load(await _do(trainer.controller.weights, beside=beside), trainer.done)
             seconds, work = pace.lap()
-            line = _written(trainer, records, groups, dropped, tally, seconds=seconds, generating=work)
+            line = _written(trainer, records, groups, dropped, metrics, seconds=seconds, generating=work)
             await _do(partial(records.keep, trainer), beside=beside)
             report(line)
             if reason := health.fault(records.lines):
@@ -110,19 +114,40 @@ class Pace:
 
 
 async def _do(work: Callable[[], Result], *, beside: bool) -> Result:
-    """A long computation, or long writes: here, or beside the event loop, which has processes to listen to."""
-    return await in_thread(work) if beside else work()
+    """A long computation, or long writes: here, or in a thread while the event loop serves the generators."""
+    return await _in_thread(work) if beside else work()
 
 
-def first_look(report_mismatch: BeforeStep) -> BeforeStep:
-    """Before a process changes any weight, report the mismatch of engine and trainer, and stop if it is too large."""
+async def _in_thread(work: Callable[[], Result]) -> Result:
+    """Run in a daemon thread, which unlike an executor's does not keep a cancelled process from ending."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Result] = loop.create_future()
 
-    def look(summary: Mapping[str, float]) -> None:
-        report_mismatch(summary)
-        if reason := health.mismatch_fault(summary):
-            raise Stopped(f"rl: before the first update: {reason}")
+    def settle(result: Result | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]
 
-    return look
+    def run() -> None:
+        try:
+            result = work()
+        except BaseException as error:
+            loop.call_soon_threadsafe(settle, None, error)
+        else:
+            loop.call_soon_threadsafe(settle, result, None)
+
+    threading.Thread(target=run, name="magcli-trainer", daemon=True).start()
+    return await done
+
+
+def check_mismatch(found: Mapping[str, float], report_mismatch: ReportMismatch) -> None:
+    """Report the mismatch of engine and trainer, before a process changes any weight, and stop if it is too large."""
+    report_mismatch(found)
+    if reason := health.mismatch_fault(found):
+        raise Stopped(f"rl: before the first update: {reason}")
 
 
 def _written(
@@ -130,7 +155,7 @@ def _written(
     records: Records,
     groups: Sequence[Group],
     dropped: Sequence[Group],
-    tally: Tally,
+    metrics: UpdateMetrics,
     *,
     seconds: float,
     generating: float,
@@ -140,24 +165,10 @@ def _written(
     What is written after an update, such as a checkpoint, is in the time of the next.
     """
     line = {"step": trainer.done, "lr": trainer.controller.lr}
-    line |= group_metrics(groups, dropped, trainer.done - 1) | tally.metrics()
-    line |= speeds(line, tally.seconds, generating, seconds) | records.ledger.facts[trainer.done]
-    records.close_update(trainer, groups, dropped, tally, line)
+    line |= group_metrics(groups, dropped, trainer.done - 1) | metrics.line()
+    line |= speeds(line, metrics.seconds, generating, seconds) | records.ledger.facts[trainer.done]
+    records.close_update(trainer, groups, dropped, metrics, line)
     return line
-
-
-def speeds(line: dict[str, Any], training: float, generating: float, wall: float) -> dict[str, float]:
-    """Tokens a second of both sides while they work, and the share of the update's wall time each stood still.
-
-    Where all of an update's tokens were made before it began, nothing was generated meanwhile: 0 a second.
-    """
-    return {
-        "seconds": wall,
-        "train_tokens_per_s": line["trained_tokens"] / max(training, 1e-9),
-        "generate_tokens_per_s": line["generated_tokens"] / generating if generating > 0 else 0.0,
-        "trainer_idle": max(0.0, 1 - training / wall),
-        "generator_idle": max(0.0, 1 - generating / wall),
-    }
 
 
 def finish(trainer: Trainer, folder: RunDir) -> None:

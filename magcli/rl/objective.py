@@ -1,33 +1,25 @@
-"""What an update of the policy computes: a batch of groups, split into mini-batches of one optimizer step each, and
-the loss of a part of a mini-batch.
+"""From groups of rollouts to the loss of a micro-batch.
 
-Advantages and token weights are computed over a whole mini-batch before it is split, so the split into micro-batches
-changes nothing (recipe, sections 1 and 3).
+``plan`` computes advantages and token weights over whole mini-batches and splits each into micro-batches;
+``micro_batch_loss`` runs the model on one and puts the terms of ``magcli.rl.algorithm`` together.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from magcli.errors import MagError
-from magcli.rl.group import AdvantageNorm, advantages
+from magcli.generate.types import Rollout
+from magcli.rl import algorithm, custom
+from magcli.rl.algorithm import AdvantageNorm, LossNorm, Tokens
+from magcli.rl.metrics import ClipStats, UpdateMetrics
 from magcli.rl.rollouts import Group
-from magcli.rl.samples import MicroBatch, Sample, lay_out, made_by, score
-from magcli.train.loss import (
-    ClipStats,
-    TokenNorm,
-    clip_summary,
-    grpo_loss,
-    kl_penalty,
-    mismatch_summary,
-    token_weights,
-    truncated_importance,
-)
-from magcli.train.packing import greedy_collate, padding_share
+from magcli.train.logprobs import LogProbs, token_logprobs
+from magcli.train.optim import autocast
+from magcli.train.packing import Packed, greedy_collate, pack_completions, padding_share
 from magcli.train.shard import ShardedModel
 
 
@@ -35,63 +27,67 @@ from magcli.train.shard import ShardedModel
 class Objective:
     """The choices of the objective (recipe, section 1) and how it is computed.
 
-    The last three are not the recipe's. ``is_cap`` above 0 puts the ratio against the trainer's own log-probs at the
-    start of the batch and weights each token by their ratio to the sampler's, at most this. ``kl`` is the coefficient
-    of the penalty against a reference model, ``entropy_bonus`` that of the mean entropy of the tokens' distributions.
+    The last five are not the recipe's. ``is_cap`` above 0 computes the ratio against the trainer's log-probs at the
+    start of the batch and weights each token by their ratio to the sampler's, truncated at the cap. ``kl`` is the
+    coefficient of the penalty against a reference model, ``entropy_bonus`` that of the entropy. ``advantage`` and
+    ``loss`` name a user's functions that replace the built-in ones.
     """
 
     clip_low: float
     clip_high: float
     advantage_norm: AdvantageNorm
-    loss_norm: TokenNorm
+    loss_norm: LossNorm
     max_norm: float
     micro_tokens: int
     bf16: bool
     is_cap: float = 0.0
     kl: float = 0.0
     entropy_bonus: float = 0.0
+    advantage: str = ""
+    loss: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One rollout to train on: its advantage, the weight of each of its tokens, and the temperature it was sampled at.
+
+    ``proximal`` ``[generated tokens]``: the trainer's log-probs before the batch's first optimizer step; None in the
+    first mini-batch, whose own forward pass gives them.
+    """
+
+    prompt: tuple[int, ...]
+    rollout: Rollout
+    advantage: float
+    weight: float
+    temperature: float = 1.0
+    proximal: Tensor | None = None
+
+    @property
+    def length(self) -> int:
+        """Tokens of prompt and completion."""
+        return len(self.prompt) + len(self.rollout.tokens)
 
 
 MiniBatch = list[list[Sample]]
 """The samples of one optimizer step, by micro-batches."""
 
 
-@dataclass(slots=True)
-class Tally:
-    """What an update's micro-batches measured; tensors hold a micro-batch's generated tokens ``[N]``.
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """Samples end to end.
 
-    ``weights`` is the version of the weights, None once an optimizer step has changed them: only before that the
-    trainer and the engine can be compared.
+    ``generated`` (bool) and ``temperature`` are ``[T]``, over all tokens; ``sampler`` (the engine's log-probs),
+    ``advantage``, ``weight``, ``sequence`` and, if there is one, ``proximal`` are ``[N]``, over the generated tokens.
     """
 
-    weights: int | None = None
-    clips: list[ClipStats] = field(default_factory=list)
-    entropies: list[Tensor] = field(default_factory=list)
-    mismatches: list[Tensor] = field(default_factory=list)
-    importance: list[Tensor] = field(default_factory=list)
-    divergences: list[Tensor] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-    norms: list[float] = field(default_factory=list)
-    skipped: int = 0
-    padding: list[float] = field(default_factory=list)
-    micro_batches: int = 0
-    seconds: float = 0.0
-    advantages: dict[int, list[float]] = field(default_factory=dict)
-
-    def metrics(self) -> dict[str, Any]:
-        """The update's line of metrics, as far as training knows it; means are over steps or tokens."""
-        return {
-            "loss": sum(self.losses) / len(self.losses) if self.losses else None,
-            "grad_norm": sum(self.norms) / len(self.norms) if self.norms else None,
-            "skipped_steps": self.skipped,
-            "entropy": _mean(self.entropies),
-            "padding_share_if_padded": sum(self.padding) / max(len(self.padding), 1),
-            "micro_batches": self.micro_batches,
-            **clip_summary(self.clips),
-            **mismatch_summary(self.mismatches),
-            **({"importance_mean": _mean(self.importance)} if self.importance else {}),
-            **({"kl_reference": _mean(self.divergences)} if self.divergences else {}),
-        }
+    packed: Packed
+    generated: Tensor
+    temperature: Tensor
+    sampler: Tensor
+    advantage: Tensor
+    weight: Tensor
+    sequence: Tensor
+    proximal: Tensor | None
 
 
 def plan(
@@ -99,59 +95,114 @@ def plan(
     rewards: Sequence[Sequence[float]],
     objective: Objective,
     groups_per_step: int,
-    tally: Tally,
+    metrics: UpdateMetrics,
 ) -> list[MiniBatch]:
     """The mini-batches of a batch, each split by greedy collation under the budget of ``micro_tokens``."""
     batches = []
     for start in range(0, len(groups), groups_per_step):
         end = start + groups_per_step
-        samples = _samples(groups[start:end], rewards[start:end], objective, tally)
+        samples = _samples(groups[start:end], rewards[start:end], objective, metrics)
         lengths = [sample.length for sample in samples]
         chosen = greedy_collate(lengths, objective.micro_tokens)
-        tally.padding.append(padding_share(lengths, chosen))
+        metrics.padding.append(padding_share(lengths, chosen))
         batches.append([[samples[index] for index in indices] for indices in chosen])
     return batches
 
 
 def _samples(
-    groups: Sequence[Group], rewards: Sequence[Sequence[float]], objective: Objective, tally: Tally
+    groups: Sequence[Group], rewards: Sequence[Sequence[float]], objective: Objective, metrics: UpdateMetrics
 ) -> list[Sample]:
-    names = [group.number for group in groups for _ in group.rollouts]
-    flat = [reward for group in rewards for reward in group]
-    found = advantages(flat, names, norm=objective.advantage_norm)
-    for name, advantage in zip(names, found, strict=True):
-        tally.advantages.setdefault(name, []).append(advantage)
+    """The samples of one mini-batch."""
     rollouts = [(group, rollout) for group in groups for rollout in group.rollouts]
-    weights = token_weights([len(rollout.tokens) for _, rollout in rollouts], names, norm=objective.loss_norm)
+    numbers = [group.number for group, _ in rollouts]
+    advantages = _advantages([reward for group in rewards for reward in group], numbers, objective)
+    for number, advantage in zip(numbers, advantages, strict=True):
+        metrics.advantages.setdefault(number, []).append(advantage)
+    lengths = [len(rollout.tokens) for _, rollout in rollouts]
+    weights = algorithm.token_weights(lengths, numbers, norm=objective.loss_norm).tolist()
     return [
         Sample(group.prompt, rollout, advantage, weight, group.temperature)
-        for (group, rollout), advantage, weight in zip(rollouts, found, weights.tolist(), strict=True)
+        for (group, rollout), advantage, weight in zip(rollouts, advantages, weights, strict=True)
     ]
 
 
-def with_proximal(sharded: ShardedModel, samples: Sequence[Sample], objective: Objective) -> list[Sample]:
-    """A micro-batch with the log-probs of its tokens under the weights at this moment, for later steps to go by."""
+def _advantages(rewards: Sequence[float], groups: Sequence[int], objective: Objective) -> list[float]:
+    if objective.advantage:
+        return custom.advantages(objective.advantage, rewards, groups)
+    return algorithm.advantages(rewards, groups, norm=objective.advantage_norm)
 
-    def scored(model: PreTrainedModel) -> Tensor:
-        return score(model, lay_out(samples, model.device), bf16=objective.bf16).values
 
+def lay_out(samples: Sequence[Sample], device: torch.device) -> MicroBatch:
+    """Pack samples on a device; those of one prompt share it, so that it is computed once.
+
+    A sample without generated tokens takes part in the forward pass and in nothing else.
+    """
+    packed = pack_completions([(sample.prompt, sample.rollout.tokens) for sample in samples]).to(device)
+    generated = packed.spread([1.0] * len(samples)) > 0
+    logprobs = [value for sample in samples for value in sample.rollout.logprobs]
+    lengths = torch.tensor([len(sample.rollout.tokens) for sample in samples], device=device)
+    proximal = [sample.proximal for sample in samples if sample.proximal is not None]
+    return MicroBatch(
+        packed,
+        generated,
+        packed.spread([sample.temperature for sample in samples]).where(generated, 1.0),
+        torch.tensor(logprobs, dtype=torch.float32, device=device),
+        packed.spread([sample.advantage for sample in samples])[generated],
+        packed.spread([sample.weight for sample in samples])[generated],
+        torch.arange(len(samples), device=device).repeat_interleave(lengths),
+        torch.cat(proximal) if proximal else None,
+    )
+
+
+def score(model: PreTrainedModel, batch: MicroBatch, *, bf16: bool, entropy_grad: bool = False) -> LogProbs:
+    """Log-probs and entropies ``[N]`` of the generated tokens, each at its own temperature."""
+    with autocast(batch.generated.device, bf16):
+        scored = token_logprobs(
+            model, batch.packed, temperature=batch.temperature, where=batch.generated, entropy_grad=entropy_grad
+        )
+    return LogProbs(scored.values[batch.generated], scored.entropy[batch.generated])
+
+
+def current_logprobs(sharded: ShardedModel, samples: Sequence[Sample], objective: Objective) -> Tensor:
+    """The log-probs ``[N]`` of a micro-batch's generated tokens under the present weights, without gradient."""
     with torch.no_grad():
-        values = sharded(scored)
+        values: Tensor = sharded(lambda model: score(model, lay_out(samples, model.device), bf16=objective.bf16).values)
+    return values
+
+
+def with_proximal(sharded: ShardedModel, samples: Sequence[Sample], objective: Objective) -> list[Sample]:
+    """A micro-batch with its log-probs under the present weights as those of the proximal policy."""
+    values = current_logprobs(sharded, samples, objective)
     parts = torch.split(values, [len(sample.rollout.tokens) for sample in samples])
     return [replace(sample, proximal=part) for sample, part in zip(samples, parts, strict=True)]
+
+
+def mismatch(logprobs: Tensor, samples: Sequence[Sample], version: int) -> Tensor:
+    """Trainer's minus engine's log-probs of the tokens that this version of the weights generated, without gradient."""
+    sampler = torch.tensor([value for sample in samples for value in sample.rollout.logprobs], device=logprobs.device)
+    return (logprobs.detach() - sampler)[single_version_mask(version, samples)]
+
+
+def single_version_mask(version: int, samples: Sequence[Sample]) -> Tensor:
+    """Which generated tokens belong to sequences that this version of the weights generated entirely: bool ``[N]``.
+
+    A sequence that older weights began keeps their KV cache, so its later tokens come from no single version.
+    """
+    spans = [(sample.rollout.versions == ((0, version),), len(sample.rollout.tokens)) for sample in samples]
+    return torch.tensor([single for single, length in spans for _ in range(length)], dtype=torch.bool)
 
 
 def accumulate(
     sharded: ShardedModel,
     batch: MiniBatch,
     objective: Objective,
-    tally: Tally,
+    metrics: UpdateMetrics,
     reference: PreTrainedModel | None = None,
 ) -> float:
     """Add up the gradient of one mini-batch, or of a rank's part of it; returns its loss."""
     total = 0.0
     for samples in batch:
-        loss = sharded(lambda model: micro_batch_loss(model, samples, objective, tally, reference))  # noqa: B023
+        loss = sharded(lambda model: micro_batch_loss(model, samples, objective, metrics, reference))  # noqa: B023
         loss.backward()
         total += loss.item()
     return total
@@ -161,49 +212,55 @@ def micro_batch_loss(
     model: PreTrainedModel,
     samples: Sequence[Sample],
     objective: Objective,
-    tally: Tally,
+    metrics: UpdateMetrics,
     reference: PreTrainedModel | None = None,
 ) -> Tensor:
-    """The share of some samples in the loss of their mini-batch: weighted sums over tokens, one for each term."""
+    """The contribution of some samples to the loss of their mini-batch."""
     batch = lay_out(samples, model.device)
     new, entropy = score(model, batch, bf16=objective.bf16, entropy_grad=objective.entropy_bonus != 0)
-    tally.entropies.append(entropy.detach())
-    if tally.weights is not None:
-        tally.mismatches.append((new.detach() - batch.sampler)[made_by(tally.weights, samples)])
-    loss = _policy_loss(new, batch, objective, tally)
-    if objective.entropy_bonus:
-        loss = loss - objective.entropy_bonus * (batch.weight * entropy).sum()
-    if objective.kl:
-        loss = loss + objective.kl * _divergence(new, batch, objective, tally, reference)
-    return loss
+    metrics.entropies.append(entropy.detach())
+    if metrics.version is not None:
+        metrics.mismatches.append(mismatch(new, samples, metrics.version))
+    old, importance = _old_policy(new, batch, objective, metrics)
+    return algorithm.weighted_loss(
+        batch.weight,
+        _policy_loss(Tokens(new, old, batch.advantage, batch.sequence), objective, metrics),
+        importance=importance,
+        kl=_divergence(new, batch, objective, metrics, reference) if objective.kl else None,
+        kl_coef=objective.kl,
+        entropy=entropy if objective.entropy_bonus else None,
+        entropy_coef=objective.entropy_bonus,
+    )
 
 
-def _policy_loss(new: Tensor, batch: MicroBatch, objective: Objective, tally: Tally) -> Tensor:
-    """The clipped objective; its ratio is against the sampler, or against the proximal policy under ``is_cap``."""
-    old, weight = batch.sampler, batch.weight
-    if objective.is_cap:
-        old = new.detach() if batch.proximal is None else batch.proximal
-        importance = truncated_importance(old, batch.sampler, cap=objective.is_cap)
-        tally.importance.append(importance)
-        weight = weight * importance
-    clip = {"clip_low": objective.clip_low, "clip_high": objective.clip_high}
-    loss, clips = grpo_loss(new, old, batch.advantage, weight, **clip)
-    tally.clips.append(clips)
-    return loss
+def _old_policy(
+    new: Tensor, batch: MicroBatch, objective: Objective, metrics: UpdateMetrics
+) -> tuple[Tensor, Tensor | None]:
+    """The log-probs that the ratio is against, and with ``is_cap`` the importance of each token."""
+    if not objective.is_cap:
+        return batch.sampler, None
+    proximal = new.detach() if batch.proximal is None else batch.proximal
+    importance = algorithm.truncated_importance(proximal, batch.sampler, cap=objective.is_cap)
+    metrics.importance.append(importance)
+    return proximal, importance
+
+
+def _policy_loss(tokens: Tokens, objective: Objective, metrics: UpdateMetrics) -> Tensor:
+    bounds = objective.clip_low, objective.clip_high
+    metrics.clips.append(ClipStats((tokens.new - tokens.old).detach(), *algorithm.is_clipped(tokens, *bounds)))
+    if objective.loss and len(tokens.new):
+        return custom.policy_loss(objective.loss, tokens, *bounds)
+    return algorithm.clipped_policy_loss(tokens, *bounds)
 
 
 def _divergence(
-    new: Tensor, batch: MicroBatch, objective: Objective, tally: Tally, reference: PreTrainedModel | None
+    new: Tensor, batch: MicroBatch, objective: Objective, metrics: UpdateMetrics, reference: PreTrainedModel | None
 ) -> Tensor:
     """The policy's KL divergence from the reference model, both at the temperature of sampling."""
     if reference is None:
         raise MagError("a KL penalty needs the reference model")
     with torch.no_grad():
         known = score(reference, batch, bf16=objective.bf16).values
-    divergence, tokens = kl_penalty(new, known, batch.weight)
-    tally.divergences.append(tokens)
+    divergence = algorithm.kl_estimate(new, known)
+    metrics.divergences.append(divergence.detach())
     return divergence
-
-
-def _mean(parts: Sequence[Tensor]) -> float | None:
-    return torch.cat(list(parts)).mean().item() if parts else None

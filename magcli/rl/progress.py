@@ -11,7 +11,7 @@ from typing import Any
 
 from magcli.errors import DataError
 from magcli.rl.ledger import Ledger
-from magcli.rl.objective import Tally
+from magcli.rl.metrics import UpdateMetrics
 from magcli.rl.rollouts import Group
 from magcli.rl.store import Store
 from magcli.rl.trainer import Trainer
@@ -33,12 +33,17 @@ class Records:
     """The metrics of all updates so far."""
 
     def close_update(
-        self, trainer: Trainer, groups: Sequence[Group], dropped: Sequence[Group], tally: Tally, line: dict[str, Any]
+        self,
+        trainer: Trainer,
+        groups: Sequence[Group],
+        dropped: Sequence[Group],
+        metrics: UpdateMetrics,
+        line: dict[str, Any],
     ) -> None:
         """Write down an update that is done: rollouts, ledger, metrics. What is there already stays."""
         step = trainer.done
         if not self.store.has_table(step):
-            self.store.write_table(step, groups, dropped, tally.advantages)
+            self.store.write_table(step, groups, dropped, metrics.advantages)
         if step not in self.ledger.trained:
             self.ledger.note_batch([group.number for group in groups], "trained", step=step)
         if len(self.lines) < step:

@@ -1,11 +1,9 @@
-"""What a run leaves of each update: its rollouts as rows, and a line of metrics."""
+"""The rollouts of a run as rows."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from magcli.data.schema import COMPLETION, PROBLEM, REWARD, TOKENS
@@ -13,7 +11,6 @@ from magcli.generate.types import Rollout
 from magcli.rl.rollouts import Group
 from magcli.verify.reward import columns as reward_columns
 from magcli.verify.reward import of_row as reward_of
-from magcli.verify.types import UNGRADED
 
 PLACE = pa.schema(
     [
@@ -91,47 +88,4 @@ def _rollout(row: Mapping[str, Any], prompt: tuple[int, ...]) -> Rollout:
         versions=tuple((span["start"], span["version"]) for span in row["versions"]),
         finish=row["finish"],
         seed=row["seed"],
-    )
-
-
-def group_metrics(trained: Sequence[Group], dropped: Sequence[Group], version: int) -> dict[str, Any]:
-    """What the rollouts say: rewards by part over all that could be graded, lengths, kept and dropped, staleness."""
-    sampled = [*trained, *dropped]
-    rewards = [r for group in sampled for r in group.rewards if r.reason not in UNGRADED]
-    lengths = [len(rollout.tokens) for group in sampled for rollout in group.rollouts]
-    stale = [version - rollout.versions[0][1] for group in trained for rollout in group.rollouts if rollout.versions]
-    cut = [rollout.finish == "length" for group in sampled for rollout in group.rollouts]
-    return {
-        "reward": _mean([r.total for r in rewards]),
-        "reward_format": _mean([r.format for r in rewards]),
-        "reward_correct": _mean([r.correctness for r in rewards]),
-        "reward_length": _mean([r.length for r in rewards]),
-        "reward_language": _mean([r.language for r in rewards]),
-        "correct": _mean([r.correct for r in rewards]),
-        "correct_anywhere": _mean([r.correct_anywhere for r in rewards]),
-        "length_mean": _mean(lengths),
-        "length_p95": float(np.quantile(lengths, 0.95)) if lengths else None,
-        "cut_share": _mean(cut),
-        "groups_trained": len(trained),
-        "groups_dropped": dict(Counter(str(group.dropped) for group in dropped)),
-        "reasons": dict(Counter(r.reason for group in sampled for r in group.rewards)),
-        "staleness_mean": _mean(stale),
-        "staleness_max": max(stale, default=0),
-        "mixed_versions": _mean([len(r.versions) > 1 for group in trained for r in group.rollouts]),
-        "generated_tokens": sum(lengths),
-        "trained_tokens": sum(group.num_tokens for group in trained),
-    }
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return float(np.mean(values)) if len(values) else None
-
-
-def summary(line: Mapping[str, Any]) -> str:
-    """An update's line of metrics as people read it while the run goes on."""
-    dropped = sum(line["groups_dropped"].values())
-    return (
-        f"reward {line['reward']:.3f} correct {line['correct']:.3f} length {line['length_mean']:.0f} "
-        f"groups {line['groups_trained']}+{dropped} entropy {line['entropy'] or 0:.2f} "
-        f"{line['generate_tokens_per_s']:,.0f}+{line['train_tokens_per_s']:,.0f} tokens/s"
     )

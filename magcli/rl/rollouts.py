@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from magcli.generate.seeds import seed_of
 from magcli.generate.types import Rollout, Sampler, Sampling
 from magcli.model.chat import completion_text, prompt_tokens, to_messages
-from magcli.rl.group import DiverseBy, drop_reason
+from magcli.rl.algorithm import DiverseBy, drop_reason
 from magcli.verify.grader import Grader
 from magcli.verify.reward import Reward, RewardRule
 

@@ -1,29 +1,50 @@
-"""The weights being trained and where they stand."""
+"""The trainer: one update of the policy on a batch of groups, by one or many ranks.
 
-import asyncio
-import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+A batch is planned once, on rank 0: advantages and weights of tokens over whole mini-batches, then micro-batches, as
+many for each rank. So the number of ranks changes a gradient by rounding alone.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from magcli.errors import Stopped
-from magcli.rl.objective import Objective, Tally
+from magcli.generate.types import Rollout
+from magcli.rl.metrics import ClipStats, UpdateMetrics, mismatch_summary
+from magcli.rl.objective import (
+    MiniBatch,
+    Objective,
+    Sample,
+    accumulate,
+    current_logprobs,
+    mismatch,
+    plan,
+    with_proximal,
+)
 from magcli.rl.plan import Leg
 from magcli.rl.rollouts import Group
-from magcli.rl.update import BeforeStep, update
-from magcli.train.controller import RankController
+from magcli.train.controller import RankController, RankState
+from magcli.train.distributed import Ranks
+from magcli.train.optim import clip_and_step, set_lr
+from magcli.train.shard import deal, width
 
 MAX_BAD_UPDATES = 5
 """Updates in a row without a finite gradient before the run stops."""
 
-Result = TypeVar("Result")
+IDLE = Sample((0,), Rollout(0, (0,), (), (), ((0, 0),), "stop", 0), 0.0, 0.0)
+"""Padding micro-batch without generated tokens for ranks that have one micro-batch less than others."""
+
+GATHERED = ("clips", "entropies", "mismatches", "importance", "divergences")
+"""The metrics of micro-batches, which are gathered from all ranks."""
 
 
 @dataclass
 class Trainer:
-    """A model that learns, by one rank or many: ``updates`` times, of which ``done`` are: the weights' version."""
+    """The policy and its training state: of ``updates`` updates ``done`` are done, which is the weights' version."""
 
     controller: RankController
     objective: Objective
@@ -40,59 +61,165 @@ class Trainer:
         """Begin a stage of the run."""
         self.objective, self.groups_per_step = leg.objective, leg.groups_per_step
 
-    def learn(self, groups: Sequence[Group], before_step: BeforeStep | None = None) -> Tally:
-        """One update; ``before_step`` is told the mismatch with the engine before any weight changes, and may raise.
+    def mismatch(self, groups: Sequence[Group]) -> Mapping[str, float]:
+        """The mismatch with the engine (``mismatch_summary``) on the first mini-batch of an update."""
+        first = groups[: self.groups_per_step]
+        return compare(self.controller, first, self.objective, rewards=self._rewards(first), version=self.done)
+
+    def learn(self, groups: Sequence[Group]) -> UpdateMetrics:
+        """One update.
 
         Raises:
             Stopped: several updates in a row had no finite gradient.
         """
-        rate = min(1.0, (self.done + 1) / self.warmup) if self.warmup else 1.0
-        rewards = [[reward.total for reward in group.rewards] for group in groups]
-        if self.shuffle_rewards:
-            rewards = shuffled(rewards, [self.seed, self.done])
-        tally = update(
+        warmup = min(1.0, (self.done + 1) / self.warmup) if self.warmup else 1.0
+        metrics = update(
             self.controller,
             groups,
             self.objective,
             groups_per_step=self.groups_per_step,
-            rewards=rewards,
-            lr=self.lr * rate,
+            rewards=self._rewards(groups),
+            lr=self.lr * warmup,
             version=self.done,
-            before_step=before_step,
         )
         self.done += 1
-        self.bad_updates = 0 if tally.norms else self.bad_updates + 1
+        self.bad_updates = 0 if metrics.norms else self.bad_updates + 1
         if self.bad_updates == MAX_BAD_UPDATES:
             raise Stopped(f"rl: no finite gradient in {MAX_BAD_UPDATES} updates up to {self.done}; try a lower --lr")
-        return tally
+        return metrics
+
+    def _rewards(self, groups: Sequence[Group]) -> list[list[float]]:
+        rewards = [[reward.total for reward in group.rewards] for group in groups]
+        return shuffled(rewards, [self.seed, self.done]) if self.shuffle_rewards else rewards
+
+
+def update(
+    controller: RankController,
+    groups: Sequence[Group],
+    objective: Objective,
+    *,
+    groups_per_step: int,
+    rewards: Sequence[Sequence[float]],
+    lr: float,
+    version: int | None = None,
+) -> UpdateMetrics:
+    """Train on a batch of groups with these rewards, one optimizer step for each mini-batch.
+
+    ``version`` is that of the weights at the start, as rollouts name it; the mismatch between engine and trainer is
+    measured on the sequences that it generated, in the forward pass of the first mini-batch.
+
+    Raises:
+        EnvironmentFault: a rank has died, hangs or failed; the message names it.
+    """
+    begun, planned = time.monotonic(), UpdateMetrics()
+    shares = _shares(controller, plan(groups, rewards, objective, groups_per_step, planned), objective)
+    measured: UpdateMetrics = controller.run([Learn(own, objective, lr, version) for own in shares])
+    return replace(
+        measured,
+        micro_batches=sum(samples[0] is not IDLE for own in shares for batch in own for samples in batch),
+        padding=planned.padding,
+        advantages=planned.advantages,
+        seconds=time.monotonic() - begun,
+    )
+
+
+def compare(
+    controller: RankController,
+    groups: Sequence[Group],
+    objective: Objective,
+    *,
+    rewards: Sequence[Sequence[float]],
+    version: int,
+) -> Mapping[str, float]:
+    """The mismatch of engine and trainer on the sequences that ``version`` of the weights generated; trains nothing.
+
+    Raises:
+        EnvironmentFault: a rank has died, hangs or failed; the message names it.
+    """
+    shares = _shares(controller, plan(groups, rewards, objective, len(groups), UpdateMetrics()), objective)
+    return mismatch_summary(controller.run([Compare(own[0], objective, version) for own in shares]))
+
+
+def _shares(controller: RankController, batches: list[MiniBatch], objective: Objective) -> list[list[MiniBatch]]:
+    if controller.ranks.size == 1:
+        return [batches]
+    return shares_of(batches, controller.ranks.size, objective.micro_tokens, width(controller.state.model))
 
 
 def shuffled(rewards: Sequence[Sequence[float]], seed: Sequence[int]) -> list[list[float]]:
-    """The control of the learning experiments: within each group the rewards change hands at random."""
+    """The control of the learning experiments: rewards shuffled at random within each group."""
     random = np.random.default_rng(list(seed))
     return [random.permutation(np.asarray(group)).tolist() for group in rewards]
 
 
-async def in_thread(work: Callable[[], Result]) -> Result:
-    """Do a long computation beside the event loop; being cancelled leaves it behind, and the process may end."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Result] = loop.create_future()
+def shares_of(batches: Sequence[MiniBatch], size: int, budget: int, hidden: int) -> list[list[MiniBatch]]:
+    """The mini-batches of each rank: each mini-batch divided so that all ranks have equally many micro-batches."""
+    shares: list[list[MiniBatch]] = [[] for _ in range(size)]
+    for batch in batches:
+        samples = [sample for micro_batch in batch for sample in micro_batch]
+        dealt = deal([sample.length for sample in samples], budget=budget, size=size, hidden=hidden)
+        for own, micro_batches in zip(shares, dealt, strict=True):
+            own.append([[samples[index] for index in indices] or [IDLE] for indices in micro_batches])
+    return shares
 
-    def settle(result: Result | None, error: BaseException | None) -> None:
-        if done.cancelled():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)  # type: ignore[arg-type]
 
-    def run() -> None:
-        try:
-            result = work()
-        except BaseException as error:
-            loop.call_soon_threadsafe(settle, None, error)
-        else:
-            loop.call_soon_threadsafe(settle, result, None)
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """One rank's part of measuring the mismatch with the engine. Rank 0 returns the log-ratios of all ranks."""
 
-    threading.Thread(target=run, name="magcli-trainer", daemon=True).start()
-    return await done
+    batch: MiniBatch
+    objective: Objective
+    version: int
+
+    def run(self, state: RankState) -> list[Tensor]:
+        """No weight changes."""
+        parts = [
+            mismatch(current_logprobs(state.sharded, samples, self.objective), samples, self.version)
+            for samples in self.batch
+        ]
+        return [part for parts in state.ranks.gather(_on_cpu(parts)) for part in parts]
+
+
+@dataclass(frozen=True, slots=True)
+class Learn:
+    """One rank's part of an update: its micro-batches of each mini-batch. Rank 0 returns the metrics of all ranks."""
+
+    batches: Sequence[MiniBatch]
+    objective: Objective
+    lr: float
+    version: int | None
+
+    def run(self, state: RankState) -> UpdateMetrics:
+        """One optimizer step for each mini-batch."""
+        metrics = UpdateMetrics(version=self.version)
+        set_lr(state.optimizer, self.lr)
+        first, *later = self.batches
+        if self.objective.is_cap:
+            later = [[with_proximal(state.sharded, samples, self.objective) for samples in batch] for batch in later]
+        for batch in (first, *later):
+            loss = state.ranks.sum(accumulate(state.sharded, batch, self.objective, metrics, state.reference))
+            _step(state, loss, self.objective, metrics)
+        return _gathered(state.ranks, metrics)
+
+
+def _step(state: RankState, loss: float, objective: Objective, metrics: UpdateMetrics) -> None:
+    """Make the optimizer step, on all ranks or on none: loss and norm are those of all ranks."""
+    norm = clip_and_step(state.optimizer, state.model.parameters(), max_norm=objective.max_norm, loss=loss)
+    if norm is None:
+        metrics.skipped += 1
+        return
+    metrics.losses.append(loss)
+    metrics.norms.append(norm)
+    metrics.version = None
+
+
+def _gathered(ranks: Ranks, metrics: UpdateMetrics) -> UpdateMetrics:
+    """The metrics of all ranks' micro-batches on rank 0."""
+    gathered = ranks.gather([_on_cpu(getattr(metrics, name)) for name in GATHERED])
+    for name, *parts in zip(GATHERED, *gathered, strict=True):
+        setattr(metrics, name, [part for own in parts for part in own])
+    return metrics
+
+
+def _on_cpu(parts: Sequence[Any]) -> list[Any]:
+    return [ClipStats(*_on_cpu(part)) if isinstance(part, ClipStats) else part.cpu() for part in parts]

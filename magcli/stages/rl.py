@@ -84,6 +84,12 @@ class Config:
         "Normalisation of the loss: by the tokens of the group, of the mini-batch, or of the sample.",
         panel=OBJECTIVE,
     )
+    advantage: str = opt(
+        "", "Your own advantage in place of --advantage-norm: module:function or file.py:function.", panel=OBJECTIVE
+    )
+    loss: str = opt(
+        "", "Your own policy loss in place of the clipped one: module:function or file.py:function.", panel=OBJECTIVE
+    )
     diverse_by: Literal["outcome", "reward"] = opt(
         "outcome", "Drop groups without two different outcomes (or rewards).", panel=OBJECTIVE
     )
@@ -183,15 +189,20 @@ def check(config: Config) -> None:
         checks.broadcast("rl", config.device, config.generator_devices or (config.device,))
     phase.check(config.stage, config)
     checks.reward("rl", config)
+    if config.advantage or config.loss:
+        from magcli.rl import custom
+
+        custom.check(config.advantage, config.loss)
     for tracker in config.track:
         require(tracker)
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else decides the weights: the digests of the model and of the system prompt."""
+    """What else decides the weights: the digests of the model, the system prompt and the user's own functions."""
     if config.simulate:
         return {}
     identity = setup.model_identity(config.model, config.system) | setup.grader_identity(config, config.reward)
+    identity |= setup.function_identity(advantage=config.advantage, loss=config.loss)
     for number, phase in enumerate(config.stage, 1):
         identity |= setup.table_identity(f"stage_{number}_data", phase.data)
     return identity

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from magcli.errors import MagError
 from magcli.train.controller import RankState
 from magcli.train.logprobs import token_logprobs
-from magcli.train.loss import sft_loss
 from magcli.train.optim import autocast, clip_and_step, set_lr
 from magcli.train.packing import pack
 from magcli.train.shard import ShardedModel, deal
@@ -85,6 +85,18 @@ def accumulate(
             part.backward()  # type: ignore[no-untyped-call]
         loss += part.item()
     return loss
+
+
+def sft_loss(logprobs: Tensor, mask: Tensor, *, total: float, weight: Tensor | None = None) -> Tensor:
+    """Cross-entropy of the targets of one micro-batch: its share of the mean over an optimizer step.
+
+    ``logprobs`` and ``mask`` (bool) are ``[T]``; ``weight`` ``[T]`` scales tokens. ``total`` is the number of target
+    tokens (the sum of their weights) of the whole step, all micro-batches together.
+    """
+    if total <= 0:
+        raise MagError(f"an optimizer step needs target tokens, not {total}")
+    scale = mask.float() if weight is None else mask * weight
+    return -(logprobs * scale).sum() / total
 
 
 def _loss(model: "PreTrainedModel", batch: MicroBatch, total: float, *, bf16: bool) -> Tensor:

@@ -24,39 +24,39 @@ from typing import Any
 from magcli.errors import UsageError
 from magcli.verify.reward import Reward, printable, undecided
 
-Function = Callable[[str, Mapping[str, Any]], Any]
-"""(completion, row) -> reward."""
+Function = Callable[..., Any]
+"""A user's function; that of a reward is (completion, row) -> reward."""
 
 _FIELDS = {field.name for field in fields(Reward)}
 
 
-def load(spec: str) -> Function:
-    """The function that a text names; modules are looked for in the working folder too.
+def load(spec: str, option: str = "reward") -> Function:
+    """The function that the value of an option names; modules are also searched for in the working directory.
 
     Raises:
         UsageError: there is no such module or function, or it fails when it is imported.
     """
     place, _, name = spec.rpartition(":")
     if not place or not name:
-        raise UsageError(f"reward {spec!r}: name it as module:function or file.py:function")
-    function = getattr(_module(place, spec), name, None)
+        raise UsageError(f"{option} {spec!r}: name it as module:function or file.py:function")
+    function = getattr(_module(place, f"{option} {spec!r}"), name, None)
     if not callable(function):
-        raise UsageError(f"reward {spec!r}: {place} has no function {name}")
+        raise UsageError(f"{option} {spec!r}: {place} has no function {name}")
     found: Function = function
     return found
 
 
-def digest(spec: str) -> str:
-    """SHA-256 of the source that the function stands in: it decides rows as much as an option does."""
-    module = sys.modules[load(spec).__module__]
+def digest(spec: str, option: str = "reward") -> str:
+    """SHA-256 of the source file of the function: it decides rows as much as an option does."""
+    module = sys.modules[load(spec, option).__module__]
     return hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest()
 
 
-def _module(place: str, spec: str) -> ModuleType:
+def _module(place: str, subject: str) -> ModuleType:
     try:
         return _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
     except Exception as error:
-        raise UsageError(f"reward {spec!r}: {place} cannot be imported: {type(error).__name__}: {error}") from None
+        raise UsageError(f"{subject}: {place} cannot be imported: {type(error).__name__}: {error}") from None
 
 
 def _from_name(name: str) -> ModuleType:

@@ -23,11 +23,10 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 from magcli.generate.engine import Engine
 from magcli.generate.types import Rollout, Sampling
 from magcli.model.load import load_tokenizer
-from magcli.rl.group import AdvantageNorm, advantages
-from magcli.rl.objective import Objective, Tally, micro_batch_loss
-from magcli.rl.samples import Sample
+from magcli.rl.algorithm import AdvantageNorm, LossNorm, advantages, token_weights
+from magcli.rl.metrics import UpdateMetrics
+from magcli.rl.objective import Objective, Sample, micro_batch_loss
 from magcli.train.attention import use_packed_attention
-from magcli.train.loss import TokenNorm, token_weights
 from magcli.train.packing import greedy_collate
 from tests.peers.public import ROOT, Missing
 from tests.peers.trl_reward import hide_vllm, trl
@@ -51,7 +50,7 @@ class Norms:
 
     loss_type: str
     scale_rewards: str
-    loss_norm: TokenNorm
+    loss_norm: LossNorm
     advantage_norm: AdvantageNorm
 
     def __str__(self) -> str:
@@ -209,7 +208,7 @@ def _magcli(model: PreTrainedModel, batch: Batch, norms: Norms, temperature: flo
     assert len(parts) > 1
     total = 0.0
     for indices in parts:
-        loss = micro_batch_loss(model, [samples[index] for index in indices], objective, Tally())
+        loss = micro_batch_loss(model, [samples[index] for index in indices], objective, UpdateMetrics())
         loss.backward()
         total += loss.item()
     return Side(total, _gradient(model))

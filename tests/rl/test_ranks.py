@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 from training_ranks import on_ranks, started
 from transformers import AutoModelForCausalLM
 
-from magcli.errors import DataError, Stopped
+from magcli.errors import DataError
 from magcli.generate.types import Rollout
 from magcli.model.load import load_model, load_tokenizer
-from magcli.rl.objective import Objective
+from magcli.rl.objective import Objective, Sample
 from magcli.rl.rollouts import Group
-from magcli.rl.samples import Sample
-from magcli.rl.update import IDLE, shares_of, update
+from magcli.rl.trainer import IDLE, compare, shares_of, update
 from magcli.train.attention import use_packed_attention
 from magcli.train.controller import RankController, RankState, follow
 from magcli.train.distributed import Ranks, open_ranks
@@ -44,10 +43,10 @@ def opened(folder):
 
 def share_of(ranks, folder, objective=RECIPE):
     """What a rank holds; the reference model is the model as it begins."""
-    sharded = shard(opened(folder), ranks)
+    whole = shard(opened(folder), ranks)
     reference = opened(folder) if objective.kl else None
     return RankState(
-        ranks, sharded, adamw(sharded.model, lr=1e-3, weight_decay=0.0), load_tokenizer(str(folder)), reference
+        ranks, whole, adamw(whole.model, lr=1e-3, weight_decay=0.0), load_tokenizer(str(folder)), reference
     )
 
 
@@ -89,7 +88,7 @@ def two_updates(controller, chosen, rewards):
     """Metrics and advantages of two updates, three optimizer steps each, then the weights."""
     told = []
     for number, rate in enumerate((1e-3, 5e-4)):
-        tally = update(
+        measured = update(
             controller,
             chosen,
             objective_of(controller),
@@ -98,7 +97,7 @@ def two_updates(controller, chosen, rewards):
             lr=rate,
             version=7 + number,
         )
-        told.append((tally.metrics(), tally.advantages, tally.norms))
+        told.append((measured.line(), measured.advantages, measured.norms))
     return told, {name: tensor.clone() for name, tensor in controller.weights().items()}
 
 
@@ -122,23 +121,19 @@ def test_updates_of_several_ranks_are_those_of_one_process(tiny_model_dir, objec
         torch.testing.assert_close(found_weights[name], tensor, rtol=1e-3, atol=1e-4)
 
 
-def refuse(controller, chosen, rewards):
-    """An update that is stopped before its first step; whether the weights stayed, and whether the ranks still work."""
+def mismatch(controller, chosen, rewards):
+    """What engine and trainer make of the same tokens, and whether the weights stayed."""
     before = {name: tensor.clone() for name, tensor in controller.weights().items()}
-
-    def look(summary):
-        raise Stopped(f"mismatch on {summary['mismatch_tokens']} tokens")
-
-    with pytest.raises(Stopped) as stopped:
-        update(controller, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1.0, version=7, before_step=look)
+    found = compare(controller, chosen, RECIPE, rewards=rewards, version=7)
     same = all(torch.equal(before[name], tensor) for name, tensor in controller.weights().items())
-    return str(stopped.value), same
+    return found, same
 
 
-def test_a_stop_before_the_first_step_leaves_the_weights_on_all_ranks(tiny_model_dir):
-    tokens = sum(group.num_tokens for group in groups(tiny_model_dir)[0])
-    (text, same), follower = on_ranks(train, tiny_model_dir, RECIPE, refuse)
-    assert text == f"mismatch on {tokens} tokens"
+def test_the_mismatch_of_several_ranks_is_that_of_one_process_and_changes_no_weight(tiny_model_dir):
+    expected, _ = train(Ranks(), tiny_model_dir, RECIPE, mismatch)
+    (found, same), follower = on_ranks(train, tiny_model_dir, RECIPE, mismatch)
+    assert found["mismatch_tokens"] == sum(group.num_tokens for group in groups(tiny_model_dir)[0])
+    assert found == pytest.approx(expected, rel=1e-3, abs=2e-5)
     assert same
     assert follower is None
 
@@ -149,10 +144,10 @@ def spoil(controller, chosen, rewards):
     bad = replace(rollout, logprobs=(float("nan"),) * len(rollout.tokens))
     chosen = [replace(chosen[0], rollouts=(bad, *chosen[0].rollouts[1:])), *chosen[1:]]
     before = {name: tensor.clone() for name, tensor in controller.weights().items()}
-    tally = update(controller, chosen[:2], RECIPE, groups_per_step=2, rewards=rewards[:2], lr=1.0)
+    measured = update(controller, chosen[:2], RECIPE, groups_per_step=2, rewards=rewards[:2], lr=1.0)
     same = all(torch.equal(before[name], tensor) for name, tensor in controller.weights().items())
-    tally_after = update(controller, chosen[1:3], RECIPE, groups_per_step=2, rewards=rewards[1:3], lr=1e-3)
-    return tally.skipped, len(tally.norms), same, tally_after.skipped, len(tally_after.norms)
+    measured_after = update(controller, chosen[1:3], RECIPE, groups_per_step=2, rewards=rewards[1:3], lr=1e-3)
+    return measured.skipped, len(measured.norms), same, measured_after.skipped, len(measured_after.norms)
 
 
 def test_a_loss_that_is_no_number_on_one_rank_is_skipped_and_counted(tiny_model_dir):
@@ -249,8 +244,8 @@ def by_torchrun(folder, how, out):
 
     def work(controller, chosen, rewards):
         while True:
-            tally = update(controller, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
-            Path(out).write_text(json.dumps(tally.norms))
+            measured = update(controller, chosen, RECIPE, groups_per_step=5, rewards=rewards, lr=1e-3)
+            Path(out).write_text(json.dumps(measured.norms))
             if how == "once":
                 return
 

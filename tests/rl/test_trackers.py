@@ -41,7 +41,7 @@ LINE = {
     "loss": None,
     "grad_norm": math.nan,
     "entropy": 1.5,
-    "clip_low": 0.0,
+    "clip_low_share": 0.0,
     "ratio_p50": 1.0,
     "approx_kl": 0.0,
     "mismatch_p99": 0.01,
@@ -69,7 +69,7 @@ def test_each_finite_number_of_a_line_has_its_own_name() -> None:
         "run/stage": 1.0,
         "problems/active": 8.0,
         "speed/generator_idle": 0.5,
-        "clip/low": 0.0,
+        "clip/low_share": 0.0,
     }
     assert {name: found[name] for name in expected} == expected
     flat = [part for value in LINE.values() for part in (value.values() if isinstance(value, dict) else [value])]

@@ -8,14 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magcli.errors import MagError, Stopped
+from magcli.errors import MagError
 from magcli.generate.types import Rollout
 from magcli.model.load import load_model
-from magcli.rl.objective import Objective, Tally, accumulate, micro_batch_loss, plan, with_proximal
+from magcli.rl.metrics import UpdateMetrics
+from magcli.rl.objective import Objective, Sample, accumulate, micro_batch_loss, plan, with_proximal
 from magcli.rl.rollouts import Group
-from magcli.rl.samples import Sample
-from magcli.rl.trainer import shuffled
-from magcli.rl.update import update
+from magcli.rl.trainer import compare, shuffled, update
 from magcli.train import optim
 from magcli.train.attention import use_packed_attention
 from magcli.train.controller import RankController, RankState
@@ -82,13 +81,13 @@ def groups(model, count=3, size=4, seed=0, noise=0.0, temperature=1.0):
 
 
 def gradient(model, chosen, rewards, objective, reference=None):
-    tally = Tally()
+    measured = UpdateMetrics()
     model.zero_grad(set_to_none=True)
-    (batch,) = plan(chosen, rewards, objective, len(chosen), tally)
-    loss = accumulate(ShardedModel(model), batch, objective, tally, reference)
+    (batch,) = plan(chosen, rewards, objective, len(chosen), measured)
+    loss = accumulate(ShardedModel(model), batch, objective, measured, reference)
     found = flat_gradient(model)
     model.zero_grad(set_to_none=True)
-    return found, loss, tally
+    return found, loss, measured
 
 
 def flat_gradient(model):
@@ -131,7 +130,7 @@ def test_any_split_into_micro_batches_gives_the_same_gradient(
 def test_the_loss_is_that_of_the_recipe_written_out(model):
     """Mean over groups of 1 / (tokens of the group) times the sum of min(ratio * A, clip(ratio) * A)."""
     chosen, rewards = groups(model, noise=0.4)
-    _, loss, tally = gradient(model, chosen, rewards, RECIPE)
+    _, loss, measured = gradient(model, chosen, rewards, RECIPE)
     expected = 0.0
     for group, row in zip(chosen, standardised(rewards), strict=True):
         total = 0.0
@@ -140,9 +139,9 @@ def test_the_loss_is_that_of_the_recipe_written_out(model):
             total += np.minimum(ratio * a, np.clip(ratio, 0.8, 1.28) * a).sum()
         expected += total / group.num_tokens / len(chosen)
     assert loss == pytest.approx(-expected, abs=1e-5)
-    metrics = tally.metrics()
-    assert 0 < metrics["clip_low"] < 1
-    assert 0 < metrics["clip_high"] < 1
+    metrics = measured.line()
+    assert 0 < metrics["clip_low_share"] < 1
+    assert 0 < metrics["clip_high_share"] < 1
     assert not {"importance_mean", "kl_reference"} & metrics.keys()
 
 
@@ -150,10 +149,10 @@ def test_the_extra_terms_are_those_written_out(model, reference):
     """Each token: min(proximal / sampler, C) * min(..new / proximal..) - kl * k3 + bonus * entropy."""
     chosen, rewards = groups(model, noise=0.8)
     old = moved(copy.deepcopy(model), 0.01)
-    (batch,) = plan(chosen, rewards, RECIPE, len(chosen), Tally())
+    (batch,) = plan(chosen, rewards, RECIPE, len(chosen), UpdateMetrics())
     batch = [with_proximal(ShardedModel(old), samples, RECIPE) for samples in batch]
-    tally = Tally()
-    loss = accumulate(ShardedModel(model), batch, replace(RECIPE, **EXTRAS), tally, reference)
+    measured = UpdateMetrics()
+    loss = accumulate(ShardedModel(model), batch, replace(RECIPE, **EXTRAS), measured, reference)
     model.zero_grad(set_to_none=True)
     expected, importances, penalties = 0.0, [], []
     for group, row in zip(chosen, standardised(rewards), strict=True):
@@ -167,27 +166,27 @@ def test_the_extra_terms_are_those_written_out(model, reference):
             expected += terms.sum() / group.num_tokens / len(chosen)
             importances, penalties = [*importances, *importance], [*penalties, *penalty]
     assert loss == pytest.approx(-expected, abs=1e-5)
-    metrics = tally.metrics()
+    metrics = measured.line()
     assert metrics["importance_mean"] == pytest.approx(np.mean(importances), rel=1e-4)
     assert metrics["kl_reference"] == pytest.approx(np.mean(penalties), rel=1e-4)
 
 
 def test_prompts_do_not_train(model):
     chosen, rewards = groups(model, count=2)
-    _, _, tally = gradient(model, chosen, rewards, RECIPE)
-    assert sum(len(part) for part in tally.entropies) == sum(group.num_tokens for group in chosen)
-    assert tally.metrics()["ratio_max"] == pytest.approx(1, abs=1e-5)
+    _, _, measured = gradient(model, chosen, rewards, RECIPE)
+    assert sum(len(part) for part in measured.entropies) == sum(group.num_tokens for group in chosen)
+    assert measured.line()["ratio_max"] == pytest.approx(1, abs=1e-5)
 
 
 def test_each_mini_batch_is_one_optimizer_step(tiny_model_dir):
     model = trainable(tiny_model_dir)
     optimizer = optim.adamw(model, lr=1e-3, weight_decay=0.0)
     chosen, rewards = groups(model, count=6)
-    tally = update(alone(model, optimizer), chosen, RECIPE, groups_per_step=2, rewards=rewards, lr=LR)
-    assert len(tally.norms) == 3
+    measured = update(alone(model, optimizer), chosen, RECIPE, groups_per_step=2, rewards=rewards, lr=LR)
+    assert len(measured.norms) == 3
     assert {int(state["step"]) for state in optimizer.state.values()} == {3}
-    assert tally.seconds > 0
-    assert set(tally.advantages) == set(range(6))
+    assert measured.seconds > 0
+    assert set(measured.advantages) == set(range(6))
 
 
 def test_a_gradient_that_is_not_finite_is_skipped(tiny_model_dir):
@@ -197,9 +196,9 @@ def test_a_gradient_that_is_not_finite_is_skipped(tiny_model_dir):
         model.model.norm.weight[0] = math.nan
     before = model.lm_head.weight.clone()
     optimizer = optim.adamw(model, lr=1e-3, weight_decay=0.0)
-    tally = update(alone(model, optimizer), chosen, RECIPE, groups_per_step=1, rewards=rewards, lr=LR)
-    assert (tally.skipped, tally.norms) == (2, [])
-    assert tally.metrics()["grad_norm"] is tally.metrics()["loss"] is None
+    measured = update(alone(model, optimizer), chosen, RECIPE, groups_per_step=1, rewards=rewards, lr=LR)
+    assert (measured.skipped, measured.norms) == (2, [])
+    assert measured.line()["grad_norm"] is measured.line()["loss"] is None
     assert torch.equal(model.lm_head.weight, before)
 
 
@@ -216,12 +215,12 @@ def test_a_loss_that_is_no_number_is_skipped_though_its_gradient_be_finite(tiny_
     assert found.isfinite().all()
     before = model.lm_head.weight.clone()
     optimizer = optim.adamw(model, lr=1e-3, weight_decay=0.0)
-    tally = update(alone(model, optimizer), chosen[1:], RECIPE, groups_per_step=1, rewards=rewards[1:], lr=LR)
-    assert (tally.skipped, tally.norms, tally.losses) == (1, [], [])
+    measured = update(alone(model, optimizer), chosen[1:], RECIPE, groups_per_step=1, rewards=rewards[1:], lr=LR)
+    assert (measured.skipped, measured.norms, measured.losses) == (1, [], [])
     assert torch.equal(model.lm_head.weight, before)
-    tally = update(alone(model, optimizer), chosen, RECIPE, groups_per_step=1, rewards=rewards, lr=LR)
-    assert (tally.skipped, len(tally.norms)) == (1, 1)
-    assert math.isfinite(tally.metrics()["loss"])
+    measured = update(alone(model, optimizer), chosen, RECIPE, groups_per_step=1, rewards=rewards, lr=LR)
+    assert (measured.skipped, len(measured.norms)) == (1, 1)
+    assert math.isfinite(measured.line()["loss"])
 
 
 def test_each_group_is_scored_at_its_own_temperature(model):
@@ -229,8 +228,8 @@ def test_each_group_is_scored_at_its_own_temperature(model):
     cool, cool_rewards = groups(model, count=2, temperature=0.7)
     warm, warm_rewards = groups(model, count=2, seed=1, temperature=1.3)
     warm = [replace(group, number=group.number + 2) for group in warm]
-    _, _, tally = gradient(model, [*cool, *warm], [*cool_rewards, *warm_rewards], RECIPE)
-    metrics = tally.metrics()
+    _, _, measured = gradient(model, [*cool, *warm], [*cool_rewards, *warm_rewards], RECIPE)
+    metrics = measured.line()
     assert metrics["ratio_min"] == pytest.approx(1, abs=1e-4)
     assert metrics["ratio_max"] == pytest.approx(1, abs=1e-4)
 
@@ -238,11 +237,11 @@ def test_each_group_is_scored_at_its_own_temperature(model):
 def test_with_one_mini_batch_the_proximal_policy_is_the_policy_itself(model):
     """The ratio is 1 wherever the sampler was, nothing is clipped, and what is truncated is the importance alone."""
     chosen, rewards = groups(model, noise=0.8)
-    _, _, tally = gradient(model, chosen, rewards, replace(RECIPE, is_cap=2.0))
-    metrics = tally.metrics()
+    _, _, measured = gradient(model, chosen, rewards, replace(RECIPE, is_cap=2.0))
+    metrics = measured.line()
     assert metrics["ratio_min"] == metrics["ratio_max"] == 1.0
-    assert metrics["clip_low"] == metrics["clip_high"] == 0.0
-    assert torch.cat(tally.importance).max().item() == pytest.approx(2.0)
+    assert metrics["clip_low_share"] == metrics["clip_high_share"] == 0.0
+    assert torch.cat(measured.importance).max().item() == pytest.approx(2.0)
 
 
 def test_with_more_mini_batches_the_proximal_policy_is_that_before_the_first_step(tiny_model_dir):
@@ -256,10 +255,10 @@ def test_with_more_mini_batches_the_proximal_policy_is_that_before_the_first_ste
         for rollout in group.rollouts
     ]
     optimizer = optim.adamw(model, lr=1e-3, weight_decay=0.0)
-    tally = update(alone(model, optimizer), chosen, objective, groups_per_step=1, rewards=rewards, lr=LR)
-    got = torch.cat(tally.importance).sort().values.numpy()
+    measured = update(alone(model, optimizer), chosen, objective, groups_per_step=1, rewards=rewards, lr=LR)
+    got = torch.cat(measured.importance).sort().values.numpy()
     np.testing.assert_allclose(got, np.sort(np.concatenate(expected)), rtol=1e-3)
-    first, second = tally.clips
+    first, second = measured.clips
     assert first.log_ratio.abs().max() == 0
     assert second.log_ratio.abs().max() > 1e-3
 
@@ -269,8 +268,8 @@ def test_the_penalty_needs_its_reference_and_is_zero_beside_an_equal_one(model):
     objective = replace(RECIPE, kl=0.5)
     with pytest.raises(MagError, match="needs the reference model"):
         gradient(model, chosen, rewards, objective)
-    _, loss, tally = gradient(model, chosen, rewards, objective, model)
-    assert tally.metrics()["kl_reference"] == pytest.approx(0, abs=1e-9)
+    _, loss, measured = gradient(model, chosen, rewards, objective, model)
+    assert measured.line()["kl_reference"] == pytest.approx(0, abs=1e-9)
     assert loss == pytest.approx(gradient(model, chosen, rewards, RECIPE)[1], abs=1e-6)
 
 
@@ -282,11 +281,11 @@ def test_a_penalty_holds_the_policy_at_its_reference_and_a_bonus_raises_its_entr
     def trained(objective):
         model, start = moved(trainable(tiny_model_dir), 0.03), trainable(tiny_model_dir)
         optimizer = optim.adamw(model, lr=3e-3, weight_decay=0.0)
-        tallies = [
+        updates = [
             update(alone(model, optimizer, start), chosen, objective, groups_per_step=2, rewards=rewards, lr=LR)
             for _ in range(8)
         ]
-        return tallies[0].metrics(), tallies[-1].metrics()
+        return updates[0].line(), updates[-1].line()
 
     first, last = trained(replace(RECIPE, kl=1.0))
     assert last["kl_reference"] < 0.5 * first["kl_reference"]
@@ -299,25 +298,21 @@ def test_the_mismatch_is_that_of_sequences_of_this_version_alone_before_the_firs
     chosen, rewards = groups(model, count=3)
     biased = [with_versions(group) for group in chosen]
     optimizer = optim.adamw(model, lr=1e-2, weight_decay=0.0)
-    told = []
     before = model.lm_head.weight.clone()
-
-    def look(mismatch):
-        told.append(mismatch)
-        assert torch.equal(model.lm_head.weight, before)
-
-    tally = update(
-        alone(model, optimizer), biased, RECIPE, groups_per_step=2, rewards=rewards, lr=LR, version=7, before_step=look
-    )
-    metrics = tally.metrics()
+    controller = alone(model, optimizer)
+    found = compare(controller, biased[:2], RECIPE, rewards=rewards[:2], version=7)
+    assert torch.equal(model.lm_head.weight, before)
+    measured = update(controller, biased, RECIPE, groups_per_step=2, rewards=rewards, lr=LR, version=7)
+    assert not torch.equal(model.lm_head.weight, before)
+    metrics = measured.line()
     expected = sum(len(rollout.tokens) for group in biased[:2] for rollout in group.rollouts[::2])
     assert metrics["mismatch_tokens"] == expected
     assert metrics["mismatch_p50"] == pytest.approx(0.25, abs=1e-4)
     assert metrics["mismatch_max"] == pytest.approx(0.25, abs=1e-4)
     assert metrics["mismatch_signed"] == pytest.approx(-0.25, abs=1e-4)
-    assert told == [{name: value for name, value in metrics.items() if name.startswith("mismatch")}]
+    assert found == pytest.approx({name: metrics[name] for name in metrics if name.startswith("mismatch")}, abs=1e-6)
     unknown = update(alone(model, optimizer), biased, RECIPE, groups_per_step=3, rewards=rewards, lr=LR, version=8)
-    assert unknown.metrics()["mismatch_tokens"] == 0
+    assert unknown.line()["mismatch_tokens"] == 0
 
 
 def with_versions(group):
@@ -331,39 +326,16 @@ def with_versions(group):
     return replace(group, rollouts=tuple(rollouts))
 
 
-def test_what_is_seen_before_the_first_step_may_stop_it(tiny_model_dir):
-    model = trainable(tiny_model_dir)
-    chosen, rewards = groups(model, count=2)
-    optimizer = optim.adamw(model, lr=1e-2, weight_decay=0.0)
-    before = copy.deepcopy(model.state_dict())
-
-    def stop(mismatch):
-        raise Stopped(f"rl: {mismatch['mismatch_tokens']}")
-
-    with pytest.raises(Stopped):
-        update(
-            alone(model, optimizer),
-            chosen,
-            RECIPE,
-            groups_per_step=1,
-            rewards=rewards,
-            lr=LR,
-            version=0,
-            before_step=stop,
-        )
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-
-
 def test_a_sample_without_generated_tokens_changes_nothing(model, reference):
     """It fills up the micro-batches of a rank that has none left."""
     filler = Sample((5,), Rollout(0, (5,), (), (), (), "stop", 0), 0.0, 0.0)
-    tally = Tally(weights=0)
-    loss = micro_batch_loss(model, [filler], replace(RECIPE, **EXTRAS), tally, reference)
+    measured = UpdateMetrics(version=0)
+    loss = micro_batch_loss(model, [filler], replace(RECIPE, **EXTRAS), measured, reference)
     loss.backward()
     assert loss.item() == 0
     assert all(p.grad is None or not p.grad.any() for p in model.parameters())
     model.zero_grad(set_to_none=True)
-    assert tally.metrics()["mismatch_tokens"] == 0
+    assert measured.line()["mismatch_tokens"] == 0
 
 
 @given(st.lists(st.lists(st.floats(0, 1), min_size=2, max_size=8), min_size=1, max_size=5), st.integers(0, 99))

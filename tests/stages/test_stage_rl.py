@@ -16,7 +16,7 @@ from magcli.data import table
 from magcli.errors import DataError, Stopped, UsageError
 from magcli.generate.seeds import seed_of
 from magcli.rl import ledger
-from magcli.rl.group import advantages
+from magcli.rl.algorithm import advantages
 
 SMALL = {
     "updates": 6,
@@ -188,7 +188,7 @@ def test_the_trainer_finds_the_samplers_log_probs(finished):
         first = metrics(run)[0]
         assert first["ratio_min"] == pytest.approx(1, abs=1e-4)
         assert first["ratio_max"] == pytest.approx(1, abs=1e-4)
-        assert first["clip_low"] == first["clip_high"] == 0
+        assert first["clip_low_share"] == first["clip_high_share"] == 0
         later = [line["ratio_max"] for line in metrics(run)[1:]]
         assert any(ratio != pytest.approx(1, abs=1e-4) for ratio in later) or run.name == "sync"
 
@@ -219,8 +219,8 @@ def test_a_line_of_metrics_says_all_that_a_person_asks(schedule, finished):
         assert ratios[0] > 0
         assert ratios == sorted(ratios)
         for share in (
-            "clip_low",
-            "clip_high",
+            "clip_low_share",
+            "clip_high_share",
             "padding_share_if_padded",
             "trainer_idle",
             "generator_idle",
@@ -469,6 +469,39 @@ def test_the_control_gives_rewards_to_others_of_the_group(guesser, problems, tmp
     assert moved
 
 
+def test_a_users_own_advantage_and_loss_train_and_belong_to_the_run(guesser, problems, tmp_path):
+    source = tmp_path / "own_terms.py"
+    source.write_text(OWN_TERMS)
+    options = {
+        **SMALL,
+        "updates": 2,
+        "schedule": "sync",
+        "advantage": f"{source}:halves",
+        "loss": f"{source}:reinforce",
+    }
+    call_stage("rl", problems, model=str(guesser), run=tmp_path / "run", **options)
+    trained = [row for row in rollouts(tmp_path / "run") if row["dropped"] is None]
+    assert {row["advantage"] for row in trained} == {-0.5, 0.5}
+    assert all(row["advantage"] == (0.5 if row["correct"] else -0.5) for row in trained)
+    plain = {**options, "loss": ""}
+    call_stage("rl", problems, model=str(guesser), run=tmp_path / "plain", **plain)
+    assert [line["loss"] for line in metrics(tmp_path / "run")] != [
+        line["loss"] for line in metrics(tmp_path / "plain")
+    ]
+    source.write_text(OWN_TERMS + "# changed\n")
+    with pytest.raises(UsageError, match=r"other settings: advantage_sha256 .* loss_sha256"):
+        call_stage("rl", problems, model=str(guesser), run=tmp_path / "run", **options)
+
+
+OWN_TERMS = """
+def halves(rewards, groups):
+    return [0.5 if reward > 0.5 else -0.5 for reward in rewards]
+
+def reinforce(tokens, clip_low, clip_high):
+    return -tokens.advantage * tokens.new
+"""
+
+
 VLLM = {"engine": "vllm", "generators": 2, "transfer": "broadcast"}
 
 
@@ -492,6 +525,8 @@ VLLM = {"engine": "vllm", "generators": 2, "transfer": "broadcast"}
         (VLLM | {"generator_devices": ("cuda:1",)}, "rl: cpu cannot broadcast to cuda:1; use --transfer file"),
         (VLLM | {"device": "cuda", "generator_devices": ("cuda:1", "cuda:0")}, r"broadcast to itself \(cuda:0\)"),
         ({"model": "http://localhost:1"}, "a server's weights cannot be trained"),
+        ({"advantage": "no_such:f"}, "advantage 'no_such:f': no_such cannot be imported: ModuleNotFoundError"),
+        ({"loss": "math:sqrt"}, r"loss 'math:sqrt' failed: TypeError: .*sqrt\(\) takes exactly one argument"),
         ({"cache_length": 9, "max_length": 4}, "rl.cache_length: 9 is not between 0 and max_length 4"),
     ],
 )

@@ -8,13 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from training_ranks import on_ranks
 
+from magcli.errors import MagError
 from magcli.model.load import load_model
 from magcli.train.attention import use_packed_attention
 from magcli.train.controller import RankController, RankState, follow
 from magcli.train.distributed import Ranks
 from magcli.train.optim import adamw
 from magcli.train.shard import ShardedModel, shard
-from magcli.train.supervised import IDLE, Example, Measure, Step, accumulate, dealt, num_targets, plan
+from magcli.train.supervised import IDLE, Example, Measure, Step, accumulate, dealt, num_targets, plan, sft_loss
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +62,16 @@ def test_the_loss_is_the_mean_over_target_tokens(model):
         total -= values[mask].sum().item()
         count += int(mask.sum())
     assert measured(model, chosen) == pytest.approx(total / count, rel=1e-5)
+
+
+def test_sft_loss_is_the_mean_over_targets():
+    logprobs = torch.tensor([-1.0, -2.0, -4.0])
+    mask = torch.tensor([False, True, True])
+    assert sft_loss(logprobs, mask, total=2).item() == pytest.approx(3.0)
+    weighted = sft_loss(logprobs, mask, total=4, weight=torch.tensor([9.0, 1.0, 3.0]))
+    assert weighted.item() == pytest.approx(3.5)
+    with pytest.raises(MagError, match="needs target tokens"):
+        sft_loss(logprobs, mask, total=0)
 
 
 def measured(model, chosen):

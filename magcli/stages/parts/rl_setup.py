@@ -95,6 +95,8 @@ def _objective(config: Config) -> Objective:
         is_cap=config.is_cap,
         kl=config.kl,
         entropy_bonus=config.entropy_bonus,
+        advantage=config.advantage,
+        loss=config.loss,
     )
 
 

@@ -10,12 +10,11 @@ from magcli.stages.parts import rl_setup, setup
 
 if TYPE_CHECKING:
     from magcli.rl.curriculum import Row
-    from magcli.rl.loop import Report
+    from magcli.rl.loop import Report, ReportMismatch
     from magcli.rl.plan import Plan
     from magcli.rl.progress import Records
     from magcli.rl.trackers import LogLines
     from magcli.rl.trainer import Trainer
-    from magcli.rl.update import BeforeStep
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
     from magcli.stages.rl import Config
@@ -79,7 +78,7 @@ def _loop(
     from magcli.rl import loop
     from magcli.rl.health import comparison
     from magcli.rl.live import Curves
-    from magcli.rl.records import summary
+    from magcli.rl.metrics import summary
     from magcli.run.loop import Loop
 
     plan, curves = rl_setup.plan(config), Curves(records.lines[: trainer.done])
@@ -118,7 +117,7 @@ async def _generate_and_train(
     rows: Sequence[Sequence[Row]],
     grader: Grader,
     report: Report,
-    report_mismatch: BeforeStep,
+    report_mismatch: ReportMismatch,
     job: Job,
 ) -> str | None:
     from magcli.rl import loop

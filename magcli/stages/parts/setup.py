@@ -260,12 +260,14 @@ def sandbox_identity(choice: options.Sandbox) -> dict[str, Any]:
 
 def grader_identity(config: GraderOptions, function: str = "") -> dict[str, Any]:
     """What decides verdicts besides the options: the isolation that ``auto`` finds, and a user's reward itself."""
-    told = sandbox_identity(config.sandbox)
-    if function:
-        from magcli.verify import custom
+    return sandbox_identity(config.sandbox) | function_identity(reward=function)
 
-        told["reward_sha256"] = custom.digest(function)
-    return told
+
+def function_identity(**functions: str) -> dict[str, Any]:
+    """Digests of the sources of a user's own functions, by option; an empty text is none."""
+    from magcli.verify import custom
+
+    return {f"{option}_sha256": custom.digest(spec, option) for option, spec in functions.items() if spec}
 
 
 def answerable(

@@ -1,0 +1,203 @@
+"""The RL algorithm: from the rewards of a mini-batch to the loss of each of its tokens.
+
+Everything that decides what is learned stands here, one pure function for each term of the objective (recipe, section
+1; P 2.1). For token t of completion i the loss is
+
+    weight[i] * ( importance[i,t] * policy loss[i,t] + kl_coef * KL[i,t] - entropy_coef * entropy[i,t] )
+
+summed over all tokens of the mini-batch. ``--advantage`` and ``--loss`` replace ``advantages`` and
+``clipped_policy_loss`` by a user's functions with the same arguments (``magcli.rl.custom``).
+
+The papers: GRPO is DeepSeekMath (arXiv 2402.03300), Dr. GRPO 2503.20783, DAPO 2503.14476, PPO 1707.06347, AReaL
+2505.24298; P is Magistral (2506.10910).
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from magcli.errors import MagError
+from magcli.verify.types import UNGRADED, Reason
+
+AdvantageNorm = Literal["minibatch", "group", "none"]
+LossNorm = Literal["group", "token", "sample"]
+DiverseBy = Literal["outcome", "reward"]
+DropReason = Literal["all-right", "all-wrong", "same-reward", "bad-gold", "timeout", "infra-error", "reward-error"]
+
+EQUAL = 1e-6
+"""Rewards closer than this are equal: far below the smallest part of a reward, far above float32 rounding."""
+
+MAX_LOG_RATIO = 20.0
+"""exp of more overflows gradients; a ratio this far off (5e8) has no gradient."""
+
+
+class Tokens(NamedTuple):
+    """The generated tokens of one micro-batch, each field ``[N]``; completions are whole and lie end to end.
+
+    Attributes:
+        new: log-probabilities under the policy; the only field with a gradient.
+        old: log-probabilities that the importance ratio is against: the sampler's, at the version of the weights that
+            generated each token, or those of the proximal policy with ``--is-cap``.
+        advantage: of the token's completion.
+        sequence: int64, the token's completion within the micro-batch, counted from 0.
+    """
+
+    new: Tensor
+    old: Tensor
+    advantage: Tensor
+    sequence: Tensor
+
+
+def drop_reason(
+    rewards: Sequence[float], correct: Sequence[bool], reasons: Sequence[Reason], *, by: DiverseBy
+) -> DropReason | None:
+    """Why a group is removed from training, or None (P 2.1, eliminating non-diverse groups; DAPO, dynamic sampling).
+
+    ``outcome`` requires correct and wrong completions, ``reward`` two different rewards. If the grading of one sample
+    failed, its reward is unknown and every advantage of the group would be wrong, so the group is dropped.
+    """
+    if not rewards:
+        raise MagError("a group needs at least one completion")
+    for ungraded in UNGRADED:
+        if ungraded in reasons:
+            return ungraded
+    if by == "reward":
+        return None if max(rewards) - min(rewards) > EQUAL else "same-reward"
+    if any(correct) and not all(correct):
+        return None
+    return "all-right" if all(correct) else "all-wrong"
+
+
+def advantages(rewards: Sequence[float], groups: Sequence[int], *, norm: AdvantageNorm) -> list[float]:
+    """The advantage of each completion of a mini-batch; ``groups`` are the numbers of their groups.
+
+    ``none``: A = reward - mean of the group (Dr. GRPO, section 3.2). ``group``: A / standard deviation of the group's
+    rewards (GRPO, section 4.1.2). ``minibatch``: (A - mean of A) / standard deviation of A, both over the mini-batch
+    (P 2.1). Standard deviations are those of a population; where one is zero, the advantages are zero.
+    """
+    members = _members(groups, len(rewards))
+    centred = [0.0] * len(rewards)
+    for indices in members:
+        _assign(centred, indices, _centre([rewards[i] for i in indices]))
+    if norm == "minibatch":
+        return _standardise(centred)
+    if norm == "group":
+        for indices in members:
+            _assign(centred, indices, _standardise([centred[i] for i in indices]))
+    return centred
+
+
+def _members(groups: Sequence[int], num_rewards: int) -> list[list[int]]:
+    """The indices of each group's completions."""
+    if len(groups) != num_rewards:
+        raise MagError(f"{num_rewards} rewards for {len(groups)} group numbers: each completion needs one of each")
+    members: dict[int, list[int]] = defaultdict(list)
+    for index, group in enumerate(groups):
+        members[group].append(index)
+    return list(members.values())
+
+
+def _assign(values: list[float], indices: Sequence[int], new: Sequence[float]) -> None:
+    for index, value in zip(indices, new, strict=True):
+        values[index] = value
+
+
+def _centre(values: Sequence[float]) -> list[float]:
+    mean = math.fsum(values) / len(values)
+    return [value - mean for value in values]
+
+
+def _standardise(values: Sequence[float]) -> list[float]:
+    if not values:
+        return []
+    centred = _centre(values)
+    std = math.sqrt(math.fsum(value * value for value in centred) / len(centred))
+    return [value / std for value in centred] if std > EQUAL else [0.0] * len(centred)
+
+
+def token_weights(lengths: Sequence[int], groups: Sequence[int], *, norm: LossNorm) -> Tensor:
+    """The weight of every token of each completion of a mini-batch, float32 ``[num_completions]``.
+
+    ``group`` (P 2.1, loss normalisation): 1 / (number of groups * generated tokens of the completion's group).
+    ``token`` (DAPO, eq. 8): 1 / generated tokens of the mini-batch. ``sample`` (GRPO, eq. 3): 1 / (number of
+    completions * tokens of the completion). The weights of all tokens sum to 1. They are fixed before the mini-batch is
+    split, so micro-batches and ranks just add up: no split changes the gradient.
+    """
+    if any(length < 1 for length in lengths):
+        raise MagError("a completion without generated tokens cannot train")
+    tokens: Counter[int] = Counter()
+    for length, group in zip(lengths, groups, strict=True):
+        tokens[group] += length
+    divisors = {
+        "group": [len(tokens) * tokens[group] for group in groups],
+        "token": [sum(lengths)] * len(lengths),
+        "sample": [len(lengths) * length for length in lengths],
+    }
+    return torch.tensor(divisors[norm], dtype=torch.float64).reciprocal().float()
+
+
+def clipped_policy_loss(tokens: Tokens, clip_low: float, clip_high: float) -> Tensor:
+    """-min(r A, clip(r, 1 - clip_low, 1 + clip_high) A) of each token ``[N]``, with r = new / old probability.
+
+    PPO, eq. 7, with the wider upper bound of clip-higher (DAPO, eq. 10; P 2.1).
+    """
+    ratio = importance_ratio(tokens.new, tokens.old)
+    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
+    return -torch.minimum(ratio * tokens.advantage, clipped * tokens.advantage)
+
+
+def importance_ratio(new: Tensor, old: Tensor) -> Tensor:
+    """exp(new - old) of log-probabilities, bounded so that its gradient is finite."""
+    return (new - old).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+
+
+def is_clipped(tokens: Tokens, clip_low: float, clip_high: float) -> tuple[Tensor, Tensor]:
+    """Whether the lower, and the upper, bound of ``clipped_policy_loss`` sets a token's gradient to zero: bool."""
+    ratio = importance_ratio(tokens.new.detach(), tokens.old)
+    return (tokens.advantage < 0) & (ratio < 1 - clip_low), (tokens.advantage > 0) & (ratio > 1 + clip_high)
+
+
+def truncated_importance(proximal: Tensor, sampler: Tensor, *, cap: float) -> Tensor:
+    """min(proximal / sampler probability, ``cap``) of each token ``[N]``, without gradient (``--is-cap``).
+
+    The decoupled objective of AReaL (section 5.2): the ratio of the policy loss is against the proximal policy, the
+    trainer's weights at the start of the batch, and this weight corrects for a sampler that is older or another engine.
+    Truncation bounds its variance (truncated importance sampling).
+    """
+    return (proximal - sampler).detach().clamp(-MAX_LOG_RATIO, math.log(cap)).exp()
+
+
+def kl_estimate(new: Tensor, reference: Tensor) -> Tensor:
+    """The k3 estimate of KL(policy || reference) of each token ``[N]``: r - 1 - log r, r = reference / policy.
+
+    GRPO, eq. 4. It is never negative, unbiased where the policy generated the tokens, and its gradient vanishes where
+    the two agree. The recipe has no such penalty (P 2.1); ``--kl`` adds it.
+    """
+    log_ratio = (reference - new).clamp(max=MAX_LOG_RATIO)
+    return log_ratio.exp() - 1 - log_ratio
+
+
+def weighted_loss(
+    weight: Tensor,
+    policy_loss: Tensor,
+    *,
+    importance: Tensor | None = None,
+    kl: Tensor | None = None,
+    kl_coef: float = 0.0,
+    entropy: Tensor | None = None,
+    entropy_coef: float = 0.0,
+) -> Tensor:
+    """The sum over tokens of weight * (importance * policy loss + kl_coef * KL - entropy_coef * entropy).
+
+    All tensors are ``[N]``; absent terms are left out. The entropy bonus is that of PPO, eq. 9.
+    """
+    loss = policy_loss if importance is None else importance * policy_loss
+    if kl is not None:
+        loss = loss + kl_coef * kl
+    if entropy is not None:
+        loss = loss - entropy_coef * entropy
+    return (weight * loss).sum()
