@@ -1,10 +1,10 @@
-"""What `magcli sft` does between the examples and the finished model."""
+"""From the options of `magcli sft` to what trains: the trainer, the state of a rank, the evaluator."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from magcli.stages.parts import setup
 
@@ -12,55 +12,20 @@ if TYPE_CHECKING:
     from peft import PeftModel
     from transformers import PreTrainedModel
 
-    from magcli.run.job import Job
-    from magcli.run.rundir import RunDir
-    from magcli.stages.sft import Config
+    from magcli.stages.sft.config import Config
+    from magcli.stages.sft.evaluation import Evaluator
     from magcli.train.controller import OpenState, RankController, RankState
     from magcli.train.distributed import Ranks
-    from magcli.train.finetune import Exam, Trainer
+    from magcli.train.finetune import Trainer
     from magcli.train.supervised import Example
 
 
-def train(
-    config: Config,
-    examples: Sequence[Example],
-    held_out: Sequence[Example],
-    controller: RankController,
-    job: Job,
-    folder: RunDir,
-) -> None:
-    """Train from the last checkpoint that the folder holds to the end, and leave the model in it.
-
-    Raises:
-        Stopped: several steps in a row had no finite gradient.
-    """
-    from magcli.train import finetune
-
-    with _exam(config) as exam:
-        every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
-        records = finetune.Records(folder, *every, exam)
-        trainer = _trainer(config, examples, held_out, controller)
-        if config.from_scratch:
-            records.keep_start(trainer)
-        records.resume(trainer)
-        total, done = len(trainer.steps), trainer.done
-        if done:
-            job.console.say(f"sft: going on from step {done} of {total}", event="resume", step=done)
-        with job.console.progress(total, "steps", "sft") as bar:
-            bar.advance(done, reused=True)
-            finetune.train(trainer, records, lambda line: bar.advance(note=_note(line)))
-    if trainer.best_step:
-        of = f"accuracy {trainer.best:.1%}" if exam else f"held-out loss {-trainer.best:.4f}"
-        job.console.say(f"sft: best {of} at step {trainer.best_step}", event="best", step=trainer.best_step)
-    job.console.say(f"sft: model in {folder.model}", event="model", path=str(folder.model))
-
-
 @contextmanager
-def _exam(config: Config) -> Iterator[Exam | None]:
-    """How models of this run are evaluated on problems, while its verifiers live; None where they are not."""
+def evaluator(config: Config) -> Iterator[Evaluator | None]:
+    """What samples and grades the problems of --eval-table, with its verifier workers; None without that option."""
     from magcli.curate.sampling import Ask
     from magcli.generate.types import Sampling
-    from magcli.stages.parts import sft_exam
+    from magcli.stages.sft import evaluation
 
     if config.eval_table is None:
         yield None
@@ -68,13 +33,14 @@ def _exam(config: Config) -> Iterator[Exam | None]:
     sampling = Sampling(config.eval_max_tokens, config.eval_temperature, 1.0)
     asking = Ask(setup.system_text(config.system), sampling, config.eval_samples, config.seed)
     with setup.open_grader(config) as grader:
-        problems = sft_exam.problems_of(config.eval_table, grader)
-        yield sft_exam.Exam(problems, asking, grader, config.eval_slots, config.device)
+        problems = evaluation.problems_of(config.eval_table, grader)
+        yield evaluation.Evaluator(problems, asking, grader, config.eval_slots, config.device)
 
 
-def _trainer(
+def trainer(
     config: Config, examples: Sequence[Example], held_out: Sequence[Example], controller: RankController
 ) -> Trainer:
+    """The weights to train, over all ranks that torchrun has started, and the schedule of steps."""
     from magcli.model.compute import use_threads
     from magcli.train import supervised
     from magcli.train.finetune import Trainer
@@ -99,7 +65,7 @@ def _trainer(
 
 
 def open_state(config: Config) -> OpenState:
-    """The function that loads a rank's state: float32 weights, LoRA adapters if asked for, and the optimizer."""
+    """The function that loads a rank's state: float32 weights, LoRA adapters with --lora, and the optimizer."""
     import torch
 
     from magcli.model.load import load_model, load_tokenizer
@@ -109,8 +75,8 @@ def open_state(config: Config) -> OpenState:
     from magcli.train.shard import shard
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
-        anew, seed = config.from_scratch, config.seed
-        model = load_model(config.model, dtype=torch.float32, device=str(ranks.device), from_scratch=anew, seed=seed)
+        device, scratch = str(ranks.device), config.from_scratch
+        model = load_model(config.model, dtype=torch.float32, device=device, from_scratch=scratch, seed=config.seed)
         use_packed_attention(model)
         adapters = _adapters(config, model)
         model.train()
@@ -131,10 +97,3 @@ def _adapters(config: Config, model: PreTrainedModel) -> PeftModel | None:
     if not config.lora:
         return None
     return lora.add_lora(model, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
-
-
-def _note(line: dict[str, Any]) -> str:
-    rate = line["tokens"] / max(line["seconds"], 1e-9)
-    held = f" held-out {line['held_out_loss']:.3f}" if "held_out_loss" in line else ""
-    right = f" accuracy {line['accuracy']:.1%}" if "accuracy" in line else ""
-    return f"loss {line['loss']:.3f}{held}{right} {rate:,.0f} tokens/s"

@@ -1,7 +1,7 @@
-"""How good the model of an SFT run is: sampled and graded on a table of problems.
+"""Accuracy of an SFT run's checkpoints on a table of problems, with the metrics of ``magcli evaluate``.
 
-The figures are those of ``magcli evaluate``. Samples are deterministic, with the same seeds every time, so that
-checkpoints differ by their weights alone and a killed run chooses the same one.
+Sampling is deterministic and uses the same seeds each time: checkpoints differ by their weights alone, and a resumed
+run selects the same one.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     Row = dict[str, Any]
 
-PROMPT_NEEDS = ("prompt", "answer|tests")
+COLUMNS = ("prompt", "answer|tests")
 
 
 @dataclass(frozen=True, slots=True)
-class Exam:
-    """The problems, how they are put to the model, who grades, and where the model runs."""
+class Evaluator:
+    """The problems, how they are sampled and graded, and the device of the model."""
 
     problems: Sequence[Row]
     ask: Ask
@@ -36,7 +36,7 @@ class Exam:
     device: str
 
     def __call__(self, folder: Path) -> dict[str, float]:
-        """Accuracy over all samples with its 95% interval, and the mean length in tokens, of the model in a folder."""
+        """Accuracy of the model in a folder with its 95% interval, and the mean completion length in tokens."""
         from magcli.evaluation import metrics
 
         estimates = {each.metric: each for each in metrics.estimate(self._graded(folder), (), self.ask.seed)}
@@ -85,10 +85,10 @@ class Exam:
 
 
 def problems_of(path: Path, grader: Grader) -> list[Row]:
-    """The problems of a table, all of them fit to be graded.
+    """The problems of a table.
 
     Raises:
-        DataError: a column is missing, or a problem has no prompt or no ground truth that can be read.
+        DataError: a column is missing, or a problem has no prompt or no gradable ground truth.
     """
     import pyarrow as pa
 
@@ -96,12 +96,12 @@ def problems_of(path: Path, grader: Grader) -> list[Row]:
     from magcli.data.schema import meant, require
 
     source = table.read(str(path))
-    named = meant(source.schema, PROMPT_NEEDS, setup.ALIASES)
+    named = meant(source.schema, COLUMNS, setup.ALIASES)
     schema = pa.schema([field.with_name(named.get(field.name, field.name)) for field in source.schema])
-    require(schema, PROMPT_NEEDS, stage="sft", where=str(path))
+    require(schema, COLUMNS, stage="sft", where=str(path))
     rows = [row for batch in source.rows for row in batch.rename_columns(schema.names).to_pylist()]
     if not rows:
-        raise DataError(f"sft: {path} has no problem to evaluate on")
+        raise DataError(f"sft: {path} holds no problems")
     return [_checked(row, number, path, grader) for number, row in enumerate(rows)]
 
 
@@ -111,5 +111,5 @@ def _checked(row: Mapping[str, Any], number: int, path: Path, grader: Grader) ->
         raise DataError(f"sft: problem {named['id']} of {path} has no prompt")
     grader.check(named)
     if not grader.gradable(named):
-        raise DataError(f"sft: the answer of problem {named['id']} of {path} cannot be read; leave it out")
+        raise DataError(f"sft: the answer of problem {named['id']} of {path} cannot be parsed; remove the row")
     return named
