@@ -1,12 +1,14 @@
 # make setup      the project's own .venv, once
 # make demo       the whole pipeline on a toy model, 7 to 12 minutes on two cores
-# make test       the tests, two files at a time
+# make test       the tests, two files at a time: less than ten minutes on two cores
+# make test-fast  those of functions alone, no stage and no engine is run: less than three minutes
 # make test-slow  those that take longer, with vLLM mostly
+# make test-browser  pages in Chromium: widths, themes, the landscape's page
 # make properties property tests on twenty times as many examples, new ones each time; those on hostile input on 100,000,
 #                 a quarter of an hour in all
 # make check      ruff, mypy strict, import contract, strict build of the documentation
 # make docs       the documentation as a site: site/index.html
-# make faults     processes killed at random instants, damaged files, power cuts
+# make faults     every stage killed at random instants; the kill tests of make test are one for each mechanism
 # make scale      the stages that need no model on 700,000 problems and 100,000 of code, 4 GB a process: half an hour on two cores
 # make peers      measured beside other tools
 # make learning   the gain of RL against its controls, over seeds
@@ -29,7 +31,7 @@ VLLM_NEEDS := aiohttp cachetools cbor2 cloudpickle compressed-tensors einops fas
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: setup demo test test-slow properties check docs faults scale peers learning code languages stages ablations smollm2 wheel clean
+.PHONY: setup demo test test-fast test-slow test-browser properties check docs faults scale peers learning code languages stages ablations smollm2 wheel clean
 .DELETE_ON_ERROR:
 
 setup: .venv/.done
@@ -55,6 +57,12 @@ demo: setup
 # Two files of tests at a time, each on one thread (tests/conftest.py), which is what two cores can do.
 test: setup
 	$(PYTEST) -q -n 2 --dist loadfile
+
+test-fast: setup
+	$(PYTEST) -q -n 2 --dist loadfile -m 'not integration and not slow and not faults and not browser'
+
+test-browser: setup
+	$(PYTEST) -q -m browser tests
 
 properties: setup
 	$(PYTEST) -q -n 2 --dist loadfile -m hypothesis --hypothesis-profile 'many examples' --timeout 7200

@@ -1,6 +1,7 @@
 """The browser that pages are looked at in, without a window: Chromium, as Debian packages it."""
 
 import shutil
+from collections.abc import Callable
 
 import pytest
 
@@ -14,3 +15,8 @@ FLAGS = [
     "--hide-scrollbars",
     "--no-first-run",
 ]
+
+
+def in_browser(test: Callable[..., None]) -> Callable[..., None]:
+    """A test that ``make test-browser`` runs; ``make test`` runs those of one page that only need a browser."""
+    return pytest.mark.browser(needs_browser(test))

@@ -1,14 +1,56 @@
 """Stages run as functions, in this process or in one that can be killed."""
 
+import contextlib
+import fcntl
 import multiprocessing
+import multiprocessing.reduction
 import os
 import random
+import shutil
 import signal
+import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
 
 PRELOADED = ["calling", "torch", "transformers", "magcli.cli", "magcli.rl.loop", "magcli.rl.trainer", "sympy"]
 """What the process that others are forked from has imported."""
+
+
+TRAINED = {
+    "updates": 6,
+    "group": 8,
+    "n_async": 32,
+    "n_batch": 16,
+    "n_mini": 16,
+    "max_tokens": 24,
+    "lr": 1e-3,
+    "bf16": "no",
+    "dtype": "fp32",
+    "system": Path("none"),
+    "language": False,
+    "checkpoint_every": 2,
+    "schedule": "sync",
+    "trajectory_every": 1,
+}
+"""Options of the run of RL that tests share: the fixture ``finished_run``."""
+
+
+def made_once(factory, name, make):
+    """A folder that the first process of a session makes, and all of them read; ``make`` fills it."""
+    base = factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+    shared.mkdir(exist_ok=True)
+    folder, done = shared / name, shared / f"{name}.done"
+    with (shared / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            make(folder)
+            done.touch()
+    return folder
 
 
 def call_stage(name, *inputs, **options):
@@ -29,6 +71,54 @@ def start_stage(name, *inputs, **options):
     process = context.Process(target=call_stage, args=(name, *inputs), kwargs=options)
     process.start()
     return process
+
+
+class Descriptor:
+    """An open file that another process of the fork server gets."""
+
+    def __init__(self, file):
+        self.number = file.fileno()
+
+    def __reduce__(self):
+        return _received, (multiprocessing.reduction.DupFd(self.number),)
+
+
+def _received(copy):
+    return copy.detach()
+
+
+def run_command_line(arguments, *, input=b"", timeout=120, cwd=None):
+    """The command line in a process forked from one that has imported everything; as ``subprocess.run`` tells of it."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    reading, writing = os.pipe()
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+        with open(reading, "rb") as given, open(writing, "wb") as feed:
+            streams = [Descriptor(given), Descriptor(out), Descriptor(errors)]
+            process = context.Process(
+                target=_command_line, args=(list(map(str, arguments)), streams, cwd or Path.cwd())
+            )
+            process.start()
+            given.close()
+            with contextlib.suppress(BrokenPipeError):
+                feed.write(input)
+                feed.close()
+        process.join(timeout)
+        process.kill()
+        process.join()
+        texts = [file.seek(0) or file.read() for file in (out, errors)]
+    return subprocess.CompletedProcess(arguments, process.exitcode, *texts)
+
+
+def _command_line(arguments, streams, folder):
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    sys.stdin, sys.stdout, sys.stderr = (os.fdopen(n, mode, closefd=False) for n, mode in enumerate(["r", "w", "w"]))
+    os.chdir(folder)
+    sys.argv = ["magcli", *arguments]
+    from magcli.__main__ import main
+
+    main()
 
 
 def kill_and_resume(kills, longest, name, *inputs, **options):

@@ -6,6 +6,7 @@ Properties are tried on the same examples each time; ``make properties`` tries t
 
 import json
 import os
+import random
 import shutil
 import string
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from calling import call_stage
+from calling import TRAINED, call_stage, made_once, run_command_line
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 hypothesis.settings.register_profile("same examples", deadline=None, derandomize=True)
@@ -26,6 +27,19 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
+INTEGRATION = {"stages", "faults", "pipes", "scale", "test_cli.py", "test_docs.py", "test_startup.py"}
+"""Folders and files of ``tests`` that run stages, engines or other processes,"""
+RUN = {"magcli", "guesser", "finished_run", "pipeline"}
+"""and the fixtures that do."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what ``make test-fast`` leaves out."""
+    for item in items:
+        top = item.path.relative_to(Path(__file__).parent).parts[0]
+        if top in INTEGRATION or top.startswith("test_recipes") or RUN & set(item.fixturenames):
+            item.add_marker(pytest.mark.integration)
 
 
 @pytest.fixture(scope="session")
@@ -34,10 +48,12 @@ def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     One token a character of printable ASCII, besides the special tokens; ``<|end|>`` ends a turn and is the EOS.
     """
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    _tokenizer().save_pretrained(folder)
-    _model().save_pretrained(folder)
-    return folder
+
+    def make(folder: Path) -> None:
+        _tokenizer().save_pretrained(folder)
+        _model().save_pretrained(folder)
+
+    return made_once(tmp_path_factory, "tiny", make)
 
 
 def _tokenizer():
@@ -85,29 +101,37 @@ def _model():
 @pytest.fixture(scope="session")
 def wide_model_dir(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny model with heads of 32, the narrowest that vLLM's attention takes on a CPU; the same tokenizer."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-    folder = tmp_path_factory.mktemp("models") / "wide"
-    AutoTokenizer.from_pretrained(tiny_model_dir).save_pretrained(folder)
-    config = AutoConfig.from_pretrained(tiny_model_dir)
-    config.hidden_size, config.head_dim = 128, 32
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
-    return folder
+    def make(folder: Path) -> None:
+        import torch
+        from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+        AutoTokenizer.from_pretrained(tiny_model_dir).save_pretrained(folder)
+        config = AutoConfig.from_pretrained(tiny_model_dir)
+        config.hidden_size, config.head_dim = 128, 32
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
+
+    return made_once(tmp_path_factory, "wide", make)
 
 
 @pytest.fixture(scope="session")
 def magcli():
-    """Run the command line in a process of its own: ``magcli("convert", path, input=...)``; stdout is bytes."""
+    """Run the command line in a process of its own: ``magcli("convert", path, input=...)``; stdout is bytes.
+
+    The process is forked from one that has imported what stages import, unless ``preexec_fn`` or ``env`` is given.
+    """
     return run_magcli
 
 
-def run_magcli(*arguments: object, input: bytes = b"", timeout: float = 120, **more):
+def run_magcli(*arguments: object, input: bytes = b"", timeout: float = 120, cwd: Path | None = None, **more):
     """The finished process: ``returncode``, ``stdout`` (bytes), ``stderr`` (text)."""
-    command = [sys.executable, "-m", "magcli", *map(str, arguments)]
-    done = subprocess.run(command, input=input, capture_output=True, timeout=timeout, **more)
+    if more:
+        command = [sys.executable, "-m", "magcli", *map(str, arguments)]
+        done = subprocess.run(command, input=input, capture_output=True, timeout=timeout, cwd=cwd, **more)
+    else:
+        done = run_command_line(arguments, input=input, timeout=timeout, cwd=cwd)
     done.stderr = done.stderr.decode()
     return done
 
@@ -118,30 +142,54 @@ def guesser(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
     It begins and ends its answers well and is right a quarter of the time, so RL has something to do at once.
     """
-    import random
 
-    folder, choose = tmp_path_factory.mktemp("guesser"), random.Random(0)
-    rows = [
-        {
-            "prompt": f"{choose.choice('abcdefgh')}?",
-            "completion": f"<think>{'.' * choose.randrange(4)}</think>\\boxed{{{choose.choice('1234')}}}",
-        }
-        for _ in range(240)
-    ]
-    (folder / "traces.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    options = {"epochs": 12, "step_tokens": 512, "lr": 5e-3, "bf16": "no", "system": Path("none")}
-    call_stage("sft", folder / "traces.jsonl", model=str(tiny_model_dir), run=folder / "run", **options)
-    return folder / "run" / "model"
+    def make(folder: Path) -> None:
+        choose = random.Random(0)
+        rows = [
+            {
+                "prompt": f"{choose.choice('abcdefgh')}?",
+                "completion": f"<think>{'.' * choose.randrange(4)}</think>\\boxed{{{choose.choice('1234')}}}",
+            }
+            for _ in range(240)
+        ]
+        (folder / "traces.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        options = {"epochs": 12, "step_tokens": 512, "lr": 5e-3, "bf16": "no", "system": Path("none")}
+        call_stage("sft", folder / "traces.jsonl", model=str(tiny_model_dir), run=folder / "run", **options)
+
+    return made_once(tmp_path_factory, "guesser", make) / "run" / "model"
 
 
 @pytest.fixture(scope="session")
 def opened_guesser(guesser: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The guesser with a chat template that ends in `<think>`, as those of many reasoning models do."""
-    from transformers import AutoTokenizer
 
-    folder = tmp_path_factory.mktemp("opened") / "model"
-    shutil.copytree(guesser, folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenizer.chat_template = CHAT_TEMPLATE.replace("'<|assistant|>'", "'<|assistant|><think>'")
-    tokenizer.save_pretrained(folder)
-    return folder
+    def make(folder: Path) -> None:
+        from transformers import AutoTokenizer
+
+        shutil.copytree(guesser, folder, dirs_exist_ok=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer.chat_template = CHAT_TEMPLATE.replace("'<|assistant|>'", "'<|assistant|><think>'")
+        tokenizer.save_pretrained(folder)
+
+    return made_once(tmp_path_factory, "opened", make)
+
+
+@pytest.fixture(scope="session")
+def letters(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight problems for the guesser, whose answer is always 3."""
+
+    def make(folder: Path) -> None:
+        rows = [{"id": f"p{i}", "prompt": f"{letter}?", "answer": "3"} for i, letter in enumerate("abcdefgh")]
+        (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    return made_once(tmp_path_factory, "letters", make) / "problems.jsonl"
+
+
+@pytest.fixture(scope="session")
+def finished_run(guesser: Path, letters: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of RL with ``TRAINED``, and its rollouts in ``rows.jsonl`` next to it; copy it to write in it."""
+
+    def make(folder: Path) -> None:
+        call_stage("rl", letters, model=str(guesser), run=folder / "run", output=folder / "rows.jsonl", **TRAINED)
+
+    return made_once(tmp_path_factory, "trained", make) / "run"

@@ -65,11 +65,11 @@ def test_the_main_help_lists_every_stage_in_its_panel(help_texts: dict) -> None:
         assert stage.panel in help_texts["told"][""]
 
 
-def test_help_takes_about_half_a_second_of_a_processor(magcli) -> None:
+def test_help_takes_about_half_a_second_of_a_processor() -> None:
     taken = []
     for _ in range(3):
         began = _seconds_of_children()
-        assert magcli("generate", "--help").returncode == 0
+        subprocess.run([sys.executable, "-m", "magcli", "generate", "--help"], stdout=subprocess.DEVNULL, check=True)
         taken.append(_seconds_of_children() - began)
     assert min(taken) < 1.0
 

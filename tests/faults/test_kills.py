@@ -61,11 +61,13 @@ def check(stories: list[kills.Story], least: int) -> None:
     print("units recorded after each kill:", [story.progress for story in stories])
 
 
+@pytest.mark.faults
 def test_generate_survives_five_kills(problems: Path, tiny_model_dir: Path, tmp_path: Path) -> None:
     command = generating(problems, tiny_model_dir)
     check(kills.survive(command, ["out.arrow", "dropped.jsonl"], tmp_path, kills=5, seed=kills.fresh_seed()), 5)
 
 
+@pytest.mark.faults
 def test_grade_survives_five_kills(completions: Path, tmp_path: Path) -> None:
     check(kills.survive(grading(completions), ["out.jsonl"], tmp_path, kills=5, seed=kills.fresh_seed()), 5)
 

@@ -110,9 +110,8 @@ def check_account(run: Path, updates: int) -> None:
     assert not list((run / "groups").iterdir())
 
 
-@pytest.mark.parametrize(
-    ("wanted", "updates"), [(3, 8), pytest.param(50, 60, marks=[pytest.mark.faults, pytest.mark.timeout(2400)])]
-)
+@pytest.mark.faults
+@pytest.mark.parametrize(("wanted", "updates"), [(3, 8), pytest.param(50, 60, marks=pytest.mark.timeout(2400))])
 def test_every_group_is_trained_once_or_dropped_with_a_reason(wanted, updates, problems, guesser, tmp_path):
     draw = random.Random(kills.fresh_seed())
 
@@ -127,9 +126,8 @@ def test_every_group_is_trained_once_or_dropped_with_a_reason(wanted, updates, p
     check_account(tmp_path / "run", updates)
 
 
-@pytest.mark.parametrize(
-    ("wanted", "updates"), [(2, 5), pytest.param(50, 40, marks=[pytest.mark.faults, pytest.mark.timeout(2400)])]
-)
+@pytest.mark.faults
+@pytest.mark.parametrize(("wanted", "updates"), [(2, 5), pytest.param(50, 40, marks=pytest.mark.timeout(2400))])
 def test_the_synchronous_schedule_ends_in_the_unbroken_runs_bits(wanted, updates, problems, guesser, tmp_path):
     draw = random.Random(kills.fresh_seed())
 

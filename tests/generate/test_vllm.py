@@ -1,4 +1,7 @@
-"""What is particular to vLLM's engine: its cache, its weight files, and how it fails. One engine serves all tests."""
+"""What is particular to vLLM's engine: its cache, its weight files, and how it fails. One engine serves all tests.
+
+``test_policy_contract.py`` runs vLLM by default; what needs an engine here is slow.
+"""
 
 import asyncio
 import json
@@ -52,7 +55,7 @@ class Bench:
         return VllmPolicy(self.engine, self.tokenizer, self.outline, self.sender, slots=8, deadline=deadline)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=[pytest.param("engine", marks=pytest.mark.slow)])
 def bench(wide_model_dir: Path) -> Iterator[Bench]:
     made = Bench(wide_model_dir)
     sockets = made.engine.sockets
@@ -164,14 +167,15 @@ def test_busy_time_counts_while_there_is_work_only(bench):
     assert later == worked
 
 
-def test_the_cache_is_bounded_by_memory_and_holds_one_context(bench):
-    config, token = bench.outline.config, 2 * 2 * 2 * 32 * 4
+def test_the_cache_is_bounded_by_memory_and_holds_one_context(wide_model_dir):
+    config, token = load_outline(str(wide_model_dir)).config, 2 * 2 * 2 * 32 * 4
     spare = 64 * token
     assert cache_bytes(config, torch.float32, 1000, 10, 10**12) == 1000 * token + spare
     assert cache_bytes(config, torch.float32, 1000, 10, 2000 * token) == 500 * token + spare
     assert cache_bytes(config, torch.float32, 1000, 10, 0) == 10 * token + spare
 
 
+@pytest.mark.slow
 def test_a_model_that_vllm_does_not_take_is_one_line(wide_model_dir, tmp_path):
     folder = tmp_path / "odd"
     shutil.copytree(wide_model_dir, folder)

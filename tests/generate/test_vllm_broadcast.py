@@ -42,12 +42,17 @@ class Bench:
         self.runner.run(self.fleet.load(model.state_dict(), version))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=[pytest.param("generator", marks=pytest.mark.slow)])
 def bench(wide_model_dir) -> Iterator[Bench]:
     made = Bench(str(wide_model_dir))
     yield made
     made.runner.run(made.fleet.close())
     made.runner.close()
+
+
+@pytest.fixture(scope="module")
+def plain(wide_model_dir) -> torch.nn.Module:
+    return load_model(str(wide_model_dir), dtype=torch.float32)
 
 
 def test_broadcast_weights_make_the_next_tokens(bench):
@@ -116,14 +121,14 @@ def test_a_broadcast_that_breaks_counts_as_the_generators_death(bench, monkeypat
     assert max(difference(bench.plain, rollout) for rollout in bench.sampled(range(2))) < 1e-4
 
 
-def test_a_send_that_would_wait_for_ever_is_cut(bench):
+def test_a_send_that_would_wait_for_ever_is_cut(plain):
     """As NCCL does for an engine that died on its way to meet the trainer."""
     for_ever, shut = threading.Event(), threading.Event()
 
     async def scenario() -> None:
-        line = Broadcast(lambda step, info: asyncio.sleep(0), bench.plain, "cpu", torch.float32)
+        line = Broadcast(lambda step, info: asyncio.sleep(0), plain, "cpu", torch.float32)
         line._transport = SimpleNamespace(send_weights=for_ever.wait, shutdown=shut.set)
-        sending = asyncio.ensure_future(line.send(bench.plain.state_dict()))
+        sending = asyncio.ensure_future(line.send(plain.state_dict()))
         await asyncio.sleep(0.1)
         line.cut()
         with pytest.raises(ConnectionError, match="the line has been cut"):
@@ -136,12 +141,12 @@ def test_a_send_that_would_wait_for_ever_is_cut(bench):
     for_ever.set()
 
 
-def test_vllms_own_trainer_engine_takes_our_weights_and_asks_us(bench, monkeypatch):
+def test_vllms_own_trainer_engine_takes_our_weights_and_asks_us(plain, monkeypatch):
     """Its NCCL group and streams are the only things here that want GPUs; a group that notes what it gets stands in."""
     from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerWeightTransferEngine
 
-    weights, asked, sent = bench.plain.state_dict(), [], []
-    names = names_in(weights, bench.plain)
+    weights, asked, sent = plain.state_dict(), [], []
+    names = names_in(weights, plain)
     source = Source(torch.device("cpu"), torch.bfloat16)
     source.take(weights, names)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from browser import BROWSER, FLAGS, needs_browser
+from browser import BROWSER, FLAGS, in_browser
 
 from magcli.landscape import results
 from magcli.landscape.page import embedded, write_page
@@ -160,7 +160,7 @@ def test_no_text_in_the_data_ends_it(page):
     assert "<" not in embedded({"text": HOSTILE})
 
 
-@needs_browser
+@in_browser
 def test_surface_points_arrows_and_tables_are_drawn(used):
     size = len(grid(PATH, points=19))
     assert used["dots"] == used["lengths"] == size
@@ -172,14 +172,14 @@ def test_surface_points_arrows_and_tables_are_drawn(used):
     assert sum(used["background"]) > 700
 
 
-@needs_browser
+@in_browser
 def test_bands_fill_the_triangles(used):
     """Values are linear on a triangle, so its bands have the triangle's area together."""
     bands, triangles = used["areas"]
     assert bands == pytest.approx(triangles, rel=1e-3)
 
 
-@needs_browser
+@in_browser
 @pytest.mark.parametrize("event", ["mouseenter", "focus"])
 def test_a_point_tells_reward_interval_length_and_truncation(used, event):
     tip, display, line = used[event]
@@ -194,7 +194,7 @@ def test_a_point_tells_reward_interval_length_and_truncation(used, event):
         assert part in line
 
 
-@needs_browser
+@in_browser
 @pytest.mark.parametrize(("event", "point"), [("click", 5), ("enter", 2)])
 def test_a_point_opens_its_samples(used, event, point):
     texts, prompt, told, address = used[event]
@@ -205,7 +205,7 @@ def test_a_point_opens_its_samples(used, event, point):
     assert address == f"#point={point}"
 
 
-@needs_browser
+@in_browser
 def test_other_figures_are_drawn_when_asked_for(used):
     assert [name for name, _ in used["metrics"]] == ["reward", "difference", "length", "truncated", "correct"]
     assert all(bands >= len(grid(PATH, points=19)) / 2 for _, bands in used["metrics"])
@@ -214,7 +214,7 @@ def test_other_figures_are_drawn_when_asked_for(used):
 WIDTHS = (400, 700, 1600)
 
 
-@needs_browser
+@in_browser
 def test_nothing_is_wider_than_the_window(page):
     """Frames of a width stand for windows, which headless Chromium keeps above 500 pixels. Drawings are not scaled."""
     frame = '<iframe src="{}#point=3" width="{}" style="border:0"></iframe>'
@@ -237,7 +237,7 @@ def test_nothing_is_wider_than_the_window(page):
         assert units == pytest.approx([1, 1], rel=0.01)
 
 
-@needs_browser
+@in_browser
 def test_a_dark_page_is_dark_in_a_picture(page, tmp_path):
     """The corner of the picture is the page's own background."""
     from matplotlib.image import imread

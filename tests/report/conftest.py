@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from calling import call_stage
+from calling import call_stage, made_once
 
 HOSTILE = "</script><script>document.title='broken'</script><b>&amp;"
 """What would end a script or open an element, were it not escaped; it goes all the way from prompt to page."""
@@ -32,7 +32,10 @@ def write_lines(path, rows):
 @pytest.fixture(scope="session")
 def pipeline(guesser, tmp_path_factory):
     """The folder of a finished pipeline: what `magcli report` takes whole."""
-    out = tmp_path_factory.mktemp("pipeline") / "out"
+    return made_once(tmp_path_factory, "pipeline", lambda folder: make_pipeline(folder / "out", guesser)) / "out"
+
+
+def make_pipeline(out, guesser):
     out.mkdir()
     letters = [{"id": f"p{i}", "prompt": f"{letter}?", "answer": "3"} for i, letter in enumerate("abcde")]
     easy = write_lines(out / "letters.jsonl", [*letters, {"id": "p5", "prompt": HOSTILE, "answer": "3"}])
@@ -54,4 +57,3 @@ def pipeline(guesser, tmp_path_factory):
         "landscape", out / "kept.parquet", run=out / "rl", points=4, samples=2, language=False, deterministic=True,
         output=out / "points.arrow", **SAMPLING,
     )  # fmt: skip
-    return out

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import browser
 import pytest
-from browser import BROWSER, needs_browser
+from browser import BROWSER, in_browser, needs_browser
 from calling import call_stage
 from markupsafe import escape
 
@@ -175,7 +175,7 @@ def test_a_part_of_a_bar_tells_its_rows(used):
     assert used["bar"] == ["block", "missing-answer 3 (33.3 %)"]
 
 
-@needs_browser
+@in_browser
 @pytest.mark.parametrize("opened", [False, True])
 def test_nothing_is_wider_than_the_window(written, opened):
     """Frames of a width stand for windows, which headless Chromium keeps above 500 pixels."""
@@ -222,7 +222,7 @@ def test_colours_stand_out_from_their_ground(written, theme):
             assert contrast(colours[f"c{number}"], colours[ground]) >= 3, (number, ground)
 
 
-@needs_browser
+@in_browser
 @pytest.mark.parametrize("theme", list(THEMES))
 def test_the_page_is_light_or_dark_as_the_system_is(written, tmp_path, theme):
     """The corner of the picture is the page's own background."""

@@ -112,7 +112,7 @@ def test_a_shard_that_was_killed_goes_on_and_is_the_same(guesser, problems, tmp_
     first, second, outputs = tmp_path / "1.arrow", tmp_path / "2.arrow", {"output": tmp_path / "again.arrow"}
     call_stage("filter-math", problems, shard="1/2", output=first, **options)
     took = seconds_of("filter-math", problems, shard="2/2", output=second, **options)
-    kill_and_resume(3, 0.6 * took, "filter-math", problems, shard="2/2", **outputs, **options)
+    kill_and_resume(2, 0.6 * took, "filter-math", problems, shard="2/2", **outputs, **options)
     assert outputs["output"].read_bytes() == second.read_bytes()
     call_stage("commit", first, outputs["output"], output=tmp_path / "joined.arrow")
     assert table.read(str(tmp_path / "joined.arrow")).chain[-1].rows_in == 13

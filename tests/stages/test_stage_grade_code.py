@@ -118,6 +118,7 @@ def test_a_row_that_the_grader_itself_fails_on_is_written_with_the_place(tmp_pat
     assert "KeyError at test_stage_grade_code.py:" in found[1]["detail"]
 
 
+@pytest.mark.faults
 def test_a_table_with_rows_that_cannot_be_judged_goes_on_after_a_kill(tmp_path):
     data = [row(f"r{n}", fenced(f"{RIGHT}  # {n}"), time_limit=1e300 if n % 5 == 3 else 4.0) for n in range(24)]
     source, out = written(tmp_path / "c.jsonl", data), tmp_path / "out.arrow"
@@ -130,11 +131,11 @@ def test_a_table_with_rows_that_cannot_be_judged_goes_on_after_a_kill(tmp_path):
     assert {each["reason"] for each in rows_of(out) if each not in lacking} == {"accepted"}
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.faults)])
-def test_grading_programs_goes_on_after_a_kill(tmp_path, kills):
+@pytest.mark.faults
+def test_grading_programs_goes_on_after_a_kill(tmp_path):
     source = written(tmp_path / "c.jsonl", [row(f"r{n}", fenced(f"{RIGHT}  # {n}")) for n in range(24)])
     unbroken = tmp_path / "unbroken.arrow"
-    options = {"language": False, "num_tests": 3}
+    options, kills = {"language": False, "num_tests": 3}, 20
     longest = seconds_of("grade", source, output=unbroken, **options)
     for number in count():
         broken = tmp_path / f"broken-{number}.arrow"

@@ -110,6 +110,7 @@ def renamed(model, folder):
     return folder / "renamed"
 
 
+@pytest.mark.faults
 def test_killed_at_any_instant_the_folder_is_whole_or_not_there(tiny_model_dir, vlm, tmp_path):
     options = {"text": str(tiny_model_dir), "into": str(vlm)}
     longest = seconds_of("graft", **options, out=tmp_path / "unbroken")

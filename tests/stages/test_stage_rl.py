@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from calling import call_stage, kill_and_resume, seconds_of, start_stage, written_at
+from calling import TRAINED, call_stage, kill_and_resume, seconds_of, start_stage, written_at
 from safetensors.torch import load_file
 
 from magcli.data import table
@@ -18,26 +18,13 @@ from magcli.generate.seeds import seed_of
 from magcli.rl import ledger
 from magcli.rl.algorithm import advantages
 
-SMALL = {
-    "updates": 6,
-    "group": 8,
-    "n_async": 32,
-    "n_batch": 16,
-    "n_mini": 16,
-    "max_tokens": 24,
-    "lr": 1e-3,
-    "bf16": "no",
-    "dtype": "fp32",
-    "system": Path("none"),
-    "language": False,
-    "checkpoint_every": 2,
-}
+SMALL = {name: value for name, value in TRAINED.items() if name not in ("schedule", "trajectory_every")}
 TIMES = {"seconds", "train_tokens_per_s", "generate_tokens_per_s", "trainer_idle", "generator_idle"}
 
 
-@pytest.fixture(scope="module")
-def problems(tmp_path_factory):
-    return written(tmp_path_factory.mktemp("problems") / "problems.jsonl", [("3", letter) for letter in "abcdefgh"])
+@pytest.fixture
+def problems(letters):
+    return letters
 
 
 def written(path, pairs):
@@ -47,15 +34,16 @@ def written(path, pairs):
 
 
 @pytest.fixture(scope="module")
-def finished(guesser, problems, tmp_path_factory):
+def finished(guesser, letters, finished_run, tmp_path_factory):
     """A run of each schedule, with its rollouts as rows."""
-    found = {}
-    for schedule in ("async", "sync"):
-        run = tmp_path_factory.mktemp("rl") / schedule
-        options = {**SMALL, "schedule": schedule, "trajectory_every": 4, "output": run.with_suffix(".jsonl")}
-        call_stage("rl", problems, model=str(guesser), run=run, **options)
-        found[schedule] = run, list(map(json.loads, run.with_suffix(".jsonl").read_text().splitlines()))
-    return found
+    run = tmp_path_factory.mktemp("rl") / "async"
+    options = SMALL | {"trajectory_every": 4, "output": run.with_name("rows.jsonl")}
+    call_stage("rl", letters, model=str(guesser), run=run, **options)
+    return {"async": (run, rows_beside(run)), "sync": (finished_run, rows_beside(finished_run))}
+
+
+def rows_beside(run):
+    return list(map(json.loads, run.with_name("rows.jsonl").read_text().splitlines()))
 
 
 def metrics(run):
@@ -184,13 +172,13 @@ def test_no_group_trains_later_than_the_bound_and_none_is_dropped_for_being_late
 
 
 def test_the_trainer_finds_the_samplers_log_probs(finished):
-    for run, _ in finished.values():
+    for schedule, (run, _) in finished.items():
         first = metrics(run)[0]
         assert first["ratio_min"] == pytest.approx(1, abs=1e-4)
         assert first["ratio_max"] == pytest.approx(1, abs=1e-4)
         assert first["clip_low_share"] == first["clip_high_share"] == 0
         later = [line["ratio_max"] for line in metrics(run)[1:]]
-        assert any(ratio != pytest.approx(1, abs=1e-4) for ratio in later) or run.name == "sync"
+        assert any(ratio != pytest.approx(1, abs=1e-4) for ratio in later) or schedule == "sync"
 
 
 def test_ratios_follow_the_temperature(guesser, problems, tmp_path):
@@ -238,7 +226,7 @@ def test_a_line_of_metrics_says_all_that_a_person_asks(schedule, finished):
 
 
 def test_weights_are_kept_in_float32_at_the_start_every_so_often_and_at_the_end(finished, guesser):
-    run, _ = finished["sync"]
+    run, _ = finished["async"]
     folders = sorted((run / "trajectory").iterdir())
     assert [folder.name for folder in folders] == ["step-000000", "step-000004", "step-000006"]
     kept = [load_file(folder / "model.safetensors") for folder in folders]
@@ -248,12 +236,11 @@ def test_weights_are_kept_in_float32_at_the_start_every_so_often_and_at_the_end(
     assert not all(kept[1][name].equal(tensor) for name, tensor in kept[2].items())
 
 
-def test_a_finished_run_keeps_no_checkpoints_and_is_recognised(finished, guesser, problems):
+def test_a_finished_run_keeps_no_checkpoints_and_is_recognised(finished, guesser, problems, tmp_path):
     run, rows = finished["sync"]
     assert not (run / "checkpoints").exists()
     before = (run / "model" / "model.safetensors").read_bytes()
-    again = run.with_name("again.jsonl")
-    options = {**SMALL, "schedule": "sync", "trajectory_every": 4}
+    again, options = tmp_path / "again.jsonl", TRAINED
     written = written_at(run)
     call_stage("rl", problems, model=str(guesser), run=run, output=again, **options)
     assert written_at(run) == written, "nothing is trained again"
@@ -263,8 +250,9 @@ def test_a_finished_run_keeps_no_checkpoints_and_is_recognised(finished, guesser
         call_stage("rl", problems, model=str(guesser), run=run, **options | {"lr": 2e-3})
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(25, marks=pytest.mark.faults)])
-@pytest.mark.parametrize("checkpoint_every", [1, 3])
+@pytest.mark.parametrize(
+    ("kills", "checkpoint_every"), [(2, 3), *(pytest.param(25, every, marks=pytest.mark.faults) for every in (1, 3))]
+)
 def test_a_killed_synchronous_run_goes_on_to_the_same_bits(kills, checkpoint_every, guesser, problems, tmp_path):
     options = {**SMALL, "schedule": "sync", "trajectory_every": 2, "checkpoint_every": checkpoint_every}
     options |= {"model": str(guesser), "updates": 8, "n_mini": 8}
@@ -281,7 +269,7 @@ def test_a_killed_synchronous_run_goes_on_to_the_same_bits(kills, checkpoint_eve
 def test_a_killed_asynchronous_run_trains_every_group_once(guesser, problems, tmp_path):
     options = {**SMALL, "model": str(guesser), "checkpoint_every": 4, "updates": 10}
     took = seconds_of("rl", problems, run=tmp_path / "whole", **options)
-    kill_and_resume(3, 0.7 * took, "rl", problems, run=tmp_path / "run", **options)
+    kill_and_resume(2, 0.7 * took, "rl", problems, run=tmp_path / "run", **options)
     reserved = [event["group"] for event in events(tmp_path / "run") if event["event"] == "reserved"]
     assert sorted(ends(tmp_path / "run")) == reserved == list(range(len(reserved)))
     rows = rollouts(tmp_path / "run")

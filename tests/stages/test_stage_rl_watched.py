@@ -100,7 +100,7 @@ def scalars(folder):
     }, events.Tags()["tensors"]
 
 
-@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.faults)])
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.faults)])
 def test_a_killed_run_goes_on_in_its_tracker_with_each_update_once(kills, guesser, problems, tmp_path) -> None:
     run, options = tmp_path / "run", {**SMALL, "model": str(guesser), "track": ["tensorboard"]}
     took = seconds_of("rl", problems, run=tmp_path / "whole", **options)

@@ -216,6 +216,7 @@ def test_a_translated_row_earns_the_language_reward_in_its_own_language_alone(tm
     }
 
 
+@pytest.mark.faults
 def test_killed_and_resumed_gives_the_same_bytes(guesser, tmp_path):
     """The toy model cannot translate: every row is asked for and stays in English, with what was wrong."""
     rows = [

@@ -28,6 +28,7 @@ def problems(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_generate_on_vllm_writes_rows_and_nothing_else_to_stdout(magcli, wide_model_dir, problems):
     done = magcli("generate", problems, "--model", wide_model_dir, *OPTIONS, "--max-tokens", 16, timeout=280)
     assert done.returncode == 0, done.stderr
