@@ -253,7 +253,9 @@ def test_names_in_the_glossary_exist() -> None:
     assert all(f'"{name}"' in sources for name in named), [name for name in named if f'"{name}"' not in sources]
 
 
-@pytest.mark.parametrize("name", ["pipe.sh", "resume.sh", "reward.py", "objective.py"])
+@pytest.mark.parametrize(
+    "name", ["pipe.sh", pytest.param("resume.sh", marks=pytest.mark.slow), "reward.py", "objective.py"]
+)
 def test_examples_run(name: str) -> None:
     done = run(f"{sys.executable if name.endswith('.py') else 'bash'} {name}", ROOT / "examples")
     assert done.returncode == 0, done.stderr
