@@ -1,7 +1,7 @@
 """Arrow IPC streams, the project's own format: a file is a saved pipe.
 
-A finished stream of ours ends with an empty batch whose custom metadata holds the history and the digest, so `datasets`
-and every other Arrow reader read it as it is.
+A finished stream written by magcli ends with an empty batch whose custom metadata holds the history and the digest, so
+`datasets` and every other Arrow reader can read it.
 """
 
 import contextlib
@@ -13,18 +13,18 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from magcli.data import durable, manifest, seal, types
-from magcli.data.source import Rows, Source, brief
+from magcli.data.source import Rows, Source, first_line
 from magcli.errors import DataError
 
-CLOSE_HINT = "it was cut off before its end; make it again"
+TRUNCATED = "it is truncated; make it again"
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 def open_file(path: Path) -> Source:
-    """Read a stream file, or a random-access file of another tool; one of ours is checked whole before its first row.
+    """Read a stream file, or a random-access file of another tool; a sealed file is verified before its first row.
 
     Raises:
-        DataError: the file is cut, damaged, or no Arrow.
+        DataError: the file is truncated, damaged or not Arrow.
     """
     digest = seal.verify_file(path)
     with open(path, "rb") as file:
@@ -43,8 +43,8 @@ def _open_random_access(path: Path) -> Source:
         reader = pa.ipc.open_file(pa.OSFile(str(path)))
         total = sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is no whole Arrow file: {brief(error)}") from None
-    rows = (_sound(reader.get_batch(i), str(path)) for i in range(reader.num_record_batches))
+        raise DataError(f"{path} is not a complete Arrow file: {first_line(error)}") from None
+    rows = (_validated(reader.get_batch(i), str(path)) for i in range(reader.num_record_batches))
     return Source(str(path), reader.schema, rows, (), seal.hash_file(path), total)
 
 
@@ -54,7 +54,7 @@ def _closing(path: Path) -> tuple[manifest.Chain, int]:
         for _, metadata in _messages(reader, str(path)):
             if metadata:
                 return _chain_and_rows(metadata)
-    raise DataError(f"{path}: no end mark; {CLOSE_HINT}")
+    raise DataError(f"{path}: no end mark; {TRUNCATED}")
 
 
 def open_stream(file: "BinaryIO | pa.NativeFile", name: str) -> Source:
@@ -64,8 +64,8 @@ def open_stream(file: "BinaryIO | pa.NativeFile", name: str) -> Source:
         reader = pa.ipc.open_stream(pa.PythonFile(hashing, mode="r"))
         schema = reader.schema
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{name} is not an Arrow stream, or was cut in its head: {brief(error)}") from None
-    types.plain_schema(schema, name)  # only to refuse a damaged head: column names that are no text
+        raise DataError(f"{name} is not an Arrow stream, or is truncated in its header: {first_line(error)}") from None
+    types.plain_schema(schema, name)  # refuses a damaged header: column names that are not UTF-8
     ours = seal.HEAD_KEY.encode() in (schema.metadata or {})
     source = Source(name, _without_head(schema), iter(()))
     source.rows = _rows(reader, hashing, source, ours)
@@ -85,19 +85,19 @@ def _rows(reader: Any, hashing: seal.HashingReader, source: Source, ours: bool) 
             break
         hashing.mark()
         count += batch.num_rows
-        yield pa.RecordBatch.from_arrays(_sound(batch, source.name).columns, schema=source.schema)
+        yield pa.RecordBatch.from_arrays(_validated(batch, source.name).columns, schema=source.schema)
     if not sealed and (ours or hashing.since_mark != END_OF_STREAM):
-        raise DataError(f"{source.name} has no end mark after {count} rows; {CLOSE_HINT}")
+        raise DataError(f"{source.name} has no end mark after {count} rows; {TRUNCATED}")
     source.total = count
     source.sha256 = source.sha256 or hashing.close_digest()
 
 
-def _sound(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
-    """The batch, if its offsets and texts are sound: those of a damaged one would lead anywhere in memory."""
+def _validated(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
+    """Validate a batch: offsets of a damaged one would point anywhere in memory."""
     try:
         batch.validate(full=True)
     except pa.ArrowException as error:
-        raise DataError(f"{name} is damaged: {brief(error)}") from None
+        raise DataError(f"{name} is damaged: {first_line(error)}") from None
     return batch
 
 
@@ -108,7 +108,7 @@ def _messages(reader: Any, name: str) -> Iterator[tuple[pa.RecordBatch, dict[byt
         except StopIteration:
             return
         except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{name} is cut or damaged: {brief(error)}") from None
+            raise DataError(f"{name} is truncated or damaged: {first_line(error)}") from None
         keys = dict(metadata) if metadata is not None else {}
         yield batch, keys if seal.SEAL_KEY.encode() in keys else None
 
@@ -129,7 +129,7 @@ def _without_head(schema: pa.Schema) -> pa.Schema:
 
 
 class StreamSink:
-    """A stream being written to an open file or pipe."""
+    """Writes a stream to an open file or pipe."""
 
     def __init__(self, out: BinaryIO, schema: pa.Schema, head: str) -> None:
         self.out = seal.HashingWriter(out)
@@ -156,6 +156,6 @@ class StreamSink:
 
 @contextlib.contextmanager
 def file_sink(path: Path, schema: pa.Schema, head: str) -> Iterator[StreamSink]:
-    """A stream file that takes its place when it is finished."""
+    """A stream file that appears when it is finished."""
     with durable.whole_file(path) as file:
         yield StreamSink(file, schema, head)

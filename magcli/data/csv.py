@@ -1,7 +1,8 @@
-"""CSV files with a header line. Columns that the project knows as text stay text; nested columns are written as JSON.
+"""CSV files with a header line, by ``pyarrow.csv``; nested columns are written as JSON.
 
-A file of ours is read in the exact types that its manifest tells; of another's, the types are found in a first pass. An
-empty cell is null, a quoted empty one (``""``) is an empty text.
+A file with a manifest is read in its types. For other files the types are inferred in a first pass, because pyarrow's
+inference changes values: ``01234`` becomes 1234, and long integers next to floats are rounded. The project's text
+columns stay text. An empty cell is null; a quoted empty one (``""``) is an empty text.
 """
 
 import contextlib
@@ -13,10 +14,10 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from magcli.data import beside
-from magcli.data.schema import TEXTS
-from magcli.data.source import BadRow, Rows, Sink, Source, brief
-from magcli.data.types import exact, without_bytes
+from magcli.data import sidecar
+from magcli.data.schema import TEXT_COLUMNS
+from magcli.data.source import BadRow, Rows, Sink, Source, first_line
+from magcli.data.types import is_exact_in_json, refuse_bytes
 from magcli.errors import DataError
 
 PATTERNS = {
@@ -24,49 +25,49 @@ PATTERNS = {
     pa.float64(): r"^-?((0|[1-9][0-9]{0,14})|(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)|(0|[1-9][0-9]*)\.[0-9]+)$",
     pa.bool_(): "^(true|false|True|False|TRUE|FALSE)$",
 }
-"""Types from narrow to wide, and how their cells look. A bare integer that float64 would round is none of its cells."""
+"""Types from narrow to wide and the form of their cells. Integers that float64 would round are not floats."""
 BLOCK = 1 << 28
-"""The longest line that can be read, in bytes."""
+"""Maximum bytes of a line."""
 
 
 def open_file(path: Path, bad: BadRow) -> Source:
     """Read a CSV file; ragged lines and broken text go to ``bad``.
 
     Raises:
-        DataError: it is empty, has no header, or is not what its manifest says.
+        DataError: it is empty, has no header, or differs from its manifest.
     """
-    digest, note = beside.check(path)
+    digest, manifest = sidecar.check(path)
     names = _header(path)
-    if note is not None:
-        schema = _readable(note.schema)
+    if manifest is not None:
+        schema = _readable(manifest.schema)
         rows = _typed(_cells(path, names, bad, keep_empty=True), schema)
-        return Source(str(path), schema, rows, note.chain, digest, note.rows)
+        return Source(str(path), schema, rows, manifest.chain, digest, manifest.rows)
     schema, total = _scan(_cells(path, names, lambda *_: None, keep_empty=False), names)
     return Source(str(path), schema, _typed(_cells(path, names, bad, keep_empty=False), schema), (), digest, total)
 
 
 def _readable(schema: pa.Schema) -> pa.Schema:
-    """A schema whose types cells give back; the others stay the text that they are in the file."""
+    """The schema with types that can be parsed from cells; other columns stay text."""
     is_a = pa.types
 
-    def back(kind: pa.DataType) -> bool:
+    def parsable(kind: pa.DataType) -> bool:
         if is_a.is_nested(kind):
-            return exact(kind)
+            return is_exact_in_json(kind)
         return not (is_a.is_time(kind) or is_a.is_duration(kind) or is_a.is_interval(kind))
 
-    return pa.schema([f if back(f.type) else pa.field(f.name, pa.string()) for f in schema], schema.metadata)
+    return pa.schema([f if parsable(f.type) else pa.field(f.name, pa.string()) for f in schema], schema.metadata)
 
 
 def _header(path: Path) -> list[str]:
     with open(path, encoding="utf-8-sig", errors="replace", newline="") as file:
         names = next(csv.reader(file), [])
     if not names or len(set(names)) < len(names):
-        raise DataError(f"{path}: its first line is no header of different column names: {', '.join(names)[:200]}")
+        raise DataError(f"{path}: line 1 is not a header of distinct column names: {', '.join(names)[:200]}")
     return names
 
 
 def _cells(path: Path, names: list[str], bad: BadRow, *, keep_empty: bool) -> Rows:
-    """All cells as text, empty ones null; lines that cannot be read are told to ``bad``."""
+    """All cells as text, empty ones as null; lines that cannot be read are reported to ``bad``."""
     from pyarrow import csv as arrow_csv
 
     def ragged(line: Any) -> str:
@@ -87,7 +88,7 @@ def _cells(path: Path, names: list[str], bad: BadRow, *, keep_empty: bool) -> Ro
         for batch in arrow_csv.open_csv(path, read, parse, convert):
             yield _as_text(batch, bad)
     except pa.ArrowException as error:
-        raise DataError(f"{path} is not readable as CSV: {brief(error)}") from None
+        raise DataError(f"{path} is not readable as CSV: {first_line(error)}") from None
 
 
 def _as_text(batch: pa.RecordBatch, bad: BadRow) -> pa.RecordBatch:
@@ -109,20 +110,20 @@ def _is_text(cell: bytes | None) -> bool:
 
 
 def _scan(rows: Rows, names: list[str]) -> tuple[pa.Schema, int]:
-    """The types that all cells of each column have, and the number of rows."""
-    kinds = {name: [] if name in TEXTS else list(PATTERNS) for name in names}
+    """The narrowest type that fits all cells of each column, and the number of rows."""
+    kinds = {name: [] if name in TEXT_COLUMNS else list(PATTERNS) for name in names}
     filled, total = dict.fromkeys(names, False), 0
     for batch in rows:
         total += batch.num_rows
         for name in names:
             column = batch.column(name)
             filled[name] = filled[name] or column.null_count < len(column)
-            kinds[name] = [kind for kind in kinds[name] if _looks(column, kind)]
+            kinds[name] = [kind for kind in kinds[name] if _fits(column, kind)]
     return pa.schema([(name, kinds[name][0] if kinds[name] and filled[name] else pa.string()) for name in names]), total
 
 
-def _looks(column: pa.Array, kind: pa.DataType) -> bool:
-    """Whether all cells look as a type's do, and have values in it: numbers may be too large."""
+def _fits(column: pa.Array, kind: pa.DataType) -> bool:
+    """Whether all cells have the form of a type and a value in it; numbers may be too large."""
     if pc.all(pc.match_substring_regex(column, PATTERNS[kind])).as_py() is False:
         return False
     try:
@@ -145,12 +146,12 @@ def _parse(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 class CsvWriter:
-    """A CSV file being written."""
+    """Writes a CSV file."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
         from pyarrow import csv as arrow_csv
 
-        without_bytes(schema, "CSV")
+        refuse_bytes(schema, "CSV")
         self.schema = pa.schema([(f.name, f.type if _primitive(f.type) else pa.string()) for f in schema])
         self.writer = arrow_csv.CSVWriter(file, self.schema)
 
@@ -178,5 +179,5 @@ def _cell_text(column: pa.Array) -> pa.Array:
 
 
 def file_sink(path: Path, schema: pa.Schema, head: str) -> contextlib.AbstractContextManager[Sink]:
-    """A CSV file that takes its place when it is finished, with its manifest beside it."""
-    return beside.noted(path, schema, lambda file: CsvWriter(file, schema))
+    """A CSV file that appears when it is finished, with its manifest next to it."""
+    return sidecar.with_manifest(path, schema, lambda file: CsvWriter(file, schema))

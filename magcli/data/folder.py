@@ -1,8 +1,8 @@
-"""`datasets` folders (`save_to_disk`) and hub ids. The only place that imports `datasets`.
+"""`datasets` folders (`save_to_disk`) and hub ids. The only module that imports `datasets`.
 
-`datasets` reads a file that was cut between two batches without a word; here every file of a folder must end with its
-end-of-stream mark. (The counts in dataset_info.json are no proof: `filter` leaves those of the whole data set.) A
-folder of ours is checked against the digests in its manifest.json.
+`datasets` reads a file that was truncated between two batches without an error; here every file of a folder must have
+its end-of-stream mark. (The counts in dataset_info.json prove nothing: `filter` leaves those of the whole data set.) A
+folder written by magcli is checked against the digests in its manifest.json.
 """
 
 import contextlib
@@ -15,18 +15,18 @@ from typing import Any
 import pyarrow as pa
 
 from magcli.data import arrow, durable, manifest, seal
-from magcli.data.source import Rows, Source, brief, manifest_path
+from magcli.data.source import Rows, Source, first_line, manifest_path
 from magcli.errors import DataError, EnvironmentFault
 
-HUB_PATIENCE = 5.0
-"""Seconds to wait for the hub's first answer."""
+HUB_TIMEOUT = 5.0
+"""Seconds to wait for a connection to the hub."""
 
 
 def open_folder(path: Path) -> Source:
     """Read a `save_to_disk` folder.
 
     Raises:
-        DataError: it is no such folder, or a file of it is cut, damaged or missing.
+        DataError: it is no such folder, or a file of it is truncated, damaged or missing.
     """
     chain, total = _check_manifest(path)
     files = _data_files(path)
@@ -63,22 +63,22 @@ def _rows(sources: list[Source], schema: pa.Schema) -> Rows:
 
 
 def _check_manifest(path: Path) -> tuple[manifest.Chain, int | None]:
-    note = manifest_path(path)
-    if not note.exists():
+    place = manifest_path(path)
+    if not place.exists():
         return (), None
     try:
-        told = seal.open_json(note.read_bytes())
-        files, chain, rows = told["files"], manifest.from_json(told["chain"]), int(told["rows"])
+        found = seal.open_json(place.read_bytes())
+        files, chain, rows = found["files"], manifest.from_json(found["chain"]), int(found["rows"])
     except (ValueError, KeyError, TypeError):
-        raise DataError(f"{note} is damaged") from None
+        raise DataError(f"{place} is damaged") from None
     for name, digest in files.items():
         if not (path / name).exists() or seal.hash_file(path / name) != digest:
-            raise DataError(f"{path / name} is cut, damaged or missing: it is not what {note} tells")
+            raise DataError(f"{path / name} is truncated, damaged or missing: its digest in {place} differs")
     return chain, rows
 
 
 class FolderSink:
-    """A `save_to_disk` folder being written: one stream file and the two JSON files that `datasets` expects."""
+    """Writes a `save_to_disk` folder: one stream file and the two JSON files that `datasets` expects."""
 
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
         self.folder = folder
@@ -113,8 +113,8 @@ class FolderSink:
         self._json("state.json", state)
         names = ["data-00000-of-00001.arrow", "dataset_info.json", "state.json"]
         files = {name: seal.hash_file(self.folder / name) for name in names}
-        told = {"chain": manifest.to_json(chain), "files": files, "rows": self.rows}
-        (self.folder / "manifest.json").write_text(seal.seal_json(told), encoding="utf-8")
+        value = {"chain": manifest.to_json(chain), "files": files, "rows": self.rows}
+        (self.folder / "manifest.json").write_text(seal.seal_json(value), encoding="utf-8")
         return _digest([self.folder / "data-00000-of-00001.arrow"])
 
     def _json(self, name: str, value: dict[str, Any]) -> None:
@@ -123,7 +123,7 @@ class FolderSink:
 
 @contextlib.contextmanager
 def folder_sink(path: Path, schema: pa.Schema, head: str) -> Iterator[FolderSink]:
-    """A folder that takes its place when it is finished."""
+    """A folder that appears when it is finished."""
     with durable.whole_folder(path) as temp:
         sink = FolderSink(temp, schema)
         with sink.file:
@@ -144,12 +144,12 @@ def open_hub(name: str) -> Source:
     try:
         data = load_dataset(repository, configuration, split=split)
     except Exception as error:  # the hub client has no common error type
-        raise EnvironmentFault(f"hub data set {name} cannot be had: {brief(error)}") from None
+        raise EnvironmentFault(f"cannot load hub data set {name}: {first_line(error)}") from None
     return Source(name, data.data.table.schema, iter(data.data.table.to_batches(1024)), total=data.num_rows)
 
 
 def _reach_hub(name: str) -> None:
-    """Fail soon where the hub client would try for half a minute."""
+    """Fail quickly; the hub client would try for half a minute."""
     from urllib.parse import urlsplit
 
     from huggingface_hub import constants
@@ -157,7 +157,7 @@ def _reach_hub(name: str) -> None:
     place = urlsplit(constants.ENDPOINT)
     port = place.port or (443 if place.scheme == "https" else 80)
     try:
-        socket.create_connection((place.hostname or "", port), HUB_PATIENCE).close()
+        socket.create_connection((place.hostname or "", port), HUB_TIMEOUT).close()
     except OSError as error:
         reason = f"{place.hostname} cannot be reached ({error.strerror or error})"
-        raise EnvironmentFault(f"{name} is no file or folder here, and as a hub data set: {reason}") from None
+        raise EnvironmentFault(f"{name} is not a local file or folder, and as a hub data set: {reason}") from None

@@ -1,9 +1,9 @@
-"""The images of a row: what a vision-language model is shown beside the prompt.
+"""The images of a row, for vision-language models.
 
-The column ``images`` holds a list (or one) of: bytes of an image file; a mapping with ``bytes`` or ``path``, as
-`datasets` stores images; a ``data:`` URI in base64, for JSON lines; or a path, from the folder of the command. Rows
-shaped as MMMU's (``image_1`` ... ``image_7``) and MathVista's (``decoded_image``) are read as they are. ``<image 2>``
-in a prompt is the place of the second image; images without a place come before the text.
+The column ``images`` holds one or a list of: the bytes of an image file; a mapping with ``bytes`` or ``path``, as
+`datasets` stores images; a ``data:`` URI in base64, for JSON lines; or a path relative to the working directory. The
+columns of MMMU (``image_1`` ... ``image_7``) and MathVista (``decoded_image``) are read too. ``<image 2>`` in a prompt
+is the position of the second image; images without a position come before the text.
 """
 
 import base64
@@ -20,10 +20,10 @@ DECODED = "decoded_image"
 
 
 def images_of(row: Mapping[str, Any]) -> list[bytes]:
-    """The image files of a row in their order; none where it has no images.
+    """The image files of a row in order.
 
     Raises:
-        DataError: an image cannot be had; the message names the row and the image.
+        DataError: an image cannot be read; the message names the row and the image.
     """
     return [_bytes(value, f"row {row.get('id')}: image {number}") for number, value in enumerate(_values(row), 1)]
 
@@ -59,4 +59,6 @@ def _from_file(path: str, where: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise DataError(f"{where}: cannot read {path}: {error.strerror}; paths go from the current folder") from None
+        raise DataError(
+            f"{where}: cannot read {path}: {error.strerror}; paths are relative to the working directory"
+        ) from None

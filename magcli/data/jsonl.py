@@ -1,42 +1,62 @@
-"""JSON lines, and the objects of one JSON array: read in two passes (types first, then rows). Lines are written back
-byte for byte; ``.gz`` after a name packs and unpacks them.
+"""JSON lines and JSON arrays of objects (``.json``), optionally gzipped, read in two passes: types first, then rows.
 
-Values of one type become that Arrow type. A column whose values do not share one (numbers of two kinds, objects with
-other keys, null beside absent) keeps each value as JSON text and is marked so; it is written back as it was. How the
-lines were spaced and escaped travels with the schema.
+Values of one type become that Arrow type. A column whose values do not share a type (integers and floats, objects with
+different keys, null next to absent) stores each value as JSON text and is marked so (``types.TEXT_KEY``). The spacing
+and escaping of the lines travels with the schema, so that reading and writing returns the same bytes.
 
-Not kept, because rows of one table share it: key orders that contradict each other between rows, keys given twice in
-one object, spacing or escapes that change within the file, blank lines, CRLF, a byte-order mark, and numbers written
-otherwise than Python writes them (``1.50``, ``1e5``, ``-0``). The values are kept in all of these.
+Only the values are kept, not the bytes, of: key orders that contradict each other, duplicate keys in an object, spacing
+or escaping that changes within the file, blank lines, CRLF, a byte-order mark, and numbers written differently from how
+Python writes them (``1.50``, ``1e5``, ``-0``).
+
+Memory holds one row at a time, and only the start of a row over the limit. A truncated array or gzip file is an error.
 """
 
+import codecs
 import contextlib
 import gzip
+import io
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import pyarrow as pa
 
-from magcli.data import beside
-from magcli.data.jsontexts import ROW_LIMIT, Texts, texts_of
-from magcli.data.jsontypes import ABSENT_KEY, TEXT_KEY, Column, order
-from magcli.data.source import BadRow, Rows, Sink, Source
-from magcli.data.types import exact, without_bytes
+from magcli.data import sidecar
+from magcli.data.source import BadRow, Rows, Sink, Source, first_line
+from magcli.data.types import ABSENT_KEY, TEXT_KEY, Column, is_exact_in_json, key_order, refuse_bytes
 from magcli.errors import DataError
 
 STYLE_KEY = b"magcli.jsonl"
-CHUNK_ROWS = 1024
-CHUNK_BYTES = 1 << 24
+BATCH_ROWS = 1024
+BATCH_BYTES = 1 << 24
+ROW_LIMIT = 1 << 25
+"""Rows of more bytes are reported as ``line-too-large``."""
+CHUNK = 1 << 20
+"""Bytes of an array that are read at a time."""
 ID = re.compile(rb'"id"\s*:\s*("[^"\\\\]{1,200}"|\d{1,20})')
+STRUCTURE = re.compile(rb'["\[\]{},]')
+STRING_END = re.compile(rb'"|\\.', re.DOTALL)
+
+Opener = Callable[[], contextlib.AbstractContextManager[BinaryIO]]
+"""Opens a file from its start, each time it is called."""
+
+
+class Texts(NamedTuple):
+    """The texts of all rows, from the first one at each call, and what one of them is called in messages."""
+
+    read: Callable[[], Iterator[bytes]]
+    noun: str
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How the lines of a file are written; ``slash``: ``/`` is escaped, ``end``: the last line ends as the others."""
+    """How a file's lines are written; ``slash``: ``/`` is escaped, ``end``: the last line ends with a newline."""
 
     item: str = ", "
     key: str = ": "
@@ -55,25 +75,26 @@ STYLES = [Style(*spacing, ascii, slash) for spacing in SPACINGS for ascii in (Fa
 
 
 def open_file(path: Path, bad: BadRow) -> Source:
-    """Read JSON lines or, of a ``.json`` file, the objects of its array; broken ones go to ``bad``.
+    """Read JSON lines or, if a ``.json`` file starts with one, the objects of an array; broken rows go to ``bad``.
 
     Raises:
-        DataError: the file has no usable row, is not what its manifest says or, of an array or a packed file, is cut.
+        DataError: no usable row, a file that differs from its manifest, or a truncated array or gzip file.
     """
-    digest, note = beside.check(path)
+    digest, manifest = sidecar.check(path)
     texts = texts_of(path)
-    if note is not None and all(exact(kind) for kind in note.schema.types):
-        return Source(str(path), note.schema, _rows(texts, note.schema, bad), note.chain, digest, note.rows)
+    if manifest is not None and all(is_exact_in_json(kind) for kind in manifest.schema.types):
+        rows = _rows(texts, manifest.schema, bad)
+        return Source(str(path), manifest.schema, rows, manifest.chain, digest, manifest.rows)
     source = open_texts(texts, str(path), bad)
-    source.sha256, source.chain = digest, note.chain if note else ()
+    source.sha256, source.chain = digest, manifest.chain if manifest else ()
     return source
 
 
 def open_texts(texts: Texts, name: str, bad: BadRow) -> Source:
-    """Read rows from their texts, which are asked for twice: for the types, then for the rows.
+    """Read rows from their texts, once for the types and once for the rows.
 
     Raises:
-        DataError: there is no usable row.
+        DataError: no usable row.
     """
     schema, total = scan(_parsed(texts, lambda *_: None), Style() if texts.noun == "element" else None)
     if not total:
@@ -81,28 +102,120 @@ def open_texts(texts: Texts, name: str, bad: BadRow) -> Source:
     return Source(name, schema, _rows(texts, schema, bad), total=total)
 
 
+# ---- texts of rows ----
+
+
+def texts_of(path: Path) -> Texts:
+    """The rows of a file: the elements of an array if a ``.json`` file starts with one, else its lines."""
+    opened = _unpacked(path) if path.suffix == ".gz" else lambda: open(path, "rb")  # noqa: SIM115
+    may_be_array = ".json" in path.suffixes[-2:]
+    return opened_texts(opened, str(path), array=may_be_array and _first_byte(opened, str(path)) == b"[")
+
+
+def opened_texts(opened: Opener, name: str, *, array: bool) -> Texts:
+    """The rows of what ``opened`` gives: the elements of its array, or its lines."""
+    return Texts(partial(_split, opened, name, _elements if array else _lines), "element" if array else "line")
+
+
+def _unpacked(path: Path) -> Opener:
+    @contextlib.contextmanager
+    def opened() -> Iterator[BinaryIO]:
+        with gzip.open(path, "rb") as packed, io.BufferedReader(packed) as file:
+            yield file
+
+    return opened
+
+
+def _first_byte(opened: Opener, name: str) -> bytes:
+    """The first byte that belongs neither to white space nor to a byte-order mark."""
+    pieces = (piece.removeprefix(codecs.BOM_UTF8).lstrip() for piece in _split(opened, name, _pieces))
+    return next(filter(None, pieces), b"")[:1]
+
+
+def _pieces(file: BinaryIO, name: str) -> Iterator[bytes]:
+    return iter(partial(file.read, CHUNK), b"")
+
+
+def _split(opened: Opener, name: str, split: Callable[[BinaryIO, str], Iterator[bytes]]) -> Iterator[bytes]:
+    try:
+        with opened() as file:
+            yield from split(file, name)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{name} is truncated, damaged or no gzip file: {first_line(error)}") from None
+
+
+def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
+    while line := file.readline(ROW_LIMIT + 1):
+        if len(line) > ROW_LIMIT and not line.endswith(b"\n"):
+            while (more := file.readline(ROW_LIMIT)) and not more.endswith(b"\n"):
+                pass
+        yield line
+
+
+def _elements(file: BinaryIO, name: str) -> Iterator[bytes]:
+    """The text of each element, found by the brackets and commas outside of strings.
+
+    Raises:
+        DataError: the array does not end, or something follows it.
+    """
+    text, start, at, depth, quoted = b"", 0, 0, 0, False
+    while chunk := file.read(CHUNK):
+        text += chunk
+        while found := (STRING_END if quoted else STRUCTURE).search(text, at):
+            sign, at = found[0], found.end()
+            if sign == b'"':
+                quoted = not quoted
+            elif sign in (b"[", b"{"):
+                depth += 1
+                start = at if depth == 1 else start
+            elif not quoted and (depth > 1 or sign != b"}"):
+                if depth == 1:
+                    yield text[start : at - 1].strip()
+                    start = at
+                depth -= sign != b","
+                if depth == 0:
+                    _refuse_rest(chain([text[at:]], _pieces(file, name)), name)
+                    return
+        in_escape = quoted and at < len(text) and text.endswith(b"\\")
+        text, start = text[start : start + ROW_LIMIT + 1], 0
+        at = len(text) + in_escape
+    raise DataError(f"{name} is truncated: its array does not end")
+
+
+def _refuse_rest(rest: Iterable[bytes], name: str) -> None:
+    """Read to the end, where a gzip file has its checksum; only white space may follow the array."""
+    for piece in rest:
+        if piece.strip():
+            raise DataError(f"{name} is not a single array: after its end comes {piece.strip()[:40]!r}")
+
+
+# ---- rows ----
+
+
 def _rows(texts: Texts, schema: pa.Schema, bad: BadRow) -> Rows:
     style = style_of(schema)
-    chunk: list[dict[str, Any]] = []
+    batch: list[dict[str, Any]] = []
     size = 0
     for text, row in _parsed(texts, bad):
-        chunk.append(row)
+        batch.append(row)
         size += len(text)
-        if len(chunk) >= CHUNK_ROWS or size >= CHUNK_BYTES:
-            yield to_batch(chunk, schema, style)
-            chunk, size = [], 0
-    if chunk:
-        yield to_batch(chunk, schema, style)
+        if len(batch) >= BATCH_ROWS or size >= BATCH_BYTES:
+            yield to_batch(batch, schema, style)
+            batch, size = [], 0
+    if batch:
+        yield to_batch(batch, schema, style)
 
 
 def _parsed(texts: Texts, bad: BadRow) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The good texts and their objects; the others are told to ``bad``."""
-    for number, line in enumerate(texts.each(), 1):
+    """The usable texts and their objects; the others are reported to ``bad``."""
+    for number, line in enumerate(texts.read(), 1):
         if not line.strip():
             continue
         reason, text, row = _parse(line)
         if reason:
-            bad(_place(line, f"{texts.noun} {number}"), reason, _excerpt(line))
+            found = ID.search(line, 0, 1 << 16)
+            place = found[1].decode("utf-8", "replace").strip('"') if found else f"{texts.noun} {number}"
+            bad(place, reason, line[:500].decode("utf-8", "replace").rstrip("\n"))
         else:
             yield text, row
 
@@ -123,16 +236,6 @@ def _parse(line: bytes) -> tuple[str, str, dict[str, Any]]:
     return "", text, row
 
 
-def _place(line: bytes, number: str) -> str:
-    """The id that an unusable line seems to have, or its number."""
-    found = ID.search(line, 0, 1 << 16)
-    return found[1].decode("utf-8", "replace").strip('"') if found else number
-
-
-def _excerpt(line: bytes) -> str:
-    return line[:500].decode("utf-8", "replace").rstrip("\n")
-
-
 def _encodable(row: Mapping[str, Any]) -> bool:
     try:
         json.dumps(row, ensure_ascii=False).encode("utf-8")
@@ -141,11 +244,8 @@ def _encodable(row: Mapping[str, Any]) -> bool:
     return True
 
 
-# ---- types ----
-
-
 def scan(lines: Iterator[tuple[str, dict[str, Any]]], style: Style | None = None) -> tuple[pa.Schema, int]:
-    """Find the schema and the number of rows of parsed lines; how they are written, unless a style is given."""
+    """The schema and number of rows of parsed lines; finds their style unless one is given."""
     columns: dict[str, Column] = {}
     orders: dict[tuple[str, ...], None] = {}
     styles, end = STYLES, True
@@ -153,21 +253,21 @@ def scan(lines: Iterator[tuple[str, dict[str, Any]]], style: Style | None = None
     for line, row in lines:
         total += 1
         if style is None:
-            styles, end = _told(styles, line, row), line.endswith("\n")
+            styles, end = _possible(styles, line, row), line.endswith("\n")
         orders[tuple(row)] = None
         for key, value in row.items():
-            columns.setdefault(key, Column()).see(value)
-    fields = [columns[key].field(key, total) for key in order(orders)]
-    told = style or replace(styles[0], end=end)
-    return pa.schema(fields, metadata={STYLE_KEY: json.dumps(asdict(told)).encode()}), total
+            columns.setdefault(key, Column()).add(value)
+    fields = [columns[key].field(key, total) for key in key_order(orders)]
+    found = style or replace(styles[0], end=end)
+    return pa.schema(fields, metadata={STYLE_KEY: json.dumps(asdict(found)).encode()}), total
 
 
-def _told(styles: list[Style], line: str, row: Mapping[str, Any]) -> list[Style]:
-    """Those of the possible styles in which this line can have been written; all when it was in none of them."""
+def _possible(styles: list[Style], line: str, row: Mapping[str, Any]) -> list[Style]:
+    """The styles in which this line can have been written; all if it was in none of them."""
     spacing_known = len({(style.item, style.key) for style in styles}) == 1
-    tells_ascii = (not line.isascii() or "\\u" in line) and len({style.ascii for style in styles}) > 1
-    tells_slash = "/" in line and len({style.slash for style in styles}) > 1
-    if spacing_known and not tells_ascii and not tells_slash:
+    shows_ascii = (not line.isascii() or "\\u" in line) and len({style.ascii for style in styles}) > 1
+    shows_slash = "/" in line and len({style.slash for style in styles}) > 1
+    if spacing_known and not shows_ascii and not shows_slash:
         return styles
     return [style for style in styles if style.dumps(row) == line.strip()] or styles
 
@@ -189,26 +289,26 @@ def to_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, style: Style)
 
 def style_of(schema: pa.Schema) -> Style:
     """The style that a schema carries, or the default one."""
-    kept = (schema.metadata or {}).get(STYLE_KEY)
-    return Style(**json.loads(kept)) if kept else Style()
+    style = (schema.metadata or {}).get(STYLE_KEY)
+    return Style(**json.loads(style)) if style else Style()
 
 
 def to_lines(batch: pa.RecordBatch, style: Style) -> Iterator[str]:
-    """The rows of a batch as JSON text without line ends."""
-    marks = [(exact(f.type), style.dumps(f.name), f.metadata or {}) for f in batch.schema]
+    """The rows of a batch as JSON text without newlines."""
+    fields = [(is_exact_in_json(f.type), style.dumps(f.name), f.metadata or {}) for f in batch.schema]
     columns = [column.to_pylist() for column in batch.columns]
     for values in zip(*columns, strict=True):
         parts = []
-        for (plain, name, mark), value in zip(marks, values, strict=True):
-            if value is None and (ABSENT_KEY in mark or TEXT_KEY in mark):
+        for (exact, name, marks), value in zip(fields, values, strict=True):
+            if value is None and (ABSENT_KEY in marks or TEXT_KEY in marks):
                 continue
-            text = value if TEXT_KEY in mark else style.dumps(value if plain else _jsonable(value))
+            text = value if TEXT_KEY in marks else style.dumps(value if exact else _jsonable(value))
             parts.append(f"{name}{style.key}{text}")
         yield "{" + style.item.join(parts) + "}"
 
 
 def _jsonable(value: Any) -> Any:
-    """A value as JSON can say it, at any depth: dates and the like as text."""
+    """A value that JSON can represent, at any depth: dates and the like as text."""
     if isinstance(value, bytes):
         raise DataError("a column of raw bytes has no JSON form; drop it or write parquet or arrow")
     if value is None or isinstance(value, str | int | float | bool):
@@ -219,48 +319,32 @@ def _jsonable(value: Any) -> Any:
 
 
 class LinesWriter:
-    """JSON lines being written."""
+    """Writes JSON lines, or with ``array`` one JSON array with an object on each line."""
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
-        without_bytes(schema, "JSON")
-        self.file, self.style = file, style_of(schema)
-        self.open_line = False
+    def __init__(self, file: BinaryIO, schema: pa.Schema, *, array: bool) -> None:
+        refuse_bytes(schema, "JSON")
+        self.file, self.style, self.array = file, style_of(schema), array
+        self.empty = True
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows; the last line stays open until it is known whether it is the last of all."""
+        """Append rows; a line is ended only when the next one begins, because the last one may end differently."""
+        first, others = ("[\n", ",\n") if self.array else ("", "\n")
         for line in to_lines(batch, self.style):
-            self.file.write((("\n" if self.open_line else "") + line).encode("utf-8"))
-            self.open_line = True
+            self.file.write(((first if self.empty else others) + line).encode("utf-8"))
+            self.empty = False
 
     def close(self) -> None:
-        """End the last line, if lines of this file end."""
-        if self.open_line and self.style.end:
+        """End the array, or the last line if it ends as the others."""
+        if self.array:
+            self.file.write(b"[]\n" if self.empty else b"\n]\n")
+        elif self.style.end and not self.empty:
             self.file.write(b"\n")
 
 
-class ArrayWriter:
-    """A JSON array of objects being written, one a line."""
+class GzipWriter:
+    """Compresses what another writer writes, without time and name, so that equal tables have equal bytes."""
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
-        without_bytes(schema, "JSON")
-        self.file, self.style = file, style_of(schema)
-        self.before = "[\n"
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows."""
-        for line in to_lines(batch, self.style):
-            self.file.write((self.before + line).encode("utf-8"))
-            self.before = ",\n"
-
-    def close(self) -> None:
-        """End the array."""
-        self.file.write(b"[]\n" if self.before == "[\n" else b"\n]\n")
-
-
-class PackedWriter:
-    """A table as text that is packed on its way; equal tables have equal bytes, so no time and no name is in it."""
-
-    def __init__(self, file: BinaryIO, make: Callable[[BinaryIO], beside.Writer]) -> None:
+    def __init__(self, file: BinaryIO, make: Callable[[BinaryIO], sidecar.Writer]) -> None:
         self.packed = gzip.GzipFile("", "wb", fileobj=file, mtime=0)
         self.writer = make(cast(BinaryIO, self.packed))
 
@@ -269,15 +353,14 @@ class PackedWriter:
         self.writer.write(batch)
 
     def close(self) -> None:
-        """End the table and what packs it."""
+        """End the table and the gzip stream."""
         self.writer.close()
         self.packed.close()
 
 
 def file_sink(path: Path, schema: pa.Schema, head: str) -> contextlib.AbstractContextManager[Sink]:
-    """A file of JSON lines, or of an array, that takes its place when it is finished, with its manifest beside it."""
-
-    def make(file: BinaryIO) -> beside.Writer:
-        return (ArrayWriter if ".json" in path.suffixes[-2:] else LinesWriter)(file, schema)
-
-    return beside.noted(path, schema, lambda file: PackedWriter(file, make) if path.suffix == ".gz" else make(file))
+    """A file of JSON lines or an array that appears when it is finished, with its manifest next to it."""
+    make = partial(LinesWriter, schema=schema, array=".json" in path.suffixes[-2:])
+    return sidecar.with_manifest(
+        path, schema, lambda file: GzipWriter(file, make) if path.suffix == ".gz" else make(file)
+    )

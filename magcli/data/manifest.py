@@ -1,6 +1,6 @@
-"""Where a table comes from: one link a stage, carried with the data through files and pipes.
+"""The history of a table: one link per stage, carried with the data through files and pipes.
 
-A link holds what made the table and what it counted; never times or hosts, which would make equal outputs differ.
+A link holds the stage, its settings, inputs and counts, but no times or hosts, so that equal outputs have equal bytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A table that a stage read: its name (no folder), digest and rows."""
+    """A table that a stage read: its name without folder, digest and number of rows."""
 
     name: str
     sha256: str
@@ -40,7 +40,7 @@ def to_json(chain: Chain) -> list[dict[str, Any]]:
 
 
 def from_json(values: Sequence[Mapping[str, Any]]) -> Chain:
-    """The inverse of ``to_json``."""
+    """A chain from what ``to_json`` returns."""
     return tuple(
         Link(**{**value, "inputs": tuple(Input(**given) for given in value.get("inputs", ()))}) for value in values
     )

@@ -1,4 +1,4 @@
-"""Parquet files: history and digest stand in the footer's key-value metadata."""
+"""Parquet files; history and digest are in the footer's key-value metadata."""
 
 import contextlib
 import json
@@ -9,18 +9,18 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from magcli.data import durable, manifest, seal
-from magcli.data.source import Rows, Source, brief
+from magcli.data.source import Rows, Source, first_line
 from magcli.errors import DataError
 
 ROW_GROUP = 8
-"""Batches in a row group."""
+"""Batches per row group."""
 
 
 def open_file(path: Path) -> Source:
-    """Read a Parquet file; one of ours is checked whole first.
+    """Read a Parquet file; a sealed one is verified first.
 
     Raises:
-        DataError: the file is cut, damaged or no Parquet.
+        DataError: the file is truncated, damaged or not Parquet.
     """
     import pyarrow.parquet as pq
 
@@ -28,11 +28,11 @@ def open_file(path: Path) -> Source:
     try:
         file = pq.ParquetFile(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is no whole Parquet file: {brief(error)}") from None
+        raise DataError(f"{path} is not a complete Parquet file: {first_line(error)}") from None
     extra = file.metadata.metadata or {}
     ours = seal.HEAD_KEY.encode() in extra
     if ours and not digest:
-        raise DataError(f"{path} is damaged: its seal is gone")
+        raise DataError(f"{path} is damaged: its seal is missing")
     chain = manifest.from_json(json.loads(extra[seal.SEAL_KEY.encode()])["chain"]) if ours else ()
     own = {seal.HEAD_KEY.encode(), seal.SEAL_KEY.encode(), seal.DIGEST_KEY.encode()}
     kept = {k: v for k, v in (file.schema_arrow.metadata or {}).items() if k not in own}
@@ -47,11 +47,11 @@ def _rows(file: Any, schema: pa.Schema, path: Path) -> Rows:
         for batch in file.iter_batches(batch_size=1024):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is damaged: {brief(error)}") from None
+        raise DataError(f"{path} is damaged: {first_line(error)}") from None
 
 
 class ParquetSink:
-    """A Parquet file being written."""
+    """Writes a Parquet file."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema, head: str) -> None:
         import pyarrow.parquet as pq
@@ -62,7 +62,7 @@ class ParquetSink:
         self.rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows; whole row groups go to the file."""
+        """Append rows; complete row groups go to the file."""
         self.pending.append(batch)
         self.rows += batch.num_rows
         if len(self.pending) >= ROW_GROUP:
@@ -74,7 +74,7 @@ class ParquetSink:
             self.pending.clear()
 
     def close(self) -> None:
-        """Close the writer while its file is open, whatever came: left to itself it would complain at the end."""
+        """Close the writer while its file is open, also after an error; its destructor would print one."""
         with contextlib.suppress(OSError, ValueError, pa.ArrowException):
             self.writer.close()
 
@@ -91,7 +91,7 @@ class ParquetSink:
 
 @contextlib.contextmanager
 def file_sink(path: Path, schema: pa.Schema, head: str) -> Iterator[ParquetSink]:
-    """A Parquet file that takes its place when it is finished."""
+    """A Parquet file that appears when it is finished."""
     with durable.whole_file(path) as file:
         sink = ParquetSink(file, schema, head)
         try:

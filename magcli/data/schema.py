@@ -1,4 +1,4 @@
-"""The columns that stages agree on, and the check at a stage's door. One place for each column."""
+"""The columns that stages share, each defined once, and the check that a table has those that a stage needs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, get_args
@@ -14,8 +14,8 @@ PROBLEM = pa.schema(
         pa.field("answer", pa.string()),
     ]
 )
-"""A problem: what is asked and the ground truth. ``kind`` (math or code), ``source`` and others may stand beside; a
-code problem has ``tests`` in place of an answer, see ``magcli.verify.code.programs``."""
+"""A problem: the prompt and the ground truth. Other columns such as ``kind`` (math or code) and ``source`` may be
+present; a code problem has ``tests`` instead of an answer, see ``magcli.verify.code.programs``."""
 
 VERSION_SPAN = pa.struct([pa.field("start", pa.int32()), pa.field("version", pa.int32())])
 
@@ -28,7 +28,7 @@ COMPLETION = pa.schema(
         pa.field("seed", pa.int64()),
     ]
 )
-"""One sample of a model, beside the problem's own columns. ``finish``: stop or length."""
+"""One sample of a model, in addition to the problem's columns. ``finish``: stop or length."""
 
 TOKENS = pa.schema(
     [
@@ -38,7 +38,7 @@ TOKENS = pa.schema(
         pa.field("versions", pa.list_(VERSION_SPAN)),
     ]
 )
-"""What RL keeps of a sample besides: ids, log-probs of the distribution sampled, weight versions by token."""
+"""What RL stores of a sample in addition: token ids, log-probs under the sampling distribution, weight versions."""
 
 REWARD = pa.schema(
     [
@@ -55,8 +55,8 @@ REWARD = pa.schema(
         pa.field("languages", pa.string()),
     ]
 )
-"""The reward and its parts (recipe, section 2). ``correct_anywhere`` ignores the format. ``reason`` tells why;
-``languages`` are those of question, thoughts and answer."""
+"""The reward and its parts (recipe, section 2). ``correct_anywhere`` ignores the format. ``reason`` explains the
+verdict; ``languages`` are those of question, thoughts and answer."""
 
 DIFFICULTY = pa.schema(
     [
@@ -66,7 +66,7 @@ DIFFICULTY = pa.schema(
         pa.field("majority_share", pa.float32()),
     ]
 )
-"""What one difficulty pass learned about a problem."""
+"""Result of one difficulty pass over a problem."""
 
 TEST = pa.struct([(name, pa.string()) for name in ("input", "output", "call", "assert")])
 SOLUTION = pa.struct([(name, pa.string()) for name in ("language", "code", "verdict")])
@@ -81,8 +81,8 @@ CODE = pa.schema(
         pa.field("memory_limit", pa.float64()),
     ]
 )
-"""A code problem beside ``id`` and ``prompt``: what ``magcli.curate.code.solutions`` makes of the files of others. The
-verdict of a solution is what its source says of it: right, wrong or unknown. Limits are in seconds and MB."""
+"""A code problem in addition to ``id`` and ``prompt``, as ``magcli.curate.code.solutions`` normalizes the files of
+others. The verdict of a solution is that of its source: right, wrong or unknown. Limits are in seconds and MB."""
 
 AGREEMENT = pa.schema(
     [
@@ -98,18 +98,18 @@ AGREEMENT = pa.schema(
         pa.field("cpp_unrun", pa.string()),
     ]
 )
-"""What running its solutions taught of a code problem. ``weak``: a solution labelled wrong passes all tests kept, or a
-program that computes nothing, which ``trivial`` names (``magcli.curate.code.trivial``).
-``cpp_unrun``: why C++ solutions cannot be asked what the tests ask of a Python function."""
+"""What running its solutions showed about a code problem. ``weak``: a solution labelled wrong passes all kept tests, or
+a program that computes nothing does, which ``trivial`` names (``magcli.curate.code.trivial``).
+``cpp_unrun``: why C++ solutions cannot be run on tests that call a Python function."""
 
 CODE_MADE = CODE.set(
     CODE.get_field_index("tests"), pa.field("tests", pa.list_(pa.struct([*TEST, ("origin", pa.string())])))
 )
-"""The same with tests that tell their origin: given, mutation or generator."""
+"""``CODE`` with the origin of each test: given, mutation or generator."""
 
 
-def tells_origin(schema: pa.Schema) -> bool:
-    """Whether the tests of a table may tell their origin; as JSON text they may."""
+def has_test_origin(schema: pa.Schema) -> bool:
+    """Whether the tests of a table may have an origin; tests stored as JSON text may."""
     if "tests" not in schema.names:
         return False
     kind = schema.field("tests").type
@@ -121,11 +121,11 @@ def tells_origin(schema: pa.Schema) -> bool:
 ProgramFate = Literal[
     "too-long", "refused", "cut", "no-program", "repeated", "unused", "fails", "constant", "unfit", "used"
 ]
-"""What becomes of a program that was asked for. ``too-long``: the problem does not fit into the model's context.
-``refused``: a server kept the answer back. ``cut``: the answer ended at its longest before there was a program.
-``no-program``: it has none in Python. ``repeated``: another answer has the same. ``unused``: enough inputs were found
-without it. ``fails``: it prints nothing for any seed. ``constant``: the same for all. ``unfit``: no call of the
-function, or given inputs only. ``used``: its inputs were tried."""
+"""What became of a requested generator program. ``too-long``: the problem does not fit into the model's context.
+``refused``: a server withheld the answer. ``cut``: the answer reached its maximum length before a program was complete.
+``no-program``: it contains no Python program. ``repeated``: another answer has the same program. ``unused``: enough
+inputs were found without it. ``fails``: it prints nothing for any seed. ``constant``: it prints the same for all.
+``unfit``: it does not call the function, or prints given inputs only. ``used``: its inputs were tried."""
 PROGRAM_FATES: tuple[ProgramFate, ...] = get_args(ProgramFate)
 INPUT_FATES = ("fault", "disagree", "nothing-new", "kept")
 
@@ -145,10 +145,10 @@ NEW_TESTS = pa.schema(
         pa.field("program_inputs", pa.struct([(name, pa.int32()) for name in INPUT_FATES])),
     ]
 )
-"""What making tests for a code problem gave. ``no_tests`` is why there are none. Wrong solutions, ``weak`` and
-``cpp_unrun`` are as in ``AGREEMENT``, ``before`` tells of the given tests alone. ``out_of_time``: the problem's time
-was over before its inputs were. Where a model was asked, ``programs`` is what became of its programs (``ProgramFate``),
-``program_inputs`` of their inputs that were tried."""
+"""Result of making tests for a code problem. ``no_tests`` is why there are none. Wrong solutions, ``weak`` and
+``cpp_unrun`` are as in ``AGREEMENT``; ``before`` is with the given tests alone. ``out_of_time``: the problem's time
+ran out before its inputs did. If a model was asked, ``programs`` counts its programs by ``ProgramFate`` and
+``program_inputs`` the inputs of theirs that were tried."""
 
 MATRIX = pa.schema(
     [
@@ -162,9 +162,9 @@ MATRIX = pa.schema(
         pa.field("seconds", pa.float32()),
     ]
 )
-"""One run of a solution on a test, both by their place in the problem's lists, from 0; ``digest`` is of the problem.
-Runs of a test whose outputs count as equal are of one group, 0 where they are right; one run of each other group has
-its ``output``. Null is the group of a run without output, and the seconds of a program that was not compiled."""
+"""One run of a solution on a test, both by index in the problem's lists; ``digest`` is that of the problem. Runs of a
+test with equal outputs form a group, 0 if they are right; one run of each other group has its ``output``. ``group`` is
+null for a run without output, ``seconds`` for a program that did not compile."""
 
 TRACE = pa.schema(
     [
@@ -174,12 +174,14 @@ TRACE = pa.schema(
         pa.field("weight", pa.float32()),
     ]
 )
-"""A conversation to learn from; the assistant's turns are the targets."""
+"""A conversation to train on; the assistant's turns are the targets."""
 
 DROPPED = pa.schema([pa.field("id", pa.string()), pa.field("reason", pa.string()), pa.field("row", pa.string())])
-"""A row that a stage left out: its id, why, and the row itself as JSON (shortened when large)."""
+"""A row that a stage left out: its id, the reason, and the row as JSON (shortened if large)."""
 
-TEXTS = {f.name for schema in (PROBLEM, COMPLETION, REWARD, DROPPED) for f in schema if pa.types.is_string(f.type)}
+TEXT_COLUMNS = {
+    f.name for schema in (PROBLEM, COMPLETION, REWARD, DROPPED) for f in schema if pa.types.is_string(f.type)
+}
 """Columns that are text, whatever their values look like."""
 
 KNOWN: Mapping[str, pa.DataType] = {
@@ -194,30 +196,30 @@ KNOWN: Mapping[str, pa.DataType] = {
     "num_tokens": pa.int64(),
     **dict.fromkeys(("correct", "correct_anywhere", "custom_output_validator"), pa.bool_()),
 }  # fmt: skip
-"""Columns that stages read where they are there, beside those that they need, and the type of their values. Rows that
-mix a value, null and absent make JSON text of any column; of these the door takes the values themselves."""
+"""Columns that stages read if they are present, and the type of their values. A column that mixes values, null and
+absent keys is stored as JSON text; of these columns the values are parsed when a stage reads its input."""
 
 KNOWN_JSON = (
     "tests", "test_list", "public_tests", "private_tests", "generated_tests", "solutions", "incorrect_solutions",
     "submissions", "samples", "choices", "options", "time_limit", "memory_limit", "memory_limit_bytes",
 )  # fmt: skip
-"""The same, whose values have several forms: they stay JSON text, which stages read, but null is none."""
+"""The same for columns whose values have several forms: they stay JSON text, which stages parse, except null."""
 
 
-NAMES_TOLD = 3
-"""Names of one column that an error tells at most."""
+MAX_NAMES = 3
+"""Maximum number of alternative names of a column in an error message."""
 
 
 def require(schema: pa.Schema, needs: Iterable[str], *, stage: str, where: str) -> None:
-    """Check that a table has the columns a stage needs; ``a|b`` is either of two.
+    """Check that a table has the columns that a stage needs; ``a|b`` means either.
 
     Raises:
-        DataError: names the missing columns, the stage and the columns that are there.
+        DataError: names the missing columns, the stage and the columns that are present.
     """
     missing = [name.split("|") for name in needs if not set(name.split("|")) & set(schema.names)]
     if missing:
         there = ", ".join(schema.names) or "none"
-        cut = any(len(names) > NAMES_TOLD for names in missing)
+        cut = any(len(names) > MAX_NAMES for names in missing)
         raise DataError(
             f"{stage}: {where} lacks column {', '.join(map(_either, missing))}; it has: {there}. "
             f"Rename with: magcli convert INPUT --rename {missing[0][0]}=COLUMN -o OUTPUT"
@@ -226,22 +228,21 @@ def require(schema: pa.Schema, needs: Iterable[str], *, stage: str, where: str) 
 
 
 def _either(names: Sequence[str]) -> str:
-    """Names of one column, as an error tells them."""
-    told = names if len(names) <= NAMES_TOLD else [*names[: NAMES_TOLD - 1], "..."]
-    return " or ".join(told)
+    """The names of one column for an error message."""
+    return " or ".join(names if len(names) <= MAX_NAMES else [*names[: MAX_NAMES - 1], "..."])
 
 
-def meant(schema: pa.Schema, needs: Iterable[str], aliases: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """Columns that other tools name otherwise: alias -> the needed column that is missing.
+def resolve_aliases(schema: pa.Schema, needs: Iterable[str], aliases: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Columns under the names of other tools: alias -> the missing column that it stands for.
 
     Raises:
-        DataError: several might be meant.
+        DataError: several aliases of a column are present.
     """
     found = {}
     for name in (name for need in needs for name in need.split("|") if name not in schema.names):
         there = [alias for alias in aliases.get(name, ()) if alias in schema.names]
         if len(there) > 1:
-            raise DataError(f"column {name} is missing, and {' or '.join(there)} might be it; rename one of them")
+            raise DataError(f"column {name} is missing and could be {' or '.join(there)}; rename one of them")
         if there:
             found[there[0]] = name
     return found

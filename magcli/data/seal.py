@@ -1,7 +1,7 @@
-"""The proof that a file is whole: a SHA-256 over every byte of it, kept inside it.
+"""The seal of a file: a SHA-256 over all of its bytes, stored inside it.
 
-The digest stands in the file's last message (Arrow) or footer (Parquet) behind a marker. It is computed over the whole
-file with its own 64 characters taken as zeros, so a cut at any byte or one flipped bit anywhere is found.
+The digest is in the file's last message (Arrow) or footer (Parquet) after a marker. It is computed over the whole file
+with its own 64 characters as zeros, so truncation at any byte and any flipped bit are detected.
 """
 
 import hashlib
@@ -20,16 +20,16 @@ HEAD_KEY = "magcli.head"
 MARK = b"magcli:sha256:"
 BLANK = b"0" * 64
 TAIL = 1 << 24
-"""How far from its end a file's seal may begin, in bytes."""
+"""Maximum distance in bytes of a file's seal from its end."""
 
 
 def blank_digest() -> str:
-    """The value to write where the digest will stand."""
+    """The placeholder of the digest."""
     return (MARK + BLANK).decode()
 
 
 def fill(tail: bytes, before: "hashlib._Hash") -> tuple[bytes, str]:
-    """Finish the hash with the last bytes of a file and put the digest in its place in them."""
+    """Finish the hash with the last bytes of a file and insert the digest into them."""
     at = tail.rindex(MARK + BLANK) + len(MARK)
     before.update(tail)
     digest = before.hexdigest()
@@ -37,7 +37,7 @@ def fill(tail: bytes, before: "hashlib._Hash") -> tuple[bytes, str]:
 
 
 def patch(file: BinaryIO) -> str:
-    """Compute a finished file's digest and write it into its place; returns the digest."""
+    """Compute the digest of a finished file and write it into its placeholder; returns the digest."""
     file.flush()
     with mmap.mmap(file.fileno(), 0) as data:
         at = data.rfind(MARK + BLANK) + len(MARK)
@@ -48,15 +48,15 @@ def patch(file: BinaryIO) -> str:
 
 
 def verify_file(path: Path) -> str | None:
-    """Check a file against the seal in it.
+    """Check a file against its seal.
 
-    Returns the digest, or None when there is no seal (a file that another tool wrote).
+    Returns the digest, or None for a file without a seal, which another tool wrote.
 
     Raises:
         DataError: the file is empty or does not match its seal.
     """
     if path.stat().st_size == 0:
-        raise DataError(f"{path} is empty: it was cut off or never written")
+        raise DataError(f"{path} is empty: it was truncated or never written")
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         at = data.rfind(MARK, max(0, len(data) - TAIL))
         if at < 0 or (data.find(HEAD_KEY.encode()) < 0 and not _hex(data[at + len(MARK) : at + len(MARK) + 64])):
@@ -67,7 +67,7 @@ def verify_file(path: Path) -> str | None:
         hasher.update(memoryview(data)[at + 64 :])
         found = data[at : at + 64]
     if found.decode("ascii", "replace") != hasher.hexdigest():
-        raise DataError(f"{path} is damaged: its content does not match the seal that it was finished with")
+        raise DataError(f"{path} is damaged: its content does not match its seal")
     return hasher.hexdigest()
 
 
@@ -82,7 +82,7 @@ def hash_file(path: Path) -> str:
 
 
 def hash_open(file: BinaryIO) -> str:
-    """SHA-256 of an open file from where it stands."""
+    """SHA-256 of an open file from its current position."""
     return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
 
 
@@ -92,7 +92,7 @@ def hash_text(text: str) -> str:
 
 
 class HashingWriter(io.RawIOBase):
-    """A sink that hashes what passes, and can hold the last bytes back until the digest stands in them."""
+    """A sink that hashes what passes and can hold the last bytes back until the digest is known."""
 
     def __init__(self, out: BinaryIO) -> None:
         self.out = out
@@ -100,11 +100,11 @@ class HashingWriter(io.RawIOBase):
         self.held: list[bytes] | None = None
 
     def writable(self) -> bool:
-        """Always: it is a sink."""
+        """Always."""
         return True
 
     def write(self, data: Any) -> int:
-        """Hash and pass on, or hold."""
+        """Hash and pass on, or hold back."""
         view = bytes(data)
         if self.held is not None:
             self.held.append(view)
@@ -114,14 +114,14 @@ class HashingWriter(io.RawIOBase):
         return len(view)
 
     def finish(self) -> str:
-        """Put the digest into the held bytes, pass them on, return the digest."""
+        """Insert the digest into the held bytes and pass them on; returns the digest."""
         tail, digest = fill(b"".join(self.held or []), self.hash)
         self.out.write(tail)
         return digest
 
 
 class HashingReader:
-    """A stream to read from that remembers the bytes since the last mark, so that a seal can be checked on a pipe."""
+    """A stream that remembers the bytes since the last mark, to check a seal on a pipe."""
 
     def __init__(self, source: BinaryIO) -> None:
         self.source = source
@@ -131,23 +131,23 @@ class HashingReader:
 
     @property
     def since_mark(self) -> bytes:
-        """What was read since the last mark."""
+        """The bytes read since the last mark."""
         return b"".join(self.recent)
 
     def read(self, size: int = -1) -> bytes:
-        """Read exactly as much as asked for, less only at the end."""
+        """Read exactly ``size`` bytes, fewer only at the end."""
         data = self.source.read(size)
         self.recent.append(data)
         return data
 
     def mark(self) -> None:
-        """Hash what was read so far: it lies before the seal."""
+        """Hash what was read so far, which is before the seal."""
         for data in self.recent:
             self.hash.update(data)
         self.recent.clear()
 
     def matches(self, digest: str) -> bool:
-        """Whether all that was read, with the digest's place blank, has this digest; reads to the end first."""
+        """Whether all bytes, with a blank placeholder, have this digest; reads to the end first."""
         while self.read(1 << 16):
             pass
         tail = self.since_mark.replace(MARK + digest.encode(), MARK + BLANK)
@@ -155,7 +155,7 @@ class HashingReader:
         return self.hash.hexdigest() == digest
 
     def close_digest(self) -> str:
-        """SHA-256 of all that was read; the stream has ended."""
+        """SHA-256 of all bytes, at the end of the stream."""
         self.mark()
         return self.hash.hexdigest()
 
@@ -168,34 +168,34 @@ class HashingReader:
         return False
 
     def seekable(self) -> bool:
-        """Never: it may be a pipe."""
+        """Never; it may be a pipe."""
         return False
 
     def close(self) -> None:
-        """Leave the source to its owner."""
+        """Leave the source open for its owner."""
         self.closed = True
 
 
 def pack(value: Mapping[str, Any]) -> str:
-    """Metadata as canonical JSON, so that equal outputs have equal bytes; a marker in a text of it is escaped."""
+    """Metadata as canonical JSON, so that equal outputs have equal bytes; a marker in a string is escaped."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return text.replace(MARK.decode(), MARK.decode().replace(":", "\\u003a"))
 
 
 def seal_json(value: Mapping[str, Any]) -> str:
-    """JSON for a file of its own, with the proof that it is whole."""
+    """JSON for a file, with its own checksum."""
     return json.dumps({**value, "check": hash_text(pack(value))}, sort_keys=True, indent=1) + "\n"
 
 
 def open_json(text: bytes) -> dict[str, Any]:
-    """What ``seal_json`` wrote.
+    """The value that ``seal_json`` wrote.
 
     Raises:
-        ValueError: it is cut or damaged.
-        KeyError: it carries no proof.
+        ValueError: it is truncated or damaged.
+        KeyError: it has no checksum.
     """
     value = json.loads(text)
     check = value.pop("check")
     if check != hash_text(pack(value)) or seal_json(value).encode() != text:
-        raise ValueError("content and check differ")
+        raise ValueError("content and checksum differ")
     return dict(value)

@@ -1,4 +1,4 @@
-"""An open table and a place to write one: the two shapes that every format has."""
+"""The interfaces of table formats: an open table (``Source``) and one being written (``Sink``)."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ Rows = Iterator[pa.RecordBatch]
 """A stream of record batches of one schema."""
 
 BadRow = Callable[[str, str, str], None]
-"""Called with (id or place, reason, excerpt) for a row that cannot be read; the reader goes on."""
+"""Called with (id or line number, reason, excerpt) for a row that cannot be read; the reader continues."""
 
 
 @dataclass
 class Source:
     """A table to read once.
 
-    ``chain``, ``sha256`` and ``total`` describe the whole table; a pipe knows them only after its last row, a file
+    ``chain``, ``sha256`` and ``total`` describe the whole table; for a pipe they are set after its last row, for a file
     from the start.
     """
 
@@ -40,15 +40,15 @@ class Sink(Protocol):
         ...
 
     def finish(self, chain: Chain) -> str:
-        """Write what proves that the table is whole, and its history; returns its digest."""
+        """Write the history and the proof that the table is complete; returns its digest."""
         ...
 
 
 def manifest_path(path: Path) -> Path:
-    """Where the history of a format that cannot carry it is kept."""
+    """The manifest of a file or folder whose format cannot carry its history."""
     return path / "manifest.json" if path.is_dir() else path.with_name(path.name + ".manifest.json")
 
 
-def brief(error: BaseException) -> str:
-    """The first line of a library's message."""
+def first_line(error: BaseException) -> str:
+    """The first line of a library's error message."""
     return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

@@ -1,5 +1,5 @@
-"""Any table in, any table out: ``-`` (Arrow stream), .arrow, .parquet, .jsonl, .json (one array), both also as .gz,
-.csv, `datasets` folders, hub ids.
+"""Read and write tables by name: ``-`` (Arrow stream), .arrow, .parquet, .jsonl, .json (one array), both also as .gz,
+.csv, `datasets` folders; read hub ids.
 """
 
 import contextlib
@@ -13,27 +13,27 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from magcli.data import arrow, csv, durable, folder, jsonl, jsontexts, parquet, seal, types
-from magcli.data.source import BadRow, Rows, Sink, Source, brief
+from magcli.data import arrow, csv, durable, folder, jsonl, parquet, seal, types
+from magcli.data.source import BadRow, Rows, Sink, Source, first_line
 from magcli.errors import DataError, UsageError, usage
 
 ROWS_PER_BATCH = 1024
 LINES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 SUFFIXES = (".arrow", ".parquet", *LINES, ".csv")
-BESIDE = (".manifest.json", ".run.json")
-"""What the files are called that magcli leaves beside tables."""
+SIDECARS = (".manifest.json", ".run.json")
+"""Endings of the files that magcli writes next to tables."""
 
 
 def ignore(place: str, reason: str, excerpt: str) -> None:
-    """A ``BadRow`` for readers that only look."""
+    """A ``BadRow`` that does nothing."""
 
 
 def read(name: str, bad: BadRow = ignore) -> Source:
-    """Open a table by its name; rows that cannot be read are told to ``bad``.
+    """Open a table by its name; rows that cannot be read are reported to ``bad``.
 
     Raises:
-        DataError: it does not exist, is empty, cut or damaged, or its kind is unknown.
-        EnvironmentFault: a hub id that cannot be had.
+        DataError: it does not exist, is empty, truncated or damaged, or has an unknown suffix.
+        EnvironmentFault: a hub data set cannot be loaded.
     """
     source = _open(name, bad)
     schema = types.plain_schema(source.schema, name)
@@ -47,7 +47,7 @@ def _plain(rows: Rows, schema: pa.Schema, name: str) -> Rows:
         try:
             yield from types.plain_rows(batch, schema)
         except pa.ArrowException as error:
-            raise DataError(f"{name}: {brief(error)}") from None
+            raise DataError(f"{name}: {first_line(error)}") from None
 
 
 def _open(name: str, bad: BadRow) -> Source:
@@ -58,13 +58,13 @@ def _open(name: str, bad: BadRow) -> Source:
     if path.is_dir():
         return folder.open_folder(path)
     if not path.exists():
-        if _may_be_of_hub(path):
+        if _may_be_hub_id(path):
             return folder.open_hub(name)
         raise DataError(f"{name} does not exist")
     if path.is_fifo() or path.is_char_device():
         return _read_pipe(io.FileIO(name), name, bad)
-    if name.endswith(BESIDE):
-        raise DataError(f"{name} tells of the table beside it and is none")
+    if name.endswith(SIDECARS):
+        raise DataError(f"{name} is not a table but describes the one next to it")
     match kind := suffix(path):
         case ".arrow":
             return arrow.open_file(path)
@@ -77,8 +77,8 @@ def _open(name: str, bad: BadRow) -> Source:
     raise DataError(f"{name}: unknown kind of table '{kind}'; known: {', '.join(SUFFIXES)}, a folder, a hub id, -")
 
 
-def _may_be_of_hub(path: Path) -> bool:
-    """Whether a name that is no file may be OWNER/NAME: such names have dots too."""
+def _may_be_hub_id(path: Path) -> bool:
+    """Whether a name may be a hub id, OWNER/NAME; such names may contain dots."""
     known = (*SUFFIXES, ".ndjson", ".gz")
     return (
         len(path.parts) == 2
@@ -88,34 +88,34 @@ def _may_be_of_hub(path: Path) -> bool:
 
 
 def suffix(path: Path) -> str:
-    """What tells the kind of a table: the end of its name, with ``.gz`` also what stands before."""
+    """The suffix that determines the format; for ``.gz`` with the one before it."""
     return "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
 
 
 def _read_pipe(raw: io.FileIO, name: str, bad: BadRow) -> Source:
     if raw.isatty():
-        raise UsageError("no table: name one, or pipe one in")
+        raise UsageError("no input table: name one, or pipe one in")
     pipe = io.BufferedReader(raw, 1 << 16)
     head = pipe.peek(4)[:4]
     if not head:
-        raise DataError(f"{name} is empty: the command before this one in the pipe gave no table")
+        raise DataError(f"{name} is empty: the previous command of the pipe wrote no table")
     if (first := head.lstrip()[:1]) in (b"{", b"["):
-        opened, digest = _kept(pipe)
-        source = jsonl.open_texts(jsontexts.opened_texts(opened, name, array=first == b"["), name, bad)
-        source.rows = _proven(source, source.rows, digest)
+        opened, digest = _spooled(pipe)
+        source = jsonl.open_texts(jsonl.opened_texts(opened, name, array=first == b"["), name, bad)
+        source.rows = _with_digest(source, source.rows, digest)
         return source
     return arrow.open_stream(pipe, name)
 
 
-def _proven(source: Source, rows: Rows, digest: str) -> Rows:
-    """The rows of a pipe, whose digest is known after the last one as that of any pipe: only a file can be parted."""
+def _with_digest(source: Source, rows: Rows, digest: str) -> Rows:
+    """The rows of a pipe, whose digest is set after the last one as for any pipe: only a file can be sharded."""
     yield from rows
     source.sha256 = digest
 
 
-def _kept(pipe: BinaryIO) -> tuple[jsontexts.Opener, str]:
-    """JSON is read twice, so a pipe of it is kept in a temporary file without a name; and the digest of its bytes."""
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as its reader
+def _spooled(pipe: BinaryIO) -> tuple[jsonl.Opener, str]:
+    """A pipe of JSON in an unnamed temporary file, because JSON is read twice; and the digest of its bytes."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with its last reader
     hashing = seal.HashingWriter(file)
     shutil.copyfileobj(pipe, hashing)
 
@@ -128,10 +128,10 @@ def _kept(pipe: BinaryIO) -> tuple[jsontexts.Opener, str]:
 
 
 def check_target(name: str) -> None:
-    """Refuse an output that cannot be written, before any work is done.
+    """Check that an output can be written, before any work is done.
 
     Raises:
-        UsageError: an unknown kind of table or a parent that is a file.
+        UsageError: an unknown suffix, or the place is taken.
     """
     path = Path(name)
     kind = suffix(path)
@@ -152,7 +152,7 @@ def check_target(name: str) -> None:
 
 @contextlib.contextmanager
 def write(name: str, schema: pa.Schema, head: str) -> Iterator[Sink]:
-    """A table to write by its name; it appears when it is finished and the block ends well."""
+    """A table to write by its name; it appears when it is finished and the block ends without an error."""
     path = Path(name)
     if name == "-":
         with durable.disk_faults(Path("stdout")), open(sys.stdout.fileno(), "wb", closefd=False) as out:
@@ -176,8 +176,8 @@ def _maker(path: Path) -> Callable[[Path, pa.Schema, str], contextlib.AbstractCo
     return folder.folder_sink
 
 
-def rechunk(rows: Rows, size: int = ROWS_PER_BATCH, room: int = types.BATCH_BYTES) -> Rows:
-    """The same rows in batches of ``size``, fewer where these would be larger than ``room`` bytes.
+def rechunk(rows: Rows, size: int = ROWS_PER_BATCH, max_bytes: int = types.BATCH_BYTES) -> Rows:
+    """The same rows in batches of ``size`` rows, fewer if they would have more than ``max_bytes``.
 
     Where a batch ends depends on the rows alone, so equal tables have equal bytes however they were made.
     """
@@ -186,8 +186,8 @@ def rechunk(rows: Rows, size: int = ROWS_PER_BATCH, room: int = types.BATCH_BYTE
     for batch in (batch for batch in rows if batch.num_rows):
         sizes = types.row_bytes(batch)
         while batch.num_rows:
-            fits = types.fitting_rows(sizes[: size - held], room - weight)
-            if pending and sizes[0] > room - weight:
+            fits = types.fitting_rows(sizes[: size - held], max_bytes - weight)
+            if pending and sizes[0] > max_bytes - weight:
                 fits = 0
             pending.append(batch.slice(0, fits))
             held, weight = held + fits, weight + int(sizes[:fits].sum())
@@ -200,5 +200,5 @@ def rechunk(rows: Rows, size: int = ROWS_PER_BATCH, room: int = types.BATCH_BYTE
 
 
 def one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Several batches of one schema as one, copied: a slice brings stray bits of its neighbours along."""
+    """Batches of one schema as one, copied: a slice would be written with stray bits of its neighbours."""
     return pa.concat_batches(batches)

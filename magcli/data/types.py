@@ -1,11 +1,15 @@
-"""Column types as stages see them, and the size of rows.
+"""Column types: the plain ones that stages see, those of JSON values, and the size of rows.
 
-Other tools write text as dictionaries, large or view strings, lists with wide offsets, columns without a type. They are
-read as ``string``, ``binary`` and ``list``; an extension type is read as its storage.
+Other tools write dictionaries, large or view strings, lists with 64-bit offsets, columns of type null. They are read as
+``string``, ``binary`` and ``list``; an extension type is read as its storage.
 """
 
+import itertools
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,16 +20,20 @@ from magcli.errors import DataError
 
 Sizes = npt.NDArray[np.int64]
 FOREIGN_KEYS = (b"pandas", b"huggingface", b"PARQUET:field_id", b"ARROW:schema")
-"""Metadata of other tools that describes columns by name, and would be wrong after a change of columns."""
+"""Metadata of other tools that describes columns by name and would be wrong after a change of columns."""
 BATCH_BYTES = 1 << 26
-"""A batch of more than one row holds at most this many bytes, far from the 2 GiB that a text column can hold."""
+"""Bytes that a batch of more than one row may have, far from the 2 GiB that a text column can hold."""
+TEXT_KEY = b"magcli.json_text"
+"""Marks a column that stores each value as JSON text."""
+ABSENT_KEY = b"magcli.absent"
+"""Marks a column whose nulls are absent keys."""
 
 
-def without_bytes(schema: pa.Schema, form: str) -> None:
-    """Refuse columns that hold raw bytes anywhere, for a format of text.
+def refuse_bytes(schema: pa.Schema, form: str) -> None:
+    """Check that no column contains raw bytes at any depth, for a text format.
 
     Raises:
-        DataError: names the first such column.
+        DataError: one does; the message names the column.
     """
     for field in schema:
         if any(map(_is_bytes, _leaves(field.type))):
@@ -45,12 +53,12 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return bool(is_a.is_binary(kind) or is_a.is_large_binary(kind) or is_a.is_fixed_size_binary(kind))
 
 
-def exact(kind: pa.DataType) -> bool:
-    """Whether JSON gives values of this type back unchanged, once the type is known."""
+def is_exact_in_json(kind: pa.DataType) -> bool:
+    """Whether values of this type survive a round trip through JSON, if the type is known."""
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return exact(kind.value_type)
+        return is_exact_in_json(kind.value_type)
     if pa.types.is_struct(kind):
-        return all(exact(kind.field(i).type) for i in range(kind.num_fields))
+        return all(is_exact_in_json(kind.field(i).type) for i in range(kind.num_fields))
     is_number = pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
     return bool(is_number or pa.types.is_boolean(kind) or pa.types.is_string(kind) or pa.types.is_null(kind))
 
@@ -59,28 +67,28 @@ def plain_schema(schema: pa.Schema, name: str) -> pa.Schema:
     """A table's schema in plain types.
 
     Raises:
-        DataError: two columns have the same name, or a name is no text.
+        DataError: two columns have the same name, or a name is not valid UTF-8.
     """
     try:
         names = schema.names
         fields = [_plain_field(field) for field in schema]
     except UnicodeDecodeError:
-        raise DataError(f"{name} is damaged, or has a column whose name is no text") from None
+        raise DataError(f"{name} is damaged, or has a column whose name is not valid UTF-8") from None
     twice = sorted({column for column in names if names.count(column) > 1})
     if twice:
         raise DataError(
-            f"{name} has more than one column named {', '.join(twice)}; rename them with the tool it is from"
+            f"{name} has more than one column named {', '.join(twice)}; rename them with the tool that wrote it"
         )
     fields = [field.with_type(pa.string()) if pa.types.is_null(field.type) else field for field in fields]
-    return pa.schema(fields, _own(schema.metadata))
+    return pa.schema(fields, _without_foreign(schema.metadata))
 
 
-def _own(metadata: dict[bytes, bytes] | None) -> dict[bytes, bytes] | None:
+def _without_foreign(metadata: dict[bytes, bytes] | None) -> dict[bytes, bytes] | None:
     return {key: value for key, value in (metadata or {}).items() if key not in FOREIGN_KEYS} or None
 
 
 def _plain_field(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, plain_type(field.type), metadata=_own(field.metadata))
+    return pa.field(field.name, plain_type(field.type), metadata=_without_foreign(field.metadata))
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
@@ -102,7 +110,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def plain_rows(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows of a batch in the types of ``schema``, in as many batches as their size asks for."""
+    """The rows of a batch in the types of ``schema``, in batches of at most ``BATCH_BYTES``."""
     if batch.schema.types == schema.types and batch.nbytes <= BATCH_BYTES:
         yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
         return
@@ -119,13 +127,13 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     return storage if storage.type == kind else storage.cast(kind)
 
 
-def fitting_rows(sizes: Sizes, room: int) -> int:
-    """How many leading rows fit into ``room`` bytes, at least one."""
-    return max(1, int(np.searchsorted(np.cumsum(sizes), room, side="right")))
+def fitting_rows(sizes: Sizes, max_bytes: int) -> int:
+    """Number of leading rows that fit into ``max_bytes``, at least one."""
+    return max(1, int(np.searchsorted(np.cumsum(sizes), max_bytes, side="right")))
 
 
 def row_bytes(batch: pa.RecordBatch) -> Sizes:
-    """The bytes of each row, from its values alone: equal rows have equal sizes however they are stored."""
+    """The bytes of each row, computed from its values: equal rows have equal sizes however they are stored."""
     return sum((_value_bytes(column) for column in batch.columns), np.zeros(batch.num_rows, np.int64))
 
 
@@ -147,7 +155,7 @@ def _value_bytes(column: pa.Array) -> Sizes:
 
 
 def _list_bytes(column: pa.Array) -> Sizes:
-    """Sums of the elements' bytes between each list's offsets."""
+    """Sums of the elements' bytes between the offsets of each list."""
     before = np.concatenate([[0], np.cumsum(_value_bytes(column.values))])
     offsets = column.offsets.to_numpy()
     sizes = before[offsets[1:]] - before[offsets[:-1]] + 8
@@ -158,22 +166,154 @@ def _numbers(values: pa.Array) -> Sizes:
     return np.asarray(pc.fill_null(values, 0), np.int64)
 
 
-class _WithoutPandas:
-    """An import finder that finds no pandas."""
+# ---- JSON ----
+
+
+def to_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """The rows of a batch, with the values of columns that store JSON text."""
+    rows: list[dict[str, Any]] = batch.to_pylist()
+    for field in batch.schema:
+        if is_json_text(field):
+            for row in rows:
+                row[field.name] = None if row[field.name] is None else json.loads(row[field.name])
+    return rows
+
+
+def is_json_text(field: pa.Field) -> bool:
+    """Whether a column stores each value as JSON text."""
+    return TEXT_KEY in (field.metadata or {})
+
+
+def parse_texts(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
+    """JSON texts as values of a type; for ``string``, values that are not strings stay as they are written.
+
+    Raises:
+        DataError: a value is of another type.
+    """
+    return pa.array([None if text is None else _parse_text(text, name, kind) for text in column.to_pylist()], kind)
+
+
+def _parse_text(text: str, name: str, kind: pa.DataType) -> Any:
+    value = json.loads(text)
+    if value is None:
+        return None
+    if pa.types.is_string(kind):
+        return value if isinstance(value, str) else text
+    if pa.types.is_boolean(kind) and value in (0, 1):
+        return bool(value)
+    is_number = json_type(value) in (pa.int64(), pa.float64())
+    if pa.types.is_integer(kind) and is_number and value % 1 == 0 and abs(value) < 2**63:
+        return int(value)
+    what = "true or false" if pa.types.is_boolean(kind) else "a whole number"
+    raise DataError(f"column {name} has {text[:100]}, where {what} is expected; correct it, or remove the column")
+
+
+@dataclass(slots=True)
+class Column:
+    """A key of JSON objects: the type of its values (None: they share none), number of rows, whether null occurs."""
+
+    kind: pa.DataType | None = pa.null()
+    present: int = 0
+    null: bool = False
+
+    def add(self, value: Any) -> None:
+        """Add the value of one more row."""
+        self.present += 1
+        self.null = self.null or value is None
+        if self.kind is not None and value is not None:
+            self.kind = unify(self.kind, json_type(value))
+
+    def field(self, key: str, total: int) -> pa.Field:
+        """The column's field with its marks."""
+        absent = self.present < total
+        if self.kind is None or (absent and self.null):
+            return pa.field(key, pa.string(), metadata={TEXT_KEY: b"1"})
+        kind = pa.string() if pa.types.is_null(self.kind) else self.kind
+        return pa.field(key, kind, metadata={ABSENT_KEY: b"1"} if absent else None)
+
+
+def key_order(orders: Iterable[tuple[str, ...]]) -> list[str]:
+    """The keys in an order that agrees with every row's, or in order of appearance if rows contradict each other."""
+    seen = dict.fromkeys(key for keys in orders for key in keys)
+    after: dict[str, set[str]] = {key: set() for key in seen}
+    for keys in orders:
+        for before, key in itertools.pairwise(keys):
+            after[key].add(before)
+    ordered: list[str] = []
+    while waiting := [key for key in seen if key not in ordered]:
+        ready = next((key for key in waiting if after[key].issubset(ordered)), None)
+        if ready is None:
+            return list(seen)
+        ordered.append(ready)
+    return ordered
+
+
+def json_type(value: Any) -> pa.DataType | None:
+    """The Arrow type that holds a JSON value exactly; None if there is none."""
+    match value:
+        case None:
+            return pa.null()
+        case bool():
+            return pa.bool_()
+        case int():
+            return pa.int64() if -(2**63) <= value < 2**63 else None
+        case float():
+            return pa.float64()
+        case str():
+            return pa.string()
+        case list():
+            return _list_type(value)
+        case dict() if value:
+            parts = [(key, json_type(part)) for key, part in value.items()]
+            if any(part is None or pa.types.is_null(part) for _, part in parts):
+                return None
+            return pa.struct([pa.field(key, part) for key, part in parts])
+        case _:
+            return None
+
+
+def _list_type(values: Sequence[Any]) -> pa.DataType | None:
+    kind: pa.DataType | None = pa.null()
+    for value in values:
+        kind = unify(kind, json_type(value))
+        if kind is None:
+            return None
+    return pa.list_(kind)
+
+
+def unify(left: pa.DataType | None, right: pa.DataType | None) -> pa.DataType | None:
+    """The type that holds the values of both exactly; None if there is none."""
+    if left is None or right is None:
+        return None
+    if left == right or pa.types.is_null(right):
+        return left
+    if pa.types.is_null(left):
+        return right
+    if pa.types.is_list(left) and pa.types.is_list(right):
+        inner = unify(left.value_type, right.value_type)
+        return None if inner is None else pa.list_(inner)
+    return None
+
+
+# ---- pyarrow without pandas ----
+
+
+class _NoPandas:
+    """An import finder that does not find pandas."""
 
     def find_spec(self, name: str, *_: object) -> None:
         if name == "pandas":
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
-def leave_pandas_out() -> None:
-    """Keep pyarrow from importing pandas at its first ``pa.array``, which asks whether the values are pandas'.
+def skip_pandas() -> None:
+    """Keep pyarrow from importing pandas in its first ``pa.array``, which checks for pandas objects.
 
-    It asks once and remembers the answer. ``to_pandas`` still imports pandas, and one that is there already stays.
+    pyarrow remembers the result of this import. ``to_pandas`` still imports pandas.
     """
     if "pandas" in sys.modules:
         return
-    finder = _WithoutPandas()
+    finder = _NoPandas()
     sys.meta_path.insert(0, finder)
     try:
         pa.array([])
@@ -181,4 +321,4 @@ def leave_pandas_out() -> None:
         sys.meta_path.remove(finder)
 
 
-leave_pandas_out()
+skip_pandas()

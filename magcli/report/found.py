@@ -111,7 +111,7 @@ def _each_once(things: Iterable[Any], path: Any) -> list[Any]:
 
 def _kind(path: Path) -> Kind | None:
     if path.is_file():
-        return "table" if path.name.endswith(table.SUFFIXES) and not path.name.endswith(table.BESIDE) else None
+        return "table" if path.name.endswith(table.SUFFIXES) and not path.name.endswith(table.SIDECARS) else None
     if RunDir(path).note_path.is_file():
         return "run"
     if any((path / name).is_file() for name in LANDSCAPE_FILES):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from magcli.data import table
-from magcli.data.source import brief
+from magcli.data.source import first_line
 from magcli.errors import DataError
 from magcli.report.wording import foreign
 from magcli.run.rundir import RunDir
@@ -57,7 +57,7 @@ def _columns(path: Path, names: Sequence[str]) -> pa.Table:
     """Some columns of an update's table; the others, token by token the most of it, are not read.
 
     Raises:
-        DataError: the file is cut or damaged.
+        DataError: the file is truncated or damaged.
     """
     try:
         with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:
@@ -68,7 +68,7 @@ def _columns(path: Path, names: Sequence[str]) -> pa.Table:
             rows.validate(full=True)
             return rows
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is cut or damaged: {brief(error)}") from None
+        raise DataError(f"{path} is truncated or damaged: {first_line(error)}") from None
 
 
 @dataclass(frozen=True, slots=True)

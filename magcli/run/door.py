@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from magcli.data.jsontypes import ABSENT_KEY, is_text, valued
-from magcli.data.schema import KNOWN, KNOWN_JSON, meant, require
+from magcli.data.schema import KNOWN, KNOWN_JSON, require, resolve_aliases
 from magcli.data.source import Rows
+from magcli.data.types import ABSENT_KEY, is_json_text, parse_texts
 from magcli.errors import DataError
 from magcli.run.job import CELL_LIMIT, Job
 
@@ -49,7 +49,7 @@ def admit(
     Raises:
         DataError: a column is missing; the message names it, the stage and the columns that are there.
     """
-    if found := meant(schema, needs, aliases or {}):
+    if found := resolve_aliases(schema, needs, aliases or {}):
         schema, rows = _renamed(found, schema, rows, job)
     require(schema, [name for name in needs if name != "id"], stage=job.stage, where=where)
     needs, either = _present(needs, schema)
@@ -64,7 +64,7 @@ def _behind(field: pa.Field, needs: Sequence[str]) -> pa.Field:
     """A column as it comes out; a stage that needs none takes the table as it is."""
     if field.name in (*TEXT, "id") and field.name in needs:
         return pa.field(field.name, pa.string())
-    if needs and is_text(field) and field.name in KNOWN:
+    if needs and is_json_text(field) and field.name in KNOWN:
         return pa.field(field.name, KNOWN[field.name], metadata={ABSENT_KEY: b"1"})
     return field
 
@@ -101,17 +101,17 @@ def _fit(batch: pa.RecordBatch, schema: pa.Schema, needs: Sequence[str]) -> pa.R
 def _fitted(column: pa.Array, field: pa.Field, needs: Sequence[str]) -> pa.Array:
     if field.name in (*TEXT, "id") and field.name in needs:
         return _as_text(column, field)
-    if not needs or not is_text(field):
+    if not needs or not is_json_text(field):
         return column
     if field.name in KNOWN:
-        return valued(column, field.name, KNOWN[field.name])
+        return parse_texts(column, field.name, KNOWN[field.name])
     if field.name in KNOWN_JSON:
         return pc.if_else(pc.equal(column, "null"), pa.scalar(None, pa.string()), column)
     return column
 
 
 def _as_text(column: pa.Array, field: pa.Field) -> pa.Array:
-    if is_text(field):
+    if is_json_text(field):
         texts = column.to_pylist()
         return pa.array([None if text is None else _told(json.loads(text), field, text) for text in texts], pa.string())
     if pa.types.is_nested(column.type):

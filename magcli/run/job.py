@@ -12,8 +12,8 @@ import pyarrow as pa
 from magcli import __version__
 from magcli.console import Console
 from magcli.data import manifest
+from magcli.data.columns import common_schema, conform
 from magcli.data.source import Rows, Source
-from magcli.data.union import common_schema, widened
 from magcli.errors import usage
 from magcli.run.identity import CHOSEN
 from magcli.run.journal import Dropped, Journal, Result
@@ -189,4 +189,4 @@ class Counted:
     def _rows(self) -> Rows:
         for source in self.sources:
             for batch in source.rows:
-                yield batch if batch.schema.equals(self.schema) else widened(batch, self.schema)
+                yield batch if batch.schema.equals(self.schema) else conform(batch, self.schema)

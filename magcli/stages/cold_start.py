@@ -151,10 +151,10 @@ def _check_columns(schema: pa.Schema | None, where: str) -> None:
 def _traces(rows: Rows) -> Iterator[Row]:
     """All traces that the rows hold, without the columns that do not matter (a rollout's tokens and log-probs)."""
     from magcli.curate.traces.files import columns_read, traces_of
-    from magcli.data.jsontypes import rows_of
+    from magcli.data.types import to_rows
 
     for batch in rows:
-        for row in rows_of(batch.select(columns_read(batch.schema.names))):
+        for row in to_rows(batch.select(columns_read(batch.schema.names))):
             yield from traces_of(row)
 
 

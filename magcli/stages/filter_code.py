@@ -120,10 +120,10 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
     from magcli.curate.code.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
     from magcli.data.columns import extended
-    from magcli.data.schema import AGREEMENT, CODE, CODE_MADE, tells_origin
+    from magcli.data.schema import AGREEMENT, CODE, CODE_MADE, has_test_origin
 
     left = [field for field in given if field.name not in (*TEST_COLUMNS, *SOLUTION_COLUMNS)]
-    code = CODE_MADE if tells_origin(given) else CODE
+    code = CODE_MADE if has_test_origin(given) else CODE
     return extended(extended(pa.schema(left, given.metadata), code), AGREEMENT)
 
 

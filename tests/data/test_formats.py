@@ -137,7 +137,7 @@ def test_the_random_access_format_is_read(tmp_path: Path) -> None:
         writer.write_table(given)
     assert rows_of(tmp_path / "x.arrow") == ROWS
     (tmp_path / "x.arrow").write_bytes((tmp_path / "x.arrow").read_bytes()[:-9])
-    with pytest.raises(DataError, match="no whole Arrow file"):
+    with pytest.raises(DataError, match="not a complete Arrow file"):
         rows_of(tmp_path / "x.arrow")
 
 
@@ -293,7 +293,7 @@ def test_a_hub_id_without_a_hub_fails_soon(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     started = time.monotonic()
-    with pytest.raises(EnvironmentFault, match="owner/name is no file or folder here"):
+    with pytest.raises(EnvironmentFault, match="owner/name is not a local file or folder"):
         table.read("owner/name")
     assert time.monotonic() - started < 10
 

@@ -74,5 +74,5 @@ def test_rollouts_that_are_cut_are_told_by_name(pipeline, tmp_path):
     shutil.copytree(pipeline / "rl", tmp_path / "rl")
     path = tmp_path / "rl" / "rollouts" / "step-000003.arrow"
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(DataError, match=r"step-000003\.arrow is cut or damaged"):
+    with pytest.raises(DataError, match=r"step-000003\.arrow is truncated or damaged"):
         rollouts.reward_errors(tmp_path / "rl")

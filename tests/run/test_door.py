@@ -202,7 +202,7 @@ def test_columns_of_other_tools_are_taken_for_what_they_are(tmp_path: Path) -> N
     assert after.names == ["id", "prompt", "answer"]
     assert (row["prompt"], row["answer"]) == ("1+1?", "2")
     two = pa.schema([("problem", pa.string()), ("question", pa.string()), ("answer", pa.string())])
-    with pytest.raises(DataError, match="column prompt is missing, and problem or question might be it"):
+    with pytest.raises(DataError, match="column prompt is missing and could be problem or question"):
         door.admit(("prompt", "answer"), two, iter([]), running, "t", aliases)
 
 

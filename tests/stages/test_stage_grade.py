@@ -148,7 +148,7 @@ def test_completions_come_from_any_tool(tmp_path, capsys):
     for part in ("prompt: 2*3?", "answer: 6", "extracted: 7", "detail: number", "-- 1 rows"):
         assert part in shown
     two = written(tmp_path / "two.jsonl", [{"problem": "a", "question": "b", "answer": "1", "completion": RIGHT}])
-    with pytest.raises(DataError, match="problem or question might be it"):
+    with pytest.raises(DataError, match="could be problem or question"):
         call_stage("grade", two, output=tmp_path / "two.arrow")
 
 

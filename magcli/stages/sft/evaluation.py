@@ -93,10 +93,10 @@ def problems_of(path: Path, grader: Grader) -> list[Row]:
     import pyarrow as pa
 
     from magcli.data import table
-    from magcli.data.schema import meant, require
+    from magcli.data.schema import require, resolve_aliases
 
     source = table.read(str(path))
-    named = meant(source.schema, COLUMNS, setup.ALIASES)
+    named = resolve_aliases(source.schema, COLUMNS, setup.ALIASES)
     schema = pa.schema([field.with_name(named.get(field.name, field.name)) for field in source.schema])
     require(schema, COLUMNS, stage="sft", where=str(path))
     rows = [row for batch in source.rows for row in batch.rename_columns(schema.names).to_pylist()]

@@ -120,8 +120,8 @@ def _show(examples: Sequence[Example], tokenizer: Any) -> None:
 
 def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job: Job, where: str) -> Iterator[Example]:
     """Conversations as tokens and targets; those that cannot be learned are dropped with a reason."""
-    from magcli.data.jsontypes import rows_of
     from magcli.data.schema import require
+    from magcli.data.types import to_rows
     from magcli.model.chat import masked
     from magcli.model.load import load_config
     from magcli.train.supervised import Example
@@ -131,7 +131,7 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
     system = setup.system_text(config.system)
     longest = min(config.max_length, load_config(config.model).get_text_config().max_position_embeddings)
     for batch in rows:
-        for row in rows_of(batch):
+        for row in to_rows(batch):
             try:
                 tokens, mask = masked(tokenizer, setup.conversation(row, system))
             except DataError as error:

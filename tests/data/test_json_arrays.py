@@ -1,4 +1,4 @@
-"""JSON arrays and packed JSON: rows are found without holding the file, and what is cut is refused."""
+"""JSON arrays and gzipped JSON: rows are found without holding the file; a truncated file is refused."""
 
 import gzip
 import io
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from magcli.data import jsontexts, table
+from magcli.data import jsonl, table
 from magcli.errors import DataError, UsageError
 
 TEXT = st.text('ab"\\[]{},: \n\t\u00e9\u2028', max_size=8)
@@ -23,8 +23,8 @@ ROWS = [{"id": str(n), "text": f'{n} "[{{\\\\' * n, "part": [{"a": n}]} for n in
 
 
 def split(text: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    monkeypatch.setattr(jsontexts, "CHUNK", chunk)
-    return list(jsontexts._elements(io.BytesIO(text.encode()), "x.json"))
+    monkeypatch.setattr(jsonl, "CHUNK", chunk)
+    return list(jsonl._elements(io.BytesIO(text.encode()), "x.json"))
 
 
 def rows_of(place: Path, bad=table.ignore) -> list[dict]:
@@ -37,9 +37,9 @@ def test_elements_are_found_wherever_a_piece_ends(monkeypatch, values, chunk: in
     text = f" \n{json.dumps(values, ensure_ascii=False, indent=indent)}\n"
     assert [json.loads(each) for each in split(text, chunk, monkeypatch)] == values
     for end in range(1, len(text.rstrip()), 7):
-        with pytest.raises(DataError, match=r"x\.json is cut"):
+        with pytest.raises(DataError, match=r"x\.json is truncated"):
             split(text[:end], chunk, monkeypatch)
-    with pytest.raises(DataError, match=r"x\.json is no one array: after its end stands b'\["):
+    with pytest.raises(DataError, match=r"x\.json is not a single array: after its end comes b'\["):
         split(text + "[1]", chunk, monkeypatch)
 
 
@@ -61,9 +61,8 @@ def test_lines_in_a_json_file_and_a_byte_order_mark_are_read(tmp_path: Path) -> 
 
 
 def test_elements_that_are_no_rows_are_told_and_the_others_read(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(jsontexts, "ROW_LIMIT", 300)
-    monkeypatch.setattr("magcli.data.jsonl.ROW_LIMIT", 300)
-    monkeypatch.setattr(jsontexts, "CHUNK", 100)
+    monkeypatch.setattr(jsonl, "ROW_LIMIT", 300)
+    monkeypatch.setattr(jsonl, "CHUNK", 100)
     large = json.dumps({"id": "large", "text": 'x"]},\\' * 200})
     place = tmp_path / "rows.json"
     place.write_text(f'[{{"id": "a"}}, 3, [1, {{}}], {{"id": "b", "n": nope}}, }}, {large}, {{"id": "c"}},]')
@@ -112,7 +111,7 @@ def test_memory_holds_a_part_of_an_array(tmp_path: Path) -> None:
         file.write("]")
     tracemalloc.start()
     try:
-        assert sum(1 for _ in jsontexts.texts_of(place).each()) == 1000
+        assert sum(1 for _ in jsonl.texts_of(place).read()) == 1000
         assert tracemalloc.get_traced_memory()[1] < 6e6 < 20e6 < place.stat().st_size
     finally:
         tracemalloc.stop()
@@ -125,7 +124,7 @@ def test_pipes_of_an_array_are_read_and_side_files_are_none(tmp_path: Path, magc
     assert json.loads(out.read_text()) == ROWS
     assert out.read_text().splitlines()[1] == json.dumps(ROWS[0], ensure_ascii=False) + ","
     for name in ("rows.json.run.json", "rows.json.manifest.json"):
-        with pytest.raises(DataError, match="tells of the table beside it"):
+        with pytest.raises(DataError, match="describes the one next to it"):
             table.read(str(tmp_path / name))
     with pytest.raises(UsageError, match=r"unknown kind of table '\.csv\.gz'"):
         table.check_target(str(tmp_path / "rows.csv.gz"))

@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from magcli.data.jsontypes import rows_of, valued
-from magcli.data.union import common_schema, widened
+from magcli.data.columns import common_schema, conform
+from magcli.data.types import parse_texts, to_rows
 from magcli.errors import DataError
 
 LARGE = 2**53 + 1
@@ -14,7 +14,7 @@ def together(name: str, *values: object) -> list[object]:
     """A column of one value a table, read as one table."""
     batches = [pa.RecordBatch.from_pydict({name: [value]}) for value in values]
     schema = common_schema([batch.schema for batch in batches], [f"{number}.jsonl" for number in range(len(batches))])
-    return [row[name] for batch in batches for row in rows_of(widened(batch, schema))]
+    return [row[name] for batch in batches for row in to_rows(conform(batch, schema))]
 
 
 def test_numbers_of_two_kinds_stay_as_written_in_a_column_of_text() -> None:
@@ -35,4 +35,4 @@ def test_a_number_that_the_common_type_does_not_hold_is_refused_by_its_column() 
 @pytest.mark.parametrize("text", ["1e30", "1.5", '"many"', "[1]", "-9223372036854775809"])
 def test_what_is_no_whole_number_of_64_bits_is_told(text: str) -> None:
     with pytest.raises(DataError, match="where a whole number is expected"):
-        valued(pa.array(["3.0", None, text]), "num_tokens", pa.int64())
+        parse_texts(pa.array(["3.0", None, text]), "num_tokens", pa.int64())
