@@ -10,8 +10,7 @@ import pyarrow as pa
 from magcli.data.images import images_of
 from magcli.data.schema import COMPLETION
 from magcli.errors import UsageError
-from magcli.generate.seeds import seed_of
-from magcli.generate.types import Completion, Generator, Sampling, Seer
+from magcli.generate.types import Completion, Generator, Sampling, VisionModel, sample_seed
 from magcli.model.chat import to_messages
 
 if TYPE_CHECKING:
@@ -48,12 +47,12 @@ async def samples_of(
         DataError: an image cannot be had.
     """
     indices = range(ask.samples) if numbers is None else numbers
-    seeds = [seed_of(ask.seed, row["id"], index) for index in indices]
+    seeds = [sample_seed(ask.seed, row["id"], index) for index in indices]
     messages, images = to_messages(row["prompt"], ask.system), images_of(row)
     if not images:
         completions = await generator.complete(messages, ask.sampling, seeds=seeds)
-    elif isinstance(generator, Seer):
-        completions = await generator.complete_seeing(messages, images, ask.sampling, seeds=seeds)
+    elif isinstance(generator, VisionModel):
+        completions = await generator.complete_with_images(messages, images, ask.sampling, seeds=seeds)
     else:
         raise UsageError(f"row {row['id']} has images, which need a vision-language model and --engine torch")
     return [Sample(*each) for each in zip(indices, seeds, completions, strict=True)]

@@ -1,8 +1,8 @@
-"""The embedded engine's attention: a cache of keys and values by slot, and the function that models call.
+"""The embedded engine's attention: a KV cache by slot, and the attention function that models call.
 
-One forward pass carries, in a single packed row of tokens ``[1, decoding + prompts]``, the newest token of every
-running sequence and the whole prompts of new ones. ``use_slot_attention`` registers ``slot_attention`` with
-transformers; it splits the two parts, so the models' other layers see no padding at all.
+One forward pass has a single packed row of tokens ``[1, decoding + prompts]``: the newest token of every running
+sequence, then the full prompts of new ones. ``use_slot_attention`` registers ``slot_attention`` with transformers; it
+splits the two parts, so the models' other layers see no padding.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ ATTENTION = "magcli_slots"
 class SlotCache:
     """Keys ``[layers, slots, kv_heads, head_dim, capacity]`` and values ``[..., capacity, head_dim]`` of every slot.
 
-    Keys lie transposed because the product with one query a slot is then several times faster on CPUs in bfloat16.
+    Keys are stored transposed: the product with one query per slot is then several times faster on CPUs in bfloat16.
     """
 
     def __init__(self, config: Any, slots: int, *, dtype: torch.dtype, device: torch.device) -> None:
@@ -37,18 +37,18 @@ class SlotCache:
 
     @property
     def capacity(self) -> int:
-        """Positions that a slot has room for."""
+        """Number of positions per slot."""
         return self.keys.shape[4]
 
     def grow(self, capacity: int) -> None:
-        """Give every slot room for at least ``capacity`` positions, and a quarter more than before.
+        """Grow every slot to at least ``capacity`` positions, in steps of a quarter.
 
-        Not double: products over a cache that is nearly full are up to twice as fast as over one with gaps.
+        Not by doubling: products over a nearly full cache are up to twice as fast as over one with gaps.
         """
         if capacity > self.capacity:
-            room = max(capacity, -(-self.capacity * 5 // 128) * 32) - self.capacity
-            self.keys = pad(self.keys, (0, room))
-            self.values = pad(self.values, (0, 0, 0, room))
+            more = max(capacity, -(-self.capacity * 5 // 128) * 32) - self.capacity
+            self.keys = pad(self.keys, (0, more))
+            self.values = pad(self.values, (0, 0, 0, more))
 
     def write(self, slots: Sequence[int], keys: Tensor, values: Tensor) -> None:
         """Copy one prompt's keys and values, ``[layers, kv_heads, length, head_dim]``, to the start of each slot."""
@@ -57,19 +57,19 @@ class SlotCache:
         self.values[:, slots, :, : values.shape[2]] = values[:, None]
 
     def move(self, source: int, target: int) -> None:
-        """Copy what a slot holds to another."""
+        """Copy one slot to another."""
         self.keys[:, target] = self.keys[:, source]
         self.values[:, target] = self.values[:, source]
 
 
 @dataclass(slots=True)
-class PackedBatch:
-    """What one forward pass is made of, for the attention function.
+class SlotBatch:
+    """The layout of one forward pass, for the attention function.
 
-    ``positions`` ``[decoding]`` is where each decoding token's key goes; ``mask`` is additive,
-    ``[decoding, 1, 1, span]``. With a ``block``, which divides ``span``, attention goes block by block, so that a row's
-    bits do not depend on the span. ``lengths`` are those of the prompts that follow.
-    ``keys`` and ``values`` collect, by layer, what the prompts left: ``[kv_heads, sum(lengths), head_dim]``.
+    ``positions`` ``[decoding]`` is the position of each decoding token; ``mask`` is additive,
+    ``[decoding, 1, 1, span]``. With a ``block``, which divides ``span``, attention is computed block by block, so that
+    a row's bits do not depend on the span. ``lengths`` are those of the prompts that follow. ``keys`` and ``values``
+    collect those of the prompts, by layer: ``[kv_heads, sum(lengths), head_dim]``.
     """
 
     cache: SlotCache
@@ -89,21 +89,21 @@ def slot_attention(
     attention_mask: Tensor | None,
     *,
     scaling: float,
-    slot_batch: PackedBatch,
+    slot_batch: SlotBatch,
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """Attend as transformers' attention functions do: ``[1, heads, tokens, head_dim]`` to ``[1, tokens, heads, ...]``.
+    """A transformers attention function: ``[1, heads, tokens, head_dim]`` to ``[1, tokens, heads, ...]``.
 
     Raises:
-        EnvironmentFault: the model wants a kind of attention that the slots do not have.
+        EnvironmentFault: the model needs a kind of attention that is not supported.
     """
     if sliding_window is not None or softcap is not None or s_aux is not None:
         raise EnvironmentFault(
-            f"{type(module).__name__}: the embedded engine has no sliding windows, soft caps or attention sinks; "
-            "serve this model with an OpenAI-compatible server and pass its URL"
+            f"{type(module).__name__}: the embedded engine has no support for sliding windows, soft caps or attention "
+            "sinks; serve this model with an OpenAI-compatible server and pass its URL"
         )
     rows = slot_batch.positions.shape[0]
     query, key, value = query[0], key[0], value[0]
@@ -116,8 +116,8 @@ def slot_attention(
     return (parts[0] if len(parts) == 1 else torch.cat(parts))[None], None
 
 
-def _decode(query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, layer: Any, scaling: float) -> Tensor:
-    """One new token a slot against its cache: ``[rows, heads, head_dim]`` in and out."""
+def _decode(query: Tensor, key: Tensor, value: Tensor, batch: SlotBatch, layer: Any, scaling: float) -> Tensor:
+    """Attention of one new token per slot over its cache: ``[rows, heads, head_dim]`` in and out."""
     rows, kv_heads, head_dim = key.shape
     keys, values = batch.cache.keys[layer, :rows], batch.cache.values[layer, :rows]
     index = torch.arange(rows, device=key.device)
@@ -138,7 +138,7 @@ def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor
 
 
 def _block(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Attention within one block, not normalised: weighted values, sum of weights and maximum, in float32."""
+    """Unnormalised attention within one block: weighted values, sum of weights and maximum, in float32."""
     scores = torch.matmul(query, keys).float() + mask
     peak = scores.amax(dim=-1, keepdim=True)
     weights = (scores - peak.clamp(min=torch.finfo(torch.float32).min)).exp_()
@@ -146,7 +146,7 @@ def _block(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> tuple[T
 
 
 def _combine(blocks: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
-    """Join blocks in order. A block that is masked for a row adds exact zeros, so it leaves the row's bits alone."""
+    """Combine blocks in order. A block that is masked for a row adds exact zeros, so the row's bits do not change."""
     total, mass, peak = blocks[0]
     for block_total, block_mass, block_peak in blocks[1:]:
         highest = torch.maximum(peak, block_peak)
@@ -155,7 +155,7 @@ def _combine(blocks: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
     return total / mass
 
 
-def _prefill(query: Tensor, key: Tensor, value: Tensor, batch: PackedBatch, scaling: float) -> Tensor:
+def _prefill(query: Tensor, key: Tensor, value: Tensor, batch: SlotBatch, scaling: float) -> Tensor:
     """Causal attention within each prompt: ``[heads, tokens, head_dim]`` in, ``[tokens, heads, head_dim]`` out."""
     batch.keys.append(key)
     batch.values.append(value)
@@ -171,7 +171,7 @@ def _causal(query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor
 
 
 def _padded(lengths: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Token indices ``[prompts, longest]`` that pad packed prompts at the right, and which of them are real."""
+    """Token indices ``[prompts, longest]`` that right-pad packed prompts, and which of them are not padding."""
     ends = torch.tensor(lengths, device=device).cumsum(0)
     counts = torch.tensor(lengths, device=device)
     column = torch.arange(max(lengths), device=device)
@@ -181,7 +181,7 @@ def _padded(lengths: Sequence[int], device: torch.device) -> tuple[Tensor, Tenso
 
 
 def use_slot_attention(model: "PreTrainedModel") -> None:
-    """Switch a transformers model to the slots' attention, for good."""
+    """Switch a transformers model to slot attention permanently."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(ATTENTION, slot_attention)

@@ -15,7 +15,20 @@ from magcli.errors import EnvironmentFault, MagError
 from magcli.generate.open import open_policy
 from magcli.generate.types import Policy
 from magcli.generate.weights import WeightFile
-from magcli.generate.wire import Abort, Beat, Ended, Failed, Load, Loaded, Ready, Sample, Spec, Transfer, frame, receive
+from magcli.generate.wire import (
+    Abort,
+    Beat,
+    Ended,
+    Failed,
+    Load,
+    Loaded,
+    Ready,
+    SampleRequest,
+    Spec,
+    Transfer,
+    frame,
+    receive,
+)
 
 BEAT_SECONDS = 1.0
 
@@ -42,7 +55,7 @@ class Served:
     async def _listen(self) -> None:
         while True:
             match await receive(self.reader):
-                case Sample() as asked:
+                case SampleRequest() as asked:
                     self.tasks[asked.request] = asyncio.create_task(self._answer(asked))
                 case Abort(request):
                     if request in self.tasks:
@@ -50,7 +63,7 @@ class Served:
                 case Load() | Transfer() as asked:
                     await self._load(asked)
 
-    async def _answer(self, asked: Sample) -> None:
+    async def _answer(self, asked: SampleRequest) -> None:
         try:
             async with aclosing(self.policy.sample(asked.prompt, asked.sampling, seeds=asked.seeds)) as stream:
                 async for rollout in stream:

@@ -1,7 +1,7 @@
-"""Plain decoders, as Llama, Qwen2 and Qwen3 are, over the embedded engine's slots.
+"""Llama, Qwen2 and Qwen3 decoders for the embedded engine.
 
-The same operations in the same order as transformers' models of these families, and so the same bits, under the same
-names of parameters. Importing theirs takes longer than all else that comes before the first token.
+The same operations in the same order as in transformers' models, hence the same bits, with the same parameter names.
+Importing transformers' models takes longer than everything else before the first token.
 """
 
 from pathlib import Path
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from magcli.generate.attention import PackedBatch, slot_attention
-from magcli.model.memory import keep_freed_memory
+from magcli.generate.attention import SlotBatch, slot_attention
+from magcli.model.load import keep_freed_memory
 from magcli.model.plain import DecoderConfig, decoder_config, end_token, read_weights
 
 TYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -22,10 +22,10 @@ Rotation = tuple[Tensor, Tensor]
 
 
 def open_decoder(name: str, *, dtype: torch.dtype, device: str) -> "Decoder | None":
-    """The decoder of a plain model folder, in evaluation mode; None for any other model.
+    """Load the decoder of a plain model folder in evaluation mode; None for any other model.
 
-    None also where its weights are missing, damaged, or others than the configuration asks for, and where they do not
-    fit the device: transformers' way of loading says why.
+    Also None if its weights are missing, damaged or do not match the configuration, or if they do not fit the device:
+    loading with transformers then raises the error.
     """
     config = decoder_config(Path(name))
     weights = read_weights(Path(name)) if config else None
@@ -41,17 +41,17 @@ def open_decoder(name: str, *, dtype: torch.dtype, device: str) -> "Decoder | No
     if shapes != {name: tensor.shape for name, tensor in weights.items()}:
         return None
     try:
-        placed = {name: tensor.to(device, dtype) for name, tensor in weights.items()}
-    except (RuntimeError, AssertionError):  # no such device, or no memory; torch asserts that it was built with CUDA
+        moved = {name: tensor.to(device, dtype) for name, tensor in weights.items()}
+    except (RuntimeError, AssertionError):  # no such device, out of memory, or (AssertionError) no CUDA in this build
         return None
-    model.load_state_dict(placed, strict=False, assign=True)
+    model.load_state_dict(moved, strict=False, assign=True)
     if config.tie_word_embeddings:
         model.lm_head.weight = model.model.embed_tokens.weight
     return model.to(device).eval()
 
 
 class Decoder(nn.Module):
-    """A causal language model. ``generation_config`` has the tokens that end a sequence, as transformers' models do."""
+    """A causal language model; ``generation_config`` has the end tokens, as in transformers' models."""
 
     _supports_attention_backend = True
 
@@ -64,12 +64,12 @@ class Decoder(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the weights."""
+        """The weights' type."""
         return self.model.embed_tokens.weight.dtype
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The weights' device."""
         return self.model.embed_tokens.weight.device
 
     def get_output_embeddings(self) -> nn.Module:
@@ -85,18 +85,18 @@ class Decoder(nn.Module):
         *,
         input_ids: Tensor,
         position_ids: Tensor,
-        slot_batch: PackedBatch,
+        slot_batch: SlotBatch,
         logits_to_keep: Tensor | int = 0,
         use_cache: bool = False,
     ) -> SimpleNamespace:
-        """``logits`` ``[1, tokens, vocab]`` of ``input_ids`` ``[1, tokens]``, or of those ``logits_to_keep`` names."""
+        """``logits`` ``[1, tokens, vocab]`` of ``input_ids`` ``[1, tokens]``, or only of ``logits_to_keep``."""
         hidden = self.model(input_ids, position_ids, slot_batch)
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         return SimpleNamespace(logits=self.lm_head(hidden[:, kept, :]))
 
 
 class Layers(nn.Module):
-    """Embedding, layers and the last norm. ``frequencies`` of the rotary positions stay in float32."""
+    """Embedding, layers and final norm. The rotary ``frequencies`` stay in float32."""
 
     frequencies: Tensor
 
@@ -110,7 +110,7 @@ class Layers(nn.Module):
         steps = torch.arange(0, config.head_dim, 2, dtype=torch.float, device="cpu") / config.head_dim
         self.register_buffer("frequencies", 1.0 / (config.rope_theta**steps), persistent=False)
 
-    def forward(self, tokens: Tensor, positions: Tensor, batch: PackedBatch) -> Tensor:
+    def forward(self, tokens: Tensor, positions: Tensor, batch: SlotBatch) -> Tensor:
         """Hidden states ``[1, tokens, hidden]``."""
         hidden: Tensor = self.embed_tokens(tokens)
         rotation = self._rotation(positions, hidden.dtype)
@@ -126,7 +126,7 @@ class Layers(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward network, each on normed inputs and added to them."""
+    """Attention and feed-forward network, each with a pre-norm and a residual connection."""
 
     def __init__(self, config: DecoderConfig, index: int) -> None:
         super().__init__()
@@ -135,15 +135,15 @@ class Layer(nn.Module):
         self.input_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = Norm(config.hidden_size, config.rms_norm_eps)
 
-    def forward(self, hidden: Tensor, rotation: Rotation, batch: PackedBatch) -> Tensor:
+    def forward(self, hidden: Tensor, rotation: Rotation, batch: SlotBatch) -> Tensor:
         """Hidden states ``[1, tokens, hidden]`` in and out."""
         hidden = hidden + self.self_attn(self.input_layernorm(hidden), rotation, batch)
-        wider: Tensor = self.mlp(self.post_attention_layernorm(hidden))
-        return hidden + wider
+        output: Tensor = self.mlp(self.post_attention_layernorm(hidden))
+        return hidden + output
 
 
 class Attention(nn.Module):
-    """Grouped-query attention with rotary positions; Qwen3 norms queries and keys of each head."""
+    """Grouped-query attention with rotary embeddings; Qwen3 normalises queries and keys of each head."""
 
     def __init__(self, config: DecoderConfig, index: int) -> None:
         super().__init__()
@@ -157,8 +157,8 @@ class Attention(nn.Module):
         self.q_norm = Norm(self._width, config.rms_norm_eps) if config.qk_norm else nn.Identity()
         self.k_norm = Norm(self._width, config.rms_norm_eps) if config.qk_norm else nn.Identity()
 
-    def forward(self, hidden: Tensor, rotation: Rotation, batch: PackedBatch) -> Tensor:
-        """What each token takes from those before it, ``[1, tokens, hidden]``."""
+    def forward(self, hidden: Tensor, rotation: Rotation, batch: SlotBatch) -> Tensor:
+        """``[1, tokens, hidden]`` in and out."""
         shape = (*hidden.shape[:-1], -1, self._width)
         query = self.q_norm(self.q_proj(hidden).view(shape)).transpose(1, 2)
         key = self.k_norm(self.k_proj(hidden).view(shape)).transpose(1, 2)
@@ -207,7 +207,7 @@ class Norm(nn.Module):
 
 
 def _rotated(heads: Tensor, rotation: Rotation) -> Tensor:
-    """Queries or keys ``[1, heads, tokens, head_dim]`` turned by their positions."""
+    """Rotary embedding of queries or keys ``[1, heads, tokens, head_dim]``."""
     cos, sin = rotation
     first, second = heads[..., : heads.shape[-1] // 2], heads[..., heads.shape[-1] // 2 :]
     return heads * cos + torch.cat((-second, first), dim=-1) * sin

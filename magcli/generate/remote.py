@@ -20,7 +20,7 @@ from magcli.generate.wire import (
     Load,
     Loaded,
     Ready,
-    Sample,
+    SampleRequest,
     Spec,
     Transfer,
     TransferStep,
@@ -30,7 +30,7 @@ from magcli.generate.wire import (
 from magcli.run import orphan
 
 if TYPE_CHECKING:
-    from magcli.generate.vllm_broadcast import Broadcast
+    from magcli.generate.vllm_transfer import Broadcast, RunStep
 
 START_SECONDS = 600.0
 """How long an engine may take to come up: a big model is read from a slow disk."""
@@ -60,7 +60,7 @@ class RemoteSampler:
         self._requests = count()
         self._waiting: dict[int, asyncio.Queue[Rollout | Exception]] = {}
         self._loading: dict[int | TransferStep, asyncio.Future[None]] = {}
-        self._line = self._line_to(spec) if spec.transfer == "broadcast" else None
+        self._broadcast = _broadcast_to(spec, self.ask_step) if spec.transfer == "broadcast" else None
         self._coming = 0
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._death: MagError | None = None
@@ -122,7 +122,7 @@ class RemoteSampler:
         waiting = self._waiting[request] = asyncio.Queue()
         left = len(seeds)
         try:
-            self._tell(Sample(request, tuple(prompt), sampling, tuple(seeds)))
+            self._tell(SampleRequest(request, tuple(prompt), sampling, tuple(seeds)))
             while left:
                 item = await waiting.get()
                 if isinstance(item, Exception):
@@ -141,21 +141,21 @@ class RemoteSampler:
             MagError: the weights do not fit a broadcast's engine.
             GeneratorDied: the process is gone or does not take them in time.
         """
-        if self._line is None:
+        if self._broadcast is None:
             with shared(weights) as file:
                 await self._ask(Load(str(file.path), version), version)
         else:
             self._coming = version
-            await self._broadcast(self._line, weights)
+            await self._send(self._broadcast, weights)
         self.version = version
 
     async def ask_step(self, step: TransferStep, info: Any) -> None:
         """Have the generator do one step of a broadcast; with the last, the weights that come are in use."""
         await self._ask(Transfer(step, info, self._coming), step)
 
-    async def _broadcast(self, line: "Broadcast", weights: Weights) -> None:
+    async def _send(self, broadcast: "Broadcast", weights: Weights) -> None:
         try:
-            await line.send(weights)
+            await broadcast.send(weights)
         except MagError:
             raise
         except Exception as error:  # whatever NCCL or gloo says, the generator cannot be trusted to have its weights
@@ -241,22 +241,14 @@ class RemoteSampler:
             else GeneratorDied(f"generator process {self.process.pid} died: {how}")
         )
         self._writer.close()
-        if self._line is not None:
-            self._line.cut()
+        if self._broadcast is not None:
+            self._broadcast.abort()
         for waiting in self._waiting.values():
             waiting.put_nowait(self._dead())
         for future in [self._ready, *self._loading.values()]:
             if not future.done():
                 future.set_exception(self._dead())
                 future.exception()
-
-    def _line_to(self, spec: Spec) -> "Broadcast":
-        from magcli.generate.vllm_broadcast import Broadcast
-        from magcli.model.compute import dtype_of
-        from magcli.model.load import load_outline
-
-        dtype = dtype_of(spec.dtype, spec.model, spec.device)
-        return Broadcast(self.ask_step, load_outline(spec.model), spec.source, dtype)
 
     def _dead(self) -> MagError:
         assert self._death is not None
@@ -265,3 +257,12 @@ class RemoteSampler:
 
 def _environment(threads: int) -> dict[str, str]:
     return {**os.environ, **({"OMP_NUM_THREADS": str(threads)} if threads else {})}
+
+
+def _broadcast_to(spec: Spec, run_step: "RunStep") -> "Broadcast":
+    from magcli.generate.vllm_transfer import Broadcast
+    from magcli.model.compute import dtype_of
+    from magcli.model.load import load_outline
+
+    dtype = dtype_of(spec.dtype, spec.model, spec.device)
+    return Broadcast(run_step, load_outline(spec.model), spec.source, dtype)

@@ -1,21 +1,25 @@
-"""Drawing tokens: from logits to the distribution that is really sampled, and one token a row from it.
+"""Sampling tokens from logits, and the sampling state of each slot.
 
-Pure functions over rows, vectorised; a row's result depends on that row alone. Randomness comes in as one uniform
-number a row, so a sequence's tokens are a function of its own logits and its own seed.
+The functions are vectorised over rows, and a row's result depends on that row alone. Randomness comes in as one uniform
+number per row, so a sequence's tokens are a function of its own logits and its own seed.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from magcli.generate.types import Sampling
+
 BLOCK = 256
-"""Tokens whose probabilities are added up first: sums of a whole vocabulary in float64 take longer than the softmax."""
+"""Tokens whose probabilities are summed first: float64 sums over a whole vocabulary take longer than the softmax."""
 BELOW_ONE = 1 - 2**-53
 
 
 def uniforms(seed: int, count: int) -> Tensor:
-    """The uniform numbers in [0, 1) that draw a sequence's tokens, by position: float64 ``[count]``.
+    """The uniform numbers in [0, 1) that select a sequence's tokens, by position: float64 ``[count]``.
 
     Counter-based (Philox), so a longer request with the same seed starts with the same numbers.
     """
@@ -32,9 +36,9 @@ def truncate(logprobs: Tensor, top_p: Tensor, top_k: Tensor) -> Tensor:
     """Keep the ``top_k`` most likely tokens (0: all) and of these the smallest set of mass ``top_p``; renormalise.
 
     ``logprobs`` ``[rows, vocab]``; ``top_p`` and ``top_k`` ``[rows]``. Dropped tokens get minus infinity; the most
-    likely token always stays, and rows that want no truncation keep their bits.
+    likely token is always kept, and rows without truncation are returned bit for bit.
     """
-    if (top_k == 1).all():  # greedy: sorting the vocabulary would take longer than the model
+    if (top_k == 1).all():  # greedy: sorting the vocabulary takes longer than the model
         return torch.full_like(logprobs, -torch.inf).scatter_(1, logprobs.argmax(-1, keepdim=True), 0.0)
     ordered, order = logprobs.sort(dim=-1, descending=True, stable=True)
     rank = torch.arange(logprobs.shape[-1], device=logprobs.device)
@@ -48,10 +52,10 @@ def truncate(logprobs: Tensor, top_p: Tensor, top_k: Tensor) -> Tensor:
 
 
 def draw(logprobs: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """One token a row by inverting the cumulative distribution: first the block of tokens, then the token in it.
+    """Sample one token per row by inverting the cumulative distribution: first a block of tokens, then a token in it.
 
     ``logprobs`` ``[rows, vocab]``, ``uniform`` float64 ``[rows]`` in [0, 1). Returns the tokens (int64) and their
-    log-probs (float32), both ``[rows]``. A token of probability 0 is never drawn.
+    log-probs (float32), both ``[rows]``. A token of probability 0 is never sampled.
     """
     probs, missing = logprobs.exp(), -logprobs.shape[1] % BLOCK
     probs = (pad(probs, (0, missing)) if missing else probs).view(len(probs), -1, BLOCK)
@@ -62,14 +66,77 @@ def draw(logprobs: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _inverted(masses: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """For each row the first index whose cumulative mass exceeds a share of the total, and the share of its own mass.
+    """For each row the first index whose cumulative mass exceeds ``uniform`` times the total, and the position in it.
 
-    ``masses`` ``[rows, n]``, not normalised. Indices without mass are never found.
+    ``masses`` ``[rows, n]``, not normalised; the position is a fraction of the index's own mass. Indices without mass
+    are never returned.
     """
-    own = masses.double()
-    cumulative = own.cumsum(dim=-1)
+    exact = masses.double()
+    cumulative = exact.cumsum(dim=-1)
     target = uniform[:, None] * cumulative[:, -1:]
-    found = torch.searchsorted(cumulative, target, right=True).clamp_(max=own.shape[1] - 1)
-    mass = own.gather(1, found)
-    share = (target - cumulative.gather(1, found) + mass) / mass
-    return found[:, 0], share[:, 0].clamp(0.0, BELOW_ONE)
+    found = torch.searchsorted(cumulative, target, right=True).clamp_(max=exact.shape[1] - 1)
+    mass = exact.gather(1, found)
+    fraction = (target - cumulative.gather(1, found) + mass) / mass
+    return found[:, 0], fraction[:, 0].clamp(0.0, BELOW_ONE)
+
+
+class SlotState:
+    """Tensors by slot: ``tokens``, ``logprobs`` and ``uniforms`` are ``[slots, longest]``, the others ``[slots]``.
+
+    ``position`` is the newest token's position in the sequence, ``made`` the number of tokens generated.
+    """
+
+    def __init__(self, slots: int, device: torch.device) -> None:
+        self.made = torch.zeros(slots, dtype=torch.long, device=device)
+        self.position = torch.zeros(slots, dtype=torch.long, device=device)
+        self.newest = torch.zeros(slots, dtype=torch.long, device=device)
+        self.limit = torch.ones(slots, dtype=torch.long, device=device)
+        self.temperature = torch.ones(slots, device=device)
+        self.top_p = torch.ones(slots, device=device)
+        self.top_k = torch.zeros(slots, dtype=torch.long, device=device)
+        self.tokens = torch.zeros(slots, 0, dtype=torch.long, device=device)
+        self.logprobs = torch.zeros(slots, 0, device=device)
+        self.uniforms = torch.zeros(slots, 0, dtype=torch.float64, device=device)
+        self._slots = torch.arange(slots, device=device)
+
+    def start(
+        self, slots: Sequence[int], sampling: Sampling, prompt_length: int, limit: int, seeds: Sequence[int]
+    ) -> None:
+        """Prepare slots for new samples of one prompt, one per seed; greedy decoding is a top-k of 1."""
+        index = torch.tensor(slots, device=self.made.device)
+        self._reserve(limit)
+        self.made[index] = 0
+        self.position[index] = prompt_length - 1
+        self.limit[index] = limit
+        self.temperature[index] = sampling.temperature or 1.0
+        self.top_p[index] = sampling.top_p
+        self.top_k[index] = sampling.top_k if sampling.temperature else 1
+        noise = torch.stack([uniforms(seed, limit) for seed in seeds])
+        self.uniforms[index, :limit] = noise.to(self.uniforms.device)
+
+    def _reserve(self, longest: int) -> None:
+        more = longest - self.tokens.shape[1]
+        if more > 0:
+            self.tokens, self.logprobs = pad(self.tokens, (0, more)), pad(self.logprobs, (0, more))
+            self.uniforms = pad(self.uniforms, (0, more))
+
+    def sample(self, logits: Tensor, *, truncated: bool) -> Tensor:
+        """Sample the next token of the first ``rows`` slots from ``logits`` ``[rows, vocab]``, record and return it."""
+        rows = len(logits)
+        slots, column = self._slots[:rows], self.made[:rows]
+        logprobs = log_distribution(logits, self.temperature[:rows])
+        if truncated:
+            logprobs = truncate(logprobs, self.top_p[:rows], self.top_k[:rows])
+        tokens, chosen = draw(logprobs, self.uniforms[slots, column])
+        self.tokens[slots, column] = tokens
+        self.logprobs[slots, column] = chosen
+        self.newest[:rows] = tokens
+        self.position[:rows] += 1
+        self.made[:rows] += 1
+        return tokens
+
+    def move(self, source: int, target: int) -> None:
+        """Copy the state of a slot to another one."""
+        for name, tensor in vars(self).items():
+            if name != "_slots":
+                tensor[target] = tensor[source]

@@ -1,8 +1,11 @@
-"""What every engine speaks: text in and out for data stages, token ids and log-probs for RL."""
+"""The interface of all engines: text in and out for data stages, token ids and log-probs for RL."""
 
+import hashlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+from magcli.errors import DataError, PromptTooLong, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -17,7 +20,7 @@ Weights = Mapping[str, "torch.Tensor"]
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn. RL samples at ``top_p`` 1 and ``top_k`` 0 (off), else the ratios are biased."""
+    """Sampling parameters. RL samples at ``top_p`` 1 and ``top_k`` 0 (off), else importance ratios are biased."""
 
     max_tokens: int
     temperature: float = 1.0
@@ -27,7 +30,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A finished answer as text. ``num_tokens`` counts generated tokens, the end token included."""
+    """A finished completion as text. ``num_tokens`` counts generated tokens, including the end token."""
 
     text: str
     num_tokens: int
@@ -36,11 +39,11 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One finished sequence with all that training needs.
+    """One finished sequence with everything that training needs.
 
-    ``logprobs[t]`` is the log-probability of ``tokens[t]`` under the distribution really sampled (after
-    temperature). ``versions`` lists ``(start, version)``: from token ``start`` on, that version of the weights
-    made the tokens. The end token, if one was sampled, is the last of ``tokens``.
+    ``logprobs[t]`` is the log-probability of ``tokens[t]`` under the distribution it was sampled from, after
+    temperature. ``versions`` lists ``(start, version)``: from token ``start`` on, that version of the weights
+    generated the tokens. The end token, if one was sampled, is the last of ``tokens``.
     """
 
     index: int
@@ -58,60 +61,86 @@ class Generator(Protocol):
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]
     ) -> list[Completion]:
-        """Sample one completion a seed for the same messages, in the order of the seeds."""
+        """Sample one completion per seed for the same messages, in the order of the seeds."""
         ...
 
     async def close(self) -> None:
-        """Stop running sequences and give back processes, memory and connections."""
+        """Stop running sequences and release processes, memory and connections."""
         ...
 
 
 @runtime_checkable
-class Seer(Protocol):
-    """What can be shown images too."""
+class VisionModel(Protocol):
+    """A generator that accepts images."""
 
-    async def complete_seeing(
+    async def complete_with_images(
         self, messages: Sequence[Message], images: Sequence[bytes], sampling: Sampling, *, seeds: Sequence[int]
     ) -> list[Completion]:
-        """Sample one completion a seed for messages whose last one has images, given as image files."""
+        """Sample one completion per seed; ``images`` are image files that belong to the last message."""
         ...
 
 
 class Sampler(Protocol):
-    """What RL needs: token ids, log-probs, and weights that change while sequences run."""
+    """The interface for RL: token ids, log-probs, and weights that change while sequences run."""
 
     @property
     def version(self) -> int:
-        """The version of the weights that make the next token."""
+        """The version of the weights that generate the next token."""
         ...
 
     @property
     def seconds(self) -> float:
-        """Time that the engine has worked so far."""
+        """Seconds that the engine has been busy so far."""
         ...
 
     @property
     def num_running(self) -> int:
-        """Sequences that are being generated now."""
+        """Number of sequences being generated."""
         ...
 
     def sample(
         self, prompt: Sequence[int], sampling: Sampling, *, seeds: Sequence[int]
     ) -> AsyncGenerator[Rollout, None]:
-        """Sample one sequence a seed, yielded as each one ends; the group's prompt is computed once.
+        """Sample one sequence per seed, yielded as each one ends; the group's prompt is computed once.
 
-        Abandoning the iterator (``aclose``) aborts the group's running sequences and frees their slots.
+        Closing the iterator (``aclose``) aborts the group's running sequences and frees their slots.
         """
         ...
 
     async def load(self, weights: Weights, version: int) -> None:
-        """Replace the weights between two decode steps; running sequences go on with their KV cache."""
+        """Replace the weights between two decode steps; running sequences keep their KV cache."""
         ...
 
     async def close(self) -> None:
-        """Stop running sequences and give back processes and memory."""
+        """Stop running sequences and release processes and memory."""
         ...
 
 
 class Policy(Generator, Sampler, Protocol):
-    """An engine in this process that does both."""
+    """An engine in this process that implements both."""
+
+
+def tokens_left(prompt: Sequence[int], sampling: Sampling, context: int) -> int:
+    """The maximum number of new tokens: ``max_tokens``, or fewer if the context ends before.
+
+    Raises:
+        DataError: the prompt is empty.
+        PromptTooLong: the prompt fills the context.
+        UsageError: a sampling parameter is out of range.
+    """
+    if sampling.max_tokens < 1 or sampling.temperature < 0 or not 0 < sampling.top_p <= 1 or sampling.top_k < 0:
+        raise UsageError(f"{sampling}: needs max_tokens >= 1, temperature >= 0, 0 < top_p <= 1 and top_k >= 0")
+    if not prompt:
+        raise DataError("the prompt has no tokens")
+    if len(prompt) >= context:
+        raise PromptTooLong(f"a prompt of {len(prompt)} tokens does not fit the model's context of {context}")
+    return min(sampling.max_tokens, context - len(prompt))
+
+
+def sample_seed(run_seed: int, row_id: str, sample: int) -> int:
+    """The seed of one sample of one row: 63 bits of a SHA-256, the same on every machine and version.
+
+    It depends on what is sampled, not on when or where, so any sample can be reproduced by itself.
+    """
+    digest = hashlib.sha256(f"{run_seed}\0{row_id}\0{sample}".encode(errors="surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

@@ -1,7 +1,7 @@
-"""A vision-language model as a ``Generator``: transformers' own processor and ``generate``, one sample at a time.
+"""A vision-language model as a ``Generator``: transformers' processor and ``generate``, one sample at a time.
 
-Every model that transformers knows is shown its images as it was made to see them; speed comes second. A sample's
-tokens depend on its messages, images, sampling and seed alone.
+It supports every model of transformers at the expense of speed. A sample's tokens depend only on its messages, images,
+sampling parameters and seed.
 """
 
 import asyncio
@@ -17,50 +17,49 @@ from PIL import Image
 from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin, StoppingCriteriaList
 
 from magcli.errors import DataError, MagError
-from magcli.generate.fit import room
-from magcli.generate.types import Completion, Message, Sampling
+from magcli.generate.types import Completion, Message, Sampling, tokens_left
 from magcli.model.chat import completion_text, rendered
 from magcli.model.load import end_tokens
 
-PLACE = re.compile(r"<image (\d+)>")
-"""Where in a prompt an image belongs, counted from 1."""
+PLACEHOLDER = re.compile(r"<image (\d+)>")
+"""The place of an image in a prompt, counted from 1."""
 
 
 class VisionGenerator:
-    """A model and its processor, which it takes over."""
+    """A model and its processor, which the generator owns."""
 
     def __init__(self, model: PreTrainedModel, processor: ProcessorMixin) -> None:
         self._model, self._processor = model, processor
         self._ends = end_tokens(model, processor.tokenizer)
         self._context = int(model.config.get_text_config().max_position_embeddings)
         self._padding = processor.tokenizer.pad_token_id
-        # generate() would fill what a request leaves open with the model's own habits, such as top-k
+        # Otherwise generate() would use the model's own sampling defaults, such as top-k.
         model.generation_config = GenerationConfig(eos_token_id=sorted(self._ends), pad_token_id=self._padding)
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._closed = threading.Event()
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]
     ) -> list[Completion]:
-        """Sample one completion a seed for the same messages, in the order of the seeds."""
-        return await self.complete_seeing(messages, [], sampling, seeds=seeds)
+        """Sample one completion per seed for the same messages, in the order of the seeds."""
+        return await self.complete_with_images(messages, [], sampling, seeds=seeds)
 
-    async def complete_seeing(
+    async def complete_with_images(
         self, messages: Sequence[Message], images: Sequence[bytes], sampling: Sampling, *, seeds: Sequence[int]
     ) -> list[Completion]:
         """The same with images, which belong to the last message.
 
         Raises:
-            DataError: an image cannot be decoded, or the processor refuses the messages.
+            DataError: an image cannot be decoded, or the processor rejects the messages.
             PromptTooLong: prompt and images do not fit the context.
         """
-        async with self._turn:
+        async with self._lock:
             inputs = self._inputs(messages, [_decoded(data) for data in images])
-            limit = room(inputs["input_ids"][0].tolist(), sampling, self._context)
+            limit = tokens_left(inputs["input_ids"][0].tolist(), sampling, self._context)
             return [await self._in_thread(inputs, sampling, limit, seed) for seed in seeds]
 
     async def _in_thread(self, inputs: Mapping[str, Any], sampling: Sampling, limit: int, seed: int) -> Completion:
-        """One sample beside the event loop, on which deadlines of verifiers run."""
+        """Sample in a thread, so as not to block the event loop, on which the verifiers' deadlines run."""
         try:
             return await asyncio.to_thread(self._sample, inputs, sampling, limit, seed)
         except asyncio.CancelledError:
@@ -72,11 +71,11 @@ class VisionGenerator:
         turns[-1]["content"] = list(_parts(messages[-1]["content"], images))
         try:
             apply = partial(self._processor.apply_chat_template, turns, add_generation_prompt=True)
-            rendered(self._processor.tokenizer.name_or_path, partial(apply, tokenize=False))  # images take their time
-            made = apply(tokenize=True, return_dict=True, return_tensors="pt")
+            rendered(self._processor.tokenizer.name_or_path, partial(apply, tokenize=False))  # template alone
+            inputs = apply(tokenize=True, return_dict=True, return_tensors="pt")
         except (ValueError, TypeError, KeyError, IndexError) as error:
-            raise DataError(f"the model's processor refuses a prompt with images: {error}") from error
-        moved = made.to(self._model.device)
+            raise DataError(f"the model's processor rejects a prompt with images: {error}") from error
+        moved = inputs.to(self._model.device)
         return {k: v.to(self._model.dtype) if torch.is_floating_point(v) else v for k, v in moved.items()}
 
     @torch.inference_mode()
@@ -87,12 +86,12 @@ class VisionGenerator:
         cuda = [self._model.device] if self._model.device.type == "cuda" else []
         with torch.random.fork_rng(devices=cuda):
             torch.manual_seed(seed)
-            made = self._model.generate(
+            sequences = self._model.generate(
                 **inputs,
                 generation_config=_settings(sampling, limit),
                 stopping_criteria=StoppingCriteriaList([self._stops]),
             )
-        prompt, tokens = made[0, :start].tolist(), made[0, start:].tolist()
+        prompt, tokens = sequences[0, :start].tolist(), sequences[0, start:].tolist()
         text = completion_text(self._processor.tokenizer, prompt, tokens, self._ends)
         return Completion(text, len(tokens), "stop" if tokens[-1] in self._ends else "length")
 
@@ -100,7 +99,7 @@ class VisionGenerator:
         return torch.full((len(tokens),), self._closed.is_set(), device=tokens.device)
 
     async def close(self) -> None:
-        """End a running sample at its next token."""
+        """Stop a running sample at its next token."""
         self._closed.set()
 
 
@@ -125,8 +124,8 @@ def _decoded(data: bytes) -> Image.Image:
 
 
 def _parts(text: str, images: Sequence[Image.Image]) -> Iterator[dict[str, Any]]:
-    """A turn as images and text: images at their places in it, those without a place before it."""
-    pieces = PLACE.split(text)
+    """A turn as images and text: images at their placeholders, those without one before the text."""
+    pieces = PLACEHOLDER.split(text)
     placed = {int(number) for number in pieces[1::2]}
     for number, image in enumerate(images, 1):
         if number not in placed:

@@ -1,14 +1,14 @@
 """vLLM as a ``Policy``: its ``AsyncLLM`` in this process, its engine in a process of its own.
 
-Each sample is one request with its own seed, so that it ends by itself; vLLM's prefix cache computes a group's prompt
-once. ``load`` pauses the engine between two steps and keeps what runs, with its cache; vLLM labels each token with the
-version of the weights that made it. Each load brings a new salt for cached prompts, and a request that has no token yet
-when weights change is sent anew, so none starts on keys and values of older weights.
+Each sample is one request with its own seed, so it ends by itself; vLLM's prefix cache computes a group's prompt once.
+``load`` pauses the engine between two steps and keeps running requests with their cache; vLLM labels each token with
+the version of the weights that generated it. Each load changes the salt of cached prompts, and a request that has no
+token yet when the weights change is resubmitted, so none starts on keys and values of older weights.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
 from itertools import count
@@ -17,47 +17,54 @@ from uuid import uuid4
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from magcli.errors import MagError
-from magcli.generate.fit import room
-from magcli.generate.types import Completion, Message, Rollout, Sampling, Weights
+from magcli.errors import EnvironmentFault, MagError, UsageError
+from magcli.generate.types import Completion, Finish, Message, Rollout, Sampling, Weights, tokens_left
 from magcli.generate.vllm_link import Link, first_line
-from magcli.generate.vllm_request import check_temperature, finish_of, request_settings, rollout_of, tokens_of
-from magcli.generate.vllm_send import Sender, take_step
-from magcli.generate.vllm_start import Engine
+from magcli.generate.vllm_start import VllmProcess
+from magcli.generate.vllm_transfer import Sender, run_step
 from magcli.generate.wire import TransferStep
 from magcli.model.chat import completion_text, prompt_tokens
 from magcli.model.load import context_length, end_tokens
 
-Parts = Sequence[Any]
-"""What vLLM tells of one request: its first token, then the rest, as ``CompletionOutput``."""
+FIRST_AND_LAST = 1 << 30
+"""Stream interval: vLLM outputs a request's first token at once, then only after this many more, that is at its end."""
 
-Waiting = asyncio.Queue[tuple[int, Parts] | MagError]
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.01, 2.0
+"""Temperatures that vLLM accepts, besides 0; it would silently replace lower ones."""
+
+INITIAL_LABEL = "default"
+"""vLLM's label for the weights it starts with, our version 0."""
+
+Outputs = Sequence[Any]
+"""vLLM's outputs for one request, its first token and then the rest, as ``CompletionOutput``."""
+
+Results = asyncio.Queue[tuple[int, Outputs] | MagError]
 
 
 @dataclass(eq=False, slots=True)
-class Live:
-    """A request under way. ``begun``: it has a token; ``again``: it was taken back, to start from newer weights."""
+class RunningRequest:
+    """A running request. ``has_token``: its first token is there; ``resubmit``: to be restarted with newer weights."""
 
     name: str
-    begun: bool = False
-    again: bool = False
+    has_token: bool = False
+    resubmit: bool = False
 
 
 class VllmPolicy:
     """An engine of vLLM behind the ``Policy`` protocol. It belongs to the event loop in which it is first used.
 
     Args:
-        engine: a running engine, which it takes over.
+        engine: a running engine, which the policy owns.
         tokenizer: for text in and out; the engine itself sees token ids only.
         outline: the model without its weights: parameters, context and end tokens.
         sender: how new weights reach the engine.
-        slots: sequences at once.
-        deadline: seconds that the engine may leave a question without an answer.
+        slots: concurrent sequences.
+        deadline: seconds that the engine may take to answer a call.
     """
 
     def __init__(
         self,
-        engine: Engine,
+        engine: VllmProcess,
         tokenizer: PreTrainedTokenizerBase,
         outline: PreTrainedModel,
         sender: Sender,
@@ -65,158 +72,155 @@ class VllmPolicy:
         slots: int,
         deadline: float = 600.0,
     ) -> None:
-        self._link = Link(engine, deadline=deadline, tell=self._tell)
+        self._link = Link(engine, deadline=deadline, tell=self._fail)
         self._tokenizer, self._outline, self._sender = tokenizer, outline, sender
         self._ends = end_tokens(outline, tokenizer)
         self._context = context_length(outline)
         self._slots = slots
         self._version, self._salt = 0, uuid4().hex
         self._names = count()
-        self._live: dict[str, Live] = {}
-        self._waiting: set[Waiting] = set()
+        self._requests: dict[str, RunningRequest] = {}
+        self._results: set[Results] = set()
         self._loading = asyncio.Lock()
-        self._worked, self._since = 0.0, 0.0
+        self._busy_seconds, self._busy_since = 0.0, 0.0
 
     @property
     def version(self) -> int:
-        """The version of the weights that make the next token."""
+        """The version of the weights that generate the next token."""
         return self._version
 
     @property
     def num_running(self) -> int:
-        """Sequences that the engine works on now; others wait for a slot."""
-        return min(self._slots, len(self._live))
+        """Sequences that the engine is generating; others wait for a slot."""
+        return min(self._slots, len(self._requests))
 
     @property
     def seconds(self) -> float:
-        """Time in which the engine had something to do so far."""
-        return self._worked + (time.monotonic() - self._since if self._live else 0.0)
+        """Seconds that the engine has been busy so far."""
+        return self._busy_seconds + (time.monotonic() - self._busy_since if self._requests else 0.0)
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]
     ) -> list[Completion]:
-        """Sample one completion a seed for the same messages, in the order of the seeds; errors as ``sample``."""
+        """Sample one completion per seed for the same messages, in the order of the seeds; errors as ``sample``."""
         prompt = prompt_tokens(self._tokenizer, messages)
-        async with aclosing(self._ended(prompt, sampling, seeds, logprobs=False)) as ends:
-            ended = [end async for end in ends]
-        return [self._completion(prompt, parts) for _, parts in sorted(ended, key=lambda end: end[0])]
+        async with aclosing(self._run(prompt, sampling, seeds, logprobs=False)) as results:
+            ended = [result async for result in results]
+        return [self._completion(prompt, outputs) for _, outputs in sorted(ended, key=lambda result: result[0])]
 
-    def _completion(self, prompt: Sequence[int], parts: Parts) -> Completion:
-        tokens = tokens_of(parts)
+    def _completion(self, prompt: Sequence[int], outputs: Outputs) -> Completion:
+        tokens = _tokens(outputs)
         text = completion_text(self._tokenizer, prompt, tokens, self._ends)
-        return Completion(text, len(tokens), finish_of(parts))
+        return Completion(text, len(tokens), _finish(outputs))
 
     async def sample(
         self, prompt: Sequence[int], sampling: Sampling, *, seeds: Sequence[int]
     ) -> AsyncGenerator[Rollout, None]:
-        """Sample one sequence a seed, yielded as each one ends; closing the iterator ends the others.
+        """Sample one sequence per seed, yielded as each one ends; closing the iterator aborts the others.
 
         Raises:
             DataError: the prompt is empty.
             PromptTooLong: the prompt does not fit the context.
-            UsageError: the sampling settings make no sense, or not to vLLM.
-            EnvironmentFault: the engine process died or gives no answer.
+            UsageError: a sampling parameter is out of range, or not supported by vLLM.
+            EnvironmentFault: the engine process died or does not answer.
             MagError: the policy has been closed.
         """
-        async with aclosing(self._ended(prompt, sampling, seeds, logprobs=True)) as ended:
-            async for index, parts in ended:
-                yield rollout_of(index, tuple(prompt), seeds[index], parts)
+        async with aclosing(self._run(prompt, sampling, seeds, logprobs=True)) as results:
+            async for index, outputs in results:
+                yield _rollout(index, tuple(prompt), seeds[index], outputs)
 
-    async def _ended(
+    async def _run(
         self, prompt: Sequence[int], sampling: Sampling, seeds: Sequence[int], *, logprobs: bool
-    ) -> AsyncGenerator[tuple[int, Parts], None]:
-        """The number and the outputs of each sequence that ends."""
+    ) -> AsyncGenerator[tuple[int, Outputs], None]:
+        """The index and the outputs of each sequence that ends."""
         self._link.check()
-        limit = room(prompt, sampling, self._context)
-        check_temperature(sampling.temperature)
+        limit = tokens_left(prompt, sampling, self._context)
+        _check_temperature(sampling.temperature)
         await self._link.open()
-        waiting = Waiting()
-        self._waiting.add(waiting)
+        results = Results()
+        self._results.add(results)
         tasks = []
         for index, seed in enumerate(seeds):
-            settings = request_settings(sampling, limit, seed, self._ends, logprobs=logprobs)
-            tasks.append(asyncio.create_task(self._one(index, prompt, settings, waiting)))
+            params = _sampling_params(sampling, limit, seed, self._ends, logprobs=logprobs)
+            tasks.append(asyncio.create_task(self._one(index, prompt, params, results)))
         try:
             for _ in seeds:
-                yield _end(await waiting.get())
+                result = await results.get()
+                if isinstance(result, MagError):
+                    raise result
+                yield result
         finally:
-            self._waiting.discard(waiting)
+            self._results.discard(results)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def load(self, weights: Weights, version: int) -> None:
-        """Replace the weights between two steps; running sequences go on with their KV cache.
+        """Replace the weights between two steps; running sequences keep their KV cache.
 
-        A ``WeightFile`` is passed on by its path, other weights are written to shared memory first. Cancelled in the
-        middle, it still ends in order.
+        A ``WeightFile`` is passed by its path, other weights are written to shared memory first. A cancelled load still
+        completes.
 
         Raises:
-            MagError: a parameter is missing or has another shape (nothing has been changed then), or the policy has
-                been closed.
-            EnvironmentFault: the engine process died, gives no answer or cannot take the weights: it has stopped.
+            MagError: a parameter is missing or has another shape (nothing has been changed), or the policy has been
+                closed.
+            EnvironmentFault: the engine process died, does not answer or cannot load the weights: it has stopped.
         """
         await self._link.open()
         await asyncio.shield(asyncio.ensure_future(self._replace(weights, version)))
 
     async def transfer(self, step: TransferStep, info: Any, version: int) -> None:
-        """One step of a transfer that whoever trains drives, instead of ``load``: from ``start`` to ``finish`` the
-        engine is paused. ``info`` is vLLM's own for its backend.
+        """One step of a transfer that the trainer controls, instead of ``load``; the engine is paused from ``start`` to
+        ``finish``. ``info`` is specific to vLLM's backend.
 
         Raises:
-            EnvironmentFault: the engine process died, gives no answer or cannot take the weights: it has stopped.
+            EnvironmentFault: the engine process died, does not answer or cannot load the weights: it has stopped.
         """
         await self._link.open()
         answer, llm = self._link.answer, self._link.llm
         if step == "start":
             await answer("a pause", llm.pause_generation(mode="keep", clear_cache=False))
-        await answer(f"new weights ({step})", take_step(llm, step, info))
+        await answer(f"new weights ({step})", run_step(llm, step, info))
         if step == "finish":
-            await self._go_on(version)
+            await self._resume(version)
 
     async def close(self) -> None:
-        """End the engine process; whoever still waits for a sequence gets an error."""
+        """Stop the engine process; current callers get an error."""
         await self._link.close()
 
-    def _tell(self, error: MagError) -> None:
-        for waiting in self._waiting:
-            waiting.put_nowait(error)
+    def _fail(self, error: MagError) -> None:
+        for results in self._results:
+            results.put_nowait(error)
 
-    async def _one(self, index: int, prompt: Sequence[int], settings: Any, waiting: Waiting) -> None:
-        """Sample one sequence and pass it, or what went wrong, to who waits for it."""
+    async def _one(self, index: int, prompt: Sequence[int], params: Any, results: Results) -> None:
+        """Sample one sequence; puts its outputs, or the error, into ``results``."""
         try:
-            while (parts := await self._request(prompt, settings)) is None:
+            while (outputs := await self._request(prompt, params)) is None:
                 pass
-            waiting.put_nowait((index, parts))
+            results.put_nowait((index, outputs))
         except Exception as error:  # whatever vLLM raises ends this sequence, and its engine's death all of them
             if self._link.llm.errored:
                 self._link.fail(self._link.death())
-            waiting.put_nowait(self._link.failure or self._link.fault(f"refused a sequence: {first_line(error)}"))
+            results.put_nowait(self._link.failure or self._link.fault(f"refused a sequence: {first_line(error)}"))
 
-    async def _request(self, prompt: Sequence[int], settings: Any) -> Parts | None:
-        """The outputs of one request, first token and rest; None where it is to be sent again."""
+    async def _request(self, prompt: Sequence[int], params: Any) -> Outputs | None:
+        """The outputs of one request, first token and rest; None if it has to be resubmitted."""
         from vllm.inputs.engine import tokens_input
 
-        live, parts = Live(str(next(self._names))), list[Any]()
-        self._begin(live)
+        request, outputs = RunningRequest(str(next(self._names))), list[Any]()
+        if not self._requests:
+            self._busy_since = time.monotonic()
+        self._requests[request.name] = request
         try:
             salted = tokens_input(list(prompt), cache_salt=self._salt)
-            async for output in self._link.llm.generate(salted, settings, live.name):
-                live.begun = True
-                parts.append(output.outputs[0])
+            async for output in self._link.llm.generate(salted, params, request.name):
+                request.has_token = True
+                outputs.append(output.outputs[0])
         finally:
-            self._finish(live)
-        return None if live.again and parts[-1].finish_reason == "abort" else parts
-
-    def _begin(self, live: Live) -> None:
-        if not self._live:
-            self._since = time.monotonic()
-        self._live[live.name] = live
-
-    def _finish(self, live: Live) -> None:
-        del self._live[live.name]
-        if not self._live:
-            self._worked += time.monotonic() - self._since
+            del self._requests[request.name]
+            if not self._requests:
+                self._busy_seconds += time.monotonic() - self._busy_since
+        return None if request.resubmit and outputs[-1].finish_reason == "abort" else outputs
 
     async def _replace(self, weights: Weights, version: int) -> None:
         answer, llm = self._link.answer, self._link.llm
@@ -225,25 +229,73 @@ class VllmPolicy:
                 send = await asyncio.to_thread(held.enter_context, self._sender.ready(weights, self._outline))
                 await answer("a pause", llm.pause_generation(mode="keep", clear_cache=False))
                 await answer("loading new weights", send(llm))
-            await self._go_on(version)
+            await self._resume(version)
 
-    async def _go_on(self, version: int) -> None:
-        """From now on the engine's new weights, which are of this version, make the tokens."""
+    async def _resume(self, version: int) -> None:
+        """Continue generating with the engine's new weights, which have this version."""
         answer, llm = self._link.answer, self._link.llm
-        await answer("noting their version", llm.update_weight_version(str(version)))
+        await answer("setting their version", llm.update_weight_version(str(version)))
         self._version, self._salt = version, uuid4().hex
-        await answer("taking back what has not begun", llm.abort(self._taken_back()))
-        await answer("going on", llm.resume_generation())
+        await answer("aborting requests without a token", llm.abort(self._to_resubmit()))
+        await answer("resuming", llm.resume_generation())
 
-    def _taken_back(self) -> list[str]:
-        """Requests without a token, to be sent anew: part of their prompt may be computed, or cached, already."""
-        waiting = [live for live in self._live.values() if not live.begun]
-        for live in waiting:
-            live.again = True
-        return [live.name for live in waiting]
+    def _to_resubmit(self) -> list[str]:
+        """Requests without a token: part of their prompt may be computed, or cached, with the old weights."""
+        waiting = [request for request in self._requests.values() if not request.has_token]
+        for request in waiting:
+            request.resubmit = True
+        return [request.name for request in waiting]
 
 
-def _end(item: tuple[int, Parts] | MagError) -> tuple[int, Parts]:
-    if isinstance(item, MagError):
-        raise item
-    return item
+def _check_temperature(temperature: float) -> None:
+    """Raise UsageError for temperatures that vLLM would not use as they are."""
+    if temperature and not MIN_TEMPERATURE <= temperature <= MAX_TEMPERATURE:
+        raise UsageError(f"temperature {temperature:g}: vLLM accepts 0, and {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}")
+
+
+def _sampling_params(sampling: Sampling, limit: int, seed: int, ends: Collection[int], *, logprobs: bool) -> Any:
+    """vLLM's ``SamplingParams``. Greedy decoding is a top-k of 1; our end tokens replace vLLM's own."""
+    from vllm import SamplingParams
+    from vllm.sampling_params import RequestOutputKind
+
+    greedy = sampling.temperature == 0
+    return SamplingParams(
+        max_tokens=limit,
+        temperature=1.0 if greedy else sampling.temperature,
+        top_p=1.0 if greedy else sampling.top_p,
+        top_k=1 if greedy else sampling.top_k,
+        seed=seed,
+        stop_token_ids=sorted(ends),
+        ignore_eos=True,
+        logprobs=0 if logprobs else None,
+        flat_logprobs=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.DELTA,
+        stream_interval=FIRST_AND_LAST,
+    )
+
+
+def _tokens(outputs: Outputs) -> tuple[int, ...]:
+    return tuple(token for output in outputs for token in output.token_ids)
+
+
+def _finish(outputs: Outputs) -> Finish:
+    """How a request ended; raises EnvironmentFault if vLLM aborted it."""
+    reason = outputs[-1].finish_reason
+    if reason not in ("stop", "length"):
+        raise EnvironmentFault(f"vLLM ended a sequence of {len(_tokens(outputs))} tokens with finish {reason!r}")
+    return "stop" if reason == "stop" else "length"
+
+
+def _rollout(index: int, prompt: tuple[int, ...], seed: int, outputs: Outputs) -> Rollout:
+    """A rollout from the outputs of its request, the last of which has the versions.
+
+    Raises:
+        EnvironmentFault: vLLM aborted the request, or log-probs or versions are missing for some tokens.
+    """
+    tokens, finish, spans = _tokens(outputs), _finish(outputs), outputs[-1].weight_versions
+    logprobs = tuple(output.logprobs.logprobs[start] for output in outputs for start in output.logprobs.start_indices)
+    if len(logprobs) != len(tokens) or not spans or spans[0].start != 0:
+        raise EnvironmentFault(f"vLLM returned {len(logprobs)} log-probs and versions {spans} for {len(tokens)} tokens")
+    versions = tuple((span.start, 0 if span.version == INITIAL_LABEL else int(span.version)) for span in spans)
+    return Rollout(index, prompt, tokens, logprobs, versions, finish, seed)

@@ -12,7 +12,7 @@ from signal import Signals
 from typing import TypeVar
 
 from magcli.errors import EnvironmentFault, MagError
-from magcli.generate.vllm_start import Engine
+from magcli.generate.vllm_start import VllmProcess
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class Link:
         tell: called once, with the error, when nothing more can be had from the engine.
     """
 
-    def __init__(self, engine: Engine, *, deadline: float, tell: Callable[[MagError], None]) -> None:
+    def __init__(self, engine: VllmProcess, *, deadline: float, tell: Callable[[MagError], None]) -> None:
         self.llm, self._process, self._sockets = engine
         self._deadline, self._tell = deadline, tell
         self._watcher: asyncio.Task[None] | None = None

@@ -1,4 +1,4 @@
-"""Whether vLLM works here: a toy model is started, sampled, given other weights, and its log-probs are looked at."""
+"""A self-test of vLLM: start a toy model, sample, load other weights, and compare log-probs with transformers."""
 
 import asyncio
 import tempfile
@@ -13,8 +13,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrai
 from magcli.errors import EnvironmentFault
 from magcli.generate.types import Rollout, Sampling
 from magcli.generate.vllm import VllmPolicy
-from magcli.generate.vllm_send import sender_for
 from magcli.generate.vllm_start import start
+from magcli.generate.vllm_transfer import sender_for
 from magcli.model.load import save_model
 
 PROMPT = list(range(2, 42))
@@ -22,10 +22,10 @@ TOLERANCE = 1e-3
 
 
 def probe(device: str, deadline: float) -> str:
-    """Start an engine on random weights, sample, replace the weights, sample again; what to tell people.
+    """Run the self-test; returns a one-line summary.
 
     Raises:
-        EnvironmentFault: it does not start, or log-probs are not those of the same weights in transformers.
+        EnvironmentFault: the engine does not start, or its log-probs differ from transformers'.
     """
     begun = time.monotonic()
     models = [_toy(seed) for seed in (0, 1)]
@@ -46,7 +46,7 @@ def probe(device: str, deadline: float) -> str:
     started = time.monotonic() - begun
     policy = VllmPolicy(engine, _tokenizer(), models[0], sender, slots=4, deadline=deadline)
     loaded = asyncio.run(_sampled(policy, models))
-    return f"starts in {started:.0f} s, took new weights in {loaded:.2f} s, log-probs are those of transformers"
+    return f"starts in {started:.0f} s, loads new weights in {loaded:.2f} s, log-probs match transformers"
 
 
 def _toy(seed: int) -> PreTrainedModel:
@@ -61,7 +61,7 @@ def _tokenizer() -> PreTrainedTokenizerFast:
 
 
 async def _sampled(policy: VllmPolicy, models: list[PreTrainedModel]) -> float:
-    """Sample under both models' weights; returns the seconds that the second took to load."""
+    """Sample with both models' weights; returns the seconds it took to load the second."""
     try:
         for version, model in enumerate(models):
             begun = time.monotonic()

@@ -1,4 +1,4 @@
-"""Starting vLLM's engine process: what it is told, the environment it starts in, and its failures in one line."""
+"""Starting vLLM's engine process: its arguments, its environment, and one-line errors."""
 
 import os
 import shutil
@@ -17,26 +17,26 @@ import torch
 from magcli.errors import EnvironmentFault
 
 STARTED_BY = "MAGCLI_VLLM_STARTED_BY"
-"""Environment variable with the number of the process that starts an engine for magcli; see ``vllm_worker``."""
+"""Environment variable with the id of the process that starts an engine for magcli; see ``vllm_worker``."""
 
 SOCKETS = "magcli-vllm-"
-"""How the folders of engines' sockets begin; the number of the process that started the engine follows."""
+"""Prefix of the folders of engines' sockets; the id of the process that started the engine follows."""
 
 PLUGINS, PLUGIN = "vllm.general_plugins", "magcli"
 """vLLM's group of entry points, and ours in it."""
 
 CPU_BLOCK = 32
-"""Positions in a block of the cache, the least that the CPU's attention takes: whole blocks of prompts are shared."""
+"""Positions per block of the cache, the minimum of the CPU's attention: prompts are shared in whole blocks."""
 
 CPU_PREFILL = 2048
-"""Prompt tokens computed in one step on a CPU, if the context is not longer."""
+"""Prompt tokens computed in one step on a CPU, unless the context is longer."""
 
 MEMORY_SHARE = 0.25
-"""The most that the cache takes of the memory that is free: a trainer and verifiers live beside it."""
+"""The largest share of free memory for the cache: a trainer and verifiers run on the same machine."""
 
 
-class Engine(NamedTuple):
-    """A running engine: vLLM's ``AsyncLLM`` in this process, the process that does its work, their sockets' folder."""
+class VllmProcess(NamedTuple):
+    """A running engine: vLLM's ``AsyncLLM`` in this process, the engine process, and the folder of their sockets."""
 
     llm: Any
     process: BaseProcess
@@ -54,17 +54,17 @@ def start(
     context: int,
     device: str,
     deadline: float,
-) -> Engine:
-    """Start an engine process that runs the model of a folder; takes half a minute.
+) -> VllmProcess:
+    """Start an engine process for the model in a folder; takes half a minute.
 
     Args:
         folder: the model in Hugging Face layout.
-        config: its settings as transformers reads them.
-        backend: which of vLLM's weight transfers will bring new weights.
+        config: its transformers configuration.
+        backend: vLLM's weight-transfer backend for new weights.
         dtype: type of the weights.
-        head: type in which the output head works; training has float32, text can do without.
-        slots: sequences at once.
-        context: longest sequence, prompt included.
+        head: type of the output head; float32 in training, not needed for text.
+        slots: concurrent sequences.
+        context: maximum sequence length, including the prompt.
         device: cpu, cuda, cuda:1.
         deadline: seconds that it may take.
 
@@ -72,7 +72,7 @@ def start(
         EnvironmentFault: vLLM cannot be imported, does not know magcli, or cannot run this model here.
     """
     if PLUGIN not in entry_points(group=PLUGINS).names:
-        raise EnvironmentFault("vLLM would not find magcli in its processes; install magcli again")
+        raise EnvironmentFault("vLLM would not find magcli's plugin in its processes; reinstall magcli")
     before, sockets = set(active_children()), socket_folder()
     with _environment(device, deadline, sockets), catch_warnings():
         simplefilter("ignore")
@@ -82,23 +82,23 @@ def start(
 
             settings = _settings(config, dtype=dtype, head=head, slots=slots, context=context, device=device)
             llm = AsyncLLM.from_engine_args(AsyncEngineArgs(model=str(folder), **settings, **_transfer(backend)))
-        except Exception as error:  # whatever vLLM raises means that this engine cannot be had
+        except Exception as error:  # whatever vLLM raises, the engine did not start
             shutil.rmtree(sockets, ignore_errors=True)
             reason = next(iter(str(error).splitlines()), "") or type(error).__name__
             raise EnvironmentFault(
-                f"vLLM cannot run {folder} on {device}: {reason} (its own words stand above)"
+                f"vLLM cannot run {folder} on {device}: {reason} (see vLLM's own messages above)"
             ) from error
     process = next(child for child in active_children() if child not in before and "Engine" in child.name)
-    return Engine(llm, process, sockets)
+    return VllmProcess(llm, process, sockets)
 
 
 def socket_folder() -> Path:
-    """A folder for the sockets of one engine; those of processes that were killed go, since vLLM leaves them."""
-    place = Path(os.environ.get("VLLM_RPC_BASE_PATH") or tempfile.gettempdir())
-    for left in place.glob(f"{SOCKETS}*"):
+    """A folder for the sockets of one engine; removes those of killed processes, which vLLM leaves behind."""
+    base = Path(os.environ.get("VLLM_RPC_BASE_PATH") or tempfile.gettempdir())
+    for left in base.glob(f"{SOCKETS}*"):
         if not Path(f"/proc/{left.name.removeprefix(SOCKETS).split('-')[0]}").exists():
             shutil.rmtree(left, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"{SOCKETS}{os.getpid()}-", dir=place))
+    return Path(tempfile.mkdtemp(prefix=f"{SOCKETS}{os.getpid()}-", dir=base))
 
 
 def _transfer(backend: str) -> dict[str, Any]:
@@ -110,14 +110,14 @@ def _transfer(backend: str) -> dict[str, Any]:
 def _settings(
     config: Any, *, dtype: torch.dtype, head: torch.dtype, slots: int, context: int, device: str
 ) -> dict[str, Any]:
-    """The arguments of the engine, but for model and transfer.
+    """The arguments of the engine, except model and transfer.
 
-    Log-probs are those of the distribution really sampled, after temperature; vLLM's default are not. Only token ids go
-    in and out, so it needs no tokenizer.
+    Log-probs are those of the sampled distribution, after temperature, unlike vLLM's default. Only token ids go in and
+    out, so it needs no tokenizer.
     """
     on_gpu = device.startswith("cuda")
-    where = {"device_ids": [torch.device(device).index or 0]} if on_gpu else cpu_settings(slots, context)
-    return where | {
+    placement = {"device_ids": [torch.device(device).index or 0]} if on_gpu else cpu_settings(slots, context)
+    return placement | {
         "skip_tokenizer_init": True,
         "dtype": str(dtype).removeprefix("torch."),
         "hf_overrides": {} if head == dtype else {"head_dtype": str(head).removeprefix("torch.")},
@@ -134,10 +134,10 @@ def _settings(
 
 
 def cpu_settings(slots: int, context: int) -> dict[str, Any]:
-    """What is other on a CPU: one process, no compilation, and prompts that are never computed in parts.
+    """Arguments for a CPU: one process, no compilation, no chunked prefill.
 
-    vLLM 0.32 dies on a CPU of a request with a seed whose prompt is: it wants to turn the random generator back, which
-    a CPU's cannot.
+    vLLM 0.32 crashes on a CPU when the prompt of a request with a seed is computed in chunks: it rewinds the random
+    generator, which a CPU's cannot do.
     """
     return {
         "distributed_executor_backend": "uni",
@@ -149,12 +149,12 @@ def cpu_settings(slots: int, context: int) -> dict[str, Any]:
 
 
 def cache_bytes(config: Any, dtype: torch.dtype, wanted: int, least: int, free: int) -> int:
-    """Memory for keys and values of ``wanted`` tokens, within a share of what is free but for ``least`` tokens."""
+    """Bytes for the KV cache of ``wanted`` tokens, within a share of ``free`` memory, but at least ``least`` tokens."""
     heads = config.num_attention_heads
     kv_heads = getattr(config, "num_key_value_heads", None) or heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     token = 2 * config.num_hidden_layers * kv_heads * head_dim * dtype.itemsize
-    spare = 2 * CPU_BLOCK * token  # vLLM keeps one block to itself, and the last one of a sequence is rarely full
+    spare = 2 * CPU_BLOCK * token  # vLLM reserves one block, and the last one of a sequence is rarely full
     size: int = max(min(wanted * token, int(MEMORY_SHARE * free)), least * token) + spare
     return size
 
@@ -162,16 +162,16 @@ def cache_bytes(config: Any, dtype: torch.dtype, wanted: int, least: int, free: 
 def _free_memory(device: str) -> int:
     if device.startswith("cuda"):
         return int(torch.cuda.mem_get_info(torch.device(device))[0])
-    import psutil  # vLLM brings it
+    import psutil  # a dependency of vLLM
 
     return int(psutil.virtual_memory().available)
 
 
 @contextmanager
 def _environment(device: str, deadline: float, sockets: Path) -> Iterator[None]:
-    """``os.environ`` as vLLM's processes shall find it, while they start; what vLLM itself puts there goes as well.
+    """Set ``os.environ`` for vLLM's processes while they start, and restore it, including what vLLM itself sets.
 
-    They speak on stderr only, and only of errors, and report nothing to vLLM's makers.
+    They log errors only, to stderr, and send no usage statistics.
     """
     before = dict(os.environ)
     os.environ |= {

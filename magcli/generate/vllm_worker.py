@@ -1,7 +1,7 @@
-"""magcli inside vLLM's own processes: how new weights arrive there, and that they end with whom they work for.
+"""magcli inside vLLM's own processes: receives new weights, and ends these processes with their parent.
 
-vLLM calls ``register`` in each of its processes (entry point ``vllm.general_plugins``). Processes that magcli did not
-start are left as they are, but for the name of one more weight transfer.
+vLLM calls ``register`` in each of its processes (entry point ``vllm.general_plugins``). In processes that magcli did
+not start it only registers the weight transfers.
 """
 
 import os
@@ -14,29 +14,29 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 from vllm.distributed.weight_transfer.base import WeightTransferEngine, WeightTransferInitInfo
 from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
-from magcli.generate.vllm_gloo import GLOO_TRANSFER, Pair, empty, join
-from magcli.generate.vllm_send import FILE_TRANSFER
 from magcli.generate.vllm_start import STARTED_BY
+from magcli.generate.vllm_transfer import FILE_TRANSFER, GLOO_TRANSFER, GlooPair
 from magcli.generate.weights import WeightFile
 
 
 def register() -> None:
-    """Make our weight transfers known; in an engine process of magcli's also keep stdout clean and watch the parent."""
+    """Register our weight transfers; in an engine process of magcli also redirect stdout and watch the parent."""
     with suppress(ValueError):  # they are registered already
         WeightTransferEngineFactory.register_engine(FILE_TRANSFER, FileTransfer)
         WeightTransferEngineFactory.register_engine(GLOO_TRANSFER, GlooTransfer)
     parent = parent_process()
     if parent is not None and os.environ.get(STARTED_BY) == str(parent.pid):
         os.dup2(2, 1)
-        threading.Thread(target=_end_with, args=(parent,), name="magcli-parent", daemon=True).start()
+        threading.Thread(target=_exit_with, args=(parent,), name="magcli-parent", daemon=True).start()
 
 
-def _end_with(parent: BaseProcess) -> None:
-    """Wait for the parent to end, killed or not, and end too: an engine without one would hold its memory for ever."""
+def _exit_with(parent: BaseProcess) -> None:
+    """Exit when the parent has ended, killed or not: an orphaned engine would hold its memory forever."""
     connection.wait([parent.sentinel])
     os._exit(1)
 
@@ -44,17 +44,17 @@ def _end_with(parent: BaseProcess) -> None:
 class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
     """vLLM's end of a weight update through a safetensors file that the worker maps; for any device of this machine.
 
-    The layerwise calls around ``load_weights`` undo and redo what a worker makes of the weights after loading, such as
-    the CPU's packing for its matrix products. A subclass because vLLM's registry asks for one.
+    The layerwise calls around ``load_weights`` undo and redo the processing of weights after loading, such as the CPU's
+    packing for matrix products. A subclass because vLLM's registry requires one.
     """
 
     supports_draft_weight_update = False
 
     def init_transfer_engine(self, init_info: Any) -> None:
-        """Nothing to arrange: the path comes with each update."""
+        """Nothing to do: the path comes with each update."""
 
     def start_weight_update(self) -> None:
-        """Let the layers take weights as a checkpoint has them."""
+        """Prepare the layers for weights in checkpoint layout."""
         from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
 
         initialize_layerwise_reload(self.model)
@@ -62,22 +62,22 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Load ``names`` (name in the checkpoint -> name in the file) from the file at ``path``.
 
-        Unlike the base class's it does not wait for an accelerator, which a CPU has not.
+        Unlike the base class's, it does not synchronize an accelerator, which a CPU lacks.
         """
         self.receive_weights(update_info)
 
     def receive_weights(self, update_info: dict[str, Any]) -> None:
         """As ``update_weights``."""
-        self._loaded = set(self.model.load_weights(self._arriving(update_info)))
+        self._loaded = set(self.model.load_weights(self._received(update_info)))
 
-    def _arriving(self, update_info: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    def _received(self, update_info: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
         return _tensors(**update_info)
 
     def finish_weight_update(self) -> None:
-        """Turn the weights into what the worker computes with.
+        """Process the weights after loading.
 
-        An output head that is tied to the embedding gets no weights of its own, so vLLM leaves what a CPU has packed of
-        it as it was; it is packed anew here.
+        An output head that is tied to the embedding gets no weights of its own, so vLLM does not repack it on a CPU; it
+        is repacked here.
 
         Raises:
             ValueError: parameters of vLLM's model got no weights.
@@ -99,24 +99,24 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
 
 @dataclass
 class GlooInit(WeightTransferInitInfo):  # type: ignore[misc]
-    """Where the trainer waits."""
+    """The port that the trainer listens on."""
 
     port: int
 
 
 class GlooTransfer(FileTransfer):
-    """vLLM's end of a broadcast over gloo: the same phases, and the tensors come one by one from the trainer."""
+    """vLLM's end of a broadcast over gloo: the same steps, with the tensors coming one by one from the trainer."""
 
     init_info_cls = GlooInit
 
     def init_transfer_engine(self, init_info: GlooInit) -> None:
-        """Meet the trainer."""
-        self._pair: Pair = join(init_info.port)
+        """Connect to the trainer."""
+        self._pair = GlooPair.join(init_info.port)
 
-    def _arriving(self, update_info: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
-        for name, tensor in zip(
-            update_info["names"], empty(update_info["dtype_names"], update_info["shapes"]), strict=True
-        ):
+    def _received(self, update_info: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
+        described = zip(update_info["names"], update_info["dtype_names"], update_info["shapes"], strict=True)
+        for name, dtype, shape in described:
+            tensor = torch.empty(tuple(shape), dtype=getattr(torch, dtype))
             self._pair.broadcast([tensor])
             yield name, tensor
 

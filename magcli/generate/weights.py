@@ -1,4 +1,4 @@
-"""Weights on their way to other processes: a safetensors file in shared memory that readers map, not copy."""
+"""Weights for engines: matching them to an engine's parameters, and a shared-memory file that other processes map."""
 
 import os
 import tempfile
@@ -9,16 +9,45 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
-from magcli.errors import EnvironmentFault
+from magcli.errors import EnvironmentFault, MagError
 from magcli.generate.types import Weights
 
 SHARED_MEMORY = Path("/dev/shm")
 
+Names = tuple[str, ...]
+"""All names of one parameter: its main name first, then those it is tied to."""
+
+
+def parameter_names(model: nn.Module) -> dict[str, Names]:
+    """For each name of a parameter, that name and then the names of what it is tied to."""
+    named = list(model.named_parameters(remove_duplicate=False))
+    return {name: (name, *(o for o, other in named if other is tensor and o != name)) for name, tensor in named}
+
+
+def name_in(weights: Weights, names: Names, parameter: Tensor) -> str:
+    """The name under which ``weights`` has a parameter; of tied parameters any one name is enough.
+
+    Raises:
+        MagError: it is missing or has another shape.
+    """
+    name = next((name for name in names if name in weights), None)
+    if name is None:
+        raise MagError(f"new weights lack {names[0]}, which the engine's model has")
+    if (shape := weights[name].shape) != parameter.shape:
+        raise MagError(f"new weights: {names[0]} is {tuple(shape)}, the engine's is {tuple(parameter.shape)}")
+    return name
+
+
+def names_in(weights: Weights, model: nn.Module) -> dict[str, str]:
+    """For each parameter of the model, its name in ``weights``; errors as in ``name_in``."""
+    names = parameter_names(model)
+    return {name: name_in(weights, names[name], parameter) for name, parameter in model.named_parameters()}
+
 
 class WeightFile(Mapping[str, Tensor]):
-    """The tensors of a safetensors file by name, each read when it is asked for."""
+    """The tensors of a safetensors file by name, each read on access."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -40,19 +69,19 @@ class WeightFile(Mapping[str, Tensor]):
 
 @contextmanager
 def shared(weights: Weights, *, dtype: torch.dtype | None = None) -> Iterator[WeightFile]:
-    """Weights as a file in shared memory while the block lasts; of tied parameters only the first name is in it.
+    """Weights as a file in shared memory for the duration of the block; of tied parameters only the first name.
 
     Args:
-        weights: parameters by name; a ``WeightFile`` is passed on as it is.
-        dtype: what floating-point parameters are written as; None keeps theirs.
+        weights: parameters by name; a ``WeightFile`` is passed through.
+        dtype: the type of floating-point parameters in the file; None keeps theirs.
 
     Raises:
-        EnvironmentFault: there is no room in shared memory.
+        EnvironmentFault: shared memory is full.
     """
     if isinstance(weights, WeightFile):
         yield weights
         return
-    handle, name = tempfile.mkstemp(prefix=f"magcli-{os.getpid()}-", suffix=".safetensors", dir=_place())
+    handle, name = tempfile.mkstemp(prefix=f"magcli-{os.getpid()}-", suffix=".safetensors", dir=_folder())
     os.close(handle)
     path = Path(name)
     try:
@@ -63,19 +92,19 @@ def shared(weights: Weights, *, dtype: torch.dtype | None = None) -> Iterator[We
 
 
 def copied(weights: Weights, *, dtype: torch.dtype | None = None) -> Weights:
-    """A copy of the weights where they are, types and tied parameters as in ``shared``."""
+    """A copy of the weights on the same device; types and tied parameters as in ``shared``."""
     return {name: tensor.detach().to(_type(tensor, dtype), copy=True) for name, tensor in _untied(weights).items()}
 
 
 def sweep() -> None:
-    """Remove what processes that were killed have left in shared memory."""
-    for path in _place().glob("magcli-*.safetensors"):
+    """Remove what killed processes have left in shared memory."""
+    for path in _folder().glob("magcli-*.safetensors"):
         if not Path(f"/proc/{path.name.split('-')[1]}").exists():
             with suppress(OSError):  # another user's, who alone can remove it
                 path.unlink()
 
 
-def _place() -> Path:
+def _folder() -> Path:
     return SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
 
 
@@ -85,7 +114,7 @@ def _write(path: Path, weights: Weights, dtype: torch.dtype | None) -> None:
         save_file(tensors, path)
     except (OSError, SafetensorError) as error:
         size = sum(tensor.nbytes for tensor in tensors.values()) / 2**20
-        raise EnvironmentFault(f"{path}: {size:,.0f} MiB of weights cannot be written: {error}") from error
+        raise EnvironmentFault(f"{path}: cannot write {size:,.0f} MiB of weights: {error}") from error
 
 
 def _type(tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:

@@ -36,7 +36,7 @@ class Spec:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampleRequest:
     """To a generator: sample one sequence a seed."""
 
     request: int

@@ -13,7 +13,7 @@ import torch
 from magcli.errors import DataError
 from magcli.model.tensors import (
     INDEX,
-    WHOLE,
+    SINGLE,
     Stored,
     check_floats,
     fill,
@@ -117,7 +117,7 @@ def _bytes(flat: torch.Tensor) -> memoryview:
 
 
 def _files(folder: Path) -> list[Path]:
-    if (folder / INDEX).exists() or (folder / WHOLE).exists():
+    if (folder / INDEX).exists() or (folder / SINGLE).exists():
         return weight_files(folder)
     files = sorted(folder.glob("*.safetensors"))
     if not files:

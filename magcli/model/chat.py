@@ -1,6 +1,6 @@
-"""Chat messages to token ids, by the tokenizer's own template, and which of the tokens are targets of SFT.
+"""Chat messages to token ids with the tokenizer's chat template, and the loss mask for SFT.
 
-SFT and RL must see the same prompt: the ids before an assistant turn in ``masked`` are those of ``prompt_tokens``.
+SFT and RL must use the same prompt: the ids before an assistant turn in ``masked`` are those of ``prompt_tokens``.
 """
 
 import re
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RENDERING = Deadline(5.0)
-"""CPU seconds for one rendering, which takes milliseconds."""
+"""CPU seconds for one rendering, which normally takes milliseconds."""
 
-_BEGUN = re.compile(r"<think>\s*(?:</think>\s*)?\Z")
-"""How a chat template ends that writes the start of the answer itself, as those of reasoning models do."""
-_BEGUN_TOKENS = 32
-"""Tokens at a prompt's end that hold such a start, even where each character is a token."""
+_PREFILL = re.compile(r"<think>\s*(?:</think>\s*)?\Z")
+"""The start of the completion that chat templates of reasoning models put at the end of the prompt."""
+_PREFILL_TOKENS = 32
+"""Tokens at a prompt's end that contain it, even if each character is a token."""
 
 
 class Masked(NamedTuple):
@@ -41,7 +41,7 @@ class Masked(NamedTuple):
 
 
 def system_prompt(path: Path | None) -> str:
-    """The system prompt in a file, or the one that comes with magcli (format and language rules of section 2)."""
+    """The system prompt in a file, or magcli's own (format and language rules of section 2 of the recipe)."""
     source = files("magcli.model").joinpath("system.txt") if path is None else path
     try:
         return source.read_text(encoding="utf-8").strip()
@@ -50,38 +50,38 @@ def system_prompt(path: Path | None) -> str:
 
 
 def to_messages(prompt: str, system: str | None) -> list[dict[str, str]]:
-    """A problem's chat: the system prompt, if there is one, and the user's turn."""
+    """A problem as chat messages: the system prompt, if there is one, and the user's turn."""
     user = {"role": "user", "content": prompt}
     return [{"role": "system", "content": system}, user] if system else [user]
 
 
 def prompt_tokens(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]") -> list[int]:
-    """Token ids of the messages up to the point where the assistant begins to write."""
+    """Token ids of the messages and the generation prompt."""
     return _render(tokenizer, messages, add_generation_prompt=True)
 
 
 def completion_text(
     tokenizer: "PreTrainedTokenizerBase", prompt: Sequence[int], tokens: Sequence[int], ends: Collection[int]
 ) -> str:
-    """What the assistant says: the sequence's text without its end token, special tokens inside it included.
+    """The completion's text without its end token; other special tokens are kept.
 
-    Where the chat template has written ``<think>`` at the prompt's end, the text begins with it.
+    If the chat template puts ``<think>`` at the prompt's end, the text begins with it.
     """
     body = tokens[:-1] if tokens and tokens[-1] in ends else tokens
-    return _begun(tokenizer, prompt) + str(tokenizer.decode(list(body), skip_special_tokens=False))
+    return _prefill(tokenizer, prompt) + str(tokenizer.decode(list(body), skip_special_tokens=False))
 
 
-def _begun(tokenizer: "PreTrainedTokenizerBase", prompt: Sequence[int]) -> str:
-    begun = _BEGUN.search(str(tokenizer.decode(list(prompt[-_BEGUN_TOKENS:]), skip_special_tokens=False)))
-    return begun[0] if begun else ""
+def _prefill(tokenizer: "PreTrainedTokenizerBase", prompt: Sequence[int]) -> str:
+    found = _PREFILL.search(str(tokenizer.decode(list(prompt[-_PREFILL_TOKENS:]), skip_special_tokens=False)))
+    return found[0] if found else ""
 
 
 def masked(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]") -> Masked:
-    """Token ids of a conversation, with what the assistant writes, end-of-turn tokens included, as targets.
+    """Token ids of a conversation, with the assistant's turns, including end-of-turn tokens, as targets.
 
     Each assistant turn is found by rendering the messages before it, as ``prompt_tokens`` does, and those up to it:
-    both must be prefixes of the whole, in tokens. Raises DataError where they are not, where a turn has no
-    end-of-turn token, and where no token or every token would be a target.
+    both must be prefixes of the full conversation, in tokens. Raises DataError if they are not, if a turn has no
+    end-of-turn token, and if no token or every token would be a target.
     """
     tokens = _render(tokenizer, messages)
     mask = [False] * len(tokens)
@@ -97,7 +97,7 @@ def masked(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]") 
 
 
 def show_mask(tokenizer: "PreTrainedTokenizerBase", masked: Masked) -> str:
-    """The conversation as a person reads it: a line break is ``↵``, lines of targets begin with ``target``."""
+    """The conversation for people to read: line breaks are shown as ``↵``, lines of targets begin with ``target``."""
     runs = groupby(zip(masked.tokens, masked.mask, strict=True), key=lambda pair: pair[1])
     return "\n".join(_gutter(tokenizer.decode([token for token, _ in run]), target) for target, run in runs)
 
@@ -113,33 +113,33 @@ def _render(
 ) -> list[int]:
     turns = [dict(message) for message in messages]
     if not turns:
-        raise DataError("no message comes before the assistant's turn: a conversation begins with a prompt")
+        raise DataError("no message before the assistant's turn: a conversation starts with a prompt")
     if tokenizer.chat_template is None:
         raise EnvironmentFault(f"the tokenizer {tokenizer.name_or_path} has no chat template; use an instruct model")
     text = rendered(
         tokenizer.name_or_path,
         lambda: str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=add_generation_prompt)),
     )
-    # verbose: else it warns of prompts beyond the model's context, which are dropped with a reason later on
+    # verbose: else it warns of prompts longer than the context, which are dropped with a reason later
     return list(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
 
 def rendered(model: str, render: Callable[[], T]) -> T:
-    """What a model's chat template makes of a conversation; ``render`` runs the template.
+    """The result of ``render``, which runs a model's chat template.
 
     Raises:
-        DataError: the template refuses the conversation.
-        EnvironmentFault: it takes too long, too much memory or recurses too deeply.
+        DataError: the template rejects the conversation.
+        EnvironmentFault: it takes too long or too much memory, or recurses too deeply.
     """
     try:
         return RENDERING.within(render)
     except TemplateError as error:
-        raise DataError(f"the chat template refuses the conversation: {error}") from error
+        raise DataError(f"the chat template rejects the conversation: {error}") from error
     except TimeoutError as error:
-        raise EnvironmentFault(f"the chat template of {model} does not end ({error}); repair it") from error
+        raise EnvironmentFault(f"the chat template of {model} does not terminate ({error}); fix it") from error
     except (MemoryError, OverflowError, RecursionError) as error:
-        what = "recurses without end" if isinstance(error, RecursionError) else "takes more memory than there is"
-        raise EnvironmentFault(f"the chat template of {model} {what}; repair it") from error
+        what = "recurses endlessly" if isinstance(error, RecursionError) else "needs too much memory"
+        raise EnvironmentFault(f"the chat template of {model} {what}; fix it") from error
 
 
 def _assistant_spans(
@@ -153,8 +153,8 @@ def _assistant_spans(
         for prefix in (before, through):
             if list(tokens[: len(prefix)]) != prefix:
                 raise DataError(
-                    f"message {turn}: the tokens before the assistant's turn are others once it is there (the template "
-                    "rewrites earlier turns, or the answer's start merges with the prompt), so targets cannot be told"
+                    f"message {turn}: the assistant's turn changes the tokens before it (the template rewrites earlier "
+                    "turns, or the completion's start merges with the prompt), so targets cannot be determined"
                 )
         yield len(before), len(through)
 
@@ -165,8 +165,10 @@ def _special_ids(tokenizer: "PreTrainedTokenizerBase") -> set[int]:
 
 
 def _end_of_turn(tokens: Sequence[int], start: int, end: int, special: set[int]) -> int:
-    """One past the last special token of a turn: templates often put a line break after it, which nobody samples."""
+    """One past the last special token of a turn: templates often add a line break, which is never sampled."""
     for index in range(end - 1, start - 1, -1):
         if tokens[index] in special:
             return index + 1
-    raise DataError("the chat template ends the assistant's turn with no special token: the model could never stop")
+    raise DataError(
+        "the chat template does not end the assistant's turn with a special token: the model could not stop"
+    )

@@ -1,8 +1,8 @@
-"""How a model is computed, in training and sampling, on CPUs and GPUs: the one place that decides.
+"""Number format and threads of a model in training and sampling, on CPUs and GPUs.
 
-The number format that ``auto`` stands for is measured on a CPU: instruction flags lie under emulation and in virtual
-machines, and bfloat16 without hardware support is up to 45 times slower than float32. On CUDA it goes by compute
-capability. Threads go by the size of the matrix products.
+On a CPU the format that ``auto`` stands for is measured: CPU flags are unreliable under emulation and in virtual
+machines, and bfloat16 without hardware support is up to 45 times slower than float32. On CUDA it depends on the compute
+capability. The number of threads depends on the size of the matrix products.
 """
 
 import os
@@ -24,39 +24,39 @@ Purpose = Literal["training", "sampling"]
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 ROWS = 32
-"""Rows of the measured products, as many as a decode step has; more change the ratio little."""
+"""Rows of the measured products, as in a decode step; with more the ratio hardly changes."""
 PROBE_ROWS = 4
-HOPELESS = 8.0
-"""A format this many times slower on a few rows is not measured any further."""
-SMALLEST = 1 << 17
-"""Weights of a layer, such as 256 x 512, below which a model is computed in float32. There calls, not products, take
-the time: the measured ratio of the demo's model, 128 x 384, changes from 0.9 to 1.1 within a minute."""
-WIDEST = 2048
-"""Widest layer that is measured; beyond it the ratio of both formats no longer changes."""
+TOO_SLOW = 8.0
+"""If bf16 is this many times slower on a few rows, it is not measured any further."""
+MIN_WEIGHTS = 1 << 17
+"""Layers with fewer weights, such as 256 x 512, are computed in float32: call overhead dominates there, and the ratio
+measured for the demo's model, 128 x 384, changes from 0.9 to 1.1 within a minute."""
+MAX_WIDTH = 2048
+"""Widest layer that is measured; beyond it the ratio no longer changes."""
 SECONDS = 0.005
-"""Time given to each format."""
+"""Measuring time for each format."""
 CALLS = 3
-"""Calls of each format at least, besides the first; the shortest counts, since other work slows some."""
-ADVANTAGE = 1.1
-"""How much faster bf16 must be: below that its rounding is not worth it."""
-SHARED = 1 << 22
-"""Multiply-adds from which a matrix product gains by a second thread: 64 rows of a layer of 256 x 256."""
+"""Minimum number of calls for each format after the first; the shortest counts."""
+MIN_SPEEDUP = 1.1
+"""How much faster bf16 must be to be worth its rounding."""
+TWO_THREADS = 1 << 22
+"""Multiply-adds from which a matrix product benefits from a second thread: 64 rows of a layer of 256 x 256."""
 
 
 class Choice(NamedTuple):
-    """A number format, and in one clause why."""
+    """A number format and the reason for it."""
 
     format: Format
     reason: str
 
 
 def choose(model: str, device: str, purpose: Purpose) -> Choice:
-    """What ``auto`` comes to for a model on a device; measured once in a process.
+    """The number format that ``auto`` stands for, for a model on a device; measured once per process.
 
     Args:
-        model: local folder or hub id, whose layer widths are measured.
+        model: local folder or hub id, which determines the layer sizes.
         device: torch's name of the device.
-        purpose: training computes gradients too.
+        purpose: in training gradients are measured too.
 
     Raises:
         EnvironmentFault: the model's config cannot be read.
@@ -68,28 +68,27 @@ def choose_for(hidden: int, inner: int, device: str, purpose: Purpose) -> Choice
     """The same for layers of ``inner`` outputs and ``hidden`` inputs."""
     if device.startswith("cuda"):
         return _by_capability(device)
-    if hidden * inner < SMALLEST:
-        return Choice("fp32", "bf16 does not pay for layers this small")
-    return _measured(device, min(hidden, WIDEST), min(inner, WIDEST), purpose)
+    if hidden * inner < MIN_WEIGHTS:
+        return Choice("fp32", "layers are too small for bf16 to be faster")
+    return _measured(device, min(hidden, MAX_WIDTH), min(inner, MAX_WIDTH), purpose)
 
 
 def use_threads(model: str, rows: int) -> int:
-    """Have torch compute on as many threads as pay for products of ``rows`` rows; returns how many.
+    """Set the number of torch's threads, all or one, for matrix products of ``rows`` rows; returns it.
 
-    All that it has, or one. That depends on sizes alone, so that a run that goes on computes the same.
-    ``OMP_NUM_THREADS`` wins.
+    It depends on sizes alone, so that a resumed run computes the same. ``OMP_NUM_THREADS`` takes precedence.
 
     Raises:
         EnvironmentFault: the model's config cannot be read.
     """
     hidden, inner = _widths(model)
-    if "OMP_NUM_THREADS" not in os.environ and rows * hidden * inner < SHARED:
+    if "OMP_NUM_THREADS" not in os.environ and rows * hidden * inner < TWO_THREADS:
         torch.set_num_threads(1)
     return torch.get_num_threads()
 
 
 def _widths(model: str) -> tuple[int, int]:
-    """The width of a model's hidden states, and that within its feed-forward networks."""
+    """The hidden size and the intermediate size of a model."""
     if plain := decoder_config(Path(model)):
         return plain.hidden_size, plain.intermediate_size
     from magcli.model.load import load_config
@@ -99,7 +98,7 @@ def _widths(model: str) -> tuple[int, int]:
 
 
 def dtype_of(name: Literal["auto", "bf16", "fp32"], model: str, device: str) -> torch.dtype:
-    """The type of a sampling engine's weights by the name of an option."""
+    """The type of a sampling engine's weights for the value of an option."""
     return DTYPES[choose(model, device, "sampling").format if name == "auto" else name]
 
 
@@ -117,12 +116,12 @@ def _measured(device: str, hidden: int, inner: int, purpose: Purpose) -> Choice:
 
     with one_thread():
         bf16, fp32 = seconds(PROBE_ROWS, 0.0)
-        if bf16 < HOPELESS * fp32:
+        if bf16 < TOO_SLOW * fp32:
             bf16, fp32 = seconds(ROWS, SECONDS)
     speed = fp32 / bf16
-    if speed >= ADVANTAGE:
+    if speed >= MIN_SPEEDUP:
         return Choice("bf16", f"{speed:.1f} times as fast as fp32 here")
-    return Choice("fp32", f"bf16 has {speed:.2g} times its speed here")
+    return Choice("fp32", f"bf16 is {speed:.2g} times as fast here")
 
 
 def _products(
@@ -142,7 +141,7 @@ def _products(
 
 
 def _shortest(works: Sequence[Callable[[], object]], budget: float) -> list[float]:
-    """Seconds of the shortest of several calls of each, made in turn; the first ones, which set up, do not count."""
+    """Seconds of the shortest call of each function, called in turn; the first, warm-up calls do not count."""
     for work in works:
         work()
     shortest, spent, calls = [float("inf")] * len(works), 0.0, 0
@@ -158,7 +157,7 @@ def _shortest(works: Sequence[Callable[[], object]], budget: float) -> list[floa
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Run torch on one thread: how a matrix product is shared out decides which kernel a row gets, and so its bits."""
+    """Run torch on one thread: the split over threads decides which kernel computes a row, and so its rounding."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

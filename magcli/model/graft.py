@@ -1,10 +1,9 @@
-"""Trained text weights back under the vision encoder that they came from (recipe, section 6: multimodal).
+"""Replace the text weights of a vision-language model by trained ones (recipe, section 6: multimodal).
 
-A vision-language model holds its text model under names of its own (``language_model.model.layers``,
-``model.language_model.layers``, ``model.layers`` ...). Of all ways to put such a prefix in the place of the text
-model's one must fit every tensor in name and shape. The files are then written anew tensor by tensor: headers and all
-other tensors, the vision encoder's among them, byte by byte; the text's in the type that the vision-language model
-stores them in.
+A vision-language model has its text model under another prefix (``language_model.model.layers``,
+``model.language_model.layers``, ``model.layers`` ...). Exactly one prefix must fit all tensors of the text model in
+name and shape. The files are then rewritten tensor by tensor: headers and other tensors, such as the vision encoder's,
+byte by byte; text tensors in the type in which the vision-language model stores them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,20 +18,20 @@ from magcli.model.tensors import BLOCK, FLOATS, Stored, blocks, raw_blocks, read
 
 HEAD = "lm_head"
 EMBEDDING = "embed_tokens.weight"
-AGREED = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_act", "rms_norm_eps",
+EQUAL = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_act", "rms_norm_eps",
           "rope_theta")  # fmt: skip
-"""Settings of a text model that change what it computes and that no shape shows."""
-OF_SOME = ("sliding_window", "layer_types", "query_pre_attn_scalar", "attn_logit_softcapping",
+"""Settings that affect a text model's output but no shape, and must be equal."""
+EQUAL_IF_PRESENT = ("sliding_window", "layer_types", "query_pre_attn_scalar", "attn_logit_softcapping",
            "final_logit_softcapping")  # fmt: skip
-"""Such settings that some families have."""
+"""Such settings of some model families."""
 
 Plan = Mapping[str, Stored]
-"""Which tensor of the text model takes the place of which tensor of the vision-language model, by the latter's name."""
+"""The tensors of the text model by the names of the tensors of the vision-language model that they replace."""
 
 
 @dataclass
 class Rounded:
-    """What storing the text's values in other types did: values cast, and those among them that changed."""
+    """Statistics of storing text tensors in other types: values cast, and those that changed."""
 
     values: int = 0
     changed: int = 0
@@ -40,59 +39,59 @@ class Rounded:
 
 
 def plan(text: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> Plan:
-    """Find where each tensor of a text model belongs in a vision-language model.
+    """Find the place of each tensor of a text model in a vision-language model.
 
-    A text model without an output head of its own (tied embeddings) gives its embeddings to a head that is there.
+    A head of the vision-language model gets the embeddings of a text model without a head (tied embeddings).
 
     Raises:
         DataError: no prefix fits all tensors (the message names the first that does not fit), several do, the
-            vision-language model has text tensors that the text model lacks, or it has no others.
+            vision-language model has text tensors that the text model lacks, or it has no other tensors.
     """
     found: dict[str, Stored] = {}
-    ours = _untied(text, vlm)
-    for top in sorted({name.partition(".")[0] for name in ours}):
-        part = {name: stored for name, stored in ours.items() if name.partition(".")[0] == top}
+    source = _untied(text, vlm)
+    for top in sorted({name.partition(".")[0] for name in source}):
+        part = {name: stored for name, stored in source.items() if name.partition(".")[0] == top}
         prefix = _prefix(top, part, vlm)
         found |= {_renamed(name, prefix): stored for name, stored in part.items()}
         if top != HEAD:
             _check_covered(prefix, part, vlm)
     found |= _tied_head(found, text, vlm)
     if len(found) == len(vlm):
-        raise DataError("all tensors of the vision-language model are text: it has no vision encoder")
+        raise DataError("all tensors of the vision-language model are text tensors: it has no vision encoder")
     return found
 
 
 def _renamed(name: str, prefix: str) -> str:
-    """A name with ``prefix`` in the place of what stands before its first dot."""
+    """A name with ``prefix`` instead of the part before its first dot."""
     return prefix + name.partition(".")[2]
 
 
 def _prefix(top: str, part: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> str:
-    """The prefix under which all tensors of one part of the text model are there with their shapes."""
+    """The prefix under which the vision-language model has all tensors of one part of the text model."""
     prefixes = _prefixes(top, part, vlm)
     if not prefixes:
         raise DataError(f"the vision-language model has no tensor for the text model's {min(part)}")
     fits = {prefix: sum(_fits(name, stored, prefix, vlm) for name, stored in part.items()) for prefix in prefixes}
-    whole = [prefix for prefix, count in fits.items() if count == len(part)]
-    if len(whole) > 1:
-        raise DataError(f"the text model's {top} fits in several places: {', '.join(whole)}; they cannot be told apart")
-    if not whole:
+    complete = [prefix for prefix, count in fits.items() if count == len(part)]
+    if len(complete) > 1:
+        raise DataError(f"the text model's {top} is ambiguous: it fits {', '.join(complete)}")
+    if not complete:
         raise DataError(_misfit(part, max(fits, key=lambda prefix: fits[prefix]), vlm))
-    return whole[0]
+    return complete[0]
 
 
 def _prefixes(top: str, part: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> list[str]:
-    """What may stand in the vision-language model's names before those of a part; a head keeps its name."""
+    """The candidate prefixes for a part in the vision-language model; a head keeps its name."""
     suffixes = {name if top == HEAD else name.partition(".")[2] for name in part}
-    kept = f"{HEAD}." if top == HEAD else ""
-    found = {start + kept for name in vlm for start, end in _splits(name) if end in suffixes}
+    head = f"{HEAD}." if top == HEAD else ""
+    found = {start + head for name in vlm for start, end in _splits(name) if end in suffixes}
     return sorted(found)
 
 
 def _splits(name: str) -> Iterator[tuple[str, str]]:
-    """A name in two, at its beginning and after each dot."""
+    """All splits of a name in two, at its start and after each dot."""
     yield "", name
-    for dot in (place for place, letter in enumerate(name) if letter == "."):
+    for dot in (index for index, letter in enumerate(name) if letter == "."):
         yield name[: dot + 1], name[dot + 1 :]
 
 
@@ -102,17 +101,17 @@ def _fits(name: str, stored: Stored, prefix: str, vlm: Mapping[str, Stored]) -> 
 
 
 def _misfit(part: Mapping[str, Stored], prefix: str, vlm: Mapping[str, Stored]) -> str:
-    """What is wrong with the first tensor that does not fit under the prefix that fits best."""
+    """An error message for the first tensor that does not fit under the best prefix."""
     name, stored = next((n, s) for n, s in sorted(part.items()) if not _fits(n, s, prefix, vlm))
     there = vlm.get(_renamed(name, prefix))
     if there is None:
         return f"the vision-language model has no tensor {_renamed(name, prefix)} for the text model's {name}"
     shapes = f"{list(stored.shape)}, but {there.name} of the vision-language model is {list(there.shape)}"
-    return f"the text model's {name} is {shapes}: it is not the text model of this one"
+    return f"the text model's {name} is {shapes}: it is not this model's text model"
 
 
 def _check_covered(prefix: str, part: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> None:
-    """Refuse a text model that is a piece only: of what it replaces, nothing old may be left."""
+    """Reject an incomplete text model, which would leave some of the old text tensors in place."""
     names = {name.partition(".")[2] for name in part}
     roots = tuple(f"{prefix}{root}." for root in {name.partition(".")[0] for name in names})
     left = [n for n in vlm if n.startswith(roots) and n.removeprefix(prefix) not in names]
@@ -130,7 +129,7 @@ def _embeddings(tensors: Mapping[str, Stored]) -> Stored | None:
 
 
 def _tied_head(found: Plan, text: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> Plan:
-    """The embeddings for a stored head, where the text model has none of its own."""
+    """The embeddings for a stored head, if the text model has no head."""
     heads, embedding = _heads(vlm), _embeddings(found)
     if _heads(text) or not heads:
         return {}
@@ -140,13 +139,13 @@ def _tied_head(found: Plan, text: Mapping[str, Stored], vlm: Mapping[str, Stored
 
 
 def _untied(text: Mapping[str, Stored], vlm: Mapping[str, Stored]) -> Mapping[str, Stored]:
-    """The text model's tensors without a head that repeats its embeddings, where the vision-language model has none."""
+    """The text model's tensors, without a head equal to its embeddings if the vision-language model has no head."""
     heads, embedding = _heads(text), _embeddings(text)
     if not heads or _heads(vlm):
         return text
     if embedding is None or not _equal(text[heads[0]], embedding):
         raise DataError(
-            f"the text model's {heads[0]} is not its embeddings, but the vision-language model ties the two: "
+            f"the text model's {heads[0]} differs from its embeddings, but the vision-language model ties the two: "
             "it has no tensor for the head"
         )
     return {name: stored for name, stored in text.items() if name not in heads}
@@ -159,32 +158,28 @@ def _equal(one: Stored, other: Stored) -> bool:
 
 
 def check_settings(text: Any, vlm: Any) -> None:
-    """Refuse a text model whose settings differ from those that the vision-language model has for its text.
+    """Reject a text model whose settings differ from the text settings of the vision-language model.
 
-    ``text`` and ``vlm`` are transformers' configurations.
+    ``text`` and ``vlm`` are transformers configurations.
 
     Raises:
-        DataError: which setting differs.
+        DataError: a setting differs.
     """
     ours, theirs = _settings(text.get_text_config()), _settings(vlm.get_text_config())
     for name in (name for name in ours if name in theirs and ours[name] != theirs[name]):
-        told = f"the text model has {name} {ours[name]}, the vision-language model {theirs[name]} for its text"
-        raise DataError(told)
+        raise DataError(f"the text model has {name} {ours[name]}, the vision-language model {theirs[name]}")
 
 
 def _settings(config: Any) -> dict[str, Any]:
-    """What a text model computes by, the parameters of its positions among them, by name.
-
-    Some families keep parameters of positions by the kind of layer.
-    """
-    found = {name: getattr(config, name, None) for name in AGREED} | _flat(getattr(config, "rope_parameters", None))
+    """The settings that affect a text model's output, by name; RoPE parameters of some families are per layer type."""
+    found = {name: getattr(config, name, None) for name in EQUAL} | _flat(getattr(config, "rope_parameters", None))
     found["head_dim"] = found["head_dim"] or config.hidden_size // config.num_attention_heads
-    found |= {name: getattr(config, name) for name in OF_SOME if hasattr(config, name)}
+    found |= {name: getattr(config, name) for name in EQUAL_IF_PRESENT if hasattr(config, name)}
     return {name: value for name, value in found.items() if name != "layer_types" or value is not None}
 
 
 def _flat(parameters: Mapping[str, Any] | None, start: str = "") -> dict[str, Any]:
-    """Nested parameters under names with dots."""
+    """Nested parameters with dotted names."""
     found: dict[str, Any] = {}
     for name, value in (parameters or {}).items():
         found |= _flat(value, f"{start}{name}.") if isinstance(value, Mapping) else {start + name: value}
@@ -192,10 +187,10 @@ def _flat(parameters: Mapping[str, Any] | None, start: str = "") -> dict[str, An
 
 
 def check_tokens(text: Mapping[str, int], vlm: Mapping[str, int]) -> None:
-    """Refuse vocabularies in which a token of the text model has another id in the vision-language model's tokenizer.
+    """Reject vocabularies in which a token of the text model has another id in the vision-language model's tokenizer.
 
     Raises:
-        DataError: the first token that differs.
+        DataError: a token differs.
     """
     for token, index in sorted(text.items(), key=lambda item: item[1]):
         if vlm.get(token) != index:
@@ -204,38 +199,38 @@ def check_tokens(text: Mapping[str, int], vlm: Mapping[str, int]) -> None:
 
 
 def write_shard(file: Path, target: Path, planned: Plan) -> Rounded:
-    """Write one file of a vision-language model with the text's tensors in the place of those planned.
+    """Write one file of a vision-language model, replacing the planned tensors.
 
     Raises:
-        DataError: a value of the text is not finite, or not in the type that is kept; a tensor is quantised.
+        DataError: a text value is not finite in the stored type, or a tensor is quantised.
     """
-    told, tensors = Rounded(), read_header(file)
+    rounded, tensors = Rounded(), read_header(file)
     with file.open("rb") as source, target.open("wb") as out:
         out.write(source.read(tensors[0].begin if tensors else file.stat().st_size))
         for there in tensors:
             if there.name in planned:
-                _write_cast(planned[there.name], there, out, told)
+                _write_cast(planned[there.name], there, out, rounded)
             else:
                 out.writelines(raw_blocks(there, BLOCK))
-    return told
+    return rounded
 
 
-def _write_cast(stored: Stored, there: Stored, out: BinaryIO, told: Rounded) -> None:
+def _write_cast(stored: Stored, there: Stored, out: BinaryIO, rounded: Rounded) -> None:
     if there.kind not in FLOATS:
-        raise DataError(f"{there.file}: tensor {there.name} is {there.kind}; weights can be put only where floats were")
+        raise DataError(f"{there.file}: tensor {there.name} is {there.kind}; only float tensors can be replaced")
     dtype = FLOATS[there.kind]
     for values in blocks(stored):
         cast = values.to(dtype)
         if not torch.isfinite(cast).all():
             raise DataError(f"{stored.file}: tensor {stored.name} has a value that is not finite in {there.kind}")
         if stored.kind != there.kind:
-            told.values += values.numel()
-            told.changed += int((cast.to(values.dtype) != values).sum())
-            told.types.add((stored.kind, there.kind))
+            rounded.values += values.numel()
+            rounded.changed += int((cast.to(values.dtype) != values).sum())
+            rounded.types.add((stored.kind, there.kind))
         out.write(cast.view(torch.uint8).numpy().data)
 
 
 def total(parts: Sequence[Rounded]) -> Rounded:
-    """What was rounded in all files together."""
+    """The statistics of all files together."""
     types = {pair for part in parts for pair in part.types}
     return Rounded(sum(part.values for part in parts), sum(part.changed for part in parts), types)

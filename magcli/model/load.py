@@ -1,11 +1,13 @@
-"""Models and tokenizers in Hugging Face layout: open, save, identify.
+"""Models and tokenizers in Hugging Face layout: load, save, identify.
 
-A model is named by a local folder or a hub id. What is missing is an ``EnvironmentFault`` that says what to do, in
-one line; transformers' own progress bars and notices stay quiet. Each function imports what it needs of transformers:
-its models take seconds, its tokenizers do not.
+A model is named by a local folder or a hub id. Errors are one-line ``EnvironmentFault``s that say what to do;
+transformers' progress bars and notices are suppressed. Each function imports what it needs from transformers: its
+models take seconds to import, its tokenizers do not.
 """
 
+import ctypes
 import hashlib
+import platform
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,24 +19,28 @@ from safetensors import SafetensorError
 
 from magcli.data.durable import whole_folder
 from magcli.errors import EnvironmentFault
-from magcli.model.memory import keep_freed_memory
 from magcli.model.plain import FAMILIES, read_json, tokenizer_class
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 READ_BYTES = 1 << 22
-HUB_SECONDS = 5.0
+HUB_TIMEOUT = 5.0
 SETTINGS = (".json", ".jinja", ".txt", ".model")
-"""Endings of what a model folder has besides weights."""
+"""Suffixes of the files of a model folder other than weights."""
 MODEL_FILES = ["*.json", "*.jinja", "*.txt", "*.model", "*.safetensors"]
+
+TRIM_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -4, -8
+"""Parameters of glibc's ``mallopt``, from malloc.h."""
+UNLIMITED = -1
+"""Interpreted as the largest number of bytes."""
 
 
 def load_tokenizer(name: str) -> "PreTrainedTokenizerBase":
-    """Open the tokenizer of a model folder or hub id.
+    """Load the tokenizer of a model folder or hub id.
 
     Raises:
-        EnvironmentFault: it is not there, or has no chat template or no end-of-sequence token.
+        EnvironmentFault: it is missing, or has no chat template or no end-of-sequence token.
     """
     with _quiet(), _explained(name):
         tokenizer = _tokenizer(name)
@@ -46,7 +52,7 @@ def load_tokenizer(name: str) -> "PreTrainedTokenizerBase":
 
 
 def vocabulary(name: str) -> dict[str, int]:
-    """The ids of a model's tokens by their text; the tokenizer needs no chat template for that.
+    """The ids of a model's tokens by their text; works without a chat template.
 
     Raises:
         EnvironmentFault: there is no tokenizer.
@@ -57,7 +63,7 @@ def vocabulary(name: str) -> dict[str, int]:
 
 
 def _tokenizer(name: str) -> "PreTrainedTokenizerBase":
-    """AutoTokenizer's choice, by the class itself where the files of a plain folder tell it."""
+    """AutoTokenizer's choice, or its class directly if the files of a plain folder determine it."""
     import transformers
 
     kind = getattr(transformers, tokenizer_class(Path(name)) or "AutoTokenizer")
@@ -68,13 +74,13 @@ def _tokenizer(name: str) -> "PreTrainedTokenizerBase":
 def load_model(
     name: str, *, dtype: torch.dtype, device: str = "cpu", from_scratch: bool = False, seed: int = 0
 ) -> "PreTrainedModel":
-    """Open a causal language model in evaluation mode, with weights of ``dtype`` on ``device``.
+    """Load a causal language model in evaluation mode, with weights of ``dtype`` on ``device``.
 
-    ``from_scratch`` needs only the folder's ``config.json``: the weights are drawn anew from ``seed``, the same on
-    every device and for every ``dtype``.
+    ``from_scratch`` needs only the folder's ``config.json``: the weights are randomly initialized from ``seed``, the
+    same on every device and for every ``dtype``.
 
     Raises:
-        EnvironmentFault: the folder, the weights, the memory or the device are not there.
+        EnvironmentFault: folder, weights or device are missing, or memory is insufficient.
     """
     from transformers import AutoModelForCausalLM
 
@@ -82,14 +88,14 @@ def load_model(
         keep_freed_memory()
     with _quiet(), _explained(name):
         if from_scratch:
-            model = _initialised(load_config(name), dtype, seed)
+            model = _random_model(load_config(name), dtype, seed)
         else:
             model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, local_files_only=_local_only(name))
-        ready: PreTrainedModel = model.to(device=device).eval()  # no dtype: rotary frequencies must stay in float32
+        ready: PreTrainedModel = model.to(device=device).eval()  # no dtype: rotary frequencies stay in float32
         return ready
 
 
-def sees(name: str) -> bool:
+def is_vision_model(name: str) -> bool:
     """Whether a model folder or hub id is a vision-language model."""
     if (read_json(Path(name) / "config.json") or {}).get("model_type") in FAMILIES:
         return False
@@ -102,10 +108,10 @@ def sees(name: str) -> bool:
 def load_vision_model(
     name: str, *, dtype: torch.dtype, device: str = "cpu"
 ) -> "tuple[PreTrainedModel, ProcessorMixin]":
-    """Open a vision-language model in evaluation mode, and what turns images and text into its inputs.
+    """Load a vision-language model in evaluation mode, and its processor.
 
     Raises:
-        EnvironmentFault: the folder, the weights, the memory, the device or a package of the processor is not there.
+        EnvironmentFault: folder, weights, device or a package of the processor are missing, or memory is insufficient.
     """
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
@@ -113,9 +119,9 @@ def load_vision_model(
         try:
             processor = AutoProcessor.from_pretrained(name, local_files_only=_local_only(name))
         except ImportError as error:
-            told = " ".join(str(error).split())[:120]
+            reason = " ".join(str(error).split())[:120]
             raise EnvironmentFault(
-                f"model {name}: its processor needs a package: pip install 'magcli[vision]' ({told})"
+                f"model {name}: its processor needs a package: pip install 'magcli[vision]' ({reason})"
             ) from error
         local = _local_only(name)
         model = AutoModelForImageTextToText.from_pretrained(name, dtype=dtype, local_files_only=local)
@@ -127,10 +133,10 @@ def load_vision_model(
 
 
 def load_config(name: str) -> Any:
-    """The settings of a model folder or hub id, without its weights.
+    """The transformers configuration of a model folder or hub id.
 
     Raises:
-        EnvironmentFault: it is not there.
+        EnvironmentFault: it is missing.
     """
     from transformers import AutoConfig
 
@@ -139,25 +145,25 @@ def load_config(name: str) -> Any:
 
 
 def load_outline(name: str) -> "PreTrainedModel":
-    """A model without its weights (they are on no device): its settings, parameters' names and shapes.
+    """A model on the meta device, without weights: configuration, names and shapes of parameters.
 
     Raises:
-        EnvironmentFault: it is not there.
+        EnvironmentFault: it is missing.
     """
     from transformers import AutoModelForCausalLM, GenerationConfig
 
     with _quiet(), _explained(name), torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(load_config(name))
-        with suppress(OSError):  # a model may have no generation settings of its own
+        with suppress(OSError):  # not every model has a generation config
             model.generation_config = GenerationConfig.from_pretrained(name, local_files_only=_local_only(name))
         return model
 
 
 def local_folder(name: str) -> Path:
-    """The folder in which a model lies: itself, or where the hub's client keeps a hub id's files.
+    """The folder of a model; for a hub id, that of the hub client's cache.
 
     Raises:
-        EnvironmentFault: it is not there.
+        EnvironmentFault: it is missing.
     """
     if Path(name).is_dir():
         return Path(name)
@@ -168,13 +174,13 @@ def local_folder(name: str) -> Path:
 
 
 def copy_settings(source: Path, target: Path) -> None:
-    """Copy what a model folder has besides weights: configurations, tokenizer, processor, licence; no card."""
+    """Copy a model folder's files other than weights: configurations, tokenizer, processor, licence; no model card."""
     for file in sorted(source.iterdir()):
         if file.is_file() and (file.suffix in SETTINGS or file.name.upper().startswith(("LICENSE", "NOTICE"))):
             shutil.copyfile(file, target / file.name)
 
 
-def _initialised(config: Any, dtype: torch.dtype, seed: int) -> Any:
+def _random_model(config: Any, dtype: torch.dtype, seed: int) -> Any:
     from transformers import AutoModelForCausalLM
 
     with torch.random.fork_rng(devices=[]):
@@ -186,14 +192,14 @@ def _initialised(config: Any, dtype: torch.dtype, seed: int) -> Any:
 
 
 def end_tokens(model: Any, tokenizer: "PreTrainedTokenizerBase") -> frozenset[int]:
-    """Token ids that end a sequence: the tokenizer's and those of the model's generation settings."""
+    """Token ids that end a sequence: the tokenizer's and those of the model's generation config."""
     configured = model.generation_config.eos_token_id if model.generation_config else None
     listed = configured if isinstance(configured, list) else [configured]
     return frozenset(token for token in (*listed, tokenizer.eos_token_id) if token is not None)
 
 
 def context_length(model: Any) -> int:
-    """Positions that the model was made for, prompt and answer together."""
+    """The model's maximum sequence length, prompt and completion together."""
     return int(model.config.max_position_embeddings)
 
 
@@ -205,17 +211,17 @@ def save_model(
     dtype: torch.dtype,
     weights: Mapping[str, torch.Tensor] | None = None,
 ) -> None:
-    """Write config, safetensors weights cast to ``dtype`` and tokenizer, as ``AutoModelForCausalLM`` reads them.
+    """Write config, safetensors weights cast to ``dtype`` and tokenizer, for ``AutoModelForCausalLM``.
 
-    The folder appears whole or not at all; an older one of that name is replaced. Tied weights are stored once.
-    ``weights`` by the model's names take the place of its own, of which it may hold a share only.
+    The folder appears complete or not at all; an existing one is replaced. Tied weights are stored once.
+    ``weights``, by the model's names, replace its own, which may be sharded.
 
     Raises:
         EnvironmentFault: the folder cannot be written or the disk is full.
     """
     names, given = _untied(model), model.state_dict() if weights is None else weights
     kept = {name: tensor.detach().to(dtype) for name, tensor in given.items() if name in names}
-    own = model.config.dtype
+    config_dtype = model.config.dtype
     try:
         with whole_model(folder) as aside, _quiet():
             model.save_pretrained(aside, state_dict=kept)
@@ -223,12 +229,12 @@ def save_model(
             model.config.save_pretrained(aside)
             tokenizer.save_pretrained(aside)
     finally:
-        model.config.dtype = own
+        model.config.dtype = config_dtype
 
 
 @contextmanager
 def whole_model(folder: Path) -> Iterator[Path]:
-    """A folder to write weights into, which appears whole or not at all.
+    """A temporary folder to write weights into, which then appears complete as ``folder`` or not at all.
 
     Raises:
         EnvironmentFault: the folder cannot be written or the disk is full.
@@ -236,21 +242,19 @@ def whole_model(folder: Path) -> Iterator[Path]:
     try:
         with whole_folder(folder) as aside:
             yield aside
-    except (SafetensorError, RuntimeError) as error:  # torch.save tells of a full disk by a RuntimeError
+    except (SafetensorError, RuntimeError) as error:  # torch.save raises RuntimeError when the disk is full
         if isinstance(error, RuntimeError) and "PytorchStreamWriter" not in str(error):
             raise
         raise EnvironmentFault(f"cannot write {folder}: {' '.join(str(error).split())[:200]}") from error
 
 
 def _untied(model: "PreTrainedModel") -> set[str]:
-    """The names of parameters and buffers, each shared tensor under one only."""
+    """The names of parameters and buffers, with one name for each tied tensor."""
     return {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
 
 
 def fingerprint(folder: Path, *, weights: bool = True) -> str:
-    """SHA-256 over a model folder's config and weights: equal for equal models, wherever they lie.
-
-    ``weights`` False takes the config alone.
+    """SHA-256 of a model folder's config and weights, independent of its location; without ``weights``, of its config.
 
     Raises:
         EnvironmentFault: the folder has no config or no weights.
@@ -268,7 +272,7 @@ def fingerprint(folder: Path, *, weights: bool = True) -> str:
 
 
 def _local_only(name: str) -> bool:
-    """Whether to look on this machine only: for folders, and where the hub does not answer (its client would retry)."""
+    """Whether to look only on this machine: for folders, and when the hub does not answer (its client would retry)."""
     if Path(name).is_dir():
         return True
     import httpx
@@ -277,7 +281,7 @@ def _local_only(name: str) -> bool:
     if constants.HF_HUB_OFFLINE:
         return True
     try:
-        httpx.head(constants.ENDPOINT, timeout=HUB_SECONDS)
+        httpx.head(constants.ENDPOINT, timeout=HUB_TIMEOUT)
     except httpx.HTTPError:
         return True
     return False
@@ -285,7 +289,7 @@ def _local_only(name: str) -> bool:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep transformers' bars and notices away from stdout and stderr; errors are raised anyway."""
+    """Suppress transformers' progress bars and notices; errors are raised anyway."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -301,7 +305,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
-    """Turn what transformers, the hub client and torch raise into one line that says what to do."""
+    """Turn errors of transformers, the hub client and torch into one line that says what to do."""
     try:
         yield
     except EnvironmentFault:
@@ -315,9 +319,22 @@ def _reason(name: str, error: Exception) -> str:
     if folder.is_dir() and not (folder / "config.json").is_file():
         return f"model {name}: the folder has no config.json; give a model folder in Hugging Face layout"
     if folder.is_dir() and not any(folder.glob("*.safetensors")):
-        return f"model {name}: the folder has no safetensors weights; train them, download them or start from scratch"
+        return f"model {name}: the folder has no safetensors weights; download them or train from scratch"
     if not folder.exists() and (isinstance(error, OSError) or folder.is_absolute()):
         return (
-            f"model {name}: no such folder here, and not to be had from the hub; check the name, or go online ({first})"
+            f"model {name}: no such folder, and not available from the hub; check the name or the connection ({first})"
         )
-    return f"model {name} cannot be opened: {first}"
+    return f"model {name} cannot be loaded: {first}"
+
+
+def keep_freed_memory() -> bool:
+    """Let this process keep freed memory for reuse, so its memory use never shrinks; returns False without glibc.
+
+    By default the pages of a large freed tensor go back to the system, and those of the next one are mapped and zeroed
+    again one by one: a fifth of the time of a train step of 135M parameters. Threads started later share one heap.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    set_option = ctypes.CDLL(None).mallopt
+    done = [set_option(*option) for option in ((MMAP_MAX, 0), (TRIM_THRESHOLD, UNLIMITED), (ARENA_MAX, 1))]
+    return all(done)

@@ -1,8 +1,8 @@
-"""Weights on disk: where every tensor of a safetensors folder lies, and its values in blocks of bounded size.
+"""Safetensors files: the location of every tensor in a model folder, and reading and writing in bounded memory.
 
 The format is eight bytes with the length of a JSON header, the header (type, shape and byte range of each tensor), and
-the tensors one after the other. Reads are positioned (``preadv``) into buffers: memory mapping is no faster and makes
-the resident set look like the data set.
+the tensors one after the other. Reads go into buffers with ``preadv``: memory mapping is no faster and inflates the
+resident set.
 """
 
 import contextlib
@@ -20,16 +20,16 @@ import torch
 
 from magcli.errors import DataError, EnvironmentFault
 
-WHOLE = "model.safetensors"
+SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 FLOATS = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 BLOCK = 1 << 23
-"""Values that are in memory at once."""
+"""Maximum number of values in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One tensor on disk: ``kind`` is the format's name of its type, ``begin`` and ``end`` are bytes of ``file``."""
+    """A tensor on disk: ``kind`` is the format's name of its type, ``begin`` and ``end`` are byte offsets."""
 
     name: str
     file: Path
@@ -45,12 +45,12 @@ class Stored:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of its values; only float tensors have one here, see ``check_floats``."""
+        """The torch type of a float tensor; see ``check_floats``."""
         return FLOATS[self.kind]
 
 
 def check_floats(tensors: Iterable[Stored]) -> None:
-    """Raise DataError, naming file and tensor, where one is quantised or not of floats."""
+    """Raise DataError, naming file and tensor, if one is quantised or not a float tensor."""
     for stored in tensors:
         if stored.kind not in FLOATS:
             usable = ", ".join(FLOATS)
@@ -58,11 +58,11 @@ def check_floats(tensors: Iterable[Stored]) -> None:
 
 
 def stored_tensors(folder: Path) -> dict[str, Stored]:
-    """Every tensor of a model folder, sharded or not; the shards are those that the index names.
+    """Every tensor of a model folder, from a single file or the shards listed in the index.
 
     Raises:
         EnvironmentFault: there are no safetensors weights.
-        DataError: a file is missing, cut or not of this format, or a tensor is there twice.
+        DataError: a file is missing, truncated or not in this format, or a tensor exists twice.
     """
     return tensors_in(weight_files(folder))
 
@@ -71,14 +71,14 @@ def tensors_in(files: Iterable[Path]) -> dict[str, Stored]:
     """Every tensor of some files by its name.
 
     Raises:
-        DataError: a file is missing, cut or not of this format, or a tensor is there twice.
+        DataError: a file is missing, truncated or not in this format, or a tensor exists twice.
     """
     found: dict[str, Stored] = {}
     for file in files:
         for stored in read_header(file):
             if stored.name in found:
                 other = found[stored.name].file.name
-                raise DataError(f"{file}: tensor {stored.name} is also in {other}; keep one copy")
+                raise DataError(f"{file}: tensor {stored.name} is also in {other}; remove one copy")
             found[stored.name] = stored
     return found
 
@@ -95,23 +95,23 @@ def weight_files(folder: Path) -> list[Path]:
         if not isinstance(named, dict):
             raise DataError(f"{folder / INDEX}: not an index of shards (no weight_map); save or copy the model again")
         return [folder / name for name in sorted(set(named.values()))]
-    if not (folder / WHOLE).is_file():
-        raise EnvironmentFault(f"model {folder}: the folder has no safetensors weights ({WHOLE} or {INDEX})")
-    return [folder / WHOLE]
+    if not (folder / SINGLE).is_file():
+        raise EnvironmentFault(f"model {folder}: the folder has no safetensors weights ({SINGLE} or {INDEX})")
+    return [folder / SINGLE]
 
 
 def read_object(file: Path) -> dict[str, Any]:
     """A JSON file of a model, such as its config.json.
 
     Raises:
-        DataError: it is not JSON, or no object.
+        DataError: it is not a JSON object.
     """
     try:
         found = json.loads(file.read_bytes())
     except ValueError as error:
         raise DataError(f"{file}: not JSON ({error}); save or copy the model again") from None
     if not isinstance(found, dict):
-        raise DataError(f"{file}: a JSON object is expected; save or copy the model again")
+        raise DataError(f"{file}: expected a JSON object; save or copy the model again")
     return found
 
 
@@ -119,28 +119,30 @@ def read_header(file: Path) -> list[Stored]:
     """The tensors of one file, in the order of their bytes.
 
     Raises:
-        DataError: the file is missing, cut, longer than its header says, or not of this format.
+        DataError: the file is missing, truncated, longer than its header says, or not in this format.
     """
     return _parsed(file)[0]
 
 
 def metadata(file: Path) -> dict[str, str]:
-    """The free texts in the header of ``file``, which is checked as ``read_header`` does."""
+    """The metadata in the header of ``file``; checks and errors as in ``read_header``."""
     return _parsed(file)[1]
 
 
 def raw_header(file: Path) -> bytes:
-    """The header's JSON as it stands in ``file``.
+    """The raw JSON of the header of ``file``.
 
     Raises:
-        DataError: the file is missing or cut inside its header.
+        DataError: the file is missing or truncated inside its header.
     """
     try:
         with file.open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size
             length = int.from_bytes(stream.read(8), "little")
             if size < 8 or length > size - 8:
-                raise DataError(f"{file}: not a safetensors file, or cut inside its header; save or copy it again")
+                raise DataError(
+                    f"{file}: not a safetensors file, or truncated inside its header; save or copy it again"
+                )
             return stream.read(length)
     except FileNotFoundError:
         raise DataError(f"{file}: no such file; the model is incomplete") from None
@@ -151,32 +153,32 @@ def _parsed(file: Path) -> tuple[list[Stored], dict[str, str]]:
     start = 8 + len(text)
     try:
         header: dict[str, Any] = json.loads(text)
-        told: dict[str, str] = header.pop("__metadata__", None) or {}
+        texts: dict[str, str] = header.pop("__metadata__", None) or {}
         tensors = [_stored(file, start, name, entry) for name, entry in header.items()]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{file}: not a safetensors file ({type(error).__name__}: {error})") from None
     tensors.sort(key=lambda stored: (stored.begin, stored.end))
     _check_extent(file, start, tensors)
-    return tensors, told
+    return tensors, texts
 
 
 def _check_extent(file: Path, start: int, tensors: Iterable[Stored]) -> None:
-    """Refuse gaps and overlaps between tensors, and a file whose size is not what its header says."""
+    """Reject gaps and overlaps between tensors, and a file size that does not match the header."""
     end, total = start, file.stat().st_size
     for stored in tensors:
         if stored.begin != end:
-            raise DataError(f"{file}: tensor {stored.name} does not begin where the one before it ends")
+            raise DataError(f"{file}: tensor {stored.name} does not start where the previous one ends")
         end = stored.end
     if total != end:
         what = "truncated" if total < end else "longer than its header says"
-        raise DataError(f"{file}: {what}: {total:,} bytes, {end:,} expected; save or copy it again")
+        raise DataError(f"{file}: {what}: {total:,} bytes, expected {end:,}; save or copy it again")
 
 
 def _stored(file: Path, start: int, name: str, entry: Mapping[str, Any]) -> Stored:
     begin, end = entry["data_offsets"]
     stored = Stored(name, file, entry["dtype"], tuple(int(side) for side in entry["shape"]), start + begin, start + end)
     if stored.kind in FLOATS and end - begin != stored.size * stored.dtype.itemsize:
-        raise DataError(f"{file}: tensor {name} of shape {list(stored.shape)} does not fill its {end - begin:,} bytes")
+        raise DataError(f"{file}: tensor {name} of shape {list(stored.shape)} does not match its {end - begin:,} bytes")
     return stored
 
 
@@ -184,7 +186,7 @@ def read_into(stored: Stored, start: int, buffer: memoryview) -> None:
     """Fill ``buffer`` with the tensor's bytes from its byte ``start`` on.
 
     Raises:
-        DataError: the file was cut meanwhile.
+        DataError: the file was truncated meanwhile.
     """
     with opened([stored]) as (descriptor,):
         fill(descriptor, stored, start, buffer)
@@ -192,7 +194,7 @@ def read_into(stored: Stored, start: int, buffer: memoryview) -> None:
 
 @contextlib.contextmanager
 def opened(stack: Sequence[Stored]) -> Iterator[list[int]]:
-    """The tensors' files as open descriptors, for ``fill``."""
+    """Open file descriptors of the tensors, for ``fill``."""
     with contextlib.ExitStack() as closing:
         descriptors = []
         for stored in stack:
@@ -202,20 +204,20 @@ def opened(stack: Sequence[Stored]) -> Iterator[list[int]]:
 
 
 def fill(descriptor: int, stored: Stored, start: int, buffer: memoryview) -> None:
-    """``read_into`` from a file that is open."""
+    """``read_into`` from an open file."""
     position = stored.begin + start
     while buffer:
         got = os.preadv(descriptor, [buffer], position)
         if got == 0:
-            raise DataError(f"{stored.file}: ends inside tensor {stored.name}; it was cut while being read")
+            raise DataError(f"{stored.file}: ends inside tensor {stored.name}; it was truncated while being read")
         buffer, position = buffer[got:], position + got
 
 
 def blocks(stored: Stored) -> Iterator[torch.Tensor]:
-    """The values of a float tensor from its first to its last, flat, at most ``BLOCK`` at a time.
+    """The values of a float tensor in order, flat, at most ``BLOCK`` at a time.
 
     Raises:
-        DataError: the tensor is quantised or not of floats, or its file was cut meanwhile.
+        DataError: the tensor is quantised or not a float tensor, or its file was truncated meanwhile.
     """
     check_floats([stored])
     for part in raw_blocks(stored, BLOCK * stored.dtype.itemsize):
@@ -226,17 +228,17 @@ def raw_blocks(stored: Stored, size: int) -> Iterator[bytearray]:
     """The bytes of a tensor, at most ``size`` at a time.
 
     Raises:
-        DataError: the file was cut meanwhile.
+        DataError: the file was truncated meanwhile.
     """
-    whole = stored.end - stored.begin
-    for start in range(0, whole, size):
-        part = bytearray(min(size, whole - start))
+    total = stored.end - stored.begin
+    for start in range(0, total, size):
+        part = bytearray(min(size, total - start))
         read_into(stored, start, memoryview(part))
         yield part
 
 
 class Entry(NamedTuple):
-    """What a header says of a tensor; ``size`` in bytes."""
+    """A tensor's entry in a header; ``size`` in bytes."""
 
     name: str
     kind: str
@@ -244,22 +246,22 @@ class Entry(NamedTuple):
     size: int
 
 
-def packed_header(entries: Iterable[Entry], told: Mapping[str, str]) -> tuple[bytes, dict[str, int]]:
-    """The beginning of a file with these tensors and free texts, and the byte of the file where each tensor begins."""
-    header: dict[str, object] = {"__metadata__": dict(told)}
-    places, end = {}, 0
+def packed_header(entries: Iterable[Entry], metadata: Mapping[str, str]) -> tuple[bytes, dict[str, int]]:
+    """The first bytes of a file with these tensors and metadata, and the offset of each tensor in the file."""
+    header: dict[str, object] = {"__metadata__": dict(metadata)}
+    offsets, end = {}, 0
     for name, kind, shape, size in entries:
-        places[name], end = end, end + size
-        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [places[name], end]}
+        offsets[name], end = end, end + size
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [offsets[name], end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text, {name: 8 + len(text) + place for name, place in places.items()}
+    return struct.pack("<Q", len(text)) + text, {name: 8 + len(text) + offset for name, offset in offsets.items()}
 
 
 def copy_weights(source: Path, target: Path, kind: str | None) -> None:
-    """Copy a model's weights into another folder: bit by bit, or all floats as ``kind`` (``BF16``, ``F32``).
+    """Copy a model's weights into another folder: byte by byte, or with all floats converted to ``kind``.
 
-    ``target`` has the settings already; the number format is written into its config.json and index.
+    ``target`` has the other files already; its config.json and index are updated for ``kind`` (``BF16``, ``F32``).
 
     Raises:
         EnvironmentFault: there are no weights.
@@ -278,7 +280,7 @@ def copy_weights(source: Path, target: Path, kind: str | None) -> None:
 
 
 def _rewrite(file: Path, target: Path, kind: str) -> None:
-    """One file with its floats in another number format."""
+    """Convert the floats of one file."""
     tensors = read_header(file)
     with target.open("wb") as out:
         out.write(packed_header([_entry(stored, kind) for stored in tensors], {"format": "pt"})[0])
@@ -287,7 +289,7 @@ def _rewrite(file: Path, target: Path, kind: str) -> None:
 
 
 def _entry(stored: Stored, kind: str) -> Entry:
-    """A tensor as it is written: floats as ``kind``, others as they are."""
+    """The converted tensor's entry: floats as ``kind``, others unchanged."""
     if stored.kind in FLOATS:
         return Entry(stored.name, kind, stored.shape, stored.size * FLOATS[kind].itemsize)
     return Entry(stored.name, stored.kind, stored.shape, stored.end - stored.begin)
@@ -303,9 +305,9 @@ def _cast(stored: Stored, dtype: torch.dtype) -> Iterator[memoryview]:
 
 def _change(file: Path, keys: tuple[str, ...], value: Any) -> None:
     """Set one value in a JSON file."""
-    told = json.loads(file.read_text(encoding="utf-8"))
-    place = told
+    content = json.loads(file.read_text(encoding="utf-8"))
+    parent = content
     for key in keys[:-1]:
-        place = place.setdefault(key, {})
-    place[keys[-1]] = value
-    file.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+        parent = parent.setdefault(key, {})
+    parent[keys[-1]] = value
+    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

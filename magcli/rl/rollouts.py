@@ -7,8 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from magcli.generate.seeds import seed_of
-from magcli.generate.types import Rollout, Sampler, Sampling
+from magcli.generate.types import Rollout, Sampler, Sampling, sample_seed
 from magcli.model.chat import completion_text, prompt_tokens, to_messages
 from magcli.rl.algorithm import DiverseBy, drop_reason
 from magcli.verify.grader import Grader
@@ -60,7 +59,7 @@ class Roller:
             DataError: the problem is of a kind that cannot be graded.
         """
         prompt = prompt_tokens(self.tokenizer, to_messages(problem["prompt"], self.system))
-        seeds = [seed_of(self.seed, f"{problem['id']}#{number}", index) for index in range(self.group_size)]
+        seeds = [sample_seed(self.seed, f"{problem['id']}#{number}", index) for index in range(self.group_size)]
         rule = replace(self.rule, test_seed=number)
         rollouts: dict[int, Rollout] = {}
         grading: dict[int, asyncio.Task[Reward]] = {}

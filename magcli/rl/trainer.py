@@ -30,13 +30,13 @@ from magcli.rl.rollouts import Group
 from magcli.train.controller import RankController, RankState
 from magcli.train.distributed import Ranks
 from magcli.train.optim import clip_and_step, set_lr
-from magcli.train.shard import deal, width
+from magcli.train.shard import hidden_size, micro_batches_by_rank
 
 MAX_BAD_UPDATES = 5
 """Updates in a row without a finite gradient before the run stops."""
 
 IDLE = Sample((0,), Rollout(0, (0,), (), (), ((0, 0),), "stop", 0), 0.0, 0.0)
-"""Padding micro-batch without generated tokens for ranks that have one micro-batch less than others."""
+"""Zero-weight padding micro-batch without generated tokens, for ranks that have one micro-batch less than others."""
 
 GATHERED = ("clips", "entropies", "mismatches", "importance", "divergences")
 """The metrics of micro-batches, which are gathered from all ranks."""
@@ -143,7 +143,7 @@ def compare(
 def _shares(controller: RankController, batches: list[MiniBatch], objective: Objective) -> list[list[MiniBatch]]:
     if controller.ranks.size == 1:
         return [batches]
-    return shares_of(batches, controller.ranks.size, objective.micro_tokens, width(controller.state.model))
+    return shares_of(batches, controller.ranks.size, objective.micro_tokens, hidden_size(controller.state.model))
 
 
 def shuffled(rewards: Sequence[Sequence[float]], seed: Sequence[int]) -> list[list[float]]:
@@ -157,8 +157,8 @@ def shares_of(batches: Sequence[MiniBatch], size: int, budget: int, hidden: int)
     shares: list[list[MiniBatch]] = [[] for _ in range(size)]
     for batch in batches:
         samples = [sample for micro_batch in batch for sample in micro_batch]
-        dealt = deal([sample.length for sample in samples], budget=budget, size=size, hidden=hidden)
-        for own, micro_batches in zip(shares, dealt, strict=True):
+        by_rank = micro_batches_by_rank([sample.length for sample in samples], budget=budget, size=size, hidden=hidden)
+        for own, micro_batches in zip(shares, by_rank, strict=True):
             own.append([[samples[index] for index in indices] or [IDLE] for indices in micro_batches])
     return shares
 

@@ -209,10 +209,9 @@ def _result(rows: Sequence[dict[str, Any]], decided: Sequence[Kept | Dropped], o
 
 async def _answer(config: Config, generator: Generator, row: dict[str, Any], doubt: Doubt) -> Answer:
     from magcli.curate.math.doubts import answer_in, messages
-    from magcli.generate.seeds import seed_of
-    from magcli.generate.types import Sampling
+    from magcli.generate.types import Sampling, sample_seed
 
-    sampling, seeds = Sampling(config.max_tokens, config.temperature), [seed_of(config.seed, row["id"], 0)]
+    sampling, seeds = Sampling(config.max_tokens, config.temperature), [sample_seed(config.seed, row["id"], 0)]
     try:
         (done,) = await generator.complete(messages(doubt.question, _statement(row)), sampling, seeds=seeds)
     except PromptRefused:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from magcli.console import Console
     from magcli.data.manifest import Chain, Input
     from magcli.data.source import Rows
-    from magcli.model.card import Card, Figure
+    from magcli.model.hub import Card, Figure
     from magcli.run.job import Job
     from magcli.run.lineage import Trained
 
@@ -64,7 +64,7 @@ def check(config: Config) -> None:
     usage(named or not config.license, f"export.license: '{config.license}' is not spelled like apache-2.0")
     usage(bool(config.push) or not config.public, "export: --public goes with --push")
     if config.push:
-        from magcli.model.push import check_name
+        from magcli.model.hub import check_name
 
         check_name(config.push)
 
@@ -90,7 +90,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             _write(config.run / "model", config.out, config.dtype, note, card)
             job.console.say(f"export: model and card in {config.out}", event="exported", path=str(config.out))
     if config.push:
-        from magcli.model.push import push
+        from magcli.model.hub import push
 
         where = push(config.out, config.push, public=config.public)
         job.console.say(f"export: pushed to {where}", event="pushed", url=where)
@@ -104,7 +104,7 @@ def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
         DataError: the run is not finished or damaged, or a table holds no metrics.
     """
     from magcli import __version__
-    from magcli.model.card import Card, Training
+    from magcli.model.hub import Card, Training
     from magcli.model.load import fingerprint, load_tokenizer
     from magcli.run.lineage import lineage
 
@@ -202,7 +202,7 @@ def _figures(path: Path, models: Mapping[str, str]) -> Iterator[Figure]:
     """
     from magcli.data import table
     from magcli.data.schema import require
-    from magcli.model.card import Figure
+    from magcli.model.hub import Figure
 
     source = table.read(str(path))
     require(source.schema, ("metric", "value", "low", "high"), stage="export", where=str(path))
@@ -228,7 +228,7 @@ def _is_there(out: Path, note: Mapping[str, Any]) -> bool:
 
 
 def _write(model: Path, out: Path, dtype: str, note: Mapping[str, Any], card: Card) -> None:
-    from magcli.model.card import render
+    from magcli.model.hub import render
     from magcli.model.load import copy_settings, whole_model
     from magcli.model.tensors import copy_weights
 

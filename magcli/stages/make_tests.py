@@ -180,13 +180,12 @@ async def _written(config: Config, row: dict[str, Any], prepared: Prepared, gene
     from magcli.curate.inputs.asking import messages
     from magcli.curate.inputs.new_tests import worth_running
     from magcli.curate.inputs.programs import Written, written
-    from magcli.generate.seeds import seed_of
-    from magcli.generate.types import Sampling
+    from magcli.generate.types import Sampling, sample_seed
 
     if not worth_running(prepared.trial, config.votes):
         return Written([], {})
     asked = messages(row["prompt"], next(iter(prepared.trial.tests.values())))
-    seeds = [seed_of(config.seed, row["id"], number) for number in range(config.programs)]
+    seeds = [sample_seed(config.seed, row["id"], number) for number in range(config.programs)]
     try:
         answers = await generator.complete(asked, Sampling(config.max_tokens, config.temperature), seeds=seeds)
     except PromptRefused as error:

@@ -233,8 +233,7 @@ async def _candidates(
     """Translations one after the other, the existing one first, each with what is wrong with it for certain."""
     from magcli.curate.language.existing import EXISTING
     from magcli.curate.language.translation import instruction, messages, translated
-    from magcli.generate.seeds import seed_of
-    from magcli.generate.types import Sampling
+    from magcli.generate.types import Sampling, sample_seed
 
     if config.from_ and row.get(EXISTING):
         yield row[EXISTING], None
@@ -243,7 +242,7 @@ async def _candidates(
     for number in range(config.tries if generator else 0):
         assert generator
         try:
-            (done,) = await generator.complete(asked, sampling, seeds=[seed_of(config.seed, row["id"], number)])
+            (done,) = await generator.complete(asked, sampling, seeds=[sample_seed(config.seed, row["id"], number)])
         except PromptRefused as error:
             yield "", error.reason
             return

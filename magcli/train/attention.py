@@ -1,8 +1,8 @@
-"""Padding-free attention: many sequences in one row, each token seeing only its own sequence before it.
+"""Padding-free causal attention over packed sequences: each token attends only within its own sequence.
 
-Registered with transformers under one name; sequence boundaries travel as a keyword argument of the model's forward.
-Everything but attention sees ``[1, T]`` tokens. Attention gathers sequences of similar length into small padded
-batches, so no ``[T, T]`` mask exists and the work is that of the sequences themselves.
+Registered with transformers under one name; sequence boundaries are a keyword argument of the model's forward. All
+other layers see ``[1, T]`` tokens. Attention gathers sequences of similar length into small padded batches, so there is
+no ``[T, T]`` mask, and little work besides that of the sequences themselves.
 """
 
 from collections.abc import Sequence
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 NAME = "magcli_packed"
 
 SHORTEST = 0.75
-"""A bucket's shortest sequence over its longest: less splits into fewer batches, more wastes less attention."""
+"""Minimum ratio of a bucket's shortest sequence to its longest: lower means fewer batches, higher less padding."""
 
 LAYERS = {"full_attention", "sliding_attention"}
-"""Kinds of layers whose tokens meet in attention only; recurrent ones would leak from a sequence into the next."""
+"""Layer types that mix tokens by attention only; recurrent ones would leak from one sequence into the next."""
 
-REFUSED = ("softcap", "s_aux", "position_bias")
-"""What some models ask of attention besides a causal softmax."""
+UNSUPPORTED = ("softcap", "s_aux", "position_bias")
+"""Attention arguments of some models beyond a causal softmax."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """How packed tokens are gathered for attention, computed once a forward pass.
+    """How packed tokens are gathered for attention, computed once per forward pass.
 
-    ``shapes`` lists (number of sequences, padded length) of each bucket. ``slots`` ``[P]`` names the token of each
-    slot of the padded batches laid end to end (padding repeats some token of the pack, and each sequence brings the
-    prefix that it shares), ``places`` ``[T]`` a slot of each token.
+    ``shapes`` lists (number of sequences, padded length) of each bucket. ``slots`` ``[P]`` is the index of the token in
+    each slot of the concatenated padded batches (padding repeats some token of the pack, and each sequence includes the
+    prefix that it shares), ``places`` ``[T]`` the slot to read each token's output from.
     """
 
     shapes: tuple[tuple[int, int], ...]
@@ -47,7 +47,7 @@ class Buckets:
 
 
 def buckets(packed: Packed) -> Buckets:
-    """Group sequences of similar length: longest first, a new bucket where the length falls below a share of it."""
+    """Group sequences of similar length: longest first, a new bucket where the ratio falls below ``SHORTEST``."""
     lengths = packed.full_lengths
     groups = _similar(lengths)
     shapes = tuple((len(group), lengths[group[0]]) for group in groups)
@@ -59,20 +59,22 @@ def buckets(packed: Packed) -> Buckets:
 
 
 def use_packed_attention(model: "PreTrainedModel") -> None:
-    """Switch a transformers model to packed attention, for good: afterwards only ``forward_packed`` runs it.
+    """Switch a transformers model to packed attention permanently: afterwards only ``forward_packed`` works.
 
-    Raises EnvironmentFault for a model whose layers cannot keep packed sequences apart.
+    Raises EnvironmentFault for a model whose layers cannot keep packed sequences separate.
     """
     AttentionInterface.register(NAME, _attend)
     kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or LAYERS)
     if kinds <= LAYERS:
         model.set_attn_implementation(NAME)
     if model.config._attn_implementation != NAME:
-        raise EnvironmentFault(f"{type(model).__name__} cannot take packed attention; use a model like Llama or Qwen")
+        raise EnvironmentFault(
+            f"{type(model).__name__} does not support packed attention; use a model like Llama or Qwen"
+        )
 
 
 def forward_packed(model: "PreTrainedModel", packed: Packed) -> Tensor:
-    """Hidden states ``[T, hidden]`` after the last layer and its norm, as the LM head takes them."""
+    """Hidden states ``[T, hidden]`` after the final norm, the input of the LM head."""
     decoder = model.get_decoder()
     output = decoder(
         input_ids=packed.input_ids, position_ids=packed.position_ids, use_cache=False, packing=buckets(packed)
@@ -92,9 +94,9 @@ def _similar(lengths: Sequence[int]) -> list[list[int]]:
 
 
 def _slots(packed: Packed, group: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """For each slot of a padded batch, row by row: the token it holds, and whether that token is read from there.
+    """For each slot of a padded batch, row by row: its token, and whether that token's output is read from there.
 
-    Padding is not read, and a shared prefix from its first sequence alone.
+    Padding is not read, and a shared prefix only from its first sequence.
     """
     lengths, prefixes = packed.full_lengths, packed.prefixes
     first = {start: i for i, (start, size) in reversed(list(enumerate(prefixes))) if size}
@@ -128,13 +130,15 @@ def _attend(
     q is ``[1, H, T, D]``, k and v are ``[1, H_kv, T, D]``, the result is ``[1, T, H, D]``.
     """
     if packing is None:
-        raise MagError("packed attention was called without sequence boundaries: run the model by forward_packed")
+        raise MagError("packed attention was called without sequence boundaries: use forward_packed")
     longest = packing.shapes[0][1]
     if sliding_window is not None and longest > sliding_window:
         raise EnvironmentFault(f"a sequence of {longest} tokens exceeds the model's attention window {sliding_window}")
-    refused = [name for name in REFUSED if others.get(name) is not None]
-    if refused:
-        raise EnvironmentFault(f"{type(module).__name__} needs {refused[0]}, which packed attention lacks")
+    unsupported = [name for name in UNSUPPORTED if others.get(name) is not None]
+    if unsupported:
+        raise EnvironmentFault(
+            f"{type(module).__name__} needs {unsupported[0]}, which packed attention does not support"
+        )
     sizes = [count * length for count, length in packing.shapes]
     dtype = _kernel_dtype(value)
     columns = (
@@ -150,7 +154,7 @@ def _attend(
 
 
 def _causal(q: Tensor, k: Tensor, v: Tensor, *, shape: tuple[int, int], scale: float, dropout: float) -> Tensor:
-    """Attention of one padded batch, ``[N * L, H, D]``; its padding comes last, where causality hides it."""
+    """Attention of one padded batch, ``[N * L, H, D]``; its padding comes last, where the causal mask hides it."""
     count, length = shape
     q, k, v = (tensor.view(count, length, *tensor.shape[1:]).transpose(1, 2) for tensor in (q, k, v))
     grouped = q.shape[1] != k.shape[1]
@@ -159,8 +163,8 @@ def _causal(q: Tensor, k: Tensor, v: Tensor, *, shape: tuple[int, int], scale: f
 
 
 def _kernel_dtype(value: Tensor) -> torch.dtype:
-    """Float32 on a CPU, whose bf16 kernel is slower on short sequences, and less exact; else that of the values.
+    """Float32 on a CPU, whose bf16 kernel is slower on short sequences and less exact; else the values' type.
 
-    Under autocast the values are bf16 while rotary embeddings leave queries and keys in float32.
+    Under autocast the values are bf16, while rotary embeddings leave queries and keys in float32.
     """
     return torch.float32 if value.device.type == "cpu" else value.dtype

@@ -1,11 +1,12 @@
-"""Checkpoints that resume training to the bit, and that any Hugging Face tool loads.
+"""Checkpoints from which training resumes bit for bit, and whose weights any Hugging Face tool can load.
 
 A folder ``step-000123`` holds float32 weights, config and tokenizer in Hugging Face layout, the optimizer and random
 states (``trainer.pt``), the caller's state (``state.json``), and ``checkpoint.json``, written last, with the size and
-SHA-256 of every other file. It appears whole or not at all.
+SHA-256 of every other file. It appears complete or not at all.
 
-Where ranks share the weights, these and the optimizer's state lie in ``shards/``, a file a rank. Either kind loads on
-any number of ranks.
+With several ranks, weights and optimizer state are in ``shards/``, one file per rank, written and read by
+``torch.distributed.checkpoint``: ``weights.NAME`` is a parameter or buffer, ``optimizer.NAME.KEY`` the optimizer state
+of a parameter. Either kind loads on any number of ranks.
 """
 
 import contextlib
@@ -15,21 +16,29 @@ import pickle
 import random
 import re
 import shutil
+import warnings
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
+import torch.distributed as dist
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_model
+from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load as load_shards
+from torch.distributed.checkpoint.state_dict_saver import save as save_shards
+from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 from transformers.utils import logging as transformers_logging
 
 from magcli.data.durable import aside, rename, sweep, whole_folder
 from magcli.errors import DataError, EnvironmentFault
 from magcli.model.load import whole_model
-from magcli.train import reshard
 from magcli.train.distributed import Ranks
 
 if TYPE_CHECKING:
@@ -40,11 +49,13 @@ STATE = "state.json"
 TRAINER = "trainer.pt"
 WEIGHTS = "model.safetensors"
 SHARDS = "shards"
+SHARD_INDEX = ".metadata"
+"""The file in ``shards/`` that says which part of which tensor is where; written last."""
 STEP_NAME = re.compile(r"step-(\d{6,})")
 
 
 def step_folder(root: Path, step: int) -> Path:
-    """Where the checkpoint after ``step`` optimizer steps lies."""
+    """The folder of the checkpoint after ``step`` optimizer steps."""
     return root / f"step-{step:06d}"
 
 
@@ -56,10 +67,10 @@ def save(
     state: Mapping[str, Any],
     tokenizer: "PreTrainedTokenizerBase",
 ) -> None:
-    """Write a checkpoint; ``state`` is what JSON can say: step, epoch, position in the data, best metric.
+    """Write a checkpoint; ``state`` is the caller's, in JSON types: step, epoch, position in the data, best metric.
 
-    Raises EnvironmentFault when the disk fails, or a weight is not float32 (bf16 masters lose small updates, and
-    their rounding alone fakes a principal component of a trajectory).
+    Raises EnvironmentFault when the disk fails, or a weight is not float32 (bf16 master weights lose small updates,
+    and their rounding alone shows up as a principal component of a trajectory).
     """
     _require_float32(model)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -79,9 +90,9 @@ def save_sharded(
     state: Mapping[str, Any],
     tokenizer: "PreTrainedTokenizerBase",
 ) -> None:
-    """``save`` for ranks that share a model: all call it, each writes and reads back its shards, rank 0 the rest.
+    """``save`` for a sharded model: all ranks call it, each writes and checksums its shards, rank 0 the rest.
 
-    The folder must be on a disk that all ranks see. Random states are those of rank 0.
+    The folder must be on a file system that all ranks share. Random states are rank 0's.
     """
     _require_float32(model)
     if ranks.rank:
@@ -96,20 +107,21 @@ def save_sharded(
 
 
 def load(folder: Path, model: "PreTrainedModel", optimizer: Optimizer | None = None) -> dict[str, Any]:
-    """Put a checkpoint's weights into ``model`` and return its state; after that training goes on as if unbroken.
+    """Load a checkpoint's weights into ``model`` and return the caller's state.
 
-    With an optimizer, its state and the random states of Python, NumPy and PyTorch come back too. Raises DataError,
-    naming the file, when the checkpoint is incomplete, damaged or of another model.
+    With an optimizer, its state and the random states of Python, NumPy and PyTorch are restored too, and training
+    continues as if never interrupted. Raises DataError, naming the file, when the checkpoint is incomplete, damaged or
+    of another model.
     """
     check(folder)
     return load_verified(folder, model, optimizer)
 
 
 def load_verified(folder: Path, model: "PreTrainedModel", optimizer: Optimizer | None = None) -> dict[str, Any]:
-    """``load`` of a checkpoint that was checked already, by rank 0 before all ranks load it."""
+    """``load`` of a checkpoint that was checked before, by rank 0 for all ranks."""
     shards = folder / SHARDS
     if shards.is_dir():
-        reshard.read(shards, model, optimizer)
+        _read_shards(shards, model, optimizer)
     else:
         _load_weights(folder / WEIGHTS, model)
     if optimizer is not None:
@@ -123,13 +135,13 @@ def check(folder: Path) -> None:
     for name, expected in _manifest(folder).items():
         file = folder / name
         if not file.is_file():
-            raise DataError(f"{file} is missing; remove {folder} to go on from an older checkpoint")
-        if _fingerprint(file) != expected:
-            raise DataError(f"{file} is damaged; remove {folder} to go on from an older checkpoint")
+            raise DataError(f"{file} is missing; remove {folder} to resume from an older checkpoint")
+        if _digest(file) != expected:
+            raise DataError(f"{file} is damaged; remove {folder} to resume from an older checkpoint")
 
 
 def steps(root: Path) -> list[Path]:
-    """The complete checkpoints below ``root``, oldest first; damage inside one is for ``load`` to find."""
+    """The complete checkpoints below ``root``, oldest first; ``load`` detects damage inside one."""
     found = [folder for folder in root.glob("step-*") if (folder / MANIFEST).is_file()]
     return sorted((folder for folder in found if STEP_NAME.fullmatch(folder.name)), key=_step)
 
@@ -140,11 +152,11 @@ def latest(root: Path) -> Path | None:
 
 
 def prune(root: Path, *, keep: int, protect: Collection[Path] = ()) -> None:
-    """Remove all but the newest ``keep`` checkpoints and those protected, and what dead processes left aside."""
+    """Remove all but the newest ``keep`` checkpoints and those protected, and temporary folders of dead processes."""
     complete = steps(root)
     for folder in complete[: max(len(complete) - keep, 0)]:
         if folder not in protect:
-            # Renamed first, so that a half removed folder is never taken for a checkpoint.
+            # Renamed first, so that a half removed folder is never mistaken for a checkpoint.
             rename(folder, aside(folder))
             shutil.rmtree(aside(folder))
     for folder in root.glob(".step-*.tmp"):
@@ -158,28 +170,31 @@ def _step(folder: Path) -> int:
 def _require_float32(model: "PreTrainedModel") -> None:
     for name, parameter in model.named_parameters():
         if parameter.dtype != torch.float32:
-            raise EnvironmentFault(f"{name} is {parameter.dtype}: checkpoints are written from float32 master weights")
+            raise EnvironmentFault(f"{name} is {parameter.dtype}: checkpoints need float32 master weights")
 
 
 def _write_shards(temp: Path, ranks: Ranks, model: "PreTrainedModel", optimizer: Optimizer) -> dict[str, Any]:
-    """Write the shards of all ranks; returns, on rank 0, the fingerprint of every file, each taken by its writer."""
-    reshard.write(temp / SHARDS, model, optimizer)
-    own = [*(temp / SHARDS).glob(f"__{ranks.rank}_*"), *([] if ranks.rank else [temp / SHARDS / reshard.METADATA])]
-    gathered = ranks.gather({file.relative_to(temp).as_posix(): _fingerprint(file) for file in own})
+    """Write the shards of all ranks; returns, on rank 0, the digest of every file, computed by its writer."""
+    folder = temp / SHARDS
+    tensors = {f"weights.{names[0]}": tensor for names, tensor in _weights(model)} | _optimizer_state(model, optimizer)
+    with _dcp_errors(f"cannot write {folder}"):
+        save_shards(tensors, storage_writer=FileSystemWriter(folder), no_dist=not dist.is_initialized())
+    written = [*folder.glob(f"__{ranks.rank}_*"), *([] if ranks.rank else [folder / SHARD_INDEX])]
+    gathered = ranks.gather({file.relative_to(temp).as_posix(): _digest(file) for file in written})
     return {name: digest for digests in gathered for name, digest in digests.items()}
 
 
 def _finish(
     temp: Path, state: Mapping[str, Any], tokenizer: "PreTrainedTokenizerBase", digests: dict[str, Any]
 ) -> None:
-    """Write what every checkpoint has, and last the manifest; ``digests`` are those of files below ``temp``."""
+    """Write the files of every checkpoint, and last the manifest; ``digests`` are those of the shards."""
     tokenizer.save_pretrained(temp)
     (temp / STATE).write_text(json.dumps(dict(state), indent=1), encoding="utf-8")
-    files = {file.name: _fingerprint(file) for file in sorted(temp.iterdir()) if file.is_file()}
+    files = {file.name: _digest(file) for file in sorted(temp.iterdir()) if file.is_file()}
     (temp / MANIFEST).write_text(json.dumps({"files": files | digests}, indent=1), encoding="utf-8")
 
 
-def _fingerprint(file: Path) -> dict[str, Any]:
+def _digest(file: Path) -> dict[str, Any]:
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     return {"size": file.stat().st_size, "sha256": digest}
@@ -190,19 +205,19 @@ def _manifest(folder: Path) -> dict[str, dict[str, Any]]:
     try:
         files: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["files"]
         sharded = (folder / SHARDS).is_dir()
-        required = {f"{SHARDS}/{reshard.METADATA}" if sharded else WEIGHTS, TRAINER, STATE} - files.keys()
+        required = {f"{SHARDS}/{SHARD_INDEX}" if sharded else WEIGHTS, TRAINER, STATE} - files.keys()
     except FileNotFoundError:
         raise DataError(f"{folder} is not a complete checkpoint: {MANIFEST} is missing") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{file} is damaged; remove {folder} to go on from an older checkpoint") from error
+        raise DataError(f"{file} is damaged; remove {folder} to resume from an older checkpoint") from error
     if required:
         raise DataError(f"{file} is damaged: it does not list {min(required)}")
     return files
 
 
 def _load_weights(file: Path, model: "PreTrainedModel") -> None:
-    if reshard.is_sharded(model):
-        reshard.read_whole(file, model)
+    if _is_sharded(model):
+        _load_into_shards(file, model)
         return
     try:
         load_model(model, file)
@@ -210,15 +225,124 @@ def _load_weights(file: Path, model: "PreTrainedModel") -> None:
         raise DataError(f"{file} does not fit {type(model).__name__}: {_one_line(error)}") from error
 
 
+def _load_into_shards(file: Path, model: "PreTrainedModel") -> None:
+    """Load one safetensors file into a sharded model; each rank reads the file by itself."""
+    with safe_open(str(file), framework="pt") as stored, torch.no_grad():
+        there = set(stored.keys())
+        for names, tensor in _weights(model):
+            name = next((name for name in names if name in there), None)
+            full = None if name is None else stored.get_tensor(name)
+            if full is None or full.shape != tensor.shape:
+                raise DataError(f"{file} does not fit {type(model).__name__}: {names[0]} is of another size or missing")
+            tensor.copy_(_sharded_like(full, tensor))
+
+
 def _load_trainer(file: Path, optimizer: Optimizer | None) -> None:
-    """Bring back the random states, and the optimizer's where it is not in shards."""
+    """Restore the random states, and the optimizer's state unless it is in shards."""
     try:
         stored = torch.load(file, map_location="cpu", weights_only=True)
         if optimizer is not None:
-            optimizer.load_state_dict(reshard.share_state(optimizer, stored["optimizer"]))
+            optimizer.load_state_dict(_sharded_state(optimizer, stored["optimizer"]))
     except (RuntimeError, ValueError, KeyError, IndexError, pickle.UnpicklingError) as error:
         raise DataError(f"{file} does not fit this optimizer: {_one_line(error)}") from error
     _restore_random(stored["random"])
+
+
+def _sharded_state(optimizer: Optimizer, state: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of an optimizer over full parameters, sharded like the parameters of this one."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    sharded = {
+        index: {key: _sharded_like(value, parameters[index]) if value.ndim else value for key, value in kept.items()}
+        for index, kept in state["state"].items()
+    }
+    return {**state, "state": sharded}
+
+
+def _read_shards(folder: Path, model: "PreTrainedModel", optimizer: Optimizer | None) -> None:
+    """Read shards of any number of ranks into any other number; every rank must call this.
+
+    Raises:
+        DataError: the tensors are those of another model.
+    """
+    sizes = _stored_sizes(folder)
+    tensors = {f"weights.{names[0]}": tensor for names, tensor in _weights(model)}
+    for name, tensor in tensors.items():
+        if sizes.get(name) != tensor.shape:
+            raise DataError(f"{folder} does not fit {type(model).__name__}: {name} is {sizes.get(name, 'missing')}")
+    state = {} if optimizer is None else _empty_optimizer_state(model, optimizer, sizes)
+    tensors |= {name: tensor for kept in state.values() for name, tensor in kept.items()}
+    with _dcp_errors(f"cannot read {folder}"):
+        load_shards(tensors, storage_reader=FileSystemReader(folder), no_dist=not dist.is_initialized())
+    if optimizer is not None:
+        optimizer.state.clear()
+        for parameter, kept in state.items():
+            optimizer.state[parameter] = {name.rpartition(".")[2]: tensor for name, tensor in kept.items()}
+
+
+def _is_sharded(model: "PreTrainedModel") -> bool:
+    return any(isinstance(parameter, DTensor) for parameter in model.parameters())
+
+
+def _weights(model: "PreTrainedModel") -> Iterator[tuple[list[str], Tensor]]:
+    """Each parameter and buffer once, with all of its names."""
+    names: dict[int, list[str]] = {}
+    tensors: dict[int, Tensor] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        names.setdefault(id(tensor), []).append(name)
+        tensors[id(tensor)] = tensor.detach()
+    return ((names[number], tensors[number]) for number in names)
+
+
+def _optimizer_state(model: "PreTrainedModel", optimizer: Optimizer) -> dict[str, Tensor]:
+    return {
+        f"optimizer.{name}.{key}": tensor
+        for name, parameter in model.named_parameters()
+        for key, tensor in optimizer.state.get(parameter, {}).items()
+    }
+
+
+def _empty_optimizer_state(
+    model: "PreTrainedModel", optimizer: Optimizer, sizes: Mapping[str, torch.Size]
+) -> dict[torch.nn.Parameter, dict[str, Tensor]]:
+    """Tensors to read the stored optimizer state of each parameter into, by their names on disk."""
+    trained = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    state: dict[torch.nn.Parameter, dict[str, Tensor]] = {}
+    for name, parameter in model.named_parameters():
+        stem = f"optimizer.{name}."
+        stored = [key for key in sizes if key.startswith(stem) and "." not in key[len(stem) :]]
+        if stored and id(parameter) in trained:
+            state[parameter] = {key: _empty_like(parameter.detach(), sizes[key]) for key in stored}
+    return state
+
+
+def _empty_like(parameter: Tensor, size: torch.Size) -> Tensor:
+    if size == parameter.shape:
+        return torch.zeros_like(parameter)
+    return torch.zeros(size, dtype=torch.float32, device=parameter.device)
+
+
+def _sharded_like(full: Tensor, tensor: Tensor) -> Tensor:
+    """This rank's shard of a tensor that every rank has in full, split like ``tensor``."""
+    if not isinstance(tensor, DTensor):
+        return full
+    return distribute_tensor(full, tensor.device_mesh, tensor.placements, src_data_rank=None)
+
+
+def _stored_sizes(folder: Path) -> dict[str, torch.Size]:
+    stored = FileSystemReader(folder).read_metadata().state_dict_metadata
+    return {name: entry.size for name, entry in stored.items() if isinstance(entry, TensorStorageMetadata)}
+
+
+@contextlib.contextmanager
+def _dcp_errors(what: str) -> Iterator[None]:
+    """Turn torch's CheckpointException, a BaseException, into one line; without ranks, suppress its warning."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "torch.distributed is disabled")
+            yield
+    except CheckpointException as error:
+        rank, (reason, _) = next(iter(error.failures.items()))
+        raise EnvironmentFault(f"{what}: rank {rank}: {' '.join(str(reason).split())[:200]}") from error
 
 
 def _random_states() -> dict[str, Any]:

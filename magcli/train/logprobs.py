@@ -1,39 +1,48 @@
 """Log-probabilities of the tokens of packed sequences, in float32 and in little memory.
 
-The LM head and the softmax always run in float32, whatever autocast says: bf16 logits move importance ratios as much as
-a different engine does. Only the matrix products of their backward pass, which give gradients, are autocast's. The
-logits of more tokens than one chunk are computed again in the backward pass, so no ``[T, vocabulary]`` tensor is held.
+The LM head and the softmax over its logits are one differentiable step. They always run in float32, whatever autocast
+says: bf16 logits change importance ratios as much as a different engine does. Only the matrix products of their
+backward pass follow autocast.
+
+PyTorch's own operations would hold the logits of all tokens several times: raw, normalised, exponentiated, and the
+gradient of each. Here they are in a buffer of one block, recomputed in the backward pass, or, if there are few enough,
+stored once and overwritten by their gradient. Row-wise work runs on as few rows at a time as fit the cache.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from magcli.errors import EnvironmentFault
+from magcli.errors import EnvironmentFault, MagError
 from magcli.train.attention import forward_packed
-from magcli.train.head import Way, score_rows
 from magcli.train.packing import Packed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 RESCALED_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling")
-"""Settings of models whose logits are not just the LM head's output."""
+"""Config settings of models that rescale the LM head's output."""
 
 LOGITS_BYTES = 1 << 30
-"""Float32 logits that are kept for the backward pass: 5,461 rows for a vocabulary of 49,152."""
+"""Float32 logits stored for the backward pass: 5,461 rows for a vocabulary of 49,152."""
 
 BLOCK_BYTES = 1 << 27
-"""Float32 logits that are computed at once, 682 such rows: more make matrix products no faster."""
+"""Float32 logits computed at once, 682 such rows: larger matrix products are no faster."""
+
+CACHE_BYTES = 1 << 21
+"""The part of a processor's cache used for rows of logits."""
 
 
 class LogProbs(NamedTuple):
     """For each token of a pack, float32 ``[T]``.
 
-    ``values[t]`` is the log-probability of token ``t`` given the tokens of its sequence before it, under the softmax
-    of logits / temperature; ``entropy[t]`` is the entropy in nats of the distribution it was drawn from, over the whole
-    vocabulary. Both are 0 for the first token of a sequence and for tokens that were not asked for.
+    ``values[t]`` is the log-probability of token ``t`` given the earlier tokens of its sequence, under the softmax of
+    logits / temperature; ``entropy[t]`` is the entropy in nats of that distribution, over the whole vocabulary. Both
+    are 0 for the first token of a sequence and for tokens not in ``where``.
     """
 
     values: Tensor
@@ -49,12 +58,12 @@ def token_logprobs(
     where: Tensor | None = None,
     entropy_grad: bool = False,
 ) -> LogProbs:
-    """Log-probabilities and entropies of the tokens of a pack, by a model under ``use_packed_attention``.
+    """Log-probabilities and entropies of the tokens of a pack, from a model under ``use_packed_attention``.
 
-    ``temperature`` is one for all tokens, or ``[T]``, that at which each token was drawn. ``where``, bool ``[T]``, asks
-    for some tokens only (those that train): the LM head skips the others. At most ``chunk`` rows of logits are kept
-    (None: as many as ``LOGITS_BYTES`` hold), beside a block that is worked on; those of a pack that asks for no more
-    are not computed twice. Entropies have a gradient if ``entropy_grad``.
+    ``temperature`` is a scalar, or ``[T]``, the sampling temperature of each token. ``where``, bool ``[T]``, selects
+    the tokens to score (those that are trained on); the LM head skips the others. Up to ``chunk`` rows of logits are
+    stored (None: as many as fit in ``LOGITS_BYTES``); with more, all are recomputed in the backward pass. Entropies are
+    differentiable if ``entropy_grad``.
     """
     before = packed.before()
     predicted = _predicted(before, where)
@@ -62,25 +71,24 @@ def token_logprobs(
     weight, bias = _head(model)
     targets = packed.input_ids[0, predicted]
     heat = torch.as_tensor(temperature, dtype=torch.float32, device=hidden.device).expand(packed.num_tokens)[predicted]
-    way = _way(len(predicted), weight, chunk, entropy_grad)
-    values, entropies = score_rows(hidden.float(), weight.float(), bias, targets, heat, way)
+    plan = _plan(len(predicted), weight, chunk, entropy_grad)
+    values, entropies = score_rows(hidden.float(), weight.float(), bias, targets, heat, plan)
     empty = torch.zeros(packed.num_tokens, dtype=torch.float32, device=hidden.device)
     return LogProbs(empty.index_put((predicted,), values), empty.index_put((predicted,), entropies))
 
 
 def _predicted(before: Tensor, where: Tensor | None) -> Tensor:
-    """Indices of the tokens to score: those asked for that have a token before them."""
-    asked = before >= 0
-    return (asked if where is None else asked & where).nonzero().squeeze(1)
+    """Indices of the tokens to score: those selected that have a token before them."""
+    scored = before >= 0
+    return (scored if where is None else scored & where).nonzero().squeeze(1)
 
 
-def _way(rows: int, weight: Tensor, chunk: int | None, entropy_grad: bool) -> Way:
-    """How so many rows are scored, with the gradient in the precision of the autocast that is on."""
+def _plan(rows: int, weight: Tensor, chunk: int | None, entropy_grad: bool) -> "ScorePlan":
     row, device = 4 * len(weight), weight.device.type
     most = chunk or max(1, LOGITS_BYTES // row)
     products = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
     block = min(most, max(1, BLOCK_BYTES // row))
-    return Way(block, rows <= most and torch.is_grad_enabled(), entropy_grad, products)
+    return ScorePlan(block, rows <= most and torch.is_grad_enabled(), entropy_grad, products)
 
 
 def _head(model: "PreTrainedModel") -> tuple[Tensor, Tensor | None]:
@@ -88,7 +96,153 @@ def _head(model: "PreTrainedModel") -> tuple[Tensor, Tensor | None]:
     config = model.config.get_text_config()
     rescaled = [name for name in RESCALED_LOGITS if getattr(config, name, None) not in (None, 1, 1.0)]
     if rescaled:
-        raise EnvironmentFault(f"{type(model).__name__} changes its logits by {rescaled[0]}, which training lacks")
+        raise EnvironmentFault(
+            f"{type(model).__name__} rescales its logits by {rescaled[0]}, which training does not support"
+        )
     head = model.get_output_embeddings()
     bias = getattr(head, "bias", None)
     return head.weight, None if bias is None else bias.float()
+
+
+@dataclass(frozen=True, slots=True)
+class ScorePlan:
+    """How rows are scored: ``block`` rows at a time, their logits stored for the backward pass or recomputed there.
+
+    ``entropy_grad``: entropies are differentiable. ``products`` is the dtype of the backward pass's matrix products,
+    float32 or bfloat16 (small gradients underflow in float16); sums over blocks are float32.
+    """
+
+    block: int
+    store: bool
+    entropy_grad: bool = False
+    products: torch.dtype = torch.float32
+
+
+def score_rows(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, temperature: Tensor, plan: ScorePlan
+) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and entropies, float32 ``[N]``, of targets under softmax((hidden weight^T + bias) / T).
+
+    ``hidden`` ``[N, hidden]``, ``weight`` ``[vocabulary, hidden]``, ``bias`` ``[vocabulary]`` and ``temperature``
+    ``[N]`` are float32, ``targets`` int64 ``[N]``. Temperatures get no gradient.
+    """
+    scored: tuple[Tensor, Tensor] = _Score.apply(hidden, weight, bias, targets, temperature, plan)  # type: ignore[no-untyped-call]
+    return scored
+
+
+class _Score(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        temperature: Tensor,
+        plan: ScorePlan,
+    ) -> tuple[Tensor, Tensor]:
+        rows, step = len(hidden), _rows_in_cache(weight)
+        logits = hidden.new_empty(rows if plan.store else min(plan.block, rows), len(weight))
+        spare = hidden.new_empty(min(step, rows), len(weight))
+        values, entropies, normalizer = (hidden.new_empty(rows) for _ in range(3))
+        with _float32(hidden):
+            for part in _parts(0, rows, plan.block):
+                block = logits[part] if plan.store else logits[: part.stop - part.start]
+                _write_logits(hidden[part], weight, bias, temperature[part], out=block)
+                for piece in _parts(part.start, part.stop, step):
+                    shifted = block[piece.start - part.start : piece.stop - part.start]
+                    top = shifted.amax(-1)
+                    probs = torch.exp(shifted.sub_(top[:, None]), out=spare[: len(shifted)])
+                    total = probs.sum(-1)
+                    values[piece] = shifted.gather(-1, targets[piece, None])[:, 0] - total.log()
+                    entropies[piece] = total.log() - probs.mul_(shifted).sum(-1) / total
+                    normalizer[piece] = total.log() if plan.store else total.log() + top
+        ctx.save_for_backward(
+            hidden, weight, bias, targets, temperature, normalizer, entropies, logits if plan.store else None
+        )
+        ctx.plan, ctx.done = plan, False
+        if not plan.entropy_grad:
+            ctx.mark_non_differentiable(entropies)
+        return values, entropies
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_values: Tensor, grad_entropies: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, bias, targets, temperature, normalizer, entropies, stored = ctx.saved_tensors
+        if ctx.done:
+            raise MagError("a second backward pass: the stored logits were overwritten; retain_graph is not supported")
+        ctx.done = True
+        plan, (for_hidden, for_weight, for_bias, *_) = ctx.plan, ctx.needs_input_grad
+        rows, grad_values, grad_entropies = len(hidden), grad_values / temperature, grad_entropies / temperature
+        step, block = _rows_in_cache(weight), max(1, rows) if stored is not None else min(plan.block, rows)
+        logits = hidden.new_empty(block, len(weight)) if stored is None else stored
+        spare = hidden.new_empty(min(step, rows), len(weight))
+        cast_weight, cast_hidden = weight.to(plan.products), hidden.to(plan.products)
+        grad_hidden = torch.empty_like(hidden) if for_hidden else None
+        grad_weight = torch.zeros_like(weight) if for_weight and block != rows else None
+        grad_bias = torch.zeros_like(bias) if for_bias else None
+        with _float32(hidden):
+            for part in _parts(0, rows, block):
+                if stored is None:
+                    _write_logits(hidden[part], weight, bias, temperature[part], out=logits[: part.stop - part.start])
+                gradient = _in_place(logits, part.stop - part.start, plan.products)
+                for piece in _parts(part.start, part.stop, step):
+                    inside = slice(piece.start - part.start, piece.stop - part.start)
+                    logprobs = torch.sub(
+                        logits[inside], normalizer[piece, None], out=spare[: inside.stop - inside.start]
+                    )
+                    grad_entropy = grad_entropies[piece] if plan.entropy_grad else None
+                    grad_logits = _of_logits(
+                        logprobs, targets[piece], grad_values[piece], entropies[piece], grad_entropy
+                    )
+                    if grad_bias is not None:
+                        grad_bias += grad_logits.sum(0)
+                    gradient[inside] = grad_logits
+                if grad_hidden is not None:
+                    grad_hidden[part] = gradient @ cast_weight
+                if for_weight:
+                    product = (gradient.T @ cast_hidden[part]).to(weight.dtype)
+                    grad_weight = product if grad_weight is None else grad_weight.add_(product)
+        return grad_hidden, grad_weight, grad_bias, None, None, None
+
+
+def _in_place(logits: Tensor, rows: int, dtype: torch.dtype) -> Tensor:
+    """A view of the float32 logits' memory as ``rows`` rows of another type, for their gradient.
+
+    Rows are read before they are overwritten: the first rows written end before the next row to be read.
+    """
+    return logits.view(-1).view(dtype)[: rows * logits.shape[1]].view(rows, logits.shape[1])
+
+
+def _of_logits(
+    logprobs: Tensor, targets: Tensor, grad_values: Tensor, entropies: Tensor, grad_entropy: Tensor | None
+) -> Tensor:
+    """The gradient of a block's logits; overwrites its log-probabilities.
+
+    d log p(target) / d logits is one-hot(target) - p, d entropy / d logits is -p (log p + entropy).
+    """
+    if grad_entropy is None:
+        gradient = logprobs.exp_().mul_(-grad_values[:, None])
+    else:
+        slope = (logprobs + entropies[:, None]).mul_(grad_entropy[:, None]).add_(grad_values[:, None])
+        gradient = logprobs.exp_().mul_(slope.neg_())
+    return gradient.scatter_add_(-1, targets[:, None], grad_values[:, None])
+
+
+def _float32(tensor: Tensor) -> torch.autocast:
+    return torch.autocast(tensor.device.type, enabled=False)
+
+
+def _parts(start: int, end: int, size: int) -> Iterator[slice]:
+    return (slice(first, min(first + size, end)) for first in range(start, end, size))
+
+
+def _rows_in_cache(weight: Tensor) -> int:
+    """Rows of logits that fit a CPU's cache; on a GPU, any number."""
+    return max(1, CACHE_BYTES // (4 * len(weight))) if weight.device.type == "cpu" else 1 << 30
+
+
+def _write_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: Tensor, *, out: Tensor) -> None:
+    torch.mm(hidden / temperature[:, None], weight.T, out=out)
+    if bias is not None:
+        out.addr_(temperature.reciprocal(), bias)

@@ -1,6 +1,6 @@
-"""LoRA by ``peft``: small matrices beside frozen ones are trained; merged weights and adapters are both written.
+"""LoRA with ``peft``: train low-rank adapters of frozen layers; write both merged weights and adapters.
 
-The layers are put into the model itself, so everything that trains or checkpoints a model works on it as it is.
+The adapters are injected into the model itself, so training and checkpoints work as for any model.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def require_peft() -> None:
 
 
 def add_lora(model: PreTrainedModel, *, rank: int, alpha: float, seed: int) -> PeftModel:
-    """Freeze a model and put LoRA beside all its linear layers but the LM head; ``model`` is changed in place.
+    """Freeze a model and add LoRA adapters to all its linear layers except the LM head, in place.
 
-    The product of the two matrices of a layer is scaled by alpha / rank and begins as 0; what is drawn comes from
-    ``seed``. Returns peft's view of the model.
+    The product of a layer's two matrices is scaled by alpha / rank and is 0 at the start; ``seed`` determines the
+    random initialization. Returns peft's view of the model.
     """
     from peft import LoraConfig, get_peft_model
 
@@ -53,7 +53,7 @@ def add_lora(model: PreTrainedModel, *, rank: int, alpha: float, seed: int) -> P
 
 @contextmanager
 def merged(model: PreTrainedModel) -> Iterator[None]:
-    """A model in its own layout with merged weights; afterwards it is as it was, to the bit."""
+    """Inside the block the model has its own layout with merged weights; afterwards it is unchanged, bit for bit."""
     found = dict(_lora_layers(model))
     plain = {name: _merged(layer) for name, layer in found.items()}
     try:
@@ -66,7 +66,7 @@ def merged(model: PreTrainedModel) -> Iterator[None]:
 
 
 def save_adapter(adapters: PeftModel, folder: Path) -> None:
-    """Write the adapter as ``PeftModel.from_pretrained`` reads it; the folder appears whole or not at all.
+    """Write the adapter for ``PeftModel.from_pretrained``; the folder appears complete or not at all.
 
     Raises:
         EnvironmentFault: the folder cannot be written or the disk is full.
@@ -83,7 +83,7 @@ def _lora_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
 
 @torch.no_grad()
 def _merged(layer: Any) -> nn.Linear:
-    """A linear layer with the weights of the frozen one and of its adapter."""
+    """A linear layer with the frozen weights plus the adapter's."""
     base = layer.get_base_layer()
     weight = base.weight + layer.get_delta_weight(ADAPTER)
     with torch.device("meta"):

@@ -1,6 +1,6 @@
-"""AdamW as language models use it, the learning-rate schedule, and an optimizer step that refuses bad gradients.
+"""AdamW, the learning-rate schedule, and an optimizer step that skips non-finite gradients.
 
-Parameters are float32 master weights; ``autocast`` lets the matrix products of the forward pass run in bf16.
+Parameters are float32 master weights; with ``autocast`` the matrix products of the forward pass run in bf16.
 """
 
 import math
@@ -14,7 +14,7 @@ from torch.optim import AdamW, Optimizer
 
 
 def adamw(model: nn.Module, *, lr: float, weight_decay: float, betas: tuple[float, float] = (0.9, 0.95)) -> AdamW:
-    """AdamW over a model's trainable parameters; biases and norm weights, all that is 1-dimensional, do not decay."""
+    """AdamW over a model's trainable parameters, without weight decay for 1-dimensional ones (biases, norm weights)."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
         {"params": [p for p in trained if p.ndim > 1], "weight_decay": weight_decay},
@@ -24,10 +24,10 @@ def adamw(model: nn.Module, *, lr: float, weight_decay: float, betas: tuple[floa
 
 
 def cosine(step: int, *, total: int, warmup: int, floor: float = 0.0) -> float:
-    """The share of the peak learning rate at optimizer step ``step``, 0 to ``total`` - 1.
+    """The learning rate at optimizer step ``step``, 0 to ``total`` - 1, as a fraction of its peak.
 
-    Rises linearly to 1 over the first ``warmup`` steps, its first step not zero, then falls along a half cosine to
-    ``floor``, reached at ``total`` and kept.
+    Linear warmup over the first ``warmup`` steps (the first is not zero), then a half cosine down to ``floor`` at
+    ``total``.
     """
     if step < warmup:
         return (step + 1) / warmup
@@ -44,14 +44,14 @@ def set_lr(optimizer: Optimizer, lr: float) -> None:
 def clip_and_step(
     optimizer: Optimizer, parameters: Iterable[nn.Parameter], *, max_norm: float, loss: float = 0.0
 ) -> float | None:
-    """Scale the gradient to a norm of at most ``max_norm``, step, and clear it; returns the norm before scaling.
+    """Clip the gradient to a norm of at most ``max_norm``, step, and clear it; returns the norm before clipping.
 
-    None, and no step, when the norm or the step's ``loss`` is not finite: weights and optimizer state stay as they
-    were. A loss that is not a number can have a finite gradient, since clamping passes none to what it clamps. Where
-    ranks share the parameters, the norm is that over all ranks; ``loss`` must be so too, for then all decide alike.
+    Returns None and skips the step, leaving weights and optimizer state unchanged, if the norm or the step's ``loss``
+    is not finite; a NaN loss can have a finite gradient, since clamped values pass no gradient. With a sharded model
+    the norm is over all ranks; ``loss`` must be too, so that all ranks decide alike.
     """
     trained = list(parameters)
-    total = _whole(get_total_norm([parameter.grad for parameter in trained if parameter.grad is not None]))
+    total = _full(get_total_norm([parameter.grad for parameter in trained if parameter.grad is not None]))
     clip_grads_with_norm_(trained, max_norm, total)
     norm = total.item()
     finite = math.isfinite(norm + loss)
@@ -62,10 +62,10 @@ def clip_and_step(
 
 
 def autocast(device: torch.device, enabled: bool) -> torch.autocast:
-    """The context in which matrix products run in bf16, or in float32 when it is not enabled."""
+    """A context in which matrix products run in bf16 if ``enabled``, else in float32."""
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)
 
 
-def _whole(value: Tensor) -> Tensor:
-    """A value that every rank has a part of, put together."""
+def _full(value: Tensor) -> Tensor:
+    """The full value of a tensor that may be sharded over the ranks."""
     return value.full_tensor() if isinstance(value, DTensor) else value

@@ -1,8 +1,8 @@
-"""Micro-batches under a token budget, and their padding-free layout.
+"""Micro-batches within a token budget, and their padding-free layout.
 
-Sequences of a micro-batch lie end to end in one row ``[1, T]``; their starts and lengths travel beside the tokens, so
-that attention stays inside each sequence and no padding is ever computed (recipe, section 3: greedy collation).
-Completions of one prompt share it: it lies there once, before the first of them, and is computed once.
+The sequences of a micro-batch are concatenated into one row ``[1, T]`` and accompanied by their starts and lengths, so
+attention stays within each sequence and padding is never computed (recipe, section 3: greedy collation). Completions of
+one prompt share it: it is stored once, before the first of them, and computed once.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,11 +15,11 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Sequences end to end.
+    """Concatenated sequences.
 
     ``input_ids`` and ``position_ids`` are int64 ``[1, T]``; positions start at 0 in each sequence. Sequence ``i``
-    holds the tokens ``starts[i] : starts[i] + lengths[i]``, and before them those of its prefix, a ``(start, length)``
-    that other sequences may share; of length 0 where it has none.
+    consists of its prefix, a ``(start, length)`` that other sequences may share (length 0: no prefix), and the tokens
+    ``starts[i] : starts[i] + lengths[i]``.
     """
 
     input_ids: Tensor
@@ -30,7 +30,7 @@ class Packed:
 
     @property
     def num_tokens(self) -> int:
-        """T, the tokens of all sequences."""
+        """T, the number of tokens of all sequences."""
         return self.input_ids.shape[1]
 
     def to(self, device: torch.device | str) -> "Packed":
@@ -40,19 +40,19 @@ class Packed:
 
     @property
     def full_lengths(self) -> tuple[int, ...]:
-        """Tokens of each sequence, its prefix included."""
-        return tuple(shared + own for (_, shared), own in zip(self.prefixes, self.lengths, strict=True))
+        """Length of each sequence including its prefix."""
+        return tuple(size + length for (_, size), length in zip(self.prefixes, self.lengths, strict=True))
 
     def spread(self, values: Sequence[float] | Tensor) -> Tensor:
-        """Give each token the value of its sequence: ``[num_sequences]`` to float32 ``[T]``; 0 for shared prefixes."""
+        """Expand values per sequence ``[num_sequences]`` to float32 ``[T]``; 0 for prefixes."""
         per_sequence = torch.as_tensor(values, dtype=torch.float32)
         spread = torch.zeros(self.num_tokens)
-        own = [torch.arange(start, start + length) for start, length in zip(self.starts, self.lengths, strict=True)]
-        spread[torch.cat(own)] = per_sequence.repeat_interleave(torch.tensor(self.lengths))
+        ranges = [torch.arange(start, start + length) for start, length in zip(self.starts, self.lengths, strict=True)]
+        spread[torch.cat(ranges)] = per_sequence.repeat_interleave(torch.tensor(self.lengths))
         return spread.to(self.input_ids.device)
 
     def before(self) -> Tensor:
-        """Where the token before each token of a sequence lies: int64 ``[T]``; -1 for first tokens."""
+        """Index of the token that precedes each token in its sequence: int64 ``[T]``; -1 for first tokens."""
         place = torch.arange(-1, self.num_tokens - 1)
         for start, length, (shared, size) in zip(self.starts, self.lengths, self.prefixes, strict=True):
             if length:
@@ -61,14 +61,14 @@ class Packed:
 
 
 def pack(sequences: Sequence[Sequence[int]]) -> Packed:
-    """Lay sequences of token ids end to end, in their order. Empty sequences hold no tokens but keep their place."""
+    """Concatenate sequences of token ids in their order. Empty sequences have no tokens but keep their index."""
     lengths = tuple(len(sequence) for sequence in sequences)
     starts = tuple(accumulate(lengths, initial=0))[:-1]
-    return _laid(sequences, [range(length) for length in lengths], starts, lengths, ((0, 0),) * len(lengths))
+    return _packed(sequences, [range(length) for length in lengths], starts, lengths, ((0, 0),) * len(lengths))
 
 
 def pack_completions(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Packed:
-    """Lay completions end to end, in their order; each prompt once, before its first completion.
+    """Concatenate completions in their order; each prompt once, before its first completion.
 
     ``pairs`` are (prompt, completion); completion ``i`` becomes sequence ``i`` with the prompt as its prefix.
     """
@@ -88,10 +88,10 @@ def pack_completions(pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Pa
         positions.append(range(len(prompt), len(prompt) + len(completion)))
         end += len(completion)
     prefixes = tuple((known[tuple(prompt)], len(prompt)) for prompt, _ in pairs)
-    return _laid(parts, positions, tuple(starts), tuple(len(completion) for _, completion in pairs), prefixes)
+    return _packed(parts, positions, tuple(starts), tuple(len(completion) for _, completion in pairs), prefixes)
 
 
-def _laid(
+def _packed(
     parts: Iterable[Sequence[int]],
     positions: Iterable[range],
     starts: tuple[int, ...],
@@ -106,26 +106,26 @@ def _laid(
 def greedy_collate(lengths: Sequence[int], budget: int) -> list[list[int]]:
     """Split sequences into micro-batches of at most ``budget`` tokens, as lists of their indices.
 
-    Longest first, each into the first micro-batch with room, else into a new one (recipe, section 3); equal lengths
-    keep their order, so the result is the same every time. A sequence longer than the budget has a micro-batch to
-    itself.
+    Longest first, each into the first micro-batch with enough space, else into a new one (recipe, section 3); equal
+    lengths keep their order, so the result is deterministic. A sequence longer than the budget gets its own
+    micro-batch.
     """
     batches: list[list[int]] = []
-    room: list[int] = []
+    space: list[int] = []
     for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         length = lengths[index]
-        place = next((b for b, free in enumerate(room) if length <= free), None)
+        place = next((b for b, free in enumerate(space) if length <= free), None)
         if place is None:
             batches.append([index])
-            room.append(budget - length)
+            space.append(budget - length)
         else:
             batches[place].append(index)
-            room[place] -= length
+            space[place] -= length
     return batches
 
 
 def padding_share(lengths: Sequence[int], batches: Sequence[Sequence[int]]) -> float:
-    """The share of padding, 0 to 1, that these micro-batches would have if each were padded to its longest."""
+    """The fraction of padding if each of these micro-batches were padded to its longest sequence."""
     padded = sum(len(batch) * max(lengths[i] for i in batch) for batch in batches if batch)
     tokens = sum(lengths[i] for batch in batches for i in batch)
     return 1.0 - tokens / padded if padded else 0.0

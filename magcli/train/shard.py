@@ -1,7 +1,7 @@
-"""One model over many ranks: FSDP2 shards its weights, gradients and optimizer state, each rank computes its share.
+"""One model on many ranks: FSDP2 shards weights, gradients and optimizer state; sequences are split over the ranks.
 
 Losses are sums whose divisors are known before the split, so gradients are summed over ranks, never averaged, and the
-number of ranks changes nothing but rounding.
+number of ranks changes results by rounding only.
 """
 
 import functools
@@ -26,10 +26,10 @@ Result = TypeVar("Result")
 
 
 class ShardedModel(nn.Module):
-    """A model whose weights are whole while something is computed with it, wherever their shards lie.
+    """The FSDP root around a model, whose full weights are available inside its ``forward``.
 
     FSDP gathers weights around a module's ``forward``. Training calls the decoder and reads the LM head's weight, which
-    a tied embedding shares; so all of that happens inside the ``forward`` of this root.
+    a tied embedding shares, so all of that must happen inside the ``forward`` of this root.
     """
 
     def __init__(self, model: "PreTrainedModel") -> None:
@@ -37,24 +37,24 @@ class ShardedModel(nn.Module):
         self.model = model
 
     def forward(self, compute: "Callable[[PreTrainedModel], Result]") -> Result:
-        """What ``compute`` makes of the model; a loss among it takes its gradient back to the shards."""
+        """The result of ``compute`` on the model; a loss in it backpropagates to the shards."""
         return compute(self.model)
 
 
 def shard(
     model: "PreTrainedModel", ranks: Ranks, *, bf16: bool = False, checkpoint_activations: bool = False
 ) -> ShardedModel:
-    """Give each rank its share of a model that every rank has loaded alike; make the optimizer afterwards.
+    """Shard a model that every rank has loaded identically; create the optimizer afterwards.
 
     Args:
         bf16: gather the weights of the decoder's layers in bf16, as autocast would round them: half the traffic, and no
-            rounded copies that live until the backward pass. Shards, gradients and the LM head stay float32.
-        checkpoint_activations: keep only the inputs of each layer, and compute it again in the backward pass.
+            bf16 copies kept until the backward pass. Shards, gradients and the LM head stay float32.
+        checkpoint_activations: recompute layer activations in the backward pass.
 
     Raises:
         EnvironmentFault: the model has no list of layers.
     """
-    whole, layers = ShardedModel(model), _layers(model)
+    sharded, layers = ShardedModel(model), _layers(model)
     if checkpoint_activations:
         for layer in layers:
             layer.forward = functools.partial(checkpoint, layer.forward, use_reentrant=False)
@@ -62,15 +62,15 @@ def shard(
         rounding = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
         for layer in layers:
             _fully_shard(layer, ranks, rounding if bf16 else MixedPrecisionPolicy())
-        _fully_shard(whole, ranks, MixedPrecisionPolicy())
-    return whole
+        _fully_shard(sharded, ranks, MixedPrecisionPolicy())
+    return sharded
 
 
 def full_weights(model: "PreTrainedModel", ranks: Ranks) -> dict[str, Tensor]:
-    """The state of a sharded model on rank 0, in its CPU's memory; empty on the others, which must take part.
+    """The full state dict of a sharded model on rank 0, in CPU memory; empty on the others, which must take part.
 
-    Tensors are gathered one by one; tied ones are one tensor under each of their names. The state of a process by
-    itself is its own, not copied.
+    Tensors are gathered one by one; tied ones are one tensor under each of their names. A single process gets its own
+    tensors, not copies.
     """
     if ranks.mesh is None:
         return dict(model.state_dict())
@@ -83,49 +83,50 @@ def full_weights(model: "PreTrainedModel", ranks: Ranks) -> dict[str, Tensor]:
     return {name: gathered[number] for name, number in names.items()} if ranks.rank == 0 else {}
 
 
-def deal(lengths: Sequence[int], *, budget: int, size: int, hidden: int) -> list[list[list[int]]]:
-    """Split sequences into micro-batches of at most ``budget`` tokens and deal these to ``size`` ranks.
+def micro_batches_by_rank(lengths: Sequence[int], *, budget: int, size: int, hidden: int) -> list[list[list[int]]]:
+    """Split sequences into micro-batches of at most ``budget`` tokens and assign these to ``size`` ranks.
 
-    Returns the indices of each micro-batch of each rank. All ranks have equally many, since collectives wait for all;
-    where there are too few sequences, the last of a rank are empty. Greedy collation says how many are needed; with
-    as many, the longest sequence goes first into the one with least work that has room. The n-th micro-batches of
-    all ranks, which run at the same time, are alike in work, and so are the ranks. One rank gets the greedy collation.
+    Returns the indices of each micro-batch of each rank. All ranks get equally many, since collectives wait for all;
+    with too few sequences, the last ones of a rank are empty. A single rank gets the greedy collation. Otherwise greedy
+    collation determines the number of micro-batches, and sequences, longest first, go into the one with the least work
+    that has space. The n-th micro-batches of all ranks, which run at the same time, have similar work, as have the
+    ranks in total.
 
-    ``hidden`` is the width of the model: attention adds length / (12 * hidden) to the work of a token.
+    ``hidden`` is the model's hidden size: attention adds length / (12 * hidden) to the work of a token.
     """
     batches = greedy_collate(lengths, budget)
     if size == 1:
         return [batches]
     costs = [length + length * length / (12 * hidden) for length in lengths]
     count = math.ceil(len(batches) / size) * size
-    while (levelled := _level(lengths, costs, count, budget)) is None:
+    while (balanced := _balance(lengths, costs, count, budget)) is None:
         count += size
-    work = {number: sum(costs[index] for index in batch) for number, batch in enumerate(levelled)}
+    work = {number: sum(costs[index] for index in batch) for number, batch in enumerate(balanced)}
     order = sorted(work, key=lambda number: -work[number])
-    dealt: list[list[list[int]]] = [[] for _ in range(size)]
+    by_rank: list[list[list[int]]] = [[] for _ in range(size)]
     loads = [0.0] * size
     for start in range(0, count, size):
         ranks = sorted(range(size), key=lambda rank: loads[rank])
         for rank, number in zip(ranks, order[start : start + size], strict=True):
-            dealt[rank].append(levelled[number])
+            by_rank[rank].append(balanced[number])
             loads[rank] += work[number]
-    return dealt
+    return by_rank
 
 
-def width(model: "PreTrainedModel") -> int:
-    """The width of a model's hidden states, as ``deal`` asks for it."""
+def hidden_size(model: "PreTrainedModel") -> int:
+    """The size of a model's hidden states, as ``micro_batches_by_rank`` needs it."""
     return int(model.config.get_text_config().hidden_size)
 
 
-def _level(lengths: Sequence[int], costs: Sequence[float], count: int, budget: int) -> list[list[int]] | None:
-    """Exactly ``count`` micro-batches of about equal work, or None if sequences do not fit so."""
+def _balance(lengths: Sequence[int], costs: Sequence[float], count: int, budget: int) -> list[list[int]] | None:
+    """Exactly ``count`` micro-batches of about equal work, or None if the sequences do not fit."""
     batches: list[list[int]] = [[] for _ in range(count)]
     tokens, work = [0] * count, [0.0] * count
     for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        room = [b for b in range(count) if not batches[b] or tokens[b] + lengths[index] <= budget]
-        if not room:
+        fitting = [b for b in range(count) if not batches[b] or tokens[b] + lengths[index] <= budget]
+        if not fitting:
             return None
-        chosen = min(room, key=lambda b: work[b])
+        chosen = min(fitting, key=lambda b: work[b])
         batches[chosen].append(index)
         tokens[chosen] += lengths[index]
         work[chosen] += costs[index]
@@ -143,9 +144,9 @@ def _fully_shard(module: nn.Module, ranks: Ranks, policy: MixedPrecisionPolicy) 
     unit = fully_shard(module, mesh=ranks.mesh, reshard_after_forward=True, mp_policy=policy)
     assert isinstance(unit, FSDPModule)
     unit.set_gradient_divide_factor(1.0)
-    unit.set_force_sum_reduction_for_comms(True)  # gloo knows no other reduction that leaves sums alone
+    unit.set_force_sum_reduction_for_comms(True)  # gloo has no other reduction that computes plain sums
 
 
 def _gathered(tensor: Tensor, *, keep: bool) -> Tensor:
-    whole: Any = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-    return whole.cpu() if keep else torch.empty(0)
+    full: Any = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return full.cpu() if keep else torch.empty(0)

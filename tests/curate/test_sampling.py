@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from scripted_generator import ScriptedGenerator
 
 from magcli.curate.sampling import Ask, Sample, Spent, graded_in_waves, samples_of
 from magcli.errors import PromptTooLong
-from magcli.generate.scripted import ScriptedGenerator
-from magcli.generate.seeds import seed_of
-from magcli.generate.types import Completion, Message, Sampling
+from magcli.generate.types import Completion, Message, Sampling, sample_seed
 from magcli.verify.grader import Grader
 from magcli.verify.reward import Reward, RewardRule
 
@@ -41,7 +40,7 @@ def in_waves(wave: int, enough: int) -> tuple[list[Sample], list[Reward], list[i
 
 def test_waves_are_the_first_of_all_samples() -> None:
     every = asyncio.run(samples_of(ScriptedGenerator(sevens), ROW, ASK))
-    assert [sample.seed for sample in every] == [seed_of(5, "p", index) for index in range(10)]
+    assert [sample.seed for sample in every] == [sample_seed(5, "p", index) for index in range(10)]
     samples, rewards, asked = in_waves(4, enough=8)
     assert samples == every[:8]
     assert (asked, [reward.correct for reward in rewards]) == ([0, 4, 8], [True] * 8)

@@ -190,7 +190,7 @@ def test_adapters_beside_the_weights_are_left_to_transformers(folders, tmp_path)
 
 def test_a_device_that_is_not_there_is_told_as_before(tiny_model_dir):
     assert open_decoder(str(tiny_model_dir), dtype=torch.float32, device="cuda:77") is None
-    with pytest.raises(EnvironmentFault, match="cannot be opened"):
+    with pytest.raises(EnvironmentFault, match="cannot be loaded"):
         open_policy(str(tiny_model_dir), engine="torch", dtype="fp32", device="cuda:77")
 
 
@@ -201,7 +201,7 @@ def test_damaged_and_missing_files_are_told_as_before(folders, tmp_path, tiny_mo
     shutil.copy(tiny_model_dir / "chat_template.jinja", folder)
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:2000])
-    with pytest.raises(EnvironmentFault, match="cannot be opened"):
+    with pytest.raises(EnvironmentFault, match="cannot be loaded"):
         open_policy(str(folder), engine="torch", dtype="fp32")
     weights.unlink()
     with pytest.raises(EnvironmentFault, match="no safetensors weights"):

@@ -8,8 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from magcli.errors import EnvironmentFault, MagError, UsageError
-from magcli.generate.engine import Engine
-from magcli.generate.torch import TorchPolicy
+from magcli.generate.engine import Engine, TorchPolicy
 from magcli.generate.types import Rollout, Sampling
 from magcli.model.load import load_model, load_tokenizer
 

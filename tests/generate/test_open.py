@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from magcli.errors import EnvironmentFault, UsageError
+from magcli.generate.engine import TorchPolicy
 from magcli.generate.open import open_generator, open_policy, policy_engine
 from magcli.generate.server import ServerGenerator
-from magcli.generate.torch import TorchPolicy
 from magcli.generate.types import Sampling
 
 
@@ -69,7 +69,7 @@ def test_without_vllm_the_extra_is_named(tiny_model_dir, monkeypatch):
 
 def test_importing_the_door_imports_no_engine():
     code = (
-        "import sys, magcli.generate.open, magcli.generate.seeds; print({'torch', 'httpx', 'vllm'} & set(sys.modules))"
+        "import sys, magcli.generate.open, magcli.generate.types; print({'torch', 'httpx', 'vllm'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

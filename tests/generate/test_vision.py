@@ -11,9 +11,9 @@ from vision import make_vision_model
 
 from magcli.errors import DataError, PromptTooLong, UsageError
 from magcli.generate import vision
+from magcli.generate.engine import TorchPolicy
 from magcli.generate.open import open_generator
-from magcli.generate.torch import TorchPolicy
-from magcli.generate.types import Sampling, Seer
+from magcli.generate.types import Sampling, VisionModel
 
 ASKED = [{"role": "system", "content": "s"}, {"role": "user", "content": "what?"}]
 
@@ -39,14 +39,14 @@ def generator(model_dir):
 
 
 def say(generator, images, sampling, seeds, messages=ASKED):
-    return asyncio.run(generator.complete_seeing(messages, images, sampling, seeds=seeds))
+    return asyncio.run(generator.complete_with_images(messages, images, sampling, seeds=seeds))
 
 
 def test_only_a_vision_language_model_can_be_shown_images(model_dir, tiny_model_dir, generator):
-    assert isinstance(generator, Seer)
+    assert isinstance(generator, VisionModel)
     text = open_generator(str(tiny_model_dir), dtype="fp32", slots=1)
     assert isinstance(text, TorchPolicy)
-    assert not isinstance(text, Seer)
+    assert not isinstance(text, VisionModel)
     asyncio.run(text.close())
     with pytest.raises(UsageError, match="use --engine torch"):
         open_generator(str(model_dir), engine="vllm")

@@ -21,8 +21,8 @@ from magcli.generate import vllm_link, weights
 from magcli.generate.open import open_policy
 from magcli.generate.types import Rollout, Sampling
 from magcli.generate.vllm import VllmPolicy
-from magcli.generate.vllm_send import sender_for
-from magcli.generate.vllm_start import SOCKETS, Engine, cache_bytes, socket_folder, start
+from magcli.generate.vllm_start import SOCKETS, VllmProcess, cache_bytes, socket_folder, start
+from magcli.generate.vllm_transfer import sender_for
 from magcli.generate.weights import shared
 from magcli.model.load import context_length, load_model, load_outline, load_tokenizer
 
@@ -150,7 +150,7 @@ def test_more_prompts_at_once_than_one_step_takes(bench):
 
 def test_temperatures_that_vllm_would_change_are_refused(bench):
     for temperature in (0.001, 2.5):
-        with pytest.raises(UsageError, match=r"vLLM takes 0, and 0\.01 to 2"):
+        with pytest.raises(UsageError, match=r"vLLM accepts 0, and 0\.01 to 2"):
             bench.runner.run(collect(bench.policy(), LONG, Sampling(4, temperature=temperature), range(1)))
 
 
@@ -223,7 +223,7 @@ def test_a_dead_engine_is_noticed_within_seconds_and_named(bench):
     waited, said = bench.runner.run(scenario())
     assert waited < 5
     assert said.startswith(f"the vLLM engine process (pid {bench.engine.process.pid}) died (SIGKILL)")
-    assert Engine(*bench.engine).process.exitcode == -signal.SIGKILL
+    assert VllmProcess(*bench.engine).process.exitcode == -signal.SIGKILL
 
 
 def test_sockets_of_killed_processes_are_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

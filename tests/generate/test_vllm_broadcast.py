@@ -12,12 +12,11 @@ import torch
 from test_vllm import LONG, collect, difference
 
 from magcli.errors import MagError
-from magcli.generate.fit import names_in
 from magcli.generate.fleet import Fleet
 from magcli.generate.remote import GeneratorDied
 from magcli.generate.types import Rollout, Sampling
-from magcli.generate.vllm_broadcast import Broadcast
-from magcli.generate.vllm_send import Client, Source
+from magcli.generate.vllm_transfer import Broadcast, Client, Source
+from magcli.generate.weights import names_in
 from magcli.generate.wire import Spec
 from magcli.model.load import load_model
 
@@ -77,7 +76,7 @@ def test_sequences_that_run_go_on_with_them(bench):
 def test_weights_that_do_not_fit_change_nothing(bench):
     lacking = {name: tensor for name, tensor in bench.plain.state_dict().items() if "layers.1." not in name}
     bench.load(bench.plain, 4)
-    with pytest.raises(MagError, match=r"weights to load lack model\.layers\.1"):
+    with pytest.raises(MagError, match=r"new weights lack model\.layers\.1"):
         bench.runner.run(bench.fleet.load(lacking, 5))
     bench.load(bench.plain, 6)
     assert max(difference(bench.plain, rollout) for rollout in bench.sampled(range(2))) < 1e-4
@@ -113,7 +112,7 @@ def test_a_broadcast_that_breaks_counts_as_the_generators_death(bench, monkeypat
     async def broken(weights: object) -> None:
         raise RuntimeError("unhandled system error")
 
-    monkeypatch.setattr(member._line, "send", broken)
+    monkeypatch.setattr(member._broadcast, "send", broken)
     with pytest.raises(GeneratorDied, match="new weights did not reach it: RuntimeError: unhandled system error"):
         bench.runner.run(member.load(bench.plain.state_dict(), 8))
     bench.load(bench.plain, 9)
@@ -121,20 +120,20 @@ def test_a_broadcast_that_breaks_counts_as_the_generators_death(bench, monkeypat
     assert max(difference(bench.plain, rollout) for rollout in bench.sampled(range(2))) < 1e-4
 
 
-def test_a_send_that_would_wait_for_ever_is_cut(plain):
+def test_a_send_that_would_wait_for_ever_is_aborted(plain):
     """As NCCL does for an engine that died on its way to meet the trainer."""
     for_ever, shut = threading.Event(), threading.Event()
 
     async def scenario() -> None:
-        line = Broadcast(lambda step, info: asyncio.sleep(0), plain, "cpu", torch.float32)
-        line._transport = SimpleNamespace(send_weights=for_ever.wait, shutdown=shut.set)
-        sending = asyncio.ensure_future(line.send(plain.state_dict()))
+        broadcast = Broadcast(lambda step, info: asyncio.sleep(0), plain, "cpu", torch.float32)
+        broadcast._transport = SimpleNamespace(send_weights=for_ever.wait, shutdown=shut.set)
+        sending = asyncio.ensure_future(broadcast.send(plain.state_dict()))
         await asyncio.sleep(0.1)
-        line.cut()
-        with pytest.raises(ConnectionError, match="the line has been cut"):
+        broadcast.abort()
+        with pytest.raises(ConnectionError, match="the weight transfer has been aborted"):
             await asyncio.wait_for(sending, 5)
-        with pytest.raises(ConnectionError, match="nobody to send weights to"):
-            list(line._source)
+        with pytest.raises(ConnectionError, match="the weight transfer has been stopped"):
+            list(broadcast._source)
 
     asyncio.run(scenario())
     assert shut.wait(5)
@@ -148,7 +147,7 @@ def test_vllms_own_trainer_engine_takes_our_weights_and_asks_us(plain, monkeypat
     weights, asked, sent = plain.state_dict(), [], []
     names = names_in(weights, plain)
     source = Source(torch.device("cpu"), torch.bfloat16)
-    source.take(weights, names)
+    source.set_weights(weights, names)
 
     async def ask(step: str, info: object) -> None:
         asked.append((step, info))

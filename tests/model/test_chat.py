@@ -84,13 +84,13 @@ def test_a_mask_of_targets_only_is_refused(tokenizer):
 
 
 def test_a_conversation_begins_with_a_prompt(tokenizer):
-    with pytest.raises(DataError, match="no message comes before"):
+    with pytest.raises(DataError, match="no message before"):
         masked(tokenizer, [ANSWER])
 
 
 def test_a_template_that_rewrites_earlier_turns_is_refused(tokenizer):
     tokenizer.chat_template = "{{ messages | length }}" + LINES + ASSISTANT
-    with pytest.raises(DataError, match="message 2: the tokens before the assistant's turn are others"):
+    with pytest.raises(DataError, match="message 2: the assistant's turn changes the tokens before it"):
         masked(tokenizer, [*QUESTION, ANSWER])
 
 
@@ -109,7 +109,7 @@ def test_an_answer_that_merges_with_the_prompts_last_token_is_refused():
 
 def test_a_template_that_never_ends_the_turn_is_refused(tokenizer):
     tokenizer.chat_template = "{% for m in messages %}{{ m.role + ':' + m.content }}{% endfor %}" + ASSISTANT
-    with pytest.raises(DataError, match="could never stop"):
+    with pytest.raises(DataError, match="could not stop"):
         masked(tokenizer, [*QUESTION, ANSWER])
 
 
@@ -169,10 +169,10 @@ NEVER = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% en
 @pytest.mark.parametrize(
     ("bomb", "told"),
     [
-        (NEVER, "does not end (not done in 0.2 s of CPU time)"),
-        ("{{ 'x' * 10**15 }}", "takes more memory than there is"),
-        ("{{ 'x' * 10**25 }}", "takes more memory than there is"),
-        ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "recurses without end"),
+        (NEVER, "does not terminate (not finished in 0.2 s of CPU time)"),
+        ("{{ 'x' * 10**15 }}", "needs too much memory"),
+        ("{{ 'x' * 10**25 }}", "needs too much memory"),
+        ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "recurses endlessly"),
     ],
 )
 def test_a_template_that_does_not_render_is_the_models_fault(tokenizer, monkeypatch, bomb, told):

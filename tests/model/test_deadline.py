@@ -47,7 +47,7 @@ def test_work_in_time_is_what_it_is() -> None:
 def test_work_that_does_not_end_is_ended_in_any_thread(work) -> None:
     few = Deadline(0.3)
     begun = time.thread_time()
-    with pytest.raises(TimeoutError, match=r"not done in 0\.3 s of CPU time"):
+    with pytest.raises(TimeoutError, match=r"not finished in 0\.3 s of CPU time"):
         few.within(work)
     assert 0.3 < time.thread_time() - begun < 5
     with ThreadPoolExecutor(3) as pool:
@@ -68,7 +68,7 @@ def test_nothing_is_raised_once_the_work_has_ended(monkeypatch: pytest.MonkeyPat
         raise_in(thread, kind)
 
     monkeypatch.setattr(deadline, "_raise_in", slowly)
-    monkeypatch.setattr(deadline, "LOOK", 1e-4)
+    monkeypatch.setattr(deadline, "POLL_SECONDS", 1e-4)
     few, told = Deadline(0.005), []
 
     def rounds(seed: int) -> None:

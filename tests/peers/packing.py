@@ -15,8 +15,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from magcli.train.attention import use_packed_attention
+from magcli.train.sft import Example, accumulate, num_targets, split_examples
 from magcli.train.shard import ShardedModel
-from magcli.train.supervised import Example, accumulate, dealt, num_targets
 from tests.peers.pairs import Result, compare, report, timed
 
 SEQUENCES = 128
@@ -55,7 +55,7 @@ def _race(name: str, examples: Sequence[Example]) -> Result:
 
 def _packed_step(model: PreTrainedModel, examples: Sequence[Example]) -> float:
     model.zero_grad(set_to_none=True)
-    (batches,) = dealt(examples, micro_tokens=MICRO_TOKENS)
+    (batches,) = split_examples(examples, micro_tokens=MICRO_TOKENS)
     return accumulate(ShardedModel(model), batches, total=num_targets(examples), bf16=True)
 
 

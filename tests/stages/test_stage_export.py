@@ -54,7 +54,7 @@ def test_the_model_reloads_with_the_same_logits_and_a_card(runs, tmp_path, tiny_
     assert ours.apply_chat_template(asked, tokenize=False) == theirs.apply_chat_template(asked, tokenize=False)
     card = (out / "README.md").read_text()
     assert "# toy\n" in card
-    assert card.index("### sft\n\nBegun from `models0/tiny`") < card.index("### sft\n\nBegun from `first/model`")
+    assert card.index("### sft\n\nStarted from `models0/tiny`") < card.index("### sft\n\nStarted from `first/model`")
     assert "| convert | 24 | 20 | over-limit 4 |" in card
     assert "| this model | avg@n | " in card
     assert "| before sft | avg@n | " in card
@@ -163,6 +163,6 @@ def test_a_push_that_fails_loses_nothing(runs, tmp_path, refusing):
     assert done.returncode == 4, done.stderr
     first, *_, last = done.stderr.splitlines()
     assert first == f"export: {out} is up to date"
-    assert last.startswith(f"error: {out} is whole, but pushing it to owner/toy failed: ")
+    assert last.startswith(f"error: {out} is complete, but pushing it to owner/toy failed: ")
     assert "401" in last
     assert {file.name: file.read_bytes() for file in out.iterdir()} == before

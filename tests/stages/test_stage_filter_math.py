@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 from calling import call_stage, kill_and_resume, seconds_of
+from scripted_generator import ScriptedGenerator
 
 from magcli.curate.sampling import Ask, graded_in_waves
 from magcli.data import table
 from magcli.errors import UsageError
-from magcli.generate.scripted import ScriptedGenerator
-from magcli.generate.seeds import seed_of
-from magcli.generate.types import Completion, Sampling
+from magcli.generate.types import Completion, Sampling, sample_seed
 from magcli.stages import filter_math
 from magcli.verify.grader import Grader
 from magcli.verify.reward import Reward, RewardRule, reward
@@ -183,7 +182,7 @@ def test_a_problem_is_sampled_until_its_fate_is_certain(outcomes, suspect, judge
     samples, (_, found) = asyncio.run(decide())
     assert (found, len(samples)) == (judgement, made)
     assert [sample.index for sample in samples] == list(range(made))
-    assert [seed for _, _, seed in generator.calls] == [seed_of(0, "p", index) for index in range(made)]
+    assert [seed for _, _, seed in generator.calls] == [sample_seed(0, "p", index) for index in range(made)]
 
 
 def test_programs_are_settled_by_their_verdicts_alone():

@@ -8,7 +8,7 @@ from calling import call_stage, kill_and_resume, seconds_of
 
 from magcli.data import table
 from magcli.errors import DataError, EnvironmentFault, UsageError
-from magcli.generate.seeds import seed_of
+from magcli.generate.types import sample_seed
 
 ASK = {"samples": 3, "max_tokens": 24, "system": Path("none"), "slots": 8}
 
@@ -36,7 +36,7 @@ def test_each_problem_gets_its_samples_beside_its_own_columns(guesser, problems,
     ]
     for row in rows:
         assert row["completion"].startswith("<think>")
-        assert row["seed"] == seed_of(7, row["id"], row["sample"])
+        assert row["seed"] == sample_seed(7, row["id"], row["sample"])
         assert row["finish"] in ("stop", "length")
         assert 0 < row["num_tokens"] <= 24
     assert len({row["completion"] for row in rows}) > 5
@@ -120,7 +120,7 @@ def test_the_history_names_the_bits_of_the_model_and_of_the_system_prompt(guesse
     ("options", "error", "message"),
     [
         ({"model": ""}, UsageError, "--model is missing"),
-        ({"model": "nowhere/at-all"}, EnvironmentFault, "no such folder here"),
+        ({"model": "nowhere/at-all"}, EnvironmentFault, "no such folder"),
         ({"samples": 0}, UsageError, "generate.samples: 0 is not positive"),
         ({"top_p": 0.0}, UsageError, r"generate.top_p: 0.0 is not in \(0, 1\]"),
         ({"deterministic": True, "dtype": "bf16"}, UsageError, "needs --dtype fp32"),

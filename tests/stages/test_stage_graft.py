@@ -67,7 +67,7 @@ def test_an_untied_head_is_grafted_too(tiny_model_dir, tmp_path):
     expected = logits_of(tmp_path / "text", tokens, vision=False)
     assert torch.equal(logits_of(tmp_path / "out", tokens, vision=True), expected)
     make_vision_model(tiny_model_dir, tmp_path / "tied", image_token="<unk>")
-    with pytest.raises(DataError, match=r"lm_head.weight is not its embeddings"):
+    with pytest.raises(DataError, match=r"lm_head.weight differs from its embeddings"):
         call_stage("graft", text=str(tmp_path / "text"), into=str(tmp_path / "tied"), out=tmp_path / "not")
     assert not (tmp_path / "not").exists()
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from calling import call_stage, kill_and_resume, seconds_of
+from scripted_generator import ScriptedGenerator
 
 from magcli.data import table
 from magcli.errors import PromptTooLong, UsageError
 from magcli.generate import open as engines
-from magcli.generate.scripted import ScriptedGenerator
 from magcli.generate.types import Completion
 from magcli.verify.code import compiler
 

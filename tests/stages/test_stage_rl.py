@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from magcli.data import table
 from magcli.errors import DataError, Stopped, UsageError
-from magcli.generate.seeds import seed_of
+from magcli.generate.types import sample_seed
 from magcli.rl import ledger
 from magcli.rl.algorithm import advantages
 
@@ -97,7 +97,7 @@ def test_every_rollout_is_a_whole_row(schedule, finished):
         assert len(row["tokens"]) == len(row["logprobs"]) == row["num_tokens"] <= 24
         assert max(row["logprobs"]) <= 0
         assert row["finish"] == ("stop" if row["tokens"][-1] == 1 else "length")
-        assert row["seed"] == seed_of(0, f"{row['id']}#{row['group']}", row["sample"])
+        assert row["seed"] == sample_seed(0, f"{row['id']}#{row['group']}", row["sample"])
         assert row["prompt_tokens"] == [3, row["prompt_tokens"][1], row["prompt_tokens"][2], 1, 4]
         starts, versions = zip(*[(span["start"], span["version"]) for span in row["versions"]], strict=True)
         assert starts[0] == 0

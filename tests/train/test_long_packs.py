@@ -7,8 +7,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from magcli.train.attention import use_packed_attention
+from magcli.train.sft import Example, accumulate, num_targets, split_examples
 from magcli.train.shard import ShardedModel
-from magcli.train.supervised import Example, accumulate, dealt, num_targets
 
 LONGEST = 32768
 CUTS = (0, 20000, 32000, LONGEST)
@@ -34,7 +34,7 @@ def test_a_pack_of_32k_tokens_learns_what_its_traces_learn_apart():
     losses, gradients = [], []
     for micro_tokens in (LONGEST, CUTS[1]):
         model.zero_grad()
-        (batches,) = dealt(traces, micro_tokens=micro_tokens)
+        (batches,) = split_examples(traces, micro_tokens=micro_tokens)
         losses.append(accumulate(ShardedModel(model), batches, total=num_targets(traces), bf16=False))
         gradients.append([parameter.grad.clone() for parameter in model.parameters()])
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)

@@ -9,8 +9,8 @@ from magcli.train.controller import RankState
 from magcli.train.distributed import Ranks
 from magcli.train.logprobs import token_logprobs
 from magcli.train.packing import pack
+from magcli.train.sft import Example, TrainStep, num_targets, split_examples
 from magcli.train.shard import ShardedModel
-from magcli.train.supervised import Example, Step, dealt, num_targets
 
 EXAMPLES = [Example(tuple(range(8, 8 + n)), (False, *[True] * (n - 1))) for n in (9, 17, 5)]
 PACKED = pack([example.tokens for example in EXAMPLES])
@@ -19,12 +19,12 @@ PACKED = pack([example.tokens for example in EXAMPLES])
 def trained(model, *, seed=0, steps=3):
     use_packed_attention(model)
     adapters = lora.add_lora(model, rank=4, alpha=8.0, seed=seed)
-    share = RankState(
+    state = RankState(
         Ranks(), ShardedModel(model), optim.adamw(model, lr=1e-2, weight_decay=0.0), None, adapters=adapters
     )
-    (batches,) = dealt(EXAMPLES, micro_tokens=64)
+    (batches,) = split_examples(EXAMPLES, micro_tokens=64)
     for _ in range(steps):
-        Step(batches, num_targets(EXAMPLES), 1e-2, 1.0, False).run(share)
+        TrainStep(batches, num_targets(EXAMPLES), 1e-2, 1.0, False).run(state)
     return adapters
 
 

@@ -11,7 +11,7 @@ from magcli.train.attention import use_packed_attention
 from magcli.train.logprobs import token_logprobs
 from magcli.train.optim import adamw, autocast, clip_and_step, cosine, set_lr
 from magcli.train.packing import pack
-from magcli.train.supervised import sft_loss
+from magcli.train.sft import sft_loss
 
 
 def test_only_matrices_decay(model):

@@ -18,7 +18,7 @@ from magcli.train.distributed import Ranks
 from magcli.train.logprobs import token_logprobs
 from magcli.train.optim import adamw, autocast, clip_and_step
 from magcli.train.packing import greedy_collate, pack
-from magcli.train.shard import deal, full_weights, shard
+from magcli.train.shard import full_weights, micro_batches_by_rank, shard
 
 ALONE = Ranks()
 
@@ -69,7 +69,7 @@ def learned(ranks, folder, options, bf16=False):
     """Loss and gradient of all sequences, dealt to the ranks in micro-batches of at most 40 tokens."""
     whole = opened(folder, ranks, **options)
     everything = sequences(LENGTHS)
-    mine = deal(LENGTHS, budget=50, size=ranks.size, hidden=48)[ranks.rank]
+    mine = micro_batches_by_rank(LENGTHS, budget=50, size=ranks.size, hidden=48)[ranks.rank]
     total = 0.0
     for indices in mine:
         loss = loss_of(whole, [everything[index] for index in indices] or [[0]], bf16=bf16)
@@ -198,7 +198,7 @@ def test_activations_computed_again_need_less_memory_and_give_the_same_gradient(
 )
 @settings(deadline=None)
 def test_every_sequence_is_dealt_once_and_every_rank_gets_as_many(lengths, budget, size, hidden):
-    dealt = deal(lengths, budget=budget, size=size, hidden=hidden)
+    dealt = micro_batches_by_rank(lengths, budget=budget, size=size, hidden=hidden)
     assert len(dealt) == size
     assert len({len(own) for own in dealt}) == 1
     batches = [batch for own in dealt for batch in own]
@@ -206,12 +206,12 @@ def test_every_sequence_is_dealt_once_and_every_rank_gets_as_many(lengths, budge
     for batch in batches:
         assert len(batch) <= 1 or sum(lengths[index] for index in batch) <= budget
     assert all(own[place] or not any(own[place:]) for own in dealt for place in range(len(own)))
-    assert dealt == deal(lengths, budget=budget, size=size, hidden=hidden)
+    assert dealt == micro_batches_by_rank(lengths, budget=budget, size=size, hidden=hidden)
 
 
 @given(st.lists(st.integers(1, 400), max_size=60), st.integers(1, 600))
 def test_one_rank_gets_the_greedy_collation(lengths, budget):
-    assert deal(lengths, budget=budget, size=1, hidden=64) == [greedy_collate(lengths, budget)]
+    assert micro_batches_by_rank(lengths, budget=budget, size=1, hidden=64) == [greedy_collate(lengths, budget)]
 
 
 @given(st.lists(st.integers(1, 400), min_size=16, max_size=200), st.integers(2, 8), st.integers(400, 3000))
@@ -219,7 +219,7 @@ def test_one_rank_gets_the_greedy_collation(lengths, budget):
 def test_ranks_differ_by_no_more_than_the_work_of_a_sequence(lengths, size, budget):
     """Of ranks and of what they do at the same time, where every rank has its share of the sequences."""
     costs = [length + length * length / (12 * 64) for length in lengths]
-    dealt = deal(lengths, budget=budget, size=size, hidden=64)
+    dealt = micro_batches_by_rank(lengths, budget=budget, size=size, hidden=64)
     slots = [[sum(costs[index] for index in batch) for batch in at_once] for at_once in zip(*dealt, strict=True)]
     loads = [sum(work) for work in zip(*slots, strict=True)]
     assert max(loads) - min(loads) <= max(costs) * 1.001 + max(max(slot) - min(slot) for slot in slots)
@@ -229,7 +229,7 @@ def test_heavy_tailed_lengths_keep_all_ranks_busy():
     draw = random.Random(0)
     lengths = [min(int(draw.lognormvariate(5.5, 0.9)), 4000) for _ in range(256)]
     costs = [length + length * length / (12 * 576) for length in lengths]
-    dealt = deal(lengths, budget=8192, size=8, hidden=576)
+    dealt = micro_batches_by_rank(lengths, budget=8192, size=8, hidden=576)
     slots = [[sum(costs[index] for index in batch) for batch in at_once] for at_once in zip(*dealt, strict=True)]
     busy = sum(map(sum, slots)) / (8 * sum(map(max, slots)))
     assert busy > 0.95

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from magcli.stages.sft.evaluation import Evaluator
     from magcli.train.controller import OpenState, RankController, RankState
     from magcli.train.distributed import Ranks
-    from magcli.train.finetune import Trainer
-    from magcli.train.supervised import Example
+    from magcli.train.sft import Example, SFTTrainer
 
 
 @contextmanager
@@ -39,18 +38,17 @@ def evaluator(config: Config) -> Iterator[Evaluator | None]:
 
 def trainer(
     config: Config, examples: Sequence[Example], held_out: Sequence[Example], controller: RankController
-) -> Trainer:
+) -> SFTTrainer:
     """The weights to train, over all ranks that torchrun has started, and the schedule of steps."""
     from magcli.model.compute import use_threads
-    from magcli.train import supervised
-    from magcli.train.finetune import Trainer
+    from magcli.train import sft
 
     use_threads(config.model, min(config.micro_tokens, config.step_tokens))
     controller.open(open_state(config), bf16=config.bf16 == "yes")
     lengths = [len(example.tokens) for example in examples]
-    steps = supervised.plan(lengths, epochs=config.epochs, step_tokens=config.step_tokens, seed=config.seed)
+    steps = sft.plan_steps(lengths, epochs=config.epochs, step_tokens=config.step_tokens, seed=config.seed)
     steps = steps[: config.max_steps or None]
-    return Trainer(
+    return sft.SFTTrainer(
         controller,
         examples,
         steps,

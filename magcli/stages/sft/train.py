@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
     from magcli.train.controller import RankController
-    from magcli.train.supervised import Example
+    from magcli.train.sft import Example
 
 EVALUATION_METRICS = ("accuracy", "accuracy_low", "accuracy_high", "answer_tokens")
 METRICS = ("loss", "lr", "grad_norm", "held_out_loss", *EVALUATION_METRICS, "tokens", "target_tokens", "skipped")
@@ -34,7 +34,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 
 def follow(config: Config) -> bool:
-    """Under torchrun, be a rank that carries out the orders of the first; False where this process is the first."""
+    """Run as a non-zero torchrun rank; False if this process is rank 0."""
     return setup.follow(config.device, lambda: build.open_state(config), needed=not config.show_mask)
 
 
@@ -83,21 +83,21 @@ def _train(
     Raises:
         Stopped: several steps in a row had no finite gradient.
     """
-    from magcli.train import finetune
+    from magcli.train import sft
 
     with build.evaluator(config) as evaluator:
         every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
-        records = finetune.Records(folder, *every, evaluator)
+        run = sft.SFTRun(folder, *every, evaluator)
         trainer = build.trainer(config, examples, held_out, controller)
         if config.from_scratch:
-            records.keep_start(trainer)
-        records.resume(trainer)
+            run.save_initial_model(trainer)
+        run.resume(trainer)
         total, done = len(trainer.steps), trainer.done
         if done:
             job.console.say(f"sft: resuming from step {done} of {total}", event="resume", step=done)
         with job.console.progress(total, "steps", "sft") as bar:
             bar.advance(done, reused=True)
-            finetune.train(trainer, records, lambda line: bar.advance(note=_note(line)))
+            sft.train(trainer, run, lambda line: bar.advance(note=_note(line)))
     if trainer.best_step:
         of = f"accuracy {trainer.best:.1%}" if evaluator else f"held-out loss {-trainer.best:.4f}"
         job.console.say(f"sft: best {of} at step {trainer.best_step}", event="best", step=trainer.best_step)
@@ -124,7 +124,7 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
     from magcli.data.types import to_rows
     from magcli.model.chat import masked
     from magcli.model.load import load_config
-    from magcli.train.supervised import Example
+    from magcli.train.sft import Example
 
     if "messages" not in schema.names:
         require(schema, ("prompt", "completion"), stage="sft", where=where)

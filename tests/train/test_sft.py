@@ -14,8 +14,18 @@ from magcli.train.attention import use_packed_attention
 from magcli.train.controller import RankController, RankState, follow
 from magcli.train.distributed import Ranks
 from magcli.train.optim import adamw
+from magcli.train.sft import (
+    PADDING,
+    EvaluateLoss,
+    Example,
+    TrainStep,
+    accumulate,
+    num_targets,
+    plan_steps,
+    sft_loss,
+    split_examples,
+)
 from magcli.train.shard import ShardedModel, shard
-from magcli.train.supervised import IDLE, Example, Measure, Step, accumulate, dealt, num_targets, plan, sft_loss
 
 
 @pytest.fixture(scope="module")
@@ -38,17 +48,19 @@ def examples(count=12, seed=0):
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 3), st.integers(1, 200), st.integers(0, 9))
 def test_a_plan_takes_every_example_once_an_epoch(lengths, epochs, step_tokens, seed):
-    steps = plan(lengths, epochs=epochs, step_tokens=step_tokens, seed=seed)
+    steps = plan_steps(lengths, epochs=epochs, step_tokens=step_tokens, seed=seed)
     flat = [index for indices in steps for index in indices]
     for epoch in range(epochs):
         assert sorted(flat[epoch * len(lengths) : (epoch + 1) * len(lengths)]) == list(range(len(lengths)))
     for indices in steps:
         assert sum(lengths[i] for i in indices[:-1]) < step_tokens, "a step ends with the example that fills it"
-    assert steps == plan(lengths, epochs=epochs, step_tokens=step_tokens, seed=seed)
+    assert steps == plan_steps(lengths, epochs=epochs, step_tokens=step_tokens, seed=seed)
 
 
 def test_another_seed_gives_another_order():
-    assert plan([1] * 20, epochs=1, step_tokens=5, seed=0) != plan([1] * 20, epochs=1, step_tokens=5, seed=1)
+    assert plan_steps([1] * 20, epochs=1, step_tokens=5, seed=0) != plan_steps(
+        [1] * 20, epochs=1, step_tokens=5, seed=1
+    )
 
 
 def test_the_loss_is_the_mean_over_target_tokens(model):
@@ -75,17 +87,17 @@ def test_sft_loss_is_the_mean_over_targets():
 
 
 def measured(model, chosen):
-    (batches,) = dealt(chosen, micro_tokens=1000)
-    return Measure(batches, num_targets(chosen), bf16=False).run(share_of(model))
+    (batches,) = split_examples(chosen, micro_tokens=1000)
+    return EvaluateLoss(batches, num_targets(chosen), bf16=False).run(state_of(model))
 
 
-def share_of(model, lr=1e-2):
+def state_of(model, lr=1e-2):
     return RankState(Ranks(), ShardedModel(model), adamw(model, lr=lr, weight_decay=0.0), None)
 
 
-def step(share, chosen, *, lr=1e-2, bf16=False):
-    (batches,) = dealt(chosen, micro_tokens=64)
-    return Step(batches, num_targets(chosen), lr, 1.0, bf16).run(share)
+def step(state, chosen, *, lr=1e-2, bf16=False):
+    (batches,) = split_examples(chosen, micro_tokens=64)
+    return TrainStep(batches, num_targets(chosen), lr, 1.0, bf16).run(state)
 
 
 def _plain_logits(model, ids):
@@ -106,7 +118,7 @@ def test_any_split_into_micro_batches_gives_the_same_loss_and_gradient(model, mi
 
 def _gradient(model, chosen, micro_tokens):
     model.zero_grad(set_to_none=True)
-    (batches,) = dealt(chosen, micro_tokens=micro_tokens)
+    (batches,) = split_examples(chosen, micro_tokens=micro_tokens)
     loss = accumulate(ShardedModel(model), batches, total=num_targets(chosen), bf16=False)
     gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
     model.zero_grad(set_to_none=True)
@@ -131,8 +143,8 @@ def test_evaluation_leaves_no_gradient(model):
 def test_steps_learn_their_examples(tiny_model_dir, bf16):
     model = load_model(str(tiny_model_dir), dtype=torch.float32)
     use_packed_attention(model)
-    share, chosen = share_of(model), examples(3)
-    losses = [step(share, chosen, bf16=bf16)[0] for _ in range(30)]
+    state, chosen = state_of(model), examples(3)
+    losses = [step(state, chosen, bf16=bf16)[0] for _ in range(30)]
     assert losses[-1] < 0.5 * losses[0]
     assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
 
@@ -140,11 +152,11 @@ def test_steps_learn_their_examples(tiny_model_dir, bf16):
 def test_a_gradient_that_is_not_finite_changes_nothing(tiny_model_dir):
     model = load_model(str(tiny_model_dir), dtype=torch.float32)
     use_packed_attention(model)
-    share = share_of(model)
+    state = state_of(model)
     with torch.no_grad():
         model.model.norm.weight[0] = math.nan
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    loss, norm = step(share, examples(2))
+    loss, norm = step(state, examples(2))
     assert math.isnan(loss)
     assert norm is None
     for name, tensor in model.state_dict().items():
@@ -157,8 +169,8 @@ def learn(ranks, folder, recompute=False):
     def open_state(ranks, bf16):
         model = load_model(str(folder), dtype=torch.float32)
         use_packed_attention(model)
-        whole = shard(model, ranks, checkpoint_activations=recompute)
-        return RankState(ranks, whole, adamw(model, lr=1e-3, weight_decay=0.0), None)
+        sharded = shard(model, ranks, checkpoint_activations=recompute)
+        return RankState(ranks, sharded, adamw(model, lr=1e-3, weight_decay=0.0), None)
 
     if ranks.rank:
         return follow(ranks, open_state)
@@ -167,10 +179,10 @@ def learn(ranks, folder, recompute=False):
         controller.open(open_state)
         for number, micro_tokens in enumerate((50, 80, 400)):  # 400: one micro-batch, and ranks that idle
             chosen = examples(9, seed=number)
-            shares = dealt(chosen, micro_tokens=micro_tokens, size=ranks.size, hidden=48)
+            by_rank = split_examples(chosen, micro_tokens=micro_tokens, size=ranks.size, hidden=48)
             total = num_targets(chosen)
-            told.append(controller.run([Step(own, total, 1e-3, 1.0, False) for own in shares]))
-            told.append(controller.run([Measure(own, total, False) for own in shares]))
+            told.append(controller.run([TrainStep(own, total, 1e-3, 1.0, False) for own in by_rank]))
+            told.append(controller.run([EvaluateLoss(own, total, False) for own in by_rank]))
         return told, {name: tensor.clone() for name, tensor in controller.weights().items()}
     finally:
         controller.stop()
@@ -189,8 +201,8 @@ def test_steps_of_several_ranks_are_those_of_one_process(tiny_model_dir, size):
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=20), st.integers(1, 5), st.integers(20, 200))
 def test_every_example_goes_to_one_rank_and_all_have_as_many_micro_batches(lengths, size, budget):
     chosen = [Example((index,) * length, (True,) * length) for index, length in enumerate(lengths)]
-    shares = dealt(chosen, micro_tokens=budget, size=size, hidden=48)
-    assert len({len(own) for own in shares}) == 1
-    given = [example for own in shares for batch in own for example in batch if example is not IDLE]
+    by_rank = split_examples(chosen, micro_tokens=budget, size=size, hidden=48)
+    assert len({len(own) for own in by_rank}) == 1
+    given = [example for own in by_rank for batch in own for example in batch if example is not PADDING]
     assert sorted(given, key=lambda example: example.tokens) == chosen
-    assert all(batch for own in shares for batch in own)
+    assert all(batch for own in by_rank for batch in own)

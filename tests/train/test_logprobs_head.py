@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from magcli.train.head import Way, score_rows
+from magcli.train.logprobs import ScorePlan, score_rows
 
 ROWS, HIDDEN, VOCABULARY = 37, 16, 101
 
@@ -31,11 +31,11 @@ def gradients(scored, tensors, *, entropy):
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("entropy", [False, True])
-@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("store", [False, True])
 @pytest.mark.parametrize("block", [1, 10, 64])
-def test_values_and_gradients_are_those_of_plain_operations(block, keep, entropy, bias):
+def test_values_and_gradients_are_those_of_plain_operations(block, store, entropy, bias):
     given = inputs(bias=bias)
-    scored, plain = score_rows(*given, Way(block, keep, entropy)), by_the_book(*given)
+    scored, plain = score_rows(*given, ScorePlan(block, store, entropy)), by_the_book(*given)
     for ours, theirs in zip(scored, plain, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
     found = gradients(scored, given, entropy=entropy), gradients(plain, given, entropy=entropy)
@@ -46,7 +46,7 @@ def test_values_and_gradients_are_those_of_plain_operations(block, keep, entropy
 def test_logits_of_any_size_make_no_infinities():
     hidden, weight, _, targets, temperature = inputs(bias=False)
     given = ((hidden * 1e4).detach().requires_grad_(), weight, None, targets, temperature)
-    scored, plain = score_rows(*given, Way(10, keep=True)), by_the_book(*given)
+    scored, plain = score_rows(*given, ScorePlan(10, store=True)), by_the_book(*given)
     for ours, theirs in zip(scored, plain, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
     assert all(gradient.isfinite().all() for gradient in gradients(scored, given, entropy=False))
@@ -54,7 +54,9 @@ def test_logits_of_any_size_make_no_infinities():
 
 def test_products_in_bf16_round_the_gradient_and_nothing_else():
     given = inputs()
-    exact, rounded = (score_rows(*given, Way(10, True, products=dtype)) for dtype in (torch.float32, torch.bfloat16))
+    exact, rounded = (
+        score_rows(*given, ScorePlan(10, True, products=dtype)) for dtype in (torch.float32, torch.bfloat16)
+    )
     assert torch.equal(exact[0], rounded[0])
     for ours, theirs in zip(
         gradients(rounded, given, entropy=False), gradients(exact, given, entropy=False), strict=True
@@ -64,7 +66,7 @@ def test_products_in_bf16_round_the_gradient_and_nothing_else():
 
 def test_weights_that_are_frozen_get_no_gradient():
     hidden, weight, bias, targets, temperature = inputs()
-    values, _ = score_rows(hidden, weight.detach(), bias.detach(), targets, temperature, Way(10, keep=False))
+    values, _ = score_rows(hidden, weight.detach(), bias.detach(), targets, temperature, ScorePlan(10, store=False))
     values.sum().backward()
     assert hidden.grad is not None
     assert weight.grad is None
@@ -72,6 +74,6 @@ def test_weights_that_are_frozen_get_no_gradient():
 
 def test_no_rows_have_no_gradient():
     hidden, weight, bias, targets, temperature = inputs()
-    values, _ = score_rows(hidden[:0], weight, bias, targets[:0], temperature[:0], Way(10, keep=True))
+    values, _ = score_rows(hidden[:0], weight, bias, targets[:0], temperature[:0], ScorePlan(10, store=True))
     values.sum().backward()
     assert not weight.grad.any()

@@ -1,5 +1,5 @@
 from magcli.data.manifest import Input, Link
-from magcli.model.card import Card, Figure, Training, render, table
+from magcli.model.hub import Card, Figure, Training, render, table
 
 FIGURES = [
     Figure("this model", "avg@n", 0.5, 0.25, 0.75, 30, 120),
@@ -39,7 +39,7 @@ def test_what_is_not_known_is_said():
     assert "base_model:" not in told
     assert "No licence is stated." in told
     assert "No evaluation was given." in told
-    assert "carry no history" in told
+    assert "have no history" in told
     assert "- grpo\n" in told
 
 

@@ -1,4 +1,4 @@
-"""Layers in oneDNN's layout: the products of plain ones, and new weights that arrive."""
+"""Packed layers compute what plain ones do, before and after new weights."""
 
 import copy
 
@@ -7,8 +7,7 @@ import torch
 from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from magcli.generate.packed import PackedLinear, pack_linears
-from magcli.generate.slot_model import SlotModel
+from magcli.generate.slot_model import PackedLinear, SlotModel, pack_linears
 from magcli.model.load import load_model
 
 
@@ -20,10 +19,10 @@ def test_a_packed_layer_computes_what_the_plain_one_does(rows, bias):
     torch.testing.assert_close(PackedLinear(linear)(inputs), linear(inputs), rtol=1e-5, atol=1e-5)
 
 
-def test_a_layer_takes_new_weights_of_another_type():
+def test_a_layer_accepts_new_weights_of_another_type():
     linear, other = (nn.Linear(48, 104, bias=False).requires_grad_(False) for _ in range(2))
     packed, inputs = PackedLinear(linear), torch.randn(3, 48)
-    packed.take(other.weight.double())
+    packed.pack(other.weight.double())
     torch.testing.assert_close(packed(inputs), other(inputs), rtol=1e-5, atol=1e-5)
 
 

@@ -1,12 +1,21 @@
-"""A model card: what the hub reads in its front matter, and recipe, data, figures and origin in Markdown tables."""
+"""Publishing on the Hugging Face hub: the model card, and the upload of a model folder."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from huggingface_hub import ModelCardData
+from huggingface_hub import HfApi, ModelCardData
+from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from magcli.data.manifest import Chain, Input
+from magcli.errors import EnvironmentFault, UsageError
+
+REPOSITORY = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)
+HTTP_ERROR: type[Exception] = HfHubHTTPError.__bases__[0]
+"""The base class of errors of the hub client's HTTP library (httpx or its successor)."""
 
 USE = """```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -18,7 +27,7 @@ model = AutoModelForCausalLM.from_pretrained("{name}")
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """One run as the card tells it: stage, steps, the name of the model it began from, its options."""
+    """A training run in the card: stage, steps, initial model, options."""
 
     stage: str
     steps: int
@@ -28,7 +37,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the evaluation table: whose figure it is, the metric, value and interval, how much was evaluated."""
+    """A row of the evaluation table: model, metric, value with interval, number of problems and samples."""
 
     of: str
     metric: str
@@ -41,7 +50,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """All that a card tells. ``origins`` are the files behind the model: what they are, name, digest, rows."""
+    """The content of a card. ``origins`` are the files the model was made from: a description, name, digest, rows."""
 
     name: str
     license: str
@@ -87,24 +96,24 @@ def _summary(card: Card) -> str:
 
 def _recipe(trainings: Sequence[Training]) -> str:
     return "\n\n".join(
-        f"### {run.stage}\n\nBegun from `{run.begun_from}`, {run.steps:,} steps.\n\n{_options(run.options)}"
+        f"### {run.stage}\n\nStarted from `{run.begun_from}`, {run.steps:,} steps.\n\n{_options(run.options)}"
         for run in trainings
     )
 
 
 def _options(options: Mapping[str, Any]) -> str:
-    return table(("option", "value"), ((name, _told(value)) for name, value in options.items()))
+    return table(("option", "value"), ((name, _text(value)) for name, value in options.items()))
 
 
-def _told(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return ", ".join(map(_told, value)) or "-"
+        return ", ".join(map(_text, value)) or "-"
     return "-" if value in (None, "") else str(value)
 
 
 def _data(data: Chain) -> str:
     if not data:
-        return "The tables that the runs read carry no history."
+        return "The input tables of the runs have no history."
     rows = [(link.stage, f"{link.rows_in:,}", f"{link.rows_out:,}", _dropped(link.dropped)) for link in data]
     return table(("stage", "rows in", "rows out", "dropped by reason"), rows)
 
@@ -118,29 +127,63 @@ def _evaluation(figures: Sequence[Figure]) -> str:
     if not figures:
         return "No evaluation was given."
     rows = ((f.of, f.metric, _figure(f), f"{f.problems:,}", f"{f.samples:,}") for f in figures)
-    head = ("of", "metric", "value [95% interval]", "problems", "samples")
-    return "Shares are in %.\n\n" + table(head, rows)
+    head = ("model", "metric", "value [95% interval]", "problems", "samples")
+    return "Metrics are in %, tokens in numbers.\n\n" + table(head, rows)
 
 
 def _figure(figure: Figure) -> str:
     scale = 1 if figure.metric.startswith("tokens") else 100
-    told = f"{scale * figure.value:.1f}"
+    value = f"{scale * figure.value:.1f}"
     if figure.low is None or figure.high is None:
-        return told
-    return f"{told} [{scale * figure.low:.1f}, {scale * figure.high:.1f}]"
+        return value
+    return f"{value} [{scale * figure.low:.1f}, {scale * figure.high:.1f}]"
 
 
 def _provenance(card: Card) -> str:
     rows = [(what, i.name or "-", f"{i.rows:,}" if i.rows else "-", f"`{i.sha256}`") for what, i in card.origins]
-    told = "Digests are SHA-256; those of models go over configuration and weights. `export.json` has all of this."
-    return told + "\n\n" + table(("what", "name", "rows", "digest"), rows)
+    note = "Digests are SHA-256; those of models cover configuration and weights. `export.json` has all of this."
+    return note + "\n\n" + table(("file", "name", "rows", "digest"), rows)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; what would end a cell or a line is escaped."""
+    """A Markdown table with escaped cells."""
     lines = ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows]
     return "\n".join(["| " + " | ".join(head) + " |", "|" + " --- |" * len(head), *lines])
 
 
 def _cell(text: str) -> str:
     return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").split())
+
+
+def check_name(repository: str) -> None:
+    """Check a repository name.
+
+    Raises:
+        UsageError: it is not OWNER/NAME in the characters that the hub allows.
+    """
+    if not REPOSITORY.fullmatch(repository):
+        raise UsageError(f"{repository!r} is not a valid repository name; give OWNER/NAME")
+
+
+def push(folder: Path, repository: str, *, public: bool) -> str:
+    """Upload a folder to a repository, which is created if it does not exist; returns its URL.
+
+    Raises:
+        EnvironmentFault: the hub cannot be reached or refuses; the folder is left unchanged.
+    """
+    disable_progress_bars()
+    try:
+        hub = HfApi()
+        hub.create_repo(repository, private=not public, exist_ok=True)
+        commit = hub.upload_folder(repo_id=repository, folder_path=folder, commit_message="magcli export")
+    except (HTTP_ERROR, OSError, ValueError, RuntimeError) as error:
+        raise EnvironmentFault(
+            f"{folder} is complete, but pushing it to {repository} failed: {_first_line(error)}; "
+            "log in with `hf auth login` if needed, then run the same command again"
+        ) from error
+    return str(commit.repo_url if hasattr(commit, "repo_url") else commit)
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines or [type(error).__name__])[0].rstrip(".")

@@ -1,4 +1,4 @@
-"""A generator that answers by a function: the double for error paths, where a real model would only get in the way."""
+"""A generator that answers with a function, for error paths that a real model cannot produce."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,11 +6,11 @@ from magcli.errors import MagError
 from magcli.generate.types import Completion, Message, Sampling
 
 Handler = Callable[[Sequence[Message], Sampling, int], Completion]
-"""One sample: messages, sampling and seed to a completion. What it raises, ``complete`` raises."""
+"""One sample: messages, sampling and seed to a completion. ``complete`` raises what it raises."""
 
 
 class ScriptedGenerator:
-    """Answers each seed by calling a handler; ``calls`` keeps what was asked, ``closed`` whether it was closed."""
+    """Answers each seed by calling a handler; ``calls`` records the requests, ``closed`` whether it was closed."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -20,7 +20,7 @@ class ScriptedGenerator:
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]
     ) -> list[Completion]:
-        """One completion a seed, in the order of the seeds."""
+        """One completion per seed, in the order of the seeds."""
         if self.closed:
             raise MagError("the generator has been closed")
         self.calls += [(messages, sampling, seed) for seed in seeds]

@@ -11,13 +11,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from magcli.errors import UsageError
-from magcli.model.push import check_name
+from magcli.model.hub import check_name
 
 PUSH = """
 import sys
 from pathlib import Path
 from magcli.errors import EnvironmentFault
-from magcli.model.push import push
+from magcli.model.hub import push
 try:
     print(push(Path(sys.argv[1]), "owner/toy", public=False))
 except EnvironmentFault as error:
@@ -99,7 +99,7 @@ def test_all_files_arrive_in_a_private_repository(tmp_path, hub):
 def test_a_hub_that_is_away_or_switched_off_is_told_in_a_line(tmp_path):
     for more in ({}, {"HF_HUB_OFFLINE": "1"}):
         told = pushed(tmp_path, "http://127.0.0.1:9", **more)
-        assert told.startswith(f"fault: {tmp_path} is whole, but pushing it to owner/toy failed: ")
+        assert told.startswith(f"fault: {tmp_path} is complete, but pushing it to owner/toy failed: ")
         assert len(told.splitlines()) == 1
 
 

@@ -10,7 +10,7 @@ FAULTS = """
 import resource, sys
 import torch
 if sys.argv[1] == "keep":
-    from magcli.model.memory import keep_freed_memory
+    from magcli.model.load import keep_freed_memory
     assert keep_freed_memory()
 def touch(size):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

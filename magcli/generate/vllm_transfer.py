@@ -1,0 +1,382 @@
+"""Transfer of new weights to a vLLM engine, with vLLM's own weight-transfer interface.
+
+* ``FileSender``: a safetensors file in shared memory, for an engine of this process on a CPU.
+* ``IpcSender``: vLLM's ``ipc`` backend, for an engine of this process on a GPU.
+* ``Broadcast``: from the trainer straight to the engine of a generator process, by NCCL between GPUs or by gloo between
+  CPUs, where ``GlooTrainer`` does what vLLM's trainer engine does for NCCL.
+
+The engine's end of each is in ``vllm_worker``, or part of vLLM.
+"""
+
+import asyncio
+import os
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import timedelta
+from math import prod
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from magcli.errors import EnvironmentFault
+from magcli.generate.types import Weights
+from magcli.generate.weights import names_in, shared
+from magcli.generate.wire import TransferStep
+
+FILE_TRANSFER, GLOO_TRANSFER = "magcli_file", "magcli_gloo"
+"""The names of our transfers in vLLM's registry; see ``vllm_worker``."""
+
+HOST, READY_KEY = "127.0.0.1", "ready"
+TIMEOUT = timedelta(seconds=60)
+"""How long either end of a gloo transfer waits for the other in one step; a dead one is noticed at once."""
+
+dist: Any = torch.distributed
+"""Untyped: torch's types lack what is used here."""
+
+Send = Callable[[Any], Coroutine[Any, Any, None]]
+"""Gives an engine (``AsyncLLM``), paused meanwhile, the prepared weights."""
+
+RunStep = Callable[[TransferStep, Any], Awaitable[None]]
+"""Runs one step of a transfer in an engine, wherever it is."""
+
+
+class Sender(Protocol):
+    """A way to send weights to an engine of this process. ``backend`` is its name in vLLM's registry."""
+
+    backend: str
+
+    def ready(self, weights: Weights, outline: PreTrainedModel) -> AbstractContextManager[Send]:
+        """Prepare a transfer while the engine still generates. ``outline`` has the engine's parameters.
+
+        Raises:
+            MagError: a parameter is missing or has another shape.
+        """
+        ...
+
+
+def sender_for(device: str, dtype: torch.dtype) -> Sender:
+    """The sender for an engine on this device with weights of this type."""
+    return IpcSender(device, dtype) if device.startswith("cuda") else FileSender(dtype)
+
+
+def broadcast_backend(device: str) -> str:
+    """vLLM's name for the broadcast to an engine on this device."""
+    return "nccl" if device.startswith("cuda") else GLOO_TRANSFER
+
+
+class FileSender:
+    """Through a safetensors file in shared memory, which a ``WeightFile`` is already."""
+
+    backend = FILE_TRANSFER
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+
+    @contextmanager
+    def ready(self, weights: Weights, outline: PreTrainedModel) -> Iterator[Send]:
+        """Write the file, which exists for the duration of the block.
+
+        Raises:
+            MagError: a parameter is missing or has another shape.
+            EnvironmentFault: shared memory is full.
+        """
+        names_in(weights, outline)
+        with shared(weights, dtype=self._dtype) as file:
+            update = {"path": str(file.path), "names": names_in(file, outline)}
+
+            async def send(engine: Any) -> None:
+                await run_step(engine, "start", None)
+                await run_step(engine, "update", update)
+                await run_step(engine, "finish", None)
+
+            yield send
+
+
+class IpcSender:
+    """Through handles to memory of the engine's GPU: vLLM's own ``ipc`` transfer, in chunks of bounded size.
+
+    Weights elsewhere, on another GPU or in a file, are copied to the engine's GPU one by one. Written to vLLM's
+    interface but not tested, for want of a GPU.
+    """
+
+    backend = "ipc"
+
+    def __init__(self, device: str, dtype: torch.dtype) -> None:
+        self._device, self._dtype = torch.device(device), dtype
+        os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"  # handles to GPU memory are Python objects
+
+    @contextmanager
+    def ready(self, weights: Weights, outline: PreTrainedModel) -> Iterator[Send]:
+        """Check that the weights fit; errors as in ``Sender``."""
+        source = Source(self._device, self._dtype)
+        source.set_weights(weights, names_in(weights, outline))
+
+        async def send(engine: Any) -> None:
+            client = Client(lambda step, info: run_step(engine, step, info), asyncio.get_running_loop())
+            await asyncio.to_thread(self._send, client, source)
+
+        yield send
+
+    def _send(self, client: "Client", source: "Source") -> None:
+        from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
+        from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
+        from vllm.distributed.weight_transfer.packed_tensor import DEFAULT_PACKED_BUFFER_SIZE_BYTES
+
+        with torch.cuda.device(self._device):
+            chunk = max(DEFAULT_PACKED_BUFFER_SIZE_BYTES, source.largest)
+            info = IPCTrainerInitInfo(rank=0, packed=True, packed_buffer_size_bytes=chunk)
+            WeightTransferTrainerFactory.trainer_init(info, client=client, source=source).send_weights()
+
+
+async def run_step(engine: Any, step: TransferStep, info: Any) -> None:
+    """Run one step of a transfer in an engine (``AsyncLLM``) of this process; ``info`` is specific to the backend."""
+    from vllm.distributed.weight_transfer.base import WeightTransferInitRequest, WeightTransferUpdateRequest
+
+    match step:
+        case "init":
+            await engine.init_weight_transfer_engine(WeightTransferInitRequest(init_info=info))
+        case "start":
+            await engine.start_weight_update()
+        case "update":
+            await engine.update_weights(WeightTransferUpdateRequest(update_info=info))
+        case "finish":
+            await engine.finish_weight_update(None)
+
+
+class Parameter(NamedTuple):
+    """A parameter's description, sent before it: vLLM's ``ParamMeta``."""
+
+    name: str
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+
+class Source:
+    """vLLM's ``WeightSource``: weights under their checkpoint's names, moved to a device and type when iterated.
+
+    It serves update after update: ``set_weights`` gives it the weights of the next.
+    """
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        self._device, self._dtype = device, dtype
+        self._weights: Weights = {}
+        self._names: Mapping[str, str] = {}
+        self._stopped = False
+
+    def set_weights(self, weights: Weights, names: Mapping[str, str]) -> None:
+        """Yield these weights from now on. ``names``: name in the checkpoint -> name in the weights."""
+        self._weights, self._names = weights, names
+
+    def stop(self) -> None:
+        """Yield nothing more; a running iteration raises."""
+        self._stopped = True
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest parameter."""
+        return max(prod(each.shape) * each.dtype.itemsize for each in self.metadata())
+
+    def metadata(self) -> list[Parameter]:
+        """What iteration will yield."""
+        return [
+            Parameter(name, self._dtype, tuple(self._weights[source].shape)) for name, source in self._names.items()
+        ]
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        for name, source in self._names.items():
+            if self._stopped:
+                raise ConnectionError("the weight transfer has been stopped")
+            yield name, self._weights[source].detach().to(self._device, self._dtype).contiguous()
+
+
+class Client:
+    """vLLM's ``VLLMWeightSyncClient``, called from a thread: each call runs in the event loop of another thread."""
+
+    def __init__(self, run: RunStep, loop: asyncio.AbstractEventLoop) -> None:
+        self._run_step, self._loop = run, loop
+
+    def _run(self, step: TransferStep, info: Any = None) -> None:
+        async def run() -> None:
+            await self._run_step(step, info)
+
+        asyncio.run_coroutine_threadsafe(run(), self._loop).result()
+
+    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
+        """Connect the engine."""
+        self._run("init", init_info)
+
+    def start_weight_update(self) -> None:
+        """Announce new weights."""
+        self._run("start")
+
+    def update_weights(self, update_info: Any) -> None:
+        """Receive new weights."""
+        self._run("update", update_info)
+
+    def finish_weight_update(self, weight_version: str | None = None) -> None:
+        """Finish the update; the version is set elsewhere."""
+        self._run("finish")
+
+
+class TrainerTransport(Protocol):
+    """vLLM's ``TrainerWeightTransferEngine``."""
+
+    def send_weights(self) -> None: ...
+
+    def shutdown(self) -> None: ...
+
+
+class Broadcast:
+    """The trainer's end of the broadcast to one generator process, connected when weights are first sent.
+
+    The transport sends in a thread; its calls to the engine go through the generator process, which pauses and resumes
+    the engine.
+
+    Args:
+        run_step: runs one step in the generator, and returns when it is done.
+        outline: the model without its weights, for the engine's parameters.
+        device: of this end; on a GPU, another one than the engine's. NCCL has not been tested, for want of a GPU.
+        dtype: of the engine's weights.
+    """
+
+    def __init__(self, run_step: RunStep, outline: PreTrainedModel, device: str, dtype: torch.dtype) -> None:
+        self._run_step, self._outline = run_step, outline
+        self._device = torch.device(device)
+        self._source = Source(self._device, dtype)
+        self._transport: TrainerTransport | None = None
+        self._sent: asyncio.Future[None] | None = None
+
+    async def send(self, weights: Weights) -> None:
+        """Send the engine new weights; its running sequences continue with them.
+
+        Raises:
+            MagError: a parameter is missing or has another shape; nothing has been sent.
+            GeneratorDied: the generator died.
+            Exception: an error of NCCL or gloo, or a transfer that was aborted; the broadcast is unusable afterwards.
+        """
+        self._source.set_weights(weights, names_in(weights, self._outline))
+        loop = asyncio.get_running_loop()
+        sent = self._sent = loop.create_future()
+
+        def work() -> None:
+            error: Exception | None = None
+            try:
+                self._send(Client(self._run_step, loop))
+            except Exception as raised:
+                error = raised
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(_settle, sent, error)
+
+        # A thread that nobody joins: connecting to a generator that died meanwhile may never return.
+        threading.Thread(target=work, name="magcli-broadcast", daemon=True).start()
+        await sent
+
+    def abort(self) -> None:
+        """Abort a running transfer: NCCL would wait forever for a generator that died."""
+        self._source.stop()
+        if self._sent is not None:
+            _settle(self._sent, ConnectionError("the weight transfer has been aborted"))
+        if self._transport is not None:
+            threading.Thread(target=self._transport.shutdown, name="magcli-abort", daemon=True).start()
+
+    def _send(self, client: Client) -> None:
+        if self._device.type != "cuda":
+            self._transport = self._transport or GlooTrainer(client, self._source)
+            return self._transport.send_weights()
+        with torch.cuda.device(self._device):
+            self._transport = self._transport or self._connect_nccl(client)
+            torch.cuda.synchronize()  # the weights may still be on their way to where they are sent from
+            return self._transport.send_weights()
+
+    def _connect_nccl(self, client: Client) -> TrainerTransport:
+        from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
+        from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
+
+        info = NCCLTrainerInitInfo(rank=0, master_address=HOST, master_port=_free_port(), world_size=2)
+        transport = WeightTransferTrainerFactory.trainer_init(info, client=client, source=self._source)
+        if transport.model_update_group.disabled:
+            raise EnvironmentFault("vLLM finds no NCCL (or VLLM_DISABLE_PYNCCL is set); use --transfer file")
+        connected: TrainerTransport = transport
+        return connected
+
+
+def _settle(sent: "asyncio.Future[None]", error: Exception | None) -> None:
+    if sent.done():
+        return
+    if error is None:
+        sent.set_result(None)
+    else:
+        sent.set_exception(error)
+
+
+def _free_port() -> int:
+    with socket.socket() as bound:
+        bound.bind((HOST, 0))
+        port: int = bound.getsockname()[1]
+        return port
+
+
+class GlooPair:
+    """Trainer (rank 0) and one engine (rank 1), connected through a port of this machine."""
+
+    def __init__(self, store: Any, rank: int) -> None:
+        options = dist.ProcessGroupGloo._Options()
+        options._devices = [dist.ProcessGroupGloo.create_device(hostname=HOST)]
+        options._timeout = TIMEOUT
+        self._store = store
+        self._group = dist.ProcessGroupGloo(store, rank, 2, options)
+
+    @classmethod
+    def join(cls, port: int) -> "GlooPair":
+        """The engine's end."""
+        store = dist.TCPStore(HOST, port, is_master=False, timeout=TIMEOUT)
+        store.set(READY_KEY, "")
+        return cls(store, rank=1)
+
+    def broadcast(self, tensors: Iterable[Tensor]) -> None:
+        """Send the tensors, or receive them in place."""
+        options = dist.BroadcastOptions()
+        options.rootRank, options.rootTensor = 0, 0
+        for tensor in tensors:
+            self._group.broadcast([tensor], options).wait()
+
+
+class GlooTrainer:
+    """The gloo equivalent of vLLM's trainer engine for NCCL: connects when it is created, then sends repeatedly."""
+
+    def __init__(self, client: Client, source: Source) -> None:
+        self._client, self._source = client, source
+        store = dist.TCPStore(HOST, 0, is_master=True, wait_for_workers=False, timeout=TIMEOUT)
+        with ThreadPoolExecutor(1) as executor:
+            joined = executor.submit(client.init_weight_transfer_engine, {"port": store.port})
+            while not (joined.done() or store.check([READY_KEY])):
+                time.sleep(0.01)
+            if not joined.done():
+                self._pair = GlooPair(store, rank=0)
+            joined.result()
+
+    def send_weights(self) -> None:
+        """All steps of one update; the engine receives while this end sends."""
+        self._client.start_weight_update()
+        with ThreadPoolExecutor(1) as executor:
+            received = executor.submit(self._client.update_weights, self._update_info())
+            self._pair.broadcast(tensor for _, tensor in self._source)
+            received.result()
+        self._client.finish_weight_update()
+
+    def _update_info(self) -> dict[str, Any]:
+        parameters = self._source.metadata()
+        return {
+            "names": [each.name for each in parameters],
+            "dtype_names": [str(each.dtype).removeprefix("torch.") for each in parameters],
+            "shapes": [list(each.shape) for each in parameters],
+        }
+
+    def shutdown(self) -> None:
+        """Nothing to abort: gloo notices by itself that the other end is gone."""

@@ -1,0 +1,315 @@
+"""Supervised fine-tuning: the schedule of examples, one optimizer step on one or many ranks, and the training loop.
+
+The seed alone fixes the schedule of a whole run, so a resumed run continues exactly where it stopped. The loss is
+divided by the target tokens of all ranks, so the number of ranks changes a gradient by rounding only.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from magcli.data import durable
+from magcli.errors import MagError, Stopped
+from magcli.run.rundir import RunDir
+from magcli.train import checkpoint, lora, optim
+from magcli.train.controller import RankController, RankState
+from magcli.train.logprobs import token_logprobs
+from magcli.train.packing import pack
+from magcli.train.shard import ShardedModel, hidden_size, micro_batches_by_rank
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+MAX_BAD_STEPS = 5
+"""Consecutive steps without a finite gradient after which the run stops."""
+
+EvaluateModel = Callable[[Path], Mapping[str, float]]
+"""Evaluates the model in a folder; the metric ``accuracy`` selects the best model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A tokenized conversation, its loss mask and its weight in the loss."""
+
+    tokens: tuple[int, ...]
+    mask: tuple[bool, ...]
+    weight: float = 1.0
+
+
+MicroBatch = Sequence[Example]
+
+PADDING = Example((0,), (False,))
+"""Without targets: the zero-weight padding micro-batch for idle ranks."""
+
+
+def plan_steps(lengths: Sequence[int], *, epochs: int, step_tokens: int, seed: int) -> list[list[int]]:
+    """The examples of every optimizer step: each epoch is shuffled and cut into steps of about ``step_tokens`` tokens.
+
+    A step ends with the example that reaches the budget; the last step of an epoch takes what is left.
+    """
+    steps: list[list[int]] = []
+    for epoch in range(epochs):
+        current: list[int] = []
+        tokens = 0
+        for index in np.random.default_rng([seed, epoch]).permutation(len(lengths)).tolist():
+            current.append(index)
+            tokens += lengths[index]
+            if tokens >= step_tokens:
+                steps.append(current)
+                current, tokens = [], 0
+        if current:
+            steps.append(current)
+    return steps
+
+
+def split_examples(
+    examples: Sequence[Example], *, micro_tokens: int, size: int = 1, hidden: int = 1
+) -> list[list[MicroBatch]]:
+    """The micro-batches of each of ``size`` ranks: at most ``micro_tokens`` tokens each, equally many on every rank."""
+    lengths = [len(example.tokens) for example in examples]
+    by_rank = micro_batches_by_rank(lengths, budget=micro_tokens, size=size, hidden=hidden)
+    return [[[examples[index] for index in batch] or [PADDING] for batch in batches] for batches in by_rank]
+
+
+def num_targets(examples: Iterable[Example]) -> float:
+    """The number of target tokens, weighted by example."""
+    return sum(sum(example.mask) * example.weight for example in examples)
+
+
+def accumulate(
+    sharded: ShardedModel, batches: Iterable[MicroBatch], *, total: float, bf16: bool, train: bool = True
+) -> float:
+    """This process's part of a step's loss; gradients accumulate over its micro-batches.
+
+    All losses are divided by ``total``, the target tokens of the step, so every target token counts the same (times
+    its example's weight), whichever micro-batch it is in.
+    """
+    loss = 0.0
+    for batch in batches:
+        with torch.set_grad_enabled(train):
+            part: Tensor = sharded(lambda model: _loss(model, batch, total, bf16=bf16))  # noqa: B023
+        if train:
+            part.backward()  # type: ignore[no-untyped-call]
+        loss += part.item()
+    return loss
+
+
+def _loss(model: "PreTrainedModel", batch: MicroBatch, total: float, *, bf16: bool) -> Tensor:
+    device = model.device
+    packed = pack([example.tokens for example in batch]).to(device)
+    mask = torch.tensor([on for example in batch for on in example.mask], device=device)
+    weight = packed.spread([example.weight for example in batch])
+    with optim.autocast(device, bf16):
+        return sft_loss(token_logprobs(model, packed, where=mask).values, mask, total=total, weight=weight)
+
+
+def sft_loss(logprobs: Tensor, mask: Tensor, *, total: float, weight: Tensor | None = None) -> Tensor:
+    """Cross-entropy of the targets of one micro-batch: its share of the mean over an optimizer step.
+
+    ``logprobs`` and ``mask`` (bool) are ``[T]``; ``weight`` ``[T]`` scales tokens. ``total`` is the number of target
+    tokens (the sum of their weights) of the whole step, all micro-batches together.
+    """
+    if total <= 0:
+        raise MagError(f"an optimizer step needs target tokens, not {total}")
+    scale = mask.float() if weight is None else mask * weight
+    return -(logprobs * scale).sum() / total
+
+
+@dataclass(frozen=True, slots=True)
+class TrainStep:
+    """Rank command: one optimizer step on this rank's micro-batches; ``total`` counts the targets of all ranks."""
+
+    batches: Sequence[MicroBatch]
+    total: float
+    lr: float
+    max_norm: float
+    bf16: bool
+
+    def run(self, state: RankState) -> tuple[float, float | None]:
+        """Loss and gradient norm over all ranks; the norm is None if it was not finite and the step was skipped."""
+        optim.set_lr(state.optimizer, self.lr)
+        loss = state.ranks.sum(accumulate(state.sharded, self.batches, total=self.total, bf16=self.bf16))
+        return loss, optim.clip_and_step(state.optimizer, state.model.parameters(), max_norm=self.max_norm)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateLoss:
+    """Rank command: the mean loss per target token, without training."""
+
+    batches: Sequence[MicroBatch]
+    total: float
+    bf16: bool
+
+    def run(self, state: RankState) -> float:
+        """The loss over all ranks."""
+        state.model.eval()
+        loss = state.ranks.sum(accumulate(state.sharded, self.batches, total=self.total, bf16=self.bf16, train=False))
+        state.model.train()
+        return loss
+
+
+@dataclass
+class SFTTrainer:
+    """The state of an SFT run.
+
+    ``steps`` has the indices of the examples of every step, ``done`` of which are completed; ``warmup`` is in steps,
+    ``floor`` a fraction of ``lr``, the peak of the cosine schedule. ``best`` is the accuracy of the best model so far
+    or, without an evaluator, its negative held-out loss.
+    """
+
+    controller: RankController
+    examples: Sequence[Example]
+    steps: Sequence[Sequence[int]]
+    held_out: Sequence[Example]
+    lr: float
+    warmup: int
+    floor: float
+    micro_tokens: int
+    max_norm: float
+    bf16: bool
+    done: int = 0
+    best: float = float("-inf")
+    best_step: int = 0
+    bad_steps: int = 0
+
+    def step(self) -> dict[str, Any]:
+        """Run the next optimizer step; returns its metrics.
+
+        Raises:
+            Stopped: several consecutive steps had no finite gradient.
+        """
+        begun, chosen = time.monotonic(), [self.examples[index] for index in self.steps[self.done]]
+        lr = self.lr * optim.cosine(self.done, total=len(self.steps), warmup=self.warmup, floor=self.floor)
+        total = num_targets(chosen)
+        loss, norm = self.controller.run(
+            [TrainStep(batches, total, lr, self.max_norm, self.bf16) for batches in self._split(chosen)]
+        )
+        self.done += 1
+        self.bad_steps = 0 if norm is not None else self.bad_steps + 1
+        if self.bad_steps == MAX_BAD_STEPS:
+            raise Stopped(f"sft: no finite gradient in {MAX_BAD_STEPS} steps up to {self.done}; try a lower --lr")
+        return {
+            "step": self.done,
+            "loss": loss,
+            "lr": lr,
+            "grad_norm": norm,
+            "tokens": sum(len(example.tokens) for example in chosen),
+            "target_tokens": sum(sum(example.mask) for example in chosen),
+            "skipped": float(norm is None),
+            "seconds": time.monotonic() - begun,
+        }
+
+    def held_out_loss(self) -> float:
+        """Mean loss per target token of the held-out traces."""
+        total = num_targets(self.held_out)
+        commands = [EvaluateLoss(batches, total, self.bf16) for batches in self._split(self.held_out)]
+        loss: float = self.controller.run(commands)
+        return loss
+
+    def save_model(self, folder: Path) -> None:
+        """Write the current weights in the model's own layout, with LoRA adapters merged."""
+        state = self.controller.state
+        with lora.merged(state.model) if state.adapters else nullcontext():
+            self.controller.save_model(folder)
+
+    def _split(self, examples: Sequence[Example]) -> list[list[MicroBatch]]:
+        size, hidden = self.controller.ranks.size, hidden_size(self.controller.state.model)
+        return split_examples(examples, micro_tokens=self.micro_tokens, size=size, hidden=hidden)
+
+
+@dataclass(frozen=True)
+class SFTRun:
+    """The run folder, intervals in steps, and the evaluator, if any."""
+
+    folder: RunDir
+    evaluate_every: int
+    checkpoint_every: int
+    keep_checkpoints: int
+    evaluator: EvaluateModel | None = None
+
+    def save_initial_model(self, trainer: SFTTrainer) -> None:
+        """Keep randomly initialized weights, so that the gain from training can be measured."""
+        start = self.folder.path / "start"
+        if not start.exists():
+            trainer.controller.save_model(start)
+
+    def resume(self, trainer: SFTTrainer) -> None:
+        """Continue from the newest complete checkpoint; later steps are recomputed with equal results."""
+        if last := checkpoint.latest(self.folder.checkpoints):
+            state = trainer.controller.load(last)
+            trainer.done, trainer.best_step = state["step"], state["best_step"]
+            trainer.best = float(state["best"])
+        self.folder.rewind(trainer.done)
+
+    def save(self, trainer: SFTTrainer) -> None:
+        """Write a checkpoint and remove old ones."""
+        trainer.controller.save(
+            checkpoint.step_folder(self.folder.checkpoints, trainer.done),
+            {"step": trainer.done, "best": str(trainer.best), "best_step": trainer.best_step},
+        )
+        checkpoint.prune(self.folder.checkpoints, keep=self.keep_checkpoints)
+
+    def evaluate(self, trainer: SFTTrainer) -> dict[str, float]:
+        """Held-out loss and the evaluator's metrics; the best model so far is kept, by accuracy if there is one.
+
+        A model that ties with an earlier one does not replace it.
+        """
+        metrics: dict[str, float] = {}
+        if trainer.held_out:
+            metrics["held_out_loss"] = trainer.held_out_loss()
+        candidate = self.folder.path / "candidate"
+        if self.evaluator:
+            trainer.save_model(candidate)
+            metrics |= self.evaluator(candidate)
+        quality = metrics["accuracy"] if self.evaluator else -metrics["held_out_loss"]
+        if quality > trainer.best:
+            trainer.best, trainer.best_step = quality, trainer.done
+            self._keep_best(trainer, candidate)
+        shutil.rmtree(candidate, ignore_errors=True)
+        return metrics
+
+    def finish(self, trainer: SFTTrainer) -> None:
+        """Write the result: the best model if models were evaluated, else the last; adapters go to ``adapter``."""
+        best, best_adapter, adapter = (self.folder.path / name for name in ("best", "best-adapter", "adapter"))
+        if best_adapter.exists():
+            shutil.rmtree(adapter, ignore_errors=True)
+            durable.rename(best_adapter, adapter)
+        elif (adapters := trainer.controller.state.adapters) and not best.exists():
+            lora.save_adapter(adapters, adapter)
+        if best.exists():
+            durable.rename(best, self.folder.model)
+        else:
+            trainer.save_model(self.folder.model)
+
+    def _keep_best(self, trainer: SFTTrainer, candidate: Path) -> None:
+        best = self.folder.path / "best"
+        if adapters := trainer.controller.state.adapters:
+            lora.save_adapter(adapters, self.folder.path / "best-adapter")
+        if candidate.exists():
+            shutil.rmtree(best, ignore_errors=True)
+            durable.rename(candidate, best)
+        else:
+            trainer.save_model(best)
+
+
+def train(trainer: SFTTrainer, run: SFTRun, report: Callable[[dict[str, Any]], None]) -> None:
+    """Run all remaining steps, then write the model; ``report`` gets the metrics of each step."""
+    total = len(trainer.steps)
+    while trainer.done < total:
+        metrics = trainer.step()
+        due = trainer.done % run.evaluate_every == 0 or trainer.done == total
+        if due and (trainer.held_out or run.evaluator):
+            metrics |= run.evaluate(trainer)
+        run.folder.log(metrics)
+        if trainer.done % run.checkpoint_every == 0:
+            run.save(trainer)
+        report(metrics)
+    run.finish(trainer)
