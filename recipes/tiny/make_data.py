@@ -1,9 +1,9 @@
-"""Write the toy task of this recipe: chains of additions and subtractions, with everything a raw problem set has.
+"""Write the toy task of this recipe: chains of additions and subtractions, with the flaws of a raw problem set.
 
-``problems.jsonl`` holds sound problems of every difficulty beside proofs, several questions in one, choices, unfinished
-statements, missing answers and wrong ground truths. ``traces.jsonl`` holds the cold start: solutions by two kinds of
-writers, of whom one writes every step and the other only the result of the whole line. ``held_out.jsonl`` and
-``instructions.jsonl`` are for evaluation and for the general share of the cold start. No chain stands in two files.
+``problems.jsonl`` has sound problems of all difficulties as well as proofs, several questions in one, multiple choice,
+unfinished statements, missing answers and wrong ground truths. ``traces.jsonl`` is the cold start: solutions in two
+styles, with every step or only with the result of the whole chain. ``held_out.jsonl`` is for evaluation,
+``instructions.jsonl`` the general instructions of the cold start. No chain is in two files.
 
 Usage: python make_data.py [FOLDER]
 """
@@ -34,7 +34,7 @@ Row = dict[str, object]
 
 
 class Chain(NamedTuple):
-    """``first`` and then steps such as ``("+", 7)``."""
+    """A chain of sums: ``first``, then steps such as ``("+", 7)``."""
 
     first: int
     steps: tuple[tuple[str, int], ...]
@@ -53,7 +53,7 @@ class Chain(NamedTuple):
 
 
 class Chains:
-    """Draws chains, each at most once over all files, with a running total from 0 to ``MAX_TOTAL``."""
+    """Samples distinct chains, unique over all files, with a running total from 0 to ``MAX_TOTAL``."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -84,7 +84,7 @@ def sound(chains: Chains, count_by_terms: dict[int, int]) -> Iterator[Row]:
 
 
 def large(rng: random.Random) -> Iterator[Row]:
-    """Products of numbers far outside the cold start: never solved."""
+    """Products of numbers far outside the cold start, never solved."""
     for _ in range(LARGE):
         a, b = rng.randint(112, 989), rng.randint(12, 98)
         yield problem(rng.choice(TEMPLATES).format(f"{a}*{b}"), a * b, "large")
@@ -137,7 +137,7 @@ def unverifiable(chains: Chains) -> Iterator[Row]:
 
 
 def solution(chain: Chain, *, one_line: bool, slip: int = 0) -> str:
-    """A worked solution. ``slip`` is added to the last result: a solution that went wrong."""
+    """A worked solution. ``slip`` is added to the last result, for a wrong solution."""
     totals = [*chain.totals[:-1], chain.totals[-1] + slip]
     if one_line:
         thought = f"{chain.text}={totals[-1]}"
@@ -148,7 +148,7 @@ def solution(chain: Chain, *, one_line: bool, slip: int = 0) -> str:
 
 
 def traces(chains: Chains) -> Iterator[Row]:
-    """Solutions, most of them right. Of a two-term chain both kinds of writers make the same."""
+    """Solutions, most of them correct. For a two-term chain both styles are equal."""
     drawn = list(chains.many(TRACES))
     slips = set(chains.rng.sample(range(len(drawn)), SLIPS))
     for index, chain in enumerate(drawn):
@@ -160,7 +160,7 @@ def traces(chains: Chains) -> Iterator[Row]:
 
 
 def instruction(rng: random.Random) -> tuple[str, str]:
-    """A small request that is no problem, and the reply to it."""
+    """A small general request and its reply."""
     a, b, c = rng.sample(range(MAX_TOTAL + 1), 3)
     low, high = min(a, b), max(a, b)
     return rng.choice(
@@ -186,7 +186,7 @@ def instructions(rng: random.Random) -> Iterator[Row]:
 
 
 def raw_problems(chains: Chains) -> list[Row]:
-    """Every kind of problem, in mixed order."""
+    """All kinds of problems, shuffled."""
     makers = (misprints, choices, proofs, multi_part, unfinished, unanswered, unverifiable)
     rows = [*sound(chains, PROBLEMS), *large(chains.rng), *(row for make in makers for row in make(chains))]
     chains.rng.shuffle(rows)

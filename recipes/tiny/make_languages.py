@@ -1,8 +1,8 @@
 """Write the toy task in two languages of this recipe: one-step word problems in English and in French.
 
-``traces.jsonl`` holds the cold start: worked solutions, a third of which are not in the language of their question.
-``problems.jsonl`` is for RL and ``held_out.jsonl`` for evaluation; no problem stands in two files, and as many are in
-either language.
+``traces.jsonl`` is the cold start: worked solutions, a third of which are not in the language of their question.
+``problems.jsonl`` is for RL and ``held_out.jsonl`` for evaluation; no problem is in two files, and half are in each
+language.
 
 Usage: python make_languages.py FOLDER
 """
@@ -17,14 +17,14 @@ from typing import NamedTuple
 SEED = 20250710
 TRACES, PROBLEMS, HELD_OUT = 1600, 480, 300
 LARGEST = 20
-MINDFUL = 2 / 3
+SAME_LANGUAGE = 2 / 3
 """Share of the worked solutions in the language of their question."""
 
 Row = dict[str, object]
 
 
-class Tongue(NamedTuple):
-    """A language: what is counted, and each story's question and thoughts; both end in ``answer``."""
+class Language(NamedTuple):
+    """A language: the things to count, question and chain of thought of each story, and the start of the answer."""
 
     things: tuple[str, ...]
     stories: dict[str, tuple[str, str]]
@@ -32,8 +32,8 @@ class Tongue(NamedTuple):
 
 
 NAMES = ("Anna", "Paul", "Marie", "Louis", "Clara", "Hugo", "Emma", "Jules")
-TONGUES = {
-    "en": Tongue(
+LANGUAGES = {
+    "en": Language(
         ("apples", "books", "flowers", "chairs", "letters", "candles", "pencils", "stones"),
         {
             "+": (
@@ -47,7 +47,7 @@ TONGUES = {
         },
         "So the answer to the question is",
     ),
-    "fr": Tongue(
+    "fr": Language(
         ("pommes", "livres", "fleurs", "chaises", "lettres", "bougies", "crayons", "pierres"),
         {
             "+": (
@@ -63,11 +63,11 @@ TONGUES = {
         "La réponse à la question est donc",
     ),
 }
-OTHERS = {language: [other for other in TONGUES if other != language] for language in TONGUES}
+OTHERS = {language: [other for other in LANGUAGES if other != language] for language in LANGUAGES}
 
 
 class Story(NamedTuple):
-    """A problem apart from its language; ``thing`` counts in either language's list."""
+    """A problem independent of its language; ``thing`` is an index into each language's list."""
 
     name: str
     thing: int
@@ -80,13 +80,13 @@ class Story(NamedTuple):
         """The ground truth."""
         return self.a + self.b if self.sign == "+" else self.a - self.b
 
-    def told(self, text: str, tongue: Tongue) -> str:
-        """A template filled in."""
-        return text.format(name=self.name, things=tongue.things[self.thing], a=self.a, b=self.b, c=self.result)
+    def fill(self, text: str, words: Language) -> str:
+        """Fill in a template."""
+        return text.format(name=self.name, things=words.things[self.thing], a=self.a, b=self.b, c=self.result)
 
 
 def stories(rng: random.Random) -> Iterator[Story]:
-    """Stories without end, each once."""
+    """An endless stream of distinct stories."""
     seen = set()
     while True:
         a, b = rng.randint(1, LARGEST), rng.randint(1, LARGEST)
@@ -97,26 +97,26 @@ def stories(rng: random.Random) -> Iterator[Story]:
 
 
 def problem(story: Story, language: str) -> Row:
-    tongue = TONGUES[language]
-    prompt = story.told(tongue.stories[story.sign][0], tongue)
+    words = LANGUAGES[language]
+    prompt = story.fill(words.stories[story.sign][0], words)
     return {"kind": "math", "prompt": prompt, "answer": str(story.result), "source": language}
 
 
 def completion(story: Story, language: str) -> str:
-    tongue = TONGUES[language]
-    thoughts = story.told(tongue.stories[story.sign][1], tongue)
-    return f"<think>{thoughts}</think>{tongue.answer} \\boxed{{{story.result}}}."
+    words = LANGUAGES[language]
+    thoughts = story.fill(words.stories[story.sign][1], words)
+    return f"<think>{thoughts}</think>{words.answer} \\boxed{{{story.result}}}."
 
 
 def traces(found: Iterator[Story], rng: random.Random) -> Iterator[Row]:
     for language in languages(TRACES):
-        story, writer = next(found), language if rng.random() < MINDFUL else rng.choice(OTHERS[language])
+        story, writer = next(found), language if rng.random() < SAME_LANGUAGE else rng.choice(OTHERS[language])
         yield problem(story, language) | {"completion": completion(story, writer)}
 
 
 def languages(count: int) -> Iterator[str]:
-    """Both languages in turn."""
-    return (list(TONGUES)[number % 2] for number in range(count))
+    """Alternate both languages."""
+    return (list(LANGUAGES)[number % 2] for number in range(count))
 
 
 def write(path: Path, rows: list[Row], prefix: str, rng: random.Random) -> None:

@@ -1,7 +1,7 @@
-"""Make the toy models' tokenizers: byte-level BPE over the task's own text, so that any text survives a round trip.
+"""Make the toy models' tokenizers: byte-level BPE on the task's own text, so that any text can be encoded.
 
-Numbers below 100, the task's words, ``<think>``, ``</think>`` and ``\\boxed{`` are single tokens; for code also the
-fences of a block and the beginnings of its lines.
+Numbers below 100, the task's words, ``<think>``, ``</think>`` and ``\\boxed{`` are single tokens; for code also code
+fences and line starts.
 
 Usage: python make_tokenizer.py (after make_data.py; writes model/tokenizer.json and model/tokenizer_config.json)
        python make_tokenizer.py code FOLDER (after make_code.py FOLDER; writes the same into model-code)
@@ -29,7 +29,7 @@ SYSTEM_TURN = "{% elif message['role'] == 'system' %}<|system|>{{ message['conte
 
 
 class Make(NamedTuple):
-    """Where a tokenizer goes, how text is cut before pairs are merged, and what stays whole."""
+    """A tokenizer's folder, pre-tokenizer pattern, size, special tokens and other fixed tokens."""
 
     folder: str
     pieces: str
@@ -40,7 +40,7 @@ class Make(NamedTuple):
 
 
 MATH = Make("model", r"\d{1,2}| ?[A-Za-z]+|[^A-Za-z\d]", 512)
-"""System messages are left out: a model of this size learns nothing from them and would pay for their length."""
+"""The template ignores system messages: a model of this size learns nothing from them, and they cost time."""
 CODE = Make(
     "model-code",
     r"\d{1,2}|\n    return|\n    | ?[A-Za-z]+|[^A-Za-z\d]",
@@ -65,7 +65,7 @@ def math_corpus() -> Iterator[str]:
 
 
 def code_corpus(folder: Path) -> Iterator[str]:
-    """That of mathematics, and what is asked for and written in code."""
+    """The math corpus, and prompts and completions of the code task."""
     yield from math_corpus()
     for name in ("problems", "held_out", "traces"):
         for row in rows(folder / f"{name}.jsonl"):
