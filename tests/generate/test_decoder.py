@@ -1,4 +1,4 @@
-"""The engine's own decoder is transformers' model of its family, bit for bit, or leaves the folder to transformers."""
+"""The engine's decoder equals transformers' model bit for bit, or leaves the folder to transformers."""
 
 import json
 import shutil
@@ -93,7 +93,7 @@ def test_samples_and_logprobs_are_those_of_transformers_model(folders, name, dty
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_weights_names_and_ties_are_those_of_transformers_model(folders, name):
+def test_parameter_names_and_ties_match_transformers(folders, name):
     decoder = open_decoder(str(folders[name]), dtype=torch.bfloat16, device="cpu")
     theirs = load_model(str(folders[name]), dtype=torch.bfloat16)
     own, other = decoder.state_dict(), theirs.state_dict()
@@ -103,7 +103,7 @@ def test_weights_names_and_ties_are_those_of_transformers_model(folders, name):
     assert not decoder.training
 
 
-def test_weights_may_lie_in_shards(folders, tmp_path):
+def test_sharded_weights_are_read(folders, tmp_path):
     model = AutoModelForCausalLM.from_pretrained(folders["qwen3"])
     model.save_pretrained(tmp_path, max_shard_size="40KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
@@ -112,7 +112,7 @@ def test_weights_may_lie_in_shards(folders, tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(decoder.parameters(), whole.parameters(), strict=True))
 
 
-def test_new_weights_take_the_place_of_the_old_ones(folders):
+def test_new_weights_replace_the_old_ones(folders):
     def loaded(model):
         engine = Engine(model, slots=2, ends=[1])
         engine.load({name: tensor * 1.5 for name, tensor in before.items()}, 1)
@@ -125,7 +125,7 @@ def test_new_weights_take_the_place_of_the_old_ones(folders):
 
 
 @pytest.mark.parametrize("eos", [7, [7, 9], None, "drop", "no file"])
-def test_end_tokens_are_those_of_the_generation_settings(folders, tmp_path, tiny_model_dir, eos):
+def test_end_tokens_come_from_the_generation_config(folders, tmp_path, tiny_model_dir, eos):
     folder = Path(shutil.copytree(folders["llama"], tmp_path / "model"))
     if eos == "no file":
         (folder / "generation_config.json").unlink()
@@ -145,7 +145,7 @@ OLD = {
 }
 
 
-def test_settings_as_older_versions_of_transformers_wrote_them_are_read(folders, tmp_path):
+def test_settings_of_older_transformers_versions_are_read(folders, tmp_path):
     folder = Path(shutil.copytree(folders["llama"], tmp_path / "model"))
     rewrite(folder, **OLD)
     decoder = open_decoder(str(folder), dtype=torch.float32, device="cpu")
@@ -175,26 +175,26 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("changes", STRANGE.values(), ids=STRANGE)
-def test_anything_unusual_is_left_to_transformers(folders, tmp_path, changes):
+def test_unusual_models_are_left_to_transformers(folders, tmp_path, changes):
     folder = Path(shutil.copytree(folders["llama"], tmp_path / "model"))
     rewrite(folder, **changes)
     assert open_decoder(str(folder), dtype=torch.float32, device="cpu") is None
 
 
-def test_adapters_beside_the_weights_are_left_to_transformers(folders, tmp_path):
+def test_folders_with_adapters_are_left_to_transformers(folders, tmp_path):
     folder = Path(shutil.copytree(folders["llama"], tmp_path / "model"))
     assert open_decoder(str(folder), dtype=torch.float32, device="cpu") is not None
     (folder / "adapter_config.json").write_text("{}")
     assert open_decoder(str(folder), dtype=torch.float32, device="cpu") is None
 
 
-def test_a_device_that_is_not_there_is_told_as_before(tiny_model_dir):
+def test_a_missing_device_gives_transformers_error(tiny_model_dir):
     assert open_decoder(str(tiny_model_dir), dtype=torch.float32, device="cuda:77") is None
     with pytest.raises(EnvironmentFault, match="cannot be loaded"):
         open_policy(str(tiny_model_dir), engine="torch", dtype="fp32", device="cuda:77")
 
 
-def test_damaged_and_missing_files_are_told_as_before(folders, tmp_path, tiny_model_dir):
+def test_damaged_and_missing_files_give_transformers_error(folders, tmp_path, tiny_model_dir):
     folder = Path(shutil.copytree(folders["llama"], tmp_path / "model"))
     for file in tiny_model_dir.glob("*token*"):
         shutil.copy(file, folder)
@@ -209,7 +209,7 @@ def test_damaged_and_missing_files_are_told_as_before(folders, tmp_path, tiny_mo
     assert open_decoder("some/hub-id", dtype=torch.float32, device="cpu") is None
 
 
-def test_weights_of_another_kind_are_left_to_transformers(folders, tmp_path):
+def test_weights_of_other_types_are_left_to_transformers(folders, tmp_path):
     folder = Path(shutil.copytree(folders["llama"], tmp_path / "model"))
     weights = {name: tensor.to(torch.float8_e4m3fn) for name, tensor in load_file(folder / "model.safetensors").items()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})

@@ -1,4 +1,4 @@
-"""Deterministic mode: a sample's bits depend on its prompt, sampling, seed and the weights, on nothing beside it."""
+"""Deterministic mode: a sample's bits depend only on its prompt, sampling, seed and the weights."""
 
 import random
 from pathlib import Path
@@ -54,7 +54,7 @@ def run(engine: Engine, work: list[Job], rng: random.Random) -> dict[tuple[tuple
     return found
 
 
-def test_bits_do_not_depend_on_neighbours_slot_or_arrival(tiny_model_dir):
+def test_bits_do_not_depend_on_other_sequences_slot_or_arrival(tiny_model_dir):
     rng = random.Random(0)
     watched = jobs(rng, 8)
     alone = {}
@@ -75,7 +75,7 @@ def test_bits_do_not_depend_on_the_number_of_threads(tiny_model_dir, threads):
     assert found[0] == found[1] == found[2]
 
 
-def test_bits_survive_an_abort_beside_them(tiny_model_dir):
+def test_bits_do_not_depend_on_aborts_of_other_sequences(tiny_model_dir):
     rng = random.Random(2)
     work = jobs(rng, 6)
     expected = run(engine(tiny_model_dir), work, rng)

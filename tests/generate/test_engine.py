@@ -1,4 +1,4 @@
-"""The engine on several model families and types, and what it refuses."""
+"""The engine on several model families and types, and what it rejects."""
 
 import asyncio
 from copy import deepcopy
@@ -107,7 +107,7 @@ def test_one_name_of_tied_weights_is_enough():
         assert worst_difference(build(config, 1), drain(engine)) < (1e-4 if dtype == torch.float32 else 0.1)
 
 
-def test_attention_that_the_slots_do_not_have_is_refused():
+def test_unsupported_attention_is_rejected():
     engine = Engine(build(MistralConfig(**SIZES, sliding_window=8)), slots=2, ends=[1])
     engine.submit([5] * 20, Sampling(4), [1])
     with pytest.raises(EnvironmentFault, match="sliding"):
@@ -119,7 +119,7 @@ def test_an_engine_needs_slots():
         Engine(build(CONFIGS["llama"]), slots=0, ends=[1])
 
 
-def test_an_error_in_a_step_reaches_everyone_who_waits(tiny_model_dir):
+def test_an_error_in_a_step_reaches_all_callers(tiny_model_dir):
     """Weights of another type, smuggled in past ``load``, make the next step fail."""
     model = load_model(str(tiny_model_dir), dtype=torch.float32)
     policy = TorchPolicy(model, load_tokenizer(str(tiny_model_dir)), slots=4)

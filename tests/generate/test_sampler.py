@@ -1,4 +1,4 @@
-"""Sampling: what is drawn follows the distribution whose log-probs are reported."""
+"""Sampled tokens follow the distribution whose log-probs are reported."""
 
 import torch
 from hypothesis import given
@@ -21,7 +21,7 @@ def test_temperature_comes_before_the_softmax(logits, temperature):
 
 
 @given(LOGITS)
-def test_evenly_spread_numbers_draw_each_token_by_its_share(logits):
+def test_evenly_spaced_numbers_sample_tokens_by_probability(logits):
     count = 4000
     uniform = (torch.arange(count, dtype=torch.float64) + 0.5) / count
     logprobs = row(logits).expand(count, VOCAB)
@@ -53,14 +53,14 @@ def test_rows_without_truncation_keep_their_bits(logits):
 
 
 @given(LOGITS, st.integers(1, VOCAB - 1), st.floats(0, 1, exclude_max=True))
-def test_a_dropped_token_is_never_drawn(logits, top_k, uniform):
+def test_a_dropped_token_is_never_sampled(logits, top_k, uniform):
     kept = truncate(row(logits), torch.tensor([1.0]), torch.tensor([top_k]))
     _, chosen = draw(kept, torch.tensor([uniform], dtype=torch.float64))
     assert chosen.isfinite().all()
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(1, 40), st.integers(1, 40))
-def test_a_seed_gives_the_same_numbers_however_many_are_asked_for(seed, few, many):
+def test_a_seed_gives_the_same_numbers_for_any_count(seed, few, many):
     short, long = uniforms(seed, few), uniforms(seed, few + many)
     assert torch.equal(short, long[:few])
     assert ((long >= 0) & (long < 1)).all()
@@ -72,7 +72,7 @@ def test_seeds_give_independent_numbers():
     assert float(torch.corrcoef(numbers.T).fill_diagonal_(0).abs().max()) < 0.25
 
 
-def test_greedy_rows_are_the_same_alone_and_beside_sampled_ones():
+def test_greedy_rows_do_not_depend_on_sampled_rows():
     logits = torch.tensor([[0.5, 2.0, 2.0, -1.0], [3.0, 0.0, 1.0, 2.0]])
     logprobs = log_distribution(logits, torch.ones(2))
     greedy = truncate(logprobs, torch.ones(2), torch.tensor([1, 1]))

@@ -1,4 +1,4 @@
-"""The HTTP client against a real server on 127.0.0.1 that breaks in scripted ways."""
+"""The HTTP client against a real server on 127.0.0.1 with scripted failures."""
 
 import asyncio
 import hashlib
@@ -217,7 +217,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     [["cut"], ["half"], ["unpacked"], ["drop"], ["error"] * 4, ["limit"], ["stall"], ["drop", "cut", "error", "half"]],
     ids="-".join,
 )
-def test_faults_that_pass_change_nothing(faulty, short_pauses, faults):
+def test_transient_failures_do_not_change_the_result(faulty, short_pauses, faults):
     expected = ask(faulty)
     faulty.tries.clear()
     faulty.faults = faults
@@ -225,7 +225,7 @@ def test_faults_that_pass_change_nothing(faulty, short_pauses, faults):
     assert list(faulty.tries.values()) == [len(faults) + 1] * 3
 
 
-def test_each_sample_has_its_seed_and_keeps_its_place(faulty):
+def test_samples_have_their_seeds_and_keep_their_order(faulty):
     expected = [answer(body)["choices"][0]["message"]["content"] for body in map(request, range(20))]
     assert [completion.text for completion in ask(faulty, range(20))] == expected
 
@@ -250,14 +250,14 @@ def test_a_retry_is_the_same_request(faulty, short_pauses):
     assert len(faulty.bodies) == 3
 
 
-def test_the_server_may_say_how_long_to_wait(faulty, short_pauses):
+def test_retry_after_is_respected(faulty, short_pauses):
     faulty.faults = ["limit"]
     start = time.monotonic()
     ask(faulty, range(1))
     assert time.monotonic() - start >= 0.3
 
 
-def test_requests_under_way_are_bounded(faulty):
+def test_concurrent_requests_are_limited(faulty):
     faulty.faults = ["slow"]
     ask(faulty, range(30), concurrency=4)
     assert 1 < faulty.most_under_way <= 4
@@ -266,7 +266,7 @@ def test_requests_under_way_are_bounded(faulty):
 @pytest.mark.parametrize(
     ("fault", "reason"), [("error", "status 503"), ("half", "not valid JSON"), ("stall", "no reply")]
 )
-def test_the_deadline_names_the_server_and_what_it_waits_for(faulty, short_pauses, fault, reason):
+def test_the_deadline_error_names_the_server_and_the_request(faulty, short_pauses, fault, reason):
     faulty.faults = [fault] * 1000
     start = time.monotonic()
     with pytest.raises(EnvironmentFault, match=rf"{faulty.url}: waited 0.6 s for a completion .*{reason}"):
@@ -292,14 +292,14 @@ def test_no_server_is_an_error_within_the_deadline(short_pauses):
         ("uncounted", "lacks usage.completion_tokens"),
     ],
 )
-def test_what_will_not_pass_is_an_error_at_once(faulty, fault, message):
+def test_permanent_failures_are_errors_at_once(faulty, fault, message):
     faulty.faults = [fault] * 1000
     with pytest.raises(EnvironmentFault, match=message):
         ask(faulty, range(1))
     assert len(faulty.bodies) == 1
 
 
-def test_an_address_without_its_version_is_told_of(faulty):
+def test_a_url_without_v1_gets_a_hint(faulty):
     async def scenario() -> None:
         generator = ServerGenerator(faulty.url.removesuffix("/v1"))
         with pytest.raises(EnvironmentFault, match=r"status 404 for /models.*did you mean http\S+/v1"):
@@ -309,7 +309,7 @@ def test_an_address_without_its_version_is_told_of(faulty):
     asyncio.run(scenario())
 
 
-def test_a_prompt_that_does_not_fit_is_told_from_other_refusals(faulty):
+def test_a_prompt_that_does_not_fit_has_its_own_error(faulty):
     faulty.faults = ["too_long"] * 1000
     with pytest.raises(PromptTooLong, match="maximum context length is 512"):
         ask(faulty, range(1))
@@ -327,7 +327,7 @@ def test_a_prompt_that_does_not_fit_is_told_from_other_refusals(faulty):
         ("eos", "3", "stop"),
     ],
 )
-def test_thoughts_that_the_server_tells_apart_are_part_of_the_text(faulty, reply, text, finish):
+def test_separate_reasoning_is_part_of_the_text(faulty, reply, text, finish):
     faulty.faults = [reply] * 10
     assert [(done.text, done.finish) for done in ask(faulty, range(2))] == [(text, finish)] * 2
 
@@ -340,14 +340,14 @@ def test_thoughts_that_the_server_tells_apart_are_part_of_the_text(faulty, reply
         ("tools", "finish 'tool_calls'"),
     ],
 )
-def test_what_is_no_answer_is_the_prompts_fault(faulty, reply, told):
+def test_a_filtered_completion_is_a_refused_prompt(faulty, reply, told):
     faulty.faults = [reply] * 1000
     with pytest.raises(PromptRefused, match=told) as refused:
         ask(faulty, range(1))
     assert refused.value.reason == "refused"
 
 
-def test_one_failure_stops_the_group(faulty):
+def test_one_failure_cancels_the_other_requests(faulty):
     faulty.faults = ["refuse"] * 1000
     with pytest.raises(EnvironmentFault):
         ask(faulty, range(50), concurrency=2)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from magcli.generate.types import sample_seed
 
 
-def test_the_seed_is_the_same_for_ever():
+def test_the_seed_never_changes():
     assert sample_seed(0, "gsm8k-1", 0) == 7579675614798337060
     assert len({sample_seed(run, row, sample) for run in range(5) for row in "abc" for sample in range(50)}) == 750
 
@@ -17,5 +17,5 @@ def test_the_seed_fits_int64(run, row, sample):
 
 
 @given(st.text(), st.text())
-def test_parts_do_not_run_into_each_other(left, right):
+def test_the_parts_of_a_seed_are_delimited(left, right):
     assert sample_seed(1, f"{left}\0{right}", 2) != sample_seed(1, left, 2)

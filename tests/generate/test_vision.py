@@ -1,4 +1,4 @@
-"""Vision-language models: what they are shown changes what they say; a sample depends on its own seed alone."""
+"""Vision-language models: completions depend on the images and on the sample's own seed."""
 
 import asyncio
 from io import BytesIO
@@ -42,7 +42,7 @@ def say(generator, images, sampling, seeds, messages=ASKED):
     return asyncio.run(generator.complete_with_images(messages, images, sampling, seeds=seeds))
 
 
-def test_only_a_vision_language_model_can_be_shown_images(model_dir, tiny_model_dir, generator):
+def test_only_vision_language_models_accept_images(model_dir, tiny_model_dir, generator):
     assert isinstance(generator, VisionModel)
     text = open_generator(str(tiny_model_dir), dtype="fp32", slots=1)
     assert isinstance(text, TorchPolicy)
@@ -70,7 +70,7 @@ def test_greedy_tokens_are_those_of_the_model_itself(model_dir, generator):
     assert tokenizer.decode(body, skip_special_tokens=False) == made.text
 
 
-def test_the_image_decides_and_so_does_the_seed_alone(generator):
+def test_a_sample_depends_on_its_image_and_seed(generator):
     sampling = Sampling(16, temperature=1.0)
     one, other = (say(generator, [picture(shade)], sampling, [3, 4]) for shade in (0, 128))
     assert [made.text for made in one] != [made.text for made in other]
@@ -80,14 +80,14 @@ def test_the_image_decides_and_so_does_the_seed_alone(generator):
     assert say(generator, [], sampling, [3]) == asyncio.run(generator.complete(ASKED, sampling, seeds=[3]))
 
 
-def test_images_stand_where_the_prompt_places_them():
+def test_images_are_at_their_placeholders():
     one, two = Image.new("RGB", (1, 1)), Image.new("RGB", (2, 2))
     told = list(vision._parts("see <image 2> and <image 9>", [one, two]))
     assert [part.get("image", part.get("text")) for part in told] == [one, "see ", two, " and ", "<image 9>"]
     assert [part["type"] for part in vision._parts("none", [one, two])] == ["image", "image", "text"]
 
 
-def test_what_cannot_be_shown_is_told(generator):
+def test_invalid_images_are_errors(generator):
     with pytest.raises(DataError, match="image of 4 bytes cannot be decoded"):
         say(generator, [b"none"], Sampling(4), [1])
     with pytest.raises(PromptTooLong, match="does not fit"):

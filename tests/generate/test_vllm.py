@@ -1,4 +1,4 @@
-"""What is particular to vLLM's engine: its cache, its weight files, and how it fails. One engine serves all tests.
+"""vLLM's engine: its cache, its weight files, and how it fails. One engine serves all tests.
 
 ``test_policy_contract.py`` runs vLLM by default; what needs an engine here is slow.
 """
@@ -98,7 +98,7 @@ def test_a_prompt_cached_under_older_weights_is_not_used(bench):
     assert min(difference(bench.other, rollout) for rollout in stale) > 1e-3
 
 
-def test_a_weight_file_is_passed_on_by_its_path(bench, monkeypatch, tmp_path):
+def test_a_weight_file_is_passed_by_its_path(bench, monkeypatch, tmp_path):
     """Nothing is written: shared memory is a folder that does not exist."""
 
     async def scenario() -> list[Rollout]:
@@ -119,7 +119,7 @@ def test_a_weight_file_is_passed_on_by_its_path(bench, monkeypatch, tmp_path):
         assert difference(bench.other, rollout) < 1e-4
 
 
-def test_a_cancelled_load_leaves_an_engine_that_goes_on(bench):
+def test_the_engine_continues_after_a_cancelled_load(bench):
     async def scenario() -> list[Rollout]:
         policy = bench.policy()
         running = asyncio.ensure_future(collect(policy, LONG, Sampling(60), range(4)))
@@ -135,7 +135,7 @@ def test_a_cancelled_load_leaves_an_engine_that_goes_on(bench):
     assert max(difference(bench.plain, rollout) for rollout in found) < 1e-4
 
 
-def test_more_prompts_at_once_than_one_step_takes(bench):
+def test_more_concurrent_prompts_than_one_step_can_prefill(bench):
     """vLLM 0.32 would compute one of them in parts, and on a CPU die of it."""
 
     async def scenario() -> list[list[Rollout]]:
@@ -148,13 +148,13 @@ def test_more_prompts_at_once_than_one_step_takes(bench):
     assert max(difference(bench.plain, rollout) for rollout in found) < 1e-4
 
 
-def test_temperatures_that_vllm_would_change_are_refused(bench):
+def test_temperatures_that_vllm_would_change_are_rejected(bench):
     for temperature in (0.001, 2.5):
         with pytest.raises(UsageError, match=r"vLLM accepts 0, and 0\.01 to 2"):
             bench.runner.run(collect(bench.policy(), LONG, Sampling(4, temperature=temperature), range(1)))
 
 
-def test_busy_time_counts_while_there_is_work_only(bench):
+def test_busy_time_counts_only_while_there_is_work(bench):
     async def scenario() -> tuple[float, float, float]:
         policy, begun = bench.policy(), time.monotonic()
         await collect(policy, LONG, Sampling(30), range(8))
@@ -167,7 +167,7 @@ def test_busy_time_counts_while_there_is_work_only(bench):
     assert later == worked
 
 
-def test_the_cache_is_bounded_by_memory_and_holds_one_context(wide_model_dir):
+def test_the_cache_is_limited_by_memory_but_fits_one_context(wide_model_dir):
     config, token = load_outline(str(wide_model_dir)).config, 2 * 2 * 2 * 32 * 4
     spare = 64 * token
     assert cache_bytes(config, torch.float32, 1000, 10, 10**12) == 1000 * token + spare
@@ -176,7 +176,7 @@ def test_the_cache_is_bounded_by_memory_and_holds_one_context(wide_model_dir):
 
 
 @pytest.mark.slow
-def test_a_model_that_vllm_does_not_take_is_one_line(wide_model_dir, tmp_path):
+def test_a_model_unsupported_by_vllm_is_a_one_line_error(wide_model_dir, tmp_path):
     folder = tmp_path / "odd"
     shutil.copytree(wide_model_dir, folder)
     config = json.loads((folder / "config.json").read_text())
@@ -205,7 +205,7 @@ def test_an_engine_that_hangs_is_named_after_the_deadline(bench, monkeypatch):
     assert bench.runner.run(scenario()) < 8
 
 
-def test_a_dead_engine_is_noticed_within_seconds_and_named(bench):
+def test_a_dead_engine_is_detected_within_seconds_and_named(bench):
     async def scenario() -> tuple[float, str]:
         policy = bench.policy()
         running = asyncio.ensure_future(collect(policy, LONG, Sampling(300), range(8)))

@@ -1,4 +1,4 @@
-"""Weights that come to a generator's vLLM from the trainer itself: the same phases as between GPUs, gloo for NCCL."""
+"""Weights broadcast from the trainer to a generator's vLLM: the steps of NCCL between GPUs, with gloo."""
 
 import asyncio
 import os
@@ -54,7 +54,7 @@ def plain(wide_model_dir) -> torch.nn.Module:
     return load_model(str(wide_model_dir), dtype=torch.float32)
 
 
-def test_broadcast_weights_make_the_next_tokens(bench):
+def test_broadcast_weights_generate_the_next_tokens(bench):
     for version, model in ((1, bench.other), (2, bench.plain)):
         bench.load(model, version)
         for rollout in bench.sampled(range(3)):
@@ -62,7 +62,7 @@ def test_broadcast_weights_make_the_next_tokens(bench):
             assert difference(model, rollout) < 1e-4
 
 
-def test_sequences_that_run_go_on_with_them(bench):
+def test_running_sequences_continue_with_broadcast_weights(bench):
     async def scenario() -> list[Rollout]:
         running = asyncio.ensure_future(collect(bench.fleet, LONG, Sampling(200), range(4)))
         await asyncio.sleep(0.3)
@@ -105,7 +105,7 @@ def test_a_generator_killed_in_a_broadcast_is_replaced_by_one_with_the_newest_we
         assert difference(bench.other, rollout) < 1e-4
 
 
-def test_a_broadcast_that_breaks_counts_as_the_generators_death(bench, monkeypatch):
+def test_a_failed_broadcast_counts_as_the_generators_death(bench, monkeypatch):
     """What NCCL or gloo may say is not known; the generator is replaced, and the reason told."""
     member = bench.fleet._members[0]
 
@@ -120,7 +120,7 @@ def test_a_broadcast_that_breaks_counts_as_the_generators_death(bench, monkeypat
     assert max(difference(bench.plain, rollout) for rollout in bench.sampled(range(2))) < 1e-4
 
 
-def test_a_send_that_would_wait_for_ever_is_aborted(plain):
+def test_a_send_that_would_wait_forever_is_aborted(plain):
     """As NCCL does for an engine that died on its way to meet the trainer."""
     for_ever, shut = threading.Event(), threading.Event()
 
@@ -140,7 +140,7 @@ def test_a_send_that_would_wait_for_ever_is_aborted(plain):
     for_ever.set()
 
 
-def test_vllms_own_trainer_engine_takes_our_weights_and_asks_us(plain, monkeypatch):
+def test_vllms_trainer_engine_works_with_our_source_and_client(plain, monkeypatch):
     """Its NCCL group and streams are the only things here that want GPUs; a group that notes what it gets stands in."""
     from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerWeightTransferEngine
 

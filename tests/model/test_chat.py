@@ -1,4 +1,4 @@
-"""Chat templates, the SFT mask, and that SFT and RL see the same prompt."""
+"""Chat templates, the loss mask, and that SFT and RL use the same prompt."""
 
 import re
 
@@ -22,13 +22,13 @@ def tokenizer(tiny_model_dir):
     return AutoTokenizer.from_pretrained(tiny_model_dir)
 
 
-def test_a_prompt_ends_where_the_assistant_begins_to_write(tokenizer):
+def test_a_prompt_ends_with_the_generation_prompt(tokenizer):
     text = tokenizer.decode(prompt_tokens(tokenizer, QUESTION))
     assert text == "<|system|>Be kind.<|end|><|user|>1+2<|end|><|assistant|>"
 
 
 @pytest.mark.parametrize("begun", ["<think>", "<think>\n", "<think>\n\n</think>\n\n"])
-def test_a_text_begins_with_what_the_template_wrote_of_it(tokenizer, begun):
+def test_a_completion_starts_with_the_templates_prefill(tokenizer, begun):
     tokenizer.chat_template = LINES + ASSISTANT.replace("assistant:", f"assistant:{begun}")
     prompt, ends = prompt_tokens(tokenizer, QUESTION), {tokenizer.eos_token_id}
     tokens = tokenizer("easy</think>3<|end|>", add_special_tokens=False)["input_ids"]
@@ -37,21 +37,21 @@ def test_a_text_begins_with_what_the_template_wrote_of_it(tokenizer, begun):
     assert completion_text(tokenizer, prompt, [], ends) == begun
 
 
-def test_a_text_without_such_a_template_is_what_was_sampled(tokenizer):
+def test_a_completion_without_prefill_is_what_was_sampled(tokenizer):
     question = to_messages("what does <think>\n mean?", "Write <think> first.")
     prompt = prompt_tokens(tokenizer, question)
     tokens = tokenizer("<think>easy</think>3", add_special_tokens=False)["input_ids"]
     assert completion_text(tokenizer, prompt, tokens, set()) == "<think>easy</think>3"
 
 
-def test_targets_are_what_the_assistant_writes_with_its_end_of_turn(tokenizer):
+def test_targets_are_the_assistants_tokens_and_end_of_turn(tokenizer):
     tokens, mask = masked(tokenizer, [*QUESTION, ANSWER])
     targets = [token for token, target in zip(tokens, mask, strict=True) if target]
     assert tokenizer.decode(targets) == "<think>easy</think>3<|end|>"
     assert targets[-1] == tokenizer.eos_token_id
 
 
-def test_sft_and_rl_see_the_same_prompt(tokenizer):
+def test_sft_and_rl_use_the_same_prompt(tokenizer):
     tokens, mask = masked(tokenizer, [*QUESTION, ANSWER])
     prompt = prompt_tokens(tokenizer, QUESTION)
     assert tokens[: len(prompt)] == prompt
@@ -65,36 +65,36 @@ def test_every_assistant_turn_is_a_target(tokenizer):
     assert tokenizer.decode(targets) == "<think>easy</think>3<|end|>4<|end|>"
 
 
-def test_what_the_template_puts_after_the_end_of_turn_is_no_target(tokenizer):
+def test_text_after_the_end_of_turn_is_not_a_target(tokenizer):
     tokenizer.chat_template = LINES + ASSISTANT
     tokens, mask = masked(tokenizer, [*QUESTION, ANSWER])
     assert tokenizer.decode(tokens[-1:]) == "\n"
     assert mask[-2:] == [True, False]
 
 
-def test_a_mask_without_targets_is_refused(tokenizer):
+def test_a_mask_without_targets_is_rejected(tokenizer):
     with pytest.raises(DataError, match="no token would be trained on"):
         masked(tokenizer, QUESTION)
 
 
-def test_a_mask_of_targets_only_is_refused(tokenizer):
+def test_a_mask_of_targets_only_is_rejected(tokenizer):
     tokenizer.chat_template = "{% for m in messages if m.role == 'assistant' %}{{ m.content + '<|end|>' }}{% endfor %}"
     with pytest.raises(DataError, match="every token would be trained on"):
         masked(tokenizer, [*QUESTION, ANSWER])
 
 
-def test_a_conversation_begins_with_a_prompt(tokenizer):
+def test_a_conversation_starts_with_a_prompt(tokenizer):
     with pytest.raises(DataError, match="no message before"):
         masked(tokenizer, [ANSWER])
 
 
-def test_a_template_that_rewrites_earlier_turns_is_refused(tokenizer):
+def test_a_template_that_rewrites_earlier_turns_is_rejected(tokenizer):
     tokenizer.chat_template = "{{ messages | length }}" + LINES + ASSISTANT
     with pytest.raises(DataError, match="message 2: the assistant's turn changes the tokens before it"):
         masked(tokenizer, [*QUESTION, ANSWER])
 
 
-def test_an_answer_that_merges_with_the_prompts_last_token_is_refused():
+def test_a_completion_that_merges_with_the_prompts_last_token_is_rejected():
     vocab = {"<|end|>": 0, "a": 1, ":": 2, "u": 3, ":a": 4}
     backend = Tokenizer(models.BPE(vocab=vocab, merges=[(":", "a")]))
     backend.add_special_tokens(["<|end|>"])
@@ -107,7 +107,7 @@ def test_an_answer_that_merges_with_the_prompts_last_token_is_refused():
         masked(tokenizer, [question, {"role": "assistant", "content": "a"}])
 
 
-def test_a_template_that_never_ends_the_turn_is_refused(tokenizer):
+def test_a_template_without_end_of_turn_token_is_rejected(tokenizer):
     tokenizer.chat_template = "{% for m in messages %}{{ m.role + ':' + m.content }}{% endfor %}" + ASSISTANT
     with pytest.raises(DataError, match="could not stop"):
         masked(tokenizer, [*QUESTION, ANSWER])
@@ -125,7 +125,7 @@ def test_a_tokenizer_without_a_template_is_named(tokenizer):
         prompt_tokens(tokenizer, QUESTION)
 
 
-def test_a_mask_is_shown_as_a_person_reads_it(tokenizer):
+def test_a_mask_is_shown_for_people(tokenizer):
     tokenizer.chat_template = LINES + ASSISTANT
     shown = show_mask(
         tokenizer, masked(tokenizer, [to_messages("1+2", None)[0], {"role": "assistant", "content": "3\n!"}])
@@ -139,7 +139,7 @@ def test_a_mask_is_shown_as_a_person_reads_it(tokenizer):
     ]
 
 
-def test_showing_loses_no_token(tokenizer):
+def test_the_shown_mask_has_all_tokens(tokenizer):
     every = list(range(len(tokenizer)))
     shown = show_mask(tokenizer, Masked(every, [token % 3 == 0 for token in every]))
     text = "".join(line.split(" | ", 1)[1] for line in shown.split("\n"))
@@ -175,7 +175,7 @@ NEVER = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% en
         ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "recurses endlessly"),
     ],
 )
-def test_a_template_that_does_not_render_is_the_models_fault(tokenizer, monkeypatch, bomb, told):
+def test_a_template_that_does_not_render_is_an_error_of_the_model(tokenizer, monkeypatch, bomb, told):
     monkeypatch.setattr(chat, "RENDERING", Deadline(0.2))
     tokenizer.chat_template = bomb + LINES
     with pytest.raises(EnvironmentFault, match="the chat template of .*tiny " + re.escape(told)):

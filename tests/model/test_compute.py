@@ -1,4 +1,4 @@
-"""Which number format `auto` is: measured on a CPU, and what is told of it."""
+"""The number format that `auto` stands for: measured on a CPU, and its reason."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def test_the_measurement_is_made_once_and_leaves_the_threads_as_they_were():
 
 
 @pytest.mark.parametrize(("capability", "format"), [((7, 5), "fp32"), ((8, 0), "bf16"), ((9, 0), "bf16")])
-def test_on_cuda_it_goes_by_compute_capability(capability, format, monkeypatch):
+def test_on_cuda_the_format_depends_on_compute_capability(capability, format, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     choice = choose_for(64, 64, "cuda:1", "training")
     assert choice.format == format
@@ -72,7 +72,7 @@ def test_products_too_small_to_share_take_one_thread(environment, told, tiny_mod
     assert done.stdout.strip() == told
 
 
-def test_a_format_that_is_asked_for_is_not_measured(tiny_model_dir, monkeypatch):
+def test_an_explicit_format_is_not_measured(tiny_model_dir, monkeypatch):
     monkeypatch.setattr(compute, "_measured", None)
     assert dtype_of("fp32", str(tiny_model_dir), "cpu") == torch.float32
     assert dtype_of("bf16", str(tiny_model_dir), "cpu") == torch.bfloat16

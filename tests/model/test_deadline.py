@@ -1,4 +1,4 @@
-"""Work that does not end is ended, in any thread, and nothing is raised after work that did."""
+"""Endless work is interrupted in any thread, and nothing is raised after work that ended."""
 
 import contextlib
 import random
@@ -36,7 +36,7 @@ def swallows() -> str:
         return "swallowed"
 
 
-def test_work_in_time_is_what_it_is() -> None:
+def test_work_in_time_returns_its_result() -> None:
     few = Deadline(5.0)
     assert few.within(lambda: 3) == 3
     with pytest.raises(KeyError, match="x"):
@@ -44,7 +44,7 @@ def test_work_in_time_is_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("work", [loop, stubborn, swallows])
-def test_work_that_does_not_end_is_ended_in_any_thread(work) -> None:
+def test_endless_work_is_interrupted_in_any_thread(work) -> None:
     few = Deadline(0.3)
     begun = time.thread_time()
     with pytest.raises(TimeoutError, match=r"not finished in 0\.3 s of CPU time"):
@@ -60,7 +60,7 @@ def test_work_that_does_not_end_is_ended_in_any_thread(work) -> None:
     assert done > 10
 
 
-def test_nothing_is_raised_once_the_work_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_raised_after_the_work_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     raise_in = deadline._raise_in
 
     def slowly(thread: int, kind: type[BaseException] | None) -> None:

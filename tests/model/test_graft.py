@@ -38,7 +38,7 @@ def moved(shapes, **prefixes):
         ("", "lm_head."),
     ],
 )
-def test_the_prefix_that_fits_all_is_found(backbone, head):
+def test_the_prefix_that_fits_all_tensors_is_found(backbone, head):
     text = laid(TEXT | HEAD)
     vlm = laid(moved(TEXT | HEAD, model=backbone, lm_head=head) | VISION, "BF16")
     found = graft.plan(text, vlm)
@@ -48,7 +48,7 @@ def test_the_prefix_that_fits_all_is_found(backbone, head):
     }
 
 
-def test_the_first_that_does_not_fit_is_named():
+def test_the_first_tensor_that_does_not_fit_is_named():
     vlm = laid(moved(TEXT, model="language_model.model.") | VISION)
     wide = TEXT | {"model.layers.1.mlp.up_proj.weight": (7, 4), "model.norm.weight": (5,)}
     with pytest.raises(DataError, match=r"layers.1.mlp.up_proj.weight is \[7, 4\], but language_model.+ is \[6, 4\]"):
@@ -68,7 +68,7 @@ def test_the_first_that_does_not_fit_is_named():
         graft.plan(laid(TEXT), twice)
 
 
-def test_a_tied_text_model_fills_a_head_that_is_stored(tmp_path):
+def test_a_tied_text_model_provides_a_stored_head(tmp_path):
     vlm = laid(moved(TEXT | HEAD, model="model.language_model.", lm_head="lm_head.") | VISION)
     assert graft.plan(laid(TEXT), vlm)["lm_head.weight"].name == "model.embed_tokens.weight"
     vlm["lm_head.weight"] = laid({"lm_head.weight": (8, 4)})["lm_head.weight"]
@@ -76,7 +76,7 @@ def test_a_tied_text_model_fills_a_head_that_is_stored(tmp_path):
         graft.plan(laid(TEXT), vlm)
 
 
-def test_a_head_of_its_own_needs_a_place(tmp_path):
+def test_an_untied_head_needs_a_counterpart(tmp_path):
     values = {name: torch.randn(shape) for name, shape in TEXT.items()}
     vlm = laid(moved(TEXT, model="model.language_model.") | VISION)
     save_file(values | {"lm_head.weight": values["model.embed_tokens.weight"].clone()}, tmp_path / tensors.SINGLE)
@@ -93,7 +93,7 @@ def shard(folder, **values):
 
 
 @pytest.mark.parametrize("kept", [torch.bfloat16, torch.float16, torch.float32])
-def test_text_is_rounded_once_and_all_else_keeps_its_bits(tmp_path, monkeypatch, kept):
+def test_text_is_rounded_once_and_everything_else_is_unchanged(tmp_path, monkeypatch, kept):
     monkeypatch.setattr(tensors, "BLOCK", 5)
     new = torch.randn(7, 3)
     text = shard(tmp_path / "text", **{"model.a": new})
@@ -109,14 +109,14 @@ def test_text_is_rounded_once_and_all_else_keeps_its_bits(tmp_path, monkeypatch,
 
 
 @pytest.mark.parametrize(("value", "kept"), [(float("nan"), torch.bfloat16), (1e6, torch.float16)])
-def test_what_would_not_be_finite_is_refused(tmp_path, value, kept):
+def test_values_that_would_not_be_finite_are_rejected(tmp_path, value, kept):
     text = shard(tmp_path / "text", **{"model.a": torch.tensor([1.0, value])})
     shard(tmp_path / "vlm", a=torch.zeros(2, dtype=kept))
     with pytest.raises(DataError, match=r"model.a has a value that is not finite in"):
         graft.write_shard(tmp_path / "vlm" / tensors.SINGLE, tmp_path / "out", {"a": text["model.a"]})
 
 
-def test_quantised_weights_are_refused(tmp_path):
+def test_quantised_weights_are_rejected(tmp_path):
     text = shard(tmp_path / "text", **{"model.a": torch.ones(2)})
     shard(tmp_path / "vlm", a=torch.zeros(2, dtype=torch.int8))
     with pytest.raises(DataError, match="a is I8"):

@@ -1,4 +1,4 @@
-"""Text models of several families under the vision encoders that transformers knows them with."""
+"""Text models of several families in the vision-language models that transformers has for them."""
 
 import pytest
 import torch
@@ -86,7 +86,7 @@ def test_the_grafted_text_has_the_logits_of_the_text_model(family, tmp_path):
     torch.testing.assert_close(made, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_settings_that_no_shape_shows_are_compared():
+def test_settings_not_visible_in_shapes_are_compared():
     text, whole = mistral3()
     text.num_key_value_heads = 4
     with pytest.raises(DataError, match="text model has num_key_value_heads 4, the vision-language model 2"):
@@ -108,7 +108,7 @@ def test_settings_that_no_shape_shows_are_compared():
         (gemma3, "final_logit_softcapping", 5.0, r"final_logit_softcapping 5\.0"),
     ],
 )
-def test_settings_that_some_families_have_are_compared(family, name, value, told):
+def test_settings_of_some_model_families_are_compared(family, name, value, told):
     text, whole = family()
     graft.check_settings(text, whole)
     setattr(text, name, value)
@@ -116,7 +116,7 @@ def test_settings_that_some_families_have_are_compared(family, name, value, told
         graft.check_settings(text, whole)
 
 
-def test_positions_by_kind_of_layer_are_compared():
+def test_rope_parameters_per_layer_type_are_compared():
     text, whole = gemma3()
     text.rope_parameters["sliding_attention"]["rope_theta"] = 5.0
     with pytest.raises(DataError, match=r"the text model has sliding_attention\.rope_theta 5\.0"):

@@ -17,7 +17,7 @@ CARD = Card(
 )
 
 
-def test_a_card_tells_recipe_data_figures_and_origin():
+def test_a_card_has_recipe_data_metrics_and_origin():
     told = render(CARD)
     front = told.split("---\n")[1]
     assert "license: apache-2.0\n" in front
@@ -32,7 +32,7 @@ def test_a_card_tells_recipe_data_figures_and_origin():
     assert "| this model, as trained | - | - | `cd` |" in told
 
 
-def test_what_is_not_known_is_said():
+def test_missing_information_is_stated():
     bare = Card("toy", "", "", "1.0", [Training("rl", 3, "model", {})], (), [], [])
     told = render(bare)
     assert "license:" not in told

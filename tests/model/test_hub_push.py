@@ -1,4 +1,4 @@
-"""A finished folder to a hub: a local server speaks as much of its protocol as a push needs, or refuses."""
+"""Uploading a folder: a local server implements the part of the hub's protocol that a push needs."""
 
 import base64
 import json
@@ -96,7 +96,7 @@ def test_all_files_arrive_in_a_private_repository(tmp_path, hub):
     assert made.get("private") is True or made.get("visibility") == "private"
 
 
-def test_a_hub_that_is_away_or_switched_off_is_told_in_a_line(tmp_path):
+def test_an_unreachable_or_disabled_hub_is_a_one_line_error(tmp_path):
     for more in ({}, {"HF_HUB_OFFLINE": "1"}):
         told = pushed(tmp_path, "http://127.0.0.1:9", **more)
         assert told.startswith(f"fault: {tmp_path} is complete, but pushing it to owner/toy failed: ")
@@ -104,10 +104,10 @@ def test_a_hub_that_is_away_or_switched_off_is_told_in_a_line(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["toy", "a/b/c", "owner/", "/toy", "own er/toy", "owner/.toy"])
-def test_what_is_no_name_of_a_repository_is_refused(name):
+def test_invalid_repository_names_are_rejected(name):
     with pytest.raises(UsageError, match="give OWNER/NAME"):
         check_name(name)
 
 
-def test_names_of_repositories_pass():
+def test_valid_repository_names_pass():
     assert check_name("owner/toy-1.0_x") is None

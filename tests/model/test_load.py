@@ -1,4 +1,4 @@
-"""Models open, save and are recognised; what is missing is one line that says what to do."""
+"""Models are loaded, saved and identified; errors are one line that says what to do."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ def fault(call) -> str:
     return str(caught.value)
 
 
-def test_opening_and_saving_say_nothing(tiny_model_dir, tmp_path, capfd):
+def test_loading_and_saving_print_nothing(tiny_model_dir, tmp_path, capfd):
     model = load_model(str(tiny_model_dir), dtype=torch.bfloat16)
     save_model(model, load_tokenizer(str(tiny_model_dir)), tmp_path / "saved", dtype=torch.float32)
     assert capfd.readouterr() == ("", "")
@@ -40,7 +40,7 @@ def test_opening_and_saving_say_nothing(tiny_model_dir, tmp_path, capfd):
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_what_is_saved_opens_with_transformers(tiny_model_dir, tmp_path, tied):
+def test_saved_models_load_with_transformers(tiny_model_dir, tmp_path, tied):
     torch.manual_seed(1)
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     model = LlamaForCausalLM(LlamaConfig(vocab_size=104, tie_word_embeddings=tied, **sizes))
@@ -67,7 +67,7 @@ def test_rotary_frequencies_stay_in_float32(tiny_model_dir, from_scratch):
     assert all(parameter.dtype == torch.bfloat16 for parameter in models[0].parameters())
 
 
-def test_saving_casts_and_replaces_the_folder_as_a_whole(tiny_model_dir, tmp_path):
+def test_saving_casts_and_replaces_the_folder_atomically(tiny_model_dir, tmp_path):
     tokenizer, folder = load_tokenizer(str(tiny_model_dir)), tmp_path / "runs" / "m"
     model = load_model(str(tiny_model_dir), dtype=torch.float32)
     save_model(model, tokenizer, folder, dtype=torch.float32)
@@ -79,7 +79,7 @@ def test_saving_casts_and_replaces_the_folder_as_a_whole(tiny_model_dir, tmp_pat
     assert [path.name for path in folder.parent.iterdir()] == ["m"]
 
 
-def test_from_scratch_needs_the_config_only_and_follows_the_seed(tiny_model_dir, tmp_path):
+def test_from_scratch_needs_only_the_config_and_depends_on_the_seed(tiny_model_dir, tmp_path):
     shutil.copy(tiny_model_dir / "config.json", tmp_path)
     one, same, two = (
         load_model(str(tmp_path), dtype=torch.float32, from_scratch=True, seed=seed) for seed in (1, 1, 2)
@@ -92,7 +92,7 @@ def test_from_scratch_needs_the_config_only_and_follows_the_seed(tiny_model_dir,
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
-def test_missing_things_are_told_in_one_line(copy, tmp_path, monkeypatch):
+def test_missing_models_are_one_line_errors(copy, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for name in (str(tmp_path / "nowhere"), "nobody/no-such-model"):
         for call in (load_tokenizer, lambda name: load_model(name, dtype=torch.float32)):
@@ -106,7 +106,7 @@ def test_missing_things_are_told_in_one_line(copy, tmp_path, monkeypatch):
     assert "no config.json" in fault(lambda: load_model(str(copy), dtype=torch.float32, from_scratch=True))
 
 
-def test_damage_is_told_in_one_line(copy):
+def test_damage_is_a_one_line_error(copy):
     whole = (copy / "model.safetensors").read_bytes()
     (copy / "model.safetensors").write_bytes(whole[: len(whole) // 2])
     assert str(copy) in fault(lambda: load_model(str(copy), dtype=torch.float32))
@@ -114,11 +114,11 @@ def test_damage_is_told_in_one_line(copy):
     assert str(copy) in fault(lambda: load_model(str(copy), dtype=torch.float32))
 
 
-def test_an_unknown_device_is_told_in_one_line(tiny_model_dir):
+def test_an_unknown_device_is_a_one_line_error(tiny_model_dir):
     assert "cuda" in fault(lambda: load_model(str(tiny_model_dir), dtype=torch.float32, device="cuda:99")).lower()
 
 
-def test_a_tokenizer_without_template_or_end_is_refused(copy):
+def test_a_tokenizer_without_template_or_end_token_is_rejected(copy):
     (copy / "chat_template.jinja").unlink()
     message = fault(lambda: load_tokenizer(str(copy)))
     assert str(copy) in message
@@ -139,7 +139,7 @@ def test_every_end_token_counts(tiny_model_dir):
     assert end_tokens(model, tokenizer) == {1}
 
 
-def test_the_fingerprint_follows_config_and_weights_only(copy, tiny_model_dir):
+def test_the_fingerprint_depends_only_on_config_and_weights(copy, tiny_model_dir):
     first = fingerprint(tiny_model_dir)
     (copy / "tokenizer.json").touch()
     (copy / "notes.txt").write_text("anything")

@@ -1,4 +1,4 @@
-"""Memory that is freed stays with the process, so that it need not be got again page by page."""
+"""Freed memory stays with the process for reuse."""
 
 import platform
 import subprocess
@@ -28,5 +28,5 @@ def faults_of_the_second(how):
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
-def test_a_large_tensor_finds_the_pages_of_a_larger_one_before():
+def test_a_large_tensor_reuses_the_pages_of_a_freed_one():
     assert faults_of_the_second("plain") > 10 * max(faults_of_the_second("keep"), 10)

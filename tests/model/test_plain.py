@@ -1,4 +1,4 @@
-"""Tokenizers that are opened by their class are those that AutoTokenizer opens."""
+"""Tokenizers loaded by their class are those of AutoTokenizer."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ def folder_of(tiny_model_dir: Path, folder: Path, family: str, **settings: objec
 
 @pytest.mark.parametrize("fast", ["", "Fast"])
 @pytest.mark.parametrize(("family", "named"), TOKENIZERS)
-def test_a_class_named_in_the_settings_opens_as_by_auto_tokenizer(tiny_model_dir, tmp_path, family, named, fast):
+def test_a_tokenizer_class_in_the_settings_gives_auto_tokenizers_result(tiny_model_dir, tmp_path, family, named, fast):
     folder = folder_of(tiny_model_dir, tmp_path / "model", family, tokenizer_class=named + fast)
     assert tokenizer_class(folder) == TOKENIZERS[family, named]
     own, theirs = load_tokenizer(str(folder)), AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -48,7 +48,7 @@ UNUSUAL = {
 
 
 @pytest.mark.parametrize(("family", "settings"), UNUSUAL.values(), ids=UNUSUAL)
-def test_anything_unusual_is_left_to_auto_tokenizer(tiny_model_dir, tmp_path, family, settings):
+def test_unusual_tokenizers_are_left_to_auto_tokenizer(tiny_model_dir, tmp_path, family, settings):
     assert tokenizer_class(folder_of(tiny_model_dir, tmp_path / "model", family, **settings)) is None
 
 

@@ -9,7 +9,7 @@ from magcli.errors import DataError, EnvironmentFault
 from magcli.model import tensors
 
 
-def test_every_tensor_of_shards_is_found_where_the_index_says(tmp_path):
+def test_tensors_of_shards_are_found_through_the_index(tmp_path):
     save_file({"b": torch.arange(6.0).view(2, 3), "n": torch.tensor([7])}, tmp_path / "one.safetensors")
     save_file({"a": torch.ones(4, dtype=torch.bfloat16)}, tmp_path / "two.safetensors")
     save_file({"a": torch.zeros(1)}, tmp_path / "consolidated.safetensors")
@@ -26,7 +26,7 @@ def test_every_tensor_of_shards_is_found_where_the_index_says(tmp_path):
         list(tensors.blocks(found["n"]))
 
 
-def test_blocks_are_bounded_and_whole(tmp_path, monkeypatch):
+def test_blocks_are_bounded_and_complete(tmp_path, monkeypatch):
     monkeypatch.setattr(tensors, "BLOCK", 4)
     save_file({"a": torch.arange(10.0)}, tmp_path / tensors.SINGLE)
     parts = list(tensors.blocks(tensors.stored_tensors(tmp_path)["a"]))
@@ -34,7 +34,7 @@ def test_blocks_are_bounded_and_whole(tmp_path, monkeypatch):
     assert torch.equal(torch.cat(parts), torch.arange(10.0))
 
 
-def test_damage_is_told_by_the_files_name(tmp_path):
+def test_damaged_files_are_named(tmp_path):
     file = tmp_path / tensors.SINGLE
     with pytest.raises(EnvironmentFault, match="no safetensors weights"):
         tensors.stored_tensors(tmp_path)
@@ -52,13 +52,13 @@ def test_damage_is_told_by_the_files_name(tmp_path):
 
 
 @pytest.mark.parametrize("index", ["{", "[]", '{"weight_map": 3}'])
-def test_a_broken_index_is_told_by_its_name(tmp_path, index):
+def test_a_damaged_index_is_named(tmp_path, index):
     (tmp_path / tensors.INDEX).write_text(index)
     with pytest.raises(DataError, match=r"index\.json: (not|expected) "):
         tensors.weight_files(tmp_path)
 
 
-def test_an_empty_tensor_may_be_named_after_the_one_that_begins_where_it_lies(tmp_path):
+def test_an_empty_tensor_may_share_its_offset_with_the_next(tmp_path):
     header = {
         "a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]},
         "b": {"dtype": "F32", "shape": [0, 3], "data_offsets": [0, 0]},
@@ -68,7 +68,7 @@ def test_an_empty_tensor_may_be_named_after_the_one_that_begins_where_it_lies(tm
     assert {name: stored.size for name, stored in tensors.stored_tensors(tmp_path).items()} == {"a": 1, "b": 0}
 
 
-def test_a_header_that_is_written_is_read_back(tmp_path):
+def test_a_written_header_is_read_back(tmp_path):
     entries = [tensors.Entry("a", "F32", (2, 3), 24), tensors.Entry("b", "I8", (5,), 5)]
     header, places = tensors.packed_header(entries, {"key": "told"})
     (tmp_path / tensors.SINGLE).write_bytes(header + bytes(29))

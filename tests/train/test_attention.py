@@ -59,7 +59,7 @@ def test_packed_and_unpacked_give_the_same_loss_and_gradient(pair, lengths):
     ),
     st.randoms(use_true_random=False),
 )
-def test_completions_that_share_their_prompt_give_what_they_give_alone(pair, groups, random):
+def test_completions_with_a_shared_prompt_give_the_same_results(pair, groups, random):
     _, model = pair
     prompts = sequences_of([length for length, _ in groups])
     pairs = [(prompts[i], own) for i, (_, sizes) in enumerate(groups) for own in sequences_of(sizes, seed=i)]
@@ -88,7 +88,7 @@ def test_completions_that_share_their_prompt_give_what_they_give_alone(pair, gro
         assert (ours - theirs).norm() <= 1e-4 * theirs.norm() + 1e-6
 
 
-def test_a_sequence_cannot_see_its_neighbours(pair):
+def test_a_sequence_does_not_attend_to_other_sequences(pair):
     _, model = pair
     first, second, other = sequences_of([9, 12, 12])
     alone = forward_packed(model, pack([first, second]))
@@ -104,7 +104,7 @@ def test_each_token_has_one_slot_and_padding_is_bounded(lengths):
     assert len(plan.slots) <= packed.num_tokens / 0.75
 
 
-def test_no_tensor_of_quadratic_size_is_made(pair):
+def test_no_quadratic_tensor_is_created(pair):
     _, model = pair
     packed = pack(sequences_of([6] * 100))
     with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
@@ -123,7 +123,7 @@ def test_bf16_autocast_stays_close_to_float32(pair):
     assert (rough.float() - exact).norm() < 0.02 * exact.norm()
 
 
-def test_running_the_model_without_boundaries_is_refused(pair):
+def test_running_the_model_without_boundaries_is_an_error(pair):
     _, model = pair
     with pytest.raises(MagError, match="without sequence boundaries"):
         model(torch.tensor([[1, 2, 3]]))
@@ -138,7 +138,7 @@ def small(kind, **settings):
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "qwen3", "mistral", "olmo2", "gemma"])
-def test_other_architectures_pack_as_well(kind):
+def test_other_architectures_can_be_packed(kind):
     plain = small(kind)
     packed_model = copy.deepcopy(plain)
     use_packed_attention(packed_model)
@@ -149,7 +149,7 @@ def test_other_architectures_pack_as_well(kind):
         torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_sequence_beyond_a_sliding_window_is_refused():
+def test_a_sequence_longer_than_the_sliding_window_is_rejected():
     model = small("mistral", sliding_window=8)
     use_packed_attention(model)
     assert forward_packed(model, pack([[1] * 8, [2] * 5])).shape == (13, 16)
@@ -157,13 +157,13 @@ def test_a_sequence_beyond_a_sliding_window_is_refused():
         forward_packed(model, pack([[1] * 9]))
 
 
-def test_a_model_whose_attention_caps_its_scores_is_refused():
+def test_a_model_with_attention_softcapping_is_rejected():
     model = small("gemma2")
     use_packed_attention(model)
     with pytest.raises(EnvironmentFault, match="softcap"):
         forward_packed(model, pack([[1, 2]]))
 
 
-def test_a_recurrent_model_is_refused():
+def test_a_recurrent_model_is_rejected():
     with pytest.raises(EnvironmentFault, match="does not support packed attention"):
         use_packed_attention(small("qwen3_next", num_experts=2, num_experts_per_tok=1))

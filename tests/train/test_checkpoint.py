@@ -1,4 +1,4 @@
-"""Checkpoints: exact resume in a new process, Hugging Face layout, and refusal of damage."""
+"""Checkpoints: exact resume in a new process, Hugging Face layout, and detection of damage."""
 
 import itertools
 import json
@@ -67,7 +67,7 @@ def resume_and_train(model_dir, folder, num_steps, out):
     torch.save({"state": state, "weights": model.state_dict(), "optimizer": optimizer.state_dict()}, out)
 
 
-def test_a_new_process_goes_on_to_the_bit(saved, tiny_model_dir, tmp_path):
+def test_a_new_process_resumes_bit_for_bit(saved, tiny_model_dir, tmp_path):
     folder, model, optimizer = saved
     train(model, optimizer, 3)
     out = tmp_path / "resumed.pt"
@@ -82,7 +82,7 @@ def test_a_new_process_goes_on_to_the_bit(saved, tiny_model_dir, tmp_path):
             assert torch.equal(resumed["optimizer"]["state"][index][name], tensor), (index, name)
 
 
-def test_transformers_loads_a_checkpoint_as_it_is(saved):
+def test_transformers_loads_a_checkpoint(saved):
     folder, model, _ = saved
     loaded = AutoModelForCausalLM.from_pretrained(folder)
     assert loaded.dtype == torch.float32
@@ -92,7 +92,7 @@ def test_transformers_loads_a_checkpoint_as_it_is(saved):
     assert AutoTokenizer.from_pretrained(folder).chat_template
 
 
-def test_weights_alone_leave_random_states_as_they_are(saved, tiny_model_dir):
+def test_loading_weights_only_keeps_random_states(saved, tiny_model_dir):
     folder, trained, _ = saved
     model, _ = start(tiny_model_dir)
     before = torch.get_rng_state()
@@ -102,7 +102,7 @@ def test_weights_alone_leave_random_states_as_they_are(saved, tiny_model_dir):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_flipped_bit_is_refused(saved, tiny_model_dir, name):
+def test_a_flipped_bit_is_detected(saved, tiny_model_dir, name):
     folder, _, _ = saved
     content = bytearray((folder / name).read_bytes())
     content[random.Random(name).randrange(len(content))] ^= 1 << 4
@@ -112,7 +112,7 @@ def test_a_flipped_bit_is_refused(saved, tiny_model_dir, name):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_cut_file_is_refused_by_name(saved, tiny_model_dir, name):
+def test_a_truncated_file_is_named(saved, tiny_model_dir, name):
     folder, _, _ = saved
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(content[: len(content) // 2])
@@ -121,14 +121,14 @@ def test_a_cut_file_is_refused_by_name(saved, tiny_model_dir, name):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_missing_file_is_refused_by_name(saved, tiny_model_dir, name):
+def test_a_missing_file_is_named(saved, tiny_model_dir, name):
     folder, _, _ = saved
     (folder / name).unlink()
     with pytest.raises(DataError, match=name):
         checkpoint.load(folder, *start(tiny_model_dir))
 
 
-def test_a_refused_checkpoint_leaves_the_model_alone(saved, tiny_model_dir):
+def test_a_rejected_checkpoint_does_not_change_the_model(saved, tiny_model_dir):
     folder, _, _ = saved
     (folder / "trainer.pt").write_bytes(b"")
     model, optimizer = start(tiny_model_dir)
@@ -138,7 +138,7 @@ def test_a_refused_checkpoint_leaves_the_model_alone(saved, tiny_model_dir):
     assert all(torch.equal(now, then) for now, then in zip(model.parameters(), before, strict=True))
 
 
-def test_a_checkpoint_of_another_model_is_refused(saved):
+def test_a_checkpoint_of_another_model_is_rejected(saved):
     from transformers import LlamaConfig, LlamaForCausalLM
 
     folder, _, _ = saved
@@ -158,7 +158,7 @@ def test_saving_again_replaces_the_checkpoint(saved, tiny_model_dir):
     assert [entry.name for entry in folder.parent.iterdir()] == [folder.name]
 
 
-def test_weights_that_are_not_float32_are_refused(saved, tiny_model_dir, tmp_path):
+def test_weights_other_than_float32_are_rejected(saved, tiny_model_dir, tmp_path):
     _, model, optimizer = saved
     tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
     with pytest.raises(EnvironmentFault, match="float32 master weights"):
@@ -185,7 +185,7 @@ def test_the_latest_is_the_newest_complete_step(tmp_path):
     assert [folder.name for folder in checkpoint.steps(tmp_path)] == ["step-000005", "step-000040", "step-1000000"]
 
 
-def test_pruning_keeps_the_newest_and_the_protected(tmp_path):
+def test_pruning_keeps_the_newest_and_protected_checkpoints(tmp_path):
     folders = [empty_checkpoint(tmp_path, step) for step in range(5)]
     dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     (tmp_path / f".step-000009.{int(dead.stdout)}.tmp").mkdir()
@@ -196,7 +196,7 @@ def test_pruning_keeps_the_newest_and_the_protected(tmp_path):
 
 
 @pytest.mark.faults
-def test_a_process_killed_while_saving_and_pruning_leaves_the_newest_checkpoint_whole(saved, tiny_model_dir):
+def test_a_process_killed_while_saving_and_pruning_leaves_the_newest_checkpoint_complete(saved, tiny_model_dir):
     folder, model, optimizer = saved
     root, reached = folder.parent, 3
     tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)

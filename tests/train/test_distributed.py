@@ -1,4 +1,4 @@
-"""Orders, answers and signs of life among real processes: who died, hangs or failed is named, and soon."""
+"""Commands, answers and heartbeats among real processes: ranks that die, hang or fail are named promptly."""
 
 import os
 import signal
@@ -13,7 +13,7 @@ from magcli.errors import EnvironmentFault
 from magcli.train.distributed import RankChannel, Ranks, open_ranks
 
 
-def test_a_process_by_itself_needs_no_others(monkeypatch):
+def test_a_single_process_needs_no_process_group(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     ranks = open_ranks()
     assert (ranks.rank, ranks.size, ranks.mesh) == (0, 1, None)
@@ -22,14 +22,14 @@ def test_a_process_by_itself_needs_no_others(monkeypatch):
 
 
 @pytest.mark.parametrize("value", ["", "two"])
-def test_a_launch_by_hand_is_told_to_use_torchrun(monkeypatch, value):
+def test_an_incomplete_launch_gets_a_hint_to_use_torchrun(monkeypatch, value):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", value)
     with pytest.raises(EnvironmentFault, match=r"RANK is .*torchrun"):
         open_ranks()
 
 
-def test_a_rank_whose_companions_do_not_come_says_so(monkeypatch):
+def test_a_rank_without_the_others_fails_to_connect(monkeypatch):
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     told = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1"}
     told |= {"MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True", "GLOO_SOCKET_IFNAME": "lo"}
@@ -45,7 +45,7 @@ def talk(ranks):
     return total, ranks.gather({"rank": ranks.rank}), ranks.broadcast(f"from {ranks.rank}")
 
 
-def test_numbers_are_summed_and_objects_gathered_and_shared():
+def test_numbers_are_summed_and_objects_gathered_and_broadcast():
     first, second = on_ranks(talk)
     assert first == (pytest.approx(0.3), [{"rank": 0}, {"rank": 1}], "from 0")
     assert second == (first[0], [], "from 0")
@@ -101,7 +101,7 @@ def work(ranks, orders):
     return lead(ranks, channel, orders) if ranks.rank == 0 else follow(ranks, channel)
 
 
-def test_orders_are_carried_out_in_turn():
+def test_commands_are_run_in_order():
     first, *others = on_ranks(work, [("a", 0), ("collective", 0), ("b", 0)], size=3)
     assert first == ("none", "", 0.0, False)
     assert others == [["a", "collective", "b"]] * 2
@@ -126,12 +126,12 @@ def test_a_rank_that_answers_late_is_named():
     assert 1.5 < seconds < 8
 
 
-def test_an_error_of_rank_0_itself_is_its_own_and_stops_no_other():
+def test_an_error_on_rank_0_is_raised_as_it_is():
     with started(work, [("own", 0)], size=2) as ranks:
         assert ranks[0].result()[:2] == ("KeyError", "'of rank 0'")
 
 
-def test_a_collective_that_a_living_rank_never_joins_names_it():
+def test_a_live_rank_that_never_joins_a_collective_is_named():
     """Rank 1 sleeps where rank 0 is in a collective; its thread goes on to give signs of life."""
     with started(work, [("a", 0), ("missed", 1)], size=2, timeout=3.0) as ranks:
         kind, text, _, in_step = ranks[0].result()
@@ -141,7 +141,7 @@ def test_a_collective_that_a_living_rank_never_joins_names_it():
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_a_rank_that_dies_or_hangs_is_named_within_the_deadline(how):
+def test_a_rank_that_dies_or_hangs_is_named_within_the_timeout(how):
     """Rank 1 is lost while all are in a collective; rank 2 fails because of it, and is not blamed."""
     orders = [("a", 0)] * 20 + [("collective", 0)] * 20
     with started(work, orders, size=3, timeout=4.0) as ranks:
@@ -155,7 +155,7 @@ def test_a_rank_that_dies_or_hangs_is_named_within_the_deadline(how):
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_followers_notice_that_rank_0_is_lost(how):
+def test_other_ranks_detect_that_rank_0_is_lost(how):
     def told(rank):
         kind, text = rank.outcome()
         return kind, text.splitlines()[0]
@@ -178,7 +178,7 @@ def wait(ranks):
     channel.receive()
 
 
-def test_a_long_wait_for_orders_is_no_silence():
+def test_a_rank_waiting_for_commands_still_has_a_heartbeat():
     first, second = on_ranks(patient)
     assert (first, second) == ("done", "done")
 
@@ -194,5 +194,5 @@ def patient(ranks):
     return "done"
 
 
-def test_ranks_is_a_value():
+def test_ranks_compare_by_value():
     assert Ranks() == Ranks(0, 1, torch.device("cpu"), None)

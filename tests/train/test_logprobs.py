@@ -58,7 +58,7 @@ def test_each_token_is_scored_at_its_own_temperature(model, packed_model, chunk)
 
 
 @pytest.mark.parametrize("chunk", [16, 4096])
-def test_the_entropy_has_the_gradient_of_a_plain_softmax_when_asked_for(model, packed_model, chunk):
+def test_the_entropy_gradient_is_that_of_a_plain_softmax(model, packed_model, chunk):
     _, entropies = reference(model, 0.7)
     assert not token_logprobs(packed_model, pack(SEQUENCES), chunk=chunk).entropy.requires_grad
     got = token_logprobs(packed_model, pack(SEQUENCES), temperature=0.7, chunk=chunk, entropy_grad=True)
@@ -69,7 +69,7 @@ def test_the_entropy_has_the_gradient_of_a_plain_softmax_when_asked_for(model, p
         assert (ours.grad - theirs.grad).norm() <= 1e-5 * theirs.grad.norm()
 
 
-def test_only_the_tokens_asked_for_are_scored(packed_model):
+def test_only_the_selected_tokens_are_scored(packed_model):
     packed = pack(SEQUENCES)
     where = torch.arange(packed.num_tokens) % 3 == 0
     some = token_logprobs(packed_model, packed, where=where).values
@@ -77,7 +77,7 @@ def test_only_the_tokens_asked_for_are_scored(packed_model):
     torch.testing.assert_close(some, every * where)
 
 
-def test_asking_for_nothing_gives_zeros(packed_model):
+def test_an_empty_selection_gives_zeros(packed_model):
     packed = pack([[1], [2]])
     result = token_logprobs(packed_model, packed)
     assert result.values.tolist() == result.entropy.tolist() == [0.0, 0.0]
@@ -103,7 +103,7 @@ def test_no_logits_of_all_tokens_are_kept_for_the_backward_pass(packed_model, en
     assert max(sizes) <= hidden_times_mlp < packed.num_tokens * packed_model.config.vocab_size
 
 
-def test_a_model_that_rescales_its_logits_is_refused():
+def test_a_model_that_rescales_its_logits_is_rejected():
     config = CohereConfig(
         vocab_size=16, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, logit_scale=0.5
     )

@@ -1,4 +1,4 @@
-"""The LM head with its softmax as one step against PyTorch's own operations."""
+"""The fused LM head and softmax against PyTorch's own operations."""
 
 import pytest
 import torch
@@ -43,7 +43,7 @@ def test_values_and_gradients_are_those_of_plain_operations(block, store, entrop
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_logits_of_any_size_make_no_infinities():
+def test_large_logits_do_not_overflow():
     hidden, weight, _, targets, temperature = inputs(bias=False)
     given = ((hidden * 1e4).detach().requires_grad_(), weight, None, targets, temperature)
     scored, plain = score_rows(*given, ScorePlan(10, store=True)), by_the_book(*given)
@@ -64,7 +64,7 @@ def test_products_in_bf16_round_the_gradient_and_nothing_else():
         assert 0 <= (ours - theirs).norm() < 0.01 * theirs.norm()
 
 
-def test_weights_that_are_frozen_get_no_gradient():
+def test_frozen_weights_get_no_gradient():
     hidden, weight, bias, targets, temperature = inputs()
     values, _ = score_rows(hidden, weight.detach(), bias.detach(), targets, temperature, ScorePlan(10, store=False))
     values.sum().backward()
@@ -72,7 +72,7 @@ def test_weights_that_are_frozen_get_no_gradient():
     assert weight.grad is None
 
 
-def test_no_rows_have_no_gradient():
+def test_zero_rows_have_a_zero_gradient():
     hidden, weight, bias, targets, temperature = inputs()
     values, _ = score_rows(hidden[:0], weight, bias, targets[:0], temperature[:0], ScorePlan(10, store=True))
     values.sum().backward()

@@ -1,4 +1,4 @@
-"""Packs of 32k tokens, the longest that the recipe trains on: the same loss and gradient as of smaller ones."""
+"""Packs of 32k tokens, the longest of the recipe: the same loss and gradient as smaller ones."""
 
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ CUTS = (0, 20000, 32000, LONGEST)
 
 
 @pytest.mark.slow
-def test_a_pack_of_32k_tokens_learns_what_its_traces_learn_apart():
+def test_a_pack_of_32k_tokens_has_the_gradient_of_separate_traces():
     torch.manual_seed(0)
     model = LlamaForCausalLM(
         LlamaConfig(

@@ -1,4 +1,4 @@
-"""LoRA: begins as the frozen model, trains its matrices alone, merges and comes apart again to the bit."""
+"""LoRA starts as the frozen model, trains only its matrices, and is merged and unmerged exactly."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def bits(model):
     return {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
 
-def test_before_the_first_step_the_model_says_what_it_said(model):
+def test_adapters_do_not_change_the_model_before_the_first_step(model):
     use_packed_attention(model)
     before = token_logprobs(model, PACKED).values
     lora.add_lora(model, rank=4, alpha=8.0, seed=0)
@@ -50,7 +50,7 @@ def test_only_the_matrices_of_linear_layers_train(model):
             assert torch.equal(tensor, frozen[name.replace(".base_layer", "")])
 
 
-def test_merged_weights_say_the_same_and_go_again_without_a_trace(model):
+def test_merging_keeps_the_outputs_and_is_undone_exactly(model):
     names = set(model.state_dict())
     trained(model)
     before, said = bits(model), token_logprobs(model, PACKED).values
@@ -64,7 +64,7 @@ def test_merged_weights_say_the_same_and_go_again_without_a_trace(model):
     assert bits(model).keys() == before.keys()
 
 
-def test_what_is_drawn_comes_from_the_seed_alone(model):
+def test_the_initialization_depends_only_on_the_seed(model):
     state = torch.get_rng_state()
     lora.add_lora(model, rank=4, alpha=8.0, seed=3)
     assert torch.equal(torch.get_rng_state(), state)

@@ -1,4 +1,4 @@
-"""Decay groups, the schedule, and steps that refuse bad gradients."""
+"""Weight decay groups, the schedule, and steps that skip bad gradients."""
 
 import math
 
@@ -39,7 +39,7 @@ def test_the_schedule_at_known_steps():
     )
 
 
-def test_a_step_scales_the_gradient_to_the_norm_and_clears_it():
+def test_a_step_clips_the_gradient_and_clears_it():
     weight = torch.nn.Parameter(torch.zeros(2))
     optimizer = torch.optim.SGD([weight], lr=1.0)
     weight.grad = torch.tensor([3.0, 4.0])
@@ -49,7 +49,7 @@ def test_a_step_scales_the_gradient_to_the_norm_and_clears_it():
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_gradient_that_is_not_finite_changes_nothing(model, bad):
+def test_a_non_finite_gradient_changes_nothing(model, bad):
     optimizer = adamw(model, lr=1e-2, weight_decay=0.1)
     before = [parameter.detach().clone() for parameter in model.parameters()]
     for parameter in model.parameters():
@@ -61,7 +61,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(model, bad):
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_some_steps_learn_a_sequence_by_heart(model):
+def test_some_steps_memorize_a_sequence(model):
     use_packed_attention(model)
     optimizer = adamw(model, lr=3e-3, weight_decay=0.0)
     packed = pack([[5, 9, 2, 7, 7, 3, 8]])

@@ -1,4 +1,4 @@
-"""Checkpoints of several ranks: read by another number of ranks, refused when damaged, whole whatever is killed."""
+"""Sharded checkpoints: loaded by another number of ranks, rejected when damaged, complete whatever is killed."""
 
 import itertools
 import os
@@ -86,7 +86,7 @@ def of_rank_0(function, *arguments, size):
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 3), (2, 2)])
-def test_a_checkpoint_goes_on_with_another_number_of_ranks(tiny_model_dir, tmp_path, before, after):
+def test_a_checkpoint_resumes_with_another_number_of_ranks(tiny_model_dir, tmp_path, before, after):
     folder = checkpoint.step_folder(tmp_path, 3)
     weights, kept, losses = of_rank_0(begin, tiny_model_dir, folder, size=before)
     state, found, found_kept, found_losses = of_rank_0(go_on, tiny_model_dir, folder, size=after)
@@ -109,7 +109,7 @@ def shards(tiny_model_dir, tmp_path_factory):
 
 @pytest.mark.parametrize("name", ["shards/__0_0.distcp", "shards/__1_0.distcp", "shards/.metadata", "state.json"])
 @pytest.mark.parametrize("damage", ["flipped", "cut", "missing"])
-def test_a_damaged_shard_is_refused_by_name(shards, tiny_model_dir, tmp_path, name, damage):
+def test_a_damaged_shard_is_named(shards, tiny_model_dir, tmp_path, name, damage):
     folder = tmp_path / shards.name
     shutil.copytree(shards, folder)
     content = bytearray((folder / name).read_bytes())
@@ -121,7 +121,7 @@ def test_a_damaged_shard_is_refused_by_name(shards, tiny_model_dir, tmp_path, na
         checkpoint.load(folder, *alone(tiny_model_dir))
 
 
-def test_shards_of_another_model_are_refused_and_leave_it_alone(shards):
+def test_shards_of_another_model_are_rejected_and_change_nothing(shards):
     sizes = {"vocab_size": 104, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
     model = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=2))
     before = [parameter.detach().clone() for parameter in model.parameters()]
@@ -165,7 +165,7 @@ def save_for_ever(ranks, model_dir, root):
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_rank_killed_while_saving_leaves_the_newest_checkpoint_whole(tiny_model_dir, tmp_path, victim):
+def test_a_rank_killed_while_saving_leaves_the_newest_checkpoint_complete(tiny_model_dir, tmp_path, victim):
     with started(save_for_ever, tiny_model_dir, tmp_path, size=2) as ranks:
         while (newest := checkpoint.latest(tmp_path)) is None or newest.name < "step-000003":
             time.sleep(0.01)

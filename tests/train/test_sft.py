@@ -47,7 +47,7 @@ def examples(count=12, seed=0):
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 3), st.integers(1, 200), st.integers(0, 9))
-def test_a_plan_takes_every_example_once_an_epoch(lengths, epochs, step_tokens, seed):
+def test_a_plan_uses_every_example_once_per_epoch(lengths, epochs, step_tokens, seed):
     steps = plan_steps(lengths, epochs=epochs, step_tokens=step_tokens, seed=seed)
     flat = [index for indices in steps for index in indices]
     for epoch in range(epochs):
@@ -125,7 +125,7 @@ def _gradient(model, chosen, micro_tokens):
     return loss, gradient
 
 
-def test_a_weight_counts_as_so_many_copies(model):
+def test_an_example_weight_equals_copies(model):
     one, other = examples(2)
     heavy = Example(one.tokens, one.mask, weight=3.0)
     weighted, copied = _gradient(model, [heavy, other], 1000), _gradient(model, [one, one, one, other], 1000)
@@ -149,7 +149,7 @@ def test_steps_learn_their_examples(tiny_model_dir, bf16):
     assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
 
 
-def test_a_gradient_that_is_not_finite_changes_nothing(tiny_model_dir):
+def test_a_non_finite_gradient_changes_nothing(tiny_model_dir):
     model = load_model(str(tiny_model_dir), dtype=torch.float32)
     use_packed_attention(model)
     state = state_of(model)
@@ -199,7 +199,7 @@ def test_steps_of_several_ranks_are_those_of_one_process(tiny_model_dir, size):
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=20), st.integers(1, 5), st.integers(20, 200))
-def test_every_example_goes_to_one_rank_and_all_have_as_many_micro_batches(lengths, size, budget):
+def test_every_example_goes_to_one_rank_and_all_have_equally_many_micro_batches(lengths, size, budget):
     chosen = [Example((index,) * length, (True,) * length) for index, length in enumerate(lengths)]
     by_rank = split_examples(chosen, micro_tokens=budget, size=size, hidden=48)
     assert len({len(own) for own in by_rank}) == 1

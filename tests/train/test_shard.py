@@ -1,4 +1,4 @@
-"""A model over two ranks against the same model on one: gradients, decisions, weights; and how work is dealt."""
+"""A model on two ranks against one: gradients, decisions, weights; and the assignment of micro-batches."""
 
 import math
 import random
@@ -100,7 +100,7 @@ def test_two_ranks_have_the_gradient_of_one(tiny_model_dir, kind):
         assert micro_batches == 2
 
 
-def test_in_bf16_two_ranks_stray_from_float32_no_further_than_one(tiny_model_dir):
+def test_in_bf16_two_ranks_deviate_from_float32_no_more_than_one(tiny_model_dir):
     _, exact, _ = learned(ALONE, tiny_model_dir, {})
     _, one, _ = learned(ALONE, tiny_model_dir, {"bf16": True}, bf16=True)
     (_, two, _), _ = on_ranks(learned, tiny_model_dir, {"bf16": True}, True)
@@ -127,7 +127,7 @@ def poisoned_step(ranks, folder, where):
 
 
 @pytest.mark.parametrize("where", ["gradient", "loss"])
-def test_what_is_not_finite_on_one_rank_is_skipped_on_all(tiny_model_dir, where):
+def test_a_non_finite_loss_on_one_rank_is_skipped_on_all(tiny_model_dir, where):
     (norm, same, kept, names), (other_norm, _, other_kept, other_names) = on_ranks(poisoned_step, tiny_model_dir, where)
     assert (norm, same, kept) == (None, True, 0)
     assert (other_norm, other_kept) == (None, 0)
@@ -161,7 +161,7 @@ def test_optimizer_steps_of_two_ranks_are_those_of_one(tiny_model_dir):
         torch.testing.assert_close(weights[name], tensor, rtol=1e-4, atol=1e-5)
 
 
-def test_a_model_without_layers_is_refused(model):
+def test_a_model_without_layers_is_rejected(model):
     model.model.layers = torch.nn.ModuleDict()
     with pytest.raises(EnvironmentFault, match="no list of layers"):
         shard(model, ALONE)
@@ -183,7 +183,7 @@ def peak(ranks, again):
     return (after - before) / 1024, gradients(whole)
 
 
-def test_activations_computed_again_need_less_memory_and_give_the_same_gradient():
+def test_activation_checkpointing_needs_less_memory_and_gives_the_same_gradient():
     ((kept, expected),) = on_ranks(peak, False, size=1)
     ((again, found),) = on_ranks(peak, True, size=1)
     assert again < 0.5 * kept
@@ -197,7 +197,7 @@ def test_activations_computed_again_need_less_memory_and_give_the_same_gradient(
     st.sampled_from([16, 1024]),
 )
 @settings(deadline=None)
-def test_every_sequence_is_dealt_once_and_every_rank_gets_as_many(lengths, budget, size, hidden):
+def test_every_sequence_is_assigned_once_and_ranks_have_equally_many_micro_batches(lengths, budget, size, hidden):
     dealt = micro_batches_by_rank(lengths, budget=budget, size=size, hidden=hidden)
     assert len(dealt) == size
     assert len({len(own) for own in dealt}) == 1
@@ -210,13 +210,13 @@ def test_every_sequence_is_dealt_once_and_every_rank_gets_as_many(lengths, budge
 
 
 @given(st.lists(st.integers(1, 400), max_size=60), st.integers(1, 600))
-def test_one_rank_gets_the_greedy_collation(lengths, budget):
+def test_a_single_rank_gets_the_greedy_collation(lengths, budget):
     assert micro_batches_by_rank(lengths, budget=budget, size=1, hidden=64) == [greedy_collate(lengths, budget)]
 
 
 @given(st.lists(st.integers(1, 400), min_size=16, max_size=200), st.integers(2, 8), st.integers(400, 3000))
 @settings(deadline=None)
-def test_ranks_differ_by_no_more_than_the_work_of_a_sequence(lengths, size, budget):
+def test_the_work_of_ranks_differs_by_at_most_one_sequence(lengths, size, budget):
     """Of ranks and of what they do at the same time, where every rank has its share of the sequences."""
     costs = [length + length * length / (12 * 64) for length in lengths]
     dealt = micro_batches_by_rank(lengths, budget=budget, size=size, hidden=64)
