@@ -6,12 +6,13 @@ import multiprocessing
 import multiprocessing.reduction
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 PRELOADED = ["calling", "torch", "transformers", "magcli.cli", "magcli.rl.loop", "magcli.rl.trainer", "sympy"]
@@ -74,10 +75,10 @@ def start_stage(name, *inputs, **options):
 
 
 class Descriptor:
-    """An open file that another process of the fork server gets."""
+    """A file descriptor that a process of the fork server gets."""
 
-    def __init__(self, file):
-        self.number = file.fileno()
+    def __init__(self, number):
+        self.number = number
 
     def __reduce__(self):
         return _received, (multiprocessing.reduction.DupFd(self.number),)
@@ -87,33 +88,48 @@ def _received(copy):
     return copy.detach()
 
 
-def run_command_line(arguments, *, input=b"", timeout=120, cwd=None):
-    """The command line in a process forked from one that has imported everything; as ``subprocess.run`` tells of it."""
+def run_command_line(arguments, *, input=b"", timeout=120, cwd=None, largest=None):
+    """The command line in a process forked from one that has imported everything; as ``subprocess.run`` tells of it.
+
+    ``largest`` is the size in bytes that no file may grow beyond, as on a full disk.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
-    reading, writing = os.pipe()
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
-        with open(reading, "rb") as given, open(writing, "wb") as feed:
-            streams = [Descriptor(given), Descriptor(out), Descriptor(errors)]
-            process = context.Process(
-                target=_command_line, args=(list(map(str, arguments)), streams, cwd or Path.cwd())
-            )
-            process.start()
-            given.close()
-            with contextlib.suppress(BrokenPipeError):
-                feed.write(input)
-                feed.close()
+    given, out, errors = os.pipe(), os.pipe(), os.pipe()
+    theirs = [given[0], out[1], errors[1]]
+    told = list(map(str, arguments)), list(map(Descriptor, theirs)), dict(os.environ), cwd or Path.cwd(), largest
+    process = context.Process(target=_command_line, args=told)
+    process.start()
+    for number in theirs:
+        os.close(number)
+    with ThreadPoolExecutor(3) as pool:
+        pool.submit(_feed, given[1], input)
+        texts = [pool.submit(_drained, number) for number in (out[0], errors[0])]
         process.join(timeout)
         process.kill()
         process.join()
-        texts = [file.seek(0) or file.read() for file in (out, errors)]
-    return subprocess.CompletedProcess(arguments, process.exitcode, *texts)
+    return subprocess.CompletedProcess(arguments, process.exitcode, *(text.result() for text in texts))
 
 
-def _command_line(arguments, streams, folder):
+def _feed(number, data):
+    with contextlib.suppress(BrokenPipeError), open(number, "wb") as file:
+        file.write(data)
+
+
+def _drained(number):
+    with open(number, "rb") as file:
+        return file.read()
+
+
+def _command_line(arguments, streams, environment, folder, largest):
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
+        os.close(stream)
     sys.stdin, sys.stdout, sys.stderr = (os.fdopen(n, mode, closefd=False) for n, mode in enumerate(["r", "w", "w"]))
+    if largest:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
+    os.environ.clear()
+    os.environ |= environment
     os.chdir(folder)
     sys.argv = ["magcli", *arguments]
     from magcli.__main__ import main

@@ -9,8 +9,6 @@ import os
 import random
 import shutil
 import string
-import subprocess
-import sys
 from pathlib import Path
 
 import hypothesis
@@ -120,18 +118,14 @@ def wide_model_dir(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactor
 def magcli():
     """Run the command line in a process of its own: ``magcli("convert", path, input=...)``; stdout is bytes.
 
-    The process is forked from one that has imported what stages import, unless ``preexec_fn`` or ``env`` is given.
+    The process is forked from one that has imported what stages import; see ``run_command_line`` for its options.
     """
     return run_magcli
 
 
-def run_magcli(*arguments: object, input: bytes = b"", timeout: float = 120, cwd: Path | None = None, **more):
+def run_magcli(*arguments: object, **options):
     """The finished process: ``returncode``, ``stdout`` (bytes), ``stderr`` (text)."""
-    if more:
-        command = [sys.executable, "-m", "magcli", *map(str, arguments)]
-        done = subprocess.run(command, input=input, capture_output=True, timeout=timeout, cwd=cwd, **more)
-    else:
-        done = run_command_line(arguments, input=input, timeout=timeout, cwd=cwd)
+    done = run_command_line(arguments, **options)
     done.stderr = done.stderr.decode()
     return done
 

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
@@ -215,15 +214,11 @@ except Ended as ended:
 # ---- full disks ----
 
 
-def limited(size: int):
-    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-
-
 @pytest.mark.parametrize("kind", [".arrow", ".parquet", ".jsonl", ".csv", ""])
 def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, magcli, kind: str) -> None:
     problems(tmp_path / "a.jsonl", 3000)
     before = sorted(tmp_path.iterdir())
-    done = magcli("convert", tmp_path / "a.jsonl", "-o", tmp_path / f"out{kind}", preexec_fn=limited(20_000))
+    done = magcli("convert", tmp_path / "a.jsonl", "-o", tmp_path / f"out{kind}", largest=20_000)
     assert done.returncode == 4, done.stderr
     assert f"cannot write {tmp_path / 'out'}{kind}: File too large" in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -234,7 +229,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, magcli, kind: s
 def test_a_disk_that_fills_during_a_resumable_stage(tmp_path: Path, magcli) -> None:
     rows = [{"prompt": "1+1?", "answer": "2", "completion": "x" * 50} for _ in range(1000)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    full = magcli("grade", tmp_path / "a.jsonl", "-o", tmp_path / "out.arrow", preexec_fn=limited(30_000))
+    full = magcli("grade", tmp_path / "a.jsonl", "-o", tmp_path / "out.arrow", largest=30_000)
     assert full.returncode == 4, full.stderr
     assert "File too large" in full.stderr
     assert "Traceback" not in full.stderr

@@ -386,7 +386,7 @@ def test_a_refused_first_update_is_refused_again_when_the_command_is(guesser, pr
 def test_a_ledger_that_a_power_cut_has_shortened_goes_on(guesser, problems, tmp_path):
     """Files of groups are synced before the lines that tell of them: these may be lost alone."""
     run = tmp_path / "run"
-    process = start_stage("rl", problems, model=str(guesser), run=run, **SMALL | {"updates": 60})
+    process = start_stage("rl", problems, model=str(guesser), run=run, **SMALL | {"updates": 20})
     while not list((run / "groups").glob("g-*.arrow")) or not (run / "ledger.jsonl").exists():
         time.sleep(0.01)
     process.kill()
@@ -394,9 +394,9 @@ def test_a_ledger_that_a_power_cut_has_shortened_goes_on(guesser, problems, tmp_
     lines = (run / "ledger.jsonl").read_text().splitlines(keepends=True)
     known = max((place for place, line in enumerate(lines) if '"taken"' in line), default=-1)
     (run / "ledger.jsonl").write_text("".join(lines[: known + 1]))
-    call_stage("rl", problems, model=str(guesser), run=run, **SMALL | {"updates": 60})
+    call_stage("rl", problems, model=str(guesser), run=run, **SMALL | {"updates": 20})
     account = ledger.account(ledger.read(run / "ledger.jsonl"))
-    assert (account.trained, account.outstanding, account.faults) == (120, 0, ())
+    assert (account.trained, account.outstanding, account.faults) == (40, 0, ())
 
 
 def test_an_unreadable_ground_truth_never_trains(guesser, tmp_path):
