@@ -64,3 +64,8 @@ def usage(condition: bool, message: str) -> None:
     """
     if not condition:
         raise UsageError(message)
+
+
+def first_line(error: BaseException | None) -> str:
+    """The first line of another library's error message, or the error's type if it has none."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)[:300]

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from magcli.data import durable, manifest, seal, types
-from magcli.data.source import Rows, Source, first_line
-from magcli.errors import DataError
+from magcli.data.source import Rows, Source
+from magcli.errors import DataError, first_line
 
 TRUNCATED = "it is truncated; make it again"
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from magcli.data.schema import TEXT_COLUMNS
-from magcli.data.source import first_line
 from magcli.data.types import ABSENT_KEY, TEXT_KEY, is_json_text
-from magcli.errors import DataError
+from magcli.errors import DataError, first_line
 
 
 def extended(schema: pa.Schema, extra: pa.Schema) -> pa.Schema:

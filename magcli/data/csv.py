@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from magcli.data import sidecar
 from magcli.data.schema import TEXT_COLUMNS
-from magcli.data.source import BadRow, Rows, Sink, Source, first_line
+from magcli.data.source import BadRow, Rows, Sink, Source
 from magcli.data.types import is_exact_in_json, refuse_bytes
-from magcli.errors import DataError
+from magcli.errors import DataError, first_line
 
 PATTERNS = {
     pa.int64(): "^-?(0|[1-9][0-9]{0,18})$",

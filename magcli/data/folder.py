@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from magcli.data import arrow, durable, manifest, seal
-from magcli.data.source import Rows, Source, first_line, manifest_path
-from magcli.errors import DataError, EnvironmentFault
+from magcli.data.source import Rows, Source, manifest_path
+from magcli.errors import DataError, EnvironmentFault, first_line
 
 HUB_TIMEOUT = 5.0
 """Seconds to wait for a connection to the hub."""

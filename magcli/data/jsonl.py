@@ -28,9 +28,9 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import pyarrow as pa
 
 from magcli.data import sidecar
-from magcli.data.source import BadRow, Rows, Sink, Source, first_line
+from magcli.data.source import BadRow, Rows, Sink, Source
 from magcli.data.types import ABSENT_KEY, TEXT_KEY, Column, is_exact_in_json, key_order, refuse_bytes
-from magcli.errors import DataError
+from magcli.errors import DataError, first_line
 
 STYLE_KEY = b"magcli.jsonl"
 BATCH_ROWS = 1024

@@ -9,8 +9,8 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from magcli.data import durable, manifest, seal
-from magcli.data.source import Rows, Source, first_line
-from magcli.errors import DataError
+from magcli.data.source import Rows, Source
+from magcli.errors import DataError, first_line
 
 ROW_GROUP = 8
 """Batches per row group."""

@@ -47,8 +47,3 @@ class Sink(Protocol):
 def manifest_path(path: Path) -> Path:
     """The manifest of a file or folder whose format cannot carry its history."""
     return path / "manifest.json" if path.is_dir() else path.with_name(path.name + ".manifest.json")
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of a library's error message."""
-    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

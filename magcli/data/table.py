@@ -14,8 +14,8 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from magcli.data import arrow, csv, durable, folder, jsonl, parquet, seal, types
-from magcli.data.source import BadRow, Rows, Sink, Source, first_line
-from magcli.errors import DataError, UsageError, usage
+from magcli.data.source import BadRow, Rows, Sink, Source
+from magcli.errors import DataError, UsageError, first_line, usage
 
 ROWS_PER_BATCH = 1024
 LINES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")

@@ -17,9 +17,9 @@ from uuid import uuid4
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from magcli.errors import EnvironmentFault, MagError, UsageError
+from magcli.errors import EnvironmentFault, MagError, UsageError, first_line
 from magcli.generate.types import Completion, Finish, Message, Rollout, Sampling, Weights, tokens_left
-from magcli.generate.vllm_link import Link, first_line
+from magcli.generate.vllm_link import Link
 from magcli.generate.vllm_start import VllmProcess
 from magcli.generate.vllm_transfer import Sender, run_step
 from magcli.generate.wire import TransferStep

@@ -11,7 +11,7 @@ from contextlib import suppress
 from signal import Signals
 from typing import TypeVar
 
-from magcli.errors import EnvironmentFault, MagError
+from magcli.errors import EnvironmentFault, MagError, first_line
 from magcli.generate.vllm_start import VllmProcess
 
 T = TypeVar("T")
@@ -121,8 +121,3 @@ class Link:
         await asyncio.to_thread(self.llm.shutdown, SHUTDOWN_SECONDS)
         await asyncio.to_thread(self._process.join, SHUTDOWN_SECONDS)
         shutil.rmtree(self._sockets, ignore_errors=True)
-
-
-def first_line(error: BaseException | None) -> str:
-    """What an error says, in one line."""
-    return next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -14,7 +14,7 @@ from warnings import catch_warnings, simplefilter
 
 import torch
 
-from magcli.errors import EnvironmentFault
+from magcli.errors import EnvironmentFault, first_line
 
 STARTED_BY = "MAGCLI_VLLM_STARTED_BY"
 """Environment variable with the id of the process that starts an engine for magcli; see ``vllm_worker``."""
@@ -84,9 +84,8 @@ def start(
             llm = AsyncLLM.from_engine_args(AsyncEngineArgs(model=str(folder), **settings, **_transfer(backend)))
         except Exception as error:  # whatever vLLM raises, the engine did not start
             shutil.rmtree(sockets, ignore_errors=True)
-            reason = next(iter(str(error).splitlines()), "") or type(error).__name__
             raise EnvironmentFault(
-                f"vLLM cannot run {folder} on {device}: {reason} (see vLLM's own messages above)"
+                f"vLLM cannot run {folder} on {device}: {first_line(error)} (see vLLM's own messages above)"
             ) from error
     process = next(child for child in active_children() if child not in before and "Engine" in child.name)
     return VllmProcess(llm, process, sockets)

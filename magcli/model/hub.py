@@ -11,7 +11,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from magcli.data.manifest import Chain, Input
-from magcli.errors import EnvironmentFault, UsageError
+from magcli.errors import EnvironmentFault, UsageError, first_line
 
 REPOSITORY = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)
 HTTP_ERROR: type[Exception] = HfHubHTTPError.__bases__[0]
@@ -178,12 +178,7 @@ def push(folder: Path, repository: str, *, public: bool) -> str:
         commit = hub.upload_folder(repo_id=repository, folder_path=folder, commit_message="magcli export")
     except (HTTP_ERROR, OSError, ValueError, RuntimeError) as error:
         raise EnvironmentFault(
-            f"{folder} is complete, but pushing it to {repository} failed: {_first_line(error)}; "
+            f"{folder} is complete, but pushing it to {repository} failed: {first_line(error).rstrip('.')}; "
             "log in with `hf auth login` if needed, then run the same command again"
         ) from error
     return str(commit.repo_url if hasattr(commit, "repo_url") else commit)
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines or [type(error).__name__])[0].rstrip(".")

@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError
 
 from magcli.data.durable import whole_folder
-from magcli.errors import EnvironmentFault
+from magcli.errors import EnvironmentFault, first_line
 from magcli.model.plain import FAMILIES, read_json, tokenizer_class
 
 if TYPE_CHECKING:
@@ -315,16 +315,16 @@ def _explained(name: str) -> Iterator[None]:
 
 
 def _reason(name: str, error: Exception) -> str:
-    folder, first = Path(name), next(iter(str(error).splitlines()), type(error).__name__)
+    folder, reason = Path(name), first_line(error)
     if folder.is_dir() and not (folder / "config.json").is_file():
         return f"model {name}: the folder has no config.json; give a model folder in Hugging Face layout"
     if folder.is_dir() and not any(folder.glob("*.safetensors")):
         return f"model {name}: the folder has no safetensors weights; download them or train from scratch"
     if not folder.exists() and (isinstance(error, OSError) or folder.is_absolute()):
         return (
-            f"model {name}: no such folder, and not available from the hub; check the name or the connection ({first})"
+            f"model {name}: no such folder, and not available from the hub; check the name or the connection ({reason})"
         )
-    return f"model {name} cannot be loaded: {first}"
+    return f"model {name} cannot be loaded: {reason}"
 
 
 def keep_freed_memory() -> bool:

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from magcli.data import table
-from magcli.data.source import first_line
-from magcli.errors import DataError
+from magcli.errors import DataError, first_line
 from magcli.report.wording import foreign
 from magcli.run.rundir import RunDir
 from magcli.verify.types import UNGRADED

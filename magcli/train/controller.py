@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from magcli.errors import EnvironmentFault, MagError
+from magcli.errors import EnvironmentFault, MagError, first_line
 from magcli.model.load import save_model
 from magcli.train import checkpoint
-from magcli.train.distributed import RankChannel, Ranks, close_ranks, first_line
+from magcli.train.distributed import RankChannel, Ranks, close_ranks
 from magcli.train.shard import ShardedModel, full_weights
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from magcli.errors import EnvironmentFault
+from magcli.errors import EnvironmentFault, first_line
 
 TIMEOUT = 600.0
 """Seconds to wait for other ranks, in a collective or for the answer to a command."""
@@ -286,8 +286,3 @@ def _variable(name: str, default: str = "") -> int:
     if not value.isdigit():
         raise EnvironmentFault(f"{name} is {value!r}, not a number: start all ranks with torchrun")
     return int(value)
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an exception's message."""
-    return next(iter(str(error).splitlines()), type(error).__name__)[:300]
