@@ -52,7 +52,7 @@ CONFIGS = {
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A model folder of each configuration; biases and norms are random too, since transformers starts them plain."""
+    """A model folder of each configuration; biases and norms are random too, unlike transformers' defaults."""
     return {name: saved(config, tmp_path_factory.mktemp("plain") / name) for name, config in CONFIGS.items()}
 
 
@@ -68,7 +68,7 @@ def saved(config, folder: Path) -> Path:
 
 
 def rewrite(folder: Path, name: str = "config.json", **changes: object) -> None:
-    """Change settings of a folder's JSON file; None drops one."""
+    """Change settings in a folder's JSON file; None removes one."""
     told = {key: value for key, value in (json.loads((folder / name).read_text()) | changes).items() if value != "drop"}
     (folder / name).write_text(json.dumps(told))
 

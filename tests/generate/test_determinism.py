@@ -16,7 +16,7 @@ Job = tuple[list[int], Sampling, list[int]]
 
 @pytest.fixture
 def threads():
-    """Change torch's number of threads in a test only."""
+    """Restore torch's number of threads after a test."""
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
@@ -28,7 +28,7 @@ def engine(folder: Path, slots: int = 32) -> Engine:
 
 
 def jobs(rng: random.Random, count: int) -> list[Job]:
-    """Random groups: prompts of 1 to 450 tokens, answers up to 60, a few temperatures, one or several seeds."""
+    """Random requests: prompts of 1 to 450 tokens, completions up to 60, several temperatures, one or more seeds."""
     made = []
     for _ in range(count):
         prompt = [

@@ -120,7 +120,7 @@ def test_an_engine_needs_slots():
 
 
 def test_an_error_in_a_step_reaches_all_callers(tiny_model_dir):
-    """Weights of another type, smuggled in past ``load``, make the next step fail."""
+    """Weights of another shape, set without ``load``, make the next step fail."""
     model = load_model(str(tiny_model_dir), dtype=torch.float32)
     policy = TorchPolicy(model, load_tokenizer(str(tiny_model_dir)), slots=4)
 

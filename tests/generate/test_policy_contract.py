@@ -48,7 +48,7 @@ ENGINES = {
 
 
 class Bench:
-    """One kind of engine on its model, in one event loop for all tests."""
+    """One kind of engine with its model, in one event loop for all tests."""
 
     def __init__(self, kind: Kind, folder: Path) -> None:
         self.kind, self.folder = kind, folder
@@ -60,7 +60,7 @@ class Bench:
 
     @asynccontextmanager
     async def open(self, slots: int = SLOTS) -> AsyncIterator[Policy]:
-        """The engine at version 0 of its weights, closed at the end, unless it is kept."""
+        """The engine at version 0 of its weights, closed at the end unless it is shared."""
         policy = await self._as_new() or self.kind.open(self.folder, slots)
         self.kept = policy if self.kind.kept else None
         try:
@@ -79,7 +79,7 @@ class Bench:
         return self.kept
 
     async def steps(self, count: int) -> None:
-        """Let the engine go on for a while."""
+        """Let the engine run for a while."""
         for _ in range(count):
             await asyncio.sleep(self.kind.pause)
 
@@ -224,7 +224,7 @@ def test_running_sequences_continue_with_new_weights_and_record_versions(bench, 
 
 @torch.inference_mode()
 def across_versions(models: dict[int, PreTrainedModel], rollout: Rollout) -> torch.Tensor:
-    """Log-probs where each version's weights go on over the keys and values that the versions before left."""
+    """Log-probs where each version's weights continue from the KV cache of the previous versions."""
     ids, prompt = torch.tensor([rollout.prompt + rollout.tokens]), len(rollout.prompt)
     cuts = [0, *(prompt + start - 1 for start, _ in rollout.versions[1:]), ids.shape[1]]
     cache, logits = None, []
@@ -250,7 +250,7 @@ def test_queued_samples_recompute_their_prompt_with_new_weights(bench, other):
 
 
 def test_consecutive_loads_leave_no_empty_version_span(bench, plain, other):
-    """An engine in this process makes none in between; one that has its own may."""
+    """An engine in this process generates none in between; one in its own process may."""
 
     async def scenario():
         async with bench.open() as policy:

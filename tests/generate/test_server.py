@@ -21,7 +21,7 @@ SAMPLING = Sampling(max_tokens=30, temperature=0.7)
 
 
 class FaultyServer(ThreadingHTTPServer):
-    """Answers by a hash of the request. ``faults[n]`` is how the n-th request of each identity is spoiled."""
+    """Answers with a hash of the request. ``faults[n]`` is the failure of the n-th request with the same id."""
 
     daemon_threads = True
 
@@ -39,7 +39,7 @@ class FaultyServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     def handle_error(self, request, client_address) -> None:
-        """A client that gave up is part of the tests."""
+        """Ignore clients that disconnect."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -47,7 +47,7 @@ class Handler(BaseHTTPRequestHandler):
     server: FaultyServer
 
     def log_message(self, *_) -> None:
-        """Stay quiet."""
+        """Log nothing."""
 
     def do_GET(self) -> None:
         served = self.path.startswith("/v1/")
@@ -97,7 +97,7 @@ class Handler(BaseHTTPRequestHandler):
         self.reply(400, {"error": "max_tokens is too large"})
 
     def fault_cut(self, body: dict) -> None:
-        """Promise the whole reply and close in the middle of it."""
+        """Announce the full length and close in the middle."""
         data = json.dumps(body).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(data)))
@@ -106,7 +106,7 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def fault_half(self, body: dict) -> None:
-        """Half a JSON text as if it were whole."""
+        """Half of a JSON text as a complete reply."""
         data = json.dumps(body).encode()[:-20]
         self.send_response(200)
         self.send_header("Content-Length", str(len(data)))
@@ -114,15 +114,15 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def fault_unpacked(self, body: dict) -> None:
-        """A reply that says it is packed, and is not."""
+        """A reply with a false Content-Encoding."""
         self.reply(200, body, (("Content-Encoding", "gzip"),))
 
     def fault_drop(self, body: dict) -> None:
-        """Close without a word."""
+        """Close without a reply."""
         self.close_connection = True
 
     def fault_stall(self, body: dict) -> None:
-        """Begin and then say nothing for longer than any test waits."""
+        """Start a reply and stall for longer than any test waits."""
         self.send_response(200)
         self.send_header("Content-Length", "100")
         self.end_headers()

@@ -27,11 +27,11 @@ from magcli.generate.weights import shared
 from magcli.model.load import context_length, load_model, load_outline, load_tokenizer
 
 LONG = [5 + n % 90 for n in range(200)]
-"""A prompt of several whole blocks of the cache."""
+"""A prompt of several full blocks of the cache."""
 
 
 class Bench:
-    """An engine in fp32 and the event loop that it belongs to."""
+    """An engine in fp32 and its event loop."""
 
     def __init__(self, folder: Path) -> None:
         self.outline, self.tokenizer = load_outline(str(folder)), load_tokenizer(str(folder))
@@ -80,7 +80,7 @@ def difference(model: torch.nn.Module, rollout: Rollout) -> float:
 
 
 def test_a_prompt_cached_under_older_weights_is_not_used(bench):
-    """With the salt of the older weights it is, so the cache is at work and the salt is what keeps versions apart."""
+    """With the old salt it is used, so the cache works and the salt separates versions."""
 
     async def scenario() -> tuple[list[Rollout], list[Rollout], list[Rollout]]:
         policy = bench.policy()
@@ -136,7 +136,7 @@ def test_the_engine_continues_after_a_cancelled_load(bench):
 
 
 def test_more_concurrent_prompts_than_one_step_can_prefill(bench):
-    """vLLM 0.32 would compute one of them in parts, and on a CPU die of it."""
+    """vLLM 0.32 would compute one of them in chunks, and crash on a CPU."""
 
     async def scenario() -> list[list[Rollout]]:
         policy = bench.policy()

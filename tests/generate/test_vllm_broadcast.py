@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 class Bench:
-    """A generator that takes part in broadcasts, the event loop that it belongs to, and two models' weights."""
+    """A generator with broadcast transfer, its event loop, and two models' weights."""
 
     def __init__(self, folder: str) -> None:
         self.plain = load_model(folder, dtype=torch.float32)
@@ -84,7 +84,7 @@ def test_weights_that_do_not_fit_change_nothing(bench):
 
 @pytest.mark.parametrize("delay", [0.03, pytest.param(0.0, marks=pytest.mark.slow)])
 def test_a_generator_killed_in_a_broadcast_is_replaced_by_one_with_the_newest_weights(bench, delay):
-    """The trainer's own weights have changed by the time that the replacement is up: it gets those of the version."""
+    """The replacement gets the weights of the version, although the trainer's have changed meanwhile."""
     weights = {name: tensor.clone() for name, tensor in bench.other.state_dict().items()}
 
     async def scenario() -> None:
@@ -106,7 +106,7 @@ def test_a_generator_killed_in_a_broadcast_is_replaced_by_one_with_the_newest_we
 
 
 def test_a_failed_broadcast_counts_as_the_generators_death(bench, monkeypatch):
-    """What NCCL or gloo may say is not known; the generator is replaced, and the reason told."""
+    """NCCL and gloo can raise anything; the generator is replaced, and the error names the reason."""
     member = bench.fleet._members[0]
 
     async def broken(weights: object) -> None:
@@ -121,7 +121,7 @@ def test_a_failed_broadcast_counts_as_the_generators_death(bench, monkeypatch):
 
 
 def test_a_send_that_would_wait_forever_is_aborted(plain):
-    """As NCCL does for an engine that died on its way to meet the trainer."""
+    """NCCL does this for an engine that died while connecting."""
     for_ever, shut = threading.Event(), threading.Event()
 
     async def scenario() -> None:
@@ -141,7 +141,7 @@ def test_a_send_that_would_wait_forever_is_aborted(plain):
 
 
 def test_vllms_trainer_engine_works_with_our_source_and_client(plain, monkeypatch):
-    """Its NCCL group and streams are the only things here that want GPUs; a group that notes what it gets stands in."""
+    """Its NCCL group and streams need GPUs, so a group that records its calls replaces them."""
     from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerWeightTransferEngine
 
     weights, asked, sent = plain.state_dict(), [], []

@@ -12,7 +12,7 @@ from magcli.model import compute
 from magcli.model.compute import Choice, choose_for, dtype_of
 
 AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
-"""Make an x86 processor compute as one without AVX-512 and AMX does."""
+"""Make an x86 processor behave like one without AVX-512 and AMX."""
 ASK = (
     "import json; from magcli.model.compute import choose_for;"
     "print(json.dumps([choose_for(576, 1536, 'cpu', each) for each in ('training', 'sampling')]))"

@@ -17,12 +17,12 @@ VISION = {"vision_tower.layers.0.self_attn.q_proj.weight": (4, 4), "projector.we
 
 
 def laid(shapes, kind="F32"):
-    """Tensors as a header would tell of them."""
+    """Tensors as in a header."""
     return {name: tensors.Stored(name, Path("file"), kind, s, 0, 4 * prod(s)) for name, s in shapes.items()}
 
 
 def moved(shapes, **prefixes):
-    """The same shapes under other prefixes of their first part."""
+    """The same shapes under another prefix."""
     return {prefixes[name.split(".")[0]] + name.partition(".")[2]: shape for name, shape in shapes.items()}
 
 

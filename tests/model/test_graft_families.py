@@ -36,7 +36,7 @@ SIZES = {
 
 
 def mistral3():
-    """Mistral Small's kind, whose own head is beside embeddings that its configuration calls tied."""
+    """Like Mistral Small, with an untied head although its configuration says tied."""
     text = {**SIZES, "head_dim": 8, "tie_word_embeddings": False}
     vision = PixtralVisionConfig(
         hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2, image_size=32, patch_size=8

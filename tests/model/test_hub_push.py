@@ -26,7 +26,7 @@ except EnvironmentFault as error:
 
 
 class Hub(BaseHTTPRequestHandler):
-    """Takes what is sent; files are kept in ``server.files``, other requests in ``server.asked``."""
+    """Accepts uploads; files are stored in ``server.files``, other requests in ``server.asked``."""
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -74,7 +74,7 @@ def hub():
 
 
 def pushed(folder, endpoint, **more):
-    """What a process says that pushes a folder; the endpoint is read when the hub's client is imported."""
+    """The output of a process that pushes a folder; the hub's client reads the endpoint on import."""
     given = {**os.environ, "HF_ENDPOINT": endpoint, "HF_TOKEN": "hf_none", "HF_HUB_OFFLINE": "0", **more}
     command = [sys.executable, "-c", PUSH, str(folder)]
     return subprocess.run(command, env=given, capture_output=True, text=True, timeout=200, check=True).stdout

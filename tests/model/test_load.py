@@ -14,7 +14,7 @@ from magcli.model.load import context_length, end_tokens, fingerprint, load_mode
 
 @pytest.fixture
 def copy(tiny_model_dir: Path, tmp_path: Path) -> Path:
-    """The tiny model in a folder of its own, to damage."""
+    """A copy of the tiny model, to damage."""
     return Path(shutil.copytree(tiny_model_dir, tmp_path / "copy"))
 
 
@@ -23,7 +23,7 @@ def edit(path: Path, **changes: object) -> None:
 
 
 def fault(call) -> str:
-    """The message of the EnvironmentFault that a call must raise: one line."""
+    """The one-line message of the EnvironmentFault that a call must raise."""
     with pytest.raises(EnvironmentFault) as caught:
         call()
     assert "\n" not in str(caught.value)
@@ -56,7 +56,7 @@ def test_saved_models_load_with_transformers(tiny_model_dir, tmp_path, tied):
 
 @pytest.mark.parametrize("from_scratch", [False, True])
 def test_rotary_frequencies_stay_in_float32(tiny_model_dir, from_scratch):
-    """In bfloat16 they would turn far positions by angles that the model has never been trained on."""
+    """In bfloat16 they would rotate distant positions by angles not seen in training."""
     models = [
         load_model(str(tiny_model_dir), dtype=dtype, from_scratch=from_scratch)
         for dtype in (torch.bfloat16, torch.float32)

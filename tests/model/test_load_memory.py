@@ -22,7 +22,7 @@ print(touch(1 << 23))
 
 
 def faults_of_the_second(how):
-    """Page faults of a tensor half as large as one before it: the same size may just not fit its place."""
+    """Page faults of a tensor half as large as the previous one: one of the same size may just not fit."""
     told = subprocess.run([sys.executable, "-c", FAULTS, how], check=True, capture_output=True, text=True)
     return int(told.stdout)
 

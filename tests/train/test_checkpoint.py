@@ -32,7 +32,7 @@ def start(model_dir):
 
 
 def train(model, optimizer, num_steps):
-    """Steps whose data come from all three random generators, so that a lost random state shows."""
+    """Steps with data from all three random generators, so that a lost random state is detected."""
     for _ in range(num_steps):
         lengths = [random.randint(2, 20), int(np.random.randint(2, 20)), 9]
         sequences = [torch.randint(104, (length,)).tolist() for length in lengths]
@@ -48,7 +48,7 @@ def seed_all():
 
 @pytest.fixture
 def saved(tiny_model_dir, tmp_path):
-    """A checkpoint after three steps, with the model and optimizer it was made of."""
+    """A checkpoint after three steps, with its model and optimizer."""
     seed_all()
     model, optimizer = start(tiny_model_dir)
     train(model, optimizer, 3)
@@ -59,7 +59,7 @@ def saved(tiny_model_dir, tmp_path):
 
 
 def resume_and_train(model_dir, folder, num_steps, out):
-    """What the new process of the resume test does."""
+    """The new process of the resume test."""
     torch.set_num_threads(1)
     model, optimizer = start(model_dir)
     state = checkpoint.load(Path(folder), model, optimizer)

@@ -52,7 +52,7 @@ def test_numbers_are_summed_and_objects_gathered_and_broadcast():
 
 
 def follow(ranks, channel):
-    """Orders are (what, for which rank)."""
+    """Commands are (what, for which rank)."""
     done = []
     while (order := channel.receive()) is not None:
         what, rank = order
@@ -72,7 +72,7 @@ def follow(ranks, channel):
 
 
 def lead(ranks, channel, orders):
-    """Give orders, and answer with the error and the seconds that it took to be noticed."""
+    """Send commands; returns the error and the seconds until it was detected."""
     for order in orders:
         begun = time.monotonic()
         try:
@@ -132,7 +132,7 @@ def test_an_error_on_rank_0_is_raised_as_it_is():
 
 
 def test_a_live_rank_that_never_joins_a_collective_is_named():
-    """Rank 1 sleeps where rank 0 is in a collective; its thread goes on to give signs of life."""
+    """Rank 1 sleeps while rank 0 is in a collective; its heartbeat continues."""
     with started(work, [("a", 0), ("missed", 1)], size=2, timeout=3.0) as ranks:
         kind, text, _, in_step = ranks[0].result()
     assert (kind, in_step) == ("EnvironmentFault", False)

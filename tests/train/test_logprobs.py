@@ -15,7 +15,7 @@ SEQUENCES = [[(7 * i + 3 * j) % 104 for j in range(n)] for i, n in enumerate((5,
 
 
 def reference(model, temperature):
-    """Log-probabilities and entropies by the textbook, 0 for first tokens."""
+    """Textbook log-probabilities and entropies, 0 for first tokens."""
     values, entropies = [], []
     for sequence in SEQUENCES:
         logprobs = (model(torch.tensor([sequence])).logits[0] / temperature).log_softmax(-1)[:-1]

@@ -24,7 +24,7 @@ from magcli.train.shard import full_weights, shard
 
 
 def shared(ranks, model_dir):
-    """The tiny model and an optimizer over some ranks."""
+    """The tiny model and an optimizer, sharded over the ranks."""
     model = AutoModelForCausalLM.from_pretrained(model_dir)
     use_packed_attention(model)
     whole = shard(model, ranks)
@@ -38,7 +38,7 @@ def alone(model_dir):
 
 
 def learn(ranks, whole, optimizer, steps):
-    """Optimizer steps on six sequences a step, dealt to the ranks; returns the losses."""
+    """Optimizer steps of six sequences, split over the ranks; returns the losses."""
     losses = []
     for step in steps:
         draw = random.Random(step)
@@ -52,7 +52,7 @@ def learn(ranks, whole, optimizer, steps):
 
 
 def moments(model, optimizer):
-    """The optimizer's state by parameter and key, whole."""
+    """The optimizer's full state by parameter and key."""
     return {
         (name, key): getattr(tensor, "full_tensor", lambda tensor=tensor: tensor)().clone()
         for name, parameter in model.named_parameters()
@@ -61,7 +61,7 @@ def moments(model, optimizer):
 
 
 def begin(ranks, model_dir, folder):
-    """Three steps, a checkpoint, two steps more: what the checkpoint holds, and the later losses."""
+    """Three steps, a checkpoint, two more steps: the checkpoint's content and the later losses."""
     whole, optimizer = shared(ranks, model_dir)
     learn(ranks, whole, optimizer, range(3))
     held = full_weights(whole.model, ranks), moments(whole.model, optimizer)
@@ -73,7 +73,7 @@ def begin(ranks, model_dir, folder):
 
 
 def go_on(ranks, model_dir, folder):
-    """What a checkpoint gives back, and the losses of the two steps after it."""
+    """A checkpoint's content after loading, and the losses of two more steps."""
     whole, optimizer = shared(ranks, model_dir)
     state = checkpoint.load(folder, whole.model, optimizer)
     held = full_weights(whole.model, ranks), moments(whole.model, optimizer)
@@ -131,7 +131,7 @@ def test_shards_of_another_model_are_rejected_and_change_nothing(shards):
 
 
 def full_disk(ranks, model_dir, folder):
-    """Save where rank 1 may write no more than 4 KiB a file."""
+    """Save when rank 1 cannot write more than 4 KiB per file."""
     whole, optimizer = shared(ranks, model_dir)
     learn(ranks, whole, optimizer, range(1))
     if ranks.rank == 1:

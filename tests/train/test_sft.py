@@ -164,7 +164,7 @@ def test_a_non_finite_gradient_changes_nothing(tiny_model_dir):
 
 
 def learn(ranks, folder, recompute=False):
-    """Three steps and a measurement by the ranks; on rank 0 their figures and the weights."""
+    """Three steps with evaluations on all ranks; returns their results and the weights on rank 0."""
 
     def open_state(ranks, bf16):
         model = load_model(str(folder), dtype=torch.float32)

@@ -50,7 +50,7 @@ def other(kind):
 
 
 def loss_of(whole, mine, *, bf16=False, chunk=16):
-    """A sum over tokens, scored in several chunks, of some sequences; all of them weigh the same whoever has them."""
+    """A sum over tokens of some sequences, scored in several chunks, with weights independent of the rank."""
 
     def compute(model):
         with autocast(torch.device("cpu"), bf16):
@@ -60,13 +60,13 @@ def loss_of(whole, mine, *, bf16=False, chunk=16):
 
 
 def gradients(whole):
-    """Whole gradients by name."""
+    """Full gradients by name."""
     found = {name: parameter.grad for name, parameter in whole.model.named_parameters()}
     return {name: getattr(grad, "full_tensor", lambda grad=grad: grad)() for name, grad in found.items()}
 
 
 def learned(ranks, folder, options, bf16=False):
-    """Loss and gradient of all sequences, dealt to the ranks in micro-batches of at most 40 tokens."""
+    """Loss and gradient of all sequences, split over the ranks in micro-batches of at most 40 tokens."""
     whole = opened(folder, ranks, **options)
     everything = sequences(LENGTHS)
     mine = micro_batches_by_rank(LENGTHS, budget=50, size=ranks.size, hidden=48)[ranks.rank]
@@ -86,7 +86,7 @@ def difference(ours, theirs):
 
 
 def learned_twice(ranks, folder):
-    """With activations kept, and computed again."""
+    """With and without activation checkpointing."""
     return [learned(ranks, folder, {"checkpoint_activations": again}) for again in (False, True)]
 
 
@@ -109,7 +109,7 @@ def test_in_bf16_two_ranks_deviate_from_float32_no_more_than_one(tiny_model_dir)
 
 
 def poisoned_step(ranks, folder, where):
-    """A step with a gradient, or a loss, that is not finite on rank 1 alone."""
+    """A step with a gradient or loss that is not finite on rank 1 only."""
     whole = opened(folder, ranks)
     optimizer = adamw(whole.model, lr=0.1, weight_decay=0.1)
     before = {name: tensor.clone() for name, tensor in full_weights(whole.model, ranks).items()}
@@ -136,7 +136,7 @@ def test_a_non_finite_loss_on_one_rank_is_skipped_on_all(tiny_model_dir, where):
 
 
 def stepped(ranks, folder):
-    """Some optimizer steps; the norms of the gradient, and the weights on rank 0."""
+    """Optimizer steps; returns gradient norms, and the weights on rank 0."""
     whole = opened(folder, ranks)
     optimizer = adamw(whole.model, lr=1e-3, weight_decay=0.1)
     norms = []
@@ -168,7 +168,7 @@ def test_a_model_without_layers_is_rejected(model):
 
 
 def peak(ranks, again):
-    """Peak memory in MiB while a model of many activations learns, and its gradient."""
+    """Peak memory in MiB of a training step with many activations, and its gradient."""
     torch.manual_seed(0)
     sizes = {"vocab_size": 64, "hidden_size": 128, "intermediate_size": 512, "num_hidden_layers": 8}
     config = AutoConfig.for_model("llama", **sizes, num_attention_heads=4, num_key_value_heads=2)
@@ -217,7 +217,7 @@ def test_a_single_rank_gets_the_greedy_collation(lengths, budget):
 @given(st.lists(st.integers(1, 400), min_size=16, max_size=200), st.integers(2, 8), st.integers(400, 3000))
 @settings(deadline=None)
 def test_the_work_of_ranks_differs_by_at_most_one_sequence(lengths, size, budget):
-    """Of ranks and of what they do at the same time, where every rank has its share of the sequences."""
+    """The imbalance of ranks and of simultaneous micro-batches, if every rank has sequences."""
     costs = [length + length * length / (12 * 64) for length in lengths]
     dealt = micro_batches_by_rank(lengths, budget=budget, size=size, hidden=64)
     slots = [[sum(costs[index] for index in batch) for batch in at_once] for at_once in zip(*dealt, strict=True)]
