@@ -69,8 +69,10 @@ def saved(config, folder: Path) -> Path:
 
 def rewrite(folder: Path, name: str = "config.json", **changes: object) -> None:
     """Change settings in a folder's JSON file; None removes one."""
-    told = {key: value for key, value in (json.loads((folder / name).read_text()) | changes).items() if value != "drop"}
-    (folder / name).write_text(json.dumps(told))
+    changed = {
+        key: value for key, value in (json.loads((folder / name).read_text()) | changes).items() if value != "drop"
+    }
+    (folder / name).write_text(json.dumps(changed))
 
 
 def sampled(model, *, deterministic: bool) -> list[tuple[tuple[int, ...], tuple[float, ...]]]:

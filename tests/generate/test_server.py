@@ -333,16 +333,16 @@ def test_separate_reasoning_is_part_of_the_text(faulty, reply, text, finish):
 
 
 @pytest.mark.parametrize(
-    ("reply", "told"),
+    ("reply", "message"),
     [
         ("filtered", "content_filter"),
         ("filtered_prompt", "content_filter"),
         ("tools", "finish 'tool_calls'"),
     ],
 )
-def test_a_filtered_completion_is_a_refused_prompt(faulty, reply, told):
+def test_a_filtered_completion_is_a_refused_prompt(faulty, reply, message):
     faulty.faults = [reply] * 1000
-    with pytest.raises(PromptRefused, match=told) as refused:
+    with pytest.raises(PromptRefused, match=message) as refused:
         ask(faulty, range(1))
     assert refused.value.reason == "refused"
 

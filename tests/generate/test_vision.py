@@ -82,8 +82,8 @@ def test_a_sample_depends_on_its_image_and_seed(generator):
 
 def test_images_are_at_their_placeholders():
     one, two = Image.new("RGB", (1, 1)), Image.new("RGB", (2, 2))
-    told = list(vision._parts("see <image 2> and <image 9>", [one, two]))
-    assert [part.get("image", part.get("text")) for part in told] == [one, "see ", two, " and ", "<image 9>"]
+    parts = list(vision._parts("see <image 2> and <image 9>", [one, two]))
+    assert [part.get("image", part.get("text")) for part in parts] == [one, "see ", two, " and ", "<image 9>"]
     assert [part["type"] for part in vision._parts("none", [one, two])] == ["image", "image", "text"]
 
 

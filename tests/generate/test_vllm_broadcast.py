@@ -161,10 +161,10 @@ def test_vllms_trainer_engine_works_with_our_source_and_client(plain, monkeypatc
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
     asyncio.run(scenario())
     assert [step for step, _ in asked] == ["start", "update", "finish"]
-    told = asked[1][1]
-    assert told["names"] == list(names)
-    assert set(told["dtype_names"]) == {"bfloat16"}
-    assert told["shapes"] == [list(tensor.shape) for tensor, _ in sent]
+    update = asked[1][1]
+    assert update["names"] == list(names)
+    assert set(update["dtype_names"]) == {"bfloat16"}
+    assert update["shapes"] == [list(tensor.shape) for tensor, _ in sent]
     for name, (tensor, src) in zip(names, sent, strict=True):
         assert src == 0
         assert torch.equal(tensor, weights[names[name]].bfloat16())

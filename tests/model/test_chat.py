@@ -167,7 +167,7 @@ NEVER = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% en
 
 
 @pytest.mark.parametrize(
-    ("bomb", "told"),
+    ("bomb", "message"),
     [
         (NEVER, "does not terminate (not finished in 0.2 s of CPU time)"),
         ("{{ 'x' * 10**15 }}", "needs too much memory"),
@@ -175,8 +175,8 @@ NEVER = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% en
         ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "recurses endlessly"),
     ],
 )
-def test_a_template_that_does_not_render_is_an_error_of_the_model(tokenizer, monkeypatch, bomb, told):
+def test_a_template_that_does_not_render_is_an_error_of_the_model(tokenizer, monkeypatch, bomb, message):
     monkeypatch.setattr(chat, "RENDERING", Deadline(0.2))
     tokenizer.chat_template = bomb + LINES
-    with pytest.raises(EnvironmentFault, match="the chat template of .*tiny " + re.escape(told)):
+    with pytest.raises(EnvironmentFault, match="the chat template of .*tiny " + re.escape(message)):
         prompt_tokens(tokenizer, QUESTION)

@@ -64,12 +64,12 @@ THREADS = (
 )
 
 
-@pytest.mark.parametrize(("environment", "told"), [({}, "1 1"), ({"OMP_NUM_THREADS": "2"}, "3 3")])
-def test_products_too_small_to_share_take_one_thread(environment, told, tiny_model_dir):
+@pytest.mark.parametrize(("environment", "expected"), [({}, "1 1"), ({"OMP_NUM_THREADS": "2"}, "3 3")])
+def test_products_too_small_to_share_take_one_thread(environment, expected, tiny_model_dir):
     clean = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     command = [sys.executable, "-c", THREADS, str(tiny_model_dir)]
     done = subprocess.run(command, capture_output=True, text=True, env=clean | environment, check=True)
-    assert done.stdout.strip() == told
+    assert done.stdout.strip() == expected
 
 
 def test_an_explicit_format_is_not_measured(tiny_model_dir, monkeypatch):

@@ -69,19 +69,19 @@ def test_nothing_is_raised_after_the_work_has_ended(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(deadline, "_raise_in", slowly)
     monkeypatch.setattr(deadline, "POLL_SECONDS", 1e-4)
-    few, told = Deadline(0.005), []
+    few, in_time = Deadline(0.005), []
 
     def rounds(seed: int) -> None:
         draw = random.Random(seed)
         for _ in range(200):
             try:
                 few.within(lambda: busy(draw.uniform(0.0, 0.015)))
-                told.append(True)
+                in_time.append(True)
             except TimeoutError:
-                told.append(False)
+                in_time.append(False)
             busy(0.003)
 
     with ThreadPoolExecutor(2) as pool:
         for done in [pool.submit(rounds, seed) for seed in range(2)]:
             done.result()
-    assert 50 < sum(told) < 350, "some in time and some not"
+    assert 50 < sum(in_time) < 350, "some in time and some not"

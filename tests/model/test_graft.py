@@ -99,13 +99,13 @@ def test_text_is_rounded_once_and_everything_else_is_unchanged(tmp_path, monkeyp
     text = shard(tmp_path / "text", **{"model.a": new})
     noise = torch.randint(0, 255, (9,), dtype=torch.uint8)
     shard(tmp_path / "vlm", a=torch.zeros(7, 3, dtype=kept), seen=noise, z=torch.full((4,), torch.nan))
-    told = graft.write_shard(tmp_path / "vlm" / tensors.SINGLE, tmp_path / "out", {"a": text["model.a"]})
+    rounded = graft.write_shard(tmp_path / "vlm" / tensors.SINGLE, tmp_path / "out", {"a": text["model.a"]})
     made = load_file(tmp_path / "out")
     assert torch.equal(made["a"], new.to(kept))
     assert torch.equal(made["seen"], noise)
     assert made["z"].isnan().all()
-    assert told.changed == (0 if kept == torch.float32 else int((new.to(kept).float() != new).sum()))
-    assert told.values == (0 if kept == torch.float32 else 21)
+    assert rounded.changed == (0 if kept == torch.float32 else int((new.to(kept).float() != new).sum()))
+    assert rounded.values == (0 if kept == torch.float32 else 21)
 
 
 @pytest.mark.parametrize(("value", "kept"), [(float("nan"), torch.bfloat16), (1e6, torch.float16)])

@@ -98,7 +98,7 @@ def test_settings_not_visible_in_shapes_are_compared():
 
 
 @pytest.mark.parametrize(
-    ("family", "name", "value", "told"),
+    ("family", "name", "value", "message"),
     [
         (mistral3, "rope_parameters", {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0}, "rope_type yarn"),
         (mistral3, "sliding_window", 7, "sliding_window 7"),
@@ -108,11 +108,11 @@ def test_settings_not_visible_in_shapes_are_compared():
         (gemma3, "final_logit_softcapping", 5.0, r"final_logit_softcapping 5\.0"),
     ],
 )
-def test_settings_of_some_model_families_are_compared(family, name, value, told):
+def test_settings_of_some_model_families_are_compared(family, name, value, message):
     text, whole = family()
     graft.check_settings(text, whole)
     setattr(text, name, value)
-    with pytest.raises(DataError, match=f"the text model has {told}"):
+    with pytest.raises(DataError, match=f"the text model has {message}"):
         graft.check_settings(text, whole)
 
 

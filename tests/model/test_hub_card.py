@@ -18,29 +18,29 @@ CARD = Card(
 
 
 def test_a_card_has_recipe_data_metrics_and_origin():
-    told = render(CARD)
-    front = told.split("---\n")[1]
+    text = render(CARD)
+    front = text.split("---\n")[1]
     assert "license: apache-2.0\n" in front
     assert "base_model: owner/base\n" in front
     assert "grpo" not in front
-    assert "`sft` (40 steps)" in told
-    assert "| lr | 1e-05 |\n| ks | 1, 4 |\n| system | - |" in told
-    assert "| clean-math | 2,060 | 1,934 | missing-answer 96, proof 30 |" in told
-    assert "| this model | avg@n | 50.0 [25.0, 75.0] | 30 | 120 |" in told
-    assert "| this model | tokens | 12.3 | 1 | 4 |" in told
-    assert f"| input of clean-math | raw.jsonl | 2,060 | `{'ab' * 32}` |" in told
-    assert "| this model, as trained | - | - | `cd` |" in told
+    assert "`sft` (40 steps)" in text
+    assert "| lr | 1e-05 |\n| ks | 1, 4 |\n| system | - |" in text
+    assert "| clean-math | 2,060 | 1,934 | missing-answer 96, proof 30 |" in text
+    assert "| this model | avg@n | 50.0 [25.0, 75.0] | 30 | 120 |" in text
+    assert "| this model | tokens | 12.3 | 1 | 4 |" in text
+    assert f"| input of clean-math | raw.jsonl | 2,060 | `{'ab' * 32}` |" in text
+    assert "| this model, as trained | - | - | `cd` |" in text
 
 
 def test_missing_information_is_stated():
     bare = Card("toy", "", "", "1.0", [Training("rl", 3, "model", {})], (), [], [])
-    told = render(bare)
-    assert "license:" not in told
-    assert "base_model:" not in told
-    assert "No licence is stated." in told
-    assert "No evaluation was given." in told
-    assert "have no history" in told
-    assert "- grpo\n" in told
+    text = render(bare)
+    assert "license:" not in text
+    assert "base_model:" not in text
+    assert "No licence is stated." in text
+    assert "No evaluation was given." in text
+    assert "have no history" in text
+    assert "- grpo\n" in text
 
 
 def test_cells_cannot_break_a_table():

@@ -88,8 +88,8 @@ def test_all_files_arrive_in_a_private_repository(tmp_path, hub):
     }
     for name, data in sent.items():
         (tmp_path / name).write_bytes(data)
-    told = pushed(tmp_path, f"http://127.0.0.1:{hub.server_port}")
-    assert "/owner/toy" in told
+    output = pushed(tmp_path, f"http://127.0.0.1:{hub.server_port}")
+    assert "/owner/toy" in output
     assert hub.files == sent
     made = json.loads(hub.asked["create"])
     assert (made["name"], made["organization"]) == ("toy", "owner")
@@ -98,9 +98,9 @@ def test_all_files_arrive_in_a_private_repository(tmp_path, hub):
 
 def test_an_unreachable_or_disabled_hub_is_a_one_line_error(tmp_path):
     for more in ({}, {"HF_HUB_OFFLINE": "1"}):
-        told = pushed(tmp_path, "http://127.0.0.1:9", **more)
-        assert told.startswith(f"fault: {tmp_path} is complete, but pushing it to owner/toy failed: ")
-        assert len(told.splitlines()) == 1
+        output = pushed(tmp_path, "http://127.0.0.1:9", **more)
+        assert output.startswith(f"fault: {tmp_path} is complete, but pushing it to owner/toy failed: ")
+        assert len(output.splitlines()) == 1
 
 
 @pytest.mark.parametrize("name", ["toy", "a/b/c", "owner/", "/toy", "own er/toy", "owner/.toy"])

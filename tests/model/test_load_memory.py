@@ -23,8 +23,8 @@ print(touch(1 << 23))
 
 def faults_of_the_second(how):
     """Page faults of a tensor half as large as the previous one: one of the same size may just not fit."""
-    told = subprocess.run([sys.executable, "-c", FAULTS, how], check=True, capture_output=True, text=True)
-    return int(told.stdout)
+    done = subprocess.run([sys.executable, "-c", FAULTS, how], check=True, capture_output=True, text=True)
+    return int(done.stdout)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")

@@ -16,8 +16,8 @@ TEXT = "<|user|>What is 3 + 4?\n It's  seven.<|end|><think>"
 def folder_of(tiny_model_dir: Path, folder: Path, family: str, **settings: object) -> Path:
     shutil.copytree(tiny_model_dir, folder)
     for name, changes in (("config.json", {"model_type": family}), ("tokenizer_config.json", settings)):
-        told = json.loads((folder / name).read_text()) | changes
-        (folder / name).write_text(json.dumps({key: value for key, value in told.items() if value != "drop"}))
+        content = json.loads((folder / name).read_text()) | changes
+        (folder / name).write_text(json.dumps({key: value for key, value in content.items() if value != "drop"}))
     return folder
 
 

@@ -70,12 +70,12 @@ def test_an_empty_tensor_may_share_its_offset_with_the_next(tmp_path):
 
 def test_a_written_header_is_read_back(tmp_path):
     entries = [tensors.Entry("a", "F32", (2, 3), 24), tensors.Entry("b", "I8", (5,), 5)]
-    header, places = tensors.packed_header(entries, {"key": "told"})
+    header, places = tensors.packed_header(entries, {"key": "value"})
     (tmp_path / tensors.SINGLE).write_bytes(header + bytes(29))
     found = tensors.stored_tensors(tmp_path)
     assert {name: (stored.kind, stored.shape, stored.begin) for name, stored in found.items()} == {
         "a": ("F32", (2, 3), places["a"]),
         "b": ("I8", (5,), places["b"]),
     }
-    assert tensors.metadata(tmp_path / tensors.SINGLE) == {"key": "told"}
+    assert tensors.metadata(tmp_path / tensors.SINGLE) == {"key": "value"}
     assert load_file(tmp_path / tensors.SINGLE)["b"].tolist() == [0] * 5

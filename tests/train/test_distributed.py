@@ -31,9 +31,9 @@ def test_an_incomplete_launch_gets_a_hint_to_use_torchrun(monkeypatch, value):
 
 def test_a_rank_without_the_others_fails_to_connect(monkeypatch):
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    told = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1"}
-    told |= {"MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True", "GLOO_SOCKET_IFNAME": "lo"}
-    for name, value in told.items():
+    variables = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "MASTER_ADDR": "127.0.0.1"}
+    variables |= {"MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True", "GLOO_SOCKET_IFNAME": "lo"}
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(EnvironmentFault, match="rank 1 could not connect to all 2 ranks"):
         open_ranks(timeout=1.0)
@@ -156,7 +156,7 @@ def test_a_rank_that_dies_or_hangs_is_named_within_the_timeout(how):
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_other_ranks_detect_that_rank_0_is_lost(how):
-    def told(rank):
+    def outcome(rank):
         kind, text = rank.outcome()
         return kind, text.splitlines()[0]
 
@@ -164,7 +164,7 @@ def test_other_ranks_detect_that_rank_0_is_lost(how):
         time.sleep(2.0)
         os.kill(ranks[0].process.pid, how)
         begun = time.monotonic()
-        kind, text = told(ranks[1])
+        kind, text = outcome(ranks[1])
         assert time.monotonic() - begun < 10
     assert kind == "raised"
     assert text.startswith(f"EnvironmentFault: rank 0 (process {ranks[0].process.pid}")

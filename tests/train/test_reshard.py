@@ -67,8 +67,8 @@ def begin(ranks, model_dir, folder):
     held = full_weights(whole.model, ranks), moments(whole.model, optimizer)
     held = ({name: tensor.clone() for name, tensor in held[0].items()}, held[1])
     tokenizer = AutoTokenizer.from_pretrained(model_dir)
-    told = {"model": whole.model, "optimizer": optimizer, "state": {"step": 3}, "tokenizer": tokenizer}
-    checkpoint.save(folder, **told) if ranks.size == 1 else checkpoint.save_sharded(folder, ranks, **told)
+    arguments = {"model": whole.model, "optimizer": optimizer, "state": {"step": 3}, "tokenizer": tokenizer}
+    checkpoint.save(folder, **arguments) if ranks.size == 1 else checkpoint.save_sharded(folder, ranks, **arguments)
     return *held, learn(ranks, whole, optimizer, range(3, 5))
 
 

@@ -174,25 +174,25 @@ def learn(ranks, folder, recompute=False):
 
     if ranks.rank:
         return follow(ranks, open_state)
-    controller, told = RankController(ranks), []
+    controller, results = RankController(ranks), []
     try:
         controller.open(open_state)
         for number, micro_tokens in enumerate((50, 80, 400)):  # 400: one micro-batch, and ranks that idle
             chosen = examples(9, seed=number)
             by_rank = split_examples(chosen, micro_tokens=micro_tokens, size=ranks.size, hidden=48)
             total = num_targets(chosen)
-            told.append(controller.run([TrainStep(own, total, 1e-3, 1.0, False) for own in by_rank]))
-            told.append(controller.run([EvaluateLoss(own, total, False) for own in by_rank]))
-        return told, {name: tensor.clone() for name, tensor in controller.weights().items()}
+            results.append(controller.run([TrainStep(own, total, 1e-3, 1.0, False) for own in by_rank]))
+            results.append(controller.run([EvaluateLoss(own, total, False) for own in by_rank]))
+        return results, {name: tensor.clone() for name, tensor in controller.weights().items()}
     finally:
         controller.stop()
 
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_steps_of_several_ranks_are_those_of_one_process(tiny_model_dir, size):
-    told, weights = learn(Ranks(), tiny_model_dir)
+    results, weights = learn(Ranks(), tiny_model_dir)
     found, found_weights = on_ranks(learn, tiny_model_dir, size == 3, size=size)[0]
-    for ours, theirs in zip(found, told, strict=True):
+    for ours, theirs in zip(found, results, strict=True):
         assert ours == pytest.approx(theirs, rel=1e-4)
     for name, tensor in weights.items():
         torch.testing.assert_close(found_weights[name], tensor, rtol=1e-3, atol=1e-4)
