@@ -71,7 +71,9 @@ def test_help_takes_about_half_a_second_of_a_processor() -> None:
         began = _seconds_of_children()
         subprocess.run([sys.executable, "-m", "magcli", "generate", "--help"], stdout=subprocess.DEVNULL, check=True)
         taken.append(_seconds_of_children() - began)
-    assert min(taken) < 1.0
+        if taken[-1] < 1.0:
+            return
+    pytest.fail(f"{taken} seconds of a processor")
 
 
 def _seconds_of_children() -> float:

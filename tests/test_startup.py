@@ -72,14 +72,17 @@ def test_commands_without_a_model_take_about_a_second_of_a_processor(name, tmp_p
     """Neighbours slow a processor down, so what the commands take is held against imports beside them."""
     line = (EXAMPLES / "completions.jsonl").read_text(encoding="utf-8").splitlines()[0]
     taken, yards = [], []
-    for turn in range(3):
+    for turn in range(4):
         folder = tmp_path / str(turn)
         folder.mkdir()
         (folder / "one.jsonl").write_text(line + "\n", encoding="utf-8")
         words = [word.format(folder) for word in LIGHT[name]]
         taken.append(processor_seconds([sys.executable, "-m", "magcli", *words]))
         yards.append(processor_seconds(YARDSTICK))
-    assert min(taken) < LIMIT * max(1.0, min(yards) / YARD)
+        if min(taken) < LIMIT * max(1.0, min(yards) / YARD):
+            break
+    else:
+        pytest.fail(f"{min(taken):.1f} s, where the imports take {min(yards):.1f} s")
 
 
 def processor_seconds(command: list[str]) -> float:

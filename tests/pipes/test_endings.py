@@ -58,8 +58,9 @@ def seconds_to_end(process: "subprocess.Popen[str]", number: signal.Signals, cod
     return seconds
 
 
-@pytest.mark.parametrize("number", ENDING)
-@pytest.mark.parametrize("template", [LOOPS, LONG])
+@pytest.mark.parametrize(
+    ("template", "number"), [(LOOPS, signal.SIGINT), (LOOPS, signal.SIGTERM), (LONG, signal.SIGTERM)]
+)
 def test_a_template_that_loops(tmp_path: Path, tiny_model_dir: Path, template: str, number: signal.Signals) -> None:
     model = shutil.copytree(tiny_model_dir, tmp_path / "model")
     (model / "chat_template.jinja").write_text(template)
@@ -90,13 +91,12 @@ def heavy(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
-@pytest.mark.parametrize("number", ENDING)
-def test_a_long_backward_pass(tmp_path: Path, heavy: Path, number: signal.Signals) -> None:
+def test_a_long_backward_pass(tmp_path: Path, heavy: Path) -> None:
     row = json.dumps({"prompt": "Count.", "completion": "1, 2, 3. " * 40})
     (tmp_path / "a.jsonl").write_text(f"{row}\n" * 16)
     options = ["--run", tmp_path / "run", "--step-tokens", "8192", "--bf16", "no", "--system", "none"]
     process = start("torch", "torch.Tensor.backward", "sft", tmp_path / "a.jsonl", "--model", heavy, *options)
-    assert seconds_to_end(process, number, (128 + number,)) < 2
+    assert seconds_to_end(process, signal.SIGTERM, (128 + signal.SIGTERM,)) < 2
     assert not (tmp_path / "run" / "model").exists()
 
 

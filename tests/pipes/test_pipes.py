@@ -244,9 +244,9 @@ def test_a_disk_that_fills_during_a_resumable_stage(tmp_path: Path, magcli) -> N
 @pytest.mark.parametrize(
     "command", ["convert a.jsonl", "show a.jsonl", "show a.jsonl --stats", "report .", "convert a.jsonl --dry-run"]
 )
-def test_stdout_on_a_full_disk(tmp_path: Path, command: str) -> None:
+def test_stdout_on_a_full_disk(tmp_path: Path, magcli, command: str) -> None:
     problems(tmp_path / "a.jsonl", 3000)
-    assert shell(f"{MAGCLI} convert a.jsonl -o b.arrow", tmp_path).returncode == 0
+    assert magcli("convert", "a.jsonl", "-o", "b.arrow", cwd=tmp_path).returncode == 0
     done = shell(f"{MAGCLI} {command} > /dev/full", tmp_path)
     assert done.returncode == 4
     assert done.stderr.splitlines()[-1].startswith("error: ")

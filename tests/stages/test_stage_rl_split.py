@@ -63,7 +63,7 @@ def metrics(run):
 
 
 def test_the_ledger_alone_shows_that_both_sides_work_at_once(guesser, problems, tmp_path):
-    sizes = {**SMALL, "updates": 8, "lr": 1e-4, "n_async": 512, "n_batch": 256, "n_mini": 256}
+    sizes = {**SMALL, "updates": 5, "lr": 1e-4, "n_async": 512, "n_batch": 256, "n_mini": 256}
     call_stage("rl", problems, model=str(guesser), run=tmp_path / "split", generators=1, **sizes)
     call_stage("rl", problems, model=str(guesser), run=tmp_path / "sync", schedule="sync", **sizes)
     assert ledger.overlap(told(tmp_path / "split")) > 0
@@ -71,7 +71,7 @@ def test_the_ledger_alone_shows_that_both_sides_work_at_once(guesser, problems, 
     account = ledger.account(told(tmp_path / "split"))
     assert account.faults == ()
     assert account.outstanding == 0
-    assert account.trained == 8 * 32
+    assert account.trained == 5 * 32
     assert set(account.dropped) <= {"all-wrong", "all-right"}
     assert idle_share(tmp_path / "split") < idle_share(tmp_path / "sync")
     mixed = [row for row in rows_of(tmp_path / "split") if len(row["versions"]) > 1]
