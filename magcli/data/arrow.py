@@ -157,5 +157,5 @@ class StreamSink:
 @contextlib.contextmanager
 def file_sink(path: Path, schema: pa.Schema, head: str) -> Iterator[StreamSink]:
     """A stream file that appears when it is finished."""
-    with durable.whole_file(path) as file:
+    with durable.atomic_file(path) as file:
         yield StreamSink(file, schema, head)

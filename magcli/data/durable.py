@@ -1,6 +1,6 @@
-"""Files that appear whole or not at all, also after a power cut: written aside, fsynced, renamed, folder fsynced.
+"""Atomic files, also across power cuts: written under a temporary name, fsynced, renamed, folder fsynced.
 
-All writing that must survive goes through this module, so that tests can take one step away and see what breaks.
+Everything that must survive a crash is written through this module, so that tests can remove single steps of it.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 from magcli.errors import EnvironmentFault, UsageError
 
-DISK_FAULTS = {
+DISK_ERRORS = {
     errno.ENOSPC,
     errno.EDQUOT,
     errno.EFBIG,
@@ -28,8 +28,8 @@ DISK_FAULTS = {
     errno.ENOTDIR,
     errno.EEXIST,
 }
-OWNER_PATIENCE = 1.0
-"""Seconds in which the owner of a lock has surely written its name into it."""
+OWNER_TIMEOUT = 1.0
+"""Seconds in which the owner of a lock has written its name into it."""
 
 
 def sync(file: BinaryIO) -> None:
@@ -38,14 +38,14 @@ def sync(file: BinaryIO) -> None:
     os.fsync(file.fileno())
 
 
-def reserve(file: BinaryIO, size: int) -> None:
-    """Take the room that a file will need: a full disk is told at once, and what is written finds its place."""
+def preallocate(file: BinaryIO, size: int) -> None:
+    """Allocate the disk space of a file, so that a full disk is an error before anything is written."""
     if size and hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, size)
 
 
-def begin_sync(descriptor: int, start: int, size: int) -> None:
-    """Have the system begin to write some bytes of a file to the disk, so that ``sync`` finds little left to do."""
+def start_sync(descriptor: int, start: int, size: int) -> None:
+    """Start writing a range of a file to the disk in the background, so that ``sync`` has little left to do."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, start, size, os.POSIX_FADV_DONTNEED)
 
@@ -60,49 +60,49 @@ def sync_folder(folder: Path) -> None:
 
 
 def rename(source: Path, target: Path) -> None:
-    """Put a finished file or folder in its place and make that last."""
+    """Move a finished file or folder to its name, durably."""
     os.replace(source, target)
     sync_folder(target.parent)
 
 
 def remove(path: Path) -> None:
-    """Take a file away, if it is there, and make that last."""
+    """Remove a file if it exists, durably."""
     if path.exists():
         path.unlink(missing_ok=True)
         sync_folder(path.parent)
 
 
-def aside(path: Path) -> Path:
-    """The name under which ``path`` is written before it is whole; it names the process that owns it."""
+def temp_path(path: Path) -> Path:
+    """The temporary name of ``path`` while it is written; it contains the id of the process that writes it."""
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 @contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that takes its place when the block ends well and vanishes when it does not.
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that appears when the block ends and is removed if it raises.
 
     Raises:
         EnvironmentFault: the folder cannot be written or the disk is full.
     """
-    temp = aside(path)
-    sweep(path)
+    temp = temp_path(path)
+    remove_stale(path)
     try:
-        with disk_faults(path), open(temp, "wb+") as file:
+        with disk_errors(path), open(temp, "wb+") as file:
             yield file
             sync(file)
-        with disk_faults(path):
+        with disk_errors(path):
             rename(temp, path)
     finally:
         temp.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill that takes its place when the block ends well; an older one of that name is replaced."""
-    temp, old = aside(path), path.with_name(f".{path.name}.{os.getpid()}.old.tmp")
-    sweep(path)
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """A folder to fill that appears when the block ends, in place of an older one of that name."""
+    temp, old = temp_path(path), path.with_name(f".{path.name}.{os.getpid()}.old.tmp")
+    remove_stale(path)
     try:
-        with disk_faults(path):
+        with disk_errors(path):
             temp.mkdir(parents=True)
             yield temp
             _sync_tree(temp)
@@ -125,24 +125,24 @@ def _sync_tree(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def disk_faults(path: Path) -> Iterator[None]:
-    """Tell a full, read-only or failing disk, or a folder that may not be written, by the name of the output."""
+def disk_errors(path: Path) -> Iterator[None]:
+    """Report a full, read-only or failing disk and missing permissions with the name of the output."""
     try:
         yield
     except OSError as error:
-        if error.errno not in DISK_FAULTS or (error.filename and not _concerns(Path(error.filename), path)):
+        if error.errno not in DISK_ERRORS or (error.filename and not _concerns(Path(error.filename), path)):
             raise
         reason = error.strerror or str(error)
-        raise EnvironmentFault(f"cannot write {path}: {reason}; nothing was left half written there") from error
+        raise EnvironmentFault(f"cannot write {path}: {reason}; no partial file was left there") from error
 
 
 def _concerns(place: Path, path: Path) -> bool:
-    """Whether a place is the output, a folder above it, or one of the names under which it is written."""
+    """Whether a path is the output, a folder above it, or one of its temporary names."""
     return path.is_relative_to(place) or f".{path.name}." in str(place)
 
 
-def sweep(path: Path) -> None:
-    """Remove what a dead process left aside for this output; one with our own id is dead, it only had the same."""
+def remove_stale(path: Path) -> None:
+    """Remove temporary files of dead processes for this output; one with our own id is of a dead one that had it."""
     pattern = re.compile(re.escape(f".{path.name}.") + r"(\d+)(\.old)?\.tmp")
     for stale in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         found = pattern.fullmatch(stale.name)
@@ -161,16 +161,16 @@ def _alive(pid: int) -> bool:
 
 
 @contextlib.contextmanager
-def owned(path: Path) -> Iterator[None]:
-    """Hold an output for one process; the kernel gives it back when the process dies, however it dies.
+def locked(path: Path) -> Iterator[None]:
+    """Lock an output for this process; the kernel releases the lock if the process dies.
 
     Raises:
-        UsageError: another process holds it; the message names that process.
+        UsageError: another process has the lock; the message names it.
     """
-    with disk_faults(path):
+    with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = path.with_name(f".{path.name}.lock")
-        handle = _locked(lock, path)
+        handle = _acquire(lock, path)
     try:
         os.ftruncate(handle, 0)
         started = time.strftime("%Y-%m-%d %H:%M:%S")
@@ -181,7 +181,7 @@ def owned(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _locked(lock: Path, path: Path) -> int:
+def _acquire(lock: Path, path: Path) -> int:
     while True:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -196,19 +196,19 @@ def _locked(lock: Path, path: Path) -> int:
 
 
 def _owner(handle: int) -> str:
-    """Who holds a lock, as it wrote; what a dead process wrote, or nothing yet, is about to be overwritten."""
-    deadline = time.monotonic() + OWNER_PATIENCE
+    """The owner of a lock as written there; an entry of a dead process is about to be overwritten."""
+    deadline = time.monotonic() + OWNER_TIMEOUT
     while time.monotonic() < deadline:
-        told = os.pread(handle, 200, 0).decode(errors="replace")
-        found = re.match(r"process (\d+) on (\S+) since", told)
+        entry = os.pread(handle, 200, 0).decode(errors="replace")
+        found = re.match(r"process (\d+) on (\S+) since", entry)
         if found and (found[2] != os.uname().nodename or _alive(int(found[1]))):
-            return told
+            return entry
         time.sleep(0.01)
     return "another process"
 
 
 def _same_file(handle: int, path: Path) -> bool:
-    """Whether the lock just taken is still the file of that name: its last owner may have removed it meanwhile."""
+    """Whether the lock is still the file of that name; its last owner may have removed it meanwhile."""
     try:
         return os.fstat(handle).st_ino == os.stat(path).st_ino
     except FileNotFoundError:

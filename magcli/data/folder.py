@@ -124,7 +124,7 @@ class FolderSink:
 @contextlib.contextmanager
 def folder_sink(path: Path, schema: pa.Schema, head: str) -> Iterator[FolderSink]:
     """A folder that appears when it is finished."""
-    with durable.whole_folder(path) as temp:
+    with durable.atomic_folder(path) as temp:
         sink = FolderSink(temp, schema)
         with sink.file:
             yield sink

@@ -92,7 +92,7 @@ class ParquetSink:
 @contextlib.contextmanager
 def file_sink(path: Path, schema: pa.Schema, head: str) -> Iterator[ParquetSink]:
     """A Parquet file that appears when it is finished."""
-    with durable.whole_file(path) as file:
+    with durable.atomic_file(path) as file:
         sink = ParquetSink(file, schema, head)
         try:
             yield sink

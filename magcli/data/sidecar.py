@@ -93,9 +93,9 @@ class ManifestSink:
 def with_manifest(path: Path, schema: pa.Schema, make: Callable[[BinaryIO], Writer]) -> Iterator[Sink]:
     """Write a file and then its manifest; between the two the file is like that of any other tool."""
     place = manifest_path(path)
-    with durable.whole_file(path) as file:
+    with durable.atomic_file(path) as file:
         sink = ManifestSink(make(file), file, schema)
         yield sink
         durable.remove(place)
-    with durable.whole_file(place) as file:
+    with durable.atomic_file(place) as file:
         file.write(sink.manifest.encode())

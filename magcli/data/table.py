@@ -155,7 +155,7 @@ def write(name: str, schema: pa.Schema, head: str) -> Iterator[Sink]:
     """A table to write by its name; it appears when it is finished and the block ends without an error."""
     path = Path(name)
     if name == "-":
-        with durable.disk_faults(Path("stdout")), open(sys.stdout.fileno(), "wb", closefd=False) as out:
+        with durable.disk_errors(Path("stdout")), open(sys.stdout.fileno(), "wb", closefd=False) as out:
             yield arrow.StreamSink(out, schema, head)
         return
     path.parent.mkdir(parents=True, exist_ok=True)

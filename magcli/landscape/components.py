@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from magcli.data.durable import begin_sync, reserve, whole_file
+from magcli.data.durable import atomic_file, preallocate, start_sync
 from magcli.errors import DataError
 from magcli.landscape.checkpoints import Checkpoint, check_same, identity, open_checkpoint, pieces
 from magcli.landscape.gram import BLOCK, bits_of, over_blocks
@@ -35,9 +35,9 @@ def write_components(found: Plane, folder: Path, *, block: int = BLOCK) -> tuple
     mixing = found.mixing.astype(precision_of(float(found.explained[1] / found.explained[0])))
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
-        files = [stack.enter_context(whole_file(path)) for path in paths]
+        files = [stack.enter_context(atomic_file(path)) for path in paths]
         for file in files:
-            reserve(file, len(header) + 4 * sum(stored.size for stored in checkpoints[-1].values()))
+            preallocate(file, len(header) + 4 * sum(stored.size for stored in checkpoints[-1].values()))
             file.write(header)
             file.flush()
 
@@ -79,4 +79,4 @@ def _write_at(descriptor: int, values: npt.NDArray[np.float32], position: int) -
     while data:
         done = os.pwrite(descriptor, data, place)
         data, place = data[done:], place + done
-    begin_sync(descriptor, position, values.nbytes)
+    start_sync(descriptor, position, values.nbytes)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from magcli.data.durable import whole_file
+from magcli.data.durable import atomic_file
 from magcli.landscape.checkpoints import Checkpoint, identity
 from magcli.landscape.gram import Sums, read_sums
 from magcli.landscape.principal import Array
@@ -73,7 +73,7 @@ def save(kept: Kept, file: Path) -> None:
         changed=np.array([part.changed for part in parts]),
     )
     file.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(file) as stream:
+    with atomic_file(file) as stream:
         stream.write(image.getvalue())
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from magcli.data.durable import whole_file
+from magcli.data.durable import atomic_file
 from magcli.landscape.results import PER_PROBLEM, places
 from magcli.landscape.surface import Regression, band
 from magcli.landscape.triangles import triangulate
@@ -36,7 +36,7 @@ def write_page(
         "fit": told["regression"] | ({"band": _band(points, fit)} if fit else {}),
     }
     template = files("magcli.landscape").joinpath("page.html").read_text(encoding="utf-8")
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(template.replace("@DATA@", embedded(data)).encode())
 
 

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from magcli.data.durable import whole_file
+from magcli.data.durable import atomic_file
 from magcli.landscape.principal import Array
 from magcli.landscape.surface import Regression, band
 from magcli.landscape.triangles import triangulate
@@ -227,7 +227,7 @@ def _save(figure: Figure, path_stem: Path) -> list[Path]:
         figure.savefig(image, format=kind, dpi=150, metadata=NO_DATE[kind])
         path = path_stem.with_name(f"{path_stem.name}.{kind}")
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as file:
+        with atomic_file(path) as file:
             file.write(image.getvalue())
         written.append(path)
     return written

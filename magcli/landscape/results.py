@@ -109,7 +109,7 @@ def places(points: pa.Table) -> Array:
 
 def write(path: Path, described: Mapping[str, Any]) -> None:
     """Keep figures as JSON."""
-    with durable.whole_file(path) as file:
+    with durable.atomic_file(path) as file:
         file.write((json.dumps(described, indent=1) + "\n").encode())
 
 

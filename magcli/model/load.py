@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors import SafetensorError
 
-from magcli.data.durable import whole_folder
+from magcli.data.durable import atomic_folder
 from magcli.errors import EnvironmentFault, first_line
 from magcli.model.plain import FAMILIES, read_json, tokenizer_class
 
@@ -240,7 +240,7 @@ def whole_model(folder: Path) -> Iterator[Path]:
         EnvironmentFault: the folder cannot be written or the disk is full.
     """
     try:
-        with whole_folder(folder) as aside:
+        with atomic_folder(folder) as aside:
             yield aside
     except (SafetensorError, RuntimeError) as error:  # torch.save raises RuntimeError when the disk is full
         if isinstance(error, RuntimeError) and "PytorchStreamWriter" not in str(error):

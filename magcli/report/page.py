@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from magcli import __version__
-from magcli.data.durable import disk_faults, whole_file
+from magcli.data.durable import atomic_file, disk_errors
 from magcli.evaluation.labels import labels
 from magcli.report import chart, figures, funnel, landscapes, provenance, training, wording
 from magcli.report.found import Found, opened
@@ -66,9 +66,9 @@ def write(path: Path, told: Contents) -> int:
         EnvironmentFault: its folder cannot be made or written.
     """
     text = render(told).encode(errors="backslashreplace")
-    with disk_faults(path):
+    with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(text)
     return len(text)
 

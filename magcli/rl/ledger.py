@@ -59,7 +59,7 @@ class Ledger:
         whole = text[: text.rfind(b"\n") + 1]
         for event in parse(whole.decode(errors="replace").splitlines(), path):
             self._follow(event)
-        with durable.disk_faults(path):
+        with durable.disk_errors(path):
             self.file = open(path, "ab", buffering=0)  # noqa: SIM115
             self.file.truncate(len(whole))
 
@@ -78,7 +78,7 @@ class Ledger:
 
     def _append(self, line: Mapping[str, Any]) -> None:
         left = (json.dumps({**line, "time": round(time.time(), 4)}) + "\n").encode()
-        with durable.disk_faults(self.path):
+        with durable.disk_errors(self.path):
             while left:
                 left = left[self.file.write(left) :]
         self._follow(line)
@@ -107,7 +107,7 @@ class Ledger:
 
     def sync(self) -> None:
         """Make the ledger survive a power cut."""
-        with durable.disk_faults(self.path):
+        with durable.disk_errors(self.path):
             durable.sync(self.file)
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ class Store:
     def keep(self, group: Group) -> Group:
         """Write a finished group; returns it as it reads."""
         rows = rollout_rows([group], None, {})
-        with durable.whole_file(self._file(group.number)) as file, pa.ipc.new_stream(file, ROLLOUT) as writer:
+        with durable.atomic_file(self._file(group.number)) as file, pa.ipc.new_stream(file, ROLLOUT) as writer:
             writer.write(rows)
         return groups_of([rows])[0]
 

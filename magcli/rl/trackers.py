@@ -322,7 +322,7 @@ def run_id(folder: Path) -> str:
         except (ValueError, KeyError, TypeError):
             raise DataError(f"rl: {path} is damaged; remove it to start a new run in the trackers") from None
     found = f"{re.sub(r'[^A-Za-z0-9_.-]', '-', folder.resolve().name)}-{secrets.token_hex(4)}"
-    with durable.whole_file(path) as file:
+    with durable.atomic_file(path) as file:
         file.write((json.dumps({"run": found}) + "\n").encode())
     return found
 

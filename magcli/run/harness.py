@@ -61,12 +61,12 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
         for place in places:
             table.check_target(place)
             if place != "-":
-                held.enter_context(durable.owned(Path(place)))
+                held.enter_context(durable.locked(Path(place)))
         job.inputs = _inputs(tables, drops)
         anew = tables.restart or stage.always(config)
         if not anew and all(map(os.path.exists, beside)) and up_to_date(tables, job):
             durable.remove(_journal_path(tables))
-            durable.sweep(_note_path(tables))
+            durable.remove_stale(_note_path(tables))
             console.say(f"{stage.name}: {tables.output} is up to date", event="up-to-date")
             return
         if not tables.restart and (former := _replaced(tables, job)):
@@ -258,5 +258,5 @@ def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:
             **counts,
             **job.facts,
         }
-        with durable.whole_file(_note_path(tables)) as file:
+        with durable.atomic_file(_note_path(tables)) as file:
             file.write((json.dumps(note, indent=1, default=str) + "\n").encode())

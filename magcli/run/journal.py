@@ -48,7 +48,7 @@ class Journal:
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path, self.schema = path, schema
-        with durable.disk_faults(path):
+        with durable.disk_errors(path):
             self.file = open(path, "ab+", buffering=0)  # noqa: SIM115
         self.places: dict[str, tuple[int, int]] = {}
         self.notes: dict[str, str] = {}
@@ -143,14 +143,14 @@ class Journal:
 
     def _append(self, payload: bytes) -> int:
         data = memoryview(FRAME.pack(len(payload), zlib.crc32(payload)) + payload)
-        with durable.disk_faults(self.path):
+        with durable.disk_errors(self.path):
             while data:
                 data = data[self.file.write(data) :]
         return len(payload)
 
     def sync(self) -> None:
         """Make what is recorded survive a power cut."""
-        with durable.disk_faults(self.path):
+        with durable.disk_errors(self.path):
             durable.sync(self.file)
         self.synced = time.monotonic()
 

@@ -63,7 +63,7 @@ class RunDir:
             UsageError: the folder holds something else, or a run with other settings (the message says which), or
                 another process is at work in it.
         """
-        with durable.owned(path):
+        with durable.locked(path):
             folder = cls(path)
             if restart and folder.note_path.exists():
                 shutil.rmtree(path)
@@ -81,7 +81,7 @@ class RunDir:
     def keep_inputs(self, inputs: Sequence[manifest.Input], history: manifest.Chain) -> None:
         """Keep what the run reads and how that came to be, for reports and model cards."""
         told = {"inputs": [asdict(each) for each in inputs], "history": manifest.to_json(history)}
-        with durable.whole_file(self.path / INPUTS) as file:
+        with durable.atomic_file(self.path / INPUTS) as file:
             file.write((json.dumps(told, indent=1) + "\n").encode())
 
     @property
@@ -91,7 +91,7 @@ class RunDir:
 
     def log(self, metrics: Mapping[str, Any]) -> None:
         """Append one line of metrics; what is not a finite number becomes null."""
-        with durable.disk_faults(self.metrics_path), open(self.metrics_path, "ab") as file:
+        with durable.disk_errors(self.metrics_path), open(self.metrics_path, "ab") as file:
             file.write((json.dumps(_finite(metrics), allow_nan=False) + "\n").encode())
             durable.sync(file)
 
@@ -113,7 +113,7 @@ class RunDir:
     def rewind(self, step: int) -> None:
         """Forget the metrics and kept weights of steps after a checkpoint: they will be made again, equal."""
         kept = [line for line in self.metrics() if line["step"] <= step]
-        with durable.whole_file(self.metrics_path) as file:
+        with durable.atomic_file(self.metrics_path) as file:
             file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
         for folder in self.kept_weights():
             if int(folder.name.removeprefix("step-")) > step:
@@ -130,7 +130,7 @@ def _finite(value: Any) -> Any:
 def _claim(folder: RunDir, identity: Mapping[str, Any]) -> None:
     path, note = folder.path, folder.note_path
     if not note.exists():
-        durable.sweep(note)
+        durable.remove_stale(note)
         if path.exists() and any(path.iterdir()):
             raise UsageError(f"{path} is not empty and holds no run of magcli; choose another folder")
         path.mkdir(parents=True, exist_ok=True)
@@ -154,7 +154,7 @@ def _claim(folder: RunDir, identity: Mapping[str, Any]) -> None:
 
 
 def _write_note(note: Path, identity: Mapping[str, Any]) -> None:
-    with durable.whole_file(note) as file:
+    with durable.atomic_file(note) as file:
         file.write((json.dumps(identity, indent=1) + "\n").encode())
 
 

@@ -240,7 +240,7 @@ def _compare(config: Config, job: Job) -> pa.RecordBatch:
     found = comparison.rows(sides, config.ks, config.seed)
     text = comparison.markdown(found)
     if config.markdown:
-        with durable.whole_file(config.markdown) as file:
+        with durable.atomic_file(config.markdown) as file:
             file.write(text.encode())
     job.console.say(text.rstrip(), event="comparison", rows=found)
     return pa.RecordBatch.from_pylist(found, comparison.SCHEMA)

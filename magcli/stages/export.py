@@ -82,7 +82,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     assert config.run is not None
     assert config.out is not None
-    with durable.owned(config.out):
+    with durable.locked(config.out):
         note, card = _described(config, job.console)
         if _is_there(config.out, note):
             job.console.say(f"export: {config.out} is up to date", event="up-to-date")

@@ -219,7 +219,7 @@ def _open_matrix(config: Config, sandbox: str, job: Job) -> Iterator[MatrixTable
     if config.matrix is None:
         yield None
         return
-    with durable.owned(config.matrix):
+    with durable.locked(config.matrix):
         table = MatrixTable(config.matrix, sandbox=sandbox, restart=job.restart, shard=job.settings.get(KEY))
         with closing(table):
             yield table

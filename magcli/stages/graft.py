@@ -65,7 +65,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     assert config.out is not None
     text, vlm = local_folder(config.text), local_folder(config.into)
-    with durable.owned(config.out):
+    with durable.locked(config.out):
         note = {
             "text": {"name": Path(config.text).name, "sha256": fingerprint(text)},
             "into": {"name": Path(config.into).name, "sha256": fingerprint(vlm)},

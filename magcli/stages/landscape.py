@@ -172,7 +172,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         return
     given = [row for batch in rows for row in batch.to_pylist()]
     out = config.out or config.run / "landscape"
-    with durable.owned(out):
+    with durable.locked(out):
         plane = _plane(config, kept, out, job)
         components.write_components(plane, out / "components")
         output.write_plane(out, plane, job)

@@ -36,7 +36,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 from transformers.utils import logging as transformers_logging
 
-from magcli.data.durable import aside, rename, sweep, whole_folder
+from magcli.data.durable import atomic_folder, remove_stale, rename, temp_path
 from magcli.errors import DataError, EnvironmentFault
 from magcli.model.load import whole_model
 from magcli.train.distributed import Ranks
@@ -99,7 +99,7 @@ def save_sharded(
         _write_shards(Path(ranks.broadcast()), ranks, model, optimizer)
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with whole_folder(folder) as temp:
+    with atomic_folder(folder) as temp:
         digests = _write_shards(Path(ranks.broadcast(str(temp))), ranks, model, optimizer)
         model.config.save_pretrained(temp)
         torch.save({"random": _random_states()}, temp / TRAINER)
@@ -157,10 +157,10 @@ def prune(root: Path, *, keep: int, protect: Collection[Path] = ()) -> None:
     for folder in complete[: max(len(complete) - keep, 0)]:
         if folder not in protect:
             # Renamed first, so that a half removed folder is never mistaken for a checkpoint.
-            rename(folder, aside(folder))
-            shutil.rmtree(aside(folder))
+            rename(folder, temp_path(folder))
+            shutil.rmtree(temp_path(folder))
     for folder in root.glob(".step-*.tmp"):
-        sweep(folder.with_name(folder.name.split(".")[1]))
+        remove_stale(folder.with_name(folder.name.split(".")[1]))
 
 
 def _step(folder: Path) -> int:

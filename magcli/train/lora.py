@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from magcli.data.durable import whole_folder
+from magcli.data.durable import atomic_folder
 from magcli.errors import EnvironmentFault
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def save_adapter(adapters: PeftModel, folder: Path) -> None:
     Raises:
         EnvironmentFault: the folder cannot be written or the disk is full.
     """
-    with whole_folder(folder) as aside:
+    with atomic_folder(folder) as aside:
         adapters.save_pretrained(str(aside))
 
 

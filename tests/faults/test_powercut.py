@@ -199,9 +199,9 @@ def without_fsync_in(function: str) -> Callable[[pytest.MonkeyPatch], None]:
 WHOLE = "an output that is there is whole"
 KEPT = "nothing recorded is computed again"
 MUTATIONS: dict[str, tuple[Callable[[pytest.MonkeyPatch], Any], str]] = {
-    "fsync of a file": (without_fsync_in("whole_file"), WHOLE),
+    "fsync of a file": (without_fsync_in("atomic_file"), WHOLE),
     "fsync of a rename": (without_fsync_in("rename"), KEPT),
-    "rename: written in place": (lambda patch: patch.setattr(durable, "aside", lambda path: path), WHOLE),
+    "rename: written in place": (lambda patch: patch.setattr(durable, "temp_path", lambda path: path), WHOLE),
     "rename: copied": (lambda patch: patch.setattr(durable, "rename", copied), WHOLE),
     "fsync of the journal": (without_fsync_in("sync"), KEPT),
     "fsync of the journal's name": (without_fsync_in("open"), KEPT),

@@ -76,7 +76,7 @@ from pathlib import Path
 from magcli.data import durable
 from magcli.errors import EnvironmentFault, UsageError
 try:
-    with durable.owned(Path(sys.argv[1])):
+    with durable.locked(Path(sys.argv[1])):
         print("won", flush=True)
         time.sleep(float(sys.argv[2]))
 except UsageError as error:
@@ -122,15 +122,15 @@ def test_what_dead_processes_left_is_taken_over_and_swept(tmp_path: Path) -> Non
     (tmp_path / f".{output.name}.{first.pid}.old.tmp").mkdir()
     other = tmp_path / f".{output.name}.x.{first.pid}.tmp"
     other.write_text("of another output")
-    with durable.owned(output), durable.whole_file(output) as file:
+    with durable.locked(output), durable.atomic_file(output) as file:
         file.write(b"whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([output.name, other.name])
 
 
 def test_a_lock_is_free_after_a_failure(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="x"), durable.owned(tmp_path / "out"):
+    with pytest.raises(ValueError, match="x"), durable.locked(tmp_path / "out"):
         raise ValueError("x")
-    with durable.owned(tmp_path / "out"), pytest.raises(UsageError), durable.owned(tmp_path / "out"):
+    with durable.locked(tmp_path / "out"), pytest.raises(UsageError), durable.locked(tmp_path / "out"):
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -257,7 +257,7 @@ def test_stdout_on_a_full_disk(tmp_path: Path, magcli, command: str) -> None:
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     place = tmp_path / "file" / "out.arrow"
-    with pytest.raises(EnvironmentFault, match=f"cannot write {place}"), durable.owned(place):
+    with pytest.raises(EnvironmentFault, match=f"cannot write {place}"), durable.locked(place):
         pass
 
 

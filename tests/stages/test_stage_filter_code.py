@@ -120,7 +120,7 @@ def test_matrices_of_shards_are_joined_and_none_takes_the_place_of_another(examp
 
 def test_a_matrix_that_another_command_writes_is_refused(tmp_path):
     held = tmp_path / "m.arrow"
-    with durable.owned(held), pytest.raises(UsageError, match=r"m\.arrow is being written by process \d+"):
+    with durable.locked(held), pytest.raises(UsageError, match=r"m\.arrow is being written by process \d+"):
         call_stage("filter-code", EXAMPLE, output=tmp_path / "out.arrow", matrix=held)
 
 

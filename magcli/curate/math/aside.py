@@ -15,18 +15,18 @@ class Aside:
 
     def __init__(self, schema: pa.Schema) -> None:
         self.place = Path(tempfile.gettempdir())
-        with durable.disk_faults(self.place):
+        with durable.disk_errors(self.place):
             self.file = tempfile.TemporaryFile()  # noqa: SIM115
         self.writer = pa.ipc.new_stream(self.file, schema)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Set rows aside."""
-        with durable.disk_faults(self.place):
+        with durable.disk_errors(self.place):
             self.writer.write_batch(batch)
 
     def rows(self) -> Rows:
         """All rows as they were added; no more can be added."""
-        with durable.disk_faults(self.place):
+        with durable.disk_errors(self.place):
             self.writer.close()
             self.file.seek(0)
         with pa.ipc.open_stream(self.file) as reader:

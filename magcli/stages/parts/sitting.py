@@ -95,7 +95,7 @@ def _keep_reasons(table: Path, reasons: Mapping[str, str]) -> None:
     if not reasons:
         durable.remove(_reasons_path(table))
         return
-    with durable.whole_file(_reasons_path(table)) as file:
+    with durable.atomic_file(_reasons_path(table)) as file:
         file.write((json.dumps(reasons, ensure_ascii=False, indent=1) + "\n").encode())
 
 
