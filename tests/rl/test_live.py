@@ -11,7 +11,7 @@ VALUES = st.lists(st.none() | st.floats(-1e6, 1e6), max_size=600)
 
 
 def line(step, **more):
-    """An update's line of metrics, as far as curves look at it."""
+    """The part of an update's line of metrics that curves show."""
     return {
         "step": step,
         "reward": 0.1 * step,
@@ -26,7 +26,7 @@ def line(step, **more):
 
 
 def dots(drawn):
-    """The places of a drawing's dots: columns from the left, rows from the bottom."""
+    """The positions of the dots: columns from the left, rows from the bottom."""
     return {
         (2 * x + side, 4 * (len(drawn) - y) - 1 - row)
         for y, text in enumerate(drawn)
@@ -43,7 +43,7 @@ def test_a_straight_line_is_drawn_straight() -> None:
     assert dots(live.braille([3.0, 3.0, 3.0], 2, 1)) == {(x, 1) for x in range(4)}
 
 
-def test_a_step_is_joined() -> None:
+def test_a_step_is_connected() -> None:
     assert dots(live.braille([0.0, 0.0, 1.0, 1.0], 2, 1)) == {(0, 0), (1, 0), (2, 1), (2, 2), (2, 3), (3, 3)}
 
 
@@ -51,7 +51,7 @@ def test_a_step_is_joined() -> None:
 def test_a_curve_reaches_top_and_bottom_and_leaves_no_column_out(values, width, height) -> None:
     drawn = live.braille(values, width, height)
     assert [len(text) for text in drawn] == [width] * height
-    found, places = dots(drawn), live.stretch(values, 2 * width)
+    found, places = dots(drawn), live.resample(values, 2 * width)
     assert {x for x, _ in found} == {x for x, value in enumerate(places) if value is not None}
     known = [value for value in places if value is not None]
     if known and min(known) < max(known):
@@ -59,17 +59,17 @@ def test_a_curve_reaches_top_and_bottom_and_leaves_no_column_out(values, width, 
 
 
 @given(VALUES, st.integers(1, 400))
-def test_stretching_stays_between_the_extremes(values, size) -> None:
+def test_resampling_stays_between_the_extremes(values, size) -> None:
     known = [value for value in values if value is not None]
-    places = [value for value in live.stretch(values, size) if value is not None]
-    assert len(live.stretch(values, size)) == size
+    places = [value for value in live.resample(values, size) if value is not None]
+    assert len(live.resample(values, size)) == size
     for value in places:
         assert min(known) <= value or math.isclose(min(known), value, rel_tol=1e-9, abs_tol=1e-9)
         assert value <= max(known) or math.isclose(max(known), value, rel_tol=1e-9, abs_tol=1e-9)
 
 
 @given(st.integers(0, 5000))
-def test_a_long_run_is_told_by_means_of_equally_many(count) -> None:
+def test_points_of_a_long_run_are_means_of_equally_many_updates(count) -> None:
     curve = live.Curve()
     for value in range(count):
         curve.add(float(value))
@@ -79,7 +79,7 @@ def test_a_long_run_is_told_by_means_of_equally_many(count) -> None:
     assert points == pytest.approx([sum(span) / len(span) for span in spans])
 
 
-def test_what_is_not_known_is_a_gap() -> None:
+def test_unknown_values_leave_a_gap() -> None:
     curve = live.Curve()
     for value in (1.0, None, math.nan, 2.0):
         curve.add(value)
@@ -97,13 +97,13 @@ def test_curves_fit_the_terminal(width) -> None:
     assert max(map(len, rows)) > 0.8 * width
     assert len(rows) <= 9
     text = "\n".join(rows)
-    for told in ("reward 0.", "length ", "dropped groups 3", "staleness 0.5", "generated 1,234", "trained 100"):
-        assert told in text
+    for part in ("reward 0.", "length ", "dropped groups 3", "staleness 0.5", "generated 1,234", "trained 100"):
+        assert part in text
     assert [row.plain for row in curves.draw(width, len(rows) + 4)] == rows
     assert curves.draw(width, len(rows) + 3) == []
 
 
-def test_there_is_nothing_to_draw_on_a_narrow_terminal_or_before_the_first_update() -> None:
+def test_nothing_is_drawn_on_a_narrow_terminal_or_before_the_first_update() -> None:
     assert live.Curves().draw(100, 50) == []
     assert live.Curves([line(1)]).draw(39, 50) == []
     assert live.Curves([line(1)]).draw(40, 50) != []
@@ -118,5 +118,5 @@ def test_an_update_changes_the_drawing_and_the_size_does() -> None:
     assert "0.1 to 0.2" in curves.draw(130, 50)[0].plain
 
 
-def test_a_reward_that_is_not_known_is_called_so() -> None:
+def test_an_unknown_reward_is_shown_as_unknown() -> None:
     assert "reward unknown" in live.Curves([line(1, reward=None)]).draw(100, 50)[0].plain
