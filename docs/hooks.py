@@ -125,7 +125,7 @@ def tables_of(stage: Stage) -> str:
         ("Writes", escape(stage.OUTPUT)),
         ("Other names", "; ".join(f"`{name}`: {names_of(aka)}" for name, aka in (stage.ALIASES or {}).items())),
         ("After a kill", "the same command resumes by row" if stage.RESUMES else ""),
-        ("Shards", "`--shard I/N`" if stage.whole else ""),
+        ("Shards", "`--shard I/N`" if stage.shardable else ""),
         ("Recipe table", f"`[{stage.name}]`; its keys are the options without `--`"),
     ]
     return "\n".join(f"- **{name}:** {text}" for name, text in lines if text)
@@ -155,7 +155,7 @@ def guides(name: str) -> str:
 def option_tables(stage: Stage) -> str:
     """The options of a stage, one table a panel."""
     kinds = configuration.field_types(stage.Config)
-    fields = [field for field in dataclasses.fields(stage.Config) if configuration.has_flag(kinds[field.name])]
+    fields = [field for field in configuration.options_of(stage.Config) if configuration.has_flag(kinds[field.name])]
     panels = sorted(dict.fromkeys(field.metadata["panel"] for field in fields), key=lambda panel: panel != "Options")
     return "\n\n".join(
         f"### {'This stage' if panel == 'Options' else panel}\n\n"
@@ -206,7 +206,7 @@ def main_options(name: str, stage: Stage) -> list[tuple[str, ...]]:
     return [
         (", ".join(f"`{flag}`" for flag in parameter.opts), escape(parameter.help.replace("\\[", "[")))
         for parameter in command.commands[name].params
-        if parameter.name not in {*own, "inputs", "subject"}
+        if parameter.name not in {*own, "inputs", "positional"}
     ]
 
 

@@ -64,16 +64,16 @@ for _entry in STAGES:
 
 
 def _refuse_foreign_bytes(arguments: Sequence[str]) -> None:
-    """Names that are no text cannot stand in a table's history, nor in a message."""
+    """Arguments that are not UTF-8 cannot be written to a table's history or a message."""
     for argument in arguments:
         try:
             argument.encode()
         except UnicodeEncodeError:
-            raise UsageError(f"the argument {argument!a} is not UTF-8; a file by that name must be renamed") from None
+            raise UsageError(f"the argument {argument!a} is not UTF-8; rename the file") from None
 
 
-def _told(error: TyperException) -> str:
-    """What is wrong with the command line, in one line like every other error."""
+def _message(error: TyperException) -> str:
+    """An error of the command line in one line, like every other error."""
     stage = next((name for name in sys.argv[1:2] if name in {entry.name for entry in STAGES}), "")
     command = f"magcli {stage}".strip()
     return f"{command}: {' '.join(error.format_message().split()).rstrip('.')}; see {command} --help"
@@ -87,7 +87,7 @@ def main() -> None:
         _refuse_foreign_bytes(sys.argv[1:])
         sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False) or 0)
     except TyperException as error:
-        console.error(_told(error), code=error.exit_code)
+        console.error(_message(error), code=error.exit_code)
         sys.exit(error.exit_code)
     except MagError as error:
         console.error(str(error), code=error.exit_code)

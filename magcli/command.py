@@ -1,10 +1,10 @@
 """From a stage's frozen dataclass to a Typer command. The only reflection in the project.
 
-Every option of the dataclass becomes a flag whose default is "not given", so that a recipe's value shows through.
+Every option of the dataclass becomes a flag whose default is "not given", so that a flag overrides a recipe only where
+it is given.
 """
 
 import contextlib
-import dataclasses
 import importlib
 import inspect
 import json
@@ -23,13 +23,15 @@ from magcli.run.ending import handle_once
 from magcli.run.stage import Stage, declared
 
 MAIN_PANEL = "Tables and running"
-PLACES_OF_ROWS = "a file (.arrow .parquet .jsonl .csv), a folder for datasets, or - for stdout."
+RESTART = "Discard unfinished work and make the output again."
+RESTART_OWNED = "Delete the run's folder, a finished model and its checkpoints included, and start over."
+TARGETS = "a file (.arrow .parquet .jsonl .csv), a folder for datasets, or - for stdout."
 
 
 class Ended(BaseException):
-    """The reader of a pipe left, or a person or the system ended the run. ``signal`` is what the exit code tells.
+    """The reader of a pipe closed it, or a signal ended the run. The exit code is 128 + ``signal``.
 
-    Not an ``Exception``, so that nothing on the way mistakes it for a failure; Typer has its own ideas of them.
+    Not an ``Exception``: neither stages nor Typer may handle it as a failure.
     """
 
     def __init__(self, number: signal.Signals) -> None:
@@ -37,19 +39,19 @@ class Ended(BaseException):
 
 
 class _Interrupt(KeyboardInterrupt):
-    """An interrupt, of an own class.
+    """An interrupt with a class of its own.
 
-    After a ``KeyboardInterrupt`` proper has passed through the ``exec`` of a text, as modules with dataclasses run it
-    on import, CPython ends the process by SIGINT, whatever exit code it was given.
+    After a plain ``KeyboardInterrupt`` has passed through the ``exec`` of a string, as dataclasses run it on import,
+    CPython ends the process by SIGINT, whatever exit code it was given.
     """
 
 
 @contextlib.contextmanager
 def signals_passed_on() -> Iterator[None]:
-    """Turn a closed pipe, an interrupt and a request to end into ``Ended``.
+    """Turn a closed pipe, SIGINT and SIGTERM into ``Ended``.
 
-    SIGTERM goes the way of SIGINT, for which ``Loop`` ends its tasks; a second one ends at once. A shell's background
-    job has SIGINT ignored, and must end on SIGTERM too.
+    SIGTERM is handled as SIGINT, on which ``Loop`` cancels its tasks; a second one ends the process at once. Background
+    jobs of a shell ignore SIGINT and must still end on SIGTERM.
     """
     number = signal.SIGINT
 
@@ -91,7 +93,7 @@ class Entry(NamedTuple):
 
 
 def stage_of(name: str) -> Stage:
-    """What the module of a stage declares."""
+    """The stage that the module ``magcli.stages.NAME`` declares."""
     return declared(name, importlib.import_module(f"magcli.stages.{name.replace('-', '_')}"))
 
 
@@ -134,23 +136,23 @@ def _table_parameters(stage: Stage) -> list[inspect.Parameter]:
     if stage.INPUTS:
         argument = typer.Argument(help=stage.INPUTS, metavar="TABLE", show_default=False)
         parameters.append(_parameter("inputs", Annotated[list[str] | None, argument], None))
-    if subject := stage.SUBJECT:
-        told = f"The same as {configuration.flag_name(subject)}."
-        several = get_origin(configuration.field_types(stage.Config)[subject]) is tuple
+    if positional := stage.positional:
+        text = f"The same as {configuration.flag_name(positional)}."
+        several = get_origin(configuration.field_types(stage.Config)[positional]) is tuple
         kind = list[str] if several else str
-        argument = typer.Argument(help=told, metavar=subject.upper(), show_default=False)
-        parameters.append(_parameter("subject", Annotated[kind | None, argument], None))
-    told = f"Where {stage.OUTPUT} go: {PLACES_OF_ROWS}" + (" [-]" if stage.DEFAULT_OUTPUT else "")
-    output = _main_option("--output", "-o", help=told, metavar="TABLE")
-    dropped = _main_option("--dropped", help="A table for rows left out, with their reasons.", metavar="TABLE")
-    recipe = _main_option("--recipe", "-r", help="A TOML recipe; flags win over it.", metavar="FILE")
+        argument = typer.Argument(help=text, metavar=positional.upper(), show_default=False)
+        parameters.append(_parameter("positional", Annotated[kind | None, argument], None))
+    text = f"Where {stage.OUTPUT} go: {TARGETS}" + (" [-]" if stage.default_output else "")
+    output = _main_option("--output", "-o", help=text, metavar="TABLE")
+    dropped = _main_option("--dropped", help="Table for dropped rows with their reasons.", metavar="TABLE")
+    recipe = _main_option("--recipe", "-r", help="A TOML recipe; flags override it.", metavar="FILE")
     dry = _main_option("--dry-run", help="Print the resolved configuration as JSON and touch nothing.")
-    restart = _main_option("--restart", help=stage.RESTART)
+    restart = _main_option("--restart", help=RESTART_OWNED if stage.owns_dir else RESTART)
     quiet = _main_option("--quiet", "-q", help="Only errors on stderr.")
     events = _main_option("--json", help="Events as JSON lines on stderr.")
-    told = "Take one part of the rows, 2/8 being the second eighth; magcli commit joins the outputs."
-    shard = _main_option("--shard", help=told, metavar="I/N")
-    if stage.whole:
+    text = "Process one part of the rows: 2/8 is the second eighth; magcli commit joins the outputs."
+    shard = _main_option("--shard", help=text, metavar="I/N")
+    if stage.shardable:
         parameters.append(_parameter("shard", Annotated[str | None, shard], None))
     if stage.OUTPUT:
         parameters.append(_parameter("output", Annotated[str | None, output], None))
@@ -166,7 +168,7 @@ def _table_parameters(stage: Stage) -> list[inspect.Parameter]:
 def _option_parameters(config_class: Any) -> list[inspect.Parameter]:
     kinds = configuration.field_types(config_class)
     parameters = []
-    for field in [field for field in dataclasses.fields(config_class) if configuration.has_flag(kinds[field.name])]:
+    for field in [each for each in configuration.options_of(config_class) if configuration.has_flag(kinds[each.name])]:
         flag = configuration.flag_name(field.name)
         flags = [f"{flag}/--no-{flag[2:]}"] if kinds[field.name] is bool else [flag]
         option = typer.Option(
@@ -206,10 +208,10 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     recipe_path, dry_run = given.pop("recipe"), given.pop("dry_run")
     console = Console(quiet=given.pop("quiet"), as_json=given.pop("json_events"))
     places = {key: given.pop(key, None) for key in ("inputs", "output", "dropped", "restart", "shard")}
-    if subject := given.pop("subject", None):
-        if given.get(stage.SUBJECT):
-            raise UsageError(f"{stage.name}: {stage.SUBJECT} is given twice, by its flag and without it")
-        given[stage.SUBJECT] = tuple(subject) if isinstance(subject, list) else subject
+    if stage.positional and (value := given.pop("positional", None)):
+        if given.get(stage.positional):
+            raise UsageError(f"{stage.name}: {stage.positional} is given twice, by its flag and without it")
+        given[stage.positional] = tuple(value) if isinstance(value, list) else value
     recipe: Mapping[str, Any] = configuration.read_recipe(recipe_path, stage.name, stages) if recipe_path else {}
     flags = {
         key: ",".join(value) if isinstance(value, list) else value
@@ -220,14 +222,14 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     stage.check(config)
     if places["shard"] is not None:
         _check_shard(stage, config, places["shard"])
-    looks = stage.looks(config)
-    if looks and not dry_run:
-        raise UsageError(f"{stage.name}: an option asks only to show something; give --dry-run with it")
-    if dry_run and not looks:
+    preview_only = configuration.is_set(config, "preview_only")
+    if preview_only and not dry_run:
+        raise UsageError(f"{stage.name}: an option only shows something; add --dry-run")
+    if dry_run and not preview_only:
         resolved = {"stage": stage.name, "config": configuration.as_json(config), **places}
         put(json.dumps(resolved, indent=2) + "\n")
         return
-    if stage.follow(config):
+    if stage.serve_rank(config):
         return
     if dry_run:
         places |= {"output": None, "dropped": None}
@@ -238,16 +240,16 @@ def _check_shard(stage: Stage, config: Any, text: str) -> None:
     from magcli.run import shard
 
     shard.parse(text)
-    if needs_all := stage.whole and stage.whole(config):
-        raise UsageError(f"{stage.name}: --shard takes a part of the rows, but {needs_all}")
+    if reason := stage.whole_table_reason(config):
+        raise UsageError(f"{stage.name}: --shard splits the rows, but {reason}")
 
 
 def _execute(stage: Stage, config: Any, places: Mapping[str, Any], console: Console) -> None:
     from magcli.run import harness, shard
 
-    takes_rows = bool(stage.INPUTS) and stage.takes_rows(config)
-    inputs = (places["inputs"] or ["-"]) if takes_rows else []
-    output = places["output"] or stage.DEFAULT_OUTPUT
+    reads_table = bool(stage.INPUTS) and stage.reads(config) is not None
+    inputs = (places["inputs"] or ["-"]) if reads_table else []
+    output = places["output"] or stage.default_output
     part = shard.parse(places["shard"]) if places["shard"] is not None else None
     tables = harness.Tables(inputs, output, places["dropped"], bool(places["restart"]), part)
     harness.execute(stage, config, tables, console)

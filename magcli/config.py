@@ -21,9 +21,52 @@ from magcli.errors import UsageError
 T = TypeVar("T")
 
 
-def opt(default: Any, help: str, *, panel: str = "Options", short: str = "") -> Any:
-    """Declare one option of a stage: its default, the sentence that ``--help`` shows, and a short flag like ``-n``."""
-    return dataclasses.field(default=default, metadata={"help": help, "panel": panel, "short": short})
+def opt(
+    default: Any,
+    help: str,
+    *,
+    panel: str = "Options",
+    short: str = "",
+    positional: bool = False,
+    affects_rows: bool = True,
+    preview_only: bool = False,
+    owned_dir: bool = False,
+    always_run: bool = False,
+) -> Any:
+    """Declare one option of a stage.
+
+    Args:
+        default: its default.
+        help: the sentence that ``--help`` shows.
+        panel: the heading that it stands under there.
+        short: a short flag like ``-n``.
+        positional: it may be given without its name, before tables.
+        affects_rows: False for one that leaves the rows as they are; histories do not record it.
+        preview_only: where it is set, the command only shows something: it needs ``--dry-run`` and reads the input.
+        owned_dir: it names the folder that the stage owns: no other path of the command may be inside, and
+            ``--restart`` deletes it.
+        always_run: where it is set, an existing output is never up to date.
+    """
+    roles = {"positional": positional, "affects_rows": affects_rows, "preview_only": preview_only}
+    roles |= {"owned_dir": owned_dir, "always_run": always_run}
+    return dataclasses.field(default=default, metadata={"help": help, "panel": panel, "short": short, **roles})
+
+
+def options_of(config_class: Any) -> list[dataclasses.Field[Any]]:
+    """The options of a stage in the order of ``--help``: its own ones, then those that it inherits."""
+    bases = [base for base in config_class.__bases__ if dataclasses.is_dataclass(base)]
+    inherited = {field.name for base in bases for field in dataclasses.fields(base)}
+    return sorted(dataclasses.fields(config_class), key=lambda field: field.name in inherited)
+
+
+def with_role(config_class: Any, role: str) -> list[str]:
+    """The names of the options that were declared with a role of ``opt``, such as ``positional``."""
+    return [field.name for field in dataclasses.fields(config_class) if field.metadata[role]]
+
+
+def is_set(config: Any, role: str) -> bool:
+    """Whether an option with a role has another value than its default."""
+    return any(getattr(config, name) != getattr(type(config), name) for name in with_role(config, role))
 
 
 def field_types(config_class: type) -> dict[str, Any]:
@@ -44,7 +87,7 @@ def resolve(config_class: type[T], stage: str, recipe: Mapping[str, Any], flags:
 
 
 def paths(config: Any) -> list[Path]:
-    """Every path among the options of a stage, its tables' too, and every text that is the path of something."""
+    """Every path among the options of a stage and of its nested tables, texts that name an existing path included."""
     values = [getattr(config, field.name) for field in dataclasses.fields(config)]
     flat = [each for value in values for each in (value if isinstance(value, tuple) else (value,))]
     found = [Path(each) for each in flat if isinstance(each, Path) or (isinstance(each, str) and os.path.exists(each))]
@@ -57,7 +100,7 @@ def has_flag(kind: Any) -> bool:
 
 
 def _known(table: Mapping[str, Any], kinds: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """A table of a recipe under the names of the options."""
+    """A recipe's table, keyed by the names of the options."""
     for key in table:
         if _field_name(key) not in kinds:
             raise UsageError(f"{place}: unknown key '{key}'{did_you_mean(key, kinds)}")
@@ -65,7 +108,7 @@ def _known(table: Mapping[str, Any], kinds: Mapping[str, Any], place: str) -> di
 
 
 def _field_name(key: str) -> str:
-    """The field of an option; one that Python keeps for itself, such as ``from``, ends in an underscore there."""
+    """The field of an option; a Python keyword, such as ``from``, gets a trailing underscore."""
     name = key.replace("-", "_")
     return name + "_" if keyword.iskeyword(name) else name
 
@@ -132,12 +175,12 @@ def convert(kind: Any, value: Any, name: str) -> Any:
 
 
 def _as_text(value: Any) -> str:
-    """How to write a boolean that stands for a choice."""
+    """A hint for a TOML boolean given where a choice such as "yes" is expected."""
     return f'; write "{"yes" if value else "no"}", in quotes' if isinstance(value, bool) else ""
 
 
 def _tables(kind: Any, value: Any, name: str) -> tuple[Any, ...]:
-    """An array of tables, each of which the messages call by its number, from 1."""
+    """An array of tables; messages number them from 1."""
     if not isinstance(value, list | tuple) or not all(isinstance(table, Mapping) for table in value):
         raise UsageError(f"{name}: expected tables, each under a line [[{name}]], got {value!r}")
     return tuple(_table(kind, table, f"{name} {number}") for number, table in enumerate(value, 1))
@@ -153,7 +196,7 @@ def _scalar(kind: type, value: Any, name: str) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(value, float) and not math.isfinite(value):
-        raise UsageError(f"{name}: {value} is no finite number")
+        raise UsageError(f"{name}: {value} is not a finite number")
     if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
         return value
     if kind is not bool and isinstance(value, str):
@@ -167,6 +210,12 @@ def _scalar(kind: type, value: Any, name: str) -> Any:
 def as_json(config: Any) -> dict[str, Any]:
     """A configuration as plain JSON values, in declaration order; used by manifests and ``--dry-run``."""
     return {field.name: _plain(getattr(config, field.name)) for field in dataclasses.fields(config)}
+
+
+def row_options(config: Any) -> dict[str, Any]:
+    """The options that affect the rows, as plain JSON values."""
+    names = with_role(config, "affects_rows")
+    return {key: value for key, value in as_json(config).items() if key in names}
 
 
 def _plain(value: Any) -> Any:

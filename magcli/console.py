@@ -21,17 +21,17 @@ LOG_EVERY = 15.0
 """Seconds between progress lines when stderr is not a terminal."""
 
 PANEL_RATE = 2.0
-"""How often a panel above a bar is drawn in a second, whatever happens in it."""
+"""Redraws per second of a panel above a progress bar."""
 
 
 LINE_ENDS = "\n\t"
 
 
 def visible(text: str) -> str:
-    """A text that others wrote, so that nothing in it is unseen or obeyed by a terminal.
+    """Foreign text with every control character made visible, so that a terminal does not interpret it.
 
-    Control characters become the pictures that Unicode has for them; those without one, and marks such as those that
-    turn the direction of writing, their number. Newlines and tabs stay.
+    Control characters become Unicode's control pictures; those without one, and invisible marks such as those of the
+    writing direction, their code point. Newlines and tabs stay.
     """
     return "".join(map(_visible, text))
 
@@ -47,15 +47,15 @@ def _visible(letter: str) -> str:
 
 
 def put(text: str, *, styled: bool = False) -> None:
-    """Text that was asked for, on stdout: as it is, but ``visible`` on a terminal.
+    """Write text to stdout: unchanged, but ``visible`` on a terminal.
 
-    ``styled`` text goes to a terminal as it is too: magcli made its escape sequences.
+    ``styled`` text is unchanged on a terminal too, as its escape sequences are magcli's.
 
     Raises:
         UsageError: stdout is closed.
-        EnvironmentFault: it takes no more, as on a full disk.
+        EnvironmentFault: it cannot be written to, as on a full disk.
     """
-    usage(sys.stdout is not None, "stdout is closed, and what is asked for goes there")
+    usage(sys.stdout is not None, "stdout is closed, but the output goes there")
     try:
         sys.stdout.write(visible(text) if sys.stdout.isatty() and not styled else text)
         sys.stdout.flush()
@@ -67,12 +67,12 @@ def put(text: str, *, styled: bool = False) -> None:
 
 
 def forget_stdout() -> None:
-    """Let what stdout has not taken go nowhere, so that the interpreter does not try again when it ends."""
+    """Discard what stdout has not accepted, so that the interpreter does not try again when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Console:
-    """Where a stage reports to people. stdout is left to data.
+    """Messages of a stage for people, on stderr; stdout is for data.
 
     With ``as_json`` each report is one JSON object a line; with ``quiet`` only errors appear.
     """
@@ -83,7 +83,7 @@ class Console:
 
     @property
     def terminal(self) -> bool:
-        """Whether a person watches: stderr is a terminal and neither ``--quiet`` nor ``--json`` was asked for."""
+        """Whether a person watches: stderr is a terminal, without ``--quiet`` and ``--json``."""
         return sys.stderr.isatty() and not self.quiet and not self.as_json
 
     def say(self, text: str, **event: Any) -> None:
@@ -94,7 +94,7 @@ class Console:
             self._write(text)
 
     def warn(self, text: str, **event: Any) -> None:
-        """A line that matters even though the stage goes on."""
+        """A warning; the stage continues."""
         self.say(f"warning: {text}" if not self.as_json else text, **({"event": "warning"} | event))
 
     def error(self, text: str, *, code: int) -> None:
@@ -102,7 +102,7 @@ class Console:
         self._write(self._failure(text, code))
 
     def last_error(self, text: str, *, code: int) -> None:
-        """``error`` while other threads may hold ``sys.stderr``; left out where stderr takes nothing at the moment."""
+        """``error`` while other threads may hold ``sys.stderr``; skipped if stderr is not writable at the moment."""
         above = "\n" if self.terminal else ""  # a bar may stand on the line
         with suppress(OSError, ValueError):
             if sys.stderr is not None and select.select([], [sys.stderr], [], 0)[1]:
@@ -115,13 +115,13 @@ class Console:
     def progress(self, total: int | None, unit: str, label: str, panel: "Panel | None" = None) -> "Progress":
         """A progress report: ``with console.progress(...) as bar: bar.advance()``.
 
-        On a terminal that shows Unicode ``panel`` is drawn above the bar; it has the columns and lines of the terminal
-        and returns lines, none where there is no room. Then the bar goes without its note.
+        On a Unicode terminal ``panel`` is drawn above the bar: it gets the terminal's size in columns and lines, and
+        returns lines, none if there is no room. With a panel the bar has no note.
         """
         return Progress(self, total, unit, label, panel)
 
     def track(self, items: Iterable[T], *, total: int | None, unit: str, label: str) -> Iterator[T]:
-        """Yield the items and report progress as they go by."""
+        """Yield the items and report progress as they pass."""
         with self.progress(total, unit, label) as bar:
             for item in items:
                 yield item
@@ -136,7 +136,7 @@ Panel = Callable[[int, int], Sequence["RenderableType"]]
 
 
 class Progress:
-    """Counts units of work; shows a bar on a terminal, a line now and then elsewhere."""
+    """Counts units of work; a bar on a terminal, periodic lines elsewhere."""
 
     def __init__(self, console: Console, total: int | None, unit: str, label: str, panel: Panel | None = None) -> None:
         self.console, self.total, self.unit, self.label, self.panel = console, total, unit, label, panel
@@ -173,7 +173,7 @@ class Progress:
             TextColumn("{task.fields[note]}"),
         )
         terminal = RichConsole(stderr=True)
-        # Rich hides the cursor while it draws; a process that is killed could not give it back.
+        # Rich hides the cursor while it draws; a killed process could not show it again.
         terminal.show_cursor = lambda show=True: False  # type: ignore[method-assign]
         self._bar = RichProgress(*columns, console=terminal)
         self._task = self._bar.add_task(self.label, total=self.total, rate="", note="")

@@ -3,14 +3,13 @@
     MagError                 1  a bug in magcli
     |- UsageError            2  a wrong flag, recipe key or combination of them
     |- DataError             3  a table, row or column that cannot be used
-    |  '- PromptRefused         no model answers this one prompt; stages drop its row
+    |  '- PromptRefused         the model refuses this one prompt; stages drop its row
     |     '- PromptTooLong      it is too long for the model
     |- EnvironmentFault      4  a model, device, server, package or disk that is missing or failed
     '- Stopped               5  ended by a rule (divergence); the same command stops there again
 
-A process ended by a signal exits with 128 + its number: 130 SIGINT, 141 SIGPIPE, 143 SIGTERM. One that nothing but
-the kernel could end, since a call into C kept the interpreter's lock, is ended by the signal itself; a shell tells the
-same numbers of it.
+A process ended by a signal exits with 128 + its number: 130 SIGINT, 141 SIGPIPE, 143 SIGTERM. Where only the kernel
+could end it, as a call into C held the GIL, the signal itself ends it; a shell reports the same numbers.
 """
 
 
@@ -33,13 +32,13 @@ class DataError(MagError):
 
 
 class PromptRefused(DataError):
-    """A server will not answer a prompt, as a filter of its own forbids; ``reason`` is what its row is dropped for."""
+    """A server refuses a prompt, for example by a content filter; ``reason`` is why its row is dropped."""
 
     reason = "refused"
 
 
 class PromptTooLong(PromptRefused):
-    """A prompt leaves no room for an answer in the model's context."""
+    """A prompt leaves no room for a completion in the model's context."""
 
     reason = "prompt-too-long"
 
@@ -51,13 +50,13 @@ class EnvironmentFault(MagError):
 
 
 class Stopped(MagError):
-    """A rule ended the run on purpose; what was finished is kept, and the same command as it is stops there again."""
+    """A rule ended the run on purpose; finished work is kept, and the same command stops there again."""
 
     exit_code = 5
 
 
 def usage(condition: bool, message: str) -> None:
-    """Fail at the door unless a condition on the options holds.
+    """Fail before any work unless a condition on the options holds.
 
     Raises:
         UsageError: with the message.

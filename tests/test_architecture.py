@@ -125,7 +125,7 @@ def checks(function: Function, helpers: set[str]) -> bool:
 
 
 STAGE_FOLDER = ROOT / "magcli" / "stages"
-SHARED = "parts"
+SHARED = "shared"
 """The package of what several stages share."""
 
 
@@ -148,36 +148,36 @@ def test_stages_are_one_file_or_one_package_each_and_import_no_other() -> None:
 
 def test_every_default_of_an_option_is_declared_once() -> None:
     for file in sorted(STAGE_FOLDER.rglob("*.py")):
-        classes = [node for node in TREES[file].body if isinstance(node, ast.ClassDef) and node.name == "Config"]
-        for node in classes:
+        classes = [node for node in TREES[file].body if isinstance(node, ast.ClassDef)]
+        for node in [node for node in classes if node.name == "Config" or node.name.endswith("Options")]:
             assert "frozen=True" in ast.unparse(node.decorator_list[0])
             options = [part for part in node.body if isinstance(part, ast.AnnAssign)]
             assert all(isinstance(option.value, ast.Call) for option in options), file
 
 
-def hooks_told() -> set[str]:
+def documented_hooks() -> set[str]:
     """The names that CONTRIBUTING.md says a stage may have."""
     table = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## A new stage")[1].split("\n## ")[0]
     cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     return {name for cell in cells for name in re.findall(r"`(\w+)", cell)}
 
 
-def test_every_hook_of_a_stage_is_told() -> None:
-    """What a stage may declare is what CONTRIBUTING.md tells, no more and no less."""
-    assert {field.name for field in dataclasses.fields(Stage)} - {"name", "doc", "Config"} == hooks_told()
+def test_every_hook_of_a_stage_is_documented() -> None:
+    """CONTRIBUTING.md lists what a stage may declare, no more and no less."""
+    assert {field.name for field in dataclasses.fields(Stage)} - {"name", "doc", "Config"} == documented_hooks()
 
 
 @pytest.mark.parametrize("hook", [field.name for field in dataclasses.fields(Stage)])
-def test_every_hook_of_a_stage_is_asked_for(hook: str) -> None:
+def test_every_hook_of_a_stage_is_used(hook: str) -> None:
     sources = [ROOT / "magcli" / name for name in ("command.py", "run/harness.py", "run/stage.py")]
     assert any(re.search(rf"\b(?:stage|self)\.{hook}\b", source.read_text(encoding="utf-8")) for source in sources)
 
 
 @pytest.mark.parametrize("stage", [stage.name for stage in STAGES])
 def test_no_hook_of_a_stage_is_misspelt(stage: str) -> None:
-    hooks = hooks_told()
+    hooks = documented_hooks()
     nodes = [node for file in files_of(stage) for node in TREES[file].body]
     defined = [node.name for node in nodes if isinstance(node, Function)]
     defined += [ast.unparse(node.targets[0]) for node in nodes if isinstance(node, ast.Assign)]
     for name in (name for name in defined if not name.startswith("_") and name not in hooks):
-        assert not difflib.get_close_matches(name, hooks, cutoff=0.8), f"{stage}: {name} is never asked for"
+        assert not difflib.get_close_matches(name, hooks, cutoff=0.8), f"{stage}: {name} is never used"

@@ -192,8 +192,8 @@ def test_every_error_has_the_code_that_the_table_names() -> None:
         (["generate", "x.jsonl", "--model", "m", "--device", "cuda1"], "generate: --device is cpu, cuda"),
         (["generate", "x.jsonl", "--model", "http://host:abc/v1#m"], "is no URL such as http://host:8000/v1"),
         (["generate", "x.jsonl", "--model", "http:///v1#m"], "is no URL such as http://host:8000/v1"),
-        (["generate", "x.jsonl", "--model", "m", "--temperature", "nan"], "temperature: nan is no finite number"),
-        (["sft", "x.jsonl", "--model", "m", "--lr", "inf"], "sft.lr: inf is no finite number"),
+        (["generate", "x.jsonl", "--model", "m", "--temperature", "nan"], "temperature: nan is not a finite number"),
+        (["sft", "x.jsonl", "--model", "m", "--lr", "inf"], "sft.lr: inf is not a finite number"),
         (["show", "x.jsonl", "--num"], "see magcli show --help"),
         (["convert", "nothing"], "nothing does not exist"),
         (["convert", os.fsdecode(b"caf\xe9.jsonl")], "is not UTF-8"),
@@ -379,7 +379,7 @@ def test_defaults_of_every_stage_are_json(name: str) -> None:
     "stage", ["clean-math", "filter-math", "generate", "translate", "rl", "evaluate", "landscape", "grade"]
 )
 def test_stages_that_read_problems_know_the_same_other_names(stage: str) -> None:
-    from magcli.stages.parts.setup import ALIASES
+    from magcli.stages.shared.tables import ALIASES
 
     known = stage_of(stage).ALIASES
     assert ALIASES.items() <= known.items()

@@ -27,17 +27,17 @@ COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 def compile_condition(tree: ast.expr, text: str, schema: pa.Schema) -> Mask:
     """Turn a parsed condition into a function from batches to masks.
 
-    A comparison with a value that is not there holds neither as it is nor with ``not`` before it.
+    A comparison with a null is false, also under ``not``.
 
     Raises:
-        UsageError: something in it is no comparison of columns and constants.
+        UsageError: part of it is not a comparison of columns and constants.
     """
     known = _mask(tree, text, schema)
     return lambda batch: pc.fill_null(known(batch), False)
 
 
 def _mask(tree: ast.expr, text: str, schema: pa.Schema) -> Mask:
-    """The mask of a part of the condition, null where that is not known."""
+    """The mask of a part of the condition, null where it is unknown."""
     match tree:
         case ast.BoolOp(op=op, values=values):
             parts = [_mask(value, text, schema) for value in values]
@@ -61,12 +61,12 @@ def _mask(tree: ast.expr, text: str, schema: pa.Schema) -> Mask:
 
 
 def _presence(op: ast.cmpop, column: ast.Name, text: str, schema: pa.Schema) -> Mask:
-    """Whether a column has no value, or one."""
+    """Whether a column is null, or not."""
     values = _value(column, text, schema)
     if not isinstance(op, ast.Eq | ast.NotEq):
         raise UsageError(f"condition '{text}': None goes with == and != only")
-    asked = pc.is_null if isinstance(op, ast.Eq) else pc.is_valid
-    return lambda batch: asked(values(batch))
+    test = pc.is_null if isinstance(op, ast.Eq) else pc.is_valid
+    return lambda batch: test(values(batch))
 
 
 def _comparison(
@@ -104,4 +104,4 @@ def _constant(value: object, text: str) -> Callable[[pa.RecordBatch], Any]:
             return lambda batch: scalar
     except (OverflowError, UnicodeEncodeError):
         pass
-    raise UsageError(f"condition '{text}': {value!a} is no value that a column can have")
+    raise UsageError(f"condition '{text}': {value!a} cannot be the value of a column")

@@ -1,9 +1,9 @@
-"""A bound on the time from a signal to the end of the process, wherever the process is. Light to import.
+"""A bound on the time from a signal to the end of the process, whatever the process does. Light to import.
 
 Python runs signal handlers in the main thread, between two bytecodes: not while that thread is inside a backward pass,
-a compiled loop or a library that loads. The interpreter's own handler in C writes each signal's number to a socket at
-once, though. A thread that hears of it ends the process when the orderly end has not come within ``GRACE``. Where a
-call into C keeps the interpreter's lock, so that no thread runs, a small process kills this one a little later.
+a compiled loop or an import. But the interpreter's own handler in C writes each signal's number to a socket at once. A
+thread that reads it ends the process if the orderly shutdown takes longer than ``GRACE``. Where a call into C holds the
+GIL, so that no thread runs, a small watchdog process kills this one a little later.
 """
 
 import atexit
@@ -24,19 +24,19 @@ from typing import Any, NoReturn
 from magcli.console import Console
 
 GRACE = 0.7
-"""Seconds for the orderly end: what is under way is cancelled, threads are joined, child processes closed."""
+"""Seconds for the orderly shutdown: tasks are cancelled, threads joined, child processes closed."""
 MORE = 0.4
-"""Seconds that the thread has beyond them."""
+"""Additional seconds after which the watchdog process kills this one."""
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
 Handler = Callable[[int, FrameType | None], Any] | int | None
 _FLAGS = 8 + 128
-"""Where in Linux's ``struct sigaction`` the flags stand: after the handler and the mask."""
+"""Offset of the flags in Linux's ``struct sigaction``: after the handler and the mask."""
 _SA_RESETHAND = 1 << 31
 
 
 def handle_once(number: signal.Signals, handler: Handler) -> Handler:
-    """Handle a signal by ``handler``, as ``signal.signal`` does, but on Linux once: the kernel ends us by the next."""
+    """Handle a signal by ``handler``, like ``signal.signal``, but on Linux once: the next one ends the process."""
     earlier = signal.signal(number, handler)
     if sys.platform == "linux":
         sigaction, action = _sigaction(), ctypes.create_string_buffer(256)
@@ -52,14 +52,14 @@ def _sigaction() -> Callable[..., int]:
 
 
 class Ending:
-    """How a signal ends this process: in order, or else after ``GRACE``; a line on stderr tells of it once.
+    """Ends this process on a signal: orderly, or else after ``GRACE``; one line on stderr reports it.
 
-    Made once, in the main thread, before other threads and other exit functions.
+    Create it once, in the main thread, before other threads and exit functions.
     """
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._untold = threading.Lock()
+        self._unreported = threading.Lock()
         self._code: int | None = None
         self._socket, theirs = socket.socketpair()
         self._process = os.fork()
@@ -73,22 +73,22 @@ class Ending:
         threading.Thread(target=self._watch, name="magcli-ending", daemon=True).start()
 
     def in_order(self, number: signal.Signals) -> NoReturn:
-        """End the process, after its exit functions, now that everything in it has ended by itself.
+        """End the process after its exit functions, now that all work has ended.
 
-        What comes after those is left out: threads in compiled code may crash an interpreter that is taken down.
+        The interpreter is not finalized: threads in compiled code may crash it.
         """
         self._code = 128 + number
-        if self._untold.acquire(blocking=False):
-            self._console.error(_told(number), code=self._code)
+        if self._unreported.acquire(blocking=False):
+            self._console.error(_message(number), code=self._code)
         sys.exit(self._code)
 
     def _disown(self) -> None:
-        """In a fork, whose signals are its own."""
+        """In a forked child, which handles its own signals."""
         signal.set_wakeup_fd(-1)
         atexit.unregister(self._leave)
 
     def _leave(self) -> None:
-        """The last of the exit functions."""
+        """The last exit function."""
         signal.set_wakeup_fd(-1)
         with suppress(OSError):  # the other process was killed
             self._socket.shutdown(socket.SHUT_WR)
@@ -102,13 +102,13 @@ class Ending:
     def _watch(self) -> None:
         with suppress(EOFError):
             number = _awaited(self._socket, GRACE)
-            if self._untold.acquire(blocking=False):
-                self._console.last_error(_told(number), code=128 + number)
+            if self._unreported.acquire(blocking=False):
+                self._console.last_error(_message(number), code=128 + number)
             os._exit(128 + number)
 
 
 def _keep_watch(numbers: socket.socket, console: Console) -> NoReturn:
-    """Hand the numbers of signals back, and kill the parent where that has not ended it; end with the parent."""
+    """The watchdog process: return the numbers of signals, and kill the parent if it does not end; end with it."""
     try:
         parent = os.getppid()
         os.setsid()
@@ -120,7 +120,7 @@ def _keep_watch(numbers: socket.socket, console: Console) -> NoReturn:
             os.dup2(nothing, standard)
         os.closerange(kept + 1, 1 << 16)
         number = _awaited(socket.socket(fileno=kept), GRACE + MORE, back=True)
-        console.last_error(_told(number), code=128 + number)
+        console.last_error(_message(number), code=128 + number)
         os.kill(parent, number)
         time.sleep(MORE / 2)
         os.kill(parent, signal.SIGKILL)
@@ -129,7 +129,7 @@ def _keep_watch(numbers: socket.socket, console: Console) -> NoReturn:
 
 
 def _awaited(numbers: socket.socket, patience: float, *, back: bool = False) -> signal.Signals:
-    """The first signal that is to end the process, ``patience`` seconds after it came, or when it came again.
+    """The first signal that ends the process, ``patience`` seconds after it came, or when it came again.
 
     Raises:
         EOFError: the other end is closed.
@@ -148,5 +148,5 @@ def _awaited(numbers: socket.socket, patience: float, *, back: bool = False) -> 
     return signal.Signals(first)
 
 
-def _told(number: signal.Signals) -> str:
-    return f"ended by {number.name}; the same command goes on from what is finished"
+def _message(number: signal.Signals) -> str:
+    return f"ended by {number.name}; the same command resumes from finished work"

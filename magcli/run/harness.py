@@ -1,6 +1,4 @@
-"""One run of one stage on its tables: opens them, checks them at the door, writes the output whole, tells what was
-dropped.
-"""
+"""One run of one stage on its tables: opens and validates them, writes the output atomically, reports dropped rows."""
 
 import contextlib
 import json
@@ -23,17 +21,16 @@ from magcli.data import durable, manifest, seal, table
 from magcli.data.schema import DROPPED
 from magcli.data.source import Rows
 from magcli.errors import DataError, usage
-from magcli.run import door
-from magcli.run.identity import CHOSEN, decisive
+from magcli.run import validation
 from magcli.run.job import Counted, Drops, Job
 from magcli.run.journal import Dropped, Journal
 from magcli.run.shard import KEY, Shard
-from magcli.run.stage import Stage
+from magcli.run.stage import CHOSEN, Stage, fingerprint
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables that a command names: inputs, which part of them, output, and where dropped rows go."""
+    """The tables that a command names: inputs, which shard of them, output, and the table of dropped rows."""
 
     inputs: Sequence[str] = ()
     output: str | None = None
@@ -46,38 +43,38 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
     """Run a stage on its tables.
 
     Raises:
-        MagError: whatever is wrong, before the first row is made where that is possible.
+        MagError: whatever is wrong, where possible before the first row is computed.
     """
     drops = Drops(keep=tables.dropped is not None)
-    told = stage.decides(config) | ({KEY: str(tables.shard)} if tables.shard else {})
-    job = Job(stage.name, console, drops, told, restart=tables.restart, output=tables.output)
-    places = [place for place in (tables.output, tables.dropped) if place is not None]
-    beside = [str(path) for path in stage.beside(config)]
+    settings = stage.fingerprint(config) | ({KEY: str(tables.shard)} if tables.shard else {})
+    job = Job(stage.name, console, drops, settings, restart=tables.restart, output=tables.output)
+    targets = [target for target in (tables.output, tables.dropped) if target is not None]
+    side_outputs = [str(path) for path in stage.side_outputs(config)]
     named = [str(path) for path in configuration.paths(config)]
-    _check_apart([*places, *beside], _read(tables.inputs, beside, named))
-    if made := stage.makes(config):
-        _check_outside(made, [*tables.inputs, *places, *(path for path in named if path != str(made))])
-    with contextlib.ExitStack() as held:
-        for place in places:
-            table.check_target(place)
-            if place != "-":
-                held.enter_context(durable.locked(Path(place)))
+    _check_distinct([*targets, *side_outputs], _read_paths(tables.inputs, side_outputs, named))
+    if owned := stage.owned_dir(config):
+        _check_outside(owned, [*tables.inputs, *targets, *(path for path in named if path != str(owned))])
+    with contextlib.ExitStack() as stack:
+        for target in targets:
+            table.check_target(target)
+            if target != "-":
+                stack.enter_context(durable.locked(Path(target)))
         job.inputs = _inputs(tables, drops)
-        anew = tables.restart or stage.always(config)
-        if not anew and all(map(os.path.exists, beside)) and up_to_date(tables, job):
+        forced = tables.restart or configuration.is_set(config, "always_run")
+        if not forced and all(map(os.path.exists, side_outputs)) and up_to_date(tables, job):
             durable.remove(_journal_path(tables))
             durable.remove_stale(_note_path(tables))
             console.say(f"{stage.name}: {tables.output} is up to date", event="up-to-date")
             return
-        if not tables.restart and (former := _replaced(tables, job)):
+        if not tables.restart and (existing := _replaced(tables, job)):
             console.say(
-                f"{stage.name}: {former}; it is replaced when this ends", event="replaces", output=tables.output
+                f"{stage.name}: {existing}; it is replaced when this ends", event="replaces", output=tables.output
             )
-        _run(stage, config, tables, job, held)
+        _run(stage, config, tables, job, stack)
 
 
 def _inputs(tables: Tables, drops: Drops) -> Counted:
-    """The inputs, open; lines that cannot be read are counted once, with the first shard."""
+    """The inputs, open; unreadable lines are counted once, with the first shard."""
     silent = tables.shard is not None and tables.shard.number > 1
     inputs = Counted([table.read(name, table.ignore if silent else _bad(drops)) for name in tables.inputs])
     if tables.shard:
@@ -85,38 +82,39 @@ def _inputs(tables: Tables, drops: Drops) -> Counted:
     return inputs
 
 
-def _read(inputs: Sequence[str], beside: Sequence[str], named: Iterable[str]) -> list[str]:
-    """What a command reads: its inputs, and the paths that its options name, but for those of what it leaves."""
-    options = Counter(map(os.path.realpath, named)) - Counter(map(os.path.realpath, beside))
+def _read_paths(inputs: Sequence[str], side_outputs: Sequence[str], named: Iterable[str]) -> list[str]:
+    """The paths that a command reads: its inputs, and those that its options name, except side outputs."""
+    options = Counter(map(os.path.realpath, named)) - Counter(map(os.path.realpath, side_outputs))
     return [*(name for name in inputs if name != "-"), *options]
 
 
-def _check_apart(written: Sequence[str], read: Sequence[str]) -> None:
-    """Refuse to write over what the same command reads, or writes already."""
-    taken = set(map(os.path.realpath, read))
-    for place in written:
-        usage(os.path.realpath(place) not in taken, f"{place} is read or written by this command already; name another")
-        taken.add(os.path.realpath(place))
+def _check_distinct(written: Sequence[str], read: Sequence[str]) -> None:
+    """Refuse to write over a path that the same command reads, or to write a path twice."""
+    used = set(map(os.path.realpath, read))
+    for path in written:
+        usage(os.path.realpath(path) not in used, f"{path} is read or written by this command already; name another")
+        used.add(os.path.realpath(path))
 
 
-def _check_outside(made: Path, places: Sequence[str]) -> None:
-    """Refuse to read or write within the folder that the stage makes, and that ``--restart`` deletes."""
-    home = os.path.realpath(made)
-    for place in places:
-        within = place != "-" and Path(os.path.realpath(place)).is_relative_to(home)
-        usage(not within, f"{place} lies in {made}, which this command makes as a whole; name another place")
+def _check_outside(owned: Path, paths: Sequence[str]) -> None:
+    """Refuse to read or write inside the folder that the stage owns, which ``--restart`` deletes."""
+    root = os.path.realpath(owned)
+    for path in paths:
+        inside = path != "-" and Path(os.path.realpath(path)).is_relative_to(root)
+        usage(not inside, f"{path} is inside {owned}, which this command owns; name another path")
 
 
-def _run(stage: Stage, config: Any, tables: Tables, job: Job, held: contextlib.ExitStack) -> None:
+def _run(stage: Stage, config: Any, tables: Tables, job: Job, stack: contextlib.ExitStack) -> None:
     started = time.monotonic()
     assert job.inputs is not None
     job.total = job.inputs.total
-    job.schema, rows = door.admit(
-        stage.reads(config), job.inputs.schema, job.inputs.rows(), job, ", ".join(tables.inputs), stage.ALIASES
+    columns, where = stage.reads(config) or (), ", ".join(tables.inputs)
+    job.schema, rows = validation.validate_rows(
+        columns, job.inputs.schema, job.inputs.rows(), job, where, stage.ALIASES
     )
     schema = stage.schema(config, job.schema)
     if stage.RESUMES and tables.output not in (None, "-"):
-        job.journal = held.enter_context(_journal(schema, job, tables))
+        job.journal = stack.enter_context(_journal(schema, job, tables))
     rows_out = _write(stage.run(config, rows, job), schema, tables, job)
     if job.journal is not None:
         job.journal.remove()
@@ -136,7 +134,7 @@ def _journal_path(tables: Tables) -> Path:
 
 
 def _note_path(tables: Tables) -> Path:
-    """Where times and rates go, which would make equal outputs differ."""
+    """The side file of times and rates, which would make equal outputs differ."""
     output = Path(str(tables.output))
     return output.with_name(f"{output.name}.run.json")
 
@@ -155,22 +153,22 @@ def _journal(schema: pa.Schema, job: Job, tables: Tables) -> Iterator[Journal]:
 
 
 def up_to_date(tables: Tables, job: Job) -> bool:
-    """Whether the outputs were made by this very command from these very inputs, and are whole."""
-    places = [place for place in (tables.output, tables.dropped) if place is not None]
+    """Whether the outputs are complete, and were made by the same command from the same inputs."""
+    targets = [target for target in (tables.output, tables.dropped) if target is not None]
     digests = [source.sha256 for source in job.sources]
-    if not places or "-" in places or not digests or not all(digests):
+    if not targets or "-" in targets or not digests or not all(digests):
         return False
-    if not all(Path(place).exists() for place in places):
+    if not all(Path(target).exists() for target in targets):
         return False
     try:
-        chains = [table.read(place).chain for place in places]
+        chains = [table.read(target).chain for target in targets]
     except DataError:
         return False
     return all(chain and _same(chain[-1], job, digests) for chain in chains)
 
 
 def _replaced(tables: Tables, job: Job) -> str | None:
-    """How a finished output that is in the place of this command's came to be."""
+    """How the existing output, which this command replaces, was made."""
     if tables.output in (None, "-") or not Path(str(tables.output)).exists():
         return None
     try:
@@ -178,26 +176,26 @@ def _replaced(tables: Tables, job: Job) -> str | None:
     except DataError:
         chain = ()
     if not chain:
-        return f"{tables.output} is there, and magcli did not make it"
-    made, now = chain[-1], json.loads(seal.pack(decisive(job.settings)))
+        return f"{tables.output} exists, and magcli did not make it"
+    made, now = chain[-1], json.loads(seal.pack(fingerprint(job.settings)))
     if made.stage != job.stage:
-        return f"{tables.output} is there, made by magcli {made.stage}"
-    before = json.loads(seal.pack(decisive(made.config)))
+        return f"{tables.output} exists, made by magcli {made.stage}"
+    before = json.loads(seal.pack(fingerprint(made.config)))
     differs = sorted(key for key in {**before, **now} if before.get(key) != now.get(key))
     if not differs and made.version == __version__ and not job.sources:
         return None
-    told = ", ".join(f"{key} {before.get(key)!r} (now {now.get(key)!r})" for key in differs)
-    return f"{tables.output} was made with {told or 'other inputs or another version'}"
+    changes = ", ".join(f"{key} {before.get(key)!r} (now {now.get(key)!r})" for key in differs)
+    return f"{tables.output} was made with {changes or 'other inputs or another version'}"
 
 
 def _same(link: manifest.Link, job: Job, digests: Sequence[str]) -> bool:
-    """Whether a table's last link tells of this stage, version, configuration and inputs."""
-    told = (link.stage, link.version, seal.pack(decisive(link.config)), [each.sha256 for each in link.inputs])
-    return told == (job.stage, __version__, seal.pack(decisive(job.settings)), digests)
+    """Whether a table's last link has this stage, version, configuration and inputs."""
+    made = (link.stage, link.version, seal.pack(fingerprint(link.config)), [each.sha256 for each in link.inputs])
+    return made == (job.stage, __version__, seal.pack(fingerprint(job.settings)), digests)
 
 
 def _write(rows: Rows, schema: pa.Schema, tables: Tables, job: Job) -> int:
-    """Write all rows; what was dropped is written before the output appears."""
+    """Write all rows; the table of dropped rows is complete before the output appears."""
     if tables.output is None:
         count: int = sum(batch.num_rows for batch in rows)
         _write_dropped(job, tables.dropped, count)
@@ -209,15 +207,15 @@ def _write(rows: Rows, schema: pa.Schema, tables: Tables, job: Job) -> int:
     with contextlib.closing(rows), table.write(tables.output, schema, head) as sink:  # type: ignore[type-var]
         for batch in table.rechunk(rows) if tables.output != "-" else rows:
             count += batch.num_rows
-            sink.write(_fitting(batch, schema, job.stage))
+            sink.write(_cast(batch, schema, job.stage))
         _write_dropped(job, tables.dropped, count)
         sink.finish(job.history(count))
     return count
 
 
-def _fitting(batch: pa.RecordBatch, schema: pa.Schema, stage: str) -> pa.RecordBatch:
+def _cast(batch: pa.RecordBatch, schema: pa.Schema, stage: str) -> pa.RecordBatch:
     if batch.schema.names != schema.names:
-        raise DataError(f"{stage} made columns {batch.schema.names} where {schema.names} were promised")
+        raise DataError(f"{stage} made columns {batch.schema.names}, but declared {schema.names}")
     return pa.RecordBatch.from_arrays(
         [c if c.type == f.type else c.cast(f.type) for c, f in zip(batch.columns, schema, strict=True)], schema=schema
     )
@@ -235,7 +233,7 @@ def _write_dropped(job: Job, output: str | None, rows_out: int) -> None:
 
 
 def _report(job: Job, rows_out: int, started: float, tables: Tables) -> None:
-    """One line for people, and a side file with what would make equal outputs differ."""
+    """One line for people, and a side file of times and rates, which would make equal outputs differ."""
     seconds = time.monotonic() - started
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in job.drops.counts.most_common())
     dropped = f", dropped {sum(job.drops.counts.values()):,} ({reasons})" if reasons else ""

@@ -1,4 +1,4 @@
-"""What a stage has besides its configuration and rows: the console, its drops, its journal, its history."""
+"""What a stage gets besides its configuration and rows: the console, dropped rows, its journal, its history."""
 
 import json
 from collections import Counter
@@ -15,33 +15,33 @@ from magcli.data import manifest
 from magcli.data.columns import common_schema, conform
 from magcli.data.source import Rows, Source
 from magcli.errors import usage
-from magcli.run.identity import CHOSEN
 from magcli.run.journal import Dropped, Journal, Result
 from magcli.run.shard import Shard, bounds, within
+from magcli.run.stage import CHOSEN
 
 CELL_LIMIT = 1 << 24
 """A text longer than this many bytes makes its row ``too-large``."""
 
 UNREAD = ("broken-json", "not-an-object", "broken-text", "line-too-large", "ragged-line")
-"""Reasons that the readers themselves drop a line for."""
+"""Reasons for which readers drop a line."""
 
 
 @dataclass
 class Drops:
-    """Rows left out, counted by reason and kept for ``--dropped``."""
+    """Dropped rows, counted by reason and stored for ``--dropped``."""
 
     keep: bool
     counts: Counter[str] = field(default_factory=Counter)
     rows: list[Dropped] = field(default_factory=list)
 
     def add(self, dropped: Dropped) -> None:
-        """Count a row, and keep it when it was asked for."""
+        """Count a row, and store it for ``--dropped``."""
         self.counts[dropped.reason] += 1
         if self.keep:
             self.rows.append(dropped)
 
     def row(self, id: str, reason: str, row: Mapping[str, Any]) -> None:
-        """Count a row given as values; a large one is kept shortened."""
+        """Count a row given as values; long cells are stored shortened."""
         self.add(Dropped(id, reason, as_text(row) if self.keep else ""))
 
     def batch(self, batch: pa.RecordBatch, reason: str, before: int) -> None:
@@ -58,18 +58,18 @@ def as_text(row: Mapping[str, Any], limit: int = 4000) -> str:
     return text if len(text) <= limit else text[:limit] + "..."
 
 
-def left_out(row: Mapping[str, Any], reason: str, schema: pa.Schema, **told: str) -> Result:
-    """What a unit gives whose one row goes: nothing for the output, and the row with its reason and what is told."""
-    return Result(pa.RecordBatch.from_pylist([], schema), [Dropped(row["id"], reason, as_text({**told, **row}))])
+def drop_result(row: Mapping[str, Any], reason: str, schema: pa.Schema, **details: str) -> Result:
+    """The result of a unit whose one row is dropped."""
+    return Result(pa.RecordBatch.from_pylist([], schema), [Dropped(row["id"], reason, as_text({**details, **row}))])
 
 
 class Notes(Protocol):
-    """Unfinished work that remembers what it was begun with: a journal or a run's folder."""
+    """Unfinished work that records what it was started with: a journal or a run's folder."""
 
     notes: dict[str, str]
 
     def note(self, name: str, value: str) -> None:
-        """Remember a value."""
+        """Record a value."""
         ...
 
 
@@ -77,9 +77,9 @@ class Notes(Protocol):
 class Job:
     """One run of one stage.
 
-    ``settings`` is the configuration as the history tells it. ``total`` is the number of input rows when it is known.
-    ``journal`` holds what an interrupted run had finished; it is None when the output is a pipe or the stage does not
-    resume by row. ``facts`` are times and rates: written beside the output, never into it.
+    ``settings`` is the configuration as the history records it. ``total`` is the number of input rows if known.
+    ``journal`` holds what an interrupted run finished; None if the output is a pipe or the stage does not resume by
+    row. ``facts`` are times and rates, written to a side file, never into the output.
     """
 
     stage: str
@@ -90,15 +90,15 @@ class Job:
     total: int | None = None
     journal: Journal | None = None
     schema: pa.Schema | None = None
-    """The columns of the input, after the door."""
+    """The columns of the input after validation."""
     facts: dict[str, Any] = field(default_factory=dict)
     joined: manifest.Chain | None = None
-    """The history of a table that is joined from parts; it takes the place of the one that this run would tell."""
+    """The history of a table that is joined from shards, in place of this run's own."""
     restart: bool = False
     output: str | None = None
     """Where the rows go."""
     chosen: dict[str, str] = field(default_factory=dict)
-    """What options left to ``auto`` came to; history tells it."""
+    """What options left to ``auto`` resolved to; the history records it."""
 
     @property
     def sources(self) -> Sequence[Source]:
@@ -107,7 +107,7 @@ class Job:
 
     @property
     def rows_in(self) -> int:
-        """Rows read so far, those included whose lines could not be read."""
+        """Rows read so far, unreadable lines included."""
         unread = sum(self.drops.counts[reason] for reason in UNREAD)
         return (self.inputs.count if self.inputs else 0) + unread
 
@@ -117,14 +117,14 @@ class Job:
         decide: Callable[[str], tuple[str, str]],
         unfinished: Sequence[Notes] | None = None,
     ) -> dict[str, str]:
-        """Values of options: as asked for; of ``auto``, that which unfinished work was begun with, else decided.
+        """Resolve ``auto``: the value that unfinished work was started with, else ``decide``'s.
 
-        One message names all that were decided.
+        One message names all values that were decided.
 
         Args:
             asked: each option's value, or ``auto``.
-            decide: gives an option's value and the reason.
-            unfinished: the work to go on with, the journal by default; it remembers the values.
+            decide: returns an option's value and the reason.
+            unfinished: the work to resume, by default the journal; it records the values.
         """
         known = [self.journal] if unfinished is None and self.journal is not None else unfinished or ()
         values, decisions = {}, []
@@ -144,11 +144,11 @@ class Job:
         return values
 
     def past(self) -> manifest.Chain:
-        """How the inputs were made; whole only after their last row was read."""
+        """How the inputs were made; complete only after their last row was read."""
         return manifest.merge([source.chain for source in self.sources])
 
     def history(self, rows_out: int) -> manifest.Chain:
-        """How a table of ``rows_out`` rows that this run makes came to be, from the first stage to this one."""
+        """The history of this run's output of ``rows_out`` rows, from the first stage to this one."""
         if self.joined is not None:
             return self.joined
         inputs = [manifest.Input(Path(s.name).name, s.sha256, s.total or 0) for s in self.sources]
@@ -159,7 +159,7 @@ class Job:
 
 
 class Counted:
-    """Several inputs as one stream, its rows counted. Their schemas must agree on the columns they share."""
+    """Several inputs as one stream whose rows are counted. Their schemas must agree on shared columns."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.sources, self.count = sources, 0
@@ -169,19 +169,19 @@ class Counted:
         self.bounds: tuple[int, int] | None = None
 
     def only(self, shard: Shard) -> None:
-        """Take part of the rows alone.
+        """Take the rows of one shard only.
 
         Raises:
-            UsageError: an input is a pipe or a hub id, whose rows cannot be told from those of another machine's.
+            UsageError: an input is a pipe or a hub id, whose number of rows or digest is unknown.
         """
         unsure = [source.name for source in self.sources if source.total is None or not source.sha256]
-        usage(not unsure, f"--shard needs files, whose rows are known beforehand; {', '.join(unsure)} is none")
+        usage(not unsure, f"--shard needs files, whose rows are counted beforehand; {', '.join(unsure)} is not a file")
         assert self.total is not None
         self.bounds = bounds(shard, self.total)
         self.total = self.bounds[1] - self.bounds[0]
 
     def rows(self) -> Rows:
-        """All rows, or those of the shard, in the order of the inputs, every column of any of them present."""
+        """All rows, or those of the shard, in the order of the inputs, with the columns of all of them."""
         for batch in within(self._rows(), *self.bounds) if self.bounds else self._rows():
             self.count += batch.num_rows
             yield batch

@@ -1,7 +1,8 @@
-"""What an interrupted stage had finished: an append-only file beside its output.
+"""The finished work of an interrupted stage: an append-only file next to its output.
 
 A record is one unit of work (its key, what it dropped, its rows) or a note on all of them. Records carry their length
-and CRC, so a torn last one is seen and cut off. A journal belongs to one configuration; another one is refused by name.
+and CRC, so a torn last one is detected and truncated. A journal belongs to one configuration; a different one is
+refused, with what differs.
 """
 
 import json
@@ -17,15 +18,15 @@ import pyarrow as pa
 
 from magcli.data import durable
 from magcli.errors import UsageError
-from magcli.run.identity import decisive
+from magcli.run.stage import fingerprint
 
 FRAME = struct.Struct("<II")
 SYNC_EVERY = 0.5
-"""Seconds between two fsyncs; what a kill leaves is in the page cache at once, a power cut may cost this much."""
+"""Seconds between two fsyncs. A kill loses nothing, as the page cache has it; a power cut may lose this much."""
 
 
 class Dropped(NamedTuple):
-    """A row left out: its id, the reason, the row as JSON."""
+    """A dropped row: its id, the reason, the row as JSON."""
 
     id: str
     reason: str
@@ -33,9 +34,9 @@ class Dropped(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What one unit of work gave: rows for the output and rows left out.
+    """The result of one unit of work: rows for the output and dropped rows.
 
-    ``again``: the machine failed it, so it is in no journal, and a run that is resumed does it again.
+    ``again``: the machine failed it, so it is not journaled, and a resumed run repeats it.
     """
 
     rows: pa.RecordBatch
@@ -56,10 +57,10 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path, schema: pa.Schema, identity: Mapping[str, Any]) -> "Journal":
-        """Open or begin a journal and find what is finished in it.
+        """Open or create a journal and index the finished units in it.
 
         Raises:
-            UsageError: the journal was begun with another configuration; the message names what differs.
+            UsageError: the journal was started with another configuration; the message names what differs.
         """
         journal = cls(path, schema)
         head = json.dumps(identity, sort_keys=True, default=str).encode()
@@ -76,18 +77,18 @@ class Journal:
         return journal
 
     def _scan(self, head: bytes) -> int:
-        """Read the records; returns where the last whole one ends."""
+        """Read the records; returns where the last complete one ends."""
         self.file.seek(0)
         end, begun = 0, b""
         while (payload := self._next()) is not None:
             if end == 0:
                 begun = payload
             else:
-                told = json.loads(payload[: payload.index(b"\n")])
-                if "note" in told:
-                    self.notes |= told["note"]
+                head_line = json.loads(payload[: payload.index(b"\n")])
+                if "note" in head_line:
+                    self.notes |= head_line["note"]
                 else:
-                    self.places[told["key"]] = (end + FRAME.size, len(payload))
+                    self.places[head_line["key"]] = (end + FRAME.size, len(payload))
             end += FRAME.size + len(payload)
         if begun != head and not self.places:
             self.notes.clear()
@@ -105,20 +106,20 @@ class Journal:
         return payload if len(payload) == length and zlib.crc32(payload) == crc else None
 
     def _check(self, begun: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-        found, expected = decisive(begun), decisive(asked)
+        found, expected = fingerprint(begun), fingerprint(asked)
         differs = [key for key in {**found, **expected} if found.get(key) != expected.get(key)]
         if differs:
-            told = ", ".join(f"{key} {found.get(key)!r} (now {expected.get(key)!r})" for key in sorted(differs))
+            changes = ", ".join(f"{key} {found.get(key)!r} (now {expected.get(key)!r})" for key in sorted(differs))
             raise UsageError(
-                f"{self.path} holds unfinished work begun with other settings: {told}; "
-                "repeat those settings to go on, or give --restart to begin anew"
+                f"{self.path} holds unfinished work with other settings: {changes}; "
+                "repeat those settings to resume it, or give --restart to start over"
             )
 
     def __contains__(self, key: str) -> bool:
         return key in self.places
 
     def note(self, name: str, value: str) -> None:
-        """Keep what all later units go by, such as a number format; the last note of a name holds."""
+        """Record what all later units use, such as a number format; the last note of a name applies."""
         if self.notes.get(name) != value:
             self.file.seek(0, os.SEEK_END)
             self._append(json.dumps({"note": {name: value}}).encode() + b"\n")
@@ -134,7 +135,7 @@ class Journal:
             self.sync()
 
     def get(self, key: str) -> Result:
-        """A finished unit as it was recorded."""
+        """A finished unit."""
         start, length = self.places[key]
         payload = os.pread(self.file.fileno(), length, start)
         cut = payload.index(b"\n")
@@ -149,7 +150,7 @@ class Journal:
         return len(payload)
 
     def sync(self) -> None:
-        """Make what is recorded survive a power cut."""
+        """Make the records survive a power cut."""
         with durable.disk_errors(self.path):
             durable.sync(self.file)
         self.synced = time.monotonic()
@@ -160,6 +161,6 @@ class Journal:
         self.file.close()
 
     def remove(self) -> None:
-        """The output is finished: the journal is no longer needed."""
+        """Delete the journal, as the output is finished."""
         self.file.close()
         durable.remove(self.path)

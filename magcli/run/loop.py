@@ -1,4 +1,4 @@
-"""An event loop for ordinary code that ends in order when it is interrupted."""
+"""An event loop for synchronous code with an orderly shutdown on SIGINT."""
 
 import asyncio
 import signal
@@ -15,8 +15,8 @@ T = TypeVar("T")
 class Loop:
     """Runs one coroutine after the other in one event loop, as ``asyncio.Runner`` does.
 
-    SIGINT cancels the coroutine under way and is then raised as ``KeyboardInterrupt`` from ``run``, never in the midst
-    of a task, whose exception nobody would see. A second one ends the process at once.
+    SIGINT cancels the running coroutine; then ``run`` raises ``KeyboardInterrupt``. It is never raised inside a task,
+    whose exception would be lost. A second SIGINT ends the process at once.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Loop:
         return self
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end.
+        """Run a coroutine to completion.
 
         Raises:
             KeyboardInterrupt: SIGINT came meanwhile; the coroutine was cancelled.

@@ -1,7 +1,7 @@
 """A child process that does not outlive its parent, not even while it imports its modules.
 
-Started as ``command(MODULE, ...)`` says, it runs a module as ``python -m`` does. Imports nothing but the standard
-library.
+Started by the command line of ``command(MODULE, ...)``, it runs a module as ``python -m`` does. Imports only the
+standard library.
 """
 
 import ctypes
@@ -18,8 +18,9 @@ def command(module: str, *arguments: object) -> list[str]:
     return [sys.executable, "-P", "-m", __name__, str(os.getpid()), module, *map(str, arguments)]
 
 
-def die_with(parent: int) -> None:
-    """Be killed when ``parent`` dies (on Linux; elsewhere the closed socket tells), and leave SIGINT to it."""
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when ``parent`` dies (Linux; elsewhere the closed socket ends it), and leave
+    SIGINT to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -28,6 +29,6 @@ def die_with(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    die_with(int(sys.argv[1]))
+    die_with_parent(int(sys.argv[1]))
     sys.argv[:] = sys.argv[2:]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

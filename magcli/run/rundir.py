@@ -1,16 +1,16 @@
 """The folder of one training run: its configuration, metrics and checkpoints, owned by one process at a time.
 
-RUN/run.json        command, version, configuration, digests of the inputs, what `auto` came to
-RUN/inputs.json     names, digests and rows of the inputs, and the histories that they carry
+RUN/run.json        command, version, configuration, digests of the inputs, what `auto` resolved to
+RUN/inputs.json     names, digests and rows of the inputs, and their histories
 RUN/metrics.jsonl   one line a step
-RUN/checkpoints/    step-000123, whole or absent
-RUN/trajectory/     float32 weights kept for the landscape
+RUN/checkpoints/    step-000123, complete or absent
+RUN/trajectory/     float32 weights for the landscape
 RUN/model/          the result, in Hugging Face layout
 
 and, of `magcli rl`,
 
-RUN/ledger.jsonl    what became of each group
-RUN/groups/         finished groups that wait to be trained
+RUN/ledger.jsonl    the events of each group
+RUN/groups/         finished groups that are not trained on yet
 RUN/rollouts/       step-000123.arrow, the samples of an update
 """
 
@@ -26,7 +26,7 @@ from typing import Any
 from magcli import __version__
 from magcli.data import durable, manifest
 from magcli.errors import DataError, UsageError
-from magcli.run.identity import CHOSEN
+from magcli.run.stage import CHOSEN
 
 INPUTS = "inputs.json"
 
@@ -51,17 +51,17 @@ class RunDir:
         return self.rollouts / f"step-{step:06d}.arrow"
 
     def kept_weights(self) -> list[Path]:
-        """The folders of weights kept for the landscape, in the order of training."""
+        """The folders of weights stored for the landscape, in the order of training."""
         return sorted(self.trajectory.glob("step-*"))
 
     @classmethod
     @contextlib.contextmanager
     def open(cls, path: Path, stage: str, settings: Mapping[str, Any], *, restart: bool) -> Iterator["RunDir"]:
-        """Begin a run, or go on with one that was begun with the same configuration.
+        """Start a run, or resume one with the same configuration.
 
         Raises:
             UsageError: the folder holds something else, or a run with other settings (the message says which), or
-                another process is at work in it.
+                another process uses it.
         """
         with durable.locked(path):
             folder = cls(path)
@@ -72,34 +72,34 @@ class RunDir:
             yield folder
 
     def note(self, name: str, value: str) -> None:
-        """Remember what an option left to ``auto`` came to; a run that goes on keeps it."""
+        """Record what an option left to ``auto`` resolved to; a resumed run keeps it."""
         if self.notes.get(name) != value:
             self.notes[name] = value
             identity = json.loads(self.note_path.read_text(encoding="utf-8"))
             _write_note(self.note_path, identity | {CHOSEN: self.notes})
 
     def keep_inputs(self, inputs: Sequence[manifest.Input], history: manifest.Chain) -> None:
-        """Keep what the run reads and how that came to be, for reports and model cards."""
-        told = {"inputs": [asdict(each) for each in inputs], "history": manifest.to_json(history)}
+        """Store the run's inputs and their history, for reports and model cards."""
+        record = {"inputs": [asdict(each) for each in inputs], "history": manifest.to_json(history)}
         with durable.atomic_file(self.path / INPUTS) as file:
-            file.write((json.dumps(told, indent=1) + "\n").encode())
+            file.write((json.dumps(record, indent=1) + "\n").encode())
 
     @property
     def finished(self) -> bool:
-        """Whether the run's result is there; it is written last."""
+        """Whether the run's model exists; it is written last."""
         return (self.model / "config.json").exists()
 
     def log(self, metrics: Mapping[str, Any]) -> None:
-        """Append one line of metrics; what is not a finite number becomes null."""
+        """Append one line of metrics; numbers that are not finite become null."""
         with durable.disk_errors(self.metrics_path), open(self.metrics_path, "ab") as file:
             file.write((json.dumps(_finite(metrics), allow_nan=False) + "\n").encode())
             durable.sync(file)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics so far; a torn last one is left out.
+        """The lines of metrics so far, without a torn last one.
 
         Raises:
-            DataError: another one is damaged.
+            DataError: another line is damaged.
         """
         if not self.metrics_path.exists():
             return []
@@ -107,11 +107,11 @@ class RunDir:
         try:
             return [json.loads(line) for line in lines]
         except ValueError:
-            told = "the records of this run are damaged; copy the folder again"
-            raise DataError(f"{self.metrics_path}: {told}") from None
+            text = "the records of this run are damaged; copy the folder again"
+            raise DataError(f"{self.metrics_path}: {text}") from None
 
     def rewind(self, step: int) -> None:
-        """Forget the metrics and kept weights of steps after a checkpoint: they will be made again, equal."""
+        """Delete the metrics and stored weights of steps after a checkpoint, which are recomputed with equal values."""
         kept = [line for line in self.metrics() if line["step"] <= step]
         with durable.atomic_file(self.metrics_path) as file:
             file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
@@ -121,7 +121,7 @@ class RunDir:
 
 
 def _finite(value: Any) -> Any:
-    """A metric as JSON can say it."""
+    """A metric as a JSON value."""
     if isinstance(value, Mapping):
         return {key: _finite(part) for key, part in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -132,7 +132,7 @@ def _claim(folder: RunDir, identity: Mapping[str, Any]) -> None:
     if not note.exists():
         durable.remove_stale(note)
         if path.exists() and any(path.iterdir()):
-            raise UsageError(f"{path} is not empty and holds no run of magcli; choose another folder")
+            raise UsageError(f"{path} is not empty and is not a run of magcli; choose another folder")
         path.mkdir(parents=True, exist_ok=True)
         _write_note(note, identity)
         return
@@ -145,9 +145,9 @@ def _claim(folder: RunDir, identity: Mapping[str, Any]) -> None:
     if differs and not _has_work(folder):
         _write_note(note, identity)
     elif differs:
-        told = ", ".join(f"{key} {found.get(key)!r} (now {identity.get(key)!r})" for key in sorted(differs))
+        changes = ", ".join(f"{key} {found.get(key)!r} (now {identity.get(key)!r})" for key in sorted(differs))
         raise UsageError(
-            f"{path} holds a run with other settings: {told}; choose another folder, or --restart, which deletes it"
+            f"{path} holds a run with other settings: {changes}; choose another folder, or --restart, which deletes it"
         )
     else:
         folder.notes |= notes
@@ -159,6 +159,6 @@ def _write_note(note: Path, identity: Mapping[str, Any]) -> None:
 
 
 def _has_work(folder: RunDir) -> bool:
-    """Whether a run has made anything: one that failed at its start, of a typo say, binds nobody."""
+    """Whether a run has made anything; one that failed at its start, such as by a typo, does not count."""
     begun = (folder.note_path, folder.path / INPUTS)
     return any(path.is_file() and path not in begun and path.stat().st_size for path in folder.path.rglob("*"))

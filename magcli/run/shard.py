@@ -1,6 +1,6 @@
-"""A part of a table for one of several machines, and the one history of all parts.
+"""Shards of a table for several machines, and the history of the joined table.
 
-A shard is a run of neighbouring rows, so the shards' outputs one after the other are the output of an unsharded run.
+A shard is a run of consecutive rows, so the shards' outputs in order are the output of an unsharded run.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 from magcli.data.manifest import Chain, Link
 from magcli.data.source import Rows, Source
 from magcli.errors import DataError, UsageError
-from magcli.run.identity import CHOSEN, decisive
+from magcli.run.stage import CHOSEN, fingerprint
 
 KEY = "shard"
-"""Where a link's configuration tells which part of the input the stage took."""
+"""The key of a link's configuration for the shard that the stage processed."""
 
 
 class Shard(NamedTuple):
-    """Part ``number``, from 1, of ``out_of`` parts as equal as can be."""
+    """Shard ``number``, from 1, of ``out_of`` shards of equal size, up to one row."""
 
     number: int
     out_of: int
@@ -39,7 +39,7 @@ def parse(text: str) -> Shard:
     """The shard that ``NUMBER/COUNT`` names.
 
     Raises:
-        UsageError: it is not of that form, or the number is not within 1 to the count.
+        UsageError: it is not of that form, or the number is not from 1 to the count.
     """
     number, _, count = text.partition("/")
     if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
@@ -53,7 +53,7 @@ def bounds(shard: Shard, total: int) -> tuple[int, int]:
 
 
 def within(rows: Rows, start: int, stop: int) -> Rows:
-    """The rows from ``start`` to before ``stop``; the others are read too, since a table proves itself at its end."""
+    """The rows from ``start`` to before ``stop``; the others are read too, as a table's checksum is at its end."""
     place = 0
     for batch in rows:
         first, last = max(start - place, 0), min(stop - place, batch.num_rows)
@@ -63,63 +63,65 @@ def within(rows: Rows, start: int, stop: int) -> Rows:
 
 
 def parts(sources: Sequence[Source]) -> list[Part]:
-    """Finished shards, which must be all those of one run, in the order of their rows.
+    """The finished shards of one run, all of them, in the order of their rows.
 
     Raises:
-        DataError: a table is no shard, is of another run, is there twice, or one is missing; the message names it.
+        DataError: a table is not a shard, belongs to another run or is given twice, or one is missing.
     """
     found = sorted(map(_part, sources), key=lambda part: part.shard)
     for part in found[1:]:
         _check_alike(found[0], part)
-    taken: dict[int, str] = {}
+    names: dict[int, str] = {}
     for part in found:
-        if part.shard.number in taken:
-            one, other = taken[part.shard.number], part.source.name
+        if part.shard.number in names:
+            one, other = names[part.shard.number], part.source.name
             raise DataError(f"commit: {one} and {other} are both shard {part.shard}; leave one of them out")
-        taken[part.shard.number] = part.source.name
-    missing = [number for number in range(1, found[0].shard.out_of + 1) if number not in taken]
+        names[part.shard.number] = part.source.name
+    missing = [number for number in range(1, found[0].shard.out_of + 1) if number not in names]
     if missing:
         stage, count = found[0].link.stage, found[0].shard.out_of
         raise DataError(
-            f"commit: of {count} shards {_told(missing)} {'is' if len(missing) == 1 else 'are'} missing; name the "
+            f"commit: of {count} shards {_listed(missing)} {'is' if len(missing) == 1 else 'are'} missing; name the "
             f"table, or make it with the {stage} command of the others and --shard {missing[0]}/{count}"
         )
     return found
 
 
-def _told(numbers: Sequence[int]) -> str:
+def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers[:8])) + (f" and {len(numbers) - 8} more" if len(numbers) > 8 else "")
 
 
 def _part(source: Source) -> Part:
     link = source.chain[-1] if source.chain else None
     if link is None or KEY not in link.config:
-        made = f"{link.stage} made it from a whole table" if link else "it has no history"
-        raise DataError(f"commit: {source.name} is no finished shard: {made}; name tables made with --shard")
+        reason = f"{link.stage} made it from a whole table" if link else "it has no history"
+        raise DataError(f"commit: {source.name} is not a finished shard: {reason}; name tables made with --shard")
     return Part(source, source.chain[:-1], link, parse(link.config[KEY]))
 
 
 def _check_alike(first: Part, part: Part) -> None:
-    """Refuse a part of another run: all but the shard's number and what came of it must be equal."""
+    """Refuse a shard of another run: all but its number and its results must be equal."""
     differs = [
-        f"{name} {other!r} (there {one!r})" for name, one, other in _differences(_identity(first), _identity(part))
+        f"{name} {other!r} (other: {one!r})" for name, one, other in _differences(_identity(first), _identity(part))
     ]
     if differs:
-        raise DataError(f"commit: {part.source.name} is of another run than {first.source.name}: {'; '.join(differs)}")
+        raise DataError(
+            f"commit: {part.source.name} belongs to another run than {first.source.name}: {'; '.join(differs)}"
+        )
     if part.past != first.past:
         raise DataError(f"commit: the input of {part.source.name} has another history than that of {first.source.name}")
     if part.source.schema.names != first.source.schema.names:
         raise DataError(
-            f"commit: {part.source.name} has other columns than {first.source.name}; join rows kept and rows dropped "
-            "each for themselves"
+            f"commit: {part.source.name} has other columns than {first.source.name}; join kept and dropped rows by "
+            "separate commands"
         )
 
 
 def _identity(part: Part) -> dict[str, Any]:
     config = {key: value for key, value in part.link.config.items() if key != KEY}
     inputs = [f"{given.name} {given.sha256[:8]}" for given in part.link.inputs]
-    told = {"stage": part.link.stage, "version": part.link.version, "shards": part.shard.out_of, "inputs": inputs}
-    return {**told, **decisive(config)}
+    origin = {"stage": part.link.stage, "version": part.link.version, "shards": part.shard.out_of, "inputs": inputs}
+    return {**origin, **fingerprint(config)}
 
 
 def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:
@@ -129,7 +131,7 @@ def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterable[t
 
 
 def automatic(found: Sequence[Part]) -> dict[str, str]:
-    """What options left to ``auto`` came to; ``bf16, fp32`` where it differs from machine to machine."""
+    """What options left to ``auto`` resolved to; ``bf16, fp32`` where machines differ."""
     values: dict[str, set[str]] = {}
     for part in found:
         for option, value in part.link.config.get(CHOSEN, {}).items():
@@ -138,7 +140,7 @@ def automatic(found: Sequence[Part]) -> dict[str, str]:
 
 
 def history(found: Sequence[Part]) -> Chain:
-    """The history of all parts: that of one run on the whole table, its counts the sums of theirs."""
+    """The history of the joined table: that of one run on the whole table, with the sums of the shards' counts."""
     links = [part.link for part in found]
     config = {key: value for key, value in links[0].config.items() if key != KEY}
     if values := automatic(found):

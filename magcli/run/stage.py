@@ -1,6 +1,6 @@
-"""What a stage declares: the names of its module that the command line and the harness ask for, and their defaults.
+"""What a stage declares: the names that the command line and the harness look for in its module, with their defaults.
 
-``CONTRIBUTING.md`` tells of each name. Constants of the module are in capitals; its functions take a configuration.
+``CONTRIBUTING.md`` lists them. Constants are in capitals; functions take the stage's configuration.
 """
 
 from __future__ import annotations
@@ -20,6 +20,17 @@ if TYPE_CHECKING:
     from magcli.data.source import Rows
     from magcli.run.job import Job
 
+ROWS = "the rows"
+"""The output of a stage that writes its rows to stdout by default."""
+CHOSEN = "chosen"
+"""The key of a history's settings that holds what options left to ``auto`` resolved to."""
+
+
+def _no_columns(_config: Any, _given: pa.Schema) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([])
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -28,32 +39,51 @@ class Stage:
     name: str
     Config: type
     run: Callable[[Any, Rows, Job], Rows]
-    schema: Callable[[Any, pa.Schema], pa.Schema]
-    reads: Callable[[Any], Sequence[str]]
-    INPUTS: str = ""
-    OUTPUT: str = ""
-    DEFAULT_OUTPUT: str | None = None
-    EXAMPLE: str = ""
-    SUBJECT: str = ""
-    RESTART: str = "Forget unfinished work and make the output anew."
-    RESUMES: bool = False
-    ALIASES: Mapping[str, Sequence[str]] | None = None
-    RUNTIME: Sequence[str] = ()
+    schema: Callable[[Any, pa.Schema], pa.Schema] = _no_columns
+    reads: Callable[[Any], Sequence[str] | None] = lambda _: ()
     check: Callable[[Any], None] = lambda _: None
     settings: Callable[[Any], Mapping[str, Any]] = lambda _: {}
-    always: Callable[[Any], bool] = lambda _: False
-    beside: Callable[[Any], Sequence[Path]] = lambda _: ()
-    makes: Callable[[Any], Path | None] = lambda _: None
-    takes_rows: Callable[[Any], bool] = lambda _: True
-    looks: Callable[[Any], bool] = lambda _: False
-    follow: Callable[[Any], bool] = lambda _: False
-    whole: Callable[[Any], str] | None = None
+    side_outputs: Callable[[Any], Sequence[Path]] = lambda _: ()
+    unshardable_reason: Callable[[Any], str] | None = None
+    serve_rank: Callable[[Any], bool] = lambda _: False
+    INPUTS: str = ""
+    OUTPUT: str = ROWS
+    EXAMPLE: str = ""
+    RESUMES: bool = False
+    ALIASES: Mapping[str, Sequence[str]] | None = None
     doc: str = ""
 
-    def decides(self, config: Any) -> dict[str, Any]:
-        """What decides the rows, as histories tell it: the options, but for places, and what the stage adds."""
-        options = configuration.as_json(config)
-        return {key: value for key, value in options.items() if key not in self.RUNTIME} | dict(self.settings(config))
+    @property
+    def default_output(self) -> str | None:
+        """Where the table goes without ``--output``: rows to stdout, other results nowhere."""
+        return "-" if self.OUTPUT == ROWS else None
+
+    @property
+    def positional(self) -> str | None:
+        """The option that may be given without its name."""
+        return next(iter(configuration.with_role(self.Config, "positional")), None)
+
+    @property
+    def shardable(self) -> bool:
+        """Whether the stage has ``--shard``."""
+        return self.RESUMES or self.unshardable_reason is not None
+
+    def whole_table_reason(self, config: Any) -> str:
+        """Why these options need the whole table; empty where ``--shard`` may split it."""
+        return self.unshardable_reason(config) if self.unshardable_reason else ""
+
+    @property
+    def owns_dir(self) -> bool:
+        """Whether the stage owns a folder, as a training run does."""
+        return bool(configuration.with_role(self.Config, "owned_dir"))
+
+    def owned_dir(self, config: Any) -> Path | None:
+        """The folder that the stage owns."""
+        return next((getattr(config, name) for name in configuration.with_role(self.Config, "owned_dir")), None)
+
+    def fingerprint(self, config: Any) -> dict[str, Any]:
+        """What determines the rows, as histories record it: the options that affect them, and the stage's settings."""
+        return configuration.row_options(config) | dict(self.settings(config))
 
 
 def declared(name: str, module: ModuleType) -> Stage:
@@ -62,5 +92,20 @@ def declared(name: str, module: ModuleType) -> Stage:
     Raises:
         TypeError: the module lacks a name that every stage has.
     """
-    told = {field.name: vars(module)[field.name] for field in fields(Stage) if field.name in vars(module)}
-    return Stage(name, doc=inspect.getdoc(module) or "", **told)
+    found = {field.name: vars(module)[field.name] for field in fields(Stage) if field.name in vars(module)}
+    return Stage(name, doc=inspect.getdoc(module) or "", **found)
+
+
+def fingerprint(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that determine the rows: without ``CHOSEN``, and without the location of a model that has a digest.
+
+    A server's URL is reduced to the name of the model after ``#``; one without a name stays.
+    """
+    settings = {key: value for key, value in settings.items() if key != CHOSEN}
+    model = str(settings.get("model", ""))
+    name = model.partition("#")[2]
+    if "model_sha256" in settings:
+        return {key: value for key, value in settings.items() if key != "model"}
+    if name and model.startswith(("http://", "https://")):
+        return {**settings, "model": f"#{name}"}
+    return settings

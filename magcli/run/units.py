@@ -1,4 +1,4 @@
-"""Work in units: computed concurrently, recorded when finished, given out in the order of the input."""
+"""Work in units: computed concurrently, journaled when finished, returned in the order of the input."""
 
 import asyncio
 import hashlib
@@ -16,7 +16,7 @@ from magcli.run.loop import Loop
 
 T = TypeVar("T")
 Compute = Callable[[pa.RecordBatch], Awaitable[Result]]
-"""Works on one unit: some rows of the input -> rows of the output."""
+"""Computes one unit: some rows of the input -> rows of the output."""
 
 
 def resumable(
@@ -29,9 +29,9 @@ def resumable(
     window: int,
     unit: str,
 ) -> Rows:
-    """Compute units of ``size`` rows, ``window`` at a time; what the job's journal holds is not computed again.
+    """Compute units of ``size`` rows, ``window`` at a time, except those in the job's journal.
 
-    ``close`` is awaited at the end, however it comes. ``unit`` is what progress counts: problems, completions.
+    ``close`` is awaited at the end, also after an error. ``unit`` is what progress counts: problems, completions.
     """
     with job.console.progress(job.total, unit, job.stage) as bar:
 
@@ -52,7 +52,7 @@ def resumable(
 
 
 def keyed(parts: Rows) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Each unit with a name made of its columns and values and, for equal ones, a count."""
+    """Each unit with a key: a hash of its columns and values and, for equal units, a count."""
     seen: dict[str, int] = {}
     for part in parts:
         content = repr((part.schema.names, part.schema.types, part.to_pylist()))
@@ -66,9 +66,9 @@ async def in_order(
     finish: Callable[[str, pa.RecordBatch], Coroutine[Any, Any, T]],
     window: int,
 ) -> AsyncGenerator[T, None]:
-    """Run ``finish`` on units, at most ``window`` at once; results come in the order of the units.
+    """Run ``finish`` on units, at most ``window`` at once; results are in the order of the units.
 
-    At most four windows of results wait for an earlier one. Of errors that come together the first unit's is raised.
+    At most four windows of results wait for an earlier one. Of simultaneous errors the first unit's is raised.
     """
     waiting: deque[asyncio.Task[T]] = deque()
     running: set[asyncio.Task[T]] = set()
@@ -99,7 +99,7 @@ async def in_order(
 
 
 def drain(items: AsyncGenerator[T, None], close: Callable[[], Awaitable[None]]) -> Iterator[T]:
-    """Use an asynchronous stream from ordinary code; ``close`` is awaited in the same event loop at the end."""
+    """Iterate over an asynchronous stream synchronously; ``close`` is awaited in the same event loop at the end."""
 
     async def following() -> T | None:
         return await anext(items, None)

@@ -2,8 +2,8 @@
 
 The format filter of the recipe: proofs, multi-part and incomplete statements are dropped, and so are problems whose
 answers the verifier cannot check. Of exact and near-duplicates the one with the smallest id is kept. --against drops
-problems that are in evaluation files. With --model, a model is asked one short question about each row that the rules
-cannot decide, such as one that mentions a figure it may not need. --dropped stores each dropped row with its reason.
+problems that are in evaluation files. With --model, a model answers one short question about each row that the rules
+cannot decide, such as whether it needs the figure that it mentions. --dropped stores dropped rows with their reasons.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import PromptRefused, usage
-from magcli.run import options
-from magcli.stages.parts import checks, setup
+from magcli.stages.shared import engines, options, tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,22 +32,20 @@ if TYPE_CHECKING:
     from magcli.run.journal import Result
 
 INPUTS = "Problems: columns prompt, answer; optional id, choices or options; - is stdin."
-OUTPUT = "the rows"
-DEFAULT_OUTPUT = "-"
 RESUMES = True
 EXAMPLE = "magcli clean-math examples/messy.jsonl -o clean.arrow --dropped dropped.jsonl"
-ALIASES = setup.ALIASES
+ALIASES = tables.ALIASES
 CHOICES = ("choices", "options")
-"""Columns in which the options of a multiple-choice question may stand."""
+"""Columns that may hold the options of a multiple-choice question."""
 UNIT = 1024
-"""Rows that the rules decide on before they are recorded, so that a kill costs no more."""
+"""Number of rows that are decided before they are journaled; a kill loses no more."""
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(options.GenerationOptions, options.EngineOptions):
     """Options of `magcli clean-math`."""
 
-    duplicates: bool = opt(False, "Keep problems whose statement was seen before.")
+    duplicates: bool = opt(False, "Keep duplicate problems.")
     similarity: float = opt(
         0.7,
         "Word overlap above which problems with equal numbers and answer are near-duplicates; 1 drops exact ones only.",
@@ -56,55 +53,42 @@ class Config:
     against: tuple[str, ...] = opt(
         (), "Tables of evaluation problems, comma-separated; problems that they contain are dropped."
     )
-    model: str = options.model()
     max_tokens: int = options.max_tokens(512)
     temperature: float = options.temperature(0.0)
-    seed: int = options.seed()
-    engine: options.Engine = options.engine()
-    dtype: options.DType = options.dtype()
-    slots: int = options.slots()
-    deterministic: bool = options.deterministic()
-    device: str = options.device()
-    deadline: float = options.deadline()
 
 
-RUNTIME = ("deadline",)
-"""Options that do not change the rows."""
-
-
-def whole(config: Config) -> str:
-    """The comparison of all problems with each other."""
+def unshardable_reason(config: Config) -> str:
+    """Duplicates are found by comparing all problems."""
     if config.duplicates:
         return ""
-    return "equal problems are sought in all of them; give --duplicates, and clean the joined table without it"
+    return "duplicates are found among all rows; give --duplicates, then clean the joined table without it"
 
 
 def reads(config: Config) -> tuple[str, ...]:
-    """The columns that must be there; an empty statement or answer is a reason of its own."""
+    """The required columns; an empty statement or answer has its own drop reason."""
     return ("id", "prompt", "answer")
 
 
 def check(config: Config) -> None:
-    """Refuse options that contradict themselves."""
+    """Refuse options that are out of range or contradict each other."""
     usage(0 < config.similarity <= 1, f"clean-math.similarity: {config.similarity} is not in (0, 1]")
-    usage(config.max_tokens > 0, f"clean-math.max_tokens: {config.max_tokens} is not positive")
-    usage(config.temperature >= 0, f"clean-math.temperature: {config.temperature} is negative")
+    options.check_generation("clean-math", config)
     if config.model:
-        checks.engine("clean-math", config)
+        options.check_engine("clean-math", config)
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else decides the rows: the digests of the evaluation files and of the model."""
+    """Digests of the evaluation files and of the model."""
     from magcli.curate.math.contamination import short_names
 
-    identity = setup.model_identity(config.model, Path("none")) if config.model else {}
+    identity = engines.model_identity(config.model, Path("none")) if config.model else {}
     for path, called in short_names(map(Path, config.against)).items():
-        identity |= setup.table_identity(f"against {called}", path)
+        identity |= tables.table_identity(f"against {called}", path)
     return identity
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
-    """The given columns, and a note on what was changed in the row."""
+    """The given columns, and a note on what changed in the row."""
     import pyarrow as pa
 
     from magcli.data.columns import extended
@@ -113,31 +97,31 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Clean each problem, then look at what evaluation files hold, then at the set as a whole."""
+    """Clean each problem, then drop contaminated ones, then duplicates."""
     rows = _with_facts(rows, job)
-    kept = _asked(config, rows, job) if config.model else _ruled(config, rows, job)
+    cleaned = _clean_with_model(config, rows, job) if config.model else _clean(config, rows, job)
     if config.against:
-        kept = _not_held(config, kept, job)
-    yield from kept if config.duplicates else _once_each(config, kept, job)
+        cleaned = _decontaminate(config, cleaned, job)
+    yield from cleaned if config.duplicates else _deduplicate(config, cleaned, job)
 
 
 def _with_facts(rows: Rows, job: Job) -> Rows:
-    """The rows, their questions with what they are about where another tool keeps that in a column of its own."""
+    """The rows; where another tool stores the facts of a question in a separate column, they precede the question."""
     from magcli.curate.math.facts import columns_of_facts, facts_of
 
     assert job.inputs is not None
-    given, told = job.inputs.schema.names, False
+    given, reported = job.inputs.schema.names, False
     names = columns_of_facts(given)
     for batch in rows:
         facts = [facts_of(row, names) for row in batch.select(names).to_pylist()] if names else []
-        if any(facts) and not told:
-            told = True
-            job.console.say(f"clean-math: questions come with their {', '.join(names)}", event="joined", columns=names)
+        if any(facts) and not reported:
+            reported = True
+            job.console.say(f"clean-math: prepending {', '.join(names)} to questions", event="joined", columns=names)
         yield _joined(batch, facts, hashed="id" not in given) if any(facts) else batch
 
 
 def _joined(batch: pa.RecordBatch, facts: Sequence[str], *, hashed: bool) -> pa.RecordBatch:
-    """Prompts that begin with the facts; ids that are ``hashed`` become those of both, as questions alone repeat."""
+    """Prompts that begin with the facts; ``hashed`` ids become hashes of both, as questions alone repeat."""
     import pyarrow as pa
 
     from magcli.curate.math.facts import stated
@@ -150,8 +134,8 @@ def _joined(batch: pa.RecordBatch, facts: Sequence[str], *, hashed: bool) -> pa.
     return pa.RecordBatch.from_pylist(found, batch.schema)
 
 
-def _ruled(config: Config, rows: Rows, job: Job) -> Rows:
-    """What the rules keep."""
+def _clean(config: Config, rows: Rows, job: Job) -> Rows:
+    """The rows that the rules keep."""
     from magcli.run.units import resumable
 
     assert job.schema is not None
@@ -167,44 +151,44 @@ def _ruled(config: Config, rows: Rows, job: Job) -> Rows:
     yield from resumable(rows, job, compute, close, size=UNIT, window=1, unit="problems")
 
 
-def _asked(config: Config, rows: Rows, job: Job) -> Rows:
-    """What the rules keep, or a model where they are in doubt; tells at the end what it said."""
+def _clean_with_model(config: Config, rows: Rows, job: Job) -> Rows:
+    """The rows that the rules keep, or the model where they are in doubt; reports its answers at the end."""
     from magcli.run.units import resumable
 
     assert job.schema is not None
-    out, generator = schema(config, job.schema), setup.open_engine(config, job)
-    said: Counter[str] = Counter()
+    out, generator = schema(config, job.schema), engines.open_engine(config, job)
+    answers: Counter[str] = Counter()
 
     async def compute(part: pa.RecordBatch) -> Result:
         (row,) = part.to_pylist()
         found = _decided(row)
         if doubt := _doubt(row, found):
             answer = await _answer(config, generator, row, doubt)
-            said[f"{doubt.question}: {answer}"] += 1
+            answers[f"{doubt.question}: {answer}"] += 1
             found = doubt.settled(answer)
         return _result([row], [found], out)
 
     yield from resumable(rows, job, compute, generator.close, size=1, window=2 * config.slots, unit="problems")
-    told = ", ".join(f"{each} {count:,}" for each, count in sorted(said.items())) or "it was not asked"
-    job.console.say(f"clean-math: the model on doubtful rows: {told}", event="doubts", said=dict(said))
+    counts = ", ".join(f"{each} {count:,}" for each, count in sorted(answers.items())) or "no questions"
+    job.console.say(f"clean-math: the model's answers on doubtful rows: {counts}", event="doubts", said=dict(answers))
 
 
 def _result(rows: Sequence[dict[str, Any]], decided: Sequence[Kept | Dropped], out: pa.Schema) -> Result:
-    """The rows that are kept, as they are to be, and why the others go."""
+    """The cleaned rows, and the dropped ones with their reasons."""
     import pyarrow as pa
 
     from magcli.curate.math.problems import Dropped
     from magcli.run.job import as_text
-    from magcli.run.journal import Dropped as Left
+    from magcli.run.journal import Dropped as DroppedRow
     from magcli.run.journal import Result
 
-    kept, left = [], []
+    kept, dropped = [], []
     for row, found in zip(rows, decided, strict=True):
         if isinstance(found, Dropped):
-            left.append(Left(row["id"], found.reason, as_text({**row, "detail": found.detail})))
+            dropped.append(DroppedRow(row["id"], found.reason, as_text({**row, "detail": found.detail})))
         else:
             kept.append({**row, **found._asdict()})
-    return Result(pa.RecordBatch.from_pylist(kept, out), left)
+    return Result(pa.RecordBatch.from_pylist(kept, out), dropped)
 
 
 async def _answer(config: Config, generator: Generator, row: dict[str, Any], doubt: Doubt) -> Answer:
@@ -234,14 +218,14 @@ def _doubt(row: dict[str, Any], decided: Kept | Dropped) -> Doubt | None:
 
 
 def _statement(row: dict[str, Any]) -> str:
-    """The statement with the options that stand in a column of their own."""
+    """The statement with the options of a separate column."""
     from magcli.curate.math.choices import with_options
 
     return with_options(row["prompt"], next((row[name] for name in CHOICES if row.get(name)), None))
 
 
-def _not_held(config: Config, rows: Rows, job: Job) -> Rows:
-    """The rows that no evaluation file holds; tells at the end how many each of them did."""
+def _decontaminate(config: Config, rows: Rows, job: Job) -> Rows:
+    """The rows that are in no evaluation file; reports the hits of each file at the end."""
     import pyarrow as pa
 
     from magcli.curate.math.contamination import read_evaluations, short_names
@@ -254,12 +238,12 @@ def _not_held(config: Config, rows: Rows, job: Job) -> Rows:
                 hits[source.file] += 1
                 job.drops.row(row["id"], "contaminated", {**row, "against": source.file, "against_row": source.row})
         yield batch.filter(pa.array([source is None for source in found], pa.bool_()))
-    told = ", ".join(f"{name} {hits[name]:,}" for name in short_names(map(Path, config.against)).values())
-    job.console.say(f"clean-math: held by evaluation files: {told}", event="contamination", hits=dict(hits))
+    counts = ", ".join(f"{name} {hits[name]:,}" for name in short_names(map(Path, config.against)).values())
+    job.console.say(f"clean-math: found in evaluation files: {counts}", event="contamination", hits=dict(hits))
 
 
-def _once_each(config: Config, rows: Rows, job: Job) -> Rows:
-    """The rows without those that another one stands for, in their order."""
+def _deduplicate(config: Config, rows: Rows, job: Job) -> Rows:
+    """The rows without duplicates, in their order."""
     import pyarrow as pa
 
     from magcli.curate.math.aside import Aside, numbered

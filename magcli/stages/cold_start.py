@@ -2,10 +2,10 @@
 
 Tables may be rollouts or graded completions (column correct), completions without a verdict (prompt, completion),
 conversations (messages), or traces as other projects publish them: several samples a row, ShareGPT turns, thoughts
-in a separate column. Graded traces are taken if they are correct, not of an early step and not among the shortest: a
-bounded number per problem, harder problems more often, and one of near-identical ones. Traces without a verdict are
-taken as they are: grade them first (magcli grade) if their answers can be verified. A verdict that is neither yes nor
-no (a score of 0.5) drops its trace. The composition of the mix is reported by source.
+in a separate column. Graded traces are selected if they are correct, not of an early step and not among the shortest: a
+bounded number per problem, more from harder problems, and one of near-identical ones. Traces without a verdict are
+all selected: grade them first (magcli grade) if their answers can be verified. A verdict that is neither true nor false
+(a score of 0.5) drops its trace. The composition of the mix is reported by source.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.errors import DataError, usage
-from magcli.run import options
-from magcli.stages.parts import setup
+from magcli.stages.shared import engines, options, tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,12 +34,10 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 INPUTS = "Rollouts, completions, conversations or published traces; - is stdin."
-OUTPUT = "the rows"
-DEFAULT_OUTPUT = "-"
 EXAMPLE = "magcli cold-start examples/traces.jsonl --instructions examples/instructions.jsonl -o cold-start.arrow"
 
 BATCH = 512
-"""Rows given out at once."""
+"""Rows of an output batch."""
 
 
 @dataclass(frozen=True)
@@ -51,24 +48,19 @@ class Config:
     shortest: float = opt(0.0, "Share of the correct traces to skip, shortest first.")
     per_problem: int = opt(4, "Maximum number of graded traces per problem.")
     near: float = opt(0.8, "Overlap of five-word pieces above which traces of a problem are near-identical.")
-    hardest: float = opt(1.0, "Average number of uses of a trace of the hardest problems.")
+    hardest: float = opt(1.0, "Average number of copies of a trace of the hardest problems.")
     upsample: Literal["repetition", "weight"] = opt(
         "repetition", "How harder problems are up-sampled: more copies, or a higher weight."
     )
     instructions: Path | None = opt(None, "General conversations to mix in.")
     fraction: float = opt(0.1, "Share of --instructions in the mix.")
-    system: Path | None = options.system()
+    system: Path | None = options.system("Options")
     tokenizer: str = opt("", "Folder or hub id of a model whose tokenizer counts tokens; without it, characters count.")
     seed: int = opt(0, "Seed of the selection.")
 
 
-def reads(config: Config) -> tuple[str, ...]:
-    """Nothing by name: any of three sets of columns will do, which ``run`` checks."""
-    return ()
-
-
 def check(config: Config) -> None:
-    """Refuse options that make no sense."""
+    """Refuse options that are out of range."""
     usage(0 <= config.shortest < 1, f"cold-start.shortest: {config.shortest} is not in [0, 1)")
     usage(0 <= config.fraction < 1, f"cold-start.fraction: {config.fraction} is not in [0, 1)")
     usage(config.per_problem > 0, f"cold-start.per_problem: {config.per_problem} is not positive")
@@ -77,8 +69,8 @@ def check(config: Config) -> None:
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else decides the rows: the instructions, and the system prompt that traces are put behind."""
-    return setup.model_identity("", config.system) | setup.table_identity("instructions", config.instructions)
+    """Digests of the instructions and of the system prompt."""
+    return engines.model_identity("", config.system) | tables.table_identity("instructions", config.instructions)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -89,7 +81,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Choose, mix and give out, each trace as a conversation; reports the mix by source."""
+    """Select and mix traces, each as a conversation; reports the mix by source."""
     from magcli.curate.traces.spool import spool
 
     _check_columns(job.schema, ", ".join(source.name for source in job.sources))
@@ -103,10 +95,10 @@ def _mixed(config: Config, rows: Rows, given: Spool, general: Spool, job: Job) -
     from magcli.curate.traces import choosing
     from magcli.data.schema import TRACE
 
-    system, measure = setup.system_text(config.system), _measure(config)
-    candidates = _candidates(_spooled(_usable(_judged(_traces(rows), job), system, job), given), config, measure)
-    selection = _chosen(config, given, candidates, job)
-    keys = [_key(row) for row in _spooled(_usable(_instructions(config, job), system, job), general)]
+    system, measure = engines.system_text(config.system), _measure(config)
+    candidates = _candidates(_spill(_usable(_decided(_traces(rows), job), system, job), given), config, measure)
+    selection = _select(config, given, candidates, job)
+    keys = [_key(row) for row in _spill(_usable(_instructions(config, job), system, job), general)]
     wanted = choosing.num_instructions(sum(selection.copies.values()), config.fraction) if keys else 0
     if len(keys) < wanted:
         job.console.warn(
@@ -121,12 +113,12 @@ def _mixed(config: Config, rows: Rows, given: Spool, general: Spool, job: Job) -
         made = [_trace(source[pick.source][pick.row], pick, selection, system) for pick in some]
         placed += (_placed(trace, pick, measure) for trace, pick in zip(made, some, strict=True))
         yield pa.RecordBatch.from_pylist(made, TRACE)
-    _tell_rows(config, len(given), selection, len(keys), len(used), job)
-    _tell_mix(placed, "tokens" if config.tokenizer else "characters", job)
+    _report_rows(config, len(given), selection, len(keys), len(used), job)
+    _report_mix(placed, "tokens" if config.tokenizer else "characters", job)
 
 
-def _spooled(rows: Iterable[Row], spool: Spool) -> Iterator[Row]:
-    """The rows as they come, each put on disk too."""
+def _spill(rows: Iterable[Row], spool: Spool) -> Iterator[Row]:
+    """Pass rows on, and write each to disk."""
     for row in rows:
         spool.append(row)
         yield row
@@ -136,7 +128,7 @@ def _trace(row: Row, pick: Pick, selection: Selection, system: str | None) -> Ro
     weight = selection.weights[pick.row] if pick.source == "traces" else 1.0
     kind = "rollouts" if pick.source == "traces" and row.get("step") is not None else pick.source
     source = str(row.get("source") or kind)
-    return {"id": _key(row), "messages": setup.conversation(row, system), "source": source, "weight": weight}
+    return {"id": _key(row), "messages": tables.conversation(row, system), "source": source, "weight": weight}
 
 
 def _check_columns(schema: pa.Schema | None, where: str) -> None:
@@ -158,8 +150,8 @@ def _traces(rows: Rows) -> Iterator[Row]:
             yield from traces_of(row)
 
 
-def _judged(rows: Iterable[Row], job: Job) -> Iterator[Row]:
-    """The rows without a verdict or with one that says yes or no; the others may be wrong, and are dropped."""
+def _decided(rows: Iterable[Row], job: Job) -> Iterator[Row]:
+    """The rows without a verdict or with a true or false one; the others may be wrong, and are dropped."""
     for row in rows:
         if "unclear" in row:
             job.drops.row(_key(row), "unclear-verdict", row)
@@ -171,7 +163,7 @@ def _usable(rows: Iterable[Row], system: str | None, job: Job) -> Iterator[Row]:
     """The rows that are conversations; the others are dropped."""
     for row in rows:
         try:
-            setup.conversation(row, system)
+            tables.conversation(row, system)
         except DataError as error:
             job.drops.row(_key(row), "unusable-trace", {**row, "error": str(error)})
         else:
@@ -179,7 +171,7 @@ def _usable(rows: Iterable[Row], system: str | None, job: Job) -> Iterator[Row]:
 
 
 def _key(row: Mapping[str, Any]) -> str:
-    """A name of a row that does not depend on where it stands."""
+    """A key of a row that does not depend on its position."""
     parts = [str(row[name]) if row.get(name) is not None else "" for name in ("id", "group", "sample")]
     if not parts[0]:
         content = json.dumps([row.get("messages"), row.get("prompt"), row.get("completion")])
@@ -187,8 +179,8 @@ def _key(row: Mapping[str, Any]) -> str:
     return "/".join(part for part in parts if part)
 
 
-def _chosen(config: Config, given: Spool, candidates: list[Candidate], job: Job) -> Selection:
-    """Which traces go into the mix and how often; the others are dropped with their reasons."""
+def _select(config: Config, given: Spool, candidates: list[Candidate], job: Job) -> Selection:
+    """The traces of the mix and their numbers of copies; the others are dropped with their reasons."""
     from magcli.curate.traces import choosing, near
 
     selection = choosing.select(
@@ -203,16 +195,16 @@ def _chosen(config: Config, given: Spool, candidates: list[Candidate], job: Job)
     )
     for number, reason in selection.left_out.items():
         row = given[number] if job.drops.keep else {}
-        told = {name: row.get(name) for name in ("id", "prompt", "completion", "step")}
-        job.drops.row(candidates[number].key, reason, told)
+        columns = {name: row.get(name) for name in ("id", "prompt", "completion", "step")}
+        job.drops.row(candidates[number].key, reason, columns)
     return selection
 
 
 def _candidates(rows: Iterable[Row], config: Config, measure: Callable[[Row], int]) -> list[Candidate]:
-    """What the choice needs to know of each trace.
+    """The facts of each trace that selection needs.
 
-    Lengths are those that their tables tell in tokens where all correct ones have them and no tokenizer was named, else
-    as measured: never some of one kind and some of another.
+    Lengths are column num_tokens if all correct traces have it and no tokenizer was named, else as measured: lengths of
+    different units are never mixed.
     """
     found, measured = [], []
     for number, row in enumerate(rows):
@@ -224,7 +216,7 @@ def _candidates(rows: Iterable[Row], config: Config, measure: Callable[[Row], in
 
 
 def _candidate(number: int, row: Row) -> Candidate:
-    """A trace's facts; its problem is what is asked, for ids of two tables may meet."""
+    """A trace's facts; its problem is identified by the question, as ids of two tables may collide."""
     from magcli.curate.traces.choosing import Candidate
     from magcli.verify.types import UNGRADED
 
@@ -241,10 +233,10 @@ def _candidate(number: int, row: Row) -> Candidate:
 
 
 def _number(row: Row, name: str) -> int | None:
-    """A count that the row tells, also as text.
+    """A count in a column, possibly as text.
 
     Raises:
-        DataError: it is none.
+        DataError: it is not a number.
     """
     value = row.get(name)
     if value is None or value == "":
@@ -252,13 +244,13 @@ def _number(row: Row, name: str) -> int | None:
     try:
         return int(float(value))
     except (TypeError, ValueError, OverflowError):
-        raise DataError(f"cold-start: {name} of trace {_key(row)} is {value!r}, no number; mend the column") from None
+        raise DataError(f"cold-start: {name} of trace {_key(row)} is {value!r}, expected a number") from None
 
 
 def _question(row: Row) -> str:
-    """What names a trace's problem: a hash of the turns before the answer."""
-    asked = row["prompt"] if not row.get("messages") else [turn["content"] for turn in row["messages"][:-1]]
-    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+    """The identity of a trace's problem: a hash of the turns before the answer."""
+    question = row["prompt"] if not row.get("messages") else [turn["content"] for turn in row["messages"][:-1]]
+    return hashlib.sha256(json.dumps(question).encode()).hexdigest()
 
 
 def _answer(row: Row) -> str:
@@ -275,7 +267,7 @@ def _instructions(config: Config, job: Job) -> Iterator[Row]:
 
 
 def _measure(config: Config) -> Callable[[Row], int]:
-    """How long an answer is: in tokens of the tokenizer that was named, else in characters."""
+    """The length of an answer: in tokens of --tokenizer, else in characters."""
     if not config.tokenizer:
         return lambda row: len(_answer(row))
     from magcli.model.load import load_tokenizer
@@ -290,19 +282,19 @@ def _placed(trace: Row, pick: Pick, measure: Callable[[Row], int]) -> Placed:
     return Placed(trace["source"], pick.copy, measure(trace), trace["weight"])
 
 
-def _tell_rows(config: Config, given: int, selection: Selection, general: int, used: int, job: Job) -> None:
-    """Where every trace of the input went, and how many copies came out."""
+def _report_rows(config: Config, given: int, selection: Selection, general: int, used: int, job: Job) -> None:
+    """Report the traces selected and dropped, and the rows of the mix."""
     dropped = sum(job.drops.counts[reason] for reason in set(selection.left_out.values()))
     copies, left = sum(selection.copies.values()), ", ".join(_reasons(selection))
-    told = f"{given:,} traces in = {len(selection.copies):,} chosen + {dropped:,} left out"
-    job.console.say(f"cold-start: {told}{f' ({left})' if left else ''}", event="chosen", **_counts(selection))
+    text = f"{given:,} traces in = {len(selection.copies):,} selected + {dropped:,} dropped"
+    job.console.say(f"cold-start: {text}{f' ({left})' if left else ''}", event="chosen", **_counts(selection))
     by = (
         f"{copies:,} rows by repetition"
         if config.upsample == "repetition"
         else f"{copies:,} rows, harder ones weighted"
     )
-    beside = f", and {used:,} of {general:,} instructions" if general else ""
-    job.console.say(f"cold-start: the chosen make {by}{beside}", event="rows", traces=copies, instructions=used)
+    more = f", and {used:,} of {general:,} instructions" if general else ""
+    job.console.say(f"cold-start: selected traces make {by}{more}", event="rows", traces=copies, instructions=used)
 
 
 def _reasons(selection: Selection) -> Iterator[str]:
@@ -313,12 +305,12 @@ def _counts(selection: Selection) -> dict[str, int]:
     return dict(Counter(selection.left_out.values()).most_common())
 
 
-def _tell_mix(placed: list[Placed], unit: str, job: Job) -> None:
-    """The mix by source, and how long its answers are."""
+def _report_mix(placed: list[Placed], unit: str, job: Job) -> None:
+    """Report the mix by source, and the lengths of its answers."""
     from magcli.curate.traces import mixing
 
     if not placed:
-        job.console.say("cold-start: nothing chosen", event="mix", mix={})
+        job.console.say("cold-start: nothing selected", event="mix", mix={})
         return
     found = mixing.shares(placed)
     lines = mixing.mix_table(found, unit)

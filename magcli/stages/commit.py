@@ -1,8 +1,8 @@
 """Join the finished shards of a stage into one table.
 
 A stage with --shard 3/8 takes the third eighth of its rows, so that eight machines share them. The joined table has the
-rows, order and history of one run on the whole table. A shard that is missing, duplicated, or of another command or
-input is rejected by name. Tables of dropped rows are joined by a separate command.
+rows, order and history of one run on the whole table. A missing or duplicate shard, or one of another command or input,
+is an error. Tables of dropped rows are joined by a separate command.
 """
 
 from __future__ import annotations
@@ -17,19 +17,12 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
 
 INPUTS = "The shards, in any order."
-OUTPUT = "the rows"
-DEFAULT_OUTPUT = "-"
 EXAMPLE = "magcli commit examples/shards/graded-1.arrow examples/shards/graded-2.arrow -o all-graded.arrow"
 
 
 @dataclass(frozen=True)
 class Config:
-    """`magcli commit` has no options of its own: the shards say all."""
-
-
-def reads(config: Config) -> tuple[str, ...]:
-    """Any columns do."""
-    return ()
+    """`magcli commit` has no options: the shards' histories say all."""
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -38,7 +31,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Check that the shards are all there, and give their rows out in order."""
+    """Check that all shards are there, and join their rows in order."""
     from magcli.run import shard
 
     assert job.inputs is not None
@@ -46,6 +39,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     job.inputs.sources = [part.source for part in found]
     job.joined = shard.history(found)
     if mixed := [f"{option} {values}" for option, values in shard.automatic(found).items() if "," in values]:
-        job.console.warn(f"commit: shards differ in {'; '.join(mixed)}; set it for every shard to make rows alike")
+        job.console.warn(
+            f"commit: shards differ in {'; '.join(mixed)}; set it for every shard to get the rows of one run"
+        )
     job.facts["shards"] = {part.source.name: part.source.sha256 for part in found}
     return rows

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
 
 INPUTS = "The tables to read, one after the other; - is stdin."
-OUTPUT = "the rows"
-DEFAULT_OUTPUT = "-"
 EXAMPLE = "magcli convert examples/problems.jsonl --rename origin=source -o problems.parquet"
 
 
@@ -33,13 +31,8 @@ class Config:
     limit: int = opt(0, "Keep only the first rows; 0 keeps all.")
 
 
-def reads(config: Config) -> tuple[str, ...]:
-    """The columns that must be there: those named by the options."""
-    return ()
-
-
 def check(config: Config) -> None:
-    """Refuse options that contradict themselves."""
+    """Refuse options that are out of range or contradict each other."""
     usage(config.limit >= 0, f"convert.limit: {config.limit} is negative")
     usage(len(set(config.columns)) == len(config.columns), "convert.columns: a column is named twice")
     for pair in config.rename:
@@ -66,16 +59,16 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Give the rows out with their new columns."""
+    """Write the rows with their new columns."""
     import pyarrow as pa
 
     assert job.schema is not None
     target = schema(config, job.schema)
     old_of = dict(pair.split("=") for pair in config.rename)
-    seen = 0
+    done = 0
     for batch in rows:
-        part = batch.slice(0, max(config.limit - seen, 0)) if config.limit else batch
-        job.drops.batch(batch.slice(part.num_rows), "over-limit", seen + part.num_rows)
-        seen += batch.num_rows
+        part = batch.slice(0, max(config.limit - done, 0)) if config.limit else batch
+        job.drops.batch(batch.slice(part.num_rows), "over-limit", done + part.num_rows)
+        done += batch.num_rows
         columns = [part.column(old_of.get(name, name)) for name in target.names]
         yield pa.RecordBatch.from_arrays(columns, schema=target)

@@ -17,14 +17,11 @@ from magcli.console import put
 from magcli.errors import EnvironmentFault
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from magcli.data.source import Rows
     from magcli.run.job import Job
 
 INPUTS = ""
 OUTPUT = ""
-DEFAULT_OUTPUT = None
 EXAMPLE = "magcli doctor"
 PACKAGES = (
     "torch",
@@ -41,9 +38,9 @@ PACKAGES = (
     "rich",
 )
 PROBED = (576, 1536)
-"""Width and inner width of the layers that number formats are compared on: those of a model of 135M."""
+"""Width and inner width of the layers that number formats are timed on: those of a model of 135M."""
 START_SECONDS = 300.0
-"""What vLLM may take to start."""
+"""Time limit in seconds for vLLM to start."""
 
 
 @dataclass(frozen=True)
@@ -54,23 +51,11 @@ class Config:
     engines: bool = opt(False, "Also start vLLM (half a minute) and check that it samples correctly.")
 
 
-def reads(config: Config) -> tuple[str, ...]:
-    """No table is read."""
-    return ()
-
-
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
-    """Nothing is written."""
-    import pyarrow as pa
-
-    return pa.schema([])
-
-
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Make every check.
 
     Raises:
-        EnvironmentFault: a check failed; the others were made all the same.
+        EnvironmentFault: a check failed; the others were still made.
     """
     checks: dict[str, Callable[[], str]] = {
         "packages": _packages,
@@ -137,7 +122,7 @@ def _math() -> str:
     bomb = ("<think></think>\\boxed{9^{9^{9^{9}}}}", 9, {"prompt": "", "answer": "7"}, rule)
     try:
         if not pool.rewards([easy])[0].correct:
-            raise EnvironmentFault("1/2 is not found equal to 0.5")
+            raise EnvironmentFault("1/2 and 0.5 were not equal")
         begun = time.monotonic()
         pool.rewards([bomb])
         waited = time.monotonic() - begun
@@ -154,8 +139,8 @@ def _language() -> str:
     texts = {"en": "We add the two numbers and get the result.", "fr": "Nous additionnons les deux nombres donnés."}
     found = {language: identify(text) for language, text in texts.items()}
     if found != {language: language for language in texts}:
-        raise EnvironmentFault(f"languages were told wrong: {found}")
-    return "tells English from French"
+        raise EnvironmentFault(f"languages were identified wrongly: {found}")
+    return "identifies English and French"
 
 
 def _sandbox() -> str:
@@ -164,20 +149,20 @@ def _sandbox() -> str:
     found = probe()
     lacking = "; ".join(str(finding) for finding in found.findings if not finding.works)
     if found.sandbox is None:
-        raise EnvironmentFault(f"programs cannot be judged: {lacking or 'a test program got out'}")
+        raise EnvironmentFault(f"programs cannot be isolated: {lacking or 'a test program escaped'}")
     runs, sandbox = 40, found.sandbox
     with sandbox.program([sandbox.python, "-I", "-S", "-E", "-c", "pass"], {}) as program:
         program.run(b"")
         begun = time.monotonic()
         for _ in range(runs):
             if program.run(b"").status != "exited":
-                raise EnvironmentFault("a program that does nothing did not end by itself")
+                raise EnvironmentFault("a program that does nothing did not exit")
     rate = runs / (time.monotonic() - begun)
-    return f"{sandbox.level}, a test program did not get out; {rate:,.0f} trivial runs/s{lacking and '; ' + lacking}"
+    return f"{sandbox.level}, a test program could not escape; {rate:,.0f} trivial runs/s{lacking and '; ' + lacking}"
 
 
 def _vllm(device: str, start: bool) -> str:
-    """vLLM may be absent; asked to start it, that is a failure."""
+    """The version of vLLM; that it is missing fails the check only with --engines."""
     from importlib.metadata import packages_distributions, version
     from importlib.util import find_spec
 

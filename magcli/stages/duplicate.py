@@ -1,7 +1,7 @@
-"""Ask each code problem for a program in Python and for one in C++, where both make sense.
+"""Each code problem twice: once for a program in Python and once for one in C++, where both make sense.
 
-Such a problem becomes two rows with the same tests. If its tests call a Python function, the C++ row asks for a
-function by its signature; its tests then give the arguments on stdin to a main function in column harness. All other
+Such a problem becomes two rows with the same tests. If its tests call a Python function, the C++ row specifies the
+signature of a C++ function; its tests then pass the arguments on stdin to a main function in column harness. All other
 rows are unchanged, with the reason in column duplicate.
 """
 
@@ -22,37 +22,30 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
 
 INPUTS = "Problems: columns prompt, tests, optional id; - is stdin."
-OUTPUT = "the rows"
-DEFAULT_OUTPUT = "-"
 EXAMPLE = "magcli duplicate examples/code_problems.jsonl -o two_languages.arrow"
 LANGUAGES = ("python", "cpp")
 TEXTS = ("language", "of", "harness")
-"""Columns that come out as texts, also in rows that stay as they are."""
+"""Columns that become text, also in unchanged rows."""
 
 
 @dataclass(frozen=True)
 class Config:
     """Options of `magcli duplicate`."""
 
-    only: bool = opt(False, "Drop code problems that cannot be asked for in both languages.")
-
-
-def whole(config: Config) -> str:
-    """Nothing: each problem is asked for by itself."""
-    return ""
+    only: bool = opt(False, "Drop code problems that are not available in both languages.")
 
 
 def reads(config: Config) -> tuple[str, ...]:
-    """The columns that must be there; rows of kind math need no tests."""
+    """The required columns; rows of kind math need no tests."""
     return ("id", "prompt")
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
-    """The given columns, and what was done.
+    """The given columns and the new ones.
 
-    ``language`` is what the row asks for, ``of`` the id of the problem that it comes from, ``duplicate`` is
+    ``language`` is the row's programming language, ``of`` the id of its original problem, ``duplicate`` is
     ``duplicated`` or why not (null for math), ``harness`` the end of a C++ program that calls its function. Tests that
-    are mappings may have ``input`` and ``output`` besides.
+    are mappings may also have ``input`` and ``output``.
     """
     import pyarrow as pa
 
@@ -64,7 +57,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 
 def _with_feeds(type: pa.DataType) -> pa.DataType:
-    """The type of a column of tests, as text or as mappings, which must hold tests by stdin and stdout."""
+    """The type of a column of tests; mappings get fields for tests by stdin and stdout."""
     import pyarrow as pa
 
     if not (pa.types.is_list(type) and pa.types.is_struct(type.value_type)):
@@ -77,7 +70,7 @@ def _with_feeds(type: pa.DataType) -> pa.DataType:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Duplicate what can be; tells at the end how many were, and why others were not."""
+    """Duplicate code problems; reports at the end how many, and why others were not."""
     import pyarrow as pa
 
     assert job.schema is not None
@@ -86,25 +79,25 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         for batch in rows:
             found = []
             for row in map(_with_texts, batch.to_pylist()):
-                outcome, asked = _asked(row)
+                outcome, made = _duplicated(row)
                 tally[outcome or "math"] += 1
                 if config.only and outcome not in (None, "duplicated"):
                     job.drops.row(row["id"], str(outcome), row)
                 else:
-                    found += [{**each, "duplicate": outcome} for each in asked]
+                    found += [{**each, "duplicate": outcome} for each in made]
             bar.advance(batch.num_rows)
             yield pa.RecordBatch.from_pylist(found, out)
     _report(tally, job)
 
 
 def _with_texts(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row, what is no text in columns of ours as its JSON: other tools number languages, from 0 for none."""
+    """The row with JSON in place of other values in our text columns: other tools number languages, from 0 for none."""
     odd = {name: row[name] for name in TEXTS if not isinstance(row.get(name), str | None)}
     return {**row, **{name: json.dumps(value, default=str) if value else None for name, value in odd.items()}}
 
 
-def _asked(row: Mapping[str, Any]) -> tuple[str | None, list[Mapping[str, Any]]]:
-    """What was done with a row, and the rows that it becomes."""
+def _duplicated(row: Mapping[str, Any]) -> tuple[str | None, list[Mapping[str, Any]]]:
+    """The outcome of a row, and the rows that it becomes."""
     from magcli.curate.twins.rows import twins
     from magcli.curate.twins.signatures import Unfit
 
@@ -125,11 +118,11 @@ def _rows(row: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any]]) -> I
 
 
 def _report(tally: Counter[str], job: Job) -> None:
-    """One line: problems asked twice, and those that stay as they are by reason."""
+    """One line: problems duplicated, and those unchanged by reason."""
     twice, math = tally.pop("duplicated", 0), tally.pop("math", 0)
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in tally.most_common())
     job.console.say(
-        f"duplicate: {twice:,} code problems asked for in both languages; left as they were {tally.total():,}"
+        f"duplicate: {twice:,} code problems now in both languages; unchanged {tally.total():,}"
         + (f" ({reasons})" if reasons else "")
         + (f"; {math:,} of other kinds" if math else ""),
         event="duplicates",

@@ -1,9 +1,9 @@
 """A run's model as a folder to publish: weights, tokenizer, chat template, and a model card.
 
-The card (README.md) has the recipe of all runs that led to the model, the rows kept and dropped on the way to their
-data, the evaluation tables that are given, and the origin of every file with its digest; export.json has the same for
-programs. The folder appears whole or not at all. --push uploads it to the Hugging Face hub when it is finished; if that
-fails, the same command pushes again without writing anything anew.
+The card (README.md) has the recipe of all runs that led to the model, the rows kept and dropped in their data, given
+evaluation tables, and the origin of every file with its digest; export.json has the same for programs. The folder is
+written atomically. --push uploads it to the Hugging Face hub when it is finished; if that fails, the same command
+uploads it again without rewriting it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from magcli.config import opt
 from magcli.errors import DataError, EnvironmentFault, usage
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from magcli.console import Console
     from magcli.data.manifest import Chain, Input
     from magcli.data.source import Rows
@@ -28,10 +26,8 @@ if TYPE_CHECKING:
     from magcli.run.job import Job
     from magcli.run.lineage import Trained
 
-SUBJECT = "run"
 INPUTS = ""
 OUTPUT = ""
-DEFAULT_OUTPUT = None
 EXAMPLE = "magcli export runs/sft -o exported --license apache-2.0"
 NOTE = "export.json"
 
@@ -40,24 +36,19 @@ NOTE = "export.json"
 class Config:
     """Options of `magcli export`."""
 
-    run: Path | None = opt(None, "Folder of a finished training run.")
-    out: Path | None = opt(None, "Folder for the result; it must not be there yet.", short="-o")
+    run: Path | None = opt(None, "Folder of a finished training run.", positional=True)
+    out: Path | None = opt(None, "Folder for the result; it must not exist.", short="-o")
     name: str = opt("", "Name of the model in the card (default: that of the folder, or of the repository).")
-    license: str = opt("", "Licence in the card as the hub spells it, such as apache-2.0; none is stated without.")
-    base: str = opt("", "Hub id of the model that training began from (default: that of the first run, if it has one).")
-    evaluations: tuple[Path, ...] = opt((), "Tables of `magcli evaluate` for the card; digests tell of which model.")
+    license: str = opt("", "Licence in the card in the hub's spelling, such as apache-2.0 (default: none).")
+    base: str = opt("", "Hub id of the model that training started from (default: that of the first run, if any).")
+    evaluations: tuple[Path, ...] = opt((), "Tables of `magcli evaluate` for the card; digests identify their models.")
     dtype: Literal["same", "bf16", "fp32"] = opt("same", "Number format of the weights; same copies them bit for bit.")
-    push: str = opt("", "Repository on the hub, OWNER/NAME, to send the finished folder to.")
-    public: bool = opt(False, "With --push: a repository that is made is public; else it is private.")
-
-
-def reads(config: Config) -> tuple[str, ...]:
-    """No table."""
-    return ()
+    push: str = opt("", "Repository on the hub, OWNER/NAME, to upload the finished folder to.")
+    public: bool = opt(False, "With --push: create a public repository instead of a private one.")
 
 
 def check(config: Config) -> None:
-    """Refuse a command that lacks a run or a place, and names that the hub would refuse."""
+    """Refuse a command without a run or an output, and names that the hub would refuse."""
     usage(config.run is not None, "export: the run is missing: magcli export RUN -o OUT")
     usage(config.out is not None, "export: -o is missing: the folder for the result")
     named = re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", config.license) is not None
@@ -69,15 +60,8 @@ def check(config: Config) -> None:
         check_name(config.push)
 
 
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
-    """Nothing is written to a table."""
-    import pyarrow as pa
-
-    return pa.schema([])
-
-
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Write the folder, then push it if that was asked for."""
+    """Write the folder, then push it with --push."""
     from magcli.data import durable
 
     assert config.run is not None
@@ -98,7 +82,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 
 def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
-    """What the folder is, for programs and as the card.
+    """The contents of the folder, for programs and as the card.
 
     Raises:
         DataError: the run is not finished or damaged, or a table holds no metrics.
@@ -112,7 +96,7 @@ def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
     assert config.out is not None
     runs, model = lineage(config.run, _digest, console), config.run / "model"
     if not (model / "config.json").is_file():
-        raise DataError(f"{config.run} has no model yet: its training is not finished; the same command goes on")
+        raise DataError(f"{config.run} has no model yet: its training is not finished; the same command resumes it")
     load_tokenizer(str(model))
     origins = list(_origins(runs, fingerprint(model)))
     figures = [figure for path in config.evaluations for figure in _figures(path, _models(runs, origins[-1][1]))]
@@ -130,7 +114,7 @@ def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
 
 
 def _digest(model: Path, weights: bool) -> str:
-    """The digest of a model folder; empty where it holds no model any more."""
+    """The digest of a model folder; empty if it no longer holds a model."""
     from magcli.model.load import fingerprint
 
     try:
@@ -140,23 +124,23 @@ def _digest(model: Path, weights: bool) -> str:
 
 
 def _noted(card: Card, config: Config) -> dict[str, Any]:
-    """The card as JSON values, which also tell whether a folder is the one that is asked for."""
+    """The card as JSON values, by which an existing export is recognized."""
     return dict(json.loads(json.dumps({"command": "export", "dtype": config.dtype, **asdict(card)}, default=str)))
 
 
 def _hub_id(first: Trained) -> str:
-    """The hub id that the first run began from; a folder's digest stands in its record, a hub id's does not."""
+    """The hub id that the first run started from; its record has a digest only if that was a folder."""
     return "" if "model_sha256" in first.options else first.begun_from
 
 
 def _start(run: Trained) -> str:
-    """The model that a run began from, without the folders that it lay in on the machine of the run."""
+    """The model that a run started from, without paths of the run's machine."""
     folder = Path(run.begun_from)
     return "/".join(folder.parts[-2:]) if "model_sha256" in run.options else run.begun_from
 
 
 def _public(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options without folders of the machine they were given on."""
+    """Options without paths of the run's machine."""
     return {key: _named(value) for key, value in options.items() if key != "model"}
 
 
@@ -167,7 +151,7 @@ def _named(value: Any) -> Any:
 
 
 def _history(runs: Sequence[Trained]) -> Chain:
-    """The stages behind all runs' inputs, each once, without folders of the machine they ran on."""
+    """The stages behind all runs' inputs, each once, without paths of their machines."""
     from magcli.data import manifest
 
     chain = manifest.merge([run.history for run in runs])
@@ -189,16 +173,16 @@ def _origins(runs: Sequence[Trained], model: str) -> Iterator[tuple[str, Input]]
 
 
 def _models(runs: Sequence[Trained], model: Input) -> dict[str, str]:
-    """What models are called in the evaluation table, by their digests."""
+    """The names of models in the evaluation table, by their digests."""
     found = {run.options["model_sha256"]: f"before {run.stage}" for run in runs if "model_sha256" in run.options}
     return {**found, model.sha256: "this model"}
 
 
 def _figures(path: Path, models: Mapping[str, str]) -> Iterator[Figure]:
-    """The lines of one evaluation table; a comparison names the model of each itself.
+    """The metrics of one evaluation table; a comparison names the model of each itself.
 
     Raises:
-        DataError: it is no table of metrics.
+        DataError: it is not a table of metrics.
     """
     from magcli.data import table
     from magcli.data.schema import require
@@ -216,14 +200,14 @@ def _figures(path: Path, models: Mapping[str, str]) -> Iterator[Figure]:
 
 
 def _is_there(out: Path, note: Mapping[str, Any]) -> bool:
-    """Whether this very export is finished already; anything else in its place is refused."""
+    """Whether the same export is finished already; a different folder in its place is refused."""
     if not out.exists():
         return False
     try:
         made = json.loads((out / NOTE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         made = None
-    usage(made == note, f"export: {out} is there already and is not this export; remove it or name another folder")
+    usage(made == note, f"export: {out} exists already and is a different export; remove it or name another folder")
     return True
 
 
@@ -232,8 +216,8 @@ def _write(model: Path, out: Path, dtype: str, note: Mapping[str, Any], card: Ca
     from magcli.model.load import copy_settings, whole_model
     from magcli.model.tensors import copy_weights
 
-    with whole_model(out) as aside:
-        copy_settings(model, aside)
-        copy_weights(model, aside, {"same": None, "bf16": "BF16", "fp32": "F32"}[dtype])
-        (aside / "README.md").write_text(render(card), encoding="utf-8")
-        (aside / NOTE).write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
+    with whole_model(out) as folder:
+        copy_settings(model, folder)
+        copy_weights(model, folder, {"same": None, "bf16": "BF16", "fp32": "F32"}[dtype])
+        (folder / "README.md").write_text(render(card), encoding="utf-8")
+        (folder / NOTE).write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")

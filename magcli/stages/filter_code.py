@@ -3,10 +3,10 @@
 Tests on which solutions disagree are dropped; where they agree but none gives the expected output, it is replaced.
 Problems without solutions, without enough tests, or with failing reference solutions are dropped. Weak problems, whose
 tests accept a solution known to be wrong or a program that computes nothing, are marked. A problem is dropped as
-not-run if a sandbox or a checker failed, or a compiler ran out of time twice, the second time alone: this says nothing
-about it, and a resumed run tries again.
+not-run if a sandbox or a checker failed, or a compiler timed out twice, the second time alone; a resumed run tries it
+again.
 
-Names of other tools are read too. Tests: test_list, test, public_tests, private_tests, generated_tests. Solutions:
+Names of other tools are accepted. Tests: test_list, test, public_tests, private_tests, generated_tests. Solutions:
 incorrect_solutions, submissions, code, canonical_solution, reference_python, python_file, cpp_file, samples. Prompt:
 problem, question, statement, description, statement_md, statement_tex, statement_html, content, text.
 """
@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import usage
-from magcli.run import options
-from magcli.stages.parts import setup
+from magcli.stages.shared import grading, options, tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,13 +36,11 @@ if TYPE_CHECKING:
     from magcli.run.journal import Result
 
 INPUTS = "Code problems: columns prompt, tests, solutions (language, code, verdict right|wrong|unknown); - is stdin."
-OUTPUT = "the rows"
-DEFAULT_OUTPUT = "-"
 RESUMES = True
 EXAMPLE = (
     "magcli filter-code examples/programs.jsonl --matrix matrix.arrow -o kept-code.arrow --dropped dropped-code.jsonl"
 )
-ALIASES = setup.CODE_ALIASES
+ALIASES = tables.CODE_ALIASES
 
 
 @dataclass(frozen=True)
@@ -57,33 +54,26 @@ class Config:
     drop_weak: bool = opt(False, "Drop problems whose tests accept a wrong or a trivial program.")
     compare: str = opt("tokens", "Comparison of outputs if a row has none: tokens, floats:1e-6, lines, ...")
     matrix: Path | None = opt(
-        None, "Table to write with all runs: solution, test, verdict, group of equal outputs, seconds."
+        None,
+        "Table to write with all runs: solution, test, verdict, group of equal outputs, seconds.",
+        affects_rows=False,
     )
-    from_matrix: Path | None = opt(None, "Decide from such a table without running anything.")
+    from_matrix: Path | None = opt(None, "Decide from such a table without running anything.", affects_rows=False)
     max_solutions: int = opt(0, "Maximum number of solutions to run of each verdict; 0 is no limit.")
     max_tests: int = opt(0, "Maximum number of tests to run and keep; 0 is no limit.")
-    workers: int = opt(1, "Number of problems processed concurrently.")
+    workers: int = opt(1, "Number of problems processed concurrently.", affects_rows=False)
     sandbox: options.Sandbox = options.sandbox()
 
 
-RUNTIME = ("workers", "matrix", "from_matrix")
-"""Options that do not change the rows; of a matrix its digest is told."""
-
-
-def whole(config: Config) -> str:
-    """Nothing: each problem is decided by itself."""
-    return ""
-
-
 def reads(config: Config) -> tuple[str, ...]:
-    """The columns that must be there."""
+    """The required columns."""
     from magcli.curate.code.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
 
     return ("id", "prompt", "|".join(TEST_COLUMNS), "|".join(SOLUTION_COLUMNS))
 
 
 def check(config: Config) -> None:
-    """Refuse options that contradict themselves."""
+    """Refuse options that are out of range or contradict each other."""
     from magcli.verify.code.outputs import comparison
 
     usage(0 < config.agreement <= 1, f"filter-code.agreement: {config.agreement} is not in (0, 1]")
@@ -100,21 +90,21 @@ def check(config: Config) -> None:
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else decides the rows: the isolation that ``auto`` finds, or the matrix."""
+    """The resolved isolation level, or the digest of the matrix."""
     if config.from_matrix:
-        return setup.table_identity("from_matrix", config.from_matrix)
-    return setup.sandbox_identity(config.sandbox)
+        return tables.table_identity("from_matrix", config.from_matrix)
+    return grading.sandbox_identity(config.sandbox)
 
 
-def beside(config: Config) -> tuple[Path, ...]:
-    """The matrix, where it is asked for."""
+def side_outputs(config: Config) -> tuple[Path, ...]:
+    """The matrix, with --matrix."""
     return (config.matrix,) if config.matrix else ()
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
-    """The given columns, tests and solutions in one form in place of those they were read from, and what is new.
+    """The given columns, tests and solutions in one form in place of their source columns, and the new ones.
 
-    Tests keep the origin that ``make-tests`` gave them.
+    Tests keep the origin that ``make-tests`` records.
     """
     import pyarrow as pa
 
@@ -128,7 +118,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Run or replay each problem and decide; tells of tests and solutions at the end."""
+    """Run or replay each problem and decide; reports tests and solutions at the end."""
     tally: Counter[str] = Counter()
     for batch in _replayed(config, rows, job) if config.from_matrix else _run(config, rows, job):
         if batch.num_rows:
@@ -162,7 +152,7 @@ def _replay(config: Config, row: dict[str, Any], replay: Replay, given: pa.Schem
 
 
 def _run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Run every problem in threads that drive sandboxes; what is finished is not run again."""
+    """Run every problem in threads that drive sandboxes; finished problems are not run again."""
     import asyncio
     import threading
     from concurrent.futures import ThreadPoolExecutor
@@ -172,7 +162,7 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.curate.code.turns import Turns
     from magcli.run.units import resumable
 
-    box, ended, turns = setup.open_sandbox(config.sandbox), threading.Event(), Turns()
+    box, ended, turns = grading.open_sandbox(config.sandbox), threading.Event(), Turns()
     crew = ThreadPoolExecutor(config.workers, "sandbox")
     problems: list[tuple[str, str]] = []
 
@@ -195,15 +185,15 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
         ended.set()
         await asyncio.to_thread(crew.shutdown, cancel_futures=True)
 
-    def noted() -> Rows:
-        """The rows, their problems noted for the matrix."""
+    def with_problems() -> Rows:
+        """The rows; their problems are recorded for the matrix."""
         for batch in rows:
-            told = ((row["id"], _prepared(config, row)) for row in batch.to_pylist())
-            problems.extend((id, each.digest) for id, each in told if not isinstance(each, Unusable))
+            prepared = ((row["id"], _prepared(config, row)) for row in batch.to_pylist())
+            problems.extend((id, each.digest) for id, each in prepared if not isinstance(each, Unusable))
             yield batch
 
     with _open_matrix(config, box.level, job) as matrix:
-        source = noted() if matrix else rows
+        source = with_problems() if matrix else rows
         yield from resumable(source, job, compute, close, size=1, window=config.workers, unit="problems")
         if matrix:
             matrix.finish(problems, job.history)
@@ -211,7 +201,7 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
 
 @contextmanager
 def _open_matrix(config: Config, sandbox: str, job: Job) -> Iterator[MatrixTable | None]:
-    """The matrix, where it is asked for; no other process writes it meanwhile."""
+    """The matrix, with --matrix; locked against other processes."""
     from magcli.curate.code.matrix_table import MatrixTable
     from magcli.data import durable
     from magcli.run.shard import KEY
@@ -226,7 +216,7 @@ def _open_matrix(config: Config, sandbox: str, job: Job) -> Iterator[MatrixTable
 
 
 def _prepared(config: Config, row: dict[str, Any]) -> Prepared | Unusable:
-    """What of a problem is run; with a matrix also those with too few tests, as another number may be asked of it."""
+    """The runs of a problem; a matrix has problems with too few tests too, as it may be replayed with other options."""
     from magcli.curate.code.trials import prepare
 
     return prepare(
@@ -241,7 +231,7 @@ def _prepared(config: Config, row: dict[str, Any]) -> Prepared | Unusable:
 def _decided(
     config: Config, row: dict[str, Any], prepared: Prepared | Unusable, runs: Sequence[Run], given: pa.Schema
 ) -> Result:
-    """The problem as its runs leave it, or why it goes."""
+    """The problem after its runs are compared, or why it is dropped."""
     import pyarrow as pa
 
     from magcli.curate.code.agreement import Rules
@@ -254,13 +244,13 @@ def _decided(
     rules = Rules(config.agreement, config.votes, config.min_tests, config.disputed, config.drop_weak)
     found = prepared if isinstance(prepared, Unusable) else decided(prepared, runs, rules)
     if isinstance(prepared, Unusable) or isinstance(found, Unusable) or found.reason:
-        told = [Dropped(row["id"], found.reason, as_text({"detail": found.detail, **row}))]
-        return Result(pa.RecordBatch.from_pylist([], columns), told, again=found.reason == "not-run")
+        dropped = [Dropped(row["id"], found.reason, as_text({"detail": found.detail, **row}))]
+        return Result(pa.RecordBatch.from_pylist([], columns), dropped, again=found.reason == "not-run")
     return Result(pa.RecordBatch.from_pylist([{**row, **kept(prepared, found)}], columns))
 
 
 def _count(tally: Counter[str], batch: pa.RecordBatch) -> None:
-    """Add up what the rows that are kept tell."""
+    """Add up the counts of kept rows."""
     from magcli.data.schema import AGREEMENT
 
     for row in batch.select(["tests", *AGREEMENT.names]).to_pylist():
@@ -272,22 +262,22 @@ def _count(tally: Counter[str], batch: pa.RecordBatch) -> None:
 
 
 def _report(tally: Counter[str], job: Job) -> None:
-    """One line on the tests and wrong solutions of the problems that are kept."""
+    """One line on the tests and wrong solutions of kept problems."""
     failed = job.drops.counts["not-run"]
     job.console.say(
         f"filter-code: {tally['problems']:,} problems keep {tally['tests']:,} tests, {tally['outputs_replaced']:,} "
         f"with a new output, and lose {_counts(tally, 'tests_')}; {tally['wrong_passing']:,} of "
         f"{tally['wrong_solutions']:,} wrong solutions pass; {tally['weak']:,} problems are weak, and trivial programs "
         f"pass in {_counts(tally, 'trivial_')}"
-        + (f"; C++ solutions cannot be called in {told}" if (told := _counts(tally, "cpp_")) != "0" else "")
-        + (f"; {failed:,} were not judged, as this machine failed them: --restart tries again" if failed else ""),
+        + (f"; C++ solutions cannot be called in {cpp}" if (cpp := _counts(tally, "cpp_")) != "0" else "")
+        + (f"; {failed:,} were not judged, as this machine failed: --restart tries again" if failed else ""),
         event="tests",
         **tally,
     )
 
 
 def _counts(tally: Counter[str], start: str) -> str:
-    """The sum of the counts whose name begins so, and in brackets each of them."""
+    """The sum of the counts with a prefix, and each of them in brackets."""
     found = {name.removeprefix(start): count for name, count in tally.most_common() if name.startswith(start) and count}
-    told = f" ({', '.join(f'{name} {count:,}' for name, count in found.items())})" if found else ""
-    return f"{sum(found.values()):,}{told}"
+    parts = f" ({', '.join(f'{name} {count:,}' for name, count in found.items())})" if found else ""
+    return f"{sum(found.values()):,}{parts}"

@@ -2,12 +2,12 @@
 
 Never-solved and too-easy problems are dropped; with --drop-suspect also those where most samples agree on an answer
 that differs from the ground truth, which is then probably wrong. The recipe's two passes are this stage called twice,
-with two models. For a model that has not learnt the format of <think> and box yet, --anywhere counts correct answers
+with two models. For a model that has not yet learnt the format of <think> and box, --anywhere counts correct answers
 in any form.
 
 --adaptive samples in waves and stops when the remaining samples cannot change the decision: the same problems are kept,
-for the same reasons, with fewer tokens. Pass rates and majorities are then those of the samples made (num_samples);
-leave it out if they must be exact.
+for the same reasons, with fewer tokens. Pass rates and majorities are then of the samples made (num_samples); omit it
+if they must be exact.
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import PromptRefused, usage
-from magcli.run import options
-from magcli.stages.parts import checks, setup
+from magcli.stages.shared import engines, grading, options, tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,10 +32,8 @@ if TYPE_CHECKING:
     from magcli.verify.reward import Reward
 
 INPUTS = "Problems: columns prompt, answer, optional id; - is stdin."
-OUTPUT = "the rows"
-DEFAULT_OUTPUT = "-"
 RESUMES = True
-ALIASES = setup.ALIASES
+ALIASES = tables.ALIASES
 EXAMPLE = (
     "magcli filter-math examples/problems.jsonl --model examples/model --samples 4 --max-tokens 48 "
     "--keep 0..0.9 -o kept.arrow --dropped dropped.jsonl"
@@ -45,10 +41,9 @@ EXAMPLE = (
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(options.GraderOptions, options.SamplingOptions, options.EngineOptions):
     """Options of `magcli filter-math`."""
 
-    model: str = options.model()
     samples: int = options.samples(16)
     keep: str = opt(
         "0.01..0.9", "Band of pass rates to keep, LOW..HIGH, ends included; the default drops only unsolved problems."
@@ -57,54 +52,31 @@ class Config:
     majority: float = opt(0.5, "Share of the samples that must agree on another answer for --drop-suspect.")
     anywhere: bool = opt(False, "Ignore the format: count correct answers without <think> and a box.")
     adaptive: bool = opt(False, "Stop sampling a problem once the decision is certain.")
-    max_tokens: int = options.max_tokens()
-    temperature: float = options.temperature()
-    top_p: float = options.top_p()
-    system: Path | None = options.system()
-    seed: int = options.seed()
-    engine: options.Engine = options.engine()
-    dtype: options.DType = options.dtype()
-    slots: int = options.slots()
-    deterministic: bool = options.deterministic()
-    device: str = options.device()
-    deadline: float = options.deadline()
-    workers: int = options.workers()
-    verify_deadline: float = options.verify_deadline()
-    sandbox: options.Sandbox = options.sandbox()
-
-
-RUNTIME = ("workers", "deadline")
-"""Options that do not change the rows."""
-
-
-def whole(config: Config) -> str:
-    """Nothing: each problem is judged by itself."""
-    return ""
 
 
 def reads(config: Config) -> tuple[str, ...]:
-    """The columns that must be there."""
+    """The required columns."""
     return ("id", "prompt", "answer|tests")
 
 
 def check(config: Config) -> None:
-    """Refuse options that contradict themselves."""
+    """Refuse options that are out of range or contradict each other."""
     from magcli.curate.math.difficulty import band
 
-    checks.engine("filter-math", config)
-    checks.ask("filter-math", config)
-    checks.grader("filter-math", config)
+    options.check_engine("filter-math", config)
+    options.check_sampling("filter-math", config)
+    options.check_grader("filter-math", config)
     band(config.keep)
     usage(0 < config.majority <= 1, f"filter-math.majority: {config.majority} is not in (0, 1]")
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else decides the rows: the digests of the model and of the system prompt."""
-    return setup.model_identity(config.model, config.system) | setup.grader_identity(config)
+    """Digests of the model and of the system prompt."""
+    return engines.model_identity(config.model, config.system) | grading.grader_identity(config)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
-    """The problem's columns and what the pass learned."""
+    """The problem's columns and the results of the pass."""
     from magcli.data.columns import extended
     from magcli.data.schema import DIFFICULTY
 
@@ -112,34 +84,35 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Sample, grade and judge each problem; tells at the end what adaptive sampling saved."""
+    """Sample, grade and judge each problem; reports at the end what adaptive sampling saved."""
     import pyarrow as pa
 
     from magcli.curate.sampling import Spent, graded_in_waves
-    from magcli.run.job import left_out
+    from magcli.run.job import drop_result
     from magcli.run.journal import Result
     from magcli.run.units import resumable
     from magcli.verify.reward import RewardRule
 
-    generator, asking, spent, reasons = setup.open_engine(config, job), setup.ask(config), Spent(), Counter[str]()
-    grader, rule = setup.open_grader(config), RewardRule(use_language=False)
+    generator, plan = engines.open_engine(config, job), engines.sampling_plan(config)
+    spent, reasons = Spent(), Counter[str]()
+    grader, rule = grading.open_grader(config), RewardRule(use_language=False)
     assert job.schema is not None
     columns = schema(config, job.schema)
 
     async def compute(part: pa.RecordBatch) -> Result:
         row = part.to_pylist()[0]
         grader.check(row)
-        jury = Jury(config, grader, row)
+        judge = DifficultyJudge(config, grader, row)
         try:
-            samples, rewards = await graded_in_waves(generator, grader, row, asking, rule, jury.wanted)
+            samples, rewards = await graded_in_waves(generator, grader, row, plan, rule, judge.samples_wanted)
         except PromptRefused as error:
-            return left_out(row, error.reason, columns, error=str(error))
+            return drop_result(row, error.reason, columns, error=str(error))
         spent.add(samples, config.samples)
         reasons.update(reward.reason for reward in rewards)
-        summary, judgement = await jury.judge(rewards)
+        summary, judgement = await judge.judge(rewards)
         learned = {**row, **(summary._asdict() if summary else {})}
         if judgement != "kept":
-            return left_out(learned, judgement, columns)
+            return drop_result(learned, judgement, columns)
         return Result(pa.RecordBatch.from_pylist([learned], schema(config, part.schema)))
 
     async def close() -> None:
@@ -152,41 +125,41 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     if not config.anywhere and 2 * reasons["no-think"] > reasons.total():
         job.console.say(
             f"filter-math: {reasons['no-think']:,} of {reasons.total():,} samples do not begin with <think>, and count "
-            "as wrong; --anywhere counts right answers in any form",
+            "as wrong; --anywhere counts correct answers in any form",
             event="no-think",
         )
 
 
 def _wave(config: Config) -> int:
-    """Samples of a problem that are made at once, at least: a quarter of them, so that a problem waits three times at
-    most, and two, as the embedded engine computes the prompt of each wave anew."""
+    """Minimum samples of a wave: a quarter, so that a problem waits at most three times, and at least two, as the
+    embedded engine recomputes the prompt for each wave."""
     return max(2, -(-config.samples // 4)) if config.adaptive else config.samples
 
 
 def _window(config: Config) -> int:
-    """Problems under way at once: enough to keep every slot busy while others are graded."""
+    """Concurrent problems: enough to keep every slot busy while others are graded."""
     return max(2, 2 * config.slots // _wave(config) + 2)
 
 
 def _report(spent: Spent, job: Job) -> None:
-    """One line on what was not sampled, problems that an earlier run had finished apart."""
+    """One line on the samples saved, not counting problems that an earlier run finished."""
     asked, tokens = spent.samples + spent.samples_saved, spent.tokens + spent.tokens_saved
-    told = {"samples": spent.samples, "tokens": spent.tokens, "samples_saved": spent.samples_saved}
-    job.facts["sampling"] = told = {**told, "tokens_saved": round(spent.tokens_saved)}
+    counts = {"samples": spent.samples, "tokens": spent.tokens, "samples_saved": spent.samples_saved}
+    job.facts["sampling"] = counts = {**counts, "tokens_saved": round(spent.tokens_saved)}
     job.console.say(
         f"filter-math: {spent.problems:,} problems decided by {spent.samples:,} of {asked:,} samples; about "
         f"{round(spent.tokens_saved):,} of {round(tokens):,} tokens saved ({spent.tokens_saved / max(tokens, 1):.0%})",
         event="saved",
         problems=spent.problems,
-        **told,
+        **counts,
     )
 
 
-class Jury:
-    """Judges one problem by its samples; those whose grading failed say nothing.
+class DifficultyJudge:
+    """Judges one problem by its samples, except those whose grading failed.
 
-    Answers are compared by the verifier, in its killable workers. Programs have no majority: many different ones are
-    right.
+    Answers are compared by the verifier, in its killable workers. Programs have no majority, as many different ones are
+    correct.
     """
 
     def __init__(self, config: Config, grader: Grader, row: dict[str, Any]) -> None:
@@ -201,33 +174,33 @@ class Jury:
         """Equality with the ground truth."""
         return self.grader.equal(answer, self.row["answer"])
 
-    def heard(self, rewards: Sequence[Reward]) -> tuple[list[str], list[bool]]:
-        """The answers of the samples that were graded, and which are right."""
+    def graded_answers(self, rewards: Sequence[Reward]) -> tuple[list[str], list[bool]]:
+        """The answers of the graded samples, and which are correct."""
         judged = [reward for reward in rewards if reward.trainable]
-        right = [reward.correct_anywhere if self.anywhere else reward.correct for reward in judged]
-        return ["" if self.code else reward.extracted for reward in judged], right
+        correct = [reward.correct_anywhere if self.anywhere else reward.correct for reward in judged]
+        return ["" if self.code else reward.extracted for reward in judged], correct
 
-    async def wanted(self, rewards: Sequence[Reward]) -> int:
-        """How many samples to make next: none where those still to come cannot change what ``judge`` says, else a wave
-        or as many as must be made before that can be so."""
+    async def samples_wanted(self, rewards: Sequence[Reward]) -> int:
+        """The number of samples to make next: 0 if the remaining ones cannot change the judgement, else a wave, or as
+        many as are needed before the judgement can be certain."""
         import asyncio
 
         from magcli.curate.math.difficulty import count, needed
 
         if rewards and rewards[0].reason == "bad-gold" and not self.code:
             return 0
-        heard, left = self.heard(rewards), self.samples - len(rewards)
-        found = await asyncio.to_thread(count, *heard, self.rules, same=self.grader.equal, is_gold=self.is_gold)
+        answers, left = self.graded_answers(rewards), self.samples - len(rewards)
+        found = await asyncio.to_thread(count, *answers, self.rules, same=self.grader.equal, is_gold=self.is_gold)
         least = needed(found, left, self.rules)
         return least and max(least, self.wave)
 
     async def judge(self, rewards: Sequence[Reward]) -> tuple[Summary | None, str]:
-        """What the samples say and whether the problem stays, or why not."""
+        """The summary of the samples, and ``kept`` or the reason to drop the problem."""
         import asyncio
 
         from magcli.curate.math.difficulty import judge, summarise
 
-        answers, correct = self.heard(rewards)
+        answers, correct = self.graded_answers(rewards)
         if not answers:
             return None, rewards[0].reason
         summary = await asyncio.to_thread(summarise, answers, correct, self.grader.equal)

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
-from magcli.run import options
-from magcli.stages.parts import checks, setup
+from magcli.stages.shared import grading, options, tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,55 +23,35 @@ if TYPE_CHECKING:
     from magcli.verify.reward import Reward, RewardRule
 
 INPUTS = "Completions: columns prompt, answer or tests, completion; num_tokens for the length penalty; - is stdin."
-OUTPUT = "the rows"
-DEFAULT_OUTPUT = "-"
 RESUMES = True
 EXAMPLE = "magcli grade examples/completions.jsonl -o graded.arrow"
 UNIT, CODE_UNIT = 64, 8
-"""Rows that are graded and recorded together; fewer where there are programs, which take longer."""
-ALIASES = setup.ALIASES | {"completion": ("response", "generation", "output")}
+"""Rows that are graded and journaled together; fewer with programs, which take longer."""
+ALIASES = tables.ALIASES | {"completion": ("response", "generation", "output")}
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(options.RewardOptions):
     """Options of `magcli grade`."""
 
-    max_length: int = options.max_length()
-    cache_length: int = options.cache_length()
-    language: bool = options.language()
-    opening: str = opt("", "Text that the prompt ended with and every completion goes on from, such as '<think>'.")
-    workers: int = options.workers()
-    verify_deadline: float = options.verify_deadline()
-    sandbox: options.Sandbox = options.sandbox()
-    reward: str = options.reward()
-    num_tests: int = options.num_tests()
-    partial: bool = options.partial()
-
-
-RUNTIME = ("workers",)
-"""Options that do not change the rows."""
-
-
-def whole(config: Config) -> str:
-    """Nothing: each completion is graded by itself."""
-    return ""
+    opening: str = opt("", "Text at the end of the prompt that completions continue, such as '<think>'.")
 
 
 def reads(config: Config) -> tuple[str, ...]:
-    """The columns that must be there."""
+    """The required columns."""
     if config.reward:
         return ("id", "completion")
     return ("id", "prompt", "answer|tests", "completion", *(("num_tokens",) if config.max_length else ()))
 
 
 def check(config: Config) -> None:
-    """Refuse options that contradict themselves."""
-    checks.reward("grade", config)
+    """Refuse options that are out of range or contradict each other."""
+    options.check_reward("grade", config)
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else decides the rows: how programs are isolated, and the source of a user's own reward."""
-    return setup.grader_identity(config, config.reward)
+    """The resolved isolation level, and the digest of a user's own reward."""
+    return grading.grader_identity(config, config.reward)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -93,11 +72,11 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.run.units import resumable
     from magcli.verify.reward import columns
 
-    grader = setup.open_grader(config, config.reward)
-    verdict = partial(graded, grader, setup.reward_rule(config), config.opening)
+    grader = grading.open_grader(config, config.reward)
+    verdict = partial(graded, grader, grading.reward_rule(config), config.opening)
     assert job.schema is not None
     size = CODE_UNIT if "tests" in job.schema.names else UNIT
-    tally = Tally()
+    counts = VerdictCounts()
 
     async def compute(part: pa.RecordBatch) -> Result:
         verdicts = await asyncio.gather(*map(verdict, part.to_pylist()))
@@ -105,16 +84,16 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     window = 4 * config.workers
     for batch in resumable(rows, job, compute, grader.close, size=size, window=window, unit="completions"):
-        tally.add(batch)
+        counts.add(batch)
         yield batch
-    tally.report(job)
+    counts.report(job)
 
 
 async def graded(grader: Grader, rule: RewardRule, opening: str, row: Mapping[str, Any]) -> Reward:
-    """The reward of one row, or why there is none: a row that cannot be judged must not end the others.
+    """The reward of one row, or why there is none: a row that cannot be graded must not stop the others.
 
     Raises:
-        MagError: the problem is of a kind that is not known, or nothing at all can be judged on this machine.
+        MagError: the problem is of an unknown kind, or nothing can be graded on this machine.
     """
     from magcli.errors import MagError
     from magcli.verify.reward import raised, undecided
@@ -127,14 +106,14 @@ async def graded(grader: Grader, rule: RewardRule, opening: str, row: Mapping[st
         return undecided("infra-error", raised(error))
 
 
-class Tally:
-    """Counts verdicts as they go by: by reason, and by problem those that were right and those that count."""
+class VerdictCounts:
+    """Counts verdicts: by reason, and by problem the correct ones and those that count."""
 
     def __init__(self) -> None:
         self.reasons: Counter[str] = Counter()
-        self.right: Counter[str] = Counter()
+        self.correct: Counter[str] = Counter()
         self.counted: Counter[str] = Counter()
-        self.thoughtless: Counter[str] = Counter()
+        self.without_thoughts: Counter[str] = Counter()
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count a batch of graded rows."""
@@ -142,47 +121,47 @@ class Tally:
 
         ids, reasons, correct = (batch.column(name).to_pylist() for name in ("id", "reason", "correct"))
         self.reasons.update(reasons)
-        for id, reason, right in zip(ids, reasons, correct, strict=True):
+        for id, reason, is_correct in zip(ids, reasons, correct, strict=True):
             if reason not in UNCOUNTED:
                 self.counted[id] += 1
-                self.right[id] += right
+                self.correct[id] += is_correct
         for row in batch.select(["reason", "completion", "correct_anywhere"]).to_pylist():
             if row["reason"] == "no-think":
-                self.thoughtless["ends thoughts"] += "</think>" in row["completion"]
-                self.thoughtless["right anywhere"] += bool(row["correct_anywhere"])
+                self.without_thoughts["ends thoughts"] += "</think>" in row["completion"]
+                self.without_thoughts["correct anywhere"] += bool(row["correct_anywhere"])
 
     def report(self, job: Job) -> None:
         """One line: accuracy of what could be graded, with its interval, and the reasons."""
-        told = ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.most_common())
+        counts = ", ".join(f"{reason} {count:,}" for reason, count in self.reasons.most_common())
         share, facts = "", {}
         if total := self.counted.total():
-            accuracy, low, high = accuracy_interval(self.right, self.counted)
+            accuracy, low, high = accuracy_interval(self.correct, self.counted)
             share = f"{100 * accuracy:.1f}% [{100 * low:.1f}, {100 * high:.1f}] correct of {total:,} gradable; "
             facts = {"accuracy": accuracy, "low": low, "high": high, "gradable": total}
-        job.console.say(f"grade: {share}{told or 'no rows'}", event="verdicts", reasons=dict(self.reasons), **facts)
+        job.console.say(f"grade: {share}{counts or 'no rows'}", event="verdicts", reasons=dict(self.reasons), **facts)
         self._hint(job)
 
     def _hint(self, job: Job) -> None:
-        """What to do where most completions do not begin with their thoughts."""
-        lacking, closed = self.reasons["no-think"], self.thoughtless["ends thoughts"]
+        """Advice where most completions do not begin with <think>."""
+        lacking, closed = self.reasons["no-think"], self.without_thoughts["ends thoughts"]
         if 2 * lacking <= self.reasons.total():
             return
         if closed:
-            tip = f"{closed:,} of them end thoughts that they do not begin: if the prompts did, add --opening '<think>'"
+            tip = f"{closed:,} of them have only </think>: if the prompts end with <think>, add --opening '<think>'"
         else:
-            right = self.thoughtless["right anywhere"]
-            tip = f"{right:,} of them have the right answer (column correct_anywhere), which counts only after them"
+            correct = self.without_thoughts["correct anywhere"]
+            tip = f"{correct:,} of them have the correct answer (column correct_anywhere), which does not count"
         job.console.say(f"grade: {lacking:,} completions do not begin with <think>; {tip}")
 
 
-def accuracy_interval(right: Mapping[str, int], counted: Mapping[str, int]) -> tuple[float, float, float]:
-    """Share of right completions and its 95% interval (Wilson).
+def accuracy_interval(correct: Mapping[str, int], counted: Mapping[str, int]) -> tuple[float, float, float]:
+    """Share of correct completions and its 95% interval (Wilson).
 
-    Completions of one problem are not independent: they count for as many as have the variance that problems show.
+    Completions of one problem are not independent: the effective sample size matches the variance between problems.
     """
     total = sum(counted.values())
-    share = sum(right.values()) / total
-    spread = sum((right.get(id, 0) - share * number) ** 2 for id, number in counted.items())
+    share = sum(correct.values()) / total
+    spread = sum((correct.get(id, 0) - share * number) ** 2 for id, number in counted.items())
     size = share * (1 - share) * total * total / spread if spread else len(counted)
     size, z = min(size, total), 1.96
     middle = (share + z * z / (2 * size)) / (1 + z * z / size)

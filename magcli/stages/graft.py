@@ -1,9 +1,9 @@
 """Put a trained text model back under the vision encoder that it came from.
 
 The result is the vision-language model with the text model's weights: its vision encoder, configuration, tokenizer and
-processor are copied byte by byte, and its number format is kept, to which the text weights are rounded once. Names,
-shapes, settings and vocabularies must agree; otherwise the error names the first that does not. Weights are streamed, a
-few megabytes at a time; the folder appears whole or not at all.
+processor are copied byte by byte, and the text weights are rounded once to its number format. Names, shapes, settings
+and vocabularies must agree; otherwise the error names the first difference. Weights are streamed, a few megabytes at a
+time; the folder is written atomically.
 """
 
 from __future__ import annotations
@@ -17,15 +17,12 @@ from magcli.config import opt
 from magcli.errors import usage
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from magcli.data.source import Rows
     from magcli.model.graft import Plan, Rounded
     from magcli.run.job import Job
 
 INPUTS = ""
 OUTPUT = ""
-DEFAULT_OUTPUT = None
 EXAMPLE = "magcli graft --text examples/model --into examples/model-vision -o grafted"
 NOTE = "graft.json"
 
@@ -36,30 +33,18 @@ class Config:
 
     text: str = opt("", "The trained text model: a folder, such as a run's model, or a hub id.")
     into: str = opt("", "The vision-language model that it came from: a folder or a hub id.")
-    out: Path | None = opt(None, "Folder for the result; it must not be there yet.", short="-o")
-
-
-def reads(config: Config) -> tuple[str, ...]:
-    """No table."""
-    return ()
+    out: Path | None = opt(None, "Folder for the result; it must not exist.", short="-o")
 
 
 def check(config: Config) -> None:
-    """Refuse a command that lacks a model or a place."""
+    """Refuse a command without a model or an output."""
     usage(bool(config.text), "graft: --text is missing: the trained text model, a folder or a hub id")
     usage(bool(config.into), "graft: --into is missing: the vision-language model, a folder or a hub id")
     usage(config.out is not None, "graft: -o is missing: the folder for the result")
 
 
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
-    """Nothing is written to a table."""
-    import pyarrow as pa
-
-    return pa.schema([])
-
-
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Check that the two belong together, then write the folder."""
+    """Check that the two models fit, then write the folder."""
     from magcli.data import durable
     from magcli.model.load import fingerprint, local_folder
 
@@ -72,25 +57,25 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         }
         if not _is_there(config.out, note, job):
             planned = _planned(text, vlm)
-            _tell(_written(text, vlm, config.out, planned, note), planned, config.out, job)
+            _report(_write(text, vlm, config.out, planned, note), planned, config.out, job)
     return iter(())
 
 
 def _is_there(out: Path, note: dict[str, Any], job: Job) -> bool:
-    """Whether this very graft is finished already; anything else in its place is refused."""
+    """Whether the same graft is finished already; a different folder in its place is refused."""
     if not out.exists():
         return False
     made = _note(out)
     usage(
         all(made.get(key) == value for key, value in note.items()),
-        f"graft: {out} is there already and is not this graft; remove it or name another folder",
+        f"graft: {out} exists already and is a different graft; remove it or name another folder",
     )
     job.console.say(f"graft: {out} is up to date", event="up-to-date")
     return True
 
 
 def _note(out: Path) -> dict[str, Any]:
-    """What a finished graft says of itself; nothing where there is none, or a damaged one."""
+    """The record of a finished graft; empty if there is none, or a damaged one."""
     try:
         return dict(json.loads((out / NOTE).read_text(encoding="utf-8")))
     except (OSError, ValueError):
@@ -107,25 +92,26 @@ def _planned(text: Path, vlm: Path) -> Plan:
     return graft.plan(stored_tensors(text), stored_tensors(vlm))
 
 
-def _written(text: Path, vlm: Path, out: Path, planned: Plan, note: dict[str, Any]) -> Rounded:
-    """Write all files; returns what was rounded."""
+def _write(text: Path, vlm: Path, out: Path, planned: Plan, note: dict[str, Any]) -> Rounded:
+    """Write all files; returns how many values were rounded."""
     from magcli import __version__
     from magcli.model import graft
     from magcli.model.load import copy_settings, whole_model
     from magcli.model.tensors import weight_files
 
-    with whole_model(out) as aside:
-        copy_settings(vlm, aside)
-        told = graft.total([graft.write_shard(file, aside / file.name, planned) for file in weight_files(vlm)])
-        rounded = {"values": told.values, "changed": told.changed, "types": sorted(told.types)}
-        made = {"command": "graft", "version": __version__, **note, "rounded": rounded}
+    with whole_model(out) as folder:
+        copy_settings(vlm, folder)
+        rounded = graft.total([graft.write_shard(file, folder / file.name, planned) for file in weight_files(vlm)])
+        counts = {"values": rounded.values, "changed": rounded.changed, "types": sorted(rounded.types)}
+        made = {"command": "graft", "version": __version__, **note, "rounded": counts}
         made["tensors"] = {name: stored.name for name, stored in sorted(planned.items())}
-        (aside / NOTE).write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
-    return told
+        (folder / NOTE).write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    return rounded
 
 
-def _tell(told: Rounded, planned: Plan, out: Path, job: Job) -> None:
-    types = ", ".join(f"{theirs} to {kept}" for theirs, kept in sorted(told.types))
-    share = f"rounded from {types}: {told.changed:,} of {told.values:,} values changed" if types else "bit by bit"
-    text = f"graft: {len(planned)} text tensors {share}; model in {out}"
-    job.console.say(text, event="grafted", tensors=len(planned), changed=told.changed, path=str(out))
+def _report(rounded: Rounded, planned: Plan, out: Path, job: Job) -> None:
+    types = ", ".join(f"{source} to {target}" for source, target in sorted(rounded.types))
+    changes = f"{rounded.changed:,} of {rounded.values:,} values changed"
+    how = f"rounded from {types}: {changes}" if types else "bit by bit"
+    text = f"graft: {len(planned)} text tensors {how}; model in {out}"
+    job.console.say(text, event="grafted", tensors=len(planned), changed=rounded.changed, path=str(out))

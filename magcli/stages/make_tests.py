@@ -1,13 +1,13 @@
 """New tests for code problems, by mutation of the given ones and by programs that a model writes.
 
-The format of the inputs is inferred from the given tests and the ranges of the statement. The
-expected output is the one on which the solutions that pass the given tests agree. A new test is kept if a wrong
-solution that passed all tests so far fails it, or if it is of a new size.
+The format of the inputs is inferred from the given tests and the ranges in the statement. The expected output is the
+one on which the solutions that pass the given tests agree. A new test is kept if a wrong solution that passed all tests
+so far fails it, or if its input is of a new size.
 
 Every problem that can be run is written, with its new tests at the end or the reason in column no_tests. Columns
-programs and program_inputs count what became of a model's programs and of the inputs that they print.
+programs and program_inputs count the outcomes of a model's programs and of the inputs that they print.
 
-Names of other tools are read too. Tests: test_list, test, public_tests, private_tests, generated_tests. Solutions:
+Names of other tools are accepted. Tests: test_list, test, public_tests, private_tests, generated_tests. Solutions:
 incorrect_solutions, submissions, code, canonical_solution, reference_python, python_file, cpp_file, samples. Prompt:
 problem, question, statement, description, statement_md, statement_tex, statement_html, content, text.
 """
@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.errors import PromptRefused, PromptTooLong, usage
-from magcli.run import options
-from magcli.stages.parts import checks, setup
+from magcli.stages.shared import engines, grading, options, tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,15 +40,13 @@ if TYPE_CHECKING:
     from magcli.verify.sandbox import Sandbox
 
 INPUTS = "Code problems: columns prompt, tests, solutions (language, code, verdict right|wrong|unknown); - is stdin."
-OUTPUT = "the rows"
-DEFAULT_OUTPUT = "-"
 RESUMES = True
 EXAMPLE = "magcli make-tests examples/weak_programs.jsonl --tries 30 -o more-tests.arrow --dropped no-tests.jsonl"
-ALIASES = setup.CODE_ALIASES
+ALIASES = tables.CODE_ALIASES
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(options.GenerationOptions, options.EngineOptions):
     """Options of `magcli make-tests`."""
 
     tries: int = opt(60, "Number of inputs to try per problem.")
@@ -59,65 +56,45 @@ class Config:
     compare: str = opt("tokens", "Comparison of outputs if a row has none: tokens, floats:1e-6, lines, ...")
     max_solutions: int = opt(0, "Maximum number of solutions to run of each verdict; 0 is no limit.")
     problem_seconds: float = opt(
-        600.0, "CPU time limit in seconds per problem; tests found by then are kept. 0 is no limit."
+        600.0, "CPU time limit in seconds per problem, after which the tests found so far are kept; 0 is no limit."
     )
-    workers: int = opt(1, "Number of problems processed concurrently.")
+    workers: int = opt(1, "Number of problems processed concurrently.", affects_rows=False)
     sandbox: options.Sandbox = options.sandbox()
-    model: str = options.model()
     programs: int = opt(
-        2, "Number of input-generating programs that the model writes per problem.", panel=options.MODEL
+        2, "Number of input-generating programs that the model writes per problem.", panel=options.SAMPLING
     )
-    max_tokens: int = options.max_tokens()
     temperature: float = options.temperature(0.7)
-    seed: int = options.seed()
-    engine: options.Engine = options.engine()
-    dtype: options.DType = options.dtype()
-    slots: int = options.slots()
-    deterministic: bool = options.deterministic()
-    device: str = options.device()
-    deadline: float = options.deadline()
-
-
-RUNTIME = ("workers", "deadline")
-"""Options that do not change the rows."""
-
-
-def whole(config: Config) -> str:
-    """Nothing: each problem gets its tests by itself."""
-    return ""
 
 
 def reads(config: Config) -> tuple[str, ...]:
-    """The columns that must be there."""
+    """The required columns."""
     from magcli.curate.code.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
 
     return ("id", "prompt", "|".join(TEST_COLUMNS), "|".join(SOLUTION_COLUMNS))
 
 
 def check(config: Config) -> None:
-    """Refuse options that contradict themselves."""
+    """Refuse options that are out of range or contradict each other."""
     from magcli.verify.code.outputs import comparison
 
     usage(0 < config.agreement <= 1, f"make-tests.agreement: {config.agreement} is not in (0, 1]")
-    for name in ("tries", "max_new", "votes", "workers", "programs", "max_tokens"):
-        usage(getattr(config, name) > 0, f"make-tests.{name}: {getattr(config, name)} is not positive")
-    usage(config.max_solutions >= 0, f"make-tests.max_solutions: {config.max_solutions} is negative")
-    usage(config.problem_seconds >= 0, f"make-tests.problem_seconds: {config.problem_seconds} is negative")
-    usage(config.temperature >= 0, f"make-tests.temperature: {config.temperature} is negative")
+    options.check_positive("make-tests", config, ("tries", "max_new", "votes", "workers", "programs"))
+    options.check_not_negative("make-tests", config, ("max_solutions", "problem_seconds"))
+    options.check_generation("make-tests", config)
     comparison(config.compare)
     if config.model:
-        checks.engine("make-tests", config)
+        options.check_engine("make-tests", config)
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else decides the rows: the isolation that ``auto`` finds, and the digests of the model."""
-    return setup.sandbox_identity(config.sandbox) | (
-        setup.model_identity(config.model, Path("none")) if config.model else {}
+    """The resolved isolation level, and the digest of the model."""
+    return grading.sandbox_identity(config.sandbox) | (
+        engines.model_identity(config.model, Path("none")) if config.model else {}
     )
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
-    """The given columns, tests (with their origin) and solutions in one form, and what is new."""
+    """The given columns, tests (with their origin) and solutions in one form, and the new columns."""
     import pyarrow as pa
 
     from magcli.curate.code.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
@@ -129,7 +106,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Make tests for each problem in threads that drive sandboxes; tells of tests and solutions at the end."""
+    """Make tests for each problem in threads that drive sandboxes; reports tests and solutions at the end."""
     import asyncio
     import threading
     from concurrent.futures import ThreadPoolExecutor
@@ -141,9 +118,9 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from magcli.data.schema import NEW_TESTS
     from magcli.run.units import resumable
 
-    box, ended, turns = setup.open_sandbox(config.sandbox), threading.Event(), Turns()
+    box, ended, turns = grading.open_sandbox(config.sandbox), threading.Event(), Turns()
     crew = ThreadPoolExecutor(config.workers, "sandbox")
-    generator = setup.open_engine(config, job) if config.model else None
+    generator = engines.open_engine(config, job) if config.model else None
 
     async def compute(part: pa.RecordBatch) -> Result:
         row = part.to_pylist()[0]
@@ -171,12 +148,12 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 
 def _window(config: Config) -> int:
-    """Problems under way at once: those whose solutions run, and with a model as many more as fill its slots."""
+    """Concurrent problems: those whose solutions run, and with a model as many more as fill its slots."""
     return config.workers + (-(-config.slots // config.programs) if config.model else 0)
 
 
 async def _written(config: Config, row: dict[str, Any], prepared: Prepared, generator: Generator) -> Written:
-    """What a model writes to make inputs; it is not asked where no test can be made of them."""
+    """The model's input-generating programs; none where they could give no test."""
     from magcli.curate.inputs.asking import messages
     from magcli.curate.inputs.new_tests import worth_running
     from magcli.curate.inputs.programs import Written, written
@@ -184,10 +161,10 @@ async def _written(config: Config, row: dict[str, Any], prepared: Prepared, gene
 
     if not worth_running(prepared.trial, config.votes):
         return Written([], {})
-    asked = messages(row["prompt"], next(iter(prepared.trial.tests.values())))
+    question = messages(row["prompt"], next(iter(prepared.trial.tests.values())))
     seeds = [sample_seed(config.seed, row["id"], number) for number in range(config.programs)]
     try:
-        answers = await generator.complete(asked, Sampling(config.max_tokens, config.temperature), seeds=seeds)
+        answers = await generator.complete(question, Sampling(config.max_tokens, config.temperature), seeds=seeds)
     except PromptRefused as error:
         return Written([], {"too-long" if isinstance(error, PromptTooLong) else "refused": config.programs})
     return written(answers)
@@ -202,7 +179,7 @@ def _made(
     stopped: Callable[[], bool],
     turns: Turns,
 ) -> tuple[Made, Mapping[str, int] | None]:
-    """The tests, and what became of the programs of a model. Blocks as long as the programs of a problem take."""
+    """The tests, and the outcomes of a model's programs. Blocks while the programs of a problem run."""
     from magcli.curate.inputs.candidates import candidates
     from magcli.curate.inputs.new_tests import Rules, make
     from magcli.curate.inputs.programs import Printers, Written
@@ -215,9 +192,9 @@ def _made(
 
 
 def _unusable(config: Config, row: dict[str, Any], found: Any, given: pa.Schema) -> Result:
-    from magcli.run.job import left_out
+    from magcli.run.job import drop_result
 
-    return left_out(row, found.reason, schema(config, given), detail=found.detail)
+    return drop_result(row, found.reason, schema(config, given), detail=found.detail)
 
 
 def _result(
@@ -228,7 +205,7 @@ def _result(
     fates: Mapping[str, int] | None,
     given: pa.Schema,
 ) -> Result:
-    """The row with all that was read of it in one form, its tests and the new ones."""
+    """The row with its columns in one form, its tests and the new ones."""
     import pyarrow as pa
 
     from magcli.curate.inputs.new_tests import told, with_origin

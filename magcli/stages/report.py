@@ -1,9 +1,9 @@
-"""What happened to the rows and what the models reached: one page for a whole pipeline, or tables in the terminal.
+"""A whole pipeline on one HTML page, or its main figures in the terminal.
 
 PATHS are tables that magcli wrote, folders of runs, folders of landscapes, or folders that contain these, such as the
 output of a recipe. With -o report.html they become one page that needs no network: the funnel of the data with
 reasons, curves of every run, samples with the parts of their reward, evaluations with intervals, figures of
-landscapes, and where every file comes from. Without -o the main figures are printed to stdout.
+landscapes, and the origin of every file. Without -o the main figures are printed to stdout.
 """
 
 from __future__ import annotations
@@ -20,25 +20,21 @@ from magcli.errors import DataError, usage
 from magcli.evaluation.labels import labels
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from magcli.data.manifest import Link
     from magcli.data.source import Rows
     from magcli.report.figures import Figure
     from magcli.report.found import Found
     from magcli.run.job import Job
 
-SUBJECT = "paths"
 INPUTS = ""
 OUTPUT = ""
-DEFAULT_OUTPUT = None
 EXAMPLE = "magcli report runs kept.arrow evaluation.arrow -o report.html"
-OF_A_RUN = ("reward", "correct", "entropy", "loss")
-"""What is told of a run's last line of metrics."""
-EVALUATED = (("accuracy", 1), ("held_out_loss", -1))
-"""What models are chosen by, in this order, and whether more (1) or less (-1) is better."""
-ONLY = ("avg@n", "avg@n anywhere")
-"""The metrics that are shown unless others are asked for."""
+RUN_METRICS = ("reward", "correct", "entropy", "loss")
+"""The metrics of a run's last step that are shown."""
+SELECTION_METRICS = (("accuracy", 1), ("held_out_loss", -1))
+"""The metrics by which runs select their model, in this order, and whether more (1) or less (-1) is better."""
+DEFAULT_METRICS = ("avg@n", "avg@n anywhere")
+"""The metrics that are shown by default."""
 PAGE = "The page"
 TEXT = "Tables in the terminal, without -o"
 
@@ -47,60 +43,50 @@ TEXT = "Tables in the terminal, without -o"
 class Config:
     """Options of `magcli report`."""
 
-    paths: tuple[str, ...] = opt((), "Tables, runs, landscapes, and folders that hold them.")
+    paths: tuple[str, ...] = opt((), "Tables, runs, landscapes, and folders that hold them.", positional=True)
     out: Path | None = opt(None, "The page to write: a file that ends in .html.", panel=PAGE, short="-o")
     samples_at: tuple[str, ...] = opt(
-        ("0%", "25%", "50%", "100%"), "Updates of RL whose samples are shown: parts of the way, or numbers.", panel=PAGE
+        ("0%", "25%", "50%", "100%"),
+        "RL updates whose samples are shown: numbers, or percentages of the run.",
+        panel=PAGE,
     )
     samples: int = opt(
-        3, "Number of problems to show for each, with the best and the worst completion; 0 for none.", panel=PAGE
+        3, "Number of problems to show for each, with the best and the worst completion; 0 shows none.", panel=PAGE
     )
     title: str = opt("", "Title of the page (default: the names of the paths).", panel=PAGE)
     funnel: tuple[str, ...] = opt(
         (), "Tables in the order of the pipeline: rows kept and dropped by reason.", panel=TEXT
     )
     metrics: tuple[str, ...] = opt((), "Tables that `magcli evaluate` wrote, compared side by side.", panel=TEXT)
-    only: tuple[str, ...] = opt(ONLY, "Metrics to show.", panel=TEXT)
+    only: tuple[str, ...] = opt(DEFAULT_METRICS, "Metrics to show.", panel=TEXT)
     runs: tuple[str, ...] = opt((), "Folders of training runs: steps, seconds and where they ended.", panel=TEXT)
-    files: tuple[str, ...] = opt((), "Files and folders to point at in the end.", panel=TEXT)
-
-
-def reads(config: Config) -> tuple[str, ...]:
-    """What is read is named by PATHS and options."""
-    return ()
+    files: tuple[str, ...] = opt((), "Files and folders to list at the end.", panel=TEXT)
 
 
 def check(config: Config) -> None:
-    """Something must be asked for, in a way that can be done."""
+    """Refuse a command without paths, and outputs that are not a page."""
     named, out = bool(_sources(config)), config.out
     usage(named or bool(config.files), "report: name what to report on: magcli report PATH... -o report.html")
-    usage(out is None or out.suffix in (".html", ".htm"), f"report: -o {out}: the name of a page ends in .html")
+    usage(out is None or out.suffix in (".html", ".htm"), f"report: -o {out}: a page must end in .html")
     usage(out is None or not out.is_dir(), f"report: -o {out} is a folder; name a file")
-    usage(out is None or named, "report: --files are told in the terminal; a page needs PATHS")
+    usage(out is None or named, "report: --files are listed in the terminal only; a page needs PATHS")
     usage(config.samples >= 0, f"report.samples: {config.samples} is negative")
     for each in config.samples_at:
-        usage(_is_place(each), f"report.samples_at: '{each}' is neither the number of an update nor 0% to 100%")
+        usage(_is_update(each), f"report.samples_at: '{each}' is neither an update nor a percentage from 0% to 100%")
 
 
-def _is_place(text: str) -> bool:
+def _is_update(text: str) -> bool:
     share = text.removesuffix("%")
     return share.isdecimal() and (share == text or int(share) <= 100)
 
 
 def _sources(config: Config) -> list[Path]:
-    """Everything that is named to be read."""
+    """All paths to read."""
     return [Path(name) for name in (*config.paths, *config.funnel, *config.metrics, *config.runs)]
 
 
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
-    """Nothing is written to a table."""
-    import pyarrow as pa
-
-    return pa.schema([])
-
-
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Write the page, or print the tables that were asked for."""
+    """Write the page, or print the tables."""
     if config.out is None:
         _print(config, job)
     else:
@@ -113,20 +99,20 @@ def _write(config: Config, out: Path, job: Job) -> None:
 
     things = found.find(_sources(config))
     title = config.title or f"Report on {', '.join(labels([str(path.resolve()) for path in _sources(config)]))}"
-    told = page.contents(things, title, _defaults, samples_at=config.samples_at, groups=config.samples)
+    contents = page.contents(things, title, _defaults, samples_at=config.samples_at, groups=config.samples)
     _warn(things, job)
-    size = page.write(out, told)
+    size = page.write(out, contents)
     job.console.say(f"report: {out} ({size / 1e6:.1f} MB)", event="page", path=str(out), bytes=size)
 
 
 def _warn(things: Found, job: Job) -> None:
-    """Say what could not be read."""
+    """Warn of files that could not be read."""
     for problem in things.unread:
         job.console.warn(f"report: {problem}", path=problem)
 
 
 def _defaults(stage: str) -> Mapping[str, Any]:
-    """The defaults of a stage's options; none for a stage that this version has not."""
+    """The defaults of a stage's options; empty for a stage that this version does not have."""
     import importlib
 
     from magcli.config import as_json
@@ -141,9 +127,9 @@ def _defaults(stage: str) -> Mapping[str, Any]:
 def _print(config: Config, job: Job) -> None:
     from rich.console import Console
 
-    screen, told = Console(), io.StringIO()
+    screen, text = Console(), io.StringIO()
     out = Console(
-        file=told, force_terminal=screen.is_terminal, width=screen.width, highlight=False, markup=False, emoji=False
+        file=text, force_terminal=screen.is_terminal, width=screen.width, highlight=False, markup=False, emoji=False
     )
     funnel, metrics, runs = _named(config, job)
     if funnel:
@@ -154,11 +140,11 @@ def _print(config: Config, job: Job) -> None:
         out.print(_runs(runs))
     for name in config.files:
         out.print(f"  {name}" if Path(name).exists() else f"  {name} (missing)")
-    put(told.getvalue(), styled=True)
+    put(text.getvalue(), styled=True)
 
 
 def _named(config: Config, job: Job) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
-    """Tables of the funnel, tables of metrics, and runs: those that options name after those found under the paths."""
+    """Tables of the funnel, tables of metrics, and runs: those found under the paths, then those of the options."""
     if not config.paths:
         return config.funnel, config.metrics, config.runs
     from magcli.report.found import find
@@ -182,8 +168,8 @@ def _funnel(names: Sequence[str]) -> Any:
         link = _last_link(name)
         dropped = ", ".join(f"{why} {count:,}" for why, count in sorted(link.dropped.items(), key=lambda p: -p[1]))
         total = sum(link.dropped.values())
-        told = f"{total:,}: {dropped}" if dropped else "-"
-        row = (Path(name).name, link.stage, f"{link.rows_in:,}", f"{link.rows_out:,}", told)
+        reasons = f"{total:,}: {dropped}" if dropped else "-"
+        row = (Path(name).name, link.stage, f"{link.rows_in:,}", f"{link.rows_out:,}", reasons)
         table.add_row(*map(visible, row))
     return table
 
@@ -215,17 +201,18 @@ def _metrics(names: Sequence[str], only: Sequence[str]) -> Any:
 
 
 def _refuse_unknown(only: Sequence[str], known: set[str]) -> None:
-    """Every metric that is asked for must be in some table; those asked for by default need not."""
+    """Refuse metrics that no table has, except the default ones."""
     from magcli.config import did_you_mean
 
     for name in only:
         usage(
-            name in known or name in ONLY, f"report.only: no table has the metric '{name}'{did_you_mean(name, known)}"
+            name in known or name in DEFAULT_METRICS,
+            f"report.only: no table has the metric '{name}'{did_you_mean(name, known)}",
         )
 
 
 def _read_metrics(name: str) -> dict[tuple[str, str], dict[str, Figure]]:
-    """The rows of a table of metrics by suite and model, which only comparisons name, and metric."""
+    """The rows of a table of metrics by suite and model (which only comparisons name) and metric."""
     from magcli.data import table
     from magcli.data.schema import require
     from magcli.report.figures import of_row
@@ -247,18 +234,18 @@ def _runs(names: Sequence[str]) -> Any:
 
     table = Table("run", "steps", "seconds", "at the end", "best", title="Training", title_justify="left")
     for name, label in zip(names, labels(names), strict=True):
-        lineage.read(Path(name))  # refuses what is no run, and one whose records are damaged
+        lineage.read(Path(name))  # raises for a folder that is not a run, or is damaged
         lines = RunDir(Path(name)).metrics()
         seconds = sum(line.get("seconds") or 0.0 for line in lines)
         last, steps = (lines[-1], lines[-1]["step"]) if lines else ({}, 0)
-        told = ", ".join(f"{key} {last[key]:.3f}" for key in OF_A_RUN if last.get(key) is not None)
-        table.add_row(visible(label), str(steps), f"{seconds:.0f}", told or "-", _best(lines))
+        metrics = ", ".join(f"{key} {last[key]:.3f}" for key in RUN_METRICS if last.get(key) is not None)
+        table.add_row(visible(label), str(steps), f"{seconds:.0f}", metrics or "-", _best(lines))
     return table
 
 
 def _best(lines: list[dict[str, Any]]) -> str:
-    """The evaluation by which a run chose its model: the first of the best, and its step."""
-    for name, sign in EVALUATED:
+    """The best value of the metric by which a run selected its model, and its first step."""
+    for name, sign in SELECTION_METRICS:
         if found := [line for line in lines if line.get(name) is not None]:
             best = max(found, key=lambda line: sign * line[name])
             return f"{name.replace('_', ' ')} {best[name]:.3f} at step {best['step']}"

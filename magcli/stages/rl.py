@@ -17,8 +17,7 @@ from magcli.config import opt
 from magcli.errors import usage
 from magcli.rl.phase import Phase
 from magcli.rl.trackers import Name as TrackerName
-from magcli.run import options
-from magcli.stages.parts import checks, rl_setup, rl_train, setup
+from magcli.stages.shared import engines, grading, options, rl_setup, rl_train, tables, training
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,9 +27,7 @@ if TYPE_CHECKING:
 
 INPUTS = "Problems: columns prompt, answer, optional id; - is stdin."
 OUTPUT = "the rollouts (also in the run's folder)"
-DEFAULT_OUTPUT = None
-RESTART = "Delete the run's folder, a finished model and its checkpoints included, and begin anew."
-ALIASES = setup.ALIASES
+ALIASES = tables.ALIASES
 EXAMPLE = (
     "magcli rl examples/problems.jsonl --model examples/model --run runs/rl --updates 3 --group 4 --n-async 16 "
     "--n-batch 8 --n-mini 8 --max-tokens 48 --max-length 48 --diverse-by reward "
@@ -43,11 +40,12 @@ BATCH = "Batches (in completions) and schedule"
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(options.RewardOptions, options.GenerationOptions, options.TrainingOptions):
     """Options of `magcli rl`."""
 
-    model: str = options.trained_model()
-    run: Path = opt(Path("runs/rl"), "Folder of the run; the same command resumes it.")
+    run: Path = opt(
+        Path("runs/rl"), "Folder of the run; the same command resumes it.", owned_dir=True, affects_rows=False
+    )
     updates: int = opt(100, "Number of policy updates, each on n-batch completions.", panel=BATCH)
     group: int = opt(16, "Group size G: completions per problem.", panel=BATCH)
     n_async: int = opt(512, "Maximum number of concurrent completions.", panel=BATCH)
@@ -64,10 +62,16 @@ class Config:
     )
     engine: Literal["torch", "vllm"] = opt("torch", "Engine of the generators; vllm needs --generators.", panel=BATCH)
     generator_devices: tuple[str, ...] = opt(
-        (), "Devices of the generators, assigned in turn: cuda:1,cuda:2; default: --device.", panel=BATCH
+        (),
+        "Devices of the generators, assigned in turn: cuda:1,cuda:2; default: --device.",
+        panel=BATCH,
+        affects_rows=False,
     )
     transfer: Literal["file", "broadcast"] = opt(
-        "file", "Weight sync to vLLM: file in shared memory, or broadcast by NCCL (between CPUs by gloo).", panel=BATCH
+        "file",
+        "Weight sync to vLLM: file in shared memory, or broadcast by NCCL (between CPUs by gloo).",
+        panel=BATCH,
+        affects_rows=False,
     )
     retire_after: int = opt(0, "Retire a problem after this many all-correct groups in a row; 0 is never.", panel=BATCH)
     defer_after: int = opt(0, "Defer a problem after this many all-wrong groups in a row; 0 is never.", panel=BATCH)
@@ -97,6 +101,7 @@ class Config:
         None,
         "Only predict the run, on the machine described by this TOML file or by a finished run's folder.",
         panel=BATCH,
+        affects_rows=False,
     )
     is_cap: float = opt(
         0.0,
@@ -109,13 +114,8 @@ class Config:
     entropy_bonus: float = opt(0.0, "Coefficient of an entropy bonus; the recipe has none.", panel=OBJECTIVE)
     lr: float = opt(1e-6, "Learning rate after the warm-up.", panel=TRAIN)
     warmup: int = opt(0, "Warm-up: number of updates over which the learning rate rises.", panel=TRAIN)
-    weight_decay: float = opt(0.0, "AdamW weight decay.", panel=TRAIN)
-    max_norm: float = opt(1.0, "Maximum gradient norm (gradient clipping).", panel=TRAIN)
     micro_tokens: int = opt(16384, "Maximum number of tokens per micro-batch, prompts included.", panel=TRAIN)
-    bf16: options.Bf16 = options.bf16()
-    recompute: bool = options.recompute()
-    checkpoint_every: int = opt(10, "Number of updates between checkpoints.", panel=TRAIN)
-    keep_checkpoints: int = opt(2, "Number of checkpoints to keep during the run.", panel=TRAIN)
+    checkpoint_every: int = opt(10, "Number of updates between checkpoints.", panel=TRAIN, affects_rows=False)
     trajectory_every: int = opt(
         0, "Number of updates between weights stored for the landscape; 0 stores none.", panel=TRAIN
     )
@@ -124,45 +124,24 @@ class Config:
         (),
         "Experiment trackers: tensorboard, wandb, trackio, or several.",
         panel=TRAIN,
+        affects_rows=False,
     )
-    max_tokens: int = options.max_tokens()
     temperature: float = options.temperature(greedy=False)
     system: Path | None = options.system()
-    seed: int = options.seed()
     dtype: options.DType = options.dtype()
-    device: str = options.device()
-    max_length: int = options.max_length()
-    cache_length: int = options.cache_length()
-    language: bool = options.language()
-    workers: int = options.workers()
-    verify_deadline: float = options.verify_deadline()
-    sandbox: options.Sandbox = options.sandbox()
-    reward: str = options.reward()
-    num_tests: int = options.num_tests()
-    partial: bool = options.partial()
 
 
 NOT_NEGATIVE = (
     "staleness", "warmup", "trajectory_every", "generators", "retire_after", "defer_after", "is_cap", "kl",
     "entropy_bonus",
 )  # fmt: skip
-RUNTIME = (
-    "simulate", "run", "keep_checkpoints", "checkpoint_every", "device", "generator_devices", "transfer", "workers",
-    "track",
-)  # fmt: skip
-"""Options that do not decide the weights."""
 
 
-def reads(config: Config) -> tuple[str, ...]:
-    """The columns that must be there."""
+def reads(config: Config) -> tuple[str, ...] | None:
+    """The columns that must be there; a simulation has no problems."""
     if config.simulate:
-        return ()
+        return None
     return ("id", "prompt") if config.reward else ("id", "prompt", "answer|tests")
-
-
-def takes_rows(config: Config) -> bool:
-    """A simulation has no problems."""
-    return config.simulate is None
 
 
 def check(config: Config) -> None:
@@ -170,7 +149,7 @@ def check(config: Config) -> None:
     from magcli.rl import phase
     from magcli.rl.trackers import require
 
-    checks.trained_model("rl", config.model, config.device, needed=config.simulate is None)
+    options.check_training("rl", config.model, config.device, needed=config.simulate is None)
     usage(config.group > 1, f"rl.group: {config.group} completions have nothing to compare; give at least 2")
     phase.check_sizes("rl", config)
     for name in ("updates", "lr", "max_norm", "micro_tokens", "checkpoint_every"):
@@ -182,13 +161,13 @@ def check(config: Config) -> None:
     exact = config.schedule == "sync"
     usage(not (exact and config.dtype == "bf16"), "rl: --schedule sync is deterministic, which takes --dtype fp32")
     usage(config.engine == "torch" or config.generators > 0, "rl: --engine vllm needs --generators 1 or more")
-    checks.vllm("rl", config.engine, deterministic=exact)
-    checks.generator_devices("rl", config.generator_devices, config.generators)
+    options.check_vllm("rl", config.engine, deterministic=exact)
+    options.check_generator_devices("rl", config.generator_devices, config.generators)
     if config.transfer == "broadcast":
         usage(config.engine == "vllm", "rl: --transfer broadcast needs --engine vllm")
-        checks.broadcast("rl", config.device, config.generator_devices or (config.device,))
+        options.check_broadcast("rl", config.device, config.generator_devices or (config.device,))
     phase.check(config.stage, config)
-    checks.reward("rl", config)
+    options.check_reward("rl", config)
     if config.advantage or config.loss:
         from magcli.rl import custom
 
@@ -201,21 +180,16 @@ def settings(config: Config) -> dict[str, Any]:
     """What else decides the weights: the digests of the model, the system prompt and the user's own functions."""
     if config.simulate:
         return {}
-    identity = setup.model_identity(config.model, config.system) | setup.grader_identity(config, config.reward)
-    identity |= setup.function_identity(advantage=config.advantage, loss=config.loss)
+    identity = engines.model_identity(config.model, config.system) | grading.grader_identity(config, config.reward)
+    identity |= grading.function_identity(advantage=config.advantage, loss=config.loss)
     for number, phase in enumerate(config.stage, 1):
-        identity |= setup.table_identity(f"stage_{number}_data", phase.data)
+        identity |= tables.table_identity(f"stage_{number}_data", phase.data)
     return identity
 
 
-def beside(config: Config) -> tuple[Path, ...]:
+def side_outputs(config: Config) -> tuple[Path, ...]:
     """The trained model."""
     return () if config.simulate else (config.run / "model",)
-
-
-def makes(config: Config) -> Path | None:
-    """The run's folder; a simulated run has none."""
-    return None if config.simulate else config.run
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
@@ -225,9 +199,9 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
     return ROLLOUT
 
 
-def follow(config: Config) -> bool:
-    """Run as a non-zero torchrun rank; False if this process is rank 0."""
-    return setup.follow(config.device, lambda: rl_setup.open_state(config), needed=config.simulate is None)
+def serve_rank(config: Config) -> bool:
+    """Run as a non-zero torchrun rank; False where this process is the first rank."""
+    return training.serve_rank(config.device, lambda: rl_setup.open_state(config), needed=config.simulate is None)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -245,15 +219,15 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         controller = RankController(open_ranks(config.device))
         held.callback(controller.stop)
         problems = [row for batch in rows for row in batch.to_pylist()]
-        folder = held.enter_context(setup.run_folder("rl", config, settings(config), RUNTIME, job))
+        folder = held.enter_context(training.run_folder("rl", config, settings(config), job))
         with rl_setup.tracked(config, folder, job) as tell:
-            config = setup.decided(config, folder, job, exact=config.schedule == "sync")
+            config = training.resolve_formats(config, folder, job, exact=config.schedule == "sync")
             if folder.finished:
                 loop.clear(folder)
                 tell(folder.metrics())
                 job.console.say(f"rl: {folder.model} is finished", event="up-to-date")
             else:
-                pools = [problems, *rl_setup.stage_rows(config, reads(config), job)]
+                pools = [problems, *rl_setup.stage_rows(config, reads(config) or (), job)]
                 rl_train.train(config, pools, job, folder, controller, tell)
         for path in Store(folder.path).written():
             yield from table.read(str(path)).rows

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 INPUTS = "The table to show; - is stdin."
 OUTPUT = ""
-DEFAULT_OUTPUT = None
 EXAMPLE = "magcli show examples/problems.jsonl --num 2"
 
 
@@ -41,26 +40,14 @@ class Config:
     digest: bool = opt(False, "One SHA-256 of the rows instead of rows.")
 
 
-def reads(config: Config) -> tuple[str, ...]:
-    """Anything can be shown."""
-    return ()
-
-
 def check(config: Config) -> None:
     """Refuse counts that make no sense."""
     usage(config.num >= 0, f"show.num: {config.num} is negative; 0 shows all")
     usage(config.width >= 0, f"show.width: {config.width} is negative; 0 shows all")
 
 
-def schema(config: Config, given: pa.Schema) -> pa.Schema:
-    """Nothing is written."""
-    import pyarrow as pa
-
-    return pa.schema([])
-
-
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Print what was asked for; the table is read to its end, so that a damaged one is told."""
+    """Print the rows, counts, history or digest; the table is read to its end, so damage is detected."""
     from magcli.data.schema import require
 
     assert job.schema is not None
@@ -172,7 +159,7 @@ def _is_turn(value: Any) -> bool:
 
 
 def _turn(turn: dict[str, Any]) -> str:
-    """A turn of a conversation; one without text, as a call of a tool, is told by what else it has."""
+    """A turn of a conversation; one without text, such as a tool call, shows its other fields."""
     if (text := turn.get("content")) is not None:
         return f"[{turn['role']}] {text}"
     others = {key: value for key, value in turn.items() if key not in ("role", "content") and value is not None}

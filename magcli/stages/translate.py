@@ -1,7 +1,7 @@
 """A fraction of the problems into other languages, by a model or from existing translations.
 
-Rows are chosen by a hash of their ids. A translation must keep formulas, code and numbers and be in the target
-language; one that is not is tried again, and after the last attempt the row stays in English with the reason in column
+Rows are selected by a hash of their ids. A translation must keep formulas, code and numbers and be in the target
+language; otherwise it is tried again, and after the last attempt the row stays in English with the reason in column
 translation. With --from, the translation in that table is tried first.
 
 Every row is written, translated or unchanged. Rows that are already translated are unchanged.
@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from magcli.config import opt
 from magcli.errors import DataError, PromptRefused, usage
-from magcli.run import options
-from magcli.stages.parts import checks, setup
+from magcli.stages.shared import engines, options, tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,23 +32,21 @@ if TYPE_CHECKING:
     """A row's columns translation and translated_to."""
 
 INPUTS = "Problems: columns prompt, optional id; - is stdin."
-OUTPUT = "the rows"
-DEFAULT_OUTPUT = "-"
 RESUMES = True
-ALIASES = setup.ALIASES
+ALIASES = tables.ALIASES
 EXAMPLE = (
     "magcli translate examples/word_problems.jsonl --from examples/translations.jsonl --fraction 0.5 "
     "--languages fr,de -o translated.arrow"
 )
 DONE = "translated"
-"""What column translation says of a row that is translated; else it says why not."""
+"""Column translation of a translated row; otherwise it has the reason."""
 MAX_UNIT = 64
-"""Most rows of a unit of work, which has about one row that is chosen."""
+"""Maximum rows of a unit of work, which has about one selected row."""
 RECIPE_LANGUAGES = ("fr", "es", "it", "de", "zh", "ru")
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(options.GenerationOptions, options.EngineOptions):
     """Options of `magcli translate`."""
 
     fraction: float = opt(0.1, "Share of the rows to translate.")
@@ -59,40 +56,29 @@ class Config:
     )
     by: Literal["id", "position"] = opt(
         "id",
-        "What joins --from: the id, or the row's number from 0, in column position or else the place in the table.",
+        "The key of --from: the id, or the row's number from 0, in column position or else by order.",
     )
     tries: int = opt(3, "Maximum number of attempts per row, each with another seed.")
-    model: str = options.model()
-    max_tokens: int = options.max_tokens()
     temperature: float = options.temperature(0.5)
     system: Path | None = opt(
-        None, "File with the instruction; {language} in it stands for the language (default: the one of magcli)."
+        None,
+        "File with the instruction, in which {language} is the target language (default: magcli's).",
+        panel=options.SAMPLING,
     )
-    seed: int = options.seed()
-    engine: options.Engine = options.engine()
-    dtype: options.DType = options.dtype()
-    slots: int = options.slots()
-    deterministic: bool = options.deterministic()
-    device: str = options.device()
-    deadline: float = options.deadline()
 
 
-RUNTIME = ("deadline",)
-"""Options that do not change the rows."""
-
-
-def whole(config: Config) -> str:
-    """Nothing, as rows are chosen by their ids; but numbers that join translations are those of rows of the whole."""
-    return "--by position needs the numbers of all" if config.from_ and config.by == "position" else ""
+def unshardable_reason(config: Config) -> str:
+    """Rows are selected by their ids; only row numbers refer to the whole table."""
+    return "--by position needs the row numbers of the whole table" if config.from_ and config.by == "position" else ""
 
 
 def reads(config: Config) -> tuple[str, ...]:
-    """The columns that must be there."""
+    """The required columns."""
     return ("id", "prompt")
 
 
 def check(config: Config) -> None:
-    """Refuse options that contradict themselves."""
+    """Refuse options that are out of range or contradict each other."""
     from magcli.curate.language.translation import NAMES, instruction
 
     unknown = [name for name in config.languages if name not in NAMES]
@@ -100,29 +86,30 @@ def check(config: Config) -> None:
     usage(len(config.languages) > 0, "translate.languages: there are none")
     usage(not unknown, f"translate.languages: {', '.join(unknown)} not among {', '.join(NAMES)}")
     usage(config.tries > 0, f"translate.tries: {config.tries} is not positive")
-    usage(config.max_tokens > 0, f"translate.max_tokens: {config.max_tokens} is not positive")
-    usage(config.temperature >= 0, f"translate.temperature: {config.temperature} is negative")
+    options.check_generation("translate", config)
     usage(bool(config.model or config.from_), "translate: give --model, --from or both")
     if config.model:
-        checks.engine("translate", config)
+        options.check_engine("translate", config)
         instruction(config.system)
 
 
 def settings(config: Config) -> dict[str, Any]:
-    """What else decides the rows: the digests of the model, of the instruction and of the existing translations."""
+    """Digests of the model, of the instruction and of the existing translations."""
     from magcli.curate.language.translation import instruction
 
-    told = hashlib.sha256(instruction(config.system).encode()).hexdigest()
-    identity = setup.model_identity(config.model, Path("none")) | {"system_sha256": told} if config.model else {}
-    return identity | setup.table_identity("from", config.from_)
+    identity: dict[str, Any] = {}
+    if config.model:
+        identity = engines.model_identity(config.model, Path("none"))
+        identity["system_sha256"] = hashlib.sha256(instruction(config.system).encode()).hexdigest()
+    return identity | tables.table_identity("from", config.from_)
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
-    """The given columns, and what was done.
+    """The given columns and the new ones.
 
-    ``language`` is that of the prompt (of a code problem what it was, since there it names a programming language),
-    ``original`` the English prompt of a translated row, ``translation`` is ``translated`` or why not, and
-    ``translated_to`` the language that the row was chosen for; the last two are null in rows that were not chosen.
+    ``language`` is that of the prompt (in code problems unchanged, as there it is a programming language), ``original``
+    the English prompt of a translated row, ``translation`` is ``translated`` or the reason why not, and
+    ``translated_to`` the target language; the last two are null in rows that were not selected.
     """
     import pyarrow as pa
 
@@ -133,7 +120,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Translate the rows that are chosen; tells at the end how many were, and why others were not."""
+    """Translate the selected rows; reports at the end how many, and why others were not."""
     import asyncio
 
     import pyarrow as pa
@@ -148,7 +135,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         given = rows if config.by == "id" else _unbroken(rows, job)
         texts = read_translations(config.from_, config.by, config.languages, _warning(job))
         rows = joined(given, texts, config.by, choice)
-    generator = setup.open_engine(config, job) if config.model else None
+    generator = engines.open_engine(config, job) if config.model else None
     assert job.schema is not None
     out = schema(config, job.schema)
 
@@ -165,15 +152,15 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     tally: Counter[Outcome] = Counter()
     before: Counter[Outcome] = Counter()
     size = min(MAX_UNIT, max(1, int(1 / config.fraction))) if config.fraction else MAX_UNIT
-    rows = _noted(rows, before)
+    rows = _count_translated(rows, before)
     for batch in resumable(rows, job, compute, close, size=size, window=2 * config.slots, unit="problems"):
         tally.update(_outcomes(batch))
         yield batch
     _report(tally - before, before.total(), job)
 
 
-def _noted(rows: Rows, before: Counter[Outcome]) -> Rows:
-    """The rows; those of them that an earlier run has translated are counted."""
+def _count_translated(rows: Rows, before: Counter[Outcome]) -> Rows:
+    """The rows; those that an earlier run has translated are counted."""
     for batch in rows:
         if {"translation", "translated_to"} <= set(batch.schema.names):
             before.update(each for each in _outcomes(batch) if each[0] == DONE)
@@ -189,16 +176,16 @@ def _warning(job: Job) -> Callable[[str], None]:
 
 
 def _unbroken(rows: Rows, job: Job) -> Rows:
-    """The rows, as long as their numbers are those that they have in the table.
+    """The rows, if their numbers are those in the table.
 
     Raises:
-        DataError: one was dropped, so that those after it would get the translations of others.
+        DataError: a row was dropped, so the next ones would get wrong translations.
     """
     for batch in rows:
         if job.drops.counts:
             reasons = ", ".join(job.drops.counts)
             raise DataError(
-                f"translate: --by position needs every row, but some cannot be used ({reasons}); join by id, or remove "
+                f"translate: --by position needs every row, but some were dropped ({reasons}); join by id, or remove "
                 "them from both tables"
             )
         yield batch
@@ -207,7 +194,7 @@ def _unbroken(rows: Rows, job: Job) -> Rows:
 async def _outcome(
     config: Config, row: dict[str, Any], choice: Choice, generator: Generator | None
 ) -> dict[str, str | None]:
-    """The columns that change in a row."""
+    """The changed columns of a row."""
     from magcli.curate.language.translation import fault, unfit
 
     language = choice.of(row["id"])
@@ -230,19 +217,19 @@ async def _outcome(
 async def _candidates(
     config: Config, row: dict[str, Any], language: str, generator: Generator | None
 ) -> AsyncIterator[tuple[str, str | None]]:
-    """Translations one after the other, the existing one first, each with what is wrong with it for certain."""
+    """Translations one by one, the existing one first, each with a reason to reject it if there is one already."""
     from magcli.curate.language.existing import EXISTING
     from magcli.curate.language.translation import instruction, messages, translated
     from magcli.generate.types import Sampling, sample_seed
 
     if config.from_ and row.get(EXISTING):
         yield row[EXISTING], None
-    asked = messages(row["prompt"], language, instruction(config.system))
+    question = messages(row["prompt"], language, instruction(config.system))
     sampling = Sampling(config.max_tokens, config.temperature)
     for number in range(config.tries if generator else 0):
         assert generator
         try:
-            (done,) = await generator.complete(asked, sampling, seeds=[sample_seed(config.seed, row["id"], number)])
+            (done,) = await generator.complete(question, sampling, seeds=[sample_seed(config.seed, row["id"], number)])
         except PromptRefused as error:
             yield "", error.reason
             return
@@ -250,32 +237,35 @@ async def _candidates(
 
 
 def _language_of(row: dict[str, Any]) -> str | None:
-    """What stands in the row, else the language of the prompt; null for code problems and where it cannot be told."""
+    """The row's own value, else the language of the prompt; null for code problems and if it cannot be identified."""
     from magcli.verify.language import MIXED, UNDECIDED, identify
 
     if row.get("language") or row.get("kind") == "code":
         return row.get("language")
-    told = identify(row["prompt"])
-    return None if told in (UNDECIDED, MIXED) else told
+    found = identify(row["prompt"])
+    return None if found in (UNDECIDED, MIXED) else found
 
 
 def _report(tally: Counter[Outcome], before: int, job: Job) -> None:
-    """One line: rows chosen, translated by language, kept as they were by reason, and translated before this run."""
-    into, kept = Counter[str](), Counter[str]()
+    """One line: rows selected, translated by language, unchanged by reason, and translated before this run."""
+    translated, unchanged = Counter[str](), Counter[str]()
     for (outcome, language), count in tally.items():
         if language:
-            (into if outcome == DONE else kept)[language if outcome == DONE else str(outcome)] += count
+            if outcome == DONE:
+                translated[language] += count
+            else:
+                unchanged[str(outcome)] += count
 
-    def told(counts: Counter[str]) -> str:
+    def listed(counts: Counter[str]) -> str:
         parts = ", ".join(f"{name} {count:,}" for name, count in counts.most_common())
         return f"{counts.total():,}" + (f" ({parts})" if parts else "")
 
-    chosen = into.total() + kept.total()
+    selected = translated.total() + unchanged.total()
     job.console.say(
-        f"translate: {chosen:,} chosen of {tally.total():,}; translated {told(into)}, left as they were {told(kept)}"
-        + (f"; {before:,} were translated before" if before else ""),
+        f"translate: {selected:,} of {tally.total():,} selected; translated {listed(translated)}, "
+        f"unchanged {listed(unchanged)}" + (f"; {before:,} were translated before" if before else ""),
         event="translations",
-        chosen=chosen,
-        translated=dict(into),
-        left=dict(kept),
+        chosen=selected,
+        translated=dict(translated),
+        left=dict(unchanged),
     )

@@ -79,7 +79,7 @@ def ended(process: "subprocess.Popen[str]", number: signal.Signals) -> float:
     told = process.communicate(timeout=60)[1]
     seconds = time.monotonic() - begun
     assert process.returncode == 128 + number, told
-    assert told.splitlines()[-1] == f"error: ended by {number.name}; the same command goes on from what is finished"
+    assert told.splitlines()[-1] == f"error: ended by {number.name}; the same command resumes from finished work"
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
     return seconds

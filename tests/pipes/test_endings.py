@@ -53,7 +53,7 @@ def seconds_to_end(process: "subprocess.Popen[str]", number: signal.Signals, cod
     seconds = time.monotonic() - begun
     told = process.communicate(timeout=30)[1].replace("reached\n", "")
     assert process.returncode in code, told
-    assert told.splitlines()[-1] == f"error: ended by {number.name}; the same command goes on from what is finished"
+    assert told.splitlines()[-1] == f"error: ended by {number.name}; the same command resumes from finished work"
     assert "Traceback" not in told
     return seconds
 

@@ -84,7 +84,7 @@ def test_a_signal_ends_the_process_wherever_it_is(body: str, number: signal.Sign
     assert seconds < 2
     assert process.returncode in (128 + number, -number)
     assert process.returncode == 128 + number or "PyDLL" in body, "a shell tells 128 + number of both"
-    assert errors == f"error: ended by {number.name}; the same command goes on from what is finished\n"
+    assert errors == f"error: ended by {number.name}; the same command resumes from finished work\n"
 
 
 def test_an_end_in_order_has_its_own_code_and_message() -> None:
@@ -114,7 +114,7 @@ def test_a_second_signal_ends_at_once() -> None:
 def test_a_program_reads_the_end_as_an_event() -> None:
     process = start(STUCK["in C"], "--json")
     _, errors = end(process, signal.SIGTERM)
-    told = "ended by SIGTERM; the same command goes on from what is finished"
+    told = "ended by SIGTERM; the same command resumes from finished work"
     assert json.loads(errors) == {"event": "error", "message": told, "exit_code": 143}
 
 

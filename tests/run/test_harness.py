@@ -31,6 +31,6 @@ def test_what_is_about_to_be_replaced_is_told_before_the_work(tmp_path, capsys):
     source.write_text('{"id": "b", "x": 1}\n')
     assert f"{out} was made with other inputs or another version" in told()
     out.write_text('{"my": "own"}\n')
-    assert f"{out} is there, and magcli did not make it" in told()
+    assert f"{out} exists, and magcli did not make it" in told()
     out.write_text("no table")
-    assert f"{out} is there, and magcli did not make it" in told()
+    assert f"{out} exists, and magcli did not make it" in told()

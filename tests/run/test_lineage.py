@@ -45,7 +45,7 @@ def test_a_run_without_records_of_its_inputs_has_their_digests(tmp_path):
 
 
 def test_a_folder_that_is_no_run_or_damaged_is_told(tmp_path):
-    with pytest.raises(DataError, match="is no folder of a run"):
+    with pytest.raises(DataError, match="is not the folder of a run"):
         followed(tmp_path)
     run = made(tmp_path / "run", "sft", "owner/base")
     (run / "inputs.json").write_text("{")
@@ -62,10 +62,10 @@ def test_a_run_made_anew_since_or_gone_is_left_out_with_a_warning(tmp_path, caps
     assert len(followed(rl)) == 2
     assert capsys.readouterr().err == ""
     assert [run.stage for run in followed(rl, "other")] == ["rl"]
-    assert f"warning: {sft}/model, which {rl} began from, has changed since" in capsys.readouterr().err
+    assert f"warning: {sft}/model, which {rl} started from, has changed since" in capsys.readouterr().err
     shutil.rmtree(sft)
     assert [run.stage for run in followed(rl)] == ["rl"]
-    assert f"warning: {sft}/model, which {rl} began from, is not there any more" in capsys.readouterr().err
+    assert f"warning: {sft}/model, which {rl} started from, no longer exists" in capsys.readouterr().err
 
 
 def test_a_run_from_scratch_took_no_weights_of_the_earlier_model(tmp_path):

@@ -53,7 +53,7 @@ def test_restart_begins_anew_but_spares_what_is_no_run(tmp_path):
     other = tmp_path / "photos"
     other.mkdir()
     (other / "cat.jpg").write_bytes(b"cat")
-    with pytest.raises(UsageError, match="holds no run"), opened(other, restart=True):
+    with pytest.raises(UsageError, match="is not a run of magcli"), opened(other, restart=True):
         pass
     assert (other / "cat.jpg").exists()
 

@@ -204,7 +204,7 @@ def test_a_journal_of_other_settings_is_refused_by_what_differs(tmp_path: Path) 
     journal = Journal.open(tmp_path / "j", SCHEMA, {"seed": 1, "model": "a"})
     journal.put("one", Result(pa.RecordBatch.from_pylist([], SCHEMA)))
     journal.close()
-    with pytest.raises(UsageError, match=r"seed 1 \(now 2\); repeat those settings to go on, or give --restart"):
+    with pytest.raises(UsageError, match=r"seed 1 \(now 2\); repeat those settings to resume it, or give --restart"):
         Journal.open(tmp_path / "j", SCHEMA, {"seed": 2, "model": "a"})
     assert struct.Struct("<II").size < (tmp_path / "j").stat().st_size
 

@@ -16,7 +16,7 @@ from magcli.run.job import Drops, Job
 from magcli.run.journal import Journal, Result
 from magcli.run.rundir import RunDir
 from magcli.stages import generate, rl
-from magcli.stages.parts import setup
+from magcli.stages.shared import engines, training
 
 TRACES = [{"prompt": f"{number}?", "completion": "<think></think>\\boxed{1}"} for number in range(12)]
 SFT = {"epochs": 2, "step_tokens": 128, "lr": 1e-3, "system": Path("none"), "checkpoint_every": 1}
@@ -55,7 +55,7 @@ def test_a_run_that_goes_on_keeps_its_formats_unless_told_otherwise(tmp_path, mo
     def opened(machine_format, **options):
         machine(monkeypatch, machine_format)
         with RunDir.open(tmp_path / "run", "rl", {}, restart=False) as folder:
-            config = setup.decided(rl.Config(model="m", **options), folder, job)
+            config = training.resolve_formats(rl.Config(model="m", **options), folder, job)
             folder.log({"step": 1})
             return config.bf16, config.dtype
 
@@ -75,14 +75,14 @@ def test_a_run_that_goes_on_keeps_its_formats_unless_told_otherwise(tmp_path, mo
 def test_formats_of_training_and_sampling_are_one_message(tmp_path, monkeypatch, capsys):
     machine(monkeypatch, "fp32")
     with RunDir.open(tmp_path / "run", "rl", {}, restart=False) as folder:
-        setup.decided(rl.Config(model="m"), folder, Job("rl", Console(), Drops(keep=False)))
+        training.resolve_formats(rl.Config(model="m"), folder, Job("rl", Console(), Drops(keep=False)))
     assert capsys.readouterr().err == "rl: bf16 no (a test says so), dtype fp32 (a test says so)\n"
 
 
 def test_a_synchronous_run_is_float32_on_every_machine(tmp_path, monkeypatch, job):
     machine(monkeypatch, "bf16")
     with RunDir.open(tmp_path / "run", "rl", {}, restart=False) as folder:
-        config = setup.decided(rl.Config(model="m", schedule="sync"), folder, job, exact=True)
+        config = training.resolve_formats(rl.Config(model="m", schedule="sync"), folder, job, exact=True)
     assert (config.bf16, config.dtype) == ("no", "fp32")
 
 
@@ -93,7 +93,7 @@ def test_unfinished_rows_keep_the_format_that_they_were_begun_with(tmp_path, mon
     def opened(machine_format, identity, asked="auto"):
         machine(monkeypatch, machine_format)
         job.journal = Journal.open(tmp_path / ".rows.journal", rows, identity)
-        found = setup.sampling_format("m", generate.Config(model="m", dtype=asked), job)
+        found = engines.sampling_format("m", generate.Config(model="m", dtype=asked), job)
         there = "a" in job.journal
         job.journal.put("a", unit)
         job.journal.close()

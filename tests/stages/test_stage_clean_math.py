@@ -84,7 +84,7 @@ def test_what_evaluation_files_hold_goes_and_is_named(tmp_path, capfd):
     assert [row["id"] for row in kept] == ["other"]
     assert dropped == {"held": "contaminated"}
     assert json.loads(rows_of(tmp_path / "dropped.jsonl")[0]["row"])["against_row"] == "e7"
-    assert "held by evaluation files: eval.jsonl 1" in capfd.readouterr().err
+    assert "found in evaluation files: eval.jsonl 1" in capfd.readouterr().err
 
 
 def test_evaluation_files_of_one_name_are_told_apart(tmp_path, capfd):
@@ -94,7 +94,7 @@ def test_evaluation_files_of_one_name_are_told_apart(tmp_path, capfd):
         path.write_text(json.dumps({"problem": statement}) + "\n")
     rows, against = [problem("held", TRAIN, "180"), problem("free", "What is 2 + 2?", "4")], tuple(map(str, paths))
     assert cleaned(tmp_path, rows, against=against, quiet=False)[1] == {"held": "contaminated"}
-    assert f"held by evaluation files: {paths[0]} 1, {paths[1]} 0" in capfd.readouterr().err
+    assert f"found in evaluation files: {paths[0]} 1, {paths[1]} 0" in capfd.readouterr().err
     paths[0].write_text(json.dumps({"problem": "What is 2 + 2?"}) + "\n")
     assert cleaned(tmp_path, rows, against=against)[1] == {"free": "contaminated"}, "a changed file is read again"
 
@@ -111,7 +111,7 @@ def test_a_question_is_read_with_the_facts_that_stand_beside_it(tmp_path, capfd,
     assert [row["prompt"] for row in kept] == [f"{facts[0]}\n{asked[0]}", f"{facts[1]}\n{asked[1]}", *asked[2:]]
     assert dropped == {}
     assert len({row["id"] for row in kept}) == 4
-    assert capfd.readouterr().err.count(f"questions come with their {column}") == 1
+    assert capfd.readouterr().err.count(f"prepending {column} to questions") == 1
 
 
 def test_facts_are_not_joined_to_prompts_and_leave_given_ids(tmp_path):
@@ -254,7 +254,8 @@ def test_a_model_decides_where_the_rules_cannot_and_is_asked_nothing_else(checke
     }  # fmt: skip
     assert checker.asked == dict.fromkeys(DOUBTFUL, 1)
     told = capfd.readouterr().err
-    assert "the model on doubtful rows: complete: neither 1, complete: no 1, complete: yes 1, one-answer: yes 1" in told
+    answers = "complete: neither 1, complete: no 1, complete: yes 1, one-answer: yes 1"
+    assert f"the model's answers on doubtful rows: {answers}" in told
     without, by_rules = cleaned(tmp_path / "..", rows)
     assert [row["id"] for row in without] == ["p1", "p4"]
     assert by_rules["p3"] == "incomplete"

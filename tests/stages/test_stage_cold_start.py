@@ -162,7 +162,7 @@ def test_numbers_may_be_text_and_what_is_no_conversation_is_dropped(tmp_path):
     traces, dropped = chosen(tmp_path, [late, early], from_step=10)
     assert ([trace["id"] for trace in traces], dropped) == (["10/0/0"], {"9/0/0": "early-step"})
     assert chosen(tmp_path, [{"id": "m", "messages": 3}]) == ([], {"m": "unusable-trace"})
-    with pytest.raises(DataError, match=r"step of trace p/0/0 is 'third', no number; mend the column"):
+    with pytest.raises(DataError, match=r"step of trace p/0/0 is 'third', expected a number"):
         chosen(tmp_path, [rollout("p", 0, 0, True) | {"step": "third"}])
 
 

@@ -141,10 +141,10 @@ def test_a_damaged_or_missing_shard_is_refused(tmp_path):
 def test_a_pipe_has_no_shards(magcli, problems):
     done = magcli("grade", "-", "--shard", "1/2", "-o", problems.with_name("x.arrow"), input=problems.read_bytes())
     assert done.returncode == 2
-    assert "--shard needs files, whose rows are known beforehand; stdin is none" in done.stderr
+    assert "--shard needs files, whose rows are counted beforehand; stdin is not a file" in done.stderr
 
 
-@pytest.mark.parametrize("stage", [entry.name for entry in STAGES if stage_of(entry.name).whole])
+@pytest.mark.parametrize("stage", [entry.name for entry in STAGES if stage_of(entry.name).shardable])
 def test_what_is_no_shard_is_refused_at_the_door(stage):
     with pytest.raises(UsageError, match=r"--shard: '3/2' is not NUMBER/COUNT"):
         call_stage(stage, "nothing.jsonl", shard="3/2", **needed(stage))
@@ -158,7 +158,7 @@ def needed(stage):
 def test_cleaned_shards_are_compared_once_they_are_joined(tmp_path):
     data = tmp_path / "twice.jsonl"
     data.write_text((EXAMPLES / "messy.jsonl").read_text() * 2)
-    with pytest.raises(UsageError, match="clean-math: --shard takes a part of the rows, but equal problems are sought"):
+    with pytest.raises(UsageError, match="clean-math: --shard splits the rows, but duplicates are found"):
         call_stage("clean-math", data, shard="1/2")
     call_stage("clean-math", data, output=tmp_path / "whole.arrow")
     kept, _ = in_shards(2, "clean-math", data, tmp_path, duplicates=True)
@@ -180,5 +180,5 @@ def test_a_stage_whose_rows_depend_on_each_other_has_no_shards(magcli):
 
 def test_numbers_of_rows_that_join_translations_need_the_whole_table(tmp_path):
     places = {"from_": EXAMPLES / "translations.jsonl", "output": tmp_path / "out.arrow", "shard": "1/2"}
-    with pytest.raises(UsageError, match="translate: --shard takes a part of the rows, but --by position needs"):
+    with pytest.raises(UsageError, match="translate: --shard splits the rows, but --by position needs"):
         call_stage("translate", EXAMPLES / "word_problems.jsonl", by="position", languages="fr", **places)

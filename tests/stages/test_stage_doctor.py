@@ -22,7 +22,7 @@ def test_every_check_passes_on_this_machine() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = {line[:18].strip(): line[19:] for line in done.stdout.splitlines()}
-    assert lines["sandbox"].startswith("full, a test program did not get out; "), lines
+    assert lines["sandbox"].startswith("full, a test program could not escape; "), lines
     assert {"packages", "machine", "math verifier", "language verifier"} <= set(lines)
     assert lines["vllm"].endswith("magcli doctor --engines starts it")
 
@@ -39,7 +39,7 @@ def test_a_container_is_restricted_and_the_fix_is_named() -> None:
     said = in_docker(SANDBOX).stdout
     if "landlock" in said:
         pytest.skip("this kernel has no Landlock")
-    assert said.startswith("restricted, a test program did not get out; ")
+    assert said.startswith("restricted, a test program could not escape; ")
     assert "namespaces: EPERM" in said
     assert "--security-opt seccomp=unconfined" in said
 

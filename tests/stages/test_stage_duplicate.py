@@ -36,9 +36,7 @@ def test_the_examples_are_asked_for_twice_or_stay_with_the_reason(tmp_path, capf
         tests, given = (json.loads(found["tests"] or "[]") for found in (row, before[row["of"] or row["id"]]))
         assert len(tests) == len(given)
         assert called or tests == given
-    told = (
-        "3 code problems asked for in both languages; left as they were 2 (about-python 1, types 1); 1 of other kinds"
-    )
+    told = "3 code problems now in both languages; unchanged 2 (about-python 1, types 1); 1 of other kinds"
     assert told in capfd.readouterr().err
 
 

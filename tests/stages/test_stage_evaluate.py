@@ -48,7 +48,7 @@ def test_stored_completions_need_no_model(tmp_path, capsys):
     assert (found["avg@n"]["num_problems"], found["avg@n"]["num_samples"]) == (30, 180)
     told = capsys.readouterr()
     assert told.out == ""
-    assert "--ks 64 left out: the fewest samples of a problem are 6\n" in told.err
+    assert "--ks 64 skipped: the fewest samples of a problem are 6\n" in told.err
     assert f"pass@4          {100 * found['pass@4']['value']:.1f}" in told.err
 
 
@@ -87,7 +87,7 @@ def test_a_folder_that_is_a_table_can_be_compared_with(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("none.jsonl", "none.jsonl does not exist"), ("bare.jsonl", "lacks column correct"), ("empty", "no table")],
+    [("none.jsonl", "none.jsonl does not exist"), ("bare.jsonl", "lacks column correct"), ("empty", "not a table")],
 )
 def test_another_run_is_looked_at_before_the_model_is_asked(name, message, tmp_path):
     (tmp_path / "empty").mkdir()
@@ -114,7 +114,7 @@ def test_a_model_is_sampled_and_graded(guesser, tmp_path, capsys):
     reasons = [(row["id"], row["reason"]) for row in rows_of(dropped)]
     assert set(reasons) == {("long", "prompt-too-long"), ("bad", "bad-gold")}
     call_stage("evaluate", kept, output=tmp_path / "again.jsonl", ks="1,4", quiet=False)
-    assert "left out of these: bad-gold 16" in capsys.readouterr().err
+    assert "dropped: bad-gold 16" in capsys.readouterr().err
     assert metrics(tmp_path / "again.jsonl") == found
 
 

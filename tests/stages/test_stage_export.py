@@ -47,7 +47,7 @@ def logits(folder):
 def test_the_model_reloads_with_the_same_logits_and_a_card(runs, tmp_path, tiny_model_dir):
     out = tmp_path / "toy"
     given = {"license": "apache-2.0", "evaluations": f"{runs / 'start.arrow'},{runs / 'after.arrow'}"}
-    call_stage("export", subject=str(runs / "second"), run=None, out=out, **given)
+    call_stage("export", positional=str(runs / "second"), run=None, out=out, **given)
     assert torch.equal(logits(out), logits(runs / "second" / "model"))
     ours, theirs = (AutoTokenizer.from_pretrained(path) for path in (out, runs / "second" / "model"))
     asked = [{"role": "user", "content": "1+1"}]
@@ -66,7 +66,7 @@ def test_the_model_reloads_with_the_same_logits_and_a_card(runs, tmp_path, tiny_
 def test_a_comparison_in_the_card_has_the_names_of_its_models(runs, tmp_path):
     compared = tmp_path / "compared.arrow"
     call_stage("evaluate", runs / "start.arrow", runs / "after.arrow", compare=True, output=compared)
-    call_stage("export", subject=str(runs / "second"), out=tmp_path / "toy", evaluations=str(compared))
+    call_stage("export", positional=str(runs / "second"), out=tmp_path / "toy", evaluations=str(compared))
     card = (tmp_path / "toy" / "README.md").read_text()
     assert "| start | avg@n | " in card
     assert "| after | avg@n | " in card
@@ -89,7 +89,7 @@ def test_the_same_command_again_writes_nothing_and_another_is_refused(runs, tmp_
     call_stage("export", **options, quiet=False)
     assert "is up to date" in capsys.readouterr().err
     assert (tmp_path / "out" / "README.md").stat().st_mtime_ns == before
-    with pytest.raises(UsageError, match="is there already and is not this export"):
+    with pytest.raises(UsageError, match="exists already and is a different export"):
         call_stage("export", **options, license="mit")
 
 
@@ -111,7 +111,7 @@ def test_what_cannot_be_exported_is_told(runs, tmp_path):
             call_stage("export", **({"run": str(runs / "first"), "out": tmp_path / "out"} | options))
         assert not (tmp_path / "out").exists()
 
-    refused(DataError, "is no folder of a run", run=str(tmp_path))
+    refused(DataError, "is not the folder of a run", run=str(tmp_path))
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "run.json").write_bytes((runs / "first" / "run.json").read_bytes())
     refused(DataError, "training is not finished", run=str(tmp_path / "begun"))
@@ -119,7 +119,7 @@ def test_what_cannot_be_exported_is_told(runs, tmp_path):
     refused(UsageError, "the run is missing", run=None)
     refused(UsageError, "-o is missing", out=None)
     refused(UsageError, "not spelled like apache-2.0", license="Apache 2")
-    refused(UsageError, "run is given twice", subject="other")
+    refused(UsageError, "run is given twice", positional="other")
     refused(UsageError, "give OWNER/NAME", push="name")
     refused(UsageError, "--public goes with --push", public=True)
 

@@ -13,7 +13,7 @@ from magcli.command import stage_of
 from magcli.curate.code.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
 from magcli.data import durable, table
 from magcli.errors import DataError, UsageError
-from magcli.stages.parts.setup import CODE_ALIASES
+from magcli.stages.shared.tables import CODE_ALIASES
 from magcli.verify.code import compiler
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "programs.jsonl"
@@ -248,7 +248,7 @@ def test_one_that_never_is_leaves_its_problem_unjudged(tmp_path, compilers, caps
     rows = [problem("p", tests, [solution(ADD), solution(CPP, label, "cpp")], compare="floats")]
     compilers(late=99)
     assert filtered(tmp_path, rows, matrix=tmp_path / "m.arrow", quiet=False) == ({}, {"p": "not-run"})
-    assert "1 were not judged, as this machine failed them: --restart tries again" in capsys.readouterr().err
+    assert "1 were not judged, as this machine failed: --restart tries again" in capsys.readouterr().err
     (run,) = rows_of(tmp_path / "m.arrow")
     assert (run["verdict"], "not compiled: the compiler took more than" in run["output"]) == ("infra-error", True)
 

@@ -162,8 +162,8 @@ def test_a_prompt_may_have_opened_the_thoughts(tmp_path):
 @pytest.mark.parametrize(
     ("completion", "tip"),
     [
-        (RIGHT.removeprefix("<think>"), "2 of them end thoughts that they do not begin: .*--opening '<think>'"),
-        (RIGHT.rpartition("</think>")[2], "2 of them have the right answer .column correct_anywhere."),
+        (RIGHT.removeprefix("<think>"), "2 of them have only </think>: .*--opening '<think>'"),
+        (RIGHT.rpartition("</think>")[2], "2 of them have the correct answer .column correct_anywhere."),
     ],
 )
 def test_what_to_do_is_told_where_thoughts_are_missing(completion, tip, tmp_path, capsys):

@@ -87,7 +87,7 @@ def test_what_does_not_belong_together_is_told_in_a_line(tiny_model_dir, wide_mo
     refused(UsageError, "--into is missing", into=None)
     refused(UsageError, "-o is missing", out=None)
     (tmp_path / "mine").mkdir()
-    with pytest.raises(UsageError, match="mine is there already and is not this graft"):
+    with pytest.raises(UsageError, match="mine exists already and is a different graft"):
         call_stage("graft", text=str(tiny_model_dir), into=str(vlm), out=tmp_path / "mine")
 
 

@@ -193,8 +193,8 @@ def test_programs_of_a_model_make_inputs(tmp_path, monkeypatch):
         return Completion(answers[len(told) % 2], 10, "stop")
 
     monkeypatch.setattr(engines, "open_generator", lambda *_args, **_options: ScriptedGenerator(answer))
-    monkeypatch.setattr("magcli.stages.parts.setup.model_identity", lambda *_: {})
-    monkeypatch.setattr("magcli.stages.parts.setup.sampling_format", lambda *_: "fp32")
+    monkeypatch.setattr("magcli.stages.shared.engines.model_identity", lambda *_: {})
+    monkeypatch.setattr("magcli.stages.shared.engines.sampling_format", lambda *_: "fp32")
     kept, _ = made(tmp_path, [problem("p", wrong=WRONG[:1], prompt="Print the greatest.")], model="scripted", tries=10)
     (caught,) = [test for test in kept["p"]["tests"] if "-" in test["input"]]
     assert (caught["origin"], kept["p"]["wrong_passing"]) == ("generator", 0)
@@ -235,8 +235,8 @@ def model(monkeypatch):
         return ANSWERS[(len(told) - 1) % len(ANSWERS)]
 
     monkeypatch.setattr(engines, "open_generator", lambda *_args, **_options: ScriptedGenerator(answer))
-    monkeypatch.setattr("magcli.stages.parts.setup.model_identity", lambda *_: {})
-    monkeypatch.setattr("magcli.stages.parts.setup.sampling_format", lambda *_: "fp32")
+    monkeypatch.setattr("magcli.stages.shared.engines.model_identity", lambda *_: {})
+    monkeypatch.setattr("magcli.stages.shared.engines.sampling_format", lambda *_: "fp32")
     return told
 
 

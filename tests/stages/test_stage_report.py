@@ -23,7 +23,7 @@ def tables(tmp_path_factory):
 
 
 def told(capsys, *paths, **options):
-    call_stage("report", subject=[str(path) for path in paths], **options)
+    call_stage("report", positional=[str(path) for path in paths], **options)
     return " ".join(capsys.readouterr().out.split())
 
 
@@ -38,7 +38,7 @@ def test_a_run_that_has_only_begun_is_told_and_what_is_none_is_refused(tmp_path,
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "run.json").write_text(json.dumps({"command": "rl", "version": "0.1.0", "inputs": []}))
     assert "begun │ 0 │ 0 │ - │ -" in told(capsys, tmp_path)
-    with pytest.raises(DataError, match="is no folder of a run"):
+    with pytest.raises(DataError, match="is not the folder of a run"):
         told(capsys, runs=(str(tmp_path),))
 
 
@@ -94,11 +94,11 @@ def test_a_damaged_table_in_a_folder_is_warned_of(tables, tmp_path, magcli):
         ({}, "name what to report on"),
         ({"out": "page.html"}, "name what to report on"),
         ({"out": "page.html", "files": ("a",)}, "a page needs PATHS"),
-        ({"out": "page.pdf", "subject": ["a"]}, "page.pdf: the name of a page ends in .html"),
-        ({"subject": ["a"], "samples": -1}, "report.samples: -1 is negative"),
-        ({"subject": ["a"], "samples_at": ("101%",)}, "'101%' is neither"),
-        ({"subject": ["a"], "samples_at": ("last",)}, "'last' is neither"),
-        ({"subject": ["a"], "paths": ["b"]}, "paths is given twice"),
+        ({"out": "page.pdf", "positional": ["a"]}, "page.pdf: a page must end in .html"),
+        ({"positional": ["a"], "samples": -1}, "report.samples: -1 is negative"),
+        ({"positional": ["a"], "samples_at": ("101%",)}, "'101%' is neither"),
+        ({"positional": ["a"], "samples_at": ("last",)}, "'last' is neither"),
+        ({"positional": ["a"], "paths": ["b"]}, "paths is given twice"),
     ],
 )
 def test_contradictions_are_refused(options, message):
@@ -108,7 +108,7 @@ def test_contradictions_are_refused(options, message):
 
 def test_what_is_not_there_is_told_by_name(tmp_path):
     with pytest.raises(DataError, match="nowhere does not exist"):
-        call_stage("report", subject=[str(tmp_path / "nowhere")], out=tmp_path / "page.html")
+        call_stage("report", positional=[str(tmp_path / "nowhere")], out=tmp_path / "page.html")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -131,15 +131,15 @@ def test_a_damaged_run_is_told_by_name(tmp_path, capsys):
 def test_a_place_where_no_page_can_be_is_told(tables, tmp_path):
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(UsageError, match=r"folder\.html is a folder"):
-        call_stage("report", subject=[str(tables)], out=tmp_path / "folder.html")
+        call_stage("report", positional=[str(tables)], out=tmp_path / "folder.html")
     (tmp_path / "file").touch()
     with pytest.raises(EnvironmentFault, match=r"page\.html"):
-        call_stage("report", subject=[str(tables)], out=tmp_path / "file" / "page.html")
+        call_stage("report", positional=[str(tables)], out=tmp_path / "file" / "page.html")
 
 
 def test_a_run_whose_name_is_no_unicode_is_on_the_page(tmp_path):
     named = tmp_path / os.fsdecode(b"run-\xff")
     named.mkdir()
     (named / "run.json").write_text(json.dumps({"command": "sft", "version": "0.1.0", "inputs": []}))
-    call_stage("report", subject=[str(named)], out=tmp_path / "page.html")
+    call_stage("report", positional=[str(named)], out=tmp_path / "page.html")
     assert r"run-\udcff" in (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -60,9 +60,7 @@ def test_a_terminal_shows_the_curves_and_gets_itself_back(guesser, problems, tmp
         assert "engine and trainer at equal weights" in terminal.text.split("reward ")[0], "lines stand above"
         terminal.type(b"\x03")
         assert terminal.end() == 130
-        assert terminal.text.replace("\n", "").endswith(
-            "ended by SIGINT; the same command goes on from what is finished"
-        )
+        assert terminal.text.replace("\n", "").endswith("ended by SIGINT; the same command resumes from finished work")
         assert "Traceback" not in terminal.text
         assert terminal.settings == before
         assert b"?25l" not in terminal.raw

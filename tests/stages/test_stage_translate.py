@@ -115,7 +115,7 @@ def test_a_server_translates_the_rows_that_are_chosen_and_no_others(translator, 
             assert new["language"] == "en"
     chosen = sum(row["translated_to"] is not None for row in after)
     assert 0 < chosen < 8
-    assert f"{chosen} chosen of 8; translated {chosen} (" in capfd.readouterr().err
+    assert f"{chosen} of 8 selected; translated {chosen} (" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(("bad", "outcome"), [(2, {"translated"}), (3, {"cut", "numbers"})])
@@ -158,7 +158,7 @@ def test_what_was_translated_before_stays_as_it_is(tmp_path, capfd):
     assert {id: found[id] for id in before} == before
     left = len(found) - len(before)
     said = capfd.readouterr().err
-    assert f"{left} chosen of {left}; translated {left} (de {left})" in said
+    assert f"{left} of {left} selected; translated {left} (de {left})" in said
     assert f"{len(before)} were translated before" in said
     assert all(found[id]["original"] and found[id]["translated_to"] == "de" for id in set(found) - set(before))
 
@@ -264,5 +264,5 @@ def test_numbers_of_rows_join_nothing_where_a_row_is_missing(tmp_path, row, reas
     """The rows after it would get the translations of their neighbours."""
     problems = written(tmp_path / "problems.jsonl", [row, *rows_of(PROBLEMS)])
     options = {"output": tmp_path / "o.arrow", "by": "position", "languages": ("de",)}
-    with pytest.raises(DataError, match=rf"--by position needs every row, but some cannot be used \({reason}\)"):
+    with pytest.raises(DataError, match=rf"--by position needs every row, but some were dropped \({reason}\)"):
         call_stage("translate", problems, from_=PROBLEMS, **options)

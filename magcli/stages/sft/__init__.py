@@ -8,25 +8,11 @@ in, and they are also in the folder adapter. The same command resumes exactly.
 On many GPUs use torchrun: `torchrun --nproc-per-node 8 -m -- magcli sft ...`
 """
 
-from magcli.stages.sft.config import RUNTIME, Config, beside, check, looks, makes, reads, settings
-from magcli.stages.sft.train import follow, run, schema
+from magcli.stages.sft.config import Config, check, settings, side_outputs
+from magcli.stages.sft.train import run, schema, serve_rank
 
 INPUTS = "Traces: column messages, or prompt and completion; - is stdin."
 OUTPUT = "the metrics of each step (also in the run's folder)"
-DEFAULT_OUTPUT = None
-RESTART = "Delete the run's folder, a finished model and its checkpoints included, and begin anew."
 EXAMPLE = "magcli sft examples/traces.jsonl --model examples/model --run runs/sft --epochs 2 --step-tokens 512"
 
-__all__ = [
-    "RUNTIME",
-    "Config",
-    "beside",
-    "check",
-    "follow",
-    "looks",
-    "makes",
-    "reads",
-    "run",
-    "schema",
-    "settings",
-]
+__all__ = ["Config", "check", "run", "schema", "serve_rank", "settings", "side_outputs"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from magcli.stages.parts import setup
+from magcli.stages.shared import engines, grading
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -30,8 +30,8 @@ def evaluator(config: Config) -> Iterator[Evaluator | None]:
         yield None
         return
     sampling = Sampling(config.eval_max_tokens, config.eval_temperature, 1.0)
-    asking = Ask(setup.system_text(config.system), sampling, config.eval_samples, config.seed)
-    with setup.open_grader(config) as grader:
+    asking = Ask(engines.system_text(config.system), sampling, config.eval_samples, config.seed)
+    with grading.open_grader(config) as grader:
         problems = evaluation.problems_of(config.eval_table, grader)
         yield evaluation.Evaluator(problems, asking, grader, config.eval_slots, config.device)
 

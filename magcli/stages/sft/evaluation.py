@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import DataError
-from magcli.stages.parts import setup
+from magcli.stages.shared import tables
 
 if TYPE_CHECKING:
     from magcli.curate.sampling import Ask, Sample
@@ -96,7 +96,7 @@ def problems_of(path: Path, grader: Grader) -> list[Row]:
     from magcli.data.schema import require, resolve_aliases
 
     source = table.read(str(path))
-    named = resolve_aliases(source.schema, COLUMNS, setup.ALIASES)
+    named = resolve_aliases(source.schema, COLUMNS, tables.ALIASES)
     schema = pa.schema([field.with_name(named.get(field.name, field.name)) for field in source.schema])
     require(schema, COLUMNS, stage="sft", where=str(path))
     rows = [row for batch in source.rows for row in batch.rename_columns(schema.names).to_pylist()]

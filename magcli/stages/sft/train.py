@@ -1,4 +1,4 @@
-"""`magcli sft` from the examples to the finished model."""
+"""`magcli sft` from the traces to the finished model."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.console import put
 from magcli.errors import DataError
-from magcli.stages.parts import setup
 from magcli.stages.sft import build
-from magcli.stages.sft.config import RUNTIME, Config, settings
+from magcli.stages.sft.config import Config, settings
+from magcli.stages.shared import engines, tables, training
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,13 +33,13 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field("step", pa.int64()), *[pa.field(name, pa.float64()) for name in METRICS]])
 
 
-def follow(config: Config) -> bool:
-    """Run as a non-zero torchrun rank; False if this process is rank 0."""
-    return setup.follow(config.device, lambda: build.open_state(config), needed=not config.show_mask)
+def serve_rank(config: Config) -> bool:
+    """Run as a non-zero torchrun rank; False where this process is the first rank."""
+    return training.serve_rank(config.device, lambda: build.open_state(config), needed=not config.show_mask)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Train and give the metrics out."""
+    """Train; the output is the metrics of each step."""
     import pyarrow as pa
 
     from magcli.model.load import load_tokenizer
@@ -53,15 +53,15 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     if config.show_mask:
         _show(list(found)[: config.show_mask], tokenizer)
         return
-    with ExitStack() as held:
+    with ExitStack() as stack:
         controller = RankController(open_ranks(config.device))
-        held.callback(controller.stop)
+        stack.callback(controller.stop)
         examples = list(found)
         if not examples:
-            told = ", ".join(f"{reason} {count}" for reason, count in job.drops.counts.items())
-            raise DataError(f"sft: no usable trace in {where}" + (f" (dropped {told})" if told else ""))
-        folder = held.enter_context(setup.run_folder("sft", config, settings(config), RUNTIME, job))
-        config = setup.decided(config, folder, job)
+            reasons = ", ".join(f"{reason} {count}" for reason, count in job.drops.counts.items())
+            raise DataError(f"sft: no usable trace in {where}" + (f" (dropped {reasons})" if reasons else ""))
+        folder = stack.enter_context(training.run_folder("sft", config, settings(config), job))
+        config = training.resolve_formats(config, folder, job)
         if folder.finished:
             job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
         else:
@@ -78,7 +78,7 @@ def _train(
     job: Job,
     folder: RunDir,
 ) -> None:
-    """Train from the last checkpoint that the folder holds to the end, and leave the model in it.
+    """Train from the folder's last checkpoint to the end, and write the model to it.
 
     Raises:
         Stopped: several steps in a row had no finite gradient.
@@ -99,16 +99,16 @@ def _train(
             bar.advance(done, reused=True)
             sft.train(trainer, run, lambda line: bar.advance(note=_note(line)))
     if trainer.best_step:
-        of = f"accuracy {trainer.best:.1%}" if evaluator else f"held-out loss {-trainer.best:.4f}"
-        job.console.say(f"sft: best {of} at step {trainer.best_step}", event="best", step=trainer.best_step)
+        best = f"accuracy {trainer.best:.1%}" if evaluator else f"held-out loss {-trainer.best:.4f}"
+        job.console.say(f"sft: best {best} at step {trainer.best_step}", event="best", step=trainer.best_step)
     job.console.say(f"sft: model in {folder.model}", event="model", path=str(folder.model))
 
 
 def _note(line: dict[str, Any]) -> str:
     rate = line["tokens"] / max(line["seconds"], 1e-9)
-    held = f" held-out {line['held_out_loss']:.3f}" if "held_out_loss" in line else ""
-    right = f" accuracy {line['accuracy']:.1%}" if "accuracy" in line else ""
-    return f"loss {line['loss']:.3f}{held}{right} {rate:,.0f} tokens/s"
+    held_out = f" held-out {line['held_out_loss']:.3f}" if "held_out_loss" in line else ""
+    accuracy = f" accuracy {line['accuracy']:.1%}" if "accuracy" in line else ""
+    return f"loss {line['loss']:.3f}{held_out}{accuracy} {rate:,.0f} tokens/s"
 
 
 def _show(examples: Sequence[Example], tokenizer: Any) -> None:
@@ -119,7 +119,7 @@ def _show(examples: Sequence[Example], tokenizer: Any) -> None:
 
 
 def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job: Job, where: str) -> Iterator[Example]:
-    """Conversations as tokens and targets; those that cannot be learned are dropped with a reason."""
+    """Tokenized conversations with their loss masks; unusable ones are dropped with a reason."""
     from magcli.data.schema import require
     from magcli.data.types import to_rows
     from magcli.model.chat import masked
@@ -128,12 +128,12 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
 
     if "messages" not in schema.names:
         require(schema, ("prompt", "completion"), stage="sft", where=where)
-    system = setup.system_text(config.system)
+    system = engines.system_text(config.system)
     longest = min(config.max_length, load_config(config.model).get_text_config().max_position_embeddings)
     for batch in rows:
         for row in to_rows(batch):
             try:
-                tokens, mask = masked(tokenizer, setup.conversation(row, system))
+                tokens, mask = masked(tokenizer, tables.conversation(row, system))
             except DataError as error:
                 job.drops.row(str(row.get("id", "")), "unusable-trace", {**row, "error": str(error)})
                 continue
@@ -145,7 +145,7 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
 
 
 def _weight(row: dict[str, Any]) -> float | None:
-    """How much a trace counts, 1 where it does not say; None for what is not above 0, or no number."""
+    """The weight of a trace, 1 by default; None if it is not a number above 0."""
     weight = 1.0 if row.get("weight") is None else row["weight"]
     return float(weight) if isinstance(weight, int | float) and isfinite(weight) and weight > 0 else None
 

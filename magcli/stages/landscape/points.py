@@ -1,4 +1,4 @@
-"""What `magcli landscape` does at a point: loads its weights, samples and grades the problems."""
+"""The points of a landscape: load the weights of each, sample and grade the problems."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from magcli.landscape.perturb import coordinates, perturbed
 from magcli.landscape.visits import VISIT, Logbook, Measure, Survey, Visit, Wishes, survey
 from magcli.run.journal import Journal
 from magcli.run.loop import Loop
-from magcli.run.options import DType
-from magcli.stages.parts import setup
+from magcli.stages.shared import engines, grading
+from magcli.stages.shared.options import DType
 from magcli.verify import reward
 from magcli.verify.types import UNCOUNTED
 
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
     from magcli.landscape.pca import Plane
     from magcli.landscape.principal import Array
     from magcli.run.job import Job
-    from magcli.stages.landscape import Config
+    from magcli.stages.landscape.config import Config
 
 Close = Callable[[], Coroutine[Any, Any, None]]
 
 
-def surveyed(
+def survey_points(
     config: Config, grid: Array, problems: Sequence[dict[str, Any]], plane: Plane, out: Path, journal: Journal, job: Job
 ) -> Survey:
-    """Visit the points, with one engine whose weights are replaced; the journal keeps what is finished."""
+    """Visit the points with one engine whose weights are replaced; the journal holds finished visits."""
     wishes = Wishes(config.samples, config.refine, config.more_samples)
-    found = setup.sampling_format(str(plane.folders[-1]), config, job, [journal])
-    make, close = _open(config, found, problems, plane.folders[-1], out / "components")
-    known = None if config.more_samples else len(grid) + config.refine + 1
-    with job.console.progress(known, "points", job.stage) as bar, Loop() as loop:
+    dtype = engines.sampling_format(str(plane.folders[-1]), config, job, [journal])
+    make, close = _open(config, dtype, problems, plane.folders[-1], out / "components")
+    total = None if config.more_samples else len(grid) + config.refine + 1
+    with job.console.progress(total, "points", job.stage) as bar, Loop() as loop:
         logbook = Logbook(journal, make, lambda reused: bar.advance(reused=reused))
         try:
             return loop.run(survey(grid, plane.trajectory, wishes, logbook.measure))
@@ -49,20 +49,24 @@ def surveyed(
 
 
 def _open(
-    config: Config, found: DType, problems: Sequence[dict[str, Any]], last: Path, components: Path
+    config: Config, dtype: DType, problems: Sequence[dict[str, Any]], last: Path, components: Path
 ) -> tuple[Measure, Close]:
-    """What a visit does, and how to end."""
+    """The function that visits a point, and the one that closes its engine and grader."""
     assert config.engine != "server"
     policy = open_policy(
         str(last),
         engine=config.engine,
-        dtype=found,
+        dtype=dtype,
         slots=config.slots,
         deterministic=config.deterministic,
         device=config.device,
     )
-    grader, rule, asking = setup.open_grader(config, config.reward), setup.reward_rule(config), setup.ask(config)
-    rounding, versions = _rounding(config, found), count(1)
+    grader, rule, plan = (
+        grading.open_grader(config, config.reward),
+        grading.reward_rule(config),
+        engines.sampling_plan(config),
+    )
+    rounding, versions = _rounding(config, dtype), count(1)
 
     async def visit(where: Visit) -> pa.RecordBatch:
         weights = dict(perturbed(last, components, where.a1, where.a2, round=rounding))
@@ -70,11 +74,11 @@ def _open(
         await policy.load(weights, next(versions))
 
         async def one(number: int, row: Mapping[str, Any]) -> pa.RecordBatch:
-            made = await samples_of(policy, row, asking, range(where.first, where.last))
-            rewards = await rewards_of(grader, row, made, rule)
+            samples = await samples_of(policy, row, plan, range(where.first, where.last))
+            rewards = await rewards_of(grader, row, samples, rule)
             _require_verdicts(row["id"], rewards)
-            kept = number < config.texts and where.first == 0
-            return _rows((real.a1, real.a2, real.off_plane), row, made, reward.columns(rewards), kept=kept)
+            with_text = number < config.texts and where.first == 0
+            return _rows((real.a1, real.a2, real.off_plane), row, samples, reward.columns(rewards), with_text=with_text)
 
         parts = await asyncio.gather(*(one(number, row) for number, row in enumerate(problems)))
         return pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
@@ -87,17 +91,17 @@ def _open(
 
 
 def _require_verdicts(problem: str, verdicts: Sequence[reward.Reward]) -> None:
-    """A point counts all problems, so that a reward of 0 for what could not be graded would pass for a low one.
+    """A point needs a verdict on every completion: a reward of 0 for one that cannot be graded would bias its mean.
 
     Raises:
-        EnvironmentFault: nothing can be said of a completion.
+        EnvironmentFault: a completion cannot be graded.
     """
     for verdict in verdicts:
         if verdict.reason in UNCOUNTED:
-            again = " with --restart, since points of another reward do not compare"
+            again = " with --restart, as points of different rewards are not comparable"
             raise EnvironmentFault(
                 f"landscape: a completion of problem {problem} cannot be graded ({verdict.reason}: {verdict.detail}); "
-                "points that are done are kept, so mend that and repeat the command"
+                "finished points are stored; fix this and repeat the command"
                 + (again if verdict.reason == "reward-error" else "")
             )
 
@@ -105,17 +109,17 @@ def _require_verdicts(problem: str, verdicts: Sequence[reward.Reward]) -> None:
 def _rows(
     where: tuple[float, float, float],
     row: Mapping[str, Any],
-    made: Sequence[Sample],
+    samples: Sequence[Sample],
     rewards: pa.RecordBatch,
     *,
-    kept: bool,
+    with_text: bool,
 ) -> pa.RecordBatch:
-    """The completions of one problem as rows of ``VISIT``; of kept ones the first has its text."""
-    columns = completion_columns(made)
+    """The completions of one problem as rows of ``VISIT``; ``with_text``: the first one has its text."""
+    columns = completion_columns(samples)
     texts = columns.column("completion").to_pylist()
-    shown = [text if kept and not number else None for number, text in enumerate(texts)]
+    shown = [text if with_text and not number else None for number, text in enumerate(texts)]
     digests = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16] for text in texts]
-    repeated = [[value] * len(made) for value in (*where, row["id"], row["prompt"])]
+    repeated = [[value] * len(samples) for value in (*where, row["id"], row["prompt"])]
     found = dict(zip(VISIT.names, repeated, strict=False))
     found |= dict(zip(columns.schema.names, columns.columns, strict=True)) | {"completion": shown, "digest": digests}
     found |= dict(zip(rewards.schema.names, rewards.columns, strict=True))
@@ -126,7 +130,7 @@ def _cast(values: Any, kind: pa.DataType) -> pa.Array:
     return values.cast(kind) if isinstance(values, pa.Array) else pa.array(values, kind)
 
 
-def _rounding(config: Config, found: DType) -> Literal["none", "nearest", "dither"]:
+def _rounding(config: Config, dtype: DType) -> Literal["none", "nearest", "dither"]:
     if config.round != "auto":
         return config.round
-    return "none" if found == "fp32" else "dither"
+    return "none" if dtype == "fp32" else "dither"

@@ -1,6 +1,6 @@
 import pytest
 
-from magcli.run.identity import decisive
+from magcli.run.stage import fingerprint
 
 DIGEST = {"model_sha256": "ab", "seed": 1}
 
@@ -21,4 +21,4 @@ DIGEST = {"model_sha256": "ab", "seed": 1}
     ],
 )
 def test_where_a_model_lies_decides_nothing(one, other, same):
-    assert (decisive(one) == decisive(other)) is same
+    assert (fingerprint(one) == fingerprint(other)) is same

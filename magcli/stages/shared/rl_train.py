@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from magcli.stages.parts import rl_setup, setup
+from magcli.stages.shared import engines, grading, rl_setup
 
 if TYPE_CHECKING:
     from magcli.rl.curriculum import Row
@@ -49,10 +49,10 @@ def train(
     from magcli.rl.store import Store
 
     with contextlib.ExitStack() as held:
-        grader = setup.open_grader(config, config.reward)
+        grader = grading.open_grader(config, config.reward)
         held.callback(grader.shutdown)
-        system = setup.system_text(config.system)
-        rows = [setup.answerable(part, config.model, system, grader, job) for part in problems]
+        system = engines.system_text(config.system)
+        rows = [engines.answerable(part, config.model, system, grader, job) for part in problems]
         trainer = rl_setup.trainer(config, controller)
         ledger = Ledger(folder.ledger)
         held.callback(ledger.close)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from magcli.stages.parts import setup
+from magcli.stages.shared import engines, grading, tables
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -119,7 +119,7 @@ def _leg(config: Config) -> Leg:
         batch_groups=config.n_batch // config.group,
         async_groups=config.n_async // config.group,
         sampling=Sampling(config.max_tokens, config.temperature),
-        rule=setup.reward_rule(config),
+        rule=grading.reward_rule(config),
     )
 
 
@@ -130,12 +130,12 @@ def stage_rows(config: Config, needs: Sequence[str], job: Job) -> list[list[dict
         DataError: a table lacks a column, or has no row that can be used.
     """
     from magcli.data import table
-    from magcli.run import door
+    from magcli.run import validation
 
     found = []
     for path in (str(phase.data) for phase in config.stage if phase.data is not None):
         source = table.read(path)
-        _, rows = door.admit(needs, source.schema, source.rows, job, path, setup.ALIASES)
+        _, rows = validation.validate_rows(needs, source.schema, source.rows, job, path, tables.ALIASES)
         found.append([row for batch in rows for row in batch.to_pylist()])
     return found
 
@@ -241,7 +241,7 @@ def roller(config: Config, sampler: Sampler, grader: Grader, trainer: Trainer, p
         grader,
         state.tokenizer,
         end_tokens(state.model, state.tokenizer),
-        setup.system_text(config.system),
+        engines.system_text(config.system),
         plan.legs[0].sampling,
         plan.legs[0].rule,
         config.group,

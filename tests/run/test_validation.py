@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from magcli.config import opt
 from magcli.console import Console
 from magcli.data import table
 from magcli.errors import DataError, UsageError
-from magcli.run import door, harness
+from magcli.run import harness, validation
 from magcli.run.job import Drops, Job
 from magcli.run.journal import Journal, Result
 from magcli.run.stage import Stage
@@ -24,13 +25,20 @@ class Options:
     """None."""
 
 
+@dataclass(frozen=True)
+class RunOptions:
+    """The folder of a run."""
+
+    run: Path = opt(Path("run"), "", owned_dir=True)
+
+
 def passing(needs: Sequence[str] = ()) -> Stage:
-    """A stage that changes nothing, behind a door that asks for some columns."""
+    """A stage that changes nothing and requires some columns."""
     return Stage("pass", Options, lambda config, rows, job: rows, lambda config, schema: schema, lambda config: needs)
 
 
 def through(rows, place: Path, needs=("id", "prompt", "answer"), **more) -> dict[str, int]:
-    """Run a stage that changes nothing behind a door, by the harness; returns the counts of its manifest."""
+    """Run a stage that changes nothing by the harness; returns the counts of its manifest."""
     stage = passing(needs)
     source = place / "in.jsonl"
     if rows is not None:
@@ -197,13 +205,15 @@ def test_columns_of_other_tools_are_taken_for_what_they_are(tmp_path: Path) -> N
     schema = pa.schema([("problem", pa.string()), ("gold", pa.int64())])
     batch = pa.RecordBatch.from_pydict({"problem": ["1+1?"], "gold": [2]}, schema)
     running = Job("stage", Console(quiet=True), Drops(keep=False))
-    after, rows = door.admit(("id", "prompt", "answer|tests"), schema, iter([batch]), running, "t", aliases)
+    after, rows = validation.validate_rows(
+        ("id", "prompt", "answer|tests"), schema, iter([batch]), running, "t", aliases
+    )
     (row,) = next(rows).to_pylist()
     assert after.names == ["id", "prompt", "answer"]
     assert (row["prompt"], row["answer"]) == ("1+1?", "2")
     two = pa.schema([("problem", pa.string()), ("question", pa.string()), ("answer", pa.string())])
     with pytest.raises(DataError, match="column prompt is missing and could be problem or question"):
-        door.admit(("prompt", "answer"), two, iter([]), running, "t", aliases)
+        validation.validate_rows(("prompt", "answer"), two, iter([]), running, "t", aliases)
 
 
 def turns(*pairs):
@@ -219,7 +229,7 @@ def test_a_prompt_of_one_turn_is_its_text(tmp_path: Path) -> None:
 def test_a_prompt_of_several_turns_is_refused_by_its_column(tmp_path: Path) -> None:
     rows = [{"id": "a", "prompt": turns(("system", "Be brief."), ("user", "1+1?")), "answer": "2"}]
     with pytest.raises(
-        DataError, match=r"column prompt has a conversation \(system, user\).* a system prompt by --system"
+        DataError, match=r"column prompt holds a conversation \(system, user\).* a system prompt by --system"
     ):
         through(rows, tmp_path)
 
@@ -238,9 +248,7 @@ def test_an_error_before_any_work_does_not_bind_the_next_command(tmp_path: Path)
     journal = Journal.open(place, schema, {"model": "right"})
     journal.put("one", Result(pa.RecordBatch.from_pylist([{"x": 1}], schema)))
     journal.file.close()
-    with pytest.raises(
-        UsageError, match=r"holds unfinished work begun with other settings: model 'right' \(now 'typo'\)"
-    ):
+    with pytest.raises(UsageError, match=r"holds unfinished work with other settings: model 'right' \(now 'typo'\)"):
         Journal.open(place, schema, {"model": "typo"})
     again = Journal.open(place, schema, {"model": "right"})
     assert "one" in again
@@ -292,14 +300,14 @@ def test_a_known_column_of_other_values_is_refused_by_name(tmp_path: Path, wrong
 
 
 @pytest.mark.parametrize("where", ["run/in.jsonl", "run/deeper/in.jsonl", "link/in.jsonl"])
-def test_nothing_lies_in_the_folder_that_a_stage_makes(tmp_path: Path, where: str) -> None:
+def test_no_table_is_inside_the_folder_that_a_stage_owns(tmp_path: Path, where: str) -> None:
     (tmp_path / "run" / "deeper").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "run")
-    stage = replace(passing(), makes=lambda config: tmp_path / "run")
+    stage, config = replace(passing(), Config=RunOptions), RunOptions(tmp_path / "run")
     inside, outside = tmp_path / where, tmp_path / "in.jsonl"
     for path in (inside, outside):
         path.write_text('{"x": 1}\n')
     for tables in (harness.Tables([str(inside)]), harness.Tables([str(outside)], f"{inside}.arrow")):
-        with pytest.raises(UsageError, match="which this command makes as a whole; name another place"):
-            harness.execute(stage, Options(), tables, Console(quiet=True))
-    harness.execute(stage, Options(), harness.Tables([str(outside)]), Console(quiet=True))
+        with pytest.raises(UsageError, match="which this command owns; name another path"):
+            harness.execute(stage, config, tables, Console(quiet=True))
+    harness.execute(stage, config, harness.Tables([str(outside)]), Console(quiet=True))

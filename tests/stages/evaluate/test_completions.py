@@ -7,7 +7,8 @@ import pytest
 from calling import call_stage
 
 from magcli.data import table
-from magcli.stages.parts import comparing
+from magcli.stages.evaluate.compare import COMPLETIONS
+from magcli.stages.evaluate.completions import digests
 
 
 def written(path: Path, rows: list[dict]) -> Path:
@@ -30,7 +31,7 @@ def measured(path: Path, right: int, ks: str = "1") -> Path:
     kept = written(path.with_name(f"{path.stem}-kept.jsonl"), graded(right))
     call_stage("evaluate", kept, output=path, ks=ks)
     note = path.with_name(f"{path.name}.run.json")
-    told = {**json.loads(note.read_text()), comparing.FACT: comparing.noted({"": kept})}
+    told = {**json.loads(note.read_text()), COMPLETIONS: digests({"": kept})}
     note.write_text(json.dumps(told))
     return path
 
@@ -108,4 +109,4 @@ def test_a_k_that_a_run_has_too_few_samples_for_is_told_of(tmp_path, capsys) -> 
     runs = [written(tmp_path / f"{right}.jsonl", graded(right)) for right in (1, 2)]
     compared(tmp_path, *runs, ks="1,64", quiet=False)
     told = capsys.readouterr().err
-    assert all(f"{name}: --ks 64 left out: the fewest samples of a problem are 4\n" in told for name in "12")
+    assert all(f"{name}: --ks 64 skipped: the fewest samples of a problem are 4\n" in told for name in "12")

@@ -1,4 +1,4 @@
-"""A second table that a stage writes on the way."""
+"""A second table that a stage writes while its rows pass."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,24 +11,24 @@ from magcli.errors import DataError
 from magcli.run.job import Job
 
 
-def kept(rows: Rows, path: Path, job: Job) -> Rows:
-    """Pass rows on and write them into ``path``, which appears when the last one has passed.
+def tee(rows: Rows, path: Path, job: Job) -> Rows:
+    """Pass rows on and write them to ``path``, which appears when the last one has passed.
 
     Raises:
-        DataError: there are no rows, so that the columns are not known.
+        DataError: there are no rows, so the columns are unknown.
     """
     first = next(rows, None)
     if first is None:
         raise DataError(f"{job.stage}: no rows for {path}")
     count = 0
     with table.write(str(path), first.schema, seal.pack({"stage": job.stage})) as sink:
-        for batch in table.rechunk(_again(first, rows)):
+        for batch in table.rechunk(_chain(first, rows)):
             sink.write(batch)
             count += batch.num_rows
             yield batch
         sink.finish(job.history(count))
 
 
-def _again(first: pa.RecordBatch, rows: Rows) -> Iterator[pa.RecordBatch]:
+def _chain(first: pa.RecordBatch, rows: Rows) -> Iterator[pa.RecordBatch]:
     yield first
     yield from rows

@@ -10,7 +10,7 @@ from calling import call_stage, start_stage
 
 from magcli.data import table
 from magcli.errors import DataError, UsageError
-from magcli.stages.parts import exams
+from magcli.stages.evaluate.suite_tasks import MAX_TEST_BYTES
 
 SUITE = """
 verifier = "math"
@@ -56,17 +56,17 @@ def test_suites_are_asked_once_and_metrics_redone_from_what_is_kept(suites, gues
     assert len(samples) == 4 * 8
     assert found["left", "avg@n"] == sum(row["correct"] for row in samples) / len(samples)
     told = capsys.readouterr().err
-    assert "the model is not asked" not in told
+    assert "reusing the completions" not in told
     assert "left: only letters" in told
     call_stage("evaluate", output=tmp_path / "more.arrow", ks="1,4", **options)
-    assert capsys.readouterr().err.count("the model is not asked") == 2
+    assert capsys.readouterr().err.count("reusing the completions") == 2
     more = values(tmp_path / "more.arrow")
     assert ("right", "maj@4") in more
     assert {key: more[key] for key in found} == found
     call_stage("evaluate", kept / "left.arrow", kept / "right.arrow", output=tmp_path / "bare.arrow", ks="1,4")
     assert values(tmp_path / "bare.arrow") == more, "no model and no suite are needed"
     call_stage("evaluate", output=tmp_path / "hot.arrow", **{**options, "temperature": 0.5})
-    assert "is of other temperature; made anew" in capsys.readouterr().err
+    assert "is stale (other temperature); sampling again" in capsys.readouterr().err
 
 
 def test_a_model_at_another_place_is_not_asked_again(suites, guesser, tmp_path, capsys) -> None:
@@ -75,7 +75,7 @@ def test_a_model_at_another_place_is_not_asked_again(suites, guesser, tmp_path, 
     shutil.copytree(guesser, tmp_path / "moved")
     capsys.readouterr()
     call_stage("evaluate", output=tmp_path / "two.arrow", model=str(tmp_path / "moved"), **options)
-    assert capsys.readouterr().err.count("the model is not asked") == 2
+    assert capsys.readouterr().err.count("reusing the completions") == 2
     call_stage("evaluate", output=tmp_path / "one.arrow", model=str(tmp_path / "moved"), **options)
     assert "is replaced" not in capsys.readouterr().err
     (tmp_path / "p.jsonl").write_text('{"id": "1", "prompt": "a?", "answer": "3"}\n')
@@ -114,7 +114,7 @@ def test_a_killed_evaluation_goes_on_and_comes_to_the_same(suites, guesser, tmp_
     before = journals[0].stat().st_size
     assert before > 4000
     call_stage("evaluate", output=out, json_events=True, **options)
-    assert "evaluate: goes on, " in capsys.readouterr().err
+    assert "evaluate: resuming, " in capsys.readouterr().err
     assert rows_of(out) == rows_of(whole)
     assert not any(journal.exists() for journal in journals)
 
@@ -149,7 +149,7 @@ tests = "tests"
 """
 
 
-@pytest.mark.parametrize(("size", "there"), [(1, True), (exams.MOST_TESTS, False)])
+@pytest.mark.parametrize(("size", "there"), [(1, True), (MAX_TEST_BYTES, False)])
 def test_large_tests_are_not_repeated_with_every_completion(size, there, guesser, tmp_path) -> None:
     (tmp_path / "programs.toml").write_text(PROGRAMS)
     tests = json.dumps([{"input": "1" * size, "output": "2"}])
@@ -178,7 +178,7 @@ def test_tool_calls_are_graded_by_their_own_verifier(guesser, tmp_path) -> None:
         ({"suite": "aime24", "model": "m"}, DataError, r"suite aime24: no aime2024.jsonl or .* in .* --data hub"),
         ({"suite": "aime24"}, UsageError, "--model is missing"),
         ({"suite": "nothing", "model": "m"}, UsageError, "neither a suite nor a .toml file"),
-        ({"compare": True, "model": "m"}, UsageError, "asks no model"),
+        ({"compare": True, "model": "m"}, UsageError, "runs no model"),
         ({"markdown": Path("x.md")}, UsageError, "goes with --compare"),
     ],
 )

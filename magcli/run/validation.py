@@ -1,0 +1,220 @@
+"""Validation of a stage's input: required columns are present, unusable rows are dropped, every row has an id.
+
+A row that cannot be used is dropped with a reason; the run continues. A stage may accept other tools' names of columns;
+a message says which were renamed.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from magcli.data.schema import KNOWN, KNOWN_JSON, require, resolve_aliases
+from magcli.data.source import Rows
+from magcli.data.types import ABSENT_KEY, is_json_text, parse_texts
+from magcli.errors import DataError
+from magcli.run.job import CELL_LIMIT, Job
+
+TEXT = ("prompt", "answer", "completion")
+"""Columns that must be text; numbers in them become text."""
+
+TURNS = ("prompt", "completion")
+"""Columns that other tools store as conversations."""
+
+MISSING = {"prompt": "empty-prompt", "answer": "missing-answer", "completion": "missing-completion"}
+"""Why a row without a value in one of these columns is dropped."""
+
+EMPTY = ("prompt", "answer")
+"""Columns in which blank text counts as missing."""
+
+ID_LIMIT = 200
+"""Maximum number of characters of a dropped row's id."""
+
+
+def validate_rows(
+    required: Sequence[str],
+    schema: pa.Schema,
+    rows: Rows,
+    job: Job,
+    where: str,
+    aliases: Mapping[str, Sequence[str]] | None = None,
+) -> tuple[pa.Schema, Rows]:
+    """Check a table against the columns that a stage requires; returns the schema and the usable rows.
+
+    ``answer|tests`` requires either column, and of a row either value.
+
+    Raises:
+        DataError: a column is missing; the message names it, the stage and the existing columns.
+    """
+    if found := resolve_aliases(schema, required, aliases or {}):
+        schema, rows = _renamed(found, schema, rows, job)
+    require(schema, [name for name in required if name != "id"], stage=job.stage, where=where)
+    names, alternatives = _present(required, schema)
+    fields = [_converted(field, names) for field in schema]
+    if "id" in names and "id" not in schema.names:
+        fields.insert(0, pa.field("id", pa.string()))
+    after = pa.schema(fields, metadata=schema.metadata)
+    return after, _valid_rows(names, alternatives, after, rows, job)
+
+
+def _converted(field: pa.Field, names: Sequence[str]) -> pa.Field:
+    """The field of a column after validation; without required columns the table stays as it is."""
+    if field.name in (*TEXT, "id") and field.name in names:
+        return pa.field(field.name, pa.string())
+    if names and is_json_text(field) and field.name in KNOWN:
+        return pa.field(field.name, KNOWN[field.name], metadata={ABSENT_KEY: b"1"})
+    return field
+
+
+def _renamed(found: Mapping[str, str], schema: pa.Schema, rows: Rows, job: Job) -> tuple[pa.Schema, Rows]:
+    columns = ", ".join(f"{alias} as {name}" for alias, name in found.items())
+    job.console.say(f"{job.stage}: reading {columns}", event="renamed", columns=dict(found))
+    names = [found.get(name, name) for name in schema.names]
+    fields = [field.with_name(name) for field, name in zip(schema, names, strict=True)]
+    return pa.schema(fields, schema.metadata), (batch.rename_columns(names) for batch in rows)
+
+
+def _present(required: Sequence[str], schema: pa.Schema) -> tuple[list[str], dict[str, str]]:
+    """The required columns that exist, and the id; and which column can replace which."""
+    groups = [[name for name in each.split("|") if name in schema.names or name == "id"] for each in required]
+    return [name for group in groups for name in group], {group[0]: group[1] for group in groups if len(group) > 1}
+
+
+def _valid_rows(names: Sequence[str], alternatives: Mapping[str, str], schema: pa.Schema, rows: Rows, job: Job) -> Rows:
+    before = 0
+    for batch in rows:
+        converted = _convert(batch, schema, names)
+        yield _usable(converted, _reasons(batch, converted, names, alternatives), job, before)
+        before += batch.num_rows
+
+
+def _convert(batch: pa.RecordBatch, schema: pa.Schema, names: Sequence[str]) -> pa.RecordBatch:
+    columns = {f.name: _convert_column(batch.column(f.name), f, names) for f in batch.schema}
+    if "id" in names:
+        columns["id"] = _ids(columns, batch.num_rows)
+    return pa.RecordBatch.from_arrays([columns[f.name] for f in schema], schema=schema)
+
+
+def _convert_column(column: pa.Array, field: pa.Field, names: Sequence[str]) -> pa.Array:
+    if field.name in (*TEXT, "id") and field.name in names:
+        return _as_text(column, field)
+    if not names or not is_json_text(field):
+        return column
+    if field.name in KNOWN:
+        return parse_texts(column, field.name, KNOWN[field.name])
+    if field.name in KNOWN_JSON:
+        return pc.if_else(pc.equal(column, "null"), pa.scalar(None, pa.string()), column)
+    return column
+
+
+def _as_text(column: pa.Array, field: pa.Field) -> pa.Array:
+    if is_json_text(field):
+        texts = column.to_pylist()
+        return pa.array(
+            [None if text is None else _value_text(json.loads(text), field, text) for text in texts], pa.string()
+        )
+    if pa.types.is_nested(column.type):
+        values = column.to_pylist()
+        return pa.array([None if value is None else _value_text(value, field) for value in values], pa.string())
+    if pa.types.is_binary(column.type):
+        return pa.array([_decoded(value) for value in column.to_pylist()], pa.string())
+    return column.cast(pa.string())
+
+
+def _value_text(value: Any, field: pa.Field, text: str = "") -> str | None:
+    """A value as text: the only turn of a conversation, the only answer of a list; else its JSON.
+
+    Raises:
+        DataError: a conversation has several turns.
+    """
+    if isinstance(value, str) or value is None:
+        return value
+    if field.name in TURNS and isinstance(value, list) and value and all(map(_is_turn, value)):
+        if len(value) > 1:
+            roles = ", ".join(str(turn["role"]) for turn in value)
+            problem = f"column {field.name} holds a conversation ({roles}), but one text is expected"
+            raise DataError(f"{problem}; keep the question or the answer only, and give a system prompt by --system")
+        return str(value[0]["content"])
+    if (
+        field.name == "answer"
+        and isinstance(value, list)
+        and [type(each) in (str, int, float) for each in value] == [True]
+    ):
+        return str(value[0])
+    return text or json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _is_turn(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("role"), str) and isinstance(value.get("content"), str)
+
+
+def _decoded(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _ids(columns: dict[str, pa.Array], size: int) -> pa.Array:
+    """The given ids; for rows without one a hash of prompt and answer, the same on every run."""
+    absent = [None] * size
+    given, prompts, answers = (
+        columns[name].to_pylist() if name in columns else absent for name in ("id", "prompt", "answer")
+    )
+    filled = (id or _hash_id(prompt, answer) for id, prompt, answer in zip(given, prompts, answers, strict=True))
+    return pa.array(filled, pa.string())
+
+
+def _hash_id(prompt: str | None, answer: str | None) -> str:
+    return hashlib.sha256(f"{prompt}\x1f{answer}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _usable(batch: pa.RecordBatch, reasons: pa.Array, job: Job, before: int) -> pa.RecordBatch:
+    """The rows without a reason to drop them; the others are dropped. ``before``: rows of earlier batches."""
+    if reasons.null_count == len(reasons):
+        return batch
+    for row in pc.indices_nonzero(reasons.is_valid()).to_pylist():
+        values = batch.slice(row, 1).to_pylist()[0]
+        job.drops.row(str(values.get("id") or f"row {before + row + 1}")[:ID_LIMIT], reasons[row].as_py(), values)
+    return batch.filter(reasons.is_null())
+
+
+def _reasons(
+    given: pa.RecordBatch, converted: pa.RecordBatch, names: Sequence[str], alternatives: Mapping[str, str]
+) -> pa.Array:
+    """Per row, why it cannot be used: the first reason found, or null."""
+    reasons = pa.nulls(converted.num_rows, pa.string())
+    for name in [name for name in TEXT if name in names]:
+        column = converted.column(name)
+        lost = pc.and_(column.is_null(), given.column(name).is_valid())
+        reasons = _add_reason(
+            reasons, pc.and_(lost, pa.scalar(pa.types.is_binary(given.column(name).type))), "broken-text"
+        )
+        other = alternatives.get(name)
+        alone = pc.invert(_filled(converted.column(other))) if other else pa.scalar(True)
+        reasons = _add_reason(reasons, pc.and_(column.is_null(), alone), MISSING[name])
+        if name in EMPTY:
+            blank = pc.equal(pc.utf8_length(pc.utf8_trim_whitespace(column)), 0)
+            reasons = _add_reason(reasons, pc.and_(blank, alone), MISSING[name])
+        reasons = _add_reason(reasons, pc.match_substring(column, "\x00"), "nul-byte")
+    for column in converted.columns if names else ():
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+            reasons = _add_reason(reasons, pc.greater(pc.binary_length(column), CELL_LIMIT), "too-large")
+    return reasons
+
+
+def _filled(column: pa.Array) -> pa.Array:
+    """Where a column of lists, texts or mappings has a value that is not empty."""
+    if pa.types.is_struct(column.type):
+        return column.is_valid()
+    size = pc.list_value_length(column) if pa.types.is_list(column.type) else pc.utf8_length(column.cast(pa.string()))
+    return pc.greater(pc.fill_null(size, 0), 0)
+
+
+def _add_reason(reasons: pa.Array, holds: pa.Array, reason: str) -> pa.Array:
+    """Give a reason to the rows for which a condition holds and that have none yet."""
+    added = pc.if_else(pc.fill_null(holds, False), pa.scalar(reason), pa.scalar(None, pa.string()))
+    return pc.coalesce(reasons, added)

@@ -1,0 +1,24 @@
+"""pass@k, avg@n and maj@k with 95% intervals, on stored completions or on a model.
+
+Without --model the table holds graded completions (from `magcli grade`, an RL run or --completions). With --model it
+holds problems, which are sampled and graded, or --suite names benchmarks: aime24, math500, gpqa-diamond, humaneval,
+ifeval, tools and others, or .toml files of your own such as examples/suite.toml. A killed evaluation resumes.
+
+With --completions the model never generates a sample twice: other metrics are computed from the stored completions.
+
+--before MODEL evaluates two models and reports differences paired by problem, --against compares with a stored run in
+the same way, and --compare shows several runs side by side.
+"""
+
+from magcli.stages.evaluate.config import Config, check, reads
+from magcli.stages.evaluate.estimate import run, schema, settings, side_outputs
+from magcli.stages.shared.tables import ALIASES
+
+INPUTS = "Graded completions (id, correct), or with --model problems (prompt, answer); - is stdin."
+OUTPUT = "the metrics (also printed)"
+EXAMPLE = (
+    "magcli evaluate examples/problems.jsonl --model examples/model --samples 4 --max-tokens 48 --ks 1,4 "
+    "-o evaluation.arrow"
+)
+
+__all__ = ["ALIASES", "Config", "check", "reads", "run", "schema", "settings", "side_outputs"]

@@ -1,0 +1,110 @@
+"""Options of `magcli evaluate` and their checks; how suites are sampled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from magcli.config import opt
+from magcli.errors import usage
+from magcli.stages.shared import options
+
+if TYPE_CHECKING:
+    from magcli.evaluation.suite import Suite
+
+SUITE_OPTIONS = ("samples", "max_tokens", "temperature", "top_p")
+"""Options of sampling whose defaults are the suite's."""
+
+
+@dataclass(frozen=True)
+class Config(options.GraderOptions, options.EngineOptions):
+    """Options of `magcli evaluate`."""
+
+    suite: tuple[str, ...] = opt((), "Suites to evaluate instead of a table: names, or .toml files of your own.")
+    data: tuple[str, ...] = opt(
+        (),
+        "Folders with the suites' data; else next to the suite and in the current folder. hub: the Hugging Face hub.",
+        affects_rows=False,
+    )
+    ks: tuple[int, ...] = opt((1,), "Values of k for pass@k and maj@k; values above the number of samples are skipped.")
+    against: Path | None = opt(None, "Graded completions of another run for a paired comparison by problem.")
+    before: str = opt("", "Another model, such as the one before training, to evaluate and compare with.")
+    compare: bool = opt(False, "Compare tables of metrics or of graded completions, one per model.", always_run=True)
+    markdown: Path | None = opt(None, "With --compare: also write the table as Markdown.", affects_rows=False)
+    completions: Path | None = opt(
+        None,
+        "With --model: store graded completions in this table (a folder for suites), and reuse existing ones.",
+        affects_rows=False,
+    )
+    language: bool = opt(
+        False, "With --model: also report the share whose question, thoughts and answer are in one language."
+    )
+    samples: int | None = opt(
+        None, "Number of samples per problem; default: the suite's, or 4 for a table.", panel=options.SAMPLING
+    )
+    max_tokens: int | None = opt(
+        None, "Maximum new tokens per completion; default: the suite's, or 1024 for a table.", panel=options.SAMPLING
+    )
+    temperature: float | None = opt(
+        None, "Sampling temperature; default: the suite's, or 0.7 for a table.", panel=options.SAMPLING
+    )
+    top_p: float | None = opt(
+        None, "Nucleus sampling: total probability; default: the suite's, or 1.0 for a table.", panel=options.SAMPLING
+    )
+    system: Path | None = options.system()
+    seed: int = options.seed()
+
+
+def reads(config: Config) -> tuple[str, ...] | None:
+    """The required columns; suites have their own problems."""
+    if config.suite:
+        return None
+    if config.compare:
+        return ()
+    return ("id", "prompt", "answer|tests") if config.model else ("id", "correct")
+
+
+def check(config: Config) -> None:
+    """Refuse options that contradict each other, and suites whose sampling is out of range."""
+    from magcli.evaluation.suite import load
+
+    usage(all(k > 0 for k in config.ks), "evaluate.ks: every k is at least 1")
+    usage(bool(config.model) or config.completions is None, "evaluate: --completions goes with --model")
+    usage(not (config.compare and config.model), "evaluate: --compare reads tables and runs no model")
+    usage(bool(config.model) or not config.before, "evaluate: --before goes with --model")
+    usage(not (config.before and config.against), "evaluate: --before and --against exclude each other")
+    usage(config.compare or config.markdown is None, "evaluate: --markdown goes with --compare")
+    if config.model or config.suite:
+        options.check_engine("evaluate", config)
+        if config.before:
+            options.check_engine("evaluate", baseline(config))
+        options.check_sampling("evaluate", sampling_options(config))
+        for suite in load(config.suite):
+            options.check_sampling(f"evaluate: suite {suite.name}", sampling_options(config, suite))
+        options.check_grader("evaluate", config)
+
+
+def sampling_options(config: Config, suite: Suite | None = None) -> options.SamplingOptions:
+    """How the problems of a suite, or of a table, are sampled: the command's options, else the suite's."""
+    default = options.SamplingOptions(samples=4, temperature=0.7)
+    system = config.system
+    if suite is not None:
+        default = replace(default, **{name: getattr(suite.sampling, name) for name in SUITE_OPTIONS})
+        system = system or _system(suite)
+    given = {name: value for name in SUITE_OPTIONS if (value := getattr(config, name)) is not None}
+    return replace(default, **given, system=system, seed=config.seed)
+
+
+def _system(suite: Suite) -> Path | None:
+    if suite.system in ("default", "none"):
+        return None if suite.system == "default" else Path("none")
+    return suite.folder / suite.system
+
+
+def baseline(config: Config) -> Config:
+    """The options that evaluate the --before model; its completions are stored next to the model's."""
+    path = config.completions
+    if path is not None:
+        path = path / "before" if config.suite else path.with_name(f"before-{path.name}")
+    return replace(config, model=config.before, before="", completions=path)

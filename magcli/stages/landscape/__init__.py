@@ -1,0 +1,19 @@
+"""PCA of a run's checkpoints, and the reward and length of the weights around the last one.
+
+The plane is spanned by the two principal components of the float32 weights that `magcli rl --trajectory-every` stored.
+At each point of a grid on it the weights w* + a1 c1 + a2 c2 are loaded into the running engine and the problems are
+sampled and graded; the final weights once more at the end. Figures, an interactive page, points, samples and the
+regression of reward on length are written to the output folder.
+
+If it is interrupted, the same command resumes; a command with more points or samples adds to the existing ones.
+"""
+
+from magcli.stages.landscape.config import Config, check, reads, side_outputs
+from magcli.stages.landscape.survey import run, schema, settings
+from magcli.stages.shared.tables import ALIASES
+
+INPUTS = "The problems to sample at each point: columns prompt, answer; - is stdin."
+OUTPUT = "the points (also in the output folder)"
+EXAMPLE = "magcli landscape examples/problems.jsonl --run runs/rl --out runs/rl/landscape --points 19 --samples 4"
+
+__all__ = ["ALIASES", "Config", "check", "reads", "run", "schema", "settings", "side_outputs"]

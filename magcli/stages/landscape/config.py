@@ -1,0 +1,94 @@
+"""Options of `magcli landscape` and their checks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from magcli.config import opt
+from magcli.errors import usage
+from magcli.stages.shared import options
+
+GRID = "Plane and grid"
+
+
+@dataclass(frozen=True)
+class Config(options.RewardOptions, options.SamplingOptions, options.LocalEngineOptions):
+    """Options of `magcli landscape`."""
+
+    run: Path = opt(Path("runs/rl"), "Folder of an RL run with a stored trajectory.", affects_rows=False)
+    out: Path | None = opt(
+        None, "Folder for plots and points (default: landscape in the run's folder).", affects_rows=False
+    )
+    points: int = opt(61, "Minimum number of grid points.", panel=GRID)
+    pad: float = opt(0.35, "How far the grid reaches past the path, as a share of its extent.", panel=GRID)
+    range: str = opt("", "Rectangle of the grid instead of the padded one: a1lo:a1hi,a2lo:a2hi.", panel=GRID)
+    refine: int = opt(
+        0,
+        "Further points: centres of the triangles with the most difference of corners x area / standard error.",
+        panel=GRID,
+    )
+    more_samples: int = opt(
+        0,
+        "Further samples at some points: the corners of the triangles that hold a checkpoint or touch the best point.",
+        panel=GRID,
+    )
+    texts: int = opt(
+        4, "Number of problems whose completions are stored at each point, the same everywhere.", panel=GRID
+    )
+    shortest: float = opt(0.0, "Minimum mean length of points in the regression.", panel=GRID)
+    longest: float = opt(0.0, "Maximum mean length of points in the regression; 0 is no limit.", panel=GRID)
+    method: Literal["gram", "lanczos"] = opt(
+        "gram",
+        "Method for the plane: gram reads the weights once; lanczos, for verification, about ten times.",
+        panel=GRID,
+    )
+    plane_only: bool = opt(False, "Only compute the plane and write its components; sample nothing.", panel=GRID)
+    cost: bool = opt(
+        False,
+        "With --dry-run: report bytes read and written and memory of the plane.",
+        panel=GRID,
+        preview_only=True,
+    )
+    round: Literal["auto", "none", "nearest", "dither"] = opt(
+        "auto", "Rounding of perturbed weights to bf16: none for fp32 engines, else dither.", panel=GRID
+    )
+    samples: int = options.samples(4)
+    device: str = options.device(affects_rows=False)
+
+
+EXTENT = ("points", "pad", "range", "refine", "samples", "more_samples", "shortest", "longest", "plane_only", "cost")
+"""Options that change how much is sampled, but no result at a point: existing points and samples are reused."""
+
+
+def reads(config: Config) -> tuple[str, ...] | None:
+    """The required columns; the plane alone, or its cost, needs no problems."""
+    if config.plane_only or config.cost:
+        return None
+    return ("id", "prompt") if config.reward else ("id", "prompt", "answer|tests")
+
+
+def check(config: Config) -> None:
+    """Refuse options that are out of range or contradict each other."""
+    usage(config.points >= 4, f"landscape.points: {config.points} points make no surface; give at least 4")
+    options.check_positive("landscape", config, ("pad",))
+    options.check_not_negative("landscape", config, ("refine", "more_samples", "texts"))
+    if config.range:
+        from magcli.landscape.surface import parse_box
+
+        parse_box(config.range)
+    usage(config.engine != "server", "landscape: --engine server cannot load each point's weights; use torch or vllm")
+    options.check_local_engine("landscape", config)
+    options.check_sampling("landscape", config)
+    options.check_reward("landscape", config)
+
+
+def output_folder(config: Config) -> Path:
+    """The folder for plots and points."""
+    return config.out or config.run / "landscape"
+
+
+def side_outputs(config: Config) -> tuple[Path, ...]:
+    """The figures."""
+    return (output_folder(config) / "landscape.json",)

@@ -1,1 +1,0 @@
-"""What several stages, or the long ones, are put together from: options become engines, graders, run folders."""

@@ -1,0 +1,316 @@
+"""Options that several stages share, as dataclasses that a stage's ``Config`` inherits, and checks of their values.
+
+Each check raises ``UsageError`` with the name of the stage and of the option. ``--help`` lists the options of the last
+base first.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from magcli.config import opt
+from magcli.errors import usage
+
+MODEL = "Model and engine"
+SAMPLING = "Sampling"
+REWARD = "Reward and verifiers"
+TRAIN = "Training"
+
+Engine = Literal["auto", "torch", "vllm", "server"]
+DType = Literal["auto", "bf16", "fp32"]
+Sandbox = Literal["full", "restricted", "auto", "dangerously-none"]
+
+DEVICE = re.compile(r"(cpu|mps|(cuda|xpu)(:\d+)?)")
+"""Well-formed names of devices; torch knows which ones exist."""
+GENERATOR_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
+
+
+def model() -> Any:
+    """The model to sample from."""
+    return opt("", "A local folder, a hub id, or the URL of an OpenAI-compatible server.", panel=MODEL)
+
+
+def device(*, affects_rows: bool = True) -> Any:
+    """The device of the model."""
+    return opt("cpu", "Device of the model: cpu, cuda, cuda:1.", panel=MODEL, affects_rows=affects_rows)
+
+
+def dtype() -> Any:
+    """The number format of the sampling weights."""
+    return opt(
+        "auto", "Number format of the sampling weights; auto: bf16 where it is faster on this machine.", panel=MODEL
+    )
+
+
+def samples(default: int) -> Any:
+    """Samples per problem, with a stage's own default."""
+    return opt(default, "Number of samples per problem.", panel=SAMPLING)
+
+
+def max_tokens(default: int = 1024) -> Any:
+    """Maximum completion length, with a stage's own default."""
+    return opt(default, "Maximum new tokens per completion.", panel=SAMPLING)
+
+
+def temperature(default: float = 1.0, *, greedy: bool = True) -> Any:
+    """Sampling temperature, with a stage's own default; ``greedy``: it may be 0."""
+    text = "Sampling temperature" + ("; 0 is greedy decoding." if greedy else ", above 0.")
+    return opt(default, text, panel=SAMPLING)
+
+
+def seed() -> Any:
+    """The seed of sampling."""
+    text = "Seed of the run; the seed of a sample is a hash of it, the row's id and the sample's number."
+    return opt(0, text, panel=SAMPLING)
+
+
+def system(panel: str = SAMPLING) -> Any:
+    """The system prompt of conversations."""
+    return opt(None, "File with the system prompt (default: magcli's; 'none' for no system prompt).", panel=panel)
+
+
+def sandbox() -> Any:
+    """Isolation of programs."""
+    return opt(
+        "full",
+        "Isolation of programs; auto: restricted where full is not possible; dangerously-none lets model-written code "
+        "do anything on this machine that you can.",
+        panel=REWARD,
+    )
+
+
+@dataclass(frozen=True)
+class LocalEngineOptions:
+    """An engine that samples from weights on this machine."""
+
+    engine: Engine = opt(
+        "auto", "Sampling engine; auto: server for a URL, vllm on a GPU if it is installed, else torch.", panel=MODEL
+    )
+    dtype: DType = dtype()
+    slots: int = opt(64, "Maximum number of concurrent sequences.", panel=MODEL)
+    deterministic: bool = opt(
+        False,
+        "Use fp32, and make each row's result bitwise independent of the other sequences in its batch.",
+        panel=MODEL,
+    )
+    device: str = device()
+
+
+@dataclass(frozen=True)
+class _ModelOption:
+    """The model, listed before the engine."""
+
+    model: str = model()
+
+
+@dataclass(frozen=True)
+class EngineOptions(LocalEngineOptions, _ModelOption):
+    """A model, on this machine or behind a URL."""
+
+    deadline: float = opt(
+        600.0,
+        "Timeout in seconds of one request to a server (retries included) or to vLLM.",
+        panel=MODEL,
+        affects_rows=False,
+    )
+
+
+@dataclass(frozen=True)
+class GenerationOptions:
+    """How completions are sampled."""
+
+    max_tokens: int = max_tokens()
+    temperature: float = temperature()
+    seed: int = seed()
+
+
+@dataclass(frozen=True)
+class SamplingOptions(GenerationOptions):
+    """How problems are sampled."""
+
+    samples: int = samples(1)
+    top_p: float = opt(
+        1.0, "Nucleus sampling: only the most likely tokens with this total probability.", panel=SAMPLING
+    )
+    system: Path | None = system()
+
+
+@dataclass(frozen=True)
+class GraderOptions:
+    """How completions are verified."""
+
+    workers: int = opt(1, "Number of verifier workers.", panel=REWARD, affects_rows=False)
+    verify_deadline: float = opt(
+        2.0, "Timeout in seconds of one verdict; the worker is killed and the reason is timeout.", panel=REWARD
+    )
+    sandbox: Sandbox = sandbox()
+
+
+@dataclass(frozen=True)
+class RewardOptions(GraderOptions):
+    """The reward of completions."""
+
+    max_length: int = opt(
+        0, "Length in tokens at which the length penalty reaches its maximum (l_max); 0 disables it.", panel=REWARD
+    )
+    cache_length: int = opt(
+        0, "Number of tokens below --max-length over which the length penalty grows (l_cache).", panel=REWARD
+    )
+    language: bool = opt(
+        True, "Reward completions whose thoughts and answer are in the language of the question.", panel=REWARD
+    )
+    reward: str = opt(
+        "", "Your own reward in place of the recipe's: module:function or file.py:function.", panel=REWARD
+    )
+    num_tests: int = opt(
+        20, "Number of tests drawn for a program, the same for a whole group; 0 uses all.", panel=REWARD
+    )
+    partial: bool = opt(
+        False, "Partial reward: the fraction of tests that a program passes, instead of all or nothing.", panel=REWARD
+    )
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """A model that is trained, under torchrun on several ranks."""
+
+    model: str = opt("", "Model to train: a local folder or a hub id.", panel=MODEL)
+    device: str = device(affects_rows=False)
+    weight_decay: float = opt(0.0, "AdamW weight decay.", panel=TRAIN)
+    max_norm: float = opt(1.0, "Maximum gradient norm (gradient clipping).", panel=TRAIN)
+    bf16: Literal["auto", "yes", "no"] = opt(
+        "auto",
+        "Training matrix products in bf16; auto: where it is faster on this machine. Master weights are float32.",
+        panel=TRAIN,
+    )
+    recompute: bool = opt(
+        False,
+        "Activation checkpointing: recompute layer activations in the backward pass. Less memory, a third more work.",
+        panel=TRAIN,
+    )
+    keep_checkpoints: int = opt(2, "Number of checkpoints to keep.", panel=TRAIN, affects_rows=False)
+
+
+def check_positive(stage: str, config: object, names: Iterable[str]) -> None:
+    """Options that must be above 0."""
+    for name in names:
+        usage(getattr(config, name) > 0, f"{stage}.{name}: {getattr(config, name)} is not positive")
+
+
+def check_not_negative(stage: str, config: object, names: Iterable[str]) -> None:
+    """Options that must not be below 0."""
+    for name in names:
+        usage(getattr(config, name) >= 0, f"{stage}.{name}: {getattr(config, name)} is negative")
+
+
+def check_engine(stage: str, config: EngineOptions) -> None:
+    """A model and an engine that can run it."""
+    url = config.model.startswith(("http://", "https://"))
+    usage(bool(config.model), f"{stage}: --model is missing: a local folder, a hub id or the URL of a server")
+    valid = not url or _is_address(config.model)
+    usage(valid, f"{stage}: --model {config.model} is not a URL such as http://host:8000/v1")
+    check_positive(stage, config, ["deadline"])
+    usage(not (config.deterministic and url), f"{stage}: a server cannot be --deterministic")
+    usage(not (config.engine in ("torch", "vllm") and url), f"{stage}: --engine {config.engine} cannot run a URL")
+    usage(not (config.engine == "server" and not url), f"{stage}: --engine server needs a URL as --model")
+    check_local_engine(stage, config)
+
+
+def check_local_engine(stage: str, config: LocalEngineOptions) -> None:
+    """An engine, its device and its number format."""
+    check_device(stage, config.device)
+    check_positive(stage, config, ["slots"])
+    usage(not (config.deterministic and config.dtype == "bf16"), f"{stage}: --deterministic needs --dtype fp32")
+    check_vllm(stage, config.engine, deterministic=config.deterministic)
+
+
+def _is_address(url: str) -> bool:
+    """Whether a URL names a host, and a port by its number if any."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def check_device(stage: str, name: str) -> None:
+    """A well-formed name of a device."""
+    usage(bool(DEVICE.fullmatch(name)), f"{stage}: --device must be cpu, cuda, cuda:1 or similar, not {name}")
+
+
+def check_vllm(stage: str, engine: str, *, deterministic: bool) -> None:
+    """vLLM is installed if asked for, and not together with deterministic bits.
+
+    Raises:
+        EnvironmentFault: it is not installed.
+    """
+    from magcli.generate.open import require_vllm
+
+    if engine == "vllm":
+        usage(not deterministic, f"{stage}: --deterministic needs --engine torch")
+        require_vllm()
+
+
+def check_training(stage: str, model: str, device: str, *, needed: bool = True) -> None:
+    """A model whose weights are on this machine or the hub; ``needed`` False: there may be none."""
+    check_device(stage, device)
+    usage(bool(model) or not needed, f"{stage}: --model is missing: a local folder or a hub id")
+    usage(not model.startswith("http"), f"{stage}: a server's weights cannot be trained; give a folder or a hub id")
+
+
+def check_generator_devices(stage: str, devices: Sequence[str], generators: int) -> None:
+    """Devices that generators can use, no more of them than generators."""
+    for name in devices:
+        valid = bool(GENERATOR_DEVICE.fullmatch(name))
+        usage(valid, f"{stage}: --generator-devices must be cpu, cuda or cuda:N, not {name}")
+    text = f"{stage}: {len(devices)} --generator-devices need at least as many --generators, not {generators}"
+    usage(len(devices) <= generators, text)
+
+
+def check_broadcast(stage: str, source: str, targets: Sequence[str]) -> None:
+    """Devices between which weights can be broadcast."""
+    for target in targets:
+        alike = target.partition(":")[0] == source.partition(":")[0]
+        usage(alike, f"{stage}: {source} cannot broadcast to {target}; use --transfer file")
+        distinct = target.startswith("cpu") or _gpu_number(target) != _gpu_number(source)
+        usage(distinct, f"{stage}: a GPU cannot broadcast to itself ({target}); use --transfer file, or other devices")
+
+
+def _gpu_number(device: str) -> str:
+    """The number of a GPU; ``cuda`` is the first."""
+    return device.partition(":")[2] or "0"
+
+
+def check_sampling(stage: str, config: SamplingOptions) -> None:
+    """Counts, lengths and probabilities within their ranges."""
+    check_positive(stage, config, ["samples"])
+    check_generation(stage, config)
+    usage(0 < config.top_p <= 1, f"{stage}.top_p: {config.top_p} is not in (0, 1]")
+
+
+def check_generation(stage: str, config: GenerationOptions) -> None:
+    """A positive length, and a temperature of 0 or more."""
+    check_positive(stage, config, ["max_tokens"])
+    check_not_negative(stage, config, ["temperature"])
+
+
+def check_grader(stage: str, config: GraderOptions) -> None:
+    """Workers and a timeout above 0."""
+    check_positive(stage, config, ["workers", "verify_deadline"])
+
+
+def check_reward(stage: str, config: RewardOptions) -> None:
+    """A length penalty that fits, and a reward function that can be imported."""
+    check_grader(stage, config)
+    check_not_negative(stage, config, ["num_tests", "max_length"])
+    if config.reward:
+        from magcli.verify import custom
+
+        custom.load(config.reward)
+    usage(
+        0 <= config.cache_length <= (config.max_length or config.cache_length),
+        f"{stage}.cache_length: {config.cache_length} is not between 0 and max_length {config.max_length}",
+    )

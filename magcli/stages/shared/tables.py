@@ -1,0 +1,55 @@
+"""Column names of other tools, traces as conversations, and digests of tables that options name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from magcli.errors import DataError
+
+ALIASES = {
+    "prompt": ("problem", "question", "Problem", "Question"),
+    "answer": ("Answer", "ground_truth", "gold", "reference_answer", "final_answer", "expected_answer", "target"),
+}
+"""Names of the columns of problems in other tools; one is read if it is the only one and the column is missing."""
+CODE_ALIASES = {
+    "prompt": ("problem", "question", "statement", "description", "statement_md", "statement_tex", "statement_html",
+               "content", "text"),
+    "id": ("task_id", "slug"),
+}  # fmt: skip
+"""Names of the columns of code problems in other tools."""
+
+
+def conversation(row: Mapping[str, Any], system: str | None) -> list[dict[str, str]]:
+    """A trace as chat turns: its messages, or its prompt (after the system prompt) and completion.
+
+    Raises:
+        DataError: it has neither, or a turn lacks its role or its text.
+    """
+    from magcli.model.chat import to_messages
+
+    turns: list[dict[str, str]] = row.get("messages") or []
+    if not turns and row.get("prompt") and row.get("completion"):
+        turns = [*to_messages(row["prompt"], system), {"role": "assistant", "content": row["completion"]}]
+    if not turns:
+        raise DataError("there are no messages, and no prompt with a completion")
+    if not all(isinstance(turn, dict) and _has_text(turn) for turn in turns):
+        raise DataError("a message lacks its role or its content")
+    return turns
+
+
+def _has_text(turn: Mapping[str, Any]) -> bool:
+    return all(isinstance(turn.get(key), str) for key in ("role", "content"))
+
+
+def table_identity(name: str, path: Path | None) -> dict[str, Any]:
+    """The digest of a table that an option names, which determines the rows as an input does."""
+    from magcli.data import table
+
+    if path is None:
+        return {}
+    source = table.read(str(path))
+    for _ in source.rows:
+        pass
+    return {f"{name}_sha256": source.sha256}

@@ -1,0 +1,89 @@
+"""What `sft` and `rl` share: number formats, the run's folder, ranks of torchrun."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from magcli.errors import usage
+
+if TYPE_CHECKING:
+    from magcli.model import compute
+    from magcli.run.job import Job
+    from magcli.run.rundir import RunDir
+    from magcli.train.controller import OpenState
+
+FORMATS: Mapping[str, tuple[compute.Purpose, Mapping[str, str]]] = {
+    "bf16": ("training", {"bf16": "yes", "fp32": "no"}),
+    "dtype": ("sampling", {"bf16": "bf16", "fp32": "fp32"}),
+}
+"""Options of training runs that are number formats: their purpose, and their spelling of bf16 and float32."""
+
+RunConfig = TypeVar("RunConfig", bound=Any)
+
+
+def resolve_formats(config: RunConfig, folder: RunDir, job: Job, *, exact: bool = False) -> RunConfig:
+    """The options of a training run with number formats in place of ``auto``, recorded in its folder.
+
+    A resumed run keeps its formats, on whatever machine, unless an option names another. ``exact`` runs default to
+    float32.
+
+    Raises:
+        UsageError: the run is finished, and the options ask for another format.
+    """
+    from magcli.model import compute
+
+    asked = {option: getattr(config, option) for option in FORMATS if hasattr(config, option)}
+    if folder.finished:
+        found = {option: folder.notes.get(option, value) for option, value in asked.items()}
+        for option, value in asked.items():
+            text = f"{folder.path} holds a run with {option} {found[option]!r} (now {value!r})"
+            usage(value in ("auto", found[option]), text)
+        job.chosen |= found
+        return replace(config, **found)
+
+    def decide(option: str) -> tuple[str, str]:
+        purpose, values = FORMATS[option]
+        choice = compute.choose(config.model, config.device, purpose)
+        return values[choice.format], choice.reason
+
+    if exact:
+        asked = {option: FORMATS[option][1]["fp32"] if value == "auto" else value for option, value in asked.items()}
+    return replace(config, **job.choose(asked, decide, [folder]))
+
+
+def serve_rank(device: str, open_state: Callable[[], OpenState], *, needed: bool) -> bool:
+    """Run as a non-zero torchrun rank until the first rank ends; False where this process is the first rank.
+
+    ``needed`` False: the first rank does nothing that takes several ranks, so this one has nothing to do.
+    """
+    if os.environ.get("RANK", "0") == "0":
+        return False
+    if needed:
+        from magcli.train.controller import follow
+        from magcli.train.distributed import open_ranks
+
+        follow(open_ranks(device), open_state())
+    return True
+
+
+@contextmanager
+def run_folder(stage: str, config: Any, identity: Mapping[str, Any], job: Job) -> Iterator[RunDir]:
+    """The folder of a training run, which belongs to one configuration, ``identity`` and inputs.
+
+    Open it after the last row was read: only then is the digest of a pipe known.
+    """
+    from magcli.config import row_options
+    from magcli.data.manifest import Input
+    from magcli.run.rundir import RunDir
+
+    options = {key: value for key, value in row_options(config).items() if key not in FORMATS}
+    inputs = [source.sha256 for source in job.sources]
+    with RunDir.open(config.run, stage, {**options, **identity, "inputs": inputs}, restart=job.restart) as folder:
+        given = [Input(Path(source.name).name, source.sha256, source.total or 0) for source in job.sources]
+        folder.keep_inputs(given, job.past())
+        yield folder
