@@ -156,7 +156,7 @@ def _report(spent: Spent, job: Job) -> None:
 
 
 class DifficultyJudge:
-    """Judges one problem by its samples, except those whose grading failed.
+    """Judges one problem by its samples, except those whose grading failed (recipe, section 4).
 
     Answers are compared by the verifier, in its killable workers. Programs have no majority, as many different ones are
     correct.

@@ -318,7 +318,7 @@ def test_metrics_that_are_up_to_date_do_not_stand_for_a_model_that_is_gone(tiny_
 
 
 def test_to_show_a_mask_is_a_dry_run(tiny_model_dir, tmp_path):
-    with pytest.raises(UsageError, match="give --dry-run"):
+    with pytest.raises(UsageError, match="add --dry-run"):
         call_stage("sft", traces(tmp_path / "t.jsonl"), model=str(tiny_model_dir), run=tmp_path / "run", show_mask=1)
 
 

@@ -151,7 +151,7 @@ class GraderOptions:
 
 @dataclass(frozen=True)
 class RewardOptions(GraderOptions):
-    """The reward of completions."""
+    """The reward of completions (recipe, section 2)."""
 
     max_length: int = opt(
         0, "Length in tokens at which the length penalty reaches its maximum (l_max); 0 disables it.", panel=REWARD
