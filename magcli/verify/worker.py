@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from magcli.errors import MagError
-from magcli.verify import custom, language, loading, symbolic
+from magcli.verify import custom, language
 from magcli.verify.reward import Reward, raised, reward, undecided
 
 HEADER = struct.Struct("<Q")
@@ -79,7 +79,6 @@ def grader_of(function: str) -> Callable[..., Reward]:
 
 def warm_up() -> None:
     """Load what the recipe's reward may need."""
-    symbolic.tools()
     language.identify("The first call loads the model.")
 
 
@@ -91,7 +90,7 @@ def main(fd: int, memory: int, warm: bool, function: str) -> None:
         warm_up()
     with socket.socket(fileno=fd) as sock:
         send(sock, READY)
-        loading.observe(lambda under_way: send(sock, LOADING if under_way else (time.process_time(), None)))
+        language.observe_loading(lambda under_way: send(sock, LOADING if under_way else (time.process_time(), None)))
         try:
             while True:
                 for job in receive(sock):

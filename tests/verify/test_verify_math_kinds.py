@@ -32,6 +32,6 @@ def test_every_answer_is_itself_in_a_box_and_a_ground_truth(kind: str) -> None:
 
 
 def test_named_quantities_beside_bare_values() -> None:
-    """The only rule that depends on which side is the ground truth, so that these are judged one way."""
+    """This rule depends on which side is the ground truth, so these are judged one way."""
     wrong = [case for case in QUANTITIES if compare(case["prediction"], case["gold"])[0] != case["same"]]
     assert not wrong, "\n".join(map(str, wrong))

@@ -97,7 +97,7 @@ def test_hostile_text_takes_little_time(text: str) -> None:
         compare(text, other)
         compare(other, text)
     assert compare(text, text)[0] == bool(text.strip())
-    assert time.process_time() - start < 10  # seven comparisons and, once, the import of SymPy
+    assert time.process_time() - start < 10  # seven comparisons
 
 
 def test_hostile_text_leaves_the_pool_whole() -> None:
@@ -174,3 +174,68 @@ def test_two_digits_of_minutes_are_a_time_and_no_ratio(hours: int, minutes: int)
     for other in (f"{2 * hours}:{2 * minutes}", rf"\frac{{{hours}}}{{{minutes or 1}}}", f"{hours * 60 + minutes}"):
         assert not equal(time_of_day, other)
     assert equal(time_of_day, f"{hours}:{minutes}") == (minutes > 9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 60), min_size=2, max_size=3), st.integers(1, 5), st.integers(0, 2))
+def test_a_ratio_in_words_is_the_ratio_where_that_is_the_ground_truth(parts: list[int], times: int, moved: int) -> None:
+    words = " to ".join(str(times * part) for part in parts)
+    ratio = ":".join(map(str, parts))
+    if read(ratio).name != "time":
+        assert equal(words, ratio)
+        assert equal(words.replace("to", r"\text{to}"), ratio.replace(":", "{:}"))
+        other = [part + (place == moved % len(parts)) for place, part in enumerate(parts)]
+        assert not equal(words, ":".join(map(str, other)))
+    for gold in (
+        rf"\frac{{{parts[0]}}}{{{parts[1]}}}",
+        f"({','.join(map(str, parts))})",
+        str(sum(parts)),
+        str(parts[-1]),
+    ):
+        assert not equal(words, gold)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(-5, 5).filter(bool), st.integers(-6, 6), st.integers(-3, 3).filter(bool), st.integers(-1, 1))
+def test_an_absolute_value_is_its_definition_by_cases(slope: int, offset: int, factor: int, moved: int) -> None:
+    inner, root = f"{slope}x+({offset})", Fraction(-offset, slope)
+    signs = (factor, -factor) if slope > 0 else (-factor, factor)
+
+    def cases(root: Fraction, signs: tuple[int, int], at_root: str = r"\ge") -> str:
+        rows = rf"{signs[0]}({inner}) & x{at_root} {root} \\ {signs[1]}({inner}) & x<{root}"
+        return rf"\begin{{cases}} {rows} \end{{cases}}"
+
+    bars = f"{factor}|{inner}|"
+    assert equal(bars, cases(root, signs))
+    assert equal(cases(root, signs), f"f(x)={bars}")
+    assert equal(bars, cases(root + moved, signs)) == (moved == 0)
+    for wrong in (cases(root, signs[::-1]), cases(root, (factor, factor)), cases(root, signs, ">")):
+        assert not equal(bars, wrong)
+        assert not equal(wrong, bars)
+
+
+BASES = {"binary": 2, "octal": 8, "hexadecimal": 16, "hex": 16, "decimal": 10}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text("01", min_size=2, max_size=8).filter(lambda digits: digits[0] == "1"),
+       st.sampled_from(["{} in {}", "{} ({})", r"{}\text{{ in {}}}", "{} in {} notation", "{} {}"]),
+       st.sampled_from(list(BASES)))  # fmt: skip
+def test_the_base_in_words_behind_a_number_counts(digits: str, form: str, word: str) -> None:
+    answer = form.format(digits, word)
+    assert equal(answer, digits) == equal(digits, answer) == (word == "decimal")
+    for base in (2, 8, 10, 16):
+        assert equal(answer, f"{digits}_{{{base}}}") == (base == BASES[word])
+    assert equal(f"{digits} {word} strings", digits)
+
+
+@pytest.mark.parametrize(("sign", "ray"), [("+", r"(0,\infty)"), ("-", r"(-\infty,0)")])
+@pytest.mark.parametrize("form", [r"\mathbb{{R}}^{}", r"\mathbb R^{{{}}}", r"\mathbb{{R}}^{{{}}}"])
+def test_the_positive_reals_are_an_open_ray(form: str, sign: str, ray: str) -> None:
+    answer = form.format(sign)
+    for other in (ray, f"x{'>' if sign == '+' else '<'}0", rf"x\in {answer}"):
+        assert equal(answer, other)
+        assert equal(other, answer)
+    for other in (r"\mathbb{R}", ray.replace("(0", "[0").replace("0)", "0]"), r"\mathbb{Z}^+", r"(1,\infty)"):
+        assert not equal(answer, other)
+        assert not equal(other, answer)

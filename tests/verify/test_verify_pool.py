@@ -19,15 +19,15 @@ from magcli.verify.reward import Reward, RewardRule, reward
 from magcli.verify.worker import LOADING
 
 RULE = RewardRule(max_length=1000, use_language=False)
-GIANT = r"(x+1)^{60}(y+2)^{60}=(z+3)^{60}\Re(w)"
-"""An equation beyond our own grammar, which SymPy expands for far longer than any deadline here."""
+ENDLESS = f"{Path(__file__).with_name('hanging.py')}:endless"
 
 
 def job(answer: str, gold: str = "5", kind: str = "math") -> Job:
     return f"<think>a</think>\\boxed{{{answer}}}", 10, {"prompt": "?", "answer": gold, "kind": kind}, RULE
 
 
-HANG = job(GIANT, GIANT.replace("3", "4"))
+HANG = job("hang")
+"""Never ends where the reward is ``ENDLESS``."""
 
 
 def workers() -> set[int]:
@@ -76,7 +76,7 @@ def test_asyncio_and_threads_share_a_pool(pool: Pool) -> None:
 
 
 def test_a_job_over_the_deadline_is_killed_and_the_others_are_graded() -> None:
-    pool = Pool(1, deadline=1.0)
+    pool = Pool(1, deadline=1.0, function=ENDLESS)
     try:
         pool.rewards([job("5")])
         before = workers()
@@ -178,7 +178,7 @@ def cpu_seconds(pid: int) -> float:
 
 def test_a_job_that_loses_every_worker_is_an_infra_error() -> None:
     before = workers()
-    pool = Pool(1, deadline=60)
+    pool = Pool(1, deadline=60, function=ENDLESS)
     done = threading.Event()
     pool.rewards([job("5")])
     busy = max(map(cpu_seconds, workers() - before)) + 0.4
@@ -214,7 +214,7 @@ def test_close_leaves_no_process_and_fails_what_waits() -> None:
     before = workers()
 
     async def run() -> float:
-        pool = Pool(2, deadline=60)
+        pool = Pool(2, deadline=60, function=ENDLESS)
         await pool.reward(*job("5"))
         waiting = [asyncio.ensure_future(pool.reward(*HANG)) for _ in range(3)]
         await asyncio.sleep(0.3)
@@ -232,8 +232,9 @@ def test_close_leaves_no_process_and_fails_what_waits() -> None:
 
 def test_no_worker_outlives_a_killed_parent() -> None:
     program = (
-        "import sys, time; sys.path.insert(0, sys.argv[1]); from test_verify_pool import HANG, Pool, job, workers\n"
-        "pool = Pool(2, deadline=60); pool.rewards([job('5')] * 200); pool.submit([HANG, HANG]); time.sleep(1)\n"
+        "import sys, time; sys.path.insert(0, sys.argv[1]); from test_verify_pool import *\n"
+        "pool = Pool(2, deadline=60, function=ENDLESS); pool.rewards([job('5')] * 200)\n"
+        "pool.submit([HANG, HANG]); time.sleep(1)\n"
         "print(*workers(), flush=True); time.sleep(60)"
     )
     args = [sys.executable, "-c", program, str(Path(__file__).parent)]
@@ -295,14 +296,14 @@ def hostile(canary: Path) -> dict[str, tuple[str, str]]:
         "sum": ("+".join(["x"] * 20_000), "5"),
         "series": (r"\sum_{i=1}^{10^{12}} i", "5"),
         "expansion": ("(a+b+c+d+e+f)^{60}", "(a+b+c+d+e+g)^{60}"),
-        "equation": (GIANT, GIANT.replace("3", "4")),
+        "equation": (r"(x+1)^{60}(y+2)^{60}=(z+3)^{60}\Re(w)", r"(x+1)^{60}(y+2)^{60}=(z+4)^{60}\Re(w)"),
         "code": (code, "5"),
         "code in both": (code, f"1+{code}"),
         "code in latex": (rf"\text{{{code}}}+\sqrt{{2}}", r"\sqrt{2}"),
         "f-string": (f"f'{{{code}}}'", "x+1"),
         "NUL": ("5\x00", "5"),
         "surrogate": ("\ud800\udfff", "5"),
-        "names of SymPy": ("zoo+nan+N+Q+S+E+I+O", "oo"),
+        "names of algebra systems": ("zoo+nan+N+Q+S+E+I+O", "oo"),
         "division by zero": (r"\frac{1}{0}", r"\frac{2}{0}"),
     }
 
@@ -330,11 +331,17 @@ def test_hostile_answers_are_wrong_in_time_and_run_nothing(name: str, hostile_po
     assert hostile_pool.rewards([job("5")])[0].correct
 
 
-def test_a_worker_loads_the_algebra_system_when_a_job_needs_it_and_says_so() -> None:
+def test_a_worker_loads_the_language_classifier_when_a_job_needs_it_and_says_so() -> None:
+    spoken = (
+        "<think>We add the numbers one by one and find the sum.</think>The sum is \\boxed{5}, as we have seen above.",
+        10,
+        {"prompt": "What is the sum of these two numbers?", "answer": "5", "kind": "math"},
+        RewardRule(max_length=1000),
+    )
     remote = Remote(2 << 30)
     try:
         assert remote.ready()
-        remote.send([job("5"), job(r"\frac{1}{", r"\frac{1}{ "), job(r"\frac{1}{", r"\frac{1}{ ")])
+        remote.send([job("5"), spoken, spoken])
         said = [remote._message(60.0) for _ in range(5)]
     finally:
         remote.kill()

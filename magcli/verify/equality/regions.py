@@ -5,12 +5,13 @@ nothing. Ends are compared exactly (or to 30 digits), and put in order by their 
 """
 
 import math
+from fractions import Fraction
 from typing import NamedTuple
 
 from magcli.verify.equality.balls import FLOATS, NotReal, Point, Undecided
 from magcli.verify.equality.evaluate import evaluate
 from magcli.verify.equality.identity import same_value, symbols
-from magcli.verify.latex.tree import INFINITY, Expr, neg
+from magcli.verify.latex.tree import INFINITY, Expr, neg, num
 
 MAX_PIECES = 50
 
@@ -241,3 +242,64 @@ def _common(a: tuple[Piece, ...], b: tuple[Piece, ...]) -> tuple[Piece, ...]:
             if place(low) < place(high) or (place(low) == place(high) and left and right):
                 found.append(Piece(low, left, high, right))
     return tuple(found)
+
+
+def defines_absolute(cases: Expr, expr: Expr) -> bool:
+    """Whether a piecewise function defines an expression with one absolute value, such as ``2|x-1|+3``.
+
+    Within the bars stands a linear expression of the only letter. On the region of each row it keeps its sign, and the
+    value of the row is the expression with that sign in place of the bars; the regions together are all real numbers.
+    """
+    bars, letters = list(_absolutes(expr)), symbols(expr)
+    slope, offset = (_line(bars[0].args[0]) if len(bars) == len(letters) == 1 else None) or (Fraction(0), Fraction(0))
+    if not slope:
+        return False
+    root, inner, (letter,) = num(-offset / slope), bars[0].args[0], letters
+    right, left = (Piece(root, True, INFINITY, False),), (Piece(MINUS_INFINITY, False, root, True),)
+    choices = [
+        (right if slope > 0 else left, _put(expr, bars[0], inner)),
+        (left if slope > 0 else right, _put(expr, bars[0], neg(inner))),
+        ((Piece(root, True, root, True),), _put(expr, Expr("sym", name=letter), root)),
+    ]
+    covered: tuple[Piece, ...] = ()
+    for value, condition in (row.args for row in cases.args if len(row.args) == 2):
+        pieces = _where(condition, letter, covered)
+        fitting = [given for half, given in choices if same_region(Region(_common(pieces, half)), Region(pieces))]
+        if not pieces or not any(same_value(value, given) is True for given in fitting):
+            return False
+        covered += pieces
+    return _joined(covered) == EVERYTHING
+
+
+def _where(condition: Expr, letter: str, covered: tuple[Piece, ...]) -> tuple[Piece, ...]:
+    """The region of a row of a piecewise function behind rows that cover others; empty where it has none."""
+    if condition.op == "text" and condition.name in ("otherwise", "else"):
+        return complement(_joined(covered))
+    if condition.op == "rel" and condition.name == "=" and condition.args[0] == Expr("sym", name=letter):
+        return _half("=", condition.args[1])
+    found = region(condition)
+    return found.pieces if found and found.name == letter else ()
+
+
+def _absolutes(expr: Expr) -> frozenset[Expr]:
+    found = frozenset().union(*map(_absolutes, expr.args))
+    return found | {expr} if expr.op == "f" and expr.name == "abs" else found
+
+
+def _put(expr: Expr, old: Expr, new: Expr) -> Expr:
+    return new if expr == old else expr._replace(args=tuple(_put(arg, old, new) for arg in expr.args))
+
+
+def _line(expr: Expr) -> tuple[Fraction, Fraction] | None:
+    """Slope and offset of a linear expression of one letter; None where it is something else."""
+    if expr.op in ("num", "sym"):
+        return (Fraction(0), expr.number) if expr.op == "num" else (Fraction(1), Fraction(0))
+    parts = [part for part in map(_line, expr.args) if part is not None]
+    if len(parts) < len(expr.args) or expr.op not in ("+", "*", "/"):
+        return None
+    if expr.op == "+":
+        return sum((a for a, _ in parts), Fraction(0)), sum((b for _, b in parts), Fraction(0))
+    (a, b), (c, d) = parts
+    if expr.op == "/":
+        return None if c or not d else (a / d, b / d)
+    return None if a and c else (a * d + b * c, b * d)

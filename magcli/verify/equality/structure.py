@@ -20,7 +20,7 @@ from magcli.verify.equality.naming import (
     without_indices,
 )
 from magcli.verify.equality.parameters import bound, is_whole, matched, shifted
-from magcli.verify.equality.regions import is_restricted, region, same_region
+from magcli.verify.equality.regions import defines_absolute, is_restricted, region, same_region
 from magcli.verify.equality.relations import same_equation, same_inequality
 from magcli.verify.equality.signs import opened
 from magcli.verify.equality.vectors import entries, same_vector
@@ -302,9 +302,11 @@ def _matrices(a: Expr, b: Expr, depth: int) -> Found:
 
 
 def _cases(a: Expr, b: Expr, depth: int) -> Found:
-    """Rows of a piecewise function in any order; an assignment's name may stand before the brace."""
+    """Rows of a piecewise function in any order, or of an absolute value; a name may stand before the brace."""
     if a.op == b.op and len(a.args) == len(b.args):
         return _any_order(a.args, b.args, depth), "structure"
+    if a.op in ARITHMETIC or b.op in ARITHMETIC:
+        return (defines_absolute(a, b) if a.op == "cases" else defines_absolute(b, a)), "structure"
     return (False, "structure") if "rel" not in (a.op, b.op) else _relations(a, b, depth)
 
 

@@ -21,8 +21,15 @@ from magcli.verify.latex.wording import formal
 
 MAX_SPECIAL = 300
 """Longer texts are no time, number in a base or choice."""
-_BASES = {word: str(n) for word, n in NUMBERS.items()} | {"binary": "2", "octal": "8", "hexadecimal": "16"}
+_BASES = {word: str(n) for word, n in NUMBERS.items()} | {"binary": "2", "octal": "8", "decimal": "10",
+                                                            "hexadecimal": "16", "hex": "16"}  # fmt: skip
 _BASE = re.compile(r"\(?((?=[A-Z]*[0-9])[0-9A-Z]{1,200})\)?\s*(?:_|\(?(?:in )?base ?)[{(]*(?:base ?)?(\d+|[a-z]+)[)}]*")
+_BASE_WORD = re.compile(
+    r"\(?((?=[A-Z]*[0-9])[0-9A-Z]{1,200})\)?\s*\(?(?:in )?(binary|octal|decimal|hexadecimal|hex)"
+    r"(?: (?:notation|form|system))?\)?"
+)
+_ARC = re.compile(r"(\d+)\s*\^\{?\s*\\circ\s*\}?\s*(\d+(?:\.\d+)?)\s*'\s*(?:(\d+(?:\.\d+)?)\s*'')?")
+_WORDED_RATIO = re.compile(r"(\d+(?:\.\d+)?)((?:\s+to\s+\d+(?:\.\d+)?)+)")
 _TIME = re.compile(r"(\d{1,2}:\d{2}(?::\d{2})?)\s*([ap])\.?\s?m\.?", re.IGNORECASE)
 _CHOICE = re.compile(
     r"(?:(?:[Oo]ption|[Cc]hoice) )?\(([A-Za-z])\)|(?:(?:[Oo]ption|[Cc]hoice) )?([A-Z])[.):]?|\s*([A-Z])\)"
@@ -97,6 +104,15 @@ def read_as_points(text: str) -> Expr:
         return read(text)
 
 
+def ratio_in_words(text: str) -> Expr | None:
+    """The ratio that ``2 to 5`` is; None for another text."""
+    bare = clean(text)
+    found = _WORDED_RATIO.fullmatch(" ".join(_TEXT.sub(r" \1 ", bare).split())) if len(bare) <= MAX_SPECIAL else None
+    if found is None:
+        return None
+    return Expr("ratio", tuple(num(Fraction(part)) for part in (found[1], *found[2].split()[1::2])))
+
+
 def _special(text: str) -> Expr | None:
     """Forms that are no arithmetic: grouped digits, times, numbers in a base, choices."""
     if _GROUPED.fullmatch(text):
@@ -111,8 +127,10 @@ def _special(text: str) -> Expr | None:
         return Expr("text", name=f"{time[1]} {time[2].lower()}m")
     if measure := compound(plain):
         return Expr("unit", (num(measure[0]),), measure[1])
-    if (base := _BASE.fullmatch(plain)) and (base[2].isdigit() or base[2] in _BASES):
+    if (base := _BASE.fullmatch(plain) or _BASE_WORD.fullmatch(plain)) and (base[2].isdigit() or base[2] in _BASES):
         return Expr("base", name=f"{base[1]}_{_BASES.get(base[2], base[2])}")
+    if arc := _ARC.fullmatch(plain):
+        return Expr("base", name=f"{':'.join(part or '0' for part in arc.groups())}_sexagesimal")
     return _choice(plain)
 
 

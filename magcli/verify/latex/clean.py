@@ -58,6 +58,8 @@ def _respelled(text: str) -> str:
         text = _BRACED_STEM.sub(r"\1", text)
     if "\\" in text or "~" in text or "{,}" in text:
         text = _DECIMAL_COMMA.sub(".", _GROUPING.sub("", text))
+    if "{:}" in text:
+        text = text.replace("{:}", ":")
     if "quad" in text and text.count("=") > 1 and r"\begin" not in text:
         text = _QUAD.sub(",", text)
     if "C" in text and "_" in text:

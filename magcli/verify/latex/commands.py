@@ -288,8 +288,15 @@ def _pi(cursor: Cursor) -> Expr:
     return _symbol(cursor, "pi") if cursor.peek().value == "_" else PI
 
 
-def _reals(cursor: Cursor) -> Expr:
-    return Expr("set-name", name=cursor.tokens[cursor.at - 1].value)
+def _number_set(cursor: Cursor) -> Expr:
+    r"""``\mathbb{Z}``, and ``\mathbb{R}^+`` and ``\mathbb{R}^{-}`` as the intervals that they are."""
+    name = cursor.tokens[cursor.at - 1].value
+    ahead = [cursor.peek(at).value for at in range(4)]
+    sign = ahead[2] if ahead[1] == "{" and ahead[3] == "}" else ahead[1]
+    if name != r"\mathbbR" or ahead[0] != "^" or sign not in ("+", "-"):
+        return Expr("set-name", name=name)
+    cursor.at += 2 if sign == ahead[1] else 4
+    return Expr("tuple", (num(0), INFINITY) if sign == "+" else (neg(INFINITY), num(0)), "()")
 
 
 def _empty(_: Cursor) -> Expr:
@@ -315,5 +322,5 @@ _READERS = {
     r"\int": _integral,
     r"\lim": _limit,
     r"\prod": _big,
-    **{rf"\mathbb{letter}": _reals for letter in "RZNQC"},
+    **{rf"\mathbb{letter}": _number_set for letter in "RZNQC"},
 }

@@ -6,7 +6,7 @@ is linear in the number of tokens; nesting is bounded by the tokenizer and by ``
 
 from fractions import Fraction
 
-from magcli.verify.latex.atoms import exponent, read_atom
+from magcli.verify.latex.atoms import exponent, read_atom, subscript
 from magcli.verify.latex.cursor import Cursor
 from magcli.verify.latex.names import DECORATIONS, FUNCTIONS, GREEK
 from magcli.verify.latex.tokens import Token, Unreadable
@@ -110,7 +110,7 @@ def starts_factor(cursor: Cursor) -> bool:
     if token.kind == "num":
         before = cursor.tokens[cursor.at - 1]
         raised = before.kind == "word" and token.spaced and cursor.peek(1).value == "^"
-        return raised or before.value in (")", "]", "}")
+        return raised or before.value in (")", "]", "}", "!")
     if token.kind == "op":
         if token.value == "(":
             return not aside(cursor)
@@ -176,7 +176,10 @@ def _raised(cursor: Cursor, value: Expr) -> Expr:
         if value.op != "sym":
             raise Unreadable("unparsable")
         return value._replace(name=value.name + "*")
-    return power(value, exponent(cursor))
+    raised = exponent(cursor)
+    if value.op == "sym" and cursor.eat("_"):
+        value = value._replace(name=f"{value.name}_{subscript(cursor)}")
+    return power(value, raised)
 
 
 def _scale(cursor: Cursor, value: Expr) -> str:

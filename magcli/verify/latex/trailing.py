@@ -41,7 +41,7 @@ x y z of to from by at past off between among until till into
 """
 _NOT_LAST = """
 more less fewer greater higher lower larger bigger smaller extra short odd even real imaginary positive negative double
-triple treble quadruple square sq cube cubic cu
+triple treble quadruple square sq cube cubic cu binary octal hexadecimal hex ternary
 """
 
 _ANYWHERE = frozenset((_OPERATIONS + _JOINTS + _DOUBTS).split()) | NUMBERS.keys() | SCALES.keys()
@@ -52,6 +52,10 @@ _UNFINISHED = frozenset(_NOT_LAST.split())
 _MAGNITUDES = frozenset("kMBT")
 _PERCENT = frozenset(("percent", "%", "pct", "percentage"))
 _RATES = frozenset(("per", "a", "an", "each", "every", "in", "daily"))
+_BASES = frozenset(("binary", "octal", "hexadecimal", "hex", "ternary"))
+_NUMERALS = frozenset(
+    ("notation", "form", "system", "representation", "numeral", "number", "expansion", "code", "base")
+)
 _EMPTY = (("in", "total"), ("in", "all"), ("altogether",), ("overall",), ("only",), ("exactly",), ("total",), ("each",))
 _AROUND = ".,;:!()[]\"'`"
 
@@ -88,4 +92,6 @@ def _changes(words: list[str], at: int) -> bool:
         return words[0] in _PERCENT or before == "cent"
     if word in ("root", "roots"):
         return before in ("square", "cube", "cubic")
+    if word in _BASES and (before == "in" or after in _NUMERALS):
+        return True
     return word in _UNFINISHED and not after

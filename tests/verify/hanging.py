@@ -1,0 +1,15 @@
+"""A reward that never ends where the answer is ``hang``, and is the recipe's otherwise."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from magcli.verify.reward import Reward, RewardRule, reward
+
+RULE = RewardRule(max_length=1000, use_language=False)
+
+
+def endless(completion: str, row: Mapping[str, Any]) -> Reward:
+    """Endless on ``hang``."""
+    while "{hang}" in completion:
+        pass
+    return reward(completion, 10, row, RULE)
