@@ -25,8 +25,11 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
-INTEGRATION = {"stages", "faults", "pipes", "scale", "test_cli.py", "test_docs.py", "test_startup.py"}
-"""Folders and files of ``tests`` that run stages, engines or other processes,"""
+INTEGRATION = {
+    "stages", "faults", "pipes", "scale", "test_cli.py", "test_docs.py", "test_startup.py",
+    "test_fleet.py", "test_ranks.py", "test_distributed.py", "test_reshard.py", "test_shard.py",
+}  # fmt: skip
+"""Folders of ``tests`` and files that run stages, engines or other processes,"""
 RUN = {"magcli", "guesser", "finished_run", "pipeline"}
 """and the fixtures that do."""
 
@@ -36,7 +39,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what ``make test-fast`` leaves out."""
     for item in items:
         top = item.path.relative_to(Path(__file__).parent).parts[0]
-        if top in INTEGRATION or top.startswith("test_recipes") or RUN & set(item.fixturenames):
+        by_place = {top, item.path.name} & INTEGRATION or top.startswith("test_recipes")
+        if by_place or RUN & set(item.fixturenames):
             item.add_marker(pytest.mark.integration)
 
 

@@ -89,7 +89,10 @@ class Bench:
         self.runner.close()
 
 
-@pytest.fixture(scope="module", params=ENGINES)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[pytest.mark.integration] if kind.kept else []) for name, kind in ENGINES.items()],
+)
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     kind = ENGINES[request.param]
     made = Bench(kind, request.getfixturevalue(kind.model))
