@@ -20,7 +20,7 @@ STAGES = (
     Entry("filter-math", "Data", "One difficulty pass: sample each problem, keep the useful band."),
     Entry("filter-code", "Data", "Run all solutions on all tests; keep the tests and problems that agree."),
     Entry("make-tests", "Data", "New tests for code problems that catch wrong solutions."),
-    Entry("duplicate", "Data", "Ask for each program in Python and in C++."),
+    Entry("duplicate", "Data", "Each code problem in Python and in C++."),
     Entry("translate", "Data", "Translate a fraction of the problems, with checks."),
     Entry("generate", "Data", "Sample completions of problems from any model."),
     Entry("grade", "Data", "Rewards of completions, with every part and a reason."),
@@ -29,11 +29,11 @@ STAGES = (
     Entry("sft", "Train", "Supervised fine-tuning on traces, or training from scratch."),
     Entry("rl", "Train", "Reinforcement learning with verifiable rewards (GRPO)."),
     Entry("evaluate", "Analyse", "pass@k, avg@n, maj@k with intervals, on completions or a model."),
-    Entry("landscape", "Analyse", "PCA of a run's checkpoints, reward and length around them."),
+    Entry("landscape", "Analyse", "Reward and length over the PCA plane of a run's checkpoints."),
     Entry("show", "Tools", "Rows, traces, rollouts and histories for people."),
     Entry("report", "Tools", "A whole pipeline on one page, or its main figures in the terminal."),
-    Entry("export", "Tools", "A run's model with a model card: recipe, data, results, origin."),
-    Entry("graft", "Tools", "Trained text weights back under their vision encoder."),
+    Entry("export", "Tools", "Publish a run's model with a model card."),
+    Entry("graft", "Tools", "Put a trained text model back under its vision encoder."),
     Entry("doctor", "Tools", "What is installed and fast on this machine."),
 )
 

@@ -1,7 +1,7 @@
 """Any table to any table, with columns renamed or chosen.
 
 Reads and writes -, .arrow, .parquet, .jsonl, .json (one array), both also packed as .gz, .csv and `datasets` folders;
-reads hub ids. JSON lines come back byte for byte.
+reads hub ids. JSON lines are copied byte for byte.
 """
 
 from __future__ import annotations
