@@ -177,7 +177,7 @@ def _completion(reply: Any, url: str) -> Completion:
         message, finish = choice["message"], choice["finish_reason"]
         content, reasoning = message.get("content"), message.get("reasoning_content") or message.get("reasoning")
     except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise EnvironmentFault(f"{url}: the reply lacks {error}: {_excerpt(reply)}") from error
+        raise EnvironmentFault(f"{url}: unexpected reply ({error!r}): {_excerpt(reply)}") from error
     text = _full_text(reasoning or None, content, finish)
     if finish in ABORTED:
         raise EnvironmentFault(f"{url}: the server aborted a completion (finish {finish!r}): {_excerpt(reply)}")

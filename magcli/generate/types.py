@@ -129,7 +129,7 @@ def tokens_left(prompt: Sequence[int], sampling: Sampling, context: int) -> int:
         UsageError: a sampling parameter is out of range.
     """
     if sampling.max_tokens < 1 or sampling.temperature < 0 or not 0 < sampling.top_p <= 1 or sampling.top_k < 0:
-        raise UsageError(f"{sampling}: needs max_tokens >= 1, temperature >= 0, 0 < top_p <= 1 and top_k >= 0")
+        raise UsageError(f"invalid {sampling}: needs max_tokens >= 1, temperature >= 0, 0 < top_p <= 1 and top_k >= 0")
     if not prompt:
         raise DataError("the prompt has no tokens")
     if len(prompt) >= context:

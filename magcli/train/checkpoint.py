@@ -233,7 +233,9 @@ def _load_into_shards(file: Path, model: "PreTrainedModel") -> None:
             name = next((name for name in names if name in there), None)
             full = None if name is None else stored.get_tensor(name)
             if full is None or full.shape != tensor.shape:
-                raise DataError(f"{file} does not fit {type(model).__name__}: {names[0]} is of another size or missing")
+                raise DataError(
+                    f"{file} does not fit {type(model).__name__}: {names[0]} is missing or differs in shape"
+                )
             tensor.copy_(_sharded_like(full, tensor))
 
 

@@ -288,7 +288,7 @@ def test_no_server_is_an_error_within_the_deadline(short_pauses):
     ("fault", "message"),
     [
         ("refuse", "status 400.*too large"),
-        ("shapeless", "reply lacks"),
+        ("shapeless", "unexpected reply"),
         ("uncounted", "lacks usage.completion_tokens"),
     ],
 )
