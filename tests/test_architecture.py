@@ -7,6 +7,7 @@ import re
 import statistics
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TypeGuard
 
@@ -100,6 +101,12 @@ def test_every_test_can_fail(folder: Path) -> None:
         checking = checkers(tree)
         idle = [f.name for f in functions(tree) if f.name.startswith("test_") and not checks(f, checking)]
         assert idle == [], file
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    """They are imported by it."""
+    names = Counter(file.name for file in TESTS)
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def checkers(tree: ast.AST) -> set[str]:

@@ -1,7 +1,6 @@
 """`magcli rl` as a person watches it: curves on a terminal, lines in a log, trackers where they were asked for."""
 
 import json
-import subprocess
 import sys
 
 import pytest
@@ -75,13 +74,11 @@ def test_a_terminal_shows_the_curves_and_gets_itself_back(guesser, problems, tmp
     assert b"?25l" not in terminal.raw
 
 
-def test_a_log_has_the_same_lines_as_ever(guesser, problems, tmp_path) -> None:
-    done = subprocess.run(
-        list(map(str, command(problems, guesser, tmp_path / "run", "--updates=2"))), capture_output=True, timeout=120
-    )
+def test_a_log_has_the_same_lines_as_ever(guesser, problems, tmp_path, magcli) -> None:
+    done = magcli("rl", problems, "--model", guesser, "--run", tmp_path / "run", *FLAGS, "--updates=2")
     assert done.returncode == 0
     assert done.stdout == b""
-    lines = done.stderr.decode().splitlines()
+    lines = done.stderr.splitlines()
     assert [line.split(":")[:2] for line in lines] == [
         ["rl", " engine and trainer at equal weights"],
         ["rl", lines[1].removeprefix("rl:")],
