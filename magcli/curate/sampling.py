@@ -1,4 +1,4 @@
-"""Samples of one problem, and their rewards: what the stages that ask a model share."""
+"""Sample and grade the completions of a problem; shared by the stages that query a model."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from magcli.verify.reward import Reward, RewardRule
 
 
-class Ask(NamedTuple):
-    """How problems are put to a model: the system prompt (None for none), sampling, samples of each, the seed."""
+class SamplingPlan(NamedTuple):
+    """How problems are sampled: system prompt (None for none), sampling parameters, samples per problem, seed."""
 
     system: str | None
     sampling: Sampling
@@ -36,77 +36,77 @@ class Sample:
     completion: Completion
 
 
-async def samples_of(
-    generator: Generator, row: Mapping[str, Any], ask: Ask, numbers: Sequence[int] | None = None
+async def sample_problem(
+    generator: Generator, row: Mapping[str, Any], plan: SamplingPlan, indices: Sequence[int] | None = None
 ) -> list[Sample]:
-    """Sample a problem: all its samples, or those of the given ``numbers``, whose seeds are the same either way.
+    """Sample a problem: all its samples, or those with the given ``indices``; each sample's seed depends on its index.
 
     Raises:
-        PromptRefused: the prompt does not fit into the model's context, or a server will not answer it.
-        UsageError: the row has images, which the model cannot see.
-        DataError: an image cannot be had.
+        PromptRefused: the prompt does not fit into the context, or a server refuses it.
+        UsageError: the row has images, which the model does not support.
+        DataError: an image cannot be loaded.
     """
-    indices = range(ask.samples) if numbers is None else numbers
-    seeds = [sample_seed(ask.seed, row["id"], index) for index in indices]
-    messages, images = to_messages(row["prompt"], ask.system), images_of(row)
+    indices = range(plan.samples) if indices is None else indices
+    seeds = [sample_seed(plan.seed, row["id"], index) for index in indices]
+    messages, images = to_messages(row["prompt"], plan.system), images_of(row)
     if not images:
-        completions = await generator.complete(messages, ask.sampling, seeds=seeds)
+        completions = await generator.complete(messages, plan.sampling, seeds=seeds)
     elif isinstance(generator, VisionModel):
-        completions = await generator.complete_with_images(messages, images, ask.sampling, seeds=seeds)
+        completions = await generator.complete_with_images(messages, images, plan.sampling, seeds=seeds)
     else:
-        raise UsageError(f"row {row['id']} has images, which need a vision-language model and --engine torch")
+        raise UsageError(f"row {row['id']} has images; use a vision-language model and --engine torch")
     return [Sample(*each) for each in zip(indices, seeds, completions, strict=True)]
 
 
 @dataclass
-class Spent:
-    """What sampling in waves has cost, and what all samples of the same problems would have."""
+class SamplingCost:
+    """The cost of sampling in waves, and the savings compared to drawing all samples."""
 
     problems: int = 0
     samples: int = 0
     tokens: int = 0
     samples_saved: int = 0
     tokens_saved: float = 0.0
-    """An estimate: samples that were not made are taken to be as long as the mean of those of the same problem."""
+    """Estimated from the mean length of the samples of the same problem."""
 
-    def add(self, samples: Sequence[Sample], asked: int) -> None:
-        """Count a problem that was sampled, of which ``asked`` samples were wanted at most."""
-        tokens, left = sum(sample.completion.num_tokens for sample in samples), asked - len(samples)
+    def add(self, samples: Sequence[Sample], maximum: int) -> None:
+        """Count a problem with at most ``maximum`` samples."""
+        tokens, saved = sum(sample.completion.num_tokens for sample in samples), maximum - len(samples)
         self.problems += 1
         self.samples += len(samples)
         self.tokens += tokens
-        self.samples_saved += left
-        self.tokens_saved += left * tokens / len(samples)
+        self.samples_saved += saved
+        self.tokens_saved += saved * tokens / len(samples)
 
 
-Wanted = Callable[[Sequence["Reward"]], Awaitable[int]]
-"""How many more samples are made at once, by the rewards of those so far; 0 where they are enough."""
+NextWave = Callable[[Sequence["Reward"]], Awaitable[int]]
+"""The number of samples to draw next, given the rewards so far; 0 to stop."""
 
 
-async def graded_in_waves(
+async def sample_in_waves(
     generator: Generator,
     grader: "Grader",
     row: Mapping[str, Any],
-    ask: Ask,
+    plan: SamplingPlan,
     rule: "RewardRule",
-    wanted: Wanted,
+    next_wave: NextWave,
 ) -> "tuple[list[Sample], list[Reward]]":
-    """Sample and grade a problem in waves, until there are all samples or no more are ``wanted``.
+    """Sample and grade a problem in waves, until all samples are drawn or ``next_wave`` returns 0.
 
     Raises:
-        PromptRefused: the prompt does not fit into the model's context, or a server will not answer it.
+        PromptRefused: the prompt does not fit into the context, or a server refuses it.
     """
     samples: list[Sample] = []
     rewards: list[Reward] = []
-    while len(samples) < ask.samples and (wave := await wanted(rewards)):
-        numbers = range(len(samples), min(len(samples) + wave, ask.samples))
-        more = await samples_of(generator, row, ask, numbers)
+    while len(samples) < plan.samples and (wave := await next_wave(rewards)):
+        indices = range(len(samples), min(len(samples) + wave, plan.samples))
+        more = await sample_problem(generator, row, plan, indices)
         samples += more
-        rewards += await rewards_of(grader, row, more, rule)
+        rewards += await grade_samples(grader, row, more, rule)
     return samples, rewards
 
 
-async def rewards_of(
+async def grade_samples(
     grader: "Grader", row: Mapping[str, Any], samples: Sequence[Sample], rule: "RewardRule"
 ) -> "list[Reward]":
     """Grade the samples of a problem."""

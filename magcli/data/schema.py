@@ -99,7 +99,7 @@ AGREEMENT = pa.schema(
     ]
 )
 """What running its solutions showed about a code problem. ``weak``: a solution labelled wrong passes all kept tests, or
-a program that computes nothing does, which ``trivial`` names (``magcli.curate.code.trivial``).
+a program that computes nothing does, which ``trivial`` names (``magcli.curate.code.trials``).
 ``cpp_unrun``: why C++ solutions cannot be run on tests that call a Python function."""
 
 CODE_MADE = CODE.set(

@@ -1,6 +1,6 @@
-"""Checkpoints as folders of safetensors, and the same weights of many of them in bounded memory.
+"""Checkpoints as folders of safetensors, read side by side in bounded memory.
 
-Contract: a folder holds ``model.safetensors``, or shards named by ``model.safetensors.index.json``, or any set of
+A folder holds ``model.safetensors``, or shards listed in ``model.safetensors.index.json``, or any set of
 ``*.safetensors``. Tensors are float32, bfloat16 or float16.
 """
 
@@ -26,34 +26,35 @@ from magcli.model.tensors import (
 )
 
 PIECE = 1 << 21
-"""Elements of all checkpoints together that are read at a time: few calls, and the last-level cache holds them."""
-NARROWEST = 1 << 13
-"""Elements of one checkpoint that are read at a time, at least."""
+"""Elements read at a time from all checkpoints together: few system calls, and it fits the last-level cache."""
+MIN_PIECE = 1 << 13
+"""Minimum number of elements read at a time from one checkpoint."""
 Checkpoint = Mapping[str, Stored]
 """The tensors of one folder by name, names in sorted order."""
 
 
 def open_checkpoint(folder: Path) -> Checkpoint:
-    """Find every tensor of a checkpoint without reading any; a tied ``lm_head.weight`` is left out.
+    """List the tensors of a checkpoint without reading them; a tied ``lm_head.weight`` is omitted.
 
-    Raises DataError for a missing folder or shard, a damaged or truncated file, no tensor at all, a tensor stored
-    twice, and tensors that are not float32, bfloat16 or float16 (quantised or integer).
+    Raises:
+        DataError: a missing folder or shard, a damaged or truncated file, no tensors, a duplicate tensor, or a dtype
+            other than float32, bfloat16 and float16 (quantised or integer).
     """
     found = tensors_in(_files(folder))
     if _is_tied(folder):
         found.pop("lm_head.weight", None)
     if not found:
-        raise DataError(f"{folder}: its safetensors files hold no tensors; save this checkpoint again")
+        raise DataError(f"{folder}: the safetensors files contain no tensors; save this checkpoint again")
     check_floats(found.values())
     return dict(sorted(found.items()))
 
 
 def check_same(checkpoints: Sequence[Checkpoint]) -> None:
-    """Raise DataError, naming folder and tensor, unless all hold the same names and shapes as the last one."""
+    """Raise DataError, naming folder and tensor, unless all have the same tensor names and shapes as the last one."""
     last = checkpoints[-1]
     for other in checkpoints[:-1]:
         if missing := last.keys() - other.keys():
-            raise DataError(f"{_folder(other)}: tensor {min(missing)} is missing, but {_folder(last)} has it")
+            raise DataError(f"{_folder(other)}: tensor {min(missing)} is missing, but present in {_folder(last)}")
         if extra := other.keys() - last.keys():
             raise DataError(f"{_folder(other)}: tensor {min(extra)} is not in {_folder(last)}")
         for name, stored in other.items():
@@ -63,15 +64,12 @@ def check_same(checkpoints: Sequence[Checkpoint]) -> None:
 
 
 def identity(checkpoint: Checkpoint) -> str:
-    """A digest that changes with any file of a checkpoint, made without reading weights.
-
-    Of each file: device, inode, size, time of last change, and its header.
-    """
+    """A digest of a checkpoint's files without reading weights: device, inode, size, mtime and header of each."""
     digest = hashlib.sha256()
     for file in sorted({stored.file for stored in checkpoint.values()}):
         status = file.stat()
-        told = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-        digest.update(repr(told).encode() + raw_header(file))
+        parts = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        digest.update(repr(parts).encode() + raw_header(file))
     return digest.hexdigest()
 
 
@@ -82,16 +80,16 @@ def read_tensor(stored: Stored) -> torch.Tensor:
     return tensor
 
 
-def room(count: int) -> torch.Tensor:
-    """Memory for a piece of ``count`` checkpoints, uint8: kept between pieces, as new pages cost more than reading."""
-    return torch.empty(4 * count * max(PIECE // count, NARROWEST), dtype=torch.uint8)
+def piece_buffer(count: int) -> torch.Tensor:
+    """A uint8 buffer for pieces of ``count`` checkpoints, to be reused: fresh pages cost more than reading."""
+    return torch.empty(4 * count * max(PIECE // count, MIN_PIECE), dtype=torch.uint8)
 
 
 def pieces(stack: Sequence[Stored], start: int, count: int, buffer: torch.Tensor) -> Iterator[torch.Tensor]:
     """Elements ``start`` to ``start + count`` of the same tensor in T checkpoints, in pieces (T, n) that fit the cache.
 
-    A piece is contiguous, has the stored dtype and lies in ``buffer`` (see ``room``), which a later one overwrites.
-    Where the checkpoints differ in dtype it is float32 (exact) in memory of its own.
+    A piece is contiguous, has the stored dtype and is a view of ``buffer``, which the next piece overwrites. If the
+    checkpoints differ in dtype, it is a new float32 tensor (exact).
     """
     kinds, width = [stored.dtype for stored in stack], len(buffer) // (4 * len(stack))
     size, memory = max(kind.itemsize for kind in kinds), _bytes(buffer)
@@ -105,7 +103,7 @@ def pieces(stack: Sequence[Stored], start: int, count: int, buffer: torch.Tensor
 
 
 def _as_one(rows: torch.Tensor, kinds: Sequence[torch.dtype], length: int) -> torch.Tensor:
-    """Rows of bytes as values of one type."""
+    """Rows of bytes as a tensor of one dtype."""
     if len(set(kinds)) == 1:
         return rows.view(kinds[0])
     values = zip(rows, kinds, strict=True)
@@ -121,7 +119,7 @@ def _files(folder: Path) -> list[Path]:
         return weight_files(folder)
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise DataError(f"{folder}: no *.safetensors here; a checkpoint is a folder that save_pretrained wrote")
+        raise DataError(f"{folder}: no *.safetensors here; a checkpoint is a folder written by save_pretrained")
     return files
 
 

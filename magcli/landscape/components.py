@@ -1,10 +1,21 @@
-"""The second read: the principal components c1 and c2, written as safetensors under the model's own tensor names."""
+"""The plane's components as files, and the weights at any point of it.
+
+:func:`write_components` makes the second pass over the checkpoints and writes c1 and c2 as safetensors under the
+model's own tensor names. :func:`perturbed` yields w* + a1 c1 + a2 c2, always recomputed from w*: adding and subtracting
+steps in bf16 does not return to the start, and rounding to nearest swallows most of a small step. So the sum is formed
+in float32 and, if the engine runs in bf16, rounded once: with a dither that is a fixed hash of the weight's name and
+index, the same at every point, so the step survives in expectation and neighbouring points differ only where they
+should.
+"""
 
 import contextlib
 import hashlib
 import os
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,26 +23,39 @@ import torch
 
 from magcli.data.durable import atomic_file, preallocate, start_sync
 from magcli.errors import DataError
-from magcli.landscape.checkpoints import Checkpoint, check_same, identity, open_checkpoint, pieces
+from magcli.landscape.checkpoints import Checkpoint, check_same, identity, open_checkpoint, pieces, read_tensor
 from magcli.landscape.gram import BLOCK, bits_of, over_blocks
-from magcli.landscape.kernels import mixed
+from magcli.landscape.kernels import mix
 from magcli.landscape.pca import Plane, precision_of
-from magcli.model.tensors import Entry, Stored, metadata, packed_header
+from magcli.model.tensors import Entry, Stored, metadata, packed_header, read_header
 
 COMPONENTS = ("c1.safetensors", "c2.safetensors")
+Rounding = Literal["none", "nearest", "dither"]
+PIECE = 1 << 16
+"""Elements hashed and rounded at a time, so that intermediate results stay in the cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinates:
+    """The position of weights: projections of w - w* onto c1 and c2, and the norm of the rest."""
+
+    a1: float
+    a2: float
+    off_plane: float
 
 
 def write_components(found: Plane, folder: Path, *, block: int = BLOCK) -> tuple[Path, Path]:
-    """Write c1 and c2, float32 of length 1, to ``c1.safetensors`` and ``c2.safetensors``; both or none appear.
+    """Write c1 and c2, float32 with unit norm, to ``c1.safetensors`` and ``c2.safetensors``; both or neither.
 
-    Where both are there already, of this plane and these very files, nothing is read.
+    If both already exist for this plane and these files, nothing is read.
     """
     checkpoints = [open_checkpoint(source) for source in found.folders]
     check_same(checkpoints)
     paths, key = (folder / COMPONENTS[0], folder / COMPONENTS[1]), _key(found, checkpoints)
-    if all(_is_of(path, key) for path in paths):
+    if all(_has_key(path, key) for path in paths):
         return paths
-    header, places = packed_header(map(_entry, checkpoints[-1].values()), {"key": key})
+    entries = [Entry(stored.name, "F32", stored.shape, 4 * stored.size) for stored in checkpoints[-1].values()]
+    header, offsets = packed_header(entries, {"key": key})
     mixing = found.mixing.astype(precision_of(float(found.explained[1] / found.explained[0])))
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
@@ -42,11 +66,11 @@ def write_components(found: Plane, folder: Path, *, block: int = BLOCK) -> tuple
             file.flush()
 
         def work(name: str, start: int, length: int, buffer: torch.Tensor) -> None:
-            place = places[name] + 4 * start
+            offset = offsets[name] + 4 * start
             for rows in pieces([c[name] for c in checkpoints], start, length, buffer):
-                for file, values in zip(files, mixed(bits_of(rows), mixing), strict=True):
-                    _write_at(file.fileno(), values, place)
-                place += 4 * rows.shape[1]
+                for file, values in zip(files, mix(bits_of(rows), mixing), strict=True):
+                    _write_at(file.fileno(), values, offset)
+                offset += 4 * rows.shape[1]
 
         for _ in over_blocks(work, checkpoints, block):
             pass
@@ -54,29 +78,97 @@ def write_components(found: Plane, folder: Path, *, block: int = BLOCK) -> tuple
 
 
 def _key(found: Plane, checkpoints: Sequence[Checkpoint]) -> str:
-    """What the components are made of: the checkpoints' files and how they are mixed."""
+    """A digest of the checkpoints' files and the mixing coefficients."""
     digest = hashlib.sha256(found.mixing.tobytes())
     for checkpoint in checkpoints:
         digest.update(identity(checkpoint).encode())
     return digest.hexdigest()
 
 
-def _is_of(path: Path, key: str) -> bool:
-    """Whether a component's file is there, whole, and of this key."""
+def _has_key(path: Path, key: str) -> bool:
+    """Whether a component file exists, is intact, and has this key."""
     try:
         return metadata(path).get("key") == key
     except DataError:
         return False
 
 
-def _entry(stored: Stored) -> Entry:
-    """A float32 tensor of the same shape."""
-    return Entry(stored.name, "F32", stored.shape, 4 * stored.size)
-
-
 def _write_at(descriptor: int, values: npt.NDArray[np.float32], position: int) -> None:
-    data, place = values.view(np.uint8).data, position
+    data, offset = values.view(np.uint8).data, position
     while data:
-        done = os.pwrite(descriptor, data, place)
-        data, place = data[done:], place + done
+        done = os.pwrite(descriptor, data, offset)
+        data, offset = data[done:], offset + done
     start_sync(descriptor, position, values.nbytes)
+
+
+def perturbed(
+    last: Path, components: Path, a1: float, a2: float, *, round: Rounding = "none"
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield every tensor of w* + a1 c1 + a2 c2 by name, one at a time, without a tied ``lm_head``.
+
+    ``last`` is the folder of w*, ``components`` the output folder of ``write_components``. With ``round="none"``
+    tensors are float32, at (0, 0) exactly w*. ``nearest`` and ``dither`` give bfloat16, at (0, 0) exactly w* rounded to
+    nearest; ``dither`` rounds the displaced weight up or down with a probability that preserves its mean.
+
+    Raises:
+        DataError: the components are missing, damaged, or of another model.
+    """
+    origin, axes = _open(last, components)
+    for name, stored in origin.items():
+        base = read_tensor(stored).float()
+        step = _step([axis[name] for axis in axes], (a1, a2)) if a1 or a2 else None
+        yield name, _rounded(base, step, round, name)
+
+
+def coordinates(weights: Iterable[tuple[str, torch.Tensor]], last: Path, components: Path) -> Coordinates:
+    """Project ``weights``, such as those actually loaded after rounding, onto the plane; summed in float64."""
+    origin, axes = _open(last, components)
+    along, square = np.zeros(2), 0.0
+    for name, tensor in weights:
+        moved = (tensor.float() - read_tensor(origin[name]).float()).flatten().double()
+        along += [float(moved @ read_tensor(axis[name]).flatten().double()) for axis in axes]
+        square += float(moved @ moved)
+    outside = max(square - float(along @ along), 0.0)
+    return Coordinates(float(along[0]), float(along[1]), outside**0.5)
+
+
+def dithered(values: torch.Tensor, key: int) -> torch.Tensor:
+    """Round float32 to bfloat16 up or down by a hash of ``key`` and the flat index; exact values stay exact."""
+    bits = values.contiguous().numpy().view(np.uint32).reshape(-1)
+    out = np.empty(bits.size, np.uint16)
+    for start in range(0, bits.size, PIECE):
+        piece = bits[start : start + PIECE]
+        index = np.arange(start, start + piece.size, dtype=np.uint64).astype(np.uint32)
+        out[start : start + PIECE] = (piece + (hashed(index ^ np.uint32(key)) >> 16)) >> 16
+    return torch.from_numpy(out).view(torch.bfloat16).view(values.shape)
+
+
+def hashed(values: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """The finaliser of MurmurHash3: every input bit flips every output bit with probability about one half."""
+    values = (values ^ (values >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    values = (values ^ (values >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return values ^ (values >> np.uint32(16))
+
+
+def _open(last: Path, components: Path) -> tuple[Checkpoint, list[Checkpoint]]:
+    origin = open_checkpoint(last)
+    axes: list[Checkpoint] = [{stored.name: stored for stored in read_header(components / name)} for name in COMPONENTS]
+    for axis in axes:
+        check_same([axis, origin])
+    return origin, axes
+
+
+def _step(axes: Sequence[Stored], along: Sequence[float]) -> torch.Tensor:
+    """a1 c1 + a2 c2 of one tensor, in float32."""
+    first, second = (read_tensor(axis).mul_(a) for axis, a in zip(axes, along, strict=True))
+    return first.add_(second)
+
+
+def _rounded(base: torch.Tensor, step: torch.Tensor | None, round: Rounding, name: str) -> torch.Tensor:
+    if round == "none":
+        return base if step is None else base.add_(step)
+    if step is None:
+        return base.bfloat16()
+    if round == "nearest":
+        return base.add_(step).bfloat16()
+    return dithered(base.bfloat16().float().add_(step), zlib.crc32(name.encode()))

@@ -1,19 +1,21 @@
-"""The plane of a training run: top-2 principal components of its checkpoints, in two streaming reads.
+"""The plane of a training run: top-2 principal components of its checkpoints, in two passes over the files.
 
 Magistral (arXiv 2506.10910), section 7.1, stacks T checkpoints of W weights as X (T x W), subtracts the mean and
 takes the top-2 eigenvectors of X^T X. X has rank below T, so the same plane follows from the T x T Gram matrix:
 
-1. :func:`plane` reads every checkpoint once and forms, tensor by tensor, the Gram of the differences to the *last*
-   checkpoint w* (float32 differences in small blocks, summed in float64: exact enough at any drift, where a Gram
-   of raw weights is not). Centring it gives the spectrum, the path in the plane and the distance from it.
-2. ``write_components`` reads them once more and writes c1 and c2 under the model's own tensor names.
+1. :func:`plane` reads every checkpoint once and accumulates, tensor by tensor, the Gram matrix of the differences to
+   the *last* checkpoint w* (float32 differences in small chunks, summed in float64: accurate at any drift, unlike a
+   Gram matrix of raw weights). Centring it gives the spectrum, the path in the plane and the distance from it.
+2. ``write_components`` reads them again and writes c1 and c2 under the model's own tensor names.
 
-Memory is bounded, whatever the model's size.
+Lanczos iteration, the method that the paper names, is an independent check that never forms the Gram matrix. It runs in
+the dual space of T dimensions: a step is one pass that multiplies every block of differences D by a vector of length T,
+and D by the result, in float64; usually 5 to 10 passes, at most about T. Memory is bounded for any model size.
 """
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -21,24 +23,24 @@ import numpy as np
 import torch
 
 from magcli.errors import DataError
-from magcli.landscape.checkpoints import Checkpoint, check_same, open_checkpoint, read_tensor
-from magcli.landscape.gram import BLOCK, Sums, added
-from magcli.landscape.kept import sums_of
-from magcli.landscape.lanczos import lanczos, read_moments
-from magcli.landscape.principal import Array, Principal, centred, principal, second_share
+from magcli.landscape.checkpoints import Checkpoint, check_same, open_checkpoint, pieces, read_tensor
+from magcli.landscape.gram import BLOCK, Sums, bits_of, check_finite, gram_sums, over_blocks, total
+from magcli.landscape.kernels import Array, count_changed
 from magcli.model.tensors import Stored
 
 RANK_ONE = 1e-12
-"""Second eigenvalue over the first, below which the checkpoints lie on one line."""
+"""Ratio of the second to the first eigenvalue below which the checkpoints lie on one line."""
 STRAIGHT = 1e-4
-"""Second eigenvalue over the first, below which a float32 Gram is too coarse and float64 is used."""
+"""Ratio of the second to the first eigenvalue below which a float32 Gram matrix is too coarse and float64 is used."""
+TOLERANCE = 1e-9
+"""Lanczos stops when the residuals of both eigenvectors are below this fraction of the first eigenvalue."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorDrift:
-    """How far one tensor moved: ``drift`` = |w_T - w_0| / |w_0|, ``changed`` = share of its weights that differ
+    """How far one tensor moved: ``drift`` = |w_T - w_0| / |w_0|, ``changed`` = fraction of its weights that differ
     between the first and the last checkpoint, ``variance`` = its share of the whole run's variance, ``explained`` =
-    the shares of its own variance that lie along c1 and c2 (empty where the plane was found without a Gram)."""
+    the shares of its own variance that lie along c1 and c2 (empty for Lanczos, which has no Gram matrix)."""
 
     name: str
     size: int
@@ -50,15 +52,14 @@ class TensorDrift:
 
 @dataclass(frozen=True, slots=True)
 class Plane:
-    """The principal plane through w*, the last of T checkpoints, and the run as seen in it.
+    """The principal plane through w*, the last of T checkpoints, and the run projected onto it.
 
-    ``folders`` are the checkpoints in training order, ``storage`` the dtypes found in them, ``tensors`` the same
-    figures for every tensor. ``distance`` (T,) is |x_t - w*|.
-    ``explained`` (K,) are shares of variance, falling; ``sigma`` (K,) the singular values of the centred stack; K is
-    T-1, or 2 where Lanczos found the plane.
-    ``mixing`` (2, T) has rows that sum to 0, with c_k = sum_t mixing[k, t] (x_t - w*). ``trajectory`` (T, 2) are the
-    coordinates (a1, a2) of every checkpoint relative to w*; the start lies at positive a1. ``off_plane`` (T,) is
-    the part of |x_t - w*| outside the plane, as a share of it. ``drift`` and ``changed`` are as in TensorDrift.
+    ``folders`` are the checkpoints in training order, ``storage`` the dtypes found in them, ``tensors`` the figures for
+    every tensor. ``distance`` (T,) is |x_t - w*|. ``explained`` (K,) are shares of variance, descending; ``sigma`` (K,)
+    the singular values of the centred stack; K is T-1, or 2 for Lanczos. ``mixing`` (2, T) has rows that sum to 0, with
+    c_k = sum_t mixing[k, t] (x_t - w*). ``trajectory`` (T, 2) are the coordinates (a1, a2) of every checkpoint relative
+    to w*; the start has positive a1. ``off_plane`` (T,) is the fraction of |x_t - w*| outside the plane. ``drift`` and
+    ``changed`` are as in TensorDrift.
     """
 
     folders: tuple[Path, ...]
@@ -75,9 +76,44 @@ class Plane:
 
     @property
     def digest(self) -> str:
-        """What tells this plane from any other: it stands for every weight of every checkpoint."""
+        """A digest that identifies this plane and thereby the weights of all checkpoints."""
         parts = (self.mixing, self.trajectory, self.distance, np.array([self.drift, self.changed]))
         return hashlib.sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Eigenvalues (K,) of the centred Gram matrix, descending; ``variance``, their sum; and the first two components.
+
+    Component k is c_k = sum_t mixing[k, t] (x_t - w*) with ``mixing`` (2, T), whose rows sum to 0; ``trajectory``
+    (T, 2) are the checkpoints' coordinates relative to w*, ``square`` (T,) their squared distances to it.
+    """
+
+    values: Array
+    variance: float
+    mixing: Array
+    trajectory: Array
+    square: Array
+
+    def oriented(self) -> "Principal":
+        """Fix the signs: the start has positive a1, as in the paper, and c2's largest coefficient is positive."""
+        first = -1 if self.trajectory[0, 0] < 0 else 1
+        second = -1 if self.mixing[1][np.abs(self.mixing[1]).argmax()] < 0 else 1
+        signs = np.array([first, second])
+        return replace(self, mixing=self.mixing * signs[:, None], trajectory=self.trajectory * signs)
+
+
+class TensorSums(NamedTuple):
+    """Sums over one tensor: |w_0 - w*|^2, |w_0|^2, number of changed weights, variance, its shares along c1 and c2."""
+
+    distance: float
+    start: float
+    changed: int
+    variance: float
+    explained: tuple[float, ...] = ()
+
+
+Found = tuple[Principal, dict[str, TensorSums]]
 
 
 def plane(
@@ -85,22 +121,23 @@ def plane(
     *,
     block: int = BLOCK,
     method: Literal["gram", "lanczos"] = "gram",
-    kept: Path | None = None,
+    cache: Path | None = None,
 ) -> Plane:
     """Find the principal plane of the checkpoints in ``folders``, in training order.
 
-    ``gram`` takes one read of every file, none where ``kept`` (a file) has the sums of these files from an earlier
-    time, and leaves them there. ``lanczos`` takes several reads; it is there to check the other.
+    ``gram`` reads every file once, or not at all if the file ``cache`` has their sums from an earlier call; it saves
+    them there. ``lanczos`` reads the files several times and is meant for verification.
 
-    Raises DataError, naming file and tensor, for fewer than three checkpoints, missing, extra, reshaped or
-    quantised tensors, truncated files, NaN or infinity, two equal checkpoints, and checkpoints on one line.
+    Raises:
+        DataError: fewer than three checkpoints, missing, extra, reshaped or quantised tensors, truncated files, NaN or
+            infinity, two equal checkpoints, or checkpoints on one line.
     """
     if len(folders) < 3:
-        raise DataError(f"{len(folders)} checkpoints span no plane; a landscape needs at least 3")
+        raise DataError(f"a landscape needs at least 3 checkpoints, got {len(folders)}")
     checkpoints = [open_checkpoint(folder) for folder in folders]
     check_same(checkpoints)
     if method == "gram":
-        found, parts = _by_gram(folders, checkpoints, block, kept)
+        found, parts = _by_gram(folders, checkpoints, block, cache)
     else:
         found, parts = _by_lanczos(folders, checkpoints, block)
     return _described(folders, checkpoints, found, parts)
@@ -111,49 +148,56 @@ def precision_of(second: float) -> np.dtype[Any]:
     return np.dtype(np.float64 if second < STRAIGHT else np.float32)
 
 
-class Moved(NamedTuple):
-    """What is known of one tensor: |w_0 - w*|^2, |w_0|^2, weights changed, variance, its shares along c1 and c2."""
+def random_walk(count: int) -> Array:
+    """Explained variance (count-1,) of a random walk of ``count`` checkpoints in very many dimensions.
 
-    distance: float
-    start: float
-    changed: int
-    variance: float
-    explained: tuple[float, ...] = ()
-
-
-Found = tuple[Principal, dict[str, Moved]]
+    Antognini and Sohl-Dickstein (arXiv 1806.08805): 1 / (2 - 2 cos(pi k / T)), in the limit 6 / (pi k)^2, that is
+    60.8, 15.2, 6.8 %. bf16 rounding of a perfectly straight path gives the same spectrum.
+    """
+    values = 1 / (2 - 2 * np.cos(np.pi * np.arange(1, count) / count))
+    return np.asarray(values / values.sum())
 
 
-def _by_gram(folders: Sequence[Path], checkpoints: Sequence[Checkpoint], block: int, kept: Path | None) -> Found:
-    sums = sums_of(checkpoints, block, np.dtype(np.float32), kept)
-    if precision_of(second_share(added(sums.values()).gram)) == np.float64:
-        sums = sums_of(checkpoints, block, np.dtype(np.float64), kept)
-    gram = added(sums.values()).gram
+def _by_gram(folders: Sequence[Path], checkpoints: Sequence[Checkpoint], block: int, cache: Path | None) -> Found:
+    sums = gram_sums(checkpoints, block, np.dtype(np.float32), cache)
+    if precision_of(_second_share(total(sums.values()).gram)) == np.float64:
+        sums = gram_sums(checkpoints, block, np.dtype(np.float64), cache)
+    gram = total(sums.values()).gram
     _check_distinct(folders, checkpoints, gram.diagonal())
-    _check_rank(folders, second_share(gram))
-    found = principal(gram)
-    return found, {name: _moved(part, found) for name, part in sums.items()}
+    _check_rank(folders, _second_share(gram))
+    found = _principal(gram)
+    return found, {name: _tensor_sums(part, found) for name, part in sums.items()}
 
 
-def _by_lanczos(folders: Sequence[Path], checkpoints: Sequence[Checkpoint], block: int) -> Found:
-    moments = read_moments(checkpoints, block)
-    whole = added(moments.values())
-    _check_distinct(folders, checkpoints, whole.square)
-    found = lanczos(checkpoints, whole, block)
-    _check_rank(folders, float(found.values[1] / found.values[0]))
-    parts = {name: Moved(float(m.square[0]), m.start, m.changed, m.variance) for name, m in moments.items()}
-    return found, parts
+def _principal(gram: Array) -> Principal:
+    """All T-1 eigenvalues and the first two components, from the Gram matrix (T, T) of differences to w*."""
+    values, vectors = np.linalg.eigh(_centred(gram))
+    values, vectors = np.maximum(values[:0:-1], 0), vectors[:, :0:-1]
+    mixing = vectors[:, :2].T / np.sqrt(values[:2, None])
+    mixing -= mixing.mean(1, keepdims=True)
+    return Principal(values, float(values.sum()), mixing, gram @ mixing.T, gram.diagonal().copy()).oriented()
 
 
-def _moved(part: Sums, found: Principal) -> Moved:
-    gram = centred(part.gram)
+def _centred(gram: Array) -> Array:
+    """The Gram matrix of the same points around their mean."""
+    return np.asarray(gram - gram.mean(0) - gram.mean(1, keepdims=True) + gram.mean())
+
+
+def _second_share(gram: Array) -> float:
+    """The second eigenvalue divided by the first; 0 if nothing moves."""
+    values = np.linalg.eigvalsh(_centred(gram))
+    return float(values[-2] / values[-1]) if values[-1] > 0 else 0.0
+
+
+def _tensor_sums(part: Sums, found: Principal) -> TensorSums:
+    gram = _centred(part.gram)
     variance, axes = float(np.trace(gram)), found.mixing * np.sqrt(found.values[:2, None])
     along = [float(axis @ gram @ axis) / variance if variance > 0 else 0.0 for axis in axes]
-    return Moved(float(part.gram[0, 0]), part.start, part.changed, variance, tuple(along))
+    return TensorSums(float(part.gram[0, 0]), part.start, part.changed, variance, tuple(along))
 
 
 def _described(
-    folders: Sequence[Path], checkpoints: Sequence[Checkpoint], found: Principal, parts: dict[str, Moved]
+    folders: Sequence[Path], checkpoints: Sequence[Checkpoint], found: Principal, parts: dict[str, TensorSums]
 ) -> Plane:
     distance = np.sqrt(found.square)
     outside = np.sqrt(np.maximum(found.square - (found.trajectory**2).sum(1), 0))
@@ -173,33 +217,133 @@ def _described(
     )
 
 
-def _tensor_drift(stored: Stored, part: Moved, variance: float) -> TensorDrift:
+def _tensor_drift(stored: Stored, part: TensorSums, variance: float) -> TensorDrift:
     changed = part.changed / max(stored.size, 1)
     drift, share = _ratio(part.distance, part.start), part.variance / variance
     return TensorDrift(stored.name, stored.size, drift, changed, share, part.explained)
 
 
 def _ratio(square: float, start: float) -> float:
-    """How far as a share of where it began; infinite where that was at zero and has moved."""
+    """The relative distance; infinite for a tensor that moved away from zero."""
     return float(np.sqrt(square / start)) if start > 0 else float("inf") if square > 0 else 0.0
 
 
 def _check_rank(folders: Sequence[Path], second: float) -> None:
     if second < RANK_ONE:
-        raise DataError(f"{folders[0]} to {folders[-1]}: the checkpoints lie on one line, so there is no second axis")
+        raise DataError(f"{folders[0]} to {folders[-1]}: the checkpoints lie on one line, not in a plane")
 
 
 def _check_distinct(folders: Sequence[Path], checkpoints: Sequence[Checkpoint], square: Array) -> None:
-    """Refuse a run that never moved, and equal checkpoints: only those as far from w* as each other are compared."""
+    """Refuse a run that never moved, and equal checkpoints; only those equally far from w* are compared."""
     if not square.any():
-        raise DataError(f"{folders[0]} to {folders[-1]}: no weight changed in any checkpoint, so there is no path")
+        raise DataError(f"{folders[0]} to {folders[-1]}: no weight changed in any checkpoint, so there is no plane")
     close = np.abs(square[:, None] - square) <= 1e-5 * np.maximum(square[:, None], square)
     for i, j in zip(*np.nonzero(np.triu(close, 1)), strict=True):
         if _equal(checkpoints[i], checkpoints[j]):
-            raise DataError(f"{folders[i]} and {folders[j]} hold the same weights; give each checkpoint once")
+            raise DataError(f"{folders[i]} and {folders[j]} have the same weights; list each checkpoint once")
 
 
 def _equal(one: Checkpoint, other: Checkpoint) -> bool:
-    """Whether two checkpoints hold the same values; the smallest tensors are looked at first."""
+    """Whether two checkpoints have the same weights, comparing the smallest tensors first."""
     tensors = sorted(one.values(), key=lambda stored: stored.size)
     return all(torch.equal(read_tensor(stored), read_tensor(other[stored.name])) for stored in tensors)
+
+
+# ---- Lanczos ----
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Additive over blocks: |x_t - w*|^2 (T,), |sum_t (x_t - w*)|^2, |w_0|^2, and the number of changed weights."""
+
+    square: Array
+    mean: float
+    start: float
+    changed: int
+
+    def __add__(self, other: "Moments") -> "Moments":
+        return Moments(
+            self.square + other.square, self.mean + other.mean, self.start + other.start, self.changed + other.changed
+        )
+
+    @property
+    def variance(self) -> float:
+        """The sum of squared distances to the mean of the checkpoints."""
+        return float(self.square.sum() - self.mean / len(self.square))
+
+
+def _by_lanczos(folders: Sequence[Path], checkpoints: Sequence[Checkpoint], block: int) -> Found:
+    moments = _read_moments(checkpoints, block)
+    whole = total(moments.values())
+    _check_distinct(folders, checkpoints, whole.square)
+    found = _lanczos(checkpoints, whole, block)
+    _check_rank(folders, float(found.values[1] / found.values[0]))
+    return found, {name: TensorSums(float(m.square[0]), m.start, m.changed, m.variance) for name, m in moments.items()}
+
+
+def _read_moments(checkpoints: Sequence[Checkpoint], block: int) -> dict[str, Moments]:
+    """The moments of every tensor in one pass. Raises DataError for NaN and infinity."""
+    moments = {name: Moments(np.zeros(len(checkpoints)), 0.0, 0.0, 0) for name in checkpoints[-1]}
+
+    def work(name: str, start: int, length: int, buffer: torch.Tensor) -> tuple[str, Moments]:
+        return name, total(map(_moments, pieces([c[name] for c in checkpoints], start, length, buffer)))
+
+    for name, part in over_blocks(work, checkpoints, block):
+        moments[name] = moments[name] + part
+    for name, part in moments.items():
+        check_finite(part.square, [c[name] for c in checkpoints])
+    return moments
+
+
+def _lanczos(checkpoints: Sequence[Checkpoint], moments: Moments, block: int) -> Principal:
+    """The first two components, one pass per step, with full reorthogonalisation as T is small."""
+    count = len(checkpoints)
+    start = np.random.default_rng(0).normal(size=count)
+    basis, products = _orthonormal(start, np.empty((0, count))), np.empty((0, count))
+    while True:
+        products = np.vstack([products, _product(checkpoints, basis[-1], block)])
+        inside = basis @ _without_mean(products).T
+        values, vectors = np.linalg.eigh((inside + inside.T) / 2)
+        values, vectors = values[::-1], vectors[:, ::-1]
+        pair, along = vectors.T[:2] @ basis, vectors.T[:2] @ products
+        residual = np.linalg.norm(_without_mean(along) - values[:2, None] * pair, axis=1)
+        if len(basis) == count - 1 or (len(basis) > 2 and residual.max() <= TOLERANCE * values[0]):
+            break
+        basis = np.vstack([basis, _orthonormal(_without_mean(products)[-1], basis)])
+    scale = np.sqrt(np.maximum(values[:2, None], np.finfo(float).tiny))
+    return Principal(values[:2], moments.variance, pair / scale, (along / scale).T, moments.square).oriented()
+
+
+def _product(checkpoints: Sequence[Checkpoint], vector: Array, block: int) -> Array:
+    """D (D^T vector) with D (T, W) the differences to w*: one pass."""
+    along = torch.from_numpy(vector)
+
+    def work(name: str, start: int, length: int, buffer: torch.Tensor) -> torch.Tensor:
+        read = pieces([c[name] for c in checkpoints], start, length, buffer)
+        return total(moved @ (along @ moved) for moved in map(_differences, read))
+
+    parts = over_blocks(work, checkpoints, block)
+    return np.asarray(sum((part.numpy() for part in parts), np.zeros(len(vector))))
+
+
+def _moments(rows: torch.Tensor) -> Moments:
+    moved, first, bits = _differences(rows), rows[0].double(), bits_of(rows)
+    square, middle = moved.square().sum(1).numpy(), moved.sum(0)
+    return Moments(square, float(middle @ middle), float(first @ first), count_changed(bits[0], bits[-1]))
+
+
+def _differences(rows: torch.Tensor) -> torch.Tensor:
+    """Rows (T, n) minus the last one, in float64."""
+    return rows.double() - rows[-1].double()
+
+
+def _without_mean(rows: Array) -> Array:
+    return np.asarray(rows - rows.mean(1, keepdims=True))
+
+
+def _orthonormal(vector: Array, basis: Array) -> Array:
+    """``vector`` (T,) orthogonal to the ones and to ``basis``, normalised, as (1, T)."""
+    for _ in range(2):
+        vector = vector - vector.mean()
+        vector = vector - (basis @ vector) @ basis
+    return np.asarray(vector / np.linalg.norm(vector))[None]

@@ -1,8 +1,7 @@
-"""The landscape's figures, as PNG, SVG and PDF: surfaces over the plane, the path of the run, reward against length.
+"""Figures as PNG, SVG and PDF: surfaces over the plane, the path of the run, reward against length.
 
-Contract: equal input gives equal bytes (no dates, no random ids) with one version of matplotlib; nothing global is
-changed, no display is needed. Surfaces are linear on the triangles of the evaluated points, which are drawn where
-they were really evaluated.
+Equal input gives equal bytes (no dates, no random ids) for one version of matplotlib; no global state is changed, and
+no display is needed. Surfaces are linear on the triangles of the evaluated points, drawn at their actual coordinates.
 """
 
 import contextlib
@@ -20,9 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from magcli.data.durable import atomic_file
-from magcli.landscape.principal import Array
-from magcli.landscape.surface import Regression, band
-from magcli.landscape.triangles import triangulate
+from magcli.landscape.surface import Array, Regression, band, triangulate
 
 STYLE = {
     "font.size": 10,
@@ -48,9 +45,9 @@ def surface(
     label: str,
     explained: npt.ArrayLike,
 ) -> list[Path]:
-    """Write one surface of ``values`` (P,) at ``points`` (P, 2) to ``path_stem``.png, .svg, .pdf; return their paths.
+    """Write the surface of ``values`` (P,) at ``points`` (P, 2) to ``path_stem``.png, .svg and .pdf; return the paths.
 
-    ``trajectory`` (T, 2) ends at w*; ``explained`` are the axes' shares of the path's variance.
+    ``trajectory`` (T, 2) ends at w*; ``explained`` are the shares of variance of the axes.
     """
     with _figure(6.4, 5.2) as figure:
         draw_surface(figure.add_subplot(), points, values, trajectory, title=title, label=label, explained=explained)
@@ -96,7 +93,7 @@ def draw_surface(
     label: str,
     explained: npt.ArrayLike,
 ) -> None:
-    """Filled contours with the evaluated points in black, the path as black arrows and a star at w*."""
+    """Filled contours, evaluated points in black, the path as arrows, and a star at w*."""
     points, values, path = (np.asarray(x, float) for x in (points, values, trajectory))
     filled = axes.tricontourf(triangulate(points), values, levels=_levels(values), cmap=COLORMAP)
     axes.figure.colorbar(filled, ax=axes, label=label, ticks=MaxNLocator(6))
@@ -112,7 +109,7 @@ def draw_surface(
 
 
 def draw_regression(axes: Axes, lengths: npt.ArrayLike, rewards: npt.ArrayLike, fit: Regression | None) -> None:
-    """Points used in black, points outside the length limits hollow, the line and its 95 % band."""
+    """Points in the fit in black, points outside the length limits hollow, the line and its 95 % band."""
     lengths, rewards = np.asarray(lengths, float), np.asarray(rewards, float)
     used = np.zeros(len(lengths), bool) if fit is None else fit.used
     axes.set_xscale("log")
@@ -138,7 +135,7 @@ def draw_regression(axes: Axes, lengths: npt.ArrayLike, rewards: npt.ArrayLike, 
 
 
 def _symbols() -> list[Line2D]:
-    """What the marks of a surface mean."""
+    """Legend handles of a surface."""
     return [
         Line2D([], [], color="black", marker=".", linestyle="", label="evaluated"),
         Line2D(
@@ -186,14 +183,14 @@ def _draw_fit(axes: Axes, lengths: Array, fit: Regression) -> None:
 
 
 def _plain_log_ticks(axes: Axes, lengths: Array) -> None:
-    """About five round numbers of tokens, evenly spread on the logarithmic axis, however short or long it is."""
+    """About five round numbers of tokens, evenly spaced on the logarithmic axis."""
     axes.xaxis.set_major_locator(FixedLocator(_round_lengths(float(lengths.min()), float(lengths.max()))))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.xaxis.set_minor_locator(NullLocator())
 
 
 def _round_lengths(low: float, high: float) -> list[float]:
-    """``low`` to ``high`` in four equal ratios, in as few digits as keep at least four of the values apart."""
+    """``low`` to ``high`` in four equal ratios, with the fewest digits that keep at least four values distinct."""
     spread = np.geomspace(low, high, 5)
     for digits in range(1, 6):
         ticks = sorted({float(f"{value:.{digits}e}") for value in spread})
@@ -220,7 +217,7 @@ def _figure(width: float, height: float) -> Iterator[Figure]:
 
 
 def _save(figure: Figure, path_stem: Path) -> list[Path]:
-    """Write the figure in all formats, each file whole or not at all."""
+    """Write the figure in all formats, each file atomically."""
     written = []
     for kind in FORMATS:
         image = io.BytesIO()

@@ -1,4 +1,4 @@
-"""What the samples at the points of a landscape come to: means with intervals, and figures as JSON."""
+"""Aggregate the samples at the points of a landscape: means with intervals, and figures as JSON."""
 
 import json
 from collections.abc import Mapping
@@ -12,9 +12,8 @@ import pyarrow as pa
 from magcli.data import durable
 from magcli.landscape import surface
 from magcli.landscape.diagnosis import like_random_walk, step_in_gaps, warnings
-from magcli.landscape.pca import Plane
-from magcli.landscape.principal import Array, random_walk
-from magcli.landscape.surface import Interval, Regression
+from magcli.landscape.pca import Plane, random_walk
+from magcli.landscape.surface import Array, Interval, Regression
 from magcli.landscape.visits import VISIT, Survey, column
 
 PER_PROBLEM = ("rewards", "raw_rewards", "lengths")
@@ -30,18 +29,18 @@ POINT = pa.schema(
         *[pa.field(name, pa.list_(pa.float64())) for name in PER_PROBLEM],
     ]
 )
-"""One row a point: of the ``grid`` or ``refined``, samples of each problem, where it lies, means with 95 % intervals,
-and the means of each problem. ``difference`` is the reward minus that at w*, paired by problem; ``truncated`` the
-share of completions cut at the longest length allowed."""
+"""One row per point: phase (``grid`` or ``refined``), samples per problem, coordinates, means with 95 % intervals, and
+per-problem means. ``difference`` is the reward minus that at w*, paired by problem; ``truncated`` the fraction of
+completions that reached the maximum length."""
 
 SAMPLE = pa.schema([pa.field("point", pa.int64()), *[each for each in VISIT if each.name != "digest"]])
-"""One row a completion whose text was kept."""
+"""One row per completion whose text is stored."""
 
 
 def points(found: Survey) -> pa.Table:
-    """A row a point, in the order in which they were first visited."""
-    origin = column(found.rows[found.places.index((0.0, 0.0))], "reward")
-    rows = [_point(number, found, origin) for number in range(len(found.places))]
+    """One row per point, in the order of the first visits."""
+    origin = column(found.rows[found.points.index((0.0, 0.0))], "reward")
+    rows = [_point(number, found, origin) for number in range(len(found.points))]
     return pa.Table.from_pylist(rows, POINT)
 
 
@@ -72,7 +71,7 @@ def _interval(name: str, found: Interval) -> dict[str, float]:
 
 
 def samples(found: Survey) -> pa.Table:
-    """The completions whose texts were kept, with the number of their point."""
+    """The completions whose texts are stored, with the number of their point."""
     parts = []
     for number, rows in enumerate(found.rows):
         kept = rows.filter(rows.column("completion").is_valid())
@@ -82,16 +81,16 @@ def samples(found: Survey) -> pa.Table:
 
 
 def origin_again(found: Survey) -> dict[str, Any]:
-    """The final weights evaluated first and last, by the same engine: equal completions, and the difference."""
+    """Compare the evaluations of the final weights at start and end: equal completions and difference of the reward."""
     assert found.again is not None
-    first, again = found.rows[found.places.index((0.0, 0.0))], found.again
+    first, again = found.rows[found.points.index((0.0, 0.0))], found.again
     one, other = column(first, "digest")[:, : column(again, "digest").shape[1]], column(again, "digest")
     apart = surface.difference(column(again, "reward"), column(first, "reward")[:, : one.shape[1]])
     return {"completions": one.size, "equal": int((one == other).sum()), **_interval("difference", apart)}
 
 
 def regression(points: pa.Table, *, shortest: float, longest: float) -> Regression | None:
-    """Raw reward on log mean length over the points whose mean length lies within the limits; 0 is no limit."""
+    """Regress raw reward on log mean length over the points within the length limits; 0 means no limit."""
     lengths, raw = (np.array(points.column(name).to_pylist()) for name in ("lengths", "raw_rewards"))
     return surface.length_regression(lengths, raw, low=shortest or None, high=longest or None)
 
@@ -102,19 +101,19 @@ def mean(points: pa.Table, name: str) -> Array:
     return column
 
 
-def places(points: pa.Table) -> Array:
-    """Where the points lie, shape (points, 2)."""
+def coordinates(points: pa.Table) -> Array:
+    """The coordinates of the points, shape (points, 2)."""
     return np.stack([mean(points, "a1"), mean(points, "a2")], 1)
 
 
 def write(path: Path, described: Mapping[str, Any]) -> None:
-    """Keep figures as JSON."""
+    """Write figures as JSON."""
     with durable.atomic_file(path) as file:
         file.write((json.dumps(described, indent=1) + "\n").encode())
 
 
 def plane_figures(plane: Plane) -> dict[str, Any]:
-    """The plane as JSON values, every tensor's part in it and the warnings included."""
+    """The plane as JSON values, including every tensor and the warnings."""
     return {
         "checkpoints": [folder.name for folder in plane.folders],
         "explained": plane.explained.tolist(),
@@ -132,13 +131,13 @@ def plane_figures(plane: Plane) -> dict[str, Any]:
     }
 
 
-def _finite(told: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no infinity, which is the drift of a tensor that began at zero."""
-    return {key: None if value == float("inf") else value for key, value in told.items()}
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no infinity, which is the drift of a tensor that started at zero."""
+    return {key: None if value == float("inf") else value for key, value in values.items()}
 
 
 def fit_figures(fit: Regression | None) -> dict[str, Any]:
-    """The regression as JSON values; none where there were too few lengths for a line."""
+    """The regression as JSON values; empty without a fit."""
     if fit is None:
         return {}
     slope, doubling = fit.slope, fit.slope_per_doubling

@@ -1,22 +1,31 @@
-"""Where to evaluate the landscape, and what the evaluations say: grid, bootstrap, length regression. Pure numpy.
+"""The geometry and statistics of the landscape: grid, triangulation and refinement, bootstrap, length regression.
 
-Contract: every figure is computed from per-prompt means. Points share their prompts, so intervals resample prompts,
-the same ones for all points at a time; completions of one prompt are never treated as independent evidence.
+Every figure is computed from per-prompt means. Points share their prompts, so intervals resample prompts, the same ones
+for all points; completions of one prompt are never treated as independent evidence.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from magcli.errors import DataError, UsageError
-from magcli.landscape.principal import Array
 
+if TYPE_CHECKING:
+    from matplotlib.tri import Triangulation
+
+Array = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.intp]
 Box = tuple[tuple[float, float], tuple[float, float]]
 """The corners of a rectangle: lowest (a1, a2), highest (a1, a2)."""
 RESAMPLES = 2000
 COVERAGE = (2.5, 97.5)
 """Percentiles of the bootstrap distribution that bound a 95 % interval."""
+SLIVER = 0.1
+"""Triangles whose area is below this fraction of the maximum for their squared side lengths are masked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +39,10 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """raw reward = intercept + slope * ln(mean length), by least squares over the points that were used.
+    """Least squares fit: raw reward = intercept + slope * ln(mean length).
 
-    ``slope_per_doubling`` is the reward gained when the length doubles, with its interval; ``used`` (points,) tells
-    which points were inside the length limits; ``draws`` (resamples, 2) are bootstrap (intercept, slope) pairs.
+    ``slope_per_doubling`` is the reward gained when the length doubles; ``used`` (points,) marks the points inside the
+    length limits; ``draws`` (resamples, 2) are bootstrap samples of (intercept, slope).
     """
 
     slope: Interval
@@ -45,42 +54,43 @@ class Regression:
 
     @property
     def n_used(self) -> int:
-        """Points inside the length limits."""
+        """Number of points inside the length limits."""
         return int(self.used.sum())
 
     @property
     def n_dropped(self) -> int:
-        """Points outside the length limits."""
+        """Number of points outside the length limits."""
         return int((~self.used).sum())
 
 
 def parse_box(text: str) -> Box:
-    """A rectangle written as ``a1lo:a1hi,a2lo:a2hi``; w* at (0, 0) must lie inside it.
+    """Parse a rectangle ``a1lo:a1hi,a2lo:a2hi``, which must contain w* at (0, 0).
 
     Raises:
-        UsageError: it is not written so, or does not hold the origin.
+        UsageError: the format is wrong, or the origin is outside.
     """
     try:
         (left, right), (low, high) = ((float(end) for end in axis.split(":")) for axis in text.split(","))
     except ValueError:
         raise UsageError(f"range '{text}' is not of the form a1lo:a1hi,a2lo:a2hi, such as -2:4,-1:1") from None
     if not (-np.inf < left < 0 < right < np.inf and -np.inf < low < 0 < high < np.inf):
-        raise UsageError(f"range '{text}' must hold the final weights at (0, 0) inside on both axes")
+        raise UsageError(f"range '{text}' must contain the final weights at (0, 0) in its interior")
     return (left, low), (right, high)
 
 
 def grid(trajectory: npt.ArrayLike, *, points: int, pad: float = 0.35, box: Box | None = None) -> Array:
-    """At least ``points`` coordinates (P, 2) on staggered rows (a hex lattice) over a rectangle, or the one of ``box``.
+    """A hex lattice of at least ``points`` coordinates (P, 2) over a rectangle (``box`` or computed).
 
-    The rectangle holds the projected checkpoints ``trajectory`` (T, 2) and w* at (0, 0), and ``pad`` of its extent
-    more on every side; each axis has its own scale. The lattice is anchored at (0, 0), which is a point exactly,
-    and stretched on either side of it to end on the rectangle's edges, whose corners are points too. Rows run from
-    low a2 to high, left to right.
+    The computed rectangle is the bounding box of the projected checkpoints ``trajectory`` (T, 2) and w* at (0, 0),
+    extended by ``pad`` times its size on every side. The lattice includes (0, 0) exactly and is stretched on either
+    side of it to include the corners of the rectangle. Rows run from low to high a2, left to right.
 
-    Raises UsageError for fewer than 4 points or a pad that is not positive, DataError for a path without extent.
+    Raises:
+        UsageError: fewer than 4 points, or a pad that is not positive.
+        DataError: the path has no extent.
     """
     if points < 4 or not pad > 0:
-        raise UsageError(f"a grid needs at least 4 points and a pad above 0, not {points} and {pad}")
+        raise UsageError(f"a grid needs at least 4 points and a positive pad, got {points} and {pad}")
     low, high = (np.asarray(corner, float) for corner in (box or _padded(trajectory, pad)))
     spacing = 1.0
     while len(lattice := _lattice(low, high, spacing)) < points:
@@ -94,6 +104,77 @@ def _padded(trajectory: npt.ArrayLike, pad: float) -> tuple[Array, Array]:
     if not (np.isfinite(extent).all() and (extent > 0).all()):
         raise DataError(f"the path has no extent along an axis of the plane ({extent[0]:.3g} x {extent[1]:.3g})")
     return path.min(0) - pad * extent, path.max(0) + pad * extent
+
+
+def triangulate(points: npt.ArrayLike) -> Triangulation:
+    """Delaunay triangulation of ``points`` (P, 2), computed with both axes scaled to [0, 1], slivers masked.
+
+    The scales of the axes may differ a hundredfold, so unscaled coordinates would give other triangles.
+    """
+    from matplotlib.tri import Triangulation
+
+    points = np.asarray(points, float)
+    scaled = _scaled(points)
+    return Triangulation(*points.T, triangles=scaled.triangles, mask=scaled.mask)
+
+
+def refined(points: npt.ArrayLike, rewards: npt.ArrayLike, count: int) -> Array:
+    """The centres (K, 2) of the ``count`` triangles where another point is most informative.
+
+    ``rewards`` (P, prompts) are means over each prompt's samples. The score of a triangle is the difference between
+    its best and worst corner times its area, divided by the standard error of that difference (paired by prompt, at
+    least that of half a prompt changing sides).
+    """
+    points, rewards = np.asarray(points, float), np.asarray(rewards, float)
+    scaled = _scaled(points)
+    corners = scaled.get_masked_triangles()
+    means, prompts = rewards.mean(1)[corners], rewards.shape[1]
+    rows = np.arange(len(corners))
+    best, worst = corners[rows, means.argmax(1)], corners[rows, means.argmin(1)]
+    apart = rewards[best] - rewards[worst]
+    error = np.maximum(apart.std(1, ddof=1 if prompts > 1 else 0) / np.sqrt(prompts), 0.5 / prompts)
+    score = np.ptp(means, axis=1) * _areas(scaled, corners) / error
+    chosen = np.argsort(-score, kind="stable")[:count]
+    return np.asarray(points[corners[chosen]].mean(1))
+
+
+def near_best_and_path(points: npt.ArrayLike, reward: npt.ArrayLike, trajectory: npt.ArrayLike) -> Indices:
+    """Corners of the triangles that contain a checkpoint's projection or touch the point with the best ``reward``."""
+    points, reward = np.asarray(points, float), np.asarray(reward, float)
+    scaled = _scaled(points)
+    corners = scaled.get_masked_triangles()
+    inside = scaled.get_trifinder()(*_frame(points).scale(np.asarray(trajectory, float)).T)
+    containing = scaled.triangles[inside[inside >= 0]]
+    touching = corners[(corners == reward.argmax()).any(1)]
+    return np.unique(np.concatenate([containing.ravel(), touching.ravel()]))
+
+
+class _Frame(NamedTuple):
+    low: Array
+    extent: Array
+
+    def scale(self, points: Array) -> Array:
+        return np.asarray((points - self.low) / self.extent)
+
+
+def _frame(points: Array) -> _Frame:
+    return _Frame(points.min(0), np.ptp(points, axis=0))
+
+
+def _scaled(points: Array) -> Triangulation:
+    from matplotlib.tri import Triangulation
+
+    found = Triangulation(*_frame(points).scale(points).T)
+    sides = np.stack([found.x, found.y], -1)[found.triangles]
+    squares = ((sides - np.roll(sides, 1, axis=1)) ** 2).sum((1, 2))
+    found.set_mask(4 * np.sqrt(3) * _areas(found, found.triangles) < SLIVER * squares)
+    return found
+
+
+def _areas(scaled: Triangulation, corners: Indices) -> Array:
+    first, second, third = np.stack([scaled.x, scaled.y], -1)[corners].swapaxes(0, 1)
+    one, other = second - first, third - first
+    return np.asarray(np.abs(one[:, 0] * other[:, 1] - one[:, 1] * other[:, 0]) / 2)
 
 
 def level(rewards: npt.ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
@@ -125,12 +206,12 @@ def length_regression(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Regression | None:
-    """Regress raw reward (without length penalty) on the logarithm of mean length, a point of the landscape each.
+    """Regress raw reward (without length penalty) on the logarithm of mean length over the points of the landscape.
 
-    ``lengths`` and ``rewards`` are (points, prompts): means over each prompt's samples, lengths in tokens. Points
-    with a mean length outside [``low``, ``high``] are dropped (Magistral: 1,500 to 8,000). Intervals resample the
-    prompts jointly for all points; a resample in which all are equally long says nothing and is left out. None where
-    fewer than 3 points remain or all are equally long.
+    ``lengths`` and ``rewards`` are (points, prompts): means over each prompt's samples, lengths in tokens. Points with
+    a mean length outside [``low``, ``high``] are dropped (Magistral: 1,500 to 8,000). Intervals resample the prompts
+    jointly for all points; resamples with equal lengths are skipped. None if fewer than 3 points remain or all have the
+    same length.
     """
     lengths, rewards = _table(lengths), _table(rewards)
     if lengths.shape != rewards.shape:
@@ -159,14 +240,14 @@ def length_regression(
 
 
 def band(fit: Regression, lengths: npt.ArrayLike) -> tuple[Array, Array, Array]:
-    """The fitted reward at ``lengths`` (tokens) and the 95 % interval of that line, each of the same shape."""
+    """The fitted reward at ``lengths`` (tokens) and the bounds of its 95 % interval."""
     x = np.log(np.asarray(lengths, float))
     low, high = np.percentile(fit.draws[:, :1] + fit.draws[:, 1:] * x, COVERAGE, axis=0)
     return fit.intercept.mean + fit.slope.mean * x, low, high
 
 
 def _lattice(low: Array, high: Array, spacing: float) -> Array:
-    """Staggered rows, ``spacing`` of the rectangle's width apart in a row, anchored at (0, 0)."""
+    """Staggered rows anchored at (0, 0); ``spacing`` is relative to the width of the rectangle."""
     columns = _ticks(low[0], high[0], spacing)
     rows = _ticks(low[1], high[1], spacing * np.sqrt(3) / 2)
     found = []
@@ -174,35 +255,35 @@ def _lattice(low: Array, high: Array, spacing: float) -> Array:
         index = columns if row % 2 == 0 else columns[:-1] + 0.5
         if row % 2 and row in (rows[0], rows[-1]):
             index = np.concatenate([columns[:1], index, columns[-1:]])
-        a2 = np.full(len(index), _place(row, rows, low[1], high[1]))
-        found.append(np.column_stack([_place(index, columns, low[0], high[0]), a2]))
+        a2 = np.full(len(index), _stretched(row, rows, low[1], high[1]))
+        found.append(np.column_stack([_stretched(index, columns, low[0], high[0]), a2]))
     return np.concatenate(found)
 
 
 def _ticks(low: float, high: float, spacing: float) -> Array:
-    """Whole steps from the origin to either end, as many as make a step nearest to ``spacing`` of the width."""
+    """Integer steps from the origin to both ends, with a step of about ``spacing`` of the width."""
     step = spacing * (high - low)
     return np.arange(-max(1, round(-low / step)), max(1, round(high / step)) + 1, dtype=float)
 
 
-def _place(index: Array | float, ticks: Array, low: float, high: float) -> Array:
+def _stretched(index: Array | float, ticks: Array, low: float, high: float) -> Array:
     return np.asarray(np.interp(index, [ticks[0], 0, ticks[-1]], [low, 0, high]))
 
 
 def _table(values: npt.ArrayLike) -> Array:
     table = np.asarray(values, float)
     if table.ndim != 2 or not table.size or not np.isfinite(table).all():
-        raise DataError(f"a table of finite numbers with two axes is needed, not one of shape {table.shape}")
+        raise DataError(f"expected a two-dimensional table of finite numbers, got shape {table.shape}")
     return table
 
 
 def _weights(prompts: int, resamples: int, seed: int) -> Array:
-    """Each row (prompts,) the shares of one bootstrap resample of the prompts."""
+    """Rows (prompts,) of weights, each a bootstrap resample of the prompts."""
     return np.random.default_rng(seed).multinomial(prompts, np.full(prompts, 1 / prompts), resamples) / prompts
 
 
 def _fit(x: Array, y: Array) -> Array:
-    """Least squares in every row of ``x`` and ``y`` (draws, points): (draws, 2) of intercept and slope."""
+    """Least squares for every row of ``x`` and ``y`` (draws, points): (draws, 2) of intercept and slope."""
     dx, dy = x - x.mean(1, keepdims=True), y - y.mean(1, keepdims=True)
     slope = (dx * dy).sum(1) / (dx * dx).sum(1)
     return np.column_stack([y.mean(1) - slope * x.mean(1), slope])

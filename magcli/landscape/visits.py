@@ -1,8 +1,8 @@
-"""Which points are sampled, in what order, and how often: grid, finer places, more samples, and the origin again.
+"""Which points are sampled, in what order, and how often: grid, refinement, extra samples, and the origin again.
 
-A visit loads the weights of one point and samples every problem, some numbers of its samples. What a visit gave is
-in the journal before the next begins, under the point and the numbers, so a killed run repeats none; a run that asks
-for more points or more samples adds them to those that are there.
+A visit loads the weights of one point and draws some samples of every problem. Its result is journalled before the next
+visit starts, keyed by point and sample numbers, so a resumed run repeats nothing, and a run with more points or more
+samples extends the earlier one.
 """
 
 import json
@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from magcli.data.schema import COMPLETION, REWARD
-from magcli.landscape.principal import Array
-from magcli.landscape.triangles import near_best_and_path, refined
+from magcli.landscape.surface import Array, near_best_and_path, refined
 from magcli.run.journal import Journal, Result
 
 VISIT = pa.schema(
@@ -28,14 +27,14 @@ VISIT = pa.schema(
         pa.field("digest", pa.string()),
     ]
 )
-"""One row a completion, problem after problem, sample after sample: where the weights really were, the completion and
-its reward. Texts are null but for a few a point; ``digest`` tells equal ones all the same."""
+"""One row per completion, ordered by problem and sample: actual coordinates of the weights, completion and reward.
+Most texts are null; ``digest`` still identifies equal ones."""
 
 
 class Visit(NamedTuple):
-    """A point of the plane, as asked for, and the numbers of the samples, from ``first`` to below ``last``.
+    """A requested point of the plane and the sample numbers ``first`` to ``last`` (exclusive).
 
-    ``again`` is the second look at the same weights.
+    ``again`` marks the repeated evaluation of the final weights.
     """
 
     a1: float
@@ -46,12 +45,12 @@ class Visit(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Its name in the journal."""
+        """The key in the journal."""
         return json.dumps(self)
 
 
-class Wishes(NamedTuple):
-    """Samples of each problem at every point, finer places, and more samples near the best point and the path."""
+class SurveyPlan(NamedTuple):
+    """Samples per problem at every point, number of refinement points, and extra samples near the best and the path."""
 
     samples: int
     refine: int = 0
@@ -59,21 +58,21 @@ class Wishes(NamedTuple):
 
 
 Measure = Callable[[Visit], Awaitable[pa.RecordBatch]]
-"""Goes to a point and gives rows of ``VISIT``, in the order of problems and samples."""
+"""Evaluates a visit: rows of ``VISIT`` ordered by problem and sample."""
 
 
 @dataclass
 class Survey:
-    """What was found: asked-for coordinates (P, 2), whether each is of the grid, its rows, and the origin's again."""
+    """Requested coordinates (P, 2), whether each is on the grid, its rows, and those of the repeated origin."""
 
-    places: list[tuple[float, float]] = field(default_factory=list)
+    points: list[tuple[float, float]] = field(default_factory=list)
     grid: list[bool] = field(default_factory=list)
     rows: list[pa.RecordBatch] = field(default_factory=list)
     again: pa.RecordBatch | None = None
 
-    def add(self, place: tuple[float, float], rows: pa.RecordBatch, *, grid: bool) -> None:
-        """Take in a point."""
-        self.places.append(place)
+    def add(self, point: tuple[float, float], rows: pa.RecordBatch, *, grid: bool) -> None:
+        """Add a point."""
+        self.points.append(point)
         self.grid.append(grid)
         self.rows.append(rows)
 
@@ -88,58 +87,58 @@ def column(rows: pa.RecordBatch, name: str) -> Array:
 
 
 def problems_in(rows: pa.RecordBatch) -> int:
-    """How many problems a point's rows are of; ids need not differ."""
+    """Number of problems in a point's rows; their ids need not be unique."""
     sample = rows.column("sample").to_numpy()
     return int((sample == sample[0]).sum())
 
 
-async def survey(grid: Array, trajectory: Array, wishes: Wishes, measure: Measure) -> Survey:
-    """Visit every point of the grid (P, 2), then what the wishes add, then the origin once more."""
+async def survey(grid: Array, trajectory: Array, plan: SurveyPlan, measure: Measure) -> Survey:
+    """Visit every point of the grid (P, 2), the refinements and extra samples of the plan, then the origin again."""
     found = Survey()
     for a1, a2 in grid.tolist():
-        found.add((a1, a2), await measure(Visit(a1, a2, 0, wishes.samples)), grid=True)
-    for a1, a2 in refined(found.places, found.rewards(), wishes.refine).tolist() if wishes.refine else ():
-        found.add((a1, a2), await measure(Visit(a1, a2, 0, wishes.samples)), grid=False)
-    for index in _worth_more(found, trajectory) if wishes.more else ():
-        visit = Visit(*found.places[index], wishes.samples, wishes.samples + wishes.more)
-        found.rows[index] = beside(found.rows[index], await measure(visit))
-    found.again = await measure(Visit(0.0, 0.0, 0, wishes.samples, again=True))
+        found.add((a1, a2), await measure(Visit(a1, a2, 0, plan.samples)), grid=True)
+    for a1, a2 in refined(found.points, found.rewards(), plan.refine).tolist() if plan.refine else ():
+        found.add((a1, a2), await measure(Visit(a1, a2, 0, plan.samples)), grid=False)
+    best = near_best_and_path(found.points, found.rewards().mean(1), trajectory).tolist() if plan.more else []
+    index: int
+    for index in best:
+        visit = Visit(*found.points[index], plan.samples, plan.samples + plan.more)
+        found.rows[index] = merge_samples(found.rows[index], await measure(visit))
+    found.again = await measure(Visit(0.0, 0.0, 0, plan.samples, again=True))
     return found
 
 
-def _worth_more(found: Survey, trajectory: Array) -> list[int]:
-    chosen: list[int] = near_best_and_path(found.places, found.rewards().mean(1), trajectory).tolist()
-    return chosen
-
-
-def beside(*parts: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of the same point and problems as one, problem after problem."""
+def merge_samples(*parts: pa.RecordBatch) -> pa.RecordBatch:
+    """Merge rows of the same point and problems, ordered by problem."""
     problems = problems_in(parts[0])
-    cut = [
+    slices = [
         part.slice(number * (part.num_rows // problems), part.num_rows // problems)
         for number in range(problems)
         for part in parts
     ]
-    return pa.Table.from_batches(cut).combine_chunks().to_batches()[0]
+    return pa.Table.from_batches(slices).combine_chunks().to_batches()[0]
 
 
-class Logbook:
-    """The journal of visits: those that it holds, whole or in parts, are not made again."""
+class JournalledVisits:
+    """Measures visits, reusing samples that are already in the journal.
 
-    def __init__(self, journal: Journal, make: Measure, told: Callable[[bool], None]) -> None:
-        self.journal, self.make, self.told = journal, make, told
+    ``on_visit`` is called after each visit with whether it was read entirely from the journal.
+    """
+
+    def __init__(self, journal: Journal, evaluate: Measure, on_visit: Callable[[bool], None]) -> None:
+        self.journal, self.evaluate, self.on_visit = journal, evaluate, on_visit
 
     async def measure(self, visit: Visit) -> pa.RecordBatch:
-        """The rows of a visit; ``told`` hears whether all of them were there."""
+        """The rows of a visit."""
         parts = list(self._parts(visit))
         new = [part for part in parts if part.key not in self.journal]
         for part in new:
-            self.journal.put(part.key, Result(await self.make(part)))
-        self.told(not new)
-        return beside(*[_numbers(self.journal.get(part.key).rows, part, visit) for part in parts])
+            self.journal.put(part.key, Result(await self.evaluate(part)))
+        self.on_visit(not new)
+        return merge_samples(*[_within(self.journal.get(part.key).rows, part, visit) for part in parts])
 
     def _parts(self, visit: Visit) -> Iterator[Visit]:
-        """Recorded visits and new ones that make up ``visit``, by the numbers of their samples."""
+        """Journalled and new visits that together cover the samples of ``visit``."""
         first, known = visit.first, [Visit(*json.loads(key)) for key in self.journal.places]
         known = [each for each in known if (each.a1, each.a2, each.again) == (visit.a1, visit.a2, visit.again)]
         while first < visit.last:
@@ -150,8 +149,8 @@ class Logbook:
             first = part.last
 
 
-def _numbers(rows: pa.RecordBatch, part: Visit, visit: Visit) -> pa.RecordBatch:
-    """Those rows of a part that are samples of the visit."""
+def _within(rows: pa.RecordBatch, part: Visit, visit: Visit) -> pa.RecordBatch:
+    """The rows of a part that belong to the visit."""
     if visit.first <= part.first and part.last <= visit.last:
         return rows
     number = rows.column("sample").to_numpy()

@@ -1,40 +1,44 @@
-"""Charts of values by update as SVG: lines with intervals, or stacked counts. What hovering tells is in the drawing.
+"""SVG charts of metrics by update: lines with confidence bands, or stacked counts, with the tooltip text embedded.
 
-Drawn here and not in the browser, so that a page without scripts has them too; colours are classes of the page's
-style, which has a light and a dark set.
+Drawn here rather than in the browser, so the page also shows them with scripts disabled. Colours are CSS classes with a
+light and a dark set.
 """
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from markupsafe import Markup
 
-from magcli.report.axis import Scale, bounds, ticks
-from magcli.report.wording import number, share
+from magcli.report.formatting import number, percent
 
 WIDTH, HEIGHT = 480, 230
 LEFT, RIGHT, TOP, BOTTOM = 62, 470, 14, 196
 INSET = 8
-"""What is left free beside the first and the last value."""
-MARK_ROOM = 14
-"""Height of the line of names above a drawing that has marks."""
-MARK_NAME = 60
-"""Width that the name of a mark may take."""
+"""Horizontal margin before the first and after the last value."""
+PAD = 0.06
+"""Vertical margin, as a fraction of the range of the values."""
+MIN_STEP = 0.75
+"""Smallest tick spacing, as a fraction of an even spacing."""
+MARK_HEIGHT = 14
+"""Height reserved above the plot for the labels of marks."""
+MARK_WIDTH = 60
+"""Maximum width of the label of a mark."""
 COLOURS = 8
-"""Series that the style has colours for; more begin anew."""
-DOTS = 24
-"""Values of a line up to which each is a dot."""
-WIDEST = 40.0
-"""Width of a column of a stack, at most."""
+"""Number of colours in the style sheet; further series start over."""
+MAX_DOTS = 24
+"""Lines with at most this many values get a dot at each."""
+MAX_BAR_WIDTH = 40.0
+"""Maximum width of a stacked column."""
 
 Values = Sequence[float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Values by update, None where there is none; ``low`` and ``high`` are the ends of their intervals."""
+    """Values by update (None: missing); ``low`` and ``high`` bound their confidence intervals."""
 
     name: str
     values: Values
@@ -44,7 +48,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An update at which something began, and what."""
+    """A labelled vertical line, such as the first update of a stage."""
 
     x: float
     name: str
@@ -52,93 +56,131 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One chart: its title, a sentence on how to read it, and series over the same ``x``."""
+    """One chart: title, a one-sentence description, and series over a common ``x``."""
 
     title: str
-    told: str
+    description: str
     x_name: str
     x: Sequence[float]
     series: Sequence[Series]
-    form: Literal["lines", "stack"] = "lines"
-    unit: Literal["number", "share"] = "number"
+    kind: Literal["lines", "stack"] = "lines"
+    unit: Literal["number", "percent"] = "number"
     marks: Sequence[Mark] = ()
 
     @property
-    def tell(self) -> Callable[[float], str]:
-        """How a value is told."""
-        return share if self.unit == "share" else number
+    def format(self) -> Callable[[float], str]:
+        """The function that formats a value."""
+        return percent if self.unit == "percent" else number
 
 
-class Key(NamedTuple):
-    """A line of a chart's key: the series' number, name, and its first and last value."""
+class LegendEntry(NamedTuple):
+    """A line of a chart's legend: the colour, name, and first and last value of a series."""
 
-    number: int
+    colour: int
     name: str
     first: str
     last: str
 
 
-class Frame(NamedTuple):
-    """Where values lie in a drawing; above ``y.end`` there is room for the names of marks."""
+class Scale(NamedTuple):
+    """Linear map from ``low``..``high`` to ``start``..``end``; an empty range maps to the middle."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def at(self, value: float) -> float:
+        """The coordinate of a value."""
+        part = (value - self.low) / (self.high - self.low) if self.high > self.low else 0.5
+        return self.start + part * (self.end - self.start)
+
+
+class Axes(NamedTuple):
+    """The scales of both axes; the labels of marks go above ``y.end``."""
 
     x: Scale
     y: Scale
 
 
-def keys(chart: Chart) -> list[Key]:
-    """The key of a chart."""
-    told = [[chart.tell(value) for value in series.values if value is not None] for series in chart.series]
+def bounds(values: Sequence[float]) -> tuple[float, float]:
+    """The limits of an axis: include 0 if the values come close to it, otherwise leave a margin."""
+    if not values:
+        return 0.0, 1.0
+    low, high = min(values), max(values)
+    if low == high:
+        return (min(low, 0.0), max(high, 0.0)) if low else (0.0, 1.0)
+    margin = PAD * (high - low)
+    if low >= 0:
+        return (0.0 if low < 0.5 * high else low - margin), high + margin
+    return low - margin, (0.0 if high == 0 else high + margin)
+
+
+def ticks(low: float, high: float, count: int) -> list[float]:
+    """About ``count`` round values within an axis: multiples of 1, 2 or 5 times a power of ten."""
+    if high <= low:
+        return [low]
+    raw = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(size * power for size in (1, 2, 5, 10) if size * power >= MIN_STEP * raw)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [float(f"{multiple * step:.12g}") for multiple in range(first, last + 1)]
+
+
+def legend(chart: Chart) -> list[LegendEntry]:
+    """The legend of a chart."""
+    formatted = [[chart.format(value) for value in series.values if value is not None] for series in chart.series]
     return [
-        Key(number % COLOURS, series.name, values[0] if values else "-", values[-1] if values else "-")
-        for number, (series, values) in enumerate(zip(chart.series, told, strict=True))
+        LegendEntry(index % COLOURS, series.name, values[0] if values else "-", values[-1] if values else "-")
+        for index, (series, values) in enumerate(zip(chart.series, formatted, strict=True))
     ]
 
 
 def draw(chart: Chart) -> Markup:
-    """The chart as an SVG element, as wide as its place."""
-    frame = _frame(chart)
-    parts = [_axes(chart, frame), *(_mark(mark, frame) for mark in chart.marks)]
-    if chart.form == "stack":
-        parts += _stack(chart, frame)
+    """The chart as an SVG element that fills the width of its parent."""
+    axes = _axes(chart)
+    parts = [_grid(chart, axes), *(_mark(mark, axes) for mark in chart.marks)]
+    if chart.kind == "stack":
+        parts += _stack(chart, axes)
     else:
-        parts += [_interval(chart.x, series, number, frame) for number, series in enumerate(chart.series)]
-        parts += [_line(chart.x, series, number, frame) for number, series in enumerate(chart.series)]
+        parts += [_band(chart.x, series, index, axes) for index, series in enumerate(chart.series)]
+        parts += [_line(chart.x, series, index, axes) for index, series in enumerate(chart.series)]
     parts.append(Markup(f'<line class="cursor" y1="{TOP}" y2="{BOTTOM}" x1="0" x2="0"/>'))
     body = Markup("").join(parts)
-    head = '<svg class="chart" viewBox="0 0 {} {}" role="img" tabindex="0" aria-label="{}" data-told="{}">{}</svg>'
-    return Markup(head).format(WIDTH, HEIGHT, _summary(chart), json.dumps(_hover(chart, frame)), body)
+    head = '<svg class="chart" viewBox="0 0 {} {}" role="img" tabindex="0" aria-label="{}" data-points="{}">{}</svg>'
+    return Markup(head).format(WIDTH, HEIGHT, _summary(chart), json.dumps(_tooltips(chart, axes)), body)
 
 
 def _summary(chart: Chart) -> str:
-    told = "; ".join(f"{key.name} from {key.first} to {key.last}" for key in keys(chart))
-    return f"{chart.title} by {chart.x_name}: {told}"
+    changes = "; ".join(f"{entry.name} from {entry.first} to {entry.last}" for entry in legend(chart))
+    return f"{chart.title} by {chart.x_name}: {changes}"
 
 
-def _frame(chart: Chart) -> Frame:
-    inset = _column_width(chart) / 2 + 2 if chart.form == "stack" else INSET
+def _axes(chart: Chart) -> Axes:
+    inset = _column_width(chart) / 2 + 2 if chart.kind == "stack" else INSET
     x = Scale(min(chart.x), max(chart.x), LEFT + inset, RIGHT - inset)
-    if chart.form == "stack":
+    if chart.kind == "stack":
         low, high = 0.0, max(map(sum, _columns(chart)), default=0.0) or 1.0
     else:
         low, high = bounds([v for s in chart.series for v in (*s.values, *s.low, *s.high) if v is not None])
-    return Frame(x, Scale(low, high, BOTTOM, TOP + MARK_ROOM if chart.marks else TOP))
+    return Axes(x, Scale(low, high, BOTTOM, TOP + MARK_HEIGHT if chart.marks else TOP))
 
 
 def _columns(chart: Chart) -> list[list[float]]:
-    """The values of a stack, by update and series."""
+    """The values of a stacked chart, by update and series."""
     return [list(values) for values in zip(*[[v or 0.0 for v in s.values] for s in chart.series], strict=True)]
 
 
-def _axes(chart: Chart, frame: Frame) -> Markup:
+def _grid(chart: Chart, axes: Axes) -> Markup:
     parts = [
         Markup('<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/><text x="{}" y="{}" class="end">{}</text>').format(
-            LEFT, RIGHT, at, at, LEFT - 6, _place(at + 4), _tick(value, chart)
+            LEFT, RIGHT, at, at, LEFT - 6, _rounded(at + 4), _tick(value, chart)
         )
-        for value, at in ((value, _place(frame.y.at(value))) for value in ticks(frame.y.low, frame.y.high, 5))
+        for value, at in ((value, _rounded(axes.y.at(value))) for value in ticks(axes.y.low, axes.y.high, 5))
     ]
     parts += [
-        Markup('<text x="{}" y="{}" class="middle">{}</text>').format(_place(frame.x.at(v)), BOTTOM + 16, number(v))
-        for v in ticks(frame.x.low, frame.x.high, 6)
+        Markup('<text x="{}" y="{}" class="middle">{}</text>').format(_rounded(axes.x.at(v)), BOTTOM + 16, number(v))
+        for v in ticks(axes.x.low, axes.x.high, 6)
         if v == int(v)
     ]
     parts.append(Markup('<text x="{}" y="{}" class="end soft">{}</text>').format(RIGHT, HEIGHT - 3, chart.x_name))
@@ -146,85 +188,85 @@ def _axes(chart: Chart, frame: Frame) -> Markup:
 
 
 def _tick(value: float, chart: Chart) -> str:
-    return f"{100 * value:.4g} %" if chart.unit == "share" else number(value)
+    return f"{100 * value:.4g} %" if chart.unit == "percent" else number(value)
 
 
-def _mark(mark: Mark, frame: Frame) -> Markup:
-    at = _place(frame.x.at(mark.x))
-    end = at > RIGHT - MARK_NAME
+def _mark(mark: Mark, axes: Axes) -> Markup:
+    at = _rounded(axes.x.at(mark.x))
+    end = at > RIGHT - MARK_WIDTH
     text = '<line class="mark" x1="{}" x2="{}" y1="{}" y2="{}"/><text class="soft{}" x="{}" y="{}">{}</text>'
     name_at = at - 3 if end else at + 3
     return Markup(text).format(at, at, TOP, BOTTOM, " end" if end else "", name_at, TOP + 10, mark.name)
 
 
-def _line(x: Sequence[float], series: Series, number: int, frame: Frame) -> Markup:
-    """A line through the values that are there, which are dots too where they are few."""
+def _line(x: Sequence[float], series: Series, index: int, axes: Axes) -> Markup:
+    """A line through the known values, with dots if there are few."""
     known = [
-        (_place(frame.x.at(place)), _place(frame.y.at(value)))
-        for place, value in zip(x, series.values, strict=True)
+        (_rounded(axes.x.at(at)), _rounded(axes.y.at(value)))
+        for at, value in zip(x, series.values, strict=True)
         if value is not None
     ]
-    colour = number % COLOURS
+    colour = index % COLOURS
     path = Markup('<path class="line c{}" d="M{}"/>').format(colour, " ".join(f"{a},{b}" for a, b in known))
-    few = known if len(known) <= DOTS else []
+    few = known if len(known) <= MAX_DOTS else []
     dots = [Markup('<circle class="f{}" cx="{}" cy="{}" r="2.5"/>').format(colour, *place) for place in few]
     return path + Markup("").join(dots)
 
 
-def _interval(x: Sequence[float], series: Series, number: int, frame: Frame) -> Markup:
-    """The band between the ends of the intervals."""
+def _band(x: Sequence[float], series: Series, index: int, axes: Axes) -> Markup:
+    """The confidence band."""
     ends = zip(x, series.low or [None] * len(x), series.high or [None] * len(x), strict=True)
     known = [(place, low, high) for place, low, high in ends if low is not None and high is not None]
     if len(known) < 2:
         return Markup("")
-    above = [f"{_place(frame.x.at(place))},{_place(frame.y.at(high))}" for place, _, high in known]
-    below = [f"{_place(frame.x.at(place))},{_place(frame.y.at(low))}" for place, low, _ in reversed(known)]
-    return Markup('<polygon class="band f{}" points="{}"/>').format(number % COLOURS, " ".join(above + below))
+    above = [f"{_rounded(axes.x.at(place))},{_rounded(axes.y.at(high))}" for place, _, high in known]
+    below = [f"{_rounded(axes.x.at(place))},{_rounded(axes.y.at(low))}" for place, low, _ in reversed(known)]
+    return Markup('<polygon class="band f{}" points="{}"/>').format(index % COLOURS, " ".join(above + below))
 
 
-def _stack(chart: Chart, frame: Frame) -> list[Markup]:
-    """A column an update; series lie on each other in their order."""
+def _stack(chart: Chart, axes: Axes) -> list[Markup]:
+    """One column per update, series stacked in order."""
     width = _column_width(chart)
     parts = []
     for place, values in zip(chart.x, _columns(chart), strict=True):
-        left, below = frame.x.at(place) - width / 2, 0.0
-        for series, value in enumerate(values):
-            top, bottom = frame.y.at(below + value), frame.y.at(below)
+        left, below = axes.x.at(place) - width / 2, 0.0
+        for index, value in enumerate(values):
+            top, bottom = axes.y.at(below + value), axes.y.at(below)
             below += value
-            parts += [_box(series, left, top, width, bottom - top)] if value else []
+            parts += [_box(index, left, top, width, bottom - top)] if value else []
     return parts
 
 
 def _column_width(chart: Chart) -> float:
-    return min(max(1.0, 0.8 * (RIGHT - LEFT) / len(chart.x)), WIDEST)
+    return min(max(1.0, 0.8 * (RIGHT - LEFT) / len(chart.x)), MAX_BAR_WIDTH)
 
 
-def _box(number: int, left: float, top: float, width: float, height: float) -> Markup:
+def _box(index: int, left: float, top: float, width: float, height: float) -> Markup:
     return Markup('<rect class="f{}" x="{}" y="{}" width="{}" height="{}"/>').format(
-        number % COLOURS, _place(left), _place(top), _place(width), _place(height)
+        index % COLOURS, _rounded(left), _rounded(top), _rounded(width), _rounded(height)
     )
 
 
-def _hover(chart: Chart, frame: Frame) -> list[tuple[float, list[str]]]:
-    """What is told at each update: where it lies, and the lines of text."""
+def _tooltips(chart: Chart, axes: Axes) -> list[tuple[float, list[str]]]:
+    """The x coordinate and the tooltip lines of each update."""
     return [
-        (_place(frame.x.at(place)), [f"{chart.x_name} {number(place)}", *_told_at(chart, index)])
+        (_rounded(axes.x.at(place)), [f"{chart.x_name} {number(place)}", *_values_at(chart, index)])
         for index, place in enumerate(chart.x)
     ]
 
 
-def _told_at(chart: Chart, index: int) -> list[str]:
-    told = []
+def _values_at(chart: Chart, index: int) -> list[str]:
+    lines = []
     for series in chart.series:
         value = series.values[index]
-        if value is None or (chart.form == "stack" and not value):
+        if value is None or (chart.kind == "stack" and not value):
             continue
         low, high = (ends[index] if ends else None for ends in (series.low, series.high))
-        within = f" [{chart.tell(low)}, {chart.tell(high)}]" if low is not None and high is not None else ""
-        told.append(f"{series.name} {chart.tell(value)}{within}")
-    return told
+        interval = f" [{chart.format(low)}, {chart.format(high)}]" if low is not None and high is not None else ""
+        lines.append(f"{series.name} {chart.format(value)}{interval}")
+    return lines
 
 
-def _place(value: float) -> float:
-    """A coordinate; a tenth of a unit is below what is seen."""
+def _rounded(value: float) -> float:
+    """A coordinate rounded to a tenth of a pixel."""
     return round(value, 1)

@@ -1,28 +1,27 @@
-"""The funnel of the data: rows in, kept and dropped by reason, stage by stage along the tables' histories."""
+"""The data funnel: rows in, kept and dropped by reason, stage by stage, from the tables' histories."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from magcli.data import manifest
 from magcli.data.manifest import Chain, Input, Link
-from magcli.report.found import Table, rows_of
-from magcli.report.wording import by_size, foreign, tail
+from magcli.report.discovery import Table, rows_of
+from magcli.report.formatting import largest_first, sanitize, short_path
 
-OTHER_ROWS = ("rl", "sft", "evaluate", "landscape")
-"""Stages whose rows out are of another kind than their rows in."""
-EXAMPLES = 2
-"""Dropped rows that are shown for each reason."""
-LOOKED_AT = 20_000
-"""Dropped rows among which examples are looked for."""
-LONGEST_ROW = 400
-"""Characters of a dropped row that are shown."""
+NOT_FILTERS = ("rl", "sft", "evaluate", "landscape")
+"""Stages whose output rows are of a different kind than their input rows."""
+MAX_EXAMPLES = 2
+"""Number of dropped rows shown per reason."""
+MAX_SEARCHED = 20_000
+"""Number of dropped rows searched for examples."""
+MAX_ROW = 400
+"""Dropped rows are truncated to this many characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows of one fate: the name, how many, their share of all, and some of them as (id, text)."""
+    """Rows with the same outcome: name, number, share of all rows, and examples as (id, text)."""
 
     name: str
     rows: int
@@ -32,9 +31,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One stage of the funnel: its table where that was found, what it read, the model it asked, and its rows.
+    """One stage of the funnel: its table (if found), inputs, model, and rows.
 
-    ``parts`` begin with the rows that came out, kept or made; those dropped follow, the largest part first.
+    The first of ``parts`` are the output rows; dropped rows follow, most frequent reason first.
     """
 
     table: str
@@ -47,16 +46,14 @@ class Step:
 
     @property
     def dropped(self) -> int:
-        """Rows left out for any reason."""
+        """Number of dropped rows."""
         return sum(part.rows for part in self.parts[1:])
 
 
 def steps(tables: Sequence[Table], further: Iterable[Chain] = ()) -> list[Step]:
-    """Every stage that chose rows, each once, none before what it read. ``further`` are histories besides the tables',
-    such as those that runs keep.
-    """
+    """Every filtering stage once, in dependency order. ``further`` are additional histories, such as those of runs."""
     chains = [*(each.chain for each in tables), *further]
-    links = [link for link in manifest.merge(chains) if link.stage not in OTHER_ROWS]
+    links = [link for link in manifest.merge(chains) if link.stage not in NOT_FILTERS]
     return [_step(link, [each for each in tables if each.made_by == link]) for link in links]
 
 
@@ -66,26 +63,22 @@ def _step(link: Link, tables: Sequence[Table]) -> Step:
     total = max(link.rows_in, link.rows_out + sum(link.dropped.values()), 1)
     grown = link.rows_out + sum(link.dropped.values()) > link.rows_in
     parts = [Part("out" if grown else "kept", link.rows_out, link.rows_out / total)]
-    for reason, count in by_size(link.dropped).items():
+    for reason, count in largest_first(link.dropped).items():
         parts.append(Part(reason, int(count), count / total, examples.get(reason, ())))
-    model = tail(str(link.config.get("model") or ""))
+    model = short_path(str(link.config.get("model") or ""))
     return Step(names, link.stage, _names(link.inputs), model, link.rows_in, link.rows_out, parts)
 
 
-def _names(inputs: Sequence[Input], most: int = 4) -> str:
-    told = ", ".join(each.name for each in inputs[:most])
-    return told if len(inputs) <= most else f"{told} and {len(inputs) - most} more"
+def _names(inputs: Sequence[Input], limit: int = 4) -> str:
+    names = ", ".join(each.name for each in inputs[:limit])
+    return names if len(inputs) <= limit else f"{names} and {len(inputs) - limit} more"
 
 
 def _examples(dropped: Table) -> Mapping[str, list[tuple[str, str]]]:
-    """The first rows of each reason in a table of dropped rows."""
+    """The first dropped rows of each reason."""
     found: dict[str, list[tuple[str, str]]] = {}
-    for row in islice(rows_of(dropped), LOOKED_AT):
+    for row in islice(rows_of(dropped), MAX_SEARCHED):
         held = found.setdefault(str(row["reason"]), [])
-        if len(held) < EXAMPLES:
-            held.append(_example(row))
+        if len(held) < MAX_EXAMPLES:
+            held.append((sanitize(str(row["id"]), MAX_ROW), sanitize(str(row["row"]), MAX_ROW)))
     return found
-
-
-def _example(row: Mapping[str, Any]) -> tuple[str, str]:
-    return foreign(str(row["id"]), LONGEST_ROW), foreign(str(row["row"]), LONGEST_ROW)

@@ -1,4 +1,4 @@
-"""What the rollouts of an RL run tell besides its metrics: intervals of the mean reward, and samples to read."""
+"""The rollouts of an RL run: standard errors of the mean reward, and sample completions."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -13,22 +13,22 @@ import pyarrow.compute as pc
 
 from magcli.data import table
 from magcli.errors import DataError, first_line
-from magcli.report.wording import foreign
+from magcli.report.formatting import sanitize
 from magcli.run.rundir import RunDir
 from magcli.verify.types import UNGRADED
 
 NOT_SHOWN = ("prompt_tokens", "tokens", "logprobs")
 Z = 1.96
-"""Standard errors to either side of a mean that make a 95 % interval."""
+"""Half-width of a 95 % interval in standard errors."""
 
 
 def updates(run: Path) -> list[int]:
-    """The updates whose rollouts are there, ascending."""
+    """The updates that have rollouts, ascending."""
     return sorted(int(path.stem.removeprefix("step-")) for path in RunDir(run).rollouts.glob("step-*.arrow"))
 
 
 def reward_errors(run: Path) -> dict[int, float]:
-    """The standard error of each update's mean reward, over its groups: completions of one problem are alike."""
+    """The standard error of each update's mean reward, clustered by group."""
     found = {}
     for step in updates(run):
         rows = _columns(RunDir(run).rollouts_of(step), ("group", "reward", "reason"))
@@ -40,9 +40,9 @@ def reward_errors(run: Path) -> dict[int, float]:
 
 
 def standard_error(groups: npt.NDArray[np.int64], rewards: npt.NDArray[np.float32]) -> float | None:
-    """Of the mean of ``rewards`` (N,), those of one of ``groups`` (N,) depending on each other; None for one group.
+    """The clustered standard error of the mean of ``rewards`` (N,) by ``groups`` (N,); None for a single group.
 
-    The linearised error of a mean over clusters that may differ in size.
+    Linearised, as clusters may differ in size.
     """
     _, member = np.unique(groups, return_inverse=True)
     number = int(member.max(initial=-1)) + 1
@@ -53,7 +53,7 @@ def standard_error(groups: npt.NDArray[np.int64], rewards: npt.NDArray[np.float3
 
 
 def _columns(path: Path, names: Sequence[str]) -> pa.Table:
-    """Some columns of an update's table; the others, token by token the most of it, are not read.
+    """Read only some columns of an update's table; the per-token ones are most of it.
 
     Raises:
         DataError: the file is truncated or damaged.
@@ -72,7 +72,7 @@ def _columns(path: Path, names: Sequence[str]) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One completion as a page shows it."""
+    """One completion as shown on the page."""
 
     completion: str
     reward: float
@@ -88,7 +88,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The best and the worst completion of one problem; ``dropped`` says why its group did not train."""
+    """The best and the worst completion of a group; ``dropped`` is the reason if the group was not trained."""
 
     number: int
     id: str
@@ -107,27 +107,27 @@ class Update:
     groups: Sequence[Group]
 
 
-def chosen(steps: Sequence[int], at: Sequence[str]) -> list[int]:
-    """The updates that ``at`` names: ``50%`` of the way from the first to the last, or that of the nearest number."""
-    picked = set()
+def select_updates(steps: Sequence[int], at: Sequence[str]) -> list[int]:
+    """The updates that ``at`` names: ``50%`` is halfway through the run; a number is the nearest update."""
+    selected = set()
     for each in at if steps else ():
         if each.endswith("%"):
-            picked.add(steps[round(float(each[:-1]) / 100 * (len(steps) - 1))])
+            selected.add(steps[round(float(each[:-1]) / 100 * (len(steps) - 1))])
         else:
-            picked.add(min(steps, key=lambda step: abs(step - int(each))))
-    return sorted(picked)
+            selected.add(min(steps, key=lambda step: abs(step - int(each))))
+    return sorted(selected)
 
 
 def samples(run: Path, at: Sequence[str], groups: int) -> list[Update]:
-    """Completions at some updates, of ``groups`` groups each: one that was dropped, if any was, and trained ones."""
-    steps = chosen(updates(run), at) if groups else []
+    """Completions of ``groups`` groups at each update: one dropped group, if any, and trained ones."""
+    steps = select_updates(updates(run), at) if groups else []
     return [Update(step, list(_groups(RunDir(run).rollouts_of(step), groups))) for step in steps]
 
 
 def _groups(path: Path, wanted: int) -> Iterator[Group]:
     rows = _columns(path, ("group", "dropped"))
     fates = dict(zip(rows.column("group").to_pylist(), rows.column("dropped").to_pylist(), strict=True))
-    numbers = pa.array(_picked(fates, wanted), pa.int64())
+    numbers = pa.array(_select_groups(fates, wanted), pa.int64())
     found: dict[int, list[dict[str, Any]]] = {number: [] for number in numbers.to_pylist()}
     for batch in table.read(str(path)).rows:
         shown = batch.select([name for name in batch.schema.names if name not in NOT_SHOWN])
@@ -136,8 +136,8 @@ def _groups(path: Path, wanted: int) -> Iterator[Group]:
     yield from (_group(members) for members in found.values())
 
 
-def _picked(fates: dict[int, str | None], wanted: int) -> list[int]:
-    """Trained groups from all over the update, and one that was dropped in place of the last."""
+def _select_groups(fates: dict[int, str | None], wanted: int) -> list[int]:
+    """Trained groups evenly spaced over the update, and one dropped group if there is any."""
     trained = sorted(number for number, dropped in fates.items() if dropped is None)
     dropped = sorted(number for number, dropped in fates.items() if dropped is not None)
     few = min(wanted - bool(dropped and wanted > 1), len(trained))
@@ -150,9 +150,9 @@ def _group(rows: Sequence[dict[str, Any]]) -> Group:
     shown = ranked[:1] if ranked[0]["completion"] == ranked[-1]["completion"] else [ranked[0], ranked[-1]]
     return Group(
         number=first["group"],
-        id=foreign(first["id"] or ""),
-        prompt=foreign(first["prompt"] or ""),
-        answer=foreign(first["answer"] or ""),
+        id=sanitize(first["id"] or ""),
+        prompt=sanitize(first["prompt"] or ""),
+        answer=sanitize(first["answer"] or ""),
         size=len(rows),
         dropped=first["dropped"] or "",
         samples=[_sample(row) for row in shown],
@@ -161,14 +161,14 @@ def _group(rows: Sequence[dict[str, Any]]) -> Group:
 
 def _sample(row: dict[str, Any]) -> Sample:
     return Sample(
-        completion=foreign(row["completion"]),
+        completion=sanitize(row["completion"]),
         reward=row["reward"],
         parts=[(name, row[f"reward_{name}"]) for name in ("format", "correct", "length", "language")],
         reason=row["reason"],
-        extracted=foreign(row["extracted"] or ""),
-        detail=foreign(row["detail"] or ""),
+        extracted=sanitize(row["extracted"] or ""),
+        detail=sanitize(row["detail"] or ""),
         tokens=row["num_tokens"],
-        ended="cut at the limit" if row["finish"] == "length" else "ended by itself",
+        ended="truncated" if row["finish"] == "length" else "ended with EOS",
         advantage=row["advantage"],
         versions=[span["version"] for span in row["versions"] or ()],
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from magcli.curate.math.doubts import Answer, Doubt
-    from magcli.curate.math.duplicates import Duplicate, Seen
+    from magcli.curate.math.duplicates import Duplicate, StatementIndex
     from magcli.curate.math.problems import Dropped, Kept
     from magcli.data.source import Rows
     from magcli.generate.types import Generator
@@ -107,13 +107,13 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _with_facts(rows: Rows, job: Job) -> Rows:
     """The rows; where another tool stores the facts of a question in a separate column, they precede the question."""
-    from magcli.curate.math.facts import columns_of_facts, facts_of
+    from magcli.curate.reading import context_columns, context_of
 
     assert job.inputs is not None
     given, reported = job.inputs.schema.names, False
-    names = columns_of_facts(given)
+    names = context_columns(given)
     for batch in rows:
-        facts = [facts_of(row, names) for row in batch.select(names).to_pylist()] if names else []
+        facts = [context_of(row, names) for row in batch.select(names).to_pylist()] if names else []
         if any(facts) and not reported:
             reported = True
             job.console.say(f"clean-math: prepending {', '.join(names)} to questions", event="joined", columns=names)
@@ -124,12 +124,12 @@ def _joined(batch: pa.RecordBatch, facts: Sequence[str], *, hashed: bool) -> pa.
     """Prompts that begin with the facts; ``hashed`` ids become hashes of both, as questions alone repeat."""
     import pyarrow as pa
 
-    from magcli.curate.math.facts import stated
+    from magcli.curate.reading import with_context
 
     found = []
     for row, fact in zip(batch.to_pylist(), facts, strict=True):
         id = hashlib.sha256(f"{row['id']}\x1f{fact}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        made = {"id": id if hashed else row["id"], "prompt": stated(fact, row["prompt"])}
+        made = {"id": id if hashed else row["id"], "prompt": with_context(fact, row["prompt"])}
         found.append({**row, **made} if fact else row)
     return pa.RecordBatch.from_pylist(found, batch.schema)
 
@@ -246,12 +246,12 @@ def _deduplicate(config: Config, rows: Rows, job: Job) -> Rows:
     """The rows without duplicates, in their order."""
     import pyarrow as pa
 
-    from magcli.curate.math.aside import Aside, numbered
-    from magcli.curate.math.duplicates import Seen
+    from magcli.curate.math.duplicates import StatementIndex
+    from magcli.curate.spill import SpilledBatches, numbered
 
     assert job.schema is not None
-    seen = Seen()
-    with closing(Aside(schema(config, job.schema))) as aside:
+    seen = StatementIndex()
+    with closing(SpilledBatches(schema(config, job.schema))) as aside:
         for batch in rows:
             aside.add(batch)
             columns = (batch.column(name).to_pylist() for name in ("id", "prompt", "answer"))
@@ -266,7 +266,7 @@ def _deduplicate(config: Config, rows: Rows, job: Job) -> Rows:
             yield batch.filter(pa.array([number not in gone for number in numbers], pa.bool_()))
 
 
-def _drop(job: Job, row: pa.RecordBatch, duplicate: Duplicate, seen: Seen) -> None:
+def _drop(job: Job, row: pa.RecordBatch, duplicate: Duplicate, seen: StatementIndex) -> None:
     (values,) = row.to_pylist()
     of, _ = seen.keys[duplicate.of]
     job.drops.row(values["id"], "duplicate" if duplicate.exact else "near-duplicate", {**values, "duplicate_of": of})

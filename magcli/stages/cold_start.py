@@ -25,9 +25,8 @@ from magcli.stages.shared import engines, options, tables
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from magcli.curate.traces.choosing import Candidate, Pick, Selection
-    from magcli.curate.traces.mixing import Placed
-    from magcli.curate.traces.spool import Spool
+    from magcli.curate.spill import SpilledRows
+    from magcli.curate.trace_selection import Candidate, MixedRow, Pick, Selection
     from magcli.data.source import Rows
     from magcli.run.job import Job
 
@@ -82,32 +81,32 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Select and mix traces, each as a conversation; reports the mix by source."""
-    from magcli.curate.traces.spool import spool
+    from magcli.curate.spill import spilled_rows
 
     _check_columns(job.schema, ", ".join(source.name for source in job.sources))
-    with spool() as given, spool() as general:
+    with spilled_rows() as given, spilled_rows() as general:
         yield from _mixed(config, rows, given, general, job)
 
 
-def _mixed(config: Config, rows: Rows, given: Spool, general: Spool, job: Job) -> Rows:
+def _mixed(config: Config, rows: Rows, given: SpilledRows, general: SpilledRows, job: Job) -> Rows:
     import pyarrow as pa
 
-    from magcli.curate.traces import choosing
+    from magcli.curate import trace_selection
     from magcli.data.schema import TRACE
 
     system, measure = engines.system_text(config.system), _measure(config)
     candidates = _candidates(_spill(_usable(_decided(_traces(rows), job), system, job), given), config, measure)
     selection = _select(config, given, candidates, job)
     keys = [_key(row) for row in _spill(_usable(_instructions(config, job), system, job), general)]
-    wanted = choosing.num_instructions(sum(selection.copies.values()), config.fraction) if keys else 0
+    wanted = trace_selection.num_instructions(sum(selection.copies.values()), config.fraction) if keys else 0
     if len(keys) < wanted:
         job.console.warn(
             f"cold-start: {len(keys):,} instructions are fewer than the {wanted:,} of {config.fraction:.0%}"
         )
-    used = choosing.sample(keys, wanted, seed=config.seed)
+    used = trace_selection.sample(keys, wanted, seed=config.seed)
     source = {"traces": given, "instructions": general}
-    placed: list[Placed] = []
-    picks = choosing.mix({"traces": selection.copies, "instructions": used}, seed=config.seed)
+    placed: list[MixedRow] = []
+    picks = trace_selection.mix({"traces": selection.copies, "instructions": used}, seed=config.seed)
     for start in range(0, len(picks), BATCH):
         some = picks[start : start + BATCH]
         made = [_trace(source[pick.source][pick.row], pick, selection, system) for pick in some]
@@ -117,7 +116,7 @@ def _mixed(config: Config, rows: Rows, given: Spool, general: Spool, job: Job) -
     _report_mix(placed, "tokens" if config.tokenizer else "characters", job)
 
 
-def _spill(rows: Iterable[Row], spool: Spool) -> Iterator[Row]:
+def _spill(rows: Iterable[Row], spool: SpilledRows) -> Iterator[Row]:
     """Pass rows on, and write each to disk."""
     for row in rows:
         spool.append(row)
@@ -132,7 +131,7 @@ def _trace(row: Row, pick: Pick, selection: Selection, system: str | None) -> Ro
 
 
 def _check_columns(schema: pa.Schema | None, where: str) -> None:
-    from magcli.curate.traces.files import readable
+    from magcli.curate.trace_formats import readable
     from magcli.data.schema import require
 
     assert schema is not None
@@ -142,7 +141,7 @@ def _check_columns(schema: pa.Schema | None, where: str) -> None:
 
 def _traces(rows: Rows) -> Iterator[Row]:
     """All traces that the rows hold, without the columns that do not matter (a rollout's tokens and log-probs)."""
-    from magcli.curate.traces.files import columns_read, traces_of
+    from magcli.curate.trace_formats import columns_read, traces_of
     from magcli.data.types import to_rows
 
     for batch in rows:
@@ -179,18 +178,18 @@ def _key(row: Mapping[str, Any]) -> str:
     return "/".join(part for part in parts if part)
 
 
-def _select(config: Config, given: Spool, candidates: list[Candidate], job: Job) -> Selection:
+def _select(config: Config, given: SpilledRows, candidates: list[Candidate], job: Job) -> Selection:
     """The traces of the mix and their numbers of copies; the others are dropped with their reasons."""
-    from magcli.curate.traces import choosing, near
+    from magcli.curate import trace_selection
 
-    selection = choosing.select(
+    selection = trace_selection.select(
         candidates,
         seed=config.seed,
         from_step=config.from_step,
         shortest=config.shortest,
         per_problem=config.per_problem,
         hardest=config.hardest,
-        same=near.nearness(lambda number: _answer(given[number]), config.near),
+        same=trace_selection.near_duplicates(lambda number: _answer(given[number]), config.near),
         upsample=config.upsample,
     )
     for number, reason in selection.left_out.items():
@@ -217,7 +216,7 @@ def _candidates(rows: Iterable[Row], config: Config, measure: Callable[[Row], in
 
 def _candidate(number: int, row: Row) -> Candidate:
     """A trace's facts; its problem is identified by the question, as ids of two tables may collide."""
-    from magcli.curate.traces.choosing import Candidate
+    from magcli.curate.trace_selection import Candidate
     from magcli.verify.types import UNGRADED
 
     return Candidate(
@@ -258,10 +257,10 @@ def _answer(row: Row) -> str:
 
 
 def _instructions(config: Config, job: Job) -> Iterator[Row]:
-    from magcli.curate.reading import read_most
+    from magcli.curate.reading import read_lenient
 
     if config.instructions is not None:
-        source = read_most(config.instructions, lambda text: job.console.warn(f"cold-start: {text}"))
+        source = read_lenient(config.instructions, lambda text: job.console.warn(f"cold-start: {text}"))
         _check_columns(source.schema, source.name)
         yield from _traces(source.rows)
 
@@ -276,10 +275,10 @@ def _measure(config: Config) -> Callable[[Row], int]:
     return lambda row: len(tokenizer(_answer(row), add_special_tokens=False)["input_ids"])
 
 
-def _placed(trace: Row, pick: Pick, measure: Callable[[Row], int]) -> Placed:
-    from magcli.curate.traces.mixing import Placed
+def _placed(trace: Row, pick: Pick, measure: Callable[[Row], int]) -> MixedRow:
+    from magcli.curate.trace_selection import MixedRow
 
-    return Placed(trace["source"], pick.copy, measure(trace), trace["weight"])
+    return MixedRow(trace["source"], pick.copy, measure(trace), trace["weight"])
 
 
 def _report_rows(config: Config, given: int, selection: Selection, general: int, used: int, job: Job) -> None:
@@ -305,15 +304,15 @@ def _counts(selection: Selection) -> dict[str, int]:
     return dict(Counter(selection.left_out.values()).most_common())
 
 
-def _report_mix(placed: list[Placed], unit: str, job: Job) -> None:
+def _report_mix(placed: list[MixedRow], unit: str, job: Job) -> None:
     """Report the mix by source, and the lengths of its answers."""
-    from magcli.curate.traces import mixing
+    from magcli.curate import trace_selection
 
     if not placed:
         job.console.say("cold-start: nothing selected", event="mix", mix={})
         return
-    found = mixing.shares(placed)
-    lines = mixing.mix_table(found, unit)
-    bins = mixing.histogram(each.length for each in placed)
+    found = trace_selection.shares(placed)
+    lines = trace_selection.mix_table(found, unit)
+    bins = trace_selection.histogram(each.length for each in placed)
     job.console.say("\n".join(lines), event="mix", mix={name: vars(share) for name, share in found.items()}, unit=unit)
-    job.console.say("\n".join(mixing.histogram_lines(bins, unit)), event="lengths", lengths=bins, unit=unit)
+    job.console.say("\n".join(trace_selection.histogram_lines(bins, unit)), event="lengths", lengths=bins, unit=unit)

@@ -98,14 +98,14 @@ def _with_texts(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _duplicated(row: Mapping[str, Any]) -> tuple[str | None, list[Mapping[str, Any]]]:
     """The outcome of a row, and the rows that it becomes."""
-    from magcli.curate.twins.rows import twins
-    from magcli.curate.twins.signatures import Unfit
+    from magcli.curate.cpp_ports.rows import language_pair
+    from magcli.curate.cpp_ports.signatures import UnsupportedSignature
 
     if row.get("kind") != "code":
         return None, [row]
     try:
-        pair = twins(row)
-    except Unfit as error:
+        pair = language_pair(row)
+    except UnsupportedSignature as error:
         return error.reason, [row]
     return "duplicated", list(_rows(row, dict(zip(LANGUAGES, pair, strict=True))))
 

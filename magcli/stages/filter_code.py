@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from magcli.curate.code.agreement import Run
-    from magcli.curate.code.matrix_table import MatrixTable, Replay
+    from magcli.curate.code.matrix_table import MatrixReplay, MatrixTable
     from magcli.curate.code.solutions import Unusable
     from magcli.curate.code.trials import Prepared
     from magcli.data.source import Rows
@@ -129,10 +129,10 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _replayed(config: Config, rows: Rows, job: Job) -> Rows:
     """Decide from the matrix."""
-    from magcli.curate.code.matrix_table import Replay
+    from magcli.curate.code.matrix_table import MatrixReplay
 
     assert config.from_matrix is not None
-    replay = Replay(config.from_matrix)
+    replay = MatrixReplay(config.from_matrix)
     with job.console.progress(job.total, "problems", job.stage) as bar:
         for batch in rows:
             results = [_replay(config, row, replay, batch.schema) for row in batch.to_pylist()]
@@ -143,7 +143,7 @@ def _replayed(config: Config, rows: Rows, job: Job) -> Rows:
             bar.advance(batch.num_rows)
 
 
-def _replay(config: Config, row: dict[str, Any], replay: Replay, given: pa.Schema) -> Result:
+def _replay(config: Config, row: dict[str, Any], replay: MatrixReplay, given: pa.Schema) -> Result:
     from magcli.curate.code.solutions import Unusable
 
     prepared = _prepared(config, row)
@@ -157,12 +157,11 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
     import threading
     from concurrent.futures import ThreadPoolExecutor
 
-    from magcli.curate.code.matrix import run_all
+    from magcli.curate.code.execution import ExclusiveRetry, run_all
     from magcli.curate.code.solutions import Unusable
-    from magcli.curate.code.turns import Turns
     from magcli.run.units import resumable
 
-    box, ended, turns = grading.open_sandbox(config.sandbox), threading.Event(), Turns()
+    box, ended, retry = grading.open_sandbox(config.sandbox), threading.Event(), ExclusiveRetry()
     crew = ThreadPoolExecutor(config.workers, "sandbox")
     problems: list[tuple[str, str]] = []
 
@@ -170,7 +169,7 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
         found = matrix.get(id, prepared.digest) if matrix else None
         if found is None:
             loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(crew, run_all, prepared.trial, box, ended.is_set, turns)
+            found = await loop.run_in_executor(crew, run_all, prepared.plan, box, ended.is_set, retry)
             if matrix:
                 matrix.put(id, prepared.digest, found)
         return found
@@ -236,17 +235,17 @@ def _decided(
 
     from magcli.curate.code.agreement import Rules
     from magcli.curate.code.solutions import Unusable
-    from magcli.curate.code.trials import decided, kept
+    from magcli.curate.code.trials import decide_prepared, kept_columns
     from magcli.run.job import as_text
     from magcli.run.journal import Dropped, Result
 
     columns = schema(config, given)
     rules = Rules(config.agreement, config.votes, config.min_tests, config.disputed, config.drop_weak)
-    found = prepared if isinstance(prepared, Unusable) else decided(prepared, runs, rules)
+    found = prepared if isinstance(prepared, Unusable) else decide_prepared(prepared, runs, rules)
     if isinstance(prepared, Unusable) or isinstance(found, Unusable) or found.reason:
         dropped = [Dropped(row["id"], found.reason, as_text({"detail": found.detail, **row}))]
         return Result(pa.RecordBatch.from_pylist([], columns), dropped, again=found.reason == "not-run")
-    return Result(pa.RecordBatch.from_pylist([{**row, **kept(prepared, found)}], columns))
+    return Result(pa.RecordBatch.from_pylist([{**row, **kept_columns(prepared, found)}], columns))
 
 
 def _count(tally: Counter[str], batch: pa.RecordBatch) -> None:

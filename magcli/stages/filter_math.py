@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from magcli.curate.math.difficulty import Summary
-    from magcli.curate.sampling import Spent
+    from magcli.curate.sampling import SamplingCost
     from magcli.data.source import Rows
     from magcli.run.job import Job
     from magcli.verify.grader import Grader
@@ -87,14 +87,14 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Sample, grade and judge each problem; reports at the end what adaptive sampling saved."""
     import pyarrow as pa
 
-    from magcli.curate.sampling import Spent, graded_in_waves
+    from magcli.curate.sampling import SamplingCost, sample_in_waves
     from magcli.run.job import drop_result
     from magcli.run.journal import Result
     from magcli.run.units import resumable
     from magcli.verify.reward import RewardRule
 
     generator, plan = engines.open_engine(config, job), engines.sampling_plan(config)
-    spent, reasons = Spent(), Counter[str]()
+    spent, reasons = SamplingCost(), Counter[str]()
     grader, rule = grading.open_grader(config), RewardRule(use_language=False)
     assert job.schema is not None
     columns = schema(config, job.schema)
@@ -104,7 +104,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         grader.check(row)
         judge = DifficultyJudge(config, grader, row)
         try:
-            samples, rewards = await graded_in_waves(generator, grader, row, plan, rule, judge.samples_wanted)
+            samples, rewards = await sample_in_waves(generator, grader, row, plan, rule, judge.samples_wanted)
         except PromptRefused as error:
             return drop_result(row, error.reason, columns, error=str(error))
         spent.add(samples, config.samples)
@@ -141,7 +141,7 @@ def _window(config: Config) -> int:
     return max(2, 2 * config.slots // _wave(config) + 2)
 
 
-def _report(spent: Spent, job: Job) -> None:
+def _report(spent: SamplingCost, job: Job) -> None:
     """One line on the samples saved, not counting problems that an earlier run finished."""
     asked, tokens = spent.samples + spent.samples_saved, spent.tokens + spent.tokens_saved
     counts = {"samples": spent.samples, "tokens": spent.tokens, "samples_saved": spent.samples_saved}
@@ -185,12 +185,14 @@ class DifficultyJudge:
         many as are needed before the judgement can be certain."""
         import asyncio
 
-        from magcli.curate.math.difficulty import count, needed
+        from magcli.curate.math.difficulty import count_samples, needed
 
         if rewards and rewards[0].reason == "bad-gold" and not self.code:
             return 0
         answers, left = self.graded_answers(rewards), self.samples - len(rewards)
-        found = await asyncio.to_thread(count, *answers, self.rules, same=self.grader.equal, is_gold=self.is_gold)
+        found = await asyncio.to_thread(
+            count_samples, *answers, self.rules, same=self.grader.equal, is_gold=self.is_gold
+        )
         least = needed(found, left, self.rules)
         return least and max(least, self.wave)
 

@@ -56,7 +56,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Sample each problem; a prompt that does not fit into the context, or that a server refuses, is dropped."""
-    from magcli.curate.sampling import completion_columns, samples_of
+    from magcli.curate.sampling import completion_columns, sample_problem
     from magcli.data.columns import attach, repeated
     from magcli.run.job import drop_result
     from magcli.run.journal import Result
@@ -70,7 +70,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     async def compute(part: pa.RecordBatch) -> Result:
         row = part.to_pylist()[0]
         try:
-            samples = await samples_of(generator, row, plan)
+            samples = await sample_problem(generator, row, plan)
         except PromptRefused as error:
             return drop_result(row, error.reason, columns, error=str(error))
         return Result(attach(repeated(part, config.samples), completion_columns(samples)))

@@ -29,10 +29,10 @@ from magcli.stages.shared import engines, grading, options, tables
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from magcli.curate.code.execution import ExclusiveRetry
     from magcli.curate.code.trials import Prepared
-    from magcli.curate.code.turns import Turns
-    from magcli.curate.inputs.new_tests import Made
-    from magcli.curate.inputs.programs import Written
+    from magcli.curate.inputs.generators import GeneratorPrograms
+    from magcli.curate.inputs.new_tests import NewTests
     from magcli.data.source import Rows
     from magcli.generate.types import Generator
     from magcli.run.job import Job
@@ -111,14 +111,14 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     import threading
     from concurrent.futures import ThreadPoolExecutor
 
+    from magcli.curate.code.execution import ExclusiveRetry
     from magcli.curate.code.solutions import Unusable
     from magcli.curate.code.trials import prepare
-    from magcli.curate.code.turns import Turns
-    from magcli.curate.inputs.summary import count, of_model, summary
+    from magcli.curate.inputs.new_tests import count_rows, model_counts, summary
     from magcli.data.schema import NEW_TESTS
     from magcli.run.units import resumable
 
-    box, ended, turns = grading.open_sandbox(config.sandbox), threading.Event(), Turns()
+    box, ended, retry = grading.open_sandbox(config.sandbox), threading.Event(), ExclusiveRetry()
     crew = ThreadPoolExecutor(config.workers, "sandbox")
     generator = engines.open_engine(config, job) if config.model else None
 
@@ -128,7 +128,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         if isinstance(prepared, Unusable):
             return _unusable(config, row, prepared, part.schema)
         written = await _written(config, row, prepared, generator) if generator else None
-        work = functools.partial(_made, config, row, prepared, written, box, ended.is_set, turns)
+        work = functools.partial(_made, config, row, prepared, written, box, ended.is_set, retry)
         made, fates = await asyncio.get_running_loop().run_in_executor(crew, work)
         return _result(config, row, prepared, made, fates, part.schema)
 
@@ -140,9 +140,9 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     tally: Counter[str] = Counter()
     for batch in resumable(rows, job, compute, close, size=1, window=_window(config), unit="problems"):
-        count(tally, batch.select(["tests", *NEW_TESTS.names]).to_pylist())
+        count_rows(tally, batch.select(["tests", *NEW_TESTS.names]).to_pylist())
         yield batch
-    if rates := of_model(tally):
+    if rates := model_counts(tally):
         job.facts["model"] = rates
     job.console.say(f"make-tests: {summary(tally)}", event="tests", **tally)
 
@@ -152,42 +152,40 @@ def _window(config: Config) -> int:
     return config.workers + (-(-config.slots // config.programs) if config.model else 0)
 
 
-async def _written(config: Config, row: dict[str, Any], prepared: Prepared, generator: Generator) -> Written:
+async def _written(config: Config, row: dict[str, Any], prepared: Prepared, generator: Generator) -> GeneratorPrograms:
     """The model's input-generating programs; none where they could give no test."""
-    from magcli.curate.inputs.asking import messages
-    from magcli.curate.inputs.new_tests import worth_running
-    from magcli.curate.inputs.programs import Written, written
+    from magcli.curate.inputs.generators import GeneratorPrograms, extract_programs, messages
+    from magcli.curate.inputs.new_tests import has_enough_solutions
     from magcli.generate.types import Sampling, sample_seed
 
-    if not worth_running(prepared.trial, config.votes):
-        return Written([], {})
-    question = messages(row["prompt"], next(iter(prepared.trial.tests.values())))
+    if not has_enough_solutions(prepared.plan, config.votes):
+        return GeneratorPrograms([], {})
+    question = messages(row["prompt"], next(iter(prepared.plan.tests.values())))
     seeds = [sample_seed(config.seed, row["id"], number) for number in range(config.programs)]
     try:
         answers = await generator.complete(question, Sampling(config.max_tokens, config.temperature), seeds=seeds)
     except PromptRefused as error:
-        return Written([], {"too-long" if isinstance(error, PromptTooLong) else "refused": config.programs})
-    return written(answers)
+        return GeneratorPrograms([], {"too-long" if isinstance(error, PromptTooLong) else "refused": config.programs})
+    return extract_programs(answers)
 
 
 def _made(
     config: Config,
     row: dict[str, Any],
     prepared: Prepared,
-    written: Written | None,
+    written: GeneratorPrograms | None,
     box: Sandbox,
     stopped: Callable[[], bool],
-    turns: Turns,
-) -> tuple[Made, Mapping[str, int] | None]:
+    retry: ExclusiveRetry,
+) -> tuple[NewTests, Mapping[str, int] | None]:
     """The tests, and the outcomes of a model's programs. Blocks while the programs of a problem run."""
-    from magcli.curate.inputs.candidates import candidates
-    from magcli.curate.inputs.new_tests import Rules, make
-    from magcli.curate.inputs.programs import Printers, Written
+    from magcli.curate.inputs.generators import GeneratorPrograms, ProgramInputs
+    from magcli.curate.inputs.new_tests import Rules, candidates, make
 
-    printers = Printers(written or Written([], {}), prepared.trial.tests, box)
-    tried = candidates(prepared.trial, row["prompt"], printers.inputs(), f"{config.seed}\0{row['id']}")
+    printers = ProgramInputs(written or GeneratorPrograms([], {}), prepared.plan.tests, box)
+    tried = candidates(prepared.plan, row["prompt"], printers.inputs(), f"{config.seed}\0{row['id']}")
     rules = Rules(config.agreement, config.votes, config.tries, config.max_new, config.problem_seconds or math.inf)
-    made = make(prepared.trial, tried, rules, box, stopped, turns)
+    made = make(prepared.plan, tried, rules, box, stopped, retry)
     return made, None if written is None else printers.fates
 
 
@@ -201,14 +199,14 @@ def _result(
     config: Config,
     row: dict[str, Any],
     prepared: Prepared,
-    made: Made,
+    made: NewTests,
     fates: Mapping[str, int] | None,
     given: pa.Schema,
 ) -> Result:
     """The row with its columns in one form, its tests and the new ones."""
     import pyarrow as pa
 
-    from magcli.curate.inputs.new_tests import told, with_origin
+    from magcli.curate.inputs.new_tests import outcome_columns, with_origin
     from magcli.run.journal import Result
 
     problem = prepared.problem
@@ -221,5 +219,5 @@ def _result(
         "memory_limit": problem.memory_limit,
         "cpp_unrun": prepared.cpp_unrun,
     }
-    batch = pa.RecordBatch.from_pylist([{**row, **columns, **told(made, fates)}], schema(config, given))
+    batch = pa.RecordBatch.from_pylist([{**row, **columns, **outcome_columns(made, fates)}], schema(config, given))
     return Result(batch, again=made.reason == "not-run")

@@ -22,8 +22,8 @@ from magcli.evaluation.labels import labels
 if TYPE_CHECKING:
     from magcli.data.manifest import Link
     from magcli.data.source import Rows
-    from magcli.report.figures import Figure
-    from magcli.report.found import Found
+    from magcli.report.discovery import Artifacts
+    from magcli.report.evaluation import Score
     from magcli.run.job import Job
 
 INPUTS = ""
@@ -95,9 +95,9 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 
 def _write(config: Config, out: Path, job: Job) -> None:
-    from magcli.report import found, page
+    from magcli.report import discovery, page
 
-    things = found.find(_sources(config))
+    things = discovery.discover(_sources(config))
     title = config.title or f"Report on {', '.join(labels([str(path.resolve()) for path in _sources(config)]))}"
     contents = page.contents(things, title, _defaults, samples_at=config.samples_at, groups=config.samples)
     _warn(things, job)
@@ -105,7 +105,7 @@ def _write(config: Config, out: Path, job: Job) -> None:
     job.console.say(f"report: {out} ({size / 1e6:.1f} MB)", event="page", path=str(out), bytes=size)
 
 
-def _warn(things: Found, job: Job) -> None:
+def _warn(things: Artifacts, job: Job) -> None:
     """Warn of files that could not be read."""
     for problem in things.unread:
         job.console.warn(f"report: {problem}", path=problem)
@@ -147,12 +147,12 @@ def _named(config: Config, job: Job) -> tuple[Sequence[str], Sequence[str], Sequ
     """Tables of the funnel, tables of metrics, and runs: those found under the paths, then those of the options."""
     if not config.paths:
         return config.funnel, config.metrics, config.runs
-    from magcli.report.found import find
-    from magcli.report.funnel import OTHER_ROWS
+    from magcli.report.discovery import discover
+    from magcli.report.funnel import NOT_FILTERS
 
-    things = find([Path(path) for path in config.paths])
+    things = discover([Path(path) for path in config.paths])
     _warn(things, job)
-    chosen = [each for each in things.tables if each.made_by and each.made_by.stage not in OTHER_ROWS]
+    chosen = [each for each in things.tables if each.made_by and each.made_by.stage not in NOT_FILTERS]
     funnel = [str(each.path) for each in chosen if not each.of_dropped_rows]
     metrics = [str(each.path) for each in things.tables if each.of_metrics]
     return [*funnel, *config.funnel], [*metrics, *config.metrics], [*map(str, things.runs), *config.runs]
@@ -211,17 +211,17 @@ def _refuse_unknown(only: Sequence[str], known: set[str]) -> None:
         )
 
 
-def _read_metrics(name: str) -> dict[tuple[str, str], dict[str, Figure]]:
+def _read_metrics(name: str) -> dict[tuple[str, str], dict[str, Score]]:
     """The rows of a table of metrics by suite and model (which only comparisons name) and metric."""
     from magcli.data import table
     from magcli.data.schema import require
-    from magcli.report.figures import of_row
+    from magcli.report.evaluation import score_of
 
     source = table.read(name)
     require(source.schema, ("metric", "value", "low", "high"), stage="report", where=name)
-    found: dict[tuple[str, str], dict[str, Figure]] = {}
+    found: dict[tuple[str, str], dict[str, Score]] = {}
     for row in (row for batch in source.rows for row in batch.to_pylist() if row["value"] is not None):
-        each = of_row(row, "")
+        each = score_of(row, "")
         found.setdefault((each.suite, each.model), {})[each.metric] = each
     return found
 

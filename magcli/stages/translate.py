@@ -23,7 +23,7 @@ from magcli.stages.shared import engines, options, tables
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from magcli.curate.language.translation import Choice
+    from magcli.curate.translation import LanguageChoice
     from magcli.data.source import Rows
     from magcli.generate.types import Generator
     from magcli.run.job import Job
@@ -79,7 +79,7 @@ def reads(config: Config) -> tuple[str, ...]:
 
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
-    from magcli.curate.language.translation import NAMES, instruction
+    from magcli.curate.translation import NAMES, instruction
 
     unknown = [name for name in config.languages if name not in NAMES]
     usage(0 <= config.fraction <= 1, f"translate.fraction: {config.fraction} is not between 0 and 1")
@@ -95,7 +95,7 @@ def check(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """Digests of the model, of the instruction and of the existing translations."""
-    from magcli.curate.language.translation import instruction
+    from magcli.curate.translation import instruction
 
     identity: dict[str, Any] = {}
     if config.model:
@@ -125,16 +125,15 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     import pyarrow as pa
 
-    from magcli.curate.language.existing import joined, read_translations
-    from magcli.curate.language.translation import Choice
+    from magcli.curate.translation import LanguageChoice, read_translations, with_translations
     from magcli.run.journal import Result
     from magcli.run.units import resumable
 
-    choice = Choice(config.fraction, config.languages)
+    choice = LanguageChoice(config.fraction, config.languages)
     if config.from_:
         given = rows if config.by == "id" else _unbroken(rows, job)
         texts = read_translations(config.from_, config.by, config.languages, _warning(job))
-        rows = joined(given, texts, config.by, choice)
+        rows = with_translations(given, texts, config.by, choice)
     generator = engines.open_engine(config, job) if config.model else None
     assert job.schema is not None
     out = schema(config, job.schema)
@@ -192,21 +191,21 @@ def _unbroken(rows: Rows, job: Job) -> Rows:
 
 
 async def _outcome(
-    config: Config, row: dict[str, Any], choice: Choice, generator: Generator | None
+    config: Config, row: dict[str, Any], choice: LanguageChoice, generator: Generator | None
 ) -> dict[str, str | None]:
     """The changed columns of a row."""
-    from magcli.curate.language.translation import fault, unfit
+    from magcli.curate.translation import defect, untranslatable
 
     language = choice.of(row["id"])
     if row.get("translation") == DONE:
         return {}
     if language is None:
         return {"original": None, "translation": None, "translated_to": None}
-    why: str | None = unfit(row["prompt"], str(row.get("answer") or ""))
+    why: str | None = untranslatable(row["prompt"], str(row.get("answer") or ""))
     if why is None:
         why = "no-translation"
         async for text, wrong in _candidates(config, row, language, generator):
-            why = wrong or fault(row["prompt"], text, language)
+            why = wrong or defect(row["prompt"], text, language)
             if why is None:
                 spoken = {} if row.get("kind") == "code" else {"language": language}
                 done = {"original": row["prompt"], "translation": DONE, "translated_to": language}
@@ -218,8 +217,7 @@ async def _candidates(
     config: Config, row: dict[str, Any], language: str, generator: Generator | None
 ) -> AsyncIterator[tuple[str, str | None]]:
     """Translations one by one, the existing one first, each with a reason to reject it if there is one already."""
-    from magcli.curate.language.existing import EXISTING
-    from magcli.curate.language.translation import instruction, messages, translated
+    from magcli.curate.translation import EXISTING, instruction, messages, translated
     from magcli.generate.types import Sampling, sample_seed
 
     if config.from_ and row.get(EXISTING):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from magcli.curate.reading import read_most, read_whole
+from magcli.curate.reading import read_lenient, read_strict
 from magcli.errors import DataError
 
 BROKEN = {
@@ -21,8 +21,8 @@ def rows_of(source) -> int:
 def test_lines_that_cannot_be_read_are_told_once_by_reason(tmp_path: Path, name: str, told: str) -> None:
     (tmp_path / name).write_text(BROKEN[name])
     heard: list[str] = []
-    assert rows_of(read_most(tmp_path / name, heard.append)) == 2
-    assert heard == [f"{tmp_path / name}: left out what cannot be read ({told})"]
+    assert rows_of(read_lenient(tmp_path / name, heard.append)) == 2
+    assert heard == [f"{tmp_path / name}: skipped unreadable lines ({told})"]
 
 
 @pytest.mark.parametrize(("name", "told"), [("a.jsonl", r"line 2 \(broken-json\)"), ("a.csv", r"\(ragged-line\)")])
@@ -30,10 +30,10 @@ def test_a_table_of_which_every_line_matters_is_refused_by_the_first_that_is_bro
     tmp_path: Path, name: str, told: str
 ) -> None:
     (tmp_path / name).write_text(BROKEN[name])
-    with pytest.raises(DataError, match=f"{name} cannot be read as a whole: .*{told}; mend or remove"):
-        rows_of(read_whole(tmp_path / name))
+    with pytest.raises(DataError, match=f"{name} has unreadable lines: .*{told}; fix or remove"):
+        rows_of(read_strict(tmp_path / name))
 
 
 def test_whole_tables_are_read_without_a_word(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n')
-    assert rows_of(read_most(tmp_path / "a.jsonl", pytest.fail)) == rows_of(read_whole(tmp_path / "a.jsonl")) == 1
+    assert rows_of(read_lenient(tmp_path / "a.jsonl", pytest.fail)) == rows_of(read_strict(tmp_path / "a.jsonl")) == 1

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 import pytest
 from scripted_generator import ScriptedGenerator
 
-from magcli.curate.sampling import Ask, Sample, Spent, graded_in_waves, samples_of
+from magcli.curate.sampling import Sample, SamplingCost, SamplingPlan, sample_in_waves, sample_problem
 from magcli.errors import PromptTooLong
 from magcli.generate.types import Completion, Message, Sampling, sample_seed
 from magcli.verify.grader import Grader
 from magcli.verify.reward import Reward, RewardRule
 
 ROW = {"id": "p", "prompt": "3+4", "answer": "7"}
-ASK = Ask(None, Sampling(32), samples=10, seed=5)
+ASK = SamplingPlan(None, Sampling(32), samples=10, seed=5)
 
 
 def sevens(messages: Sequence[Message], sampling: Sampling, seed: int) -> Completion:
@@ -31,7 +31,7 @@ def in_waves(wave: int, enough: int) -> tuple[list[Sample], list[Reward], list[i
     async def work() -> tuple[list[Sample], list[Reward]]:
         grader, rule = Grader(1, deadline=20), RewardRule(use_language=False)
         try:
-            return await graded_in_waves(ScriptedGenerator(sevens), grader, ROW, ASK, rule, wanted)
+            return await sample_in_waves(ScriptedGenerator(sevens), grader, ROW, ASK, rule, wanted)
         finally:
             await grader.close()
 
@@ -39,7 +39,7 @@ def in_waves(wave: int, enough: int) -> tuple[list[Sample], list[Reward], list[i
 
 
 def test_waves_are_the_first_of_all_samples() -> None:
-    every = asyncio.run(samples_of(ScriptedGenerator(sevens), ROW, ASK))
+    every = asyncio.run(sample_problem(ScriptedGenerator(sevens), ROW, ASK))
     assert [sample.seed for sample in every] == [sample_seed(5, "p", index) for index in range(10)]
     samples, rewards, asked = in_waves(4, enough=8)
     assert samples == every[:8]
@@ -57,11 +57,11 @@ def test_a_prompt_that_is_too_long_is_told() -> None:
         raise PromptTooLong("600 tokens")
 
     with pytest.raises(PromptTooLong):
-        asyncio.run(samples_of(ScriptedGenerator(refuse), ROW, ASK))
+        asyncio.run(sample_problem(ScriptedGenerator(refuse), ROW, ASK))
 
 
 def test_what_was_not_sampled_counts_as_long_as_the_mean_of_the_same_problem() -> None:
-    spent = Spent()
-    spent.add([Sample(i, i, Completion("x", tokens, "stop")) for i, tokens in enumerate((10, 20))], asked=8)
-    spent.add([Sample(0, 0, Completion("x", 5, "stop"))], asked=1)
-    assert spent == Spent(problems=2, samples=3, tokens=35, samples_saved=6, tokens_saved=6 * 15.0)
+    spent = SamplingCost()
+    spent.add([Sample(i, i, Completion("x", tokens, "stop")) for i, tokens in enumerate((10, 20))], maximum=8)
+    spent.add([Sample(0, 0, Completion("x", 5, "stop"))], maximum=1)
+    assert spent == SamplingCost(problems=2, samples=3, tokens=35, samples_saved=6, tokens_saved=6 * 15.0)

@@ -24,7 +24,7 @@ def test_a_straight_path_in_bf16_looks_like_a_random_walk_and_is_called_so(make_
     found = plane(make_run(stack, dtypes=(BF16,)).folders)
     first, second, *rest = warnings(found)
     assert "stored in bfloat16" in first
-    assert "what a random walk or rounding gives" in second
+    assert "that of a random walk or of rounding" in second
     assert not rest
     assert "drift 2.01e-03, 30.5% of the weights changed" in summary(found)
     assert "random walk 61.2 / 15.5 / 7.0 %" in summary(found)
@@ -43,7 +43,7 @@ def test_equal_singular_values_are_called_arbitrary_axes(make_run):
 @pytest.mark.parametrize(("drift", "alone"), [(1e-4, True), (1e-3, True), (3e-3, True), (3e-2, False)])
 def test_rounding_alone_is_told_from_steps_of_many_gaps(make_run, drift, alone):
     found = plane(make_run(straight(8, drift), dtypes=(BF16,)).folders)
-    assert ("rounding alone bends a straight path so" in warnings(found)[0]) is alone
+    assert ("rounding alone would bend a straight path like this" in warnings(found)[0]) is alone
     assert step_in_gaps(found) == pytest.approx(true_gaps(found), rel=0.5)
 
 
@@ -70,7 +70,7 @@ def test_a_random_walk_in_float32_is_called_so(make_run):
     assert like_random_walk(found)
     assert step_in_gaps(found) is None
     (told,) = warnings(found)
-    assert told.endswith("is what a random walk or rounding gives")
+    assert told.endswith("is that of a random walk or of rounding")
 
 
 def test_details_name_each_checkpoints_share_off_the_plane_and_the_tensors_that_moved(make_run, curved):
@@ -85,4 +85,4 @@ def test_details_name_each_checkpoints_share_off_the_plane_and_the_tensors_that_
 def test_the_cost_counts_every_byte(make_run, curved):
     run = make_run(curved(5, 1e-2), dtypes=(BF16,))
     told = cost([open_checkpoint(folder) for folder in run.folders])
-    assert told.startswith("5 checkpoints of 2.86 k weights: two reads of 28.6 kB, components of 22.8 kB, about ")
+    assert told.startswith("5 checkpoints of 2.86 k weights: 2 x 28.6 kB read, 22.8 kB written, about ")

@@ -1,4 +1,4 @@
-"""Lanczos beside the Gram: the same plane by another road, and the reads that it takes."""
+"""Lanczos against the Gram matrix: the same plane, and the number of passes it takes."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file
 
 from magcli.errors import DataError
-from magcli.landscape import lanczos as module
+from magcli.landscape import pca as module
 from magcli.landscape.components import write_components
 from magcli.landscape.diagnosis import summary, warnings
 from magcli.landscape.pca import plane
@@ -58,7 +58,7 @@ def test_what_the_gram_refuses_is_refused(make_run, curved):
     with pytest.raises(DataError, match="no weight changed"):
         plane(make_run(np.repeat(stack[:1], 4, axis=0), name="still").folders, method="lanczos")
     stack[1, -1] = np.nan
-    with pytest.raises(DataError, match=r"step_00001/model\.safetensors: tensor norm\.weight holds NaN"):
+    with pytest.raises(DataError, match=r"step_00001/model\.safetensors: tensor norm\.weight contains NaN"):
         plane(make_run(stack, name="nan").folders, method="lanczos")
     base, along = np.random.default_rng(0).integers(-8, 8, size=(2, 2856))
     line = base + np.outer([0.0, 1, 3, 4], along)

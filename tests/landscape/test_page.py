@@ -13,7 +13,7 @@ import pytest
 from browser import BROWSER, FLAGS, in_browser
 
 from magcli.landscape import results
-from magcli.landscape.page import embedded, write_page
+from magcli.landscape.output import script_json, write_page
 from magcli.landscape.surface import grid
 
 PATH = np.column_stack([np.linspace(4, 0, 6), 0.5 * np.sin(np.linspace(0, np.pi, 6))])
@@ -111,7 +111,7 @@ told.fit = text('#fit'); told.first = text('#tensors tr:nth-child(2) td');
 told.background = getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number);
 for (const event of [new MouseEvent('mouseenter'), new FocusEvent('focus')]) {
   dot('map', 3).dispatchEvent(event);
-  told[event.type] = [at('tip').innerText, getComputedStyle(at('tip')).display, at('told').textContent];
+  told[event.type] = [at('tip').innerText, getComputedStyle(at('tip')).display, at('current').textContent];
   dot('map', 3).dispatchEvent(new MouseEvent('mouseleave'));
 }
 told.hidden = getComputedStyle(at('tip')).display;
@@ -157,7 +157,7 @@ def test_the_page_asks_no_network_and_no_other_file(page):
 def test_no_text_in_the_data_ends_it(page):
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(), re.S)[1]
     assert json.loads(data)["samples"][0]["prompt"] == f"Question 0: {HOSTILE}"
-    assert "<" not in embedded({"text": HOSTILE})
+    assert "<" not in script_json({"text": HOSTILE})
 
 
 @in_browser
@@ -167,7 +167,7 @@ def test_surface_points_arrows_and_tables_are_drawn(used):
     assert used["bands"] > 40
     assert (used["arrows"], used["rows"], used["warnings"]) == (5, 7, 2)
     assert used["title"] == "Landscape of rl", "no text of a sample became a script"
-    assert "per doubling of the length" in used["fit"]
+    assert "per doubling of length" in used["fit"]
     assert used["first"] == "layer.3.weight"
     assert sum(used["background"]) > 700
 
@@ -188,7 +188,7 @@ def test_a_point_tells_reward_interval_length_and_truncation(used, event):
     for part in (
         f"Reward {row['reward']:.3f} [{row['reward_low']:.3f}, {row['reward_high']:.3f}]",
         f"Length {row['length']:.0f} tokens",
-        "cut at the limit 25.0 %",
+        "truncated 25.0 %",
     ):
         assert part in tip
         assert part in line
@@ -201,7 +201,7 @@ def test_a_point_opens_its_samples(used, event, point):
     assert texts == [answer(point, 0), answer(point, 1)]
     assert prompt == f"Question 0: {HOSTILE}"
     assert "Reward 1.00 (format 0.10, correct 0.90, length 0.00, language 0.00): correct, 12 tokens" in told
-    assert "cut at the limit" in told
+    assert "truncated" in told
     assert address == f"#point={point}"
 
 

@@ -15,8 +15,7 @@ from magcli.errors import DataError
 from magcli.landscape.components import write_components
 from magcli.landscape.diagnosis import warnings
 from magcli.landscape.gram import piece_sums
-from magcli.landscape.pca import plane
-from magcli.landscape.principal import random_walk
+from magcli.landscape.pca import plane, random_walk
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 
@@ -137,7 +136,7 @@ def test_random_walk_spectrum_is_the_published_one():
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_fewer_than_three_checkpoints_are_refused(make_run, curved, count):
-    with pytest.raises(DataError, match=f"{count} checkpoints span no plane"):
+    with pytest.raises(DataError, match=f"at least 3 checkpoints, got {count}"):
         plane(make_run(curved(3, 1e-2)).folders[:count])
 
 
@@ -152,7 +151,7 @@ def test_three_checkpoints_are_enough(make_run, curved, tmp_path):
 def test_equal_checkpoints_are_named(make_run, curved, one, other):
     stack = curved(4, 1e-2)
     stack[other] = stack[one]
-    with pytest.raises(DataError, match=f"step_0000{one} and .*step_0000{other} hold the same weights"):
+    with pytest.raises(DataError, match=f"step_0000{one} and .*step_0000{other} have the same weights"):
         plane(make_run(stack).folders)
 
 
@@ -179,7 +178,7 @@ def test_checkpoints_on_one_line_are_refused(make_run):
 def test_not_finite_weights_are_named(make_run, curved, value, step):
     stack = curved(4, 1e-2)
     stack[step, -1] = value
-    with pytest.raises(DataError, match=rf"step_0000{step}/model\.safetensors: tensor norm\.weight holds NaN"):
+    with pytest.raises(DataError, match=rf"step_0000{step}/model\.safetensors: tensor norm\.weight contains NaN"):
         plane(make_run(stack).folders)
 
 
@@ -213,9 +212,8 @@ LIMITED = """
 import resource, sys
 from pathlib import Path
 import numpy as np, torch
-from magcli.landscape.components import write_components
+from magcli.landscape.components import perturbed, write_components
 from magcli.landscape.pca import plane
-from magcli.landscape.perturb import perturbed
 torch.ones(300, 300) @ torch.ones(300, 300)
 used = int(next(l for l in open("/proc/self/status") if l.startswith("VmData")).split()[1]) * 1024
 resource.setrlimit(resource.RLIMIT_DATA, (used + (160 << 20),) * 2)

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from magcli.errors import DataError
 from magcli.landscape.checkpoints import open_checkpoint, read_tensor
-from magcli.landscape.components import write_components
+from magcli.landscape.components import coordinates, dithered, hashed, perturbed, write_components
 from magcli.landscape.pca import plane
-from magcli.landscape.perturb import coordinates, dithered, hashed, perturbed
 from magcli.model.tensors import read_header
 
 BF16, F32 = torch.bfloat16, torch.float32

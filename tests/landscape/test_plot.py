@@ -6,8 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.tri import LinearTriInterpolator
 
 from magcli.landscape import plot
-from magcli.landscape.surface import grid, length_regression
-from magcli.landscape.triangles import triangulate
+from magcli.landscape.surface import grid, length_regression, triangulate
 
 PATH = np.column_stack([np.linspace(4, 0, 6), 0.02 * np.sin(np.linspace(0, np.pi, 6))])
 PATH[-1] = 0

@@ -70,7 +70,7 @@ def test_a_hundred_checkpoints_of_24b_are_counted_without_reading_them(tmp_path)
     checkpoints = [open_checkpoint(hollow(tmp_path / f"step-{step:06d}", SMALL_24B)) for step in range(100)]
     assert sum(path.stat().st_blocks * 512 for path in tmp_path.rglob("*.safetensors")) < 20e6
     told = cost(checkpoints)
-    sizes = "100 checkpoints of 23.6 G weights: two reads of 4.71 TB, components of 189 GB, about "
+    sizes = "100 checkpoints of 23.6 G weights: 2 x 4.71 TB read, 189 GB written, about "
     assert told.startswith(sizes)
     memory = re.fullmatch(r"([\d.]+) MB of memory", told.removeprefix(sizes))
     assert memory is not None
@@ -82,7 +82,7 @@ def test_the_cost_is_told_by_the_command(magcli, tmp_path):
         hollow(tmp_path / "rl" / "trajectory" / f"step-{step:06d}", SMOL_135M)
     done = magcli("landscape", "--run", tmp_path / "rl", "--cost", "--dry-run")
     assert done.returncode == 0, done.stderr
-    assert "3 checkpoints of 135 M weights: two reads of 807 MB, components of 1.08 GB, about" in done.stderr
+    assert "3 checkpoints of 135 M weights: 2 x 807 MB read, 1.08 GB written, about" in done.stderr
     assert not (tmp_path / "rl" / "landscape").exists()
 
 

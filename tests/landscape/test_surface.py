@@ -60,13 +60,13 @@ def test_a_range_that_is_none_is_refused(text):
 
 @pytest.mark.parametrize("text", ["0:1,-1:1", "-1:1,1:-1", "nan:1,-1:1", "-inf:1,-1:1"])
 def test_a_range_without_the_final_weights_inside_is_refused(text):
-    with pytest.raises(UsageError, match="must hold the final weights"):
+    with pytest.raises(UsageError, match="must contain the final weights"):
         parse_box(text)
 
 
 @pytest.mark.parametrize(("points", "pad"), [(3, 0.35), (19, 0.0), (19, float("nan"))])
 def test_grid_refuses_impossible_wishes(points, pad):
-    with pytest.raises(UsageError, match="a grid needs at least 4 points and a pad above 0"):
+    with pytest.raises(UsageError, match="a grid needs at least 4 points and a positive pad"):
         grid([(1.0, 1.0)], points=points, pad=pad)
 
 
@@ -115,7 +115,7 @@ def test_difference_needs_the_same_prompts():
 
 @pytest.mark.parametrize("table", [np.ones(3), np.ones((0, 2)), [[1.0, float("nan")]]])
 def test_tables_that_are_none_are_refused(table):
-    with pytest.raises(DataError, match="a table of finite numbers"):
+    with pytest.raises(DataError, match="two-dimensional table of finite numbers"):
         level(table)
 
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from magcli.landscape.surface import grid
-from magcli.landscape.triangles import near_best_and_path, refined, triangulate
+from magcli.landscape.surface import grid, near_best_and_path, refined, triangulate
 
 PATH = np.column_stack([np.linspace(4, 0, 6), 0.02 * np.sin(np.linspace(0, np.pi, 6))])
 PATH[-1] = 0

@@ -9,14 +9,14 @@ import pytest
 
 from magcli.landscape import results
 from magcli.landscape.surface import grid
-from magcli.landscape.visits import VISIT, Logbook, Visit, Wishes, beside, column, survey
+from magcli.landscape.visits import VISIT, JournalledVisits, SurveyPlan, Visit, column, merge_samples, survey
 from magcli.run.journal import Journal
 
 PATH = np.column_stack([np.linspace(4, 0, 6), 0.5 * np.sin(np.linspace(0, np.pi, 6))])
 PATH[-1] = 0
 BEST = (0.9, 0.1)
 PROBLEMS = 24
-FOUR = Wishes(4)
+FOUR = SurveyPlan(4)
 
 
 def hill(a1, a2):
@@ -47,31 +47,31 @@ def answered(visit, difficulty, length=lambda a1, a2: 1500 * 2 ** (a1 / 2)):
 def planted():
     """A function that surveys a planted landscape and gives what was found and the visits made."""
 
-    def look(points=61, wishes=FOUR, spread=0.1, **options):
+    def look(points=61, plan=FOUR, spread=0.1, **options):
         difficulty, made = spread * np.linspace(-1, 1, PROBLEMS), []
 
         async def measure(visit):
             made.append(visit)
             return answered(visit, difficulty, **options)
 
-        return asyncio.run(survey(grid(PATH, points=points), PATH, wishes, measure)), made
+        return asyncio.run(survey(grid(PATH, points=points), PATH, plan, measure)), made
 
     return look
 
 
 def test_the_planted_optimum_is_found_within_a_cell(planted):
-    found, _ = planted(wishes=Wishes(16))
+    found, _ = planted(plan=SurveyPlan(16))
     points = results.points(found)
-    where = results.places(points)[np.argmax(results.mean(points, "reward"))]
+    where = results.coordinates(points)[np.argmax(results.mean(points, "reward"))]
     steps = (
-        np.diff(np.unique(results.places(points)[:, 0])).max(),
-        np.diff(np.unique(results.places(points)[:, 1])).max(),
+        np.diff(np.unique(results.coordinates(points)[:, 0])).max(),
+        np.diff(np.unique(results.coordinates(points)[:, 1])).max(),
     )
     assert abs(where - BEST) == pytest.approx(np.zeros(2), abs=max(steps))
 
 
 def test_differences_to_the_final_weights_cover_the_planted_ones(planted):
-    found, _ = planted(wishes=Wishes(8), spread=0.0)
+    found, _ = planted(plan=SurveyPlan(8), spread=0.0)
     inside = []
     for row in results.points(found).to_pylist():
         truth = 0.9 * (hill(row["a1"], row["a2"]) - hill(0, 0))
@@ -96,15 +96,15 @@ def test_length_truncation_and_regression_are_the_planted_ones(planted):
     assert results.fit_figures(results.regression(points, shortest=1, longest=2)) == {}
 
 
-def test_wishes_add_places_samples_and_a_second_look_at_the_origin(planted):
-    found, made = planted(points=19, wishes=Wishes(2, refine=3, more=6))
+def test_plans_add_places_samples_and_a_second_look_at_the_origin(planted):
+    found, made = planted(points=19, plan=SurveyPlan(2, refine=3, more=6))
     size = len(grid(PATH, points=19))
     assert found.grid == [True] * size + [False] * 3
     assert made[-1] == Visit(0.0, 0.0, 0, 2, again=True)
     more = [visit for visit in made if visit.first == 2]
     assert 0 < len(more) < size
     assert all((visit.first, visit.last) == (2, 8) for visit in more)
-    counts = {place: column(rows, "reward").shape[1] for place, rows in zip(found.places, found.rows, strict=True)}
+    counts = {place: column(rows, "reward").shape[1] for place, rows in zip(found.points, found.rows, strict=True)}
     assert {place for place, count in counts.items() if count == 8} == {(visit.a1, visit.a2) for visit in more}
     assert set(counts.values()) == {2, 8}
     assert len(made) == len(set(made)) == size + 3 + len(more) + 1
@@ -113,7 +113,7 @@ def test_wishes_add_places_samples_and_a_second_look_at_the_origin(planted):
 
 
 def test_an_engine_that_does_not_come_back_is_seen(planted):
-    found, _ = planted(points=7, wishes=Wishes(4))
+    found, _ = planted(points=7, plan=SurveyPlan(4))
     found.again = answered(Visit(3.0, 0.4, 0, 4), np.zeros(PROBLEMS))
     again = results.origin_again(found)
     assert again["equal"] < again["completions"]
@@ -122,7 +122,7 @@ def test_an_engine_that_does_not_come_back_is_seen(planted):
 
 def test_rows_of_a_point_join_problem_after_problem():
     one, other = (answered(Visit(0.0, 0.0, *numbers), np.zeros(PROBLEMS)) for numbers in ((0, 2), (2, 5)))
-    whole = beside(one, other)
+    whole = merge_samples(one, other)
     assert column(whole, "sample").tolist() == [[0, 1, 2, 3, 4]] * PROBLEMS
     assert column(whole, "id")[:, 0].tolist() == [f"p{number}" for number in range(PROBLEMS)]
 
@@ -137,7 +137,7 @@ def test_rows_of_a_point_join_problem_after_problem():
         ([(0, 2), (4, 6), (0, 8)], [(0, 2), (4, 6), (2, 4), (6, 8)]),
     ],
 )
-def test_a_logbook_makes_only_what_it_lacks(tmp_path, asked, made):
+def test_only_missing_samples_are_made_only_what_it_lacks(tmp_path, asked, made):
     really, reused = [], []
 
     async def make(visit):
@@ -145,14 +145,14 @@ def test_a_logbook_makes_only_what_it_lacks(tmp_path, asked, made):
         return answered(visit, np.zeros(PROBLEMS))
 
     journal = Journal.open(tmp_path / "points.journal", VISIT, {})
-    logbook = Logbook(journal, make, reused.append)
+    visits = JournalledVisits(journal, make, reused.append)
     for first, last in asked:
-        rows = asyncio.run(logbook.measure(Visit(1.0, 0.5, first, last)))
+        rows = asyncio.run(visits.measure(Visit(1.0, 0.5, first, last)))
         assert rows.equals(answered(Visit(1.0, 0.5, first, last), np.zeros(PROBLEMS)))
     assert really == made
     assert reused[0] is False
-    asyncio.run(logbook.measure(Visit(1.0, 0.5, *asked[-1])))
+    asyncio.run(visits.measure(Visit(1.0, 0.5, *asked[-1])))
     assert reused[-1] is True
-    asyncio.run(logbook.measure(Visit(1.0, 0.5, 0, 1, again=True)))
+    asyncio.run(visits.measure(Visit(1.0, 0.5, 0, 1, again=True)))
     assert really[-1] == (0, 1), "a second look is never taken from the first one"
     journal.close()

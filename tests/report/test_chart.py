@@ -3,8 +3,26 @@ import re
 from html import unescape
 from xml.etree import ElementTree
 
-from magcli.report.chart import BOTTOM, LEFT, RIGHT, TOP, WIDTH, Chart, Mark, Series, draw, keys
+from hypothesis import given
+from hypothesis import strategies as st
 
+from magcli.report.chart import (
+    BOTTOM,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Chart,
+    Mark,
+    Scale,
+    Series,
+    bounds,
+    draw,
+    legend,
+    ticks,
+)
+
+VALUES = st.lists(st.floats(-1e6, 1e6, allow_subnormal=False), min_size=1, max_size=20)
 BROKEN = '"/></svg><script>'
 
 
@@ -17,8 +35,8 @@ def parsed(drawing):
     return ElementTree.fromstring(str(drawing))
 
 
-def told(drawing):
-    return json.loads(parsed(drawing).attrib["data-told"])
+def tooltips(drawing):
+    return json.loads(parsed(drawing).attrib["data-points"])
 
 
 def points(drawing, kind="line"):
@@ -34,20 +52,20 @@ def test_a_line_goes_from_end_to_end_and_rises_with_its_values():
 
 def test_hovering_tells_every_series_with_its_interval():
     drawing = draw(chart(Series("reward", [0.5, 0.6], [0.4, 0.5], [0.6, 0.7]), Series("format", [None, 0.1])))
-    (_, first), (_, second) = told(drawing)
+    (_, first), (_, second) = tooltips(drawing)
     assert first == ["update 1", "reward 0.5 [0.4, 0.6]"]
     assert second == ["update 2", "reward 0.6 [0.5, 0.7]", "format 0.1"]
     assert len([n for n in parsed(drawing).iter("polygon") if "band" in n.attrib["class"]]) == 1
 
 
 def test_shares_are_told_in_percent():
-    drawing = draw(chart(Series("right", [0.25, 0.5]), unit="share"))
-    assert told(drawing)[0][1][1] == "right 25.0 %"
-    assert keys(chart(Series("right", [0.25, 0.5]), unit="share"))[0][1:] == ("right", "25.0 %", "50.0 %")
+    drawing = draw(chart(Series("right", [0.25, 0.5]), unit="percent"))
+    assert tooltips(drawing)[0][1][1] == "right 25.0 %"
+    assert legend(chart(Series("right", [0.25, 0.5]), unit="percent"))[0][1:] == ("right", "25.0 %", "50.0 %")
 
 
 def test_columns_lie_on_each_other_and_fill_their_height():
-    drawing = draw(chart(Series("trained", [32, 32]), Series("all-right", [0, 32]), form="stack"))
+    drawing = draw(chart(Series("trained", [32, 32]), Series("all-right", [0, 32]), kind="stack"))
     boxes = [{k: float(v) for k, v in n.attrib.items() if k != "class"} for n in parsed(drawing).iter("rect")]
     below, upper = boxes[1:]
     assert len(boxes) == 3, "no box for a count of none"
@@ -62,7 +80,7 @@ def test_one_update_alone_and_no_value_can_be_drawn():
     assert len(list(parsed(single).iter("circle"))) == 1
     gaps = draw(chart(Series("accuracy", [None, 0.5, None, 0.7, None])))
     assert len(points(gaps)[0]) == 2
-    assert keys(chart(Series("empty", [None])))[0][2:] == ("-", "-")
+    assert legend(chart(Series("empty", [None])))[0][2:] == ("-", "-")
 
 
 def test_a_stage_is_marked_where_it_begins():
@@ -78,5 +96,41 @@ def test_a_stage_is_marked_where_it_begins():
 def test_names_cannot_break_out_of_the_drawing():
     drawing = draw(chart(Series(BROKEN, [1.0, 2.0]), marks=[Mark(2, BROKEN)]))
     assert "<script" not in drawing
-    assert told(drawing)[0][1][1] == f"{BROKEN} 1"
+    assert tooltips(drawing)[0][1][1] == f"{BROKEN} 1"
     assert BROKEN in unescape(re.search('aria-label="(.*?)"', str(drawing))[1])
+
+
+def test_a_scale_maps_its_ends_and_what_is_between():
+    scale = Scale(0, 10, 100, 200)
+    assert [scale.at(value) for value in (0, 5, 10)] == [100, 150, 200]
+    assert Scale(3, 3, 100, 200).at(3) == 150
+
+
+@given(VALUES)
+def test_all_values_lie_within_their_bounds(values):
+    low, high = bounds(values)
+    assert low <= min(values) <= max(values) <= high
+    assert low < high
+
+
+def test_zero_is_shown_where_values_come_near_it():
+    assert bounds([1.0, 10.0])[0] == 0
+    assert bounds([9.0, 10.0])[0] > 8
+    assert bounds([-0.1, 0.0])[1] == 0
+    assert bounds([]) == (0, 1)
+    assert bounds([5.0]) == (0, 5)
+
+
+@given(st.floats(-1e5, 1e5), st.floats(1e-6, 1e6))
+def test_ticks_are_a_few_even_values_within_the_axis(low, size):
+    found = ticks(low, low + size, 5)
+    assert 2 <= len(found) <= 10
+    step = found[1] - found[0]
+    assert low - step * 1e-3 <= found[0]
+    assert found[-1] <= low + size + step * 1e-3
+
+
+def test_ticks_are_round():
+    assert ticks(0, 1, 5) == [0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    assert ticks(0.13, 0.71, 5) == [0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
+    assert ticks(7, 7, 5) == [7]

@@ -3,12 +3,12 @@ from pathlib import Path
 import pytest
 
 from magcli.data.manifest import Input, Link
-from magcli.report.found import Table, find
+from magcli.report.discovery import Table, discover
 from magcli.report.funnel import steps
 
 
 def test_stages_that_chose_rows_stand_once_each(pipeline):
-    found = find([pipeline])
+    found = discover([pipeline])
     told = steps(found.tables)
     assert [(step.table, step.stage, step.read) for step in told] == [
         ("clean.arrow", "clean-math", "problems.jsonl"),
@@ -18,7 +18,7 @@ def test_stages_that_chose_rows_stand_once_each(pipeline):
 
 
 def test_reasons_are_counted_and_shown_with_rows(pipeline):
-    step = steps(find([pipeline]).tables)[0]
+    step = steps(discover([pipeline]).tables)[0]
     assert (step.rows_in, step.rows_out, step.dropped) == (9, 6, 3)
     kept, dropped = step.parts
     assert (kept.name, kept.share) == ("kept", pytest.approx(6 / 9))
@@ -28,7 +28,7 @@ def test_reasons_are_counted_and_shown_with_rows(pipeline):
 
 
 def test_a_stage_whose_table_is_gone_is_told_by_the_histories_after_it(pipeline):
-    told = steps(find([pipeline / "kept.parquet"]).tables)
+    told = steps(discover([pipeline / "kept.parquet"]).tables)
     assert [(step.table, step.stage) for step in told] == [("", "convert"), ("kept.parquet", "convert")]
 
 

@@ -18,11 +18,11 @@ def test_figures_are_taken_into_the_page_with_what_they_say(pipeline):
     assert found.name == "rl/landscape"
     assert found.page.endswith("rl/landscape/index.html")
     reward, length, regression = found.pictures
-    head, content = reward.address.split(",")
+    head, content = reward.url.split(",")
     assert head == "data:image/svg+xml;base64"
     assert base64.b64decode(content) == (pipeline / "rl" / "landscape" / "reward.svg").read_bytes()
-    assert len({reward.address, length.address, regression.address}) == 3
-    assert found.facts[0].startswith("4 checkpoints; drift ")
+    assert len({reward.url, length.url, regression.url}) == 3
+    assert found.facts[0].startswith("4 checkpoints; relative drift ")
     assert "random walk" in found.facts[1]
     assert any("completions equal" in fact for fact in found.facts)
 
@@ -30,8 +30,8 @@ def test_figures_are_taken_into_the_page_with_what_they_say(pipeline):
 def test_a_large_drawing_gives_way_to_a_picture_and_a_missing_one_to_none(folder):
     (folder / "length.svg").unlink()
     (folder / "length.png").unlink()
-    (folder / "reward.svg").write_bytes(b" " * (landscapes.LARGEST + 1))
-    addresses = [picture.address[:20] for picture in landscapes.read(folder).pictures]
+    (folder / "reward.svg").write_bytes(b" " * (landscapes.MAX_BYTES + 1))
+    addresses = [picture.url[:20] for picture in landscapes.read(folder).pictures]
     assert addresses == ["data:image/png;base6", "data:image/svg+xml;b"]
 
 
@@ -39,7 +39,7 @@ def test_a_plane_alone_is_told_without_pictures(tmp_path):
     told = {"checkpoints": ["a", "b", "c"], "explained": [0.9, 0.1], "warnings": ["rounding alone"], "drift": None}
     (tmp_path / "plane.json").write_text(json.dumps(told))
     found = landscapes.read(tmp_path)
-    assert found.facts == ["3 checkpoints", "The two components explain 90.0 % and 10.0 % of the path's variance"]
+    assert found.facts == ["3 checkpoints", "The two components explain 90.0 % and 10.0 % of the variance of the path"]
     assert (found.pictures, found.warnings, found.page) == ([], ["rounding alone"], "")
 
 

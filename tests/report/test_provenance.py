@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from magcli.report import provenance, training
-from magcli.report.found import find
+from magcli.report.discovery import discover
 
 
 def defaults(stage):
@@ -9,16 +9,16 @@ def defaults(stage):
 
 
 def test_a_table_tells_command_options_inputs_and_digests(pipeline):
-    (kept,) = find([pipeline / "kept.parquet"]).tables
+    (kept,) = discover([pipeline / "kept.parquet"]).tables
     origin = provenance.of_table(kept, defaults)
-    told = dict(origin.told)
+    told = dict(origin.facts)
     assert told["command"].startswith("magcli ")
-    assert told["digest"] == kept.sha256
-    assert set(told) == {"command", "version", "took", "digest"}
+    assert told["sha256"] == kept.sha256
+    assert set(told) == {"command", "version", "duration", "sha256"}
     assert ("limit", "6") in origin.options
     assert "rename" not in dict(origin.options), "an option as by default is no news"
     assert origin.inputs[0].name == "all.arrow"
-    assert origin.inputs[0].sha256 == find([pipeline / "all.arrow"]).tables[0].sha256
+    assert origin.inputs[0].sha256 == discover([pipeline / "all.arrow"]).tables[0].sha256
     assert (origin.rows, origin.stage) == ("6", "convert")
 
 
@@ -33,12 +33,12 @@ def test_a_run_tells_what_differs_and_what_it_read(pipeline):
 
 
 def test_without_a_note_there_is_no_command(pipeline):
-    (kept,) = find([pipeline / "kept.parquet"]).tables
+    (kept,) = discover([pipeline / "kept.parquet"]).tables
     origin = provenance.of_table(replace(kept, note={"command": "rm", "seconds": None}), defaults)
-    assert (set(dict(origin.told)), origin.finished) == ({"version", "digest"}, "")
+    assert (set(dict(origin.facts)), origin.finished) == ({"version", "sha256"}, "")
 
 
 def test_a_table_of_others_says_so(pipeline):
-    (table,) = find([pipeline / "letters.jsonl"]).tables
+    (table,) = discover([pipeline / "letters.jsonl"]).tables
     origin = provenance.of_table(table, defaults)
     assert (origin.stage, origin.options, list(origin.inputs)) == ("not made by magcli", [], [])

@@ -15,7 +15,7 @@ from calling import call_stage
 from markupsafe import escape
 
 from magcli.report import page
-from magcli.report.found import find
+from magcli.report.discovery import discover
 
 FLAGS = [*browser.FLAGS, "--allow-file-access-from-files", "--virtual-time-budget=2000"]
 THEMES = {"light": "--blink-settings=preferredColorScheme=1", "dark": "--blink-settings=preferredColorScheme=0"}
@@ -128,7 +128,7 @@ def test_every_file_has_its_origin(pipeline, written):
 
 
 def test_sections_without_content_are_left_out(pipeline):
-    told = page.contents(find([pipeline / "clean.arrow"]), "One table", lambda _: {}, samples_at=(), groups=0)
+    told = page.contents(discover([pipeline / "clean.arrow"]), "One table", lambda _: {}, samples_at=(), groups=0)
     text = page.render(replace(told, unread=["x.arrow is cut"]))
     assert re.findall(r'<section id="([\w-]+)"', text) == ["data", "provenance"]
     assert "Not in this report: x.arrow is cut" in text

@@ -24,8 +24,8 @@ def test_the_updates_that_left_rollouts(pipeline):
     ],
 )
 def test_updates_are_chosen_by_part_of_the_way_or_number(at, steps):
-    assert rollouts.chosen([1, 3, 5, 7, 9], at) == steps
-    assert rollouts.chosen([], at) == []
+    assert rollouts.select_updates([1, 3, 5, 7, 9], at) == steps
+    assert rollouts.select_updates([], at) == []
 
 
 def test_the_error_of_a_mean_over_groups_is_that_of_resampling_them():

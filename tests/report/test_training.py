@@ -7,6 +7,7 @@ import pytest
 
 from magcli.errors import DataError
 from magcli.report import training
+from magcli.report.training import MAX_POINTS, downsample
 from magcli.run.rundir import RunDir
 
 
@@ -27,21 +28,21 @@ def chart(run, title):
 def test_a_finished_run_has_its_charts_facts_and_samples(pipeline):
     run = read(pipeline / "rl")
     titles = [each.title for each in run.charts]
-    assert titles[:4] == ["Reward", "Parts of the reward", "Right answers", "Groups"]
+    assert titles[:4] == ["Reward", "Reward components", "Correct answers", "Groups"]
     assert {
         "Length",
-        "Cut at the limit",
+        "Truncated",
         "Staleness",
-        "Speed",
-        "Waiting",
+        "Throughput",
+        "Idle time",
         "Entropy",
-        "Clipped",
+        "Clipped tokens",
         "Gradient norm",
     } <= set(titles)
-    assert "Engine and trainer" in titles
+    assert "Log-prob mismatch" in titles
     assert run.facts[0].startswith("6 of 6 updates in ")
     assert run.facts[0].endswith(", finished")
-    assert "Begun from run/model" in run.facts
+    assert "Started from run/model" in run.facts
     assert any("groups reserved = 24 trained + " in fact for fact in run.facts)
     assert [update.step for update in run.samples] == [1, 6]
     assert sum(part.rows for part in run.verdicts) == 4 * int(run.facts[2].split()[0])
@@ -58,7 +59,7 @@ def test_the_reward_has_an_interval_around_its_mean(pipeline):
 def test_groups_trained_and_dropped_are_those_of_the_metrics(pipeline):
     groups = chart(read(pipeline / "rl"), "Groups")
     lines = RunDir(pipeline / "rl").metrics()
-    assert groups.form == "stack"
+    assert groups.kind == "stack"
     assert list(groups.series[0].values) == [line["groups_trained"] for line in lines]
     dropped = [sum(column) for column in zip(*[series.values for series in groups.series[1:]], strict=True)]
     assert dropped == [sum(line["groups_dropped"].values()) for line in lines]
@@ -82,7 +83,7 @@ def test_a_killed_run_is_told_as_far_as_it_came(run):
         (run / name).write_bytes(b"".join(lines[: len(lines) // 2]) + lines[-1][:10])
     found = read(run)
     assert found.facts[0].startswith("3 of 6 updates in ")
-    assert found.facts[0].endswith("not finished: the same command goes on")
+    assert found.facts[0].endswith("not finished (run the same command to resume)")
     assert list(chart(found, "Reward").x) == [1, 2, 3]
     assert any("under way" in fact for fact in found.facts)
 
@@ -99,8 +100,8 @@ def test_a_run_that_has_only_begun_has_no_charts(run):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     found = read(run)
     assert (found.charts, found.samples, found.verdicts) == ([], [], [])
-    assert found.headline == "nothing trained yet"
-    assert found.facts[0] == "0 of 6 updates, not finished: the same command goes on"
+    assert found.headline == "no update yet"
+    assert found.facts[0] == "0 of 6 updates, not finished (run the same command to resume)"
 
 
 def test_a_long_run_is_thinned_and_says_so(run):
@@ -109,7 +110,7 @@ def test_a_long_run_is_thinned_and_says_so(run):
     (run / "metrics.jsonl").write_text("".join(lines))
     found = read(run)
     assert len(chart(found, "Reward").x) == 200
-    assert found.facts[-1] == "Each point of the charts is the mean of 5 updates"
+    assert found.facts[-1] == "Each point in the charts is the mean of 5 updates"
 
 
 def test_the_interval_of_a_mean_is_that_of_the_updates_in_it(run):
@@ -127,9 +128,9 @@ def test_the_interval_of_a_mean_is_that_of_the_updates_in_it(run):
 def test_of_many_faults_in_a_ledger_a_few_are_told(run):
     text = (run / "ledger.jsonl").read_text()
     (run / "ledger.jsonl").write_text(text + text)
-    told = [fact for fact in read(run).facts if "reserved 2 times" in fact or "more faults" in fact]
+    told = [fact for fact in read(run).facts if "reserved 2 times" in fact or "more violations" in fact]
     assert len(told) == 4
-    assert told[-1].endswith("more faults like these")
+    assert told[-1].endswith("more violations")
 
 
 @pytest.mark.parametrize("name", ["ledger.jsonl", "run.json"])
@@ -137,3 +138,41 @@ def test_damaged_records_are_told_by_name(run, name):
     (run / name).write_text("{damaged\n{}\n")
     with pytest.raises(DataError, match=r"ledger\.jsonl: line 1|records of this run are damaged"):
         read(run)
+
+
+def line(step, **more):
+    return {"step": step, "reward": step / 10, **more}
+
+
+def test_a_short_run_stays_as_it_is():
+    lines = [line(step) for step in range(1, MAX_POINTS + 1)]
+    assert downsample(lines) == (lines, 1)
+    assert downsample([]) == ([], 1)
+
+
+def test_a_long_run_is_told_by_means_of_neighbours():
+    lines = [line(step, staleness_max=step % 7, groups_dropped={"all-right": step}) for step in range(1, 11)]
+    lines[0]["groups_dropped"] = {"all-wrong": 2}
+    points, every = downsample(lines, 4)
+    assert every == 3
+    assert [point["step"] for point in points] == [3, 6, 9, 10]
+    assert points[0]["reward"] == pytest.approx(0.2)
+    assert points[1]["staleness_max"] == 6
+    assert points[0]["groups_dropped"] == pytest.approx({"all-right": 5 / 3, "all-wrong": 2 / 3})
+
+
+def test_what_is_missing_is_left_out_of_a_mean():
+    points, _ = downsample([line(1, entropy=None), line(2, entropy=0.5), line(3), line(4)], 2)
+    assert [point["entropy"] for point in points if "entropy" in point] == [0.5]
+    assert downsample([line(1, entropy=None), line(2, entropy=None)], 1)[0][0]["entropy"] is None
+
+
+def test_words_are_told_as_they_were_last():
+    assert downsample([line(1, note="a"), line(2, note="b")], 1)[0][0]["note"] == "b"
+
+
+@pytest.mark.parametrize("count", [241, 1000, 100_000])
+def test_there_are_never_more_points_than_wanted(count):
+    points, every = downsample([line(step) for step in range(count)])
+    assert len(points) <= MAX_POINTS < len(points) * 2
+    assert every == -(-count // MAX_POINTS)

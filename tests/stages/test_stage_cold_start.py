@@ -183,7 +183,7 @@ def test_instructions_that_cannot_be_read_are_told(tmp_path, capsys):
     general = written(tmp_path / "general.jsonl", [{"question": "Hi", "output": "Hello."}])
     general.write_text(general.read_text() + '{"question": \n')
     events = told(capsys, tmp_path, [rollout("p", 0, 0, True)], instructions=general)
-    assert events["warning"]["message"].endswith("general.jsonl: left out what cannot be read (broken-json 1)")
+    assert events["warning"]["message"].endswith("general.jsonl: skipped unreadable lines (broken-json 1)")
 
 
 def test_instructions_come_with_their_input(tmp_path):

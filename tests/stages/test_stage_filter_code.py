@@ -126,7 +126,7 @@ def test_a_matrix_that_another_command_writes_is_refused(tmp_path):
 
 def test_a_matrix_of_other_problems_is_refused(example, tmp_path):
     other = problem("sum", [("1 2", "3")], [solution(ADD)])
-    with pytest.raises(DataError, match="has no runs of problem sum as it stands"):
+    with pytest.raises(DataError, match="has no runs of problem sum in its current form"):
         filtered(tmp_path, [other], from_matrix=example / "matrix.arrow", min_tests=1)
     with pytest.raises(DataError, match="lacks column"):
         filtered(tmp_path, [other], from_matrix=example / "kept.arrow")

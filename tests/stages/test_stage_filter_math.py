@@ -7,7 +7,7 @@ import pytest
 from calling import call_stage, kill_and_resume, seconds_of
 from scripted_generator import ScriptedGenerator
 
-from magcli.curate.sampling import Ask, graded_in_waves
+from magcli.curate.sampling import SamplingPlan, sample_in_waves
 from magcli.data import table
 from magcli.errors import UsageError
 from magcli.generate.types import Completion, Sampling, sample_seed
@@ -113,7 +113,7 @@ def test_a_majority_that_is_right_but_badly_formatted_does_not_make_the_ground_t
     rewards = [reward(text, 5, row, rule) for text in completions]
     config = filter_math.Config(model="m", drop_suspect=True)
     with Grader(1, deadline=20) as grader:
-        summary, judgement = asyncio.run(filter_math.Jury(config, grader, row).judge(rewards))
+        summary, judgement = asyncio.run(filter_math.DifficultyJudge(config, grader, row).judge(rewards))
     assert summary is not None
     assert (summary.majority, judgement != "suspect-gold") == ("7", True)
 
@@ -168,13 +168,13 @@ def test_a_problem_is_sampled_until_its_fate_is_certain(outcomes, suspect, judge
     row, rule = {"id": "p", "prompt": "3+4", "answer": "7"}, RewardRule(use_language=False)
     config = filter_math.Config(model="m", adaptive=True, drop_suspect=suspect)
     script = iter(scripted_completions(outcomes))
-    generator, asking = ScriptedGenerator(lambda *_: next(script)), Ask(None, Sampling(32), 16, seed=0)
+    generator, asking = ScriptedGenerator(lambda *_: next(script)), SamplingPlan(None, Sampling(32), 16, seed=0)
 
     async def decide():
         grader = Grader(1, deadline=20)
-        jury = filter_math.Jury(config, grader, row)
+        jury = filter_math.DifficultyJudge(config, grader, row)
         try:
-            samples, rewards = await graded_in_waves(generator, grader, row, asking, rule, jury.wanted)
+            samples, rewards = await sample_in_waves(generator, grader, row, asking, rule, jury.wanted)
             return samples, await jury.judge(rewards)
         finally:
             await grader.close()
@@ -188,7 +188,7 @@ def test_a_problem_is_sampled_until_its_fate_is_certain(outcomes, suspect, judge
 def test_programs_are_settled_by_their_verdicts_alone():
     row = {"id": "p", "prompt": "q", "kind": "code", "tests": []}
     config = filter_math.Config(model="m", samples=8, adaptive=True, drop_suspect=True, keep="0.1..0.8")
-    jury = filter_math.Jury(config, Grader(1), row)
+    jury = filter_math.DifficultyJudge(config, Grader(1), row)
 
     def verdicts(text):
         reasons = {"1": "accepted", "0": "wrong-answer", "?": "infra-error"}

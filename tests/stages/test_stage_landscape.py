@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from magcli.data import table
 from magcli.errors import DataError, EnvironmentFault, UsageError
-from magcli.landscape.perturb import perturbed
+from magcli.landscape.components import perturbed
 from magcli.run.journal import FRAME
 
 ASK = {
@@ -191,9 +191,9 @@ def test_the_plane_alone_needs_no_problems(drawn, trained, tmp_path, method, cap
     assert np.array(told["trajectory"]) == pytest.approx(np.array(before["trajectory"]), rel=1e-4, abs=1e-5)
     assert {path.name for path in (tmp_path / "out" / "components").glob("c*")} == {"c1.safetensors", "c2.safetensors"}
     said = capsys.readouterr().err
-    assert "two reads of" in said
+    assert "2 x 1.31 MB read" in said
     assert "(random walk 63.1 / 16.6 / 8.0 %)" in said
-    assert "off the plane, of each checkpoint's distance to the last one: step-000000" in said
+    assert "fraction of each checkpoint's displacement outside the plane: step-000000" in said
 
 
 def test_other_settings_do_not_mix_with_unfinished_points(drawn, trained, problems):
@@ -249,7 +249,7 @@ def test_too_few_checkpoints_make_no_plane(trained, problems, tmp_path):
         ({"more_samples": -1}, "landscape.more_samples: -1 is negative"),
         ({"texts": -1}, "landscape.texts: -1 is negative"),
         ({"range": "1:2,3"}, "range '1:2,3' is not of the form a1lo:a1hi,a2lo:a2hi"),
-        ({"range": "1:2,-3:3"}, "must hold the final weights"),
+        ({"range": "1:2,-3:3"}, "must contain the final weights"),
         ({"deterministic": True, "dtype": "bf16"}, "needs --dtype fp32"),
     ],
 )

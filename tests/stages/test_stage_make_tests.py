@@ -261,7 +261,7 @@ def test_the_rates_of_a_model_are_told_of_each_program_and_of_each_input(tmp_pat
     assert kept["p"]["program_inputs"] == {"fault": 1, "disagree": 1, "nothing-new": 2, "kept": 1}
     assert kept["p"]["wrong_passing"] == 0
     told = capsys.readouterr().err
-    assert "of 14 programs asked of the model 1 (7.1%) gave inputs (too-long 7, cut 1, " in told
+    assert "of 14 programs requested from the model 1 (7.1%) gave inputs (too-long 7, cut 1, " in told
     assert "of 5 of their inputs that were tried 1 (20.0%) are new tests (nothing-new 2, " in told
     assert json.loads((tmp_path / "out.arrow.run.json").read_text())["model"]["input_kept"] == 1
     kept, _ = made(tmp_path, rows[:1], **options, tries=1)

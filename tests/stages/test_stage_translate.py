@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from calling import call_stage, kill_and_resume, seconds_of
 
-from magcli.curate.language.translation import Choice
+from magcli.curate.translation import LanguageChoice
 from magcli.data import table
 from magcli.errors import DataError, UsageError
 from magcli.verify.reward import RewardRule, reward
@@ -99,7 +99,7 @@ def translator():
 
 
 def test_a_server_translates_the_rows_that_are_chosen_and_no_others(translator, tmp_path, capfd):
-    out, choice = tmp_path / "out.arrow", Choice(0.6, BOTH)
+    out, choice = tmp_path / "out.arrow", LanguageChoice(0.6, BOTH)
     options = {"languages": BOTH, "fraction": 0.6, "model": translator().url, "quiet": False}
     call_stage("translate", PROBLEMS, output=out, **options)
     before, after = rows_of(PROBLEMS), rows_of(out)
@@ -175,7 +175,7 @@ def test_lines_of_existing_translations_that_cannot_be_read_are_told(tmp_path, c
     path.write_text(TRANSLATIONS.read_text() + '{"id": \n')
     call_stage("translate", PROBLEMS, output=tmp_path / "out.jsonl", from_=path, languages=BOTH, quiet=False)
     assert "warning: translate: " in (said := capfd.readouterr().err)
-    assert said.count("translations.jsonl: left out what cannot be read (broken-json 1)") == 1
+    assert said.count("translations.jsonl: skipped unreadable lines (broken-json 1)") == 1
 
 
 def test_problems_that_cannot_be_translated_stay_with_the_reason(translator, tmp_path):

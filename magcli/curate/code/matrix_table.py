@@ -1,7 +1,7 @@
-"""Matrices of many problems as one table, in the order of the problems, and what a killed run had finished of it.
+"""The matrices of all problems as one table, in the order of the problems, and its journal.
 
-The runs of a finished problem are in a journal beside the table before the problem itself is, so they are never made
-twice. The table is written whole at the end.
+The runs of a problem are journalled before the problem itself is, so a resumed run never repeats them. The table is
+written atomically at the end.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,20 +21,20 @@ from magcli.run.journal import Journal, Result
 from magcli.run.shard import KEY
 
 COLUMNS = ("solution", "test", "verdict", "group", "output", "seconds")
-"""Those of a run, as the fields of ``Run``."""
+"""Columns of a run, in the order of the fields of ``Run``."""
 
 
 class MatrixTable:
-    """The table that a stage leaves beside its own. Used from one thread.
+    """Writes the matrix table next to the output of the stage. Not thread-safe.
 
     Args:
-        path: Where the table goes.
-        sandbox: How programs are isolated; runs of another isolation are not taken.
-        restart: Begin anew.
-        shard: Which part of the problems is run; none is all.
+        path: The table.
+        sandbox: The isolation of programs; journalled runs of another one are not reused.
+        restart: Discard the journal.
+        shard: The shard that is run; None for all problems.
 
     Raises:
-        UsageError: unfinished runs were begun with another sandbox, or the table is that of another shard.
+        UsageError: the journal belongs to another sandbox, or the table to another shard.
     """
 
     def __init__(self, path: Path, *, sandbox: str, restart: bool, shard: str | None = None) -> None:
@@ -44,39 +44,39 @@ class MatrixTable:
         path.parent.mkdir(parents=True, exist_ok=True)
         if restart:
             durable.remove(journal)
-        told = {KEY: shard} if shard else {}
-        self._journal = Journal.open(journal, MATRIX, {"sandbox": sandbox, "version": __version__, **told})
+        identity = {"sandbox": sandbox, "version": __version__, **({KEY: shard} if shard else {})}
+        self._journal = Journal.open(journal, MATRIX, identity)
 
     def get(self, id: str, digest: str) -> list[Run] | None:
-        """The runs of a problem, where they are finished; what the machine failed is not."""
+        """The finished runs of a problem; None if there are none or the machine failed."""
         key = f"{digest} {id}"
         found = runs_of(self._journal.get(key).rows.to_pylist()) if key in self._journal else []
         return found if found and found[0].verdict != "infra-error" else None
 
     def put(self, id: str, digest: str, runs: Sequence[Run]) -> None:
-        """Keep the runs of a problem for good."""
+        """Store the runs of a problem durably."""
         names = {"id": id, "digest": digest}
         rows = pa.RecordBatch.from_pylist([names | run._asdict() for run in runs], MATRIX)
         self._journal.put(f"{digest} {id}", Result(rows))
         self._journal.sync()
 
     def finish(self, problems: Iterable[tuple[str, str]], history: Callable[[int], manifest.Chain]) -> None:
-        """Write the table of problems (id, digest), in that order. A table that this very run had finished stays.
+        """Write the table of problems (id, digest) in that order, unless this run has already written it.
 
-        ``history`` tells of a number of rows how they came to be.
+        ``history`` returns the history for a number of rows.
 
         Raises:
-            DataError: runs are missing, as somebody has removed the journal.
+            DataError: runs are missing because the journal was removed.
         """
         wanted = [f"{digest} {id}" for id, digest in problems]
         if all(key in self._journal for key in wanted):
             self._write(wanted, history)
         elif not self._is_finished(history(0)[-1]):
-            raise DataError(f"{self._path}: the runs of finished problems are gone; give --restart to run them again")
+            raise DataError(f"{self._path}: the runs of finished problems are missing; use --restart to run them again")
         self._journal.remove()
 
     def close(self) -> None:
-        """Leave the journal for the next run."""
+        """Close the journal, keeping it for the next run."""
         if not self._journal.file.closed:
             self._journal.close()
 
@@ -94,18 +94,17 @@ class MatrixTable:
 
 
 def _check_shard(path: Path, shard: str | None) -> None:
-    """Refuse to write over a finished matrix of another shard, whose runs would be lost."""
+    """Refuse to overwrite the finished matrix of another shard."""
     last = _last_link(path) if path.exists() else None
     theirs = last.config.get(KEY) if last else None
     usage(
         theirs in (None, shard),
-        f"{path} is the matrix of shard {theirs}; give each shard a --matrix of its own, and join them with "
-        "magcli commit",
+        f"{path} is the matrix of shard {theirs}; use one --matrix per shard and join them with magcli commit",
     )
 
 
 def _last_link(path: Path) -> manifest.Link | None:
-    """What is told of how a table was made, where there is a whole one."""
+    """The last entry of a table's history; None if there is no complete table."""
     try:
         chain = table.read(str(path)).chain
     except DataError:
@@ -118,18 +117,15 @@ def _identity(link: manifest.Link) -> tuple[Any, ...]:
 
 
 def runs_of(rows: Iterable[Mapping[str, Any]]) -> list[Run]:
-    """The runs that rows of a matrix tell of."""
+    """Convert rows of a matrix to runs."""
     return [Run(*(row[name] for name in COLUMNS)) for row in rows]
 
 
-class Replay:
-    """A matrix read beside the problems that it was made from, in their order.
-
-    Args:
-        path: The table.
+class MatrixReplay:
+    """Reads a matrix in step with the problems it was made from, in the same order.
 
     Raises:
-        DataError: it is no matrix.
+        DataError: the table is not a matrix.
     """
 
     def __init__(self, path: Path) -> None:
@@ -140,7 +136,7 @@ class Replay:
         self._problems = groupby(_each(source.rows), key=lambda row: (row["id"], row["digest"]))
 
     def runs(self, id: str, digest: str) -> list[Run]:
-        """The runs of a problem; those of problems in between are passed over.
+        """The runs of a problem, skipping those of problems in between.
 
         Raises:
             DataError: there are none further on.
@@ -152,8 +148,8 @@ class Replay:
                 self._last = found, runs_of(rows)
                 return self._last[1]
         raise DataError(
-            f"{self._path} has no runs of problem {id} as it stands, or in another order; "
-            "give the problems and the options that it was made with"
+            f"{self._path} has no runs of problem {id} in its current form and order; "
+            "use the problems and options that the matrix was made with"
         )
 
 

@@ -1,4 +1,4 @@
-"""Code problems as files have them, in one form: tests, and solutions with what their source says of them.
+"""Normalise code problems of many formats: tests, and solutions with their labels.
 
 =========== ============================================================================================================
 tests       ``tests``: mappings as in ``magcli.verify.code.cases``, or with ``{"stdin": ..}`` and ``{"stdout": ..}``,
@@ -7,24 +7,24 @@ tests       ``tests``: mappings as in ``magcli.verify.code.cases``, or with ``{"
             (CodeContests)
 solutions   ``solutions``: mappings with ``language``, ``code`` and ``verdict``, or programs, or ``{"language": [..],
             "solution": [..]}``; ``incorrect_solutions``; ``submissions`` (ICPC); ``code``; ``canonical_solution``, a
-            body that goes on from the prompt; ``reference_python``; ``python_file`` and ``cpp_file`` (several classes
-            ``Solution``); ``samples`` of a model, which go on from the prompt
-comparison  ``compare``, else the flags of an ICPC output validator, else what fits the tests
+            body that continues the prompt; ``reference_python``; ``python_file`` and ``cpp_file`` (several classes
+            ``Solution``); ``samples`` of a model, which continue the prompt
+comparison  ``compare``, else the flags of an ICPC output validator, else inferred from the tests
 limits      ``time_limit`` (seconds, or CodeContests' mapping), ``memory_limit`` (MB)
 =========== ============================================================================================================
 
-A solution without a verdict is right, a model's sample unknown. Python 2 that reads as Python 3 is taken for it, with
-``xrange`` and ``raw_input`` defined and integers divided as there. Everything here is a pure function of one row.
+A solution without a verdict is right, a sample of a model unknown. Python 2 code that parses as Python 3 is converted:
+``xrange`` and ``raw_input`` are defined, and division of integers is integral. Everything is a pure function of a row.
 """
 
 import ast
 import json
 import re
 import textwrap
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from magcli.curate.code.python2 import PYTHON_2, from_python_2, tree_of
 from magcli.errors import DataError
 from magcli.verify.code.calls import asserts
 from magcli.verify.code.cases import names_of, pairs
@@ -32,14 +32,20 @@ from magcli.verify.code.judging import LANGUAGES
 from magcli.verify.code.outputs import fitting
 
 Label = Literal["right", "wrong", "unknown"]
+
+
 Reason = Literal["interactive", "no-checker", "bad-tests", "no-solutions", "few-tests"]
 
+
 TEST_COLUMNS = ("tests", "test_list", "test", "public_tests", "private_tests", "generated_tests")
+
+
 SOLUTION_COLUMNS = (
     "solutions", "incorrect_solutions", "submissions", "code", "canonical_solution", "reference_python", "python_file",
     "cpp_file", "samples",
 )  # fmt: skip
-"""All that a row has of these are taken together."""
+"""All of these that a row has are combined."""
+
 
 _LABELS: dict[str, Label] = {
     **dict.fromkeys(("accepted", "right", "correct", "ok", "ac", "true"), "right"),
@@ -48,19 +54,43 @@ _LABELS: dict[str, Label] = {
         "wrong",
     ),
 }  # fmt: skip
+
+
 _NUMBERED = {0: "unknown", 1: "python2", 2: "cpp", 3: "python", 4: "java"}
-"""CodeContests' languages."""
+"""Languages of CodeContests."""
+
 
 _TOLERANCE = re.compile(r"\bfloat_(?:absolute_|relative_)?tolerance\s+([\d.eE+-]+)")
-_GOES_ON = re.compile(r"(?:#.*\n)*\s")
+
+
+_CONTINUES = re.compile(r"(?:#.*\n)*\s")
+
+
 _INDENTED = re.compile(r"^([ \t]+)[^\s#]", re.MULTILINE)
+
+
 _SOLUTION = re.compile(r"Solution\d*")
+
+
 _CPP_CLASS = re.compile(r"^class Solution\d*\b.*?^};", re.DOTALL | re.MULTILINE)
+
+
 _CPP_NAME = re.compile(r"\bSolution\d*\b")
 
 
+PYTHON_2 = re.compile(r"\b(?:xrange|raw_input)\b")
+"""Names that only Python 2 has."""
+
+
+_PYTHON_2_NAMES = """
+xrange, raw_input = range, input
+def quotient_of_python_2(one, other):
+    return one // other if isinstance(one, int) and isinstance(other, int) else one / other
+"""
+
+
 class Solution(NamedTuple):
-    """A program and what its source says of it. The language is ``python``, ``cpp``, or a name that is not judged."""
+    """A program and its label. The language is ``python``, ``cpp``, or another name that is not run."""
 
     language: str
     code: str
@@ -68,9 +98,9 @@ class Solution(NamedTuple):
 
 
 class CodeProblem(NamedTuple):
-    """A problem in one form; its tests are as ``magcli.verify.code.cases`` has them, with their ``origin`` if told.
+    """A normalised problem; tests are as in ``magcli.verify.code.cases``, with their ``origin`` if known.
 
-    ``own`` are the names that the tests call and that are the problem's own.
+    ``own`` are the names called by the tests that the solutions must define.
     """
 
     tests: Sequence[Mapping[str, str | None]]
@@ -82,24 +112,24 @@ class CodeProblem(NamedTuple):
 
 
 class Unusable(NamedTuple):
-    """A problem that cannot be run, and why."""
+    """Why a problem cannot be run."""
 
     reason: Reason
     detail: str = ""
 
 
 def code_problem(row: Mapping[str, Any], compare: str = "tokens") -> CodeProblem | Unusable:
-    """A row in one form.
+    """Normalise a row.
 
     Args:
-        row: One problem, in any of the forms of the table above.
-        compare: How outputs are compared where the row does not say; with tokens its tests may say more.
+        row: A problem in any of the formats above.
+        compare: The default comparison; ``tokens`` is refined by the tests.
     """
     checking = str(row.get("validation") or "")
     if "interactive" in checking:
         return Unusable("interactive")
     if (row.get("custom_output_validator") or "custom" in checking) and not row.get("checker"):
-        return Unusable("no-checker", "several outputs are right, and the program that tells is missing")
+        return Unusable("no-checker", "several outputs are accepted, but the checker is missing")
     try:
         tests = list(_tests(row))
     except DataError as error:
@@ -111,7 +141,7 @@ def code_problem(row: Mapping[str, Any], compare: str = "tokens") -> CodeProblem
 
 
 def _comparison(row: Mapping[str, Any], default: str, tests: Sequence[Mapping[str, Any]]) -> str:
-    """The row's own, or what the flags of its output validator say, or else its tests, where the default is tokens."""
+    """The row's comparison, else that of its validator flags, else one inferred from the tests, or the default."""
     if row.get("compare"):
         return str(row["compare"])
     flags = f"{row.get('validator_flags') or ''} {row.get('problem_yaml') or ''}"
@@ -144,10 +174,10 @@ def _tests(row: Mapping[str, Any]) -> Iterator[Mapping[str, str | None]]:
     """All tests of a row.
 
     Raises:
-        DataError: some cannot be read.
+        DataError: a test cannot be parsed.
     """
     if str(row.get("test_setup_code") or "").strip():
-        raise DataError("the tests need set-up code")
+        raise DataError("tests with set-up code are not supported")
     for column in TEST_COLUMNS:
         if row.get(column):
             yield from _read(row[column], str(row.get("entry_point") or ""))
@@ -165,12 +195,12 @@ def _read(given: Any, entry_point: str) -> Iterator[Mapping[str, str | None]]:
             yield from _read(script, entry_point)
         case {"inputs": list(inputs), "outputs": list(outputs)} | {"input": list(inputs), "output": list(outputs)}:
             if len(inputs) != len(outputs):
-                raise DataError(f"there are {len(inputs)} inputs and {len(outputs)} outputs")
+                raise DataError(f"{len(inputs)} inputs but {len(outputs)} outputs")
             yield from (_test({"input": one, "output": other}) for one, other in zip(inputs, outputs, strict=True))
         case list():
             yield from (_test(each if isinstance(each, Mapping) else {"assert": each}) for each in given)
         case _:
-            raise DataError(f"the tests are a {type(given).__name__}, no list or script")
+            raise DataError(f"expected tests as a list or a script, got {type(given).__name__}")
 
 
 def _json(text: str) -> Any:
@@ -187,7 +217,7 @@ def _test(given: Mapping[str, Any]) -> Mapping[str, str | None]:
         if isinstance(value := found[name], Mapping):
             found[name] = value.get(key)
     if wrong := [name for name, value in found.items() if not isinstance(value, str | None)]:
-        raise DataError(f"the {wrong[0]} of a test is no text")
+        raise DataError(f"the {wrong[0]} of a test is not text")
     origin = given.get("origin")
     return {**found, "origin": origin} if isinstance(origin, str) else found
 
@@ -203,23 +233,23 @@ def _solutions(row: Mapping[str, Any]) -> Iterator[Solution]:
             case "canonical_solution" | "python_file" | "cpp_file" if not isinstance(given, str):
                 found = []
             case "canonical_solution":
-                found = [{"code": _body(prompt, given) if _GOES_ON.match(given) else given}]
+                found = [{"code": _body(prompt, given) if _CONTINUES.match(given) else given}]
             case "python_file":
-                found = [{"code": each, "language": "python"} for each in classes(given)]
+                found = [{"code": each, "language": "python"} for each in split_python_classes(given)]
             case "cpp_file":
-                found = [{"code": each, "language": "cpp"} for each in cpp_classes(given)]
+                found = [{"code": each, "language": "cpp"} for each in split_cpp_classes(given)]
             case _:
                 found = [dict(each) for each in _listed(given)]
         yield from (_solution(each, language, label) for each in found)
 
 
 def _texts(given: Any) -> Iterator[str]:
-    """The texts of a list, or a text alone."""
+    """The strings in a list, or a single string."""
     return (each for each in (given if isinstance(given, list) else [given]) if isinstance(each, str))
 
 
 def _body(prompt: str, body: str) -> str:
-    """A function whose body goes on from its head. Where it does not read, the one is indented as the other is."""
+    """A function from its head and body; if that does not parse, their indentation is aligned."""
     last = prompt.rstrip().rpartition("\n")[2]
     own = last[: len(last) - len(last.lstrip())]
     first = _INDENTED.search(body)
@@ -252,8 +282,8 @@ def _solution(given: Mapping[str, Any], language: str, label: Label) -> Solution
     return Solution(LANGUAGES.get(named, named), code, verdict)
 
 
-def classes(source: str) -> list[str]:
-    """A file of several classes ``Solution``, ``Solution2``, ... as one program each, its class called ``Solution``."""
+def split_python_classes(source: str) -> list[str]:
+    """One program per class ``Solution``, ``Solution2``, ... of a file, each renamed to ``Solution``."""
     tree, lines = tree_of(source), source.splitlines(keepends=True)
     if tree is None:
         return []
@@ -266,8 +296,8 @@ def classes(source: str) -> list[str]:
     return programs
 
 
-def cpp_classes(source: str) -> list[str]:
-    """``classes`` of C++, each of which ends with ``};`` at the start of a line; a file without them is one program."""
+def split_cpp_classes(source: str) -> list[str]:
+    """The same for C++, where a class ends with ``};`` in the first column; a file without classes is one program."""
     found = list(_CPP_CLASS.finditer(source))
     if not found:
         return [source]
@@ -277,3 +307,43 @@ def cpp_classes(source: str) -> list[str]:
 
 def _lines_of(node: ast.stmt) -> range:
     return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
+def from_python_2(code: str) -> tuple[str, str]:
+    """The language and the program, converted if it parses as Python 3."""
+    tree = tree_of(code)
+    if tree is None or "quotient_of_python_2" in code:
+        return ("python", code) if tree else ("python2", code)
+    future = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+    if not any(name.name == "division" for node in future for name in node.names):
+        tree = _DivisionRewriter().visit(tree)
+    tree.body = [*future, *ast.parse(_PYTHON_2_NAMES).body, *(node for node in tree.body if node not in future)]
+    return "python", ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+
+
+class _DivisionRewriter(ast.NodeTransformer):
+    """Replaces ``/`` by the division of Python 2."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        return _quotient(node.left, node.right) if isinstance(node.op, ast.Div) else node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.Div) or not isinstance(node.target, ast.Name):
+            return node
+        return ast.Assign([node.target], _quotient(ast.Name(node.target.id), node.value), lineno=node.lineno)
+
+
+def _quotient(left: ast.expr, right: ast.expr) -> ast.expr:
+    return ast.Call(ast.Name("quotient_of_python_2"), [left, right], [])
+
+
+def tree_of(source: str) -> ast.Module | None:
+    """The syntax tree; None if it is not valid Python 3."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None

@@ -1,31 +1,57 @@
-"""A code problem ready to run, and as its runs leave it."""
+"""Prepare code problems for execution, and turn decisions into output columns.
 
+The tests that are kept are also checked against trivial programs, whose outputs are known without running them; tests
+that one of them passes are weak:
+
+============  ==========================================================================================
+``nothing``   it prints nothing, or returns None
+``input``     it prints its input, or returns an argument
+``constant``  it prints the output of the first of several tests, or always returns the same value
+``zero``      it prints 0 for each decimal, which passes if the tolerance is wider than the expected values
+============  ==========================================================================================
+"""
+
+import ast
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from magcli.curate.code.agreement import Decision, Rules, Run, decide, few
+from magcli.curate.code.agreement import Decision, Rules, Run, count_tests, decide
 from magcli.curate.code.solutions import CodeProblem, Label, Solution, Unusable, code_problem
-from magcli.curate.code.trivial import Trivial, trivial
-from magcli.curate.twins.cpp_calls import CppCalls, cpp_calls
-from magcli.curate.twins.signatures import Reason as CallReason
-from magcli.curate.twins.signatures import Unfit
+from magcli.curate.cpp_ports.calls import CppCalls, cpp_calls
+from magcli.curate.cpp_ports.signatures import Reason as SignatureReason
+from magcli.curate.cpp_ports.signatures import UnsupportedSignature
 from magcli.errors import DataError
-from magcli.verify.code.calls import Call
-from magcli.verify.code.cases import Case, cases
+from magcli.verify.code.calls import Call, Expected
+from magcli.verify.code.cases import Case, Feed, cases
 from magcli.verify.code.checker import Checker
+from magcli.verify.code.expressions import constant
 from magcli.verify.code.judging import LANGUAGES
-from magcli.verify.code.outputs import Comparison, comparison
+from magcli.verify.code.outputs import Comparison, comparison, difference
+from magcli.verify.code.plain import NotPlain
 from magcli.verify.code.programs import limits_of
 from magcli.verify.sandbox import Limits
 
+VALUES: tuple[Any, ...] = (True, False, 0, 1, -1, 0.0, "", (), [], {}, frozenset(), [[]], [0], [1])
+"""Constants that a trivial function may return, besides the value expected by the first test."""
 
-class Trial(NamedTuple):
-    """What is run: tests and solutions by their place in the problem, and how outputs are judged.
 
-    ``calls`` is how C++ solutions are asked where the tests call a Python function.
+MAX_ARGUMENTS = 9
+
+
+_DECIMAL = re.compile(rb"(?<!\S)[+-]?(?:\d+\.\d*|\.\d+|\d+(?:\.\d*)?[eE][+-]?\d+)(?!\S)")
+
+
+Trivial = Literal["nothing", "input", "constant", "zero"]
+
+
+class RunPlan(NamedTuple):
+    """What is run: tests and solutions by their index in the problem, and how outputs are judged.
+
+    ``calls`` adapts C++ solutions to tests that call a Python function.
     """
 
     tests: Mapping[int, Case]
@@ -41,19 +67,19 @@ class Trial(NamedTuple):
         return any(isinstance(case, Call) for case in self.tests.values())
 
 
-class Left(NamedTuple):
-    """How many tests are not run: they cannot be used, ask what one before asked, or are beyond the number wanted."""
+class SkippedTests(NamedTuple):
+    """Numbers of tests that are unusable, duplicate an earlier one, or exceed the maximum."""
 
     bad: int = 0
     duplicate: int = 0
     unrun: int = 0
 
 
-def _usable_tests(problem: CodeProblem, most: int) -> tuple[dict[int, Case], Left]:
-    """The tests that can be run, the first ``most`` of them (0 is all), by their place; and what is left out.
+def _select_tests(problem: CodeProblem, most: int) -> tuple[dict[int, Case], SkippedTests]:
+    """The first ``most`` runnable tests (0: all) by index, and the numbers of skipped ones.
 
     Raises:
-        DataError: none can be used, or some call a function and some give input.
+        DataError: none is usable, or tests with calls and tests with stdin are mixed.
     """
     found: dict[int, Case] = {}
     seen: set[str] = set()
@@ -70,13 +96,13 @@ def _usable_tests(problem: CodeProblem, most: int) -> tuple[dict[int, Case], Lef
     if bad and not found:
         raise bad[0]
     if len({type(case) for case in found.values()}) > 1:
-        raise DataError("some tests call a function and some give it input")
+        raise DataError("some tests call a function and others use stdin")
     chosen = dict(list(found.items())[: most or None])
-    return chosen, Left(len(bad), len(problem.tests) - len(seen), len(found) - len(chosen))
+    return chosen, SkippedTests(len(bad), len(problem.tests) - len(seen), len(found) - len(chosen))
 
 
-def _usable_solutions(solutions: Sequence[Solution], *, cpp: bool, most: int) -> dict[int, Solution]:
-    """The solutions that can be run, the first ``most`` of each verdict (0 is all), equal ones once."""
+def _select_solutions(solutions: Sequence[Solution], *, cpp: bool, most: int) -> dict[int, Solution]:
+    """The first ``most`` distinct runnable solutions of each verdict (0: all)."""
     known = ("python", "cpp") if cpp else ("python",)
     found: dict[int, Solution] = {}
     counts: Counter[str] = Counter()
@@ -88,126 +114,128 @@ def _usable_solutions(solutions: Sequence[Solution], *, cpp: bool, most: int) ->
 
 
 def checker_of(row: Mapping[str, Any]) -> Checker | None:
-    """The program that judges the outputs of a problem, where there is one.
+    """The checker of a problem, if it has one.
 
     Raises:
-        DataError: it is in a language that is not run.
+        DataError: it is in an unsupported language.
     """
     if not row.get("checker"):
         return None
     named = str(row.get("checker_language") or "python")
     if named.lower() not in LANGUAGES:
-        raise DataError(f"a checker in {named!r} cannot be run; it must be Python or C++20")
+        raise DataError(f"unsupported checker language {named!r}; use Python or C++20")
     return Checker(str(row["checker"]), LANGUAGES[named.lower()])
 
 
 class Prepared(NamedTuple):
-    """A problem ready to run; ``digest`` is of all that its runs depend on but the machine.
+    """A problem ready to run; ``digest`` covers everything its runs depend on except the machine.
 
-    ``cpp_unrun`` is why C++ solutions cannot be asked what the tests ask of a Python function.
+    ``cpp_unrun`` is the reason why C++ solutions cannot be called like the Python function of the tests.
     """
 
     problem: CodeProblem
-    trial: Trial
-    left: Left
+    plan: RunPlan
+    skipped: SkippedTests
     digest: str
-    cpp_unrun: CallReason | None = None
+    cpp_unrun: SignatureReason | None = None
 
     @property
     def labels(self) -> dict[int, Label]:
-        """What the source says of the solutions that are run."""
-        return {place: solution.verdict for place, solution in self.trial.solutions.items()}
+        """The labels of the solutions that are run."""
+        return {place: solution.verdict for place, solution in self.plan.solutions.items()}
 
 
 def prepare(
     row: Mapping[str, Any], *, compare: str = "tokens", min_tests: int = 1, max_tests: int = 0, max_solutions: int = 0
 ) -> Prepared | Unusable:
-    """What of a row is run. ``max_tests``, and ``max_solutions`` of each verdict, are the first ones; 0 is all."""
+    """Prepare a row: the first ``max_tests`` tests and ``max_solutions`` solutions of each verdict; 0 means all."""
     problem = code_problem(row, compare)
     if isinstance(problem, Unusable):
         return problem
     try:
-        tests, left = _usable_tests(problem, max_tests)
+        tests, skipped = _select_tests(problem, max_tests)
         calls = _cpp_calls(problem, tests, str(row.get("prompt") or ""))
-        trial = _trial(problem, tests, calls, checker_of(row), max_solutions)
+        plan = _run_plan(problem, tests, calls, checker_of(row), max_solutions)
     except DataError as error:
         return Unusable("bad-tests", str(error))
     unrun = None if calls is None or isinstance(calls, CppCalls) else calls
-    if not any(solution.verdict != "wrong" for solution in trial.solutions.values()):
-        why = f"; C++ cannot be called: {unrun}" if unrun else ""
-        return Unusable("no-solutions", f"none of {len(problem.solutions)} can be run and is not said to be wrong{why}")
-    if len(trial.tests) < max(1, min_tests):
-        unusable = f", {left.bad} more cannot be used" if left.bad else ""
-        return Unusable("few-tests", few(len(trial.tests)) + unusable)
-    return Prepared(problem, trial, left, _digest(problem, trial), unrun)
+    if not any(solution.verdict != "wrong" for solution in plan.solutions.values()):
+        why = f"; C++ solutions cannot be called: {unrun}" if unrun else ""
+        return Unusable(
+            "no-solutions", f"none of {len(problem.solutions)} solutions is runnable and not labelled wrong{why}"
+        )
+    if len(plan.tests) < max(1, min_tests):
+        unusable = f", {skipped.bad} more are unusable" if skipped.bad else ""
+        return Unusable("few-tests", count_tests(len(plan.tests)) + unusable)
+    return Prepared(problem, plan, skipped, _digest(problem, plan), unrun)
 
 
-def _cpp_calls(problem: CodeProblem, tests: Mapping[int, Case], prompt: str) -> CppCalls | CallReason | None:
-    """How C++ solutions are asked, or why they cannot be; None where tests give input or no solution is in C++."""
+def _cpp_calls(problem: CodeProblem, tests: Mapping[int, Case], prompt: str) -> CppCalls | SignatureReason | None:
+    """How C++ solutions are called, or why they cannot be; None for tests with stdin or without C++ solutions."""
     calls = [case for case in tests.values() if isinstance(case, Call)]
     if not calls or not any(each.language == "cpp" for each in problem.solutions):
         return None
     try:
         return cpp_calls(calls, prompt, [each.code for each in problem.solutions if each.language == "python"])
-    except Unfit as error:
+    except UnsupportedSignature as error:
         return error.reason
 
 
-def _trial(
+def _run_plan(
     problem: CodeProblem,
     tests: Mapping[int, Case],
-    calls: CppCalls | CallReason | None,
+    calls: CppCalls | SignatureReason | None,
     checker: Checker | None,
     max_solutions: int,
-) -> Trial:
+) -> RunPlan:
     known = calls if isinstance(calls, CppCalls) else None
     called = any(isinstance(case, Call) for case in tests.values())
     if called and checker:
-        raise DataError("a checker judges outputs, but the tests call a function")
-    solutions = _usable_solutions(problem.solutions, cpp=not called or known is not None, most=max_solutions)
+        raise DataError("a checker cannot judge tests that call a function")
+    solutions = _select_solutions(problem.solutions, cpp=not called or known is not None, most=max_solutions)
     limits = limits_of({"time_limit": problem.time_limit, "memory_limit": problem.memory_limit})
-    return Trial(tests, solutions, limits, comparison(problem.compare), checker, known)
+    return RunPlan(tests, solutions, limits, comparison(problem.compare), checker, known)
 
 
-def _digest(problem: CodeProblem, trial: Trial) -> str:
+def _digest(problem: CodeProblem, plan: RunPlan) -> str:
     stated = problem._asdict() | {"own": sorted(problem.own)}
-    what = [stated, list(trial.tests), list(trial.solutions), repr(trial.limits), trial.checker, repr(trial.calls)]
+    what = [stated, list(plan.tests), list(plan.solutions), repr(plan.limits), plan.checker, repr(plan.calls)]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:24]
 
 
-def tests_kept(prepared: Prepared, decision: Decision) -> list[Mapping[str, str | None]]:
-    """The tests of a problem that is kept, with their new outputs."""
-    problem, found = prepared.problem, prepared.trial.tests
+def kept_tests(prepared: Prepared, decision: Decision) -> list[Mapping[str, str | None]]:
+    """The kept tests of a problem with their new outputs."""
+    problem, found = prepared.problem, prepared.plan.tests
     return [_with(problem.tests[place], found[place], output) for place, output in decision.kept.items()]
 
 
-def passed_by(prepared: Prepared, decision: Decision) -> Trivial | None:
-    """The trivial program that passes all tests that are kept; None where none does, or where a checker judges."""
-    if prepared.trial.checker:
+def trivial_pass(prepared: Prepared, decision: Decision) -> Trivial | None:
+    """The trivial program that passes all kept tests; None if none does or a checker judges."""
+    if prepared.plan.checker:
         return None
-    return trivial(cases(tests_kept(prepared, decision), prepared.problem.own), prepared.trial.rule)
+    return trivial(cases(kept_tests(prepared, decision), prepared.problem.own), prepared.plan.rule)
 
 
-def decided(prepared: Prepared, runs: Sequence[Run], rules: Rules) -> Decision:
-    """What becomes of a problem, of a weak one too where a trivial program passes its tests."""
+def decide_prepared(prepared: Prepared, runs: Sequence[Run], rules: Rules) -> Decision:
+    """Decide on a problem; one that a trivial program passes is weak, too."""
     found = decide(runs, prepared.labels, rules)
-    if rules.drop_weak and not found.reason and (passing := passed_by(prepared, found)):
+    if rules.drop_weak and not found.reason and (passing := trivial_pass(prepared, found)):
         return found._replace(reason="weak", detail=f"a trivial program passes: {passing}")
     return found
 
 
-def kept(prepared: Prepared, decision: Decision) -> dict[str, Any]:
-    """The columns of a problem that is kept."""
-    problem, passing = prepared.problem, passed_by(prepared, decision)
+def kept_columns(prepared: Prepared, decision: Decision) -> dict[str, Any]:
+    """The output columns of a kept problem."""
+    problem, passing = prepared.problem, trivial_pass(prepared, decision)
     dropped = {fate: decision.dropped.get(fate, 0) for fate in ("disagree", "contested")}
     return {
         "kind": "code",
-        "tests": tests_kept(prepared, decision),
+        "tests": kept_tests(prepared, decision),
         "solutions": [solution._asdict() for solution in problem.solutions],
         "compare": problem.compare,
         "time_limit": problem.time_limit,
         "memory_limit": problem.memory_limit,
-        "tests_dropped": prepared.left._asdict() | dropped,
+        "tests_dropped": prepared.skipped._asdict() | dropped,
         "outputs_replaced": decision.replaced,
         "wrong_solutions": decision.wrong,
         "wrong_passing": len(decision.passing),
@@ -218,8 +246,83 @@ def kept(prepared: Prepared, decision: Decision) -> dict[str, Any]:
 
 
 def _with(test: Mapping[str, str | None], case: Case, output: str | None) -> Mapping[str, str | None]:
-    """A test with a new output, where there is one; an assert becomes its call."""
+    """A test with its new output, if any; an assert becomes its call."""
     if output is None:
         return test
     call = case.source if isinstance(case, Call) else None
     return {**test, "output": output, "call": call, "assert": None}
+
+
+def trivial(tests: Sequence[Case], rule: Comparison) -> Trivial | None:
+    """The first trivial program that passes all tests; None if none does."""
+    feeds = [test for test in tests if isinstance(test, Feed)]
+    calls = [test for test in tests if isinstance(test, Call)]
+    return _of_programs(feeds, rule) if feeds else _of_functions(calls, rule) if calls else None
+
+
+def _of_programs(tests: Sequence[Feed], rule: Comparison) -> Trivial | None:
+    first = tests[0].output if len(tests) > 1 else None
+    outputs: dict[Trivial, Sequence[bytes | None]] = {
+        "nothing": [b""] * len(tests),
+        "input": [test.stdin for test in tests],
+        "constant": [first] * len(tests),
+        "zero": _zeros(tests),
+    }
+    for name, given in outputs.items():
+        if all(
+            output is not None and not difference(test.output, output, rule)
+            for test, output in zip(tests, given, strict=True)
+        ):
+            return name
+    return None
+
+
+def _zeros(tests: Sequence[Feed]) -> Sequence[bytes | None]:
+    """The outputs with every decimal replaced by 0; None if all are 0 already."""
+    numbers = [float(found[0]) for test in tests for found in _DECIMAL.finditer(test.output)]
+    return [_DECIMAL.sub(b"0.0", test.output) if any(numbers) else None for test in tests]
+
+
+def _of_functions(tests: Sequence[Call], rule: Comparison) -> Trivial | None:
+    if all(_passes(test, [None] * len(test.calls), rule) for test in tests):
+        return "nothing"
+    if any(all(_echoes(test, place, rule) for test in tests) for place in range(MAX_ARGUMENTS)):
+        return "input"
+    constants = [*VALUES, _first(tests[0].expected)] if len(tests) > 1 else []
+    if any(all(_passes(test, [value] * len(test.calls), rule) for test in tests) for value in constants):
+        return "constant"
+    return None
+
+
+def _first(expected: Expected) -> Any:
+    """An accepted value."""
+    return next(iter(expected.value), None) if expected.kind == "one-of" else expected.value  # type: ignore[arg-type]
+
+
+def _echoes(test: Call, place: int, rule: Comparison) -> bool:
+    """Whether a function that returns its argument at that position passes."""
+    try:
+        return _passes(test, [_argument(call, place) for call in test.calls], rule)
+    except (ValueError, IndexError):
+        return False
+
+
+def _argument(call: str, place: int) -> Any:
+    """The argument of the outermost call; ValueError or IndexError if there is no constant one."""
+    match ast.parse(call, mode="eval").body:
+        case ast.Call(ast.Name("list_values" | "tree_values"), [inner]):
+            return _argument(ast.unparse(inner), place)
+        case ast.Call(_, given, named):
+            argument = [*given, *(word.value for word in named)][place]
+            if isinstance(argument, ast.Call) and argument.args and ast.unparse(argument.func).endswith("_node"):
+                argument = argument.args[0]
+            return constant(argument)
+    raise ValueError("not a call")
+
+
+def _passes(test: Call, values: Sequence[Any], rule: Comparison) -> bool:
+    """Whether a function that returns these values passes."""
+    try:
+        return test.expected.met(test.seen(values[0] if len(values) == 1 else tuple(values)), rule)
+    except (NotPlain, RecursionError):
+        return False

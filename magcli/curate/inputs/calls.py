@@ -1,8 +1,8 @@
-"""New arguments for tests that call a function: literals like those of the given calls, of all sizes.
+"""Generate arguments for tests that call a function: literals like those of the given calls, of all sizes.
 
-Where the given calls have a literal at the same place, what stands there is described by its structure: numbers with
-their range, text with its alphabet, lists of one kind with their lengths, tuples and dicts. Lists whose lengths were
-always equal keep equal lengths. A keyword's range is the statement's where that names it, ``0 <= nums[i] <= 50``.
+The literals at the same position in all calls are described by their structure: numbers with their range, text with its
+alphabet, homogeneous lists with their lengths, tuples and dicts. Lists that always have equal lengths keep them equal.
+The range of a keyword argument is the statement's, if stated: ``0 <= nums[i] <= 50``.
 """
 
 import ast
@@ -12,24 +12,24 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Literal
 
-from magcli.curate.inputs.constraints import Stated
+from magcli.curate.inputs.values import StatedRange
 
 Values = Literal["any", "few", "low", "high", "equal", "rising"]
 Path = tuple[int | str, ...]
 
 MAX_LENGTH = 2000
-"""Of a list or text in a call, where the statement allows it."""
+"""Maximum length of a list or text, if the statement allows it."""
 
 _PLAN: tuple[tuple[float, Values], ...] = (
     (0.0, "low"), (0.4, "any"), (0.4, "few"), (0.0, "high"), (0.4, "equal"), (0.7, "any"), (0.4, "rising"),
     (0.2, "any"), (0.7, "few"), (0.2, "few"), (0.4, "high"), (1.0, "any"), (0.4, "low"), (0.2, "equal"),
 )  # fmt: skip
-_BARREN = 60
+_MAX_FAILURES = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What literals at one place have in common. ``low`` and ``high`` are of a number or of a length."""
+    """The common structure of literals; ``low`` and ``high`` bound a number or a length."""
 
     kind: Literal["same", "bool", "int", "float", "str", "list", "tuple", "dict"]
     low: float = 0
@@ -39,8 +39,8 @@ class Shape:
     parts: "tuple[Shape, ...]" = ()
 
 
-def mutations(calls: Sequence[str], stated: Sequence[Stated], seed: str) -> Iterator[str]:
-    """Calls like the given ones, none twice; they end when no new one is found for long."""
+def mutations(calls: Sequence[str], stated: Sequence[StatedRange], seed: str) -> Iterator[str]:
+    """New distinct calls like the given ones; ends after ``_MAX_FAILURES`` consecutive failures."""
     trees = [ast.parse(call, mode="eval").body for call in calls]
     literals = [dict(_literals(tree)) for tree in trees]
     shapes = {
@@ -50,20 +50,20 @@ def mutations(calls: Sequence[str], stated: Sequence[Stated], seed: str) -> Iter
     }
     equal = _equal_lengths(literals, list(shapes))
     seen = {ast.unparse(tree) for tree in trees}
-    barren = 0
-    while shapes and barren <= _BARREN:
-        random = Random(f"{seed}\0{len(seen)}\0{barren}")
+    failures = 0
+    while shapes and failures <= _MAX_FAILURES:
+        random = Random(f"{seed}\0{len(seen)}\0{failures}")
         at = random.randrange(len(trees))
         text = _drawn(trees[at], literals[at], shapes, equal, random)
-        barren += 1
+        failures += 1
         if text not in seen:
-            barren = 0
+            failures = 0
             seen.add(text)
             yield text
 
 
 def _literals(node: ast.expr) -> Iterator[tuple[Path, Any]]:
-    """The literals in the arguments of all calls, the largest ones that have a value, by their place."""
+    """The maximal literals in the arguments of nested calls, by path."""
     for path, child in _arguments(node):
         try:
             yield path, ast.literal_eval(child)
@@ -82,7 +82,7 @@ def _arguments(node: ast.expr) -> Iterator[tuple[Path, ast.expr]]:
 
 
 def shape_of(values: Sequence[Any]) -> Shape:
-    """What values have in common; ``same`` where they are of different kinds, so one of them is taken."""
+    """The common structure of values; ``same`` if they differ in kind, so one of them is used."""
     kinds = {type(value) for value in values}
     if kinds == {int, float}:
         kinds = {float}
@@ -107,14 +107,14 @@ def shape_of(values: Sequence[Any]) -> Shape:
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
-    """From the least to twice the greatest; small things may be smaller still, but nothing changes its sign."""
+    """From the minimum, or 1 if it is positive, to twice the maximum, without changing signs."""
     low, high = min(values), max(values)
     least = min(low, 1) if low >= 1 else low
     return (0 if low == 0 else least) if low >= 0 else 2 * low, max(2 * high, 10) if high >= 0 else high
 
 
-def _stated(shape: Shape, name: str, stated: Sequence[Stated]) -> Shape:
-    """A shape with the ranges that the statement gives a name and, by ``name[i]``, its elements."""
+def _stated(shape: Shape, name: str, stated: Sequence[StatedRange]) -> Shape:
+    """A shape with the ranges stated for its name and, by ``name[i]``, its elements."""
     ranges = {each.name: each for each in stated}
     own = ranges.get(f"{name}.length" if shape.kind in ("list", "str") else name)
     inner = next((ranges[key] for key in (f"{name}[i]", f"{name}_i", f"{name}[i][j]") if key in ranges), None)
@@ -125,14 +125,14 @@ def _stated(shape: Shape, name: str, stated: Sequence[Stated]) -> Shape:
     return shape
 
 
-def _elements(shape: Shape, range_: Stated) -> Shape:
+def _elements(shape: Shape, range_: StatedRange) -> Shape:
     if shape.kind in ("int", "float"):
         return replace(shape, low=range_.low, high=range_.high)
     return replace(shape, parts=tuple(_elements(part, range_) for part in shape.parts))
 
 
 def _equal_lengths(literals: Sequence[Mapping[Path, Any]], paths: Sequence[Path]) -> frozenset[Path]:
-    """The places of lists and texts that are always as long as the first of them."""
+    """The paths of lists and texts that always have the length of the first one."""
     sized = [path for path in paths if all(isinstance(each[path], list | str) for each in literals)]
     if len(literals) < 2 or not sized:
         return frozenset()
@@ -143,7 +143,7 @@ def _equal_lengths(literals: Sequence[Mapping[Path, Any]], paths: Sequence[Path]
 def _drawn(
     tree: ast.expr, given: Mapping[Path, Any], shapes: Mapping[Path, Shape], equal: frozenset[Path], random: Random
 ) -> str:
-    """A call with all or one of its literals made anew."""
+    """A call with all or one of its literals replaced."""
     size, values = random.choice(_PLAN)
     whole = random.random() < 0.7 or bool(equal)
     chosen = [path for path in shapes if whole] or [random.choice(list(shapes))]
@@ -155,7 +155,7 @@ def _drawn(
 
 
 def _put(node: ast.expr, new: Mapping[Path, Any], at: Path) -> None:
-    """Put literals in the places that they are for."""
+    """Insert literals at their paths."""
     for path, child in list(_arguments(node)):
         here = (*at, *path)
         if here in new and isinstance(node, ast.Call):
@@ -169,7 +169,7 @@ def _put(node: ast.expr, new: Mapping[Path, Any], at: Path) -> None:
 
 
 def draw(shape: Shape, size: float, values: Values, random: Random, length: int | None = None) -> Any:
-    """A value of a shape; ``size`` 0 makes it as short as may be, 1 as long."""
+    """A random value of a shape; ``size`` 0 gives the minimum length, 1 the maximum."""
     match shape.kind:
         case "bool":
             return random.random() < 0.5
@@ -215,7 +215,7 @@ def _real(low: float, high: float, values: Values, random: Random) -> float:
 
 
 def _text(shape: Shape, length: int, values: Values, random: Random) -> str:
-    """Text over the alphabet; half the time a sample with one letter changed, taken out or put in."""
+    """Text over the alphabet; half of the time a sample with a letter replaced, deleted or inserted."""
     if random.random() < 0.5 and shape.samples and values in ("any", "few"):
         letters = list(random.choice(shape.samples))
         at = random.randint(0, len(letters))

@@ -1,10 +1,10 @@
-"""The format of a problem's inputs, inferred from samples: lines of values, and what says how many follow.
+"""The format of a problem's inputs, inferred from samples: lines of values and their counts.
 
-A format is a sequence of lines and repetitions. Every value has a place, a number; how many values a line has, or how
-often lines are repeated, is fixed or is an integer read before, perhaps one more or less: *n; then n lines of two
+A format is a sequence of lines and repetitions. Every value has a numbered slot (``place``). The number of values on a
+line, or of repetitions, is fixed or is an integer read earlier, possibly plus or minus one: *n; then n lines of two
 values*, *n and n values on one line*, *t; then t times a line with n and a line with n values*.
 
-Inference searches the formats that read all samples, those with more relations first.
+Inference searches for a format that parses all samples, preferring formats with more relations.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,23 +12,23 @@ from itertools import product
 from typing import NamedTuple
 
 Words = Sequence[str]
-"""One line."""
+"""The words of one line."""
 
 MAX_SAMPLES, MAX_WORDS = 16, 1000
-"""Samples looked at, and words of one where there are shorter ones."""
+"""Number of samples used, and maximum words of a sample if there are shorter ones."""
 
 _MAX_ITEMS, _MAX_BODY, _MAX_FIXED, _LINES_READ = 12, 3, 16, 60_000
 
 
 class Size(NamedTuple):
-    """How many: the integer at a place plus a constant; whatever there is where the place is None."""
+    """A count: the integer at a place plus a constant; any number if the place is None."""
 
     place: int | None
     plus: int = 0
 
 
 class Line(NamedTuple):
-    """A line: a value for each place of ``head``, then ``size`` values of place ``tail``, where there is one."""
+    """A line: one value for each place in ``head``, then ``size`` values of place ``tail``, if any."""
 
     head: tuple[int, ...]
     tail: int | None = None
@@ -36,7 +36,7 @@ class Line(NamedTuple):
 
 
 class Repeat(NamedTuple):
-    """Lines that come several times. Without a place for the size they go on to the end of the input."""
+    """Repeated lines; without a place for the size, until the end of the input."""
 
     size: Size
     body: "tuple[Line | Repeat, ...]"
@@ -47,8 +47,8 @@ Format = tuple[Item, ...]
 
 
 class Piece(NamedTuple):
-    """A line as a format reads it. ``known`` has the integers read so far in its scope, those of its own head too;
-    ``run`` numbers the repetition that it is part of, and is 0 outside."""
+    """A parsed line. ``known`` are the integers read so far in its scope, including its own head; ``run`` is the number
+    of the repetition it belongs to, 0 outside."""
 
     line: Line
     words: Words
@@ -57,21 +57,21 @@ class Piece(NamedTuple):
 
     @property
     def head(self) -> Words:
-        """The values of the places of the head."""
+        """The values of the head."""
         return self.words[: len(self.line.head)]
 
     @property
     def tail(self) -> Words:
-        """The values after them."""
+        """The values after the head."""
         return self.words[len(self.line.head) :]
 
 
 class Mismatch(Exception):
-    """An input that is not in the format."""
+    """The input does not have the format."""
 
 
 def lines_of(text: str) -> list[Words]:
-    """The lines of an input as words, without empty ones at the end."""
+    """The lines of an input as words, without trailing empty lines."""
     lines: list[Words] = [tuple(line.split()) for line in text.split("\n")]
     while lines and not lines[-1]:
         lines.pop()
@@ -79,10 +79,10 @@ def lines_of(text: str) -> list[Words]:
 
 
 def read(format: Format, lines: Sequence[Words]) -> list[Piece]:
-    """An input, line by line.
+    """Parse an input line by line.
 
     Raises:
-        Mismatch: it is not in the format.
+        Mismatch: it does not have the format.
     """
     reader = _Reader(lines)
     if reader.items(format, 0, {}, 0) != len(lines):
@@ -91,7 +91,7 @@ def read(format: Format, lines: Sequence[Words]) -> list[Piece]:
 
 
 class _Reader:
-    """Reads items of a format from the lines of one input, and keeps what it read."""
+    """Parses items of a format from the lines of one input."""
 
     def __init__(self, lines: Sequence[Words]) -> None:
         self._lines = lines
@@ -99,7 +99,7 @@ class _Reader:
         self.pieces: list[Piece] = []
 
     def items(self, items: Format, at: int, known: dict[int, int], run: int) -> int:
-        """Where reading goes on; ``known`` grows."""
+        """Parse items; returns the next line number and updates ``known``."""
         for item in items:
             at = self._line(item, at, known, run) if isinstance(item, Line) else self._repeat(item, at, known)
         return at
@@ -130,10 +130,10 @@ class _Reader:
 
 
 def size_of(size: Size, known: Mapping[int, int]) -> int:
-    """How many there are.
+    """The value of a count.
 
     Raises:
-        Mismatch: what says so is no integer.
+        Mismatch: the value at its place is not an integer.
     """
     if size.place is None or size.place not in known:
         raise Mismatch
@@ -141,14 +141,14 @@ def size_of(size: Size, known: Mapping[int, int]) -> int:
 
 
 def is_int(word: str) -> bool:
-    """Whether a word is an integer as programs write it: ``007`` is none, and neither is ``-0``."""
+    """Whether a word is an integer as programs print it, unlike ``007`` and ``-0``."""
     digits = word.removeprefix("-")
     return digits.isascii() and digits.isdigit() and (digits[0] != "0" or word == "0") and len(digits) < 40
 
 
 def infer(texts: Sequence[str]) -> Format | None:
-    """The first format that reads all samples; None where none is found."""
-    samples = [lines for lines in map(lines_of, _chosen(texts)) if lines]
+    """The first format that parses all samples; None if none is found."""
+    samples = [lines for lines in map(lines_of, _select_samples(texts)) if lines]
     if not samples:
         return None
     for free in (False, True):
@@ -159,8 +159,8 @@ def infer(texts: Sequence[str]) -> Format | None:
     return None
 
 
-def _chosen(texts: Sequence[str]) -> list[str]:
-    """Different samples of all lengths, none too long; never none at all because all are long."""
+def _select_samples(texts: Sequence[str]) -> list[str]:
+    """Distinct samples of all lengths except overly long ones; at least the shortest."""
     ordered = sorted(set(texts), key=lambda text: (len(text), text))
     short = [text for text in ordered if text.count(" ") + text.count("\n") < MAX_WORDS] or ordered[:1]
     step = max(1, -(-len(short) // MAX_SAMPLES))
@@ -168,20 +168,20 @@ def _chosen(texts: Sequence[str]) -> list[str]:
 
 
 class _State(NamedTuple):
-    """Where a sample has been read to, and the integers read so far."""
+    """How far a sample has been parsed, and the integers read so far."""
 
     at: int
     known: Mapping[int, int]
 
 
 class _Search:
-    """Looks for formats, depth first; ``free`` lets lines and repetitions be of any size."""
+    """Depth-first search for formats; ``free`` allows lines and repetitions of any size."""
 
     def __init__(self, samples: Sequence[Sequence[Words]], *, free: bool) -> None:
         self._samples, self._free, self._left = samples, free, _LINES_READ
 
     def formats(self, states: Sequence[_State], place: int, most: int) -> Iterator[Format]:
-        """Formats of what is left of all samples; new values get places from ``place`` on."""
+        """Formats of the rest of all samples; new values are numbered from ``place``."""
         ends = [state.at == len(lines) for state, lines in zip(states, self._samples, strict=True)]
         if all(ends):
             yield ()
@@ -193,7 +193,7 @@ class _Search:
                 yield from ((item, *rest) for rest in self.formats(after, _next_place((item,), place), most - 1))
 
     def _after(self, items: Format, states: Sequence[_State]) -> list[_State] | None:
-        """All samples, read on; None where one does not match."""
+        """Parse further in all samples; None if one does not match."""
         found = []
         for state, lines in zip(states, self._samples, strict=True):
             if self._left < 0:
@@ -208,7 +208,7 @@ class _Search:
         return found
 
     def _items(self, states: Sequence[_State], place: int, *, blocks: bool) -> Iterator[Item]:
-        """What may come next, to be tried in this order."""
+        """Candidates for the next item, in order of preference."""
         sizes = _sizes(states)
         for size in sizes:
             yield from self._repeats(size, states, place)
@@ -220,15 +220,16 @@ class _Search:
             yield from (Repeat(Size(None), (line,)) for line in self._lines(counts, states, place))
 
     def _repeats(self, size: Size, states: Sequence[_State], place: int) -> Iterator[Item]:
-        """Repetitions of one line."""
+        """Repetitions of a single line."""
         counts = [size_of(size, state.known) for state in states]
-        room = [len(lines) - state.at for state, lines in zip(states, self._samples, strict=True)]
-        if min(counts) < 0 or max(counts) < 2 or any(count > left for count, left in zip(counts, room, strict=True)):
+        remaining = [len(lines) - state.at for state, lines in zip(states, self._samples, strict=True)]
+        too_many = any(count > left for count, left in zip(counts, remaining, strict=True))
+        if min(counts) < 0 or max(counts) < 2 or too_many:
             return
         yield from (Repeat(size, (line,)) for line in self._lines(counts, states, place))
 
     def _blocks(self, size: Size, states: Sequence[_State], place: int) -> Iterator[Item]:
-        """Repetitions of several lines that end with the input."""
+        """Repetitions of several lines that end the input."""
         if size.plus or min(size_of(size, state.known) for state in states) < 1:
             return
         if all(size_of(size, state.known) < 2 for state in states):
@@ -239,7 +240,7 @@ class _Search:
                 yield Repeat(size, body)
 
     def _bodies(self, states: Sequence[_State], place: int, most: int) -> Iterator[Format]:
-        """Beginnings of what is left of the samples, as many items at most."""
+        """Prefixes of the rest of the samples with at most ``most`` items."""
         if not most or any(state.at >= len(lines) for state, lines in zip(states, self._samples, strict=True)):
             return
         for item in self._items(states, place, blocks=False):
@@ -284,13 +285,13 @@ def _fits(words: Words, width: int, size: Size, known: Mapping[int, int], place:
 
 
 def _sizes(states: Sequence[_State]) -> list[Size]:
-    """What may be a number of lines or words: integers that all samples have, as they are or one more or less."""
+    """Candidate counts: integers that all samples have, plus -1, 0 or 1."""
     places = [place for place in states[0].known if all(place in state.known for state in states)]
     return [Size(place, plus) for plus, place in product((0, -1, 1), places)]
 
 
 def _next_place(items: Format, place: int) -> int:
-    """The first place after those of the items."""
+    """The first unused place."""
     for item in items:
         if isinstance(item, Line):
             place = max([place, *(each + 1 for each in item.head), (item.tail if item.tail is not None else -1) + 1])

@@ -1,7 +1,7 @@
-"""New inputs in the format of a problem's own: of all sizes, with values at random, at the ends, equal or in order.
+"""Generate inputs in the format of given ones: of all sizes, with random, extreme, equal or sorted values.
 
-Two ways: an input drawn anew from the format, and one of the samples with some of its values changed and its shape as
-it was. Every input that comes out is in the format (``magcli.curate.inputs.values.accepts``).
+An input is either drawn from the format or mutated from a sample, changing some values but not its structure. Every
+generated input has the format (``magcli.curate.inputs.values.accepts``).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,29 +10,29 @@ from random import Random
 from typing import Literal, NamedTuple
 
 from magcli.curate.inputs.format import Format, Line, Mismatch, Repeat, Size, lines_of, read, size_of
-from magcli.curate.inputs.values import Domain, Inputs, accepts, ends
+from magcli.curate.inputs.values import Domain, Inputs, accepts, limits
 
 Values = Literal["any", "few", "low", "high", "ends", "equal", "rising", "falling"]
 
 MAX_WORDS, MAX_BYTES = 100_000, 1 << 20
-"""Of a new input."""
+"""Limits of a new input."""
 
-_FEW, _BARREN = 4, 60
+_FEW, _MAX_FAILURES = 4, 60
 _PLAN: tuple[tuple[float, Values], ...] = (
     (0.0, "low"), (0.25, "any"), (0.25, "few"), (0.0, "high"), (0.35, "few"), (0.25, "equal"), (0.5, "any"),
     (0.15, "any"), (0.35, "ends"), (0.5, "few"), (0.25, "rising"), (1.0, "any"), (0.35, "falling"), (0.15, "few"),
     (0.75, "any"), (0.35, "any"), (0.25, "ends"), (0.15, "any"), (0.15, "equal"), (0.5, "high"), (0.0, "any"),
     (0.5, "ends"), (0.35, "low"), (1.0, "few"), (0.25, "low"), (0.25, "any"), (0.35, "equal"), (0.15, "ends"),
 )  # fmt: skip
-"""Sizes and values of inputs that are drawn anew, again and again: of size s a count of at most h is about h^s."""
+"""Sizes and value styles of drawn inputs, cycled through; for size s, a count bounded by h is about h^s."""
 
 
 class TooLarge(Exception):
-    """A drawn input has more words than one may have."""
+    """A drawn input exceeds ``MAX_WORDS``."""
 
 
 class _Style(NamedTuple):
-    """How an input is drawn: the size of counts, the values elsewhere, and the most that a count may be."""
+    """How an input is drawn: size of counts, style of values, and maximum of a count."""
 
     size: float
     values: Values
@@ -40,24 +40,24 @@ class _Style(NamedTuple):
 
 
 def mutations(inputs: Inputs, samples: Sequence[str], seed: str) -> Iterator[str]:
-    """Inputs in the format, none twice and none of the samples; they end when no new one is found for long."""
+    """New distinct inputs in the format; ends after ``_MAX_FAILURES`` consecutive failures."""
     seen = set(samples)
-    barren = 0
+    failures = 0
     for number in count():
         random = Random(f"{seed}\0{number}")
         size, values = _PLAN[(number // 2) % len(_PLAN)]
-        text = drawn(inputs, random, size, values) if number % 2 else changed(inputs, random.choice(samples), random)
-        barren += 1
+        text = draw(inputs, random, size, values) if number % 2 else mutate(inputs, random.choice(samples), random)
+        failures += 1
         if text is not None and text not in seen and accepts(inputs, text):
-            barren = 0
+            failures = 0
             seen.add(text)
             yield text
-        if barren > _BARREN:
+        if failures > _MAX_FAILURES:
             return
 
 
-def drawn(inputs: Inputs, random: Random, size: float, values: Values) -> str | None:
-    """An input drawn anew, smaller where it would be too large; None where none was found."""
+def draw(inputs: Inputs, random: Random, size: float, values: Values) -> str | None:
+    """Draw an input, smaller if it would be too large; None if impossible."""
     cap = MAX_WORDS
     while cap > 1:
         try:
@@ -78,7 +78,7 @@ def _text(lines: Sequence[Sequence[str]]) -> str | None:
 
 
 class _Writer:
-    """Writes the lines of a format with drawn values."""
+    """Writes the lines of a format with random values."""
 
     def __init__(self, inputs: Inputs, random: Random, style: _Style) -> None:
         self._inputs, self._random, self._style = inputs, random, style
@@ -86,7 +86,7 @@ class _Writer:
         self.lines: list[list[str]] = []
 
     def items(self, items: Format, known: dict[int, int]) -> None:
-        """Write items; ``known`` grows."""
+        """Write items, updating ``known``."""
         for item in items:
             if isinstance(item, Line):
                 self.lines.append(self._line(item, known))
@@ -107,7 +107,7 @@ class _Writer:
         return words
 
     def _columns(self, item: Repeat, line: Line, known: dict[int, int]) -> None:
-        """A repetition of lines of fixed length, place by place, so that each is a series."""
+        """A repetition of lines of fixed length, column by column, so that each is a series."""
         scopes = [dict(known) for _ in range(self._count(item.size, known))]
         rows: list[list[str]] = [[] for _ in scopes]
         edges = self._edges(line, len(scopes)) if line.head[:1] and line.head[0] in self._inputs.trees else None
@@ -120,7 +120,7 @@ class _Writer:
         self.lines += rows
 
     def _edges(self, line: Line, number: int) -> list[tuple[str, str]]:
-        """Those of a tree; the smaller vertex first where that is so in all samples."""
+        """The edges of a tree; the smaller vertex first if that holds in all samples."""
         edges, ordered = tree(number, self._random), self._inputs.domains[line.head[1]].floor
         return [(str(min(edge)), str(max(edge))) if ordered else (str(edge[0]), str(edge[1])) for edge in edges]
 
@@ -132,7 +132,7 @@ class _Writer:
         return max(found, 0)
 
     def _series(self, place: int, scopes: Sequence[Mapping[int, int]]) -> list[str]:
-        """As many values as there are scopes."""
+        """One value per scope."""
         if place not in self._inputs.domains:
             raise Mismatch
         domain = self._inputs.domains[place]
@@ -145,8 +145,8 @@ class _Writer:
         return series(domain, scopes, self._style.values, self._random)
 
     def _sized(self, domain: Domain, known: Mapping[int, int]) -> int:
-        """A count: about the greatest to the power of the style."""
-        low, high = map(int, ends(domain, known))
+        """A count: about the maximum to the power of the style's size."""
+        low, high = map(int, limits(domain, known))
         if low > high:
             raise Mismatch
         return _between(low, min(high, max(low, self._style.cap)), self._style.size, self._random)
@@ -165,7 +165,7 @@ class _Writer:
 
 
 def _between(low: int, high: int, size: float, random: Random) -> int:
-    """A count from low to high: low for size 0, high for 1, else about high to that power."""
+    """A count between low and high: low for size 0, high for 1, else about high ** size."""
     if size in (0.0, 1.0) or high <= low:
         return high if size == 1.0 else low
     most = min(high, max(low + 1, int(high**size)))
@@ -173,7 +173,7 @@ def _between(low: int, high: int, size: float, random: Random) -> int:
 
 
 def word(alphabet: str, length: int, values: Values, random: Random) -> str:
-    """A word over an alphabet; of ``few`` values over two of its letters, of ``equal`` ones over one."""
+    """A random word over an alphabet; style ``few`` uses two of its letters, ``equal`` one."""
     if not alphabet:
         return ""
     few = {"few": 2, "ends": 2, "equal": 1, "low": 1, "high": 1}.get(values, len(alphabet))
@@ -185,12 +185,12 @@ def word(alphabet: str, length: int, values: Values, random: Random) -> str:
 
 
 def series(domain: Domain, scopes: Sequence[Mapping[int, int]], values: Values, random: Random) -> list[str]:
-    """Numbers of a domain, one a scope.
+    """Numbers in a domain, one per scope.
 
     Raises:
-        Mismatch: there is no such number.
+        Mismatch: there is none.
     """
-    ranges = [ends(domain, known) for known in scopes]
+    ranges = [limits(domain, known) for known in scopes]
     if any(low > high for low, high in ranges):
         raise Mismatch
     if domain.kind == "float":
@@ -222,7 +222,7 @@ def _number(low: int, high: int, values: Values, part: float, random: Random) ->
 
 
 def _different(ranges: Sequence[tuple[int, int]], values: Values, random: Random) -> list[int]:
-    """Different numbers, all of the range that all have in common."""
+    """Distinct numbers in the intersection of the ranges."""
     if not ranges:
         return []
     low, high = max(low for low, _ in ranges), min(high for _, high in ranges)
@@ -242,7 +242,7 @@ def _decimal(low: float, high: float, decimals: int, values: Values, random: Ran
 
 
 def tree(edges: int, random: Random) -> list[tuple[int, int]]:
-    """A random tree of so many edges, its vertices numbered at random from 1: a path, a star or something between."""
+    """A random tree with randomly numbered vertices from 1: a path, a star, or something in between."""
     vertices = random.sample(range(1, edges + 2), edges + 1)
     reach = random.choice((1, 2, edges, edges, edges))
     star = random.random() < 0.15
@@ -255,8 +255,8 @@ def tree(edges: int, random: Random) -> list[tuple[int, int]]:
     return found
 
 
-def changed(inputs: Inputs, sample: str, random: Random) -> str | None:
-    """A sample with the values of one or two places changed, none that says how many; None where it has none."""
+def mutate(inputs: Inputs, sample: str, random: Random) -> str | None:
+    """Change one to three values of a sample, except counts; None if it does not have the format."""
     try:
         pieces = read(inputs.format, lines_of(sample))
     except Mismatch:
@@ -276,13 +276,13 @@ def _place(line: Line, column: int) -> int:
 
 
 def _other(domain: Domain, words: Sequence[str], column: int, known: Mapping[int, int], random: Random) -> str:
-    """Another value for a word: a neighbour's, one more or less, or one of the domain."""
+    """A new value for a word: from the same line, plus or minus one, or from the domain."""
     old = words[column]
     if random.random() < 0.3:
         return random.choice(words)
     if domain.kind == "word":
         return random.choice(domain.choice) if domain.choice else _edited(old, domain.alphabet, random)
-    low, high = ends(domain, known)
+    low, high = limits(domain, known)
     if low > high:
         return old
     if domain.kind == "float":
@@ -293,7 +293,7 @@ def _other(domain: Domain, words: Sequence[str], column: int, known: Mapping[int
 
 
 def _edited(old: str, alphabet: str, random: Random) -> str:
-    """A word with one letter another one, or two letters in each other's place."""
+    """Replace a letter of a word, or swap two letters."""
     letters = list(old)
     if not letters:
         return old

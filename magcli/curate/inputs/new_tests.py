@@ -1,24 +1,33 @@
-"""Tests made for a code problem: inputs tried on its solutions, their outputs agreed on, kept where they add coverage
+"""Make new tests for a code problem: run inputs on its solutions, require agreement, keep those that add coverage
 (recipe, section 4).
 
-The solutions that are asked are right on all given tests: those that the source calls right or, where it calls none
-so, the unknown ones. The first of them gives the output and the others must agree. An input on which one dies or comes
-near its limits is thrown away: mostly it is in no format that the problem allows. One is kept that a wrong solution
-fails which passed all tests so far, or that is of a size that no test has.
+Inputs are mutations of the given ones, and those printed by programs of a model. The voters are the solutions that
+pass all given tests: those labelled right or, if there are none, the unlabelled ones. The first of them gives the
+output, and the others must agree. An input on which one crashes or comes near its limits is rejected, as it is probably
+invalid. A test is kept if a wrong solution that passed all tests so far fails it, or if its size is new.
 """
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any, Literal, NamedTuple
 
-from magcli.curate.code.matrix import Outcome, text_of, tried
-from magcli.curate.code.started import NotRun, Started, started
-from magcli.curate.code.trials import Trial
-from magcli.curate.code.turns import Turns
-from magcli.curate.twins.signatures import Unfit
+from magcli.curate.code.execution import (
+    ExclusiveRetry,
+    ExecutionFailed,
+    Outcome,
+    RunnableSolution,
+    compiled,
+    output_text,
+    run_test,
+)
+from magcli.curate.code.trials import RunPlan
+from magcli.curate.cpp_ports.signatures import UnsupportedSignature
+from magcli.curate.inputs import calls, mutate
+from magcli.curate.inputs.format import infer
+from magcli.curate.inputs.values import constraints, describe
 from magcli.data.schema import INPUT_FATES, PROGRAM_FATES
 from magcli.errors import DataError, EnvironmentFault
 from magcli.verify.code.calls import Call, of_call
@@ -27,27 +36,36 @@ from magcli.verify.code.faults import Fault
 from magcli.verify.sandbox import Sandbox
 
 MARGIN = 0.5
-"""Share of the time limit that a solution may take on a new test, so that other machines do not fail it."""
+"""Maximum fraction of the time limit that a solution may take on a new test, as other machines may be slower."""
+
 
 MAX_VOTERS = 8
+
+
 MAX_OUTPUT = 1 << 20
-"""Bytes of a new test's output."""
+"""Maximum size of the output of a new test in bytes."""
+
 
 Origin = Literal["mutation", "generator"]
+
+
 NoTests = Literal["solutions-fail", "few-solutions", "no-format", "nothing-new", "not-run", "out-of-time"]
 
 
+COUNTS = ("tests_tried", "tests_made", "wrong_solutions", "wrong_passing_before", "wrong_passing", "out_of_time")
+
+
 class Candidate(NamedTuple):
-    """An input, or a call, and where it comes from."""
+    """An input or a call, and its origin."""
 
     text: str
     origin: Origin
 
 
 class Rules(NamedTuple):
-    """When a test is kept: the share and the number of solutions that must agree, and how many are tried and kept.
+    """When tests are kept: fraction and number of agreeing solutions, and maximum numbers of tried and kept inputs.
 
-    ``seconds`` of CPU time is what all runs of its solutions may take together.
+    ``seconds`` is the CPU time that all runs of a problem may take together.
     """
 
     agreement: float = 0.9
@@ -58,19 +76,19 @@ class Rules(NamedTuple):
 
 
 class OutOfTime(Exception):
-    """The solutions of a problem have taken all the time that they may."""
+    """The CPU time for the problem is used up."""
 
 
-class Made(NamedTuple):
-    """The new tests, what became of the other inputs, and the wrong solutions that pass given and all tests.
+class NewTests(NamedTuple):
+    """The new tests, outcomes of rejected inputs, and the numbers of wrong solutions that pass given and all tests.
 
-    ``printed``: what became of the inputs that programs of a model print, ``kept`` or why they were thrown away.
-    ``out_of_time``: they are those that were found until the problem's time was over.
+    ``printed`` counts outcomes of inputs from programs of a model (``kept`` or why rejected). ``out_of_time``: the CPU
+    time was used up before all inputs were tried.
     """
 
     tests: Sequence[Mapping[str, str | None]] = ()
     tried: int = 0
-    thrown: Mapping[str, int] = {}
+    rejected: Mapping[str, int] = {}
     reason: NoTests | None = None
     wrong: int = 0
     passing_before: int = 0
@@ -80,92 +98,99 @@ class Made(NamedTuple):
 
 
 def size_class(text: str) -> int:
-    """Inputs of one class differ in length by less than four times."""
+    """Inputs of one class differ in length by less than a factor of four."""
     return len(text).bit_length() // 2
 
 
 def make(
-    trial: Trial, candidates: Iterable[Candidate], rules: Rules, box: Sandbox, stopped: Callable[[], bool], turns: Turns
-) -> Made:
-    """New tests of a problem. Blocks. ``not-run`` where the sandbox, a compiler or the checker failed it.
+    plan: RunPlan,
+    candidates: Iterable[Candidate],
+    rules: Rules,
+    box: Sandbox,
+    stopped: Callable[[], bool],
+    retry: ExclusiveRetry,
+) -> NewTests:
+    """Make new tests for a problem. Blocks. The reason is ``not-run`` if the sandbox, a compiler or the checker failed.
 
     Raises:
-        EnvironmentFault: there is no compiler, or ``stopped`` says so.
+        EnvironmentFault: there is no compiler, or ``stopped`` returned True.
     """
 
-    def work() -> Made:
+    def work() -> NewTests:
         with ExitStack() as stack:
-            return _Bench(trial, rules, box, stopped, stack).made(candidates)
+            return _TestBench(plan, rules, box, stopped, stack).made(candidates)
 
-    if not worth_running(trial, rules.votes):
-        return Made(reason="few-solutions")
+    if not has_enough_solutions(plan, rules.votes):
+        return NewTests(reason="few-solutions")
     try:
-        return turns.take(work)
-    except (NotRun, DataError):
-        return Made(reason="not-run")
+        return retry.run(work)
+    except (ExecutionFailed, DataError):
+        return NewTests(reason="not-run")
     except OutOfTime:
-        return Made(reason="out-of-time", out_of_time=True)
+        return NewTests(reason="out-of-time", out_of_time=True)
 
 
-def worth_running(trial: Trial, votes: int) -> bool:
-    """Whether the votes can be had, or there is a wrong solution to tell about."""
-    verdicts = [each.verdict for each in trial.solutions.values()]
+def has_enough_solutions(plan: RunPlan, votes: int) -> bool:
+    """Whether there may be enough votes, or a wrong solution to report on."""
+    verdicts = [each.verdict for each in plan.solutions.values()]
     return "wrong" in verdicts or len(verdicts) >= votes
 
 
-class _Bench:
-    """The programs of a problem that are still of use, ready to run."""
+class _TestBench:
+    """The compiled programs of a problem that are still useful."""
 
-    def __init__(self, trial: Trial, rules: Rules, box: Sandbox, stopped: Callable[[], bool], stack: ExitStack) -> None:
-        self._trial, self._rules, self._box, self._stopped = trial, rules, box, stopped
-        self._own = frozenset(case.name for case in trial.tests.values() if isinstance(case, Call))
+    def __init__(
+        self, plan: RunPlan, rules: Rules, box: Sandbox, stopped: Callable[[], bool], stack: ExitStack
+    ) -> None:
+        self._plan, self._rules, self._box, self._stopped = plan, rules, box, stopped
+        self._own = frozenset(case.name for case in plan.tests.values() if isinstance(case, Call))
         self._spent = 0.0
         passing = {label: list(self._passing(label, stack)) for label in ("right", "unknown", "wrong")}
-        labelled = any(each.verdict == "right" for each in trial.solutions.values())
-        self._asked = passing["right"] if labelled else passing["unknown"]
-        self._helpers = passing["unknown"] if labelled and len(self._asked) < rules.votes else []
+        labelled = any(each.verdict == "right" for each in plan.solutions.values())
+        self._voters = passing["right"] if labelled else passing["unknown"]
+        self._helpers = passing["unknown"] if labelled and len(self._voters) < rules.votes else []
         self._wrong = passing["wrong"]
-        self._sizes = {size_class(_said(case)) for case in trial.tests.values()}
+        self._sizes = {size_class(_said(case)) for case in plan.tests.values()}
 
-    def _passing(self, label: str, stack: ExitStack) -> Iterator[Started]:
-        """The programs of that verdict that pass all given tests, a few of those that are not wrong."""
+    def _passing(self, label: str, stack: ExitStack) -> Iterator[RunnableSolution]:
+        """The programs with that label that pass all given tests, at most ``MAX_VOTERS`` unless wrong."""
         found = 0
-        for solution in [each for each in self._trial.solutions.values() if each.verdict == label]:
+        for solution in [each for each in self._plan.solutions.values() if each.verdict == label]:
             if found == MAX_VOTERS and label != "wrong":
                 return
             with ExitStack() as own:
-                program = own.enter_context(started(self._trial, solution, self._box))
-                if isinstance(program, Started) and all(
-                    self._fault(program, case) is None for case in self._trial.tests.values()
+                program = own.enter_context(compiled(self._plan, solution, self._box))
+                if isinstance(program, RunnableSolution) and all(
+                    self._fault(program, case) is None for case in self._plan.tests.values()
                 ):
                     stack.push(own.pop_all())
                     found += 1
                     yield program
 
-    def _ran(self, trial: Trial, program: Started, case: Case) -> Outcome:
-        """A program on a test, its time counted.
+    def _ran(self, plan: RunPlan, program: RunnableSolution, case: Case) -> Outcome:
+        """Run a program on a test, counting its CPU time.
 
         Raises:
-            OutOfTime: there was none left.
+            OutOfTime: no time is left.
         """
         if self._stopped():
-            raise EnvironmentFault("make-tests: it was stopped before this problem was done")
+            raise EnvironmentFault("make-tests: stopped before this problem was finished")
         if self._spent >= self._rules.seconds:
             raise OutOfTime
-        outcome = tried(trial, program, case, self._box)
+        outcome = run_test(plan, program, case, self._box)
         self._spent += outcome[2] or 0.0
         return outcome
 
-    def _fault(self, program: Started, case: Case) -> Fault | None:
-        return self._ran(self._trial, program, case)[0]
+    def _fault(self, program: RunnableSolution, case: Case) -> Fault | None:
+        return self._ran(self._plan, program, case)[0]
 
-    def made(self, candidates: Iterable[Candidate]) -> Made:
-        """Try candidates until enough are tried or kept, or the time is over."""
-        wrong = sum(each.verdict == "wrong" for each in self._trial.solutions.values())
+    def made(self, candidates: Iterable[Candidate]) -> NewTests:
+        """Try candidates until enough are tried or kept, or time runs out."""
+        wrong = sum(each.verdict == "wrong" for each in self._plan.solutions.values())
         before = len(self._wrong)
-        if not self._asked or len(self._asked) + len(self._helpers) < self._rules.votes:
-            reason: NoTests = "few-solutions" if self._asked else "solutions-fail"
-            return Made((), 0, {}, reason, wrong, before, before)
+        if not self._voters or len(self._voters) + len(self._helpers) < self._rules.votes:
+            reason: NoTests = "few-solutions" if self._voters else "solutions-fail"
+            return NewTests((), 0, {}, reason, wrong, before, before)
         tests: list[Mapping[str, str | None]] = []
         fates: list[tuple[Origin, str]] = []
         late = False
@@ -178,13 +203,13 @@ class _Bench:
                     break
         except OutOfTime:
             late = True
-        thrown = Counter(fate for _, fate in fates if fate != "kept")
+        rejected = Counter(fate for _, fate in fates if fate != "kept")
         printed = Counter(fate for origin, fate in fates if origin == "generator")
         none: NoTests | None = None if tests else "out-of-time" if late else "nothing-new" if fates else "no-format"
-        return Made(tests, len(fates), thrown, none, wrong, before, len(self._wrong), late, printed)
+        return NewTests(tests, len(fates), rejected, none, wrong, before, len(self._wrong), late, printed)
 
     def _tested(self, candidate: Candidate) -> Mapping[str, str | None] | str:
-        """A new test, or why it is none."""
+        """A new test, or why the candidate is rejected."""
         new_size = size_class(candidate.text) not in self._sizes
         if not self._wrong and not new_size:
             return "nothing-new"
@@ -198,38 +223,38 @@ class _Bench:
             return "disagree"
         self._wrong = left
         self._sizes.add(size_class(candidate.text))
-        names = ("call", "input") if self._trial.called else ("input", "call")
+        names = ("call", "input") if self._plan.called else ("input", "call")
         return {names[0]: candidate.text, names[1]: None, "output": output, "assert": None, "origin": candidate.origin}
 
     def _answered(self, text: str) -> tuple[Case | None, str]:
-        """A test with the output of the first solution; None where it gives none that a test can say."""
+        """A test with the output of the first solution; None without a usable output."""
         try:
-            case: Case = of_call(text, "None", self._own) if self._trial.called else Feed(text.encode(), b"")
-            if self._trial.calls and isinstance(case, Call):
-                self._trial.calls.stdin(case)
-        except (DataError, Unfit):
+            case: Case = of_call(text, "None", self._own) if self._plan.called else Feed(text.encode(), b"")
+            if self._plan.calls and isinstance(case, Call):
+                self._plan.calls.stdin(case)
+        except (DataError, UnsupportedSignature):
             return None, ""
-        unjudged = self._trial._replace(checker=None)
-        _, output, seconds = self._ran(unjudged, self._asked[0], case)
-        if output is None or len(output) > MAX_OUTPUT or (seconds or 0) > MARGIN * self._trial.limits.cpu:
+        unjudged = self._plan._replace(checker=None)
+        _, output, seconds = self._ran(unjudged, self._voters[0], case)
+        if output is None or len(output) > MAX_OUTPUT or (seconds or 0) > MARGIN * self._plan.limits.cpu:
             return None, ""
-        said = text_of(output, case, self._trial.rule)
+        said = output_text(output, case, self._plan.rule)
         if said is None:
             return None, ""
-        return (of_call(text, said, self._own) if self._trial.called else Feed(text.encode(), output)), said
+        return (of_call(text, said, self._own) if self._plan.called else Feed(text.encode(), output)), said
 
     def _agreed(self, case: Case) -> bool:
-        """Whether enough of the others give the same in time; with a checker, whether it takes the output itself."""
-        asked = self._asked if self._trial.checker else self._asked[1:]
-        votes = 0 if self._trial.checker else 1
-        for number, program in enumerate([*asked, *self._helpers]):
-            fault, _, seconds = self._ran(self._trial, program, case)
-            near = (seconds or 0) > MARGIN * self._trial.limits.cpu
-            if near and number < len(asked):
+        """Whether enough of the others give the same output in time; a checker must also accept the output itself."""
+        voters = self._voters if self._plan.checker else self._voters[1:]
+        votes = 0 if self._plan.checker else 1
+        for number, program in enumerate([*voters, *self._helpers]):
+            fault, _, seconds = self._ran(self._plan, program, case)
+            near = (seconds or 0) > MARGIN * self._plan.limits.cpu
+            if near and number < len(voters):
                 return False
             votes += fault is None
-            most = votes + len(asked) - number - 1
-            if number < len(asked) and most < self._rules.agreement * len(self._asked):
+            most = votes + len(voters) - number - 1
+            if number < len(voters) and most < self._rules.agreement * len(self._voters):
                 return False
         return votes >= self._rules.votes
 
@@ -238,11 +263,11 @@ def _said(case: Case) -> str:
     return case.source if isinstance(case, Call) else case.stdin.decode(errors="replace")
 
 
-def told(made: Made, programs: Mapping[str, int] | None) -> dict[str, Any]:
-    """The columns that tell how it went. ``programs``: what became of those of a model; None where none was asked."""
+def outcome_columns(made: NewTests, programs: Mapping[str, int] | None) -> dict[str, Any]:
+    """The outcome as columns. ``programs``: outcomes of the programs of a model; None if none was asked."""
     return {
         "tests_tried": made.tried,
-        "tests_thrown": {name: made.thrown.get(name, 0) for name in INPUT_FATES[:-1]},
+        "tests_thrown": {name: made.rejected.get(name, 0) for name in INPUT_FATES[:-1]},
         "tests_made": len(made.tests),
         "no_tests": made.reason,
         "wrong_solutions": made.wrong,
@@ -256,5 +281,87 @@ def told(made: Made, programs: Mapping[str, int] | None) -> dict[str, Any]:
 
 
 def with_origin(tests: Iterable[Mapping[str, str | None]]) -> list[Mapping[str, str | None]]:
-    """The tests of a problem with their origin: what they say of it, or ``given``."""
+    """Tests with their origin, by default ``given``."""
     return [{**test, "origin": test.get("origin") or "given"} for test in tests]
+
+
+def candidates(plan: RunPlan, prompt: str, printed: Iterable[str], seed: str) -> Iterator[Candidate]:
+    """Mutations and printed inputs alternating; deterministic for a seed, possibly infinite."""
+    for mutation, made in zip_longest(mutations(plan, prompt, seed), printed):
+        if mutation is not None:
+            yield Candidate(mutation, "mutation")
+        if made is not None:
+            yield Candidate(made, "generator")
+
+
+def mutations(plan: RunPlan, prompt: str, seed: str) -> Iterator[str]:
+    """Mutations of the given inputs or calls; none if no format is found."""
+    given = [case.source for case in plan.tests.values() if isinstance(case, Call) and not case.is_condition]
+    texts = [case.stdin.decode(errors="replace") for case in plan.tests.values() if isinstance(case, Feed)]
+    stated = constraints(prompt)
+    if given:
+        yield from calls.mutations(given, stated, seed)
+    elif (format := infer(texts)) is not None:
+        yield from mutate.mutations(describe(format, texts, stated), texts, seed)
+
+
+def count_rows(tally: Counter[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Add up the outcomes of rows (columns ``tests`` and ``magcli.data.schema.NEW_TESTS``)."""
+    for row in rows:
+        tally.update({"problems": 1, "without": row["no_tests"] is not None})
+        tally.update([f"origin_{test['origin']}" for test in row["tests"]])
+        tally.update([f"none_{row['no_tests']}"] if row["no_tests"] else [])
+        tally.update([f"cpp_{row['cpp_unrun']}"] if row["cpp_unrun"] else [])
+        for column, start in (("tests_thrown", "thrown"), ("programs", "program"), ("program_inputs", "input")):
+            tally.update({f"{start}_{name}": number for name, number in (row[column] or {}).items()})
+        tally.update({name: row[name] for name in COUNTS})
+
+
+def model_counts(tally: Counter[str]) -> dict[str, int]:
+    """Outcomes of the programs of a model and of their inputs."""
+    return {name: number for name, number in tally.items() if name.startswith(("program_", "input_")) and number}
+
+
+def summary(tally: Counter[str]) -> str:
+    """A one-line summary."""
+    parts = [
+        f"{tally['problems']:,} problems; {tally['tests_tried']:,} inputs tried, {tally['tests_made']:,} "
+        f"kept{_parts(tally, 'origin_', 'given')}, rejected{_parts(tally, 'thrown_')}",
+        _score(tally),
+        f"no new tests for {tally['without']:,}{_parts(tally, 'none_')}",
+    ]
+    if model_counts(tally):
+        parts.append(_rates(tally))
+    if tally["out_of_time"]:
+        parts.append(f"{tally['out_of_time']:,} ran out of time, so their tests may differ on another machine")
+    if reasons := _parts(tally, "cpp_"):
+        parts.append(f"C++ solutions cannot be called in some{reasons}")
+    return "; ".join(parts)
+
+
+def _score(tally: Counter[str]) -> str:
+    """How many wrong solutions fail a given test, and how many more a new one."""
+    wrong, before = tally["wrong_solutions"], tally["wrong_solutions"] - tally["wrong_passing_before"]
+    more = tally["wrong_passing_before"] - tally["wrong_passing"]
+    shares = [f"{number:,} ({number / max(1, wrong):.1%})" for number in (before, before + more)]
+    return f"of {wrong:,} wrong solutions given tests fail {shares[0]}, given and new ones {shares[1]}: {more:,} more"
+
+
+def _rates(tally: Counter[str]) -> str:
+    """How many programs of a model produce inputs, and how many of these become tests."""
+    requested, tried = (
+        sum(number for name, number in tally.items() if name.startswith(start)) for start in ("program_", "input_")
+    )
+    used, kept = tally["program_used"], tally["input_kept"]
+    return (
+        f"of {requested:,} programs requested from the model {used:,} ({used / max(1, requested):.1%}) gave "
+        f"inputs{_parts(tally, 'program_', 'used')}; of {tried:,} of their inputs that were tried {kept:,} "
+        f"({kept / max(1, tried):.1%}) are new tests{_parts(tally, 'input_', 'kept')}"
+    )
+
+
+def _parts(tally: Counter[str], start: str, without: str = "") -> str:
+    """The counts with that prefix, in parentheses."""
+    found = {name.removeprefix(start): count for name, count in tally.most_common() if name.startswith(start) and count}
+    text = ", ".join(f"{name} {count:,}" for name, count in found.items() if name != without)
+    return f" ({text})" if text else ""

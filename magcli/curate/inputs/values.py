@@ -1,37 +1,79 @@
-"""What stands at the places of an input format: kinds, ranges and relations of values, inferred from samples.
+r"""The domains of the values in an input format: kinds, ranges and relations, inferred from samples and statement.
 
-A range is that of the samples, or the statement's where it can be told which of its names the place is: names and
-places come in the same order, and a name's range must hold all that was seen. Relations that held in all samples are
-kept: at most or at least another value, as long as one says, in order, all different. Keeping one that held by chance
-leaves inputs out; it makes no wrong ones.
+A range is that of the samples, or the statement's (``1 \le n \le 10^5``, ``$0 \leq x_i, y_i < 2^{31}$``,
+``1 <= |s| <= 50``; LaTeX, HTML and plain text) if the name can be matched to the place: both come in the same order,
+and the range must contain all samples. Relations that hold in all samples are kept: bounded by another value, of a
+given length, sorted, distinct. One that holds by chance makes fewer inputs, never invalid ones.
 """
 
+import html
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from magcli.curate.inputs.constraints import Stated
 from magcli.curate.inputs.format import Format, Line, Mismatch, Piece, Repeat, Size, is_int, lines_of, read, size_of
 
 UNBOUNDED = 1 << 62
-"""The range of a value that another one bounds."""
+"""The range of a value bounded by another one."""
 
-MAX_DIFFERENT = 8
-"""Words that are taken as a fixed choice, such as YES and NO, when each comes several times."""
+
+MAX_CHOICES = 8
+"""Maximum number of repeated words that are treated as a fixed choice, such as YES and NO."""
+
 
 Order = Literal["", "rising", "falling"]
 
 
+_SIGNS = (
+    (re.compile(r"\\(?:leqslant|leq|le)(?![A-Za-z])|≤|⩽|&le;"), " <= "),
+    (re.compile(r"\\lt(?![A-Za-z])|&lt;"), " < "),
+    (re.compile(r"\\(?:cdot|times)(?![A-Za-z])|×|·|⋅"), "*"),
+    (re.compile(r"\\(?:lvert|rvert|mid|vert)(?![A-Za-z])"), "|"),
+    (re.compile(r"\\(?:mathrm|text|textit|mathit|operatorname|num|ensuremath)\s*\{([^{}]*)\}"), r"\1"),
+    (re.compile(r"</?[a-z][^<>]*>"), ""),
+    (re.compile(r"(?<=\d)(?:\\,|\{,\}|\\ |,(?=\d{3}(?!\d))| (?=\d{3}(?!\d)))"), ""),
+    (re.compile(r"\$|\\[,;:! ]|\\left|\\right"), " "),
+)
+
+
+_NUMBER = (
+    r"-?\s*\d+(?:\.\d+)?(?:e\d{1,2})?(?:\s*\*\s*\d+)?(?:\s*(?:\^|\*\*)\s*\{?\s*\d{1,3}\s*\}?)?(?:\s*[-+]\s*1(?![\d.]))?"
+)
+
+
+_NAME = r"\|?\\?[A-Za-z]\w*(?:\s*_\s*(?:\{[^{}]*\}|\w+))?(?:\.\w+|\[[^\[\]]*\])*\|?"
+
+
+_RANGE = re.compile(
+    rf"(?<![\w.^*])(?P<low>{_NUMBER})\s*(?P<from><=?)\s*"
+    rf"(?P<names>{_NAME}(?:\s*(?:,|<=?)\s*{_NAME})*)\s*(?P<to><=?)\s*(?P<high>{_NUMBER})(?![\w^])"
+)
+
+
+_POWER = re.compile(r"(?:(.+?)\*)?\s*(-?[\d.]+)\s*(?:\^|\*\*)\s*\{?\s*(\d+)\s*\}?")
+
+
+_MAX_EXPONENT = 100
+
+
+class StatedRange(NamedTuple):
+    """The name of a value in the statement, and its inclusive range."""
+
+    name: str
+    low: float
+    high: float
+
+
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """The values of a place; ``mixed`` ones, such as the parts of a command, are never made anew.
+    """The values of a place; ``mixed`` ones, such as the parts of a command, are never generated.
 
-    ``low`` and ``high`` are of the value or, of a word, of its length. ``ceiling`` and ``floor`` are values read
-    before that it is never above or below, ``reaches`` that it is at its
-    ceiling at times, ``length`` what says a word's length. ``order`` and ``different`` are of
-    the values of one tail, or of one place over a repetition.
+    ``low`` and ``high`` bound the value or the length of a word. ``ceiling`` and ``floor`` are earlier values that
+    bound it; ``reaches``: it sometimes equals its ceiling. ``length`` is the length of a word. ``order`` and
+    ``different`` apply to the values of one tail, or of one place over a repetition.
     """
 
     kind: Literal["int", "float", "word", "mixed"]
@@ -50,8 +92,8 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """A format with its domains. ``counts`` are the places that say how many; ``trees`` are repetitions of edges,
-    by their first place, that make a tree of the vertices from 1 on."""
+    """A format with its domains. ``counts`` are the places used as counts; ``trees`` the repetitions of edges, by their
+    first place, that form a tree on the vertices from 1."""
 
     format: Format
     domains: Mapping[int, Domain]
@@ -59,21 +101,21 @@ class Inputs:
     trees: frozenset[int] = field(default_factory=frozenset)
 
 
-class _Seen(NamedTuple):
-    """A value with the integers that were known where it stood."""
+class _Observation(NamedTuple):
+    """A value with the integers known at that point."""
 
     word: str
     known: Mapping[int, int]
 
 
-def describe(format: Format, texts: Sequence[str], stated: Sequence[Stated] = ()) -> Inputs:
-    """The values of a format, from all the texts that it reads."""
+def describe(format: Format, texts: Sequence[str], stated: Sequence[StatedRange] = ()) -> Inputs:
+    """The domains of a format, from all texts that it parses."""
     readings = list(_readings(format, texts))
-    seen: dict[int, list[_Seen]] = {}
+    seen: dict[int, list[_Observation]] = {}
     rows: dict[int, list[list[str]]] = {}
     for pieces in readings:
         for place, found, row in series(pieces):
-            seen.setdefault(place, []).extend(_Seen(word, known) for word, known in zip(row, found, strict=True))
+            seen.setdefault(place, []).extend(_Observation(word, known) for word, known in zip(row, found, strict=True))
             rows.setdefault(place, []).append(list(row))
     counts = frozenset(_counts(format))
     domains = {place: _domain(place, seen[place], rows[place]) for place in _places(format) if place in seen}
@@ -92,7 +134,7 @@ def _readings(format: Format, texts: Sequence[str]) -> Iterator[list[Piece]]:
 
 
 def series(pieces: Sequence[Piece]) -> Iterator[tuple[int, list[Mapping[int, int]], list[str]]]:
-    """The values of an input by place: those of a tail, or of a place over one repetition, stand together."""
+    """The values of an input by place, grouped by tail or repetition."""
     columns: dict[tuple[int, int], tuple[list[Mapping[int, int]], list[str]]] = {}
     for number, piece in enumerate(pieces, 1):
         for place, word in zip(piece.line.head, piece.head, strict=True):
@@ -105,7 +147,7 @@ def series(pieces: Sequence[Piece]) -> Iterator[tuple[int, list[Mapping[int, int
         yield place, found, row
 
 
-def _domain(place: int, seen: Sequence[_Seen], rows: Sequence[Sequence[str]]) -> Domain:
+def _domain(place: int, seen: Sequence[_Observation], rows: Sequence[Sequence[str]]) -> Domain:
     words = [each.word for each in seen]
     if all(map(is_int, words)):
         return _with_relations(place, _numbers("int", [int(word) for word in words]), seen, rows)
@@ -125,20 +167,20 @@ def _is_float(word: str) -> bool:
     return whole.isascii() and whole.isdigit() and (not rest or (rest.isascii() and rest.isdigit())) and len(word) < 40
 
 
-def _text(words: Sequence[str], seen: Sequence[_Seen]) -> Domain:
+def _text(words: Sequence[str], seen: Sequence[_Observation]) -> Domain:
     lengths = [len(word) for word in words]
     alphabet = "".join(sorted(set("".join(words))))
     different = set(words)
     mixed = any(map(is_int, words)) and not alphabet.isdecimal()
     found = Domain("mixed" if mixed else "word", min(lengths), max(lengths), alphabet=alphabet)
-    if len(different) <= MAX_DIFFERENT and len(words) >= 3 * len(different) and max(lengths) > 1:
+    if len(different) <= MAX_CHOICES and len(words) >= 3 * len(different) and max(lengths) > 1:
         return replace(found, choice=tuple(sorted(different)))
     known = [place for place in seen[0].known if all(each.known.get(place) == len(each.word) for each in seen)]
     return replace(found, length=Size(known[0]) if known and max(lengths) > 1 else None)
 
 
-def _with_relations(place: int, found: Domain, seen: Sequence[_Seen], rows: Sequence[Sequence[str]]) -> Domain:
-    """The relations of integers: to each other in a series, and to those that are known before them."""
+def _with_relations(place: int, found: Domain, seen: Sequence[_Observation], rows: Sequence[Sequence[str]]) -> Domain:
+    """Relations of integers to each other in a series and to earlier integers."""
     others = sorted({key for each in seen for key in each.known if key != place}, reverse=True)
     others = [key for key in others if key < place and all(key in each.known for each in seen)]
     gaps = {key: [int(each.word) - each.known[key] for each in seen] for key in others}
@@ -166,7 +208,7 @@ def _order(rows: Sequence[Sequence[int]]) -> Order:
 
 
 def _places(format: Format) -> Iterator[int]:
-    """All places, in the order of reading."""
+    """All places in reading order."""
     for line in _lines(format):
         yield from line.head
         yield from [line.tail] if line.tail is not None else []
@@ -185,8 +227,8 @@ def _counts(format: Format) -> Iterator[int]:
             yield from _counts(item.body)
 
 
-def _widened(domains: Mapping[int, Domain], stated: Sequence[Stated], counts: Iterable[int]) -> dict[int, Domain]:
-    """The domains with the statement's ranges where they are known; a word's range is that of its length."""
+def _widened(domains: Mapping[int, Domain], stated: Sequence[StatedRange], counts: Iterable[int]) -> dict[int, Domain]:
+    """The domains with the ranges of the statement where they can be matched; for a word, of its length."""
     found = dict(domains)
     for place, name in _aligned(list(domains.items()), tuple(stated)).items():
         domain, range_ = domains[place], stated[name]
@@ -197,7 +239,7 @@ def _widened(domains: Mapping[int, Domain], stated: Sequence[Stated], counts: It
 
 
 def _reaching(domains: Mapping[int, Domain]) -> dict[int, Domain]:
-    """Values that reach another one, such as vertices the number of them, go as far as that does."""
+    """Extend values that reach their ceiling, such as vertices up to n, to its range."""
     found = dict(domains)
     for place, domain in found.items():
         if domain.ceiling and domain.reaches:
@@ -206,8 +248,8 @@ def _reaching(domains: Mapping[int, Domain]) -> dict[int, Domain]:
     return found
 
 
-def _aligned(domains: Sequence[tuple[int, Domain]], stated: Sequence[Stated]) -> dict[int, int]:
-    """Which stated range each place has: the most that can be told with both in order, each range used once."""
+def _aligned(domains: Sequence[tuple[int, Domain]], stated: Sequence[StatedRange]) -> dict[int, int]:
+    """Match places to stated ranges: the most matches that preserve the order, each range used once."""
 
     @cache
     def best(at: int, name: int) -> tuple[int, tuple[tuple[int, int], ...]]:
@@ -223,14 +265,14 @@ def _aligned(domains: Sequence[tuple[int, Domain]], stated: Sequence[Stated]) ->
     return dict(best(0, 0)[1]) if len(domains) * len(stated) < 400 else {}
 
 
-def _holds(stated: Stated, domain: Domain) -> bool:
+def _holds(stated: StatedRange, domain: Domain) -> bool:
     sized = "|" in stated.name or "length" in stated.name or stated.name in ("n", "N")
     fits = stated.low <= domain.low and domain.high <= stated.high
     return fits and not domain.choice and (domain.kind != "word" or (sized and domain.length is None))
 
 
 def _trees(format: Format, readings: Sequence[Sequence[Piece]]) -> frozenset[int]:
-    """The repetitions of edges that make a tree in all samples, one of at least three edges."""
+    """The repetitions of edges that form a tree in all samples, at least one with three edges."""
     edges = {
         item.body[0].head[0]: item.body[0]
         for item in format
@@ -246,7 +288,7 @@ def _trees(format: Format, readings: Sequence[Sequence[Piece]]) -> frozenset[int
 
 
 def _is_tree(edges: Sequence[Sequence[str]]) -> bool:
-    """Whether so many edges, numbers from 1 to one more than there are, connect them all."""
+    """Whether n edges form a tree on the vertices 1 to n + 1."""
     parent = {str(number): str(number) for number in range(1, len(edges) + 2)}
 
     def root(vertex: str) -> str:
@@ -262,7 +304,7 @@ def _is_tree(edges: Sequence[Sequence[str]]) -> bool:
 
 
 def accepts(inputs: Inputs, text: str) -> bool:
-    """Whether an input is in the format, with values in their domains."""
+    """Whether an input has the format, with all values in their domains."""
     try:
         pieces = read(inputs.format, lines_of(text))
         fits = all(_fits(inputs.domains.get(place), known, row) for place, known, row in series(pieces))
@@ -273,7 +315,7 @@ def accepts(inputs: Inputs, text: str) -> bool:
 
 
 def _fits(domain: Domain | None, known: Sequence[Mapping[int, int]], row: Sequence[str]) -> bool:
-    """Whether the values of a series are in the domain of their place."""
+    """Whether the values of a series are in their domain."""
     if domain is None or not all(_within(domain, word, each) for word, each in zip(row, known, strict=True)):
         return False
     if domain.different and len(set(row)) < len(row):
@@ -291,15 +333,68 @@ def _within(domain: Domain, word: str, known: Mapping[int, int]) -> bool:
     if domain.kind == "float":
         fits = _is_float(word) and len(word.partition(".")[2]) <= domain.decimals
         return fits and domain.low <= float(word) <= domain.high
-    low, high = ends(domain, known)
+    low, high = limits(domain, known)
     return is_int(word) and low <= int(word) <= high
 
 
-def ends(domain: Domain, known: Mapping[int, int]) -> tuple[float, float]:
-    """The least and greatest number where these integers are known; the first is above the second where none is."""
+def limits(domain: Domain, known: Mapping[int, int]) -> tuple[float, float]:
+    """The bounds of a number given the known integers; low > high if there is none."""
     low, high = domain.low, domain.high
     if domain.ceiling:
         high = min(high, size_of(domain.ceiling, known))
     if domain.floor:
         low = max(low, size_of(domain.floor, known))
     return low, high
+
+
+def constraints(statement: str) -> list[StatedRange]:
+    """The ranges in the order of the statement; later ones that contradict the first of a name are ignored."""
+    first: dict[str, tuple[float, float]] = {}
+    found: list[StatedRange] = []
+    for match in _RANGE.finditer(_plain(statement)):
+        ends = _ends(match)
+        for name in re.split(r"<=?|,(?![^\[{]*[\]}])", match["names"]) if ends else ():
+            key = re.sub(r"\s|\\", "", name)
+            if ends and key not in ("ldots", "dots") and first.setdefault(key, ends) == ends:
+                found.append(StatedRange(key, *ends))
+    return found
+
+
+def _ends(match: re.Match[str]) -> tuple[float, float] | None:
+    """The inclusive bounds; an open bound of reals is treated as closed."""
+    low, high = _value(match["low"]), _value(match["high"])
+    if low is None or high is None or low > high:
+        return None
+    inner = low + (match["from"] == "<"), high - (match["to"] == "<")
+    return inner if inner[0] <= inner[1] and isinstance(low, int) and isinstance(high, int) else (low, high)
+
+
+def _plain(statement: str) -> str:
+    text = statement
+    for pattern, sign in _SIGNS:
+        text = pattern.sub(sign, text)
+    return html.unescape(text)
+
+
+def _value(text: str) -> float | None:
+    """Parse a number such as ``10^5``, ``2*10^5``, ``1e9`` or ``10^9 - 1``; integers as int."""
+    text = text.replace(" ", "")
+    value: float
+    less = re.search(r"(?<=[\d}])([-+])1$", text)
+    text = text[: less.start()] if less else text
+    sign = -1 if text.startswith("-") else 1
+    found = _POWER.fullmatch(text.lstrip("-"))
+    try:
+        if found:
+            value = _number(found[1] or "1") * _number(found[2]) ** min(int(found[3]), _MAX_EXPONENT)
+        else:
+            one, _, other = text.lstrip("-").partition("*")
+            value = _number(one) * _number(other or "1")
+    except (ValueError, OverflowError):
+        return None
+    value = sign * value + (int(f"{less[1]}1") if less else 0)
+    return int(value) if float(value).is_integer() else value
+
+
+def _number(text: str) -> float:
+    return int(text) if text.isdigit() else float(text)

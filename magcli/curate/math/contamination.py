@@ -1,9 +1,9 @@
-"""Training problems that evaluation sets hold too: found by runs of words in common, with their numbers.
+"""Find training problems that also occur in evaluation sets, by common 13-grams of words and equal numbers.
 
-A problem is contaminated by an evaluation problem when they share runs of 13 words, these make up at least half of the
-runs of the shorter of the two, and the numbers of the shorter all stand in the longer. Sentences that every problem of
-a contest ends with ("relatively prime positive integers") are therefore no hit, nor is a problem with other numbers.
-Statements shorter than 13 words must be equal as a whole.
+A problem is contaminated by an evaluation problem if they share 13-grams, these are at least half of the n-grams of the
+shorter one, and all numbers of the shorter one occur in the longer one. Boilerplate of a contest ("relatively prime
+positive integers") is therefore no match, nor is a problem with other numbers. Statements shorter than 13 words must be
+equal.
 """
 
 import re
@@ -12,29 +12,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from magcli.curate.math.facts import columns_of_facts, facts_of, stated
-from magcli.curate.math.tokens import mathematics_of, tokens_of
-from magcli.curate.reading import read_whole
+from magcli.curate.math.duplicates import mathematics_of, tokens_of
+from magcli.curate.reading import context_columns, context_of, read_strict, with_context
 from magcli.errors import DataError
 
 GRAM = 13
-"""Words of a run, as in the decontamination of GPT-3 and of those after it."""
+"""Words per n-gram, as in the decontamination of GPT-3."""
 SHARE = 0.5
 STATEMENTS = ("prompt", "problem", "question", "statement", "informal_statement", "content", "input")
-"""What the column of the statement is called, first come first taken."""
+"""Names of the statement column, in order of preference."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
 
 class Source(NamedTuple):
-    """An evaluation problem: its file as ``short_names`` calls it, its row's id or else its number from 0."""
+    """An evaluation problem: short name of its file, and id or number (from 0) of its row."""
 
     file: str
     row: str
 
 
 class Problem(NamedTuple):
-    """What is kept of an evaluation problem: how many runs it has, and its numbers."""
+    """An evaluation problem: its source, number of n-grams, and numbers."""
 
     source: Source
     grams: int
@@ -42,7 +41,7 @@ class Problem(NamedTuple):
 
 
 class Evaluations:
-    """The problems of evaluation sets, by their runs of words."""
+    """An index of the problems of evaluation sets by n-gram."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -50,7 +49,7 @@ class Evaluations:
         self.whole: dict[tuple[str, ...], Source] = {}
 
     def add(self, source: Source, statement: str) -> None:
-        """Remember a problem; one of no words is passed over."""
+        """Add a problem, unless it has no words."""
         words = tokens_of(statement)
         if len(words) < GRAM:
             if words:
@@ -62,7 +61,7 @@ class Evaluations:
         self.problems.append(Problem(source, len(grams), _numbers(statement)))
 
     def hit(self, statement: str) -> Source | None:
-        """The evaluation problem that a statement is, or holds, or is the most of; None when it is none."""
+        """The evaluation problem that a statement equals, contains, or is mostly part of, if any."""
         words = tokens_of(statement)
         if len(words) < GRAM:
             return self.whole.get(_whole(words, statement))
@@ -79,31 +78,29 @@ class Evaluations:
 
 
 def short_names(paths: Iterable[Path]) -> dict[Path, str]:
-    """What people are told files are called: their names alone, or the whole path where several have one name."""
+    """File names, or whole paths if several have the same name."""
     each = dict.fromkeys(paths)
     count = Counter(path.name for path in each)
     return {path: path.name if count[path.name] == 1 else str(path) for path in each}
 
 
 def read_evaluations(paths: Iterable[Path]) -> Evaluations:
-    """The problems of tables; the first column of ``STATEMENTS`` that a table has is the statement.
-
-    Facts in a column of their own come before it.
+    """Index the problems of tables; the statement is the first of the columns ``STATEMENTS``, after context columns.
 
     Raises:
-        DataError: a table or a line of it cannot be read, or there is no such column.
+        DataError: a table or a line is unreadable, or has no statement column.
     """
     found = Evaluations()
     for path, called in short_names(paths).items():
-        source = read_whole(path)
+        source = read_strict(path)
         names = source.schema.names
         column = next((name for name in STATEMENTS if name in names), None)
         if column is None:
             raise DataError(f"{path} has no column {', '.join(STATEMENTS)} to compare; it has: {', '.join(names)}")
-        facts = columns_of_facts(names)
+        context = context_columns(names)
         rows = (row for batch in source.rows for row in batch.to_pylist())
         for number, row in enumerate(rows):
-            statement = stated(facts_of(row, facts), str(row[column] or ""))
+            statement = with_context(context_of(row, context), str(row[column] or ""))
             found.add(Source(called, _name(row, number)), statement)
     return found
 
@@ -125,6 +122,6 @@ def _numbers(statement: str) -> Counter[str]:
 
 
 def _within(one: Counter[str], other: Counter[str]) -> bool:
-    """Whether all numbers of the one that has fewer stand in the other, as often."""
+    """Whether the multiset of numbers with fewer elements is contained in the other."""
     few, many = sorted((one, other), key=Counter.total)
     return few <= many

@@ -1,8 +1,8 @@
-"""Problems that stand in a set more than once: the same statement, or nearly the same with the same mathematics.
+"""Exact and near-duplicate problems.
 
-Statements are near-duplicates when their words overlap enough and their numbers, operators and answers are equal: what
-differs in a number is another problem. Candidates come from MinHash, each is verified by the exact Jaccard similarity
-of its words and pairs of words. Of a cluster the row with the smallest id stays, wherever it stood.
+Statements are near-duplicates if their words overlap enough and their numbers, operators and answers are equal: a
+different number makes a different problem. Candidates come from MinHash and are verified by the exact Jaccard
+similarity of words and bigrams. Of each cluster the row with the smallest id is kept.
 """
 
 import hashlib
@@ -15,24 +15,56 @@ from typing import NamedTuple
 import numpy as np
 from rensa import RMinHash, RMinHashLSH
 
-from magcli.curate.math.tokens import mathematics_of, shingles_of
-
 PERMUTATIONS, BANDS = 64, 16
-"""Of MinHash: pairs as alike as 0.7 become candidates with a probability of 0.99, as alike as 0.8 of 0.9998."""
+"""MinHash parameters: pairs with similarity 0.7 become candidates with probability 0.99, with 0.8 with 0.9998."""
+
+
 SEED = 20250612
+
+
 _LAYOUT = re.compile(r"[\s$]|\\[,;:! ]|\\(?:text|left|right)(?![A-Za-z])|(?<=\d)\.0+\Z|[.。]\Z")
 
 
+_TOKEN = re.compile(r"\\[A-Za-z]+|\d+(?:[.,]\d+)*|[\u3400-\u9fff\u3040-\u30ff\uac00-\ud7af]|[^\W\d_]+")
+
+
+_LAYOUT_COMMANDS = re.compile(
+    r"\\(?:left|right|big|Big|bigg|Bigg|bigl|bigr|displaystyle|textstyle|text|textbf|textit|textrm|mathrm|mathbf|rm|bf|quad|qquad"
+    r"|hspace|vspace|begin|end|item|noindent|limits)(?![A-Za-z])"
+)
+
+
+_SIZED = re.compile(r"\\[dtc]frac(?![A-Za-z])")
+
+
+_SIGNS = re.compile(r"\\[A-Za-z]+|\d|[+*/=<>^!|~−×÷≤≥±√π]|-(?![A-Za-z])")
+
+
+_NUMBER_WORDS = {
+    word: digit
+    for digit, words in enumerate(
+        ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+    )
+    for word in (words,)
+}
+
+
+_NUMBER_WORD = re.compile(rf"\b(?:{'|'.join(_NUMBER_WORDS)})\b")
+
+
+_GROUPED = re.compile(r"(?<=\d)(?:,|\\,|\{,\}|,\\!)(?=\d{3}(?!\d))")
+
+
 class Duplicate(NamedTuple):
-    """A row that goes: its number, whether it is equal to the one that stays or nearly so, and that one's number."""
+    """A row to drop: its number, whether it is an exact duplicate, and the number of the kept row."""
 
     number: int
     exact: bool
     of: int
 
 
-class Seen:
-    """The statements of a set, numbered as they are added: about 400 bytes a row besides its text."""
+class StatementIndex:
+    """The statements of a set, numbered in order of addition; about 400 bytes per row besides the text."""
 
     def __init__(self) -> None:
         self.statements: list[str] = []
@@ -40,14 +72,14 @@ class Seen:
         self.exact, self.kin = array("Q"), array("Q")
 
     def add(self, id: str, statement: str, answer: str) -> None:
-        """Remember a row."""
+        """Add a row."""
         self.statements.append(statement)
         self.keys.append((id, answer))
         self.exact.append(_digest(" ".join(statement.split())))
         self.kin.append(_digest(f"{mathematics_of(statement)}\n{_LAYOUT.sub('', answer).lower()}"))
 
     def duplicates(self, similarity: float) -> Iterator[Duplicate]:
-        """Every row that goes; ``similarity`` is the least of near-duplicates, 1 leaves exact ones only."""
+        """All rows to drop; ``similarity`` is the threshold for near-duplicates, 1 for only exact ones."""
         gone = set()
         for group in _groups(self.exact, range(len(self.statements))):
             stays = min(group, key=self._rank)
@@ -72,7 +104,7 @@ class Seen:
 
 
 def clusters(shingles: Sequence[frozenset[str]], similarity: float) -> list[list[int]]:
-    """Which sets are alike, directly or through others: clusters of two and more, as indices in order."""
+    """Connected components of similar sets with at least two members, as sorted indices."""
     hashes = [_min_hash(each) for each in shingles]
     index = RMinHashLSH(similarity, PERMUTATIONS, BANDS)
     leader = list(range(len(shingles)))
@@ -89,14 +121,14 @@ def clusters(shingles: Sequence[frozenset[str]], similarity: float) -> list[list
 
 
 def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
-    """Size of the intersection over that of the union; 1 for two empty sets."""
+    """Jaccard similarity; 1 for two empty sets."""
     common = len(one & other)
     union = len(one) + len(other) - common
     return common / union if union else 1.0
 
 
 def _groups(digests: "array[int]", rows: Sequence[int]) -> Iterator[list[int]]:
-    """The rows whose digests are equal, where there are at least two; by sorting, in little memory."""
+    """Groups of at least two rows with equal digests, by sorting."""
     chosen = np.asarray(rows, np.int64)
     values = np.frombuffer(digests, np.uint64)[chosen] if len(chosen) else np.zeros(0, np.uint64)
     order = np.argsort(values, kind="stable")
@@ -121,3 +153,28 @@ def _min_hash(shingles: frozenset[str]) -> RMinHash:
 
 def _digest(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+def tokens_of(statement: str) -> list[str]:
+    """Words, numbers and LaTeX commands in lower case; each CJK character is a word."""
+    return _TOKEN.findall(_without_layout(statement))
+
+
+def mathematics_of(statement: str) -> str:
+    """Digits, operators and LaTeX commands in order, which differ between different problems.
+
+    Number words count as digits; ``\\dfrac`` is ``\\frac``, and ``\\frac12`` is ``\\frac{1}{2}``.
+    """
+    text = _GROUPED.sub("", _without_layout(statement))
+    return "".join(_SIGNS.findall(_NUMBER_WORD.sub(lambda word: str(_NUMBER_WORDS[word[0]]), text)))
+
+
+def shingles_of(statement: str) -> frozenset[str]:
+    """Words and bigrams, for the similarity of two statements."""
+    words = tokens_of(statement)
+    return frozenset(words) | frozenset(f"{a} {b}" for a, b in pairwise(words))
+
+
+def _without_layout(statement: str) -> str:
+    text = statement.lower()
+    return _SIZED.sub(r"\\frac", _LAYOUT_COMMANDS.sub(" ", text)) if "\\" in text else text

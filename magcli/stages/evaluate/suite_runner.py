@@ -152,7 +152,7 @@ class _Runner:
         return int(number), result
 
     async def _graded(self, task: SuiteTask, part: pa.RecordBatch) -> Result:
-        from magcli.curate.sampling import completion_columns, rewards_of, samples_of
+        from magcli.curate.sampling import completion_columns, grade_samples, sample_problem
         from magcli.data.columns import attach, repeated
         from magcli.run.job import drop_result
         from magcli.run.journal import Result
@@ -161,10 +161,10 @@ class _Runner:
         row, grader = part.to_pylist()[0], self.graders[task.function]
         grader.check(row)
         try:
-            samples = await samples_of(self.generator, row, task.plan)
+            samples = await sample_problem(self.generator, row, task.plan)
         except PromptRefused as error:
             return drop_result(row, error.reason, task.schema, error=str(error))
-        rewards = await rewards_of(grader, row, samples, task.rule)
+        rewards = await grade_samples(grader, row, samples, task.rule)
         many = attach(repeated(part.select(task.columns), len(samples)), completion_columns(samples))
         return Result(attach(many, columns(rewards)))
 

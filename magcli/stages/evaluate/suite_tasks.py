@@ -18,7 +18,7 @@ from magcli.stages.shared import engines, grading
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from magcli.curate.sampling import Ask
+    from magcli.curate.sampling import SamplingPlan
     from magcli.evaluation.suite import Suite
     from magcli.stages.evaluate.config import Config
     from magcli.stages.shared.options import SamplingOptions
@@ -38,7 +38,7 @@ class SuiteTask(NamedTuple):
 
     name: str
     problems: Sequence[pa.RecordBatch]
-    plan: Ask
+    plan: SamplingPlan
     function: str
     rule: RewardRule
     identity: Mapping[str, Any]

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from magcli.curate.sampling import Sample, completion_columns, rewards_of, samples_of
+from magcli.curate.sampling import Sample, completion_columns, grade_samples, sample_problem
 from magcli.errors import EnvironmentFault
 from magcli.generate.open import open_policy
-from magcli.landscape.perturb import coordinates, perturbed
-from magcli.landscape.visits import VISIT, Logbook, Measure, Survey, Visit, Wishes, survey
+from magcli.landscape.components import coordinates, perturbed
+from magcli.landscape.visits import VISIT, JournalledVisits, Measure, Survey, SurveyPlan, Visit, survey
 from magcli.run.journal import Journal
 from magcli.run.loop import Loop
 from magcli.stages.shared import engines, grading
@@ -24,8 +24,8 @@ from magcli.verify import reward
 from magcli.verify.types import UNCOUNTED
 
 if TYPE_CHECKING:
+    from magcli.landscape.kernels import Array
     from magcli.landscape.pca import Plane
-    from magcli.landscape.principal import Array
     from magcli.run.job import Job
     from magcli.stages.landscape.config import Config
 
@@ -36,14 +36,14 @@ def survey_points(
     config: Config, grid: Array, problems: Sequence[dict[str, Any]], plane: Plane, out: Path, journal: Journal, job: Job
 ) -> Survey:
     """Visit the points with one engine whose weights are replaced; the journal holds finished visits."""
-    wishes = Wishes(config.samples, config.refine, config.more_samples)
+    plan = SurveyPlan(config.samples, config.refine, config.more_samples)
     dtype = engines.sampling_format(str(plane.folders[-1]), config, job, [journal])
     make, close = _open(config, dtype, problems, plane.folders[-1], out / "components")
     total = None if config.more_samples else len(grid) + config.refine + 1
     with job.console.progress(total, "points", job.stage) as bar, Loop() as loop:
-        logbook = Logbook(journal, make, lambda reused: bar.advance(reused=reused))
+        visits = JournalledVisits(journal, make, lambda reused: bar.advance(reused=reused))
         try:
-            return loop.run(survey(grid, plane.trajectory, wishes, logbook.measure))
+            return loop.run(survey(grid, plane.trajectory, plan, visits.measure))
         finally:
             loop.run(close())
 
@@ -74,8 +74,8 @@ def _open(
         await policy.load(weights, next(versions))
 
         async def one(number: int, row: Mapping[str, Any]) -> pa.RecordBatch:
-            samples = await samples_of(policy, row, plan, range(where.first, where.last))
-            rewards = await rewards_of(grader, row, samples, rule)
+            samples = await sample_problem(policy, row, plan, range(where.first, where.last))
+            rewards = await grade_samples(grader, row, samples, rule)
             _require_verdicts(row["id"], rewards)
             with_text = number < config.texts and where.first == 0
             return _rows((real.a1, real.a2, real.off_plane), row, samples, reward.columns(rewards), with_text=with_text)

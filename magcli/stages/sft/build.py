@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @contextmanager
 def evaluator(config: Config) -> Iterator[Evaluator | None]:
     """What samples and grades the problems of --eval-table, with its verifier workers; None without that option."""
-    from magcli.curate.sampling import Ask
+    from magcli.curate.sampling import SamplingPlan
     from magcli.generate.types import Sampling
     from magcli.stages.sft import evaluation
 
@@ -30,7 +30,7 @@ def evaluator(config: Config) -> Iterator[Evaluator | None]:
         yield None
         return
     sampling = Sampling(config.eval_max_tokens, config.eval_temperature, 1.0)
-    asking = Ask(engines.system_text(config.system), sampling, config.eval_samples, config.seed)
+    asking = SamplingPlan(engines.system_text(config.system), sampling, config.eval_samples, config.seed)
     with grading.open_grader(config) as grader:
         problems = evaluation.problems_of(config.eval_table, grader)
         yield evaluation.Evaluator(problems, asking, grader, config.eval_slots, config.device)

@@ -16,7 +16,7 @@ from magcli.errors import DataError
 from magcli.stages.shared import tables
 
 if TYPE_CHECKING:
-    from magcli.curate.sampling import Ask, Sample
+    from magcli.curate.sampling import Sample, SamplingPlan
     from magcli.evaluation.metrics import Problem
     from magcli.verify.grader import Grader
 
@@ -30,7 +30,7 @@ class Evaluator:
     """The problems, how they are sampled and graded, and the device of the model."""
 
     problems: Sequence[Row]
-    ask: Ask
+    ask: SamplingPlan
     grader: Grader
     slots: int
     device: str
@@ -72,14 +72,14 @@ class Evaluator:
         )
 
     async def _sampled(self, folder: Path) -> list[list[Sample]]:
-        from magcli.curate.sampling import samples_of
+        from magcli.curate.sampling import sample_problem
         from magcli.generate.open import open_generator
 
         generator = open_generator(
             str(folder), engine="torch", slots=self.slots, deterministic=True, device=self.device
         )
         try:
-            return await asyncio.gather(*(samples_of(generator, row, self.ask) for row in self.problems))
+            return await asyncio.gather(*(sample_problem(generator, row, self.ask) for row in self.problems))
         finally:
             await generator.close()
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.errors import usage
 
 if TYPE_CHECKING:
-    from magcli.curate.sampling import Ask
+    from magcli.curate.sampling import SamplingPlan
     from magcli.generate.types import Generator
     from magcli.run.job import Job, Notes
     from magcli.stages.shared.options import DType, EngineOptions, LocalEngineOptions, SamplingOptions
@@ -49,13 +49,13 @@ def sampling_format(
     return "bf16" if found["dtype"] == "bf16" else "fp32"
 
 
-def sampling_plan(config: SamplingOptions) -> Ask:
+def sampling_plan(config: SamplingOptions) -> SamplingPlan:
     """How a stage's options sample a problem."""
-    from magcli.curate.sampling import Ask
+    from magcli.curate.sampling import SamplingPlan
     from magcli.generate.types import Sampling
 
     sampling = Sampling(config.max_tokens, config.temperature, config.top_p)
-    return Ask(system_text(config.system), sampling, config.samples, config.seed)
+    return SamplingPlan(system_text(config.system), sampling, config.samples, config.seed)
 
 
 def system_text(path: Path | None) -> str | None:

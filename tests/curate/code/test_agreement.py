@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magcli.curate.code.agreement import RIGHT, Rules, Run, asked_for, decide
+from magcli.curate.code.agreement import RIGHT, Rules, Run, decide, voters
 
 RULES = Rules(agreement=0.75, votes=2, min_tests=1, disputed=1.0)
 
@@ -79,7 +79,7 @@ def test_unknown_solutions_are_asked_only_where_none_is_called_right():
         "they replace nothing"
     )
     assert decided(["==", "==", "x1"], ["unknown", "unknown", "wrong"]).kept == {0: None, 1: None}
-    assert asked_for(runs_of("==", "xx", "=x"), {0: "right", 1: "right", 2: "right"}) == {0, 2}
+    assert voters(runs_of("==", "xx", "=x"), {0: "right", 1: "right", 2: "right"}) == {0, 2}
 
 
 LETTERS = st.text("==12x", min_size=4, max_size=4)
@@ -99,7 +99,7 @@ def test_a_higher_threshold_keeps_no_more_tests(solutions, labels, one, other):
 def test_a_kept_test_is_one_on_which_enough_agree(solutions, labels, share):
     given_labels = dict(enumerate(labels[: len(solutions)]))
     runs = runs_of(*solutions)
-    asked = asked_for(runs, given_labels)
+    asked = voters(runs, given_labels)
     decision = decide(runs, given_labels, RULES._replace(agreement=share))
     for test, output in decision.kept.items():
         group = RIGHT if output is None else int(output.split()[1])
@@ -136,7 +136,7 @@ def test_what_is_kept_stays_kept(solutions, labels):
     again = [
         run._replace(group=RIGHT if run.group == winner[run.test] else None if run.group is None else run.group + 5)
         for run in runs_of(*solutions)
-        if run.test in winner and run.solution in asked_for(runs_of(*solutions), given_labels)
+        if run.test in winner and run.solution in voters(runs_of(*solutions), given_labels)
     ]
     second = decide(again, given_labels, RULES)
     assert (dict(second.kept), second.dropped) == (dict.fromkeys(first.kept), {})

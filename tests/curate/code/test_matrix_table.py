@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from magcli.curate.code.agreement import Run
-from magcli.curate.code.matrix_table import MatrixTable, Replay
+from magcli.curate.code.matrix_table import MatrixReplay, MatrixTable
 from magcli.data import manifest
 from magcli.errors import DataError, UsageError
 
@@ -45,7 +45,7 @@ def test_what_the_machine_failed_is_run_again_and_stands_in_the_table(tmp_path):
     assert matrix.get("a", "d1") is None
     matrix.put("a", "d1", failed)
     matrix.finish(PROBLEMS[:1], history)
-    assert Replay(tmp_path / "m.arrow").runs("a", "d1") == failed
+    assert MatrixReplay(tmp_path / "m.arrow").runs("a", "d1") == failed
 
 
 def test_a_finished_table_stays_when_its_own_run_goes_on(tmp_path):
@@ -58,16 +58,16 @@ def test_a_finished_table_stays_when_its_own_run_goes_on(tmp_path):
 
 def test_runs_that_are_gone_are_told(tmp_path):
     finished(tmp_path / "m.arrow")
-    with closing(opened(tmp_path / "m.arrow")) as matrix, pytest.raises(DataError, match="give --restart"):
+    with closing(opened(tmp_path / "m.arrow")) as matrix, pytest.raises(DataError, match="use --restart"):
         matrix.finish(PROBLEMS, lambda count: history(count, agreement=0.5))
-    with closing(opened(tmp_path / "none.arrow")) as matrix, pytest.raises(DataError, match="give --restart"):
+    with closing(opened(tmp_path / "none.arrow")) as matrix, pytest.raises(DataError, match="use --restart"):
         matrix.finish(PROBLEMS, history)
 
 
 def test_a_matrix_is_one_shards_alone(tmp_path):
     finished(tmp_path / "m.arrow", lambda count: history(count, shard="1/2"))
     for shard in ("2/2", None):
-        with pytest.raises(UsageError, match=r"m\.arrow is the matrix of shard 1/2; give each .* with magcli commit"):
+        with pytest.raises(UsageError, match=r"m\.arrow is the matrix of shard 1/2; use one .* with magcli commit"):
             MatrixTable(tmp_path / "m.arrow", sandbox="full", restart=True, shard=shard)
     MatrixTable(tmp_path / "m.arrow", sandbox="full", restart=False, shard="1/2").close()
     with closing(MatrixTable(tmp_path / "n.arrow", sandbox="full", restart=False, shard="1/2")) as begun:
@@ -78,10 +78,10 @@ def test_a_matrix_is_one_shards_alone(tmp_path):
 
 def test_a_replay_follows_the_order_of_the_problems(tmp_path):
     finished(tmp_path / "m.arrow")
-    replay = Replay(tmp_path / "m.arrow")
+    replay = MatrixReplay(tmp_path / "m.arrow")
     assert replay.runs("a", "d1") == RUNS
     assert set(replay.runs("b", "d2")) == set(replay.runs("b", "d2")) == set(RUNS)
     assert replay.runs("c", "d3") == RUNS
     with pytest.raises(DataError, match="has no runs of problem a"):
         replay.runs("a", "d1")
-    assert Replay(tmp_path / "m.arrow").runs("c", "d3") == RUNS
+    assert MatrixReplay(tmp_path / "m.arrow").runs("c", "d3") == RUNS

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from magcli.curate.code.solutions import CodeProblem, Unusable, classes, code_problem, cpp_classes
+from magcli.curate.code.solutions import CodeProblem, Unusable, code_problem, split_cpp_classes, split_python_classes
 
 PRINT = "print(1)"
 TESTS = [{"input": "1", "output": "2"}]
@@ -176,7 +176,7 @@ def test_a_file_of_several_classes_is_as_many_programs():
     source = "import math\n\nclass Node: pass\n\nclass Solution(object):\n    def f(self): return 1\n\n\n" + (
         "class Solution2(object):\n    def f(self): return Solution2.g()\n    def g(): return 2\n"
     )
-    one, two = classes(source)
+    one, two = split_python_classes(source)
     results = []
     for program in (one, two):
         assert program.count("class Solution(") == 1
@@ -185,7 +185,7 @@ def test_a_file_of_several_classes_is_as_many_programs():
         exec(program, space)
         results.append(space["Solution"]().f())
     assert results == [1, 2]
-    assert classes("print 1") == []
+    assert split_python_classes("print 1") == []
 
 
 def test_a_file_of_several_classes_in_cpp_is_as_many_programs():
@@ -195,12 +195,12 @@ def test_a_file_of_several_classes_in_cpp_is_as_many_programs():
     )
     found = solutions_of(cpp_file=source)
     assert [(each.language, each.verdict) for each in found] == [("cpp", "right")] * 2
-    for program, own in zip(cpp_classes(source), ("return 1;", "return Solution::g();"), strict=True):
+    for program, own in zip(split_cpp_classes(source), ("return 1;", "return Solution::g();"), strict=True):
         assert program.count("class Solution {") == 1
         assert "Solution2" not in program
         assert own in program
         assert program.startswith("#include <map>\nclass Node {\n};")
-    assert cpp_classes("int f() { return 1; }") == ["int f() { return 1; }"]
+    assert split_cpp_classes("int f() { return 1; }") == ["int f() { return 1; }"]
 
 
 def test_tests_keep_their_origin():

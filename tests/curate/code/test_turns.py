@@ -1,27 +1,26 @@
-"""Turns of problems: beside each other, and alone where a compiler had not the time."""
+"""Problems run concurrently, and again alone if the compiler timed out."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from magcli.curate.code.started import NotCompiled
-from magcli.curate.code.turns import Turns
+from magcli.curate.code.execution import CompilerFailed, ExclusiveRetry
 
 
 def test_work_runs_beside_other_work():
-    turns, both = Turns(), threading.Barrier(2)
+    retry, both = ExclusiveRetry(), threading.Barrier(2)
 
     def meet() -> int:
         return both.wait(timeout=10)
 
     with ThreadPoolExecutor(2) as crew:
-        met = [crew.submit(turns.take, meet) for _ in range(2)]
+        met = [crew.submit(retry.run, meet) for _ in range(2)]
         assert sorted(each.result() for each in met) == [0, 1]
 
 
 def test_what_was_not_compiled_is_tried_again_while_nothing_else_runs():
-    turns, busy, lock = Turns(), set(), threading.Lock()
+    retry, busy, lock = ExclusiveRetry(), set(), threading.Lock()
     beside: list[tuple[int, int]] = []
     tries: dict[int, int] = {}
 
@@ -33,7 +32,7 @@ def test_what_was_not_compiled_is_tried_again_while_nothing_else_runs():
             threading.Event().wait(0.002)
             if number % 5 == 0:
                 if tries[number] == 1:
-                    raise NotCompiled("late")
+                    raise CompilerFailed("late")
                 beside.append((number, len(busy)))
             return number
         finally:
@@ -41,19 +40,19 @@ def test_what_was_not_compiled_is_tried_again_while_nothing_else_runs():
                 busy.discard(number)
 
     with ThreadPoolExecutor(6) as crew:
-        assert list(crew.map(lambda number: turns.take(lambda: work(number)), range(40))) == list(range(40))
+        assert list(crew.map(lambda number: retry.run(lambda: work(number)), range(40))) == list(range(40))
     assert {number for number, count in tries.items() if count == 2} == set(range(0, 40, 5))
     assert sorted(beside) == [(number, 1) for number in range(0, 40, 5)]
 
 
 def test_a_second_failure_is_told_and_the_turn_is_over():
-    turns = Turns()
+    retry = ExclusiveRetry()
 
     def late() -> None:
-        raise NotCompiled("late")
+        raise CompilerFailed("late")
 
-    with pytest.raises(NotCompiled):
-        turns.take(late)
+    with pytest.raises(CompilerFailed):
+        retry.run(late)
     with pytest.raises(ZeroDivisionError):
-        turns.take(lambda: 1 / 0)
-    assert turns.take(lambda: 7) == 7
+        retry.run(lambda: 1 / 0)
+    assert retry.run(lambda: 7) == 7

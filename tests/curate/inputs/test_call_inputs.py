@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magcli.curate.inputs.calls import mutations, shape_of
-from magcli.curate.inputs.constraints import constraints
+from magcli.curate.inputs.values import constraints
 
 PLAIN = st.recursive(
     st.integers(-50, 50) | st.booleans() | st.text("abc", max_size=4) | st.floats(-5, 5, allow_nan=False),

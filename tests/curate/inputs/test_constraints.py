@@ -2,7 +2,7 @@
 
 import pytest
 
-from magcli.curate.inputs.constraints import constraints
+from magcli.curate.inputs.values import constraints
 
 
 @pytest.mark.parametrize(

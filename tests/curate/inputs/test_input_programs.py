@@ -1,7 +1,13 @@
 """Programs that make inputs, in the sandbox."""
 
-from magcli.curate.inputs.asking import messages
-from magcli.curate.inputs.programs import SEEDS, Printers, Written, printed, written
+from magcli.curate.inputs.generators import (
+    SEEDS,
+    GeneratorPrograms,
+    ProgramInputs,
+    extract_programs,
+    messages,
+    run_generator,
+)
 from magcli.generate.types import Completion
 from magcli.verify.code.calls import of_call
 from magcli.verify.code.cases import Feed
@@ -13,15 +19,15 @@ CALL = {0: of_call("f([1])", "None")}
 
 def test_different_inputs_are_taken_and_given_ones_left_out():
     program = "seed, size = int(input()), input()\nprint(seed + (100 if size == 'large' else 0))"
-    fate, found = printed(program, FEED, default_sandbox())
+    fate, found = run_generator(program, FEED, default_sandbox())
     assert (fate, len(found)) == ("used", SEEDS)
     assert "103\n" in found
-    assert "3\n" not in printed("print(int(input()) // 2)", FEED, default_sandbox())[1]
+    assert "3\n" not in run_generator("print(int(input()) // 2)", FEED, default_sandbox())[1]
 
 
 def test_a_program_that_prints_one_input_or_nothing_or_dies_makes_none():
     found = {
-        program: printed(program, FEED, default_sandbox())
+        program: run_generator(program, FEED, default_sandbox())
         for program in ("print(4)", "pass", "print(", "raise SystemExit(1)", "print('\\u00e9', input())")
     }
     assert found.pop("print(4)") == ("constant", [])
@@ -29,22 +35,22 @@ def test_a_program_that_prints_one_input_or_nothing_or_dies_makes_none():
 
 
 def test_calls_must_call_what_is_tested():
-    fate, found = printed("print(f'f([{input()}])')", CALL, default_sandbox())
+    fate, found = run_generator("print(f'f([{input()}])')", CALL, default_sandbox())
     assert (fate, len(found)) == ("used", SEEDS - 1)
-    assert printed("print(f'g([{input()}])')", CALL, default_sandbox()) == ("unfit", [])
+    assert run_generator("print(f'g([{input()}])')", CALL, default_sandbox()) == ("unfit", [])
 
 
 def test_programs_are_read_from_answers_and_the_others_have_their_reasons():
     block = "```python\nprint(1)\n```"
     texts = [f"<think>```python\n0\n```</think>{block}", block, "```cpp\nx\n```", "none"]
     answers = [Completion(text, 9, "stop") for text in texts] + [Completion("```python\nprint(", 9, "length")]
-    assert written(answers) == (["print(1)\n"], {"repeated": 1, "no-program": 2, "cut": 1})
-    assert written([Completion(block + "\nAnd so", 9, "length")]) == (["print(1)\n"], {})
+    assert extract_programs(answers) == (["print(1)\n"], {"repeated": 1, "no-program": 2, "cut": 1})
+    assert extract_programs([Completion(block + "\nAnd so", 9, "length")]) == (["print(1)\n"], {})
 
 
 def test_programs_run_when_their_inputs_are_wanted():
-    programs = Written(["print(4)", "print(input(), 5)", "raise SystemExit(1)"], {"cut": 1})
-    printers = Printers(programs, FEED, default_sandbox())
+    programs = GeneratorPrograms(["print(4)", "print(input(), 5)", "raise SystemExit(1)"], {"cut": 1})
+    printers = ProgramInputs(programs, FEED, default_sandbox())
     assert printers.fates == {"cut": 1, "unused": 3}
     inputs = printers.inputs()
     assert next(inputs) == "0 5\n"
@@ -62,5 +68,6 @@ def test_the_chat_shows_a_program_whose_inputs_look_like_the_example():
         given = (
             {0: Feed(b"3 4\n4 2 4\n", b"")} if case is FEED[0] else {0: of_call("count_value([4, 2, 4], 4)", "None")}
         )
-        fate, found = printed(written([Completion(shown["content"], 9, "stop")]).programs[0], given, default_sandbox())
+        (program,) = extract_programs([Completion(shown["content"], 9, "stop")]).programs
+        fate, found = run_generator(program, given, default_sandbox())
         assert (fate, len(found)) == ("used", SEEDS)

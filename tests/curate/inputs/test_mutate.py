@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magcli.curate.inputs.constraints import constraints
 from magcli.curate.inputs.format import infer, lines_of, read
 from magcli.curate.inputs.mutate import MAX_BYTES, mutations, tree
-from magcli.curate.inputs.values import accepts, describe
+from magcli.curate.inputs.values import accepts, constraints, describe
 
 ROW = ["3\n1 5 2\n", "2\n7 4\n", "4\n1 1 9 3\n"]
 EDGES = ["3 2\n1 2\n2 3\n", "4 0\n", "5 1\n5 1\n", "4 3\n4 4\n1 1\n2 4\n"]

@@ -69,5 +69,5 @@ def test_a_table_without_statements_is_refused_by_name(tmp_path) -> None:
 
 def test_a_table_with_a_broken_line_is_refused_for_what_it_may_hold(tmp_path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"problem": LONG}) + '\n{"problem": \n')
-    with pytest.raises(DataError, match=r"a\.jsonl cannot be read as a whole: line 2 \(broken-json\)"):
+    with pytest.raises(DataError, match=r"a\.jsonl has unreadable lines: line 2 \(broken-json\)"):
         read_evaluations([tmp_path / "a.jsonl"])

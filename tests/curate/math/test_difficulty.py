@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magcli.curate.math.difficulty import (
-    Count,
     Rules,
+    SampleCounts,
     Summary,
     answer_classes,
     band,
-    count,
+    count_samples,
     judge,
     needed,
     settled,
@@ -153,8 +153,8 @@ def is_settled(samples: list[tuple[str, bool] | None], remaining: int, with_rule
     return settled(counted(answers, right, with_rules), remaining, with_rules)
 
 
-def counted(answers: list[str], right: list[bool], with_rules: Rules) -> Count:
-    return count(answers, right, with_rules, same=equal_numbers, is_gold=is_gold)
+def counted(answers: list[str], right: list[bool], with_rules: Rules) -> SampleCounts:
+    return count_samples(answers, right, with_rules, same=equal_numbers, is_gold=is_gold)
 
 
 @settings(max_examples=500, deadline=None)
@@ -213,7 +213,7 @@ def test_as_many_as_are_needed_may_settle_a_problem_and_no_fewer(
     ],
 )
 def test_the_first_samples_are_as_many_as_may_decide(number: int, with_rules: Rules, first: int) -> None:
-    assert needed(Count(0, 0, 0, 0), number, with_rules) == first
+    assert needed(SampleCounts(0, 0, 0, 0), number, with_rules) == first
 
 
 def test_few_samples_settle_a_problem_within_the_band_and_most_are_needed_at_its_edges() -> None:

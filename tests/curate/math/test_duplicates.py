@@ -6,14 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magcli.curate.math.duplicates import Seen, clusters, jaccard
-from magcli.curate.math.tokens import mathematics_of, shingles_of, tokens_of
+from magcli.curate.math.duplicates import StatementIndex, clusters, jaccard, mathematics_of, shingles_of, tokens_of
 
 TRAIN = "A train leaves the station at 9 in the morning and travels 60 miles per hour for 3 hours. How far does it go?"
 
 
 def found(rows: list[tuple[str, str, str]], similarity: float = 0.7) -> set[tuple[int, bool, int]]:
-    seen = Seen()
+    seen = StatementIndex()
     for row in rows:
         seen.add(*row)
     return {tuple(each) for each in seen.duplicates(similarity)}

@@ -1,0 +1,301 @@
+"""Run every solution of a code problem on every test in the sandbox and group equal outputs (recipe, section 4).
+
+Outputs are compared by the problem's comparison, not as text. With a checker the groups are its verdicts: two rejected
+outputs need not be equal, but neither can replace the expected one.
+
+If tests call a Python function, a C++ solution gets the arguments on stdin, and its output is parsed as the value
+(``magcli.curate.cpp_ports.calls``).
+"""
+
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
+
+from magcli.curate.code.agreement import RIGHT, Run
+from magcli.curate.code.solutions import Solution
+from magcli.curate.code.trials import RunPlan
+from magcli.curate.cpp_ports.calls import CppCalls
+from magcli.curate.cpp_ports.signatures import UnsupportedSignature
+from magcli.errors import DataError, EnvironmentFault
+from magcli.verify.code import runs
+from magcli.verify.code.calls import Call, Expected, of_call
+from magcli.verify.code.cases import Case, Feed
+from magcli.verify.code.faults import Fault, printable
+from magcli.verify.code.judging import MAX_ATTEMPTS
+from magcli.verify.code.outputs import Comparison, difference
+from magcli.verify.code.plain import NotPlain, read
+from magcli.verify.sandbox import Limits, Program, Sandbox
+
+MAX_OUTPUT_BYTES, MAX_TOTAL_BYTES = 1 << 20, 256 << 20
+"""Maximum size of a wrong output, and of all wrong outputs of a problem, that is kept for comparison. Larger ones equal
+only the same bytes and replace nothing."""
+
+
+MAX_TIMEOUTS = 2
+"""Number of timeouts after which a solution not labelled right is ``unrun`` on the remaining tests."""
+
+
+REJECTED = RIGHT + 1
+"""The group of outputs rejected by a checker."""
+
+
+Done = TypeVar("Done")
+
+
+Outcome = tuple[Fault | None, bytes | None, float | None]
+"""The fault, the output if there is one, and CPU seconds."""
+
+
+class ExecutionFailed(Exception):
+    """The sandbox, a compiler or the checker failed, which says nothing about the programs."""
+
+
+class CompilerFailed(ExecutionFailed):
+    """A compiler timed out or died, as happens on a busy machine."""
+
+
+class RunnableSolution(NamedTuple):
+    """A compiled program; ``calls`` is set for a C++ program whose tests call a Python function."""
+
+    program: Program
+    calls: CppCalls | None
+
+    def run(self, case: Case, limits: Limits) -> runs.Run:
+        """Run one test: the output, for a call the text of its value, or a fault."""
+        if self.calls is None or not isinstance(case, Call):
+            return runs.run(self.program, case, limits)
+        try:
+            found = runs.run(self.program, Feed(self.calls.stdin(case), b""), limits)
+        except UnsupportedSignature as error:
+            return runs.Run(Fault("runtime-error", f"the arguments have no C++ type: {error.reason}"), 0.0)
+        if isinstance(found.output, Fault):
+            return found
+        try:
+            return found._replace(output=self.calls.value(found.output))
+        except NotPlain as error:
+            detail = printable(str(error).encode())
+            return found._replace(output=Fault("wrong-answer", f"the value cannot be parsed: {detail}"))
+
+
+class ExclusiveRetry:
+    """Runs problems concurrently, and one whose compiler timed out a second time on its own.
+
+    Shared by the threads that run problems; not reentrant.
+    """
+
+    def __init__(self) -> None:
+        self._first = threading.Lock()
+        self._changed = threading.Condition()
+        self._running, self._closed = 0, False
+
+    def run(self, work: Callable[[], Done]) -> Done:
+        """Do the work of a problem alongside others; if a compiler timed out, once more alone.
+
+        Raises:
+            CompilerFailed: it failed alone, too.
+        """
+        try:
+            with self._shared():
+                return work()
+        except CompilerFailed:
+            with self._exclusive():
+                return work()
+
+    @contextmanager
+    def _shared(self) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._closed)
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        with self._first:
+            with self._changed:
+                self._closed = True
+                self._changed.wait_for(lambda: not self._running)
+            try:
+                yield
+            finally:
+                with self._changed:
+                    self._closed = False
+                    self._changed.notify_all()
+
+
+def run_all(plan: RunPlan, box: Sandbox, stopped: Callable[[], bool], retry: ExclusiveRetry) -> list[Run]:
+    """Run every solution on every test. Blocks for about as long as the programs run.
+
+    If the sandbox or the checker fails, or a compiler times out twice, the result is a single run with the verdict
+    ``infra-error`` and the error as output.
+
+    Raises:
+        EnvironmentFault: there is no compiler, or ``stopped`` returned True.
+    """
+    try:
+        return retry.run(lambda: _run_all(plan, box, stopped))
+    except (ExecutionFailed, DataError) as error:
+        return [Run(min(plan.solutions), min(plan.tests), "infra-error", None, str(error))]
+
+
+def _run_all(plan: RunPlan, box: Sandbox, stopped: Callable[[], bool]) -> list[Run]:
+    found: list[Run] = []
+    wrong: dict[int, dict[int, bytes]] = {place: {} for place in plan.tests}
+    held = 0
+    for number, solution in plan.solutions.items():
+        for place, outcome in _of_solution(plan, solution, box, stopped):
+            if outcome is None:
+                found.append(Run(number, place, "unrun", None))
+                continue
+            fault, output, seconds = outcome
+            verdict = fault.reason if fault else "accepted"
+            found.append(Run(number, place, verdict, None if output is None else RIGHT, None, seconds))
+            if fault and output is not None:
+                fits = len(output) <= min(MAX_OUTPUT_BYTES, MAX_TOTAL_BYTES - held)
+                wrong[place][number] = output if fits else _placeholder(output)
+                held += len(wrong[place][number])
+    groups = {place: _grouped(plan, place, outputs) for place, outputs in wrong.items()}
+    return [_placed(run, groups[run.test]) for run in found]
+
+
+def _of_solution(
+    plan: RunPlan, solution: Solution, box: Sandbox, stopped: Callable[[], bool]
+) -> Iterator[tuple[int, Outcome | None]]:
+    """The outcome of each test; None if it is skipped."""
+    late = 0
+    with compiled(plan, solution, box) as program:
+        for place, case in plan.tests.items():
+            if stopped():
+                raise EnvironmentFault("filter-code: stopped before this problem was finished")
+            if isinstance(program, Fault):
+                yield place, (_program_fault(program), None, None)
+            elif late == MAX_TIMEOUTS and solution.verdict != "right":
+                yield place, None
+            else:
+                outcome = run_test(plan, program, case, box)
+                late += bool(outcome[0] and outcome[0].reason == "time-limit")
+                yield place, outcome
+
+
+def run_test(plan: RunPlan, program: RunnableSolution, case: Case, box: Sandbox) -> Outcome:
+    """Run a program on one test.
+
+    Raises:
+        ExecutionFailed: the sandbox or the checker failed repeatedly.
+    """
+    for _ in range(MAX_ATTEMPTS):
+        output, seconds = program.run(case, plan.limits)
+        if isinstance(output, Fault):
+            fault: Fault | None = output
+        else:
+            fault = runs.judged(output, case, plan.rule, plan.checker, box)
+        if fault is None or fault.reason != "infra-error":
+            break
+    if isinstance(output, Fault):
+        return _program_fault(output), None, seconds
+    return fault and _program_fault(fault), output, seconds
+
+
+def _program_fault(fault: Fault) -> Fault:
+    """The fault if it is the program's.
+
+    Raises:
+        ExecutionFailed: it is the machine's.
+    """
+    if fault.reason == "infra-error":
+        raise ExecutionFailed(fault.detail)
+    return fault
+
+
+def _placeholder(output: bytes) -> bytes:
+    """A stand-in for an output that is too large to keep; not UTF-8, so it cannot become the output of a test."""
+    return b"\xff" + hashlib.sha256(output).digest()
+
+
+def _placed(run: Run, groups: Mapping[int, tuple[int, str | None]]) -> Run:
+    if run.solution not in groups:
+        return run
+    group, output = groups[run.solution]
+    return run._replace(group=group, output=output)
+
+
+def _grouped(plan: RunPlan, place: int, outputs: Mapping[int, bytes]) -> dict[int, tuple[int, str | None]]:
+    """The group of each wrong output and, for one solution of each group, its representative text."""
+    if plan.checker:
+        return dict.fromkeys(outputs, (REJECTED, None))
+    case = plan.tests[place]
+    found: dict[int, tuple[int, str | None]] = {}
+    for number, group in enumerate(_components(sorted(set(outputs.values())), case, plan.rule), RIGHT + 1):
+        members = [solution for solution, output in outputs.items() if output in group]
+        text = output_text(_most_common([outputs[solution] for solution in members]), case, plan.rule)
+        found |= {solution: (number, text if solution == members[0] else None) for solution in members}
+    return found
+
+
+def _most_common(outputs: Sequence[bytes]) -> bytes:
+    """The most frequent output, ties broken by order, independent of the order of solutions."""
+    counts = Counter(outputs)
+    return min(counts, key=lambda output: (-counts[output], output))
+
+
+def _components(outputs: Sequence[bytes], case: Case, rule: Comparison) -> list[set[bytes]]:
+    """Connected components of equal outputs: with a tolerance, equality is not transitive."""
+    found: list[set[bytes]] = []
+    for output in outputs:
+        near = [group for group in found if any(_equal(output, other, case, rule) for other in group)]
+        found = [group for group in found if group not in near] + [{output}.union(*near)]
+    return found
+
+
+def _equal(one: bytes, other: bytes, case: Case, rule: Comparison) -> bool:
+    """Whether either output is accepted if the other is expected."""
+    if isinstance(case, Feed):
+        return not difference(one, other, rule) or not difference(other, one, rule)
+    try:
+        values = case.seen(read(one)), case.seen(read(other))
+    except NotPlain:
+        return False
+    return any(Expected("equal", each).met(given, rule) for each, given in (values, values[::-1]))
+
+
+def output_text(output: bytes, case: Case, rule: Comparison) -> str | None:
+    """An output as the text of a test; None if it cannot be expressed."""
+    if isinstance(case, Feed):
+        return _decoded(output)
+    try:
+        value = case.seen(read(output))
+        text = repr(value)
+        again = of_call(case.source, text, frozenset([case.name]))
+    except (NotPlain, DataError, ValueError):
+        return None
+    return text if again.name == case.name and again.expected.met(value, rule) else None
+
+
+def _decoded(output: bytes) -> str | None:
+    try:
+        return output.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+@contextmanager
+def compiled(plan: RunPlan, solution: Solution, box: Sandbox) -> Iterator[RunnableSolution | Fault]:
+    """Compile a solution for the tests of its problem; a fault if it does not compile.
+
+    Raises:
+        CompilerFailed: the compiler timed out or died.
+        EnvironmentFault: there is no compiler.
+    """
+    calls = plan.calls if plan.called and solution.language == "cpp" else None
+    source = calls.program(solution.code) if calls else solution.code
+    with runs.started(source, solution.language, box, called=plan.called) as program:
+        if isinstance(program, Fault) and program.reason in ("compile-timeout", "infra-error"):
+            raise CompilerFailed(f"a C++ solution was not compiled: {program.detail}")
+        yield program if isinstance(program, Fault) else RunnableSolution(program, calls)

@@ -1,0 +1,1 @@
+"""C++ versions of code problems whose tests call a Python function."""

@@ -1,0 +1,291 @@
+"""C++ types for Python values, and the harness that calls a C++ function on them.
+
+Types are inferred from the values in the tests and from annotations:
+
+===========================================  ==========================================================
+Python                                       C++
+===========================================  ==========================================================
+``bool``, ``str`` (ASCII), ``float``         ``bool``, ``std::string``, ``double``
+``int``                                      ``int``; ``long long`` where a value needs it
+``list``, ``tuple`` of one type              ``std::vector<T>``
+``tuple`` of several types                   ``std::tuple<A, B>``
+``set``, ``dict``                            ``std::set<T>``, ``std::map<K, V>``
+``None`` and a type                          ``std::optional<T>``
+===========================================  ==========================================================
+
+Tests that call a Python function become stdin and stdout: arguments and expected value as tokens. A ``main`` reads the
+arguments, calls the function and writes the value (``harness.cpp``). ``magcli.verify.code.programs`` appends it to the
+program; it never contains expected values.
+"""
+
+import ast
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, reduce
+from importlib.resources import files
+from typing import Any, Literal, NamedTuple
+
+Kind = Literal["unknown", "bool", "int", "long", "double", "string", "list", "tuple", "set", "map", "optional"]
+Reason = Literal["types", "big-integers", "non-ascii-text"]
+
+
+class NoCppType(Exception):
+    """No C++ type holds the values."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason)
+        self.reason: Reason = reason
+
+
+class Type(NamedTuple):
+    """A type and its type arguments: one for a list, set or optional, two for a map, one per item of a tuple."""
+
+    kind: Kind
+    parts: tuple["Type", ...] = ()
+
+    def __str__(self) -> str:
+        return _NAMES[self.kind] + (f"<{', '.join(map(str, self.parts))}>" if self.parts else "")
+
+    def contains(self, kind: Kind) -> bool:
+        """Whether a kind occurs anywhere in it."""
+        return self.kind == kind or any(part.contains(kind) for part in self.parts)
+
+
+UNKNOWN = Type("unknown")
+_NAMES: Mapping[Kind, str] = {
+    "bool": "bool",
+    "int": "int",
+    "long": "long long",
+    "double": "double",
+    "string": "std::string",
+    "list": "std::vector",
+    "tuple": "std::tuple",
+    "set": "std::set",
+    "map": "std::map",
+    "optional": "std::optional",
+}
+_NUMBERS: tuple[Kind, ...] = ("int", "long", "double")
+_HINTS: Mapping[str, Kind] = {"bool": "bool", "int": "int", "float": "double", "str": "string"}
+_GENERIC: Mapping[str, Kind] = {
+    **dict.fromkeys(("list", "List", "Sequence", "Iterable"), "list"),
+    **dict.fromkeys(("set", "Set", "frozenset"), "set"),
+    **dict.fromkeys(("dict", "Dict", "Mapping"), "map"),
+    "Optional": "optional",
+}
+
+
+def common_type(values: Iterable[Any], hint: Type = UNKNOWN) -> Type:
+    """The type that holds all of the values, completed by the hint.
+
+    Raises:
+        NoCppType: there is none.
+    """
+    found = _settled(reduce(_unified, map(_of, values), hint))
+    if found.contains("unknown"):
+        raise NoCppType("types")
+    return found
+
+
+def annotation_type(node: ast.expr | None) -> Type:
+    """The type of an annotation; ``UNKNOWN``, or with unknown parts, if it is less specific."""
+    match node:
+        case ast.Constant(str(text)):
+            return annotation_type(ast.Name(text))
+        case ast.Name(name) if name in _HINTS:
+            return Type(_HINTS[name])
+        case ast.Attribute(_, name) | ast.Name(name) if name in _GENERIC:
+            return Type(_GENERIC[name], (UNKNOWN, UNKNOWN) if _GENERIC[name] == "map" else (UNKNOWN,))
+        case ast.Subscript(ast.Name(name) | ast.Attribute(_, name), part):
+            parts = part.elts if isinstance(part, ast.Tuple) else [part]
+            return _generic(name, [annotation_type(each) for each in parts], parts)
+        case ast.BinOp(one, ast.BitOr(), ast.Constant(None)) | ast.BinOp(ast.Constant(None), ast.BitOr(), one):
+            return Type("optional", (annotation_type(one),))
+    return UNKNOWN
+
+
+def _generic(name: str, parts: list[Type], nodes: list[ast.expr]) -> Type:
+    if name in ("tuple", "Tuple"):
+        if len(nodes) == 2 and isinstance(nodes[1], ast.Constant) and nodes[1].value is ...:
+            return Type("list", (parts[0],))
+        return Type("tuple", tuple(parts))
+    kind = _GENERIC.get(name)
+    return Type(kind, tuple(parts)) if kind and len(parts) == (2 if kind == "map" else 1) else UNKNOWN
+
+
+def _of(value: Any) -> Type:
+    match value:
+        case None:
+            return Type("optional", (UNKNOWN,))
+        case bool():
+            return Type("bool")
+        case int():
+            return _integer(value)
+        case float():
+            return Type("double")
+        case str():
+            return _text(value)
+        case tuple():
+            return Type("tuple", tuple(map(_of, value)))
+        case list():
+            return Type("list", (reduce(_unified, map(_of, value), UNKNOWN),))
+        case set() | frozenset():
+            return Type("set", (reduce(_unified, map(_of, value), UNKNOWN),))
+        case dict():
+            return Type(
+                "map",
+                (reduce(_unified, map(_of, value), UNKNOWN), reduce(_unified, map(_of, value.values()), UNKNOWN)),
+            )
+    raise NoCppType("types")
+
+
+def _integer(value: int) -> Type:
+    if not -(2**63) <= value < 2**63:
+        raise NoCppType("big-integers")
+    return Type("int" if -(2**31) <= value < 2**31 else "long")
+
+
+def _text(value: str) -> Type:
+    """A character of ``std::string`` is a byte, so only ASCII has the same length and indices as in Python."""
+    if not value.isascii():
+        raise NoCppType("non-ascii-text")
+    return Type("string")
+
+
+def _unified(one: Type, other: Type) -> Type:
+    """The type that holds values of both."""
+    if one == other or other == UNKNOWN:
+        return one
+    if one == UNKNOWN:
+        return other
+    if "optional" in (one.kind, other.kind):
+        return Type("optional", (_unified(_inner(one), _inner(other)),))
+    if one.kind in _NUMBERS and other.kind in _NUMBERS:
+        return max(one, other, key=lambda number: _NUMBERS.index(number.kind))
+    if {one.kind, other.kind} <= {"list", "tuple"}:
+        return _sequence(one, other)
+    if one.kind != other.kind or len(one.parts) != len(other.parts) or not one.parts:
+        raise NoCppType("types")
+    return Type(one.kind, tuple(map(_unified, one.parts, other.parts)))
+
+
+def _inner(type: Type) -> Type:
+    return type.parts[0] if type.kind == "optional" else type
+
+
+def _sequence(one: Type, other: Type) -> Type:
+    """Tuples of equal length stay tuples; others become lists."""
+    if one.kind == other.kind == "tuple" and len(one.parts) == len(other.parts):
+        return Type("tuple", tuple(map(_unified, one.parts, other.parts)))
+    return Type("list", (reduce(_unified, (*one.parts, *other.parts), UNKNOWN),))
+
+
+def _settled(type: Type) -> Type:
+    """Tuples of one type, and empty ones, become lists, since functions on them usually work for any length."""
+    parts = tuple(map(_settled, type.parts))
+    if type.kind != "tuple" or len({_kind_of_tuple(part) for part in parts}) > 1:
+        return Type(type.kind, parts)
+    try:
+        return Type("list", (reduce(_unified, parts, UNKNOWN),))
+    except NoCppType:
+        return Type("tuple", parts)
+
+
+def _kind_of_tuple(part: Type) -> Kind:
+    return "int" if part.kind == "long" else part.kind
+
+
+class Signature(NamedTuple):
+    """A C++ function: its name (``Solution::name`` is a method of that class), parameters and return type."""
+
+    name: str
+    parameters: tuple[tuple[str, Type], ...]
+    returns: Type
+
+    def __str__(self) -> str:
+        named = ", ".join(f"{type} {name}" for name, type in self.parameters)
+        owner, _, name = self.name.rpartition("::")
+        declared = f"{self.returns} {name}({named})"
+        return f"class {owner} {{\npublic:\n    {declared};\n}};" if owner else f"{declared};"
+
+
+def harness(signature: Signature) -> str:
+    """A ``main`` that calls the function once."""
+    names = [f"magcli_argument_{number}" for number in range(len(signature.parameters))]
+    lines = [
+        f"    {type} {name}{{}};\n    values.read({name});"
+        for name, (_, type) in zip(names, signature.parameters, strict=True)
+    ]
+    owner, _, name = signature.name.rpartition("::")
+    call = f"{owner + '().' if owner else '::'}{name}({', '.join(names)})"
+    return _filled("declared_main.cpp", ARGUMENTS="\n".join(lines), RETURNS=str(signature.returns), CALL=call)
+
+
+def generic_harness(signature: Signature) -> str:
+    """A ``main`` for a function with other types than the signature.
+
+    They are deduced from the function itself or, if it is a template or overloaded, taken from the tests.
+    """
+    owner, _, name = signature.name.rpartition("::")
+    return _filled(
+        "generic_main.cpp",
+        COUNT=str(len(signature.parameters)),
+        NAME=signature.name if owner else f"::{name}",
+        TYPES=", ".join(str(type) for _, type in signature.parameters),
+        CALL=f"{owner}().{name}" if owner else f"::{name}",
+    )
+
+
+def _filled(main: str, **values: str) -> str:
+    text = _template("harness.cpp") + _template(main)
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", value)
+    return text
+
+
+@cache
+def _template(name: str) -> str:
+    return files("magcli.curate.cpp_ports").joinpath(name).read_text(encoding="utf-8")
+
+
+def stdin_test(arguments: Sequence[Any], value: Any, signature: Signature) -> Mapping[str, str]:
+    """A call and its value as a test with stdin and stdout."""
+    return {"input": stdin(arguments, signature), "output": " ".join(_tokens(value, signature.returns))}
+
+
+def stdin(arguments: Sequence[Any], signature: Signature) -> str:
+    """The arguments of a call as the harness reads them, one line each."""
+    types = [type for _, type in signature.parameters]
+    return "".join(" ".join(_tokens(given, type)) + "\n" for given, type in zip(arguments, types, strict=True))
+
+
+def _tokens(value: Any, type: Type) -> list[str]:
+    """A value as tokens in the format of ``harness.cpp``; sets and maps in the order of C++."""
+    match type.kind:
+        case "bool":
+            return ["true" if value else "false"]
+        case "double":
+            return [repr(float(value))]
+        case "string":
+            return [_quoted(value)]
+        case "optional":
+            return ["null"] if value is None else _tokens(value, type.parts[0])
+        case "list" | "set":
+            items = sorted(value) if type.kind == "set" else value
+            return _bracketed(_tokens(item, type.parts[0]) for item in items)
+        case "tuple":
+            return _bracketed(map(_tokens, value, type.parts))
+        case "map":
+            pairs = sorted(value.items())
+            return _bracketed(
+                _tokens(item, part) for pair in pairs for item, part in zip(pair, type.parts, strict=True)
+            )
+    return [str(value)]
+
+
+def _bracketed(parts: Any) -> list[str]:
+    return ["[", *(token for part in parts for token in part), "]"]
+
+
+def _quoted(text: str) -> str:
+    """A string as one token without blanks."""
+    signs = (sign if "!" <= sign <= "~" and sign not in '"\\' else f"\\x{ord(sign):02x}" for sign in text)
+    return f'"{"".join(signs)}"'

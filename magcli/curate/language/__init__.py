@@ -1,1 +1,0 @@
-"""Problems in other languages."""

@@ -1,1 +1,0 @@
-"""Reasoning traces for the cold start."""

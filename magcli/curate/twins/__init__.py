@@ -1,1 +1,0 @@
-"""One code problem as two: in Python and in C++."""

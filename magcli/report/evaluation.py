@@ -1,0 +1,121 @@
+"""Metrics of `magcli evaluate` with their intervals, models side by side."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from magcli.evaluation.labels import labels
+from magcli.evaluation.metrics import DIFFERENCE, scale
+from magcli.report.discovery import Table, rows_of
+
+HEADLINE = "avg@n"
+"""The metric drawn as bars: accuracy averaged over samples and problems."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One metric of one model with its 95 % interval; fractions are in percent."""
+
+    suite: str
+    metric: str
+    model: str
+    value: float
+    low: float | None
+    high: float | None
+    problems: int
+    samples: int
+
+    def __str__(self) -> str:
+        sign = "+" if self.metric.endswith(DIFFERENCE) else ""
+        if self.low is None or self.high is None:
+            return f"{self.value:{sign}.1f}"
+        return f"{self.value:{sign}.1f} [{self.low:{sign}.1f}, {self.high:{sign}.1f}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A score drawn on the common scale of its suite; positions are in percent of the width."""
+
+    score: Score
+    at: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """The scores of one suite: one row per metric, one column per model; bars from 0 to ``top`` percent."""
+
+    name: str
+    models: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[Score | None]]]
+    bars: Sequence[Bar]
+    top: float
+    size: str
+
+
+def suites(tables: Sequence[Table]) -> list[Suite]:
+    """The scores of all metric tables by suite, models in the order of their tables."""
+    named = zip(labels([str(each.path) for each in tables]), tables, strict=True)
+    scores = _disambiguated([(label, _of_table(each, label)) for label, each in named])
+    names = dict.fromkeys(score.suite for score in scores)
+    return [_suite(name, [score for score in scores if score.suite == name]) for name in names]
+
+
+def _of_table(table: Table, label: str) -> list[Score]:
+    scores: list[Score] = []
+    for row in rows_of(table):
+        row["suite"] = row.get("suite") or _problems(table)
+        scores += [score_of(row, label)] if row["value"] is not None else []
+        scores += [score_of(_difference(row), label)] if row.get("difference") is not None else []
+    return scores
+
+
+def _disambiguated(by_table: Sequence[tuple[str, Sequence[Score]]]) -> list[Score]:
+    """All scores; if several tables name the same suite and model, the table's name is added to the model's."""
+    tables = Counter(key for _, scores in by_table for key in {(each.suite, each.model) for each in scores})
+    return [
+        each if tables[each.suite, each.model] == 1 else replace(each, model=f"{each.model} ({label})")
+        for label, scores in by_table
+        for each in scores
+    ]
+
+
+def _problems(table: Table) -> str:
+    """The evaluated table if it was not a suite; unknown for stored completions."""
+    link = table.made_by
+    return ", ".join(given.name for given in link.inputs) if link and link.config.get("model") else ""
+
+
+def score_of(row: Mapping[str, Any], label: str) -> Score:
+    """A row of a metric table; ``label`` names the model if the row does not."""
+    metric = str(row["metric"])
+    value, low, high = (None if row[key] is None else scale(metric) * row[key] for key in ("value", "low", "high"))
+    assert value is not None
+    problems, samples = row.get("num_problems") or 0, row.get("num_samples") or 0
+    return Score(row.get("suite") or "", metric, str(row.get("model") or label), value, low, high, problems, samples)
+
+
+def _difference(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The difference column of a comparison as a separate metric."""
+    values = {key: row[f"difference{end}"] for key, end in (("value", ""), ("low", "_low"), ("high", "_high"))}
+    return {**row, **values, "metric": row["metric"] + DIFFERENCE, "num_problems": row.get("num_paired")}
+
+
+def _suite(name: str, scores: Sequence[Score]) -> Suite:
+    models = list(dict.fromkeys(score.model for score in scores))
+    metrics = dict.fromkeys(score.metric for score in scores)
+    cells = {(score.metric, score.model): score for score in scores}
+    rows = [(metric, [cells.get((metric, model)) for model in models]) for metric in metrics]
+    headline = [score for model in models if (score := cells.get((HEADLINE, model)))]
+    highest = max((score.value if score.high is None else score.high for score in headline), default=0.0)
+    top = next((top for top in (1.0, 2.0, 5.0, 10.0, 20.0, 50.0) if highest <= top), 100.0)
+    sizes = dict.fromkeys(f"{each.problems:,} problems, {each.samples:,} samples" for each in headline or scores)
+    return Suite(name, models, rows, [_bar(score, top) for score in headline], top, "; ".join(sizes))
+
+
+def _bar(score: Score, top: float) -> Bar:
+    low, high = (score.value if end is None else end for end in (score.low, score.high))
+    at, low, high = (100 * value / top for value in (score.value, low, high))
+    return Bar(score, at, low, high)
