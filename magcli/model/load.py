@@ -223,25 +223,25 @@ def save_model(
     kept = {name: tensor.detach().to(dtype) for name, tensor in given.items() if name in names}
     config_dtype = model.config.dtype
     try:
-        with whole_model(folder) as aside, _quiet():
-            model.save_pretrained(aside, state_dict=kept)
+        with atomic_model_folder(folder) as temp, _quiet():
+            model.save_pretrained(temp, state_dict=kept)
             model.config.dtype = dtype
-            model.config.save_pretrained(aside)
-            tokenizer.save_pretrained(aside)
+            model.config.save_pretrained(temp)
+            tokenizer.save_pretrained(temp)
     finally:
         model.config.dtype = config_dtype
 
 
 @contextmanager
-def whole_model(folder: Path) -> Iterator[Path]:
+def atomic_model_folder(folder: Path) -> Iterator[Path]:
     """A temporary folder to write weights into, which then appears complete as ``folder`` or not at all.
 
     Raises:
         EnvironmentFault: the folder cannot be written or the disk is full.
     """
     try:
-        with atomic_folder(folder) as aside:
-            yield aside
+        with atomic_folder(folder) as temp:
+            yield temp
     except (SafetensorError, RuntimeError) as error:  # torch.save raises RuntimeError when the disk is full
         if isinstance(error, RuntimeError) and "PytorchStreamWriter" not in str(error):
             raise

@@ -213,10 +213,10 @@ def _is_there(out: Path, note: Mapping[str, Any]) -> bool:
 
 def _write(model: Path, out: Path, dtype: str, note: Mapping[str, Any], card: Card) -> None:
     from magcli.model.hub import render
-    from magcli.model.load import copy_settings, whole_model
+    from magcli.model.load import atomic_model_folder, copy_settings
     from magcli.model.tensors import copy_weights
 
-    with whole_model(out) as folder:
+    with atomic_model_folder(out) as folder:
         copy_settings(model, folder)
         copy_weights(model, folder, {"same": None, "bf16": "BF16", "fp32": "F32"}[dtype])
         (folder / "README.md").write_text(render(card), encoding="utf-8")

@@ -38,7 +38,7 @@ from transformers.utils import logging as transformers_logging
 
 from magcli.data.durable import atomic_folder, remove_stale, rename, temp_path
 from magcli.errors import DataError, EnvironmentFault
-from magcli.model.load import whole_model
+from magcli.model.load import atomic_model_folder
 from magcli.train.distributed import Ranks
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def save(
     """
     _require_float32(model)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with whole_model(folder) as temp:
+    with atomic_model_folder(folder) as temp:
         with _no_progress_bar():
             model.save_pretrained(temp, max_shard_size="1TB")
         torch.save({"optimizer": optimizer.state_dict(), "random": _random_states()}, temp / TRAINER)

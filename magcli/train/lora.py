@@ -71,8 +71,8 @@ def save_adapter(adapters: PeftModel, folder: Path) -> None:
     Raises:
         EnvironmentFault: the folder cannot be written or the disk is full.
     """
-    with atomic_folder(folder) as aside:
-        adapters.save_pretrained(str(aside))
+    with atomic_folder(folder) as temp:
+        adapters.save_pretrained(str(temp))
 
 
 def _lora_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
