@@ -9,8 +9,8 @@ import typer
 from typer.exceptions import TyperException
 
 from magcli import __version__
-from magcli.command import Ended, Entry, register
-from magcli.console import Console, forget_stdout, put
+from magcli.command import EndedBySignal, Entry, register
+from magcli.console import Console, discard_stdout, put
 from magcli.errors import MagError, UsageError
 from magcli.run.ending import Ending
 
@@ -92,8 +92,8 @@ def main() -> None:
     except MagError as error:
         console.error(str(error), code=error.exit_code)
         sys.exit(error.exit_code)
-    except Ended as ended:
+    except EndedBySignal as ended:
         if ended.signal != signal.SIGPIPE:
             ending.in_order(ended.signal)
-        forget_stdout()
+        discard_stdout()
         sys.exit(128 + ended.signal)

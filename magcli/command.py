@@ -28,7 +28,7 @@ RESTART_OWNED = "Delete the run's folder, a finished model and its checkpoints i
 TARGETS = "a file (.arrow .parquet .jsonl .csv), a folder for datasets, or - for stdout."
 
 
-class Ended(BaseException):
+class EndedBySignal(BaseException):
     """The reader of a pipe closed it, or a signal ended the run. The exit code is 128 + ``signal``.
 
     Not an ``Exception``: neither stages nor Typer may handle it as a failure.
@@ -48,7 +48,7 @@ class _Interrupt(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def signals_passed_on() -> Iterator[None]:
-    """Turn a closed pipe, SIGINT and SIGTERM into ``Ended``.
+    """Turn a closed pipe, SIGINT and SIGTERM into ``EndedBySignal``.
 
     SIGTERM is handled as SIGINT, on which ``Loop`` cancels its tasks; a second one ends the process at once. Background
     jobs of a shell ignore SIGINT and must still end on SIGTERM.
@@ -68,9 +68,9 @@ def signals_passed_on() -> Iterator[None]:
         with _handled(signal.SIGINT, interrupt), _handled(signal.SIGTERM, terminate):
             yield
     except BrokenPipeError:
-        raise Ended(signal.SIGPIPE) from None
+        raise EndedBySignal(signal.SIGPIPE) from None
     except KeyboardInterrupt:
-        raise Ended(number) from None
+        raise EndedBySignal(number) from None
 
 
 @contextlib.contextmanager
@@ -207,7 +207,7 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     """Resolve the configuration, then run the stage on its tables."""
     recipe_path, dry_run = given.pop("recipe"), given.pop("dry_run")
     console = Console(quiet=given.pop("quiet"), as_json=given.pop("json_events"))
-    places = {key: given.pop(key, None) for key in ("inputs", "output", "dropped", "restart", "shard")}
+    tables = {key: given.pop(key, None) for key in ("inputs", "output", "dropped", "restart", "shard")}
     if stage.positional and (value := given.pop("positional", None)):
         if given.get(stage.positional):
             raise UsageError(f"{stage.name}: {stage.positional} is given twice, by its flag and without it")
@@ -220,20 +220,20 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     }
     config: Any = configuration.resolve(stage.Config, stage.name, recipe, flags)
     stage.check(config)
-    if places["shard"] is not None:
-        _check_shard(stage, config, places["shard"])
+    if tables["shard"] is not None:
+        _check_shard(stage, config, tables["shard"])
     preview_only = configuration.is_set(config, "preview_only")
     if preview_only and not dry_run:
         raise UsageError(f"{stage.name}: an option only shows something; add --dry-run")
     if dry_run and not preview_only:
-        resolved = {"stage": stage.name, "config": configuration.as_json(config), **places}
+        resolved = {"stage": stage.name, "config": configuration.as_json(config), **tables}
         put(json.dumps(resolved, indent=2) + "\n")
         return
     if stage.serve_rank(config):
         return
     if dry_run:
-        places |= {"output": None, "dropped": None}
-    _execute(stage, config, places, console)
+        tables |= {"output": None, "dropped": None}
+    _execute(stage, config, tables, console)
 
 
 def _check_shard(stage: Stage, config: Any, text: str) -> None:
@@ -244,12 +244,12 @@ def _check_shard(stage: Stage, config: Any, text: str) -> None:
         raise UsageError(f"{stage.name}: --shard splits the rows, but {reason}")
 
 
-def _execute(stage: Stage, config: Any, places: Mapping[str, Any], console: Console) -> None:
+def _execute(stage: Stage, config: Any, tables: Mapping[str, Any], console: Console) -> None:
     from magcli.run import harness, shard
 
     reads_table = bool(stage.INPUTS) and stage.reads(config) is not None
-    inputs = (places["inputs"] or ["-"]) if reads_table else []
-    output = places["output"] or stage.default_output
-    part = shard.parse(places["shard"]) if places["shard"] is not None else None
-    tables = harness.Tables(inputs, output, places["dropped"], bool(places["restart"]), part)
-    harness.execute(stage, config, tables, console)
+    inputs = (tables["inputs"] or ["-"]) if reads_table else []
+    output = tables["output"] or stage.default_output
+    part = shard.parse(tables["shard"]) if tables["shard"] is not None else None
+    named = harness.Tables(inputs, output, tables["dropped"], bool(tables["restart"]), part)
+    harness.execute(stage, config, named, console)

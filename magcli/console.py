@@ -62,11 +62,11 @@ def put(text: str, *, styled: bool = False) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        forget_stdout()
+        discard_stdout()
         raise EnvironmentFault(f"stdout: {error.strerror}") from None
 
 
-def forget_stdout() -> None:
+def discard_stdout() -> None:
     """Discard what stdout has not accepted, so that the interpreter does not try again when it exits."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

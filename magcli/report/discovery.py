@@ -225,7 +225,7 @@ def _finished_at(each: Table) -> tuple[float, float]:
 def _sorted_runs(runs: Sequence[Path]) -> list[Path]:
     """Runs by start time, none before the run whose model it started from."""
     pending = {
-        run: short_path(lineage.read(run).begun_from)
+        run: short_path(lineage.read(run).started_from)
         for run in sorted(runs, key=lambda run: RunDir(run).note_path.stat().st_mtime)
     }
     ordered: list[Path] = []

@@ -166,7 +166,7 @@ def read(folder: Path, name: str, *, samples_at: Sequence[str], groups: int) -> 
     sizes = [min(every, len(lines) - first) for first in range(0, len(lines), every)]
     charts = _charts(points, sizes, unit, _stages(lines), of_rl)
     facts = [_progress(trained, lines, run.finished, unit)]
-    facts += [f"Started from {short_path(trained.begun_from)}"] if trained.begun_from else []
+    facts += [f"Started from {short_path(trained.started_from)}"] if trained.started_from else []
     facts += _group_account(folder) if of_rl else []
     if every > 1:
         facts.append(f"Each point in the charts is the mean of {every} {unit}s")

@@ -22,7 +22,7 @@ from magcli.data.schema import DROPPED
 from magcli.data.source import Rows
 from magcli.errors import DataError, usage
 from magcli.run import validation
-from magcli.run.job import Counted, Drops, Job
+from magcli.run.job import CountedInputs, Drops, Job
 from magcli.run.journal import Dropped, Journal
 from magcli.run.shard import KEY, Shard
 from magcli.run.stage import CHOSEN, Stage, fingerprint
@@ -73,10 +73,10 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
         _run(stage, config, tables, job, stack)
 
 
-def _inputs(tables: Tables, drops: Drops) -> Counted:
+def _inputs(tables: Tables, drops: Drops) -> CountedInputs:
     """The inputs, open; unreadable lines are counted once, with the first shard."""
     silent = tables.shard is not None and tables.shard.number > 1
-    inputs = Counted([table.read(name, table.ignore if silent else _bad(drops)) for name in tables.inputs])
+    inputs = CountedInputs([table.read(name, table.ignore if silent else _bad(drops)) for name in tables.inputs])
     if tables.shard:
         inputs.only(tables.shard)
     return inputs

@@ -86,7 +86,7 @@ class Job:
     console: Console
     drops: Drops
     settings: Mapping[str, Any] = field(default_factory=dict)
-    inputs: "Counted | None" = None
+    inputs: "CountedInputs | None" = None
     total: int | None = None
     journal: Journal | None = None
     schema: pa.Schema | None = None
@@ -158,7 +158,7 @@ class Job:
         return (*self.past(), link)
 
 
-class Counted:
+class CountedInputs:
     """Several inputs as one stream whose rows are counted. Their schemas must agree on shared columns."""
 
     def __init__(self, sources: Sequence[Source]) -> None:

@@ -30,7 +30,7 @@ class Trained:
     steps: int
 
     @property
-    def begun_from(self) -> str:
+    def started_from(self) -> str:
         """The model that it started from, a folder or a hub id."""
         return str(self.options.get("model", ""))
 
@@ -45,12 +45,12 @@ def lineage(folder: Path, digest: Callable[[Path, bool], str], console: Console)
         DataError: the folder is not a run of magcli, or its records are damaged.
     """
     found = [read(folder)]
-    while (earlier := _run_of(found[0].begun_from)) and all(earlier != run.folder for run in found):
+    while (earlier := _run_of(found[0].started_from)) and all(earlier != run.folder for run in found):
         if _changed(found[0], digest):
             _warn(found[0], "has changed since", console)
             return found
         found.insert(0, read(earlier))
-    if "model_sha256" in found[0].options and _is_gone(found[0].begun_from):
+    if "model_sha256" in found[0].options and _is_gone(found[0].started_from):
         _warn(found[0], "no longer exists", console)
     return found
 
@@ -58,7 +58,7 @@ def lineage(folder: Path, digest: Callable[[Path, bool], str], console: Console)
 def _changed(run: Trained, digest: Callable[[Path, bool], str]) -> bool:
     """Whether the folder of the model that a run started from holds another one now."""
     recorded = run.options.get("model_sha256")
-    return bool(recorded) and digest(Path(run.begun_from), not run.options.get("from_scratch")) != recorded
+    return bool(recorded) and digest(Path(run.started_from), not run.options.get("from_scratch")) != recorded
 
 
 def _is_gone(model: str) -> bool:
@@ -67,8 +67,8 @@ def _is_gone(model: str) -> bool:
 
 
 def _warn(run: Trained, what: str, console: Console) -> None:
-    text = f"{run.begun_from}, which {run.folder} started from, {what}; the history of that model is left out"
-    console.warn(text, path=run.begun_from)
+    text = f"{run.started_from}, which {run.folder} started from, {what}; the history of that model is left out"
+    console.warn(text, path=run.started_from)
 
 
 def _run_of(model: str) -> Path | None:

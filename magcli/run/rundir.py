@@ -50,7 +50,7 @@ class RunDir:
         """The table of an update's samples."""
         return self.rollouts / f"step-{step:06d}.arrow"
 
-    def kept_weights(self) -> list[Path]:
+    def stored_weights(self) -> list[Path]:
         """The folders of weights stored for the landscape, in the order of training."""
         return sorted(self.trajectory.glob("step-*"))
 
@@ -78,7 +78,7 @@ class RunDir:
             identity = json.loads(self.note_path.read_text(encoding="utf-8"))
             _write_note(self.note_path, identity | {CHOSEN: self.notes})
 
-    def keep_inputs(self, inputs: Sequence[manifest.Input], history: manifest.Chain) -> None:
+    def store_inputs(self, inputs: Sequence[manifest.Input], history: manifest.Chain) -> None:
         """Store the run's inputs and their history, for reports and model cards."""
         record = {"inputs": [asdict(each) for each in inputs], "history": manifest.to_json(history)}
         with durable.atomic_file(self.path / INPUTS) as file:
@@ -115,7 +115,7 @@ class RunDir:
         kept = [line for line in self.metrics() if line["step"] <= step]
         with durable.atomic_file(self.metrics_path) as file:
             file.write("".join(json.dumps(line) + "\n" for line in kept).encode())
-        for folder in self.kept_weights():
+        for folder in self.stored_weights():
             if int(folder.name.removeprefix("step-")) > step:
                 shutil.rmtree(folder)
 

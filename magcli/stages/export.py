@@ -130,13 +130,13 @@ def _noted(card: Card, config: Config) -> dict[str, Any]:
 
 def _hub_id(first: Trained) -> str:
     """The hub id that the first run started from; its record has a digest only if that was a folder."""
-    return "" if "model_sha256" in first.options else first.begun_from
+    return "" if "model_sha256" in first.options else first.started_from
 
 
 def _start(run: Trained) -> str:
     """The model that a run started from, without paths of the run's machine."""
-    folder = Path(run.begun_from)
-    return "/".join(folder.parts[-2:]) if "model_sha256" in run.options else run.begun_from
+    folder = Path(run.started_from)
+    return "/".join(folder.parts[-2:]) if "model_sha256" in run.options else run.started_from
 
 
 def _public(options: Mapping[str, Any]) -> dict[str, Any]:

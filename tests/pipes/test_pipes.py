@@ -200,11 +200,11 @@ def test_an_interrupt_at_any_instant_leaves_no_traceback(tmp_path: Path) -> None
 def test_an_interrupt_within_exec_keeps_the_exit_code(number: signal.Signals) -> None:
     program = f"""
 import sys
-from magcli.command import Ended, signals_passed_on
+from magcli.command import EndedBySignal, signals_passed_on
 try:
     with signals_passed_on():
         exec("import signal; signal.raise_signal({int(number)})")
-except Ended as ended:
+except EndedBySignal as ended:
     sys.exit(128 + ended.signal)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

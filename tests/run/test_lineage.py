@@ -14,7 +14,7 @@ def made(path, stage, model, **more):
     """A finished run's folder, its records written by the run itself."""
     with RunDir.open(path, stage, {"model": str(model), "lr": 1e-5, "inputs": ["d1"], **more}, restart=False) as run:
         link = Link("clean-math", "1", {}, [Input("raw.jsonl", "d0", 9)], 9, 4, {"proof": 5})
-        run.keep_inputs([Input("kept.arrow", "d1", 4)], (link,))
+        run.store_inputs([Input("kept.arrow", "d1", 4)], (link,))
         run.log({"step": 1})
         run.log({"step": 7})
     return path
@@ -29,7 +29,7 @@ def test_runs_are_followed_back_to_the_first_model(tmp_path):
     sft = made(tmp_path / "sft", "sft", "owner/base")
     rl = made(tmp_path / "rl", "rl", sft / "model", model_sha256="m")
     first, second = followed(rl)
-    assert (first.stage, first.begun_from, second.stage, second.steps) == ("sft", "owner/base", "rl", 7)
+    assert (first.stage, first.started_from, second.stage, second.steps) == ("sft", "owner/base", "rl", 7)
     assert second.inputs == (Input("kept.arrow", "d1", 4),)
     assert second.history[0].dropped == {"proof": 5}
     assert second.options["model_sha256"] == "m"

@@ -28,7 +28,7 @@ def settings(config: Config) -> dict[str, Any]:
     from magcli.model.load import fingerprint
     from magcli.run.rundir import RunDir
 
-    stored = RunDir(config.run).kept_weights()
+    stored = RunDir(config.run).stored_weights()
     weights = {"checkpoints": [folder.name for folder in stored], "last": fingerprint(stored[-1])} if stored else {}
     return _sampling_identity(config) | weights
 
@@ -97,7 +97,7 @@ def _checkpoints(config: Config) -> list[Path]:
     from magcli.run.rundir import RunDir
 
     folder = RunDir(config.run)
-    stored = folder.kept_weights()
+    stored = folder.stored_weights()
     if len(stored) < 3:
         raise DataError(
             f"landscape: {folder.trajectory} holds {len(stored)} checkpoints and a plane needs 3; "

@@ -85,5 +85,5 @@ def run_folder(stage: str, config: Any, identity: Mapping[str, Any], job: Job) -
     inputs = [source.sha256 for source in job.sources]
     with RunDir.open(config.run, stage, {**options, **identity, "inputs": inputs}, restart=job.restart) as folder:
         given = [Input(Path(source.name).name, source.sha256, source.total or 0) for source in job.sources]
-        folder.keep_inputs(given, job.past())
+        folder.store_inputs(given, job.past())
         yield folder
