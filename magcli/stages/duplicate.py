@@ -35,6 +35,11 @@ class Config:
     only: bool = opt(False, "Drop code problems that are not available in both languages.")
 
 
+def unshardable_reason(config: Config) -> str:
+    """Empty: each problem is duplicated by itself."""
+    return ""
+
+
 def reads(config: Config) -> tuple[str, ...]:
     """The required columns; rows of kind math need no tests."""
     return ("id", "prompt")
