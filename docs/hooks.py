@@ -49,6 +49,7 @@ GUIDES_OF: Mapping[str, Sequence[str]] = {
     "cold-start": ("data",),
     "sft": ("models", "cluster"),
     "rl": ("rl", "rewards", "cluster"),
+    "simulate": ("cluster", "rl"),
     "evaluate": ("evaluation",),
     "landscape": ("landscape",),
     "show": ("data",),
@@ -126,7 +127,7 @@ def tables_of(stage: Stage) -> str:
         ("Other names", "; ".join(f"`{name}`: {names_of(aka)}" for name, aka in (stage.ALIASES or {}).items())),
         ("After a kill", "the same command resumes by row" if stage.RESUMES else ""),
         ("Shards", "`--shard I/N`" if stage.shardable else ""),
-        ("Recipe table", f"`[{stage.name}]`; its keys are the options without `--`"),
+        ("Recipe table", f"`[{stage.RECIPE_TABLE or stage.name}]`; its keys are the options without `--`"),
     ]
     return "\n".join(f"- **{name}:** {text}" for name, text in lines if text)
 

@@ -28,6 +28,7 @@ STAGES = (
     Entry("cold-start", "Data", "Select traces for the SFT cold start."),
     Entry("sft", "Train", "Supervised fine-tuning on traces, or training from scratch."),
     Entry("rl", "Train", "Reinforcement learning with verifiable rewards (GRPO)."),
+    Entry("simulate", "Train", "Predict throughput and staleness of an RL run on a described machine."),
     Entry("evaluate", "Analyse", "pass@k, avg@n, maj@k with intervals, on completions or a model."),
     Entry("landscape", "Analyse", "Reward and length over the PCA plane of a run's checkpoints."),
     Entry("show", "Tools", "Rows, traces, rollouts and histories for people."),

@@ -212,7 +212,7 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
         if given.get(stage.positional):
             raise UsageError(f"{stage.name}: {stage.positional} is given twice, by its flag and without it")
         given[stage.positional] = tuple(value) if isinstance(value, list) else value
-    recipe: Mapping[str, Any] = configuration.read_recipe(recipe_path, stage.name, stages) if recipe_path else {}
+    recipe = _recipe(stage, recipe_path, stages) if recipe_path else {}
     flags = {
         key: ",".join(value) if isinstance(value, list) else value
         for key, value in given.items()
@@ -234,6 +234,15 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     if dry_run:
         tables |= {"output": None, "dropped": None}
     _execute(stage, config, tables, console)
+
+
+def _recipe(stage: Stage, path: Path, stages: Iterable[str]) -> Mapping[str, Any]:
+    """A stage's table of a recipe; of another stage's table, the options that this one has too."""
+    if not stage.RECIPE_TABLE:
+        return configuration.read_recipe(path, stage.name, stages)
+    table = configuration.read_recipe(path, stage.RECIPE_TABLE, stages)
+    names = configuration.field_types(stage.Config)
+    return {key: value for key, value in table.items() if key.replace("-", "_") in names}
 
 
 def _check_shard(stage: Stage, config: Any, text: str) -> None:

@@ -109,7 +109,7 @@ def test_every_example_in_help_runs(
     if not (tmp_path / "examples" / "model").exists():
         (tmp_path / "examples" / "model").symlink_to(tiny_model_dir)
         names = [
-            name for name in NAMES if name not in ("rl", "evaluate", "landscape", "report")
+            name for name in NAMES if name not in ("rl", "simulate", "evaluate", "landscape", "report")
         ]  # it is too short for them
     monkeypatch.chdir(tmp_path)
     for name in names:

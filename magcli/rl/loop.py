@@ -1,125 +1,146 @@
-"""The RL loop: take a batch of groups, update the policy, hand the new weights to the generator, write it down."""
+"""The RL loop: take a batch of groups, update the policy, send the new weights to the engine, record it.
+
+``train`` is the whole loop; ``repeat_updates`` makes again those that an interrupted process had begun.
+"""
 
 import asyncio
-import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from magcli.errors import Stopped
+from magcli.generate.types import Sampler
 from magcli.rl import health
+from magcli.rl.checkpointing import Checkpointing
 from magcli.rl.curriculum import AllSolved
-from magcli.rl.flow import Flow
-from magcli.rl.metrics import UpdateMetrics, group_metrics, speeds
-from magcli.rl.plan import Plan
-from magcli.rl.progress import Records
-from magcli.rl.rollouts import Group
+from magcli.rl.metrics import Line, UpdateMetrics, group_metrics, speeds
+from magcli.rl.schedule import Schedule
+from magcli.rl.scheduler import Batch, RolloutScheduler
 from magcli.rl.trainer import Trainer
-from magcli.run.rundir import RunDir
 
-Report = Callable[[dict[str, Any]], None]
-ReportMismatch = Callable[[Mapping[str, float]], None]
 Result = TypeVar("Result")
 
 
-def catch_up(trainer: Trainer, plan: Plan, records: Records, report: Report, report_mismatch: ReportMismatch) -> None:
-    """Make again, from the groups on disk, the updates that were begun after the checkpoint.
+class Monitor(Protocol):
+    """Shows people how the run goes."""
 
-    Raises:
-        Stopped: engine and trainer were too far apart in the first of them.
-    """
-    if trainer.done == 0:
-        records.keep_weights(trainer)
-    checked = False
-    while (kept := records.batch(trainer.done + 1)) is not None:
-        groups, dropped = kept
-        trainer.enter(plan.legs[plan.stage(records.lines[: trainer.done])])
-        begun = time.monotonic()
-        if not checked:
-            check_mismatch(trainer.mismatch(groups), report_mismatch)
-            checked = True
-        metrics = trainer.learn(groups)
-        line = _written(trainer, records, groups, dropped, metrics, seconds=time.monotonic() - begun, generating=0.0)
-        records.keep(trainer)
-        report(line)
+    def update(self, line: Line) -> None: ...
+    def mismatch(self, found: Line) -> None: ...
 
 
 async def train(
     trainer: Trainer,
-    flow: Flow,
-    plan: Plan,
-    records: Records,
+    engine: Sampler,
+    scheduler: RolloutScheduler,
+    schedule: Schedule,
+    checkpointing: Checkpointing,
+    monitor: Monitor,
     *,
-    schedule: Literal["sync", "async"],
-    beside: bool,
-    generating: Callable[[], float],
-    report: Report,
-    report_mismatch: ReportMismatch,
+    background: bool,
 ) -> str | None:
-    """Run all updates that are not done yet; returns why the run has ended before the last, or None.
+    """Make all updates that are not done yet; returns why the run has ended before the last, or None.
+
+    ``background`` updates in a thread while other processes generate; else both take turns on one device.
 
     Raises:
         Stopped: the run cannot learn any more; the message says why.
-
-    Args:
-        beside: update in a thread of its own, while other processes generate; else both take turns on one device.
-        generating: tells the seconds the generators have worked so far, on average.
-        report: called with each line of metrics.
-        report_mismatch: called before this process's first update with what engine and trainer make of the same
-            tokens.
     """
-    collect = flow.synchronous if schedule == "sync" else flow.asynchronous
-    pace, checked = Pace(generating), False
+    run = _in_thread if background else _here
+    first, clock = trainer.done, Clock(engine)
     try:
         while trainer.done < trainer.updates:
-            stage = plan.stage(records.lines)
-            flow.enter(stage, plan.legs[stage])
-            trainer.enter(plan.legs[stage])
-            groups = await collect()
-            dropped = flow.take_dropped()
-            if not checked:
-                check_mismatch(await _do(partial(trainer.mismatch, groups), beside=beside), report_mismatch)
-                checked = True
-            metrics = await _do(partial(trainer.learn, groups), beside=beside)
-            await flow.roller.policy.load(await _do(trainer.controller.weights, beside=beside), trainer.done)
-            seconds, work = pace.lap()
-            line = _written(trainer, records, groups, dropped, metrics, seconds=seconds, generating=work)
-            await _do(partial(records.keep, trainer), beside=beside)
-            report(line)
-            if reason := health.fault(records.lines):
+            stage = schedule.stage_at(checkpointing.lines)
+            settings = schedule.settings[stage]
+            batch = await scheduler.next_batch(stage)
+            if trainer.done == first:
+                check_mismatch(await run(partial(trainer.mismatch, batch.trained, settings)), monitor)
+            metrics = await run(partial(trainer.learn, batch.trained, settings))
+            await engine.load(await run(trainer.controller.weights), trainer.done)
+            line = record(trainer, checkpointing, batch, metrics, *clock.lap())
+            await run(partial(checkpointing.save_due, trainer))
+            monitor.update(line)
+            if reason := health.fault(checkpointing.lines):
                 raise Stopped(f"rl: {reason}")
     except AllSolved as end:
-        if flow.stage < len(plan.legs) - 1:
+        if scheduler.stage < len(schedule.stages) - 1:
             raise
-        await flow.abandon("all-solved")
+        await scheduler.abandon("all-solved")
         return f"{end}; ended after {trainer.done} updates"
     finally:
-        await flow.stop()
+        await scheduler.stop()
     return None
 
 
-class Pace:
-    """Seconds from update to update, and how many of them the generators worked."""
+def repeat_updates(trainer: Trainer, schedule: Schedule, checkpointing: Checkpointing, monitor: Monitor) -> None:
+    """Repeat, with the groups on disk, the updates that were begun after the checkpoint.
 
-    def __init__(self, generating: Callable[[], float]) -> None:
-        self._generating = generating
-        self._begun, self._worked = time.monotonic(), generating()
+    Raises:
+        Stopped: the mismatch of engine and trainer is too large in the first of them.
+    """
+    first = trainer.done
+    if trainer.done == 0:
+        checkpointing.save_trajectory(trainer)
+    while (batch := checkpointing.begun_batch(trainer.done + 1)) is not None:
+        begun = time.monotonic()
+        settings = schedule.settings[schedule.stage_at(checkpointing.lines[: trainer.done])]
+        if trainer.done == first:
+            check_mismatch(trainer.mismatch(batch.trained, settings), monitor)
+        metrics = trainer.learn(batch.trained, settings)
+        line = record(trainer, checkpointing, batch, metrics, time.monotonic() - begun, 0.0)
+        checkpointing.save_due(trainer)
+        monitor.update(line)
+
+
+def check_mismatch(found: Line, monitor: Monitor) -> None:
+    """Show the mismatch of engine and trainer, before a process changes any weight, and stop if it is too large."""
+    monitor.mismatch(found)
+    if reason := health.mismatch_fault(found):
+        raise Stopped(f"rl: before the first update: {reason}")
+
+
+def record(
+    trainer: Trainer,
+    checkpointing: Checkpointing,
+    batch: Batch,
+    metrics: UpdateMetrics,
+    seconds: float,
+    generating: float,
+) -> dict[str, Any]:
+    """Write the update just done; returns its line of metrics. Engines worked ``generating`` of its ``seconds``.
+
+    What is written after an update, such as a checkpoint, counts in the time of the next.
+    """
+    line = {"step": trainer.done, "lr": trainer.controller.lr}
+    line |= group_metrics(batch.trained, batch.dropped, trainer.done - 1) | metrics.line()
+    line |= speeds(line, metrics.seconds, generating, seconds) | checkpointing.ledger.facts[trainer.done]
+    checkpointing.record(trainer.done, batch, metrics.advantages, line)
+    return line
+
+
+class Clock:
+    """Seconds from update to update, and how many of them the engines worked on average."""
+
+    def __init__(self, engine: Sampler) -> None:
+        self._engine = engine
+        self._begun, self._worked = time.monotonic(), engine.seconds
 
     def lap(self) -> tuple[float, float]:
-        """Both since this was last asked."""
-        before, self._begun, self._worked = (self._begun, self._worked), time.monotonic(), self._generating()
-        return self._begun - before[0], self._worked - before[1]
+        """Both since the last call."""
+        begun, worked = self._begun, self._worked
+        self._begun, self._worked = time.monotonic(), self._engine.seconds
+        return self._begun - begun, self._worked - worked
 
 
-async def _do(work: Callable[[], Result], *, beside: bool) -> Result:
-    """A long computation, or long writes: here, or in a thread while the event loop serves the generators."""
-    return await _in_thread(work) if beside else work()
+async def _here(work: Callable[[], Result]) -> Result:
+    return work()
 
 
 async def _in_thread(work: Callable[[], Result]) -> Result:
-    """Run in a daemon thread, which unlike an executor's does not keep a cancelled process from ending."""
+    """Run in a daemon thread while the event loop serves the generators; unlike an executor's, it does not keep a
+    cancelled process from ending.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()
 
@@ -141,42 +162,3 @@ async def _in_thread(work: Callable[[], Result]) -> Result:
 
     threading.Thread(target=run, name="magcli-trainer", daemon=True).start()
     return await done
-
-
-def check_mismatch(found: Mapping[str, float], report_mismatch: ReportMismatch) -> None:
-    """Report the mismatch of engine and trainer, before a process changes any weight, and stop if it is too large."""
-    report_mismatch(found)
-    if reason := health.mismatch_fault(found):
-        raise Stopped(f"rl: before the first update: {reason}")
-
-
-def _written(
-    trainer: Trainer,
-    records: Records,
-    groups: Sequence[Group],
-    dropped: Sequence[Group],
-    metrics: UpdateMetrics,
-    *,
-    seconds: float,
-    generating: float,
-) -> dict[str, Any]:
-    """The metrics of the update just done, written down with it; generators worked ``generating`` of its ``seconds``.
-
-    What is written after an update, such as a checkpoint, is in the time of the next.
-    """
-    line = {"step": trainer.done, "lr": trainer.controller.lr}
-    line |= group_metrics(groups, dropped, trainer.done - 1) | metrics.line()
-    line |= speeds(line, metrics.seconds, generating, seconds) | records.ledger.facts[trainer.done]
-    records.close_update(trainer, groups, dropped, metrics, line)
-    return line
-
-
-def finish(trainer: Trainer, folder: RunDir) -> None:
-    """Write the trained model; its being there is what makes the run finished."""
-    trainer.controller.save_model(folder.model)
-    clear(folder)
-
-
-def clear(folder: RunDir) -> None:
-    """Remove the checkpoints of a finished run."""
-    shutil.rmtree(folder.checkpoints, ignore_errors=True)

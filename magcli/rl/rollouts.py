@@ -7,18 +7,19 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from magcli.generate.types import Rollout, Sampler, Sampling, sample_seed
+from magcli.generate.types import Rollout, Sampler, sample_seed
 from magcli.model.chat import completion_text, prompt_tokens, to_messages
 from magcli.rl.algorithm import DiverseBy, drop_reason
+from magcli.rl.schedule import StageSettings
 from magcli.verify.grader import Grader
-from magcli.verify.reward import Reward, RewardRule
+from magcli.verify.reward import Reward
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """G graded rollouts of one problem, sampled at ``temperature``.
 
-    ``number`` counts reservations; ``dropped`` says why it does not train.
+    ``number`` counts reservations; ``dropped`` is the reason why it does not train.
     """
 
     number: int
@@ -37,22 +38,22 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Roller:
-    """What every group of a run shares: who samples, who grades, and how."""
+class GroupSampler:
+    """Samples and grades groups: what every group of a run has in common."""
 
-    policy: Sampler
+    engine: Sampler
     grader: Grader
     tokenizer: PreTrainedTokenizerBase
     ends: Collection[int]
     system: str | None
-    sampling: Sampling
-    rule: RewardRule
     group_size: int
     diverse_by: DiverseBy
     seed: int
 
-    async def roll_out(self, number: int, problem: Mapping[str, Any], generated: Callable[[int], None]) -> Group:
-        """Sample and grade one group; ``generated`` is told its tokens when the last completion has ended.
+    async def roll_out(
+        self, number: int, problem: Mapping[str, Any], settings: StageSettings, generated: Callable[[int], None]
+    ) -> Group:
+        """Sample and grade one group; ``generated`` gets its number of tokens when the last completion has ended.
 
         Raises:
             PromptTooLong: the prompt does not fit into the context.
@@ -60,11 +61,11 @@ class Roller:
         """
         prompt = prompt_tokens(self.tokenizer, to_messages(problem["prompt"], self.system))
         seeds = [sample_seed(self.seed, f"{problem['id']}#{number}", index) for index in range(self.group_size)]
-        rule = replace(self.rule, test_seed=number)
+        rule = replace(settings.rule, test_seed=number)
         rollouts: dict[int, Rollout] = {}
         grading: dict[int, asyncio.Task[Reward]] = {}
         texts: dict[int, str] = {}
-        async for rollout in self.policy.sample(prompt, self.sampling, seeds=seeds):
+        async for rollout in self.engine.sample(prompt, settings.sampling, seeds=seeds):
             index = rollout.index
             rollouts[index] = rollout
             texts[index] = completion_text(self.tokenizer, prompt, rollout.tokens, self.ends)
@@ -81,7 +82,7 @@ class Roller:
             tuple(texts[index] for index in order),
             tuple(rewards),
             self._dropped(rewards),
-            self.sampling.temperature,
+            settings.sampling.temperature,
         )
 
     def _dropped(self, rewards: Sequence[Reward]) -> str | None:

@@ -1,40 +1,61 @@
 """A run's groups on disk: each finished one in a file of its own until the table of an update holds it.
 
-RUN/groups/g-00000012.arrow        a group that is graded and waits: to train, or, dropped, to be written down
-RUN/rollouts/step-000007.arrow     what was sampled for the update 7: its groups, and those dropped before it
+RUN/groups/g-00000012.arrow        a group that is graded and waits: to train or, if dropped, to be recorded
+RUN/rollouts/step-000007.arrow     what was sampled for update 7: its groups, and those dropped before it
 
-What trains is what is on disk: a group is read back once it is written, so an update that is made again after a kill
-sees the same bits.
+What trains is what is on disk: a group is read back once it is written, so an update that is repeated after a kill has
+the same bits.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from magcli.data import durable, manifest, seal, table
+from magcli.data.schema import COMPLETION, PROBLEM, REWARD, TOKENS
 from magcli.errors import DataError
-from magcli.rl.records import ROLLOUT, groups_of, rollout_rows
+from magcli.generate.types import Rollout
 from magcli.rl.rollouts import Group
+from magcli.rl.scheduler import Batch
 from magcli.run.rundir import RunDir
+from magcli.verify.reward import columns as reward_columns
+from magcli.verify.reward import of_row as reward_of
+
+OUTCOME = pa.schema(
+    [
+        pa.field("group", pa.int64()),
+        pa.field("step", pa.int64()),
+        pa.field("advantage", pa.float32()),
+        pa.field("dropped", pa.string()),
+        pa.field("temperature", pa.float32()),
+    ]
+)
+"""The outcome of a rollout: its group, the update that it trained or was dropped before, the reason for dropping it,
+and the temperature that it was sampled at."""
+
+ROLLOUT = pa.schema([*PROBLEM, *COMPLETION, *TOKENS, *REWARD, *OUTCOME])
+"""The output of `magcli rl`: all that was sampled, trained or not."""
 
 
-class Store:
+class RolloutStore:
     """The groups of a run."""
 
     def __init__(self, run: Path) -> None:
         self._run = RunDir(run)
         self._run.groups.mkdir(parents=True, exist_ok=True)
 
-    def keep(self, group: Group) -> Group:
-        """Write a finished group; returns it as it reads."""
+    def add(self, group: Group) -> Group:
+        """Write a finished group; returns it as read back."""
         rows = rollout_rows([group], None, {})
         with durable.atomic_file(self._file(group.number)) as file, pa.ipc.new_stream(file, ROLLOUT) as writer:
             writer.write(rows)
         return groups_of([rows])[0]
 
-    def load(self, number: int, advice: str = "remove it, and the group is made again") -> Group:
-        """A group that waits.
+    def load(self, number: int, advice: str = "remove it, and the group is generated again") -> Group:
+        """A waiting group.
 
         Raises:
             DataError: its file is damaged or gone; the message ends with ``advice``.
@@ -47,14 +68,12 @@ class Store:
             raise DataError(f"{path} is damaged ({error}); {advice}") from error
 
     def numbers(self) -> list[int]:
-        """The groups that wait, ascending."""
+        """The waiting groups, ascending."""
         return sorted(int(path.stem.removeprefix("g-")) for path in self._run.groups.glob("g-*.arrow"))
 
-    def write_table(
-        self, step: int, trained: Sequence[Group], dropped: Sequence[Group], advantages: Mapping[int, Sequence[float]]
-    ) -> None:
-        """Write down what was sampled for an update; the files of its groups go."""
-        groups = [*dropped, *trained]
+    def write_table(self, step: int, batch: Batch, advantages: Mapping[int, Sequence[float]]) -> None:
+        """Write what was sampled for an update, and remove the files of its groups."""
+        groups = [*batch.dropped, *batch.trained]
         rows = rollout_rows(groups, step, advantages)
         with table.write(str(self._run.rollouts_of(step)), ROLLOUT, seal.pack({"stage": "rl"})) as sink:
             sink.write(rows)
@@ -62,21 +81,85 @@ class Store:
         self.remove(group.number for group in groups)
 
     def has_table(self, step: int) -> bool:
-        """Whether an update's table is there."""
+        """Whether an update's table exists."""
         return self._run.rollouts_of(step).exists()
 
-    def groups(self, step: int) -> list[Group]:
-        """The groups of an update's table: those that trained and those dropped before it."""
-        return groups_of(table.read(str(self._run.rollouts_of(step))).rows)
+    def read_table(self, step: int) -> Batch:
+        """What was sampled for an update."""
+        groups = groups_of(table.read(str(self._run.rollouts_of(step))).rows)
+        return Batch([g for g in groups if g.dropped is None], [g for g in groups if g.dropped is not None])
 
-    def written(self) -> Iterator[Path]:
+    def tables(self) -> Iterator[Path]:
         """The tables of all updates, in order."""
         yield from sorted(self._run.rollouts.glob("step-*.arrow"))
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Take away the files of groups."""
+        """Delete the files of groups."""
         for number in numbers:
             self._file(number).unlink(missing_ok=True)
 
     def _file(self, number: int) -> Path:
         return self._run.groups / f"g-{number:08d}.arrow"
+
+
+def rollout_rows(
+    groups: Sequence[Group], step: int | None, advantages: Mapping[int, Sequence[float]]
+) -> pa.RecordBatch:
+    """Groups as rows, one a rollout; ``step`` None while they wait."""
+    rows = [
+        {
+            **{name: str(group.problem.get(name) or "") for name in PROBLEM.names},
+            "sample": rollout.index,
+            "completion": text,
+            "num_tokens": len(rollout.tokens),
+            "finish": rollout.finish,
+            "seed": rollout.seed,
+            "prompt_tokens": list(group.prompt),
+            "tokens": list(rollout.tokens),
+            "logprobs": list(rollout.logprobs),
+            "versions": [{"start": start, "version": version} for start, version in rollout.versions],
+            "group": group.number,
+            "step": step,
+            "advantage": advantages[group.number][rollout.index] if group.number in advantages else None,
+            "dropped": group.dropped,
+            "temperature": group.temperature,
+        }
+        for group in groups
+        for rollout, text in zip(group.rollouts, group.texts, strict=True)
+    ]
+    rewards = reward_columns([reward for group in groups for reward in group.rewards])
+    kept = pa.RecordBatch.from_pylist(rows, pa.schema([f for f in ROLLOUT if f.name not in REWARD.names]))
+    arrays = [(rewards if name in REWARD.names else kept).column(name) for name in ROLLOUT.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=ROLLOUT)
+
+
+def groups_of(batches: Iterable[pa.RecordBatch]) -> list[Group]:
+    """Rows as groups again, in the order of the rows; the inverse of ``rollout_rows``."""
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    return [_group(number, list(members)) for number, members in groupby(rows, key=lambda row: row["group"])]
+
+
+def _group(number: int, rows: Sequence[Mapping[str, Any]]) -> Group:
+    first, prompt = rows[0], tuple(rows[0]["prompt_tokens"])
+    return Group(
+        number,
+        {name: first[name] for name in PROBLEM.names},
+        prompt,
+        tuple(_rollout(row, prompt) for row in rows),
+        tuple(row["completion"] for row in rows),
+        tuple(map(reward_of, rows)),
+        first["dropped"],
+        first["temperature"],
+    )
+
+
+def _rollout(row: Mapping[str, Any], prompt: tuple[int, ...]) -> Rollout:
+    return Rollout(
+        index=row["sample"],
+        prompt=prompt,
+        tokens=tuple(row["tokens"]),
+        logprobs=tuple(row["logprobs"]),
+        versions=tuple((span["start"], span["version"]) for span in row["versions"]),
+        finish=row["finish"],
+        seed=row["seed"],
+    )

@@ -25,8 +25,8 @@ from magcli.rl.objective import (
     plan,
     with_proximal,
 )
-from magcli.rl.plan import Leg
 from magcli.rl.rollouts import Group
+from magcli.rl.schedule import StageSettings
 from magcli.train.controller import RankController, RankState
 from magcli.train.distributed import Ranks
 from magcli.train.optim import clip_and_step, set_lr
@@ -47,8 +47,6 @@ class Trainer:
     """The policy and its training state: of ``updates`` updates ``done`` are done, which is the weights' version."""
 
     controller: RankController
-    objective: Objective
-    groups_per_step: int
     updates: int
     lr: float
     warmup: int
@@ -57,16 +55,12 @@ class Trainer:
     done: int = 0
     bad_updates: int = 0
 
-    def enter(self, leg: Leg) -> None:
-        """Begin a stage of the run."""
-        self.objective, self.groups_per_step = leg.objective, leg.groups_per_step
-
-    def mismatch(self, groups: Sequence[Group]) -> Mapping[str, float]:
+    def mismatch(self, groups: Sequence[Group], settings: StageSettings) -> Mapping[str, float]:
         """The mismatch with the engine (``mismatch_summary``) on the first mini-batch of an update."""
-        first = groups[: self.groups_per_step]
-        return compare(self.controller, first, self.objective, rewards=self._rewards(first), version=self.done)
+        first = groups[: settings.groups_per_step]
+        return compare(self.controller, first, settings.objective, rewards=self._rewards(first), version=self.done)
 
-    def learn(self, groups: Sequence[Group]) -> UpdateMetrics:
+    def learn(self, groups: Sequence[Group], settings: StageSettings) -> UpdateMetrics:
         """One update.
 
         Raises:
@@ -76,8 +70,8 @@ class Trainer:
         metrics = update(
             self.controller,
             groups,
-            self.objective,
-            groups_per_step=self.groups_per_step,
+            settings.objective,
+            groups_per_step=settings.groups_per_step,
             rewards=self._rewards(groups),
             lr=self.lr * warmup,
             version=self.done,

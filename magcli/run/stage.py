@@ -49,6 +49,7 @@ class Stage:
     INPUTS: str = ""
     OUTPUT: str = ROWS
     EXAMPLE: str = ""
+    RECIPE_TABLE: str = ""
     RESUMES: bool = False
     ALIASES: Mapping[str, Sequence[str]] | None = None
     doc: str = ""

@@ -2,7 +2,7 @@
 
 128 sequences of heavy-tailed lengths, every token a target, bf16 autocast, the same budget of tokens in a micro-batch
 (the peer's counts its padding, since padding takes its memory). The peer's batches are cut from the sequences in
-random order, as controller do by default, or after sorting them by length, its best case. magcli's output head is in
+random order, as trainers do by default, or after sorting them by length, its best case. magcli's output head is in
 float32, the peer's in bf16; both must come to the same loss.
 """
 

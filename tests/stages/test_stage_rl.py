@@ -349,7 +349,7 @@ def test_groups_that_teach_nothing_are_made_up_for(by, reasons, guesser, tmp_pat
 def test_problems_that_are_never_solved_stop_the_run(guesser, tmp_path):
     hopeless = written(tmp_path / "hopeless.jsonl", [("9", "a"), ("8", "b")])
     options = {**SMALL, "group": 4, "n_batch": 4, "n_mini": 4, "max_tokens": 16}
-    with pytest.raises(Stopped, match=r"51 groups in a row taught nothing \(all-wrong 51\); use other problems"):
+    with pytest.raises(Stopped, match=r"51 consecutive groups had zero advantage \(all-wrong 51\); use other problems"):
         call_stage("rl", hopeless, model=str(guesser), run=tmp_path / "run", **options)
     assert not (tmp_path / "run" / "model").exists()
 
@@ -507,8 +507,11 @@ VLLM = {"engine": "vllm", "generators": 2, "transfer": "broadcast"}
         ({"schedule": "sync", "dtype": "bf16"}, "sync is deterministic, which takes --dtype fp32"),
         ({"generators": -1}, "rl.generators: -1 is negative"),
         ({"engine": "vllm"}, "rl: --engine vllm needs --generators 1 or more"),
-        ({"generator_devices": ("cuda:1",)}, "rl: 1 --generator-devices need as many --generators at least, not 0"),
-        ({"generators": 1, "generator_devices": ("gpu:1",)}, "--generator-devices are cpu, cuda or cuda:N, not gpu:1"),
+        ({"generator_devices": ("cuda:1",)}, "rl: 1 --generator-devices need at least as many --generators, not 0"),
+        (
+            {"generators": 1, "generator_devices": ("gpu:1",)},
+            "--generator-devices must be cpu, cuda or cuda:N, not gpu:1",
+        ),
         ({"generators": 1, "transfer": "broadcast"}, "rl: --transfer broadcast needs --engine vllm"),
         (VLLM | {"generator_devices": ("cuda:1",)}, "rl: cpu cannot broadcast to cuda:1; use --transfer file"),
         (VLLM | {"device": "cuda", "generator_devices": ("cuda:1", "cuda:0")}, r"broadcast to itself \(cuda:0\)"),

@@ -67,8 +67,8 @@ def test_a_terminal_shows_the_curves_and_gets_itself_back(guesser, problems, tmp
     done = len(metrics(run))
     again = command(problems, guesser, run, "--updates=300", "-o", out)
     with Terminal(again, columns=100, lines=40) as terminal:
-        terminal.wait_for(lambda: "going on from update" in terminal.text)
-        first = terminal.raw.split(b"going on from update")[0]
+        terminal.wait_for(lambda: "resuming from update" in terminal.text)
+        first = terminal.raw.split(b"resuming from update")[0]
         assert all(title.strip().encode() in first for title in TITLES), "what an earlier process did is there at once"
         terminal.wait_for(lambda: len(metrics(run)) > done + 2)
     assert b"?25l" not in terminal.raw

@@ -1,6 +1,6 @@
 """A simulated run: groups, completions, verdicts, updates and weights as events in the order of their times.
 
-The rules are those of the loop: ``magcli.rl.admission`` says which groups start and which train; a completion goes to
+The rules are those of the loop: ``magcli.rl.scheduler`` says which groups start and which train; a completion goes to
 a verifier the moment it ends; new weights reach running sequences, whose cache is kept. With placement ``shared`` the
 engines stand still while the trainer works; with ``split`` they only wait for the transfer of the weights.
 """
@@ -11,14 +11,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from magcli.errors import Stopped
-from magcli.rl.admission import choose, may_start
+from magcli.rl.scheduler import MAX_REJECTED_BATCHES, choose, may_start
 from magcli.rl.simulate.draw import Draw
 from magcli.rl.simulate.engine import Engine, Sample, Work
 from magcli.rl.simulate.machine import Machine
 
 Event = Callable[[], None]
-IN_VAIN = 50
-"""Batches' worth of dropped groups in a row after which the run stops, as the real one does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,7 @@ class Tally:
     training: float = 0.0
     trained_tokens: int = 0
     dropped: int = 0
-    in_vain: int = 0
+    rejected_streak: int = 0
     ready_seconds: float = 0.0
     ungraded_seconds: float = 0.0
     most_ready: int = 0
@@ -113,7 +111,7 @@ class Simulation:
         """All updates.
 
         Raises:
-            Stopped: too many groups in a row taught nothing.
+            Stopped: too many consecutive groups had zero advantage.
         """
         while self.version < self.settings.updates:
             self._start_groups()
@@ -193,15 +191,17 @@ class Simulation:
     def _settle(self, number: int, group: Group) -> None:
         self._news = True
         if not group.dropped:
-            self.ready[number], self.tally.in_vain = group, 0
+            self.ready[number], self.tally.rejected_streak = group, 0
             self.tally.most_ready = max(self.tally.most_ready, len(self.ready))
             return
         del self.started[number]
         self.outstanding -= 1
         self.tally.dropped += 1
-        self.tally.in_vain += 1
-        if self.tally.in_vain > IN_VAIN * self.batch:
-            raise Stopped(f"simulation: {self.tally.in_vain} groups in a row taught nothing; see [lengths]")
+        self.tally.rejected_streak += 1
+        if self.tally.rejected_streak > MAX_REJECTED_BATCHES * self.batch:
+            raise Stopped(
+                f"simulation: {self.tally.rejected_streak} consecutive groups had zero advantage; see [lengths]"
+            )
 
     def _begin_update(self) -> None:
         """Train the groups that may train now; asked again only when a group or new weights have come."""

@@ -56,7 +56,7 @@ def simulate(path: Path, settings: Settings, *, seed: int, workers: int = 1) -> 
     Raises:
         UsageError: the description is wrong.
         DataError: its rollouts, or the run, cannot be used.
-        Stopped: too many groups in a row taught nothing.
+        Stopped: too many consecutive groups had zero advantage.
     """
     if path.is_dir():
         run = read_run(path)

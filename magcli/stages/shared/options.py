@@ -305,12 +305,18 @@ def check_grader(stage: str, config: GraderOptions) -> None:
 def check_reward(stage: str, config: RewardOptions) -> None:
     """A length penalty that fits, and a reward function that can be imported."""
     check_grader(stage, config)
-    check_not_negative(stage, config, ["num_tests", "max_length"])
+    check_not_negative(stage, config, ["num_tests"])
     if config.reward:
         from magcli.verify import custom
 
         custom.load(config.reward)
+    check_length_penalty(stage, config)
+
+
+def check_length_penalty(place: str, config: RewardOptions) -> None:
+    """A length penalty that fits, of the run or of one of its stages."""
+    check_not_negative(place, config, ["max_length"])
     usage(
         0 <= config.cache_length <= (config.max_length or config.cache_length),
-        f"{stage}.cache_length: {config.cache_length} is not between 0 and max_length {config.max_length}",
+        f"{place}.cache_length: {config.cache_length} is not between 0 and max_length {config.max_length}",
     )

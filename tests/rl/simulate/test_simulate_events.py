@@ -110,6 +110,6 @@ def test_every_group_ends_once_and_none_trains_too_late(staleness, sizes, placem
     assert sum(engine.work.made for engine in simulation.engines) == made
 
 
-def test_groups_without_end_in_vain_stop_the_run():
-    with pytest.raises(Stopped, match="101 groups in a row taught nothing"):
+def test_a_run_that_rejects_every_group_stops():
+    with pytest.raises(Stopped, match="101 consecutive groups had zero advantage"):
         Simulation(RUN, MACHINE, lambda number: Drawn((5,) * 4, 0, dropped=True)).run()

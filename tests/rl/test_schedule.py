@@ -4,51 +4,46 @@ import dataclasses
 import json
 import random
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magcli.config import as_json, convert, opt, read_recipe, resolve
+from magcli.config import as_json, read_recipe, resolve
 from magcli.errors import UsageError
-from magcli.rl.phase import (
+from magcli.rl.schedule import (
     EASY_WINDOW,
     LENGTH_WINDOW,
-    OPTIONS,
-    Phase,
-    Sizes,
-    check,
-    check_sizes,
+    STAGE_OPTIONS,
+    Schedule,
     data_easy,
     length_stalled,
-    options_in,
-    phase_at,
     starts,
 )
+from magcli.rl.schedule import StageOptions as Stage
 from magcli.stages import rl
+from magcli.stages.rl.config import Config, check
+from magcli.stages.shared.run_sizes import options_in
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "magistral-small"
 
 
-@dataclass(frozen=True)
-class Config:
-    """The options of `magcli rl` that stages are about."""
+SMALL = {
+    "model": "some/model",
+    "group": 4,
+    "n_async": 16,
+    "n_batch": 8,
+    "n_mini": 8,
+    "max_tokens": 64,
+    "max_length": 64,
+    "cache_length": 16,
+}
 
-    group: int = opt(4, "")
-    updates: int = opt(100, "")
-    n_async: int = opt(16, "")
-    n_batch: int = opt(8, "")
-    n_mini: int = opt(8, "")
-    max_tokens: int = opt(64, "")
-    max_length: int = opt(64, "")
-    cache_length: int = opt(16, "")
-    temperature: float = opt(1.0, "")
-    clip_high: float = opt(0.28, "")
-    diverse_by: Literal["outcome", "reward"] = opt("outcome", "")
-    stage: tuple[Phase, ...] = opt((), "")
+
+def config_of(**options: Any) -> Config:
+    return Config(**SMALL | options)
 
 
 RECIPE = """
@@ -73,7 +68,7 @@ updates = 200
 
 def read(tmp_path: Path, text: str) -> Config:
     (tmp_path / "recipe.toml").write_text(text)
-    return resolve(Config, "rl", read_recipe(tmp_path / "recipe.toml", "rl", ["rl"]), {})
+    return resolve(Config, "rl", read_recipe(tmp_path / "recipe.toml", "rl", ["rl"]), SMALL)
 
 
 def line(length: float = 100.0, trained: int = 8, right: int = 0, wrong: int = 0) -> dict[str, object]:
@@ -88,11 +83,11 @@ def line(length: float = 100.0, trained: int = 8, right: int = 0, wrong: int = 0
 def test_tables_of_a_recipe_are_stages(tmp_path: Path) -> None:
     config = read(tmp_path, RECIPE)
     first, second, third = config.stage
-    assert first == Phase(max_length=32, cache_length=8, updates=10)
+    assert first == Stage(max_length=32, cache_length=8, updates=10)
     assert (second.data, second.band, second.until) == (Path("harder.arrow"), (0.1, 0.8), "length-stalled")
     assert second.temperature == 1.0
-    assert third == Phase()
-    check(config.stage, config)
+    assert third == Stage()
+    check(config)
 
 
 def test_what_the_history_keeps_of_stages_reads_back_as_the_same(tmp_path: Path) -> None:
@@ -122,88 +117,97 @@ def test_a_table_that_cannot_be_read_is_named_with_its_number_and_key(
 
 
 @pytest.mark.parametrize(
-    ("phases", "message"),
+    ("stages", "message"),
     [
-        ([Phase(cache_length=65), Phase()], r"rl\.stage 1\.cache_length: 65 is not between 0 and max_length 64"),
-        ([Phase(max_length=8), Phase()], r"rl\.stage 1\.cache_length: 16 is not between 0 and max_length 8"),
-        ([Phase(updates=1), Phase(n_batch=6)], r"rl\.stage 2\.n_batch: 6 is not a multiple of group 4"),
-        ([Phase(n_async=0)], r"rl\.stage 1\.n_async: 0 is not a multiple"),
-        ([Phase(n_batch=12)], r"rl\.stage 1\.n_mini: 8 does not divide n_batch 12"),
-        ([Phase(max_tokens=0)], r"rl\.stage 1\.max_tokens: 0 is not positive"),
-        ([Phase(temperature=0.0)], r"rl\.stage 1\.temperature: 0\.0 is not positive"),
-        ([Phase(clip_high=-1.0)], r"rl\.stage 1\.clip_high"),
-        ([Phase(band=(0.5, 1.5))], r"rl\.stage 1\.band: \[0\.5, 1\.5\] is not a lowest and a highest pass rate"),
-        ([Phase(band=(0.5, 0.4))], r"rl\.stage 1\.band"),
-        ([Phase(band=(0.5,))], r"rl\.stage 1\.band"),
-        ([Phase(updates=0), Phase()], r"rl\.stage 1\.updates: 0 is not positive"),
-        ([Phase(), Phase()], "rl.stage 1 has no end; give it updates or until"),
-        ([Phase(updates=5), Phase(updates=5)], "rl.stage 2 is the last and lasts as long as the run"),
-        ([Phase(until="data-easy")], "rl.stage 1 is the last"),
-        ([Phase(updates=60), Phase(updates=40), Phase()], r"rl\.updates: 100 would end .* begins after 100 at least"),
+        (
+            [Stage(cache_length=65), Stage()],
+            r"rl\.stage 1\.cache_length: 65 is not between 0 and max_length 64",
+        ),
+        (
+            [Stage(max_length=8), Stage()],
+            r"rl\.stage 1\.cache_length: 16 is not between 0 and max_length 8",
+        ),
+        ([Stage(updates=1), Stage(n_batch=6)], r"rl\.stage 2\.n_batch: 6 is not a multiple of group 4"),
+        ([Stage(n_async=0)], r"rl\.stage 1\.n_async: 0 is not a multiple"),
+        ([Stage(n_batch=12)], r"rl\.stage 1\.n_mini: 8 does not divide n_batch 12"),
+        ([Stage(max_tokens=0)], r"rl\.stage 1\.max_tokens: 0 is not positive"),
+        ([Stage(temperature=0.0)], r"rl\.stage 1\.temperature: 0\.0 is not positive"),
+        ([Stage(clip_high=-1.0)], r"rl\.stage 1\.clip_high"),
+        ([Stage(band=(0.5, 1.5))], r"rl\.stage 1\.band: \[0\.5, 1\.5\] is not a lowest and a highest pass rate"),
+        ([Stage(band=(0.5, 0.4))], r"rl\.stage 1\.band"),
+        ([Stage(band=(0.5,))], r"rl\.stage 1\.band"),
+        ([Stage(updates=0), Stage()], r"rl\.stage 1\.updates: 0 is not positive"),
+        ([Stage(), Stage()], "rl.stage 1 has no end; give it updates or until"),
+        ([Stage(updates=5), Stage(updates=5)], "rl.stage 2 is the last and lasts as long as the run"),
+        ([Stage(until="data-easy")], "rl.stage 1 is the last"),
+        (
+            [Stage(updates=60), Stage(updates=40), Stage()],
+            r"rl\.updates: 100 would end .* begins after 100 at least",
+        ),
     ],
 )
-def test_stages_that_contradict_themselves_or_the_run_are_refused(phases: list[Phase], message: str) -> None:
+def test_stages_that_contradict_themselves_or_the_run_are_refused(stages: list[Stage], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        check(phases, Config())
+        check(config_of(stage=tuple(stages)))
 
 
 def test_the_rule_of_easy_data_needs_groups_told_apart_by_outcome() -> None:
-    phases = [Phase(until="data-easy"), Phase()]
-    check(phases, Config())
+    stages = (Stage(until="data-easy"), Stage())
+    check(config_of(stage=stages))
     with pytest.raises(UsageError, match=r"rl\.stage 1\.until: .* 'reward'"):
-        check(phases, Config(diverse_by="reward"))
+        check(config_of(stage=stages, diverse_by="reward"))
 
 
 def test_a_rule_is_counted_with_the_fewest_updates_that_it_can_take() -> None:
-    phases = [Phase(until="length-stalled"), Phase(until="data-easy", updates=4), Phase()]
-    check(phases, Config(updates=2 * LENGTH_WINDOW + 5))
+    stages = (Stage(until="length-stalled"), Stage(until="data-easy", updates=4), Stage())
+    check(config_of(stage=stages, updates=2 * LENGTH_WINDOW + 5))
     with pytest.raises(UsageError, match=f"begins after {2 * LENGTH_WINDOW + 4} at least"):
-        check(phases, Config(updates=2 * LENGTH_WINDOW + 4))
+        check(config_of(stage=stages, updates=2 * LENGTH_WINDOW + 4))
 
 
 def test_the_sizes_of_a_run_are_checked_under_their_own_name() -> None:
-    check_sizes("rl", Config(max_length=0))
+    check(config_of(max_length=0))
     with pytest.raises(UsageError, match=r"^rl\.n_mini: 12 does not divide n_batch 8$"):
-        check_sizes("rl", Config(n_mini=12))
+        check(config_of(n_mini=12))
 
 
 def test_what_a_stage_leaves_out_is_as_the_run_says() -> None:
-    config = Config()
-    assert options_in(Phase(), config) == config
-    changed = options_in(Phase(n_batch=4, temperature=0.7, updates=3, band=(0.0, 1.0)), config)
+    config = config_of()
+    assert options_in(Stage(), config) == config
+    changed = options_in(Stage(n_batch=4, temperature=0.7, updates=3, band=(0.0, 1.0)), config)
     assert changed == dataclasses.replace(config, n_batch=4, temperature=0.7)
     assert changed.updates == 100, "of the run, not of the stage"
 
 
 def test_every_option_of_a_stage_is_one_of_the_run() -> None:
     own = {"data", "band", "updates", "until"}
-    assert {field.name for field in dataclasses.fields(Phase)} == {*OPTIONS, *own}
-    assert {*OPTIONS} <= {name for name in dir(Sizes) if not name.startswith("_")}
+    assert {field.name for field in dataclasses.fields(Stage)} == {*STAGE_OPTIONS, *own}
+    assert {*STAGE_OPTIONS} <= {field.name for field in dataclasses.fields(Config)}
 
 
 def test_stages_by_updates_begin_when_those_before_are_done() -> None:
-    phases = [Phase(updates=3), Phase(updates=2), Phase()]
+    stages = [Stage(updates=3), Stage(updates=2), Stage()]
     lines = [line() for _ in range(9)]
-    assert [phase_at(phases, lines[:done]) for done in range(9)] == [0, 0, 0, 1, 1, 2, 2, 2, 2]
-    assert starts(phases, lines) == [0, 3, 5]
+    assert [Schedule(stages, ()).stage_at(lines[:done]) for done in range(9)] == [0, 0, 0, 1, 1, 2, 2, 2, 2]
+    assert starts(stages, lines) == [0, 3, 5]
 
 
 def test_a_run_without_stages_is_one() -> None:
     assert starts([], [line()] * 50) == [0]
-    assert phase_at([], []) == 0
+    assert Schedule([], ()).stage_at([]) == 0
 
 
 def test_a_rule_ends_a_stage_before_its_updates_or_they_do() -> None:
     flat, growing = [line() for _ in range(100)], [line(100 * 1.01**done) for done in range(100)]
-    phases = [Phase(until="length-stalled", updates=70), Phase()]
-    assert starts(phases, flat) == [0, 2 * LENGTH_WINDOW]
-    assert starts(phases, growing) == [0, 70]
+    stages = [Stage(until="length-stalled", updates=70), Stage()]
+    assert starts(stages, flat) == [0, 2 * LENGTH_WINDOW]
+    assert starts(stages, growing) == [0, 70]
 
 
 def test_a_rule_looks_at_the_updates_of_its_own_stage() -> None:
     flat = [line() for _ in range(100)]
-    phases = [Phase(updates=30), Phase(until="length-stalled"), Phase()]
-    assert starts(phases, flat) == [0, 30, 30 + 2 * LENGTH_WINDOW]
+    stages = [Stage(updates=30), Stage(until="length-stalled"), Stage()]
+    assert starts(stages, flat) == [0, 30, 30 + 2 * LENGTH_WINDOW]
 
 
 @pytest.mark.parametrize(("share", "stalled"), [(-0.1, True), (0.0, True), (0.015, True), (0.025, False), (1.0, False)])
@@ -220,7 +224,7 @@ def test_the_rule_of_length_tells_growth_from_noise() -> None:
         for seed in range(200):
             noise = random.Random(seed)
             lengths = [1000 * (1 + growth) ** step * noise.lognormvariate(0, 0.15) for step in range(60)]
-            found[growth] += len(starts([Phase(until="length-stalled"), Phase()], list(map(line, lengths)))) == 2
+            found[growth] += len(starts([Stage(until="length-stalled"), Stage()], list(map(line, lengths)))) == 2
     assert found[0.0] > 180, "lengths that stay are noticed within 60 updates"
     assert found[0.007] < 20, "lengths that grow go on"
 
@@ -231,7 +235,7 @@ def test_data_are_easy_when_most_groups_teach_nothing_because_they_are_right() -
     assert not data_easy([even] * EASY_WINDOW)
     assert not data_easy([hard] * EASY_WINDOW)
     assert not data_easy([easy] * (EASY_WINDOW - 1)), "too few updates to tell"
-    assert starts([Phase(until="data-easy"), Phase()], [line(trained=4)] * 7 + [easy] * 20) == [0, 16]
+    assert starts([Stage(until="data-easy"), Stage()], [line(trained=4)] * 7 + [easy] * 20) == [0, 16]
 
 
 ENDS = st.tuples(st.integers(1, 60) | st.none(), st.sampled_from(["length-stalled", "data-easy"]) | st.none())
@@ -240,31 +244,29 @@ LINES = st.builds(line, st.floats(50, 150), right=st.integers(0, 20))
 
 @given(st.lists(ENDS.filter(any), max_size=3), st.lists(LINES, max_size=150))
 def test_the_stage_depends_on_the_past_alone_and_never_goes_back(ends: list, lines: list) -> None:
-    phases = [*(Phase(updates=updates, until=until) for updates, until in ends), Phase()]
-    begun = starts(phases, lines)
+    stages = [*(Stage(updates=updates, until=until) for updates, until in ends), Stage()]
+    begun = starts(stages, lines)
     assert begun == sorted(set(begun))
     for done in range(len(lines) + 1):
-        assert starts(phases, lines[:done]) == [start for start in begun if start <= done]
-        assert phase_at(phases, lines[:done]) == sum(start <= done for start in begun) - 1
+        assert starts(stages, lines[:done]) == [start for start in begun if start <= done]
+        assert Schedule(stages, ()).stage_at(lines[:done]) == sum(start <= done for start in begun) - 1
 
 
 @pytest.mark.parametrize(("file", "count"), [("recipe.toml", 0), ("recipe-medium.toml", 3)])
 def test_the_shipped_recipes_of_the_papers_sizes_pass_their_checks(file: str, count: int) -> None:
     table = tomllib.loads((RECIPES / file).read_text(encoding="utf-8"))["rl"]
-    phases = convert(tuple[Phase, ...], table.pop("stage", []), "rl.stage")
     options = resolve(rl.Config, "rl", table, {"model": "some/model"})
     rl.check(options)
-    check(phases, options)
-    assert len(phases) == count
+    assert len(options.stage) == count
 
 
 def test_the_schedule_of_the_paper_lengthens_completions_and_lightens_the_cache() -> None:
     table = tomllib.loads((RECIPES / "recipe-medium.toml").read_text(encoding="utf-8"))["rl"]
-    phases = convert(tuple[Phase, ...], table.pop("stage"), "rl.stage")
-    stages = [options_in(phase, resolve(rl.Config, "rl", table, {})) for phase in phases]
+    config = resolve(rl.Config, "rl", table, {})
+    stages = [options_in(stage, config) for stage in config.stage]
     assert [stage.n_batch for stage in stages] == [8192, 4096, 2048]
     assert [stage.max_length for stage in stages] == [16384, 24576, 32768]
     cache = [stage.n_async * stage.max_tokens for stage in stages]
     assert cache == sorted(cache, reverse=True)
     flat = [line() for _ in range(100)]
-    assert starts(phases, flat) == [0, 2 * LENGTH_WINDOW, 4 * LENGTH_WINDOW]
+    assert starts(config.stage, flat) == [0, 2 * LENGTH_WINDOW, 4 * LENGTH_WINDOW]

@@ -1,13 +1,14 @@
-"""From the options of `magcli rl` to what a run is made of: trainer, generators, curriculum, stages."""
+"""From the options of `magcli rl` to what a run is made of: trainer, engine, curriculum, schedule, groups."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from magcli.rl.schedule import StageOptions
 from magcli.stages.shared import engines, grading, tables
+from magcli.stages.shared.run_sizes import options_in
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -16,26 +17,20 @@ if TYPE_CHECKING:
     from magcli.generate.wire import Spec
     from magcli.rl.curriculum import Curriculum, Row
     from magcli.rl.ledger import Ledger
-    from magcli.rl.objective import Objective
-    from magcli.rl.plan import Leg, Plan
-    from magcli.rl.rollouts import Roller
-    from magcli.rl.simulate.events import Settings
+    from magcli.rl.rollouts import GroupSampler
+    from magcli.rl.schedule import Schedule, StageSettings
     from magcli.rl.trackers import LogLines
     from magcli.rl.trainer import Trainer
     from magcli.run.job import Job
     from magcli.run.rundir import RunDir
-    from magcli.stages.rl import Config
+    from magcli.stages.rl.config import Config
     from magcli.train.controller import OpenState, RankController, RankState
     from magcli.train.distributed import Ranks
     from magcli.verify.grader import Grader
 
 
-SETTLED = 40
-"""Updates of a stage without an end that a simulation looks at."""
-
-
 def trainer(config: Config, controller: RankController) -> Trainer:
-    """The weights to train, over all ranks that torchrun has started."""
+    """The policy to train, over all ranks that torchrun has started."""
     from magcli.model.compute import use_threads
     from magcli.rl.trainer import Trainer
 
@@ -43,8 +38,6 @@ def trainer(config: Config, controller: RankController) -> Trainer:
     controller.open(open_state(config), bf16=config.bf16 == "yes")
     return Trainer(
         controller,
-        _objective(config),
-        groups_per_step=config.n_mini // config.group,
         updates=config.updates,
         lr=config.lr,
         warmup=config.warmup,
@@ -81,10 +74,20 @@ def open_state(config: Config) -> OpenState:
     return opened
 
 
-def _objective(config: Config) -> Objective:
-    from magcli.rl.objective import Objective
+def schedule(config: Config) -> Schedule:
+    """The stages of the run: those of its recipe, or one."""
+    from magcli.rl.schedule import Schedule
 
-    return Objective(
+    stages = config.stage or (StageOptions(),)
+    return Schedule(stages, [_settings(options_in(stage, config)) for stage in stages])
+
+
+def _settings(config: Config) -> StageSettings:
+    from magcli.generate.types import Sampling
+    from magcli.rl.objective import Objective
+    from magcli.rl.schedule import StageSettings
+
+    objective = Objective(
         clip_low=config.clip_low,
         clip_high=config.clip_high,
         advantage_norm=config.advantage_norm,
@@ -98,23 +101,8 @@ def _objective(config: Config) -> Objective:
         advantage=config.advantage,
         loss=config.loss,
     )
-
-
-def plan(config: Config) -> Plan:
-    """The stages of the run: those of its recipe, or one."""
-    from magcli.rl.phase import Phase, options_in
-    from magcli.rl.plan import Plan
-
-    phases = config.stage or (Phase(),)
-    return Plan(phases, [_leg(options_in(phase, config)) for phase in phases])
-
-
-def _leg(config: Config) -> Leg:
-    from magcli.generate.types import Sampling
-    from magcli.rl.plan import Leg
-
-    return Leg(
-        _objective(config),
+    return StageSettings(
+        objective,
         groups_per_step=config.n_mini // config.group,
         batch_groups=config.n_batch // config.group,
         async_groups=config.n_async // config.group,
@@ -133,7 +121,7 @@ def stage_rows(config: Config, needs: Sequence[str], job: Job) -> list[list[dict
     from magcli.run import validation
 
     found = []
-    for path in (str(phase.data) for phase in config.stage if phase.data is not None):
+    for path in (str(stage.data) for stage in config.stage if stage.data is not None):
         source = table.read(path)
         _, rows = validation.validate_rows(needs, source.schema, source.rows, job, path, tables.ALIASES)
         found.append([row for batch in rows for row in batch.to_pylist()])
@@ -147,9 +135,9 @@ def curriculum(config: Config, rows: Sequence[Sequence[Row]], ledger: Ledger) ->
 
     given, pools = iter(rows), []
     present = next(given)
-    for phase in config.stage:
-        present = next(given) if phase.data is not None else present
-        pools.append(Pool(present, phase.band))
+    for stage in config.stage:
+        present = next(given) if stage.data is not None else present
+        pools.append(Pool(present, stage.band))
     first, *later = pools or [Pool(present)]
     found = Curriculum(
         first.rows,
@@ -165,8 +153,8 @@ def curriculum(config: Config, rows: Sequence[Sequence[Row]], ledger: Ledger) ->
 
 
 @asynccontextmanager
-async def sampler(config: Config, job: Job) -> AsyncIterator[Sampler]:
-    """What samples while the block lasts: the generators' own copy of the model, here or in processes of its own."""
+async def engine(config: Config, job: Job) -> AsyncIterator[Sampler]:
+    """The engine while the block lasts: another copy of the model, in this process or in generator processes."""
     from magcli.generate.fleet import Fleet
     from magcli.generate.open import open_policy
 
@@ -197,9 +185,8 @@ async def sampler(config: Config, job: Job) -> AsyncIterator[Sampler]:
 def _spec(config: Config) -> Spec:
     """Each generator's engine, with slots for the stage that generates most; --schedule sync samples to the bit."""
     from magcli.generate.wire import Spec
-    from magcli.rl.phase import options_in
 
-    most = max([config.n_async, *(options_in(phase, config).n_async for phase in config.stage)])
+    most = max([config.n_async, *(options_in(stage, config).n_async for stage in config.stage)])
     exact = config.schedule == "sync"
     return Spec(
         config.model,
@@ -230,20 +217,18 @@ def _share_threads(generators: int) -> int:
     return each
 
 
-def roller(config: Config, sampler: Sampler, grader: Grader, trainer: Trainer, plan: Plan) -> Roller:
-    """What makes the groups, as in the run's first stage."""
+def group_sampler(config: Config, engine: Sampler, grader: Grader, trainer: Trainer) -> GroupSampler:
+    """What samples and grades the groups."""
     from magcli.model.load import end_tokens
-    from magcli.rl.rollouts import Roller
+    from magcli.rl.rollouts import GroupSampler
 
     state = trainer.controller.state
-    return Roller(
-        sampler,
+    return GroupSampler(
+        engine,
         grader,
         state.tokenizer,
         end_tokens(state.model, state.tokenizer),
         engines.system_text(config.system),
-        plan.legs[0].sampling,
-        plan.legs[0].rule,
         config.group,
         config.diverse_by,
         config.seed,
@@ -256,34 +241,3 @@ def tracked(config: Config, folder: RunDir, job: Job) -> AbstractContextManager[
     from magcli.rl.trackers import open_trackers
 
     return open_trackers(config.track, folder.path, as_json(config), job.console, resumed=bool(folder.metrics()))
-
-
-def predict(config: Config, machine: Path, job: Job) -> None:
-    """Say what each stage of the run would come to on the machine that a file describes, or a finished run shows."""
-    from magcli.rl.phase import options_in
-    from magcli.rl.simulate.predict import event, report, simulate
-
-    def told(settings: Settings) -> None:
-        prediction = simulate(machine, settings, seed=config.seed, workers=config.workers)
-        job.console.say(report(prediction), event="prediction", **event(prediction))
-
-    for number, phase in enumerate(config.stage, 1):
-        job.console.say(f"stage {number}", event="stage", stage=number)
-        told(_settings(options_in(phase, config), phase.updates))
-    if not config.stage:
-        told(_settings(config, config.updates))
-
-
-def _settings(config: Config, updates: int | None) -> Settings:
-    """A stage as the simulation sees it; an open end is cut after as many updates as settle its figures."""
-    from magcli.rl.simulate.events import Settings
-
-    return Settings(
-        updates=min(updates or SETTLED, config.updates),
-        group=config.group,
-        n_async=config.n_async,
-        n_batch=config.n_batch,
-        staleness=config.staleness,
-        max_tokens=config.max_tokens,
-        schedule=config.schedule,
-    )

@@ -1,0 +1,21 @@
+"""Reinforcement learning with verifiable rewards: GRPO as the Magistral recipe changes it.
+
+The input is problems; the output is all rollouts, with every reward part, the weight versions that generated them, and
+whether they were trained on. The run's folder holds metrics, checkpoints, float32 weights for the landscape and the
+resulting model. The same command resumes an interrupted run; with --schedule sync the resumed weights equal those of an
+uninterrupted run bit for bit.
+"""
+
+from magcli.stages.rl.config import Config, check, reads, settings, side_outputs
+from magcli.stages.rl.run import run, schema, serve_rank
+from magcli.stages.shared.tables import ALIASES
+
+INPUTS = "Problems: columns prompt, answer, optional id; - is stdin."
+OUTPUT = "the rollouts (also in the run's folder)"
+EXAMPLE = (
+    "magcli rl examples/problems.jsonl --model examples/model --run runs/rl --updates 3 --group 4 --n-async 16 "
+    "--n-batch 8 --n-mini 8 --max-tokens 48 --max-length 48 --diverse-by reward "
+    "--trajectory-every 1"
+)
+
+__all__ = ["ALIASES", "Config", "check", "reads", "run", "schema", "serve_rank", "settings", "side_outputs"]

@@ -1,0 +1,180 @@
+"""Options of `magcli rl`, what contradicts in them, and what else determines the weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from magcli.config import opt
+from magcli.errors import usage
+from magcli.rl.schedule import StageOptions
+from magcli.rl.trackers import Name as TrackerName
+from magcli.stages.shared import engines, grading, options, run_sizes, tables
+from magcli.stages.shared.run_sizes import BATCH, RunSizes
+
+OBJECTIVE = "Objective"
+TRAIN = options.TRAIN
+
+
+@dataclass(frozen=True)
+class Config(options.RewardOptions, options.GenerationOptions, options.TrainingOptions, RunSizes):
+    """Options of `magcli rl`."""
+
+    run: Path = opt(
+        Path("runs/rl"), "Folder of the run; the same command resumes it.", owned_dir=True, affects_rows=False
+    )
+    generators: int = opt(
+        0,
+        "Number of generator processes; 0: generator and trainer take turns in one process, on one device.",
+        panel=BATCH,
+    )
+    engine: Literal["torch", "vllm"] = opt("torch", "Engine of the generators; vllm needs --generators.", panel=BATCH)
+    generator_devices: tuple[str, ...] = opt(
+        (),
+        "Devices of the generators, assigned in turn: cuda:1,cuda:2; default: --device.",
+        panel=BATCH,
+        affects_rows=False,
+    )
+    transfer: Literal["file", "broadcast"] = opt(
+        "file",
+        "Weight sync to vLLM: file in shared memory, or broadcast by NCCL (between CPUs by gloo).",
+        panel=BATCH,
+        affects_rows=False,
+    )
+    retire_after: int = opt(0, "Retire a problem after this many all-correct groups in a row; 0 is never.", panel=BATCH)
+    defer_after: int = opt(0, "Defer a problem after this many all-wrong groups in a row; 0 is never.", panel=BATCH)
+    clip_low: float = opt(0.2, "Lower clipping bound of the importance ratio: 1 - clip-low.", panel=OBJECTIVE)
+    clip_high: float = opt(
+        0.28, "Upper clipping bound of the importance ratio (clip-higher): 1 + clip-high.", panel=OBJECTIVE
+    )
+    advantage_norm: Literal["minibatch", "group", "none"] = opt(
+        "minibatch", "Normalisation of advantages.", panel=OBJECTIVE
+    )
+    loss_norm: Literal["group", "token", "sample"] = opt(
+        "group",
+        "Normalisation of the loss: by the tokens of the group, of the mini-batch, or of the sample.",
+        panel=OBJECTIVE,
+    )
+    advantage: str = opt(
+        "", "Your own advantage in place of --advantage-norm: module:function or file.py:function.", panel=OBJECTIVE
+    )
+    loss: str = opt(
+        "", "Your own policy loss in place of the clipped one: module:function or file.py:function.", panel=OBJECTIVE
+    )
+    diverse_by: Literal["outcome", "reward"] = opt(
+        "outcome", "Drop groups without two different outcomes (or rewards).", panel=OBJECTIVE
+    )
+    is_cap: float = opt(
+        0.0,
+        "Cap of truncated importance sampling between engine and trainer; 0 is off.",
+        panel=OBJECTIVE,
+    )
+    kl: float = opt(
+        0.0, "Coefficient of a KL penalty towards the initial weights; the recipe has none.", panel=OBJECTIVE
+    )
+    entropy_bonus: float = opt(0.0, "Coefficient of an entropy bonus; the recipe has none.", panel=OBJECTIVE)
+    lr: float = opt(1e-6, "Learning rate after the warm-up.", panel=TRAIN)
+    warmup: int = opt(0, "Warm-up: number of updates over which the learning rate rises.", panel=TRAIN)
+    micro_tokens: int = opt(16384, "Maximum number of tokens per micro-batch, prompts included.", panel=TRAIN)
+    checkpoint_every: int = opt(10, "Number of updates between checkpoints.", panel=TRAIN, affects_rows=False)
+    trajectory_every: int = opt(
+        0, "Number of updates between weights stored for the landscape; 0 stores none.", panel=TRAIN
+    )
+    shuffle_rewards: bool = opt(False, "Control experiment: shuffle rewards within each group.", panel=TRAIN)
+    track: tuple[TrackerName, ...] = opt(
+        (),
+        "Experiment trackers: tensorboard, wandb, trackio, or several.",
+        panel=TRAIN,
+        affects_rows=False,
+    )
+    temperature: float = options.temperature(greedy=False)
+    system: Path | None = options.system()
+    dtype: options.DType = options.dtype()
+
+
+NOT_NEGATIVE = (
+    "warmup", "trajectory_every", "generators", "retire_after", "defer_after", "is_cap", "kl", "entropy_bonus",
+)  # fmt: skip
+
+
+def reads(config: Config) -> tuple[str, ...]:
+    """The required columns."""
+    return ("id", "prompt") if config.reward else ("id", "prompt", "answer|tests")
+
+
+def check(config: Config) -> None:
+    """Refuse options that contradict themselves, the batch sizes above all."""
+    from magcli.rl.trackers import require
+
+    options.check_training("rl", config.model, config.device)
+    _check_sizes("rl", config)
+    options.check_positive("rl", config, ["lr", "max_norm", "micro_tokens", "checkpoint_every"])
+    options.check_not_negative("rl", config, NOT_NEGATIVE)
+    usage(0 < config.clip_low < 1, f"rl.clip_low: {config.clip_low} is not between 0 and 1")
+    usage(config.is_cap == 0 or config.is_cap >= 1, f"rl.is_cap: {config.is_cap} is neither 0 (off) nor at least 1")
+    _check_engine(config)
+    _check_stages(config)
+    options.check_reward("rl", config)
+    _check_functions(config)
+    for tracker in config.track:
+        require(tracker)
+
+
+def _check_engine(config: Config) -> None:
+    exact = config.schedule == "sync"
+    usage(not (exact and config.dtype == "bf16"), "rl: --schedule sync is deterministic, which takes --dtype fp32")
+    usage(config.engine == "torch" or config.generators > 0, "rl: --engine vllm needs --generators 1 or more")
+    options.check_vllm("rl", config.engine, deterministic=exact)
+    options.check_generator_devices("rl", config.generator_devices, config.generators)
+    if config.transfer == "broadcast":
+        usage(config.engine == "vllm", "rl: --transfer broadcast needs --engine vllm")
+        options.check_broadcast("rl", config.device, config.generator_devices or (config.device,))
+
+
+def _check_sizes(place: str, config: Config) -> None:
+    """Refuse batches, lengths and rates that cannot be, of the run or of one of its stages."""
+    run_sizes.check(place, config)
+    options.check_positive(place, config, ["temperature", "clip_high"])
+    options.check_length_penalty(place, config)
+
+
+def _check_stages(config: Config) -> None:
+    """Refuse stages that contradict themselves or the run's options."""
+    for number, stage in enumerate(config.stage, 1):
+        place = f"rl.stage {number}"
+        _check_band(place, stage)
+        _check_sizes(place, run_sizes.options_in(stage, config))
+        usage(
+            stage.until != "data-easy" or config.diverse_by == "outcome",
+            f"{place}.until: all-correct groups are not told apart with diverse_by 'reward'",
+        )
+    run_sizes.check_ends(config.stage, config.updates)
+
+
+def _check_band(place: str, stage: StageOptions) -> None:
+    if stage.band is not None:
+        right = len(stage.band) == 2 and 0 <= stage.band[0] <= stage.band[1] <= 1
+        usage(right, f"{place}.band: {list(stage.band)} is not a lowest and a highest pass rate within 0 to 1")
+
+
+def _check_functions(config: Config) -> None:
+    """Try the user's own functions before anything is generated."""
+    if config.advantage or config.loss:
+        from magcli.rl import custom
+
+        custom.check(config.advantage, config.loss)
+
+
+def settings(config: Config) -> dict[str, Any]:
+    """What else determines the weights: digests of the model, the system prompt and the user's own functions."""
+    identity = engines.model_identity(config.model, config.system) | grading.grader_identity(config, config.reward)
+    identity |= grading.function_identity(advantage=config.advantage, loss=config.loss)
+    for number, stage in enumerate(config.stage, 1):
+        identity |= tables.table_identity(f"stage_{number}_data", stage.data)
+    return identity
+
+
+def side_outputs(config: Config) -> tuple[Path, ...]:
+    """The trained model."""
+    return (config.run / "model",)

@@ -1,0 +1,88 @@
+"""The sizes of an RL run: options of `magcli rl` that `magcli simulate` has too, and what contradicts in them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from magcli.config import opt
+from magcli.errors import usage
+from magcli.rl.schedule import STAGE_OPTIONS, StageOptions, min_updates
+from magcli.stages.shared import options
+
+BATCH = "Batches (in completions) and schedule"
+
+
+@dataclass(frozen=True)
+class RunSizes:
+    """How much a run generates and trains, and when."""
+
+    updates: int = opt(100, "Number of policy updates, each on n-batch completions.", panel=BATCH)
+    group: int = opt(16, "Group size G: completions per problem.", panel=BATCH)
+    n_async: int = opt(512, "Maximum number of concurrent completions.", panel=BATCH)
+    n_batch: int = opt(256, "Batch size: completions per update.", panel=BATCH)
+    n_mini: int = opt(256, "Mini-batch size: completions per optimizer step.", panel=BATCH)
+    schedule: Literal["async", "sync"] = opt(
+        "async", "async overlaps generation and training; sync is the deterministic baseline.", panel=BATCH
+    )
+    staleness: int = opt(1, "Maximum staleness S in updates (admission rule).", panel=BATCH)
+    stage: tuple[StageOptions, ...] = opt(
+        (), "Stages of the run, one [[rl.stage]] table of the recipe each.", panel=BATCH
+    )
+    max_tokens: int = options.max_tokens()
+    seed: int = options.seed()
+
+
+Sizes = TypeVar("Sizes", bound=RunSizes)
+
+
+def options_in(stage: StageOptions, config: Sizes) -> Sizes:
+    """The run's options as they are in a stage."""
+    known = [name for name in STAGE_OPTIONS if hasattr(config, name)]
+    given = {name: getattr(stage, name) for name in known}
+    return dataclasses.replace(config, **{name: value for name, value in given.items() if value is not None})
+
+
+def check(place: str, config: RunSizes) -> None:
+    """Refuse batches and lengths that cannot be; ``place`` is what messages begin with.
+
+    Raises:
+        UsageError: which option and why.
+    """
+    usage(config.group > 1, f"{place}.group: {config.group} completions have nothing to compare; give at least 2")
+    for name in ("n_async", "n_batch", "n_mini"):
+        size = getattr(config, name)
+        whole = size > 0 and size % config.group == 0
+        usage(whole, f"{place}.{name}: {size} is not a multiple of group {config.group}")
+    divides = config.n_batch % config.n_mini == 0
+    usage(divides, f"{place}.n_mini: {config.n_mini} does not divide n_batch {config.n_batch}")
+    for name in ("updates", "max_tokens"):
+        usage(getattr(config, name) > 0, f"{place}.{name}: {getattr(config, name)} is not positive")
+    usage(config.staleness >= 0, f"{place}.staleness: {config.staleness} is negative")
+
+
+def check_ends(stages: Sequence[StageOptions], updates: int) -> None:
+    """Refuse stages without an end, but for the last, and more of them than a run's updates are enough for.
+
+    Raises:
+        UsageError: which table, counted from 1, and why.
+    """
+    if not stages:
+        return
+    *before, last = stages
+    for number, stage in enumerate(before, 1):
+        place = f"rl.stage {number}"
+        usage(stage.updates is None or stage.updates > 0, f"{place}.updates: {stage.updates} is not positive")
+        usage(stage.updates is not None or stage.until is not None, f"{place} has no end; give it updates or until")
+    usage(
+        last.updates is None and last.until is None,
+        f"rl.stage {len(stages)} is the last and lasts as long as the run: leave out its updates and until, and let "
+        "rl.updates count those of all stages",
+    )
+    least = sum(map(min_updates, before))
+    usage(
+        least < updates,
+        f"rl.updates: {updates} would end the run before its last stage, which begins after {least} at least",
+    )

@@ -1,0 +1,58 @@
+"""`magcli simulate`: what a run would take on a described machine, stage by stage."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from calling import call_stage
+from typer.testing import CliRunner
+
+from magcli.cli import app
+from magcli.errors import UsageError
+
+RECIPES = Path(__file__).parents[2] / "recipes" / "magistral-small"
+MACHINE = RECIPES / "cluster.toml"
+SIZES = {"updates": 4, "group": 4, "n_async": 256, "n_batch": 128, "n_mini": 128, "max_tokens": 1000}
+
+
+def test_a_run_is_predicted_from_a_description(capsys):
+    call_stage("simulate", machine=MACHINE, **SIZES)
+    first = capsys.readouterr().out
+    assert re.match(r"4 updates +[\d.]+ h, [\d,.]+ an hour\n", first)
+    assert "staleness" in first
+    call_stage("simulate", machine=MACHINE, **SIZES)
+    assert capsys.readouterr().out == first
+    call_stage("simulate", machine=MACHINE, **SIZES | {"schedule": "sync"})
+    assert "mean 0.00, 95% 0, max 0 updates" in capsys.readouterr().out
+
+
+def test_the_sizes_are_those_of_the_recipes_table_for_rl(tmp_path):
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(
+        "[rl]\nmodel = 'some/model'\nlr = 1e-5\nupdates = 20\ngroup = 4\nn-async = 256\nn_batch = 128\nn_mini = 128\n"
+        "max_tokens = 1000\n[[rl.stage]]\nn_batch = 256\nupdates = 2\n[[rl.stage]]\ntemperature = 0.7\n[sft]\nlr = 1\n"
+    )
+    asked = ["simulate", str(MACHINE), "--recipe", str(recipe)]
+    resolved = json.loads(CliRunner().invoke(app, [*asked, "--dry-run"]).stdout)["config"]
+    assert (resolved["updates"], resolved["n_async"], len(resolved["stage"])) == (20, 256, 2)
+    assert "lr" not in resolved
+    done = CliRunner().invoke(app, [*asked, "--updates", "5", "--json"])
+    assert [line for line in done.stdout.splitlines() if line.startswith("stage")] == ["stage 1", "stage 2"]
+    events = [json.loads(line) for line in done.stderr.splitlines()]
+    found = [(event["stage"], event["updates"]) for event in events if event["event"] == "prediction"]
+    assert found == [(1, 2), (2, 5)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"machine": None}, "simulate: --machine is missing"),
+        ({"n_batch": 130}, "simulate.n_batch: 130 is not a multiple of group 4"),
+        ({"staleness": -1}, "simulate.staleness: -1 is negative"),
+        ({"machine": Path("nowhere.toml")}, "nowhere.toml"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(change, message):
+    with pytest.raises(UsageError, match=message):
+        call_stage("simulate", **{"machine": MACHINE, **SIZES} | change)
