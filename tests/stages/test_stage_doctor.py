@@ -46,5 +46,5 @@ def test_a_container_is_restricted_and_the_fix_is_named() -> None:
 
 def test_without_any_isolation_the_check_fails_and_names_both() -> None:
     said = in_docker(SANDBOX, landlock=False).stdout
-    assert said.startswith("FAILED programs cannot be judged: namespaces: EPERM")
+    assert said.startswith("FAILED programs cannot be isolated: namespaces: EPERM")
     assert "landlock: EPERM" in said

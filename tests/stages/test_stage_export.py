@@ -102,7 +102,7 @@ def test_a_model_that_was_trained_anew_since_tells_nothing_of_those_made_of_it(r
         call_stage("export", run=str(runs / "second"), out=tmp_path / "out", quiet=False)
     finally:
         config.write_bytes(kept)
-    assert "has changed since; how that model was made is left out" in capsys.readouterr().err
+    assert "has changed since; the history of that model is left out" in capsys.readouterr().err
     assert (tmp_path / "out" / "README.md").read_text().count("### sft") == 1
 
 
