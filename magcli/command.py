@@ -249,7 +249,7 @@ def _check_shard(stage: Stage, config: Any, text: str) -> None:
     from magcli.run import shard
 
     shard.parse(text)
-    if reason := stage.whole_table_reason(config):
+    if reason := stage.unshardable_reason and stage.unshardable_reason(config):
         raise UsageError(f"{stage.name}: --shard splits the rows, but {reason}")
 
 

@@ -69,10 +69,6 @@ class Stage:
         """Whether the stage has ``--shard``."""
         return self.RESUMES or self.unshardable_reason is not None
 
-    def whole_table_reason(self, config: Any) -> str:
-        """Why these options need the whole table; empty where ``--shard`` may split it."""
-        return self.unshardable_reason(config) if self.unshardable_reason else ""
-
     @property
     def owns_dir(self) -> bool:
         """Whether the stage owns a folder, as a training run does."""
