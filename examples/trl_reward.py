@@ -13,7 +13,7 @@ from trl import GRPOConfig, GRPOTrainer
 from magcli.verify import Grader, RewardRule
 
 grader = Grader(workers=2)
-rule = RewardRule(max_length=48, cache_length=16)
+rule = RewardRule(penalty_end=48, penalty_width=16)
 
 
 def magistral(prompts, completions, completion_ids, answer, **columns):

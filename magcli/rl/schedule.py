@@ -46,8 +46,8 @@ class StageOptions:
     """One ``[[rl.stage]]`` table; None is as the run's options say.
 
     Args:
-        max_length: l_max of the length penalty, in tokens.
-        cache_length: l_cache: tokens before l_max over which the penalty grows.
+        penalty_end: l_max of the length penalty, in tokens.
+        penalty_width: l_cache: tokens before l_max over which the penalty grows.
         max_tokens: longest completion.
         n_async: completions being generated at once.
         n_batch: completions of one update.
@@ -60,8 +60,8 @@ class StageOptions:
         until: what ends it, after ``updates`` at the latest.
     """
 
-    max_length: int | None = None
-    cache_length: int | None = None
+    penalty_end: int | None = None
+    penalty_width: int | None = None
     max_tokens: int | None = None
     n_async: int | None = None
     n_batch: int | None = None
@@ -75,7 +75,7 @@ class StageOptions:
 
 
 STAGE_OPTIONS = (
-    "max_length", "cache_length", "max_tokens", "n_async", "n_batch", "n_mini", "temperature", "clip_high"
+    "penalty_end", "penalty_width", "max_tokens", "n_async", "n_batch", "n_mini", "temperature", "clip_high"
 )  # fmt: skip
 """The run's options that a stage can change; ``updates`` of a run counts those of all its stages."""
 

@@ -41,7 +41,7 @@ def reads(config: Config) -> tuple[str, ...]:
     """The required columns."""
     if config.reward:
         return ("id", "completion")
-    return ("id", "prompt", "answer|tests", "completion", *(("num_tokens",) if config.max_length else ()))
+    return ("id", "prompt", "answer|tests", "completion", *(("num_tokens",) if config.penalty_end else ()))
 
 
 def check(config: Config) -> None:

@@ -31,13 +31,13 @@ MAX_EXTRACTED = 1_000
 class RewardRule:
     """Weights of the parts, the lengths, in tokens, between which the penalty grows, and how programs are tested.
 
-    ``max_length`` is the recipe's l_max, ``cache_length`` its l_cache. ``num_tests`` tests of a program are drawn at
+    ``penalty_end`` is the recipe's l_max, ``penalty_width`` its l_cache. ``num_tests`` tests of a program are drawn at
     random, the same ones for equal ``test_seed`` and problem, that is for a whole group. ``partial`` pays the fraction
     of tests passed (the ablation that the recipe reports as failed) instead of all or nothing.
     """
 
-    max_length: int = NO_LIMIT
-    cache_length: int = 0
+    penalty_end: int = NO_LIMIT
+    penalty_width: int = 0
     format: float = 0.1
     correctness: float = 0.9
     length: float = 0.1
@@ -92,15 +92,15 @@ def raised(error: Exception) -> str:
     return f"{type(error).__name__}{where}: {text[:200]}"
 
 
-def length_penalty(num_tokens: int, max_length: int, cache_length: int, weight: float = 0.1) -> float:
-    """0 up to ``max_length - cache_length`` tokens, then linear, ``-weight`` from ``max_length`` on.
+def length_penalty(num_tokens: int, penalty_end: int, penalty_width: int, weight: float = 0.1) -> float:
+    """0 up to ``penalty_end - penalty_width`` tokens, then linear, ``-weight`` from ``penalty_end`` on.
 
-    With ``cache_length`` 0 it is a step: ``max_length`` tokens cost nothing, one more costs all.
+    With ``penalty_width`` 0 it is a step: ``penalty_end`` tokens cost nothing, one more costs all.
     """
-    over = num_tokens - (max_length - cache_length)
+    over = num_tokens - (penalty_end - penalty_width)
     if over <= 0:
         return 0.0
-    return -weight if over >= cache_length else -weight * over / cache_length
+    return -weight if over >= penalty_width else -weight * over / penalty_width
 
 
 def reward(
@@ -178,7 +178,7 @@ def _ungraded(broken: FormatReason, text: str, row: Mapping[str, Any], verify: V
 def _assembled(verdict: Verdict, parts: Parts, num_tokens: int, row: Mapping[str, Any], rule: RewardRule) -> Reward:
     correct = verdict.reason in RIGHT
     correctness = rule.correctness * verdict.score
-    length = length_penalty(num_tokens, rule.max_length, rule.cache_length, rule.length)
+    length = length_penalty(num_tokens, rule.penalty_end, rule.penalty_width, rule.length)
     told = _languages(row, parts) if rule.use_language else []
     spoken = rule.language if told and language.agree(told) else 0.0
     return Reward(

@@ -118,7 +118,12 @@ def _slowest(pairs: Iterable[Pair]) -> None:
 
 
 def _job(prediction: str, gold: str) -> tuple[str, int, dict[str, str], RewardRule]:
-    return f"<think>\n</think>\n\\boxed{{{prediction}}}", 1, {"prompt": "", "answer": gold}, RewardRule(max_length=9999)
+    return (
+        f"<think>\n</think>\n\\boxed{{{prediction}}}",
+        1,
+        {"prompt": "", "answer": gold},
+        RewardRule(penalty_end=9999),
+    )
 
 
 def speed_on_mix() -> Result:

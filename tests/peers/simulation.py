@@ -37,7 +37,7 @@ COMMON = {
     "updates": 20,
     "group": 8,
     "max_tokens": 256,
-    "max_length": 256,
+    "penalty_end": 256,
     "lr": 1e-9,
     "dtype": "fp32",
     "diverse_by": "reward",

@@ -37,8 +37,8 @@ SMALL = {
     "n_batch": 8,
     "n_mini": 8,
     "max_tokens": 64,
-    "max_length": 64,
-    "cache_length": 16,
+    "penalty_end": 64,
+    "penalty_width": 16,
 }
 
 
@@ -50,11 +50,11 @@ RECIPE = """
 [rl]
 updates = 300
 [[rl.stage]]
-max-length = 32
-cache_length = 8
+penalty-end = 32
+penalty_width = 8
 updates = 10
 [[rl.stage]]
-max_length = 48
+penalty_end = 48
 n_batch = 4
 n_mini = 4
 temperature = 1
@@ -83,7 +83,7 @@ def line(length: float = 100.0, trained: int = 8, right: int = 0, wrong: int = 0
 def test_tables_of_a_recipe_are_stages(tmp_path: Path) -> None:
     config = read(tmp_path, RECIPE)
     first, second, third = config.stage
-    assert first == Stage(max_length=32, cache_length=8, updates=10)
+    assert first == Stage(penalty_end=32, penalty_width=8, updates=10)
     assert (second.data, second.band, second.until) == (Path("harder.arrow"), (0.1, 0.8), "length-stalled")
     assert second.temperature == 1.0
     assert third == Stage()
@@ -93,7 +93,7 @@ def test_tables_of_a_recipe_are_stages(tmp_path: Path) -> None:
 def test_what_the_history_keeps_of_stages_reads_back_as_the_same(tmp_path: Path) -> None:
     config = read(tmp_path, RECIPE)
     kept = json.loads(json.dumps(as_json(config)))
-    assert kept["stage"][0] == {"max_length": 32, "cache_length": 8, "updates": 10}
+    assert kept["stage"][0] == {"penalty_end": 32, "penalty_width": 8, "updates": 10}
     assert resolve(Config, "rl", kept, {}) == config
 
 
@@ -120,12 +120,12 @@ def test_a_table_that_cannot_be_read_is_named_with_its_number_and_key(
     ("stages", "message"),
     [
         (
-            [Stage(cache_length=65), Stage()],
-            r"rl\.stage 1\.cache_length: 65 is not between 0 and max_length 64",
+            [Stage(penalty_width=65), Stage()],
+            r"rl\.stage 1\.penalty_width: 65 is not between 0 and penalty_end 64",
         ),
         (
-            [Stage(max_length=8), Stage()],
-            r"rl\.stage 1\.cache_length: 16 is not between 0 and max_length 8",
+            [Stage(penalty_end=8), Stage()],
+            r"rl\.stage 1\.penalty_width: 16 is not between 0 and penalty_end 8",
         ),
         ([Stage(updates=1), Stage(n_batch=6)], r"rl\.stage 2\.n_batch: 6 is not a multiple of group 4"),
         ([Stage(n_async=0)], r"rl\.stage 1\.n_async: 0 is not a multiple"),
@@ -137,12 +137,12 @@ def test_a_table_that_cannot_be_read_is_named_with_its_number_and_key(
         ([Stage(band=(0.5, 0.4))], r"rl\.stage 1\.band"),
         ([Stage(band=(0.5,))], r"rl\.stage 1\.band"),
         ([Stage(updates=0), Stage()], r"rl\.stage 1\.updates: 0 is not positive"),
-        ([Stage(), Stage()], "rl.stage 1 has no end; give it updates or until"),
-        ([Stage(updates=5), Stage(updates=5)], "rl.stage 2 is the last and lasts as long as the run"),
+        ([Stage(), Stage()], "rl.stage 1 has no end; give updates or until"),
+        ([Stage(updates=5), Stage(updates=5)], "rl.stage 2 is the last and ends with the run"),
         ([Stage(until="data-easy")], "rl.stage 1 is the last"),
         (
             [Stage(updates=60), Stage(updates=40), Stage()],
-            r"rl\.updates: 100 would end .* begins after 100 at least",
+            r"rl\.updates: 100 ends the run .* starts after at least 100",
         ),
     ],
 )
@@ -161,12 +161,12 @@ def test_the_rule_of_easy_data_needs_groups_told_apart_by_outcome() -> None:
 def test_a_rule_is_counted_with_the_fewest_updates_that_it_can_take() -> None:
     stages = (Stage(until="length-stalled"), Stage(until="data-easy", updates=4), Stage())
     check(config_of(stage=stages, updates=2 * LENGTH_WINDOW + 5))
-    with pytest.raises(UsageError, match=f"begins after {2 * LENGTH_WINDOW + 4} at least"):
+    with pytest.raises(UsageError, match=f"starts after at least {2 * LENGTH_WINDOW + 4}"):
         check(config_of(stage=stages, updates=2 * LENGTH_WINDOW + 4))
 
 
 def test_the_sizes_of_a_run_are_checked_under_their_own_name() -> None:
-    check(config_of(max_length=0))
+    check(config_of(penalty_end=0))
     with pytest.raises(UsageError, match=r"^rl\.n_mini: 12 does not divide n_batch 8$"):
         check(config_of(n_mini=12))
 
@@ -265,7 +265,7 @@ def test_the_schedule_of_the_paper_lengthens_completions_and_lightens_the_cache(
     config = resolve(rl.Config, "rl", table, {})
     stages = [options_in(stage, config) for stage in config.stage]
     assert [stage.n_batch for stage in stages] == [8192, 4096, 2048]
-    assert [stage.max_length for stage in stages] == [16384, 24576, 32768]
+    assert [stage.penalty_end for stage in stages] == [16384, 24576, 32768]
     cache = [stage.n_async * stage.max_tokens for stage in stages]
     assert cache == sorted(cache, reverse=True)
     flat = [line() for _ in range(100)]

@@ -35,7 +35,7 @@ def test_every_part_of_the_reward_and_its_reason_stand_in_columns(tmp_path, caps
         row("bad-gold", RIGHT, answer="it depends on how one reads the question that was asked"),
     ]
     out = tmp_path / "out.jsonl"
-    options = {"max_length": 20, "cache_length": 10, "language": False, "quiet": False}
+    options = {"penalty_end": 20, "penalty_width": 10, "language": False, "quiet": False}
     call_stage("grade", written(tmp_path / "c.jsonl", data), output=out, **options)
     found = {each["id"]: each for each in rows_of(out)}
     parts = ("reward", "reward_format", "reward_correct", "reward_length", "reward_language")
@@ -116,7 +116,7 @@ def test_the_length_penalty_needs_lengths_and_unknown_kinds_are_refused(tmp_path
     source = written(tmp_path / "c.jsonl", data)
     call_stage("grade", source, output=tmp_path / "out.jsonl")
     with pytest.raises(DataError, match="lacks column num_tokens"):
-        call_stage("grade", source, output=tmp_path / "out.jsonl", max_length=10)
+        call_stage("grade", source, output=tmp_path / "out.jsonl", penalty_end=10)
     with pytest.raises(UsageError, match=r"grade\.workers: 0 is not positive"):
         call_stage("grade", source, output=tmp_path / "out.jsonl", workers=0)
     proof = written(tmp_path / "proof.jsonl", [row("c", RIGHT, kind="proof")])

@@ -152,7 +152,7 @@ def test_sequences_go_on_while_the_weights_are_replaced(tiny_model_dir, problems
     """Lengths that differ widely: some sequences run when others make an update, on a busy machine too."""
     reward = tmp_path / "reward.py"
     reward.write_text("def by_length(completion, row):\n    return len(completion) % 7 / 7\n")
-    options = {**SMALL, "max_tokens": 300, "max_length": 300, "diverse_by": "reward", "reward": f"{reward}:by_length"}
+    options = {**SMALL, "max_tokens": 300, "penalty_end": 300, "diverse_by": "reward", "reward": f"{reward}:by_length"}
     call_stage("rl", problems, model=str(tiny_model_dir), run=tmp_path / "run", **options)
     assert any(len(row["versions"]) > 1 for row in rollouts(tmp_path / "run") if row["dropped"] is None)
     assert max(line["mixed_versions"] for line in metrics(tmp_path / "run")) > 0
@@ -518,7 +518,7 @@ VLLM = {"engine": "vllm", "generators": 2, "transfer": "broadcast"}
         ({"model": "http://localhost:1"}, "a server's weights cannot be trained"),
         ({"advantage": "no_such:f"}, "advantage 'no_such:f': no_such cannot be imported: ModuleNotFoundError"),
         ({"loss": "math:sqrt"}, r"loss 'math:sqrt' failed: TypeError: .*sqrt\(\) takes exactly one argument"),
-        ({"cache_length": 9, "max_length": 4}, "rl.cache_length: 9 is not between 0 and max_length 4"),
+        ({"penalty_width": 9, "penalty_end": 4}, "rl.penalty_width: 9 is not between 0 and penalty_end 4"),
     ],
 )
 def test_senseless_options_are_refused_at_the_door(change, message, tmp_path):

@@ -5,7 +5,7 @@ from typing import Any
 
 from magcli.verify.reward import Reward, RewardRule, reward
 
-RULE = RewardRule(max_length=1000, use_language=False)
+RULE = RewardRule(penalty_end=1000, use_language=False)
 
 
 def endless(completion: str, row: Mapping[str, Any]) -> Reward:

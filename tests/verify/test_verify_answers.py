@@ -26,7 +26,7 @@ PIECES = built([*FRAGMENTS, *map(chr, range(32, 127))], ["".join])
 TEXTS = st.text(max_size=50) | st.tuples(
     st.sampled_from(["{}", "<think>a</think>\\boxed{{{}}}", "<think>a</think>\n```python\n{}\n```"]), PIECES
 ).map(lambda pair: pair[0].format(pair[1]))
-RULE = RewardRule(max_length=1000, cache_length=100)
+RULE = RewardRule(penalty_end=1000, penalty_width=100)
 
 
 @pytest.fixture(scope="module")

@@ -101,7 +101,7 @@ def test_hostile_text_takes_little_time(text: str) -> None:
 
 
 def test_hostile_text_leaves_the_pool_whole() -> None:
-    rule = RewardRule(max_length=10_000, use_language=False)
+    rule = RewardRule(penalty_end=10_000, use_language=False)
     texts = [text.encode("utf-8", "replace").decode() for text in HOSTILE if text.count("{") == text.count("}")]
 
     async def verdicts() -> list[str]:

@@ -18,7 +18,7 @@ from magcli.verify.remote import START_SECONDS, Remote
 from magcli.verify.reward import Reward, RewardRule, reward
 from magcli.verify.worker import LOADING
 
-RULE = RewardRule(max_length=1000, use_language=False)
+RULE = RewardRule(penalty_end=1000, use_language=False)
 ENDLESS = f"{Path(__file__).with_name('hanging.py')}:endless"
 
 
@@ -336,7 +336,7 @@ def test_a_worker_loads_the_language_classifier_when_a_job_needs_it_and_says_so(
         "<think>We add the numbers one by one and find the sum.</think>The sum is \\boxed{5}, as we have seen above.",
         10,
         {"prompt": "What is the sum of these two numbers?", "answer": "5", "kind": "math"},
-        RewardRule(max_length=1000),
+        RewardRule(penalty_end=1000),
     )
     remote = Remote(2 << 30)
     try:

@@ -7,7 +7,7 @@ from magcli.errors import DataError
 from magcli.verify.reward import Reward, RewardRule, columns, length_penalty, reward, undecided
 from magcli.verify.types import Verdict
 
-RULE = RewardRule(max_length=1000, cache_length=200)
+RULE = RewardRule(penalty_end=1000, penalty_width=200)
 ROW = {"prompt": "What is the sum of two and three?", "answer": "5"}
 RIGHT = r"<think>We add two and three, and that makes five.</think>The answer to the question is \boxed{5}."
 

@@ -1,4 +1,4 @@
-"""Options of `magcli rl`, what contradicts in them, and what else determines the weights."""
+"""Options of `magcli rl`, their checks, and what determines the weights besides them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from magcli.errors import usage
 from magcli.rl.schedule import StageOptions
 from magcli.rl.trackers import Name as TrackerName
 from magcli.stages.shared import engines, grading, options, run_sizes, tables
-from magcli.stages.shared.run_sizes import BATCH, RunSizes
+from magcli.stages.shared.run_sizes import RunSizes
 
+GENERATORS = "Generators"
+CURRICULUM = "Curriculum"
 OBJECTIVE = "Objective"
 TRAIN = options.TRAIN
 
@@ -27,23 +29,29 @@ class Config(options.RewardOptions, options.GenerationOptions, options.TrainingO
     generators: int = opt(
         0,
         "Number of generator processes; 0: generator and trainer take turns in one process, on one device.",
-        panel=BATCH,
+        panel=GENERATORS,
     )
-    engine: Literal["torch", "vllm"] = opt("torch", "Engine of the generators; vllm needs --generators.", panel=BATCH)
+    engine: Literal["torch", "vllm"] = opt(
+        "torch", "Engine of the generators; vllm needs --generators.", panel=GENERATORS
+    )
     generator_devices: tuple[str, ...] = opt(
         (),
         "Devices of the generators, assigned in turn: cuda:1,cuda:2; default: --device.",
-        panel=BATCH,
+        panel=GENERATORS,
         affects_rows=False,
     )
     transfer: Literal["file", "broadcast"] = opt(
         "file",
         "Weight sync to vLLM: file in shared memory, or broadcast by NCCL (between CPUs by gloo).",
-        panel=BATCH,
+        panel=GENERATORS,
         affects_rows=False,
     )
-    retire_after: int = opt(0, "Retire a problem after this many all-correct groups in a row; 0 is never.", panel=BATCH)
-    defer_after: int = opt(0, "Defer a problem after this many all-wrong groups in a row; 0 is never.", panel=BATCH)
+    retire_after: int = opt(
+        0, "Retire a problem after this many all-correct groups in a row; 0 is never.", panel=CURRICULUM
+    )
+    defer_after: int = opt(
+        0, "Defer a problem after this many all-wrong groups in a row; 0 is never.", panel=CURRICULUM
+    )
     clip_low: float = opt(0.2, "Lower clipping bound of the importance ratio: 1 - clip-low.", panel=OBJECTIVE)
     clip_high: float = opt(
         0.28, "Upper clipping bound of the importance ratio (clip-higher): 1 + clip-high.", panel=OBJECTIVE
@@ -104,7 +112,7 @@ def reads(config: Config) -> tuple[str, ...]:
 
 
 def check(config: Config) -> None:
-    """Refuse options that contradict themselves, the batch sizes above all."""
+    """Refuse options that are out of range or contradict each other."""
     from magcli.rl.trackers import require
 
     options.check_training("rl", config.model, config.device)
@@ -133,21 +141,21 @@ def _check_engine(config: Config) -> None:
 
 
 def _check_sizes(place: str, config: Config) -> None:
-    """Refuse batches, lengths and rates that cannot be, of the run or of one of its stages."""
+    """Refuse invalid batches, lengths and rates, of the run or of one of its stages."""
     run_sizes.check(place, config)
     options.check_positive(place, config, ["temperature", "clip_high"])
     options.check_length_penalty(place, config)
 
 
 def _check_stages(config: Config) -> None:
-    """Refuse stages that contradict themselves or the run's options."""
+    """Refuse stages that contradict the run's options."""
     for number, stage in enumerate(config.stage, 1):
         place = f"rl.stage {number}"
         _check_band(place, stage)
         _check_sizes(place, run_sizes.options_in(stage, config))
         usage(
             stage.until != "data-easy" or config.diverse_by == "outcome",
-            f"{place}.until: all-correct groups are not told apart with diverse_by 'reward'",
+            f"{place}.until: all-correct groups are not counted with diverse_by 'reward'",
         )
     run_sizes.check_ends(config.stage, config.updates)
 

@@ -17,8 +17,8 @@ def reward_rule(config: RewardOptions) -> RewardRule:
     from magcli.verify.reward import ALL_TESTS, NO_LIMIT, RewardRule
 
     return RewardRule(
-        config.max_length or NO_LIMIT,
-        config.cache_length,
+        config.penalty_end or NO_LIMIT,
+        config.penalty_width,
         use_language=config.language,
         num_tests=config.num_tests or ALL_TESTS,
         partial=config.partial,

@@ -153,11 +153,13 @@ class GraderOptions:
 class RewardOptions(GraderOptions):
     """The reward of completions (recipe, section 2)."""
 
-    max_length: int = opt(
-        0, "Length in tokens at which the length penalty reaches its maximum (l_max); 0 disables it.", panel=REWARD
+    penalty_end: int = opt(
+        0,
+        "Completion length in tokens at which the length penalty is largest (l_max); 0 disables it.",
+        panel=REWARD,
     )
-    cache_length: int = opt(
-        0, "Number of tokens below --max-length over which the length penalty grows (l_cache).", panel=REWARD
+    penalty_width: int = opt(
+        0, "Number of tokens below --penalty-end over which the length penalty grows (l_cache).", panel=REWARD
     )
     language: bool = opt(
         True, "Reward completions whose thoughts and answer are in the language of the question.", panel=REWARD
@@ -315,8 +317,8 @@ def check_reward(stage: str, config: RewardOptions) -> None:
 
 def check_length_penalty(place: str, config: RewardOptions) -> None:
     """A length penalty that fits, of the run or of one of its stages."""
-    check_not_negative(place, config, ["max_length"])
+    check_not_negative(place, config, ["penalty_end"])
     usage(
-        0 <= config.cache_length <= (config.max_length or config.cache_length),
-        f"{place}.cache_length: {config.cache_length} is not between 0 and max_length {config.max_length}",
+        0 <= config.penalty_width <= (config.penalty_end or config.penalty_width),
+        f"{place}.penalty_width: {config.penalty_width} is not between 0 and penalty_end {config.penalty_end}",
     )

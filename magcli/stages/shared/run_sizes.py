@@ -1,4 +1,4 @@
-"""The sizes of an RL run: options of `magcli rl` that `magcli simulate` has too, and what contradicts in them."""
+"""The sizes of an RL run: options that `magcli rl` and `magcli simulate` share, and their checks."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def options_in(stage: StageOptions, config: Sizes) -> Sizes:
 
 
 def check(place: str, config: RunSizes) -> None:
-    """Refuse batches and lengths that cannot be; ``place`` is what messages begin with.
+    """Refuse invalid batches and lengths; ``place`` is the start of messages.
 
     Raises:
         UsageError: which option and why.
@@ -64,7 +64,7 @@ def check(place: str, config: RunSizes) -> None:
 
 
 def check_ends(stages: Sequence[StageOptions], updates: int) -> None:
-    """Refuse stages without an end, but for the last, and more of them than a run's updates are enough for.
+    """Refuse stages without an end, except the last, and more stages than the run has updates for.
 
     Raises:
         UsageError: which table, counted from 1, and why.
@@ -75,14 +75,14 @@ def check_ends(stages: Sequence[StageOptions], updates: int) -> None:
     for number, stage in enumerate(before, 1):
         place = f"rl.stage {number}"
         usage(stage.updates is None or stage.updates > 0, f"{place}.updates: {stage.updates} is not positive")
-        usage(stage.updates is not None or stage.until is not None, f"{place} has no end; give it updates or until")
+        usage(stage.updates is not None or stage.until is not None, f"{place} has no end; give updates or until")
     usage(
         last.updates is None and last.until is None,
-        f"rl.stage {len(stages)} is the last and lasts as long as the run: leave out its updates and until, and let "
-        "rl.updates count those of all stages",
+        f"rl.stage {len(stages)} is the last and ends with the run: omit its updates and until; rl.updates counts "
+        "those of all stages",
     )
     least = sum(map(min_updates, before))
     usage(
         least < updates,
-        f"rl.updates: {updates} would end the run before its last stage, which begins after {least} at least",
+        f"rl.updates: {updates} ends the run before its last stage, which starts after at least {least}",
     )

@@ -119,7 +119,7 @@ def _trl(seed: int, problems: Path) -> Watched:
         "bf16": recipe["dtype"] == "bf16",
         "reward": "",
         "workers": 2,
-        "rule": {"max_length": recipe["max_length"], "use_language": recipe["language"]},
+        "rule": {"penalty_end": recipe["penalty_end"], "use_language": recipe["language"]},
     }
     with tempfile.TemporaryDirectory() as folder:
         return run_trl(spec, Path(folder), last=recipe["updates"])
