@@ -1,6 +1,6 @@
 """When a run cannot learn any more, and why: rules over its lines of metrics.
 
-A fault is a line for people with the numbers that decided; that it ends the run is the loop's doing.
+A fault is one line of text with the numbers that decided; the loop ends the run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 Line = Mapping[str, Any]
 
 NON_DIVERSE = ("all-right", "all-wrong", "same-reward")
-"""Why a group is dropped that was graded and has nothing to compare (``magcli.rl.algorithm``)."""
+"""The reasons for dropping a graded group that has zero advantage (``magcli.rl.algorithm``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class Limits:
             and scored at 0.7 have a 99th percentile of 0.9 to 3.6, tokens drawn at top-p 0.8 a median of 0.16 where
             the model is unsure. Beyond these limits the tokens come from another distribution, and the clipping of
             their ratios is noise.
-        mismatch_tokens: fewer tokens say nothing about one in a hundred.
+        mismatch_tokens: fewer tokens give no 99th percentile.
         mismatch_updates: how many updates in a row must be beyond these.
-        cut_share: completions ended by the token limit, which hardly ever get a reward. Runs at 0.97 to 0.99 gain
-            nothing.
+        cut_share: completions ended by the token limit, which hardly ever get a reward. Runs at 0.97 to 0.99 do not
+            improve.
         non_diverse_share: groups without two outcomes among those graded. From here on each group that trains costs
             fifty.
         updates: how many updates in a row must be beyond these shares.
@@ -59,9 +59,9 @@ def fault(lines: Sequence[Line], limits: Limits = LIMITS) -> str | None:
 
 
 def mismatch_fault(line: Line, limits: Limits = LIMITS) -> str | None:
-    """Whether one measurement of ``mismatch_summary`` says that the engine samples from another distribution.
+    """Whether one ``mismatch_summary`` shows that the engine samples from another distribution.
 
-    Before the first update this alone is reason to stop: nothing that was learned could explain it.
+    Before the first update this alone is reason to stop: training cannot explain it.
     """
     if line["mismatch_tokens"] < limits.mismatch_tokens:
         return None
@@ -69,25 +69,25 @@ def mismatch_fault(line: Line, limits: Limits = LIMITS) -> str | None:
     if not _beyond(median, limits.mismatch_p50) and not _beyond(tail, limits.mismatch_p99):
         return None
     return (
-        f"engine and trainer give {line['mismatch_tokens']:,} tokens log-probs that differ by {_told(median)} in the "
-        f"median (limit {limits.mismatch_p50:g}) and by {_told(tail)} at the 99th percentile (limit "
+        f"engine and trainer give {line['mismatch_tokens']:,} tokens log-probs that differ by {_shown(median)} in the "
+        f"median (limit {limits.mismatch_p50:g}) and by {_shown(tail)} at the 99th percentile (limit "
         f"{limits.mismatch_p99:g}), at equal weights; check the engine, or give it --dtype fp32 (with --restart)"
     )
 
 
 def comparison(line: Line) -> str:
-    """One measurement of ``mismatch_summary`` as people read it."""
+    """One ``mismatch_summary`` in a sentence."""
     if not line["mismatch_tokens"]:
         return "no token was sampled from the weights that train; engine and trainer cannot be compared"
     return (
         f"engine and trainer at equal weights: the log-probs of {line['mismatch_tokens']:,} tokens differ by "
-        f"{_told(line['mismatch_p50'])} in the median, {_told(line['mismatch_p99'])} at the 99th percentile, "
-        f"{_told(line['mismatch_max'])} at most"
+        f"{_shown(line['mismatch_p50'])} in the median, {_shown(line['mismatch_p99'])} at the 99th percentile, "
+        f"{_shown(line['mismatch_max'])} at most"
     )
 
 
 def cut_fault(line: Line, limits: Limits = LIMITS) -> str | None:
-    """Whether hardly any completion of an update came to its end."""
+    """Whether hardly any completion of an update ended by itself."""
     share = line["cut_share"]
     if share is None or share < limits.cut_share:
         return None
@@ -95,20 +95,20 @@ def cut_fault(line: Line, limits: Limits = LIMITS) -> str | None:
 
 
 def non_diverse_fault(line: Line, limits: Limits = LIMITS) -> str | None:
-    """Whether hardly any group of an update had something to compare."""
+    """Whether nearly all groups of an update had zero advantage."""
     dropped: Mapping[str, int] = line["groups_dropped"]
     same = {reason: count for reason, count in dropped.items() if reason in NON_DIVERSE}
     graded = line["groups_trained"] + sum(same.values())
     if not graded or sum(same.values()) < limits.non_diverse_share * graded:
         return None
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(same.items(), key=lambda item: -item[1]))
-    return f"of {graded:,} groups {sum(same.values()):,} had nothing to compare ({reasons}); give other problems"
+    return f"of {graded:,} groups {sum(same.values()):,} had zero advantage ({reasons}); use other problems"
 
 
 def _beyond(value: float | None, limit: float) -> bool:
-    """None is what a number that is not finite becomes in a line of metrics."""
+    """Whether a value exceeds a limit; a number that is not finite is None in a line of metrics."""
     return value is None or not value <= limit
 
 
-def _told(value: float | None) -> str:
-    return "no number" if value is None else f"{value:.3g}"
+def _shown(value: float | None) -> str:
+    return "a non-finite number" if value is None else f"{value:.3g}"

@@ -1,18 +1,18 @@
-"""What became of every group: reserved -> generated -> admitted -> taken -> trained, or dropped with a reason.
+"""The events of every group: reserved -> generated -> admitted -> taken -> trained, or dropped with a reason.
 
-``RUN/ledger.jsonl`` has one line an event, appended in order with the seconds of the epoch; nothing in it is ever taken
-back. It is the run's queue and log, and with the groups on disk (see ``store``) the state to go on from: a group that
-was reserved and never finished is made again, a batch that was taken is trained once.
+``RUN/ledger.jsonl`` has one line for each event, appended in order with its Unix time; no line is ever changed. It is
+the run's queue and log, and with the groups on disk (see ``store``) the state to resume from: a group that was reserved
+and never finished is generated again, a batch that was taken is trained once.
 
 ===========  ======================================================================================================
-event        facts beside it
+event        other keys
 ===========  ======================================================================================================
-reserved     ``problem`` (id), ``version`` of the weights that it is started with, ``stage`` of the run
-again        the run was killed while the group was made: it is started once more with ``version``
+reserved     ``problem`` (id), ``version`` of the weights at its start, ``stage`` of the run
+again        the run was killed during generation: it is started once more with ``version``
 generated    all completions have ended, ``tokens`` of them
 admitted     ready to train: ``right`` of its ``graded`` completions are correct
-dropped      of no use: ``reason``; ``right`` and ``graded`` too, 0 where grading failed
-taken        the ``groups`` of the update ``step`` are chosen, one line for all; the run's ``stage`` and its problems
+dropped      does not train: ``reason``; ``right`` and ``graded`` too, 0 if grading failed
+taken        the ``groups`` of the update ``step``, one line for all; the run's ``stage`` and counts of its problems
 trained      the update ``step`` of ``groups`` is done
 ===========  ======================================================================================================
 """
@@ -34,15 +34,15 @@ OF_EVERY_BATCH = ("groups", "event", "step", "time")
 
 
 class Ledger:
-    """The events of a run's groups on disk, and where they leave the groups.
+    """The events of a run's groups on disk, and the state that they lead to.
 
     ``outstanding`` are the groups reserved and not yet ended, ``started`` the version that each of them was last
     started with, ``problems`` the problem of every group, ``graded`` the groups that were admitted or dropped,
-    ``taken`` the groups of each update, ``facts`` what was noted beside them, ``trained`` the updates that are done.
+    ``taken`` the groups of each update, ``facts`` the other keys of that event, ``trained`` the updates that are done.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open a ledger, or begin one. A last line that a kill has torn is cut off.
+        """Open a ledger, or begin one. An incomplete last line, left by a kill, is removed.
 
         Raises:
             DataError: the file is not a ledger.
@@ -73,7 +73,7 @@ class Ledger:
         self._append({"group": group, "event": event, **facts})
 
     def note_batch(self, groups: Sequence[int], event: Literal["taken", "trained"], *, step: int, **facts: Any) -> None:
-        """Record an event of an update's groups: all of them or, when a kill tears the line, none."""
+        """Record an event of an update's groups in one line, so that a kill leaves all of them or none."""
         self._append({"groups": list(groups), "event": event, "step": step, **facts})
 
     def _append(self, line: Mapping[str, Any]) -> None:
@@ -116,12 +116,12 @@ class Ledger:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The events of a ledger in order; a torn last line is left out."""
+    """The events of a ledger in order, without an incomplete last line."""
     return list(parse(path.read_text(encoding="utf-8").split("\n")[:-1], path))
 
 
 def parse(lines: Iterable[str], path: Path) -> Iterator[dict[str, Any]]:
-    """Lines as events. Raises DataError, naming the line, where one is none."""
+    """Lines as events. Raises DataError with the number of the first invalid line."""
     for number, line in enumerate(lines, 1):
         try:
             event = json.loads(line)
@@ -129,12 +129,12 @@ def parse(lines: Iterable[str], path: Path) -> Iterator[dict[str, Any]]:
         except (ValueError, KeyError, TypeError):
             known = False
         if not known:
-            raise DataError(f"{path}: line {number} is no event of a group; restore the file or give --restart")
+            raise DataError(f"{path}: line {number}: invalid ledger event; restore the file or give --restart")
         yield event
 
 
 def by_group(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Each event once for every group that it tells of."""
+    """Each event once for every group that it names."""
     for event in events:
         for group in event.get("groups") or [event["group"]]:
             yield group, event
@@ -142,7 +142,7 @@ def by_group(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, Mapping
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The identity that every run must keep: reserved = trained + dropped (by reason) + outstanding, each once."""
+    """The identity that holds for every run: reserved = trained + dropped (by reason) + outstanding, each once."""
 
     reserved: int
     trained: int
@@ -154,9 +154,9 @@ class Account:
     def __str__(self) -> str:
         reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(self.dropped.items()))
         dropped = sum(self.dropped.values())
-        told = f"{self.reserved} groups reserved = {self.trained} trained + {dropped} dropped"
-        told += f" ({reasons})" if reasons else ""
-        return told + (f" + {self.outstanding} under way" if self.outstanding else "")
+        text = f"{self.reserved} groups reserved = {self.trained} trained + {dropped} dropped"
+        text += f" ({reasons})" if reasons else ""
+        return text + (f" + {self.outstanding} outstanding" if self.outstanding else "")
 
 
 def account(events: Iterable[Mapping[str, Any]]) -> Account:
@@ -177,7 +177,7 @@ def account(events: Iterable[Mapping[str, Any]]) -> Account:
 
 
 def overlap(events: Iterable[Mapping[str, Any]]) -> float:
-    """Seconds in which groups were generated while an update was made: what a synchronous run has none of.
+    """Seconds in which groups were generated during updates; 0 in a synchronous run.
 
     An update lasts from the moment its groups are taken until they are trained; a group is generated from its start
     to its last token.

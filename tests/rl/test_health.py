@@ -48,7 +48,7 @@ def test_so_many_updates_in_a_row_are_a_fault_and_one_fewer_is_none(name):
     [
         ("mismatch", "20,000 tokens log-probs that differ by 0.35 in the median (limit 0.1) and by 2.5"),
         ("cut", "98.0 % of the completions reach the token limit; give more --max-tokens"),
-        ("non-diverse", "of 928 groups 912 had nothing to compare (all-wrong 900, all-right 12); give other problems"),
+        ("non-diverse", "of 928 groups 912 had zero advantage (all-wrong 900, all-right 12); use other problems"),
     ],
 )
 def test_a_fault_is_one_line_with_its_numbers_and_what_to_do(name, told):

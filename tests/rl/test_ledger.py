@@ -54,7 +54,7 @@ def test_a_torn_last_line_is_cut_off_wherever_it_was_torn(tmp_path):
 def test_what_is_no_event_is_refused_with_its_line(line, tmp_path):
     path = tmp_path / "ledger.jsonl"
     path.write_text(json.dumps({"group": 0, "event": "reserved", "problem": "p", "version": 0}) + f"\n{line}\n")
-    with pytest.raises(DataError, match=r"ledger.jsonl: line 2 is no event of a group; restore the file or give"):
+    with pytest.raises(DataError, match=r"ledger.jsonl: line 2: invalid ledger event; restore the file or give"):
         Ledger(path)
 
 
@@ -78,7 +78,7 @@ def test_the_account_adds_up():
     told = events(*[(group, "reserved") for group in range(4)], (0, "dropped"), (1, "generated"))
     told.append({"groups": [1, 2], "event": "trained", "step": 1, "time": 1.0})
     found = account(told)
-    assert str(found) == "4 groups reserved = 2 trained + 1 dropped (all-wrong 1) + 1 under way"
+    assert str(found) == "4 groups reserved = 2 trained + 1 dropped (all-wrong 1) + 1 outstanding"
     assert found.reserved == found.trained + sum(found.dropped.values()) + found.outstanding
     assert found.faults == ()
 
