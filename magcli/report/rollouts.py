@@ -71,7 +71,7 @@ def _columns(path: Path, names: Sequence[str]) -> pa.Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampleView:
     """One completion as shown on the page."""
 
     completion: str
@@ -87,7 +87,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupView:
     """The best and the worst completion of a group; ``dropped`` is the reason if the group was not trained."""
 
     number: int
@@ -96,15 +96,15 @@ class Group:
     answer: str
     size: int
     dropped: str
-    samples: Sequence[Sample]
+    samples: Sequence[SampleView]
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class UpdateView:
     """Some groups of one update."""
 
     step: int
-    groups: Sequence[Group]
+    groups: Sequence[GroupView]
 
 
 def select_updates(steps: Sequence[int], at: Sequence[str]) -> list[int]:
@@ -118,13 +118,13 @@ def select_updates(steps: Sequence[int], at: Sequence[str]) -> list[int]:
     return sorted(selected)
 
 
-def samples(run: Path, at: Sequence[str], groups: int) -> list[Update]:
+def samples(run: Path, at: Sequence[str], groups: int) -> list[UpdateView]:
     """Completions of ``groups`` groups at each update: one dropped group, if any, and trained ones."""
     steps = select_updates(updates(run), at) if groups else []
-    return [Update(step, list(_groups(RunDir(run).rollouts_of(step), groups))) for step in steps]
+    return [UpdateView(step, list(_groups(RunDir(run).rollouts_of(step), groups))) for step in steps]
 
 
-def _groups(path: Path, wanted: int) -> Iterator[Group]:
+def _groups(path: Path, wanted: int) -> Iterator[GroupView]:
     rows = _columns(path, ("group", "dropped"))
     fates = dict(zip(rows.column("group").to_pylist(), rows.column("dropped").to_pylist(), strict=True))
     numbers = pa.array(_select_groups(fates, wanted), pa.int64())
@@ -145,10 +145,10 @@ def _select_groups(fates: dict[int, str | None], wanted: int) -> list[int]:
     return spread + dropped[: wanted - len(spread)]
 
 
-def _group(rows: Sequence[dict[str, Any]]) -> Group:
+def _group(rows: Sequence[dict[str, Any]]) -> GroupView:
     first, ranked = rows[0], sorted(rows, key=lambda row: -row["reward"])
     shown = ranked[:1] if ranked[0]["completion"] == ranked[-1]["completion"] else [ranked[0], ranked[-1]]
-    return Group(
+    return GroupView(
         number=first["group"],
         id=sanitize(first["id"] or ""),
         prompt=sanitize(first["prompt"] or ""),
@@ -159,8 +159,8 @@ def _group(rows: Sequence[dict[str, Any]]) -> Group:
     )
 
 
-def _sample(row: dict[str, Any]) -> Sample:
-    return Sample(
+def _sample(row: dict[str, Any]) -> SampleView:
+    return SampleView(
         completion=sanitize(row["completion"]),
         reward=row["reward"],
         parts=[(name, row[f"reward_{name}"]) for name in ("format", "correct", "length", "language")],

@@ -147,7 +147,7 @@ class Run:
     facts: Sequence[str]
     charts: Sequence[Chart]
     verdicts: Sequence[Part]
-    samples: Sequence[rollouts.Update]
+    samples: Sequence[rollouts.UpdateView]
     headline: str
 
 
