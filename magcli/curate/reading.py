@@ -11,8 +11,6 @@ from magcli.errors import DataError
 
 Warn = Callable[[str], None]
 """Prints a warning."""
-
-
 CONTEXT_COLUMNS = ("body", "Body", "context", "passage")
 """Columns in which other datasets keep the facts of a question (ASDiv, SVAMP, OlympiadBench)."""
 

@@ -19,26 +19,14 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 LeftOut = Literal["ungradable", "early-step", "wrong", "cut", "short", "near-identical", "surplus"]
-
-
 Upsample = Literal["repetition", "weight"]
-
-
 Same = Callable[[int, int], bool]
 """Whether two rows, by number, are near-duplicates."""
-
-
 WORD = re.compile(r"\w+|[^\w\s]")
-
-
 NGRAM = 5
 """Words and punctuation marks per n-gram."""
-
-
 CACHE_SIZE = 4096
 """Number of texts whose n-grams are cached."""
-
-
 BAR = 40
 """Characters of the longest bar of a histogram."""
 

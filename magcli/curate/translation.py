@@ -30,30 +30,16 @@ from magcli.verify import prose
 
 NAMES = {"fr": "French", "es": "Spanish", "it": "Italian", "de": "German", "zh": "Chinese", "ru": "Russian"}
 """The languages of the recipe, and their names in the instruction."""
-
-
 Defect = Literal["empty", "cut", "code", "latex", "numbers", "question", "language", "length"]
 """Defects of a translation."""
-
-
 Untranslatable = Literal["not-english", "too-few-words", "worded-answer", "bare-code"]
 """Why a problem is not translated."""
-
-
 _LENGTHS = {"zh": (0.15, 0.9)}
-
-
 _LENGTH = (0.55, 2.2)
 """Ratio of letters in translation and original; MGSM has 0.64 to 1.5, in Chinese 0.25 to 0.63."""
-
-
 _SLACK = 12
 """Tolerance in letters: *What is* may become *Quelle est la valeur de*."""
-
-
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]{1,400}`|\[asy\].*?(?:\[/asy\]|\Z)|\b[a-z]{3,6}://\S+", re.DOTALL)
-
-
 _FORMULA = re.compile(
     r"\\begin\{(?P<of>\w+\*?)\}.*?(?:\\end\{(?P=of)\}|\Z)|\$\$[^$]*\$\$"
     r"|(?<!\d)\$(?=[^\s.,;:!?)]|\.\d)[^$\n]{1,400}(?<=\S)\$(?!\d)"
@@ -61,44 +47,22 @@ _FORMULA = re.compile(
     re.DOTALL,
 )
 """Dollar signs as in ``magcli.verify.prose``; a price before its sign, *0,10 $.*, does not open a formula."""
-
-
 _BOUNDS = re.compile(r"\A(?:\$\$?|\\\[|\\\()|(?:\$\$?|\\\]|\\\))\Z")
-
-
 _WORDS_INSIDE = re.compile(r"\\(?:text|textbf|textit|emph|textrm|mbox|mathrm|operatorname)\s*\{[^{}\d$]*\}")
-
-
 _BARE = re.compile(r"^(?:def \w+\(|class \w+\s*[:({]|#include\b|from \w+ import\b|import \w+$)", re.MULTILINE)
-
-
 _PLACEHOLDER = "{language}"
-
-
 _ENGLISH = frozenset((
     "the", "there", "how", "does", "each", "and", "of", "with", "which", "many", "much", "what", "their", "they", "who",
     "were", "if", "when", "did", "every", "more", "than",
 ))  # fmt: skip
 """English words that no language in ``NAMES`` has; one of them reveals a half-translated text, which a language
 classifier misses. Among the human translations in MGSM and MMATH one contains such a word, by mistake."""
-
-
 _QUESTION = re.compile(r"[?？]")
-
-
 _MATHEMATICAL = re.compile(r"sqrt|pi|(?:arc|a)?(?:sin|cos|tan)|cot|sec|csc|log|ln|exp|frac|inf|infty|infinity|oo|mod")
-
-
 _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
-
-
 EXISTING = "existing_translation"
 """The column that holds an existing translation until it is checked."""
-
-
 By = Literal["id", "position"]
-
-
 Texts = dict[tuple[str, str], str]
 """(id or number of the row, language) -> text."""
 

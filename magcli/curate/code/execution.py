@@ -32,19 +32,11 @@ from magcli.verify.sandbox import Limits, Program, Sandbox
 MAX_OUTPUT_BYTES, MAX_TOTAL_BYTES = 1 << 20, 256 << 20
 """Maximum size of a wrong output, and of all wrong outputs of a problem, that is kept for comparison. Larger ones equal
 only the same bytes and replace nothing."""
-
-
 MAX_TIMEOUTS = 2
 """Number of timeouts after which a solution not labelled right is ``unrun`` on the remaining tests."""
-
-
 REJECTED = RIGHT + 1
 """The group of outputs rejected by a checker."""
-
-
 Done = TypeVar("Done")
-
-
 Outcome = tuple[Fault | None, bytes | None, float | None]
 """The fault, the output if there is one, and CPU seconds."""
 

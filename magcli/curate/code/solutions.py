@@ -32,21 +32,13 @@ from magcli.verify.code.judging import LANGUAGES
 from magcli.verify.code.outputs import fitting
 
 Label = Literal["right", "wrong", "unknown"]
-
-
 Reason = Literal["interactive", "no-checker", "bad-tests", "no-solutions", "few-tests"]
-
-
 TEST_COLUMNS = ("tests", "test_list", "test", "public_tests", "private_tests", "generated_tests")
-
-
 SOLUTION_COLUMNS = (
     "solutions", "incorrect_solutions", "submissions", "code", "canonical_solution", "reference_python", "python_file",
     "cpp_file", "samples",
 )  # fmt: skip
 """All of these that a row has are combined."""
-
-
 _LABELS: dict[str, Label] = {
     **dict.fromkeys(("accepted", "right", "correct", "ok", "ac", "true"), "right"),
     **dict.fromkeys(
@@ -54,34 +46,16 @@ _LABELS: dict[str, Label] = {
         "wrong",
     ),
 }  # fmt: skip
-
-
 _NUMBERED = {0: "unknown", 1: "python2", 2: "cpp", 3: "python", 4: "java"}
 """Languages of CodeContests."""
-
-
 _TOLERANCE = re.compile(r"\bfloat_(?:absolute_|relative_)?tolerance\s+([\d.eE+-]+)")
-
-
 _CONTINUES = re.compile(r"(?:#.*\n)*\s")
-
-
 _INDENTED = re.compile(r"^([ \t]+)[^\s#]", re.MULTILINE)
-
-
 _SOLUTION = re.compile(r"Solution\d*")
-
-
 _CPP_CLASS = re.compile(r"^class Solution\d*\b.*?^};", re.DOTALL | re.MULTILINE)
-
-
 _CPP_NAME = re.compile(r"\bSolution\d*\b")
-
-
 PYTHON_2 = re.compile(r"\b(?:xrange|raw_input)\b")
 """Names that only Python 2 has."""
-
-
 _PYTHON_2_NAMES = """
 xrange, raw_input = range, input
 def quotient_of_python_2(one, other):

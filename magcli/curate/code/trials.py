@@ -37,14 +37,8 @@ from magcli.verify.sandbox import Limits
 
 VALUES: tuple[Any, ...] = (True, False, 0, 1, -1, 0.0, "", (), [], {}, frozenset(), [[]], [0], [1])
 """Constants that a trivial function may return, besides the value expected by the first test."""
-
-
 MAX_ARGUMENTS = 9
-
-
 _DECIMAL = re.compile(rb"(?<!\S)[+-]?(?:\d+\.\d*|\.\d+|\d+(?:\.\d*)?[eE][+-]?\d+)(?!\S)")
-
-
 Trivial = Literal["nothing", "input", "constant", "zero"]
 
 

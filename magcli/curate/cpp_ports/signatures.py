@@ -18,15 +18,9 @@ Reason = (
     Literal["asks-already", "about-python", "helper-code", "arguments", "value", "any-order", "names", "bad-tests"]
     | CppReason
 )
-
-
 STUB = re.compile(r"(?:^[^\n]*:[ \t]*\n+)?```(?:python3?|py)?[ \t]*\n(.*?)```", re.DOTALL | re.MULTILINE)
 """A block of Python in a statement, with the line that introduces it."""
-
-
 _C_NAME = re.compile(r"[A-Za-z_]\w*")
-
-
 _RESERVED_WORDS = (
     "abs acos asin atan atan2 auto bool break case catch cbrt ceil char clock close const continue cos default "
     "delete div do double else enum erf exp explicit extern false float floor fmod for friend gamma goto hypot if "
@@ -36,8 +30,6 @@ _RESERVED_WORDS = (
     "system tan template this throw time tolower toupper true try typedef typename union unlink unsigned using "
     "virtual void volatile wait while write xor y0 y1 yn"
 )
-
-
 _RESERVED = frozenset(_RESERVED_WORDS.split())
 """C++ keywords, and C library functions that a function of the same name could collide with."""
 

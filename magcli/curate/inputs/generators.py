@@ -24,12 +24,8 @@ from magcli.verify.code.judging import DEFAULT_LIMITS, extract
 from magcli.verify.sandbox import Sandbox
 
 SEEDS = 10
-
-
 MAX_INPUT = 1 << 20
 """Maximum size of an input in bytes."""
-
-
 _NEEDED = """Random test inputs are needed for this problem:
 
 <problem>
@@ -37,8 +33,6 @@ _NEEDED = """Random test inputs are needed for this problem:
 </problem>
 
 """
-
-
 _CALL = (
     _NEEDED
     + """One of its inputs, a call of the function as one line of Python:
@@ -49,8 +43,6 @@ _CALL = (
 Write the program that reads the seed and the word small or large from stdin, and prints one line `{name}(...)` with \
 random arguments. The function itself is not wanted."""
 )
-
-
 _INPUT = (
     _NEEDED
     + """One of its inputs:
@@ -61,8 +53,6 @@ _INPUT = (
 Write the program that reads the seed and the word small or large from stdin, and prints one random input of the same \
 form. A solution of the problem is not wanted."""
 )
-
-
 _BEGINS = """```python
 import random
 
@@ -75,8 +65,6 @@ if seed % 3 == 0:
     values.sort()
 value = random.choice(values) if seed % 2 else random.randint(-9, 9)
 """
-
-
 _EXAMPLE_CALL = (
     _CALL.format(
         problem="Write a function to count how often a value stands in a list.",
@@ -85,8 +73,6 @@ _EXAMPLE_CALL = (
     ),
     _BEGINS + 'print(f"count_value({values}, {value})")\n```',
 )
-
-
 _EXAMPLE_INPUT = (
     _INPUT.format(
         problem="The first line holds n and x, the second n integers from -9 to 9. Print how many of them equal x.",

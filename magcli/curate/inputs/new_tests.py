@@ -37,21 +37,11 @@ from magcli.verify.sandbox import Sandbox
 
 MARGIN = 0.5
 """Maximum fraction of the time limit that a solution may take on a new test, as other machines may be slower."""
-
-
 MAX_VOTERS = 8
-
-
 MAX_OUTPUT = 1 << 20
 """Maximum size of the output of a new test in bytes."""
-
-
 Origin = Literal["mutation", "generator"]
-
-
 NoTests = Literal["solutions-fail", "few-solutions", "no-format", "nothing-new", "not-run", "out-of-time"]
-
-
 COUNTS = ("tests_tried", "tests_made", "wrong_solutions", "wrong_passing_before", "wrong_passing", "out_of_time")
 
 

@@ -18,15 +18,9 @@ from magcli.curate.inputs.format import Format, Line, Mismatch, Piece, Repeat, S
 
 UNBOUNDED = 1 << 62
 """The range of a value bounded by another one."""
-
-
 MAX_CHOICES = 8
 """Maximum number of repeated words that are treated as a fixed choice, such as YES and NO."""
-
-
 Order = Literal["", "rising", "falling"]
-
-
 _SIGNS = (
     (re.compile(r"\\(?:leqslant|leq|le)(?![A-Za-z])|≤|⩽|&le;"), " <= "),
     (re.compile(r"\\lt(?![A-Za-z])|&lt;"), " < "),
@@ -37,25 +31,15 @@ _SIGNS = (
     (re.compile(r"(?<=\d)(?:\\,|\{,\}|\\ |,(?=\d{3}(?!\d))| (?=\d{3}(?!\d)))"), ""),
     (re.compile(r"\$|\\[,;:! ]|\\left|\\right"), " "),
 )
-
-
 _NUMBER = (
     r"-?\s*\d+(?:\.\d+)?(?:e\d{1,2})?(?:\s*\*\s*\d+)?(?:\s*(?:\^|\*\*)\s*\{?\s*\d{1,3}\s*\}?)?(?:\s*[-+]\s*1(?![\d.]))?"
 )
-
-
 _NAME = r"\|?\\?[A-Za-z]\w*(?:\s*_\s*(?:\{[^{}]*\}|\w+))?(?:\.\w+|\[[^\[\]]*\])*\|?"
-
-
 _RANGE = re.compile(
     rf"(?<![\w.^*])(?P<low>{_NUMBER})\s*(?P<from><=?)\s*"
     rf"(?P<names>{_NAME}(?:\s*(?:,|<=?)\s*{_NAME})*)\s*(?P<to><=?)\s*(?P<high>{_NUMBER})(?![\w^])"
 )
-
-
 _POWER = re.compile(r"(?:(.+?)\*)?\s*(-?[\d.]+)\s*(?:\^|\*\*)\s*\{?\s*(\d+)\s*\}?")
-
-
 _MAX_EXPONENT = 100
 
 
