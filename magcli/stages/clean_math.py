@@ -251,15 +251,15 @@ def _deduplicate(config: Config, rows: Rows, job: Job) -> Rows:
 
     assert job.schema is not None
     seen = StatementIndex()
-    with closing(SpilledBatches(schema(config, job.schema))) as aside:
+    with closing(SpilledBatches(schema(config, job.schema))) as spilled:
         for batch in rows:
-            aside.add(batch)
+            spilled.add(batch)
             columns = (batch.column(name).to_pylist() for name in ("id", "prompt", "answer"))
             for id, prompt, answer in zip(*columns, strict=True):
                 seen.add(id, prompt, answer)
         job.console.say(f"clean-math: comparing {len(seen.keys):,} statements", event="comparing", rows=len(seen.keys))
         gone = {each.number: each for each in seen.duplicates(config.similarity)}
-        for before, batch in numbered(aside.rows()):
+        for before, batch in numbered(spilled.rows()):
             numbers = range(before, before + batch.num_rows)
             for number in (number for number in numbers if number in gone):
                 _drop(job, batch.slice(number - before, 1), gone[number], seen)

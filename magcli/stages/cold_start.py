@@ -116,10 +116,10 @@ def _mixed(config: Config, rows: Rows, given: SpilledRows, general: SpilledRows,
     _report_mix(placed, "tokens" if config.tokenizer else "characters", job)
 
 
-def _spill(rows: Iterable[Row], spool: SpilledRows) -> Iterator[Row]:
+def _spill(rows: Iterable[Row], spilled: SpilledRows) -> Iterator[Row]:
     """Pass rows on, and write each to disk."""
     for row in rows:
-        spool.append(row)
+        spilled.append(row)
         yield row
 
 

@@ -172,10 +172,10 @@ def test_a_problem_is_sampled_until_its_fate_is_certain(outcomes, suspect, judge
 
     async def decide():
         grader = Grader(1, deadline=20)
-        jury = filter_math.DifficultyJudge(config, grader, row)
+        judge = filter_math.DifficultyJudge(config, grader, row)
         try:
-            samples, rewards = await sample_in_waves(generator, grader, row, asking, rule, jury.wanted)
-            return samples, await jury.judge(rewards)
+            samples, rewards = await sample_in_waves(generator, grader, row, asking, rule, judge.samples_wanted)
+            return samples, await judge.judge(rewards)
         finally:
             await grader.close()
 
@@ -188,13 +188,13 @@ def test_a_problem_is_sampled_until_its_fate_is_certain(outcomes, suspect, judge
 def test_programs_are_settled_by_their_verdicts_alone():
     row = {"id": "p", "prompt": "q", "kind": "code", "tests": []}
     config = filter_math.Config(model="m", samples=8, adaptive=True, drop_suspect=True, keep="0.1..0.8")
-    jury = filter_math.DifficultyJudge(config, Grader(1), row)
+    judge = filter_math.DifficultyJudge(config, Grader(1), row)
 
     def verdicts(text):
         reasons = {"1": "accepted", "0": "wrong-answer", "?": "infra-error"}
         return [Reward(0, 0, 0, 0, 0, each == "1", False, reasons[each], "python") for each in text]
 
-    assert asyncio.run(jury.wanted(verdicts("1110"))) == 2
-    assert asyncio.run(jury.wanted(verdicts("11?00"))) == 0
-    summary, judgement = asyncio.run(jury.judge(verdicts("11?00")))
+    assert asyncio.run(judge.samples_wanted(verdicts("1110"))) == 2
+    assert asyncio.run(judge.samples_wanted(verdicts("11?00"))) == 0
+    summary, judgement = asyncio.run(judge.judge(verdicts("11?00")))
     assert (summary.majority, summary.num_samples, judgement) == ("", 4, "kept")
