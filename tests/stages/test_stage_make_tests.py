@@ -137,7 +137,7 @@ def test_a_problem_keeps_what_it_has_when_its_time_is_over(tmp_path, capsys):
     assert kept["slow"]["tests_made"] > 0
     assert (kept["slow"]["wrong_passing_before"], kept["slow"]["no_tests"]) == (2, None)
     assert kept["slow"]["tests_made"] + sum(kept["slow"]["tests_thrown"].values()) == kept["slow"]["tests_tried"] < 100
-    assert "1 ran out of their time" in capsys.readouterr().err
+    assert "1 ran out of time" in capsys.readouterr().err
     kept, _ = made(tmp_path, [row, problem("p")], problem_seconds=0.3)
     assert (kept["slow"]["no_tests"], kept["slow"]["tests_made"], kept["slow"]["tests_tried"]) == ("out-of-time", 0, 0)
     assert not made(tmp_path, [problem("p")], problem_seconds=0)[0]["p"]["out_of_time"]
