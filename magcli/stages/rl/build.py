@@ -165,7 +165,7 @@ async def engine(config: Config, job: Job) -> AsyncIterator[Sampler]:
             spec,
             config.generators,
             devices=config.generator_devices,
-            say=lambda told: job.console.say(f"rl: {told}"),
+            say=lambda text: job.console.say(f"rl: {text}"),
         )
     else:
         opened = open_policy(
@@ -202,9 +202,9 @@ def _spec(config: Config) -> Spec:
 
 
 def _share_threads(generators: int) -> int:
-    """Threads of each generator, the trainer keeping the rest; 0 where nobody is beside it.
+    """The threads of each generator; the trainer keeps the rest. 0 without generator processes.
 
-    They share what torch has here, be it by OMP_NUM_THREADS: with more threads than cores, each waits for others that
+    They split torch's threads, also those of OMP_NUM_THREADS: with more threads than cores, each waits for others that
     are not running.
     """
     import torch
