@@ -168,6 +168,11 @@ def _numbers(values: pa.Array) -> Sizes:
 
 # ---- JSON ----
 
+Shape = Any
+"""The type of a JSON value: a name such as ``int64``, ``("list", shape)`` or ``("struct", ((key, shape), ...))``.
+Making and comparing Arrow types for each value would take most of the time to read a file."""
+SCALARS = {type(None): "null", bool: "bool", float: "float64", str: "string"}
+
 
 def to_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """The rows of a batch, with the values of columns that store JSON text."""
@@ -201,7 +206,7 @@ def _parse_text(text: str, name: str, kind: pa.DataType) -> Any:
         return value if isinstance(value, str) else text
     if pa.types.is_boolean(kind) and value in (0, 1):
         return bool(value)
-    is_number = json_type(value) in (pa.int64(), pa.float64())
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if pa.types.is_integer(kind) and is_number and value % 1 == 0 and abs(value) < 2**63:
         return int(value)
     what = "true or false" if pa.types.is_boolean(kind) else "a whole number"
@@ -210,9 +215,9 @@ def _parse_text(text: str, name: str, kind: pa.DataType) -> Any:
 
 @dataclass(slots=True)
 class Column:
-    """A key of JSON objects: the type of its values (None: they share none), number of rows, whether null occurs."""
+    """A key of JSON objects: the shape of its values (None: they share none), number of rows, whether null occurs."""
 
-    kind: pa.DataType | None = pa.null()
+    shape: Shape | None = "null"
     present: int = 0
     null: bool = False
 
@@ -220,15 +225,15 @@ class Column:
         """Add the value of one more row."""
         self.present += 1
         self.null = self.null or value is None
-        if self.kind is not None and value is not None:
-            self.kind = unify(self.kind, json_type(value))
+        if self.shape is not None and value is not None:
+            self.shape = unify(self.shape, json_shape(value))
 
     def field(self, key: str, total: int) -> pa.Field:
         """The column's field with its marks."""
         absent = self.present < total
-        if self.kind is None or (absent and self.null):
+        if self.shape is None or (absent and self.null):
             return pa.field(key, pa.string(), metadata={TEXT_KEY: b"1"})
-        kind = pa.string() if pa.types.is_null(self.kind) else self.kind
+        kind = pa.string() if self.shape == "null" else arrow_type(self.shape)
         return pa.field(key, kind, metadata={ABSENT_KEY: b"1"} if absent else None)
 
 
@@ -248,51 +253,52 @@ def key_order(orders: Iterable[tuple[str, ...]]) -> list[str]:
     return ordered
 
 
-def json_type(value: Any) -> pa.DataType | None:
-    """The Arrow type that holds a JSON value exactly; None if there is none."""
+def json_shape(value: Any) -> Shape | None:
+    """The shape of a JSON value; None if no Arrow type holds the value exactly."""
     match value:
-        case None:
-            return pa.null()
-        case bool():
-            return pa.bool_()
+        case bool() | float() | str() | None:
+            return SCALARS[type(value)]
         case int():
-            return pa.int64() if -(2**63) <= value < 2**63 else None
-        case float():
-            return pa.float64()
-        case str():
-            return pa.string()
+            return "int64" if -(2**63) <= value < 2**63 else None
         case list():
-            return _list_type(value)
+            return _list_shape(value)
         case dict() if value:
-            parts = [(key, json_type(part)) for key, part in value.items()]
-            if any(part is None or pa.types.is_null(part) for _, part in parts):
-                return None
-            return pa.struct([pa.field(key, part) for key, part in parts])
-        case _:
-            return None
+            parts = tuple((key, json_shape(part)) for key, part in value.items())
+            return None if any(part in (None, "null") for _, part in parts) else ("struct", parts)
+    return None
 
 
-def _list_type(values: Sequence[Any]) -> pa.DataType | None:
-    kind: pa.DataType | None = pa.null()
+def _list_shape(values: Sequence[Any]) -> Shape | None:
+    shape: Shape | None = "null"
     for value in values:
-        kind = unify(kind, json_type(value))
-        if kind is None:
+        shape = unify(shape, json_shape(value))
+        if shape is None:
             return None
-    return pa.list_(kind)
+    return ("list", shape)
 
 
-def unify(left: pa.DataType | None, right: pa.DataType | None) -> pa.DataType | None:
-    """The type that holds the values of both exactly; None if there is none."""
+def unify(left: Shape | None, right: Shape | None) -> Shape | None:
+    """The shape that holds the values of both exactly; None if there is none."""
     if left is None or right is None:
         return None
-    if left == right or pa.types.is_null(right):
+    if left == right or right == "null":
         return left
-    if pa.types.is_null(left):
+    if left == "null":
         return right
-    if pa.types.is_list(left) and pa.types.is_list(right):
-        inner = unify(left.value_type, right.value_type)
-        return None if inner is None else pa.list_(inner)
+    if left[0] == right[0] == "list":
+        inner = unify(left[1], right[1])
+        return None if inner is None else ("list", inner)
     return None
+
+
+def arrow_type(shape: Shape) -> pa.DataType:
+    """The Arrow type of a shape."""
+    match shape:
+        case ("list", part):
+            return pa.list_(arrow_type(part))
+        case ("struct", parts):
+            return pa.struct([(key, arrow_type(part)) for key, part in parts])
+    return pa.type_for_alias(shape)
 
 
 # ---- pyarrow without pandas ----
