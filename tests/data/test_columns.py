@@ -33,6 +33,6 @@ def test_a_number_that_the_common_type_does_not_hold_is_refused_by_its_column() 
 
 
 @pytest.mark.parametrize("text", ["1e30", "1.5", '"many"', "[1]", "-9223372036854775809"])
-def test_what_is_no_whole_number_of_64_bits_is_told(text: str) -> None:
+def test_a_value_that_is_not_a_64_bit_integer_is_refused(text: str) -> None:
     with pytest.raises(DataError, match="where a whole number is expected"):
         parse_texts(pa.array(["3.0", None, text]), "num_tokens", pa.int64())

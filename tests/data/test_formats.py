@@ -154,15 +154,15 @@ def test_a_csv_of_another_tool(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_bytes(
         b'\xef\xbb\xbfid,n,x,answer,zip\r\n1,1,0.5,42,01234\r\n2,,1e3,"4,\r\n2",5\r\nbad\r\n3,3,2,"",6\r\n\r\n4,4,3,\xff,7\r\n'
     )
-    told = []
-    source = table.read(str(tmp_path / "x.csv"), lambda *bad: told.append(bad[1]))
+    reported = []
+    source = table.read(str(tmp_path / "x.csv"), lambda *bad: reported.append(bad[1]))
     rows = [row for batch in source.rows for row in batch.to_pylist()]
     assert rows == [
         {"id": "1", "n": 1, "x": 0.5, "answer": "42", "zip": "01234"},
         {"id": "2", "n": None, "x": 1000.0, "answer": "4,\r\n2", "zip": "5"},
         {"id": "3", "n": 3, "x": 2.0, "answer": "", "zip": "6"},
     ]
-    assert sorted(told) == ["broken-text", "ragged-line"]
+    assert sorted(reported) == ["broken-text", "ragged-line"]
 
 
 NESTED = pa.table(
@@ -301,18 +301,18 @@ def test_a_hub_id_without_a_hub_fails_soon(monkeypatch: pytest.MonkeyPatch) -> N
 # ---- outputs that cannot be ----
 
 
-def test_outputs_are_refused_at_the_door(tmp_path: Path) -> None:
+def test_impossible_outputs_are_refused_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thing").touch()
     (tmp_path / "file").touch()
     (tmp_path / "dir.arrow").mkdir()
-    for name, told in {
+    for name, message in {
         "x.txt": "unknown kind",
         "full": "other things",
         "file": "is a file",
         "dir.arrow": "folder",
     }.items():
-        with pytest.raises(UsageError, match=told):
+        with pytest.raises(UsageError, match=message):
             table.check_target(str(tmp_path / name))
 
 

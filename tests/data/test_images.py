@@ -25,7 +25,7 @@ def test_rows_shaped_as_mmmu_and_mathvista_are_read():
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "message"),
     [
         ("none.png", "row r: image 1: cannot read none.png"),
         (7, "row r: image 1 is int"),
@@ -34,6 +34,6 @@ def test_rows_shaped_as_mmmu_and_mathvista_are_read():
         ("data:image/png;base64,%%", "row r: image 1 is not base64"),
     ],
 )
-def test_an_image_that_cannot_be_had_is_told(value, told):
-    with pytest.raises(DataError, match=told):
+def test_an_unreadable_image_is_named(value, message):
+    with pytest.raises(DataError, match=message):
         images_of({"id": "r", "images": [value]})

@@ -60,15 +60,15 @@ def test_lines_in_a_json_file_and_a_byte_order_mark_are_read(tmp_path: Path) -> 
     assert rows_of(tmp_path / "lines.json") == rows_of(tmp_path / "marked.json") == ROWS
 
 
-def test_elements_that_are_no_rows_are_told_and_the_others_read(tmp_path: Path, monkeypatch) -> None:
+def test_elements_that_are_not_rows_are_reported_and_the_others_read(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(jsonl, "ROW_LIMIT", 300)
     monkeypatch.setattr(jsonl, "CHUNK", 100)
     large = json.dumps({"id": "large", "text": 'x"]},\\' * 200})
     place = tmp_path / "rows.json"
     place.write_text(f'[{{"id": "a"}}, 3, [1, {{}}], {{"id": "b", "n": nope}}, }}, {large}, {{"id": "c"}},]')
-    told: list[tuple[str, str]] = []
-    assert rows_of(place, lambda name, reason, _: told.append((name, reason))) == [{"id": "a"}, {"id": "c"}]
-    assert told == [
+    reported: list[tuple[str, str]] = []
+    assert rows_of(place, lambda name, reason, _: reported.append((name, reason))) == [{"id": "a"}, {"id": "c"}]
+    assert reported == [
         ("element 2", "not-an-object"),
         ("element 3", "not-an-object"),
         ("b", "broken-json"),
@@ -85,7 +85,7 @@ def test_an_array_without_objects_is_refused(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["rows.json.gz", "rows.jsonl.gz"])
-def test_a_packed_file_cut_or_damaged_anywhere_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_gzip_file_truncated_or_damaged_anywhere_is_refused(tmp_path: Path, name: str) -> None:
     """Of another tool's, without a manifest: what packs it has a checksum. Bits of its header say nothing, nor do the
     last ones before the checksum.
     """

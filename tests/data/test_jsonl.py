@@ -80,7 +80,7 @@ def test_values_survive_where_bytes_cannot(tmp_path: Path) -> None:
     assert [json.loads(line) for line in written] == [{"a": 1, "b": 1.5}, {"a": 2, "b": 1e5}]
 
 
-def test_a_file_of_ours_keeps_types_that_json_does_not_tell(tmp_path: Path) -> None:
+def test_a_file_with_a_manifest_keeps_types_that_json_does_not_have(tmp_path: Path) -> None:
     schema = pa.schema([("n", pa.int32()), ("x", pa.float32()), ("t", pa.list_(pa.int32()))])
     rows = [{"n": 1, "x": 0.1, "t": [1]}, {"n": None, "x": 2.0, "t": None}]
     place = tmp_path / "rows.jsonl"
@@ -104,14 +104,14 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("line", BROKEN, ids=[reason + str(len(line)) for line, (_, reason) in BROKEN.items()])
-def test_a_line_that_cannot_be_read_is_told_and_the_others_come(tmp_path: Path, line: bytes) -> None:
+def test_an_unreadable_line_is_reported_and_the_others_are_read(tmp_path: Path, line: bytes) -> None:
     source = tmp_path / "rows.jsonl"
     source.write_bytes(b'{"a": "first"}\n' + line + b'\n{"a": "last"}\n')
-    told: list[tuple[str, str, str]] = []
-    rows = table.read(str(source), lambda *bad: told.append(bad)).rows
+    reported: list[tuple[str, str, str]] = []
+    rows = table.read(str(source), lambda *bad: reported.append(bad)).rows
     assert [row["a"] for batch in rows for row in batch.to_pylist()] == ["first", "last"]
-    assert [(place, reason) for place, reason, _ in told] == [BROKEN[line]]
-    assert len(told[0][2]) <= 500
+    assert [(place, reason) for place, reason, _ in reported] == [BROKEN[line]]
+    assert len(reported[0][2]) <= 500
 
 
 def test_a_file_without_any_object_is_refused(tmp_path: Path) -> None:

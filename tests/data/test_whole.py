@@ -1,4 +1,4 @@
-"""A finished file of ours proves that it is whole: cut at any byte, or with any one bit flipped, it is refused."""
+"""A finished file proves that it is complete: truncated at any byte, or with any bit flipped, it is refused."""
 
 import io
 import random
