@@ -26,7 +26,7 @@ SECTIONS = ["data", "run-1", "evaluation", "landscape", "provenance"]
 @pytest.fixture(scope="module")
 def written(pipeline, tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "report.html"
-    call_stage("report", subject=[str(pipeline)], out=path)
+    call_stage("report", positional=[str(pipeline)], out=path)
     return path
 
 
@@ -111,7 +111,7 @@ def test_the_page_is_small(written):
 
 
 def test_equal_inputs_give_an_equal_page(pipeline, written, tmp_path):
-    call_stage("report", subject=[str(pipeline)], out=tmp_path / "again.html")
+    call_stage("report", positional=[str(pipeline)], out=tmp_path / "again.html")
     assert (tmp_path / "again.html").read_bytes() == written.read_bytes()
 
 
