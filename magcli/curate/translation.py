@@ -118,10 +118,10 @@ def untranslatable(prompt: str, answer: str) -> Untranslatable | None:
     """Why a problem cannot be translated; None if it can."""
     if _BARE.search(_CODE.sub(" ", prompt)):
         return "bare-code"
-    detected = languages.tell(prompt)
+    detected = languages.detect(prompt)
     if detected.label == languages.UNDECIDED:
         return "too-few-words"
-    if "en" not in detected.meant():
+    if "en" not in detected.candidates():
         return "not-english"
     if any(not _MATHEMATICAL.fullmatch(word.lower()) for word in prose.words(answer).split() if len(word) > 1):
         return "worded-answer"
@@ -141,7 +141,9 @@ def defect(original: str, text: str, language: str) -> Defect | None:
         return "numbers"
     if _QUESTION.search(before) and not _QUESTION.search(after):
         return "question"
-    if language not in languages.tell(text).meant() or not _ENGLISH.isdisjoint(prose.words(after).lower().split()):
+    if language not in languages.detect(text).candidates() or not _ENGLISH.isdisjoint(
+        prose.words(after).lower().split()
+    ):
         return "language"
     low, high = _LENGTHS.get(language, _LENGTH)
     letters = _letters(before)

@@ -62,11 +62,11 @@ def _differences(side: Side, first: Side, ks: Sequence[int], seed: int) -> dict[
 
 
 def _row(key: Key, side: Side, difference: Estimate | None) -> dict[str, Any]:
-    told = {"suite": key[0], "model": side.name, **side.estimates[key]._asdict()}
+    columns = {"suite": key[0], "model": side.name, **side.estimates[key]._asdict()}
     if difference is not None:
-        told |= {"difference": difference.value, "num_paired": difference.num_problems}
-        told |= {"difference_low": difference.low, "difference_high": difference.high}
-    return {name: None if value != value else value for name, value in told.items()}
+        columns |= {"difference": difference.value, "num_paired": difference.num_problems}
+        columns |= {"difference_low": difference.low, "difference_high": difference.high}
+    return {name: None if value != value else value for name, value in columns.items()}
 
 
 def markdown(found: Sequence[Mapping[str, Any]]) -> str:
@@ -75,7 +75,7 @@ def markdown(found: Sequence[Mapping[str, Any]]) -> str:
     """
     models = list(dict.fromkeys(row["model"] for row in found))
     cells = {(row["suite"], row["metric"], row["model"]): row for row in found}
-    paired = [model for model in models if any(row["model"] == model and _told(row) for row in found)]
+    paired = [model for model in models if any(row["model"] == model and _has_difference(row) for row in found)]
     head = ["suite", "metric", *models, *(f"{model} - {models[0]}" for model in paired)]
     lines = [head, ["---", "---", *["---:"] * (len(head) - 2)]]
     for suite, metric in dict.fromkeys((row["suite"], row["metric"]) for row in found):
@@ -85,7 +85,7 @@ def markdown(found: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines) + "\n"
 
 
-def _told(row: Mapping[str, Any]) -> bool:
+def _has_difference(row: Mapping[str, Any]) -> bool:
     return row.get("difference") is not None
 
 

@@ -55,9 +55,9 @@ def reward(completion: str, row: Mapping[str, Any]) -> dict[str, Any]:
     answer = completion.rpartition("</think>")[2].strip()
     strict = _checks.test_instruction_following_strict(asked, answer)
     loose = _checks.test_instruction_following_loose(asked, answer)
-    broken = [name for name, kept in zip(names, strict.follow_instruction_list, strict=True) if not kept]
-    told = {"correct_anywhere": loose.follow_all_instructions, "detail": ", ".join(broken)}
-    return {"total": float(strict.follow_all_instructions), **told}
+    broken = [name for name, followed in zip(names, strict.follow_instruction_list, strict=True) if not followed]
+    columns = {"correct_anywhere": loose.follow_all_instructions, "detail": ", ".join(broken)}
+    return {"total": float(strict.follow_all_instructions), **columns}
 
 
 def _value(column: Any) -> Any:
@@ -72,4 +72,4 @@ _FIRST = {
     "kwargs": [{"language": "en"}, {"relation": "at least", "num_sentences": 2}],
 }
 _checks = _loaded()
-reward("The first answer loads what tells languages and sentences apart. It takes a second.", _FIRST)
+reward("The first answer loads the language detector and the sentence splitter. It takes a second.", _FIRST)

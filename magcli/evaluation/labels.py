@@ -1,4 +1,4 @@
-"""What tells tables of several models apart in the figures that are laid side by side."""
+"""Short labels for the tables of several models."""
 
 from collections.abc import Iterable, Sequence
 from itertools import count
@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 def labels(names: Sequence[str]) -> list[str]:
-    """What tells several paths apart: each without the folders that all of them share, and without its ending.
+    """Distinct short labels of paths: each without the folders that all of them share, and without its suffix.
 
-    Where the ending alone differs it is kept; paths that are equal are numbered.
+    Where only the suffix differs it is included; paths that are equal are numbered.
     """
     paths = [Path(name) if Path(name).name not in ("", "..") else Path(name).resolve() for name in names]
     parts = [path.with_suffix("").parts if path.name else path.parts for path in paths]

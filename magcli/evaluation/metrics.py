@@ -33,8 +33,8 @@ class Problem:
     """The samples of one problem: the answer found in each (empty for none) and whether it was right.
 
     ``one_language``: whether question, thoughts and answer are in one; ``truncated``: whether the sample was cut at its
-    longest length; ``formed``: whether it has the format without which it is not right. All are empty where nobody has
-    looked. ``kind`` is math or code.
+    longest length; ``formed``: whether it has the format without which it is not right. All are empty where
+    unknown. ``kind`` is math or code.
     """
 
     id: str
@@ -109,7 +109,7 @@ def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
     """Graded completions, one row a sample, as one entry a problem, in order of first appearance.
 
     Raises:
-        DataError: two problems (told by their prompts, where there are any) have one id, a verdict is missing, or a
+        DataError: two problems (with different prompts) have one id, a verdict is missing, or a
             verdict or a length is a text, of which every one would count as true.
     """
     found: dict[str, list[Mapping[str, Any]]] = {}
@@ -157,7 +157,7 @@ def _number(row: Mapping[str, Any], column: str) -> float:
 
 
 def _formed(row: Mapping[str, Any]) -> bool | None:
-    """Whether a completion has the format; None where its row does not tell."""
+    """Whether a completion has the format; None where its row does not say."""
     if row.get("reason") in get_args(FormatReason):
         return False
     return True if (row.get("reward_format") or 0) > 0 else None
@@ -224,7 +224,7 @@ def _looked(problems: Sequence[Problem]) -> dict[str, bool]:
 
 
 def scale(metric: str) -> int:
-    """What people are told a metric times: shares are told in percent."""
+    """The factor for display: shares are shown in percent."""
     return 1 if metric.startswith("tokens") else 100
 
 

@@ -5,13 +5,12 @@ asserts     ``test_list``, after ``test_setup_code`` (MBPP)
 check       a script ``test`` that defines ``check(candidate)``, called with ``entry_point`` (HumanEval)
 main        ``test`` or ``tests`` is a C++ ``main`` that asserts (HumanEval-X, MultiPL-E)
 unittest    ``tests`` is a mapping of files of unit tests, ``stub`` one of the module that they import (Exercism)
-catch       ``tests`` is a mapping of files of C++ tests with Catch2's macros (Exercism)
 hidden      ``public_test_cases`` and ``private_test_cases`` as LiveCodeBench packs them
 samples     the examples in the statement, ``prompt``, alone (AtCoder and LeetCode)
 tests       ``tests`` as magcli has them
 =========== ==========================================================================================================
 
-Calls, asserts and pairs of input and output are judged outside the sandbox (``magcli.verify.code.calls``). So are the
+Calls, asserts and pairs of input and output are judged outside the sandbox (``magcli.verify.code.cases``). So are the
 asserts of ``asserts`` and ``check``, unless one of a problem cannot be split into calls and conditions, as in a loop:
 then all of the problem's run as a script, the column ``harness``, after the program and in its process, like those of
 ``main`` and ``unittest``. A program must reach a script's last line. As it shares its process with the
@@ -26,14 +25,10 @@ import pickle
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from magcli.errors import DataError
-from magcli.evaluation.exercises import without_own_includes
-from magcli.verify.code.calls import asserts
-from magcli.verify.code.cases import cases, names_of
+from magcli.verify.code.cases import cases, names_of, split_asserts
 
 Row = Mapping[str, Any]
 
@@ -59,7 +54,7 @@ def with_tests(form: str, row: Row) -> dict[str, Any]:
         DataError: the form is not known, or the row's tests are not of it.
     """
     if form not in _FORMS:
-        raise DataError(f"tests of the form {form!r} are not known; there are {', '.join(_FORMS)}")
+        raise DataError(f"unknown form of tests {form!r}; choose from {', '.join(_FORMS)}")
     try:
         return _FORMS[form](row)
     except KeyError as error:
@@ -90,14 +85,14 @@ def _python(script: str) -> dict[str, Any]:
 
 def _asserts(row: Row) -> dict[str, Any]:
     setup = row.get("test_setup_code") or ""
-    return _split(lambda: [*asserts(setup), *row["test_list"]]) or _python("\n".join([setup, *row["test_list"]]))
+    return _split(lambda: [*split_asserts(setup), *row["test_list"]]) or _python("\n".join([setup, *row["test_list"]]))
 
 
 def _check(row: Row) -> dict[str, Any]:
     script, name = row["test"], row.get("entry_point") or ""
     called = any(isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) for node in ast.parse(script).body)
     whole = script if called else f"{script}\ncheck({name})"
-    return _split(lambda: asserts(script, name), name) or _python(whole)
+    return _split(lambda: split_asserts(script, name), name) or _python(whole)
 
 
 def _split(sources: Callable[[], Sequence[str]], entry_point: str = "") -> dict[str, Any] | None:
@@ -112,9 +107,9 @@ def _split(sources: Callable[[], Sequence[str]], entry_point: str = "") -> dict[
 
 def _main(row: Row) -> dict[str, Any]:
     script = str(row.get("test") or row["tests"]).strip().removeprefix("}").strip()
-    told = f'std::fputs("\\n{PASSED}\\n", stdout);\n}}\n'
+    report = f'std::fputs("\\n{PASSED}\\n", stdout);\n}}\n'
     return _after(
-        f"#undef NDEBUG\n#include <cassert>\n#include <cstdio>\n{_LAST_BRACE.sub(lambda _: told, script)}", "cpp"
+        f"#undef NDEBUG\n#include <cassert>\n#include <cstdio>\n{_LAST_BRACE.sub(lambda _: report, script)}", "cpp"
     )
 
 
@@ -136,30 +131,6 @@ def _unittest(row: Row) -> dict[str, Any]:
     if len(modules) != 1:
         raise DataError(f"the exercise asks for {len(modules)} files; one can be graded")
     return _python(UNITTEST.format(module=modules[0], sources=list(row["tests"].values())))
-
-
-_CATCH_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?:[^>"\n]*/)?catch\w*\.hpp[>"][^\n]*\n', re.M)
-_MACRO = re.compile(r"\b(?:TEST|REQUIRE|CHECK|SECTION|SCENARIO|GENERATE|STATIC|TEMPLATE|METHOD|CATCH)[A-Z_]*(?=\s*\()")
-_MAIN_OF_TESTS = f"""
-int main() {{
-    int failed = Catch::inner::run_all();
-    if (!failed) std::fputs("\\n{PASSED}\\n", stdout);
-    return failed;
-}}
-"""
-
-
-def _catch(row: Row) -> dict[str, Any]:
-    script = _CATCH_INCLUDE.sub("\n", without_own_includes("\n".join(row["tests"].values())))
-    macros = _catch_macros()
-    if unknown := [name for name in _MACRO.findall(script) if f"#define {name}" not in macros]:
-        raise DataError(f"the tests use {unknown[0]}, which is not among the macros of Catch2 that are known here")
-    return _after(f'{macros}\n#define EXERCISM_RUN_ALL_TESTS\n#line 1 "tests"\n{script}\n{_MAIN_OF_TESTS}', "cpp")
-
-
-@cache
-def _catch_macros() -> str:
-    return Path(__file__).with_name("catch.cpp").read_text(encoding="utf-8")
 
 
 def _column(row: Row) -> dict[str, Any]:
@@ -209,7 +180,7 @@ class _Words(ast.NodeTransformer):
 
 
 def _value(node: ast.expr) -> Any:
-    """A literal, in which the words of JSON may stand."""
+    """A literal that may contain the constants of JSON."""
     try:
         return ast.literal_eval(_Words().visit(node))
     except ValueError:
@@ -249,7 +220,6 @@ _FORMS: dict[str, Callable[[Row], dict[str, Any]]] = {
     "check": _check,
     "main": _main,
     "unittest": _unittest,
-    "catch": _catch,
     "hidden": _hidden,
     "samples": _samples,
     "tests": _column,

@@ -11,9 +11,16 @@ from typing import Any, NamedTuple
 from magcli.config import did_you_mean
 from magcli.data import table
 from magcli.errors import DataError
-from magcli.evaluation import exercises, programs
+from magcli.evaluation import programs
 from magcli.evaluation.suite import SHIPPED, Source, Suite
 
+EXERCISE_CONFIG = ".meta/config.json"
+_EXERCISE_TEXTS = {
+    "introduction": "introduction.md",
+    "instructions": "instructions.md",
+    "instructions_append": "instructions.append.md",
+}
+_EXERCISE_FILES = {"stub": "solution", "tests": "test", "example": "example"}
 HUB = "hub"
 """The place of data that is read from the Hugging Face hub."""
 LETTERS = "ABCDEFGHIJ"
@@ -48,7 +55,7 @@ def problems(suite: Suite, places: Sequence[str], seed: int = 0, *, reference: b
         try:
             problem = _problem(suite, source, row, number, seed)
             if problem["id"] in found:
-                raise DataError(f"another row has the id {problem['id']!r} too; id must tell rows apart")
+                raise DataError(f"another row has the id {problem['id']!r} too; ids must be unique")
         except DataError as error:
             raise DataError(f"evaluate: suite {suite.name}: row {number + 1}: {error}") from None
         if reference:
@@ -87,13 +94,13 @@ def _paths(folder: Path, names: Sequence[str]) -> Iterator[Path]:
 def _read(path: Path, names: Sequence[str]) -> Iterator[Row]:
     """The rows of a file, or of a folder of exercises.
 
-    JSON is read as it stands: a table would make texts of values that differ in kind.
+    JSON is read as it is: a table would convert values of mixed types to strings.
 
     Raises:
         DataError: it cannot be read.
     """
-    if path.is_dir() and (exercised := exercises.rows(path)):
-        return iter(exercised)
+    if path.is_dir() and (found := exercises(path)):
+        return iter(found)
     plain = path.name.removesuffix(".gz")
     if not plain.endswith((".json", ".jsonl", ".tsv")):
         return _table(str(path))
@@ -105,6 +112,33 @@ def _read(path: Path, names: Sequence[str]) -> Iterator[Row]:
     if not all(isinstance(row, dict) for row in found):
         raise DataError(f"{path} cannot be read: every row must be a JSON object")
     return iter(found)
+
+
+def exercises(folder: Path) -> list[Row]:
+    """The exercises in a clone of Exercism's or Aider Polyglot's repository, one a folder, by name.
+
+    The folder of an exercise has ``.docs`` and a configuration that names its files. A row has ``slug``,
+    ``introduction``, ``instructions``, ``instructions_append``, and the mappings ``stub``, ``tests`` and ``example``
+    of file names to texts.
+
+    Raises:
+        DataError: an exercise cannot be read.
+    """
+    return [_exercise(config.parents[1]) for config in sorted(folder.glob(f"*/{EXERCISE_CONFIG}"))]
+
+
+def _exercise(folder: Path) -> Row:
+    try:
+        files = json.loads((folder / EXERCISE_CONFIG).read_text(encoding="utf-8"))["files"]
+        texts = {
+            column: {name: (folder / name).read_text(encoding="utf-8") for name in files.get(kind, [])}
+            for column, kind in _EXERCISE_FILES.items()
+        }
+        paths = {column: folder / ".docs" / name for column, name in _EXERCISE_TEXTS.items()}
+        docs = {column: path.read_text(encoding="utf-8") if path.is_file() else "" for column, path in paths.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"the exercise {folder} cannot be read: {error}") from None
+    return {"slug": folder.name, **docs, **texts}
 
 
 def _parsed(text: str, name: str, names: Sequence[str]) -> list[Row]:
@@ -130,8 +164,8 @@ def _wanted(suite: str, where: Mapping[str, Any], row: Row) -> bool:
             if not _matches(rule, row.get(column)):
                 return False
         except TypeError:
-            told = f"{column} is {row[column]!r}, which cannot be compared with {rule}; mend where"
-            raise DataError(f"evaluate: suite {suite}: {told}") from None
+            problem = f"{column} is {row[column]!r}, which cannot be compared with {rule}; fix the key where"
+            raise DataError(f"evaluate: suite {suite}: {problem}") from None
     return True
 
 
@@ -153,14 +187,13 @@ def _matches(rule: Any, value: Any) -> bool:
 
 
 def _between(low: Any, value: Any, high: Any) -> bool:
-    """Whether a value lies between two, either of which may be None; one that is no text is compared with texts as one.
-
-    Dates may be told so: as texts they are in their order.
+    """Whether a value lies between two, either of which may be None; compared as strings where these are strings, so
+    that ISO dates can be given as text.
     """
     if value is None:
         return False
-    told = str(value) if isinstance(low if high is None else high, str) else value
-    return bool((low is None or low <= told) and (high is None or told <= high))
+    compared = str(value) if isinstance(low if high is None else high, str) else value
+    return bool((low is None or low <= compared) and (high is None or compared <= high))
 
 
 def _problem(suite: Suite, source: Source, row: Row, number: int, seed: int) -> dict[str, Any]:
@@ -196,7 +229,7 @@ def _shown(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, dict) and all(isinstance(each, str) for each in value.values()):
-        return exercises.one_text(value)
+        return "\n".join(value.values())
     if isinstance(value, list | dict):
         parts = value if isinstance(value, list) else [value]
         return "\n".join(each if isinstance(each, str) else json.dumps(each, ensure_ascii=False) for each in parts)

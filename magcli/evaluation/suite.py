@@ -1,4 +1,4 @@
-"""Evaluation suites: small TOML files that say where a benchmark's rows lie, how they are asked, graded and sampled.
+"""Evaluation suites: small TOML files that say where a benchmark's rows are, how they are prompted, sampled and graded.
 
     about = "AIME 2024, I and II"
     verifier = "math"
@@ -25,11 +25,11 @@ read. With ``variants = ["de", "fr"]`` it stands for one suite each: ``{variant}
 
 ========== ===========================================================================================================
 verifier   ``math``, ``code``, ``ifeval``, ``tools``, or a user's own reward: ``file.py:function``, ``module:function``
-note       what must be known of the figures; told with them
-system     the system prompt: ``default`` (magcli's), ``none``, or a file; beside the suite's file if it is relative
-language   whether the share in one language is told too
+note       a caveat about the figures, printed with them
+system     the system prompt: ``default`` (magcli's), ``none``, or a file, relative to the suite's
+language   whether the share in one language is reported too
 files      of a source: names of files or folders; where one is found under ``--data``, that is read
-origin     where these come from, told where they are not found; ``hub``: the data set that ``--data hub`` reads instead
+origin     where these come from, named if they are not found; ``hub``: the data set that ``--data hub`` reads instead
 id         the row's id; its number where there is none
 where      columns that must have a value, be one of a list, none of ``{not = [..]}``, or in ``{min = .., max = ..}``
 choices    columns of the options, the right one first, or ``inline``: they stand in the prompt as ``A. ..`` and
@@ -58,7 +58,7 @@ SHIPPED = Path(__file__).parent / "suites"
 VERIFIERS = ("math", "code")
 """Verifiers of answers and of programs."""
 FUNCTIONS = {"ifeval": "magcli.evaluation.ifeval_checks:reward", "tools": "magcli.evaluation.tools:reward"}
-"""Verifiers that are functions of their own, by their names."""
+"""Verifiers that are reward functions, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class SamplingOptions:
     """How a suite is sampled: 40k tokens for AIME and LiveCodeBench in the recipe, 32k for the rest."""
 
     temperature: float = 0.7
@@ -96,7 +96,7 @@ class Suite:
     name: str
     verifier: str
     sources: tuple[Source, ...]
-    sampling: Samples
+    sampling: SamplingOptions
     about: str = ""
     note: str = ""
     system: str = "default"
@@ -106,12 +106,12 @@ class Suite:
 
     @property
     def kind(self) -> str:
-        """Of its problems: ``math`` or ``code``; of those with a verifier of their own it is not asked."""
+        """Of its problems: ``math`` or ``code``; irrelevant with a custom verifier."""
         return "code" if self.verifier == "code" else "math"
 
     @property
     def function(self) -> str:
-        """The reward of its own, as ``magcli.verify.custom`` names it; empty for answers and programs."""
+        """The custom reward, as ``magcli.verify.custom`` names it; empty for answers and programs."""
         if self.verifier in VERIFIERS:
             return ""
         place, colon, name = FUNCTIONS.get(self.verifier, self.verifier).rpartition(":")
@@ -124,7 +124,7 @@ def known() -> list[str]:
 
 
 def load(names: Sequence[str]) -> list[Suite]:
-    """The suites of these names or paths, in order, each once; one with variants stands for all of them.
+    """The suites of these names or paths, in order, each once; one with variants expands to all of them.
 
     Raises:
         UsageError: there is no such suite, a file is none, or two have one name; the message says what is wrong.
@@ -182,21 +182,23 @@ def _filled(value: Any, variant: str) -> Any:
     return value
 
 
-_TOLD = {"about": str, "note": str, "system": str, "language": bool, "verifier": str}
+_SUITE_KEYS = {"about": str, "note": str, "system": str, "language": bool, "verifier": str}
 
 
 def _suite(name: str, table: Mapping[str, Any], text: str, folder: Path) -> Suite:
     given = dict(table)
     sampling, sources = given.pop("sampling", {}), given.pop("source", [])
-    told = {key: convert(kind, given.pop(key), f"suite {name}: {key}") for key, kind in _TOLD.items() if key in given}
+    options = {
+        key: convert(kind, given.pop(key), f"suite {name}: {key}") for key, kind in _SUITE_KEYS.items() if key in given
+    }
     if given:
         key = next(iter(given))
-        raise UsageError(f"suite {name}: unknown key '{key}'{did_you_mean(key, (*_TOLD, 'sampling', 'source'))}")
-    if not told.get("verifier") or not sources:
+        raise UsageError(f"suite {name}: unknown key '{key}'{did_you_mean(key, (*_SUITE_KEYS, 'sampling', 'source'))}")
+    if not options.get("verifier") or not sources:
         raise UsageError(f"suite {name}: it needs a verifier and at least one [[source]]")
-    verifier = _verifier(told.pop("verifier"), name)
+    verifier = _verifier(options.pop("verifier"), name)
     places = tuple(_source(name, each, verifier) for each in sources)
-    return Suite(name, verifier, places, _made(Samples, sampling, name), **told,
+    return Suite(name, verifier, places, _made(SamplingOptions, sampling, name), **options,
                  digest=hashlib.sha256(text.encode()).hexdigest(), folder=folder)  # fmt: skip
 
 
@@ -204,7 +206,7 @@ def _verifier(verifier: str, name: str) -> str:
     known = (*VERIFIERS, *FUNCTIONS)
     if verifier not in known and ":" not in verifier:
         raise UsageError(
-            f"suite {name}: there is no verifier '{verifier}'{did_you_mean(verifier, known)}; "
+            f"suite {name}: unknown verifier '{verifier}'{did_you_mean(verifier, known)}; "
             "a function of your own is named as file.py:function"
         )
     return verifier

@@ -22,9 +22,9 @@ _FENCED = re.compile(r"```[\w-]*\n(.*?)```", re.S)
 def reward(completion: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """1 where the calls are exactly those of the row, else 0; ``detail`` says what differs."""
     functions, right = _value(row["functions"]), _value(row["calls"])
-    told = calls(completion.rpartition("</think>")[2])
-    wrong = "no list of calls" if told is None else _difference(told, right, functions)
-    extracted = "" if told is None else json.dumps(told, ensure_ascii=False)
+    made = calls(completion.rpartition("</think>")[2])
+    wrong = "no list of calls" if made is None else _difference(made, right, functions)
+    extracted = "" if made is None else json.dumps(made, ensure_ascii=False)
     return {"total": float(not wrong), "extracted": extracted, "detail": wrong}
 
 
@@ -57,12 +57,12 @@ def _read(value: Any) -> Iterator[Call]:
         yield {"name": str(call["name"]), "arguments": dict(arguments)}
 
 
-def _difference(told: Sequence[Call], right: Sequence[Call], functions: Sequence[Mapping[str, Any]]) -> str:
+def _difference(made: Sequence[Call], right: Sequence[Call], functions: Sequence[Mapping[str, Any]]) -> str:
     """What differs between two sets of calls; empty where nothing does."""
     defaults = {each["name"]: _defaults(each) for each in functions}
-    if unknown := [call["name"] for call in told if call["name"] not in defaults]:
+    if unknown := [call["name"] for call in made if call["name"] not in defaults]:
         return f"there is no function {unknown[0]}"
-    ours, theirs = (sorted(_canonical(call, defaults) for call in each) for each in (told, right))
+    ours, theirs = (sorted(_canonical(call, defaults) for call in each) for each in (made, right))
     if ours == theirs:
         return ""
     return f"calls {', '.join(ours) or 'nothing'}; right is {', '.join(theirs) or 'nothing'}"

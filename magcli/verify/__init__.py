@@ -5,7 +5,7 @@
     with Grader(workers=2) as grader:
         rewards = grader.grade(completions, rows)
 
-Names are imported when they are asked for, so that a worker loads no more than it needs.
+Names are imported lazily, so that a worker loads no more than it needs.
 """
 
 from importlib import import_module

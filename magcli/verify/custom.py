@@ -4,9 +4,8 @@
         return 1.0 if len(completion) < 100 else 0.0
 
 It gives a number, a truth value, a ``Reward``, or a mapping with ``total`` and any other fields of a ``Reward``. A
-number of 1 or more, or True, counts as correct. It runs in the pool's workers, under their deadline. What it raises,
-and what it gives that is no reward, is a verdict of its own, ``reward-error``: counted, in no accuracy, never trained
-on.
+number of 1 or more, or True, counts as correct. It runs in the pool's workers, under their deadline. An exception
+or a result that is not a reward becomes the verdict ``reward-error``: counted, in no accuracy, never trained on.
 """
 
 import hashlib
@@ -97,7 +96,9 @@ def _as_reward(value: Any) -> Reward:
     if isinstance(value, Mapping):
         unknown = set(value) - _FIELDS
         if unknown or "total" not in value:
-            raise TypeError(f"a reward has total and of {', '.join(sorted(_FIELDS))}; got {', '.join(map(str, value))}")
+            raise TypeError(
+                f"a reward needs total and may have {', '.join(sorted(_FIELDS))}; got {', '.join(map(str, value))}"
+            )
         value = Reward(**{**_plain(value["total"], value.get("correct")), **value})
     found = value if isinstance(value, Reward) else Reward(**_plain(value, None))
     if not math.isfinite(found.total):
@@ -109,7 +110,7 @@ def _for_a_table(found: Reward) -> Reward:
     """The reward with exactly the types of its fields, as a table holds them.
 
     Raises:
-        TypeError, ValueError: a field cannot be taken for one of its type.
+        TypeError, ValueError: a field cannot be converted to its type.
     """
     values: dict[str, Any] = {}
     for part in fields(Reward):

@@ -35,7 +35,7 @@ class Grader:
     """Use it from asyncio (``await reward``) or from threads (``grade``, ``rewards``); close it in the end.
 
     Args:
-        workers: Verdicts that are worked out at once.
+        workers: Verdicts computed concurrently.
         deadline: Seconds for one verdict on an answer; a program has the limits of its tests.
         sandbox: How programs are isolated: ``full``, ``restricted``, ``auto`` or ``none``.
         accept_unsandboxed: With ``none``: that a program may do to this machine all that its user can.
@@ -70,7 +70,7 @@ class Grader:
             self._judges().judge()
 
     def gradable(self, row: Mapping[str, Any]) -> bool:
-        """Whether the ground truth of a math problem can be read; of other rows that is not asked."""
+        """Whether the ground truth of a math problem can be parsed; True for other rows."""
         return self._own or kind_of(row) == "code" or math.parsable(gold_of(row))
 
     async def reward(self, text: str, num_tokens: int, row: Mapping[str, Any], rule: RewardRule) -> Reward:
@@ -100,7 +100,7 @@ class Grader:
         return self.rewards([(*job, chosen) for job in zip(completions, lengths, rows, strict=True)])
 
     def equal(self, one: str, other: str) -> bool:
-        """Whether two answers are equal by the verifier, which is asked about a pair once. From any thread."""
+        """Whether two answers are equal by the verifier; cached, thread-safe."""
         if one.isascii() and other.isascii() and one.isdigit() and other.isdigit():
             return one.lstrip("0") == other.lstrip("0")
         return self._equal(one, other)
@@ -146,7 +146,7 @@ class Grader:
             return undecided("infra-error", raised(error))
 
     def _judges(self) -> "Programs":
-        """Made when the first code problem comes: who grades answers only needs none of it."""
+        """Created on the first code problem: grading answers alone needs no sandbox."""
         from magcli.verify.code.programs import Programs
 
         with self._lock:
@@ -159,7 +159,7 @@ _Task = tuple[Callable[..., Reward], tuple[Any, ...], "Future[Reward]"]
 
 
 class _Crew:
-    """Threads that work off a queue. They do not keep the process from ending, unlike those of an executor."""
+    """Daemon threads that serve a queue; unlike those of an executor they do not block interpreter exit."""
 
     def __init__(self, size: int) -> None:
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()

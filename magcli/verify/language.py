@@ -8,7 +8,7 @@ it is loaded once, on first use.
   an alphabet, Japanese and Korean; a sentence's likelihood is the product of those of its words, and a word is asked
   about once, as words come again and again. The likeliest chain says which language each sentence is in, so that a
   borrowed word or a foreign name changes nothing and a foreign sentence does.
-- Too little text to tell is ``UNDECIDED``, and that earns no bonus.
+- Too little text is ``UNDECIDED`` and earns no bonus.
 - Where more than a tenth of the letters are in sentences of another language, or of another script wherever they
   stand, it is ``MIXED``, which agrees with nothing.
 - What the words leave open, and any language that is not the recipe's, the classifier is asked for as a whole.
@@ -89,13 +89,13 @@ _LATIN = re.compile(r"[A-Za-z\u00c0-\u024f]+")
 _NOT_LATIN = re.compile(r"[\u0370-\u1dff\u3040-\ud7af]")
 
 
-class Told(NamedTuple):
+class Detection(NamedTuple):
     """What a text is in: a language's ISO 639 code, ``UNDECIDED`` or ``MIXED``, and close languages as likely."""
 
     label: str
     others: frozenset[str] = frozenset()
 
-    def meant(self) -> frozenset[str]:
+    def candidates(self) -> frozenset[str]:
         """All languages that the text may be in."""
         return self.others | {self.label}
 
@@ -108,30 +108,30 @@ class _Guess(NamedTuple):
 
 def identify(text: str) -> str:
     """The ISO 639 code of a text's language, ``UNDECIDED`` or ``MIXED``."""
-    return tell(text).label
+    return detect(text).label
 
 
 def consistent(question: str, thoughts: str, answer: str) -> bool | None:
-    """Whether the three are in one language; None where one of them cannot be told."""
-    return agree([tell(question), tell(thoughts), tell(answer)])
+    """Whether the three are in one language; None where one of them is undecided."""
+    return agree([detect(question), detect(thoughts), detect(answer)])
 
 
-def agree(told: list[Told]) -> bool | None:
-    """Whether texts are in one language; None where one of them cannot be told."""
-    labels = [each.label for each in told]
+def agree(detections: list[Detection]) -> bool | None:
+    """Whether texts are in one language; None where one of them is undecided."""
+    labels = [each.label for each in detections]
     if UNDECIDED in labels:
         return None
-    return MIXED not in labels and bool(frozenset.intersection(*(each.meant() for each in told)))
+    return MIXED not in labels and bool(frozenset.intersection(*(each.candidates() for each in detections)))
 
 
-def tell(text: str) -> Told:
+def detect(text: str) -> Detection:
     """What a text is in."""
     sentences = prose.sentences(text)
     words = _joined(sentences)
     if not _enough(words):
-        return Told(UNDECIDED)
+        return Detection(UNDECIDED)
     if not words.isascii() and _scripts_mixed(words):
-        return Told(MIXED)
+        return Detection(MIXED)
     scores = [_product(map(_likelihoods, sentence)) for sentence in sentences]
     states = _states(scores)
     if len(set(states)) > 1:
@@ -139,18 +139,18 @@ def tell(text: str) -> Told:
     return _of_one(words, states[0], _product(scores))
 
 
-def _of_one(words: str, state: int, totals: list[float]) -> Told:
+def _of_one(words: str, state: int, totals: list[float]) -> Detection:
     """What a text is in whose sentences are all in one state."""
     if state == _OTHER_STATE or totals[state] - max(_without(totals, state)) < SURE:
         return _asked(words)
-    return Told(_STATES[state])
+    return Detection(_STATES[state])
 
 
 def _without(totals: list[float], state: int) -> list[float]:
     return totals[:state] + totals[state + 1 :]
 
 
-def _of_several(sentences: list[list[str]], states: list[int]) -> Told:
+def _of_several(sentences: list[list[str]], states: list[int]) -> Detection:
     """What a text is in whose sentences are in several states: the language of most letters, if the rest is little."""
     words = {
         state: _joined(sentence for sentence, of in zip(sentences, states, strict=True) if of == state)
@@ -158,12 +158,12 @@ def _of_several(sentences: list[list[str]], states: list[int]) -> Told:
     }
     letters = {state: len(each) + 2 * _ideographs(each) for state, each in words.items()}
     most = max(letters, key=letters.__getitem__)
-    main = _asked(words[most]) if most == _OTHER_STATE else Told(_STATES[most])
+    main = _asked(words[most]) if most == _OTHER_STATE else Detection(_STATES[most])
     foreign = sum(count for state, count in letters.items() if _differs(state, words[state], main))
-    return Told(MIXED) if foreign > FOREIGN * sum(letters.values()) else main
+    return Detection(MIXED) if foreign > FOREIGN * sum(letters.values()) else main
 
 
-def _differs(state: int, words: str, main: Told) -> bool:
+def _differs(state: int, words: str, main: Detection) -> bool:
     """Whether sentences of a state are in another language than the text.
 
     Where one of the two is not the recipe's the words alone do not say so: the classifier must be clear about it.
@@ -175,10 +175,10 @@ def _differs(state: int, words: str, main: Told) -> bool:
     return guess.probability >= CLEAR and not close
 
 
-def _asked(words: str) -> Told:
+def _asked(words: str) -> Detection:
     """What the classifier says of words as a whole."""
     guess = _classify(words[:SAMPLE])
-    return Told(guess.label, guess.others) if guess.probability >= MIN_PROBABILITY else Told(UNDECIDED)
+    return Detection(guess.label, guess.others) if guess.probability >= MIN_PROBABILITY else Detection(UNDECIDED)
 
 
 def _joined(sentences: Iterable[list[str]]) -> str:

@@ -10,7 +10,7 @@ beyond them is evaluated.
 A wrong accept is worse than a wrong reject, so ambiguity is settled on the safe side:
 
 - A final dot, ``\text{..}``, ``\dfrac``, ``\left``, ``$..$``, bold, colour and Unicode change nothing; nor do
-  ``1{,}000``, ``1,000`` and ``1\,000``, but ``1, 000`` is two numbers. ``1,5`` is 1.5 only beside a decimal ``1.5``.
+  ``1{,}000``, ``1,000`` and ``1\,000``, but ``1, 000`` is two numbers. ``1,5`` is 1.5 only next to a decimal ``1.5``.
 - ``x=5`` is ``5``, and is not ``y=5``; the last value of ``x=2+3=5`` counts; ``2x=10`` is not ``10``. A chain whose
   numbers differ (``5=6=5``, ``5 \approx 6``) has no value; a side may be another one rounded at its last digit.
 - ``f(x)=x^2`` is ``f(t)=t^2``, ``y=x^2`` and ``x^2``; with another argument (``f(2x)=``, ``f(x+1)=``) it is the same
@@ -38,11 +38,11 @@ A wrong accept is worse than a wrong reject, so ambiguity is settled on the safe
   type only: ``5m^2`` is ``5\text{ m}^2`` and is not ``5``. A degree sign may be missing; ``90^\circ`` is also
   ``\pi/2``; primes (minutes, seconds, feet, inches) may not: ``30'`` is not ``30``, and ``12^\circ 30'`` only itself.
 - Any noun may follow a number as the thing counted (``12 apples``, ``12 ways to choose``), and what says nothing (``in
-  total``, ``only``). Words of the closed classes of ``latex.trailing`` make another value of it: operations, numbers,
+  total``, ``only``). Words of the closed classes of ``latex.units`` make another value of it: operations, numbers,
   fractions, comparisons without a noun, conditions, doubt, denial. So ``12 squared``, ``12 or more``, ``12 out of 20``,
-  ``12 of them`` and ``12 percent of x`` are not ``12``. Where such a word may also be counted it is not taken for that
-  (``12 quarters``, ``12 gross``), but ``12 times``, ``12 pairs`` and ``12 more apples`` are ``12``. Number words
-  multiply: ``5 million`` is 5,000,000, ``2 dozen`` 24, ``3 lakh`` 300,000. Letters for thousands are not read.
+  ``12 of them`` and ``12 percent of x`` are not ``12``. Where such a word may also be counted it still changes
+  the value (``12 quarters``, ``12 gross``), but ``12 times``, ``12 pairs`` and ``12 more apples`` are ``12``. Number
+  words multiply: ``5 million`` is 5,000,000, ``2 dozen`` 24, ``3 lakh`` 300,000. Letters for thousands are not read.
 - A percent sign may be missing where the number is at least 1: ``50%`` is ``50`` and also ``0.5``; ``0.5%`` is not
   ``0.5``, and ``300%`` is not ``3``.
 - ``i`` is the imaginary unit, ``e`` Euler's number, ``\log`` has base 10. ``1\frac{1}{2}`` and ``1 1/2`` are 3/2, never
@@ -56,25 +56,24 @@ A wrong accept is worse than a wrong reject, so ambiguity is settled on the safe
 - The domain of a free parameter (``\pi k, k\in\mathbb{Z}``) may be missing on one side, two domains must be the same,
   and every other condition must be there. The parameter may have any name that stands for nothing else; without a
   domain only the ``k`` of a period, the ``t`` of a line and constants of integration may, and ``2n+1`` is not ``2k+1``.
-  The constant itself may not be missing. Endless sums, integrals and limits are never worked out: they are equal where
+  The constant itself may not be missing. Endless sums, integrals and limits are never evaluated: they are equal where
   their terms, integrands and bounds are.
 - Words are compared as words, case, spaces and articles left out: ``east`` is not ``seat``. ``(C)`` is ``C``;
   ``(C) 12`` is ``C`` and is ``12``; ``x`` is not ``X``. An answer with a second label, joined by whatever sign, is
   neither, and one with something said of the label (``(C) is wrong``) is not ``C``; ``(C) false`` is, for ``false`` may
   be what stands beside it. An ellipsis is part of what it follows.
-- What is too large to work out is equal only where the same power, factorial or text stands on both sides.
+- What is too large to evaluate is equal only to the same power, factorial or text.
 """
 
 import re
 from functools import lru_cache
 
-from magcli.verify.box import joined_boxes, last_box
 from magcli.verify.equality.balls import METER, Meter
-from magcli.verify.equality.chains import settled
-from magcli.verify.equality.naming import given_value
-from magcli.verify.equality.parameters import unwritten
+from magcli.verify.equality.equations import quantity_value, resolve_chains
+from magcli.verify.equality.parameters import implied_parameters
 from magcli.verify.equality.series import closed_form, is_series
 from magcli.verify.equality.structure import same
+from magcli.verify.format import joined_boxes, last_box
 from magcli.verify.latex.answers import ratio_in_words, read, read_as_list, read_as_points
 from magcli.verify.latex.clean import clean, squeezed
 from magcli.verify.latex.tree import Expr, num
@@ -143,16 +142,16 @@ def bare_gold(gold: str) -> str:
 
 
 def _compare(left: str, truth: str) -> tuple[bool, str]:
-    b = settled(read(truth))
-    a = (ratio_in_words(left) if b.op == "ratio" else None) or settled(read(left))
+    b = resolve_chains(read(truth))
+    a = (ratio_in_words(left) if b.op == "ratio" else None) or resolve_chains(read(left))
     if a.op == "raw" or b.op == "raw":
         return _unread(left, truth, (a, b))
     found, path = same(a, b)
     if found:
         return True, path
-    if any(same(x, y)[0] for x, y in unwritten(a, b)):
+    if any(same(x, y)[0] for x, y in implied_parameters(a, b)):
         return True, "parameter"
-    value = given_value(a) if b.op not in ("rel", "text", "list") else None
+    value = quantity_value(a) if b.op not in ("rel", "text", "list") else None
     if value is not None and same(value, b)[0]:
         return True, "equation"
     if _is_comma_decimal(left, b) or _is_comma_decimal(truth, a):
@@ -160,7 +159,7 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
     if _CHOSEN_PAIR.match(left) or _CHOSEN_PAIR.match(truth):
         return same(read_as_points(left), read_as_points(truth))[0], "structure"
     if _COMMA_GROUPS.fullmatch(left) or _COMMA_GROUPS.fullmatch(truth):
-        return same(settled(read_as_list(left)), settled(read_as_list(truth)))[0], "structure"
+        return same(resolve_chains(read_as_list(left)), resolve_chains(read_as_list(truth)))[0], "structure"
     if "\\" in left + truth and squeezed(left) == squeezed(truth):
         return True, "text"
     summed = None if is_series(a) else closed_form(b)

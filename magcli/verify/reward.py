@@ -1,8 +1,8 @@
 """The reward of one completion and its parts, exactly as in section 2 of the recipe.
 
 Format is a gate: where it fails the total is 0, with no length or language term, and nothing further is graded but
-the format-free metric ``correct_anywhere``. A ground truth that cannot be read (``bad-gold``), a time-out and a
-failure of the grading blame nobody: total 0, and ``trainable`` is False.
+the format-free metric ``correct_anywhere``. A ground truth that cannot be parsed (``bad-gold``), a time-out and a
+failure of the grading are not the completion's fault: total 0, and ``trainable`` is False.
 """
 
 import traceback
@@ -24,7 +24,7 @@ NO_LIMIT = 1 << 40
 ALL_TESTS = 1 << 40
 """More tests than any problem has."""
 MAX_EXTRACTED = 1_000
-"""Longer answers are kept cut to this many characters; they are graded whole."""
+"""Longer answers are stored cut to this many characters; they are graded whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def verify_math(answer: str, row: Mapping[str, Any]) -> Verdict:
 
 
 def _ungraded(broken: FormatReason, text: str, row: Mapping[str, Any], verify: Verifier) -> Reward:
-    """The format failed: all parts 0; the format-free metric alone is worked out."""
+    """The format failed: all parts 0; only the format-free metric is computed."""
     free = verify(text, row)
     return Reward(0.0, 0.0, 0.0, 0.0, 0.0, False, free.reason in RIGHT, broken, printable(free.answer), "format")
 
@@ -179,8 +179,8 @@ def _assembled(verdict: Verdict, parts: Parts, num_tokens: int, row: Mapping[str
     correct = verdict.reason in RIGHT
     correctness = rule.correctness * verdict.score
     length = length_penalty(num_tokens, rule.penalty_end, rule.penalty_width, rule.length)
-    told = _languages(row, parts) if rule.use_language else []
-    spoken = rule.language if told and language.agree(told) else 0.0
+    detections = _languages(row, parts) if rule.use_language else []
+    spoken = rule.language if detections and language.agree(detections) else 0.0
     return Reward(
         total=rule.format + correctness + length + spoken,
         format=rule.format,
@@ -192,12 +192,12 @@ def _assembled(verdict: Verdict, parts: Parts, num_tokens: int, row: Mapping[str
         reason=verdict.reason,
         extracted=printable(verdict.answer),
         detail=printable(verdict.detail),
-        languages=" ".join(each.label for each in told),
+        languages=" ".join(each.label for each in detections),
     )
 
 
-def _languages(row: Mapping[str, Any], parts: Parts) -> list[language.Told]:
-    return [language.tell(text) for text in (str(row.get("prompt") or ""), parts.thoughts, parts.answer)]
+def _languages(row: Mapping[str, Any], parts: Parts) -> list[language.Detection]:
+    return [language.detect(text) for text in (str(row.get("prompt") or ""), parts.thoughts, parts.answer)]
 
 
 def printable(text: str) -> str:
@@ -219,7 +219,7 @@ def columns(rewards: Sequence[Reward]) -> "pa.RecordBatch":
 
 
 def of_row(row: Mapping[str, Any]) -> Reward:
-    """The reward that a row's columns tell; the inverse of ``columns``."""
+    """The reward in a row's columns; the inverse of ``columns``."""
     from magcli.data.schema import REWARD
 
     return Reward(**{part.name: row[name] for part, name in zip(fields(Reward), REWARD.names, strict=True)})

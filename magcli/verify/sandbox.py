@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Literal
 
 from magcli.errors import EnvironmentFault, UsageError
-from magcli.verify.isolation.canary import escape
 from magcli.verify.isolation.launch import Box, Isolation, Level
-from magcli.verify.isolation.primitives import NEEDED, Finding, candidates, findings
+from magcli.verify.isolation.primitives import NEEDED, Finding, candidates, escape, findings
 from magcli.verify.isolation.program import Limits, Outcome, Program
 
 __all__ = ["Finding", "Limits", "Outcome", "Probe", "Program", "Sandbox", "open_sandbox", "probe"]

@@ -44,7 +44,7 @@ UNGRADED: tuple[Literal["bad-gold", "timeout", "infra-error", "reward-error"], .
     "infra-error",
     "reward-error",
 )
-"""Verdicts that do not tell right from wrong: such a completion never trains."""
+"""Verdicts that say nothing about correctness: such a completion never trains."""
 
 UNCOUNTED: tuple[Literal["bad-gold", "infra-error", "reward-error"], ...] = ("bad-gold", "infra-error", "reward-error")
 """Of these, those that count in no accuracy; an answer that cannot be graded in time counts as wrong."""

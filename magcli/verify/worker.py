@@ -1,7 +1,7 @@
 """One worker of the pool: reads batches of jobs from a socket, grades them, answers each at once.
 
 Started through ``magcli.run.orphan`` with the arguments FD MEMORY WARM FUNCTION. FUNCTION is a user's own reward, or
-empty; with WARM 1 all tools are loaded at once, with 0 each when a job first needs it, which the pool is told. It
+empty; with WARM 1 all tools are loaded at once, with 0 each when a job first needs it, and the pool is notified. It
 imports little of magcli but errors and verify, bounds its own memory, ignores SIGINT, and dies with its parent. A frame
 is 8 bytes of length and a pickle. An answer is the processor time used so far and the reward; before and after the
 loading of a tool come ``LOADING`` and the processor time with nothing.
@@ -51,7 +51,7 @@ def _read(sock: socket.socket, size: int) -> bytes:
 
 
 def grade(job: tuple[Any, ...], grader: Callable[..., Reward] = reward) -> Reward | MagError:
-    """The verdict on one job; an error of ours is handed over, any other one is a failure of the grading."""
+    """The verdict on one job; a MagError is passed on, any other exception is an infra-error."""
     try:
         return grader(*job)
     except MagError as error:

@@ -6,59 +6,38 @@ from pathlib import Path
 import pytest
 
 from magcli.errors import DataError
-from magcli.evaluation import exercises
-from magcli.evaluation.rows import problems
+from magcli.evaluation.rows import exercises, problems
 from magcli.evaluation.suite import load
 from magcli.verify import Grader
 from magcli.verify.reward import RewardRule
 
 FILES = {
     ".docs/instructions.md": "Say how many legs some animals have.",
-    "legs.cpp": '#include "legs.h"\n\nnamespace legs {\n// to be written\n}\n',
-    "legs.h": "#pragma once\n\nnamespace legs {\n// to be declared\n}\n",
-    "legs_test.cpp": """#include "legs.h"
-#ifdef EXERCISM_TEST_SUITE
-#include <catch2/catch.hpp>
-#else
-#include "test/catch.hpp"
-#endif
-TEST_CASE("none") { REQUIRE(legs::of({}) == 0); }
-#if defined(EXERCISM_RUN_ALL_TESTS)
-TEST_CASE("several") { REQUIRE(legs::of({"cat", "hen", "fish"}) == 6); }
-TEST_CASE("a chair is none") { REQUIRE_THROWS_AS(legs::of({"chair"}), std::domain_error); }
-#endif
+    "legs.py": "def legs(animals):\n    pass  # to be written\n",
+    "legs_test.py": """import unittest
+from legs import legs
+
+class LegsTest(unittest.TestCase):
+    def test_none(self):
+        self.assertEqual(legs([]), 0)
+
+    def test_several(self):
+        self.assertEqual(legs(["cat", "hen", "fish"]), 6)
+
+    def test_a_chair_has_none(self):
+        with self.assertRaises(ValueError):
+            legs(["chair"])
 """,
-    "test/catch.hpp": "#error not this one\n",
-    ".meta/example.cpp": """#include "legs.h"
-#include <map>
-#include <stdexcept>
-namespace legs {
-int of(const std::vector<std::string>& animals) {
-    const std::map<std::string, int> known{{"cat", 4}, {"hen", 2}, {"fish", 0}};
-    int sum = 0;
-    for (auto& each : animals) {
-        if (!known.count(each)) throw std::domain_error("no animal");
-        sum += known.at(each);
-    }
-    return sum;
-}
-}
-""",
-    ".meta/example.h": """#pragma once
-#include <string>
-#include <vector>
-namespace legs {
-int of(const std::vector<std::string>& animals);
-}
+    ".meta/example.py": """KNOWN = {"cat": 4, "hen": 2, "fish": 0}
+
+
+def legs(animals):
+    if unknown := [each for each in animals if each not in KNOWN]:
+        raise ValueError(unknown)
+    return sum(KNOWN[each] for each in animals)
 """,
     ".meta/config.json": json.dumps(
-        {
-            "files": {
-                "solution": ["legs.cpp", "legs.h"],
-                "test": ["legs_test.cpp"],
-                "example": [".meta/example.cpp", ".meta/example.h"],
-            }
-        }
+        {"files": {"solution": ["legs.py"], "test": ["legs_test.py"], "example": [".meta/example.py"]}}
     ),
 }
 
@@ -67,53 +46,44 @@ int of(const std::vector<std::string>& animals);
 def clone(tmp_path: Path) -> Path:
     """A clone of a repository with one exercise."""
     for name, text in FILES.items():
-        path = tmp_path / "polyglot" / "cpp" / "exercises" / "practice" / "legs" / name
+        path = tmp_path / "polyglot" / "python" / "exercises" / "practice" / "legs" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return tmp_path / "polyglot"
 
 
 def test_an_exercise_is_a_row(clone: Path) -> None:
-    (row,) = exercises.rows(clone / "cpp" / "exercises" / "practice")
+    (row,) = exercises(clone / "python" / "exercises" / "practice")
     assert row["slug"] == "legs"
     assert row["instructions"] == FILES[".docs/instructions.md"]
     assert row["introduction"] == row["instructions_append"] == ""
-    assert {key: list(row[key]) for key in ("stub", "tests", "example")} == {
-        "stub": ["legs.cpp", "legs.h"],
-        "tests": ["legs_test.cpp"],
-        "example": [".meta/example.cpp", ".meta/example.h"],
+    assert {key: row[key] for key in ("stub", "tests", "example")} == {
+        "stub": {"legs.py": FILES["legs.py"]},
+        "tests": {"legs_test.py": FILES["legs_test.py"]},
+        "example": {".meta/example.py": FILES[".meta/example.py"]},
     }
-
-
-def test_files_become_one_with_headers_first(clone: Path) -> None:
-    (row,) = exercises.rows(clone / "cpp" / "exercises" / "practice")
-    text = exercises.one_text(row["example"])
-    assert text.index("#include <vector>") < text.index("#include <map>")
-    assert '"legs.h"' not in text
-    assert exercises.one_text({"a.py": "import b\n"}) == "import b\n"
 
 
 @pytest.mark.parametrize("place", [".", "polyglot"])
 def test_a_clone_is_graded_in_the_sandbox(clone: Path, place: str) -> None:
-    (problem,) = problems(load(["aider-polyglot-cpp"])[0], [str(clone.parent / place)], reference=True)
-    assert problem["id"] == "aider-polyglot-cpp/legs"
-    assert "to be declared" in problem["prompt"]
+    (problem,) = problems(load(["aider-polyglot-python"])[0], [str(clone.parent / place)], reference=True)
+    assert problem["id"] == "aider-polyglot-python/legs"
+    assert "to be written" in problem["prompt"]
     if place == ".":
         return
     right = problem.pop("reference")
-    said = [f"<think>.</think>\n```cpp\n{text}\n```" for text in (right, right.replace("sum +=", "sum -="))]
+    completions = [f"<think>.</think>\n```python\n{text}\n```" for text in (right, right.replace("sum(", "max("))]
     with Grader() as grader:
-        told = grader.grade(said, [problem] * 2, RewardRule(use_language=False))
-    assert [each.correct for each in told] == [True, False]
-    assert "line 9 of the tests" in told[1].detail
+        rewards = grader.grade(completions, [problem] * 2, RewardRule(use_language=False))
+    assert [each.correct for each in rewards] == [True, False]
 
 
 def test_a_broken_exercise_is_named(clone: Path) -> None:
-    folder = clone / "cpp" / "exercises" / "practice"
-    (folder / "legs" / "legs_test.cpp").unlink()
+    folder = clone / "python" / "exercises" / "practice"
+    (folder / "legs" / "legs_test.py").unlink()
     with pytest.raises(DataError, match=r"the exercise .*legs cannot be read"):
-        exercises.rows(folder)
+        exercises(folder)
     (folder / "legs" / ".meta" / "config.json").write_text('{"files": []}')
     with pytest.raises(DataError, match=r"the exercise .*legs cannot be read"):
-        exercises.rows(folder)
-    assert exercises.rows(clone) == []
+        exercises(folder)
+    assert exercises(clone) == []

@@ -88,8 +88,10 @@ def test_a_suite_finds_the_file_beside_it_first_and_in_a_named_folder_before_tha
 
 
 def test_where_the_data_comes_from_is_told_too(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no polyglot_cpp.jsonl or cpp/.* comes from a clone of github.com/Aider-AI"):
-        problems(load(["aider-polyglot-cpp"])[0], [str(tmp_path)])
+    with pytest.raises(
+        DataError, match=r"no polyglot_python.jsonl or python/.* comes from a clone of github.com/Aider-AI"
+    ):
+        problems(load(["aider-polyglot-python"])[0], [str(tmp_path)])
 
 
 @pytest.mark.parametrize(

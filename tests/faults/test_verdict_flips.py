@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from programs import LIMITS, Known, programs
 
-from magcli.verify.code.judging import judge
+from magcli.verify.code.judge import judge
 from magcli.verify.types import Verdict
 
 

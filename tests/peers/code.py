@@ -19,7 +19,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from magcli.verify.code import compiler
-from magcli.verify.code.judging import default_sandbox, judge
+from magcli.verify.code.judge import default_sandbox, judge
 from magcli.verify.code.outputs import comparison, difference
 from tests.peers.pairs import Result, Side, compare, report
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from magcli.verify.box import last_box
+from magcli.verify.format import last_box
 from tests.peers import math_rewrites
 from tests.peers.public import GithubFile, Missing, SourceFile
 

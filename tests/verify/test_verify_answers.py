@@ -9,8 +9,7 @@ from properties import adversarial, built
 
 from magcli.verify import Grader
 from magcli.verify.code.faults import fault
-from magcli.verify.code.judge import Judge
-from magcli.verify.code.judging import extract
+from magcli.verify.code.judge import Judge, extract
 from magcli.verify.code.programs import Programs
 from magcli.verify.isolation.program import Limits, Outcome
 from magcli.verify.reward import RewardRule, columns, reward

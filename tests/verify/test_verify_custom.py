@@ -71,7 +71,7 @@ def test_a_mapping_says_more(source: Path) -> None:
         ("broken", "KeyError: 'missing'"),
         ("strange", "ValueError: could not convert"),
         ("unbounded", "ValueError: a reward of nan is not finite"),
-        ("misnamed", "TypeError: a reward has total and of"),
+        ("misnamed", "TypeError: a reward needs total and may have"),
     ],
 )
 def test_what_is_no_reward_is_counted_and_never_trains(name: str, told: str, source: Path) -> None:

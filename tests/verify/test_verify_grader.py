@@ -89,12 +89,12 @@ def test_each_failure_has_its_reason(grader: Grader, text: str, reason: str, any
     [
         ({"tests": []}, "the problem has no tests"),
         ({"tests": None}, "the problem has no tests"),
-        ({"tests": "[{"}, "the tests are no JSON"),
-        ({"tests": ["5"]}, "the tests are no list of objects"),
+        ({"tests": "[{"}, "the tests are not valid JSON"),
+        ({"tests": ["5"]}, "the tests must be a list of objects"),
         ({"tests": [{"input": "2 3"}]}, "test 1 is a bad test: it has no output"),
         ({"compare": "roughly"}, "roughly"),
-        ({"time_limit": -1}, "time_limit is no positive number: -1"),
-        ({"memory_limit": "much"}, "memory_limit is no positive number"),
+        ({"time_limit": -1}, "time_limit must be a positive number, got -1"),
+        ({"memory_limit": "much"}, "memory_limit must be a positive number"),
     ],
 )
 def test_a_problem_that_cannot_be_judged_never_trains(grader: Grader, change: dict[str, object], told: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magcli.verify.language import CHANGE, MIXED, UNDECIDED, _states, consistent, identify, tell
+from magcli.verify.language import CHANGE, MIXED, UNDECIDED, _states, consistent, detect, identify
 
 TEXTS = {
     "en": "Janet sells the remaining eggs at the market, so she earns $18 every day.",
@@ -84,8 +84,8 @@ def test_consistent() -> None:
 
 
 def test_a_close_language_is_no_other_one_where_the_classifier_is_not_sure() -> None:
-    unsure = tell("Sejam números reais tais que Encontre valor máximo de")
-    assert "pt" in unsure.meant()
+    unsure = detect("Sejam números reais tais que Encontre valor máximo de")
+    assert "pt" in unsure.candidates()
     assert consistent(TEXTS["pt"], TEXTS["pt"], "Encontre o máximo divisor comum de ambos") is True
     assert consistent(TEXTS["es"], TEXTS["es"], TEXTS["pt"]) is False
 

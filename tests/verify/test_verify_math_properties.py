@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from magcli.verify.equality.naming import given_value
+from magcli.verify.equality.equations import quantity_value
 from magcli.verify.latex.answers import read
 from magcli.verify.latex.clean import clean
 from magcli.verify.math import compare, equal, parsable
@@ -59,7 +59,7 @@ HOSTILE = [
 @given(ANSWERS, ANSWERS)
 @example("x=0", "-x=0")
 def test_a_verdict_is_the_same_both_ways_round(left: str, right: str) -> None:
-    assume(given_value(read(clean(left))) is None and given_value(read(clean(right))) is None)
+    assume(quantity_value(read(clean(left))) is None and quantity_value(read(clean(right))) is None)
     assert equal(left, right) == equal(right, left), (compare(left, right), compare(right, left))
 
 
@@ -75,7 +75,7 @@ def test_an_answer_is_itself_in_a_box_and_cleaning_twice_changes_nothing(text: s
 def test_arbitrary_text_is_judged_without_an_error(left: str, right: str) -> None:
     accepted, path = compare(left, right)
     assert path
-    assert accepted == equal(right, left) or given_value(read(left)) or given_value(read(right))
+    assert accepted == equal(right, left) or quantity_value(read(left)) or quantity_value(read(right))
     assert isinstance(parsable(left), bool)
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from magcli.errors import DataError, EnvironmentFault
-from magcli.verify.pool import Job, Pool
-from magcli.verify.remote import START_SECONDS, Remote
+from magcli.verify.pool import START_SECONDS, Job, Pool, WorkerProcess
 from magcli.verify.reward import Reward, RewardRule, reward
 from magcli.verify.worker import LOADING
 
@@ -338,7 +337,7 @@ def test_a_worker_loads_the_language_classifier_when_a_job_needs_it_and_says_so(
         {"prompt": "What is the sum of these two numbers?", "answer": "5", "kind": "math"},
         RewardRule(penalty_end=1000),
     )
-    remote = Remote(2 << 30)
+    remote = WorkerProcess(2 << 30)
     try:
         assert remote.ready()
         remote.send([job("5"), spoken, spoken])
@@ -352,15 +351,15 @@ def test_a_worker_loads_the_language_classifier_when_a_job_needs_it_and_says_so(
 
 
 def test_the_time_of_a_job_begins_anew_when_a_tool_has_been_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    remote = Remote(2 << 30)
+    remote = WorkerProcess(2 << 30)
     asked: list[float] = []
     said = iter([LOADING, (0.5, None), LOADING, (0.7, None), (0.8, "verdict")])
 
-    def message(_: Remote, seconds: float) -> object:
+    def message(_: WorkerProcess, seconds: float) -> object:
         asked.append(seconds)
         return next(said)
 
-    monkeypatch.setattr(Remote, "_message", message)
+    monkeypatch.setattr(WorkerProcess, "_message", message)
     try:
         assert remote.answer(2.0) == "verdict"
     finally:

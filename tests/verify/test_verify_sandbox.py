@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from magcli.errors import UsageError
-from magcli.verify.isolation.canary import attempt, escape
 from magcli.verify.isolation.launch import Isolation
-from magcli.verify.isolation.primitives import bubblewraps, candidates, interpreters, ways
+from magcli.verify.isolation.primitives import attempt, bubblewraps, candidates, escape, interpreters, ways
 from magcli.verify.sandbox import Limits, Sandbox, open_sandbox, probe
 
 LIMITS = Limits(cpu=5.0, memory=1 << 30, output=16 << 20, processes=32)

@@ -21,10 +21,9 @@ from magcli.curate.cpp_ports.calls import CppCalls
 from magcli.curate.cpp_ports.signatures import UnsupportedSignature
 from magcli.errors import DataError, EnvironmentFault
 from magcli.verify.code import runs
-from magcli.verify.code.calls import Call, Expected, of_call
-from magcli.verify.code.cases import Case, Feed
+from magcli.verify.code.cases import Call, Case, Expected, Feed, parse_call
 from magcli.verify.code.faults import Fault, printable
-from magcli.verify.code.judging import MAX_ATTEMPTS
+from magcli.verify.code.judge import MAX_ATTEMPTS
 from magcli.verify.code.outputs import Comparison, difference
 from magcli.verify.code.plain import NotPlain, read
 from magcli.verify.sandbox import Limits, Program, Sandbox
@@ -251,10 +250,10 @@ def _equal(one: bytes, other: bytes, case: Case, rule: Comparison) -> bool:
     if isinstance(case, Feed):
         return not difference(one, other, rule) or not difference(other, one, rule)
     try:
-        values = case.seen(read(one)), case.seen(read(other))
+        values = case.evaluate(read(one)), case.evaluate(read(other))
     except NotPlain:
         return False
-    return any(Expected("equal", each).met(given, rule) for each, given in (values, values[::-1]))
+    return any(Expected("equal", each).matches(given, rule) for each, given in (values, values[::-1]))
 
 
 def output_text(output: bytes, case: Case, rule: Comparison) -> str | None:
@@ -262,12 +261,12 @@ def output_text(output: bytes, case: Case, rule: Comparison) -> str | None:
     if isinstance(case, Feed):
         return _decoded(output)
     try:
-        value = case.seen(read(output))
+        value = case.evaluate(read(output))
         text = repr(value)
-        again = of_call(case.source, text, frozenset([case.name]))
+        again = parse_call(case.source, text, frozenset([case.name]))
     except (NotPlain, DataError, ValueError):
         return None
-    return text if again.name == case.name and again.expected.met(value, rule) else None
+    return text if again.name == case.name and again.expected.matches(value, rule) else None
 
 
 def _decoded(output: bytes) -> str | None:

@@ -26,9 +26,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from magcli.errors import DataError
-from magcli.verify.code.calls import asserts
-from magcli.verify.code.cases import names_of, pairs
-from magcli.verify.code.judging import LANGUAGES
+from magcli.verify.code.cases import names_of, pairs, split_asserts
+from magcli.verify.code.judge import LANGUAGES
 from magcli.verify.code.outputs import fitting
 
 Label = Literal["right", "wrong", "unknown"]
@@ -162,7 +161,7 @@ def _read(given: Any, entry_point: str) -> Iterator[Mapping[str, str | None]]:
         case str():
             value = _json(given)
             if value is None:
-                yield from (_test({"assert": each}) for each in asserts(given, entry_point))
+                yield from (_test({"assert": each}) for each in split_asserts(given, entry_point))
             else:
                 yield from _read(value, entry_point)
         case {"functional": str(script)}:

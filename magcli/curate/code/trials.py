@@ -25,14 +25,13 @@ from magcli.curate.cpp_ports.calls import CppCalls, cpp_calls
 from magcli.curate.cpp_ports.signatures import Reason as SignatureReason
 from magcli.curate.cpp_ports.signatures import UnsupportedSignature
 from magcli.errors import DataError
-from magcli.verify.code.calls import Call, Expected
-from magcli.verify.code.cases import Case, Feed, cases
-from magcli.verify.code.checker import Checker
+from magcli.verify.code.cases import Call, Case, Expected, Feed, cases
 from magcli.verify.code.expressions import constant
-from magcli.verify.code.judging import LANGUAGES
+from magcli.verify.code.judge import LANGUAGES
 from magcli.verify.code.outputs import Comparison, comparison, difference
 from magcli.verify.code.plain import NotPlain
 from magcli.verify.code.programs import limits_of
+from magcli.verify.code.runs import Checker
 from magcli.verify.sandbox import Limits
 
 VALUES: tuple[Any, ...] = (True, False, 0, 1, -1, 0.0, "", (), [], {}, frozenset(), [[]], [0], [1])
@@ -317,6 +316,6 @@ def _argument(call: str, place: int) -> Any:
 def _passes(test: Call, values: Sequence[Any], rule: Comparison) -> bool:
     """Whether a function that returns these values passes."""
     try:
-        return test.expected.met(test.seen(values[0] if len(values) == 1 else tuple(values)), rule)
+        return test.expected.matches(test.evaluate(values[0] if len(values) == 1 else tuple(values)), rule)
     except (NotPlain, RecursionError):
         return False

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from magcli.curate.cpp_ports.cpp import NoCppType, Signature, Type, common_type, generic_harness, stdin
 from magcli.curate.cpp_ports.signatures import UnsupportedSignature, arguments, parse_call, tests_of_function
-from magcli.verify.code.calls import Call
+from magcli.verify.code.cases import Call
 from magcli.verify.code.plain import NotPlain, Plain
 from magcli.verify.code.programs import with_harness
 

@@ -34,8 +34,7 @@ from magcli.curate.cpp_ports.signatures import (
     tests_of_function,
 )
 from magcli.errors import DataError
-from magcli.verify.code.calls import Call
-from magcli.verify.code.cases import cases
+from magcli.verify.code.cases import Call, cases
 from magcli.verify.code.outputs import comparison
 from magcli.verify.code.programs import tests_of
 

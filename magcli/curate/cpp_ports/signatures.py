@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from magcli.curate.cpp_ports.cpp import UNKNOWN, NoCppType, Signature, Type, annotation_type, common_type
 from magcli.curate.cpp_ports.cpp import Reason as CppReason
-from magcli.verify.code.calls import Call
+from magcli.verify.code.cases import Call
 from magcli.verify.code.expressions import constant
 
 Reason = (

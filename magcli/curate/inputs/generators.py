@@ -17,10 +17,9 @@ from magcli.data.schema import ProgramFate
 from magcli.errors import DataError
 from magcli.generate.types import Completion, Message
 from magcli.verify.code import runs
-from magcli.verify.code.calls import Call, of_call
-from magcli.verify.code.cases import Case, Feed
+from magcli.verify.code.cases import Call, Case, Feed, parse_call
 from magcli.verify.code.faults import Fault
-from magcli.verify.code.judging import DEFAULT_LIMITS, extract
+from magcli.verify.code.judge import DEFAULT_LIMITS, extract
 from magcli.verify.sandbox import Sandbox
 
 SEEDS = 10
@@ -159,7 +158,7 @@ def _like(text: str, example: Case) -> bool:
     if isinstance(example, Feed):
         return True
     try:
-        return of_call(text, "None", frozenset([example.name])).name == example.name
+        return parse_call(text, "None", frozenset([example.name])).name == example.name
     except DataError:
         return False
 

@@ -30,8 +30,7 @@ from magcli.curate.inputs.format import infer
 from magcli.curate.inputs.values import constraints, describe
 from magcli.data.schema import INPUT_FATES, PROGRAM_FATES
 from magcli.errors import DataError, EnvironmentFault
-from magcli.verify.code.calls import Call, of_call
-from magcli.verify.code.cases import Case, Feed
+from magcli.verify.code.cases import Call, Case, Feed, parse_call
 from magcli.verify.code.faults import Fault
 from magcli.verify.sandbox import Sandbox
 
@@ -219,7 +218,7 @@ class _TestBench:
     def _answered(self, text: str) -> tuple[Case | None, str]:
         """A test with the output of the first solution; None without a usable output."""
         try:
-            case: Case = of_call(text, "None", self._own) if self._plan.called else Feed(text.encode(), b"")
+            case: Case = parse_call(text, "None", self._own) if self._plan.called else Feed(text.encode(), b"")
             if self._plan.calls and isinstance(case, Call):
                 self._plan.calls.stdin(case)
         except (DataError, UnsupportedSignature):
@@ -231,7 +230,7 @@ class _TestBench:
         said = output_text(output, case, self._plan.rule)
         if said is None:
             return None, ""
-        return (of_call(text, said, self._own) if self._plan.called else Feed(text.encode(), output)), said
+        return (parse_call(text, said, self._own) if self._plan.called else Feed(text.encode(), output)), said
 
     def _agreed(self, case: Case) -> bool:
         """Whether enough of the others give the same output in time; a checker must also accept the output itself."""

@@ -1,7 +1,7 @@
 """Starts a Python program inside the sandbox; its file is ``program.py``. This runs there, without the package.
 
-The program is ``__main__`` and finds what ``session.py`` supplies. What is no Python is said so on descriptor 3, as it
-is told from an error at run time.
+The program is ``__main__`` and finds what ``session.py`` supplies. A syntax error is reported on descriptor 3, to
+distinguish it from an error at run time.
 """
 
 import posix
@@ -17,7 +17,7 @@ def start() -> None:
         source, session = file.read(), script.read()
     exec(session, supplied := {"__name__": "session"})
     program = sys.modules["__main__"] = type(sys)("__main__")
-    supplied["furnish"](vars(program))  # type: ignore[operator]
+    supplied["prepare"](vars(program))  # type: ignore[operator]
     sys.argv[0] = "program.py"
     try:
         exec(source, vars(program))  # not by compile(), which would first make the types of the syntax tree: 1.3 ms

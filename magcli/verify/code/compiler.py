@@ -1,8 +1,8 @@
 """Compiling C++20 in the sandbox, with the standard library's headers compiled once beforehand (recipe, section 2).
 
 The precompiled ``bits/stdc++.h`` belongs to one compiler and one set of flags and is kept in the user's cache folder
-(``XDG_CACHE_HOME``, else ``~/.cache``), written aside and renamed, so several processes may make it at once. It serves
-programs whose first include is ``bits/stdc++.h``; others are compiled all the same, only slower.
+(``XDG_CACHE_HOME``, else ``~/.cache``), written to a temporary file and renamed, so several processes may create it at
+once. It serves programs whose first include is ``bits/stdc++.h``; others are compiled all the same, only slower.
 """
 
 import hashlib
@@ -121,8 +121,8 @@ def _own_folder() -> "tempfile.TemporaryDirectory[str]":
 
 
 def _precompile(made: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix=".pch-", dir=made.parent) as aside:
-        source, product = Path(aside, "all.h"), Path(aside, "all.gch")
+    with tempfile.TemporaryDirectory(prefix=".pch-", dir=made.parent) as folder:
+        source, product = Path(folder, "all.h"), Path(folder, "all.gch")
         source.write_text(f"#include <{HEADER}>\n")
         command = [compiler(), *FLAGS, "-x", "c++-header", str(source), "-o", str(product)]
         done = subprocess.run(command, capture_output=True)
@@ -130,3 +130,22 @@ def _precompile(made: Path) -> None:
             raise EnvironmentFault(f"{compiler()} cannot compile <{HEADER}>: {_first_error(done.stderr)}")
         product.chmod(0o644)
         product.replace(made)
+
+
+_OPTIONS = ("-I", "-S", "-E", "-X", "utf8")
+
+
+def command(box: Sandbox, script: str = "boot.py") -> list[str]:
+    """The command that starts ``boot.py`` (a program with stdin and stdout) or ``driver.py`` (a function's)."""
+    return [box.python, *_OPTIONS, script]
+
+
+def sources(program: str, *, called: bool = False) -> dict[str, bytes | Path]:
+    """The files that it needs: the program, and what starts or calls it."""
+    starters = ("session.py", *(("driver.py", "leetcode.py") if called else ("boot.py",)))
+    return {"program.py": program.encode(errors="surrogatepass"), **{name: _source(name) for name in starters}}
+
+
+@cache
+def _source(name: str) -> bytes:
+    return Path(__file__).with_name(name).read_bytes()

@@ -26,7 +26,7 @@ SESSION: "dict[str, Any]" = {"__name__": "session"}
 
 
 class NotPlain(TypeError):
-    """The value cannot be told."""
+    """The value cannot be written as plain data."""
 
 
 def text_of(value: object) -> str:
@@ -55,7 +55,7 @@ def text_of_int(value: int) -> str:
 
 
 def text_of_float(value: float) -> str:
-    """The shortest text that stands for it."""
+    """The shortest text that represents it."""
     text = float.__repr__(value)
     return text if text[-1].isdigit() else f'{{"float":"{text}"}}'
 
@@ -167,7 +167,7 @@ def load(name: str, call: str) -> dict[str, object]:
     exec(session, SESSION)
     program = sys.modules["program"] = type(sys)("program")
     space = vars(program)
-    SESSION["furnish"](space)
+    SESSION["prepare"](space)
     try:
         if name == "Solution":
             supply(names_in(compile(source, "program.py", "exec")) | names_in(compile(call, "call", "eval")), space)
@@ -178,7 +178,7 @@ def load(name: str, call: str) -> dict[str, object]:
         SESSION["name_refusal"](error, space)
         raise
     if name not in space or (imports_a_star(source) and not binds(compile(source, "", "exec", AST_ONLY), name)):
-        raise NameError(f"the program defines no {name!r}")
+        raise NameError(f"the program does not define {name!r}")
     return space
 
 

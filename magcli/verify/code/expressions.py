@@ -14,9 +14,8 @@ from itertools import chain
 from types import GeneratorType
 from typing import Any
 
-from magcli.verify.code.budget import MAX_SIZE, Budget, Refused
 from magcli.verify.code.functions import CONSTANTS, FUNCTIONS, TYPES, callable_of, called
-from magcli.verify.code.methods import METHODS, check_template, method_of, truth
+from magcli.verify.code.methods import MAX_SIZE, METHODS, Budget, Refused, check_template, method_of, truth
 from magcli.verify.code.plain import Other, Plain, same
 
 STEP, ROUND = 2, 10
@@ -150,12 +149,12 @@ class _Evaluation:
         self._budget.spend(STEP)
         found = getattr(self, f"_{type(node).__name__}", None)
         if found is None:
-            raise Refused(f"{ast.unparse(node)[:80]!r} is not worked out")
+            raise Refused(f"{ast.unparse(node)[:80]!r} is not supported")
         return found(node)
 
     def _Constant(self, node: ast.Constant) -> Any:
         if node.value is ...:
-            raise Refused("an ellipsis is no plain data")
+            raise Refused("an ellipsis is not plain data")
         return node.value
 
     def _Name(self, node: ast.Name) -> Any:
@@ -361,7 +360,7 @@ class _Evaluation:
 
 
 def _refuse(node: ast.expr) -> Any:
-    raise Refused(f"{ast.unparse(node)[:80]!r} is not worked out")
+    raise Refused(f"{ast.unparse(node)[:80]!r} is not supported")
 
 
 def dotted(node: ast.expr) -> str | None:
@@ -391,7 +390,7 @@ def _identical(one: Any, other: Any) -> bool:
         return one is other
     if isinstance(one, bool) or isinstance(other, bool):
         return type(one) is type(other) and one == other
-    raise Refused("'is' is asked of equal values")
+    raise Refused("'is' does not compare values")
 
 
 def _bound_size(one: Any, sign: ast.operator, other: Any, budget: Budget) -> None:

@@ -16,8 +16,7 @@ from itertools import chain, combinations, permutations, product
 from types import GeneratorType
 from typing import Any
 
-from magcli.verify.code.budget import MAX_SIZE, VIEWS, Budget, Refused
-from magcli.verify.code.methods import flat, readable, too_wide, truth
+from magcli.verify.code.methods import MAX_SIZE, VIEWS, Budget, Refused, flat, readable, too_wide, truth
 from magcli.verify.code.plain import Other, same
 
 MAX_DIGITS = 1_000
@@ -133,7 +132,7 @@ def _sum(budget: Budget, value: Any, start: Any = 0) -> Any:
     total = start
     for part in budget.items(value):
         if isinstance(total, str):
-            raise TypeError("text is not summed")
+            raise TypeError("strings cannot be summed")
         budget.charged(total)
         total = total + part
     return total
@@ -163,7 +162,7 @@ def _bytes(budget: Budget, value: Any = b"", *more: Any) -> Any:
 
 def _str(budget: Budget, *given: Any) -> Any:
     if any(isinstance(value, Other | GeneratorType) for value in given):
-        raise TypeError("it is no plain data")
+        raise TypeError("it is not plain data")
     return str(*given)
 
 
@@ -199,7 +198,7 @@ def _enumerate(budget: Budget, value: Any, start: Any = 0) -> Any:
 def _isinstance(budget: Budget, value: Any, kinds: Any) -> Any:
     asked = kinds if isinstance(kinds, tuple) else (kinds,)
     if not all(isinstance(kind, type) for kind in _leaves(asked)):
-        raise TypeError("it is no type")
+        raise TypeError("it is not a type")
     return isinstance(value, tuple(_leaves(asked)))
 
 
@@ -213,7 +212,7 @@ def _leaves(kinds: Any) -> Iterator[Any]:
 
 def _type(budget: Budget, value: Any) -> Any:
     if isinstance(value, Other):
-        raise TypeError(f"a {value.kind} is no plain data")
+        raise TypeError(f"a {value.kind} is not plain data")
     return type(value)
 
 
@@ -487,7 +486,7 @@ _TABLE = frozenset(FUNCTIONS.values())
 
 MODULES = frozenset(("math", "np", "numpy", "collections", "copy", "decimal", "fractions", "functools", "itertools",
                      "json", "operator", "os", "pytest", "random", "re", "string", "sys"))  # fmt: skip
-"""Names of modules in tests; of some nothing is worked out."""
+"""Names of modules in tests; of some no function is supported."""
 
 LIBRARY = frozenset(name for name in _OTHERS if "." not in name) | {"approx"}
 """Names that tests import from them."""

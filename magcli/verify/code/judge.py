@@ -1,17 +1,208 @@
-"""A judge that remembers: identical programs of a group are judged once."""
+"""Judging programs on tests: compile, run each test in the sandbox, compare outside it (recipe, section 2).
+
+Python and C++20. A program reads stdin and writes stdout, or is called as a function (Python); outputs are compared by
+a named rule (``magcli.verify.code.outputs``) or a checker. Each test may take 4 s of CPU time and 300 MB. The reward is
+binary, so judging stops at the first test that fails, unless the fraction passed is asked for. A failure of ours
+(``infra-error``) is tried again and is never a verdict on the program.
+
+Where a core is free for it, one test takes at most 3 times its CPU limit and a second, whatever the program does: 13 s
+as the recipe has it. A whole judgement takes at most ``bound`` seconds: 281 s for 20 such tests of a C++ program, with
+the 21 s that its compiler has. On a machine that keeps programs waiting a test may take up to 20 times its CPU limit;
+there, a judgement that has taken ``bound`` seconds begins no other test or attempt and is given up (``infra-error``).
+
+``Judge`` remembers verdicts, so that identical programs of a group are judged once.
+"""
 
 import hashlib
 import json
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeVar
 
-from magcli.verify.code.checker import Checker
-from magcli.verify.code.judging import DEFAULT_LIMITS, judge
-from magcli.verify.sandbox import Limits, Sandbox
+from magcli.errors import DataError
+from magcli.verify.code import compiler
+from magcli.verify.code.cases import Call, Case, Feed, cases
+from magcli.verify.code.faults import Fault
+from magcli.verify.code.outputs import Comparison, comparison
+from magcli.verify.code.runs import CHECKER_LIMITS, Checker, judged, run, started
+from magcli.verify.format import blocks
+from magcli.verify.sandbox import Limits, Program, Sandbox, open_sandbox
 from magcli.verify.types import Verdict
+
+_YEARS = (11, 14, 17, 20, 23)
+
+LANGUAGES = {
+    **dict.fromkeys(("python", "python3", "py", "py3", "pypy", "pypy3"), "python"),
+    **dict.fromkeys(
+        ("cpp", "c++", "cxx", "cc", *(f"{name}{year}" for name in ("cpp", "c++") for year in _YEARS)), "cpp"
+    ),
+}
+"""Names of languages on Markdown blocks, lower case, and the language that they stand for."""
+
+Test = TypeVar("Test")
+
+DEFAULT_LIMITS = Limits(cpu=4.0, memory=300 << 20)
+"""Of one test (recipe, section 2)."""
+
+MAX_ATTEMPTS = 3
+TESTS_OF_A_GROUP = 20
+
+
+def extract(answer: str) -> tuple[str, str] | None:
+    """(language, program) of the first closed code block with a language name; None without one.
+
+    The language is ``python``, ``cpp``, or the name as it stands where it is neither.
+    """
+    for block in blocks(answer):
+        if block.closed and block.language:
+            return LANGUAGES.get(block.language.lower(), block.language), block.text
+    return None
+
+
+def draw(tests: Sequence[Test], problem_id: str, group_seed: int, count: int = TESTS_OF_A_GROUP) -> list[Test]:
+    """At most ``count`` tests at random, in their order: the same ones for a problem and a seed, on every machine."""
+    if len(tests) <= count:
+        return list(tests)
+
+    def lot(index: int) -> bytes:
+        return hashlib.sha256(f"{problem_id}\0{group_seed}\0{index}".encode(errors="surrogatepass")).digest()
+
+    return [tests[index] for index in sorted(sorted(range(len(tests)), key=lot)[:count])]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A program, where it runs, and all that its verdict depends on."""
+
+    program: str
+    language: str
+    cases: Sequence[Case]
+    limits: Limits
+    rule: Comparison
+    checker: Checker | None
+    partial: bool
+    seconds: float
+    deadline: float
+    box: Sandbox
+
+
+def judge(
+    program: str,
+    language: str,
+    tests: Sequence[Mapping[str, Any]],
+    limits: Limits = DEFAULT_LIMITS,
+    *,
+    mode: str = "tokens",
+    checker: Checker | None = None,
+    partial: bool = False,
+    problem_names: frozenset[str] | None = None,
+    sandbox: Sandbox | None = None,
+) -> Verdict:
+    """What becomes of a program on its tests. Blocks; may be called from many threads at once.
+
+    Args:
+        program: Its source.
+        language: ``python`` or ``cpp``, or another name of them; anything else is ``no-code``.
+        tests: Mappings with ``input`` and ``output``, ``call`` and ``output``, or ``assert``.
+        limits: Of one test.
+        mode: How outputs are compared, see ``magcli.verify.code.outputs``. Of calls ``floats`` sets the tolerance,
+            ``unordered-lines`` lets a list stand in any order, ``exact`` asks for the types of the expected value and
+            all digits; otherwise values must be equal (``magcli.verify.code.plain.same``).
+        checker: Judges outputs in place of the comparison.
+        partial: Run all tests; the score is the fraction passed.
+        problem_names: Names that the problem defines, see ``magcli.verify.code.cases``; derived from the tests if None.
+        sandbox: Where programs run; the machine's default, opened once a process, where None.
+
+    Returns:
+        A verdict that names the first test that failed, and how.
+
+    Raises:
+        DataError: the tests, the mode or the checker cannot be used.
+        EnvironmentFault: there is no sandbox, or for C++ no compiler, on this machine.
+    """
+    found, rule = cases(tests, problem_names), comparison(mode)
+    if checker:
+        checker = _known(checker, found)
+    known = LANGUAGES.get(language.lower())
+    if known is None:
+        return Verdict(0.0, "no-code", language, f"language {language!r} is not judged", 0, len(found))
+    if known != "python" and not isinstance(found[0], Feed):
+        return Verdict(0.0, "no-code", known, "the tests call a Python function", 0, len(found))
+    box, seconds = sandbox or default_sandbox(), bound(limits, len(found), known, checker)
+    deadline = time.monotonic() + seconds
+    job = _Job(program, known, found, limits, rule, checker, partial, seconds, deadline, box)
+    for _ in range(MAX_ATTEMPTS):
+        verdict = _judged(job)
+        if verdict.reason != "infra-error" or time.monotonic() > deadline:
+            break
+    return verdict
+
+
+def bound(limits: Limits, tests: int, language: str, checker: Checker | None) -> float:
+    """Seconds that a whole judgement may take: those of each test and its checker, and of the compilers."""
+    compiled = [language, checker.language if checker else ""].count("cpp")
+    one = 3 * limits.cpu + 1 + (2 * CHECKER_LIMITS.wall if checker else 0.0)
+    return tests * one + compiled * compiler.LIMITS.wall
+
+
+def _known(checker: Checker, found: Sequence[Case]) -> Checker:
+    """The checker, with its language under the name that it has here."""
+    if not isinstance(found[0], Feed):
+        raise DataError("a checker judges outputs, but the tests call a function")
+    known = LANGUAGES.get(checker.language.lower())
+    if known is None:
+        raise DataError(f"a checker in {checker.language!r} cannot be run; it must be Python or C++20")
+    return checker._replace(language=known)
+
+
+@cache
+def default_sandbox() -> Sandbox:
+    """The machine's sandbox, opened once a process.
+
+    Raises:
+        EnvironmentFault: programs cannot be isolated here.
+    """
+    return open_sandbox()
+
+
+def _judged(job: _Job) -> Verdict:
+    called = isinstance(job.cases[0], Call)
+    with started(job.program, job.language, job.box, called=called) as program:
+        if isinstance(program, Fault):
+            return Verdict(0.0, program.reason, job.language, program.detail, 0, len(job.cases))
+        return _on_all_tests(job, program)
+
+
+def _on_all_tests(job: _Job, program: Program) -> Verdict:
+    passed, total, first = 0, len(job.cases), None
+    for number, case in enumerate(job.cases, 1):
+        if time.monotonic() > job.deadline:
+            detail = f"test {number}: not started within {job.seconds:g} s, the machine is too busy"
+            return Verdict(0.0, "infra-error", job.language, detail, passed, total)
+        wrong = _on_one_test(job, program, case)
+        if wrong is None:
+            passed += 1
+            continue
+        named = Fault(wrong.reason, f"test {number}: {wrong.detail}")
+        if wrong.reason == "infra-error":
+            return Verdict(0.0, wrong.reason, job.language, named.detail, passed, total)
+        first = first or named
+        if not job.partial or wrong.reason == "compile-error":
+            break
+    if first is None:
+        return Verdict(1.0, "accepted", job.language, f"{total} tests", passed, total)
+    return Verdict(passed / total if job.partial else 0.0, first.reason, job.language, first.detail, passed, total)
+
+
+def _on_one_test(job: _Job, program: Program, case: Case) -> Fault | None:
+    output = run(program, case, job.limits).output
+    return output if isinstance(output, Fault) else judged(output, case, job.rule, job.checker, job.box)
+
 
 REMEMBERED = 10_000
 """Verdicts that are kept; the oldest go first."""
@@ -42,10 +233,10 @@ class Judge:
         mode: str = "tokens",
         checker: Checker | None = None,
         partial: bool = False,
-        own: frozenset[str] | None = None,
+        problem_names: frozenset[str] | None = None,
     ) -> Verdict:
-        """``magcli.verify.code.judging.judge``, once for identical arguments."""
-        asked = list(map(dict, tests)), None if own is None else sorted(own)
+        """``magcli.verify.code.judge.judge``, once for identical arguments."""
+        asked = list(map(dict, tests)), None if problem_names is None else sorted(problem_names)
         key = _digest(program, language, asked, repr(limits), mode, checker, partial)
         future, mine = self._claim(key)
         if not mine:
@@ -59,7 +250,7 @@ class Judge:
                 mode=mode,
                 checker=checker,
                 partial=partial,
-                own=own,
+                problem_names=problem_names,
                 sandbox=self._sandbox,
             )
         except BaseException as error:

@@ -1,7 +1,7 @@
 """Whether a program's output is the expected one: the rules of contest judges, by name.
 
 ===================  ==================================================================================================
-``tokens``           what stands between blanks is the same, upper and lower case alike (the ICPC default)
+``tokens``           the words between blanks are the same, ignoring case (the ICPC default)
 ``tokens-case``      the same, but case counts
 ``floats``           as ``tokens``, and decimals within a tolerance, absolute or relative: ``floats`` is 1e-6,
                      ``floats:1e-4`` says another
@@ -61,11 +61,11 @@ def comparison(name: str) -> Comparison:
             return Comparison(known)
     if mode == "floats" and _DECIMAL.fullmatch(tolerance.encode()) and float(tolerance) >= 0:
         return Comparison("floats", float(tolerance))
-    raise DataError(f"no way to compare outputs is called {name!r}; there are {', '.join(get_args(Mode))}, floats:1e-4")
+    raise DataError(f"unknown comparison {name!r}; choose from {', '.join(get_args(Mode))}, floats:1e-4")
 
 
 def fitting(tests: Iterable[tuple[str, str]]) -> Mode:
-    """How outputs are compared where nobody says: as ``tokens``, unless the tests show that more than these matter.
+    """The default comparison: ``tokens``, unless the tests show that case or layout matters.
 
     ``lines`` where every output begins with blanks, ``tokens-case`` where letter case makes a difference: a word of an
     output is one of its input but for case, or one of another output, or has a capital after a small letter. Yes, no,

@@ -1,8 +1,8 @@
 """Plain data that a function returned: read from text that the program's own process wrote, and compared.
 
-The text is JSON. What JSON lacks stands in an object of one key: ``{"tuple": [1, 2]}``, ``set``, ``frozenset``,
+The text is JSON. What JSON lacks is an object of one key: ``{"tuple": [1, 2]}``, ``set``, ``frozenset``,
 ``dict`` (a list of pairs), ``int`` (hexadecimal, beyond 53 bits), ``float`` (``nan``, ``inf``), ``complex``, ``bytes``,
-``fraction``, ``decimal``; and ``other`` for an object that is no plain data: the name of its type, and what iterating
+``fraction``, ``decimal``; and ``other`` for an object that is not plain data: the name of its type, and what iterating
 over it gives. Reading it can run nothing, and whatever a class of the program's says of equality does not come through.
 """
 
@@ -20,7 +20,7 @@ from magcli.verify.code.outputs import MAX_EXCERPT, close
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """An object that is no plain data, such as a generator: its type's name, and its elements where it has any.
+    """An object that is not plain data, such as a generator: its type's name, and its elements where it has any.
 
     Only a range or deque is equal to anything, which is another one with the same elements.
     """
@@ -60,14 +60,14 @@ MAX_EXPONENT = 5_000
 
 
 class NotPlain(ValueError):
-    """The text does not stand for plain data."""
+    """The text does not represent plain data."""
 
 
 def read(text: bytes) -> Plain:
-    """The value that the text stands for; a set comes as a frozenset.
+    """The value that the text represents; a set becomes a frozenset.
 
     Raises:
-        NotPlain: it stands for none, or for one that is too deep or whose keys collide too often.
+        NotPlain: it represents none, or one that is nested too deep or whose keys collide too often.
     """
 
     collided = 0
@@ -79,7 +79,7 @@ def read(text: bytes) -> Plain:
             collided += collisions(content if tag != "dict" else [key for key, _ in content])
             if collided > MAX_COLLISIONS:
                 raise NotPlain("too many keys collide")
-        return _TAGS[tag](content)
+        return TAGS[tag](content)
 
     try:
         value: Plain = json.loads(text, object_pairs_hook=untagged)
@@ -119,11 +119,11 @@ def _decimal(text: str) -> Decimal:
 def _other(parts: list[Any]) -> Other:
     kind, items = parts
     if type(kind) is not str or not isinstance(items, list | None):
-        raise NotPlain("an object is not told right")
+        raise NotPlain("malformed object")
     return Other(kind[:MAX_EXCERPT], None if items is None else tuple(items))
 
 
-_TAGS: dict[str, Callable[[Any], Any]] = {
+TAGS: dict[str, Callable[[Any], Any]] = {
     "tuple": tuple,
     "set": frozenset,
     "frozenset": frozenset,
@@ -188,7 +188,7 @@ def same(expected: Plain, given: Plain, tolerance: float | None = None, *, exact
 
 
 def in_any_order(expected: Plain, given: Plain, tolerance: float | None = None) -> bool:
-    """``same``, but the elements of an outermost list may stand in any order; each is met once."""
+    """``same``, but the elements of an outermost list may be in any order; each is matched once."""
     if not isinstance(expected, list) or not isinstance(given, list | tuple) or len(expected) != len(given):
         return same(expected, given, tolerance)
     left = list(given)
@@ -206,7 +206,7 @@ def in_any_order(expected: Plain, given: Plain, tolerance: float | None = None) 
 
 
 def _counts(values: list[Any]) -> Counter[Any] | None:
-    """How often each value stands there, a tuple taken for a list; None where that cannot be told, or not soon."""
+    """How often each value occurs, a tuple counted as a list; None where that cannot be counted, or not quickly."""
     try:
         keys = [_typed(value, tuples=False) for value in values]
     except TypeError:
@@ -256,10 +256,10 @@ def _same_dict(expected: dict[Any, Any], given: dict[Any, Any], tolerance: float
 
 
 def _typed(key: Any, *, tuples: bool = True) -> Any:
-    """A value as a key that tells True from 1, and a list from a tuple unless these are not told apart.
+    """A value as a key under which True differs from 1, and a list from a tuple unless ``tuples`` is False.
 
     Raises:
-        TypeError: it is or holds a dict, or an object that is no plain data.
+        TypeError: it is or holds a dict, or an object that is not plain data.
     """
     match key:
         case bool():
@@ -270,7 +270,7 @@ def _typed(key: Any, *, tuples: bool = True) -> Any:
         case frozenset():
             return _typed_all(key)
         case dict() | Other():
-            raise TypeError(f"a {type(key).__name__} is no key")
+            raise TypeError(f"a {type(key).__name__} cannot be a key")
     return key
 
 

@@ -4,8 +4,8 @@ A row has ``tests``: a list of mappings with ``input`` and ``output``, ``call`` 
 same as JSON text. It may have ``language`` (what the problem asks for), ``time_limit`` (seconds of CPU time),
 ``memory_limit`` (MB), ``compare`` (the name of a comparison, see ``magcli.verify.code.outputs``; without it the one
 that fits the tests), ``checker`` (a program that judges outputs), ``checker_language`` and ``entry_point`` (the name of
-the function that is asked for, where tests name several). A ``harness`` ends a program of the row's language, of C++
-where it names none: it calls the functions that the program declares.
+the function that is asked for, where tests name several). A ``harness`` is appended to a program of the row's language,
+C++ where it names none: it calls the functions that the program declares.
 """
 
 import json
@@ -17,10 +17,9 @@ from typing import Any
 
 from magcli.errors import DataError
 from magcli.verify.code.cases import names_of, pairs
-from magcli.verify.code.checker import Checker
-from magcli.verify.code.judge import Judge
-from magcli.verify.code.judging import DEFAULT_LIMITS, LANGUAGES, draw, extract
+from magcli.verify.code.judge import DEFAULT_LIMITS, LANGUAGES, Judge, draw, extract
 from magcli.verify.code.outputs import fitting
+from magcli.verify.code.runs import Checker
 from magcli.verify.reward import RewardRule
 from magcli.verify.sandbox import Choice, Limits, open_sandbox
 from magcli.verify.types import Verdict
@@ -84,7 +83,7 @@ class Programs:
             draw(tests, str(row.get("id") or row.get("prompt") or ""), rule.test_seed, rule.num_tests),
             limits_of(row),
             mode=str(row.get("compare") or fitting(pairs(tests))),
-            own=names_of(tests, str(row.get("entry_point") or "")),
+            problem_names=names_of(tests, str(row.get("entry_point") or "")),
             checker=Checker(str(source), str(row.get("checker_language") or "python")) if source else None,
             partial=rule.partial,
         )
@@ -106,11 +105,11 @@ def tests_of(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         try:
             tests = json.loads(tests)
         except ValueError as error:
-            raise DataError(f"the tests are no JSON: {error}") from None
+            raise DataError(f"the tests are not valid JSON: {error}") from None
     if not tests:
         raise DataError("the problem has no tests")
     if not isinstance(tests, list) or not all(isinstance(test, Mapping) for test in tests):
-        raise DataError("the tests are no list of objects with input and output, call and output, or assert")
+        raise DataError("the tests must be a list of objects with input and output, call and output, or assert")
     return tests
 
 
@@ -132,5 +131,5 @@ def _positive(row: Mapping[str, Any], name: str, default: float) -> float:
     except (TypeError, ValueError):
         value = 0.0
     if not 0 < value < float("inf"):
-        raise DataError(f"{name} is no positive number: {given!r}")
+        raise DataError(f"{name} must be a positive number, got {given!r}")
     return value

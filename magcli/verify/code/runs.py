@@ -1,25 +1,93 @@
-"""One run of a program on one test: started in the sandbox, its output taken, and judged outside it.
+"""One run of a program on one test: started in the sandbox, its output judged outside it.
 
 What a run gives is bytes: what the program wrote to stdout or, of a call, the text of its value
 (``magcli.verify.code.plain``). Judging them needs no program, so outputs can be kept and compared with each other.
+
+Checkers: programs that say whether an output is right, where several are.
+
+A checker is an ICPC output validator: ``checker INPUT ANSWER FEEDBACK < OUTPUT``. It reads the test's input and the
+expected output from the two files and the output that it judges from stdin, and ends with exit code 42 (right) or 43
+(wrong); what it writes to stderr or stdout is the verdict's detail. Nothing can be written, to the feedback folder
+neither. It is Python or C++20 and runs in a sandbox of its own, never in the program's: only there is the expected
+output. Where it ends in another way, as ``int(word)`` does on a word, the output is wrong if the checker accepts the
+expected one: a policy must not be able to choose that its group is dropped. Else the checker itself is broken
+(``infra-error``).
 """
 
 import secrets
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from magcli.errors import DataError
 from magcli.verify.code import compiler
-from magcli.verify.code.calls import Call
-from magcli.verify.code.cases import Case, Feed
-from magcli.verify.code.checker import Checker, check
+from magcli.verify.code.cases import Call, Case, Feed
+from magcli.verify.code.compiler import command, sources
 from magcli.verify.code.faults import Fault, fault, last_line, printable
-from magcli.verify.code.interpreter import command, sources
 from magcli.verify.code.outputs import MAX_EXCERPT, Comparison, difference
 from magcli.verify.code.plain import NotPlain, Other, read, shown
 from magcli.verify.sandbox import Limits, Outcome, Program, Sandbox
+
+RIGHT, WRONG = 42, 43
+CHECKER_LIMITS = Limits(cpu=10.0, memory=1 << 30)
+_lock = threading.Lock()
+
+
+class Checker(NamedTuple):
+    """A checker's source and its language, ``python`` or ``cpp``."""
+
+    source: str
+    language: str
+
+
+def check(checker: Checker, case: Feed, output: bytes, box: Sandbox) -> Fault | None:
+    """What the checker has against an output; None where it accepts it.
+
+    Raises:
+        DataError: the checker does not compile.
+    """
+    argv, files = _program(checker, box)
+    given = {"input": case.stdin, "answer": case.output}
+    with box.program([*argv, "input", "answer", "feedback"], {**files, **given}) as program:
+        outcome = program.run(output, CHECKER_LIMITS)
+        if _accepts(outcome):
+            return None
+        says = last_line(outcome.stderr) or last_line(outcome.stdout)
+        if outcome.status == "exited" and outcome.code == WRONG:
+            return Fault("wrong-answer", f"the checker says: {says}" if says else "the checker rejects it")
+        failed = f"the checker failed: {outcome.status} {outcome.code}: {says}"
+        if outcome.status != "lost" and _accepts(program.run(case.output, CHECKER_LIMITS)):
+            return Fault("wrong-answer", f"{failed}; it accepts the expected output")
+        return Fault("infra-error", failed)
+
+
+def _accepts(outcome: Outcome) -> bool:
+    return outcome.status == "exited" and outcome.code == RIGHT
+
+
+def _program(checker: Checker, box: Sandbox) -> tuple[list[str], dict[str, bytes | Path]]:
+    if checker.language == "python":
+        return command(box), sources(checker.source)
+    return ["./checker"], {"checker": _compiled(checker.source, box)}
+
+
+def _compiled(source: str, box: Sandbox) -> Path:
+    """The checker's binary, compiled once a process."""
+    with _lock:
+        made = Path(_folder().name, f"{hash(source):x}")
+        if not made.exists() and (fault := compiler.build(source, box, made)):
+            raise DataError(f"the checker does not compile: {fault.detail}")
+        return made
+
+
+@cache
+def _folder() -> "tempfile.TemporaryDirectory[str]":
+    return tempfile.TemporaryDirectory(prefix="magcli-checkers-")
+
 
 MAX_VALUE = 4 << 20
 """Bytes of text for the value of a call: in memory it takes twenty times as much."""
@@ -65,7 +133,7 @@ def run(program: Program, case: Case, limits: Limits) -> Run:
         outcome = program.run(case.stdin, limits)
         return Run(_crash(outcome, limits) or outcome.stdout, outcome.cpu)
     token = secrets.token_hex(8)
-    outcome = program.run(f"{token}\n{case.name}\n{case.asked}".encode(), limits)
+    outcome = program.run(f"{token}\n{case.name}\n{case.request}".encode(), limits)
     return Run(_crash(outcome, limits) or _reported(outcome.report, token, case), outcome.cpu)
 
 
@@ -84,7 +152,7 @@ def judged(output: bytes, case: Case, rule: Comparison, checker: Checker | None,
 
 
 def _reported(report: bytes, token: str, case: Call) -> bytes | Fault:
-    """The text of a value. The token keeps what the program itself writes to descriptor 3 from being taken for it."""
+    """The text of a value. The token distinguishes it from what the program itself writes to descriptor 3."""
     if len(report) > MAX_VALUE:
         return Fault("output-limit", f"{_short(case)} is a value of more than {MAX_VALUE >> 20} MiB")
     given, _, said = report.partition(b" ")
@@ -92,7 +160,7 @@ def _reported(report: bytes, token: str, case: Call) -> bytes | Fault:
         return Fault("runtime-error", f"{_short(case)} ended the program")
     word, _, text = said.partition(b" ")
     if word == b"no":
-        return Fault("wrong-answer", f"{_short(case)} is a {printable(text)}, which is no plain data")
+        return Fault("wrong-answer", f"{_short(case)} is a {printable(text)}, which is not plain data")
     return text
 
 
@@ -102,19 +170,21 @@ def _value(text: bytes, case: Call, rule: Comparison) -> Fault | None:
     except NotPlain as error:
         return Fault("wrong-answer", f"{_short(case)} cannot be read: {printable(str(error).encode())}")
     if isinstance(values, Other) and case.view == "V0" and not isinstance(case.expected.value, Other):
-        return Fault("wrong-answer", f"{_short(case)} is a {values.kind}, which is no plain data")
+        return Fault("wrong-answer", f"{_short(case)} is a {values.kind}, which is not plain data")
     try:
-        value = case.seen(values)
+        value = case.evaluate(values)
     except NotPlain as error:
-        return Fault("wrong-answer", f"{_short(case)} has no value where the call gives {shown(values)}: {error}")
+        return Fault(
+            "wrong-answer", f"{_short(case)} cannot be evaluated where the call returns {shown(values)}: {error}"
+        )
     try:
-        met = case.expected.met(value, rule)
+        met = case.expected.matches(value, rule)
     except RecursionError:
         return Fault("wrong-answer", f"{_short(case)} is nested too deep to compare")
     if met:
         return None
     if case.is_condition:
-        return Fault("wrong-answer", f"{_short(case)} does not hold of {shown(values)}")
+        return Fault("wrong-answer", f"{_short(case)} is false for {shown(values)}")
     return Fault("wrong-answer", f"{_short(case)}: expected {case.expected}, got {shown(value)}")
 
 

@@ -1,4 +1,4 @@
-"""What a Python program finds beside its own names, as from an interpreter with its site module: ``exit``, ``quit``,
+"""What a Python program finds in its namespace, as from an interpreter with its site module: ``exit``, ``quit``,
 ``help``, ``__file__`` and the packages of the sandbox. This runs inside, without the package.
 
 It also names what the sandbox refused to a program that died of it: the system's own words do not say.
@@ -18,8 +18,8 @@ STARTS_PROCESSES = ("subprocess", "multiprocessing", "concurrent.futures.process
 PROCESS_CALLS = ("fork", "forkpty", "posix_spawn", "posix_spawnp")
 
 
-def furnish(space: "dict[str, object]") -> None:
-    """Supply what a program that is run in ``space`` may expect."""
+def prepare(space: "dict[str, object]") -> None:
+    """Add what a program that runs in ``space`` may expect."""
     folder = posix.getcwd()
     space["__file__"] = f"{folder}/program.py"
     sys.path.append(f"{folder.rpartition('/')[0]}/packages")

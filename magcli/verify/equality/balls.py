@@ -1,8 +1,8 @@
 """Numbers with a bound on their error, and the points at which expressions are evaluated.
 
-Values are exact fractions as long as they can be; then floats (to tell values apart quickly), or mpmath numbers of any
+Values are exact fractions as long as they can be; then floats (to separate values quickly), or mpmath numbers of any
 precision (to say that two agree). Every operation carries the absolute error of its operands along, so that a
-difference that rounding could have made is never taken for one, nor an agreement that precision cannot show.
+difference that rounding could have made never counts as one, nor does an agreement beyond the precision.
 """
 
 import cmath
@@ -19,7 +19,7 @@ MAX_BITS = 20_000
 
 
 class Undecided(Exception):
-    """The value does not exist, is too large, or cannot be told to this precision."""
+    """The value does not exist, is too large, or cannot be computed to this precision."""
 
 
 class NotReal(Exception):

@@ -1,18 +1,23 @@
-"""The value of an expression at a point, with a bound on its error; see ``balls``."""
+"""The value of an expression and its functions at a point, with a bound on its error; see ``balls``."""
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
-from magcli.verify.equality.balls import MAX_BITS, MAX_STEPS, Ball, Point, Undecided, inexact, over, plus, times
-from magcli.verify.equality.functions import (
-    DERIVATIVES,
-    MEANS,
-    SPECIAL,
-    absolute,
-    analytic,
-    general_power,
-    rational_power,
-    unknown,
+from magcli.verify.equality.balls import (
+    MAX_BITS,
+    MAX_STEPS,
+    Ball,
+    NotReal,
+    Point,
+    Undecided,
+    inexact,
+    is_real,
+    over,
+    plus,
+    rounded,
+    times,
 )
 from magcli.verify.latex.tree import INFINITY, Expr, function, num
 
@@ -23,7 +28,7 @@ def evaluate(expr: Expr, point: Point) -> Ball:
     """The value of an expression.
 
     Raises:
-        Undecided: it has none, or none that can be told.
+        Undecided: it has none, or none that can be computed.
         NotReal: the point is real and the value would not be.
     """
     point.meter.steps += 1
@@ -167,4 +172,176 @@ _RULES: dict[str, Callable[[Expr, Point], Ball]] = {
     "percent": _percentage,
     "sum": _series,
     "prod": _series,
+}
+
+
+MAX_LOG = 1e5
+"""Powers beyond e to this are not evaluated."""
+
+
+def rational_power(x: Ball, n: Fraction, point: Point) -> Ball:
+    """A power by a fraction; odd roots of negative numbers are real, even ones are not."""
+    if abs(x.value) <= x.error:
+        if n <= 0:
+            raise Undecided("no-value")
+        return Ball(x.value * 0, (abs(x.value) + x.error) ** float(n))
+    if n.denominator == 1:
+        if abs(n) * abs(_log_size(x.value)) > MAX_LOG:
+            raise Undecided("too-large")
+        return _grown(x, x.value ** int(n), n, point)
+    if is_real(x.value) and x.value < 0:
+        if n.denominator % 2:
+            root = general_power(Ball(-x.value, x.error), inexact(Ball(n), point), point)
+            return root if n.numerator % 2 == 0 else Ball(-root.value, root.error)
+        if point.real:
+            raise NotReal
+        half = point.field.functions["exp"](point.field.complex(0, 1) * point.field.pi * point.field.real(n))
+        size = general_power(Ball(-x.value, x.error), inexact(Ball(n), point), point)
+        return times(size, rounded(half, point.field.epsilon * 8, point), point)
+    return general_power(x, inexact(Ball(n), point), point)
+
+
+def _grown(x: Ball, value: Any, n: Fraction, point: Point) -> Ball:
+    relative = 2 * abs(int(n)) * (x.error / abs(x.value) + point.field.epsilon)
+    return rounded(value, abs(value) * relative, point)
+
+
+def general_power(x: Ball, n: Ball, point: Point) -> Ball:
+    """``exp(n log x)``."""
+    if abs(x.value) <= x.error:
+        raise Undecided("no-value")
+    if point.real and x.value < 0:
+        raise NotReal
+    logarithm = point.field.functions["log"](x.value)
+    if abs(n.value * logarithm) > MAX_LOG:
+        raise Undecided("too-large")
+    value = point.field.functions["exp"](n.value * logarithm)
+    relative = 2 * (
+        abs(n.value) * x.error / abs(x.value) + abs(logarithm) * (n.error + abs(n.value) * point.field.epsilon)
+    )
+    return rounded(value, abs(value) * relative, point)
+
+
+def _log_size(value: Any) -> float:
+    return math.log(abs(value)) if isinstance(value, (float, complex)) else float(_mp_log(abs(value)))
+
+
+def _mp_log(value: Any) -> Any:
+    return value.context.log(value)
+
+
+DERIVATIVES: dict[str, Callable[[Any, Any], Any]] = {  # of x and the value: a bound on the size of the derivative
+    "exp": lambda _, v: abs(v),
+    "log": lambda x, _: 1 / abs(x),
+    "sin": lambda x, _: 1 if is_real(x) else 1 + abs(x) + 9 ** abs(x.imag),
+    "cos": lambda x, _: 1 if is_real(x) else 1 + abs(x) + 9 ** abs(x.imag),
+    "tan": lambda _, v: 1 + abs(v) ** 2,
+    "sinh": lambda _, v: 1 + abs(v),
+    "cosh": lambda _, v: 1 + abs(v),
+    "tanh": lambda _, v: 1 + abs(v) ** 2,
+    "asin": lambda x, _: 1 / abs(1 - x * x) ** 0.5,
+    "acos": lambda x, _: 1 / abs(1 - x * x) ** 0.5,
+    "atan": lambda x, _: 1 / abs(1 + x * x),
+    "asinh": lambda x, _: 1 / abs(1 + x * x) ** 0.5,
+    "acosh": lambda x, _: 1 / abs(1 - x * x) ** 0.5,
+    "atanh": lambda x, _: 1 / abs(1 - x * x),
+}
+MEANS = {  # how the other functions come from these
+    "ln": ("log", False, False), "sec": ("cos", False, True), "csc": ("sin", False, True), "cot": ("tan", False, True),
+    "sech": ("cosh", False, True), "csch": ("sinh", False, True), "coth": ("tanh", False, True),
+    "arcsin": ("asin", False, False), "arccos": ("acos", False, False), "arctan": ("atan", False, False),
+    "arcsec": ("acos", True, False), "arccsc": ("asin", True, False), "arccot": ("atan", True, False),
+    "arcsinh": ("asinh", False, False), "arccosh": ("acosh", False, False), "arctanh": ("atanh", False, False),
+}  # fmt: skip
+
+
+def analytic(name: str, x: Ball, point: Point) -> Ball:
+    """A function that has a derivative, whose size bounds how the error grows.
+
+    Raises:
+        NotReal: the point is real and the argument outside the real domain.
+        Undecided: the value would be too large.
+    """
+    if point.real and ((name == "log" and x.value < 0) or (name in ("asin", "acos") and abs(x.value) > 1)):
+        raise NotReal
+    if name == "exp" and abs(x.value) > MAX_LOG:
+        raise Undecided("too-large")
+    if name in ("sinh", "cosh") and abs(x.value) > 1000:
+        raise Undecided("too-large")
+    value = point.field.functions[name](x.value)
+    try:
+        slope = DERIVATIVES[name](x.value, value)
+    except ZeroDivisionError:
+        return rounded(value, x.error**0.5 * 4, point)
+    return rounded(value, 2 * slope * x.error + 4 * abs(value) * point.field.epsilon, point)
+
+
+def absolute(x: Ball) -> Ball:
+    """The absolute value, with the same error."""
+    return Ball(abs(x.value), x.error)
+
+
+def _integer_part(name: str) -> Callable[[list[Ball], Point], Ball]:
+    def apply(arguments: list[Ball], point: Point) -> Ball:
+        x = inexact(arguments[0], point)
+        low, high = (Fraction(_floor(v)) for v in (x.value - x.error, x.value + x.error))
+        if low != high:
+            raise Undecided("absorbed")
+        return Ball(low if name == "floor" else low + 1)
+
+    return apply
+
+
+def _floor(value: Any) -> int:
+    return math.floor(value) if isinstance(value, float) else int(value.context.floor(value))
+
+
+def _extreme(name: str) -> Callable[[list[Ball], Point], Ball]:
+    def apply(arguments: list[Ball], point: Point) -> Ball:
+        balls = [inexact(a, point) for a in arguments]
+        return max(balls, key=lambda b: b.value) if name == "max" else min(balls, key=lambda b: b.value)
+
+    return apply
+
+
+def _factorial(arguments: list[Ball], point: Point) -> Ball:
+    x = inexact(arguments[0], point)
+    if not is_real(x.value) or not -20 < x.value < 200:
+        raise Undecided("too-large")
+    value = point.field.functions["gamma"](x.value + 1)
+    return rounded(value, abs(value) * (x.error * 100 + point.field.epsilon * 100), point)
+
+
+def _binomial(arguments: list[Ball], point: Point) -> Ball:
+    n, k = arguments
+    top = _factorial([n], point)
+    bottom = times(
+        _factorial([k], point), _factorial([plus(n, times(Ball(Fraction(-1)), k, point), point)], point), point
+    )
+    return over(top, bottom, point)
+
+
+def _permutations(arguments: list[Ball], point: Point) -> Ball:
+    n, k = arguments
+    return over(_factorial([n], point), _factorial([plus(n, times(Ball(Fraction(-1)), k, point), point)], point), point)
+
+
+def unknown(name: str, arguments: list[Ball], point: Point) -> Ball:
+    """Some smooth function of either sign, another one for each name: hardly ever equal but at equal arguments."""
+    total = Ball(Fraction(sum(map(ord, name)) % 97, 97))
+    for at, argument in enumerate(arguments, 2):
+        scaled = times(inexact(argument, point), Ball(Fraction(at * 7 + ord(name[-1]), 7)), point)
+        total = plus(total, times(analytic("sin", scaled, point), Ball(Fraction(4)), point), point)
+        total = times(total, Ball(Fraction(at, 3)), point)
+    return total
+
+
+SPECIAL: dict[str, Callable[[list[Ball], Point], Ball]] = {
+    "floor": _integer_part("floor"),
+    "ceil": _integer_part("ceil"),
+    "max": _extreme("max"),
+    "min": _extreme("min"),
+    "factorial": _factorial,
+    "binom": _binomial,
+    "perm": _permutations,
 }

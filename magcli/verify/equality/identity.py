@@ -27,7 +27,7 @@ _COUNTING = frozenset(("factorial", "binom", "perm", "gcd", "lcm", "mod"))
 
 
 def same_value(a: Expr, b: Expr) -> bool | None:
-    """Whether two expressions are the same; None where no point tells."""
+    """Whether two expressions are the same; None where no point decides."""
     if a == b:
         return True
     if a.op == b.op == "num":

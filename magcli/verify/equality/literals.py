@@ -1,10 +1,11 @@
-"""Comparing what is no arithmetic: choices, words, numbers in a base, ratios and times."""
+"""Comparing what is not arithmetic: choices, words, numbers in a base, ratios, times, units in letters, vectors."""
 
 from collections.abc import Callable
 
-from magcli.verify.equality.identity import same_value
-from magcli.verify.equality.naming import is_name
-from magcli.verify.latex.tree import Expr, div, mul, num
+from magcli.verify.equality.equations import is_name
+from magcli.verify.equality.identity import same_value, symbols
+from magcli.verify.latex.tree import ONE, Expr, I, add, div, mul, num
+from magcli.verify.latex.units import SYMBOLS, written
 
 Found = tuple[bool, str]
 """Whether two answers are the same, and which kind of comparison says so."""
@@ -85,3 +86,91 @@ def ratios(a: Expr, b: Expr, inner: Inner) -> Found:
         ), "ratio"
     fraction = b.op == "/" or (b.op == "num" and b.number.denominator > 1)
     return fraction and len(a.args) == 2 and same_value(div(*a.args), b) is True, "ratio"
+
+
+MAX_LETTERS = 8
+_LONGEST = 3
+"""Letters of the longest sign, ``mol``."""
+
+
+def measured(expr: Expr, unit: str) -> Expr | None:
+    """The value before the letters of an expression, where these are the signs of a unit; None where they are not."""
+    letters: list[tuple[str, int]] = []
+    value = _parted(expr, 1, letters)
+    if value is None or not 0 < len(letters) <= MAX_LETTERS:
+        return None
+    return value if unit in _names(tuple(letters)) else None
+
+
+def _parted(expr: Expr, power: int, letters: list[tuple[str, int]]) -> Expr | None:
+    """The factors that are no letters; the letters with their powers are put into a list as they come."""
+    if expr.op == "sym" and (expr.name.isalpha() or expr.name in SYMBOLS):
+        letters.append((expr.name, power))
+        return ONE
+    if expr.op == "^" and expr.args[0].op == "sym" and expr.args[1].op == "num":
+        whole = expr.args[1].number.denominator == 1
+        return _parted(expr.args[0], power * int(expr.args[1].number), letters) if whole else None
+    if expr.op in ("*", "/"):
+        first = _parted(expr.args[0], power, letters)
+        second = _parted(expr.args[1], power if expr.op == "*" else -power, letters)
+        return None if first is None or second is None else (mul if expr.op == "*" else div)(first, second)
+    return None if _holds_letter(expr) else expr
+
+
+def _holds_letter(expr: Expr) -> bool:
+    return expr.op == "sym" or any(_holds_letter(arg) for arg in expr.args)
+
+
+def _names(letters: tuple[tuple[str, int], ...]) -> set[str]:
+    """The units that a row of letters can be: ``km`` is one of two letters, of which only the last has a power."""
+    return {written(powers) for powers in _readings(letters)}
+
+
+def _readings(letters: tuple[tuple[str, int], ...]) -> list[dict[str, int]]:
+    if not letters:
+        return [{}]
+    found = []
+    for size in range(1, min(_LONGEST, len(letters)) + 1):
+        head, power = letters[:size], letters[size - 1][1]
+        joined = all(p == 1 or (power < 0 and p == -1) for _, p in head[:-1])
+        name = SYMBOLS.get("".join(letter for letter, _ in head))
+        if name is None or not joined:
+            continue
+        for rest in _readings(letters[size:]):
+            found.append(rest | {name: rest.get(name, 0) + power})
+    return found
+
+
+_UNIT_VECTORS = tuple(
+    {Expr("sym", name=name) for name in (letter, rf"\hat {letter}", rf"\vec {letter}", rf"\hat \{letter}math")}
+    | ({I} if letter == "i" else set())
+    for letter in "ijk"
+)
+
+
+def entries(vector: Expr) -> tuple[Expr, ...]:
+    """The entries of a tuple in round brackets or a matrix of one row or column; none of anything else."""
+    if vector.op == "tuple":
+        return vector.args if vector.name == "()" or (vector.name == "[]" and len(vector.args) > 2) else ()
+    if vector.op != "matrix" or 1 not in (len(vector.args), len(vector.args[0].args)):
+        return ()
+    return tuple(cell for row in vector.args for cell in row.args)
+
+
+def same_vector(a: Expr, b: Expr) -> bool:
+    """Whether one side lists the entries of a vector and the other is the sum of unit vectors with these factors."""
+    listed, written = (a, b) if entries(a) else (b, a)
+    cells = entries(listed)
+    names = [Expr("sym", name=f"?{letter}") for letter in "ijk"[: len(cells)]]
+    total = _unit_vectors(written)
+    if not 2 <= len(cells) <= 3 or not {"?j", "?k"} & symbols(total):
+        return False
+    return same_value(total, add([mul(cell, name) for cell, name in zip(cells, names, strict=True)])) is True
+
+
+def _unit_vectors(expr: Expr) -> Expr:
+    """The expression with every unit vector under one name."""
+    for letter, spellings in zip("ijk", _UNIT_VECTORS, strict=True):
+        if expr in spellings:
+            return Expr("sym", name=f"?{letter}")
+    return expr._replace(args=tuple(_unit_vectors(arg) for arg in expr.args)) if expr.args else expr

@@ -7,12 +7,13 @@ else, so that no parameter becomes a letter that is already there.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import permutations
 
 from magcli.verify.equality.balls import NotReal, Undecided
 from magcli.verify.equality.identity import same_value, symbols
-from magcli.verify.equality.regions import place
-from magcli.verify.latex.tree import PI, Expr, add, div, mul, neg, num, renamed
+from magcli.verify.equality.regions import as_float
+from magcli.verify.latex.tree import PI, Expr, add, div, function, mul, neg, num, power, renamed
 
 MAX_PARAMETERS = 3
 Pair = tuple[Expr, Expr]
@@ -57,7 +58,7 @@ def bound(builder: Expr) -> Expr:
     return builder
 
 
-def unwritten(a: Expr, b: Expr) -> Iterator[Pair]:
+def implied_parameters(a: Expr, b: Expr) -> Iterator[Pair]:
     """Two answers that write no domain, with one name for what can only be the same free parameter."""
     x, y = _letters(a), _letters(b)
     if not x or not y:
@@ -118,7 +119,7 @@ def shifted(a: Expr, b: Expr) -> bool:
         return False
     gap = add([other, neg(first)])
     try:
-        steps = round(place(div(gap, step)))
+        steps = round(as_float(div(gap, step)))
     except (Undecided, NotReal, OverflowError):
         return False
     return same_value(gap, mul(num(steps), step)) is True and all(_is_linear(side) for side in (a, b))
@@ -158,3 +159,58 @@ def _integration_constants(own: frozenset[str], other: frozenset[str]) -> list[s
 def _is_constant(name: str) -> bool:
     stem, _, index = name.partition("_")
     return name in _CONSTANTS or (stem in ("C", "c") and index.isdecimal())
+
+
+@lru_cache(maxsize=4096)
+def expand_signs(expr: Expr) -> Expr:
+    """The answer with every ``\\pm`` written out as a list of its two readings (all signs change together)."""
+    if expr.op == "family":
+        return expr
+    if expr.op == "builder" and any(map(_has_sign, expr.args[1:])):
+        return expr._replace(args=(expr.args[0], *(part for arg in expr.args[1:] for part in _condition(arg))))
+    if expr.op in ("list", "set"):
+        return expr._replace(args=tuple(value for part in expr.args for value in _readings(part)))
+    if expr.op == "rel" and expr.name == "=" and _both_tuples(expr):
+        pairs = zip(expr.args[0].args, expr.args[1].args, strict=True)
+        return Expr("list", tuple(Expr("rel", pair, "=") for pair in pairs))
+    readings = _readings(expr)
+    return readings[0] if len(readings) == 1 else Expr("list", readings)
+
+
+def _condition(relation: Expr) -> tuple[Expr, ...]:
+    r"""What holds in a set: with ``x \ne \pm 1`` both, with other relations one or the other."""
+    readings = _readings(relation)
+    return readings if len(readings) == 1 or relation.name == r"\ne" else (Expr("list", readings, "or"),)
+
+
+def _both_tuples(relation: Expr) -> bool:
+    left, right = relation.args
+    return (
+        left.op == right.op == "tuple" and len(left.args) == len(right.args) and all(a.op == "sym" for a in left.args)
+    )
+
+
+def _readings(expr: Expr) -> tuple[Expr, ...]:
+    if not _has_sign(expr):
+        return (expr,)
+    return tuple(_signed(expr, upper=upper) for upper in (True, False))
+
+
+@lru_cache(maxsize=4096)
+def _has_sign(expr: Expr) -> bool:
+    return expr.op == "pm" or any(_has_sign(arg) for arg in expr.args)
+
+
+def _signed(expr: Expr, *, upper: bool) -> Expr:
+    """The reading with the upper or the lower signs, rebuilt so that numbers fold."""
+    if not _has_sign(expr):
+        return expr
+    args = [_signed(arg, upper=upper) for arg in expr.args]
+    if expr.op == "pm":
+        return args[0] if (expr.name == "pm") == upper else neg(args[0])
+    if expr.op == "+":
+        return add(args)
+    if expr.op == "f":
+        return function(expr.name, *args)
+    builder = {"*": mul, "/": div, "^": power}.get(expr.op)
+    return builder(args[0], args[1]) if builder else expr._replace(args=tuple(args))

@@ -69,7 +69,7 @@ def _region(expr: Expr) -> Region | None:
     if expr.op == "tuple" and len(expr.args) == 2:
         return _interval(expr)
     if expr.op == "set":
-        return Region(tuple(Piece(arg, True, arg, True) for arg in expr.args if place(arg) < math.inf))
+        return Region(tuple(Piece(arg, True, arg, True) for arg in expr.args if as_float(arg) < math.inf))
     if expr.op == "set-name":
         return Region(EVERYTHING) if expr.name == r"\mathbbR" else None
     if expr.op in (r"\cup", r"\setminus", r"\cap"):
@@ -83,7 +83,7 @@ def _region(expr: Expr) -> Region | None:
 
 def _interval(expr: Expr) -> Region | None:
     low, high = expr.args
-    if place(low) >= place(high):
+    if as_float(low) >= as_float(high):
         return None
     return Region((Piece(low, expr.name[0] == "[", high, expr.name[1] == "]"),))
 
@@ -130,7 +130,7 @@ def _shown(expr: Expr) -> str:
 
 def _half(sign: str, end: Expr) -> tuple[Piece, ...]:
     """The numbers in a relation to ``end``."""
-    place(end)
+    as_float(end)
     below = Piece(MINUS_INFINITY, False, end, sign == r"\le")
     above = Piece(end, sign == r"\ge", INFINITY, False)
     if sign == "=":
@@ -180,7 +180,7 @@ def _alternatives(expr: Expr) -> Region | None:
     return Region(tuple(piece for part in known for piece in part.pieces), known[0].name)
 
 
-def place(expr: Expr) -> float:
+def as_float(expr: Expr) -> float:
     """An end as a float.
 
     Raises:
@@ -201,17 +201,17 @@ def _joined(pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
     if len(pieces) > MAX_PIECES:
         raise Undecided("too-long")
     joined: list[Piece] = []
-    for piece in sorted(pieces, key=lambda p: (place(p.low), not p.left)):
+    for piece in sorted(pieces, key=lambda p: (as_float(p.low), not p.left)):
         last = joined[-1] if joined else None
         if last is None or not _touch(last, piece):
             joined.append(piece)
-        elif (place(piece.high), piece.right) > (place(last.high), last.right):
+        elif (as_float(piece.high), piece.right) > (as_float(last.high), last.right):
             joined[-1] = Piece(last.low, last.left, piece.high, piece.right)
     return tuple(joined)
 
 
 def _touch(first: Piece, second: Piece) -> bool:
-    gap = place(second.low) - place(first.high)
+    gap = as_float(second.low) - as_float(first.high)
     if _same(second.low, first.high):
         return first.right or second.left
     return gap < 0
@@ -237,9 +237,9 @@ def _common(a: tuple[Piece, ...], b: tuple[Piece, ...]) -> tuple[Piece, ...]:
     found = []
     for x in a:
         for y in b:
-            low, left = max((x.low, x.left), (y.low, y.left), key=lambda end: (place(end[0]), not end[1]))
-            high, right = min((x.high, x.right), (y.high, y.right), key=lambda end: (place(end[0]), end[1]))
-            if place(low) < place(high) or (place(low) == place(high) and left and right):
+            low, left = max((x.low, x.left), (y.low, y.left), key=lambda end: (as_float(end[0]), not end[1]))
+            high, right = min((x.high, x.right), (y.high, y.right), key=lambda end: (as_float(end[0]), end[1]))
+            if as_float(low) < as_float(high) or (as_float(low) == as_float(high) and left and right):
                 found.append(Piece(low, left, high, right))
     return tuple(found)
 

@@ -6,24 +6,34 @@ Every rule is symmetric. The path that decided is named by the kind of the compa
 
 from collections.abc import Callable
 
-from magcli.verify.equality.chains import ARITHMETIC, is_constant
-from magcli.verify.equality.identity import same_value, symbols
-from magcli.verify.equality.literals import Found, Inner, bases, choices, ratios, texts, values
-from magcli.verify.equality.measures import measured
-from magcli.verify.equality.naming import (
+from magcli.verify.equality.equations import (
+    ARITHMETIC,
     in_name_order,
     is_assignment,
+    is_constant,
     is_function,
     is_name,
     repeats_name,
+    same_equation,
+    same_inequality,
     same_name,
     without_indices,
 )
-from magcli.verify.equality.parameters import bound, is_whole, matched, shifted
+from magcli.verify.equality.identity import same_value, symbols
+from magcli.verify.equality.literals import (
+    Found,
+    Inner,
+    bases,
+    choices,
+    entries,
+    measured,
+    ratios,
+    same_vector,
+    texts,
+    values,
+)
+from magcli.verify.equality.parameters import bound, expand_signs, is_whole, matched, shifted
 from magcli.verify.equality.regions import defines_absolute, is_restricted, region, same_region
-from magcli.verify.equality.relations import same_equation, same_inequality
-from magcli.verify.equality.signs import opened
-from magcli.verify.equality.vectors import entries, same_vector
 from magcli.verify.latex.tree import Expr, div, mul, num
 from magcli.verify.latex.units import DOUBLE_PRIME, PRIME, compatible
 
@@ -43,7 +53,7 @@ def same(a: Expr, b: Expr, depth: int = MAX_NESTING) -> Found:
         return a.op != "raw", "number" if a.op == "num" else "same"
     if depth == 0:
         return False, "too-deep"
-    a, b = _assigned(opened(a), opened(b))
+    a, b = _assigned(expand_signs(a), expand_signs(b))
     if a == b:
         return True, "same"
     ops = {a.op, b.op}
@@ -73,7 +83,7 @@ def _families(a: Expr, b: Expr, depth: int) -> Found:
 
 def _progressions(a: Expr, b: Expr) -> bool:
     """Values that come again and again, from whichever of them they are counted."""
-    x, y = (side.args if side.op == "list" else (side,) for side in (opened(a), opened(b)))
+    x, y = (side.args if side.op == "list" else (side,) for side in (expand_signs(a), expand_signs(b)))
     rest = list(y)
     for part in x:
         match = next((at for at, other in enumerate(rest) if shifted(part, other)), None)

@@ -52,7 +52,7 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-"""All that programs find in their environment, beside HOME and TMPDIR; a fixed hash seed keeps verdicts from flipping
+"""All that programs find in their environment, besides HOME and TMPDIR; a fixed hash seed keeps verdicts from flipping
 on the order of a set."""
 
 DEVICES = ("/dev/null", "/dev/urandom", "/dev/random")
@@ -176,7 +176,7 @@ def memory_file(name: str, content: bytes) -> int:
 
 
 def unused_uid() -> int:
-    """A user that nobody is, drawn anew for each program so that no two share anything; 0 where root has only itself.
+    """An unused user id, random for each program so that no two share anything; 0 where root has only itself.
 
     From 0x70000000 on, which no system gives to accounts or containers, or else from the upper half of what there is.
     """
@@ -308,8 +308,8 @@ def _installed(python: str) -> dict[str, Path]:
         return {}
     specs = [spec for name in PACKAGES if (spec := find_spec(name)) and spec.submodule_search_locations]
     folders = [Path(place).resolve() for spec in specs for place in spec.submodule_search_locations or ()]
-    beside = [folder.with_name(f"{folder.name}.libs") for folder in folders]
-    return {folder.name: folder for folder in (*folders, *beside) if folder.is_dir()}
+    libraries = [folder.with_name(f"{folder.name}.libs") for folder in folders]
+    return {folder.name: folder for folder in (*folders, *libraries) if folder.is_dir()}
 
 
 def _open_to_all(path: Path) -> bool:

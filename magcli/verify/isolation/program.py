@@ -201,10 +201,10 @@ def _again(file: int, flags: int) -> int:
 def kept_waiting(process: int) -> float:
     """Seconds that a process or a child of it was ready to run and had no processor: of the thread with most of them.
 
-    0 where the kernel does not tell.
+    0 where the kernel does not say.
     """
-    told = dict(line.split(":", 1) for line in Path(f"/proc/self/fdinfo/{process}").read_text().splitlines())
-    waiting, most = [told["Pid"].strip()], 0
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/self/fdinfo/{process}").read_text().splitlines())
+    waiting, most = [fields["Pid"].strip()], 0
     while waiting:
         for task in Path("/proc", waiting.pop(), "task").glob("*"):
             try:

@@ -216,16 +216,16 @@ def reap() -> None:
 
 def run(setup: "dict[str, Any]", control: socket, request: "tuple[Any, ...]", files: "list[int]") -> bytes:
     """One run of the program; the reply."""
-    trouble, told = os.pipe()
+    trouble, report = os.pipe()
     begun = time.monotonic()
     pid = os.fork()
     if pid == 0:
         try:
-            become(setup, request, files, told)
+            become(setup, request, files, report)
         except BaseException as error:
-            os.write(told, f"{type(error).__name__}: {error}".encode()[:1000])
+            os.write(report, f"{type(error).__name__}: {error}".encode()[:1000])
         os._exit(125)
-    os.close(told)
+    os.close(report)
     for file in files:
         os.close(file)
     late = not wait(pid, control, *request[:3])

@@ -8,16 +8,12 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-from magcli.verify.latex.brackets import read_cell, read_group
-from magcli.verify.latex.clean import clean, words_of
+from magcli.verify.latex.clean import clean, formal, words_of
 from magcli.verify.latex.commands import read_command
-from magcli.verify.latex.cursor import Cursor
-from magcli.verify.latex.parts import read_list
-from magcli.verify.latex.tokens import Token, Unreadable, tokenize
-from magcli.verify.latex.trailing import NUMBERS
-from magcli.verify.latex.tree import INFINITY, ZERO, Expr, neg, num
-from magcli.verify.latex.units import compound
-from magcli.verify.latex.wording import formal
+from magcli.verify.latex.parts import read_cell, read_group, read_list
+from magcli.verify.latex.tokens import Cursor, Token, tokenize
+from magcli.verify.latex.tree import INFINITY, ZERO, Expr, Unreadable, neg, num
+from magcli.verify.latex.units import NUMBERS, compound
 
 MAX_SPECIAL = 300
 """Longer texts are no time, number in a base or choice."""

@@ -1,11 +1,32 @@
 r"""Reading what begins with a LaTeX command: fractions, roots, functions, sums, matrices, named symbols."""
 
-from magcli.verify.latex.atoms import argument, exponent, subscript
-from magcli.verify.latex.cursor import Cursor
-from magcli.verify.latex.expressions import read_factor, read_product, read_sum, starts_factor
-from magcli.verify.latex.names import DECORATIONS, FUNCTIONS, GREEK
-from magcli.verify.latex.tokens import Unreadable
-from magcli.verify.latex.tree import INFINITY, MINUS_ONE, ONE, PI, E, Expr, I, add, div, function, mul, neg, num, power
+from magcli.verify.latex.expressions import (
+    argument,
+    exponent,
+    read_factor,
+    read_product,
+    read_sum,
+    starts_factor,
+    subscript,
+)
+from magcli.verify.latex.tokens import DECORATIONS, FUNCTIONS, GREEK, Cursor
+from magcli.verify.latex.tree import (
+    INFINITY,
+    MINUS_ONE,
+    ONE,
+    PI,
+    E,
+    Expr,
+    I,
+    Unreadable,
+    add,
+    div,
+    function,
+    mul,
+    neg,
+    num,
+    power,
+)
 
 _RENAMED = {
     "tg": "tan", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "arsinh": "arcsinh", "arcosh": "arccosh",

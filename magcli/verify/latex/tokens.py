@@ -5,11 +5,38 @@ the recursive readers after it cannot be driven deep.
 """
 
 import re
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from magcli.verify.latex.names import AMBIGUOUS, FUNCTIONS, JOINING
+from magcli.verify.latex.tree import Expr, Unreadable
 from magcli.verify.latex.units import SYMBOLS
+
+_GREEK_LETTERS = """
+alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau phi chi psi omega
+Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar partial nabla
+"""
+_FUNCTION_NAMES = """
+sin cos tan cot sec csc arcsin arccos arctan arccot arcsec arccsc sinh cosh tanh coth sech csch ln log lg exp gcd lcm
+max min det sqrt arsinh arcosh artanh arcsinh arccosh arctanh asin acos atan sgn cis
+"""
+_DECORATION_NAMES = "overline vec hat bar tilde dot ddot widetilde underline angle triangle odot"
+
+_POINT_NAMES = """
+point points vertex center centre focus origin midpoint centroid orthocenter circumcenter incenter intersection pair
+ordered coordinates minimum maximum vector solution at
+"""
+
+GREEK = frozenset(_GREEK_LETTERS.split())
+FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
+DECORATIONS = frozenset(_DECORATION_NAMES.split())
+DENIALS = frozenset(("not", "no", "never", "wrong", "incorrect", "false"))
+POINTS = frozenset(_POINT_NAMES.split())
+"""Words before a bracket that say what kind of point it is."""
+JOINING = frozenset(("and", "or"))
+AMBIGUOUS = frozenset(("min", "max", "sec", "lg", "det"))
+"""Functions only before a bracket; elsewhere units or letters."""
+
 
 MAX_TOKENS = 2_000
 MAX_DEPTH = 40
@@ -21,10 +48,6 @@ class Token(NamedTuple):
     kind: str
     value: str
     spaced: bool = False
-
-
-class Unreadable(Exception):
-    """The text is no answer in the grammar, or over a budget; the message says which."""
 
 
 END = Token("end", "")
@@ -206,3 +229,61 @@ def _check_depth(tokens: list[Token]) -> None:
             carets = carets + 1 if token.value == "^" else 0 if token.value in (",", "+", "-") else carets
             if carets > MAX_DEPTH:
                 raise Unreadable("too-deep")
+
+
+MAX_NESTING = 60
+Reader = Callable[["Cursor"], Expr]
+
+
+class Cursor:
+    """A position in the tokens, with the readers of brackets, commands and table cells, defined in later modules.
+
+    ``points``: ``C(5,2)`` is a point, no number of combinations. ``bars`` counts open absolute values, ``depth``
+    nesting; ``bound`` are the letters of sums, which are no constants.
+    """
+
+    __slots__ = ("at", "bars", "bound", "cell", "command", "depth", "group", "points", "tokens")
+
+    def __init__(self, tokens: Sequence[Token], group: "Reader", command: "Reader", cell: "Reader") -> None:
+        self.tokens, self.group, self.command, self.cell = list(tokens), group, command, cell
+        self.at = self.bars = self.depth = 0
+        self.bound: set[str] = set()
+        self.points = False
+
+    def peek(self, ahead: int = 0) -> Token:
+        """A token that is still to come."""
+        place = self.at + ahead
+        return self.tokens[place] if place < len(self.tokens) else END
+
+    def next(self) -> Token:
+        """The next token, which is then behind; the end stays the end."""
+        token = self.peek()
+        self.at += 1
+        return token
+
+    def eat(self, *values: str) -> str:
+        """The next token's value where it is one of these signs, else nothing."""
+        token = self.peek()
+        if token.value in values and token.kind in ("op", "cmd"):
+            self.at += 1
+            return token.value
+        return ""
+
+    def expect(self, value: str) -> None:
+        """Take a sign that must come next.
+
+        Raises:
+            Unreadable: it does not.
+        """
+        if not self.eat(value):
+            raise Unreadable("unparsable")
+
+    def deeper(self) -> None:
+        """Count one level of nesting.
+
+        Raises:
+            Unreadable: there are more than ``MAX_NESTING``.
+        """
+        self.depth += 1
+        if self.depth > MAX_NESTING:
+            raise Unreadable("too-deep")

@@ -1,19 +1,21 @@
 """Trees of answers, and exact arithmetic while they are built.
 
 An ``Expr`` is a number, a symbol, an operation or a structure (tuple, set, relation ..) over its ``args``. The builders
-work out what is rational at once, within budgets; what would grow beyond them stays a tree and is never worked out.
+work out what is rational at once, within budgets; what would grow beyond them stays a tree and is never evaluated.
 """
 
 import math
 from fractions import Fraction
 from typing import NamedTuple
 
-from magcli.verify.latex.tokens import Unreadable
-
 MAX_BITS = 1 << 16
-"""Size of the largest power that is worked out."""
+"""Size of the largest power that is evaluated."""
 MAX_SUM_BITS = 1 << 17
 MAX_FACTORIAL = 2_000
+
+
+class Unreadable(Exception):
+    """The text is no answer in the grammar, or over a budget; the message says which."""
 
 
 class Expr(NamedTuple):
@@ -85,7 +87,7 @@ def power(base: Expr, exponent: Expr) -> Expr:
 
 
 def function(name: str, *args: Expr) -> Expr:
-    """A function's value, worked out where it is an exact one of integers."""
+    """A function's value, evaluated where it is an exact one of integers."""
     if args and all(a.op == "num" for a in args):
         value = _exact(name, [a.number for a in args])
         if value is not None:
@@ -176,8 +178,8 @@ def _without(terms: list[Expr]) -> Expr | None:
     """``\\mathbb{R} - \\{0\\}``: a difference of sets; None where the terms are not such."""
     if len(terms) != 2 or terms[0].op not in ("set-name", "tuple") or terms[1].op != "*":
         return None
-    sign, taken = terms[1].args
-    return Expr(r"\setminus", (terms[0], taken)) if sign == MINUS_ONE and taken.op in ("set", "tuple") else None
+    sign, removed = terms[1].args
+    return Expr(r"\setminus", (terms[0], removed)) if sign == MINUS_ONE and removed.op in ("set", "tuple") else None
 
 
 def _matrices(terms: list[Expr]) -> Expr | None:

@@ -9,7 +9,7 @@ from magcli.curate.code.trials import Prepared, prepare
 from magcli.curate.cpp_ports.calls import cpp_calls
 from magcli.curate.cpp_ports.cpp import NoCppType, _tokens, common_type
 from magcli.curate.cpp_ports.signatures import UnsupportedSignature
-from magcli.verify.code.calls import of_call
+from magcli.verify.code.cases import parse_call
 from magcli.verify.code.plain import NotPlain, read, same
 from magcli.verify.sandbox import open_sandbox
 
@@ -57,7 +57,7 @@ def values_of(code: str, *tests: tuple[str, str]) -> list[object]:
 )
 def test_types_are_the_programs_own(code: str, tests: list[tuple[str, str]]) -> None:
     found = values_of(code, *tests)
-    expected = [of_call(call, output).expected.value for call, output in tests]
+    expected = [parse_call(call, output).expected.value for call, output in tests]
     assert all(same(one, other) for one, other in zip(expected, found, strict=True)), found
 
 
@@ -92,11 +92,11 @@ def test_what_cannot_be_asked_has_a_reason(tests: list[tuple[str, str]], reason:
 
 
 def test_new_arguments_must_be_of_the_types_of_the_given_ones() -> None:
-    calls = cpp_calls([of_call("f([1], x='a')", "1")], "?", ["def f(n, x): return 1"])
-    assert calls.stdin(of_call("f([2, -3], 'b c')", "None")) == b'[ 2 -3 ]\n"b\\x20c"\n'
+    calls = cpp_calls([parse_call("f([1], x='a')", "1")], "?", ["def f(n, x): return 1"])
+    assert calls.stdin(parse_call("f([2, -3], 'b c')", "None")) == b'[ 2 -3 ]\n"b\\x20c"\n'
     for call, reason in (("f([2**40], 'a')", "types"), ("f([1.5], 'a')", "types"), ("f([1])", "arguments")):
         with pytest.raises(UnsupportedSignature, match=reason):
-            calls.stdin(of_call(call, "None"))
+            calls.stdin(parse_call(call, "None"))
 
 
 DEEP = 100_000
@@ -106,7 +106,7 @@ DEEP = 100_000
     "stdout", [b"", b"1 2", b"[ 1", b"]", b"[ 1 ] ]", b"abc", b'"\\xff"', b"[ " * DEEP + b"] " * DEEP]
 )
 def test_what_is_no_value_is_told(stdout: bytes) -> None:
-    calls = cpp_calls([of_call("f(1)", "1")], "?", [])
+    calls = cpp_calls([parse_call("f(1)", "1")], "?", [])
     with pytest.raises(NotPlain):
         calls.value(stdout)
 
@@ -125,7 +125,7 @@ def test_values_come_back_in_pythons_types(values: list[object]) -> None:
     """Written as the harness writes them and read again, for all values that C++ can give."""
     try:
         type = common_type(values)
-        calls = cpp_calls([of_call(f"f({n})", repr(value)) for n, value in enumerate(values)], "?", [])
+        calls = cpp_calls([parse_call(f"f({n})", repr(value)) for n, value in enumerate(values)], "?", [])
     except (NoCppType, UnsupportedSignature):
         return
     for value in values:

@@ -9,12 +9,11 @@ from magcli.curate.inputs.generators import (
     run_generator,
 )
 from magcli.generate.types import Completion
-from magcli.verify.code.calls import of_call
-from magcli.verify.code.cases import Feed
-from magcli.verify.code.judging import default_sandbox
+from magcli.verify.code.cases import Feed, parse_call
+from magcli.verify.code.judge import default_sandbox
 
 FEED = {0: Feed(b"3\n", b"")}
-CALL = {0: of_call("f([1])", "None")}
+CALL = {0: parse_call("f([1])", "None")}
 
 
 def test_different_inputs_are_taken_and_given_ones_left_out():
@@ -60,13 +59,16 @@ def test_programs_run_when_their_inputs_are_wanted():
 
 
 def test_the_chat_shows_a_program_whose_inputs_look_like_the_example():
-    for case, form in ((FEED[0], "Double {it}.\n"), (of_call("Solution().f([1], 2)", "None"), "`Solution().f(...)`")):
+    for case, form in (
+        (FEED[0], "Double {it}.\n"),
+        (parse_call("Solution().f([1], 2)", "None"), "`Solution().f(...)`"),
+    ):
         system, asked, shown, last = messages("Double {it}.", case)
         assert [each["role"] for each in (system, asked, shown, last)] == ["system", "user", "assistant", "user"]
         assert form in last["content"]
         assert "Double {it}." in last["content"]
         given = (
-            {0: Feed(b"3 4\n4 2 4\n", b"")} if case is FEED[0] else {0: of_call("count_value([4, 2, 4], 4)", "None")}
+            {0: Feed(b"3 4\n4 2 4\n", b"")} if case is FEED[0] else {0: parse_call("count_value([4, 2, 4], 4)", "None")}
         )
         (program,) = extract_programs([Completion(shown["content"], 9, "stop")]).programs
         fate, found = run_generator(program, given, default_sandbox())

@@ -9,9 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from magcli.errors import DataError, EnvironmentFault
-from magcli.verify.code.checker import Checker
-from magcli.verify.code.judge import Judge
-from magcli.verify.code.judging import bound, draw, extract, judge
+from magcli.verify.code.judge import Judge, bound, draw, extract, judge
+from magcli.verify.code.runs import Checker
 from magcli.verify.sandbox import Limits, open_sandbox
 from magcli.verify.types import Verdict
 
@@ -173,7 +172,7 @@ def test_outputs_are_compared_by_the_named_rule() -> None:
     [
         ([], "no tests"),
         ([SUMS[0], {"input": "1"}], "test 2"),
-        ([SUMS[0], {"input": 1, "output": "1"}], "test 2 is a bad test: its input is no text"),
+        ([SUMS[0], {"input": 1, "output": "1"}], "test 2 is a bad test: its input is not a string"),
         ([{"assert": "assert f(1) == g(1)"}], "test 1"),
         ([{"call": "f(1)", "output": "1"}, SUMS[0]], "one kind"),
     ],
@@ -200,7 +199,7 @@ def test_a_function_is_called() -> None:
     wrong = calls("def f(x): return x + 1", "assert f(1) == 2", "assert f(2) == 4")
     assert (wrong.reason, wrong.detail, wrong.passed) == ("wrong-answer", "test 2: f(2): expected 4, got 3", 1)
     assert calls("def f(x): return iter([x])", "assert f(1) == [1]").detail == (
-        "test 1: f(1) is a list_iterator, which is no plain data"
+        "test 1: f(1) is a list_iterator, which is not plain data"
     )
     assert calls("def f(x): return 1 / 0", "assert f(1) == 1").detail.endswith("ZeroDivisionError: division by zero")
     assert calls("import re\ndef f(x): return re.match('a', x)", "assert f('ab')", "assert not f('ba')").score == 1.0
@@ -340,10 +339,10 @@ def test_a_program_that_sleeps_is_not_waited_for() -> None:
 
 def test_a_judgement_that_takes_too_long_is_given_up_and_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     attempts: list[float] = []
-    monkeypatch.setattr("magcli.verify.code.judging.bound", lambda *_: attempts.append(0.0) or 1e-9)
+    monkeypatch.setattr("magcli.verify.code.judge.bound", lambda *_: attempts.append(0.0) or 1e-9)
     verdict = judge(ADD, "python", SUMS)
     assert (verdict.reason, verdict.passed, len(attempts)) == ("infra-error", 0, 1)
-    assert verdict.detail == "test 1: not begun within 1e-09 s, the machine is too busy"
+    assert verdict.detail == "test 1: not started within 1e-09 s, the machine is too busy"
 
 
 def test_the_bound_of_a_judgement_is_that_of_its_parts() -> None:

@@ -7,12 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import adversarial, built
 
-from magcli.verify.code.calls import Call, Expected
-from magcli.verify.code.cases import Feed
+from magcli.verify.code.cases import Call, Expected, Feed
 from magcli.verify.code.driver import NotPlain as NoText
 from magcli.verify.code.driver import text_of
 from magcli.verify.code.faults import Fault, fault
-from magcli.verify.code.judging import default_sandbox
+from magcli.verify.code.judge import default_sandbox
 from magcli.verify.code.outputs import comparison
 from magcli.verify.code.plain import Plain, read, shown
 from magcli.verify.code.runs import _reported, judged
@@ -60,13 +59,13 @@ TEXTS = built(
 @given(VALUES, VALUES, KINDS, RULES)
 def test_any_value_is_right_or_wrong(expected: Plain, value: Plain, kind: str, rule: str) -> None:
     asked = Expected(kind, expected)  # type: ignore[arg-type]
-    assert asked.met(value, comparison(rule)) in (True, False)
+    assert asked.matches(value, comparison(rule)) in (True, False)
     assert len(shown(value)) < 100
     try:
         text = text_of(value)
     except (NoText, ValueError, RecursionError):
         return
-    assert asked.met(read(text.encode("ascii")), comparison(rule)) in (True, False)
+    assert asked.matches(read(text.encode("ascii")), comparison(rule)) in (True, False)
 
 
 @adversarial

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from properties import adversarial
 
 from magcli.errors import DataError
-from magcli.verify.code.calls import Call, Expected, asserts, of_assert, of_call
+from magcli.verify.code.cases import Call, Expected, parse_assert, parse_call, split_asserts
 from magcli.verify.code.driver import text_of
 from magcli.verify.code.expressions import constant, value_of
+from magcli.verify.code.extraction import find_problem_names
 from magcli.verify.code.outputs import Comparison, comparison
-from magcli.verify.code.own import own_names
-from magcli.verify.code.plain import _TAGS, NotPlain, Other, Plain, in_any_order, read, same, shown
+from magcli.verify.code.plain import TAGS, NotPlain, Other, Plain, in_any_order, read, same, shown
 from magcli.verify.code.runs import judged
 
 TOKENS = Comparison()
@@ -87,8 +87,8 @@ TOKENS = Comparison()
     ],
 )
 def test_an_assert_is_split(source: str, asked: str, view: str, expected: Expected) -> None:
-    call = of_assert(source)
-    assert (call.asked, call.view, call.expected) == (asked, view, expected)
+    call = parse_assert(source)
+    assert (call.request, call.view, call.expected) == (asked, view, expected)
     assert re.match(r"(?:\(|\w+_values\()?" + call.name, asked)
 
 
@@ -96,16 +96,16 @@ def test_the_problems_own_names_are_told_by_its_other_tests_or_its_entry_point()
     helped, nested = "assert is_sorted(f([2, 1]))", "assert decode(encode('a')) == 'a'"
     for source in (helped, nested, "assert f(Pair(1, 2)) == 3", "assert set(sum([1])) == {1}"):
         with pytest.raises(DataError, match="not known which"):
-            of_assert(source)
+            parse_assert(source)
     tests = [helped, "assert f([3]) == [3]"]
-    assert own_names(tests) == frozenset({"f"})
-    for own in (own_names(tests), own_names([helped], "f")):
+    assert find_problem_names(tests) == frozenset({"f"})
+    for own in (find_problem_names(tests), find_problem_names([helped], "f")):
         with pytest.raises(DataError, match="'is_sorted' is neither"):
-            of_assert(helped, own)
-    both = own_names([nested, "assert encode('a') == 'b'", "assert decode('b') == 'a'"])
-    assert of_assert(nested, both).calls == ("decode(encode('a'))",)
-    assert of_assert("assert f(Pair(1, 2)) == 3", frozenset({"f"})).calls == ("f(Pair(1, 2))",)
-    assert of_assert("assert set(sum([1])) == {1}", frozenset({"sum"})).calls == ("sum([1])",)
+            parse_assert(helped, own)
+    both = find_problem_names([nested, "assert encode('a') == 'b'", "assert decode('b') == 'a'"])
+    assert parse_assert(nested, both).calls == ("decode(encode('a'))",)
+    assert parse_assert("assert f(Pair(1, 2)) == 3", frozenset({"f"})).calls == ("f(Pair(1, 2))",)
+    assert parse_assert("assert set(sum([1])) == {1}", frozenset({"sum"})).calls == ("sum([1])",)
 
 
 @pytest.mark.parametrize(
@@ -155,16 +155,16 @@ def test_the_problems_own_names_are_told_by_its_other_tests_or_its_entry_point()
 def test_what_cannot_be_split_is_refused_by_name(source: str) -> None:
     begun = time.process_time()
     with pytest.raises(DataError):
-        of_assert(source)
+        parse_assert(source)
     assert time.process_time() - begun < 1
 
 
 def test_a_call_and_its_value_may_be_given_apart() -> None:
-    assert of_call("f(1)", "[1, 'a', (2,)]").expected == Expected("equal", [1, "a", (2,)])
-    assert of_call("f(1)", '{"a": [true, null]}').expected == Expected("equal", {"a": [True, None]})
+    assert parse_call("f(1)", "[1, 'a', (2,)]").expected == Expected("equal", [1, "a", (2,)])
+    assert parse_call("f(1)", '{"a": [true, null]}').expected == Expected("equal", {"a": [True, None]})
     for call, output in (("f(1)", "f(2)"), ("f(1", "2"), ("1 + 1", "2"), ("f(1)", "")):
         with pytest.raises(DataError):
-            of_call(call, output)
+            parse_call(call, output)
 
 
 def test_a_script_of_asserts_becomes_single_tests() -> None:
@@ -178,9 +178,9 @@ def check(candidate):
     assert True, "a note"
     assert candidate(candidate(1)) == 3
 """
-    assert asserts(script, "f") == ["assert f(1) == 2", "assert f(f(1)) == 3"]
-    assert asserts(script + "\ncheck(Solution().go)")[0] == "assert Solution().go(1) == 2"
-    assert asserts("import math\nassert f(1) == 2") == ["assert f(1) == 2"]
+    assert split_asserts(script, "f") == ["assert f(1) == 2", "assert f(f(1)) == 3"]
+    assert split_asserts(script + "\ncheck(Solution().go)")[0] == "assert Solution().go(1) == 2"
+    assert split_asserts("import math\nassert f(1) == 2") == ["assert f(1) == 2"]
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def check(candidate):
 )
 def test_a_script_that_does_more_is_refused(script: str) -> None:
     with pytest.raises(DataError):
-        asserts(script)
+        split_asserts(script)
 
 
 plain = st.recursive(
@@ -301,9 +301,9 @@ def test_equality_is_pythons_but_for_tuples_and_truths(expected: Plain, given: P
 )
 def test_equality_may_be_asked_for_exactly(expected: Plain, given: Plain) -> None:
     assert not same(expected, given, exact=True)
-    assert not Expected("equal", expected).met(given, comparison("exact"))
-    assert Expected("equal", expected).met(given, TOKENS)
-    assert Expected("equal", expected).met(expected, comparison("exact"))
+    assert not Expected("equal", expected).matches(given, comparison("exact"))
+    assert Expected("equal", expected).matches(given, TOKENS)
+    assert Expected("equal", expected).matches(expected, comparison("exact"))
 
 
 def test_integers_may_be_of_any_size() -> None:
@@ -313,22 +313,22 @@ def test_integers_may_be_of_any_size() -> None:
 
 def test_a_list_may_stand_in_any_order_where_asked() -> None:
     rule = comparison("unordered-lines")
-    assert Expected("equal", [[1, 2], [3]]).met([[3], [1, 2]], rule)
-    assert Expected("equal", [0.3, 1]).met([1, 0.1 + 0.2], rule)
-    assert not Expected("equal", [[1, 2], [3]]).met([[3], [2, 1]], rule)
-    assert not Expected("equal", [1, 1, 2]).met([1, 2, 2], rule)
-    assert not Expected("equal", [1]).met([True], rule)
-    assert not Expected("equal", [1, 2]).met([2, 1], TOKENS)
+    assert Expected("equal", [[1, 2], [3]]).matches([[3], [1, 2]], rule)
+    assert Expected("equal", [0.3, 1]).matches([1, 0.1 + 0.2], rule)
+    assert not Expected("equal", [[1, 2], [3]]).matches([[3], [2, 1]], rule)
+    assert not Expected("equal", [1, 1, 2]).matches([1, 2, 2], rule)
+    assert not Expected("equal", [1]).matches([True], rule)
+    assert not Expected("equal", [1, 2]).matches([2, 1], TOKENS)
 
 
 def test_what_a_test_asks_of_a_value() -> None:
-    assert Expected("equal", 2.0).met(2.009, comparison("floats:1e-2"))
-    assert Expected("one-of", (1, 2)).met(2, TOKENS)
-    assert not Expected("one-of", (1, 2)).met(True, TOKENS)
-    assert Expected("near", 2.0, 0.1).met(2.05, TOKENS)
-    assert not Expected("near", 1.0, 0.1).met(True, TOKENS)
-    assert not Expected("near", 1.0, 0.1).met("1.0", TOKENS)
-    assert not Expected("near", 1.0, 0.1).met(10**400, TOKENS)
+    assert Expected("equal", 2.0).matches(2.009, comparison("floats:1e-2"))
+    assert Expected("one-of", (1, 2)).matches(2, TOKENS)
+    assert not Expected("one-of", (1, 2)).matches(True, TOKENS)
+    assert Expected("near", 2.0, 0.1).matches(2.05, TOKENS)
+    assert not Expected("near", 1.0, 0.1).matches(True, TOKENS)
+    assert not Expected("near", 1.0, 0.1).matches("1.0", TOKENS)
+    assert not Expected("near", 1.0, 0.1).matches(10**400, TOKENS)
 
 
 @pytest.mark.parametrize(
@@ -404,12 +404,12 @@ TAGGED = st.recursive(
     st.sampled_from([b"1", b"1" * 400, b'"ff"', b"1e999", b"null", b"true", b"NaN", b"[]", b"{}", b"-0"]),
     lambda inner: (
         st.lists(inner).map(lambda parts: b"[" + b",".join(parts) + b"]")
-        | st.tuples(st.sampled_from(sorted(_TAGS)), inner).map(lambda pair: b'{"%s":%s}' % (pair[0].encode(), pair[1]))
+        | st.tuples(st.sampled_from(sorted(TAGS)), inner).map(lambda pair: b'{"%s":%s}' % (pair[0].encode(), pair[1]))
     ),
 )
 
 
-TESTS = st.sampled_from([of_assert(test) for test in STYLES])
+TESTS = st.sampled_from([parse_assert(test) for test in STYLES])
 
 
 @adversarial

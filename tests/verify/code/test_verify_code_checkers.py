@@ -3,8 +3,8 @@
 import pytest
 
 from magcli.errors import DataError
-from magcli.verify.code.checker import Checker
-from magcli.verify.code.judging import judge
+from magcli.verify.code.judge import judge
+from magcli.verify.code.runs import Checker
 
 
 def reason(program: str, tests: list[dict[str, str]], checker: Checker | None = None) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from magcli.verify.code import compiler
 from magcli.verify.code.faults import Fault
-from magcli.verify.code.judging import default_sandbox, judge
+from magcli.verify.code.judge import default_sandbox, judge
 from magcli.verify.sandbox import Limits
 
 SHORT = Limits(cpu=1.5, memory=1 << 30, output=16 << 20, processes=64)
@@ -121,7 +121,7 @@ def test_headers_made_at_once_by_several_processes_are_whole(tmp_path: Path) -> 
 
 def test_without_a_compiler_a_program_gets_no_verdict() -> None:
     script = (
-        "from magcli.verify.code.judging import judge\nfrom magcli.errors import EnvironmentFault\n"
+        "from magcli.verify.code.judge import judge\nfrom magcli.errors import EnvironmentFault\n"
         "try:\n    judge('int main() {}', 'cpp', [{'input': '', 'output': ''}])\n"
         "except EnvironmentFault as fault:\n    print(fault.exit_code, fault)\n"
     )

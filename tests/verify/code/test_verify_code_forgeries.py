@@ -7,22 +7,22 @@ import pytest
 from forgeries import LIAR, LIARS, PRELUDES, STYLES
 
 from magcli.verify.code import runs
-from magcli.verify.code.calls import of_assert
+from magcli.verify.code.cases import parse_assert
 from magcli.verify.code.faults import Fault
-from magcli.verify.code.judging import DEFAULT_LIMITS, default_sandbox, judge
+from magcli.verify.code.judge import DEFAULT_LIMITS, default_sandbox, judge
 from magcli.verify.code.outputs import Comparison
 
 
 def accepted(program: str, tests: list[str]) -> list[str]:
     """The tests that a program passes; it is asked once where tests ask the same of it."""
-    cases = [of_assert(test) for test in tests]
+    cases = [parse_assert(test) for test in tests]
     box, passed, outputs = default_sandbox(), [], {}
     with runs.started(program, "python", box, called=True) as started:
         assert not isinstance(started, Fault)
         for test, case in zip(tests, cases, strict=True):
-            if case.asked not in outputs:
-                outputs[case.asked] = runs.run(started, case, DEFAULT_LIMITS).output
-            output = outputs[case.asked]
+            if case.request not in outputs:
+                outputs[case.request] = runs.run(started, case, DEFAULT_LIMITS).output
+            output = outputs[case.request]
             if isinstance(output, bytes) and runs.judged(output, case, Comparison(), None, box) is None:
                 passed.append(test)
     return passed
@@ -51,10 +51,10 @@ def test_lies_do_not_join_hands(prelude: str) -> None:
 def test_what_is_expected_is_not_in_what_is_asked_of_the_program() -> None:
     """The constants of a test that are no arguments of the call."""
     for test in STYLES:
-        case = of_assert(test)
-        asked = {node.value for node in ast.walk(ast.parse(case.asked)) if isinstance(node, ast.Constant)}
+        case = parse_assert(test)
+        asked = {node.value for node in ast.walk(ast.parse(case.request)) if isinstance(node, ast.Constant)}
         assert asked <= {1, 2, 3, 4}, test
-        assert set(case.asked) <= set("f(1234), "), test
+        assert set(case.request) <= set("f(1234), "), test
 
 
 HELPERS = (

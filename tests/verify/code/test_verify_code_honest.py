@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from magcli.errors import EnvironmentFault
-from magcli.verify.code.judging import judge
+from magcli.verify.code.judge import judge
 from magcli.verify.isolation.launch import _installed
 from magcli.verify.sandbox import Limits, Sandbox, open_sandbox
 from magcli.verify.types import Verdict

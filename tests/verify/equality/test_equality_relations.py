@@ -1,8 +1,7 @@
 import pytest
 
-from magcli.verify.equality.naming import is_name, same_name
-from magcli.verify.equality.relations import constant_ratio, same_equation, same_inequality
-from magcli.verify.equality.signs import opened
+from magcli.verify.equality.equations import constant_ratio, is_name, same_equation, same_inequality, same_name
+from magcli.verify.equality.parameters import expand_signs
 from magcli.verify.latex.answers import read
 
 
@@ -64,8 +63,8 @@ def test_arguments_of_functions_are_renamed() -> None:
 
 
 def test_signs_are_written_out() -> None:
-    assert opened(read(r"\pm 2")) == read("2, -2")
-    assert opened(read(r"0, \pm 1")) == read("0, 1, -1")
-    assert opened(read(r"1\pm 2\mp 3")) == read("0, 2")
-    assert opened(read("(x,y)=(1,2)")) == read("x=1, y=2")
-    assert opened(read("5")) == read("5")
+    assert expand_signs(read(r"\pm 2")) == read("2, -2")
+    assert expand_signs(read(r"0, \pm 1")) == read("0, 1, -1")
+    assert expand_signs(read(r"1\pm 2\mp 3")) == read("0, 2")
+    assert expand_signs(read("(x,y)=(1,2)")) == read("x=1, y=2")
+    assert expand_signs(read("5")) == read("5")

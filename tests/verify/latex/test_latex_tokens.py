@@ -1,6 +1,7 @@
 import pytest
 
-from magcli.verify.latex.tokens import MAX_DEPTH, MAX_TOKENS, Unreadable, ascii_math, tokenize
+from magcli.verify.latex.tokens import MAX_DEPTH, MAX_TOKENS, ascii_math, tokenize
+from magcli.verify.latex.tree import Unreadable
 
 
 def values(text: str) -> list[str]:

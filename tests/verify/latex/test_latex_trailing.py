@@ -4,13 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magcli.verify.latex import trailing
-from magcli.verify.latex.tokens import Unreadable
-from magcli.verify.latex.trailing import measured
-from magcli.verify.latex.tree import num
+from magcli.verify.latex.tree import Unreadable, num
+from magcli.verify.latex.units import ALWAYS_CHANGING, NUMBERS, VALUE_CHANGING, measured
 
-CLOSED = trailing._ANYWHERE | trailing._BESIDE_THE_VALUE | trailing._UNFINISHED | {"times", "root", "roots"}
-NOUNS = st.text("abcdefghijklmnopqrstuvwxyz", min_size=4, max_size=9).filter(lambda word: word not in CLOSED)
+NOUNS = st.text("abcdefghijklmnopqrstuvwxyz", min_size=4, max_size=9).filter(lambda word: word not in VALUE_CHANGING)
 NUMBER = num(12)
 
 
@@ -57,9 +54,9 @@ def test_words_of_no_closed_class_say_nothing(nouns: list[str]) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(NOUNS, max_size=2), st.sampled_from(sorted(trailing._ANYWHERE)), st.lists(NOUNS, max_size=2))
+@given(st.lists(NOUNS, max_size=2), st.sampled_from(sorted(ALWAYS_CHANGING)), st.lists(NOUNS, max_size=2))
 def test_an_operation_among_them_makes_another_value(before: list[str], word: str, after: list[str]) -> None:
-    alone = not before and not after and num(trailing.NUMBERS.get(word, 0)) == NUMBER
+    alone = not before and not after and num(NUMBERS.get(word, 0)) == NUMBER
     if not alone and not (word == "over" and before[-1:] == ["left"]):
         with pytest.raises(Unreadable):
             measured(NUMBER, [*before, word, *after])

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magcli.verify.latex.tokens import Unreadable
-from magcli.verify.latex.tree import ONE, ZERO, Expr, add, div, function, mul, neg, num, power, renamed
+from magcli.verify.latex.tree import ONE, ZERO, Expr, Unreadable, add, div, function, mul, neg, num, power, renamed
 
 X = Expr("sym", name="x")
 FRACTIONS = st.fractions(max_denominator=1000)

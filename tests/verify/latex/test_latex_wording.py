@@ -1,6 +1,6 @@
 import pytest
 
-from magcli.verify.latex.wording import formal
+from magcli.verify.latex.clean import formal
 
 
 @pytest.mark.parametrize(

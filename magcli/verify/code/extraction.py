@@ -1,9 +1,10 @@
-"""What of a test is the program's: the names that are the problem's own, and the calls that are taken out of a test.
+"""Splits a test into the calls that the program evaluates and the condition on their values.
 
-Which name is the problem's own is not asked of the program, which can define any: it is the one that the test does not
-know as a builtin or a library's. A test with several, as a helper called with the function's value, has to be told by
-its row's entry point or by other tests. Attributes of what a function returns, and methods of an object that a test
-makes of a class of the problem's, are the problem's own too. Comprehensions over constants are written out.
+The names that the problem defines are found from the tests, not from the program, which can define any name: those that
+are neither builtins nor a library's. Where a test has several, as in a helper called with the function's value, the
+row's entry point or other tests must resolve them. Attributes of what a function returns, and methods of an object that
+a test makes of one of the problem's classes, are evaluated by the program too. Comprehensions over constants are
+unrolled.
 """
 
 import ast
@@ -27,12 +28,12 @@ SUPPLIED = frozenset(("list_node", "list_values", "tree_node", "tree_values", "L
 """Names that the driver supplies to a ``Solution``."""
 
 
-def own_names(sources: Iterable[str], entry_point: str = "") -> frozenset[str]:
-    """The names that are a problem's own: its entry point, and those that are the only ones of a test.
+def find_problem_names(sources: Iterable[str], entry_point: str = "") -> frozenset[str]:
+    """The names that a problem defines: its entry point, and those that are the only candidate of a test.
 
     Args:
         sources: All tests of the problem: asserts, or calls.
-        entry_point: The name of the function that the problem asks for, where it is told.
+        entry_point: The name of the function that the problem asks for, if known.
     """
     found = [names for source in sources if (names := _names_of(source))]
     alone = {names[0] for names in found if len(names) == 1}
@@ -44,44 +45,44 @@ def _names_of(source: str) -> tuple[str, ...]:
     try:
         tree = parsed(source).body[0]
         node = tree.test if isinstance(tree, ast.Assert) else tree.value if isinstance(tree, ast.Expr) else None
-        return () if node is None else tuple(_own_candidates(node))
+        return () if node is None else tuple(_candidates(node))
     except (DataError, IndexError, RecursionError):
         return ()
 
 
-def taken(node: ast.expr, own: frozenset[str]) -> tuple[Sequence[ast.expr], ast.expr]:
+def split_calls(node: ast.expr, problem_names: frozenset[str]) -> tuple[Sequence[ast.expr], ast.expr]:
     """The calls that the program evaluates, in order, and the expression over their values, ``V0``, ``V1`` and so on.
 
     Raises:
-        ValueError: there is none, or the expression can be worked out of no values.
+        ValueError: there is none, or the expression cannot be evaluated whatever the values.
     """
-    take = _Take(own)
-    view: ast.expr = take.visit(_WriteOut(own).visit(deepcopy(node)))
+    take = _Take(problem_names)
+    view: ast.expr = take.visit(_WriteOut(problem_names).visit(deepcopy(node)))
     if not take.calls:
         raise ValueError("nothing is called")
     values = frozenset(f"V{number}" for number in range(len(take.calls)))
     bound = set(chain.from_iterable(map(_binds, ast.walk(view))))
     _refuse_unknown(view, values)
     check(view, values | bound)
-    if loose := [name for call in take.calls for name in used(call) if name in bound]:
+    if loose := [name for call in take.calls for name in names_in(call) if name in bound]:
         raise ValueError(f"{loose[0]!r} is not known where the program is called")
     return take.calls, view
 
 
-def used(node: ast.AST) -> list[str]:
+def names_in(node: ast.AST) -> list[str]:
     """The names in a piece of code."""
     return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
 
 
-def own_of(node: ast.expr, known: frozenset[str]) -> frozenset[str]:
+def resolve_names(node: ast.expr, known: frozenset[str]) -> frozenset[str]:
     """The names in a test that are the problem's own.
 
     Raises:
         ValueError: that is not known.
     """
-    names = _own_candidates(node)
-    if told := known.intersection(names):
-        return told
+    names = _candidates(node)
+    if resolved := known.intersection(names):
+        return resolved
     match names:
         case []:
             raise ValueError("nothing is called")
@@ -90,11 +91,13 @@ def own_of(node: ast.expr, known: frozenset[str]) -> frozenset[str]:
     raise ValueError(f"it is not known which of {', '.join(names)} the problem asks for")
 
 
-def _own_candidates(node: ast.expr) -> list[str]:
+def _candidates(node: ast.expr) -> list[str]:
     """Names that may be the problem's own: those that are not known here, else a library's, else builtins, called."""
     bound = set(chain.from_iterable(map(_binds, ast.walk(node))))
     unknown = [
-        name for name in dict.fromkeys(used(node)) if name not in bound and not _is_known(name) and name not in SUPPLIED
+        name
+        for name in dict.fromkeys(names_in(node))
+        if name not in bound and not _is_known(name) and name not in SUPPLIED
     ]
     if unknown:
         return unknown
@@ -108,7 +111,7 @@ def _is_known(name: str) -> bool:
 
 
 _PYTHON = frozenset(vars(builtins)) | {"is_same_list", "is_same_tree"}
-"""Names that no program has to define, whether anything is worked out of them or not."""
+"""Names that no program has to define, whether they are supported or not."""
 
 
 def _binds(node: ast.AST) -> list[str]:
@@ -121,38 +124,38 @@ def _binds(node: ast.AST) -> list[str]:
     return []
 
 
-def _is_call(node: ast.expr, own: frozenset[str]) -> bool:
-    """Whether an expression is the program's to evaluate: a call of its own, or what it has of an object of its own."""
+def _is_call(node: ast.expr, problem_names: frozenset[str]) -> bool:
+    """Whether the program evaluates an expression: a call of its function, or an attribute of its object."""
     match node:
         case ast.Call(ast.Name("list_values" | "tree_values"), [inner], []):
-            return _is_call(inner, own)
+            return _is_call(inner, problem_names)
         case ast.Call(ast.Name(name)) | ast.Attribute(ast.Name(name)) | ast.Call(ast.Attribute(ast.Name(name))):
-            return name in own
+            return name in problem_names
         case ast.Call(ast.Attribute(inner, method)):
-            return _is_object(inner, own) and _is_own_method(inner, method)
+            return _is_object(inner, problem_names) and _is_problem_method(inner, method)
         case ast.Attribute(inner, "real" | "imag" | "numerator" | "denominator") | ast.Subscript(inner):
-            return _is_object(inner, own)
+            return _is_object(inner, problem_names)
         case ast.Attribute(_, name) if name.startswith("_"):
             return False
         case ast.Call(inner) | ast.Attribute(inner):
-            return _is_call(inner, own)
+            return _is_call(inner, problem_names)
     return False
 
 
-def _is_object(node: ast.expr, own: frozenset[str]) -> bool:
-    """Whether an expression gives an object of a class of the problem's, as that name tells: ``Stack().push(1)``.
+def _is_object(node: ast.expr, problem_names: frozenset[str]) -> bool:
+    """Whether an expression gives an object of one of the problem's classes, judged by its name: ``Stack().push(1)``.
 
     What a method of a ``Solution`` returns is a value.
     """
     match node:
         case ast.Call(ast.Name(name)):
-            return name in own and name[:1].isupper() and "_" not in name
+            return name in problem_names and name[:1].isupper() and "_" not in name
         case ast.Call(ast.Attribute(inner, method)):
-            return _is_object(inner, own) and root_of(node) != "Solution" and method not in PLAIN_METHODS
+            return _is_object(inner, problem_names) and root_of(node) != "Solution" and method not in PLAIN_METHODS
     return False
 
 
-def _is_own_method(node: ast.expr, method: str) -> bool:
+def _is_problem_method(node: ast.expr, method: str) -> bool:
     """Whether a method of an object is the problem's own.
 
     Raises:
@@ -166,12 +169,12 @@ def _is_own_method(node: ast.expr, method: str) -> bool:
 class _Take(ast.NodeTransformer):
     """Takes out what the program evaluates, and puts names of its values there."""
 
-    def __init__(self, own: frozenset[str]) -> None:
-        self._own = own
+    def __init__(self, problem_names: frozenset[str]) -> None:
+        self._problem_names = problem_names
         self.calls: list[ast.expr] = []
 
     def visit(self, node: ast.AST) -> Any:
-        if isinstance(node, ast.expr) and _is_call(node, self._own):
+        if isinstance(node, ast.expr) and _is_call(node, self._problem_names):
             self.calls.append(node)
             return ast.Name(f"V{len(self.calls) - 1}")
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -196,8 +199,8 @@ def root_of(node: ast.expr) -> str:
 class _WriteOut(ast.NodeTransformer):
     """Puts a list in place of a comprehension over constants whose elements call the program."""
 
-    def __init__(self, own: frozenset[str]) -> None:
-        self._own = own
+    def __init__(self, problem_names: frozenset[str]) -> None:
+        self._problem_names = problem_names
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
         return self._written_out(node)
@@ -210,7 +213,9 @@ class _WriteOut(ast.NodeTransformer):
         return ast.Set(written.elts) if isinstance(written, ast.List) and written.elts else written
 
     def _written_out(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp) -> ast.expr:
-        calls = (part for part in ast.walk(node.elt) if isinstance(part, ast.expr) and _is_call(part, self._own))
+        calls = (
+            part for part in ast.walk(node.elt) if isinstance(part, ast.expr) and _is_call(part, self._problem_names)
+        )
         bound = set(chain.from_iterable(map(_binds, node.generators)))
         if not any(isinstance(part, ast.Name) and part.id in bound for call in calls for part in ast.walk(call)):
             return node
@@ -246,7 +251,7 @@ def _named(target: ast.expr, names: list[str], item: Any) -> Mapping[str, Plain]
 
 
 def _refuse_unknown(view: ast.expr, values: frozenset[str]) -> None:
-    """Refuse what cannot be worked out of any value.
+    """Refuse what cannot be evaluated whatever the values.
 
     Raises:
         ValueError: a name is not known, or Python is asked for more than values.
@@ -260,9 +265,9 @@ def _refuse_unknown(view: ast.expr, values: frozenset[str]) -> None:
             case ast.Call(ast.Attribute() as function):
                 _refuse_unknown_method(function, values | bound)
             case ast.Await() | ast.Yield() | ast.YieldFrom() | ast.NamedExpr():
-                raise ValueError(f"{type(node).__name__} is not worked out")
+                raise ValueError(f"{type(node).__name__} is not supported")
             case ast.Attribute(_, name) if name.startswith("_") and name != "__name__":
-                raise ValueError(f"{name!r} is not worked out")
+                raise ValueError(f"{name!r} is not supported")
 
 
 def _refuse_unknown_method(function: ast.Attribute, values: frozenset[str] | set[str]) -> None:
@@ -271,9 +276,9 @@ def _refuse_unknown_method(function: ast.Attribute, values: frozenset[str] | set
     if name in FUNCTIONS and module not in values:
         return
     if module in MODULES and module not in values:
-        raise ValueError(f"{name!r} is not worked out")
+        raise ValueError(f"{name!r} is not supported")
     if function.attr not in PLAIN_METHODS:
-        raise ValueError(f"{function.attr!r} is not worked out")
+        raise ValueError(f"{function.attr!r} is not supported")
 
 
 class Replace(ast.NodeTransformer):

@@ -1,7 +1,12 @@
-"""What may stand before ``=`` as the name of an answer: ``x``, ``f(x)``, ``AB``, ``\\angle C``, ``\\text{Area}``."""
+"""Equations: what names an answer (``x``, ``f(x)``, ``AB``, ``\\text{Area}``), chains of ``=``, equal equations."""
 
-from magcli.verify.equality.identity import symbols
-from magcli.verify.latex.tree import Expr, num, renamed
+import math
+from functools import lru_cache
+
+from magcli.verify.equality.balls import FLOATS, NotReal, Point, Undecided, digits
+from magcli.verify.equality.evaluate import evaluate
+from magcli.verify.equality.identity import BITS, _near, _value, points, same_value, symbols
+from magcli.verify.latex.tree import Expr, add, div, neg, num, renamed
 
 _OF_SEVERAL = frozenset(("gcd", "lcm", "max", "min", "det"))
 _COMPOSED = frozenset(("+", "*", "/", "^", "f"))
@@ -35,7 +40,7 @@ def _varies(expr: Expr) -> bool:
     return expr.op == "f" and bool(symbols(expr))
 
 
-def given_value(equation: Expr) -> Expr | None:
+def quantity_value(equation: Expr) -> Expr | None:
     r"""The number of an equation whose left side is a compound quantity: ``a+b+c=12``, ``\sin 2\theta=1``.
 
     Nothing where the equation could be solved for its only letter (``2x=10``), or is one of a curve or plane
@@ -162,7 +167,7 @@ def in_name_order(parts: tuple[Expr, ...]) -> list[Expr]:
 
 
 def _places(names: list[str]) -> list[int]:
-    """Where each name stands among letters or indices without a gap; as they come where the names are no such run."""
+    """The place of each name in a run of letters or indices without a gap; as given where they are not such a run."""
     stems = {name.partition("_")[0] for name in names}
     keys = [name.partition("_")[2] for name in names] if len(stems) == 1 else names
     if all(key.isdecimal() and len(key) < 4 for key in keys):
@@ -171,3 +176,134 @@ def _places(names: list[str]) -> list[int]:
         places = [ord(key) if len(key) == 1 and key.isascii() and key.isalpha() else -1 for key in keys]
     run = len(set(places)) == len(places) == max(places) - min(places) + 1 and min(places) >= 0
     return places if run else list(range(len(names)))
+
+
+ARITHMETIC = frozenset(("num", "sym", "const", "+", "*", "/", "^", "f", "sum", "prod"))
+_PARTED = frozenset(("list", "tuple", "set", "choice", "cases", "row", "family"))
+_CONTRADICTION = Expr("raw", (Expr("text", name="contradiction"),))
+
+
+@lru_cache(maxsize=4096)
+def resolve_chains(expr: Expr) -> Expr:
+    """The answer with every chain as its value; a ``raw`` node where two of its sides are different numbers."""
+    if expr.op == "chain":
+        return resolve_chains(expr.args[0]) if _agree(expr.args[1:]) else _CONTRADICTION
+    if expr.op == "rel" and expr.name == "=":
+        return expr if _agree(expr.args) else _CONTRADICTION
+    if expr.op not in _PARTED:
+        return expr
+    parts = tuple(resolve_chains(part) for part in expr.args)
+    return next((part for part in parts if part.op == "raw"), expr._replace(args=parts))
+
+
+def is_constant(expr: Expr) -> bool:
+    """Whether an expression has a value of its own: no letters, no unknown functions."""
+    return not symbols(expr) and not _has_unknown(expr)
+
+
+def _has_unknown(expr: Expr) -> bool:
+    return expr.name.startswith("?") or any(_has_unknown(arg) for arg in expr.args)
+
+
+def _agree(sides: tuple[Expr, ...]) -> bool:
+    """Whether all sides that are numbers are one, those in a unit beside those in the same unit."""
+    first: dict[str, Expr] = {}
+    for side in sides:
+        value = side.args[0] if side.op in ("unit", "percent") else side
+        if value.op in ARITHMETIC and is_constant(value):
+            kind = f"{side.op} {side.name}" if value is not side else ""
+            if not _consistent(first.setdefault(kind, value), value):
+                return False
+    return True
+
+
+def _consistent(a: Expr, b: Expr) -> bool:
+    """Whether two numbers are the same, or one is the other rounded; where nothing decides they may be."""
+    return same_value(a, b) is not False or _rounded(a, b) or _rounded(b, a)
+
+
+def _rounded(exact: Expr, decimal: Expr) -> bool:
+    """Whether a decimal is what a number comes to at its last digit, which after the point may have been cut off."""
+    unit = _last_place(decimal)
+    if not unit:
+        return False
+    try:
+        value = evaluate(exact, Point(FLOATS, {}, real=True)).value
+        lost = (math.nan if isinstance(value, complex) else float(value)) - float(decimal.number)
+    except (NotReal, Undecided, OverflowError):
+        return True
+    return abs(lost) <= unit * (0.5 + 1e-9) or (
+        unit < 1 and 0 <= lost * (1 if decimal.number > 0 else -1) < unit * (1 - 1e-9)
+    )
+
+
+def _last_place(decimal: Expr) -> float:
+    """What the last digit of a decimal counts that is not zero; 0 for other numbers."""
+    if decimal.op != "num" or not decimal.number:
+        return 0.0
+    unit, value = 1.0, decimal.number
+    while value.denominator > 1 and unit > 1e-30:
+        unit, value = unit / 10, value * 10
+    while value.denominator == 1 and value.numerator % 10 == 0:
+        unit, value = unit * 10, value / 10
+    return unit if value.denominator == 1 else 0.0
+
+
+MIN_RATIOS = 3
+_DIRECTION = {"<": 1, r"\le": 1, ">": -1, r"\ge": -1}
+_STRICT = ("<", ">")
+
+
+def same_equation(a: Expr, b: Expr) -> bool:
+    """Whether ``L=R`` is ``c(L'-R')=0`` for a constant c."""
+    return constant_ratio(_difference(a.args), _difference(b.args)) is not None
+
+
+def same_inequality(a: Expr, b: Expr) -> bool:
+    """Whether two chains of ``<``, ``\\le``, ``\\ne`` hold together, link by link, one of them perhaps backwards."""
+    first, second = _links(a), _links(b)
+    if len(first) != len(second):
+        return False
+    return any(all(_same_link(x, y) for x, y in zip(first, order, strict=True)) for order in (second, second[::-1]))
+
+
+def _difference(sides: tuple[Expr, ...]) -> Expr:
+    return add([sides[0], neg(sides[1])])
+
+
+def _links(relation: Expr) -> list[tuple[Expr, str]]:
+    signs = relation.name.split()
+    return [(_difference(relation.args[at : at + 2]), sign) for at, sign in enumerate(signs)]
+
+
+def _same_link(a: tuple[Expr, str], b: tuple[Expr, str]) -> bool:
+    (x, sign), (y, other) = a, b
+    ratio = constant_ratio(x, y)
+    if ratio is None:
+        return False
+    if sign in _DIRECTION and other in _DIRECTION:
+        strict = (sign in _STRICT) == (other in _STRICT)
+        return strict and _DIRECTION[sign] * _DIRECTION[other] * ratio > 0
+    return sign == other and (sign in (r"\ne", "=") or ratio == 1)
+
+
+def constant_ratio(a: Expr, b: Expr) -> float | None:
+    """The ratio of two expressions where it is the same, and not zero, at every point; None where it is not."""
+    names = symbols(a) | symbols(b)
+    if not names or symbols(a) != symbols(b):
+        return None
+    quotient = div(a, b)
+    ratio, agreed = None, 0
+    for values in points(names, frozenset()):
+        quick = _value(quotient, FLOATS, values, real=True)
+        if quick is None or quick == "none":
+            continue
+        found = _value(quotient, digits(BITS[0]), values, real=True)
+        if found is None or found == "none" or isinstance(found.value, complex) or found.value == 0:
+            continue
+        if ratio is not None and _near(ratio, found, digits(BITS[0])) is not True:
+            return None
+        ratio, agreed = found, agreed + 1
+        if agreed >= MIN_RATIOS + 1:
+            break
+    return float(ratio.value) if ratio is not None and agreed >= MIN_RATIOS else None
