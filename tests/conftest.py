@@ -27,9 +27,12 @@ CHAT_TEMPLATE = (
 )
 INTEGRATION = {
     "stages", "faults", "pipes", "scale", "test_cli.py", "test_docs.py", "test_startup.py",
-    "test_fleet.py", "test_ranks.py", "test_distributed.py", "test_reshard.py", "test_shard.py",
+    "test_fleet.py", "test_ranks.py", "test_distributed.py", "test_reshard.py", "test_shard.py", "test_ending.py",
+    "test_verify_attacks.py", "test_verify_code.py", "test_verify_code_checkers.py", "test_verify_code_compiler.py",
+    "test_verify_code_forgeries.py", "test_verify_pool.py", "test_verify_program.py",
+    "test_cpp_calls.py", "test_cpp_types.py", "test_two_languages.py",
 }  # fmt: skip
-"""Folders of ``tests`` and files that run stages, engines or other processes,"""
+"""Folders of ``tests`` and files that run stages, engines, compilers or other processes,"""
 RUN = {"magcli", "guesser", "finished_run", "pipeline"}
 """and the fixtures that do."""
 
