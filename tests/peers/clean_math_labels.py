@@ -3,9 +3,9 @@
 ``python -m tests.peers clean-math-labels`` prints one table a part, over all its rows and over the clear ones: a note
 that begins with "borderline" says that another careful reader may differ. ``HALF=`` with ``seen``, ``held-out``,
 ``unseen``, ``foreign``, ``outside``, ``fresh``, ``foreign-held-out``, ``outside-held-out`` or ``rl`` prints only that
-one, and ``MISSES=1`` each row that is decided otherwise than labelled (never of the last four, since rules are written
-without a look at them). Text that this
-project does not ship is read from the public files.
+one, and ``MISSES=1`` each row that is decided otherwise than labelled (never of the last four, which were labelled to
+measure rules that are written without a look at them). Text that this project does not ship is read from the public
+files.
 """
 
 import json

@@ -22,7 +22,6 @@ _STYLES = tuple(
         r"(?<![A-Za-z0-9_\\{^$])([A-K])\s*[.．、：:](?!\d*[A-Za-z]\.)",
     )
 )
-_BARE_A = re.compile(r"(?<=\n)A (?=\$[^\n]*\nB\s*[.．])")
 _MARKED = re.compile(r"(?<![A-Za-z0-9_\\])([A-D])\s*[.．、)）]")
 _ROWS = r"\{(?:align|aligned|gather|flalign|enumerate)\*?\}"
 _BETWEEN = rf"\\(?:begin|end){_ROWS}|" r"\\q?quad|\\[ ,;!:]|\\textbf\{?|\\text\{?|\\\\|[~&,;，；。．\s]"
@@ -31,7 +30,6 @@ _TRAILING = re.compile(rf"(?:{_BETWEEN}|(?<!\.)\.)+$")
 _STEM_END = re.compile(rf"(?:\\begin{_ROWS}|" r"\s|\\\\|&|\\q?quad|~|\\\[|\\(?:text|textbf|mathrm|textrm)\s*\{?)+$")
 _LINE = re.compile(r"\s*[(（]?([AB])[)）.．、:：][ \t]*(\S.*?)\s*")
 _HEADING = re.compile(r"(?:\b(?:answer |the )?(?:options|choices|alternatives)\s*(?:are)?|选项)\s*[:：]?\s*$", re.I)
-_TEXT_OPTION = re.compile(r"^\\text\{([^{}]*)\}$|^\\text\{([^{}]*)$")
 _LETTER_ANSWER = re.compile(
     r"^[\s$]*(?:(?:the )?(?:correct )?(?:answer|option|choice)(?: is)?\s*:?\s*)?"
     r"(?:\\(?:text|textbf|mathrm|textrm|mathbf)\{)*[(（\[]?\s*([A-K])\s*[)）\]]?\}*[\s$.)．,]*$"
@@ -43,9 +41,6 @@ _LETTERED = re.compile(r"[\s$]*[(（]\s*[A-K]\s*[)）]\s*[.．、:：]?\s*(?=\S)
 _SET_UNIT = re.compile(r"\\(?:rm|text(?:rm)?|mathrm|space)(?![A-Za-z])|\\(?=min\b)|\\[,; ]|[{}$~\s]")
 _UNIT = r"(?:h(?:ou)?rs?|h|min(?:ute)?s?|sec(?:ond)?s?|days?|weeks?|months?|years?|k?g|[kcm]?m|m?l|[ap]\.?\s?m)\.?"
 _MEASURED = re.compile(rf"\d[\d.,]*\s*{_UNIT}(?:\s*(?:and|,)?\s*\d[\d.,]*\s*{_UNIT})?", re.I)
-_UNIT_ZH = r"(?:平方|立方)?(?:[千分厘毫]?米|公里)|[千毫]?克|吨|毫?升|元|小时|分钟?|秒|天|度|℃"
-_FORMULA_WITH_UNIT_ZH = re.compile(rf"\$+([^$]*\\[^$]*)\$+\s*(?:{_UNIT_ZH})")
-_UNSPACED = re.compile(r"(?<=[A-Za-z])(?=\d)")
 _BLANKS = re.compile(r"\s+")
 _FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{((?:[^{}]|\{[^{}]*\})*)\}|(\d))\s*")
 _DRESSING = re.compile(r"[\s$(){}（）.．:、]|\\(?:text|textbf|left|right|[,;! ])")
@@ -79,7 +74,6 @@ def split_options(prompt: str) -> Choices | None:
     """Find three or more options A, B, C... at the end of a statement; None where there are none."""
     if not _HINT.search(prompt):
         return None
-    prompt = _BARE_A.sub("A. ", prompt)
     for style in _STYLES:
         marks = _run(list(style.finditer(prompt)))
         if len(marks) >= 3:
@@ -130,14 +124,9 @@ def right_content(choices: Choices, answer: str) -> str | None:
 
 
 def measured(content: str) -> str:
-    """A measure in plain text where its numbers or units stand in formulas, as in ``$2$ h`` or ``4\\rm h5\\rm min``.
-
-    A formula loses the Chinese unit behind it, since a verifier reads none. Any other content comes back as it is.
-    """
-    if counted := _FORMULA_WITH_UNIT_ZH.fullmatch(content):
-        return counted[1].strip()
+    """A measure in plain text where its numbers or units stand in formulas, as in ``$2$ h``; other content as it is."""
     plain = _BLANKS.sub(" ", _SET_UNIT.sub(" ", content)).strip(" .")
-    return _UNSPACED.sub(" ", plain) if _MEASURED.fullmatch(plain) else content
+    return plain if _MEASURED.fullmatch(plain) else content
 
 
 def _last_lines(text: str, count: int) -> list[str]:
@@ -202,9 +191,7 @@ def _trim(content: str) -> str:
     trimmed = _TRAILING.sub("", _LEADING.sub("", content))
     if trimmed.count("$") % 2 and not re.match(r"\\?\$\s*\d[\d,.]*$", trimmed):
         trimmed = trimmed.strip("$").strip() if trimmed.startswith("$") or trimmed.endswith("$") else trimmed
-    trimmed = _TRAILING.sub("", _balanced(trimmed))
-    worded = _TEXT_OPTION.match(trimmed)
-    return (worded[1] or worded[2] or "").strip() if worded else trimmed
+    return _TRAILING.sub("", _balanced(trimmed))
 
 
 def _balanced(content: str) -> str:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from magcli.curate.math.answers import parts_of, prose
-from magcli.curate.math.asks import asks_of
-from magcli.curate.math.figures import drawn, figure_named
+from magcli.curate.math.missing_context import drawn, figure_named
 from magcli.curate.math.problems import Dropped, DropReason, Kept, Parsable, clean, final_answer
+from magcli.curate.math.rules import ENGINE
+from magcli.curate.math.tasks import tasks_of
 from magcli.generate.types import Message
 
 Question = Literal["complete", "one-answer"]
@@ -34,31 +35,6 @@ QUESTIONS: dict[Question, str] = {
     ),
 }
 _FAULT: dict[Question, DropReason] = {"complete": "incomplete", "one-answer": "multi-part"}
-_FIGURE = re.compile(
-    r"\b(?:the|this|following|given|below|above)\s+(?:\w+\s+)?(?:figure|diagram|drawing|sketch|chart|histogram)\b"
-    r"|\bshaded\b|\b(?:as|is|are)\s+(?:shown|pictured)\b|阴影|图(?![象像])",
-    re.I,
-)
-_OPEN_END = re.compile(
-    r"_{2,}|[(（]\s*\$?(?:\\q?quad)?\$?\s*[)）]|\[\s*\]|=\s*[\s$]*[?？]|\bsatisfy\s*[:：]?\s*\Z"
-    r"|(?:=|\b(?:is|are|equals|of|to)|[为是得])\s*[\s$:：.。．]*\Z",
-    re.I,
-)
-_SIMPLIFY = re.compile(
-    r"\b(?:simplify|factor|expand|round|write|rewrite|express|enter|give|graph|what|how|which|reduce|multiply|divide|add"
-    r"|subtract|perform|use|complete|state|translate|decompose|change|name|describe|determine|find|approximate|combine|distribute|rationalize|specify|create"
-    r"|encrypt|build|put|compute\s+without)\b|化简|求|计算|多少|几",
-    re.I,
-)
-_MEASURE = (
-    r"(?:sum|difference|product|ratio|quotient|average|distance|area|volume|cost|price|probability|integral|degree)"
-)
-_ONE_VALUE = re.compile(
-    rf"\b{_MEASURE}\s+(?:\w+\s+){{0,3}}?(?:of|between|that|for|from)\b(?!.*\band\s+(?:the\s+)?(?:\w+\s+)?{_MEASURE}\b)"
-    r"|\b(?:largest|smallest|greatest|least)\b.*\b(?:which|such\s+that|so\s+that|that|with)\b|\bgiven\s+that\b",
-    re.I | re.S,
-)
-"""One value of several things: *the sum of the numerator and denominator*, *the least number that is odd and prime*."""
 _THOUGHT = re.compile(r".*</think>", re.S)
 _SAID = re.compile(r"\b(yes|no)\b", re.I)
 
@@ -122,11 +98,11 @@ def _doubtful_drop(prompt: str, answer: str, decided: Dropped) -> Question | Non
 
 
 def _doubtful_row(prompt: str, kept: Kept) -> Question | None:
-    asks = asks_of(kept.prompt)
-    several = asks.several and not _ONE_VALUE.search(asks.several)
-    if (asks.joined or several) and parts_of(kept.answer) == 1:
+    tasks = tasks_of(kept.prompt)
+    several = tasks.several and not ENGINE.matches("one-value", tasks.several)
+    if (tasks.joined or several) and parts_of(kept.answer) == 1:
         return "one-answer"
-    asks_nothing = not (asks.values or _OPEN_END.search(kept.prompt) or _SIMPLIFY.search(kept.prompt))
-    if asks_nothing or (_FIGURE.search(kept.prompt) and not drawn(kept.prompt)):
+    asks = tasks.values or any(ENGINE.matches(each, kept.prompt) for each in ("open-end", "any-task"))
+    if not asks or (ENGINE.matches("figure-word", kept.prompt) and not drawn(kept.prompt)):
         return "complete"
     return None

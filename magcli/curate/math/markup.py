@@ -11,15 +11,8 @@ _NAMED = {"greater": ">", "less": "<", "bar": "|", "quotesingle": "'", "asciitil
 _CHARACTER = re.compile(rf"\\text({'|'.join(_NAMED)})(?![A-Za-z])(?:\{{\}})?[ ]?")
 _RULED = re.compile(r"~?\\uline\{([^{}]*)\}~?")
 _REPAIRS: Sequence[tuple[str, re.Pattern[str], str]] = (
-    ("\\textbackslash", re.compile(r"\\textbackslash(?:\{\})?\s?\\?(?=[%$#&])"), r"\\"),
-    ("\\circ", re.compile(r"(?:\{\s*\}\s*)?\^\s*\{\s*\}\s*\\circ(?![A-Za-z])"), r"^\\circ"),
-    ("{-}", re.compile(r"\{-\}"), "-"),
-    ("\\_", re.compile(r"(?<=[A-Za-z)\]}])\\_(?=\d|\{)"), "_"),
-    ("\\textsuperscript", re.compile(r"\\textsuperscript\{(st|nd|rd|th)\}"), r"\1"),
-    ("\\textsuperscript", re.compile(r"\\textsuperscript\{(\w+)\}"), r"^{\1}"),
     ("\\emph", re.compile(r"\\emph\{([^{}]*)\}"), r"\1"),
-    ("\\noindent", re.compile(r"(?<=\w)\\noindent(?![A-Za-z])[ \t]*"), " "),
-    ("\\noindent", re.compile(r"\\noindent(?![A-Za-z])[ \t]*"), ""),
+    ("\\noindent", re.compile(r"\\noindent(?![A-Za-z])[ \t]*"), " "),
     ("{", re.compile(r"\\(?:begin|end)\{(?:problem|question|exercise|solution)\}[ \t]*\n?"), ""),
 )
 _GAP = re.compile(r"[ \t]{20,}|(?:\n[ \t]{0,20}){5,}|(?:\\\\\s?){8,}")

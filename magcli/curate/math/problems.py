@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Collection
 from typing import Literal, NamedTuple
 
-from magcli.curate.math.absent import of_nothing
 from magcli.curate.math.answers import (
     bare,
     broken,
@@ -23,7 +22,7 @@ from magcli.curate.math.answers import (
     unsolvable,
     worded,
 )
-from magcli.curate.math.asks import Asks, asks_of
+from magcli.curate.math.boilerplate import without_boilerplate, without_pictures
 from magcli.curate.math.choices import (
     Choices,
     letter_of,
@@ -36,10 +35,11 @@ from magcli.curate.math.choices import (
     unlettered,
 )
 from magcli.curate.math.markup import narrowed, tidied
-from magcli.curate.math.needs import needs_options, twice_the_same, without_following
-from magcli.curate.math.parts import finds_and_proves, several_parts, told_apart
-from magcli.curate.math.remains import without_pictures, without_remains
-from magcli.curate.math.statements import answered, missing_part, only_told, proof, told_without_question
+from magcli.curate.math.missing_context import asks_nothing, lacks_content, missing_part
+from magcli.curate.math.multi_question import finds_and_proves, several_parts, told_apart
+from magcli.curate.math.option_dependence import needs_options, two_alike, without_following
+from magcli.curate.math.rules import ENGINE
+from magcli.curate.math.tasks import Tasks, proof, tasks_of
 
 DropReason = Literal[
     "empty-prompt",
@@ -73,37 +73,9 @@ class Dropped(NamedTuple):
 
 _SOMETHING = re.compile(r"[^\W_]")
 _LITERAL_NEWLINE = re.compile(r"\\n(?![A-Za-z])|\\n(?=[A-K]\s*[.．、:：)）])")
-_NO_ANSWER = re.compile(r"(?:null|nan|n/?a|none|unknown|no answer|not available|tbd|[?？\-–—.\s\[\]{}()]*)", re.I)
-_CURRENCY = re.compile(r"(?:Rs\.?|s\.|INR|US\$|\\?\$)\s*(?=\d[\d,.]*\Z)", re.I)
-_NUMBER = re.compile(r"[-+]?[\d.,/]*\d(?: \d{3}(?!\d)| ?/ ?\d+| \d+ ?/ ?\d+)*")
 _NUMBER_WITH_UNIT = re.compile(r"(-?\d[\d,]*(?:\.\d+)?|-?\d+/\d+)\s*\([A-Za-z][A-Za-z .'/-]*\)")
-_UNIT_ZH = r"(?:(?:平方|立方)?[千厘分毫]?米|公[里斤升顷]|[千毫]克|毫?升|分钟|小时)(?![\u4e00-\u9fff])"
-_NOT_A_VALUE = re.compile(
-    r"\b(?:none|all|both|neither|either|cannot|can't|not enough|insufficient|more information|other"
-    r"|(?:next|same|following|previous)\s+day"
-    r"|I{1,3}\s+(?:only|and))\b"
-    r"|\A\s*(?:\.{3}|…)"
-    rf"|[①②③④⑤]|以上|都不|无法|不能|均|充分|必要|(?<![\d\u4e00-\u9fff])(?!(?<=[\d$}}]){_UNIT_ZH})[\u4e00-\u9fff]{{2}}|之间",
-    re.I,
-)
-_NUMBER_WORDS = re.compile(
-    r"(?:exactly\s+|only\s+)?(?:zero|one|two|three|four|five|six|seven|eight|nine|ten|twelve|infinitely\s+many|once|twice|half)",
-    re.I,
-)
 _VALUE_SIGN = re.compile(r"[\d\\=<>^_+±∞√π(\[{|]|(?<![A-Za-z])[A-Za-z](?![A-Za-z])")
-_ENDLESS_FORMS = re.compile(r"\\(?:lim|sum|int|iint|oint|prod)(?![A-Za-z])")
-_STATEMENT_NUMBERS = re.compile(
-    r"(?:\\textcircled\s*\{?\s*\d\s*\}?|[①-⑩]|[\s,，、;；$和与]|and)+|(?:I{1,3}|IV|V)(?:\s*(?:,|and|&)+\s*(?:I{1,3}|IV|V))+(?:\s+only)?"
-)
-_VARIES = re.compile(r"\W*answers?\s+(?:will|may|can|could)\s+vary", re.I)
-_PICTURE = re.compile(r"\[asy\]|!\[|\\includegraphics|<img\b", re.I)
-_PARENTHESISED = re.compile(r"^[\s$]*(?:\\text\w*\{)?[(（]")
-_NONE_OF_THEM = re.compile(r"\b\d\s*[.)]\s*none\s+of\s+(?:the\s+)?above\b", re.I)
-_OPTION_ASKED_FOR = re.compile(
-    r"\s*\bwhich\s+(?:option|choice|answer|one)\s+is\s+(?:correct|right|true)\s*\?\s*\Z", re.I
-)
 _ASKED_FOR = re.compile(r"\b(?:[Ff]or\s+(?:what|which)|[Ff]ind\s+(?:all|the))\s+(?:[a-z]+\s+){0,4}?\$\s*([a-z])\s*\$")
-_SAYS_WHAT = re.compile(r"(?:\b(?:is|are|equals)|=)\W*\Z")
 _SMALL_LETTER = re.compile(r"\([a-h]\)")
 _OPEN_SLOT = re.compile(r"(?:_{2,}|[(（]\s*\$?(?:\\qquad|\\quad)?\$?\s*[)）]?)\$?[.。．]?\s*\Z")
 
@@ -123,7 +95,7 @@ def clean(prompt: str, answer: str, *, parsable: Parsable, waived: Collection[Dr
     """
     final = final_answer(tidied(answer))
     tidy = tidied(narrowed(_LITERAL_NEWLINE.sub("\n", prompt)))
-    stated = without_remains(tidy, final[:LONGEST_ANSWER])
+    stated = without_boilerplate(tidy, final[:LONGEST_ANSWER])
     found = _decided(stated, final, waived, parsable)
     if isinstance(found, Dropped):
         return found
@@ -135,42 +107,38 @@ def clean(prompt: str, answer: str, *, parsable: Parsable, waived: Collection[Dr
 
 
 def _decided(prompt: str, final: str, waived: Collection[DropReason], parsable: Parsable) -> Kept | Dropped:
-    """Decide about a statement without remains and its final answer."""
+    """Decide about a statement without boilerplate and its final answer."""
     if not _SOMETHING.search(prompt):
         return Dropped("empty-prompt")
-    prompt = _without_option_asked_for(prompt)
-    asks = asks_of(_question(prompt, final))
-    fault = statement_fault(prompt, final[:LONGEST_ANSWER], asks, waived)
+    tasks = tasks_of(prompt)
+    fault = statement_fault(prompt, final[:LONGEST_ANSWER], tasks, waived)
     if fault:
         return fault
     if len(final) > LONGEST_ANSWER:
         return Dropped("prose-answer", final[:80])
-    if _NO_ANSWER.fullmatch(final):
+    if ENGINE.matches("no-answer", final):
         return Dropped("no-answer", final)
     opened = open_question(prompt, final)
     if isinstance(opened, Dropped):
         return opened
-    checked = check_answer(opened, asks, parsable=parsable)
+    checked = check_answer(opened, tasks, parsable=parsable)
     if isinstance(checked, Dropped) and opened.note == "opened":
         return Dropped("multiple-choice", f"the right option: {checked.detail}")
     return checked
 
 
-def statement_fault(prompt: str, answer: str, asks: Asks, waived: Collection[DropReason] = ()) -> Dropped | None:
+def statement_fault(prompt: str, answer: str, tasks: Tasks, waived: Collection[DropReason] = ()) -> Dropped | None:
     """What makes a statement unusable; the answer tells where the words alone do not."""
-    lowered = prompt.lower()
     text = prose(answer)
-    lacks = missing_part(prompt, lowered) or (
-        (unsolvable(answer) or only_told(prompt)) if text else told_without_question(prompt, asks)
-    )
-    if lacks and "incomplete" not in waived:
+    whole = "incomplete" in waived
+    if not whole and (lacks := missing_part(prompt) or (unsolvable(answer) if text else "")):
         return Dropped("incomplete", lacks)
-    mixed = finds_and_proves(prompt, lowered)
-    if not (mixed or _VARIES.match(answer)) and (detail := proof(prompt, lowered, asks, prose=text)):
+    detail = proof(prompt, tasks, prose=text)
+    if detail and not (finds_and_proves(prompt) or ENGINE.words("varies", answer)):
         return Dropped("proof", detail)
-    if "incomplete" not in waived and (told := answered(prompt, asks, answer)):
-        return Dropped("incomplete", told)
-    several = several_parts(prompt, lowered, asks, answer)
+    if not whole and (lacks := asks_nothing(prompt, tasks, answer)):
+        return Dropped("incomplete", lacks)
+    several = several_parts(prompt, tasks, answer)
     if several and "multi-part" not in waived:
         return Dropped("multi-part", several)
     return None
@@ -188,13 +156,11 @@ def final_answer(answer: str) -> str:
 
 def open_question(prompt: str, answer: str) -> Kept | Dropped:
     """A multiple-choice question as an open one: options removed, the right option's content as ground truth."""
-    choices = split_options(prompt) or (two_options(prompt) if letter_of(answer) else None)
-    if _STATEMENT_NUMBERS.fullmatch(answer) and "quadrant" not in prompt.lower():
+    if ENGINE.matches("numbers-statements", answer) and "quadrant" not in prompt.lower():
         return Dropped("multiple-choice", "the answer numbers statements")
+    choices = split_options(prompt) or (two_options(prompt) if letter_of(answer) else None)
     if choices is None:
         return _without_list(prompt, answer)
-    if _OPTION_ASKED_FOR.search(prompt, max(0, len(prompt) - 60)):
-        return Dropped("multiple-choice", "the question needs its options")
     if names_letters(answer) and not letter_of(answer):
         return Dropped("multiple-choice", "several options are right")
     content = right_content(choices, answer)
@@ -203,14 +169,14 @@ def open_question(prompt: str, answer: str) -> Kept | Dropped:
     return _without_options(without_following(choices, content or ""), content or "")
 
 
-def check_answer(problem: Kept, asks: Asks, *, parsable: Parsable) -> Kept | Dropped:
+def check_answer(problem: Kept, tasks: Tasks, *, parsable: Parsable) -> Kept | Dropped:
     """Drop prose, several values, and what the verifier cannot read; take a unit off a bare number."""
     answer = problem.answer
     measured = _NUMBER_WITH_UNIT.fullmatch(answer)
     plain = measured[1] if measured else plain_value(answer)
-    if asks.open_ended:
-        return Dropped("prose-answer", asks.open_ended[:80])
-    if not (measured or _NUMBER.fullmatch(answer)):
+    if tasks.open_ended:
+        return Dropped("prose-answer", tasks.open_ended[:80])
+    if not measured:
         if prose(bare(answer)):
             return Dropped("prose-answer", answer[:80])
         if broken(plain) or _only_names_it(plain, problem.prompt):
@@ -229,46 +195,29 @@ def _only_names_it(answer: str, prompt: str) -> bool:
     return len(answer) < 9 and answer.strip(" $") in _ASKED_FOR.findall(prompt)
 
 
-def _question(prompt: str, answer: str) -> str:
-    """A statement without its options, where the answer is the letter of one: what they ask is asked of nobody."""
-    choices = split_options(prompt) if "?" in prompt and letter_of(answer) else None
-    return f"{choices.stem}\n{choices.after}" if choices else prompt
-
-
-def _without_option_asked_for(prompt: str) -> str:
-    """A statement without "Which option is correct?" behind its options, where it asks for something before these."""
-    asked = _OPTION_ASKED_FOR.search(prompt, max(0, len(prompt) - 60))
-    choices = split_options(prompt[: asked.start()]) if asked else None
-    if not asked or not choices or not (asks_of(choices.stem).values or _SAYS_WHAT.search(choices.stem)):
-        return prompt
-    return prompt[: asked.start()]
-
-
 def _without_options(choices: Choices, content: str) -> Kept | Dropped:
     if not _SOMETHING.search(choices.stem):
         return Dropped("incomplete", "no question beside its options")
     if needs_options(choices, content):
         return Dropped("multiple-choice", "the question needs its options")
-    if lacks := of_nothing(choices.stem.strip()):
+    if lacks := lacks_content(choices.stem.strip()):
         return Dropped("incomplete", lacks)
     if several := told_apart(choices.stem, content):
         return Dropped("multi-part", several)
-    if twice_the_same(choices):
+    if two_alike(choices):
         return Dropped("incomplete", "two options read alike")
-    if not _SOMETHING.search(content) or _PICTURE.search(content):
+    if not _SOMETHING.search(content):
         return Dropped("multiple-choice", "the right option has no content")
     content = measured(content)
     if not _comparable(content):
         return Dropped("multiple-choice", "the right option is prose or has endless forms")
-    return Kept(choices.stem, _CURRENCY.sub("", undressed(content)), "opened")
+    return Kept(choices.stem, undressed(content), "opened")
 
 
 def _without_list(prompt: str, answer: str) -> Kept | Dropped:
     """A question whose options do not stand in it as a list, if it ever had some."""
-    if (small := _SMALL_LETTER.fullmatch(answer)) and small[0] in prompt:
+    if (_SMALL_LETTER.fullmatch(answer) and answer in prompt) or ENGINE.words("numbered-options", prompt):
         return Dropped("multiple-choice", "its options stand within the sentence")
-    if _NONE_OF_THEM.search(prompt):
-        return Dropped("multiple-choice", "its options are numbered")
     if _is_missing_option(prompt, answer) or (names_letters(answer) and needs_options(Choices(prompt, {}))):
         return Dropped("multiple-choice", "options are missing")
     if (content := unlettered(answer)) and _OPEN_SLOT.search(prompt):
@@ -278,9 +227,9 @@ def _without_list(prompt: str, answer: str) -> Kept | Dropped:
 
 def _comparable(content: str) -> bool:
     """Whether an option is a value of its own: no words but units and numbers, no sum or limit to work out."""
-    if _NUMBER_WORDS.fullmatch(content.strip(" .$")):
+    if ENGINE.matches("number-in-words", content):
         return True
-    if prose(plain_value(content), most=1) or _NOT_A_VALUE.search(content) or _ENDLESS_FORMS.search(content):
+    if prose(plain_value(content), most=1) or ENGINE.matches("no-value", content):
         return False
     return bool(_VALUE_SIGN.search(content))
 
@@ -290,15 +239,8 @@ def _is_missing_option(prompt: str, answer: str) -> bool:
     letter = letter_of(answer)
     if not letter or re.search(rf"[\"“'`]{letter}[\"”'`]+\s+(?:for|if|when)\b", prompt):
         return False
-    asked = needs_options(Choices(prompt, {})) or "enter the letter" in prompt.lower()
-    asked = asked or lists_options(prompt)
-    return bool(asked or _PARENTHESISED.match(answer) or _OPEN_SLOT.search(prompt) or _is_foreign(answer, prompt))
-
-
-def _is_foreign(answer: str, prompt: str) -> bool:
-    """Whether an answer's letter stands nowhere in the statement, which asks for no letter either."""
-    letter = letter_of(answer)
-    return "letter" not in prompt.lower() and not re.search(rf"(?<![A-Za-z\\]){letter}(?![A-Za-z])", prompt)
+    asked = needs_options(Choices(prompt, {})) or "enter the letter" in prompt.lower() or lists_options(prompt)
+    return asked or ("letter" not in prompt.lower() and not re.search(rf"(?<![A-Za-z\\]){letter}(?![A-Za-z])", prompt))
 
 
 def _last_boxed(text: str) -> str:

@@ -5,11 +5,11 @@ import pytest
 from magcli.curate.math.answers import (
     bare,
     broken,
-    negation,
     parts_of,
     plain_value,
     prose,
     right_side,
+    says_nothing,
     several_values,
     unsolvable,
     worded,
@@ -148,16 +148,10 @@ def test_only_a_start_that_misses_something_tells_what_lacks(answer: str, lacks:
         ("$x=2 \\pi k$ for any integer $k$.", "x=2 \\pi k"),
         ("$y=2 t+C, C$ 为任意常数．", "y=2 t+C"),
         ("$y=ax+b$，其中 $a, b$ 为任意实数", "y=ax+b"),
-        ("No solution : $\\oslash$", "No solution"),
         ("After 12 minutes", "12 minutes"),
         ("Rs. 800", "800"),
-        ("$3,$8$", "3,8"),
         ("$45^{\\circ} \\quad", "45^{\\circ}"),
-        ("$\\left\\{a, b\\right.$, $\\left.c\\right\\}$", "$\\left\\{a, b, c\\right\\}$"),
-        (
-            "f=\\left\\{\\begin{array}{rll}1 & \\text { if } & x>0 \\\\ 2 & \\text { if } & x<0\\end{array}\\right.",
-            "f=\\begin{cases}1 & \\text{if }  x>0 \\\\ 2 & \\text{if }  x<0\\end{cases}",
-        ),
+        ("$3,$8$", "3,8"),
     ],
 )
 def test_plain_values(answer: str, value: str) -> None:
@@ -182,11 +176,11 @@ def test_the_right_side_of_what_repeats_the_question() -> None:
 
 
 def test_negations() -> None:
-    assert negation("No solution.")
-    assert negation("not a function")
-    assert negation("无解")
-    assert not negation("no")
-    assert not negation("$x=3$")
+    assert says_nothing("No solution.")
+    assert says_nothing("not a function")
+    assert says_nothing("无解")
+    assert not says_nothing("no")
+    assert not says_nothing("$x=3$")
 
 
 def test_who_is_sorry_lacks_something() -> None:
