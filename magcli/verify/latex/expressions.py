@@ -157,6 +157,8 @@ def read_factor(cursor: Cursor) -> Expr:
             value = Expr("unit", (value,), _scale(cursor, value))
         elif cursor.eat("'"):
             value = _primed(value)
+        elif value.op == "sym" and cursor.tokens[cursor.at - 1].value == "}" and cursor.eat("_"):
+            value = value._replace(name=f"{value.name}_{subscript(cursor)}")
         else:
             return value
 

@@ -121,6 +121,7 @@ _NOTHING = frozenset(
 )
 _WORD_COMMANDS = {"pi": r"\pi", "infinity": r"\infty", "infty": r"\infty", "oo": r"\infty", "inf": r"\infty"}
 _LETTERS = re.compile(r"[^\W\d_]")
+_COMMAND = re.compile(r"\\[A-Za-z]+")
 _OPEN = frozenset(("(", "[", "{", r"\{", r"\langle"))
 _CLOSE = frozenset((")", "]", "}", r"\}", r"\rangle"))
 
@@ -214,7 +215,7 @@ def _font(match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
         return (Token("cmd", "\\" + words, spaced),)
     if words.isalpha() and inner[:1] in ("~", " ") and len(words) == 1:
         return (Token("text", words, True),)
-    if len(words) == 1 or not _LETTERS.search(words):
+    if len(words) == 1 or not _LETTERS.search(_COMMAND.sub("", words)):
         return tuple(t._replace(spaced=t.spaced or spaced) for t in tokenize(words))
     return (Token("text", " ".join(words.split()), spaced or inner[:1] in " ~"),)
 

@@ -112,3 +112,8 @@ def test_what_cannot_be_read_says_why(text: str, reason: str) -> None:
 
 def test_commas_may_be_read_as_separators() -> None:
     assert shown(read_as_list("100,200,300")) == "list(100, 200, 300)"
+
+
+def test_a_symbol_in_braces_may_have_an_index() -> None:
+    assert read(r"{\alpha}_1") == read(r"\boldsymbol{\alpha}_{1}") == read(r"\alpha_1")
+    assert read(r"{\alpha}_1") != read(r"{\alpha}_2")

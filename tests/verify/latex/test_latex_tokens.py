@@ -45,3 +45,8 @@ def test_unicode_signs_are_latex() -> None:
 def test_budgets(text: str) -> None:
     with pytest.raises(Unreadable, match="too-"):
         tokenize(text)
+
+
+def test_a_command_in_a_font_is_mathematics() -> None:
+    assert [token.value for token in tokenize(r"\boldsymbol{\alpha}")] == [r"\alpha"]
+    assert [token.kind for token in tokenize(r"\text{\alpha particle}")] == ["text"]
