@@ -50,7 +50,7 @@ def test_a_suite_of_the_users_own_needs_no_code(tmp_path: Path) -> None:
         (OWN + 'promt = "x"\n', "unknown key 'promt'; did you mean 'prompt'"),
         ("samples = 3\n" + OWN, "unknown key 'samples'"),
         (OWN + '[sampling]\nsamples = "many"\n', "expected int, got 'many'"),
-        (OWN.replace('"math"', '"maths"'), "no verifier 'maths'; did you mean 'math'.* file.py:function"),
+        (OWN.replace('"math"', '"maths"'), "unknown verifier 'maths'; did you mean 'math'.* file.py:function"),
         (OWN.replace('answer = "{answer}"', ""), "with the verifier math a source needs an answer"),
         (OWN.replace('"math"', '"code"'), "with the verifier code a source needs tests"),
         ('language = "yes"\n' + OWN, "suite mine: language: expected"),

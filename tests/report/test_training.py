@@ -85,7 +85,7 @@ def test_a_killed_run_is_told_as_far_as_it_came(run):
     assert found.facts[0].startswith("3 of 6 updates in ")
     assert found.facts[0].endswith("not finished (run the same command to resume)")
     assert list(chart(found, "Reward").x) == [1, 2, 3]
-    assert any("under way" in fact for fact in found.facts)
+    assert any(" outstanding" in fact for fact in found.facts)
 
 
 def test_a_run_of_one_update_has_charts_of_one_point(run):
