@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 
+import psutil
 import pytest
 from calling import quiet
 
@@ -118,6 +119,8 @@ def test_a_pipe(tmp_path: Path, number: signal.Signals, whom: str) -> None:
     with open(tmp_path / "rows.jsonl", "w") as rows:
         rows.write("".join(json.dumps({"id": str(i), "text": "x" * 400}) + "\n" for i in range(20_000)))
         rows.flush()
+        while not all(psutil.Process(process.pid).children() for process in processes):
+            time.sleep(0.01)  # until a stage has its watchdog, SIGINT ends it by default
         begun = time.monotonic()
         sent = processes if whom == "all" else [processes[["first", "second"].index(whom)]]
         for process in sent:
