@@ -112,7 +112,7 @@ class TensorBoard:
     """Event files in the run's folder. An update is one event, so a kill leaves all of it or nothing."""
 
     def __init__(self, run: Run) -> None:
-        from tensorboard.backend.event_processing.event_accumulator import SCALARS, EventAccumulator
+        from tensorboard.backend.event_processing.event_accumulator import SCALARS, TENSORS, EventAccumulator
         from torch.utils.tensorboard.writer import FileWriter, SummaryWriter
 
         folder = run.folder / "tensorboard"
@@ -120,7 +120,7 @@ class TensorBoard:
         events = EventAccumulator(str(folder), size_guidance={SCALARS: 1}).Reload()
         self.last_step = max((events.Scalars(name)[-1].step for name in events.Tags()[SCALARS]), default=0)
         self.location = str(folder)
-        if not self.last_step:
+        if "config/text_summary" not in events.Tags()[TENSORS]:
             with SummaryWriter(self.location) as writer:
                 writer.add_text("config", f"```\n{json.dumps(run.config, indent=1)}\n```", 0)
         self._writer = FileWriter(self.location)

@@ -303,7 +303,13 @@ def test_killed_processes_leave_each_update_once(name, environment, tmp_path) ->
     folder = tmp_path / "run"
     folder.mkdir()
     known = 0
-    for last, pause, end in ((9, 0.0, "killed"), (20, 0.1, "killed"), (30, 0.0, "killed"), (STEPS, 0.0, "done")):
+    for last, pause, end in (
+        (0, 0.0, "killed"),
+        (9, 0.0, "killed"),
+        (20, 0.1, "killed"),
+        (30, 0.0, "killed"),
+        (STEPS, 0.0, "done"),
+    ):
         command = [sys.executable, "-c", PROGRAM, name, folder, known, last, pause, end]
         done = subprocess.run(list(map(str, command)), env=environment, cwd=tmp_path, capture_output=True, timeout=120)
         assert done.returncode == (0 if end == "done" else -9), done.stderr.decode()
