@@ -1,6 +1,6 @@
 # make setup      the project's own .venv, once
 # make demo       the whole pipeline on a toy model, 7 to 12 minutes on two cores
-# make test       the tests, two files at a time: under 10 minutes on two cores
+# make test       the tests, two files at a time: about 15 minutes on two cores
 # make test-fast  unit tests of functions, without stages or engines: under 3 minutes
 # make test-slow  slower tests, mostly with vLLM
 # make test-browser  pages in Chromium: widths, themes, the page of the landscape
