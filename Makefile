@@ -83,10 +83,10 @@ faults: setup
 	$(PYTEST) -q -m faults tests
 
 scale: setup
-	$(BIN)/python -m tests.scale
+	$(BIN)/python -m benchmarks.scale
 
 peers: setup
-	$(BIN)/python -m tests.peers
+	$(BIN)/python -m benchmarks
 
 learning: setup
 	$(MAKE) --no-print-directory -C recipes/tiny learning MAGCLI="$(CURDIR)/$(BIN)/magcli"

@@ -213,10 +213,10 @@ def test_targets_that_a_page_names_exist(page: str) -> None:
 
 
 def test_comparisons_that_pages_name_exist() -> None:
-    from tests.peers.__main__ import AVX2, COMPARISONS, EMULATED
+    from benchmarks.__main__ import AVX2, COMPARISONS, EMULATED
 
     spans = [span for text in WRITTEN.values() for span in code_spans(text)]
-    named = [name for span in spans if "tests.peers" in span for name in span.split("tests.peers")[1].split()]
+    named = " ".join(re.findall(r"python -m benchmarks ([\w -]+)", "\n".join(spans))).split()
     assert len(named) > 20
     assert set(named) <= {*COMPARISONS, *(name + AVX2 for name in EMULATED)}
 
@@ -240,7 +240,11 @@ def test_links_of_a_page_lead_somewhere(page: str) -> None:
 
 def test_sections_of_the_recipe_that_the_code_cites_exist() -> None:
     sections = set(re.findall(r"^## (\d)\. ", WRITTEN["docs/recipe.md"], re.M))
-    sources = [path.read_text(encoding="utf-8") for top in ("magcli", "tests") for path in (ROOT / top).rglob("*.py")]
+    sources = [
+        path.read_text(encoding="utf-8")
+        for top in ("magcli", "tests", "benchmarks")
+        for path in (ROOT / top).rglob("*.py")
+    ]
     cited = re.findall(r"recipe,\s+sections? (\d)(?: and (\d))?", " ".join(sources))
     assert len(cited) > 25
     assert {number for pair in cited for number in pair if number} <= sections

@@ -1,11 +1,11 @@
 """What clean-math decides on the labelled rows that rules were written with: those whose text is shipped.
 
-Rows that are not shipped are measured by ``python -m tests.peers clean-math-labels``.
+Rows that are not shipped are measured by ``python -m benchmarks clean-math-labels``.
 """
 
 import pytest
 
-from tests.peers.clean_math_labels import Decision, Score, decide, lines, scores, shipped
+from benchmarks.clean_math_labels import Decision, Score, decide, lines, scores, shipped
 
 HALVES = ("seen", "held-out", "unseen")
 LEAST = {

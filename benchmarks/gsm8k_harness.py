@@ -1,0 +1,87 @@
+"""GSM8K beside lm-evaluation-harness, solution by solution: its own extraction and normalisation, and our metric.
+
+The 5,276 solutions that four models of the GSM8K paper wrote for its test set, with the verdicts of the paper. The
+harness is its ``flexible-extract``: its filter, read from its wheel, with the settings of its own ``gsm8k.yaml``; ours
+is ``correct_anywhere``, the metric that ignores the format. Every solution on which two of the three differ is printed.
+"""
+
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from benchmarks.public import GithubFile, Missing, wheel
+from magcli.verify import math
+
+RELEASE = "0.4.13"
+SOLUTIONS = GithubFile(
+    "openai/grade-school-math",
+    "3101c7d5072418e28b9008a6636bde82a006892c",
+    "grade_school_math/data/example_model_solutions.jsonl",
+    "4bc62db838f8418365d51c627bd66294cbdca9fb7f01519cb13f0dce8c51580b",
+    "math/gsm8k_model_solutions.jsonl",
+)
+MODELS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification")
+
+
+def run() -> None:
+    """Print how the three agree, and every disagreement."""
+    try:
+        theirs, rows = _harness(), [json.loads(line) for line in SOLUTIONS.text().splitlines()]
+    except Missing as missing:
+        print(f"  gsm8k-harness: {missing}")
+        return
+    found: Counter[tuple[bool, bool, bool]] = Counter()
+    for row in rows:
+        gold = row["ground_truth"].rpartition("A:")[2].strip()
+        for model in MODELS:
+            text, label = row[model]["solution"], bool(row[model]["is_correct"])
+            verdicts = (label, theirs(text, gold), math.anywhere(text, gold))
+            found[verdicts] += 1
+            if len(set(verdicts)) > 1:
+                print(f"  paper, harness, magcli: {verdicts}: gold {gold}: ..{text[-80:]!r}")
+    agreed = found[True, True, True] + found[False, False, False]
+    print(
+        f"gsm8k-harness: {agreed:,} of {found.total():,} solutions judged alike by paper, lm-eval {RELEASE} and magcli"
+    )
+
+
+def _harness() -> Callable[[str, str], bool]:
+    """Whether the harness finds the ground truth in a solution.
+
+    Raises:
+        Missing: its wheel cannot be had.
+    """
+    import yaml
+
+    harness = wheel("lm_eval", RELEASE)
+    task = yaml.safe_load(harness.read("lm_eval/tasks/gsm8k/gsm8k.yaml"))
+    options = next(each for each in task["filter_list"] if each["name"] == "flexible-extract")["filter"][0]
+    ignored = task["metric_list"][0]["regexes_to_ignore"]
+    pick = _filter(harness.read("lm_eval/filters/extraction.py").decode())(
+        options["regex_pattern"], options["group_select"]
+    )
+
+    def plain(text: str) -> str:
+        for pattern in ignored:
+            text = re.sub(pattern, "", text)
+        return text.lower()
+
+    return lambda text, gold: plain(pick.apply([[text]], [{}])[0][0]) == plain(gold)
+
+
+def _filter(source: str) -> Any:
+    """The harness's class, without the registry that its module enters it into."""
+    api, registry, module = ModuleType("filter"), ModuleType("registry"), ModuleType("extraction")
+    api.Filter, registry.register_filter = object, lambda _name: lambda kind: kind  # type: ignore[attr-defined]
+    sys.modules |= {"lm_eval.api.filter": api, "lm_eval.api.registry": registry}
+    sys.modules |= {"lm_eval": ModuleType("lm_eval"), "lm_eval.api": ModuleType("lm_eval.api"), "extraction": module}
+    try:
+        exec(compile(source, "extraction.py", "exec"), vars(module))
+    finally:
+        for name in ("lm_eval", "lm_eval.api", "lm_eval.api.filter", "lm_eval.api.registry"):
+            del sys.modules[name]
+    return module.RegexFilter  # type: ignore[attr-defined]

@@ -1,0 +1,125 @@
+"""One SFT step on packed sequences beside padded batches through plain transformers: forward and backward.
+
+128 sequences of heavy-tailed lengths, every token a target, bf16 autocast, the same budget of tokens in a micro-batch
+(the peer's counts its padding, since padding takes its memory). The peer's batches are cut from the sequences in
+random order, as trainers do by default, or after sorting them by length, its best case. magcli's output head is in
+float32, the peer's in bf16; both must come to the same loss.
+"""
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+
+from benchmarks.pairs import Result, compare, report, timed
+from magcli.train.attention import use_packed_attention
+from magcli.train.sft import Example, accumulate, num_targets, split_examples
+from magcli.train.shard import ShardedModel
+
+SEQUENCES = 128
+MEDIAN, SIGMA, LONGEST = 40, 1.0, 512
+MICRO_TOKENS = 2048
+VOCABULARY = 4096
+PAD, IGNORED = 0, -100
+
+
+def in_random_order() -> Result:
+    """The peer pads batches of neighbours in random order."""
+    return _race("pack-vs-padded", _examples())
+
+
+def sorted_by_length() -> Result:
+    """The peer pads batches of sequences sorted by length."""
+    return _race("pack-vs-sorted", sorted(_examples(), key=lambda example: -len(example.tokens)))
+
+
+def _race(name: str, examples: Sequence[Example]) -> Result:
+    plain = _model()
+    packed = deepcopy(plain)
+    use_packed_attention(packed)
+    ours, theirs = _packed_step(packed, examples), _padded_step(plain, examples)
+    assert math.isclose(ours, theirs, rel_tol=1e-2), f"{name}: losses {ours} and {theirs}"
+    tokens, padded = sum(len(e.tokens) for e in examples), sum(_width(b) * len(b) for b in _batches(examples))
+    print(f"{name}: {SEQUENCES} sequences, {tokens} tokens, {padded} with padding, loss {ours:.4f} and {theirs:.4f}")
+    return compare(
+        name,
+        timed(lambda: _packed_step(packed, examples)),
+        timed(lambda: _padded_step(plain, examples)),
+        amount=tokens,
+        unit="tokens",
+    )
+
+
+def _packed_step(model: PreTrainedModel, examples: Sequence[Example]) -> float:
+    model.zero_grad(set_to_none=True)
+    (batches,) = split_examples(examples, micro_tokens=MICRO_TOKENS)
+    return accumulate(ShardedModel(model), batches, total=num_targets(examples), bf16=True)
+
+
+def _padded_step(model: PreTrainedModel, examples: Sequence[Example]) -> float:
+    model.zero_grad(set_to_none=True)
+    targets = sum(len(example.tokens) - 1 for example in examples)
+    loss = 0.0
+    for batch in _batches(examples):
+        tokens = torch.tensor([[*e.tokens, *[PAD] * (_width(batch) - len(e.tokens))] for e in batch])
+        real = tokens != PAD
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            part = model(
+                input_ids=tokens,
+                attention_mask=real.long(),
+                labels=tokens.where(real, IGNORED),
+                num_items_in_batch=targets,
+                use_cache=False,
+            ).loss
+        part.backward()
+        loss += part.item()
+    return loss
+
+
+def _batches(examples: Sequence[Example]) -> Iterator[list[Example]]:
+    """Neighbours, as many as fit the budget when padded to the longest of them."""
+    batch: list[Example] = []
+    for example in examples:
+        if batch and _width([*batch, example]) * (len(batch) + 1) > MICRO_TOKENS:
+            yield batch
+            batch = []
+        batch.append(example)
+    yield batch
+
+
+def _width(batch: Sequence[Example]) -> int:
+    return max(len(example.tokens) for example in batch)
+
+
+def _examples() -> list[Example]:
+    choose = random.Random(0)
+    lengths = [min(LONGEST, max(8, round(MEDIAN * math.exp(choose.gauss(0, SIGMA))))) for _ in range(SEQUENCES)]
+    return [
+        Example(tuple(choose.randrange(1, VOCABULARY) for _ in range(length)), (False, *[True] * (length - 1)))
+        for length in lengths
+    ]
+
+
+def _model() -> PreTrainedModel:
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=256,
+        intermediate_size=704,
+        num_hidden_layers=6,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        max_position_embeddings=LONGEST,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=PAD,
+    )
+    torch.manual_seed(0)
+    return LlamaForCausalLM(config).eval()
+
+
+if __name__ == "__main__":
+    report(in_random_order, sorted_by_length)

@@ -1,0 +1,174 @@
+"""One run of TRL's GRPOTrainer: ``python -m benchmarks.rl.trl_child SPEC.json``, with TRL on the path.
+
+Leaves a line of JSON before the first update and after each, as ``magcli rl`` does after each. TRL is used as its
+documentation says; nothing of it is changed but that two calls are timed.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from datasets import Dataset
+from transformers import TrainerCallback
+
+from benchmarks.trl_reward import hide_vllm
+from magcli.model.chat import to_messages
+from magcli.verify import Grader, RewardRule
+
+if TYPE_CHECKING:
+    from trl import GRPOConfig
+
+Spec = Mapping[str, Any]
+
+
+@dataclass
+class Log:
+    """What is known of the update under way, and the file that its line goes to."""
+
+    path: Path
+    begun: float = 0.0
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def timed(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        """The same call, its seconds added to a fact."""
+
+        def counted(*arguments: Any, **named: Any) -> Any:
+            begun = time.perf_counter()
+            try:
+                return call(*arguments, **named)
+            finally:
+                self.facts[name] = self.facts.get(name, 0.0) + time.perf_counter() - begun
+
+        return counted
+
+    def write(self, step: int) -> None:
+        """The line of an update, or, with step 0, that the first begins."""
+        now = time.perf_counter()
+        line = {"step": step, "seconds": now - (self.begun or now), **self.facts}
+        with open(self.path, "a") as file:
+            file.write(json.dumps(line) + "\n")
+        self.begun, self.facts = now, {}
+
+
+class Lines(TrainerCallback):
+    """Writes the log when the trainer begins, and after each optimizer step."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The clock starts."""
+        self.log.write(0)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """An update is done."""
+        self.log.write(state.global_step)
+
+
+def reward(grader: Grader, rule: RewardRule, log: Log) -> Callable[..., list[float | None]]:
+    """magcli's grader as a reward function of TRL; None leaves a completion out that could not be graded."""
+
+    def graded(
+        prompts: Sequence[Any], completions: Sequence[Any], completion_ids: Sequence[Any], answer: Any, **_: Any
+    ) -> list[float | None]:
+        texts = [turns[-1]["content"] for turns in completions]
+        rows = [{"prompt": turns[-1]["content"], "answer": gold} for turns, gold in zip(prompts, answer, strict=True)]
+        lengths = [len(tokens) for tokens in completion_ids]
+        found = log.timed("grade_seconds", grader.grade)(texts, rows, rule, num_tokens=lengths)
+        totals = [each.total for each in found]
+        correct = sum(each.correct for each in found) / len(found)
+        log.facts |= {"lengths": lengths, "reward": sum(totals) / len(totals), "correct": correct}
+        return [each.total if each.trainable else None for each in found]
+
+    return graded
+
+
+def options(spec: Spec) -> "GRPOConfig":
+    """The race's settings in TRL's words."""
+    from trl import GRPOConfig
+
+    micro = spec["micro"]
+    parts = spec["completions"] // micro
+    return GRPOConfig(
+        output_dir=spec["folder"],
+        max_steps=spec["updates"],
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=parts,
+        steps_per_generation=parts,
+        num_iterations=1,
+        num_generations=spec["group"],
+        max_completion_length=spec["limit"],
+        temperature=spec["temperature"],
+        top_p=1.0,
+        top_k=0,
+        beta=0.0,
+        epsilon=spec["clip_low"],
+        epsilon_high=spec["clip_high"],
+        loss_type="dapo",
+        scale_rewards="batch",
+        mask_truncated_completions=False,
+        learning_rate=spec["lr"],
+        lr_scheduler_type="constant_with_warmup" if spec["lr_warmup"] else "constant",
+        warmup_steps=spec["lr_warmup"],
+        weight_decay=0.0,
+        adam_beta2=0.95,
+        max_grad_norm=1.0,
+        gradient_checkpointing=False,
+        use_cpu=True,
+        bf16=spec["bf16"],
+        model_init_kwargs={"dtype": "float32"},
+        use_transformers_continuous_batching=spec["continuous"],
+        transformers_continuous_batching_config={"num_blocks": spec["blocks"]} if spec["continuous"] else None,
+        shuffle_dataset=spec.get("shuffle", False),
+        seed=spec["seed"],
+        save_strategy="no",
+        logging_steps=1,
+        report_to=[],
+        disable_tqdm=True,
+        dataloader_pin_memory=False,
+    )
+
+
+def main(path: str) -> None:
+    """Train as the spec says."""
+    hide_vllm()
+    from trl import GRPOTrainer
+
+    spec = json.loads(Path(path).read_text())
+    torch.set_num_threads(spec["threads"])
+    Path(spec["folder"]).mkdir()
+    log = Log(Path(spec["metrics"]))
+    problems = [json.loads(line) for line in Path(spec["problems"]).read_text().splitlines()]
+    rows = [{"prompt": to_messages(row["prompt"], spec["system"]), "answer": row["answer"]} for row in problems]
+    with Grader(spec["workers"], function=spec["reward"]) as grader:
+        trainer = GRPOTrainer(
+            model=spec["model"],
+            reward_funcs=reward(grader, RewardRule(**spec["rule"]), log),
+            args=options(spec),
+            train_dataset=Dataset.from_list(rows),
+            callbacks=[Lines(log)],
+        )
+        trainer._generate_single_turn = log.timed("generate_seconds", trainer._generate_single_turn)
+        trainer._generate = _with_prompts(trainer._generate, log)
+        trainer.train()
+        print("weights:", next(trainer.model.parameters()).dtype, file=sys.stderr)
+
+
+def _with_prompts(generate: Callable[..., Any], log: Log) -> Callable[..., Any]:
+    """The same call, the lengths of its prompts noted."""
+
+    def noted(prompts: Any) -> Any:
+        found = generate(prompts)
+        log.facts["prompt_lengths"] = [len(prompt) for prompt in found[0]]
+        return found
+
+    return noted
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,305 @@
+"""The loss and the gradient of TRL's GRPOTrainer and magcli's, on the same rollouts, rewards and weights, in float32.
+
+TRL's own code does all of its side: the fixed rollouts enter by ``rollout_func``, the rewards by a reward function, and
+``compute_loss`` gives the loss. The sampler's log-probs, moved at random so that both clips are at work, are the old
+policy on both sides. Lengths, prompts and rewards differ, so that every other normalisation is told apart.
+"""
+
+import os
+import random
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from math import fsum
+from statistics import pstdev, stdev
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+
+from benchmarks.public import ROOT, Missing
+from benchmarks.trl_reward import hide_vllm, trl
+from magcli.generate.engine import Engine
+from magcli.generate.types import Rollout, Sampling
+from magcli.model.load import load_tokenizer
+from magcli.rl.algorithm import AdvantageNorm, LossNorm, advantages, token_weights
+from magcli.rl.metrics import UpdateMetrics
+from magcli.rl.objective import Objective, Sample, micro_batch_loss
+from magcli.train.attention import use_packed_attention
+from magcli.train.packing import greedy_collate
+
+TOLERANCE = 1e-4
+"""Largest difference of losses, and of gradients beside the largest element and in norm."""
+CLIP_LOW, CLIP_HIGH = 0.2, 0.28
+TRL_EPSILON = 1e-4
+"""What TRL adds to a deviation before it divides by it."""
+MICRO_TOKENS = 256
+SHIFT = 0.3
+"""Standard deviation of what is added to the sampler's log-probs: about a third of the ratios leave the clip range."""
+LONGEST = 32
+VOCABULARY = 512
+"""Tokens that prompts are made of; what is sampled comes from the whole vocabulary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Norms:
+    """A normalisation in TRL's words and one in magcli's."""
+
+    loss_type: str
+    scale_rewards: str
+    loss_norm: LossNorm
+    advantage_norm: AdvantageNorm
+
+    def __str__(self) -> str:
+        return f"TRL {self.loss_type}/{self.scale_rewards}, magcli {self.loss_norm}/{self.advantage_norm}"
+
+
+SAME = (
+    Norms("dapo", "none", "token", "none"),
+    Norms("grpo", "none", "sample", "none"),
+    Norms("dapo", "batch", "token", "minibatch"),
+)
+DIFFERENT = Norms("dapo", "none", "group", "none")
+"""The recipe's own, which TRL does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A model's shape, the rollouts and the temperature at which the two sides meet, and what is compared."""
+
+    name: str
+    shape: Mapping[str, int]
+    groups: int
+    group: int
+    temperature: float
+    same: Sequence[Norms] = SAME
+    different: Sequence[Norms] = (DIFFERENT,)
+
+
+SMALL = {
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 512,
+}
+REAL = {
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "vocab_size": 49152,
+}
+CASES = (
+    Case("a small model", SMALL, groups=4, group=8, temperature=1.0),
+    Case("a small model", SMALL, groups=4, group=8, temperature=0.7),
+    Case("SmolLM2-135M's shape", REAL, groups=3, group=4, temperature=0.7, same=SAME[:1], different=()),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Fixed rollouts, group after group, and their rewards. Log-probs of rollouts are those of the old policy."""
+
+    rollouts: Sequence[Rollout]
+    rewards: Sequence[float]
+    groups: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A loss, and its gradient by parameter."""
+
+    loss: float
+    gradient: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """How far two sides are apart: losses, the largest difference of gradients over the largest element, norms."""
+
+    loss: float
+    largest: float
+    norm: float
+
+    def __str__(self) -> str:
+        return f"loss {self.loss:.1e}, gradient {self.largest:.1e} of its largest element, {self.norm:.1e} of its norm"
+
+
+def run() -> None:
+    """Compare both sides in all cases.
+
+    Raises:
+        AssertionError: they differ, or a normalisation that TRL does not have could not be told from one it has.
+    """
+    try:
+        sys.path.insert(0, trl())
+    except Missing as missing:
+        print(f"trl-parity: not run: {missing}", flush=True)
+        return
+    os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
+    hide_vllm()
+    for case in CASES:
+        model = _model(case.shape)
+        batch = _batch(model, case)
+        for norms in case.same:
+            gap = _gap(case, model, batch, norms)
+            assert max(gap.loss, gap.largest, gap.norm) <= TOLERANCE, f"trl-parity: {case.name}, {norms}: {gap}"
+        for norms in case.different:
+            gap = _gap(case, model, batch, norms)
+            assert gap.norm > 100 * TOLERANCE, f"trl-parity: {case.name}, {norms}: cannot be told apart: {gap}"
+
+
+def _gap(case: Case, model: PreTrainedModel, batch: Batch, norms: Norms) -> Gap:
+    factor = _factor(batch, norms)
+    ours, theirs = _magcli(model, batch, norms, case.temperature), _trl(model, batch, norms, case)
+    scale = max(gradient.abs().max().item() for gradient in theirs.gradient.values())
+    apart = {name: factor * ours.gradient[name] - gradient for name, gradient in theirs.gradient.items()}
+    largest = max(difference.abs().max().item() for difference in apart.values())
+    gap = Gap(abs(factor * ours.loss - theirs.loss), largest / scale, _norm(apart) / _norm(theirs.gradient))
+    print(
+        f"trl-parity: {case.name}, temperature {case.temperature}, {norms} times {factor:.4f}: "
+        f"loss {theirs.loss:.5f}; apart: {gap}",
+        flush=True,
+    )
+    return gap
+
+
+def _norm(gradient: Mapping[str, Tensor]) -> float:
+    return fsum(part.double().square().sum().item() for part in gradient.values()) ** 0.5
+
+
+def _factor(batch: Batch, norms: Norms) -> float:
+    """What stays between the two: TRL's scale ``batch`` divides by the sample deviation of the rewards themselves.
+
+    magcli's ``minibatch`` divides by the deviation of the centred rewards, of a population. An advantage that is scaled
+    by a constant scales loss and gradient by it.
+    """
+    if norms.scale_rewards != "batch":
+        return 1.0
+    centred = advantages(batch.rewards, batch.groups, norm="none")
+    return pstdev(centred) / (stdev(batch.rewards) + TRL_EPSILON)
+
+
+def _magcli(model: PreTrainedModel, batch: Batch, norms: Norms, temperature: float) -> Side:
+    model = deepcopy(model)
+    use_packed_attention(model)
+    objective = Objective(
+        clip_low=CLIP_LOW,
+        clip_high=CLIP_HIGH,
+        advantage_norm=norms.advantage_norm,
+        loss_norm=norms.loss_norm,
+        max_norm=1.0,
+        micro_tokens=MICRO_TOKENS,
+        bf16=False,
+    )
+    given = advantages(batch.rewards, batch.groups, norm=norms.advantage_norm)
+    weights = token_weights([len(each.tokens) for each in batch.rollouts], batch.groups, norm=norms.loss_norm)
+    samples = [
+        Sample(rollout.prompt, rollout, advantage, weight, temperature)
+        for rollout, advantage, weight in zip(batch.rollouts, given, weights.tolist(), strict=True)
+    ]
+    parts = greedy_collate([sample.length for sample in samples], MICRO_TOKENS)
+    assert len(parts) > 1
+    total = 0.0
+    for indices in parts:
+        loss = micro_batch_loss(model, [samples[index] for index in indices], objective, UpdateMetrics())
+        loss.backward()
+        total += loss.item()
+    return Side(total, _gradient(model))
+
+
+def _trl(model: PreTrainedModel, batch: Batch, norms: Norms, case: Case) -> Side:
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    model, count = deepcopy(model), len(batch.rollouts)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = GRPOTrainer(
+            model=model,
+            processing_class=load_tokenizer(str(ROOT / "examples" / "model")),
+            train_dataset=Dataset.from_list([{"prompt": "fixed"}] * count),
+            reward_funcs=lambda **_: list(batch.rewards),
+            rollout_func=lambda prompts, trainer: _as_trl(batch),
+            args=GRPOConfig(
+                output_dir=folder,
+                per_device_train_batch_size=count,
+                steps_per_generation=1,
+                num_generations=case.group,
+                max_completion_length=LONGEST,
+                temperature=case.temperature,
+                beta=0.0,
+                epsilon=CLIP_LOW,
+                epsilon_high=CLIP_HIGH,
+                loss_type=norms.loss_type,
+                scale_rewards=norms.scale_rewards,
+                gradient_checkpointing=False,
+                use_cpu=True,
+                bf16=False,
+                report_to=[],
+            ),
+        )
+        model.train()
+        trainer.current_gradient_accumulation_steps = 1
+        inputs = trainer._generate_and_score_completions([{"prompt": "fixed"}] * count)
+        inputs["old_per_token_logps"] = inputs["sampling_per_token_logps"]
+        loss = trainer.compute_loss(model, inputs)
+        loss.backward()
+    return Side(loss.item(), _gradient(model))
+
+
+def _as_trl(batch: Batch) -> dict[str, Any]:
+    """The rollouts as TRL takes them from a function of its user's."""
+    return {
+        "prompt_ids": [list(each.prompt) for each in batch.rollouts],
+        "completion_ids": [list(each.tokens) for each in batch.rollouts],
+        "logprobs": [list(each.logprobs) for each in batch.rollouts],
+    }
+
+
+def _gradient(model: PreTrainedModel) -> dict[str, Tensor]:
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def _batch(model: PreTrainedModel, case: Case) -> Batch:
+    """Rollouts of many lengths, sampled by the engine, and their old log-probs moved at random."""
+    choose, count = random.Random(0), case.groups * case.group
+    groups = [index // case.group for index in range(count)]
+    prompts = [tuple(choose.choices(range(VOCABULARY), k=choose.randint(2, 12))) for _ in range(case.groups)]
+    lengths = [choose.randint(1, LONGEST) for _ in range(count)]
+    engine = Engine(deepcopy(model), slots=count, ends=())
+    for index, length in enumerate(lengths):
+        engine.submit(prompts[groups[index]], Sampling(length, case.temperature), [index])
+    ended: dict[int, Rollout] = {}
+    while engine.busy:
+        ended |= dict(engine.step())
+    moved = [
+        replace(ended[index], logprobs=tuple(value + choose.gauss(0, SHIFT) for value in ended[index].logprobs))
+        for index in range(count)
+    ]
+    rewards = [choose.choice((0.0, 0.1, 0.2, 1.0)) + 0.01 * choose.random() for _ in range(count)]
+    return Batch(moved, rewards, groups)
+
+
+def _model(shape: Mapping[str, int]) -> PreTrainedModel:
+    """Random weights, larger than at a start of training, so that the distributions are not flat."""
+    config = LlamaConfig(
+        **shape,
+        max_position_embeddings=256,
+        tie_word_embeddings=True,
+        initializer_range=0.05,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    torch.manual_seed(0)
+    return LlamaForCausalLM(config).eval()
+
+
+if __name__ == "__main__":
+    run()
