@@ -74,8 +74,8 @@ from magcli.verify.equality.parameters import implied_parameters
 from magcli.verify.equality.series import closed_form, is_series
 from magcli.verify.equality.structure import same
 from magcli.verify.format import joined_boxes, last_box
-from magcli.verify.latex.answers import ratio_in_words, read, read_as_list, read_as_points
-from magcli.verify.latex.clean import clean, squeezed
+from magcli.verify.latex.answers import parse_answer, parse_as_list, parse_as_points, ratio_in_words
+from magcli.verify.latex.clean import normalize, squeeze
 from magcli.verify.latex.tree import Expr, num
 
 MAX_CHARS = 10_000
@@ -142,8 +142,8 @@ def bare_gold(gold: str) -> str:
 
 
 def _compare(left: str, truth: str) -> tuple[bool, str]:
-    b = resolve_chains(read(truth))
-    a = (ratio_in_words(left) if b.op == "ratio" else None) or resolve_chains(read(left))
+    b = resolve_chains(parse_answer(truth))
+    a = (ratio_in_words(left) if b.op == "ratio" else None) or resolve_chains(parse_answer(left))
     if a.op == "raw" or b.op == "raw":
         return _unread(left, truth, (a, b))
     found, path = same(a, b)
@@ -157,10 +157,10 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
     if _is_comma_decimal(left, b) or _is_comma_decimal(truth, a):
         return True, "decimal-comma"
     if _CHOSEN_PAIR.match(left) or _CHOSEN_PAIR.match(truth):
-        return same(read_as_points(left), read_as_points(truth))[0], "structure"
+        return same(parse_as_points(left), parse_as_points(truth))[0], "structure"
     if _COMMA_GROUPS.fullmatch(left) or _COMMA_GROUPS.fullmatch(truth):
-        return same(resolve_chains(read_as_list(left)), resolve_chains(read_as_list(truth)))[0], "structure"
-    if "\\" in left + truth and squeezed(left) == squeezed(truth):
+        return same(resolve_chains(parse_as_list(left)), resolve_chains(parse_as_list(truth)))[0], "structure"
+    if "\\" in left + truth and squeeze(left) == squeeze(truth):
         return True, "text"
     summed = None if is_series(a) else closed_form(b)
     if summed is not None:
@@ -170,17 +170,17 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
 
 def _is_comma_decimal(text: str, other: Expr) -> bool:
     """Whether a text is the European spelling of a number that is no integer."""
-    bare = clean(text)
+    bare = normalize(text)
     if other.op != "num" or other.number.denominator == 1 or not _COMMA_DECIMAL.fullmatch(bare):
         return False
     if _COMMA_GROUPS.fullmatch(bare):
         return False
-    return read(bare.replace(",", ".")) == num(other.number)
+    return parse_answer(bare.replace(",", ".")) == num(other.number)
 
 
 def _unread(left: str, truth: str, trees: tuple[Expr, Expr]) -> tuple[bool, str]:
     """Compare as text what the grammar could not parse."""
-    a, b = squeezed(left), squeezed(truth)
+    a, b = squeeze(left), squeeze(truth)
     if a == b != "" or (len(a) > 3 and a.isalpha() and a.casefold() == b.casefold()):
         return True, "text"
     reasons = [tree.args[0].name for tree in trees if tree.op == "raw"]
@@ -193,7 +193,7 @@ def parsable(gold: str) -> bool:
     truth = bare_gold(gold).strip()
     if not truth or len(truth) > MAX_CHARS or _is_prose(truth, MAX_WORDS):
         return False
-    return read(truth).op != "raw" or _is_label(_TEXT.sub(r"\1", clean(truth)).replace(r"\times", "x"))
+    return parse_answer(truth).op != "raw" or _is_label(_TEXT.sub(r"\1", normalize(truth)).replace(r"\times", "x"))
 
 
 def last_number(text: str) -> str | None:

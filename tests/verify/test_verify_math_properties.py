@@ -9,8 +9,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from magcli.verify.equality.equations import quantity_value
-from magcli.verify.latex.answers import read
-from magcli.verify.latex.clean import clean
+from magcli.verify.latex.answers import parse_answer
+from magcli.verify.latex.clean import normalize
 from magcli.verify.math import compare, equal, parsable
 from magcli.verify.pool import Pool
 from magcli.verify.reward import RewardRule
@@ -59,14 +59,16 @@ HOSTILE = [
 @given(ANSWERS, ANSWERS)
 @example("x=0", "-x=0")
 def test_a_verdict_is_the_same_both_ways_round(left: str, right: str) -> None:
-    assume(quantity_value(read(clean(left))) is None and quantity_value(read(clean(right))) is None)
+    assume(
+        quantity_value(parse_answer(normalize(left))) is None and quantity_value(parse_answer(normalize(right))) is None
+    )
     assert equal(left, right) == equal(right, left), (compare(left, right), compare(right, left))
 
 
 @settings(max_examples=150, deadline=None)
 @given(ANSWERS)
 def test_an_answer_is_itself_in_a_box_and_cleaning_twice_changes_nothing(text: str) -> None:
-    assert clean(clean(text)) == clean(text)
+    assert normalize(normalize(text)) == normalize(text)
     assert equal(text, text) == bool(text.strip())
 
 
@@ -75,7 +77,7 @@ def test_an_answer_is_itself_in_a_box_and_cleaning_twice_changes_nothing(text: s
 def test_arbitrary_text_is_judged_without_an_error(left: str, right: str) -> None:
     accepted, path = compare(left, right)
     assert path
-    assert accepted == equal(right, left) or quantity_value(read(left)) or quantity_value(read(right))
+    assert accepted == equal(right, left) or quantity_value(parse_answer(left)) or quantity_value(parse_answer(right))
     assert isinstance(parsable(left), bool)
 
 
@@ -181,7 +183,7 @@ def test_two_digits_of_minutes_are_a_time_and_no_ratio(hours: int, minutes: int)
 def test_a_ratio_in_words_is_the_ratio_where_that_is_the_ground_truth(parts: list[int], times: int, moved: int) -> None:
     words = " to ".join(str(times * part) for part in parts)
     ratio = ":".join(map(str, parts))
-    if read(ratio).name != "time":
+    if parse_answer(ratio).name != "time":
         assert equal(words, ratio)
         assert equal(words.replace("to", r"\text{to}"), ratio.replace(":", "{:}"))
         other = [part + (place == moved % len(parts)) for place, part in enumerate(parts)]

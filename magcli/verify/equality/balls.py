@@ -92,13 +92,13 @@ def _either(name: str) -> Callable[[Any], Any]:
     return apply
 
 
-FLOATS = Field(
+FLOAT_FIELD = Field(
     float, complex, {name: _either(name) for name in _PLAIN} | {"gamma": math.gamma}, 2.0**-51, math.pi, math.e
 )
 
 
 @cache
-def digits(bits: int) -> Field:
+def mp_field(bits: int) -> Field:
     """Numbers of so many bits, by mpmath (imported on first need)."""
     import mpmath
 
@@ -112,7 +112,7 @@ def digits(bits: int) -> Field:
     return Field(real, mp.mpc, functions, mp.mpf(2) ** (3 - bits), +mp.pi, +mp.e)
 
 
-def inexact(ball: Ball, point: Point) -> Ball:
+def to_field(ball: Ball, point: Point) -> Ball:
     """The value as a number of the field."""
     if not isinstance(ball.value, Fraction):
         return ball
@@ -133,8 +133,8 @@ def rounded(value: Any, error: Any, point: Point) -> Ball:
 def plus(a: Ball, b: Ball, point: Point) -> Ball:
     """The sum; Undecided where one term is so small that the digits cannot hold both."""
     if isinstance(a.value, Fraction) and isinstance(b.value, Fraction):
-        return Ball(bounded(a.value + b.value))
-    x, y = inexact(a, point), inexact(b, point)
+        return Ball(check_size(a.value + b.value))
+    x, y = to_field(a, point), to_field(b, point)
     small, large = (x, y) if abs(x.value) < abs(y.value) else (y, x)
     if small.error < abs(small.value) < abs(large.value) * point.field.epsilon**0.5 * 1e-3:
         raise Undecided("absorbed")
@@ -144,24 +144,24 @@ def plus(a: Ball, b: Ball, point: Point) -> Ball:
 def times(a: Ball, b: Ball, point: Point) -> Ball:
     """The product."""
     if isinstance(a.value, Fraction) and isinstance(b.value, Fraction):
-        return Ball(bounded(a.value * b.value))
-    x, y = inexact(a, point), inexact(b, point)
+        return Ball(check_size(a.value * b.value))
+    x, y = to_field(a, point), to_field(b, point)
     error = abs(x.value) * y.error + abs(y.value) * x.error + x.error * y.error
     return rounded(x.value * y.value, error, point)
 
 
-def over(a: Ball, b: Ball, point: Point) -> Ball:
+def divide(a: Ball, b: Ball, point: Point) -> Ball:
     """The quotient; Undecided where the divisor may be zero."""
     if isinstance(a.value, Fraction) and isinstance(b.value, Fraction):
-        return Ball(bounded(a.value / b.value))
-    x, y = inexact(a, point), inexact(b, point)
+        return Ball(check_size(a.value / b.value))
+    x, y = to_field(a, point), to_field(b, point)
     if abs(y.value) <= 2 * y.error:
         raise Undecided("no-value")
     value = x.value / y.value
     return rounded(value, (x.error + abs(value) * y.error) / (abs(y.value) - y.error), point)
 
 
-def bounded(value: Fraction) -> Fraction:
+def check_size(value: Fraction) -> Fraction:
     """A fraction within ``MAX_BITS``, or Undecided."""
     if value.numerator.bit_length() + value.denominator.bit_length() > MAX_BITS:
         raise Undecided("too-large")

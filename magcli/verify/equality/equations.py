@@ -3,10 +3,10 @@
 import math
 from functools import lru_cache
 
-from magcli.verify.equality.balls import FLOATS, NotReal, Point, Undecided, digits
+from magcli.verify.equality.balls import FLOAT_FIELD, NotReal, Point, Undecided, mp_field
 from magcli.verify.equality.evaluate import evaluate
-from magcli.verify.equality.identity import BITS, _near, _value, points, same_value, symbols
-from magcli.verify.latex.tree import Expr, add, div, neg, num, renamed
+from magcli.verify.equality.identity import BITS, agree_within_error, same_value, sample_points, symbols, value_at
+from magcli.verify.latex.tree import Expr, add, div, neg, num, rename_symbol
 
 _OF_SEVERAL = frozenset(("gcd", "lcm", "max", "min", "det"))
 _COMPOSED = frozenset(("+", "*", "/", "^", "f"))
@@ -27,8 +27,8 @@ def is_name(expr: Expr) -> bool:
     if expr.op == "f":
         if expr.name.startswith("?"):
             return expr.name in _WORKED_OUT or not symbols(expr) or _is_plain(expr)
-        measured = expr.name in _MEASURED and all(is_name(arg) and not _varies(arg) for arg in expr.args)
-        return measured or expr.name in _OF_SEVERAL
+        of_name = expr.name in _MEASURED and all(is_name(arg) and not _varies(arg) for arg in expr.args)
+        return of_name or expr.name in _OF_SEVERAL
     if expr.op in ("tuple", "ratio"):
         return all(is_name(arg) for arg in expr.args)
     if expr.op == "/":
@@ -92,7 +92,7 @@ def _is_application(expr: Expr) -> bool:
 
 
 def same_name(a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
-    """The values of two assignments to one name, with the arguments of functions renamed alike; None for two names.
+    """The values of two assignments to one name, with the arguments of functions renamed; None for two names.
 
     ``f(2x)`` is ``f(2t)`` and not ``f(x)``. Words and ``y`` for ``f(x)`` are not held against each other.
     """
@@ -127,7 +127,7 @@ def _numbered(call: Expr, value: Expr) -> tuple[Expr, Expr]:
     arguments = call.args[1:] if call.op == "*" else call.args
     letters = dict.fromkeys(letter for arg in arguments for letter in _letters(arg) if not letter[0].isupper())
     for at, name in enumerate(letters):
-        call, value = renamed(call, name, f"?{at}"), renamed(value, name, f"?{at}")
+        call, value = rename_symbol(call, name, f"?{at}"), rename_symbol(value, name, f"?{at}")
     return call, value
 
 
@@ -146,7 +146,7 @@ def repeats_name(parts: tuple[Expr, ...]) -> bool:
     return len(set(names)) < len(names)
 
 
-def without_indices(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
+def drop_indices(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
     """The bare values of ``x_1=0, x_2=4`` beside ``x=0, x=4``, which numbers nothing; else the parts as they are."""
     stems, plain = ({part.args[0].name if is_assignment(part) else "" for part in side} for side in (a, b))
     if len(stems) == 1:
@@ -162,11 +162,11 @@ def in_name_order(parts: tuple[Expr, ...]) -> list[Expr]:
     """
     values = [part.args[1] if is_assignment(part) else part for part in parts]
     names = [part.args[0].name if is_assignment(part) else "" for part in parts]
-    places = _places(names)
+    places = _name_positions(names)
     return [value for _, value in sorted(zip(places, values, strict=True), key=lambda pair: pair[0])]
 
 
-def _places(names: list[str]) -> list[int]:
+def _name_positions(names: list[str]) -> list[int]:
     """The place of each name in a run of letters or indices without a gap; as given where they are not such a run."""
     stems = {name.partition("_")[0] for name in names}
     keys = [name.partition("_")[2] for name in names] if len(stems) == 1 else names
@@ -228,7 +228,7 @@ def _rounded(exact: Expr, decimal: Expr) -> bool:
     if not unit:
         return False
     try:
-        value = evaluate(exact, Point(FLOATS, {}, real=True)).value
+        value = evaluate(exact, Point(FLOAT_FIELD, {}, real=True)).value
         lost = (math.nan if isinstance(value, complex) else float(value)) - float(decimal.number)
     except (NotReal, Undecided, OverflowError):
         return True
@@ -294,14 +294,14 @@ def constant_ratio(a: Expr, b: Expr) -> float | None:
         return None
     quotient = div(a, b)
     ratio, agreed = None, 0
-    for values in points(names, frozenset()):
-        quick = _value(quotient, FLOATS, values, real=True)
+    for values in sample_points(names, frozenset()):
+        quick = value_at(quotient, FLOAT_FIELD, values, real=True)
         if quick is None or quick == "none":
             continue
-        found = _value(quotient, digits(BITS[0]), values, real=True)
+        found = value_at(quotient, mp_field(BITS[0]), values, real=True)
         if found is None or found == "none" or isinstance(found.value, complex) or found.value == 0:
             continue
-        if ratio is not None and _near(ratio, found, digits(BITS[0])) is not True:
+        if ratio is not None and agree_within_error(ratio, found, mp_field(BITS[0])) is not True:
             return None
         ratio, agreed = found, agreed + 1
         if agreed >= MIN_RATIOS + 1:

@@ -12,12 +12,12 @@ from magcli.verify.equality.balls import (
     NotReal,
     Point,
     Undecided,
-    inexact,
+    divide,
     is_real,
-    over,
     plus,
     rounded,
     times,
+    to_field,
 )
 from magcli.verify.latex.tree import INFINITY, Expr, function, num
 
@@ -73,7 +73,7 @@ def _product(expr: Expr, point: Point) -> Ball:
 
 def _quotient(expr: Expr, point: Point) -> Ball:
     a, b = (evaluate(arg, point) for arg in expr.args)
-    return over(a, b, point)
+    return divide(a, b, point)
 
 
 def _power(expr: Expr, point: Point) -> Ball:
@@ -83,10 +83,10 @@ def _power(expr: Expr, point: Point) -> Ball:
         size = base.value.numerator.bit_length() + base.value.denominator.bit_length()
         if abs(n) * size <= MAX_BITS:
             return Ball(base.value ** int(n))
-    x = inexact(base, point)
+    x = to_field(base, point)
     if isinstance(n, Fraction):
         return rational_power(x, n, point)
-    return general_power(x, inexact(exponent, point), point)
+    return general_power(x, to_field(exponent, point), point)
 
 
 def _call(expr: Expr, point: Point) -> Ball:
@@ -105,9 +105,9 @@ def _call(expr: Expr, point: Point) -> Ball:
     name, inverted, reciprocal = MEANS.get(expr.name, (expr.name, False, False))
     if name not in DERIVATIVES:
         raise Undecided("function")
-    x = over(Ball(Fraction(1)), arguments[0], point) if inverted else arguments[0]
-    value = analytic(name, inexact(x, point), point)
-    return over(Ball(Fraction(1)), value, point) if reciprocal else value
+    x = divide(Ball(Fraction(1)), arguments[0], point) if inverted else arguments[0]
+    value = analytic(name, to_field(x, point), point)
+    return divide(Ball(Fraction(1)), value, point) if reciprocal else value
 
 
 def _degrees(expr: Expr, point: Point) -> Ball:
@@ -116,11 +116,11 @@ def _degrees(expr: Expr, point: Point) -> Ball:
         raise Undecided("unit")
     value = evaluate(expr.args[0], point)
     pi = _constant(Expr("const", name="pi"), point)
-    return times(over(value, Ball(Fraction(180)), point), pi, point)
+    return times(divide(value, Ball(Fraction(180)), point), pi, point)
 
 
 def _percentage(expr: Expr, point: Point) -> Ball:
-    return over(evaluate(expr.args[0], point), Ball(Fraction(100)), point)
+    return divide(evaluate(expr.args[0], point), Ball(Fraction(100)), point)
 
 
 def _samples(letter: str, body: Expr, point: Point) -> list[Ball]:
@@ -191,14 +191,14 @@ def rational_power(x: Ball, n: Fraction, point: Point) -> Ball:
         return _grown(x, x.value ** int(n), n, point)
     if is_real(x.value) and x.value < 0:
         if n.denominator % 2:
-            root = general_power(Ball(-x.value, x.error), inexact(Ball(n), point), point)
+            root = general_power(Ball(-x.value, x.error), to_field(Ball(n), point), point)
             return root if n.numerator % 2 == 0 else Ball(-root.value, root.error)
         if point.real:
             raise NotReal
         half = point.field.functions["exp"](point.field.complex(0, 1) * point.field.pi * point.field.real(n))
-        size = general_power(Ball(-x.value, x.error), inexact(Ball(n), point), point)
+        size = general_power(Ball(-x.value, x.error), to_field(Ball(n), point), point)
         return times(size, rounded(half, point.field.epsilon * 8, point), point)
-    return general_power(x, inexact(Ball(n), point), point)
+    return general_power(x, to_field(Ball(n), point), point)
 
 
 def _grown(x: Ball, value: Any, n: Fraction, point: Point) -> Ball:
@@ -283,7 +283,7 @@ def absolute(x: Ball) -> Ball:
 
 def _integer_part(name: str) -> Callable[[list[Ball], Point], Ball]:
     def apply(arguments: list[Ball], point: Point) -> Ball:
-        x = inexact(arguments[0], point)
+        x = to_field(arguments[0], point)
         low, high = (Fraction(_floor(v)) for v in (x.value - x.error, x.value + x.error))
         if low != high:
             raise Undecided("absorbed")
@@ -298,14 +298,14 @@ def _floor(value: Any) -> int:
 
 def _extreme(name: str) -> Callable[[list[Ball], Point], Ball]:
     def apply(arguments: list[Ball], point: Point) -> Ball:
-        balls = [inexact(a, point) for a in arguments]
+        balls = [to_field(a, point) for a in arguments]
         return max(balls, key=lambda b: b.value) if name == "max" else min(balls, key=lambda b: b.value)
 
     return apply
 
 
 def _factorial(arguments: list[Ball], point: Point) -> Ball:
-    x = inexact(arguments[0], point)
+    x = to_field(arguments[0], point)
     if not is_real(x.value) or not -20 < x.value < 200:
         raise Undecided("too-large")
     value = point.field.functions["gamma"](x.value + 1)
@@ -318,19 +318,21 @@ def _binomial(arguments: list[Ball], point: Point) -> Ball:
     bottom = times(
         _factorial([k], point), _factorial([plus(n, times(Ball(Fraction(-1)), k, point), point)], point), point
     )
-    return over(top, bottom, point)
+    return divide(top, bottom, point)
 
 
 def _permutations(arguments: list[Ball], point: Point) -> Ball:
     n, k = arguments
-    return over(_factorial([n], point), _factorial([plus(n, times(Ball(Fraction(-1)), k, point), point)], point), point)
+    return divide(
+        _factorial([n], point), _factorial([plus(n, times(Ball(Fraction(-1)), k, point), point)], point), point
+    )
 
 
 def unknown(name: str, arguments: list[Ball], point: Point) -> Ball:
     """Some smooth function of either sign, another one for each name: hardly ever equal but at equal arguments."""
     total = Ball(Fraction(sum(map(ord, name)) % 97, 97))
     for at, argument in enumerate(arguments, 2):
-        scaled = times(inexact(argument, point), Ball(Fraction(at * 7 + ord(name[-1]), 7)), point)
+        scaled = times(to_field(argument, point), Ball(Fraction(at * 7 + ord(name[-1]), 7)), point)
         total = plus(total, times(analytic("sin", scaled, point), Ball(Fraction(4)), point), point)
         total = times(total, Ball(Fraction(at, 3)), point)
     return total

@@ -13,7 +13,7 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from magcli.verify.equality.balls import FLOATS, Ball, Field, NotReal, Point, Undecided, digits
+from magcli.verify.equality.balls import FLOAT_FIELD, Ball, Field, NotReal, Point, Undecided, mp_field
 from magcli.verify.equality.evaluate import evaluate
 from magcli.verify.latex.tree import Expr, num
 
@@ -45,7 +45,7 @@ def _agreements(a: Expr, b: Expr, names: frozenset[str]) -> bool | None:
     real = bool(names) and not (_has(a, "i") or _has(b, "i"))
     strict = _has(a, "abs") != _has(b, "abs")
     agreed = 0
-    for values in points(names, _counting(a) | _counting(b)):
+    for values in sample_points(names, _counting(a) | _counting(b)):
         found = _agree(a, b, values, real=real, thorough=agreed < MIN_AGREEMENTS)
         if found is False or (found is None and strict and _ends(a, b, values)):
             return False
@@ -55,30 +55,30 @@ def _agreements(a: Expr, b: Expr, names: frozenset[str]) -> bool | None:
 
 def _ends(a: Expr, b: Expr, values: Mapping[str, Fraction]) -> bool:
     """Whether exactly one of two expressions is real at a point."""
-    x, y = (_value(side, FLOATS, values, real=True) for side in (a, b))
+    x, y = (value_at(side, FLOAT_FIELD, values, real=True) for side in (a, b))
     return (x is None) != (y is None)
 
 
 def _agree(a: Expr, b: Expr, values: Mapping[str, Fraction], *, real: bool, thorough: bool) -> bool | None:
     """Whether two expressions agree at a point; None where one has no value there, or both are not real."""
-    quick = _compare(a, b, FLOATS, values, real=real)
+    quick = _compare(a, b, FLOAT_FIELD, values, real=real)
     if quick is not None or not thorough:
         return quick
     for bits in BITS:
-        found = _compare(a, b, digits(bits), values, real=real)
+        found = _compare(a, b, mp_field(bits), values, real=real)
         if found is not None:
             return found
     return None
 
 
 def _compare(a: Expr, b: Expr, field: Field, values: Mapping[str, Fraction], *, real: bool) -> bool | None:
-    x, y = (_value(side, field, values, real=real) for side in (a, b))
+    x, y = (value_at(side, field, values, real=real) for side in (a, b))
     if x in (None, "none") or y in (None, "none"):
         return None
-    return _near(x, y, field)
+    return agree_within_error(x, y, field)
 
 
-def _value(expr: Expr, field: Field, values: Mapping[str, Fraction], *, real: bool) -> Any:
+def value_at(expr: Expr, field: Field, values: Mapping[str, Fraction], *, real: bool) -> Any:
     """The value; None where it is not real, ``none`` where there is none to be had."""
     try:
         return evaluate(expr, Point(field, values, real=real))
@@ -88,7 +88,8 @@ def _value(expr: Expr, field: Field, values: Mapping[str, Fraction], *, real: bo
         return "none"
 
 
-def _near(x: Ball, y: Ball, field: Field) -> bool | None:
+def agree_within_error(x: Ball, y: Ball, field: Field) -> bool | None:
+    """Whether two values are equal; None if their errors leave it open."""
     if isinstance(x.value, Fraction) and isinstance(y.value, Fraction):
         return x.value == y.value
     try:
@@ -99,7 +100,7 @@ def _near(x: Ball, y: Ball, field: Field) -> bool | None:
     error = x.error + y.error + size * field.epsilon
     if abs(a - b) > 4 * error:
         return False
-    if field is FLOATS:
+    if field is FLOAT_FIELD:
         return None
     limit = field.real(AGREEMENT)
     return True if error <= limit * size or (size <= error and error <= limit) else None
@@ -107,19 +108,19 @@ def _near(x: Ball, y: Ball, field: Field) -> bool | None:
 
 def rounds_to(decimal: Expr, exact: Expr) -> bool:
     """Whether a decimal of ``MIN_DIGITS`` digits or more is what an exact value without end comes to."""
-    places = _places(decimal)
-    if not places or _places(exact) or (exact.op == "num" and exact.number.denominator == 1):
+    places = _num_decimals(decimal)
+    if not places or _num_decimals(exact) or (exact.op == "num" and exact.number.denominator == 1):
         return False
     unit = Fraction(1, 10**places)
     ends = [num(decimal.number - unit), num(decimal.number + unit)]
-    values = [_value(side, digits(BITS[0]), {}, real=False) for side in (exact, *ends)]
+    values = [value_at(side, mp_field(BITS[0]), {}, real=False) for side in (exact, *ends)]
     if any(v is None or v == "none" for v in values):
         return False
-    x, low, high = (digits(BITS[0]).real(v.value) if isinstance(v.value, Fraction) else v.value for v in values)
+    x, low, high = (mp_field(BITS[0]).real(v.value) if isinstance(v.value, Fraction) else v.value for v in values)
     return bool(not hasattr(x, "_mpc_") and low < x < high)
 
 
-def _places(expr: Expr) -> int:
+def _num_decimals(expr: Expr) -> int:
     """How many decimals a long decimal has; 0 for every other number."""
     if expr.op != "num" or expr.number.denominator == 1:
         return 0
@@ -163,7 +164,7 @@ def _counting(expr: Expr) -> frozenset[str]:
     return found
 
 
-def points(names: frozenset[str], counting: frozenset[str]) -> Iterator[dict[str, Fraction]]:
+def sample_points(names: frozenset[str], counting: frozenset[str]) -> Iterator[dict[str, Fraction]]:
     """Fixed points for the symbols: positive, negative, mixed signs, small, large; one empty point without symbols."""
     ordered = sorted(names)
     for index in range(NUM_POINTS if names else 1):

@@ -1,26 +1,26 @@
-"""Comparing what is not arithmetic: choices, words, numbers in a base, ratios, times, units in letters, vectors."""
+"""Comparing what is not arithmetic: choices, words, numbers in a base, ratios, times, units as letters, vectors."""
 
 from collections.abc import Callable
 
 from magcli.verify.equality.equations import is_name
 from magcli.verify.equality.identity import same_value, symbols
 from magcli.verify.latex.tree import ONE, Expr, I, add, div, mul, num
-from magcli.verify.latex.units import SYMBOLS, written
+from magcli.verify.latex.units import SYMBOLS, format_units
 
-Found = tuple[bool, str]
-"""Whether two answers are the same, and which kind of comparison says so."""
-Inner = Callable[[Expr, Expr], Found]
-"""How the parts of two answers are compared."""
+Decision = tuple[bool, str]
+"""Whether two answers are the same, and which comparison decided."""
+ComparePart = Callable[[Expr, Expr], Decision]
+"""Compares parts of two answers."""
 
 
-def values(a: Expr, b: Expr) -> Found:
-    """Two expressions by their values."""
+def values(a: Expr, b: Expr) -> Decision:
+    """Expressions by their values."""
     found = same_value(a, b)
     path = "number" if a.op == b.op == "num" else "numeric" if found is not None else "undecided"
     return found is True, path
 
 
-def choices(a: Expr, b: Expr, inner: Inner) -> Found:
+def choices(a: Expr, b: Expr, inner: ComparePart) -> Decision:
     """``(C) 12`` is ``C`` and is ``12``; two letters must agree, and two values."""
     if a.op != "choice":
         a, b = b, a
@@ -34,8 +34,8 @@ def choices(a: Expr, b: Expr, inner: Inner) -> Found:
     return b.op == "set" and len(b.args) == 1 and inner(a, b.args[0])[0], "choice"
 
 
-def texts(a: Expr, b: Expr, inner: Inner) -> Found:
-    """Words by their letters and digits; short letters may be a product, and letters of choices a list."""
+def texts(a: Expr, b: Expr, inner: ComparePart) -> Decision:
+    """Words by their letters and digits; a few letters may be a product or a list of choices."""
     if a.op == b.op == "text":
         x, y = ("".join(c for c in side.name if c.isalnum()) for side in (a, b))
         return x == y != "", "words"
@@ -56,8 +56,8 @@ def texts(a: Expr, b: Expr, inner: Inner) -> Found:
     return False, "words"
 
 
-def bases(a: Expr, b: Expr, _: Inner) -> Found:
-    """Digits of a number in a base; a number without one is in base ten."""
+def bases(a: Expr, b: Expr, _: ComparePart) -> Decision:
+    """Numbers in a base by their digits; the default is base ten."""
     return _literal(a) == _literal(b) != ("?", ""), "literal"
 
 
@@ -70,8 +70,8 @@ def _literal(expr: Expr) -> tuple[str, str]:
     return "?", ""
 
 
-def ratios(a: Expr, b: Expr, inner: Inner) -> Found:
-    """``2:4`` is ``1:2`` and 1/2; what may be a time of day is only itself."""
+def ratios(a: Expr, b: Expr, inner: ComparePart) -> Decision:
+    """``2:4`` is ``1:2`` and 1/2; a possible time of day is only itself."""
     if a.op != "ratio":
         a, b = b, a
     if b.op == "rel":
@@ -89,54 +89,54 @@ def ratios(a: Expr, b: Expr, inner: Inner) -> Found:
 
 
 MAX_LETTERS = 8
-_LONGEST = 3
-"""Letters of the longest sign, ``mol``."""
+_MAX_SYMBOL_LENGTH = 3
+"""Letters of the longest unit symbol, ``mol``."""
 
 
-def measured(expr: Expr, unit: str) -> Expr | None:
-    """The value before the letters of an expression, where these are the signs of a unit; None where they are not."""
+def strip_unit(expr: Expr, unit: str) -> Expr | None:
+    """The value without its trailing letters if these can be read as ``unit``; else None."""
     letters: list[tuple[str, int]] = []
-    value = _parted(expr, 1, letters)
+    value = _split_letters(expr, 1, letters)
     if value is None or not 0 < len(letters) <= MAX_LETTERS:
         return None
-    return value if unit in _names(tuple(letters)) else None
+    return value if unit in _unit_names(tuple(letters)) else None
 
 
-def _parted(expr: Expr, power: int, letters: list[tuple[str, int]]) -> Expr | None:
-    """The factors that are no letters; the letters with their powers are put into a list as they come."""
+def _split_letters(expr: Expr, power: int, letters: list[tuple[str, int]]) -> Expr | None:
+    """The factors that are not letters; the letters and their powers are appended to ``letters``."""
     if expr.op == "sym" and (expr.name.isalpha() or expr.name in SYMBOLS):
         letters.append((expr.name, power))
         return ONE
     if expr.op == "^" and expr.args[0].op == "sym" and expr.args[1].op == "num":
         whole = expr.args[1].number.denominator == 1
-        return _parted(expr.args[0], power * int(expr.args[1].number), letters) if whole else None
+        return _split_letters(expr.args[0], power * int(expr.args[1].number), letters) if whole else None
     if expr.op in ("*", "/"):
-        first = _parted(expr.args[0], power, letters)
-        second = _parted(expr.args[1], power if expr.op == "*" else -power, letters)
+        first = _split_letters(expr.args[0], power, letters)
+        second = _split_letters(expr.args[1], power if expr.op == "*" else -power, letters)
         return None if first is None or second is None else (mul if expr.op == "*" else div)(first, second)
-    return None if _holds_letter(expr) else expr
+    return None if _has_letter(expr) else expr
 
 
-def _holds_letter(expr: Expr) -> bool:
-    return expr.op == "sym" or any(_holds_letter(arg) for arg in expr.args)
+def _has_letter(expr: Expr) -> bool:
+    return expr.op == "sym" or any(_has_letter(arg) for arg in expr.args)
 
 
-def _names(letters: tuple[tuple[str, int], ...]) -> set[str]:
-    """The units that a row of letters can be: ``km`` is one of two letters, of which only the last has a power."""
-    return {written(powers) for powers in _readings(letters)}
+def _unit_names(letters: tuple[tuple[str, int], ...]) -> set[str]:
+    """The units that letters can spell: ``km`` has two letters, of which only the last may have a power."""
+    return {format_units(powers) for powers in _unit_readings(letters)}
 
 
-def _readings(letters: tuple[tuple[str, int], ...]) -> list[dict[str, int]]:
+def _unit_readings(letters: tuple[tuple[str, int], ...]) -> list[dict[str, int]]:
     if not letters:
         return [{}]
     found = []
-    for size in range(1, min(_LONGEST, len(letters)) + 1):
+    for size in range(1, min(_MAX_SYMBOL_LENGTH, len(letters)) + 1):
         head, power = letters[:size], letters[size - 1][1]
         joined = all(p == 1 or (power < 0 and p == -1) for _, p in head[:-1])
         name = SYMBOLS.get("".join(letter for letter, _ in head))
         if name is None or not joined:
             continue
-        for rest in _readings(letters[size:]):
+        for rest in _unit_readings(letters[size:]):
             found.append(rest | {name: rest.get(name, 0) + power})
     return found
 
@@ -149,7 +149,7 @@ _UNIT_VECTORS = tuple(
 
 
 def entries(vector: Expr) -> tuple[Expr, ...]:
-    """The entries of a tuple in round brackets or a matrix of one row or column; none of anything else."""
+    """The entries of a tuple in parentheses or of a matrix with one row or column; empty for anything else."""
     if vector.op == "tuple":
         return vector.args if vector.name == "()" or (vector.name == "[]" and len(vector.args) > 2) else ()
     if vector.op != "matrix" or 1 not in (len(vector.args), len(vector.args[0].args)):
@@ -158,7 +158,7 @@ def entries(vector: Expr) -> tuple[Expr, ...]:
 
 
 def same_vector(a: Expr, b: Expr) -> bool:
-    """Whether one side lists the entries of a vector and the other is the sum of unit vectors with these factors."""
+    """Whether a vector by its entries equals a linear combination of unit vectors."""
     listed, written = (a, b) if entries(a) else (b, a)
     cells = entries(listed)
     names = [Expr("sym", name=f"?{letter}") for letter in "ijk"[: len(cells)]]
@@ -169,7 +169,7 @@ def same_vector(a: Expr, b: Expr) -> bool:
 
 
 def _unit_vectors(expr: Expr) -> Expr:
-    """The expression with every unit vector under one name."""
+    """The expression with canonical names of unit vectors."""
     for letter, spellings in zip("ijk", _UNIT_VECTORS, strict=True):
         if expr in spellings:
             return Expr("sym", name=f"?{letter}")

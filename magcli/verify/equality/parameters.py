@@ -13,7 +13,7 @@ from itertools import permutations
 from magcli.verify.equality.balls import NotReal, Undecided
 from magcli.verify.equality.identity import same_value, symbols
 from magcli.verify.equality.regions import as_float
-from magcli.verify.latex.tree import PI, Expr, add, div, function, mul, neg, num, power, renamed
+from magcli.verify.latex.tree import PI, Expr, add, div, function, mul, neg, num, power, rename_symbol
 
 MAX_PARAMETERS = 3
 Pair = tuple[Expr, Expr]
@@ -54,7 +54,7 @@ def bound(builder: Expr) -> Expr:
     if any(letter.op != "sym" for letter in letters):
         return builder
     for at, letter in enumerate(letters):
-        builder = renamed(builder, letter.name, f"?{at}")
+        builder = rename_symbol(builder, letter.name, f"?{at}")
     return builder
 
 
@@ -89,7 +89,7 @@ def _is_counted(expr: Expr, letter: str) -> bool:
 
 def _aligned(a: Expr, mine: list[str], b: Expr, theirs: list[str]) -> Pair:
     for at, (name, other) in enumerate(zip(mine, theirs, strict=True)):
-        a, b = renamed(a, name, f"?{at}"), renamed(b, other, f"?{at}")
+        a, b = rename_symbol(a, name, f"?{at}"), rename_symbol(b, other, f"?{at}")
     return a, b
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from magcli.verify.latex.answers import read
+from magcli.verify.latex.answers import parse_answer
 from magcli.verify.latex.tree import INFINITY, Expr
 from magcli.verify.loading import loading
 
@@ -56,7 +56,7 @@ def closed_form(expr: Expr) -> Expr | None:
         summed = summed.args[0][0]
     if summed.has(sympy.Sum, sympy.Product, sympy.Integral, sympy.oo, sympy.zoo, sympy.nan):
         return None
-    found = read(sympy.latex(summed, ln_notation=True, mul_symbol="dot"))
+    found = parse_answer(sympy.latex(summed, ln_notation=True, mul_symbol="dot"))
     return None if found.op == "raw" else found
 
 

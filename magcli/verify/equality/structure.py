@@ -1,13 +1,14 @@
 """Comparing answers part by part: units, lists, tuples, sets, matrices, relations, choices, words.
 
-Every rule is symmetric. The path that decided is named by the kind of the comparison: ``number``, ``numeric``,
-``unit``, ``structure``, ``region``, ``equation``, ``words``, ``choice``, ``literal``.
+Every rule is symmetric and returns the name of the comparison that decided: ``number``, ``numeric``, ``unit``,
+``structure``, ``region``, ``equation``, ``words``, ``choice``, ``literal``.
 """
 
 from collections.abc import Callable
 
 from magcli.verify.equality.equations import (
     ARITHMETIC,
+    drop_indices,
     in_name_order,
     is_assignment,
     is_constant,
@@ -17,43 +18,42 @@ from magcli.verify.equality.equations import (
     same_equation,
     same_inequality,
     same_name,
-    without_indices,
 )
 from magcli.verify.equality.identity import same_value, symbols
 from magcli.verify.equality.literals import (
-    Found,
-    Inner,
+    ComparePart,
+    Decision,
     bases,
     choices,
     entries,
-    measured,
     ratios,
     same_vector,
+    strip_unit,
     texts,
     values,
 )
 from magcli.verify.equality.parameters import bound, expand_signs, is_whole, matched, shifted
-from magcli.verify.equality.regions import defines_absolute, is_restricted, region, same_region
+from magcli.verify.equality.regions import defines_absolute_value, has_inequalities, region, same_region
 from magcli.verify.latex.tree import Expr, div, mul, num
 from magcli.verify.latex.units import DOUBLE_PRIME, PRIME, compatible
 
 MAX_NESTING = 8
 MAX_UNORDERED = 60
-"""Longer lists are compared in the order in which they stand."""
-Compare = Callable[[Expr, Expr, int], Found]
+"""Longer lists are compared in order."""
+Compare = Callable[[Expr, Expr, int], Decision]
 _SETS = frozenset((r"\cup", r"\cap", r"\setminus", "builder", "set-name"))
 _SINGLE = frozenset(("choice", "base", "text", "unit", "percent", "ratio", "num", "const"))
 _SUMS = frozenset(("+", "*"))
 _PARTED = frozenset(("list", "set", "tuple"))
 
 
-def same(a: Expr, b: Expr, depth: int = MAX_NESTING) -> Found:
-    """Whether two answers are the same, and by which kind of comparison."""
+def same(a: Expr, b: Expr, depth: int = MAX_NESTING) -> Decision:
+    """Whether two answers are the same, and which comparison decided."""
     if a == b:
         return a.op != "raw", "number" if a.op == "num" else "same"
     if depth == 0:
         return False, "too-deep"
-    a, b = _assigned(expand_signs(a), expand_signs(b))
+    a, b = _drop_assignment(expand_signs(a), expand_signs(b))
     if a == b:
         return True, "same"
     ops = {a.op, b.op}
@@ -63,26 +63,26 @@ def same(a: Expr, b: Expr, depth: int = MAX_NESTING) -> Found:
     return values(a, b)
 
 
-def _assigned(a: Expr, b: Expr) -> tuple[Expr, Expr]:
-    """``x=5`` beside a single answer is that value, ``x \\in \\{1,2\\}`` beside a list that set."""
+def _drop_assignment(a: Expr, b: Expr) -> tuple[Expr, Expr]:
+    """``x=5`` compared with a single answer is 5; ``x \\in \\{1,2\\}`` compared with a list is that set."""
     for one, other in ((a, b), (b, a)):
         if one.op == "rel" and one.name == r"\in" and one.args[1].op == "set" and other.op in ("list", "set"):
             return (one.args[1], other) if other is b else (other, one.args[1])
         if one.op == "rel" and one.name == "=" and other.op in _SINGLE:
-            one = _oriented(one)
+            one = _name_first(one)
             if is_name(one.args[0]):
                 return (one.args[1], other) if other is b else (other, one.args[1])
     return a, b
 
 
-def _families(a: Expr, b: Expr, depth: int) -> Found:
-    """Answers with free parameters, whose names do not count."""
+def _families(a: Expr, b: Expr, depth: int) -> Decision:
+    """Answers with free parameters, up to renaming."""
     whole = is_whole(a, b)
     return any(same(x, y, depth)[0] or (whole and _progressions(x, y)) for x, y in matched(a, b)), "parameter"
 
 
 def _progressions(a: Expr, b: Expr) -> bool:
-    """Values that come again and again, from whichever of them they are counted."""
+    """Arithmetic progressions, whichever of their terms has index 0."""
     x, y = (side.args if side.op == "list" else (side,) for side in (expand_signs(a), expand_signs(b)))
     rest = list(y)
     for part in x:
@@ -93,13 +93,13 @@ def _progressions(a: Expr, b: Expr) -> bool:
     return not rest
 
 
-def _measures(a: Expr, b: Expr, depth: int) -> Found:
-    """A unit may be unwritten on one side; two must be the same. For degrees and percentages see ``_converted``."""
+def _units(a: Expr, b: Expr, depth: int) -> Decision:
+    """A unit may be missing on one side; two must be the same. For degrees and percentages see ``_converted``."""
     if a.op not in ("unit", "percent"):
         a, b = b, a
     if b.op in ("list", "rel", "choice", "set", "tuple"):
-        return _unwrapped(a, b, depth)
-    if a.op == "unit" and b.op in ("*", "/", "^") and (value := measured(b, a.name)):
+        return _unit_with_structure(a, b, depth)
+    if a.op == "unit" and b.op in ("*", "/", "^") and (value := strip_unit(b, a.name)):
         return same(a.args[0], value, depth)
     if b.op not in ("unit", "percent"):
         same_body, path = same(a.args[0], b, depth)
@@ -110,8 +110,8 @@ def _measures(a: Expr, b: Expr, depth: int) -> Found:
     return same(a.args[0], b.args[0], depth)
 
 
-def _unwrapped(a: Expr, b: Expr, depth: int) -> Found:
-    """A measured value beside a relation, a choice or a set of one."""
+def _unit_with_structure(a: Expr, b: Expr, depth: int) -> Decision:
+    """A value with a unit compared with a relation, a choice or a set of one."""
     if b.op == "rel":
         return _relations(a, b, depth)
     if b.op == "list" and a.args[0].op == "list":
@@ -120,7 +120,7 @@ def _unwrapped(a: Expr, b: Expr, depth: int) -> Found:
 
 
 def _is_large(expr: Expr) -> bool:
-    """Whether a plain number is at least 1, so that it can be a percentage whose sign is unwritten."""
+    """Whether a plain number is at least 1, so that it may be a percentage without its sign."""
     return expr.op != "num" or abs(expr.number) >= 1
 
 
@@ -134,12 +134,12 @@ def _converted(a: Expr, b: Expr) -> bool:
     return turned and same_value(mul(a.args[0], div(Expr("const", name="pi"), num(180))), b) is True
 
 
-def _relations(a: Expr, b: Expr, depth: int) -> Found:
+def _relations(a: Expr, b: Expr, depth: int) -> Decision:
     if a.op == b.op == "rel" and a.name == b.name == "=":
-        return _equations(_oriented(a), _oriented(b), depth)
+        return _equations(_name_first(a), _name_first(b), depth)
     for one, other in ((a, b), (b, a)):
         if one.op == "rel" and one.name == "=":
-            one = _oriented(one)
+            one = _name_first(one)
             if other.op != "rel" or region(other) is not None:
                 named = is_name(one.args[0]) or all(map(is_constant, one.args))
                 return same(one.args[1], other, depth) if named else (False, "equation")
@@ -153,26 +153,26 @@ def _relations(a: Expr, b: Expr, depth: int) -> Found:
     return _structures(a, b, depth) if {a.op, b.op} & _PARTED else (False, "relation")
 
 
-def _oriented(relation: Expr) -> Expr:
+def _name_first(relation: Expr) -> Expr:
     """``5=x`` as ``x=5``."""
     left, right = relation.args
     turned = is_name(right) and not (is_name(left) or is_function(left))
     return relation._replace(args=(right, left)) if turned else relation
 
 
-def _equations(a: Expr, b: Expr, depth: int) -> Found:
-    """Assignments by name and value, other equations as wholes."""
+def _equations(a: Expr, b: Expr, depth: int) -> Decision:
+    """Assignments by name and value, other equations as a whole."""
     if all(is_name(side.args[0]) or is_function(side.args[0]) for side in (a, b)):
-        renamed = same_name(a, b)
-        if renamed is not None:
-            return same(renamed[0], renamed[1], depth)
+        rename_symbol = same_name(a, b)
+        if rename_symbol is not None:
+            return same(rename_symbol[0], rename_symbol[1], depth)
     if any(side.op not in ARITHMETIC for relation in (a, b) for side in relation.args):
         pairs = zip(a.args, b.args, strict=True)
         return all(same(x, y, depth)[0] for x, y in pairs), "equation"
     return same_equation(a, b), "equation"
 
 
-def _memberships(a: Expr, b: Expr, depth: int) -> Found:
+def _memberships(a: Expr, b: Expr, depth: int) -> Decision:
     """``x \\in S`` is ``S``."""
     x, y = (side.args[1] if side.op == "rel" and side.name == r"\in" else side for side in (a, b))
     if a.op == b.op == "rel" and a.args[0] != b.args[0]:
@@ -180,12 +180,12 @@ def _memberships(a: Expr, b: Expr, depth: int) -> Found:
     return same(x, y, depth)
 
 
-def _sets(a: Expr, b: Expr, depth: int) -> Found:
+def _sets(a: Expr, b: Expr, depth: int) -> Decision:
     x, y = region(a), region(b)
     if x is not None and y is not None:
         return same_region(x, y), "region"
     if a.op == b.op and a.op in (r"\cup", r"\cap"):
-        return _any_order(_flat(a, a.op), _flat(b, a.op), depth), "structure"
+        return _any_order(_flatten(a, a.op), _flatten(b, a.op), depth), "structure"
     if a.op == b.op == "builder" and len(a.args) == len(b.args):
         head, *conditions = bound(a).args
         other, *others = bound(b).args
@@ -197,21 +197,21 @@ def _sets(a: Expr, b: Expr, depth: int) -> Found:
     return False, "region"
 
 
-def _flat(expr: Expr, op: str) -> tuple[Expr, ...]:
-    return tuple(p for arg in expr.args for p in _flat(arg, op)) if expr.op == op else (expr,)
+def _flatten(expr: Expr, op: str) -> tuple[Expr, ...]:
+    return tuple(p for arg in expr.args for p in _flatten(arg, op)) if expr.op == op else (expr,)
 
 
-def _structures(a: Expr, b: Expr, depth: int) -> Found:
-    """Lists and sets in any order, tuples in order; a single answer is a list of one."""
-    if any(is_restricted(side) or (side.op == "list" and side.name) for side in (a, b)):
-        return _joined(a, b, depth)
+def _structures(a: Expr, b: Expr, depth: int) -> Decision:
+    """Lists and sets in any order, tuples in order; a single answer is a one-element list."""
+    if any(has_inequalities(side) or (side.op == "list" and side.name) for side in (a, b)):
+        return _conjunctions(a, b, depth)
     if {a.op, b.op} == {"tuple", "matrix"}:
         return _vectors(a, b, depth)
     if a.op == b.op == "tuple":
         return _tuples(a, b, depth)
     if "tuple" in (a.op, b.op) and {a.op, b.op} & _SUMS:
         return same_vector(a, b), "structure"
-    if {a.op, b.op} <= _PARTED and _names_one_side(a, b):
+    if {a.op, b.op} <= _PARTED and _only_one_side_is_named(a, b):
         return _coordinates(a, b, depth)
     if "tuple" in (a.op, b.op):
         one, other = (a, b) if a.op == "tuple" else (b, a)
@@ -219,55 +219,55 @@ def _structures(a: Expr, b: Expr, depth: int) -> Found:
         if other.op == "list" and one.name == "()" and not repeats_name(other.args):
             return _in_order(one.args, in_name_order(other.args), depth)
         return same(one, single[0], depth) if len(single) == 1 and other.op != single[0].op else (False, "structure")
-    x, y = (_distinct(side.args) if side.op in ("list", "set") else (side,) for side in (a, b))
+    x, y = (_unique_points(side.args) if side.op in ("list", "set") else (side,) for side in (a, b))
     if len(x) != len(y):
         return False, "structure"
-    x, y = without_indices(x, y)
+    x, y = drop_indices(x, y)
     return (_in_order(x, y, depth)[0] if len(x) > MAX_UNORDERED else _any_order(x, y, depth)), "structure"
 
 
-def _joined(a: Expr, b: Expr, depth: int) -> Found:
-    """Relations that hold together or by turns: the same region, or the same relations with the same word.
+def _conjunctions(a: Expr, b: Expr, depth: int) -> Decision:
+    """Relations joined by ``and`` or ``or``: the same region, or the same relations with the same conjunction.
 
-    Inequalities without a word between them (``x>0, y>0``) hold together.
+    Inequalities without a conjunction (``x>0, y>0``) are joined by ``and``.
     """
     x, y = region(a), region(b)
     if x is not None and y is not None:
         return same_region(x, y), "region"
     if a.op == b.op == "list":
-        restricted = is_restricted(a) or is_restricted(b)
+        restricted = has_inequalities(a) or has_inequalities(b)
         words = [side.name or "and" * restricted for side in (a, b)]
         if restricted or (all(words) and words[0] != words[1]):
             alike = words[0] == words[1] and len(a.args) == len(b.args)
             return alike and _any_order(a.args, b.args, depth), "relation"
-    elif is_restricted(a) or is_restricted(b):
+    elif has_inequalities(a) or has_inequalities(b):
         return False, "relation"
     bare = [side._replace(name="") if side.op == "list" else side for side in (a, b)]
     return _structures(bare[0], bare[1], depth)
 
 
-def _distinct(parts: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """The parts; points that are listed twice count once."""
+def _unique_points(parts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The parts, without duplicate points."""
     return tuple(dict.fromkeys(parts)) if all(part.op == "tuple" for part in parts) else parts
 
 
-def _tuples(a: Expr, b: Expr, depth: int) -> Found:
+def _tuples(a: Expr, b: Expr, depth: int) -> Decision:
     long = len(a.args) > 2 and a.name[0] + b.name[0] in ("([", "[(") and {a.name, b.name} == {"()", "[]"}
     if len(a.args) != len(b.args) or (a.name != b.name and not long):
         return False, "structure"
     return _in_order(a.args, b.args, depth)
 
 
-def _vectors(a: Expr, b: Expr, depth: int) -> Found:
-    """A matrix of one row or column beside a tuple: the same vector, unless ``[a,b]`` is an interval."""
+def _vectors(a: Expr, b: Expr, depth: int) -> Decision:
+    """A matrix of one row or column compared with a tuple, unless ``[a,b]`` is an interval."""
     x, y = entries(a), entries(b)
     return _in_order(x, y, depth) if x and y else (False, "structure")
 
 
-def _names_one_side(a: Expr, b: Expr) -> bool:
-    """Whether only one side names its values (``a=1, b=2``): then the order tells which value is whose.
+def _only_one_side_is_named(a: Expr, b: Expr) -> bool:
+    """Whether only one side names its values (``a=1, b=2``), so that the order of the others matters.
 
-    Values of one letter (``x_1=1, x_2=2``) may come in any order, and so may points with a name (``A(1,2), B(3,4)``).
+    Values of one letter (``x_1=1, x_2=2``) and named points (``A(1,2), B(3,4)``) may be in any order.
     """
     named = [{part.args[0].name.partition("_")[0] for part in side.args if is_assignment(part)} for side in (a, b)]
     if all(part.op != "rel" or part.args[-1].op == "tuple" for side in (a, b) for part in side.args):
@@ -276,19 +276,19 @@ def _names_one_side(a: Expr, b: Expr) -> bool:
     return (full[0] and not named[1]) or (full[1] and not named[0])
 
 
-def _coordinates(a: Expr, b: Expr, depth: int) -> Found:
-    """Named values beside bare ones, which stand in the order of the names; ``[1,2]`` is an interval, no point."""
+def _coordinates(a: Expr, b: Expr, depth: int) -> Decision:
+    """Named values compared with bare ones in the order of the names; ``[1,2]`` is an interval, not a point."""
     if any(side.op == "tuple" and side.name != "()" and len(side.args) == 2 for side in (a, b)):
         return False, "structure"
     return _in_order(in_name_order(a.args), in_name_order(b.args), depth)
 
 
-def _in_order(a: "tuple[Expr, ...] | list[Expr]", b: "tuple[Expr, ...] | list[Expr]", depth: int) -> Found:
+def _in_order(a: "tuple[Expr, ...] | list[Expr]", b: "tuple[Expr, ...] | list[Expr]", depth: int) -> Decision:
     return len(a) == len(b) and all(same(x, y, depth)[0] for x, y in zip(a, b, strict=True)), "structure"
 
 
 def _any_order(a: tuple[Expr, ...], b: tuple[Expr, ...], depth: int) -> bool:
-    """Whether every part has its partner; identical ones are paired first, which is quick."""
+    """Whether the parts match one to one; identical ones are paired first, for speed."""
     left, rest = list(b), []
     for part in a:
         if part in left:
@@ -303,7 +303,7 @@ def _any_order(a: tuple[Expr, ...], b: tuple[Expr, ...], depth: int) -> bool:
     return not left
 
 
-def _matrices(a: Expr, b: Expr, depth: int) -> Found:
+def _matrices(a: Expr, b: Expr, depth: int) -> Decision:
     if {a.op, b.op} & _SUMS:
         return same_vector(a, b), "structure"
     if a.op != b.op or len(a.args) != len(b.args):
@@ -311,31 +311,31 @@ def _matrices(a: Expr, b: Expr, depth: int) -> Found:
     return all(_in_order(x.args, y.args, depth)[0] for x, y in zip(a.args, b.args, strict=True)), "structure"
 
 
-def _cases(a: Expr, b: Expr, depth: int) -> Found:
-    """Rows of a piecewise function in any order, or of an absolute value; a name may stand before the brace."""
+def _cases(a: Expr, b: Expr, depth: int) -> Decision:
+    """Rows of a piecewise function in any order, or an absolute value; a name may precede the brace."""
     if a.op == b.op and len(a.args) == len(b.args):
         return _any_order(a.args, b.args, depth), "structure"
     if a.op in ARITHMETIC or b.op in ARITHMETIC:
-        return (defines_absolute(a, b) if a.op == "cases" else defines_absolute(b, a)), "structure"
+        return (defines_absolute_value(a, b) if a.op == "cases" else defines_absolute_value(b, a)), "structure"
     return (False, "structure") if "rel" not in (a.op, b.op) else _relations(a, b, depth)
 
 
-def _rows(a: Expr, b: Expr, depth: int) -> Found:
+def _rows(a: Expr, b: Expr, depth: int) -> Decision:
     return _in_order(a.args, b.args, depth) if a.op == b.op else (False, "structure")
 
 
-def _with(rule: Callable[[Expr, Expr, Inner], Found]) -> Compare:
-    """A rule that is given how to compare parts instead of how deep."""
+def _with_compare(rule: Callable[[Expr, Expr, ComparePart], Decision]) -> Compare:
+    """A rule that receives a comparison of parts instead of the depth."""
     return lambda a, b, depth: rule(a, b, lambda x, y: same(x, y, depth))
 
 
 _RULES: tuple[tuple[frozenset[str], Compare], ...] = (
     (frozenset(("raw",)), lambda a, b, _: (False, "unparsable")),
     (frozenset(("family",)), _families),
-    (frozenset(("choice",)), _with(choices)),
-    (frozenset(("base",)), _with(bases)),
-    (frozenset(("text",)), _with(texts)),
-    (frozenset(("unit", "percent")), _measures),
+    (frozenset(("choice",)), _with_compare(choices)),
+    (frozenset(("base",)), _with_compare(bases)),
+    (frozenset(("text",)), _with_compare(texts)),
+    (frozenset(("unit", "percent")), _units),
     (frozenset(("cases",)), _cases),
     (frozenset(("list",)), _structures),
     (_SETS, _sets),
@@ -343,5 +343,5 @@ _RULES: tuple[tuple[frozenset[str], Compare], ...] = (
     (frozenset(("set", "tuple")), _structures),
     (frozenset(("matrix",)), _matrices),
     (frozenset(("row", "residue")), _rows),
-    (frozenset(("ratio",)), _with(ratios)),
+    (frozenset(("ratio",)), _with_compare(ratios)),
 )

@@ -1,19 +1,19 @@
-"""Reading a whole answer: lists, sets, tuples, intervals, relations, units, choices, words.
+"""Parsing a whole answer: lists, sets, tuples, intervals, relations, units, choices, words.
 
-``read`` never raises: what is no answer in this grammar is a ``raw`` node with its text and the reason, and equals only
-the same text.
+``parse_answer`` never raises: what the grammar cannot parse is a ``raw`` node with its text and the reason, and equals
+only the same text.
 """
 
 import re
 from fractions import Fraction
 from functools import lru_cache
 
-from magcli.verify.latex.clean import clean, formal, words_of
-from magcli.verify.latex.commands import read_command
-from magcli.verify.latex.parts import read_cell, read_group, read_list
+from magcli.verify.latex.clean import formalize, normalize, only_words
+from magcli.verify.latex.commands import parse_command
+from magcli.verify.latex.parts import parse_cell, parse_group, parse_list
 from magcli.verify.latex.tokens import Cursor, Token, tokenize
-from magcli.verify.latex.tree import INFINITY, ZERO, Expr, Unreadable, neg, num
-from magcli.verify.latex.units import NUMBERS, compound
+from magcli.verify.latex.tree import INFINITY, ZERO, Expr, ParseError, neg, num
+from magcli.verify.latex.units import NUMBERS, parse_compound
 
 MAX_SPECIAL = 300
 """Longer texts are no time, number in a base or choice."""
@@ -40,7 +40,7 @@ _OTHER_CHOICE = re.compile(
     re.VERBOSE,
 )
 """A second label behind the first one."""
-_DENIED = re.compile(
+_VERDICT_ON_CHOICE = re.compile(
     r"""(?: (?:is|are|was|were) (?! \s+ (?:the\s+)? (?:correct|right|true|answer|best) )
     | isn'?t | aren'?t | cannot | can'?t | can | has | have | had | should | must | may | might | could | would | will
     | does | doesn'?t | excluded | eliminated | (?:not|wrong|incorrect)$ ) (?! [A-Za-z] )""",
@@ -52,7 +52,7 @@ _GROUPED = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(\.\d+)?|[+-]?\d{1,3}(?: \d{3})+(
 _EUROPEAN = re.compile(r"([+-]?\d{1,3}(?:[. ]\d{3})+),(\d+)|([+-]?\d{1,3}(?:\.\d{3}){2,})")
 _REALS = Expr("set-name", name=r"\mathbbR")
 _NONZERO = Expr(r"\setminus", (_REALS, Expr("set", (ZERO,))))
-_HALVES = {
+_HALF_LINES = {
     **dict.fromkeys(("nonzero", "non-zero"), _NONZERO),
     "positive": Expr("tuple", (ZERO, INFINITY), "()"),
     "negative": Expr("tuple", (neg(INFINITY), ZERO), "()"),
@@ -65,7 +65,7 @@ _NAMED = {
         f"{every}{kind} {reals}": region
         for every in ("", "all ")
         for reals in ("real numbers", "reals")
-        for kind, region in _HALVES.items()
+        for kind, region in _HALF_LINES.items()
     },
     **dict.fromkeys(("all real numbers", "all reals", "reals", "real numbers"), Expr("set-name", name=r"\mathbbR")),
     **dict.fromkeys(("undefined", "does not exist", "dne"), Expr("text", name="does not exist")),
@@ -74,35 +74,35 @@ _NAMED = {
 
 
 @lru_cache(maxsize=4096)
-def read(text: str) -> Expr:
+def parse_answer(text: str) -> Expr:
     """The answer that a text holds."""
     try:
-        bare = formal(clean(text))
-        return _special(bare) or _whole(tokenize(bare), bare)
-    except Unreadable as why:
-        return Expr("raw", (Expr("text", name=str(why)),), name=clean(text))
+        bare = formalize(normalize(text))
+        return _special(bare) or _parse_tokens(tokenize(bare), bare)
+    except ParseError as why:
+        return Expr("raw", (Expr("text", name=str(why)),), name=normalize(text))
     except (ArithmeticError, ValueError, RecursionError, IndexError):
-        return Expr("raw", (Expr("text", name="unparsable"),), name=clean(text))
+        return Expr("raw", (Expr("text", name="unparsable"),), name=normalize(text))
 
 
 @lru_cache(maxsize=1024)
-def read_as_list(text: str) -> Expr:
+def parse_as_list(text: str) -> Expr:
     """The answer with every comma a separator: ``100,200,300`` as three numbers."""
-    return read(re.sub(r",\s*", " , ", clean(text)))
+    return parse_answer(re.sub(r",\s*", " , ", normalize(text)))
 
 
 @lru_cache(maxsize=1024)
-def read_as_points(text: str) -> Expr:
+def parse_as_points(text: str) -> Expr:
     """The answer with ``C(5,2)`` and ``P(5,2)`` as points."""
     try:
-        return _whole(tokenize(clean(text)), clean(text), points=True)
-    except (Unreadable, ArithmeticError, ValueError, RecursionError, IndexError):
-        return read(text)
+        return _parse_tokens(tokenize(normalize(text)), normalize(text), points=True)
+    except (ParseError, ArithmeticError, ValueError, RecursionError, IndexError):
+        return parse_answer(text)
 
 
 def ratio_in_words(text: str) -> Expr | None:
     """The ratio that ``2 to 5`` is; None for another text."""
-    bare = clean(text)
+    bare = normalize(text)
     found = _WORDED_RATIO.fullmatch(" ".join(_TEXT.sub(r" \1 ", bare).split())) if len(bare) <= MAX_SPECIAL else None
     if found is None:
         return None
@@ -121,7 +121,7 @@ def _special(text: str) -> Expr | None:
     plain = _TEXT.sub(r"\1", text) if "\\" in text else text
     if time := _TIME.fullmatch(plain.strip().rstrip(".") if plain.count(".") == 1 else plain.strip()):
         return Expr("text", name=f"{time[1]} {time[2].lower()}m")
-    if measure := compound(plain):
+    if measure := parse_compound(plain):
         return Expr("unit", (num(measure[0]),), measure[1])
     if (base := _BASE.fullmatch(plain) or _BASE_WORD.fullmatch(plain)) and (base[2].isdigit() or base[2] in _BASES):
         return Expr("base", name=f"{base[1]}_{_BASES.get(base[2], base[2])}")
@@ -132,7 +132,7 @@ def _special(text: str) -> Expr | None:
 
 def _fraction(text: str) -> Fraction:
     if len(text) > 1000:
-        raise Unreadable("too-long")
+        raise ParseError("too-long")
     return Fraction(text)
 
 
@@ -142,26 +142,26 @@ def _choice(plain: str) -> Expr | None:
     if match := _CHOICE.fullmatch(plain):
         return Expr("choice", name=match[1] or match[2] or match[3])
     match = _CHOICE_VALUE.fullmatch(_SPACE.sub(" ", plain) if "\\" in plain else plain)
-    if match and not _OTHER_CHOICE.search(match[3]) and not _DENIED.match(match[3]):
-        value = read(match[3])
+    if match and not _OTHER_CHOICE.search(match[3]) and not _VERDICT_ON_CHOICE.match(match[3]):
+        value = parse_answer(match[3])
         return None if value.op == "raw" and "\\" in match[3] else Expr("choice", (value,), match[1] or match[2])
     return None
 
 
-def _whole(tokens: tuple[Token, ...], text: str, *, points: bool = False) -> Expr:
+def _parse_tokens(tokens: tuple[Token, ...], text: str, *, points: bool = False) -> Expr:
     if not tokens:
-        raise Unreadable("empty")
-    if (words := words_of(tokens)) is not None:
-        return _words(words)
-    cursor = Cursor(tokens, read_group, read_command, read_cell)
+        raise ParseError("empty")
+    if (words := only_words(tokens)) is not None:
+        return _word_answer(words)
+    cursor = Cursor(tokens, parse_group, parse_command, parse_cell)
     cursor.points = points
-    value = read_list(cursor)
+    value = parse_list(cursor)
     if cursor.at < len(cursor.tokens):
-        raise Unreadable("unparsable")
+        raise ParseError("unparsable")
     return value
 
 
-def _words(words: str) -> Expr:
+def _word_answer(words: str) -> Expr:
     """Words alone; a list of them where commas, ``and`` or ``or`` part them."""
     if words in _NAMED:
         return _NAMED[words]

@@ -9,7 +9,7 @@ from magcli.verify.latex.units import SYMBOLS
 _GROUPING = re.compile(r"(?<=\d)(?:\{,\}\s?|,?\\!\s?|,\s?\\!\s?|\\[,;: ]|~)(?=\d{3}(?!\d))")
 _DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
-_DOUBLED = re.compile(r"\\\\(?=[A-Za-z,;!{}%])")
+_DOUBLE_BACKSLASH = re.compile(r"\\\\(?=[A-Za-z,;!{}%])")
 _TIMES_X = re.compile(r"(?<=\d)\s*x\s*(?=10\s*\^)")
 _SET_NAME = re.compile(r"\\mathbb\s*([A-Z])(?![A-Za-z])")
 _PREFIX = re.compile(
@@ -34,23 +34,23 @@ _DOLLAR = re.compile(r"(?<!\\)\$+")
 
 
 @lru_cache(maxsize=8192)
-def clean(text: str) -> str:
+def normalize(text: str) -> str:
     """The answer without what stands around it: box, ``$``, bold, a final dot; digits in groups are one number."""
     text = ascii_math(text).strip()
     for _ in range(MAX_PASSES):
-        bare = _respelled(_unwrapped(text))
+        bare = _unify_spelling(_unwrap(text))
         if bare == text:
             break
         text = bare
     return text
 
 
-def _respelled(text: str) -> str:
+def _unify_spelling(text: str) -> str:
     """One spelling of digits in groups, decimal commas, repeating decimals, combinations, sets and indices."""
     if "\\" in text:
         text = _SET_NAME.sub(r"\\mathbb{\1}", text.replace("US\\$", "\\$"))
     if "\\\\" in text and r"\begin" not in text:
-        text = _DOUBLED.sub(r"\\", text)
+        text = _DOUBLE_BACKSLASH.sub(r"\\", text)
     if "\\left" in text:
         text = _SIZED_DIGITS.sub(r"(\1)", _SIZED_BRACE.sub(r"\\\1\\", text))
     if "_" in text and "}" in text:
@@ -70,7 +70,7 @@ def _respelled(text: str) -> str:
     if "(" in text and "." in text:
         text = _CYCLE.sub(r"\1\\overline{\2}", text)
     if "," in text and "(" not in text and "[" not in text and "\\{" not in text:
-        text = _joined(text)
+        text = _join_digits(text)
     return _TIMES_X.sub(r"\\times ", text) if "x" in text else text
 
 
@@ -79,13 +79,13 @@ def _bare_powers(match: re.Match[str]) -> str:
     return match[0].replace("^{", "^").replace("}", "") + "}" if match[1] in SYMBOLS else match[0]
 
 
-def _joined(text: str) -> str:
+def _join_digits(text: str) -> str:
     """Digits in groups are one number where no other comma stands, and more than the number: ``x=1,250``."""
     bare = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
     return text if "," in bare or bare.isdigit() else bare
 
 
-def _unwrapped(text: str) -> str:
+def _unwrap(text: str) -> str:
     if text.endswith((".", ",", ";", "。", ":")) and not text.endswith(("..", r"\.", "\\,", "\\;", "\\:")):
         text = text[:-1].rstrip()
     while text.endswith("\\") and not text.endswith("\\\\"):
@@ -95,7 +95,7 @@ def _unwrapped(text: str) -> str:
     if text.startswith("**") and text.endswith("**") and len(text) > 4:
         return text[2:-2].strip()
     if "$" in text or text.startswith(("\\(", "\\[")):
-        text = _undelimited(text)
+        text = _strip_delimiters(text)
     if (
         text.startswith("\\")
         and text.endswith("}")
@@ -108,7 +108,7 @@ def _unwrapped(text: str) -> str:
     return text
 
 
-def _undelimited(text: str) -> str:
+def _strip_delimiters(text: str) -> str:
     """Without the signs that open and close formulas; a lone ``$`` before a number is money."""
     if text.startswith(("\\(", "\\[")) and text.endswith(("\\)", "\\]")):
         return text[2:-2].strip()
@@ -128,9 +128,9 @@ def _closes_last(text: str, start: int) -> bool:
     return False
 
 
-def squeezed(text: str) -> str:
+def squeeze(text: str) -> str:
     """Letters and signs only, lower case, fonts and spaces gone: for comparing what nothing can read."""
-    text = re.sub(r"\\(?:left|right|displaystyle|[,;:! ]|q?quad)(?![A-Za-z])", "", clean(text))
+    text = re.sub(r"\\(?:left|right|displaystyle|[,;:! ]|q?quad)(?![A-Za-z])", "", normalize(text))
     text = re.sub(r"\\(?:text|textbf|textit|mathrm|mathbf|textrm|operatorname|mbox)\s*\{([^{}]*)\}", r"\1", text)
     text = text.replace(r"\dfrac", r"\frac").replace(r"\tfrac", r"\frac")
     text = _RAISED_SIGN.sub(r"^\1", text).replace(r"^\prime", "'") if "^" in text else text
@@ -138,7 +138,7 @@ def squeezed(text: str) -> str:
     return text if text.endswith("..") else text.removesuffix(".")
 
 
-def words_of(tokens: tuple[Token, ...]) -> str | None:
+def only_words(tokens: tuple[Token, ...]) -> str | None:
     """The words of an answer that is nothing but words, in lower case without articles; None where it is not."""
     words, real = [], False
     if tokens[0].value == "-":
@@ -167,7 +167,7 @@ def tidy(words: str) -> str:
 
 MAX_CHARS = 300
 """Of a longer text no words are read."""
-_KINDS = {"integer": "Z", "whole number": "Z", "natural number": "N", "real number": "R"}
+_DOMAINS = {"integer": "Z", "whole number": "Z", "natural number": "N", "real number": "R"}
 _KEY = re.compile(r"integer|number|real|\\mathbb|\\in(?![a-z])|\\pm")
 _TEXT = re.compile(r"\\(?:text|mathrm|textrm|mbox)\s*\{([^{}]*)\}")
 _LETTER = r"(?<![A-Za-z\\])\$?(?P<letter>[a-zA-Z]|\\(?:lambda|mu|alpha|beta|tau))\$?"
@@ -182,7 +182,7 @@ _MEMBERS = re.compile(
     rf"(?:\s|,|;|\\[,;:! ]|\\q?quad|\(|\\forall|\b(?:where|for|with|all|any|every|when)\b)+{_LETTER}\s*\\in\s*"
     r"(?:\\math(?:bb|bf)\s*\{?)?(?P<set>[ZNRQC])\}?\s*\)?"
 )
-_ENDLESS = re.compile(
+_ENUMERATED = re.compile(
     rf"{_GAP}{_LETTER}\s*=\s*0\s*,\s*\\pm\s*1\s*(?:,\s*\\pm\s*\d\s*){{0,4}},\s*(?:\\[lc]?dots|\.\.\.)\s*\)?"
 )
 _REALS = re.compile(
@@ -209,15 +209,15 @@ _RELATION = re.compile(r"(?:[<>=]|\\(?:n?[lg]eq?|neq?|le|ge)(?![a-z]))")
 _SET = re.compile(r"(?:\\left)?\s*(?:\[|\(|\\\{)")
 
 
-def formal(text: str) -> str:
+def formalize(text: str) -> str:
     """The answer with its sets and conditions in words as formulas."""
     if len(text) > MAX_CHARS or not _KEY.search(text):
         return text
     plain = " ".join(_TEXT.sub(r" \1 ", text).split())
-    return _reals(plain) or _with_domain(plain) or text
+    return _reals_in_words(plain) or _with_domain(plain) or text
 
 
-def _reals(plain: str) -> str:
+def _reals_in_words(plain: str) -> str:
     r"""``all reals except 1 and 2`` as a difference, ``all reals x \ne 2`` as its condition; else nothing."""
     if compared := _COMPARED.fullmatch(plain):
         return _ENDS[" ".join(compared["than"].lower().split())].format(compared["end"])
@@ -236,10 +236,10 @@ def _reals(plain: str) -> str:
 
 def _with_domain(plain: str) -> str:
     r"""``k\pi where k is an integer`` as ``k\pi, k \in \mathbb{Z}``; nothing without such a condition at the end."""
-    for pattern in (*_STATED, _MEMBERS, _ENDLESS):
+    for pattern in (*_STATED, _MEMBERS, _ENUMERATED):
         found = next((match for match in pattern.finditer(plain) if match.end() == len(plain)), None)
         if found and found.start():
             given = found.groupdict()
-            domain = given.get("set") or _KINDS[given.get("kind") or "integer"]
+            domain = given.get("set") or _DOMAINS[given.get("kind") or "integer"]
             return rf"{plain[: found.start()]}, {found['letter']} \in \mathbb{{{domain}}}"
     return ""

@@ -1,15 +1,17 @@
-r"""Reading what begins with a LaTeX command: fractions, roots, functions, sums, matrices, named symbols."""
+r"""Parsing LaTeX commands: fractions, roots, functions, sums, matrices, named symbols."""
+
+from collections.abc import Callable
 
 from magcli.verify.latex.expressions import (
     argument,
     exponent,
-    read_factor,
-    read_product,
-    read_sum,
+    parse_factor,
+    parse_product,
+    parse_sum,
     starts_factor,
     subscript,
 )
-from magcli.verify.latex.tokens import DECORATIONS, FUNCTIONS, GREEK, Cursor
+from magcli.verify.latex.tokens import DECORATIONS, FUNCTIONS, GREEK, Cursor, Token
 from magcli.verify.latex.tree import (
     INFINITY,
     MINUS_ONE,
@@ -18,7 +20,7 @@ from magcli.verify.latex.tree import (
     E,
     Expr,
     I,
-    Unreadable,
+    ParseError,
     add,
     div,
     function,
@@ -28,41 +30,40 @@ from magcli.verify.latex.tree import (
     power,
 )
 
-_RENAMED = {
+_ALIASES = {
     "tg": "tan", "asin": "arcsin", "acos": "arccos", "atan": "arctan", "arsinh": "arcsinh", "arcosh": "arccosh",
     "artanh": "arctanh",
 }  # fmt: skip
 _INVERSE = {name: f"arc{name}" for name in ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh")}
-_BIG = {r"\sum": "sum", r"\prod": "prod"}
 _MATRICES = frozenset(("pmatrix", "bmatrix", "matrix", "array", "vmatrix", "smallmatrix", "Bmatrix", "Vmatrix"))
 _ALIGNED = frozenset(("cases", "rcases", "dcases", "aligned", "align", "gathered", "split"))
-_UNFRAMED = frozenset(("array", "matrix"))
-"""Tables without brackets of their own: matrices, or systems where relations stand in them."""
+_UNBRACKETED = frozenset(("array", "matrix"))
+"""Environments that draw no brackets: matrices, or systems of relations."""
 _SIGNS = frozenset(("=", "<", ">", r"\le", r"\ge", r"\ne"))
 MAX_CELLS = 400
 
 
-def read_command(cursor: Cursor) -> Expr:
-    """The value of the command that comes next."""
+def parse_command(cursor: Cursor) -> Expr:
+    """Parse the command at the cursor."""
     command = cursor.next().value
     name = command[1:]
     if command == r"\frac":
         top = argument(cursor)
         return div(top, argument(cursor))
     if name in FUNCTIONS and name != "sqrt":
-        return _function(cursor, _RENAMED.get(name, name))
+        return _function(cursor, _ALIASES.get(name, name))
     if name in GREEK:
         return _symbol(cursor, name)
     if name in DECORATIONS:
         return _decorated(cursor, name)
     if name.startswith("begin{"):
         return _environment(cursor, name[6:-1])
-    reader = _READERS.get(command)
-    if reader is not None:
-        return reader(cursor)
+    parser = _PARSERS.get(command)
+    if parser is not None:
+        return parser(cursor)
     if not name.isalpha() or cursor.peek().value in ("(", "{", "["):
-        raise Unreadable("unparsable")
-    return _symbol(cursor, name)  # a sign such as \square, which has no arguments
+        raise ParseError("unparsable")
+    return _symbol(cursor, name)  # a symbol without arguments, such as \square
 
 
 def _symbol(cursor: Cursor, name: str) -> Expr:
@@ -70,24 +71,20 @@ def _symbol(cursor: Cursor, name: str) -> Expr:
 
 
 def _decorated(cursor: Cursor, name: str) -> Expr:
-    r"""``\overline{AB}``, ``\angle ABC``: one symbol with what it stands over or before."""
+    r"""``\overline{AB}``, ``\angle ABC``: one symbol together with its argument."""
     token = cursor.peek()
     text = subscript(cursor) if token.value == "{" else cursor.next().value
     if token.kind == "end":
-        raise Unreadable("unparsable")
+        raise ParseError("unparsable")
     return Expr("sym", name=f"\\{name} {text}" + (f"_{subscript(cursor)}" if cursor.eat("_") else ""))
 
 
 def _sqrt(cursor: Cursor) -> Expr:
     degree = num(2)
     if cursor.eat("["):
-        degree = read_sum(cursor)
+        degree = parse_sum(cursor)
         cursor.expect("]")
     return power(argument(cursor), div(ONE, degree))
-
-
-def _cube_root(cursor: Cursor) -> Expr:
-    return power(argument(cursor), div(ONE, num(3)))
 
 
 def _binomial(cursor: Cursor) -> Expr:
@@ -95,18 +92,10 @@ def _binomial(cursor: Cursor) -> Expr:
     return function("binom", top, argument(cursor))
 
 
-def _floor(cursor: Cursor) -> Expr:
-    return _enclosed(cursor, "floor", r"\rfloor")
-
-
-def _ceiling(cursor: Cursor) -> Expr:
-    return _enclosed(cursor, "ceil", r"\rceil")
-
-
-def _enclosed(cursor: Cursor, name: str, closing: str) -> Expr:
+def _rounding(cursor: Cursor, name: str, closing: str) -> Expr:
     cursor.deeper()
     bars, cursor.bars = cursor.bars, 0
-    value = read_sum(cursor)
+    value = parse_sum(cursor)
     cursor.bars = bars
     cursor.depth -= 1
     cursor.expect(closing)
@@ -114,7 +103,7 @@ def _enclosed(cursor: Cursor, name: str, closing: str) -> Expr:
 
 
 def _function(cursor: Cursor, name: str) -> Expr:
-    r"""``\sin^2 x``, ``\log_2 8``, ``\gcd(a,b)``: index and power before the argument, ``\sin^{-1}`` the inverse."""
+    r"""``\sin^2 x``, ``\log_2 8``, ``\gcd(a,b)``; ``\sin^{-1}`` is the inverse function."""
     base = raised = None
     for _ in range(2):
         if cursor.eat("_"):
@@ -123,33 +112,32 @@ def _function(cursor: Cursor, name: str) -> Expr:
             raised = exponent(cursor)
     if raised == MINUS_ONE and name in _INVERSE:
         name, raised = _INVERSE[name], None
-    value = _applied(name, _function_argument(cursor), base)
+    value = _apply(name, _function_argument(cursor), base)
     return value if raised is None else power(value, raised)
 
 
 def _function_argument(cursor: Cursor) -> tuple[Expr, ...]:
-    """What a function is applied to: a bracket, or the factors that follow without a sign, up to another function."""
-    token = cursor.peek()
+    """A bracket, or adjacent factors up to the next function or parenthesis."""
     cursor.deeper()
-    if token.value in ("(", "{"):
+    if cursor.peek().value in ("(", "{"):
         inner = cursor.group(cursor)
         while cursor.eat("!"):
             inner = function("factorial", inner)
     else:
         sign = cursor.eat("-", "+")
-        inner = read_factor(cursor)
-        while starts_factor(cursor) and not (
-            cursor.peek().kind == "cmd" and cursor.peek().value[1:] in FUNCTIONS - {"sqrt"}
-        ):
-            if cursor.peek().value == "(":
-                break
-            inner = mul(inner, read_factor(cursor))
+        inner = parse_factor(cursor)
+        while starts_factor(cursor) and not _ends_argument(cursor.peek()):
+            inner = mul(inner, parse_factor(cursor))
         inner = neg(inner) if sign == "-" else inner
     cursor.depth -= 1
     return inner.args if inner.op in ("tuple", "set", "list") else (inner,)
 
 
-def _applied(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
+def _ends_argument(token: Token) -> bool:
+    return token.value == "(" or (token.kind == "cmd" and token.value[1:] in FUNCTIONS and token.value != r"\sqrt")
+
+
+def _apply(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
     if name == "exp":
         return power(E, arguments[0])
     if name == "cis":
@@ -164,32 +152,27 @@ def _applied(name: str, arguments: tuple[Expr, ...], base: Expr | None) -> Expr:
 
 
 def _logarithm(value: Expr, base: Expr) -> Expr:
-    """Rational where one number is a small power of the other."""
+    """An integer where the value is a small integer power of the base."""
     if value.op == base.op == "num" and value.number > 0 and base.number > 1:
-        power_of, exponent_found = base.number, 1
+        reached, degree = base.number, 1
         target = value.number if value.number >= 1 else 1 / value.number
-        while power_of < target and exponent_found < 400:
-            power_of, exponent_found = power_of * base.number, exponent_found + 1
-        if power_of == target:
-            return num(exponent_found if value.number >= 1 else -exponent_found)
+        while reached < target and degree < 400:
+            reached, degree = reached * base.number, degree + 1
+        if reached == target:
+            return num(degree if value.number >= 1 else -degree)
     return div(Expr("f", (value,), "ln"), Expr("f", (base,), "ln")) if value != ONE else num(0)
 
 
-def _big(cursor: Cursor) -> Expr:
-    r"""``\sum_{k=1}^{n} ..`` and ``\prod``: the bounds, the letter and the terms."""
-    kind = _BIG[cursor.tokens[cursor.at - 1].value]
+def _series(cursor: Cursor, kind: str) -> Expr:
+    r"""``\sum_{k=1}^{n} ..`` and ``\prod``: index, bounds and body."""
     cursor.expect("_")
     cursor.expect("{")
     letter = cursor.next().value
     cursor.expect("=")
-    low = read_sum(cursor)
+    low = parse_sum(cursor)
     cursor.expect("}")
     cursor.expect("^")
     high = exponent(cursor)
-    return _body(cursor, kind, letter, low, high)
-
-
-def _body(cursor: Cursor, kind: str, letter: str, low: Expr, high: Expr) -> Expr:
     bound = cursor.bound
     cursor.bound = bound | {letter}
     cursor.deeper()
@@ -200,7 +183,7 @@ def _body(cursor: Cursor, kind: str, letter: str, low: Expr, high: Expr) -> Expr
 
 
 def _integral(cursor: Cursor) -> Expr:
-    """An integral as an unknown function of its integrand and bounds: equal where these are."""
+    """An integral as an uninterpreted function of its integrand and bounds: equal where these are."""
     bounds = [num(0), num(0)]
     for _ in range(2):
         if sign := cursor.eat("_", "^"):
@@ -209,19 +192,19 @@ def _integral(cursor: Cursor) -> Expr:
 
 
 def _limit(cursor: Cursor) -> Expr:
-    """A limit as an unknown function of the point and the expression."""
+    """A limit as an uninterpreted function of the point and the expression."""
     cursor.expect("_")
     cursor.expect("{")
-    letter = read_sum(cursor)
+    letter = parse_sum(cursor)
     cursor.expect(r"\to")
-    place = read_sum(cursor)
+    target = parse_sum(cursor)
     cursor.expect("}")
-    return Expr("f", (letter, place, _term(cursor)), "?lim")
+    return Expr("f", (letter, target, _term(cursor)), "?lim")
 
 
 def _term(cursor: Cursor) -> Expr:
     sign = cursor.eat("-", "+")
-    value = read_product(cursor)
+    value = parse_product(cursor)
     return neg(value) if sign == "-" else value
 
 
@@ -230,29 +213,29 @@ def _environment(cursor: Cursor, name: str) -> Expr:
     name = name.rstrip("*")
     if name == "array" and cursor.peek().value == "{":
         subscript(cursor)
-    if name in _ALIGNED or name in _UNFRAMED:
-        _unaligned(cursor, name)
+    if name in _ALIGNED or name in _UNBRACKETED:
+        _strip_alignment(cursor, name)
     rows = _rows(cursor, name) if name in _ALIGNED or name in _MATRICES else []
-    if name in _ALIGNED or (name in _UNFRAMED and all(row[-1].op == "rel" for row in rows)):
+    if name in _ALIGNED or (name in _UNBRACKETED and all(row[-1].op == "rel" for row in rows)):
         return _system(rows)
     if not rows:
-        raise Unreadable("unparsable")
+        raise ParseError("unparsable")
     if len({len(row) for row in rows}) != 1 or sum(map(len, rows)) > MAX_CELLS:
-        raise Unreadable("matrix-shapes")
+        raise ParseError("matrix-shapes")
     matrix = Expr("matrix", tuple(Expr("row", tuple(row)) for row in rows))
     return determinant(matrix) if name == "vmatrix" else matrix
 
 
 def _system(rows: list[list[Expr]]) -> Expr:
-    """Relations that hold together, or the rows of a piecewise function."""
+    """Simultaneous relations, or the rows of a piecewise function."""
     if all(len(row) == 1 for row in rows):
         parts = tuple(part for row in rows for part in (row[0].args if row[0].op == "list" else row))
         return parts[0] if len(parts) == 1 else Expr("list", parts, "and")
     return Expr("cases", tuple(Expr("row", tuple(row)) for row in rows))
 
 
-def _unaligned(cursor: Cursor, name: str) -> None:
-    """Take out the ``&`` beside a relation, as in ``x &= 1``: it only sets the signs under each other."""
+def _strip_alignment(cursor: Cursor, name: str) -> None:
+    """Remove each ``&`` next to a relation sign, as in ``x &= 1``: it only aligns the rows."""
     at = cursor.at
     while at < len(cursor.tokens) and not cursor.tokens[at].value.startswith(rf"\end{{{name}"):
         if cursor.tokens[at].value == "&" and {t.value for t in cursor.tokens[at - 1 : at + 2]} & _SIGNS:
@@ -274,19 +257,19 @@ def _rows(cursor: Cursor, name: str) -> list[list[Expr]]:
 
 
 def determinant(matrix: Expr) -> Expr:
-    """The determinant, written out along the first row; of at most four rows."""
+    """The determinant of at most four rows, by Laplace expansion along the first."""
     rows = [row.args for row in matrix.args]
     if len(rows) != len(rows[0]) or len(rows) > 4:
-        raise Unreadable("matrix-shapes")
-    return _expand(rows)
+        raise ParseError("matrix-shapes")
+    return _laplace(rows)
 
 
-def _expand(rows: list[tuple[Expr, ...]]) -> Expr:
+def _laplace(rows: list[tuple[Expr, ...]]) -> Expr:
     if len(rows) == 1:
         return rows[0][0]
     terms = []
     for at, entry in enumerate(rows[0]):
-        minor = _expand([row[:at] + row[at + 1 :] for row in rows[1:]])
+        minor = _laplace([row[:at] + row[at + 1 :] for row in rows[1:]])
         terms.append(mul(entry, minor) if at % 2 == 0 else neg(mul(entry, minor)))
     return add(terms)
 
@@ -294,15 +277,11 @@ def _expand(rows: list[tuple[Expr, ...]]) -> Expr:
 def _absolute(cursor: Cursor) -> Expr:
     cursor.deeper()
     cursor.bars += 1
-    value = read_sum(cursor)
+    value = parse_sum(cursor)
     cursor.bars -= 1
     cursor.depth -= 1
     cursor.expect("|")
     return function("det", value) if value.op == "matrix" else function("abs", value)
-
-
-def _infinity(_: Cursor) -> Expr:
-    return INFINITY
 
 
 def _pi(cursor: Cursor) -> Expr:
@@ -310,7 +289,7 @@ def _pi(cursor: Cursor) -> Expr:
 
 
 def _number_set(cursor: Cursor) -> Expr:
-    r"""``\mathbb{Z}``, and ``\mathbb{R}^+`` and ``\mathbb{R}^{-}`` as the intervals that they are."""
+    r"""``\mathbb{Z}``; ``\mathbb{R}^+`` and ``\mathbb{R}^{-}`` are intervals."""
     name = cursor.tokens[cursor.at - 1].value
     ahead = [cursor.peek(at).value for at in range(4)]
     sign = ahead[2] if ahead[1] == "{" and ahead[3] == "}" else ahead[1]
@@ -320,28 +299,20 @@ def _number_set(cursor: Cursor) -> Expr:
     return Expr("tuple", (num(0), INFINITY) if sign == "+" else (neg(INFINITY), num(0)), "()")
 
 
-def _empty(_: Cursor) -> Expr:
-    return Expr("set")
-
-
-def _dots(_: Cursor) -> Expr:
-    return Expr("sym", name="...")
-
-
-_READERS = {
+_PARSERS: dict[str, Callable[[Cursor], Expr]] = {
     "|": _absolute,
-    r"\ldots": _dots,
+    r"\ldots": lambda _: Expr("sym", name="..."),
     r"\sqrt": _sqrt,
-    r"\cbrt": _cube_root,
+    r"\cbrt": lambda cursor: power(argument(cursor), div(ONE, num(3))),
     r"\binom": _binomial,
-    r"\lfloor": _floor,
-    r"\lceil": _ceiling,
-    r"\infty": _infinity,
+    r"\lfloor": lambda cursor: _rounding(cursor, "floor", r"\rfloor"),
+    r"\lceil": lambda cursor: _rounding(cursor, "ceil", r"\rceil"),
+    r"\infty": lambda _: INFINITY,
     r"\pi": _pi,
-    r"\emptyset": _empty,
-    r"\sum": _big,
+    r"\emptyset": lambda _: Expr("set"),
+    r"\sum": lambda cursor: _series(cursor, "sum"),
+    r"\prod": lambda cursor: _series(cursor, "prod"),
     r"\int": _integral,
     r"\lim": _limit,
-    r"\prod": _big,
     **{rf"\mathbb{letter}": _number_set for letter in "RZNQC"},
 }

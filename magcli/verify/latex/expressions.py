@@ -1,13 +1,13 @@
 """Reading an expression from tokens by precedence: sums, products, powers, functions, brackets.
 
-The reader knows what answers hold, no more: whatever else comes is ``Unreadable``. It never looks back, so its time
+The reader knows what answers hold, no more: whatever else comes is ``ParseError``. It never looks back, so its time
 is linear in the number of tokens; nesting is bounded by the tokenizer and by ``MAX_DEPTH`` here.
 """
 
 from fractions import Fraction
 
 from magcli.verify.latex.tokens import AMBIGUOUS, DECORATIONS, FUNCTIONS, GREEK, Cursor, Token
-from magcli.verify.latex.tree import E, Expr, I, Unreadable, add, div, function, mul, neg, num, power
+from magcli.verify.latex.tree import E, Expr, I, ParseError, add, div, function, mul, neg, num, power
 from magcli.verify.latex.units import DOUBLE_PRIME, PRIME, TEMPERATURES, is_unit
 
 MAX_FACTORS = 120
@@ -16,13 +16,13 @@ _CLOSERS = frozenset((r"\cup", r"\cap", r"\setminus", ",", ";", ")", r"\}", "and
 _BIG = frozenset((r"\sum", r"\prod", r"\int", r"\lim"))
 
 
-def read_sum(cursor: Cursor) -> Expr:
+def parse_sum(cursor: Cursor) -> Expr:
     """``a + b - c``; ``a \\pm b`` keeps both signs open as a node."""
     cursor.deeper()
     terms: list[Expr] = []
     sign = cursor.eat("+", "-", r"\pm", r"\mp") or "+"
     while True:
-        terms.append(_signed(sign, read_product(cursor)))
+        terms.append(_signed(sign, parse_product(cursor)))
         sign = cursor.eat("+", "-", r"\pm", r"\mp")
         if not sign:
             break
@@ -38,9 +38,9 @@ def _signed(sign: str, term: Expr) -> Expr:
     return term if sign == "+" else Expr("pm", (term,), sign[1:])
 
 
-def read_product(cursor: Cursor) -> Expr:
+def parse_product(cursor: Cursor) -> Expr:
     """Factors, with or without a sign between them, from left to right; a mixed number is one factor."""
-    value = _mixed(cursor) or read_factor(cursor)
+    value = _mixed_number(cursor) or parse_factor(cursor)
     for _ in range(MAX_FACTORS):
         if cursor.eat(r"\times", r"\cdot", "*"):
             value = mul(value, _signed_factor(cursor))
@@ -49,24 +49,24 @@ def read_product(cursor: Cursor) -> Expr:
         elif cursor.eat(r"\mod"):
             value = function("mod", value, _signed_factor(cursor))
         elif starts_factor(cursor):
-            value = mul(value, read_factor(cursor))
+            value = mul(value, parse_factor(cursor))
         else:
             return value
-    raise Unreadable("too-long")
+    raise ParseError("too-long")
 
 
 def _signed_factor(cursor: Cursor) -> Expr:
     sign = cursor.eat("-", "+")
-    value = read_factor(cursor)
+    value = parse_factor(cursor)
     return neg(value) if sign == "-" else value
 
 
-def _mixed(cursor: Cursor) -> Expr | None:
+def _mixed_number(cursor: Cursor) -> Expr | None:
     """``1\\frac{1}{2}`` and ``1 1/2``: plain digits and a proper fraction of plain digits."""
     whole = cursor.peek()
     if whole.kind != "num" or not whole.value.isdigit() or len(whole.value) > 9:
         return None
-    top, bottom, size = _proper(cursor)
+    top, bottom, size = _plain_fraction(cursor)
     if not (top.isdigit() and bottom.isdigit()) or len(top + bottom) > 20 or not 0 < int(top) < int(bottom):
         return None
     if cursor.peek(1 + size).value in ("^", "!", r"\circ"):
@@ -75,7 +75,7 @@ def _mixed(cursor: Cursor) -> Expr | None:
     return num(int(whole.value) + Fraction(int(top), int(bottom)))
 
 
-def _proper(cursor: Cursor) -> tuple[str, str, int]:
+def _plain_fraction(cursor: Cursor) -> tuple[str, str, int]:
     """Top, bottom and number of tokens of the plain fraction after the next token; empty where there is none."""
     first = cursor.peek(1)
     ahead = [cursor.peek(i).value for i in range(2, 8)]
@@ -103,7 +103,7 @@ def starts_factor(cursor: Cursor) -> bool:
             or token.value.startswith((r"\begin", r"\mathbb"))
         )  # fmt: skip
     if token.kind == "word":
-        return not _is_tail(cursor, token)
+        return not _is_word_or_unit(cursor, token)
     if token.kind == "num":
         before = cursor.tokens[cursor.at - 1]
         raised = before.kind == "word" and token.spaced and cursor.peek(1).value == "^"
@@ -111,7 +111,7 @@ def starts_factor(cursor: Cursor) -> bool:
     if token.kind == "op":
         if token.value == "(":
             return not is_parenthesis(cursor)
-        return token.value == "{" or (token.value == "|" and cursor.bars == 0) or _opens_square(cursor, token)
+        return token.value == "{" or (token.value == "|" and cursor.bars == 0) or _closes_square(cursor, token)
     return False
 
 
@@ -121,7 +121,7 @@ def is_parenthesis(cursor: Cursor) -> bool:
     return first.kind in ("text", "word") and len(first.value) > 2 and cursor.peek(2).value == ")"
 
 
-def _opens_square(cursor: Cursor, token: Token) -> bool:
+def _closes_square(cursor: Cursor, token: Token) -> bool:
     """Whether ``[`` opens a bracket that closes: in ``[a,b[`` it does not."""
     if token.value != "[" or cursor.peek(1).value in _CLOSERS:
         return False
@@ -133,7 +133,7 @@ def _opens_square(cursor: Cursor, token: Token) -> bool:
     return False
 
 
-def _is_tail(cursor: Cursor, token: Token) -> bool:
+def _is_word_or_unit(cursor: Cursor, token: Token) -> bool:
     """Whether bare letters after a value are words or a unit, not factors."""
     if token.value in ("if", "for", "when", "where", "with", "mod", "choose", "base", "mid"):
         return True
@@ -144,36 +144,36 @@ def _is_tail(cursor: Cursor, token: Token) -> bool:
     return len(token.value) > 2 and (token.spaced or len(token.value) > 4)
 
 
-def read_factor(cursor: Cursor) -> Expr:
+def parse_factor(cursor: Cursor) -> Expr:
     """An atom with its powers, factorials, primes and degree signs."""
-    value = read_atom(cursor)
+    value = parse_atom(cursor)
     while True:
         if cursor.eat("!"):
             value = function("factorial", value)
         elif cursor.peek().value == "^":
             cursor.at += 1
-            value = _raised(cursor, value)
+            value = _powered(cursor, value)
         elif cursor.eat(r"\circ"):
-            value = Expr("unit", (value,), _scale(cursor, value))
+            value = Expr("unit", (value,), _temperature_scale(cursor, value))
         elif cursor.eat("'"):
-            value = _primed(value)
+            value = _with_prime(value)
         elif value.op == "sym" and cursor.tokens[cursor.at - 1].value == "}" and cursor.eat("_"):
             value = value._replace(name=f"{value.name}_{subscript(cursor)}")
         else:
             return value
 
 
-def _raised(cursor: Cursor, value: Expr) -> Expr:
+def _powered(cursor: Cursor, value: Expr) -> Expr:
     if _is_degree(cursor):
-        return Expr("unit", (value,), _scale(cursor, value))
+        return Expr("unit", (value,), _temperature_scale(cursor, value))
     if [cursor.peek(i).value for i in range(3)] == ["{", r"\prime", "}"]:
         del cursor.tokens[cursor.at + 2], cursor.tokens[cursor.at]
     if cursor.eat(r"\prime"):
-        return _primed(value)
+        return _with_prime(value)
     if cursor.peek().value in ("*", r"\ast"):
         cursor.at += 1
         if value.op != "sym":
-            raise Unreadable("unparsable")
+            raise ParseError("unparsable")
         return value._replace(name=value.name + "*")
     raised = exponent(cursor)
     if value.op == "sym" and cursor.eat("_"):
@@ -181,7 +181,7 @@ def _raised(cursor: Cursor, value: Expr) -> Expr:
     return power(value, raised)
 
 
-def _scale(cursor: Cursor, value: Expr) -> str:
+def _temperature_scale(cursor: Cursor, value: Expr) -> str:
     """The scale of temperature behind a degree sign; without one it is a degree of any kind."""
     token = cursor.peek()
     scale = TEMPERATURES.get(token.value.lower()) if token.kind in ("word", "text") and value.op == "num" else None
@@ -191,14 +191,14 @@ def _scale(cursor: Cursor, value: Expr) -> str:
     return scale
 
 
-def _primed(value: Expr) -> Expr:
+def _with_prime(value: Expr) -> Expr:
     """``x'`` is another letter; a number's primes are minutes and seconds, or feet and inches."""
     if value.op == "sym":
         return value._replace(name=value.name + "'")
     if value.op == "unit" and value.name == PRIME:
         return value._replace(name=DOUBLE_PRIME)
     if value.op != "num":
-        raise Unreadable("unparsable")
+        raise ParseError("unparsable")
     return Expr("unit", (value,), PRIME)
 
 
@@ -212,7 +212,7 @@ def _is_degree(cursor: Cursor) -> bool:
 
 MAX_DIGITS = 4_000
 MAX_LETTERS = 8
-_EVENTS = frozenset(("=", "<", ">", r"\le", r"\ge", r"\cap", r"\cup", "|", "mid", "and", "or"))
+_EVENT_SIGNS = frozenset(("=", "<", ">", r"\le", r"\ge", r"\cap", r"\cup", "|", "mid", "and", "or"))
 _UNKNOWN_FUNCTIONS = frozenset("fghFGH")
 _CYCLE = (r"\overline", r"\dot", r"\bar")
 
@@ -224,10 +224,10 @@ def argument(cursor: Cursor) -> Expr:
         cursor.at += 1
         return num(int(_first_digit(cursor, token)))
     if token.kind == "word":
-        _split(cursor, token)
+        _split_letters(cursor, token)
         return _letter(cursor)
     cursor.deeper()
-    value = read_atom(cursor)
+    value = parse_atom(cursor)
     cursor.depth -= 1
     return value
 
@@ -238,8 +238,8 @@ def exponent(cursor: Cursor) -> Expr:
     sign = cursor.eat("-", "+")
     token = cursor.peek()
     if token.kind == "word" and len(token.value) > 1:
-        _split(cursor, token)
-    value = read_atom(cursor)
+        _split_letters(cursor, token)
+    value = parse_atom(cursor)
     while cursor.eat("!"):
         value = function("factorial", value)
     if cursor.eat("^"):
@@ -248,7 +248,7 @@ def exponent(cursor: Cursor) -> Expr:
     return neg(value) if sign == "-" else value
 
 
-def read_atom(cursor: Cursor) -> Expr:
+def parse_atom(cursor: Cursor) -> Expr:
     """A number, symbol, function, bracket or command."""
     token = cursor.peek()
     if token.kind == "num":
@@ -264,7 +264,7 @@ def read_atom(cursor: Cursor) -> Expr:
     if token.kind == "text":
         name = cursor.next().value
         return Expr("sym", name=f"{name}_{subscript(cursor)}" if cursor.eat("_") else name)
-    raise Unreadable("unparsable")
+    raise ParseError("unparsable")
 
 
 def _number(cursor: Cursor) -> Expr:
@@ -272,7 +272,7 @@ def _number(cursor: Cursor) -> Expr:
     text = cursor.next().value
     mantissa, _, shift = text.lower().partition("e")
     if len(mantissa) > MAX_DIGITS or abs(int(shift or 0)) > MAX_DIGITS:
-        raise Unreadable("too-long")
+        raise ParseError("too-long")
     token = cursor.peek()
     if token.kind == "cmd" and token.value in _CYCLE and "." in text:
         return _repeating(cursor, text)
@@ -299,7 +299,7 @@ def _repeating(cursor: Cursor, head: str) -> Expr:
             cursor.expect("}")
     whole, _, fixed = head.partition(".")
     if not cycle.isdigit() or len(cycle) > MAX_DIGITS:
-        raise Unreadable("unparsable")
+        raise ParseError("unparsable")
     scale = 10 ** len(fixed)
     return num(Fraction(int(whole + fixed or "0"), scale) + Fraction(int(cycle), scale * (10 ** len(cycle) - 1)))
 
@@ -312,10 +312,10 @@ def _first_digit(cursor: Cursor, token: Token) -> str:
     return token.value[0]
 
 
-def _split(cursor: Cursor, token: Token) -> None:
+def _split_letters(cursor: Cursor, token: Token) -> None:
     """A run of letters as letters, for ``ab`` is a product."""
     if len(token.value) > MAX_LETTERS:
-        raise Unreadable("words")
+        raise ParseError("words")
     cursor.tokens[cursor.at : cursor.at + 1] = [Token("word", letter) for letter in token.value]
 
 
@@ -325,31 +325,31 @@ def _word(cursor: Cursor, token: Token) -> Expr:
         cursor.tokens[cursor.at] = Token("cmd", "\\" + token.value, token.spaced)
         return cursor.command(cursor)
     if len(token.value) > 1:
-        _split(cursor, token)
+        _split_letters(cursor, token)
     return _letter(cursor)
 
 
 def _letter(cursor: Cursor) -> Expr:
     """A symbol with its index, a constant, or ``f(x)``, ``C(n,k)``, ``C_n^k``."""
     letter = cursor.next().value
-    if letter in "CAP" and (chosen := _choose(cursor, letter)):
+    if letter in "CAP" and (chosen := _combinations(cursor, letter)):
         return chosen
     if letter.isupper() and cursor.peek().value == "(" and letter not in _UNKNOWN_FUNCTIONS:
-        if _is_pair(cursor):
+        if _holds_pair(cursor):
             return cursor.group(cursor)
-        if letter == "P" and (event := _event(cursor)):
+        if letter == "P" and (event := _event_name(cursor)):
             return Expr("sym", name=event)
     if cursor.peek().value == "_":
         cursor.at += 1
         return Expr("sym", name=f"{letter}_{subscript(cursor)}")
-    if letter in _UNKNOWN_FUNCTIONS and (name := _called(cursor, letter)):
+    if letter in _UNKNOWN_FUNCTIONS and (name := _function_name(cursor, letter)):
         inner = cursor.group(cursor)
         return Expr("f", inner.args if inner.op == "tuple" else (inner,), f"?{name}")
     constant = {"i": I, "e": E}.get(letter)
     return constant if constant and letter not in cursor.bound else Expr("sym", name=letter)
 
 
-def _called(cursor: Cursor, letter: str) -> str:
+def _function_name(cursor: Cursor, letter: str) -> str:
     """The name of a function before its bracket, as ``f``, ``f'``, ``f^-1``; nothing where no bracket follows."""
     start = cursor.at
     while cursor.eat("'"):
@@ -363,11 +363,11 @@ def _called(cursor: Cursor, letter: str) -> str:
     return ""
 
 
-def _choose(cursor: Cursor, letter: str) -> Expr | None:
+def _combinations(cursor: Cursor, letter: str) -> Expr | None:
     """``C(5,2)``, ``C_5^2``, ``P(5,2)``, ``A_5^2``: numbers of combinations and arrangements."""
     name = "binom" if letter == "C" else "perm"
     start = cursor.at
-    if letter != "A" and cursor.peek().value == "(" and _is_pair(cursor):
+    if letter != "A" and cursor.peek().value == "(" and _holds_pair(cursor):
         return function(name, *cursor.group(cursor).args)
     if cursor.eat("_"):
         lower = subscript(cursor)
@@ -379,21 +379,21 @@ def _choose(cursor: Cursor, letter: str) -> Expr | None:
     return None
 
 
-def _event(cursor: Cursor) -> str:
+def _event_name(cursor: Cursor) -> str:
     """``P(X=2)`` as one name, where what stands in the bracket is no number; nothing otherwise."""
     text = ""
     for ahead in range(20):
         token = cursor.peek(ahead)
         text += token.value
         if token.value == ")":
-            if not _EVENTS.intersection(t.value for t in cursor.tokens[cursor.at : cursor.at + ahead]):
+            if not _EVENT_SIGNS.intersection(t.value for t in cursor.tokens[cursor.at : cursor.at + ahead]):
                 return ""
             cursor.at += ahead + 1
             return f"P{text}"
     return ""
 
 
-def _is_pair(cursor: Cursor) -> bool:
+def _holds_pair(cursor: Cursor) -> bool:
     """Whether the bracket that opens next holds one comma of its own."""
     depth = commas = 0
     for token in cursor.tokens[cursor.at : cursor.at + 60]:
@@ -413,6 +413,6 @@ def subscript(cursor: Cursor) -> str:
     parts: list[str] = []
     while (token := cursor.next()).value != closing:
         if token.kind == "end" or len(parts) > 20:
-            raise Unreadable("unparsable")
+            raise ParseError("unparsable")
         parts.append(token.value)
     return "".join(parts)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from magcli.verify.latex.tree import Expr, Unreadable
+from magcli.verify.latex.tree import Expr, ParseError
 from magcli.verify.latex.units import SYMBOLS
 
 _GREEK_LETTERS = """
@@ -30,10 +30,10 @@ ordered coordinates minimum maximum vector solution at
 GREEK = frozenset(_GREEK_LETTERS.split())
 FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
 DECORATIONS = frozenset(_DECORATION_NAMES.split())
-DENIALS = frozenset(("not", "no", "never", "wrong", "incorrect", "false"))
-POINTS = frozenset(_POINT_NAMES.split())
+NEGATIONS = frozenset(("not", "no", "never", "wrong", "incorrect", "false"))
+POINT_WORDS = frozenset(_POINT_NAMES.split())
 """Words before a bracket that say what kind of point it is."""
-JOINING = frozenset(("and", "or"))
+CONJUNCTIONS = frozenset(("and", "or"))
 AMBIGUOUS = frozenset(("min", "max", "sec", "lg", "det"))
 """Functions only before a bracket; elsewhere units or letters."""
 
@@ -82,7 +82,7 @@ _ROOT = re.compile(r"([³⁴]√|∛)\s*(\d+(?:\.\d+)?)|(√)\s*(\d+\.\d+|\d\d+)
 
 _HIGH, _LOW = "⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉"
 _SLASHED = re.compile(f"([{_HIGH}]+)[⁄∕/]([{_LOW}]+)")
-_LEVELLED = str.maketrans(_HIGH + _LOW, "0123456789" * 2)
+_TO_DIGITS = str.maketrans(_HIGH + _LOW, "0123456789" * 2)
 
 _TOKEN = re.compile(
     r"(?P<skip>\s+|\\[,;:!>/ ]|~|\\q?quad|\\(?:hspace\s*\{[^{}]*\}"
@@ -100,7 +100,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 
-_SAME = {
+_SYNONYMS = {
     r"\dfrac": r"\frac", r"\tfrac": r"\frac", r"\cfrac": r"\frac", r"\leq": r"\le", r"\leqslant": r"\le",
     r"\leqq": r"\le", r"\geq": r"\ge", r"\geqslant": r"\ge", r"\geqq": r"\ge", r"\neq": r"\ne", r"\not=": r"\ne",
     r"\lt": "<", r"\gt": ">", r"\lbrace": r"\{", r"\rbrace": r"\}", r"\varnothing": r"\emptyset",
@@ -116,7 +116,7 @@ _SAME = {
     "<=": r"\le", ">=": r"\ge", "!=": r"\ne", ":=": "=", "**": "^", "...": r"\ldots", r"\colonequals": "=",
     r"\mid": "mid", r"\infinity": r"\infty", r"\lang": r"\langle", r"\rang": r"\rangle", r"\Vert": "|", r"\|": "|",
 }  # fmt: skip
-_NOTHING = frozenset(
+_IGNORED = frozenset(
     (r"\relax", r"\null", r"\strut", r"\notag", r"\nonumber", r"\therefore", r"\because", r"\centering", r"\noindent")
 )
 _WORD_COMMANDS = {"pi": r"\pi", "infinity": r"\infty", "infty": r"\infty", "oo": r"\infty", "inf": r"\infty"}
@@ -130,7 +130,7 @@ def ascii_math(text: str) -> str:
     """The text with Unicode signs written as LaTeX."""
     if text.isascii():
         return text
-    text = _SLASHED.sub(lambda part: rf"\frac{{{part[1]}}}{{{part[2]}}}".translate(_LEVELLED), text)
+    text = _SLASHED.sub(lambda part: rf"\frac{{{part[1]}}}{{{part[2]}}}".translate(_TO_DIGITS), text)
     text = _ROOT.sub(lambda root: f"{_ROOTS[root[1] or root[3]]}{{{root[2] or root[4]}}}", text)
     return text.translate(_UNICODE).replace("^-^{", "^{-").replace("}^{", "").replace("}_{", "")
 
@@ -140,7 +140,7 @@ def tokenize(text: str) -> tuple[Token, ...]:
     """The tokens of an answer.
 
     Raises:
-        Unreadable: more than ``MAX_TOKENS`` tokens, or nested deeper than ``MAX_DEPTH``.
+        ParseError: more than ``MAX_TOKENS`` tokens, or nested deeper than ``MAX_DEPTH``.
     """
     found: list[Token] = []
     spaced = False
@@ -150,7 +150,7 @@ def tokenize(text: str) -> tuple[Token, ...]:
             spaced = True
             continue
         if len(found) >= MAX_TOKENS:
-            raise Unreadable("too-long")
+            raise ParseError("too-long")
         tokens = _token(kind or "op", match, spaced)
         if kind == "font" and found and found[-1].kind == "num" and tokens and _is_unit(tokens[0]):
             tokens = (tokens[0]._replace(kind="text"), *tokens[1:])
@@ -177,8 +177,8 @@ def _token(kind: str, match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
         return (Token("cmd", "".join(value.split()), spaced),)
     if kind == "word":
         return (_word(value, spaced),)
-    value = _SAME.get(value, value)
-    if value in _NOTHING:
+    value = _SYNONYMS.get(value, value)
+    if value in _IGNORED:
         return ()
     if value in ("and", "or"):
         return (Token("op", value, spaced),)
@@ -209,7 +209,7 @@ def _font(match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
     words = inner.replace("~", " ").strip(" \t\n,;:")
     if not words:
         return (Token("op", ",", True),) if inner.strip() else ()
-    if words.lower() in JOINING:
+    if words.lower() in CONJUNCTIONS:
         return (Token("op", "and" if words.lower() == "and" else "or", True),)
     if words in FUNCTIONS and words not in ("min", "sec", "lg"):
         return (Token("cmd", "\\" + words, spaced),)
@@ -226,10 +226,10 @@ def _check_depth(tokens: list[Token]) -> None:
         if token.kind in ("op", "cmd"):
             depth += (token.value in _OPEN) - (token.value in _CLOSE)
             if depth > MAX_DEPTH:
-                raise Unreadable("too-deep")
+                raise ParseError("too-deep")
             carets = carets + 1 if token.value == "^" else 0 if token.value in (",", "+", "-") else carets
             if carets > MAX_DEPTH:
-                raise Unreadable("too-deep")
+                raise ParseError("too-deep")
 
 
 MAX_NESTING = 60
@@ -274,17 +274,17 @@ class Cursor:
         """Take a sign that must come next.
 
         Raises:
-            Unreadable: it does not.
+            ParseError: it does not.
         """
         if not self.eat(value):
-            raise Unreadable("unparsable")
+            raise ParseError("unparsable")
 
     def deeper(self) -> None:
         """Count one level of nesting.
 
         Raises:
-            Unreadable: there are more than ``MAX_NESTING``.
+            ParseError: there are more than ``MAX_NESTING``.
         """
         self.depth += 1
         if self.depth > MAX_NESTING:
-            raise Unreadable("too-deep")
+            raise ParseError("too-deep")

@@ -14,7 +14,7 @@ MAX_SUM_BITS = 1 << 17
 MAX_FACTORIAL = 2_000
 
 
-class Unreadable(Exception):
+class ParseError(Exception):
     """The text is no answer in the grammar, or over a budget; the message says which."""
 
 
@@ -43,7 +43,7 @@ def add(terms: list[Expr]) -> Expr:
         return terms[0]
     if all(t.op == "num" for t in terms) and sum(_bits(t.number) for t in terms) < MAX_SUM_BITS:
         return num(sum((t.number for t in terms), Fraction(0)))
-    return _matrices(terms) or _without(terms) or _tuples(terms) or Expr("+", tuple(terms))
+    return _add_matrices(terms) or _set_difference(terms) or _add_points(terms) or Expr("+", tuple(terms))
 
 
 def mul(a: Expr, b: Expr) -> Expr:
@@ -51,7 +51,7 @@ def mul(a: Expr, b: Expr) -> Expr:
     if a.op == b.op == "num" and _bits(a.number) + _bits(b.number) < MAX_SUM_BITS:
         return num(a.number * b.number)
     if a.op == "matrix" or b.op == "matrix":
-        return _times(a, b)
+        return _matrix_product(a, b)
     return Expr("*", (a, b))
 
 
@@ -67,7 +67,7 @@ def div(a: Expr, b: Expr) -> Expr:
     if a.op == b.op == "num" and b.number and _bits(a.number) + _bits(b.number) < MAX_SUM_BITS:
         return num(a.number / b.number)
     if a.op == "matrix":
-        return _times(a, div(ONE, b))
+        return _matrix_product(a, div(ONE, b))
     return Expr("/", (a, b))
 
 
@@ -82,24 +82,24 @@ def power(base: Expr, exponent: Expr) -> Expr:
         columns = zip(*(row.args for row in base.args), strict=True)
         return Expr("matrix", tuple(Expr("row", tuple(column)) for column in columns))
     if base.op == exponent.op == "num":
-        return _rational_power(base.number, exponent.number) or Expr("^", _primitive(base.number, exponent.number))
+        return _rational_power(base.number, exponent.number) or Expr("^", _smallest_base(base.number, exponent.number))
     return Expr("^", (base, exponent))
 
 
 def function(name: str, *args: Expr) -> Expr:
     """A function's value, evaluated where it is an exact one of integers."""
     if args and all(a.op == "num" for a in args):
-        value = _exact(name, [a.number for a in args])
+        value = _fold_function(name, [a.number for a in args])
         if value is not None:
             return num(value)
     return Expr("f", args, name)
 
 
-def renamed(expr: Expr, name: str, new: str) -> Expr:
+def rename_symbol(expr: Expr, name: str, new: str) -> Expr:
     """The expression with one symbol's name replaced."""
     if expr.op == "sym":
         return Expr("sym", name=new) if expr.name == name else expr
-    return expr._replace(args=tuple(renamed(arg, name, new) for arg in expr.args)) if expr.args else expr
+    return expr._replace(args=tuple(rename_symbol(arg, name, new) for arg in expr.args)) if expr.args else expr
 
 
 def _bits(value: Fraction) -> int:
@@ -142,7 +142,7 @@ def _integer_root(n: int, degree: int) -> int | None:
     return low if low**degree == n else None
 
 
-def _primitive(base: Fraction, exponent: Fraction) -> tuple[Expr, Expr]:
+def _smallest_base(base: Fraction, exponent: Fraction) -> tuple[Expr, Expr]:
     """A power too large to work out, on its smallest base: ``4^n`` as ``2^{2n}``, so that equal giants are the same."""
     if base.denominator == 1 and base > 1 and _bits(base) < 128 and exponent.denominator == 1:
         for degree in range(base.numerator.bit_length(), 1, -1):
@@ -152,7 +152,7 @@ def _primitive(base: Fraction, exponent: Fraction) -> tuple[Expr, Expr]:
     return num(base), num(exponent)
 
 
-def _exact(name: str, values: list[Fraction]) -> Fraction | None:
+def _fold_function(name: str, values: list[Fraction]) -> Fraction | None:
     """Integer functions within the budget, and what is rational of the others."""
     if name == "abs":
         return abs(values[0])
@@ -174,7 +174,7 @@ def _exact(name: str, values: list[Fraction]) -> Fraction | None:
     return None
 
 
-def _without(terms: list[Expr]) -> Expr | None:
+def _set_difference(terms: list[Expr]) -> Expr | None:
     """``\\mathbb{R} - \\{0\\}``: a difference of sets; None where the terms are not such."""
     if len(terms) != 2 or terms[0].op not in ("set-name", "tuple") or terms[1].op != "*":
         return None
@@ -182,7 +182,7 @@ def _without(terms: list[Expr]) -> Expr | None:
     return Expr(r"\setminus", (terms[0], removed)) if sign == MINUS_ONE and removed.op in ("set", "tuple") else None
 
 
-def _matrices(terms: list[Expr]) -> Expr | None:
+def _add_matrices(terms: list[Expr]) -> Expr | None:
     """The sum of matrices of one shape, entry by entry; None where the terms are not such."""
     if any(t.op != "matrix" for t in terms) or len({_shape(t) for t in terms}) != 1:
         return None
@@ -192,7 +192,7 @@ def _matrices(terms: list[Expr]) -> Expr | None:
     ))  # fmt: skip
 
 
-def _tuples(terms: list[Expr]) -> Expr | None:
+def _add_points(terms: list[Expr]) -> Expr | None:
     """The sum of points and multiples of them, ``(1,2)+t(3,4)``, entry by entry; None where the terms are not such."""
     found = [_entries(term) for term in terms]
     if len({len(entries) for entries in found}) != 1 or not found[0]:
@@ -206,10 +206,10 @@ def _entries(term: Expr) -> tuple[Expr, ...]:
     return tuple(mul(term.args[0], entry) for entry in _entries(term.args[1])) if term.op == "*" else ()
 
 
-def _times(a: Expr, b: Expr) -> Expr:
+def _matrix_product(a: Expr, b: Expr) -> Expr:
     if a.op == b.op == "matrix":
         if len(a.args[0].args) != len(b.args) or len(a.args) * len(b.args) > 400:
-            raise Unreadable("matrix-shapes")
+            raise ParseError("matrix-shapes")
         columns = list(zip(*(row.args for row in b.args), strict=True))
         return Expr("matrix", tuple(Expr("row", tuple(_dot(row.args, c) for c in columns)) for row in a.args))
     matrix, factor = (a, b) if a.op == "matrix" else (b, a)

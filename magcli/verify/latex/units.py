@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from magcli.verify.latex.tree import Expr, Unreadable, num
+from magcli.verify.latex.tree import Expr, ParseError, num
 
 CURRENCY = {
     "$": "dollar",
@@ -72,7 +72,7 @@ _ALIASES = {
     "kph": "kmh kilometer/hour",
 }
 _UNITS = {alias: name for name, aliases in _ALIASES.items() for alias in (name, *aliases.split())}
-_COMPOUND = {
+_ABBREVIATIONS = {
     "mph": "mile / hour",
     "kph": "kilometer / hour",
     "kmh": "kilometer / hour",
@@ -89,12 +89,12 @@ PRIME, DOUBLE_PRIME = "prime", "double-prime"
 """Units that are signs, and so are never unwritten."""
 _GENERIC = frozenset(("unit", "unit^2", "unit^3", "total", "u", "of"))
 _POWERS = {"square": "^2", "sq": "^2", "cubic": "^3", "cu": "^3", "squared": "^2", "cubed": "^3"}
-_PARTS = {
+_SUBUNITS = {
     ("day", "hour"): 24, ("hour", "minute"): 60, ("minute", "second"): 60, ("week", "day"): 7, ("year", "month"): 12,
     ("yard", "foot"): 3, ("foot", "inch"): 12, ("meter", "centimeter"): 100, ("kilometer", "meter"): 1000,
     ("kilogram", "gram"): 1000, ("pound", "ounce"): 16,
 }  # fmt: skip
-"""How many of a smaller unit make a larger one, where both are written one after the other."""
+"""How many of a smaller unit make a larger one, where both are format_units one after the other."""
 _MEASURE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([A-Za-z]+)")
 _COMPOUND_MEASURE = re.compile(rf"\s*{_MEASURE.pattern}(?:\.?,?\s*(?:and\s+)?{_MEASURE.pattern}){{1,3}}\.?\s*")
 _SPLIT = re.compile(r"[A-Za-z°%¢$]+|\^ ?\{?-?\d|[/()]|[^\W\d_]+|\d")
@@ -104,12 +104,17 @@ TEMPERATURES = {"c": "celsius", "celsius": "celsius", "f": "fahrenheit", "fahren
 _SYMBOLS = "m s h g l L N J W V K km cm mm nm kg mg ml mL kJ Hz mol min eV rad"
 _OHM = {r"\Omega": "ohm"}
 SYMBOLS = {symbol: _UNITS[symbol.lower()] for symbol in _SYMBOLS.split()} | _OHM
-"""Signs of units as they are written without words, where letter case counts."""
+"""Signs of units as they are format_units without words, where letter case counts."""
 
 
 def is_unit(word: str) -> bool:
     """Whether a word names a known unit."""
-    return _one(word) in _ALIASES or word.lower() in _COMPOUND or word.lower() in _POWERS or word.lower() in SCALES
+    return (
+        _canonical(word) in _ALIASES
+        or word.lower() in _ABBREVIATIONS
+        or word.lower() in _POWERS
+        or word.lower() in SCALES
+    )
 
 
 def unit_name(words: str) -> str:
@@ -118,14 +123,14 @@ def unit_name(words: str) -> str:
     Known units are multiplied out, in one order: ``km h^-1`` is kilometer/hour, ``J/(mol K)`` joule/kelvin/mole.
     Unknown words are their own name, singular; ``units`` and articles count for nothing.
     """
-    parts = _parts(_PER_CENT.sub("percent", words) if "cent" in words else words)
+    parts = _factors(_PER_CENT.sub("percent", words) if "cent" in words else words)
     if not (parts and all(name.partition("^")[0] in _ALIASES for name in parts if name not in ("/", "(", ")"))):
         name = " ".join(part for part in parts if part not in _GENERIC and part not in ("(", ")"))
         return name.replace(" / ", "/").replace("/ ", "/")
-    return written(_powers(parts))
+    return format_units(_powers(parts))
 
 
-def _parts(words: str) -> list[str]:
+def _factors(words: str) -> list[str]:
     """The units as ``name^power``, with ``/`` and brackets between them."""
     parts: list[str] = []
     power = ""
@@ -144,7 +149,7 @@ def _parts(words: str) -> list[str]:
         elif lower in TEMPERATURES and parts[-1:] == ["degree"]:
             parts[-1] = TEMPERATURES[lower]
         else:
-            parts.extend(_COMPOUND.get(lower, "").split() or [_one(word) + power])
+            parts.extend(_ABBREVIATIONS.get(lower, "").split() or [_canonical(word) + power])
             power = ""
     return parts
 
@@ -165,35 +170,35 @@ def _powers(parts: list[str]) -> dict[str, int]:
     return powers
 
 
-def written(powers: dict[str, int]) -> str:
+def format_units(powers: dict[str, int]) -> str:
     """The name of a product of powers of units, the same for every order."""
-    above = "·".join(_raised(name, power) for name, power in sorted(powers.items()) if power > 0)
+    above = "·".join(_with_power(name, power) for name, power in sorted(powers.items()) if power > 0)
     if not above:
-        return "·".join(_raised(name, power) for name, power in sorted(powers.items()) if power)
-    return above + "".join(f"/{_raised(name, -power)}" for name, power in sorted(powers.items()) if power < 0)
+        return "·".join(_with_power(name, power) for name, power in sorted(powers.items()) if power)
+    return above + "".join(f"/{_with_power(name, -power)}" for name, power in sorted(powers.items()) if power < 0)
 
 
-def _raised(name: str, power: int) -> str:
+def _with_power(name: str, power: int) -> str:
     return name if power == 1 else f"{name}^{power}"
 
 
-def _one(word: str) -> str:
+def _canonical(word: str) -> str:
     lower = word.lower().strip(".")
     singular = lower[:-1] if lower.endswith("s") and len(lower) > 3 and not lower.endswith("ss") else lower
     return _UNITS.get(lower) or _UNITS.get(singular) or singular
 
 
-def compound(text: str) -> tuple[Fraction, str] | None:
+def parse_compound(text: str) -> tuple[Fraction, str] | None:
     """A measure in several units as so many of the smallest: ``3 hours and 20 minutes`` is 200, ``minute``."""
     if not _COMPOUND_MEASURE.fullmatch(text):
         return None
     (amount, word), *smaller = _MEASURE.findall(text)
-    total, unit = Fraction(amount), _one(word)
+    total, unit = Fraction(amount), _canonical(word)
     for amount, word in smaller:
-        parts = _PARTS.get((unit, _one(word)))
+        parts = _SUBUNITS.get((unit, _canonical(word)))
         if parts is None:
             return None
-        total, unit = total * parts + Fraction(amount), _one(word)
+        total, unit = total * parts + Fraction(amount), _canonical(word)
     return total, unit
 
 
@@ -223,7 +228,7 @@ nineteen twenty
 _TENS = "ten twenty thirty forty fifty sixty seventy eighty ninety hundred"
 NUMBERS = {word: n for n, word in enumerate(_SMALL.split())} | {w: 10 * n for n, w in enumerate(_TENS.split(), 1)}
 """Numbers of one word."""
-_JOINTS = """
+_CONJUNCTIONS = """
 and or nor but than versus vs instead rather except excluding excluded without unless if when where while whenever
 provided assuming depending given otherwise else with for is are was were be am isn't aren't
 """
@@ -232,23 +237,23 @@ not no none neither never wrong incorrect false untrue invalid impossible maybe 
 likely roughly approximately approx about around nearly almost circa ish least most minimum maximum other another etc
 also both alternatively respectively resp onwards upwards upward above below beyond under over
 """
-_FIRST = """
+_ADJACENT = """
 half halves third thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh sevenths eighth eighths ninth
 ninths tenth tenths hundredth hundredths thousandth thousandths millionth millionths squared cubed score scores gross
 doz mil mils mio mln bln mn bn tn lac lacs arab kharab wan myriad tens multiple mega giga milli micro nano point grand
 x y z of to from by at past off between among until till into
 """
-_NOT_LAST = """
+_LAST = """
 more less fewer greater higher lower larger bigger smaller extra short odd even real imaginary positive negative double
 triple treble quadruple square sq cube cubic cu binary octal hexadecimal hex ternary
 """
 
-ALWAYS_CHANGING = frozenset((_OPERATIONS + _JOINTS + _DOUBTS).split()) | NUMBERS.keys() | SCALES.keys()
-_BESIDE_THE_VALUE = frozenset(_FIRST.split())
+ALWAYS_CHANGING = frozenset((_OPERATIONS + _CONJUNCTIONS + _DOUBTS).split()) | NUMBERS.keys() | SCALES.keys()
+_CHANGING_IF_ADJACENT = frozenset(_ADJACENT.split())
 """Words that change a value only directly behind it: ``12 of``, but not ``12 cups of tea``."""
-_UNFINISHED = frozenset(_NOT_LAST.split())
+_CHANGING_IF_LAST = frozenset(_LAST.split())
 """Words that say nothing of a value before the thing counted, and else change it: ``12 more apples``, ``12 more``."""
-VALUE_CHANGING = ALWAYS_CHANGING | _BESIDE_THE_VALUE | _UNFINISHED | {"times", "root", "roots"}
+VALUE_CHANGING = ALWAYS_CHANGING | _CHANGING_IF_ADJACENT | _CHANGING_IF_LAST | {"times", "root", "roots"}
 """Every word that may change the value before it."""
 _MAGNITUDES = frozenset("kMBT")
 _PERCENT = frozenset(("percent", "%", "pct", "percentage"))
@@ -257,35 +262,44 @@ _BASES = frozenset(("binary", "octal", "hexadecimal", "hex", "ternary"))
 _NUMERALS = frozenset(
     ("notation", "form", "system", "representation", "numeral", "number", "expansion", "code", "base")
 )
-_EMPTY = (("in", "total"), ("in", "all"), ("altogether",), ("overall",), ("only",), ("exactly",), ("total",), ("each",))
+_FILLER = (
+    ("in", "total"),
+    ("in", "all"),
+    ("altogether",),
+    ("overall",),
+    ("only",),
+    ("exactly",),
+    ("total",),
+    ("each",),
+)
 _AROUND = ".,;:!()[]\"'`"
 
 
-def measured(value: Expr, words: Sequence[str]) -> list[str]:
+def unit_words(value: Expr, words: Sequence[str]) -> list[str]:
     """The words of the unit or the thing counted, without what says nothing, as the value in words: ``5 (five)``.
 
     Raises:
-        Unreadable: they make the value before them another one, or cast doubt on it.
+        ParseError: they make the value before them another one, or cast doubt on it.
     """
     bare = [word.lower().strip(_AROUND) for word in words]
     size = len(bare)
     if size == 1 and bare[0] in NUMBERS and value == num(NUMBERS[bare[0]]):
         return []
-    for phrase in _EMPTY:
+    for phrase in _FILLER:
         if tuple(bare[size - len(phrase) : size]) == phrase:
             size -= len(phrase)
-    if size and (words[0] in _MAGNITUDES or any(_changes(bare[:size], at) for at in range(size))):
-        raise Unreadable("words")
+    if size and (words[0] in _MAGNITUDES or any(_changes_value(bare[:size], at) for at in range(size))):
+        raise ParseError("words")
     return list(words[:size])
 
 
-def _changes(words: list[str], at: int) -> bool:
+def _changes_value(words: list[str], at: int) -> bool:
     """Whether a word among those behind a value makes it another value."""
     word, before, after = words[at], words[at - 1] if at else "", words[at + 1] if at + 1 < len(words) else ""
     if (before == "to" and word not in NUMBERS) or (word, before) == ("over", "left"):
         return False
     beside = not at or (at == 1 and before in _PERCENT)
-    if word[:1].isdigit() or "?" in word or word in ALWAYS_CHANGING or (beside and word in _BESIDE_THE_VALUE):
+    if word[:1].isdigit() or "?" in word or word in ALWAYS_CHANGING or (beside and word in _CHANGING_IF_ADJACENT):
         return True
     if word == "times":
         return after != "" and after not in _RATES
@@ -295,4 +309,4 @@ def _changes(words: list[str], at: int) -> bool:
         return before in ("square", "cube", "cubic")
     if word in _BASES and (before == "in" or after in _NUMERALS):
         return True
-    return word in _UNFINISHED and not after
+    return word in _CHANGING_IF_LAST and not after

@@ -5,14 +5,14 @@ from fractions import Fraction
 
 import pytest
 
-from magcli.verify.equality.balls import FLOATS, Ball, NotReal, Point, Undecided, digits
+from magcli.verify.equality.balls import FLOAT_FIELD, Ball, NotReal, Point, Undecided, mp_field
 from magcli.verify.equality.evaluate import evaluate
-from magcli.verify.latex.answers import read
+from magcli.verify.latex.answers import parse_answer
 
 
 def value(text: str, *, bits: int = 0, real: bool = False, **symbols: int) -> Ball:
-    field = digits(bits) if bits else FLOATS
-    return evaluate(read(text), Point(field, {k: Fraction(v) for k, v in symbols.items()}, real=real))
+    field = mp_field(bits) if bits else FLOAT_FIELD
+    return evaluate(parse_answer(text), Point(field, {k: Fraction(v) for k, v in symbols.items()}, real=real))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_rational_values_are_exact() -> None:
 def test_more_digits_show_what_fewer_cannot() -> None:
     text = r"e^{\pi\sqrt{163}}-262537412640768744"
     with pytest.raises(Undecided):
-        evaluate(read(r"e^{-300}+1"), Point(digits(170), {}, real=False))
+        evaluate(parse_answer(r"e^{-300}+1"), Point(mp_field(170), {}, real=False))
     found = value(text, bits=300)
     assert -1e-11 < found.value < -1e-13
 

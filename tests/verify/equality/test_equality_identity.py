@@ -1,7 +1,7 @@
 import pytest
 
-from magcli.verify.equality.identity import NUM_POINTS, points, rounds_to, same_value, symbols
-from magcli.verify.latex.answers import read
+from magcli.verify.equality.identity import NUM_POINTS, rounds_to, same_value, sample_points, symbols
+from magcli.verify.latex.answers import parse_answer
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from magcli.verify.latex.answers import read
     ],
 )
 def test_values_at_points_tell(a: str, b: str, same: bool | None) -> None:
-    assert same_value(read(a), read(b)) is same_value(read(b), read(a)) is same
+    assert same_value(parse_answer(a), parse_answer(b)) is same_value(parse_answer(b), parse_answer(a)) is same
 
 
 @pytest.mark.parametrize(
@@ -42,18 +42,18 @@ def test_values_at_points_tell(a: str, b: str, same: bool | None) -> None:
     ],
 )
 def test_long_decimals_round_values_without_end(decimal: str, exact: str, rounds: bool) -> None:
-    assert rounds_to(read(decimal), read(exact)) is rounds
+    assert rounds_to(parse_answer(decimal), parse_answer(exact)) is rounds
 
 
 def test_symbols_of_sums_are_bound() -> None:
-    assert symbols(read(r"\sum_{k=1}^{n} kx")) == {"n", "x"}
+    assert symbols(parse_answer(r"\sum_{k=1}^{n} kx")) == {"n", "x"}
 
 
 def test_points_are_always_the_same_and_of_both_signs() -> None:
     names = frozenset("xy")
-    found = list(points(names, frozenset()))
-    assert found == list(points(names, frozenset()))
+    found = list(sample_points(names, frozenset()))
+    assert found == list(sample_points(names, frozenset()))
     assert len(found) == NUM_POINTS
     assert min(p["x"] for p in found) < 0 < min(found[0].values())
-    assert all(p["x"].denominator == 1 < p["x"] for p in points(names, names))
-    assert list(points(frozenset(), frozenset())) == [{}]
+    assert all(p["x"].denominator == 1 < p["x"] for p in sample_points(names, names))
+    assert list(sample_points(frozenset(), frozenset())) == [{}]

@@ -54,10 +54,10 @@ def test_a_real_domain_may_be_unwritten_unless_the_letter_counts_periods(body: s
 @settings(max_examples=60, deadline=None)
 @given(BODIES, LETTERS, DOMAINS)
 def test_a_parameter_is_not_renamed_to_a_letter_that_stands_there(body: str, letter: str, domain: str) -> None:
-    renamed = body.replace("?", letter)
+    rename_symbol = body.replace("?", letter)
     taken = "x" if "x" in body else "y" if "y" in body else ""
     if taken:
-        assert not equal(rf"{renamed}, {letter}\in\mathbb{{{domain}}}", body.replace("?", taken))
+        assert not equal(rf"{rename_symbol}, {letter}\in\mathbb{{{domain}}}", body.replace("?", taken))
 
 
 @settings(max_examples=60, deadline=None)

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magcli.verify.equality.regions import EVERYTHING, Piece, Region, complement, region, same_region
+from magcli.verify.equality.regions import EVERYTHING, Interval, Region, complement, region, same_region
 from magcli.verify.equality.structure import same
-from magcli.verify.latex.answers import read
+from magcli.verify.latex.answers import parse_answer
 from magcli.verify.latex.tree import num
 
 
@@ -32,7 +32,7 @@ from magcli.verify.latex.tree import num
     ],
 )
 def test_regions(a: str, b: str, same: bool) -> None:
-    x, y = region(read(a)), region(read(b))
+    x, y = region(parse_answer(a)), region(parse_answer(b))
     assert x is not None
     assert y is not None
     assert same_region(x, y) == same_region(y, x) == same
@@ -40,26 +40,26 @@ def test_regions(a: str, b: str, same: bool) -> None:
 
 @pytest.mark.parametrize("text", ["(2,1)", "(1,2,3)", "x+y>1", "x=1", "5", r"\mathbb{Z}", "(a,b)", "(i,2)"])
 def test_no_region(text: str) -> None:
-    assert region(read(text)) is None
+    assert region(parse_answer(text)) is None
 
 
 def test_complement() -> None:
-    half = region(read("x>1"))
+    half = region(parse_answer("x>1"))
     assert half is not None
-    assert complement(complement(half.pieces)) == half.pieces
+    assert complement(complement(half.intervals)) == half.intervals
     assert complement(EVERYTHING) == ()
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(-9, 9), st.integers(-9, 9))
 def test_and_holds_in_common_and_or_in_either(low: int, high: int) -> None:
-    both, either = (region(read(f"x > {low} {word} x < {high}")) for word in ("and", "or"))
+    both, either = (region(parse_answer(f"x > {low} {word} x < {high}")) for word in ("and", "or"))
     assert both is not None
     assert either is not None
-    inside = region(read(f"({low},{high})")) if low < high else Region((), "x")
+    inside = region(parse_answer(f"({low},{high})")) if low < high else Region((), "x")
     assert inside is not None
     assert same_region(both, inside)
-    whole = EVERYTHING if low < high else complement((Piece(num(high), True, num(low), True),))
+    whole = EVERYTHING if low < high else complement((Interval(num(high), True, num(low), True),))
     assert same_region(either, Region(whole, "x"))
     assert not same_region(both, either)
 
@@ -78,4 +78,4 @@ def test_and_holds_in_common_and_or_in_either(low: int, high: int) -> None:
     ],
 )
 def test_words_between_relations(a: str, b: str, *, found: bool) -> None:
-    assert same(read(a), read(b))[0] == same(read(b), read(a))[0] == found
+    assert same(parse_answer(a), parse_answer(b))[0] == same(parse_answer(b), parse_answer(a))[0] == found

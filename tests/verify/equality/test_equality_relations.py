@@ -2,7 +2,7 @@ import pytest
 
 from magcli.verify.equality.equations import constant_ratio, is_name, same_equation, same_inequality, same_name
 from magcli.verify.equality.parameters import expand_signs
-from magcli.verify.latex.answers import read
+from magcli.verify.latex.answers import parse_answer
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from magcli.verify.latex.answers import read
     ],
 )
 def test_equations(a: str, b: str, same: bool) -> None:
-    assert same_equation(read(a), read(b)) == same_equation(read(b), read(a)) == same
+    assert same_equation(parse_answer(a), parse_answer(b)) == same_equation(parse_answer(b), parse_answer(a)) == same
 
 
 @pytest.mark.parametrize(
@@ -33,38 +33,40 @@ def test_equations(a: str, b: str, same: bool) -> None:
     ],
 )
 def test_inequalities(a: str, b: str, same: bool) -> None:
-    assert same_inequality(read(a), read(b)) == same_inequality(read(b), read(a)) == same
+    assert (
+        same_inequality(parse_answer(a), parse_answer(b)) == same_inequality(parse_answer(b), parse_answer(a)) == same
+    )
 
 
 def test_constant_ratio() -> None:
-    assert constant_ratio(read("6x+3y"), read("2x+y")) == pytest.approx(3)
-    assert constant_ratio(read("x"), read("x^2")) is None
-    assert constant_ratio(read("5"), read("3")) is None
+    assert constant_ratio(parse_answer("6x+3y"), parse_answer("2x+y")) == pytest.approx(3)
+    assert constant_ratio(parse_answer("x"), parse_answer("x^2")) is None
+    assert constant_ratio(parse_answer("5"), parse_answer("3")) is None
 
 
 @pytest.mark.parametrize(
     "text", ["x", "x_1", "f(x)", "AB", "P(A)", r"\angle ABC", r"\frac{AB}{CD}", "|AB|", "(x,y)", r"\sin\theta"]
 )
 def test_names(text: str) -> None:
-    assert is_name(read(text))
+    assert is_name(parse_answer(text))
 
 
 @pytest.mark.parametrize("text", ["2x", "x+1", "x^2", "xyz+1", "5", "(x,1)"])
 def test_no_names(text: str) -> None:
-    assert not is_name(read(text))
+    assert not is_name(parse_answer(text))
 
 
 def test_arguments_of_functions_are_renamed() -> None:
-    found = same_name(read("f(x)=x+1"), read("f(t)=t+1"))
+    found = same_name(parse_answer("f(x)=x+1"), parse_answer("f(t)=t+1"))
     assert found is not None
     assert found[0] == found[1]
-    assert same_name(read("f(x)=x"), read("g(x)=x")) is None
-    assert same_name(read("x=1"), read("y=1")) is None
+    assert same_name(parse_answer("f(x)=x"), parse_answer("g(x)=x")) is None
+    assert same_name(parse_answer("x=1"), parse_answer("y=1")) is None
 
 
 def test_signs_are_written_out() -> None:
-    assert expand_signs(read(r"\pm 2")) == read("2, -2")
-    assert expand_signs(read(r"0, \pm 1")) == read("0, 1, -1")
-    assert expand_signs(read(r"1\pm 2\mp 3")) == read("0, 2")
-    assert expand_signs(read("(x,y)=(1,2)")) == read("x=1, y=2")
-    assert expand_signs(read("5")) == read("5")
+    assert expand_signs(parse_answer(r"\pm 2")) == parse_answer("2, -2")
+    assert expand_signs(parse_answer(r"0, \pm 1")) == parse_answer("0, 1, -1")
+    assert expand_signs(parse_answer(r"1\pm 2\mp 3")) == parse_answer("0, 2")
+    assert expand_signs(parse_answer("(x,y)=(1,2)")) == parse_answer("x=1, y=2")
+    assert expand_signs(parse_answer("5")) == parse_answer("5")

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from magcli.verify.equality.series import MAX_NODES, closed_form, is_series
-from magcli.verify.latex.answers import read
+from magcli.verify.latex.answers import parse_answer
 from magcli.verify.math import compare
 
 CLOSED = [
@@ -36,15 +36,15 @@ def test_a_series_equals_its_closed_form_and_nothing_else(series: str, closed: s
 
 @pytest.mark.parametrize("series", NO_CLOSED_FORM)
 def test_a_series_without_a_closed_form_equals_itself_alone(series: str) -> None:
-    assert closed_form(read(series)) is None
+    assert closed_form(parse_answer(series)) is None
     assert compare(series, series)[0]
     assert compare("2", series)[0] is False
 
 
 def test_finite_sums_are_no_series() -> None:
-    assert is_series(read(r"1+\sum_{k=1}^{\infty} 2^{-k}"))
-    assert not is_series(read(r"\sum_{k=1}^{10} 2^{-k}"))
-    assert closed_form(read(r"\sum_{k=1}^{10} 2^{-k}")) is None
+    assert is_series(parse_answer(r"1+\sum_{k=1}^{\infty} 2^{-k}"))
+    assert not is_series(parse_answer(r"\sum_{k=1}^{10} 2^{-k}"))
+    assert closed_form(parse_answer(r"\sum_{k=1}^{10} 2^{-k}")) is None
 
 
 def test_an_answer_is_never_summed() -> None:

@@ -1,8 +1,8 @@
-"""What texts are read as: atoms, expressions, commands, parts and brackets end to end."""
+"""Parse trees of answers: atoms, expressions, commands, parts and brackets end to end."""
 
 import pytest
 
-from magcli.verify.latex.answers import read, read_as_list
+from magcli.verify.latex.answers import parse_answer, parse_as_list
 from magcli.verify.latex.tree import Expr
 
 
@@ -49,7 +49,7 @@ def shown(expr: Expr) -> str:
         ("C(5,2)", "10"),
         ("C_5^2", "10"),
         (r"n \choose 2", "f:binom(n, 2)"),
-        (r"1 \over 4", "1/4"),
+        (r"1 \divide 4", "1/4"),
         (r"\begin{vmatrix}1&2\\3&4\end{vmatrix}", "-2"),
         (r"\begin{cases}x=1\\y=2\end{cases}", "list:and(rel:=(x, 1), rel:=(y, 2))"),
         ("(1,2)", "tuple:()(1, 2)"),
@@ -88,7 +88,7 @@ def shown(expr: Expr) -> str:
     ],
 )
 def test_trees(text: str, tree: str) -> None:
-    assert shown(read(text)) == tree
+    assert shown(parse_answer(text)) == tree
 
 
 @pytest.mark.parametrize(
@@ -106,14 +106,14 @@ def test_trees(text: str, tree: str) -> None:
     ],
 )
 def test_what_cannot_be_read_says_why(text: str, reason: str) -> None:
-    tree = read(text)
+    tree = parse_answer(text)
     assert (tree.op, tree.args[0].name) == ("raw", reason)
 
 
 def test_commas_may_be_read_as_separators() -> None:
-    assert shown(read_as_list("100,200,300")) == "list(100, 200, 300)"
+    assert shown(parse_as_list("100,200,300")) == "list(100, 200, 300)"
 
 
 def test_a_symbol_in_braces_may_have_an_index() -> None:
-    assert read(r"{\alpha}_1") == read(r"\boldsymbol{\alpha}_{1}") == read(r"\alpha_1")
-    assert read(r"{\alpha}_1") != read(r"{\alpha}_2")
+    assert parse_answer(r"{\alpha}_1") == parse_answer(r"\boldsymbol{\alpha}_{1}") == parse_answer(r"\alpha_1")
+    assert parse_answer(r"{\alpha}_1") != parse_answer(r"{\alpha}_2")

@@ -1,6 +1,6 @@
 import pytest
 
-from magcli.verify.latex.clean import clean, squeezed, tidy, words_of
+from magcli.verify.latex.clean import normalize, only_words, squeeze, tidy
 from magcli.verify.latex.tokens import tokenize
 
 
@@ -30,14 +30,14 @@ from magcli.verify.latex.tokens import tokenize
     ],
 )
 def test_wrappers_go_and_digits_in_groups_are_one_number(text: str, bare: str) -> None:
-    assert clean(text) == bare
+    assert normalize(text) == bare
 
 
 def test_words_are_told_from_mathematics() -> None:
-    assert words_of(tokenize(r"\text{The answer} key")) == "answer key"
-    assert words_of(tokenize("no solution")) == "no solution"
+    assert only_words(tokenize(r"\text{The answer} key")) == "answer key"
+    assert only_words(tokenize("no solution")) == "no solution"
     for text in ("x", "x+1", r"\sin", "-nan", "5 cm"):
-        assert words_of(tokenize(text)) is None
+        assert only_words(tokenize(text)) is None
 
 
 def test_tidy_words() -> None:
@@ -45,5 +45,5 @@ def test_tidy_words() -> None:
 
 
 def test_squeezed_keeps_spaces_between_digits() -> None:
-    assert squeezed(r"\text{June } 20") == "June20"
-    assert squeezed("1 1/2") == "1 1/2" != squeezed("11/2")
+    assert squeeze(r"\text{June } 20") == "June20"
+    assert squeeze("1 1/2") == "1 1/2" != squeeze("11/2")

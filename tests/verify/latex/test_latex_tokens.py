@@ -1,7 +1,7 @@
 import pytest
 
 from magcli.verify.latex.tokens import MAX_DEPTH, MAX_TOKENS, ascii_math, tokenize
-from magcli.verify.latex.tree import Unreadable
+from magcli.verify.latex.tree import ParseError
 
 
 def values(text: str) -> list[str]:
@@ -43,7 +43,7 @@ def test_unicode_signs_are_latex() -> None:
 
 @pytest.mark.parametrize("text", ["1+" * MAX_TOKENS, "(" * (MAX_DEPTH + 1), "x^" * (MAX_DEPTH + 1)])
 def test_budgets(text: str) -> None:
-    with pytest.raises(Unreadable, match="too-"):
+    with pytest.raises(ParseError, match="too-"):
         tokenize(text)
 
 

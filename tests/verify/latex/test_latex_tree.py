@@ -4,7 +4,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magcli.verify.latex.tree import ONE, ZERO, Expr, Unreadable, add, div, function, mul, neg, num, power, renamed
+from magcli.verify.latex.tree import (
+    ONE,
+    ZERO,
+    Expr,
+    ParseError,
+    add,
+    div,
+    function,
+    mul,
+    neg,
+    num,
+    power,
+    rename_symbol,
+)
 
 X = Expr("sym", name="x")
 FRACTIONS = st.fractions(max_denominator=1000)
@@ -65,7 +78,7 @@ def test_matrices() -> None:
     assert mul(a, matrix([1], [1])) == matrix([3], [7])
     assert power(a, Expr("sym", name="T")) == matrix([1, 3], [2, 4])
     assert div(a, num(1)) == a
-    with pytest.raises(Unreadable):
+    with pytest.raises(ParseError):
         mul(a, matrix([1, 2, 3]))
 
 
@@ -75,4 +88,4 @@ def test_sets_are_taken_from_sets() -> None:
 
 
 def test_renamed() -> None:
-    assert renamed(add([X, ONE]), "x", "y") == add([Expr("sym", name="y"), ONE])
+    assert rename_symbol(add([X, ONE]), "x", "y") == add([Expr("sym", name="y"), ONE])

@@ -1,6 +1,6 @@
 import pytest
 
-from magcli.verify.latex.clean import formal
+from magcli.verify.latex.clean import formalize
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from magcli.verify.latex.clean import formal
     ],
 )
 def test_words_as_formulas(text: str, formula: str) -> None:
-    assert formal(text) == formula
+    assert formalize(text) == formula
 
 
 @pytest.mark.parametrize(
@@ -34,4 +34,4 @@ def test_words_as_formulas(text: str, formula: str) -> None:
     ],
 )
 def test_other_words_stay_as_they_are(text: str) -> None:
-    assert formal(text) == text
+    assert formalize(text) == text
