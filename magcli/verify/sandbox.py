@@ -1,11 +1,10 @@
-"""Untrusted programs, run where they can do no harm: one bubblewrap a program, one fresh exec a test.
+"""Sandboxes for untrusted programs: one bubblewrap per program, a fresh process per test.
 
 A program sees a read-only ``/usr``, its own files read-only under ``/box`` (its working directory) and nothing else of
-the machine: no network, no ``/proc``, no writable place, no environment but a few fixed variables; of Python packages,
-numpy and sortedcontainers where they are installed (``magcli[judge]``) and a file of the program names them. It cannot
-start processes, share memory or reach another process. Its stdin, stdout, stderr and report are files in memory, the
-first three with their usual names (``/dev/stdin``), so the kernel itself limits output. What is expected of it stays
-outside.
+the machine: no network, no ``/proc``, nothing writable, a few fixed environment variables; of Python packages, numpy
+and sortedcontainers if they are installed (``magcli[judge]``) and a file of the program mentions them. It cannot start
+processes, share memory or reach another process. Its stdin, stdout, stderr and report are memory files, the first three
+under their usual names (``/dev/stdin``), so the kernel limits output. Expected outputs stay outside.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from pathlib import Path
 from typing import Literal
 
 from magcli.errors import EnvironmentFault, UsageError
-from magcli.verify.isolation.launch import Box, Isolation, Level
-from magcli.verify.isolation.primitives import NEEDED, Finding, candidates, escape, findings
+from magcli.verify.isolation.launch import Isolation, Level, ProgramSpec
+from magcli.verify.isolation.primitives import REQUIRED, Finding, candidates, check_isolation, findings
 from magcli.verify.isolation.program import Limits, Outcome, Program
 
 __all__ = ["Finding", "Limits", "Outcome", "Probe", "Program", "Sandbox", "open_sandbox", "probe"]
@@ -27,18 +26,18 @@ Choice = Literal["auto", "full", "restricted", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """How untrusted programs are run on this machine; made once by ``open_sandbox``, used from any thread."""
+    """How untrusted programs run on this machine; created by ``open_sandbox``, used from any thread."""
 
     isolation: Isolation
 
     @property
     def level(self) -> Level:
-        """How much programs are kept from; see ``magcli.verify.isolation.launch``."""
+        """The level of isolation; see ``magcli.verify.isolation.launch``."""
         return self.isolation.level
 
     @property
     def python(self) -> str:
-        """The interpreter that programs find inside; start it as ``[sandbox.python, "-I", "-S", "-E", ...]``."""
+        """The interpreter inside; start it as ``[sandbox.python, "-I", "-S", "-E", ...]``."""
         return self.isolation.python
 
     def program(self, argv: Sequence[str], files: Mapping[str, bytes | Path]) -> Program:
@@ -46,22 +45,22 @@ class Sandbox:
 
         A path is not copied but mounted; it must be readable by all.
         """
-        return Program(self.isolation, Box(tuple(argv), files))
+        return Program(self.isolation, ProgramSpec(tuple(argv), files))
 
     def build(
         self, argv: Sequence[str], files: Mapping[str, bytes | Path], product: str, *, limits: Limits, into: Path
     ) -> Outcome:
         """Run one command (a compiler) that may start processes and write ``limits.output`` bytes in ``/box``.
 
-        Where it succeeds, its file ``product`` is copied to ``into``.
+        On success its file ``product`` is copied to ``into``.
         """
-        with Program(self.isolation, Box(tuple(argv), files, product, limits.output)) as compiler:
+        with Program(self.isolation, ProgramSpec(tuple(argv), files, product, limits.output)) as compiler:
             return compiler.make(limits, into)
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What this machine can do: the strongest isolation that a real program could not leave, and every primitive."""
+    """The strongest isolation that the escape test could not leave, and the state of every primitive."""
 
     sandbox: Sandbox | None
     findings: tuple[Finding, ...]
@@ -74,16 +73,16 @@ def probe() -> Probe:
 
 
 def open_sandbox(choice: Choice = "full", *, readable: Sequence[str] = (), accept_unsandboxed: bool = False) -> Sandbox:
-    """The sandbox of this machine, after a program that tries to get out of it failed to.
+    """The sandbox of this machine, after a test program failed to escape from it.
 
     Args:
-        choice: ``auto`` takes ``full``, else ``restricted``; ``none`` isolates nothing at all.
-        readable: More folders that programs may read, such as a compiler's outside ``/usr``.
-        accept_unsandboxed: That programs written by a model may do to this machine all that its user can.
+        choice: ``auto`` takes ``full``, else ``restricted``; ``none`` does not isolate.
+        readable: Additional folders that programs may read, such as a compiler's outside ``/usr``.
+        accept_unsandboxed: Accept that programs written by a model run with the user's rights.
 
     Raises:
         UsageError: ``none`` without ``accept_unsandboxed``.
-        EnvironmentFault: the level is not possible here; names the primitive that fails and what to do.
+        EnvironmentFault: the level does not work here; names the failing primitive and the fix.
     """
     if choice == "none" and not accept_unsandboxed:
         raise UsageError("programs written by a model would run with all your rights: that must be accepted explicitly")
@@ -98,10 +97,10 @@ def open_sandbox(choice: Choice = "full", *, readable: Sequence[str] = (), accep
 
 
 def _best(level: Level, readable: tuple[str, ...]) -> tuple[Sandbox | None, str]:
-    """The first isolation of a level that holds, or the fault of the first."""
+    """The first isolation of a level that holds, or why the first does not."""
     faults = []
     for isolation in candidates(level, readable):
-        fault = escape(isolation)
+        fault = check_isolation(isolation)
         if not fault:
             return Sandbox(isolation), ""
         faults.append(fault)
@@ -110,4 +109,6 @@ def _best(level: Level, readable: tuple[str, ...]) -> tuple[Sandbox | None, str]
 
 def _reasons(level: Level) -> str:
     """The primitives of a level that fail."""
-    return ", ".join(str(finding) for finding in findings() if finding.primitive in NEEDED[level] and not finding.works)
+    return ", ".join(
+        str(finding) for finding in findings() if finding.primitive in REQUIRED[level] and not finding.works
+    )

@@ -71,7 +71,7 @@ def test_every_primitive_is_really_tried() -> None:
 
 
 def test_no_program_runs_as_root() -> None:
-    assert primitives.ways() == (("root", "dropped") if os.geteuid() == 0 else ("user",))
+    assert primitives.mount_users() == (("root", "dropped") if os.geteuid() == 0 else ("user",))
 
 
 def landlock() -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from magcli.verify.isolation.program import Limits, Outcome, Program, kept_waiting
+from magcli.verify.isolation.program import Limits, Outcome, Program, time_waiting
 from magcli.verify.sandbox import Sandbox, open_sandbox
 
 DEFAULT = Limits()
@@ -206,7 +206,7 @@ def test_a_run_that_is_kept_waiting_has_more_time_and_one_that_dozes_has_not(pyt
     doze = "exec('while True:\\n for _ in range(200000): pass\\n time.sleep(0.09)')"
     alone = do(python, doze, limits=limits)
     assert alone.status == "wall-limit"
-    assert limits.wall < alone.wall < limits.longest / 2, (
+    assert limits.wall < alone.wall < limits.max_wall / 2, (
         "about 3 times its limit and a second, twice on a busy machine"
     )
 
@@ -263,7 +263,7 @@ def test_descriptors_and_processes_are_given_back(sandbox: Sandbox) -> None:
 def _waited(pid: int) -> float:
     process = os.pidfd_open(pid)
     try:
-        return kept_waiting(process)
+        return time_waiting(process)
     finally:
         os.close(process)
 

@@ -107,7 +107,7 @@ def test_the_own_number_stands_nowhere_by_chance() -> None:
     for machine in ARCH:
         for kind in ("program", "compiler"):
             code = seccomp.program_filter(kind, machine)  # type: ignore[arg-type]
-            assert code.count(struct.pack("=I", seccomp.OWN_PID)) == len(seccomp.own_pid_places(code)) == 2
+            assert code.count(struct.pack("=I", seccomp.OWN_PID)) == len(seccomp.own_pid_offsets(code)) == 2
             assert len(code) // 8 < 4096
 
 

@@ -1,18 +1,17 @@
-"""Starting the runner with nothing around it: in bubblewrap (``full``), behind Landlock (``restricted``), or openly.
+"""Starting the runner in isolation: in bubblewrap (``full``), under Landlock (``restricted``), or without any.
 
-``full`` is bubblewrap with a root of its own: read-only ``/usr``, the interpreter's installation, a few devices and the
-program's files; its own processes, network, users, names. There is no ``/proc``: ``/dev/stdin``, ``/dev/stdout``,
-``/dev/stderr`` and what leads to them, such as ``/proc/self/fd/0``, are files of the sandbox's own, which a program has
-as its stdin, stdout and stderr too. As root, bubblewrap mounts with root's rights, since an
-interpreter under ``/root`` is out of reach for anyone else, and keeps only the right to change the user; the runner
-becomes a user that nobody else is before it hears of a program (the kernel exempts root from the limit on threads).
-Root without the right to mount changes the user first and mounts in a user namespace, as every other user does.
+``full`` is bubblewrap with its own root filesystem (read-only ``/usr``, the interpreter's installation, a few devices,
+the program's files) and its own PID, network, user and UTS namespaces. There is no ``/proc``: ``/dev/stdin``,
+``/dev/stdout``, ``/dev/stderr`` and paths to them, such as ``/proc/self/fd/0``, are files inside the sandbox that are
+also the program's descriptors 0 to 2. As root, bubblewrap mounts with root's rights, since nobody else can reach an
+interpreter under ``/root``, and keeps only the capability to change the user; the runner switches to an unused user
+before it receives a program (the kernel exempts root from the limit on threads). Root without the right to mount
+switches first and mounts in a user namespace, as every other user does.
 
-``restricted`` is for where namespaces are refused, such as Docker's default profile: the same runner and filter, the
-files in a temporary folder, Landlock instead of mounts. ``/dev/stdin`` is what it is on this machine, a link to a file
-in memory, which Landlock lets pass; where the machine has no ``/proc``, it does not work. What it lacks: a program can
-see which files exist and how large they are; the folder of a build has no size limit; unless root starts it, threads
-are bounded by memory only.
+``restricted`` is for machines that refuse namespaces, such as Docker's default profile: the same runner and seccomp
+filter, the files in a temporary folder, Landlock instead of mounts. ``/dev/stdin`` links to a memory file, which
+Landlock lets pass; it needs ``/proc``. Weaker than ``full``: a program can see which files exist and their sizes; the
+folder of a build has no size limit; unless root starts it, only memory bounds the number of threads.
 """
 
 from __future__ import annotations
@@ -36,35 +35,34 @@ from pathlib import Path
 from typing import Literal
 
 from magcli.verify.isolation import runner
-from magcli.verify.isolation.seccomp import own_pid_places, program_filter
+from magcli.verify.isolation.seccomp import own_pid_offsets, program_filter
 
 Level = Literal["full", "restricted", "none"]
-Way = Literal["root", "dropped", "user"]
-"""Who mounts: root, a user that root has become, or the user that runs magcli."""
+MountUser = Literal["root", "dropped", "user"]
+"""Who mounts: root, an unused user that root switches to, or the user that runs magcli."""
 
 BOX = "/box"
-SEARCH = "/usr/bin:/bin"
+SEARCH_PATH = "/usr/bin:/bin"
 ENVIRONMENT = {
-    "PATH": SEARCH,
+    "PATH": SEARCH_PATH,
     "LANG": "C.UTF-8",
     "PYTHONHASHSEED": "0",
     "PYTHONDONTWRITEBYTECODE": "1",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-"""All that programs find in their environment, besides HOME and TMPDIR; a fixed hash seed keeps verdicts from flipping
-on the order of a set."""
+"""The environment of programs, besides HOME and TMPDIR; a fixed hash seed makes verdicts independent of set order."""
 
 DEVICES = ("/dev/null", "/dev/urandom", "/dev/random")
-"""Those that programs may use; a compiler has ``/dev/null`` alone."""
+"""Devices that programs may use; a compiler has only ``/dev/null``."""
 
-PATIENCE = 1.0
-"""Seconds that a runner has to end by itself."""
+STOP_TIMEOUT = 1.0
+"""Seconds that a runner has to exit by itself."""
 PACKAGES = ("numpy", "sortedcontainers")
-"""Packages that contest judges have, which programs that name them may import where they are installed."""
+"""Packages available on contest judges, mounted for programs that mention them if installed."""
 _LIBRARIES = ("bin", "sbin", "lib", "lib32", "lib64")
 _READ, _READ_WRITE, _EVERYTHING = 0b1101, 0b110, 0xFFFF
-"""Landlock's rights: run, read and list; read and write; all."""
+"""Landlock access rights: execute, read and list; read and write; all."""
 _RUNNER = Path(runner.__file__)
 _INSIDE = "/runner"
 
@@ -72,19 +70,19 @@ _INSIDE = "/runner"
 @dataclass(frozen=True, slots=True)
 class Isolation:
     """How runners are started on this machine. ``python`` is the interpreter inside, ``prefix`` its installation;
-    ``readable`` are more folders that programs may read."""
+    ``readable`` are additional folders that programs may read."""
 
     level: Level
     python: str
     prefix: str
-    way: Way = "user"
+    mount_as: MountUser = "user"
     bwrap: str = ""
     readable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
-    """What a program finds: its command and files. A compiler may write ``size`` bytes and is to make ``product``."""
+class ProgramSpec:
+    """A program's command and files. A compiler may write ``size`` bytes and must create ``product``."""
 
     argv: tuple[str, ...]
     files: Mapping[str, bytes | Path]
@@ -94,31 +92,31 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """A started runner: its process, the socket to it, where its own errors go, and what to undo at the end.
+    """A started runner: its process, the socket to it, the file of its own stderr, and cleanup callbacks.
 
-    ``named`` tells that it sends the files that stand for stdin, stdout and stderr inside.
+    ``sends_streams``: it first sends the files that are ``/dev/stdin``, ``/dev/stdout`` and ``/dev/stderr`` inside.
     """
 
     process: subprocess.Popen[bytes]
     control: socket.socket
     errors: int
-    undo: ExitStack
-    named: bool
+    cleanup: ExitStack
+    sends_streams: bool
 
     def stop(self) -> None:
-        """End it and everything in it, and wait for that.
+        """Terminate it and all its processes, and wait for them.
 
-        An idle runner ends by itself, so that its CPU time counts as ours; bubblewrap and it are one process group.
+        An idle runner exits by itself, so that its CPU time counts as ours; it shares a process group with bubblewrap.
         """
         self.control.close()
-        if not _ends(self.process.pid, PATIENCE):
+        if not _exits_within(self.process.pid, STOP_TIMEOUT):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
-        self.undo.close()
+        self.cleanup.close()
 
 
-def _ends(pid: int, seconds: float) -> bool:
-    """Whether a child ends in time."""
+def _exits_within(pid: int, seconds: float) -> bool:
+    """Whether a child exits in time."""
     process = os.pidfd_open(pid)
     try:
         poll = select.poll()
@@ -128,41 +126,41 @@ def _ends(pid: int, seconds: float) -> bool:
         os.close(process)
 
 
-def start(isolation: Isolation, box: Box) -> Runner:
-    """Start a runner for one program; it waits for requests. It ends with the thread that started it.
+def start(isolation: Isolation, spec: ProgramSpec) -> Runner:
+    """Start a runner for one program, which waits for requests. It dies with the thread that started it.
 
     Raises:
-        OSError: a file of the program cannot be read, or the process not be started.
+        OSError: a file of the program cannot be read, or the process cannot be started.
     """
-    with ExitStack() as undo, ExitStack() as lent:
+    with ExitStack() as cleanup, ExitStack() as opened:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        undo.callback(ours.close)
-        lent.callback(theirs.close)
+        cleanup.callback(ours.close)
+        opened.callback(theirs.close)
         errors = memory_file("errors", b"")
-        undo.callback(os.close, errors)
-        uid = 0 if isolation.way == "user" else unused_uid()
+        cleanup.callback(os.close, errors)
+        uid = 0 if isolation.mount_as == "user" else unused_uid()
         command, folder = [isolation.python, "-I", "-S", "-E"], BOX
         passed = [theirs.fileno()]
         if isolation.level == "full":
-            contents = _contents(isolation, box, lent)
-            command = [*_wrapped(isolation, box, contents), *command, _INSIDE]
+            contents = _contents(isolation, spec, opened)
+            command = [*_bwrap_command(isolation, spec, contents), *command, _INSIDE]
             passed += [file for file in contents.values() if isinstance(file, int)]
         else:
-            folder = _folder(isolation, box, uid, undo)
+            folder = _temporary_folder(isolation, spec, uid, cleanup)
             command += [str(_RUNNER)]
-        owner = uid if isolation.way == "dropped" else None
+        owner = uid if isolation.mount_as == "dropped" else None
         process = _spawn([*command, str(theirs.fileno())], owner, passed, errors)
-        ours.send(_setup(isolation, box, folder, uid), socket.MSG_NOSIGNAL)
-        return Runner(process, ours, errors, undo.pop_all(), _named(isolation, box))
+        ours.send(_runner_setup(isolation, spec, folder, uid), socket.MSG_NOSIGNAL)
+        return Runner(process, ours, errors, cleanup.pop_all(), _needs_streams(isolation, spec))
 
 
-def _named(isolation: Isolation, box: Box) -> bool:
-    """Whether stdin, stdout and stderr need names of their own, since there is no ``/proc`` that has them."""
-    return isolation.level == "full" and not box.size
+def _needs_streams(isolation: Isolation, spec: ProgramSpec) -> bool:
+    """Whether the runner must create ``/dev/stdin``, ``/dev/stdout`` and ``/dev/stderr``, as there is no ``/proc``."""
+    return isolation.level == "full" and not spec.size
 
 
 def memory_file(name: str, content: bytes) -> int:
-    """A file in memory with ``content``, read from its start; the caller closes it."""
+    """A memory file with ``content``, positioned at its start; the caller closes it."""
     file = os.memfd_create(name, os.MFD_CLOEXEC)
     try:
         view = memoryview(content)
@@ -176,9 +174,9 @@ def memory_file(name: str, content: bytes) -> int:
 
 
 def unused_uid() -> int:
-    """An unused user id, random for each program so that no two share anything; 0 where root has only itself.
+    """A random unused user id for each program, so that no two share anything; 0 if only root's id is mapped.
 
-    From 0x70000000 on, which no system gives to accounts or containers, or else from the upper half of what there is.
+    From 0x70000000, above ids of accounts and containers, or else from the upper half of the mapped range.
     """
     rows = [tuple(map(int, row.split())) for row in Path("/proc/self/uid_map").read_text().splitlines()]
     first, _, count = max(rows, key=lambda row: row[2])
@@ -201,82 +199,75 @@ def _spawn(command: Sequence[str], owner: int | None, passed: Sequence[int], err
     )
 
 
-def _setup(isolation: Isolation, box: Box, folder: str, uid: int) -> bytes:
+def _runner_setup(isolation: Isolation, spec: ProgramSpec, folder: str, uid: int) -> bytes:
     """The runner's first message; see ``magcli.verify.isolation.runner``."""
-    kind: Literal["program", "compiler"] = "compiler" if box.size else "program"
-    inside = [folder + word.removeprefix(BOX) if f"{word}/".startswith(f"{BOX}/") else word for word in box.argv]
+    kind: Literal["program", "compiler"] = "compiler" if spec.size else "program"
+    inside = [folder + word.removeprefix(BOX) if f"{word}/".startswith(f"{BOX}/") else word for word in spec.argv]
     code = b"" if isolation.level == "none" else program_filter(kind)
-    found = inside[0] if "/" in inside[0] else shutil.which(inside[0], path=SEARCH)
+    found = inside[0] if "/" in inside[0] else shutil.which(inside[0], path=SEARCH_PATH)
     setup = {
         "argv": [found or inside[0], *inside[1:]],
         "env": ENVIRONMENT | {"HOME": folder, "TMPDIR": folder},
         "folder": folder,
-        "uid": uid if isolation.way == "root" else 0,
+        "uid": uid if isolation.mount_as == "root" else 0,
         "filter": code,
-        "own_pid": own_pid_places(code),
-        "places": _places(isolation, box, folder, uid) if isolation.level == "restricted" else [],
+        "own_pid": own_pid_offsets(code),
+        "landlock": _landlock_rules(isolation, spec, folder, uid) if isolation.level == "restricted" else [],
         "count_threads": uid > 0 or isolation.level == "full",
-        "named": _named(isolation, box),
-        "product": f"{folder}/{box.product}" if box.product else "",
+        "create_streams": _needs_streams(isolation, spec),
+        "product": f"{folder}/{spec.product}" if spec.product else "",
     }
     return marshal.dumps(setup, 2)
 
 
-def _contents(isolation: Isolation, box: Box, lent: ExitStack) -> dict[str, int | Path]:
-    """Files by their place inside: to be bound by path, or as open memory that bubblewrap copies.
+def _contents(isolation: Isolation, spec: ProgramSpec, opened: ExitStack) -> dict[str, int | Path]:
+    """Files by their path inside: bind-mounted from a path, or copied by bubblewrap from an open memory file.
 
-    A user that root has become may not reach a path of root's, so there everything is copied.
+    A user that root switched to may be unable to reach the paths, so then everything is copied.
     """
     files: dict[str, int | Path] = {}
-    boxed = {f"{BOX}/{name}": content for name, content in box.files.items()}
-    for place, content in {_INSIDE: _script(isolation.python), **boxed}.items():
-        if isinstance(content, Path) and isolation.way != "dropped":
-            files[place] = content.resolve(strict=True)
+    boxed = {f"{BOX}/{name}": content for name, content in spec.files.items()}
+    for path, content in {_INSIDE: _runner_script(isolation.python), **boxed}.items():
+        if isinstance(content, Path) and isolation.mount_as != "dropped":
+            files[path] = content.resolve(strict=True)
         else:
-            files[place] = file = memory_file("file", content if isinstance(content, bytes) else content.read_bytes())
-            lent.callback(os.close, file)
+            files[path] = file = memory_file("file", content if isinstance(content, bytes) else content.read_bytes())
+            opened.callback(os.close, file)
     return files
 
 
 @cache
-def _script(python: str) -> bytes:
-    """The runner, compiled where the interpreter inside is our own, which saves a tenth of a sandbox's start."""
+def _runner_script(python: str) -> bytes:
+    """The runner, precompiled if the interpreter inside is our own, which saves a tenth of the start-up time."""
     source = _RUNNER.read_bytes()
     if python != os.path.realpath(sys.executable):
         return source
     return MAGIC_NUMBER + bytes(12) + marshal.dumps(compile(source, _INSIDE, "exec"))
 
 
-def _wrapped(isolation: Isolation, box: Box, contents: Mapping[str, int | Path]) -> list[str]:
+def _bwrap_command(isolation: Isolation, spec: ProgramSpec, contents: Mapping[str, int | Path]) -> list[str]:
     """The command of bubblewrap up to the program."""
-    command = [
-        isolation.bwrap,
-        "--unshare-ipc",
-        "--unshare-pid",
-        "--unshare-net",
-        "--unshare-uts",
-        "--unshare-cgroup-try",
-    ]
+    command = [isolation.bwrap, *(f"--unshare-{namespace}" for namespace in ("ipc", "pid", "net", "uts", "cgroup-try"))]
     command += ["--die-with-parent", "--as-pid-1", "--clearenv", "--hostname", "box"]
-    if isolation.way == "root":
+    if isolation.mount_as == "root":
         command += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         command += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
-    command += [*_system(isolation), *(_compilers_devices() if box.size else _devices())]
-    command += ["--perms", "1777", "--size", str(box.size), "--tmpfs", BOX] if box.size else _folders([f"{BOX}/_"])
-    for name, path in _packages(isolation, box).items():
-        command += [*_folders([f"/packages/{name}/_"]), "--ro-bind", str(path), f"/packages/{name}"]
-    command += _folders(contents)
-    for place, content in contents.items():
+    command += [*_system_mounts(isolation), *(_compiler_devices() if spec.size else _devices())]
+    command += ["--perms", "1777", "--size", str(spec.size), "--tmpfs", BOX] if spec.size else _mkdirs([f"{BOX}/_"])
+    for name, folder in _packages(isolation, spec).items():
+        command += [*_mkdirs([f"/packages/{name}/_"]), "--ro-bind", str(folder), f"/packages/{name}"]
+    command += _mkdirs(contents)
+    for path, content in contents.items():
         if isinstance(content, Path):
-            command += ["--ro-bind", str(content), place]
+            command += ["--ro-bind", str(content), path]
         else:
-            command += ["--perms", "0555", "--file", str(content), place]
+            command += ["--perms", "0555", "--file", str(content), path]
     return [*command, "--remount-ro", "/", "--chdir", BOX, "--"]
 
 
-def _system(isolation: Isolation) -> list[str]:
-    """Mounts of what every program finds: libraries, compilers, interpreter."""
+def _system_mounts(isolation: Isolation) -> list[str]:
+    """Mounts for every program: libraries, compilers, interpreter."""
     command = ["--ro-bind", "/usr", "/usr"]
     for name in _LIBRARIES:
         path = Path("/", name)
@@ -284,47 +275,51 @@ def _system(isolation: Isolation) -> list[str]:
             command += ["--symlink", os.readlink(path), str(path)]
         elif path.is_dir():
             command += ["--ro-bind", str(path), str(path)]
-    for more in _beyond_usr(isolation):
-        command += [*_folders([f"{more}/_"]), "--ro-bind", more, more]
+    for more in _outside_usr(isolation):
+        command += [*_mkdirs([f"{more}/_"]), "--ro-bind", more, more]
     return command
 
 
-def _packages(isolation: Isolation, box: Box) -> dict[str, Path]:
-    """Folders of packages that a file of the program names, by the names that they have inside; most need none."""
-    texts = [content for content in box.files.values() if isinstance(content, bytes)]
+def _packages(isolation: Isolation, spec: ProgramSpec) -> dict[str, Path]:
+    """Folders of the packages that a file of the program mentions, by their names inside; most need none."""
+    texts = [content for content in spec.files.values() if isinstance(content, bytes)]
     return {
         name: path
         for name, path in _installed(isolation.python).items()
         if any(name.partition(".")[0].encode() in text for text in texts)
-        and (isolation.way == "user" or (isolation.way == "root" and isolation.level == "full") or _open_to_all(path))
+        and (
+            isolation.mount_as == "user"
+            or (isolation.mount_as == "root" and isolation.level == "full")
+            or _world_readable(path)
+        )
     }
 
 
 @cache
 def _installed(python: str) -> dict[str, Path]:
-    """Folders of ``PACKAGES`` and of the libraries that come with them; none for an interpreter of another version."""
+    """Folders of ``PACKAGES`` and their bundled libraries; empty for an interpreter of another version."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     if python != os.path.realpath(sys.executable) and Path(python).name != version:
         return {}
     specs = [spec for name in PACKAGES if (spec := find_spec(name)) and spec.submodule_search_locations]
-    folders = [Path(place).resolve() for spec in specs for place in spec.submodule_search_locations or ()]
+    folders = [Path(path).resolve() for spec in specs for path in spec.submodule_search_locations or ()]
     libraries = [folder.with_name(f"{folder.name}.libs") for folder in folders]
     return {folder.name: folder for folder in (*folders, *libraries) if folder.is_dir()}
 
 
-def _open_to_all(path: Path) -> bool:
+def _world_readable(path: Path) -> bool:
     """Whether any user can reach a folder."""
     return all(folder.stat().st_mode & 0o1 for folder in (path, *path.parents))
 
 
-def _compilers_devices() -> list[str]:
-    return [*_folders(["/dev/null"]), "--dev-bind", "/dev/null", "/dev/null"]
+def _compiler_devices() -> list[str]:
+    return [*_mkdirs(["/dev/null"]), "--dev-bind", "/dev/null", "/dev/null"]
 
 
 def _devices() -> list[str]:
-    """``/dev``, where the runner makes the files of ``STREAMS``, and links to these in place of all of ``/proc``.
+    """``/dev``, where the runner creates the files of ``STREAMS``, and a ``/proc`` with nothing but links to these.
 
-    Nobody can list the folders of the links, as nobody could list ``/proc`` before.
+    The folders of the links cannot be listed.
     """
     command = ["--perms", "0755", "--tmpfs", "/dev"]
     for device in DEVICES:
@@ -336,50 +331,50 @@ def _devices() -> list[str]:
     return [*command, "--symlink", "/proc/self/fd", "/dev/fd"]
 
 
-def _beyond_usr(isolation: Isolation) -> list[str]:
-    places = dict.fromkeys(str(Path(place).resolve()) for place in (isolation.prefix, *isolation.readable))
-    return [place for place in places if not Path(place).is_relative_to("/usr")]
+def _outside_usr(isolation: Isolation) -> list[str]:
+    paths = dict.fromkeys(str(Path(path).resolve()) for path in (isolation.prefix, *isolation.readable))
+    return [path for path in paths if not Path(path).is_relative_to("/usr")]
 
 
-def _folders(places: Mapping[str, object] | Sequence[str]) -> list[str]:
-    """Make the folders that hold ``places``: those that bubblewrap makes by itself are closed to other users."""
-    parents = dict.fromkeys(str(parent) for place in places for parent in reversed(Path(place).parents))
+def _mkdirs(paths: Mapping[str, object] | Sequence[str]) -> list[str]:
+    """Create the parent folders of ``paths``: other users cannot enter those that bubblewrap creates by itself."""
+    parents = dict.fromkeys(str(parent) for path in paths for parent in reversed(Path(path).parents))
     return [word for parent in parents if parent != "/" for word in ("--perms", "0755", "--dir", parent)]
 
 
-def _folder(isolation: Isolation, box: Box, uid: int, undo: ExitStack) -> str:
-    """A temporary folder in place of ``/box``, for the levels without mounts."""
-    base = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="magcli-", ignore_cleanup_errors=True)))
+def _temporary_folder(isolation: Isolation, spec: ProgramSpec, uid: int, cleanup: ExitStack) -> str:
+    """A temporary folder instead of ``/box``, for the levels without mounts."""
+    base = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="magcli-", ignore_cleanup_errors=True)))
     folder = base / "box"
     folder.mkdir()
-    for name, content in box.files.items():
-        place = folder / name
-        place.parent.mkdir(parents=True, exist_ok=True)
+    for name, content in spec.files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(content, Path) and not uid:
-            place.symlink_to(content.resolve(strict=True))
+            path.symlink_to(content.resolve(strict=True))
         else:
-            place.write_bytes(content if isinstance(content, bytes) else content.read_bytes())
-            place.chmod(0o555)
+            path.write_bytes(content if isinstance(content, bytes) else content.read_bytes())
+            path.chmod(0o555)
     (base / "packages").mkdir()
-    for name, path in _packages(isolation, box).items():
+    for name, path in _packages(isolation, spec).items():
         (base / "packages" / name).symlink_to(path)
     if uid:
         base.chmod(0o711)
         (base / "packages").chmod(0o755)
-        for place in (folder, *folder.rglob("*/")):
-            place.chmod(0o755)
-        os.chown(folder, uid if box.size else -1, -1)
+        for path in (folder, *folder.rglob("*/")):
+            path.chmod(0o755)
+        os.chown(folder, uid if spec.size else -1, -1)
     return str(folder)
 
 
-def _places(isolation: Isolation, box: Box, folder: str, uid: int) -> list[tuple[str, int]]:
-    """What Landlock leaves visible, with the rights there; files that were not copied for another user are linked."""
+def _landlock_rules(isolation: Isolation, spec: ProgramSpec, folder: str, uid: int) -> list[tuple[str, int]]:
+    """The paths that Landlock leaves accessible and their rights; files that were not copied are linked."""
     libraries = [f"/{name}" for name in _LIBRARIES if Path("/", name).is_dir()]
-    linked = [str(content.resolve()) for content in box.files.values() if isinstance(content, Path) and not uid]
+    linked = [str(content.resolve()) for content in spec.files.values() if isinstance(content, Path) and not uid]
     return [
-        *((place, _READ) for place in ("/usr", *libraries, *_beyond_usr(isolation))),
-        *((place, _READ & ~0b1000) for place in linked),
-        *((str(path), _READ) for path in (Path(folder).with_name("packages"), *_packages(isolation, box).values())),
-        *((device, _READ_WRITE) for device in (DEVICES[:1] if box.size else DEVICES) if Path(device).exists()),
-        (folder, _EVERYTHING if box.size else _READ),
+        *((path, _READ) for path in ("/usr", *libraries, *_outside_usr(isolation))),
+        *((path, _READ & ~0b1000) for path in linked),
+        *((str(path), _READ) for path in (Path(folder).with_name("packages"), *_packages(isolation, spec).values())),
+        *((device, _READ_WRITE) for device in (DEVICES[:1] if spec.size else DEVICES) if Path(device).exists()),
+        (folder, _EVERYTHING if spec.size else _READ),
     ]

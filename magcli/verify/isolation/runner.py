@@ -1,13 +1,13 @@
-"""Runs inside the sandbox, as its process 1: starts a program again for each test and says what became of it.
+"""PID 1 of the sandbox: starts a fresh process of the program for each test and reports how it ended.
 
-A script of its own: the interpreter runs it with ``-I -S -E`` and nothing of magcli is there. ``_socket`` is the part
-of ``socket`` in C; the rest of it, as of ``signal``, imports ``enum`` and would double the time to start.
+A standalone script: the interpreter runs it with ``-I -S -E``, without magcli. ``_socket`` is the C part of ``socket``;
+the rest of that module, like ``signal``, imports ``enum`` and would double the start-up time.
 
-The socket to the judge carries one packet a message. First the set-up, which is answered by the open files of
-``STREAMS`` where they have names inside; then requests with four open files (the program's stdin, stdout, stderr and
-report), each answered by ``REPLY`` and a text that is empty unless the runner itself failed. Before that, a program
-that is late is shown to the judge (``LATE``), who sees what cannot be seen from inside: for how long the program was
-ready to run and had to wait for a processor. Everything under way ends when the socket closes.
+The socket to the judge carries one packet per message. First the setup, answered by the open files of ``STREAMS`` if
+the sandbox has names for them; then requests with four open files (the program's stdin, stdout, stderr and report),
+each answered by ``REPLY`` and an error message that is empty unless the runner itself failed. Before that, the runner
+sends ``LATE`` with a descriptor of a late program's process, and the judge answers what only it can see: how long the
+program was runnable and waited for a CPU. The runner exits with all its processes when the socket closes.
 """
 
 import ctypes
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
     from typing import Any
 
 REQUEST = struct.Struct("=dddQQQ")
-"""CPU seconds, wall seconds without and with those of waiting, bytes of address space, bytes of one file, threads."""
+"""CPU seconds, wall seconds without and with waiting for a CPU, bytes of address space, bytes per file, threads."""
 REPLY = struct.Struct("=iiddQ")
-"""Whether it was ended for a limit, wait status, CPU seconds, wall seconds, peak resident bytes."""
+"""Whether it exceeded a limit, wait status, CPU seconds, wall seconds, peak resident bytes."""
 LATE, WAITED = b"late", struct.Struct("=d")
-"""What the judge is asked, with a descriptor of the program's process; its answer, in seconds."""
+"""The question to the judge, sent with a descriptor of the program's process, and its answer in seconds."""
 STREAMS = {"/dev/stdin": 0o444, "/dev/stdout": 0o666, "/dev/stderr": 0o666}
-"""Files that stand for descriptors 0 to 2 where a sandbox has no /proc, and what a program may do with them."""
+"""Files that are descriptors 0 to 2 in a sandbox without /proc, and their permissions."""
 
 CONTROL, FIRST_FREE = 3, 4
 SIGKILL, SIGXFSZ, SIGPIPE = 9, 25, 13
 OPEN_FILES = 128
 CPU_CLOCK = 2
 NOT_EXECUTABLE = (2, 8, 13, 22, 80)
-"""ENOENT, ENOEXEC, EACCES, EINVAL, ELIBBAD: the program's own fault where its binary is there, since a source can forge
-sections such as ``.interp`` (ENOENT then means the loader that it names)."""
-AGAIN = 0.05
-"""Seconds after which a program that is still late is shown to the judge again."""
+"""ENOENT, ENOEXEC, EACCES, EINVAL, ELIBBAD: the program's own fault if its binary exists, since a source can forge
+sections such as ``.interp`` (ENOENT then refers to the loader that it names)."""
+LATE_INTERVAL = 0.05
+"""Seconds between questions to the judge about a late program."""
 CORES = len(os.sched_getaffinity(0))
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
 SECCOMP_MODE_FILTER = 2
@@ -53,12 +53,8 @@ O_PATH = 0o10000000
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def checked(result: int, what: str) -> int:
-    """The result of a C function.
-
-    Raises:
-        OSError: it failed.
-    """
+def check(result: int, what: str) -> int:
+    """The result of a C function; raises OSError if it failed."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
@@ -66,16 +62,12 @@ def checked(result: int, what: str) -> int:
 
 
 def prctl(option: int, value: int, pointer: "Any" = None) -> None:
-    """Set a property of this process.
-
-    Raises:
-        OSError: the kernel refuses.
-    """
-    checked(libc.prctl(option, ctypes.c_ulong(value), pointer, None, None), f"prctl {option}")
+    """Set a property of this process; raises OSError if the kernel refuses."""
+    check(libc.prctl(option, ctypes.c_ulong(value), pointer, None, None), f"prctl {option}")
 
 
-def drop(uid: int) -> None:
-    """Become nobody in particular for good, where started as root; unreadable to others in any case."""
+def drop_privileges(uid: int) -> None:
+    """Switch to an unprivileged user for good, if started as root; undumpable in any case."""
     if uid:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
@@ -85,44 +77,43 @@ def drop(uid: int) -> None:
     prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
-def landlock(places: "list[tuple[str, int]]") -> None:
-    """Forget every file but those beneath ``places``, each with the rights that it is given there."""
-    version = min(checked(libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1), "landlock"), 6)
+def landlock(rules: "list[tuple[str, int]]") -> None:
+    """Restrict file access to the paths of ``rules`` and below, with their rights."""
+    version = min(check(libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1), "landlock"), 6)
     handled = LANDLOCK_RIGHTS.get(version, 0xFFFF)
     attribute = struct.pack("=QQQ", handled, 3, 3)[: LANDLOCK_ATTRIBUTE.get(version, 24)]
-    rules = checked(libc.syscall(LANDLOCK_CREATE, attribute, ctypes.c_size_t(len(attribute)), 0), "landlock")
-    for path, rights in places:
-        place = os.open(path, O_PATH)
-        rule = struct.pack("=Qi", rights & handled, place)
-        checked(libc.syscall(LANDLOCK_ADD, rules, 1, rule, 0), f"landlock {path}")
-        os.close(place)
-    checked(libc.syscall(LANDLOCK_RESTRICT, rules, 0), "landlock")
-    os.close(rules)
+    ruleset = check(libc.syscall(LANDLOCK_CREATE, attribute, ctypes.c_size_t(len(attribute)), 0), "landlock")
+    for path, rights in rules:
+        file = os.open(path, O_PATH)
+        rule = struct.pack("=Qi", rights & handled, file)
+        check(libc.syscall(LANDLOCK_ADD, ruleset, 1, rule, 0), f"landlock {path}")
+        os.close(file)
+    check(libc.syscall(LANDLOCK_RESTRICT, ruleset, 0), "landlock")
+    os.close(ruleset)
 
 
-def lower(kind: int, soft: int, hard: int) -> None:
-    """Set a limit, or keep the hard one that is there already where that is lower."""
+def set_limit(kind: int, value: int) -> None:
+    """Set a resource limit, capped at the current hard limit."""
     most = resource.getrlimit(kind)[1]
-    bounded = [value if most == -1 or 0 <= value < most else most for value in (soft, hard)]
-    resource.setrlimit(kind, (bounded[0], bounded[1]))
+    bounded = value if most == -1 or 0 <= value < most else most
+    resource.setrlimit(kind, (bounded, bounded))
 
 
-def limit(cpu: float, space: int, file: int, threads: int) -> None:
-    """Set the kernel's own limits on the process that becomes the program."""
-    seconds = int(1.25 * cpu) + 2
-    lower(resource.RLIMIT_CPU, seconds, seconds)  # for a compiler's processes; ``wait`` ends a program before
-    lower(resource.RLIMIT_AS, space, space)
-    lower(resource.RLIMIT_STACK, resource.RLIM_INFINITY, resource.RLIM_INFINITY)  # the address space bounds recursion
-    lower(resource.RLIMIT_FSIZE, file, file)
-    lower(resource.RLIMIT_NOFILE, OPEN_FILES, OPEN_FILES)
+def set_limits(cpu: float, space: int, file: int, threads: int) -> None:
+    """Set the kernel's resource limits on the process that becomes the program."""
+    set_limit(resource.RLIMIT_CPU, int(1.25 * cpu) + 2)  # for a compiler's processes; ``wait`` ends a program before
+    set_limit(resource.RLIMIT_AS, space)
+    set_limit(resource.RLIMIT_STACK, resource.RLIM_INFINITY)  # the address space bounds recursion
+    set_limit(resource.RLIMIT_FSIZE, file)
+    set_limit(resource.RLIMIT_NOFILE, OPEN_FILES)
     for kind in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE):
-        lower(kind, 0, 0)
+        set_limit(kind, 0)
     if threads:
-        lower(resource.RLIMIT_NPROC, threads + 1, threads + 1)  # the runner counts too
+        set_limit(resource.RLIMIT_NPROC, threads + 1)  # the runner counts too
 
 
-def prepare(setup: "dict[str, Any]") -> None:
-    """Lay out the filter once, so that a program only puts its own number into it."""
+def prepare_filter(setup: "dict[str, Any]") -> None:
+    """Lay out the seccomp filter once, so that each process only inserts its own PID."""
     if setup["filter"]:
         code = setup["code"] = ctypes.create_string_buffer(setup["filter"], len(setup["filter"]))
         program = struct.pack("@HP", len(code) // 8, ctypes.addressof(code))
@@ -131,8 +122,8 @@ def prepare(setup: "dict[str, Any]") -> None:
         libc.signal(number, None)  # Python ignores these, and programs would inherit that
 
 
-def become(setup: "dict[str, Any]", request: "tuple[Any, ...]", files: "list[int]", trouble: int) -> None:
-    """Turn this process into the program; returns never. The filter comes last, for the limits it forbids."""
+def exec_program(setup: "dict[str, Any]", request: "tuple[Any, ...]", files: "list[int]", trouble: int) -> None:
+    """Replace this process with the program; never returns. The filter comes last, as it forbids setting limits."""
     os.setsid()
     for place, file in enumerate(files):
         os.dup2(file, place)
@@ -140,7 +131,7 @@ def become(setup: "dict[str, Any]", request: "tuple[Any, ...]", files: "list[int
     os.closerange(trouble + 1, 1 << 16)
     prctl(PR_SET_PDEATHSIG, SIGKILL)
     cpu, _, _, space, file_size, threads = request
-    limit(cpu, space, file_size, threads if setup["count_threads"] else 0)
+    set_limits(cpu, space, file_size, threads if setup["count_threads"] else 0)
     if setup["filter"]:
         for place in setup["own_pid"]:
             struct.pack_into("=I", setup["code"], place, os.getpid())
@@ -156,10 +147,10 @@ def become(setup: "dict[str, Any]", request: "tuple[Any, ...]", files: "list[int
 
 
 def wait(pid: int, control: socket, cpu: float, wall: float, longest: float) -> bool:
-    """Wait until the program has ended; false when it went over a limit first. Exits when the judge is gone.
+    """Wait until the program exits; false if it exceeded a limit first. Exits with the judge.
 
-    CPU time is read from the process's exact clock: the kernel's own limit counts ticks, and on a busy machine it
-    strikes a tenth too early. Time in which others kept the program from a processor does not count up to ``longest``.
+    CPU time is read from the process's precise clock: RLIMIT_CPU counts ticks and strikes a tenth too early on a busy
+    machine. Time spent waiting for a CPU does not count, up to ``longest`` seconds in all.
     """
     process = os.pidfd_open(pid)
     poll = select.poll()
@@ -170,34 +161,34 @@ def wait(pid: int, control: socket, cpu: float, wall: float, longest: float) -> 
     while within and not ready:
         used, passed = time.clock_gettime(~pid << 3 | CPU_CLOCK), time.monotonic() - begun
         if late := passed > wall + waited:
-            waited = kept_waiting(pid, process, control)
+            waited = ask_time_waiting(pid, process, control)
         within = used <= cpu and passed <= min(wall + waited, longest)
-        soon = max(min(cpu - used, wall + waited - passed) / CORES, AGAIN if late else 0.001)
+        soon = max(min(cpu - used, wall + waited - passed) / CORES, LATE_INTERVAL if late else 0.001)
         ready = [file for file, _ in poll.poll(soon * 1000)] if within else []
     os.close(process)
     if ready and process not in ready:
-        gone(pid)
+        exit_with_judge(pid)
     return within
 
 
-def kept_waiting(pid: int, process: int, control: socket) -> float:
-    """How long a program was kept from a processor, by the judge."""
+def ask_time_waiting(pid: int, process: int, control: socket) -> float:
+    """Ask the judge how long the program was runnable but had no CPU."""
     control.sendmsg([LATE], [(SOL_SOCKET, SCM_RIGHTS, struct.pack("=i", process))])
     answer = control.recv(WAITED.size)
     if not answer:
-        gone(pid)
+        exit_with_judge(pid)
     seconds: float = WAITED.unpack(answer)[0]
     return seconds
 
 
-def gone(pid: int) -> None:
-    """End it all, since the judge is gone."""
-    sweep(pid)
+def exit_with_judge(pid: int) -> None:
+    """Exit with all processes, since the judge has exited."""
+    kill_all(pid)
     os._exit(0)
 
 
-def sweep(pid: int) -> None:
-    """Kill a program and whatever it has left. Process 1 reaches everything in the sandbox, and nothing outside."""
+def kill_all(pid: int) -> None:
+    """Kill the program and its remaining processes; PID 1 reaches everything in the sandbox, and nothing outside."""
     os.kill(pid, SIGKILL)
     try:
         os.kill(-1, SIGKILL) if os.getpid() == 1 else os.killpg(pid, SIGKILL)
@@ -206,7 +197,7 @@ def sweep(pid: int) -> None:
 
 
 def reap() -> None:
-    """Wait until nothing that was killed is left."""
+    """Wait for all killed processes."""
     try:
         while True:
             os.waitpid(-1, 0)
@@ -214,14 +205,14 @@ def reap() -> None:
         return
 
 
-def run(setup: "dict[str, Any]", control: socket, request: "tuple[Any, ...]", files: "list[int]") -> bytes:
-    """One run of the program; the reply."""
+def run_once(setup: "dict[str, Any]", control: socket, request: "tuple[Any, ...]", files: "list[int]") -> bytes:
+    """Run the program once; returns the reply."""
     trouble, report = os.pipe()
     begun = time.monotonic()
     pid = os.fork()
     if pid == 0:
         try:
-            become(setup, request, files, report)
+            exec_program(setup, request, files, report)
         except BaseException as error:
             os.write(report, f"{type(error).__name__}: {error}".encode()[:1000])
         os._exit(125)
@@ -230,25 +221,25 @@ def run(setup: "dict[str, Any]", control: socket, request: "tuple[Any, ...]", fi
         os.close(file)
     late = not wait(pid, control, *request[:3])
     stopped = late and os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
-    sweep(pid)
+    kill_all(pid)
     _, status, usage = os.wait4(pid, 0)
     wall = time.monotonic() - begun
     reap()
-    text = os.read(trouble, 1000) or b"it was stopped from outside" * stopped
+    text = os.read(trouble, 1000) or b"the program was stopped from outside" * stopped
     os.close(trouble)
     return REPLY.pack(late, status, usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss << 10) + text
 
 
-def product(path: str) -> "list[int]":
-    """What a compiler has made, open to read; empty when it made nothing."""
+def open_product(path: str) -> "list[int]":
+    """The compiler's output file, open for reading; empty if there is none."""
     try:
         return [os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)] if path else []
     except OSError:
         return []
 
 
-def named() -> "list[int]":
-    """The files of ``STREAMS``, made where nothing else can be made afterwards, open to read and write."""
+def create_streams() -> "list[int]":
+    """Create the files of ``STREAMS``, open for reading and writing, and close ``/dev`` for further files."""
     mask = os.umask(0)
     made = [os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode) for path, mode in STREAMS.items()]
     os.umask(mask)
@@ -256,34 +247,34 @@ def named() -> "list[int]":
     return made
 
 
-def hand_over(control: socket, message: bytes, files: "list[int]") -> None:
-    """Send a message with open files, and close them here."""
+def send(control: socket, message: bytes, files: "list[int]") -> None:
+    """Send a message with open files and close them."""
     control.sendmsg([message], [(SOL_SOCKET, SCM_RIGHTS, struct.pack(f"={len(files)}i", *files))] if files else [])
     for file in files:
         os.close(file)
 
 
 def main() -> None:
-    """Set up, then answer requests until the socket closes."""
+    """Set up, then serve requests until the socket closes."""
     os.dup2(int(sys.argv[1]), CONTROL)
     os.closerange(FIRST_FREE, 1 << 16)
     libc.sigprocmask(2, ctypes.create_string_buffer(128), None)
     control = socket(fileno=CONTROL)
     setup = marshal.loads(control.recv(1 << 17))
-    prepare(setup)
-    if setup["named"]:
-        hand_over(control, b"named", named())
+    prepare_filter(setup)
+    if setup["create_streams"]:
+        send(control, b"ready", create_streams())
     os.chdir(setup["folder"])
-    drop(setup["uid"])
-    if setup["places"]:
-        landlock(setup["places"])
+    drop_privileges(setup["uid"])
+    if setup["landlock"]:
+        landlock(setup["landlock"])
     while True:
         message, ancillary, _, _ = control.recvmsg(REQUEST.size, CMSG_SPACE(16), MSG_CMSG_CLOEXEC)
         if not message:
             return
         files = list(struct.unpack("=4i", ancillary[0][2]))
-        reply = run(setup, control, REQUEST.unpack(message), files)
-        hand_over(control, reply, product(setup["product"]))
+        reply = run_once(setup, control, REQUEST.unpack(message), files)
+        send(control, reply, open_product(setup["product"]))
 
 
 if __name__ == "__main__":

@@ -182,7 +182,7 @@ def program_filter(kind: Literal["program", "compiler"] = "program", machine: st
 
 
 @cache
-def own_pid_places(code: bytes) -> list[int]:
+def own_pid_offsets(code: bytes) -> list[int]:
     """Where in a filter ``OWN_PID`` stands, in bytes from its start."""
     wanted = struct.pack("=I", OWN_PID)
     return [place for place in range(4, len(code), 8) if code[place : place + 4] == wanted]
