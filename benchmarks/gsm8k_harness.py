@@ -39,7 +39,7 @@ def run() -> None:
         gold = row["ground_truth"].rpartition("A:")[2].strip()
         for model in MODELS:
             text, label = row[model]["solution"], bool(row[model]["is_correct"])
-            verdicts = (label, theirs(text, gold), math.anywhere(text, gold))
+            verdicts = (label, theirs(text, gold), math.correct_anywhere(text, gold))
             found[verdicts] += 1
             if len(set(verdicts)) > 1:
                 print(f"  paper, harness, magcli: {verdicts}: gold {gold}: ..{text[-80:]!r}")

@@ -22,7 +22,7 @@ from magcli.rl.rollouts import Group
 from magcli.rl.scheduler import Batch
 from magcli.run.rundir import RunDir
 from magcli.verify.reward import columns as reward_columns
-from magcli.verify.reward import of_row as reward_of
+from magcli.verify.reward import from_row as reward_of
 
 OUTCOME = pa.schema(
     [

@@ -96,14 +96,14 @@ async def graded(grader: Grader, rule: RewardRule, opening: str, row: Mapping[st
         MagError: the problem is of an unknown kind, or nothing can be graded on this machine.
     """
     from magcli.errors import MagError
-    from magcli.verify.reward import raised, undecided
+    from magcli.verify.reward import describe_error, ungraded
 
     try:
         return await grader.reward(opening + row["completion"], row.get("num_tokens") or 0, row, rule)
     except MagError:
         raise
     except Exception as error:
-        return undecided("infra-error", raised(error))
+        return ungraded("infra-error", describe_error(error))
 
 
 class VerdictCounts:

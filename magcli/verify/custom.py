@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any
 
 from magcli.errors import UsageError
-from magcli.verify.reward import Reward, printable, undecided
+from magcli.verify.reward import Reward, printable, ungraded
 
 Function = Callable[..., Any]
 """A user's function; that of a reward is (completion, row) -> reward."""
@@ -84,7 +84,7 @@ def graded(function: Function, text: str, row: Mapping[str, Any]) -> Reward:
     try:
         return _as_reward(function(text, row))
     except Exception as error:
-        return undecided("reward-error", f"{type(error).__name__}: {error}")
+        return ungraded("reward-error", f"{type(error).__name__}: {error}")
 
 
 def _as_reward(value: Any) -> Reward:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from magcli.errors import EnvironmentFault, MagError
 from magcli.verify import math
 from magcli.verify.pool import Job, Pool
-from magcli.verify.reward import Reward, RewardRule, gold_of, kind_of, raised, reward, undecided
+from magcli.verify.reward import Reward, RewardRule, describe_error, gold_answer, problem_kind, reward, ungraded
 from magcli.verify.types import Verdict
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from magcli.verify.sandbox import Choice
 
 
-PAIRS_KEPT = 1 << 14
+EQUALITY_CACHE = 1 << 14
 """Pairs of answers whose equality is remembered."""
 
 
@@ -52,12 +52,12 @@ class Grader:
         function: str = "",
     ) -> None:
         self._pool = Pool(workers, deadline=deadline, function=function)
-        self._crew = _Crew(max(1, workers))
-        self._own = bool(function)
+        self._judge_threads = _DaemonThreads(max(1, workers))
+        self._custom = bool(function)
         self._lock = threading.Lock()
         self._programs: Programs | None = None
         self._sandbox: tuple[Choice, bool] = (sandbox, accept_unsandboxed)
-        self._equal = lru_cache(PAIRS_KEPT)(self._asked)
+        self._equal = lru_cache(EQUALITY_CACHE)(self._compare)
 
     def check(self, row: Mapping[str, Any]) -> None:
         """Refuse a problem that cannot be graded before it costs anything.
@@ -66,12 +66,12 @@ class Grader:
             DataError: its kind is not known.
             EnvironmentFault: it asks for a program, and this machine cannot isolate programs.
         """
-        if not self._own and kind_of(row) == "code":
-            self._judges().judge()
+        if not self._custom and problem_kind(row) == "code":
+            self._code_programs().judge()
 
     def gradable(self, row: Mapping[str, Any]) -> bool:
         """Whether the ground truth of a math problem can be parsed; True for other rows."""
-        return self._own or kind_of(row) == "code" or math.parsable(gold_of(row))
+        return self._custom or problem_kind(row) == "code" or math.parsable(gold_answer(row))
 
     async def reward(self, text: str, num_tokens: int, row: Mapping[str, Any], rule: RewardRule) -> Reward:
         """Grade one completion; see ``magcli.verify.reward.reward``.
@@ -105,7 +105,7 @@ class Grader:
             return one.lstrip("0") == other.lstrip("0")
         return self._equal(one, other)
 
-    def _asked(self, one: str, other: str) -> bool:
+    def _compare(self, one: str, other: str) -> bool:
         job = (f"<think></think>\\boxed{{{one}}}", 0, {"answer": other}, RewardRule(use_language=False))
         return self.rewards([job])[0].correct
 
@@ -115,7 +115,7 @@ class Grader:
 
     def shutdown(self) -> None:
         """``close`` for callers without an event loop."""
-        self._crew.close()
+        self._judge_threads.close()
         self._pool.shutdown()
 
     def __enter__(self) -> "Grader":
@@ -125,15 +125,15 @@ class Grader:
         self.shutdown()
 
     def _submit(self, jobs: Sequence[Job]) -> "list[Future[Reward]]":
-        programs = [not self._own and kind_of(row) == "code" for _, _, row, _ in jobs]
+        programs = [not self._custom and problem_kind(row) == "code" for _, _, row, _ in jobs]
         answers = iter(self._pool.submit([job for job, program in zip(jobs, programs, strict=True) if not program]))
         return [
-            self._crew.submit(self._judge, *job) if program else next(answers)
+            self._judge_threads.submit(self._judge, *job) if program else next(answers)
             for job, program in zip(jobs, programs, strict=True)
         ]
 
     def _judge(self, text: str, num_tokens: int, row: Mapping[str, Any], rule: RewardRule) -> Reward:
-        programs = self._judges()
+        programs = self._code_programs()
 
         def verify(answer: str, problem: Mapping[str, Any]) -> Verdict:
             return programs.verify(answer, problem, rule)
@@ -143,9 +143,9 @@ class Grader:
         except MagError:
             raise
         except Exception as error:
-            return undecided("infra-error", raised(error))
+            return ungraded("infra-error", describe_error(error))
 
-    def _judges(self) -> "Programs":
+    def _code_programs(self) -> "Programs":
         """Created on the first code problem: grading answers alone needs no sandbox."""
         from magcli.verify.code.programs import Programs
 
@@ -158,7 +158,7 @@ class Grader:
 _Task = tuple[Callable[..., Reward], tuple[Any, ...], "Future[Reward]"]
 
 
-class _Crew:
+class _DaemonThreads:
     """Daemon threads that serve a queue; unlike those of an executor they do not block interpreter exit."""
 
     def __init__(self, size: int) -> None:

@@ -113,7 +113,7 @@ def compare(prediction: str, gold: str) -> tuple[bool, str]:
     ``words``, ``choice``, ``structure``, ``region``, ``equation``, ``inequality``, ``relation``, ``decimal-comma``,
     ``sympy``, ``unparsable``, or the budget that was exceeded.
     """
-    left, truth = (joined_boxes(prediction) or prediction).strip(), bare_gold(gold).strip()
+    left, truth = (joined_boxes(prediction) or prediction).strip(), extract_gold(gold).strip()
     if left == truth or not left or not truth:
         return left == truth != "", "text" if left and truth else "empty"
     if max(len(left), len(truth)) > MAX_CHARS:
@@ -131,7 +131,7 @@ def compare(prediction: str, gold: str) -> tuple[bool, str]:
         METER.reset(meter)
 
 
-def bare_gold(gold: str) -> str:
+def extract_gold(gold: str) -> str:
     """The answer in a ground truth that may be a worked solution: after the last ``####``, or in the last box.
 
     Of boxes that only commas, ``and`` or ``or`` part (``\\boxed{1}, \\boxed{2}``) all are the answer.
@@ -145,7 +145,7 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
     b = resolve_chains(parse_answer(truth))
     a = (ratio_in_words(left) if b.op == "ratio" else None) or resolve_chains(parse_answer(left))
     if a.op == "raw" or b.op == "raw":
-        return _unread(left, truth, (a, b))
+        return _compare_as_text(left, truth, (a, b))
     found, path = same(a, b)
     if found:
         return True, path
@@ -178,7 +178,7 @@ def _is_comma_decimal(text: str, other: Expr) -> bool:
     return parse_answer(bare.replace(",", ".")) == num(other.number)
 
 
-def _unread(left: str, truth: str, trees: tuple[Expr, Expr]) -> tuple[bool, str]:
+def _compare_as_text(left: str, truth: str, trees: tuple[Expr, Expr]) -> tuple[bool, str]:
     """Compare as text what the grammar could not parse."""
     a, b = squeeze(left), squeeze(truth)
     if a == b != "" or (len(a) > 3 and a.isalpha() and a.casefold() == b.casefold()):
@@ -190,7 +190,7 @@ def _unread(left: str, truth: str, trees: tuple[Expr, Expr]) -> tuple[bool, str]
 @lru_cache(maxsize=4096)
 def parsable(gold: str) -> bool:
     """Whether a ground truth is an answer that can be checked: a number, a few words, a structure or expression."""
-    truth = bare_gold(gold).strip()
+    truth = extract_gold(gold).strip()
     if not truth or len(truth) > MAX_CHARS or _is_prose(truth, MAX_WORDS):
         return False
     return parse_answer(truth).op != "raw" or _is_label(_TEXT.sub(r"\1", normalize(truth)).replace(r"\times", "x"))
@@ -204,7 +204,7 @@ def last_number(text: str) -> str | None:
     return last[0] if last else None
 
 
-def anywhere(text: str, gold: str) -> bool:
+def correct_anywhere(text: str, gold: str) -> bool:
     """Whether the answer is found whatever the format: the last box, or without any box the last number."""
     found = extract(text) or last_number(text)
     return found is not None and equal(found, gold)

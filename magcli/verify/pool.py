@@ -1,11 +1,10 @@
-"""Grading in processes that can be killed: a deadline that holds whatever the text does.
+"""Grading in worker processes that can be killed: a deadline that holds for any text.
 
-Each thread of the pool owns a worker process (``WorkerProcess``) and hands it small batches of jobs over a socket;
-every job is answered on its own, so the clock of a job starts when the one before it is answered. A worker that
-overruns is killed and replaced (``timeout``); where the machine was too busy to give it half of its time, the job has
-one more chance. A worker that dies or is stopped from outside is replaced too, and its job tried again, five times in
-all (``infra-error``). Jobs that had not started are simply queued again. One more worker is kept warm, so that a
-replacement costs nothing.
+Each thread of the pool owns a worker process and sends it small batches of jobs over a socket; jobs are answered one by
+one, and the clock of a job starts when the one before is answered. A worker that exceeds the deadline is killed and
+replaced (``timeout``); if the machine was too busy to give it half of that in CPU time, the job is retried once. A
+worker that dies or is stopped from outside is replaced too, and its job retried, up to five attempts (``infra-error``).
+Jobs that had not started are queued again. A spare worker is kept warm, so replacement is immediate.
 """
 
 import asyncio
@@ -25,33 +24,33 @@ from typing import Any
 
 from magcli.errors import EnvironmentFault, MagError
 from magcli.run import orphan
-from magcli.verify.reward import Reward, RewardRule, raised, undecided
-from magcli.verify.worker import LOADING, READY, grade, grader_of, receive, send
+from magcli.verify.reward import Reward, RewardRule, describe_error, ungraded
+from magcli.verify.worker import LOADING, READY, grade, load_grader, receive, send
 
-START_SECONDS = 120.0
-LISTEN_SECONDS = 10.0
-"""How long a worker may take to read what it is sent; it has nothing else to do then."""
-LOOK_SECONDS = 0.5
-"""How often a silent worker is looked at."""
+START_TIMEOUT = 120.0
+SEND_TIMEOUT = 10.0
+"""Seconds in which an idle worker must read a batch."""
+POLL_SECONDS = 0.5
+"""Interval at which a silent worker is checked."""
 
 
-class Lost(Exception):
-    """The worker died or was stopped, which is not the fault of its job."""
+class WorkerLost(Exception):
+    """The worker died or was stopped, not because of its job."""
 
 
 class WorkerProcess:
     """One worker process and the socket to it.
 
     Args:
-        memory: Address space in bytes; 0 for no bound.
-        function: The user's own reward, as ``magcli.verify.custom`` names it; empty for that of the recipe.
-        warm: Whether it is ready only when all its tools are loaded.
+        memory: Address space in bytes; 0 for no limit.
+        function: A custom reward (see ``magcli.verify.custom``); empty for the recipe's.
+        warm: Load all libraries before reporting ready.
     """
 
     def __init__(self, memory: int, function: str = "", *, warm: bool = False) -> None:
         ours, theirs = socket.socketpair()
         self.sock = ours
-        self._patient = bool(function)
+        self._custom = bool(function)
         self._cpu = 0.0
         with theirs:
             self.process = subprocess.Popen(
@@ -63,30 +62,26 @@ class WorkerProcess:
             )
 
     def ready(self) -> bool:
-        """Wait until the worker has said that it is ready; False when it is lost before."""
+        """Wait until the worker reports ready; False if it is lost before."""
         try:
-            return bool(self._message(START_SECONDS) == READY)
-        except (TimeoutError, Lost):
+            return bool(self._message(START_TIMEOUT) == READY)
+        except (TimeoutError, WorkerLost):
             return False
 
     def send(self, jobs: Sequence[object]) -> None:
-        """Hand over a batch.
-
-        Raises:
-            Lost: the worker does not read it.
-        """
-        self.sock.settimeout(LISTEN_SECONDS)
+        """Send a batch; raises WorkerLost if the worker does not read it."""
+        self.sock.settimeout(SEND_TIMEOUT)
         try:
             send(self.sock, list(jobs))
         except OSError:
-            raise Lost from None
+            raise WorkerLost from None
 
     def answer(self, seconds: float) -> Any:
-        """The worker's answer to the next job of the batch. The clock restarts after a tool has been loaded for it.
+        """The worker's answer to the next job of the batch. The clock restarts after a library has been loaded for it.
 
         Raises:
-            TimeoutError: none came in time.
-            Lost: none came, and not for the job's sake.
+            TimeoutError: no answer in time.
+            WorkerLost: no answer, and not because of the job.
         """
         while (message := self._message(seconds)) == LOADING:
             self._cpu, _ = self._loaded()
@@ -94,49 +89,49 @@ class WorkerProcess:
         return outcome
 
     def _loaded(self) -> Any:
-        """What the worker says when its tool is loaded; raises Lost where it does not say so."""
+        """The message after loading a library; raises WorkerLost without one."""
         try:
-            return self._message(START_SECONDS)
+            return self._message(START_TIMEOUT)
         except TimeoutError:
-            raise Lost from None
+            raise WorkerLost from None
 
     def _message(self, seconds: float) -> Any:
-        """The next message; the process is looked at while there is none. Raises as ``answer`` does."""
+        """The next message; checks the process while waiting. Raises as ``answer`` does."""
         end = time.monotonic() + seconds
         waiting = select.poll()
         waiting.register(self.sock, select.POLLIN)
-        while not waiting.poll(1000 * max(0.0, min(LOOK_SECONDS, end - time.monotonic()))):
+        while not waiting.poll(1000 * max(0.0, min(POLL_SECONDS, end - time.monotonic()))):
             if self.stopped():
-                raise Lost
+                raise WorkerLost
             if time.monotonic() >= end:
                 raise TimeoutError
-        self.sock.settimeout(LISTEN_SECONDS)
+        self.sock.settimeout(SEND_TIMEOUT)
         try:
             return receive(self.sock)
         except (OSError, EOFError):
-            raise Lost from None
+            raise WorkerLost from None
 
-    def usable(self) -> bool:
-        """Whether the process is there and runs."""
+    def alive(self) -> bool:
+        """Whether the process runs and is not stopped."""
         return self.process.poll() is None and not self.stopped()
 
-    def gave_up(self) -> bool:
-        """Whether the process ended by itself, not by a signal from outside."""
+    def exited(self) -> bool:
+        """Whether the process exited with an error, not by a signal."""
         return (self.process.poll() or 0) > 0
 
     def stopped(self) -> bool:
-        """Whether a signal has stopped the process, so that its silence is not the job's fault."""
+        """Whether a signal has stopped the process, so that its silence is not because of the job."""
         try:
             return os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
         except ChildProcessError:
             return True
 
     def starved(self, seconds: float) -> bool:
-        """Whether the job under way got less than half of the time that it was given: the machine is busy.
+        """Whether the current job got less than half of ``seconds`` as CPU time on a busy machine.
 
-        A user's own reward may wait for something else than a processor, so it is never starved.
+        Never for a custom reward, which may wait for something other than a CPU.
         """
-        if self._patient:
+        if self._custom:
             return False
         try:
             used = _cpu_seconds(self.process.pid) - self._cpu
@@ -145,18 +140,14 @@ class WorkerProcess:
         return used < seconds / 2
 
     def kill(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process and wait for it."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         self.sock.close()
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Processor time that a process has used.
-
-    Raises:
-        OSError: the system does not say.
-    """
+    """CPU time that a process has used; raises OSError if unknown."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -165,7 +156,7 @@ MAX_BATCH = 64
 MAX_ATTEMPTS = 5
 MAX_STARTS = 3
 SPARE_AFTER = 1.0
-"""Seconds after the first verdict at which a spare worker is started: short work needs none."""
+"""Seconds after the first verdict at which a spare worker is started; short work needs none."""
 _KEYS = ("id", "kind", "prompt", "answer")
 
 Job = tuple[str, int, Mapping[str, Any], RewardRule]
@@ -173,8 +164,8 @@ Job = tuple[str, int, Mapping[str, Any], RewardRule]
 
 
 @dataclass(slots=True)
-class _Ticket:
-    """A job on its way, and how often a worker was lost on it."""
+class _QueuedJob:
+    """A submitted job, and how many workers were lost on it."""
 
     job: Job
     future: "Future[Reward]" = field(default_factory=Future)
@@ -186,24 +177,24 @@ class Pool:
 
     Args:
         workers: Number of processes, without the spare; 0 grades in the calling thread, without deadline, for tests.
-        deadline: Seconds of wall time for one job once a worker has started on it.
-        memory: Address space of a worker in bytes; a user's own reward has no bound.
-        function: A user's own reward, as ``magcli.verify.custom`` names it; empty for that of the recipe.
+        deadline: Wall seconds of one job after a worker has started on it.
+        memory: Address space of a worker in bytes; a custom reward has no limit.
+        function: A custom reward (see ``magcli.verify.custom``); empty for the recipe's.
     """
 
     def __init__(self, workers: int = 1, *, deadline: float = 2.0, memory: int = 2 << 30, function: str = "") -> None:
         self._deadline = deadline
         self._memory = 0 if function else memory
         self._function = function
-        self._waiting: deque[_Ticket] = deque()
+        self._waiting: deque[_QueuedJob] = deque()
         self._changed = threading.Condition()
         self._closed = False
         self._live: set[WorkerProcess] = set()
         self._spare: WorkerProcess | None = None
-        self._begun = threading.Event()
-        self._threads = [threading.Thread(target=self._serve, name=f"verify-{i}", daemon=True) for i in range(workers)]
-        self._keeper = threading.Thread(target=self._keep_spare, name="verify-spare", daemon=True)
-        for thread in (*self._threads, self._keeper):
+        self._first_verdict = threading.Event()
+        self._threads = [threading.Thread(target=self._run, name=f"verify-{i}", daemon=True) for i in range(workers)]
+        self._spare_thread = threading.Thread(target=self._run_spare, name="verify-spare", daemon=True)
+        for thread in (*self._threads, self._spare_thread):
             thread.start()
 
     async def reward(self, text: str, num_tokens: int, row: Mapping[str, Any], rule: RewardRule) -> Reward:
@@ -220,7 +211,7 @@ class Pool:
         return [future.result() for future in self.submit(jobs)]
 
     async def close(self) -> None:
-        """Kill the workers and wait until they are gone; jobs under way fail with EnvironmentFault."""
+        """Kill the workers and wait for them; pending jobs fail with EnvironmentFault."""
         await asyncio.to_thread(self.shutdown)
 
     def shutdown(self) -> None:
@@ -228,40 +219,40 @@ class Pool:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-            self._begun.set()
+            self._first_verdict.set()
             for worker in self._live:
                 worker.process.kill()
-        for thread in (*self._threads, self._keeper):
+        for thread in (*self._threads, self._spare_thread):
             thread.join()
 
     def submit(self, jobs: Sequence[Job]) -> "list[Future[Reward]]":
-        """Queue completions; the rewards come when they are there."""
-        tickets = [_Ticket((text, tokens, self._needed(row), rule)) for text, tokens, row, rule in jobs]
+        """Queue completions; returns futures of their rewards."""
+        queued_jobs = [_QueuedJob((text, tokens, self._worker_row(row), rule)) for text, tokens, row, rule in jobs]
         if not self._threads:
-            grader = grader_of(self._function)
-            for ticket in tickets:
-                _settle(ticket, grade(ticket.job, grader))
+            grader = load_grader(self._function)
+            for queued in queued_jobs:
+                _resolve(queued, grade(queued.job, grader))
         else:
-            self._queue(tickets)
-        return [ticket.future for ticket in tickets]
+            self._queue(queued_jobs)
+        return [queued.future for queued in queued_jobs]
 
-    def _needed(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the workers are sent of a row: a user's own reward may look at all of it."""
+    def _worker_row(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The columns of a row that workers are sent; all of them for a custom reward."""
         return row if self._function else {key: row[key] for key in _KEYS if key in row}
 
-    def _queue(self, tickets: Sequence[_Ticket], *, first: bool = False) -> None:
-        """Put tickets in line, or back at its head."""
+    def _queue(self, queued_jobs: Sequence[_QueuedJob], *, first: bool = False) -> None:
+        """Append jobs to the queue, or put them back at its head."""
         with self._changed:
             if self._closed:
-                return _fail(tickets, _closed())
+                return _fail(queued_jobs, _closed())
             if first:
-                self._waiting.extendleft(reversed(tickets))
+                self._waiting.extendleft(reversed(queued_jobs))
             else:
-                self._waiting.extend(tickets)
+                self._waiting.extend(queued_jobs)
             self._changed.notify_all()
 
-    def _next(self) -> list[_Ticket]:
-        """The next batch, a fair share of what waits; empty when the pool closes."""
+    def _next(self) -> list[_QueuedJob]:
+        """The next batch, a fair share of the queue; empty when the pool closes."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed)
             if self._closed:
@@ -270,16 +261,16 @@ class Pool:
             share = -(-len(self._waiting) // len(self._threads))
             return [self._waiting.popleft() for _ in range(min(share, MAX_BATCH))]
 
-    def _serve(self) -> None:
-        """Main loop of a thread: own one worker and feed it."""
+    def _run(self) -> None:
+        """Main loop of a thread: own one worker and send it batches."""
         worker: WorkerProcess | None = None
         while batch := self._next():
             try:
-                worker = self._working(worker)
+                worker = self._live_worker(worker)
             except MagError as error:
                 _fail(batch, error)
                 continue
-            rest = self._feed(worker, batch)
+            rest = self._grade_batch(worker, batch)
             if rest is not None:
                 self._retire(worker)
                 worker = None
@@ -287,51 +278,46 @@ class Pool:
         if worker:
             self._retire(worker)
 
-    def _feed(self, worker: WorkerProcess, batch: list[_Ticket]) -> list[_Ticket] | None:
-        """Have a batch graded. None when all is well, else what must be queued again, the worker being lost."""
+    def _grade_batch(self, worker: WorkerProcess, batch: list[_QueuedJob]) -> list[_QueuedJob] | None:
+        """Grade a batch. None on success, else the jobs to queue again because the worker is lost."""
         done = 0
         try:
-            worker.send([ticket.job for ticket in batch])
-            for ticket in batch:
-                _settle(ticket, worker.answer(self._deadline))
+            worker.send([queued.job for queued in batch])
+            for queued in batch:
+                _resolve(queued, worker.answer(self._deadline))
                 done += 1
-                self._begun.set()
+                self._first_verdict.set()
         except TimeoutError:
             if batch[done].attempts or not worker.starved(self._deadline):
-                _settle(batch[done], undecided("timeout", f"over {self._deadline:g} s"))
+                _resolve(batch[done], ungraded("timeout", f"over {self._deadline:g} s"))
                 return batch[done + 1 :]
-        except Lost:
+        except WorkerLost:
             pass
-        except (
-            Exception
-        ) as error:  # such as a row that cannot be sent: it must end no thread and leave no caller waiting
-            for ticket in batch[done:]:
-                _settle(ticket, undecided("infra-error", raised(error)))
+        # such as a row that cannot be pickled: the thread must survive and no caller wait forever
+        except Exception as error:
+            for queued in batch[done:]:
+                _resolve(queued, ungraded("infra-error", describe_error(error)))
             return []
         else:
             return None
-        return [*_tried(batch[done]), *batch[done + 1 :]]
+        return [*_retried(batch[done]), *batch[done + 1 :]]
 
-    def _working(self, worker: WorkerProcess | None) -> WorkerProcess:
-        """This worker if it still runs, else the spare one, else a new one.
-
-        Raises:
-            EnvironmentFault: none starts.
-        """
+    def _live_worker(self, worker: WorkerProcess | None) -> WorkerProcess:
+        """This worker if it is alive, else the spare one, else a new one; raises EnvironmentFault if none starts."""
         if worker is None:
             with self._changed:
                 worker, self._spare = self._spare, None
                 self._changed.notify_all()
-        if worker is not None and worker.usable():
+        if worker is not None and worker.alive():
             return worker
         if worker is not None:
             self._retire(worker)
-            return self._working(None)
+            return self._live_worker(None)
         return self._start()
 
-    def _keep_spare(self) -> None:
-        """Main loop of the spare's thread: keep one worker ready once there has been work."""
-        self._begun.wait()
+    def _run_spare(self) -> None:
+        """Main loop of the spare's thread: keep one worker ready after the first verdict."""
+        self._first_verdict.wait()
         with self._changed:
             self._changed.wait_for(lambda: self._closed, timeout=SPARE_AFTER)
         while not self._closed:
@@ -346,13 +332,9 @@ class Pool:
             self._retire(self._spare)
 
     def _start(self, *, warm: bool = False) -> WorkerProcess:
-        """A worker that has said it is ready.
-
-        Raises:
-            EnvironmentFault: several gave up, or all were lost for too long.
-        """
+        """A worker that is ready; raises EnvironmentFault if several fail to start, or none does in time."""
         failed, begun = 0, time.monotonic()
-        while failed < MAX_STARTS and time.monotonic() - begun < START_SECONDS:
+        while failed < MAX_STARTS and time.monotonic() - begun < START_TIMEOUT:
             with self._changed:
                 if self._closed:
                     raise _closed()
@@ -360,7 +342,7 @@ class Pool:
                 self._live.add(worker)
             if worker.ready():
                 return worker
-            failed += worker.gave_up()
+            failed += worker.exited()
             self._retire(worker)
         raise EnvironmentFault("verify: grading workers do not start; their own error is above")
 
@@ -370,29 +352,29 @@ class Pool:
             self._live.discard(worker)
 
 
-def _settle(ticket: _Ticket, outcome: Reward | MagError) -> None:
+def _resolve(queued: _QueuedJob, outcome: Reward | MagError) -> None:
     """Resolve the future, unless it was cancelled."""
-    if not ticket.future.set_running_or_notify_cancel():
+    if not queued.future.set_running_or_notify_cancel():
         return
     if isinstance(outcome, MagError):
-        ticket.future.set_exception(outcome)
+        queued.future.set_exception(outcome)
     else:
-        ticket.future.set_result(outcome)
+        queued.future.set_result(outcome)
 
 
 def _closed() -> EnvironmentFault:
     return EnvironmentFault("verify: the pool was closed before this completion was graded")
 
 
-def _fail(batch: Iterable[_Ticket], error: MagError) -> None:
-    for ticket in batch:
-        _settle(ticket, error)
+def _fail(batch: Iterable[_QueuedJob], error: MagError) -> None:
+    for queued in batch:
+        _resolve(queued, error)
 
 
-def _tried(ticket: _Ticket) -> list[_Ticket]:
-    """The ticket again, one attempt older; settled and gone after the last attempt."""
-    ticket.attempts += 1
-    if ticket.attempts < MAX_ATTEMPTS:
-        return [ticket]
-    _settle(ticket, undecided("infra-error", f"the worker was lost {MAX_ATTEMPTS} times"))
+def _retried(queued: _QueuedJob) -> list[_QueuedJob]:
+    """The job with one more attempt counted; resolved and dropped after the last one."""
+    queued.attempts += 1
+    if queued.attempts < MAX_ATTEMPTS:
+        return [queued]
+    _resolve(queued, ungraded("infra-error", f"the worker was lost {MAX_ATTEMPTS} times"))
     return []

@@ -1,15 +1,15 @@
-"""The words of a text that mixes prose with what has no language: LaTeX, code, URLs, tags, numbers, variables.
+"""The words of a text without LaTeX, code, URLs, tags, numbers and variables.
 
-Dollar signs follow Pandoc's rule, so that the text between two prices is not taken for a formula: nothing blank after
-the first, nothing blank before the second, no digit after it. Takes time linear in the text.
+Dollar signs follow Pandoc's rule, so the text between two prices is not a formula: no blank after the first, no blank
+before the second, no digit after it. Linear time.
 """
 
 import re
 
 MAX_CHARS = 100_000
-"""No more than this much of the words is kept."""
+"""Characters of words that are returned."""
 MAX_WORDS = 25
-"""Words of a sentence; a longer one is cut."""
+"""Words of a sentence; longer ones are split."""
 
 _NOISE = tuple(
     (sign, re.compile(pattern, re.DOTALL))
@@ -34,24 +34,23 @@ _NOISE = tuple(
     )
 )
 _BLOCKS = frozenset(("```", r"\begin", "$$", r"\[", "[asy]"))
-"""Signs of what stands on lines of its own: a sentence ends there."""
+"""Markers of display blocks, which end a sentence."""
 _ANY_NOISE = re.compile(r"[`\\$<]|\[asy|://|www\.")
 _WORD = re.compile(r"[^\W\d_]{2,}|[^\W\d_a-zA-Z]")
 _WORD_AT_MOST = re.compile(r"[^\W\d_]{2,40}|[^\W\d_a-zA-Z]")
 _MARKS = r"\"\u00ab\u00bb\u201c-\u201e\u300a-\u300f"
 _QUOTATION = re.compile(rf"[{_MARKS}][^{_MARKS}\n]{{1,60}}[{_MARKS}]")
 _END = re.compile(r"[.?!\n()\u3002\uff01\uff08\uff09\uff1b\uff1f](?:(?<!\.)|(?![^\W_\u2e80-\ud7af]))")
-"""Where a sentence ends or a bracket begins or ends: a full stop only where no letter of an alphabet and no digit
-follows it."""
+"""The end of a sentence, or a bracket; a full stop unless a letter of an alphabet or a digit follows."""
 
 
 def noisy(text: str) -> bool:
-    """Whether there may be something besides prose: a sign that a formula, code, a URL or a tag begins with."""
+    """Whether a formula, code, a URL or a tag may begin somewhere."""
     return _ANY_NOISE.search(text) is not None
 
 
 def words(text: str) -> str:
-    """The words, one space between them: without formulas, code, URLs, tags, numbers and single Latin letters."""
+    """The words joined by spaces, without formulas, code, URLs, tags, numbers and single Latin letters."""
     return plain_words(_without_noise(text))[:MAX_CHARS]
 
 
@@ -61,10 +60,10 @@ def plain_words(text: str) -> str:
 
 
 def sentences(text: str) -> list[list[str]]:
-    """The words of ``words``, sentence by sentence, in lower case, those over 40 letters in pieces; none is empty.
+    """The lower-case words of each non-empty sentence; words of over 40 letters are split.
 
-    A sentence ends at its sign, in Chinese too, at the end of a line, and at a block of code or a displayed formula.
-    What stands in brackets is one of its own. Short quotations are left out: titles and terms may be in any language.
+    A sentence ends at its punctuation (also Chinese), a line break, a code block or a displayed formula; text in
+    brackets is its own sentence. Short quotations are omitted: titles and terms may be in any language.
     """
     found: list[list[str]] = []
     left = MAX_CHARS

@@ -76,12 +76,12 @@ class Reward:
         return self.reason not in UNGRADED
 
 
-def undecided(reason: Reason, detail: str = "") -> Reward:
+def ungraded(reason: Reason, detail: str = "") -> Reward:
     """A reward of 0 that blames the grading."""
     return Reward(0.0, 0.0, 0.0, 0.0, 0.0, False, False, reason, "", printable(detail))
 
 
-def raised(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """What a verifier raised that it should not have, and where: the detail of an ``infra-error``."""
     *_, place = traceback.extract_tb(error.__traceback__) or [None]
     where = f" at {Path(place.filename).name}:{place.lineno}" if place else ""
@@ -118,20 +118,20 @@ def reward(
     Raises:
         DataError: the problem is of a kind that is not known, or a code problem comes without a verifier of programs.
     """
-    kind = kind_of(row)
-    verify = verify or verifier_of(kind)
-    if kind == "math" and not math.parsable(gold_of(row)):
-        return undecided("bad-gold", gold_of(row))
+    kind = problem_kind(row)
+    verify = verify or default_verifier(kind)
+    if kind == "math" and not math.parsable(gold_answer(row)):
+        return ungraded("bad-gold", gold_answer(row))
     parts = gate(text, kind)
     if isinstance(parts, str):
         return _ungraded(parts, text, row, verify)
     verdict = verify(parts.answer, row)
     if verdict.reason in UNGRADED:
-        return undecided(verdict.reason, verdict.detail)
-    return _assembled(verdict, parts, num_tokens, row, rule)
+        return ungraded(verdict.reason, verdict.detail)
+    return _combined_reward(verdict, parts, num_tokens, row, rule)
 
 
-def kind_of(row: Mapping[str, Any]) -> Literal["math", "code"]:
+def problem_kind(row: Mapping[str, Any]) -> Literal["math", "code"]:
     """Whether a problem asks for an answer or for a program.
 
     Raises:
@@ -145,13 +145,13 @@ def kind_of(row: Mapping[str, Any]) -> Literal["math", "code"]:
     return "code" if kind == "code" else "math"
 
 
-def gold_of(row: Mapping[str, Any]) -> str:
+def gold_answer(row: Mapping[str, Any]) -> str:
     """The ground truth of a math problem as text; empty where there is none."""
     answer = row.get("answer")
     return "" if answer is None else str(answer)
 
 
-def verifier_of(kind: Literal["math", "code"]) -> Verifier:
+def default_verifier(kind: Literal["math", "code"]) -> Verifier:
     """The verifier that needs nothing but the text.
 
     Raises:
@@ -164,8 +164,8 @@ def verifier_of(kind: Literal["math", "code"]) -> Verifier:
 
 def verify_math(answer: str, row: Mapping[str, Any]) -> Verdict:
     """Whether the last box of an answer part is the ground truth; without any (format-free), the last number."""
-    found, gold = (boxed(answer) or "").strip(), gold_of(row)
-    correct, path = math.compare(found, gold) if found else (math.anywhere(answer, gold), "format")
+    found, gold = (boxed(answer) or "").strip(), gold_answer(row)
+    correct, path = math.compare(found, gold) if found else (math.correct_anywhere(answer, gold), "format")
     return Verdict(float(correct), "correct" if correct else "wrong", found, path)
 
 
@@ -175,7 +175,9 @@ def _ungraded(broken: FormatReason, text: str, row: Mapping[str, Any], verify: V
     return Reward(0.0, 0.0, 0.0, 0.0, 0.0, False, free.reason in RIGHT, broken, printable(free.answer), "format")
 
 
-def _assembled(verdict: Verdict, parts: Parts, num_tokens: int, row: Mapping[str, Any], rule: RewardRule) -> Reward:
+def _combined_reward(
+    verdict: Verdict, parts: Parts, num_tokens: int, row: Mapping[str, Any], rule: RewardRule
+) -> Reward:
     correct = verdict.reason in RIGHT
     correctness = rule.correctness * verdict.score
     length = length_penalty(num_tokens, rule.penalty_end, rule.penalty_width, rule.length)
@@ -218,7 +220,7 @@ def columns(rewards: Sequence[Reward]) -> "pa.RecordBatch":
     return pa.RecordBatch.from_arrays(arrays, schema=REWARD)
 
 
-def of_row(row: Mapping[str, Any]) -> Reward:
+def from_row(row: Mapping[str, Any]) -> Reward:
     """The reward in a row's columns; the inverse of ``columns``."""
     from magcli.data.schema import REWARD
 

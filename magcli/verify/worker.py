@@ -18,7 +18,7 @@ from typing import Any
 
 from magcli.errors import MagError
 from magcli.verify import custom, language, loading
-from magcli.verify.reward import Reward, raised, reward, undecided
+from magcli.verify.reward import Reward, describe_error, reward, ungraded
 
 HEADER = struct.Struct("<Q")
 READY, LOADING = "ready", "loading"
@@ -57,19 +57,19 @@ def grade(job: tuple[Any, ...], grader: Callable[..., Reward] = reward) -> Rewar
     except MagError as error:
         return error
     except MemoryError:
-        return undecided("timeout", "out of memory")
+        return ungraded("timeout", "out of memory")
     except Exception as error:
-        return undecided("infra-error", raised(error))
+        return ungraded("infra-error", describe_error(error))
 
 
-def confine(memory: int) -> None:
+def limit_memory(memory: int) -> None:
     """Bound the address space (bytes; 0 for no bound) and dump no core."""
     if memory:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def grader_of(function: str) -> Callable[..., Reward]:
+def load_grader(function: str) -> Callable[..., Reward]:
     """The recipe's reward, or a user's own, which is loaded."""
     if not function:
         return reward
@@ -77,17 +77,17 @@ def grader_of(function: str) -> Callable[..., Reward]:
     return lambda text, num_tokens, row, rule: custom.graded(own, text, row)
 
 
-def warm_up() -> None:
+def preload() -> None:
     """Load what the recipe's reward may need."""
     language.identify("The first call loads the model.")
 
 
 def main(fd: int, memory: int, warm: bool, function: str) -> None:
     """Serve until the parent closes its end."""
-    confine(memory)
-    grader = grader_of(function)
+    limit_memory(memory)
+    grader = load_grader(function)
     if warm and not function:
-        warm_up()
+        preload()
     with socket.socket(fileno=fd) as sock:
         send(sock, READY)
         loading.observe(lambda under_way: send(sock, LOADING if under_way else (time.process_time(), None)))

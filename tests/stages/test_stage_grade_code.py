@@ -110,7 +110,7 @@ def test_a_row_at_which_our_own_code_fails_is_written_with_the_place(tmp_path, m
 
 
 def test_a_row_that_the_grader_itself_fails_on_is_written_with_the_place(tmp_path, monkeypatch):
-    monkeypatch.setattr("magcli.verify.grader.kind_of", lambda problem: {"a": "code", "c": "code"}[problem["id"]])
+    monkeypatch.setattr("magcli.verify.grader.problem_kind", lambda problem: {"a": "code", "c": "code"}[problem["id"]])
     source = written(tmp_path / "c.jsonl", [row(id, fenced(RIGHT)) for id in "abc"])
     call_stage("grade", source, output=tmp_path / "out.arrow", language=False, num_tests=1)
     found = rows_of(tmp_path / "out.arrow")

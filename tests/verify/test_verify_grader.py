@@ -78,9 +78,9 @@ def test_functions_are_called(grader: Grader) -> None:
         (answer("fn main() {}", "rust"), "no-code", False),
     ],
 )
-def test_each_failure_has_its_reason(grader: Grader, text: str, reason: str, anywhere: bool) -> None:
+def test_each_failure_has_its_reason(grader: Grader, text: str, reason: str, correct_anywhere: bool) -> None:
     found = grade(grader, text, SUM)
-    assert (found.reason, found.correct, found.correct_anywhere) == (reason, False, anywhere)
+    assert (found.reason, found.correct, found.correct_anywhere) == (reason, False, correct_anywhere)
     assert found.trainable
 
 

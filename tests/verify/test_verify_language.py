@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magcli.verify.language import CHANGE, MIXED, UNDECIDED, _states, consistent, detect, identify
+from magcli.verify.language import LOG_SWITCH, MIXED, UNDECIDED, _viterbi, consistent, detect, identify
 
 TEXTS = {
     "en": "Janet sells the remaining eggs at the market, so she earns $18 every day.",
@@ -180,10 +180,10 @@ ROWS = st.lists(st.lists(st.integers(-40, 0).map(float), min_size=3, max_size=3)
 def test_the_chain_is_the_likeliest_of_all(rows: list[list[float]]) -> None:
     def likelihood(chain: tuple[int, ...]) -> float:
         changes = sum(one != two for one, two in itertools.pairwise(chain))
-        return CHANGE * changes + sum(row[state] for row, state in zip(rows, chain, strict=True))
+        return LOG_SWITCH * changes + sum(row[state] for row, state in zip(rows, chain, strict=True))
 
     best = max(map(likelihood, itertools.product(range(3), repeat=len(rows))))
-    assert likelihood(tuple(_states(rows))) == best
+    assert likelihood(tuple(_viterbi(rows))) == best
 
 
 @given(st.text(max_size=200))

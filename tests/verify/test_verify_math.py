@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magcli.verify.math import anywhere, compare, equal, extract, last_number, parsable
+from magcli.verify.math import compare, correct_anywhere, equal, extract, last_number, parsable
 
 SAME = [
     ("5.", "5"),
@@ -198,10 +198,10 @@ def test_last_number(text: str, number: str | None) -> None:
 
 
 def test_anywhere_prefers_the_box_to_the_last_number() -> None:
-    assert anywhere(r"It is \boxed{5}, not 6", "5")
-    assert anywhere("The answer is 5", "5")
-    assert not anywhere(r"It is \boxed{6}, not 5", "5")
-    assert not anywhere("no idea", "5")
+    assert correct_anywhere(r"It is \boxed{5}, not 6", "5")
+    assert correct_anywhere("The answer is 5", "5")
+    assert not correct_anywhere(r"It is \boxed{6}, not 5", "5")
+    assert not correct_anywhere("no idea", "5")
 
 
 @pytest.mark.parametrize(

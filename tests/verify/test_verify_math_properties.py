@@ -133,7 +133,7 @@ VALUES = [
     "yes",
     "x=4",
 ]
-LABELS = st.sampled_from("ABCDE")
+TOP_LABELS = st.sampled_from("ABCDE")
 JOINTS = st.sampled_from(
     [" or ", " and ", ", ", r"\text{ or }", r"\text{ and }", "; ", r" \lor ", r"\text{ or maybe }", " not "]
 )
@@ -147,7 +147,7 @@ def test_a_second_value_makes_an_answer_wrong(value: str, other: str, joint: str
 
 
 @settings(max_examples=80, deadline=None)
-@given(LABELS, LABELS, st.sampled_from(["{}", "({})", r"\text{{({})}}", r"\textbf{{({})}}"]),
+@given(TOP_LABELS, TOP_LABELS, st.sampled_from(["{}", "({})", r"\text{{({})}}", r"\textbf{{({})}}"]),
        st.sampled_from([" or ", "/", " ", ", ", r"\text{ or }", r" \vee ", " 3 ", ": 3, ", r"\ 3\ or\ "]))  # fmt: skip
 def test_a_second_label_makes_a_choice_wrong(label: str, other: str, form: str, joint: str) -> None:
     answer = f"{form.format(label)}{joint}{form.format(other)}"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from magcli.errors import DataError, EnvironmentFault
-from magcli.verify.pool import START_SECONDS, Job, Pool, WorkerProcess
+from magcli.verify.pool import START_TIMEOUT, Job, Pool, WorkerProcess
 from magcli.verify.reward import Reward, RewardRule, reward
 from magcli.verify.worker import LOADING
 
@@ -364,5 +364,5 @@ def test_the_time_of_a_job_begins_anew_when_a_tool_has_been_loaded(monkeypatch: 
         assert remote.answer(2.0) == "verdict"
     finally:
         remote.kill()
-    assert asked == [2.0, START_SECONDS, 2.0, START_SECONDS, 2.0]
+    assert asked == [2.0, START_TIMEOUT, 2.0, START_TIMEOUT, 2.0]
     assert remote._cpu == 0.8

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from magcli.data.schema import REWARD
 from magcli.errors import DataError
-from magcli.verify.reward import Reward, RewardRule, columns, length_penalty, reward, undecided
+from magcli.verify.reward import Reward, RewardRule, columns, length_penalty, reward, ungraded
 from magcli.verify.types import Verdict
 
 RULE = RewardRule(penalty_end=1000, penalty_width=200)
@@ -125,7 +125,7 @@ def test_length_penalty_is_piecewise_and_monotone(tokens: int, longest: int, cac
 
 
 def test_columns() -> None:
-    batch = columns([reward(RIGHT, 10, ROW, RULE), reward("\ud800" + RIGHT, 10, ROW, RULE), undecided("timeout")])
+    batch = columns([reward(RIGHT, 10, ROW, RULE), reward("\ud800" + RIGHT, 10, ROW, RULE), ungraded("timeout")])
     assert batch.schema == REWARD
     assert batch.column("reason").to_pylist() == ["correct", "no-think", "timeout"]
     assert columns([]).schema == REWARD
