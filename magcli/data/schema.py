@@ -15,7 +15,7 @@ PROBLEM = pa.schema(
     ]
 )
 """A problem: the prompt and the ground truth. Other columns such as ``kind`` (math or code) and ``source`` may be
-present; a code problem has ``tests`` instead of an answer, see ``magcli.verify.code.programs``."""
+present; a code problem has ``tests`` instead of an answer, see ``magcli.verify.code.judge``."""
 
 VERSION_SPAN = pa.struct([pa.field("start", pa.int32()), pa.field("version", pa.int32())])
 

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from magcli.errors import DataError
-from magcli.verify.code.cases import cases, names_of, split_asserts
+from magcli.verify.code.cases import defined_names, parse_tests, split_asserts
 
 Row = Mapping[str, Any]
 
@@ -99,7 +99,7 @@ def _split(sources: Callable[[], Sequence[str]], entry_point: str = "") -> dict[
     """Asserts as tests that are judged outside the program's process; None where one cannot be split."""
     try:
         tests = [{"assert": source} for source in sources()]
-        cases(tests, names_of(tests, entry_point))
+        parse_tests(tests, defined_names(tests, entry_point))
     except DataError:
         return None
     return _columns("python", tests, entry_point)

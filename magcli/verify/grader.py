@@ -23,7 +23,7 @@ from magcli.verify.reward import Reward, RewardRule, describe_error, gold_answer
 from magcli.verify.types import Verdict
 
 if TYPE_CHECKING:
-    from magcli.verify.code.programs import Programs
+    from magcli.verify.code.judge import Programs
     from magcli.verify.sandbox import Choice
 
 
@@ -147,7 +147,7 @@ class Grader:
 
     def _code_programs(self) -> "Programs":
         """Created on the first code problem: grading answers alone needs no sandbox."""
-        from magcli.verify.code.programs import Programs
+        from magcli.verify.code.judge import Programs
 
         with self._lock:
             choice, accept = self._sandbox

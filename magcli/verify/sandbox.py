@@ -17,9 +17,11 @@ from typing import Literal
 from magcli.errors import EnvironmentFault, UsageError
 from magcli.verify.isolation.launch import Isolation, Level, ProgramSpec
 from magcli.verify.isolation.primitives import REQUIRED, Finding, candidates, check_isolation, findings
-from magcli.verify.isolation.program import Limits, Outcome, Program
+from magcli.verify.isolation.program import Limits, Outcome, Program, last_line, printable
 
-__all__ = ["Finding", "Limits", "Outcome", "Probe", "Program", "Sandbox", "open_sandbox", "probe"]
+__all__ = [
+    "Finding", "Limits", "Outcome", "Probe", "Program", "Sandbox", "last_line", "open_sandbox", "printable", "probe",
+]  # fmt: skip
 
 Choice = Literal["auto", "full", "restricted", "none"]
 

@@ -1,8 +1,8 @@
-"""A verdict: what a verifier says of one completion, and why."""
+"""Verdicts: whether a completion is right, and why."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 FormatReason = Literal[
     "no-think",
@@ -15,7 +15,7 @@ FormatReason = Literal[
     "unclosed-code",
     "unnamed-code",
 ]
-"""The first rule of the format gate that a completion broke; see ``magcli.verify.format``."""
+"""The first rule of the format that a completion violates; see ``magcli.verify.format``."""
 
 CodeReason = Literal[
     "accepted",
@@ -29,14 +29,14 @@ CodeReason = Literal[
     "no-code",
     "infra-error",
 ]
-"""What became of a program on its tests."""
+"""The result of a program on its tests."""
 
 Reason = Literal["correct", "wrong", "bad-gold", "timeout", "reward-error"] | FormatReason | CodeReason
-"""Why a completion was or was not right. ``bad-gold``, ``infra-error``, ``timeout`` and ``reward-error`` (a user's own
-reward function failed) blame the grading, not the completion."""
+"""Why a completion was right or not. ``bad-gold``, ``infra-error``, ``timeout`` and ``reward-error`` (a custom reward
+function failed) are failures of the grading, not of the completion."""
 
 RIGHT: tuple[Reason, ...] = ("correct", "accepted")
-"""Verdicts of a right completion."""
+"""Reasons of right completions."""
 
 UNGRADED: tuple[Literal["bad-gold", "timeout", "infra-error", "reward-error"], ...] = (
     "bad-gold",
@@ -44,19 +44,26 @@ UNGRADED: tuple[Literal["bad-gold", "timeout", "infra-error", "reward-error"], .
     "infra-error",
     "reward-error",
 )
-"""Verdicts that say nothing about correctness: such a completion never trains."""
+"""Reasons that say nothing about correctness: such a completion is never trained on."""
 
 UNCOUNTED: tuple[Literal["bad-gold", "infra-error", "reward-error"], ...] = ("bad-gold", "infra-error", "reward-error")
-"""Of these, those that count in no accuracy; an answer that cannot be graded in time counts as wrong."""
+"""Those of them that count in no accuracy; an answer that cannot be graded in time counts as wrong."""
+
+
+class Fault(NamedTuple):
+    """Why a program is not accepted, with details."""
+
+    reason: CodeReason
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found.
+    """The result of a verifier.
 
-    ``score`` is 1.0 (right) or 0.0; for a program, where asked for, the fraction of tests it passed. ``answer`` is the
-    answer found, of a program its language. ``detail`` is the path that decided, or which test failed and how.
-    ``passed`` of ``total`` tests were passed.
+    ``score`` is 1.0 (right) or 0.0, or the fraction of tests passed if requested. ``answer`` is the answer found, of
+    a program its language. ``detail`` is the comparison that decided, or the first failed test. ``passed`` and
+    ``total`` count tests.
     """
 
     score: float

@@ -9,7 +9,7 @@ from calling import call_stage, kill_and_resume, seconds_of
 
 from magcli.data import table
 from magcli.errors import UsageError
-from magcli.verify.code.programs import Programs
+from magcli.verify.code.judge import Programs
 
 TESTS = [{"input": f"{n} {n + 1}\n", "output": f"{2 * n + 1}\n"} for n in range(30)]
 RIGHT = "print(sum(map(int, input().split())))"

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from properties import adversarial, built
 
 from magcli.verify import Grader
-from magcli.verify.code.faults import fault
-from magcli.verify.code.judge import Judge, extract
-from magcli.verify.code.programs import Programs
+from magcli.verify.code.judge import Judge, Programs, extract
+from magcli.verify.code.runs import fault_of
 from magcli.verify.isolation.program import Limits, Outcome
 from magcli.verify.reward import RewardRule, columns, reward
 from magcli.verify.types import Verdict
@@ -54,7 +53,7 @@ def test_no_answer_that_is_a_program_raises_whatever_becomes_of_it(text: str, ou
 
     class Ran(Judge):
         def __call__(self, program: str, language: str, *arguments: object, **options: object) -> Verdict:  # type: ignore[override]
-            wrong = fault(outcome, Limits())
+            wrong = fault_of(outcome, Limits())
             return Verdict(0.0, wrong.reason, language, wrong.detail) if wrong else Verdict(1.0, "accepted", language)
 
     class Judged(Programs):

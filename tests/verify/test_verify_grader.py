@@ -193,7 +193,7 @@ def test_a_verifier_that_raises_is_a_failure_of_ours_with_its_place(
     def broken(*_: object) -> None:
         raise OverflowError("too large")
 
-    monkeypatch.setattr("magcli.verify.code.programs.Programs.verify", broken)
+    monkeypatch.setattr("magcli.verify.code.judge.Programs.verify", broken)
     reward = grade(grader, answer("print(1)"), {"kind": "code", "tests": [{"input": "1", "output": "1"}]})
     assert (reward.reason, reward.total) == ("infra-error", 0.0)
     assert "OverflowError at test_verify_grader.py" in reward.detail

@@ -21,12 +21,12 @@ from magcli.curate.cpp_ports.calls import CppCalls
 from magcli.curate.cpp_ports.signatures import UnsupportedSignature
 from magcli.errors import DataError, EnvironmentFault
 from magcli.verify.code import runs
-from magcli.verify.code.cases import Call, Case, Expected, Feed, parse_call
-from magcli.verify.code.faults import Fault, printable
+from magcli.verify.code.cases import Call, Case, Expected, StdinCase, parse_call
 from magcli.verify.code.judge import MAX_ATTEMPTS
 from magcli.verify.code.outputs import Comparison, difference
-from magcli.verify.code.plain import NotPlain, read
-from magcli.verify.sandbox import Limits, Program, Sandbox
+from magcli.verify.code.plain import NotPlain, decode
+from magcli.verify.sandbox import Limits, Program, Sandbox, printable
+from magcli.verify.types import Fault
 
 MAX_OUTPUT_BYTES, MAX_TOTAL_BYTES = 1 << 20, 256 << 20
 """Maximum size of a wrong output, and of all wrong outputs of a problem, that is kept for comparison. Larger ones equal
@@ -59,7 +59,7 @@ class RunnableSolution(NamedTuple):
         if self.calls is None or not isinstance(case, Call):
             return runs.run(self.program, case, limits)
         try:
-            found = runs.run(self.program, Feed(self.calls.stdin(case), b""), limits)
+            found = runs.run(self.program, StdinCase(self.calls.stdin(case), b""), limits)
         except UnsupportedSignature as error:
             return runs.Run(Fault("runtime-error", f"the arguments have no C++ type: {error.reason}"), 0.0)
         if isinstance(found.output, Fault):
@@ -186,7 +186,7 @@ def run_test(plan: RunPlan, program: RunnableSolution, case: Case, box: Sandbox)
         if isinstance(output, Fault):
             fault: Fault | None = output
         else:
-            fault = runs.judged(output, case, plan.rule, plan.checker, box)
+            fault = runs.check_output(output, case, plan.rule, plan.checker, box)
         if fault is None or fault.reason != "infra-error":
             break
     if isinstance(output, Fault):
@@ -247,10 +247,10 @@ def _components(outputs: Sequence[bytes], case: Case, rule: Comparison) -> list[
 
 def _equal(one: bytes, other: bytes, case: Case, rule: Comparison) -> bool:
     """Whether either output is accepted if the other is expected."""
-    if isinstance(case, Feed):
+    if isinstance(case, StdinCase):
         return not difference(one, other, rule) or not difference(other, one, rule)
     try:
-        values = case.evaluate(read(one)), case.evaluate(read(other))
+        values = case.evaluate(decode(one)), case.evaluate(decode(other))
     except NotPlain:
         return False
     return any(Expected("equal", each).matches(given, rule) for each, given in (values, values[::-1]))
@@ -258,10 +258,10 @@ def _equal(one: bytes, other: bytes, case: Case, rule: Comparison) -> bool:
 
 def output_text(output: bytes, case: Case, rule: Comparison) -> str | None:
     """An output as the text of a test; None if it cannot be expressed."""
-    if isinstance(case, Feed):
+    if isinstance(case, StdinCase):
         return _decoded(output)
     try:
-        value = case.evaluate(read(output))
+        value = case.evaluate(decode(output))
         text = repr(value)
         again = parse_call(case.source, text, frozenset([case.name]))
     except (NotPlain, DataError, ValueError):
@@ -286,7 +286,7 @@ def compiled(plan: RunPlan, solution: Solution, box: Sandbox) -> Iterator[Runnab
     """
     calls = plan.calls if plan.called and solution.language == "cpp" else None
     source = calls.program(solution.code) if calls else solution.code
-    with runs.started(source, solution.language, box, called=plan.called) as program:
+    with runs.start_program(source, solution.language, box, called=plan.called) as program:
         if isinstance(program, Fault) and program.reason in ("compile-timeout", "infra-error"):
             raise CompilerFailed(f"a C++ solution was not compiled: {program.detail}")
         yield program if isinstance(program, Fault) else RunnableSolution(program, calls)

@@ -26,9 +26,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from magcli.errors import DataError
-from magcli.verify.code.cases import names_of, pairs, split_asserts
+from magcli.verify.code.cases import defined_names, split_asserts, stdin_pairs
 from magcli.verify.code.judge import LANGUAGES
-from magcli.verify.code.outputs import fitting
+from magcli.verify.code.outputs import infer_comparison
 
 Label = Literal["right", "wrong", "unknown"]
 Reason = Literal["interactive", "no-checker", "bad-tests", "no-solutions", "few-tests"]
@@ -109,7 +109,7 @@ def code_problem(row: Mapping[str, Any], compare: str = "tokens") -> CodeProblem
         return Unusable("bad-tests", str(error))
     solutions = [each for each in _solutions(row) if each.code.strip()]
     limits = _seconds(row.get("time_limit")), _megabytes(row)
-    own = names_of(tests, str(row.get("entry_point") or ""))
+    own = defined_names(tests, str(row.get("entry_point") or ""))
     return CodeProblem(tests, solutions, _comparison(row, compare, tests), own, *limits)
 
 
@@ -122,7 +122,7 @@ def _comparison(row: Mapping[str, Any], default: str, tests: Sequence[Mapping[st
         return f"floats:{found[1]}"
     if re.search(r"^[^#]*\bcase_sensitive\b", flags, re.M):
         return "tokens-case"
-    return fitting(pairs(tests)) if default == "tokens" else default
+    return infer_comparison(stdin_pairs(tests)) if default == "tokens" else default
 
 
 def _seconds(given: Any) -> float | None:

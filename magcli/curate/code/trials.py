@@ -25,12 +25,11 @@ from magcli.curate.cpp_ports.calls import CppCalls, cpp_calls
 from magcli.curate.cpp_ports.signatures import Reason as SignatureReason
 from magcli.curate.cpp_ports.signatures import UnsupportedSignature
 from magcli.errors import DataError
-from magcli.verify.code.cases import Call, Case, Expected, Feed, cases
+from magcli.verify.code.cases import Call, Case, Expected, StdinCase, parse_tests
 from magcli.verify.code.expressions import constant
-from magcli.verify.code.judge import LANGUAGES
+from magcli.verify.code.judge import LANGUAGES, limits_of
 from magcli.verify.code.outputs import Comparison, comparison, difference
 from magcli.verify.code.plain import NotPlain
-from magcli.verify.code.programs import limits_of
 from magcli.verify.code.runs import Checker
 from magcli.verify.sandbox import Limits
 
@@ -83,7 +82,7 @@ def _select_tests(problem: CodeProblem, most: int) -> tuple[dict[int, Case], Ski
             continue
         seen.add(key)
         try:
-            found[place] = cases([test], problem.own)[0]
+            found[place] = parse_tests([test], problem.own)[0]
         except DataError as error:
             bad.append(error)
     if bad and not found:
@@ -206,7 +205,7 @@ def trivial_pass(prepared: Prepared, decision: Decision) -> Trivial | None:
     """The trivial program that passes all kept tests; None if none does or a checker judges."""
     if prepared.plan.checker:
         return None
-    return trivial(cases(kept_tests(prepared, decision), prepared.problem.own), prepared.plan.rule)
+    return trivial(parse_tests(kept_tests(prepared, decision), prepared.problem.own), prepared.plan.rule)
 
 
 def decide_prepared(prepared: Prepared, runs: Sequence[Run], rules: Rules) -> Decision:
@@ -248,12 +247,12 @@ def _with(test: Mapping[str, str | None], case: Case, output: str | None) -> Map
 
 def trivial(tests: Sequence[Case], rule: Comparison) -> Trivial | None:
     """The first trivial program that passes all tests; None if none does."""
-    feeds = [test for test in tests if isinstance(test, Feed)]
+    feeds = [test for test in tests if isinstance(test, StdinCase)]
     calls = [test for test in tests if isinstance(test, Call)]
     return _of_programs(feeds, rule) if feeds else _of_functions(calls, rule) if calls else None
 
 
-def _of_programs(tests: Sequence[Feed], rule: Comparison) -> Trivial | None:
+def _of_programs(tests: Sequence[StdinCase], rule: Comparison) -> Trivial | None:
     first = tests[0].output if len(tests) > 1 else None
     outputs: dict[Trivial, Sequence[bytes | None]] = {
         "nothing": [b""] * len(tests),
@@ -270,7 +269,7 @@ def _of_programs(tests: Sequence[Feed], rule: Comparison) -> Trivial | None:
     return None
 
 
-def _zeros(tests: Sequence[Feed]) -> Sequence[bytes | None]:
+def _zeros(tests: Sequence[StdinCase]) -> Sequence[bytes | None]:
     """The outputs with every decimal replaced by 0; None if all are 0 already."""
     numbers = [float(found[0]) for test in tests for found in _DECIMAL.finditer(test.output)]
     return [_DECIMAL.sub(b"0.0", test.output) if any(numbers) else None for test in tests]

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from magcli.curate.cpp_ports.cpp import NoCppType, Signature, Type, common_type, generic_harness, stdin
 from magcli.curate.cpp_ports.signatures import UnsupportedSignature, arguments, parse_call, tests_of_function
 from magcli.verify.code.cases import Call
+from magcli.verify.code.judge import with_harness
 from magcli.verify.code.plain import NotPlain, Plain
-from magcli.verify.code.programs import with_harness
 
 _HEADERS, _NAMESPACE = "#include <bits/stdc++.h>\n", "using namespace std;\n"
 """What judges prepend to a bare function or class; the second unless the program includes headers and names ``std``."""

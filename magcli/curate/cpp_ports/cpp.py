@@ -14,7 +14,7 @@ Python                                       C++
 ===========================================  ==========================================================
 
 Tests that call a Python function become stdin and stdout: arguments and expected value as tokens. A ``main`` reads the
-arguments, calls the function and writes the value (``harness.cpp``). ``magcli.verify.code.programs`` appends it to the
+arguments, calls the function and writes the value (``harness.cpp``). ``magcli.verify.code.judge`` appends it to the
 program; it never contains expected values.
 """
 

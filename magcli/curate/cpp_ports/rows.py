@@ -34,9 +34,9 @@ from magcli.curate.cpp_ports.signatures import (
     tests_of_function,
 )
 from magcli.errors import DataError
-from magcli.verify.code.cases import Call, cases
+from magcli.verify.code.cases import Call, parse_tests
+from magcli.verify.code.judge import tests_of
 from magcli.verify.code.outputs import comparison
-from magcli.verify.code.programs import tests_of
 
 _MARKS = (("python", "Python 3"), ("cpp", "C++20"))
 PROGRAM = "Write a program in {language} that reads from standard input and writes to standard output."
@@ -77,7 +77,7 @@ def language_pair(row: Mapping[str, Any]) -> LanguagePair:
     if row.get("language"):
         raise UnsupportedSignature("asks-already")
     try:
-        found = cases(tests_of(row))
+        found = parse_tests(tests_of(row))
     except DataError:
         raise UnsupportedSignature("bad-tests") from None
     calls = [case for case in found if isinstance(case, Call)]

@@ -17,10 +17,10 @@ from magcli.data.schema import ProgramFate
 from magcli.errors import DataError
 from magcli.generate.types import Completion, Message
 from magcli.verify.code import runs
-from magcli.verify.code.cases import Call, Case, Feed, parse_call
-from magcli.verify.code.faults import Fault
+from magcli.verify.code.cases import Call, Case, StdinCase, parse_call
 from magcli.verify.code.judge import DEFAULT_LIMITS, extract
 from magcli.verify.sandbox import Sandbox
+from magcli.verify.types import Fault
 
 SEEDS = 10
 MAX_INPUT = 1 << 20
@@ -133,9 +133,11 @@ class ProgramInputs:
 def run_generator(program: str, cases: Mapping[int, Case], box: Sandbox) -> tuple[ProgramFate, list[str]]:
     """The outcome of a program, and the distinct new inputs that it prints."""
     example = next(iter(cases.values()))
-    end = "\n" if isinstance(example, Feed) else ""
+    end = "\n" if isinstance(example, StdinCase) else ""
     found = [text + end for text in dict.fromkeys(_outputs(program, box))]
-    given = {case.stdin.decode(errors="replace") if isinstance(case, Feed) else case.source for case in cases.values()}
+    given = {
+        case.stdin.decode(errors="replace") if isinstance(case, StdinCase) else case.source for case in cases.values()
+    }
     if len(found) < 2:
         return ("constant" if found else "fails"), []
     inputs = [text for text in found if text not in given and _like(text, example)]
@@ -143,19 +145,19 @@ def run_generator(program: str, cases: Mapping[int, Case], box: Sandbox) -> tupl
 
 
 def _outputs(program: str, box: Sandbox) -> Iterator[str]:
-    with runs.started(program, "python", box, called=False) as started:
+    with runs.start_program(program, "python", box, called=False) as started:
         if isinstance(started, Fault):
             return
         for seed in range(SEEDS):
             size = "large" if seed % 4 == 3 else "small"
-            output = runs.run(started, Feed(f"{seed}\n{size}\n".encode(), b""), DEFAULT_LIMITS).output
+            output = runs.run(started, StdinCase(f"{seed}\n{size}\n".encode(), b""), DEFAULT_LIMITS).output
             if isinstance(output, bytes) and len(output) <= MAX_INPUT and output.isascii() and output.strip():
                 yield output.decode().strip()
 
 
 def _like(text: str, example: Case) -> bool:
     """Whether a printed call calls the same function as the example; an input may be anything."""
-    if isinstance(example, Feed):
+    if isinstance(example, StdinCase):
         return True
     try:
         return parse_call(text, "None", frozenset([example.name])).name == example.name
@@ -166,7 +168,7 @@ def _like(text: str, example: Case) -> bool:
 def messages(prompt: str, case: Case) -> Sequence[Message]:
     """The chat that requests a generator for inputs like those of the problem."""
     system = files("magcli.curate.inputs").joinpath("generators.txt").read_text(encoding="utf-8").strip()
-    if isinstance(case, Feed):
+    if isinstance(case, StdinCase):
         example, answer = _EXAMPLE_INPUT
         request = _INPUT.format(problem=prompt, example=case.stdin.decode(errors="replace").rstrip())
     else:

@@ -30,9 +30,9 @@ from magcli.curate.inputs.format import infer
 from magcli.curate.inputs.values import constraints, describe
 from magcli.data.schema import INPUT_FATES, PROGRAM_FATES
 from magcli.errors import DataError, EnvironmentFault
-from magcli.verify.code.cases import Call, Case, Feed, parse_call
-from magcli.verify.code.faults import Fault
+from magcli.verify.code.cases import Call, Case, StdinCase, parse_call
 from magcli.verify.sandbox import Sandbox
+from magcli.verify.types import Fault
 
 MARGIN = 0.5
 """Maximum fraction of the time limit that a solution may take on a new test, as other machines may be slower."""
@@ -218,7 +218,7 @@ class _TestBench:
     def _answered(self, text: str) -> tuple[Case | None, str]:
         """A test with the output of the first solution; None without a usable output."""
         try:
-            case: Case = parse_call(text, "None", self._own) if self._plan.called else Feed(text.encode(), b"")
+            case: Case = parse_call(text, "None", self._own) if self._plan.called else StdinCase(text.encode(), b"")
             if self._plan.calls and isinstance(case, Call):
                 self._plan.calls.stdin(case)
         except (DataError, UnsupportedSignature):
@@ -230,7 +230,7 @@ class _TestBench:
         said = output_text(output, case, self._plan.rule)
         if said is None:
             return None, ""
-        return (parse_call(text, said, self._own) if self._plan.called else Feed(text.encode(), output)), said
+        return (parse_call(text, said, self._own) if self._plan.called else StdinCase(text.encode(), output)), said
 
     def _agreed(self, case: Case) -> bool:
         """Whether enough of the others give the same output in time; a checker must also accept the output itself."""
@@ -286,7 +286,7 @@ def candidates(plan: RunPlan, prompt: str, printed: Iterable[str], seed: str) ->
 def mutations(plan: RunPlan, prompt: str, seed: str) -> Iterator[str]:
     """Mutations of the given inputs or calls; none if no format is found."""
     given = [case.source for case in plan.tests.values() if isinstance(case, Call) and not case.is_condition]
-    texts = [case.stdin.decode(errors="replace") for case in plan.tests.values() if isinstance(case, Feed)]
+    texts = [case.stdin.decode(errors="replace") for case in plan.tests.values() if isinstance(case, StdinCase)]
     stated = constraints(prompt)
     if given:
         yield from calls.mutations(given, stated, seed)

@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 
 from magcli.errors import EnvironmentFault
-from magcli.verify.code.faults import Fault, printable
-from magcli.verify.sandbox import Limits, Outcome, Sandbox
+from magcli.verify.sandbox import Limits, Outcome, Sandbox, printable
+from magcli.verify.types import Fault
 
 FLAGS = ("-std=c++20", "-O2", "-DONLINE_JUDGE", "-w", "-fmax-errors=3", "-fdiagnostics-color=never")
 LIMITS = Limits(cpu=10.0, memory=2 << 30, output=64 << 20, processes=64)
@@ -33,7 +33,7 @@ _ERROR = re.compile(rb"^.*\b(?:error|undefined reference)\b.*$", re.MULTILINE)
 _lock = threading.Lock()
 
 
-def build(source: str, box: Sandbox, into: Path, limits: Limits = LIMITS) -> Fault | None:
+def build(source: str, sandbox: Sandbox, into: Path, limits: Limits = LIMITS) -> Fault | None:
     """Compile a program to the file ``into``; what is wrong with it, or None.
 
     Raises:
@@ -45,7 +45,7 @@ def build(source: str, box: Sandbox, into: Path, limits: Limits = LIMITS) -> Fau
         f"pch/{HEADER}.gch": precompiled(),
         f"pch/{HEADER}": f"#include_next <{HEADER}>\n".encode(),  # what a second include of it finds
     }
-    outcome = box.build(argv, files, "program", limits=limits, into=into)
+    outcome = sandbox.build(argv, files, "program", limits=limits, into=into)
     return _fault(outcome, limits)
 
 
@@ -112,11 +112,11 @@ def _cache_folder() -> Path:
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError:
-        return Path(_own_folder().name)
+        return Path(_private_folder().name)
 
 
 @cache
-def _own_folder() -> "tempfile.TemporaryDirectory[str]":
+def _private_folder() -> "tempfile.TemporaryDirectory[str]":
     return tempfile.TemporaryDirectory(prefix="magcli-")
 
 
@@ -135,9 +135,9 @@ def _precompile(made: Path) -> None:
 _OPTIONS = ("-I", "-S", "-E", "-X", "utf8")
 
 
-def command(box: Sandbox, script: str = "boot.py") -> list[str]:
+def command(sandbox: Sandbox, script: str = "boot.py") -> list[str]:
     """The command that starts ``boot.py`` (a program with stdin and stdout) or ``driver.py`` (a function's)."""
-    return [box.python, *_OPTIONS, script]
+    return [sandbox.python, *_OPTIONS, script]
 
 
 def sources(program: str, *, called: bool = False) -> dict[str, bytes | Path]:

@@ -15,7 +15,7 @@ from types import GeneratorType
 from typing import Any
 
 from magcli.verify.code.functions import CONSTANTS, FUNCTIONS, TYPES, callable_of, called
-from magcli.verify.code.methods import MAX_SIZE, METHODS, Budget, Refused, check_template, method_of, truth
+from magcli.verify.code.methods import MAX_SIZE, METHODS, Budget, Unsupported, check_template, method_of, truth
 from magcli.verify.code.plain import Other, Plain, same
 
 STEP, ROUND = 2, 10
@@ -68,7 +68,7 @@ def value_of(node: ast.expr, names: Mapping[str, Plain]) -> Plain:
         ValueError: there is none, or it takes too much to find it.
     """
     try:
-        return settled(_Evaluation(dict(names)).value(node))
+        return to_plain(_Evaluation(dict(names)).value(node))
     except Exception as error:  # whatever Python's own operations raise on values that a program chose
         raise ValueError(f"{type(error).__name__}: {str(error)[:200]}") from error
 
@@ -99,7 +99,7 @@ def is_constant(node: ast.expr) -> bool:
     return True
 
 
-def settled(value: Any) -> Plain:
+def to_plain(value: Any) -> Plain:
     """A value as plain data: a view of a dict becomes what it stands for.
 
     Raises:
@@ -107,7 +107,7 @@ def settled(value: Any) -> Plain:
     """
     match value:
         case type() | ast.AST():
-            raise Refused("it is a type")
+            raise Unsupported("it is a type")
         case range() if len(value) <= MAX_SIZE:
             return Other("range", tuple(value))
         case GeneratorType():
@@ -115,7 +115,7 @@ def settled(value: Any) -> Plain:
         case _ if isinstance(value, type({}.keys()) | type({}.items())):
             return frozenset(value)
         case _ if callable(value):
-            raise Refused("it is a function")
+            raise Unsupported("it is a function")
     return value  # type: ignore[no-any-return]
 
 
@@ -130,7 +130,7 @@ def bound_names(target: ast.expr) -> list[str]:
             return [name]
         case ast.Tuple(parts) | ast.List(parts):
             return list(chain.from_iterable(map(bound_names, parts)))
-    raise Refused(f"{ast.unparse(target)[:80]!r} is bound")
+    raise Unsupported(f"{ast.unparse(target)[:80]!r} is bound")
 
 
 class _Evaluation:
@@ -149,12 +149,12 @@ class _Evaluation:
         self._budget.spend(STEP)
         found = getattr(self, f"_{type(node).__name__}", None)
         if found is None:
-            raise Refused(f"{ast.unparse(node)[:80]!r} is not supported")
+            raise Unsupported(f"{ast.unparse(node)[:80]!r} is not supported")
         return found(node)
 
     def _Constant(self, node: ast.Constant) -> Any:
         if node.value is ...:
-            raise Refused("an ellipsis is not plain data")
+            raise Unsupported("an ellipsis is not plain data")
         return node.value
 
     def _Name(self, node: ast.Name) -> Any:
@@ -163,7 +163,7 @@ class _Evaluation:
         for known in (TYPES, CONSTANTS, FUNCTIONS):
             if node.id in known:
                 return known[node.id]
-        raise Refused(f"{node.id!r} is not known")
+        raise Unsupported(f"{node.id!r} is not known")
 
     def _Attribute(self, node: ast.Attribute) -> Any:
         if (name := dotted(node)) is not None and name.partition(".")[0] not in self._names:
@@ -190,7 +190,7 @@ class _Evaluation:
         given = list(self._elements(node.args))
         named = {word.arg: self.value(word.value) for word in node.keywords if word.arg is not None}
         if len(named) < len(node.keywords):
-            raise Refused("arguments are unpacked")
+            raise Unsupported("arguments are unpacked")
         if function is None:
             return method_of(self._budget, receiver, node.func.attr, given, named)  # type: ignore[attr-defined]
         return called(self._budget, function, given, named)
@@ -202,7 +202,7 @@ class _Evaluation:
     def _Lambda(self, node: ast.Lambda) -> Any:
         asked = node.args
         if asked.posonlyargs or asked.vararg or asked.kwonlyargs or asked.kwarg or asked.defaults:
-            raise Refused("a lambda has other arguments than names")
+            raise Unsupported("a lambda has other arguments than names")
         names = [each.arg for each in asked.args]
 
         def function(*given: Any) -> Any:
@@ -218,13 +218,13 @@ class _Evaluation:
         return tuple(self._elements(node.elts))
 
     def _Set(self, node: ast.Set) -> Any:
-        return self._budget.hashed(list(self._elements(node.elts)))
+        return self._budget.make_set(list(self._elements(node.elts)))
 
     def _Dict(self, node: ast.Dict) -> Any:
         if None in node.keys:
-            raise Refused("a dict is unpacked")
+            raise Unsupported("a dict is unpacked")
         keys = [self.value(key) for key in node.keys if key is not None]
-        return self._budget.mapped(list(zip(keys, map(self.value, node.values), strict=True)))
+        return self._budget.make_dict(list(zip(keys, map(self.value, node.values), strict=True)))
 
     def _elements(self, nodes: list[ast.expr]) -> Iterator[Any]:
         for node in nodes:
@@ -237,7 +237,7 @@ class _Evaluation:
         return list(self._loop(node.generators, lambda inner: inner.value(node.elt)))
 
     def _SetComp(self, node: ast.SetComp) -> Any:
-        return self._budget.hashed(list(self._loop(node.generators, lambda inner: inner.value(node.elt))))
+        return self._budget.make_set(list(self._loop(node.generators, lambda inner: inner.value(node.elt))))
 
     def _GeneratorExp(self, node: ast.GeneratorExp) -> Any:
         """Its elements, as they are asked for: ``any`` stops at the first."""
@@ -245,7 +245,7 @@ class _Evaluation:
 
     def _DictComp(self, node: ast.DictComp) -> Any:
         pairs = self._loop(node.generators, lambda inner: (inner.value(node.key), inner.value(node.value)))
-        return self._budget.mapped(list(pairs))
+        return self._budget.make_dict(list(pairs))
 
     def _loop(self, generators: list[ast.comprehension], each: "Callable[[_Evaluation], Any]") -> Iterator[Any]:
         if not generators:
@@ -273,12 +273,12 @@ class _Evaluation:
         return str(called(self._budget, FUNCTIONS["format"], [value, spec], {}))
 
     def _UnaryOp(self, node: ast.UnaryOp) -> Any:
-        return _UNARY[type(node.op)](self._budget.charged(self.value(node.operand)))
+        return _UNARY[type(node.op)](self._budget.charge(self.value(node.operand)))
 
     def _BinOp(self, node: ast.BinOp) -> Any:
         one, other = self.value(node.left), self.value(node.right)
-        self._budget.charged(one)
-        self._budget.charged(other)
+        self._budget.charge(one)
+        self._budget.charge(other)
         _bound_size(one, node.op, other, self._budget)
         if isinstance(one, type) and isinstance(other, type):
             return (one, other)  # int | str, of isinstance
@@ -300,7 +300,7 @@ class _Evaluation:
         if isinstance(value, Other) and value.kind in ("range", "deque"):
             value = value.items
         if not isinstance(value, str | bytes | list | tuple | dict | range):
-            raise Refused(f"a {type(value).__name__} has no elements")
+            raise Unsupported(f"a {type(value).__name__} has no elements")
         return value[place]
 
     def _Slice(self, node: ast.Slice) -> Any:
@@ -316,8 +316,8 @@ class _Evaluation:
         return True
 
     def _holds(self, left: ast.expr, one: Any, sign: ast.cmpop, right: ast.expr, other: Any) -> bool:
-        self._budget.charged(one)
-        self._budget.charged(other)
+        self._budget.charge(one)
+        self._budget.charge(other)
         match sign:
             case ast.Eq():
                 return self._equal(left, one, right, other)
@@ -332,16 +332,16 @@ class _Evaluation:
             case ast.IsNot():
                 return not _identical(one, other)
         if any(isinstance(value, float) and value != value for value in (one, other)):
-            raise Refused("NaN has no order")
+            raise Unsupported("NaN has no order")
         if isinstance(one, float) and one == other and math.isinf(one):
-            raise Refused("infinities have no order")
+            raise Unsupported("infinities have no order")
         return bool(_ORDER[type(sign)](one, other))
 
     def _equal(self, left: ast.expr, one: Any, right: ast.expr, other: Any) -> bool:
         """Where one side is constant, the value is compared with it as with any expected value."""
         if isinstance(one, type) or isinstance(other, type):
             return one is other
-        one, other = settled(one), settled(other)
+        one, other = to_plain(one), to_plain(other)
         if not self._names_a_value(left):
             return same(one, other)
         if not self._names_a_value(right):
@@ -360,7 +360,7 @@ class _Evaluation:
 
 
 def _refuse(node: ast.expr) -> Any:
-    raise Refused(f"{ast.unparse(node)[:80]!r} is not supported")
+    raise Unsupported(f"{ast.unparse(node)[:80]!r} is not supported")
 
 
 def dotted(node: ast.expr) -> str | None:
@@ -377,7 +377,7 @@ def _bound(target: ast.expr, names: list[str], item: Any) -> dict[str, Any]:
     if isinstance(target, ast.Name):
         return {names[0]: item}
     if not isinstance(target, ast.Tuple | ast.List) or not isinstance(item, list | tuple | str):
-        raise Refused("it cannot be unpacked")
+        raise Unsupported("it cannot be unpacked")
     found: dict[str, Any] = {}
     for part, value in zip(target.elts, item, strict=True):
         found |= _bound(part, bound_names(part), value)
@@ -390,7 +390,7 @@ def _identical(one: Any, other: Any) -> bool:
         return one is other
     if isinstance(one, bool) or isinstance(other, bool):
         return type(one) is type(other) and one == other
-    raise Refused("'is' does not compare values")
+    raise Unsupported("'is' does not compare values")
 
 
 def _bound_size(one: Any, sign: ast.operator, other: Any, budget: Budget) -> None:
@@ -400,15 +400,15 @@ def _bound_size(one: Any, sign: ast.operator, other: Any, budget: Budget) -> Non
         case ast.Mult():
             for part, times in ((one, other), (other, one)):
                 if isinstance(times, int) and isinstance(part, str | bytes | list | tuple):
-                    budget.make(len(part) * times)
+                    budget.check_size(len(part) * times)
         case ast.Pow() if isinstance(other, int):
-            budget.make(abs(other) * bits[0] // 8)
+            budget.check_size(abs(other) * bits[0] // 8)
         case ast.LShift() if isinstance(other, int):
-            budget.make(other // 8)
+            budget.check_size(other // 8)
         case ast.Mod() if isinstance(one, str | bytes):
             check_template(one)
     if max(bits) > MAX_BITS and not isinstance(sign, ast.BitAnd | ast.BitOr | ast.BitXor | ast.RShift):
-        raise Refused("a number is too large")
+        raise Unsupported("a number is too large")
     budget.spend(bits[0] * bits[1] // 10_000)
 
 

@@ -21,7 +21,7 @@ from magcli.verify.code.functions import FUNCTIONS, LIBRARY, MODULES, TYPES
 from magcli.verify.code.methods import PLAIN_METHODS, truth
 from magcli.verify.code.plain import Other, Plain
 
-MAX_WRITTEN_OUT = 1_000
+MAX_UNROLLED = 1_000
 """Elements of a comprehension whose calls are made one by one."""
 
 SUPPLIED = frozenset(("list_node", "list_values", "tree_node", "tree_values", "ListNode", "TreeNode"))
@@ -35,13 +35,13 @@ def find_problem_names(sources: Iterable[str], entry_point: str = "") -> frozens
         sources: All tests of the problem: asserts, or calls.
         entry_point: The name of the function that the problem asks for, if known.
     """
-    found = [names for source in sources if (names := _names_of(source))]
+    found = [names for source in sources if (names := _candidate_names(source))]
     alone = {names[0] for names in found if len(names) == 1}
     return frozenset(alone | {entry_point} if entry_point else alone)
 
 
 @lru_cache(maxsize=4096)
-def _names_of(source: str) -> tuple[str, ...]:
+def _candidate_names(source: str) -> tuple[str, ...]:
     try:
         tree = parsed(source).body[0]
         node = tree.test if isinstance(tree, ast.Assert) else tree.value if isinstance(tree, ast.Expr) else None
@@ -56,8 +56,8 @@ def split_calls(node: ast.expr, problem_names: frozenset[str]) -> tuple[Sequence
     Raises:
         ValueError: there is none, or the expression cannot be evaluated whatever the values.
     """
-    take = _Take(problem_names)
-    view: ast.expr = take.visit(_WriteOut(problem_names).visit(deepcopy(node)))
+    take = _CallExtractor(problem_names)
+    view: ast.expr = take.visit(_Unroller(problem_names).visit(deepcopy(node)))
     if not take.calls:
         raise ValueError("nothing is called")
     values = frozenset(f"V{number}" for number in range(len(take.calls)))
@@ -166,7 +166,7 @@ def _is_problem_method(node: ast.expr, method: str) -> bool:
     return not method.startswith("_")
 
 
-class _Take(ast.NodeTransformer):
+class _CallExtractor(ast.NodeTransformer):
     """Takes out what the program evaluates, and puts names of its values there."""
 
     def __init__(self, problem_names: frozenset[str]) -> None:
@@ -193,26 +193,26 @@ def root_of(node: ast.expr) -> str:
             return root_of(inner)
         case ast.Name(name):
             return name
-    raise ValueError(f"{short(ast.unparse(node))} is not just a call")
+    raise ValueError(f"{quote(ast.unparse(node))} is not just a call")
 
 
-class _WriteOut(ast.NodeTransformer):
+class _Unroller(ast.NodeTransformer):
     """Puts a list in place of a comprehension over constants whose elements call the program."""
 
     def __init__(self, problem_names: frozenset[str]) -> None:
         self._problem_names = problem_names
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
-        return self._written_out(node)
+        return self._unrolled(node)
 
     def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.expr:
-        return self._written_out(node)
+        return self._unrolled(node)
 
     def visit_SetComp(self, node: ast.SetComp) -> ast.expr:
-        written = self._written_out(node)
+        written = self._unrolled(node)
         return ast.Set(written.elts) if isinstance(written, ast.List) and written.elts else written
 
-    def _written_out(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp) -> ast.expr:
+    def _unrolled(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp) -> ast.expr:
         calls = (
             part for part in ast.walk(node.elt) if isinstance(part, ast.expr) and _is_call(part, self._problem_names)
         )
@@ -220,15 +220,15 @@ class _WriteOut(ast.NodeTransformer):
         if not any(isinstance(part, ast.Name) and part.id in bound for call in calls for part in ast.walk(call)):
             return node
         elements = []
-        for values in _rounds(node.generators, {}):
+        for values in _loop_bindings(node.generators, {}):
             subjects = {name: ast.parse(repr(value), mode="eval").body for name, value in values.items()}
-            elements.append(self.visit(Replace(subjects).visit(deepcopy(node.elt))))
-            if len(elements) > MAX_WRITTEN_OUT:
-                raise ValueError(f"a comprehension has more than {MAX_WRITTEN_OUT} elements")
+            elements.append(self.visit(SubstituteNames(subjects).visit(deepcopy(node.elt))))
+            if len(elements) > MAX_UNROLLED:
+                raise ValueError(f"a comprehension has more than {MAX_UNROLLED} elements")
         return ast.List(elements)
 
 
-def _rounds(generators: list[ast.comprehension], values: Mapping[str, Plain]) -> Iterator[Mapping[str, Plain]]:
+def _loop_bindings(generators: list[ast.comprehension], values: Mapping[str, Plain]) -> Iterator[Mapping[str, Plain]]:
     """The values of the names that loops over constants bind, round by round."""
     if not generators:
         yield values
@@ -237,12 +237,12 @@ def _rounds(generators: list[ast.comprehension], values: Mapping[str, Plain]) ->
     items = value_of(first.iter, values)
     names = bound_names(first.target)
     for item in (items.items or ()) if isinstance(items, Other) else items:  # type: ignore[union-attr]
-        inner = {**values, **_named(first.target, names, item)}
+        inner = {**values, **_bind(first.target, names, item)}
         if all(truth(value_of(condition, inner)) for condition in first.ifs):
-            yield from _rounds(rest, inner)
+            yield from _loop_bindings(rest, inner)
 
 
-def _named(target: ast.expr, names: list[str], item: Any) -> Mapping[str, Plain]:
+def _bind(target: ast.expr, names: list[str], item: Any) -> Mapping[str, Plain]:
     if isinstance(target, ast.Name):
         return {target.id: item}
     if not isinstance(item, list | tuple | str) or len(names) != len(item):
@@ -281,7 +281,7 @@ def _refuse_unknown_method(function: ast.Attribute, values: frozenset[str] | set
         raise ValueError(f"{function.attr!r} is not supported")
 
 
-class Replace(ast.NodeTransformer):
+class SubstituteNames(ast.NodeTransformer):
     """Puts expressions in place of names."""
 
     def __init__(self, subjects: Mapping[str, ast.expr]) -> None:
@@ -297,9 +297,9 @@ def parsed(source: str) -> ast.Module:
     try:
         return ast.parse(source.strip())
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise DataError(f"{short(source)} cannot be read as Python: {error}") from error
+        raise DataError(f"{quote(source)} cannot be read as Python: {error}") from error
 
 
-def short(source: str) -> str:
+def quote(source: str) -> str:
     """The beginning of it, for a message."""
     return repr(source if len(source) <= 80 else source[:80] + "...")

@@ -16,7 +16,7 @@ from itertools import chain, combinations, permutations, product
 from types import GeneratorType
 from typing import Any
 
-from magcli.verify.code.methods import MAX_SIZE, VIEWS, Budget, Refused, flat, readable, too_wide, truth
+from magcli.verify.code.methods import MAX_SIZE, VIEWS, Budget, Unsupported, flat, readable, too_wide, truth
 from magcli.verify.code.plain import Other, same
 
 MAX_DIGITS = 1_000
@@ -26,7 +26,7 @@ MAX_DIGITS = 1_000
 def called(budget: Budget, function: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]) -> Any:
     """The value of a function."""
     for value in (*given, *named.values()):
-        budget.charged(value)
+        budget.charge(value)
     return function(budget, *given, **named) if function in _TABLE else function(*given, **named)
 
 
@@ -62,19 +62,19 @@ CONSTANTS: dict[str, Any] = {
 
 
 def _set(budget: Budget, value: Any = ()) -> Any:
-    return budget.hashed(list(budget.items(value)))
+    return budget.make_set(list(budget.items(value)))
 
 
 def _dict(budget: Budget, value: Any = (), **named: Any) -> Any:
     pairs = list(value.items()) if isinstance(value, dict) else [tuple(pair) for pair in budget.items(value)]
-    return budget.mapped([*pairs, *named.items()])
+    return budget.make_dict([*pairs, *named.items()])
 
 
 def _counter(budget: Budget, value: Any = ()) -> Any:
     if isinstance(value, dict):
         return value
     keys = list(budget.items(value))
-    budget.hashed(keys)
+    budget.make_set(keys)
     return dict(Counter(keys))
 
 
@@ -110,7 +110,7 @@ def _ordered(values: Iterable[Any]) -> Iterator[Any]:
     """The values; raises Refused at one that is NaN, which has no place among others."""
     for value in values:
         if isinstance(value, float) and value != value:
-            raise Refused("NaN has no order")
+            raise Unsupported("NaN has no order")
         yield value
 
 
@@ -133,30 +133,30 @@ def _sum(budget: Budget, value: Any, start: Any = 0) -> Any:
     for part in budget.items(value):
         if isinstance(total, str):
             raise TypeError("strings cannot be summed")
-        budget.charged(total)
+        budget.charge(total)
         total = total + part
     return total
 
 
 def _round(budget: Budget, value: Any, digits: Any = None) -> Any:
     if isinstance(digits, int) and abs(digits) > MAX_DIGITS:
-        raise Refused("it has too many digits")
+        raise Unsupported("it has too many digits")
     return round(value) if digits is None else round(value, digits)
 
 
 def _pow(budget: Budget, one: Any, other: Any, modulus: Any = None) -> Any:
     sizes = [abs(part).bit_length() for part in (one, other, modulus) if isinstance(part, int)]
     if modulus is not None:
-        budget.make(max(sizes) ** 2)
+        budget.check_size(max(sizes) ** 2)
         return pow(one, other, modulus)
     if isinstance(one, int) and isinstance(other, int):
-        budget.make(one.bit_length() * abs(other) // 8)
+        budget.check_size(one.bit_length() * abs(other) // 8)
     return one**other
 
 
 def _bytes(budget: Budget, value: Any = b"", *more: Any) -> Any:
     if isinstance(value, int):
-        budget.make(value)
+        budget.check_size(value)
     return bytes(readable(value), *more)
 
 
@@ -172,7 +172,7 @@ def _repr(budget: Budget, value: Any) -> Any:
 
 def _format(budget: Budget, value: Any, spec: Any = "") -> Any:
     if too_wide(spec):
-        raise Refused("its width is not known")
+        raise Unsupported("its width is not known")
     return format(value, spec)
 
 
@@ -228,7 +228,7 @@ def _chosen(function: Callable[..., Any], count: Callable[..., int]) -> Callable
     def chosen(budget: Budget, value: Any, *more: Any) -> Any:
         items = list(budget.items(value))
         size = more[0] if more else len(items)
-        budget.make(count(len(items), size) * (1 + size))
+        budget.check_size(count(len(items), size) * (1 + size))
         return list(function(items, *more))
 
     return chosen
@@ -236,7 +236,7 @@ def _chosen(function: Callable[..., Any], count: Callable[..., int]) -> Callable
 
 def _product(budget: Budget, *given: Any, repeat: Any = 1) -> Any:
     lists = [list(budget.items(value)) for value in given]
-    budget.make(min(math.prod(map(len, lists)) ** repeat if repeat < 100 else MAX_SIZE + 1, MAX_SIZE + 1))
+    budget.check_size(min(math.prod(map(len, lists)) ** repeat if repeat < 100 else MAX_SIZE + 1, MAX_SIZE + 1))
     return list(product(*lists, repeat=repeat))
 
 
@@ -254,7 +254,7 @@ def _reduce(budget: Budget, function: Any, value: Any, *start: Any) -> Any:
 
 
 def _loads(budget: Budget, text: Any) -> Any:
-    return json.loads(text, object_pairs_hook=budget.mapped)
+    return json.loads(text, object_pairs_hook=budget.make_dict)
 
 
 def _small(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -263,7 +263,7 @@ def _small(function: Callable[..., Any]) -> Callable[..., Any]:
     def small(budget: Budget, *given: Any, **named: Any) -> Any:
         for value in given:
             if isinstance(value, int) and value.bit_length() > 4096:
-                raise Refused("a number is too large")
+                raise Unsupported("a number is too large")
         return function(*given, **named)
 
     return small
@@ -272,7 +272,7 @@ def _small(function: Callable[..., Any]) -> Callable[..., Any]:
 def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
     def counted(budget: Budget, *given: Any) -> Any:
         if any(value > 5000 for value in given):
-            raise Refused("a number is too large")
+            raise Unsupported("a number is too large")
         return function(*given)
 
     return counted
@@ -282,7 +282,7 @@ def _over_items(function: Callable[..., Any]) -> Callable[..., Any]:
     def over_items(budget: Budget, value: Any, **named: Any) -> Any:
         items = list(budget.items(value))
         if sum(part.bit_length() for part in items if isinstance(part, int)) > 200_000:
-            raise Refused("numbers are too large")
+            raise Unsupported("numbers are too large")
         return function(items, **named)
 
     return over_items
@@ -300,13 +300,13 @@ def _plainly(function: Callable[..., Any]) -> Callable[..., Any]:
 def _decimal(budget: Budget, value: Any = "0") -> Any:
     number = Decimal(value)
     if abs(number.adjusted()) > MAX_DIGITS:
-        raise Refused("a number is too large")
+        raise Unsupported("a number is too large")
     return number
 
 
 def _fraction(budget: Budget, *given: Any) -> Any:
     if any(isinstance(value, str) and "e" in value.lower() for value in given):
-        raise Refused("its size is not known")
+        raise Unsupported("its size is not known")
     return Fraction(*given)
 
 

@@ -15,26 +15,28 @@ there, a judgement that has taken ``bound`` seconds begins no other test or atte
 
 import hashlib
 import json
+import re
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeVar
 
 from magcli.errors import DataError
 from magcli.verify.code import compiler
-from magcli.verify.code.cases import Call, Case, Feed, cases
-from magcli.verify.code.faults import Fault
-from magcli.verify.code.outputs import Comparison, comparison
-from magcli.verify.code.runs import CHECKER_LIMITS, Checker, judged, run, started
+from magcli.verify.code.cases import Call, Case, StdinCase, defined_names, parse_tests, stdin_pairs
+from magcli.verify.code.outputs import Comparison, comparison, infer_comparison
+from magcli.verify.code.runs import CHECKER_LIMITS, Checker, check_output, run, start_program
 from magcli.verify.format import blocks
-from magcli.verify.sandbox import Limits, Program, Sandbox, open_sandbox
-from magcli.verify.types import Verdict
+from magcli.verify.reward import RewardRule
+from magcli.verify.sandbox import Choice, Limits, Program, Sandbox, open_sandbox
+from magcli.verify.types import Fault, Verdict
 
 _YEARS = (11, 14, 17, 20, 23)
+_MAIN = re.compile(r"\bmain(?=\s*\()")
 
 LANGUAGES = {
     **dict.fromkeys(("python", "python3", "py", "py3", "pypy", "pypy3"), "python"),
@@ -64,15 +66,15 @@ def extract(answer: str) -> tuple[str, str] | None:
     return None
 
 
-def draw(tests: Sequence[Test], problem_id: str, group_seed: int, count: int = TESTS_OF_A_GROUP) -> list[Test]:
+def sample_tests(tests: Sequence[Test], problem_id: str, group_seed: int, count: int = TESTS_OF_A_GROUP) -> list[Test]:
     """At most ``count`` tests at random, in their order: the same ones for a problem and a seed, on every machine."""
     if len(tests) <= count:
         return list(tests)
 
-    def lot(index: int) -> bytes:
+    def hash_of(index: int) -> bytes:
         return hashlib.sha256(f"{problem_id}\0{group_seed}\0{index}".encode(errors="surrogatepass")).digest()
 
-    return [tests[index] for index in sorted(sorted(range(len(tests)), key=lot)[:count])]
+    return [tests[index] for index in sorted(sorted(range(len(tests)), key=hash_of)[:count])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class _Job:
     partial: bool
     seconds: float
     deadline: float
-    box: Sandbox
+    sandbox: Sandbox
 
 
 def judge(
@@ -125,34 +127,34 @@ def judge(
         DataError: the tests, the mode or the checker cannot be used.
         EnvironmentFault: there is no sandbox, or for C++ no compiler, on this machine.
     """
-    found, rule = cases(tests, problem_names), comparison(mode)
+    found, rule = parse_tests(tests, problem_names), comparison(mode)
     if checker:
-        checker = _known(checker, found)
+        checker = _normalized_checker(checker, found)
     known = LANGUAGES.get(language.lower())
     if known is None:
         return Verdict(0.0, "no-code", language, f"language {language!r} is not judged", 0, len(found))
-    if known != "python" and not isinstance(found[0], Feed):
+    if known != "python" and not isinstance(found[0], StdinCase):
         return Verdict(0.0, "no-code", known, "the tests call a Python function", 0, len(found))
-    box, seconds = sandbox or default_sandbox(), bound(limits, len(found), known, checker)
+    sandbox, seconds = sandbox or default_sandbox(), max_seconds(limits, len(found), known, checker)
     deadline = time.monotonic() + seconds
-    job = _Job(program, known, found, limits, rule, checker, partial, seconds, deadline, box)
+    job = _Job(program, known, found, limits, rule, checker, partial, seconds, deadline, sandbox)
     for _ in range(MAX_ATTEMPTS):
-        verdict = _judged(job)
+        verdict = _run_tests(job)
         if verdict.reason != "infra-error" or time.monotonic() > deadline:
             break
     return verdict
 
 
-def bound(limits: Limits, tests: int, language: str, checker: Checker | None) -> float:
+def max_seconds(limits: Limits, tests: int, language: str, checker: Checker | None) -> float:
     """Seconds that a whole judgement may take: those of each test and its checker, and of the compilers."""
     compiled = [language, checker.language if checker else ""].count("cpp")
     one = 3 * limits.cpu + 1 + (2 * CHECKER_LIMITS.wall if checker else 0.0)
     return tests * one + compiled * compiler.LIMITS.wall
 
 
-def _known(checker: Checker, found: Sequence[Case]) -> Checker:
+def _normalized_checker(checker: Checker, found: Sequence[Case]) -> Checker:
     """The checker, with its language under the name that it has here."""
-    if not isinstance(found[0], Feed):
+    if not isinstance(found[0], StdinCase):
         raise DataError("a checker judges outputs, but the tests call a function")
     known = LANGUAGES.get(checker.language.lower())
     if known is None:
@@ -170,21 +172,21 @@ def default_sandbox() -> Sandbox:
     return open_sandbox()
 
 
-def _judged(job: _Job) -> Verdict:
+def _run_tests(job: _Job) -> Verdict:
     called = isinstance(job.cases[0], Call)
-    with started(job.program, job.language, job.box, called=called) as program:
+    with start_program(job.program, job.language, job.sandbox, called=called) as program:
         if isinstance(program, Fault):
             return Verdict(0.0, program.reason, job.language, program.detail, 0, len(job.cases))
-        return _on_all_tests(job, program)
+        return _judge_tests(job, program)
 
 
-def _on_all_tests(job: _Job, program: Program) -> Verdict:
+def _judge_tests(job: _Job, program: Program) -> Verdict:
     passed, total, first = 0, len(job.cases), None
     for number, case in enumerate(job.cases, 1):
         if time.monotonic() > job.deadline:
             detail = f"test {number}: not started within {job.seconds:g} s, the machine is too busy"
             return Verdict(0.0, "infra-error", job.language, detail, passed, total)
-        wrong = _on_one_test(job, program, case)
+        wrong = _judge_test(job, program, case)
         if wrong is None:
             passed += 1
             continue
@@ -199,12 +201,12 @@ def _on_all_tests(job: _Job, program: Program) -> Verdict:
     return Verdict(passed / total if job.partial else 0.0, first.reason, job.language, first.detail, passed, total)
 
 
-def _on_one_test(job: _Job, program: Program, case: Case) -> Fault | None:
+def _judge_test(job: _Job, program: Program, case: Case) -> Fault | None:
     output = run(program, case, job.limits).output
-    return output if isinstance(output, Fault) else judged(output, case, job.rule, job.checker, job.box)
+    return output if isinstance(output, Fault) else check_output(output, case, job.rule, job.checker, job.sandbox)
 
 
-REMEMBERED = 10_000
+MAX_CACHED = 10_000
 """Verdicts that are kept; the oldest go first."""
 
 
@@ -269,7 +271,7 @@ class Judge:
                 return known, False
             future: Future[Verdict] = Future()
             self._known[key] = future
-            while len(self._known) > REMEMBERED:
+            while len(self._known) > MAX_CACHED:
                 self._known.popitem(last=False)
             return future, True
 
@@ -280,3 +282,111 @@ class Judge:
 
 def _digest(*what: object) -> bytes:
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).digest()
+
+
+class Programs:
+    """Judges programs in one sandbox, opened when the first one comes. Used from many threads.
+
+    Args:
+        sandbox: How well programs are isolated, see ``magcli.verify.sandbox.open_sandbox``.
+        accept_unsandboxed: That with ``none`` a program may do to this machine all that its user can.
+    """
+
+    def __init__(self, sandbox: Choice = "full", *, accept_unsandboxed: bool = False) -> None:
+        self._choice, self._accept = sandbox, accept_unsandboxed
+        self._lock = threading.Lock()
+        self._judge: Judge | None = None
+
+    def judge(self) -> Judge:
+        """The judge and its sandbox.
+
+        Raises:
+            EnvironmentFault: programs cannot be isolated on this machine.
+        """
+        with self._lock:
+            if self._judge is None:
+                self._judge = Judge(open_sandbox(self._choice, accept_unsandboxed=self._accept))
+            return self._judge
+
+    def verify(self, answer: str, row: Mapping[str, Any], rule: RewardRule) -> Verdict:
+        """What becomes of the first program of an answer part; the verdict's ``answer`` is the program.
+
+        A problem whose tests, limits or checker cannot be used is ``bad-gold``.
+
+        Raises:
+            EnvironmentFault: there is no sandbox, or no compiler, on this machine.
+        """
+        found = extract(answer)
+        if found is None:
+            return Verdict(0.0, "no-code")
+        language, program = found
+        asked = LANGUAGES.get(str(row.get("language") or "").lower())
+        if asked and asked != language:
+            return Verdict(0.0, "wrong-answer", program, f"the problem asks for {asked}, not {language}")
+        try:
+            verdict = self._judged(program, language, row, rule)
+        except DataError as error:
+            return Verdict(0.0, "bad-gold", "", str(error))
+        return replace(verdict, answer=program)
+
+    def _judged(self, program: str, language: str, row: Mapping[str, Any], rule: RewardRule) -> Verdict:
+        """The verdict on the tests drawn for the group."""
+        source, harness = row.get("checker"), str(row.get("harness") or "")
+        tests = tests_of(row)
+        uses_harness = harness and language == LANGUAGES.get(str(row.get("language") or "cpp").lower())
+        return self.judge()(
+            with_harness(program, harness, language) if uses_harness else program,
+            language,
+            sample_tests(tests, str(row.get("id") or row.get("prompt") or ""), rule.test_seed, rule.num_tests),
+            limits_of(row),
+            mode=str(row.get("compare") or infer_comparison(stdin_pairs(tests))),
+            problem_names=defined_names(tests, str(row.get("entry_point") or "")),
+            checker=Checker(str(source), str(row.get("checker_language") or "python")) if source else None,
+            partial=rule.partial,
+        )
+
+
+def with_harness(program: str, harness: str, language: str = "cpp") -> str:
+    """A program that ends in the harness of its problem; a ``main`` of its own in C++ is not the one that runs."""
+    return (_MAIN.sub("main_of_the_program", program) if language == "cpp" else program) + "\n" + harness
+
+
+def tests_of(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The tests of a code problem.
+
+    Raises:
+        DataError: there are none, or they are no list of mappings.
+    """
+    tests = row.get("tests")
+    if isinstance(tests, str):
+        try:
+            tests = json.loads(tests)
+        except ValueError as error:
+            raise DataError(f"the tests are not valid JSON: {error}") from None
+    if not tests:
+        raise DataError("the problem has no tests")
+    if not isinstance(tests, list) or not all(isinstance(test, Mapping) for test in tests):
+        raise DataError("the tests must be a list of objects with input and output, call and output, or assert")
+    return tests
+
+
+def limits_of(row: Mapping[str, Any]) -> Limits:
+    """The limits of one test: the row's own, else those of the recipe.
+
+    Raises:
+        DataError: one is no positive number.
+    """
+    cpu = _positive_number(row, "time_limit", DEFAULT_LIMITS.cpu)
+    memory = _positive_number(row, "memory_limit", DEFAULT_LIMITS.memory / (1 << 20))
+    return replace(DEFAULT_LIMITS, cpu=cpu, memory=int(memory * (1 << 20)))
+
+
+def _positive_number(row: Mapping[str, Any], name: str, default: float) -> float:
+    given = row.get(name)
+    try:
+        value = default if given is None else float(given)
+    except (TypeError, ValueError):
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise DataError(f"{name} must be a positive number, got {given!r}")
+    return value

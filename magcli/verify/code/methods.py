@@ -18,7 +18,7 @@ MAX_SIZE = 1_000_000
 VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 
 
-class Refused(ValueError):
+class Unsupported(ValueError):
     """An operation that is not supported, or that would take too much."""
 
 
@@ -32,15 +32,15 @@ class Budget:
         """Take some of it; raises Refused where there is none left."""
         self._left -= amount
         if self._left < 0:
-            raise Refused("it takes too long")
+            raise Unsupported("it takes too long")
 
-    def make(self, size: int) -> None:
+    def check_size(self, size: int) -> None:
         """Make something of a size; raises Refused where that is too large."""
         if size > MAX_SIZE:
-            raise Refused("the result is too large")
+            raise Unsupported("the result is too large")
         self.spend(max(size, 0))
 
-    def charged(self, value: Any) -> Any:
+    def charge(self, value: Any) -> Any:
         """The value, paid for as if it were read."""
         waiting = [value]
         while waiting:
@@ -74,12 +74,12 @@ class Budget:
         found: Iterable[Any] = iter(value)
         return found
 
-    def hashed(self, keys: Sequence[Any]) -> frozenset[Any]:
+    def make_set(self, keys: Sequence[Any]) -> frozenset[Any]:
         """A set; the collisions of its elements, which may have been chosen so, are paid for."""
         self.spend(collisions(keys))
         return frozenset(keys)
 
-    def mapped(self, pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
+    def make_dict(self, pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
         """A dict; the collisions of its keys, which may have been chosen so, are paid for."""
         self.spend(collisions([key for key, _ in pairs]))
         return dict(pairs)
@@ -127,7 +127,7 @@ def method_of(budget: Budget, receiver: Any, name: str, given: Sequence[Any], na
     if name not in METHODS.get(kind, ()):
         raise AttributeError(f"a {kind.__name__} has no {name!r}")
     for value in (receiver, *given, *named.values()):
-        budget.charged(value)
+        budget.charge(value)
     _bound_method(budget, receiver, name, given)
     if kind is frozenset:
         budget.spend(sum(collisions(list(budget.items(value))) for value in given))
@@ -137,11 +137,11 @@ def method_of(budget: Budget, receiver: Any, name: str, given: Sequence[Any], na
 def _bound_method(budget: Budget, receiver: Any, name: str, given: Sequence[Any]) -> None:
     numbers = [value for value in given if isinstance(value, int)]
     if name in _WIDE and numbers:
-        budget.make(max(numbers) * (len(receiver) if name == "expandtabs" else 1))
+        budget.check_size(max(numbers) * (len(receiver) if name == "expandtabs" else 1))
     elif name == "replace":
-        budget.make((len(receiver) + 1) * (1 + len(given[1]) // max(1, len(given[0]))))
+        budget.check_size((len(receiver) + 1) * (1 + len(given[1]) // max(1, len(given[0]))))
     elif name == "join":
-        budget.make(sum(len(receiver) + len(each) for each in budget.items(_first(given))))
+        budget.check_size(sum(len(receiver) + len(each) for each in budget.items(_first(given))))
     elif name in ("format", "format_map"):
         _check_format(receiver)
 
@@ -169,15 +169,15 @@ def check_template(text: str | bytes) -> None:
     """Refuse a template for ``%`` that asks for a width of its own or from its values."""
     letters = text.decode("latin-1") if isinstance(text, bytes) else text
     if "*" in letters or too_wide(letters):
-        raise Refused("its width is not known")
+        raise Unsupported("its width is not known")
 
 
 def _check_format(text: str) -> None:
     for _, name, spec, _ in string.Formatter().parse(text):
         if name and not name.isalnum():
-            raise Refused("a format looks into its values")
+            raise Unsupported("a format looks into its values")
         if spec and ("{" in spec or too_wide(spec)):
-            raise Refused("a format has a width that is not known")
+            raise Unsupported("a format has a width that is not known")
 
 
 def too_wide(text: str) -> bool:

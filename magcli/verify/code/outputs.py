@@ -64,7 +64,7 @@ def comparison(name: str) -> Comparison:
     raise DataError(f"unknown comparison {name!r}; choose from {', '.join(get_args(Mode))}, floats:1e-4")
 
 
-def fitting(tests: Iterable[tuple[str, str]]) -> Mode:
+def infer_comparison(tests: Iterable[tuple[str, str]]) -> Mode:
     """The default comparison: ``tokens``, unless the tests show that case or layout matters.
 
     ``lines`` where every output begins with blanks, ``tokens-case`` where letter case makes a difference: a word of an

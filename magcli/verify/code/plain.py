@@ -63,7 +63,7 @@ class NotPlain(ValueError):
     """The text does not represent plain data."""
 
 
-def read(text: bytes) -> Plain:
+def decode(text: bytes) -> Plain:
     """The value that the text represents; a set becomes a frozenset.
 
     Raises:
@@ -72,17 +72,17 @@ def read(text: bytes) -> Plain:
 
     collided = 0
 
-    def untagged(pairs: list[tuple[str, Any]]) -> Any:
+    def decode_object(pairs: list[tuple[str, Any]]) -> Any:
         nonlocal collided
         ((tag, content),) = pairs
         if tag in ("set", "frozenset", "dict"):
             collided += collisions(content if tag != "dict" else [key for key, _ in content])
             if collided > MAX_COLLISIONS:
                 raise NotPlain("too many keys collide")
-        return TAGS[tag](content)
+        return _DECODERS[tag](content)
 
     try:
-        value: Plain = json.loads(text, object_pairs_hook=untagged)
+        value: Plain = json.loads(text, object_pairs_hook=decode_object)
     except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
         raise NotPlain(str(error)) from error
     return value
@@ -123,7 +123,7 @@ def _other(parts: list[Any]) -> Other:
     return Other(kind[:MAX_EXCERPT], None if items is None else tuple(items))
 
 
-TAGS: dict[str, Callable[[Any], Any]] = {
+_DECODERS: dict[str, Callable[[Any], Any]] = {
     "tuple": tuple,
     "set": frozenset,
     "frozenset": frozenset,

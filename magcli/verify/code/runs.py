@@ -15,6 +15,7 @@ expected one: a policy must not be able to choose that its group is dropped. Els
 """
 
 import secrets
+import signal
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -25,15 +26,16 @@ from typing import NamedTuple
 
 from magcli.errors import DataError
 from magcli.verify.code import compiler
-from magcli.verify.code.cases import Call, Case, Feed
+from magcli.verify.code.cases import Call, Case, StdinCase
 from magcli.verify.code.compiler import command, sources
-from magcli.verify.code.faults import Fault, fault, last_line, printable
 from magcli.verify.code.outputs import MAX_EXCERPT, Comparison, difference
-from magcli.verify.code.plain import NotPlain, Other, read, shown
-from magcli.verify.sandbox import Limits, Outcome, Program, Sandbox
+from magcli.verify.code.plain import NotPlain, Other, decode, shown
+from magcli.verify.sandbox import Limits, Outcome, Program, Sandbox, last_line, printable
+from magcli.verify.types import Fault
 
 RIGHT, WRONG = 42, 43
 CHECKER_LIMITS = Limits(cpu=10.0, memory=1 << 30)
+_OUT_OF_MEMORY = (b"MemoryError", b"std::bad_alloc")
 _lock = threading.Lock()
 
 
@@ -44,15 +46,15 @@ class Checker(NamedTuple):
     language: str
 
 
-def check(checker: Checker, case: Feed, output: bytes, box: Sandbox) -> Fault | None:
+def check(checker: Checker, case: StdinCase, output: bytes, sandbox: Sandbox) -> Fault | None:
     """What the checker has against an output; None where it accepts it.
 
     Raises:
         DataError: the checker does not compile.
     """
-    argv, files = _program(checker, box)
+    argv, files = _checker_command(checker, sandbox)
     given = {"input": case.stdin, "answer": case.output}
-    with box.program([*argv, "input", "answer", "feedback"], {**files, **given}) as program:
+    with sandbox.program([*argv, "input", "answer", "feedback"], {**files, **given}) as program:
         outcome = program.run(output, CHECKER_LIMITS)
         if _accepts(outcome):
             return None
@@ -69,17 +71,17 @@ def _accepts(outcome: Outcome) -> bool:
     return outcome.status == "exited" and outcome.code == RIGHT
 
 
-def _program(checker: Checker, box: Sandbox) -> tuple[list[str], dict[str, bytes | Path]]:
+def _checker_command(checker: Checker, sandbox: Sandbox) -> tuple[list[str], dict[str, bytes | Path]]:
     if checker.language == "python":
-        return command(box), sources(checker.source)
-    return ["./checker"], {"checker": _compiled(checker.source, box)}
+        return command(sandbox), sources(checker.source)
+    return ["./checker"], {"checker": _checker_binary(checker.source, sandbox)}
 
 
-def _compiled(source: str, box: Sandbox) -> Path:
+def _checker_binary(source: str, sandbox: Sandbox) -> Path:
     """The checker's binary, compiled once a process."""
     with _lock:
         made = Path(_folder().name, f"{hash(source):x}")
-        if not made.exists() and (fault := compiler.build(source, box, made)):
+        if not made.exists() and (fault := compiler.build(source, sandbox, made)):
             raise DataError(f"the checker does not compile: {fault.detail}")
         return made
 
@@ -101,7 +103,7 @@ class Run(NamedTuple):
 
 
 @contextmanager
-def started(source: str, language: str, box: Sandbox, *, called: bool) -> Iterator[Program | Fault]:
+def start_program(source: str, language: str, sandbox: Sandbox, *, called: bool) -> Iterator[Program | Fault]:
     """A program that can be run on tests; a fault where it does not compile.
 
     Args:
@@ -114,85 +116,113 @@ def started(source: str, language: str, box: Sandbox, *, called: bool) -> Iterat
         EnvironmentFault: there is no compiler.
     """
     if language == "python":
-        argv = command(box, "driver.py" if called else "boot.py")
-        with box.program(argv, sources(source, called=called)) as program:
+        argv = command(sandbox, "driver.py" if called else "boot.py")
+        with sandbox.program(argv, sources(source, called=called)) as program:
             yield program
         return
     with tempfile.TemporaryDirectory(prefix="magcli-") as folder:
         binary = Path(folder, "program")
-        if wrong := compiler.build(source, box, binary):
+        if wrong := compiler.build(source, sandbox, binary):
             yield wrong
             return
-        with box.program(["./program"], {"program": binary}) as program:
+        with sandbox.program(["./program"], {"program": binary}) as program:
             yield program
 
 
 def run(program: Program, case: Case, limits: Limits) -> Run:
     """One test by stdin and stdout, or by a call. A crash after the right output is a crash."""
-    if isinstance(case, Feed):
+    if isinstance(case, StdinCase):
         outcome = program.run(case.stdin, limits)
-        return Run(_crash(outcome, limits) or outcome.stdout, outcome.cpu)
+        return Run(fault_of(outcome, limits) or outcome.stdout, outcome.cpu)
     token = secrets.token_hex(8)
     outcome = program.run(f"{token}\n{case.name}\n{case.request}".encode(), limits)
-    return Run(_crash(outcome, limits) or _reported(outcome.report, token, case), outcome.cpu)
+    return Run(fault_of(outcome, limits) or _parse_report(outcome.report, token, case), outcome.cpu)
 
 
-def judged(output: bytes, case: Case, rule: Comparison, checker: Checker | None, box: Sandbox) -> Fault | None:
+def check_output(
+    output: bytes, case: Case, rule: Comparison, checker: Checker | None, sandbox: Sandbox
+) -> Fault | None:
     """What is wrong with the output of a run; None where it is right.
 
     Raises:
         DataError: the checker does not compile.
     """
     if isinstance(case, Call):
-        return _value(output, case, rule)
+        return _check_value(output, case, rule)
     if checker:
-        return check(checker, case, output, box)
+        return check(checker, case, output, sandbox)
     differs = difference(case.output, output, rule)
     return Fault("wrong-answer", differs) if differs else None
 
 
-def _reported(report: bytes, token: str, case: Call) -> bytes | Fault:
+def _parse_report(report: bytes, token: str, case: Call) -> bytes | Fault:
     """The text of a value. The token distinguishes it from what the program itself writes to descriptor 3."""
     if len(report) > MAX_VALUE:
-        return Fault("output-limit", f"{_short(case)} is a value of more than {MAX_VALUE >> 20} MiB")
+        return Fault("output-limit", f"{_source_excerpt(case)} is a value of more than {MAX_VALUE >> 20} MiB")
     given, _, said = report.partition(b" ")
     if given != token.encode():
-        return Fault("runtime-error", f"{_short(case)} ended the program")
+        return Fault("runtime-error", f"{_source_excerpt(case)} ended the program")
     word, _, text = said.partition(b" ")
     if word == b"no":
-        return Fault("wrong-answer", f"{_short(case)} is a {printable(text)}, which is not plain data")
+        return Fault("wrong-answer", f"{_source_excerpt(case)} is a {printable(text)}, which is not plain data")
     return text
 
 
-def _value(text: bytes, case: Call, rule: Comparison) -> Fault | None:
+def _check_value(text: bytes, case: Call, rule: Comparison) -> Fault | None:
     try:
-        values = read(text)
+        values = decode(text)
     except NotPlain as error:
-        return Fault("wrong-answer", f"{_short(case)} cannot be read: {printable(str(error).encode())}")
+        return Fault("wrong-answer", f"{_source_excerpt(case)} cannot be read: {printable(str(error).encode())}")
     if isinstance(values, Other) and case.view == "V0" and not isinstance(case.expected.value, Other):
-        return Fault("wrong-answer", f"{_short(case)} is a {values.kind}, which is not plain data")
+        return Fault("wrong-answer", f"{_source_excerpt(case)} is a {values.kind}, which is not plain data")
     try:
         value = case.evaluate(values)
     except NotPlain as error:
         return Fault(
-            "wrong-answer", f"{_short(case)} cannot be evaluated where the call returns {shown(values)}: {error}"
+            "wrong-answer",
+            f"{_source_excerpt(case)} cannot be evaluated where the call returns {shown(values)}: {error}",
         )
     try:
         met = case.expected.matches(value, rule)
     except RecursionError:
-        return Fault("wrong-answer", f"{_short(case)} is nested too deep to compare")
+        return Fault("wrong-answer", f"{_source_excerpt(case)} is nested too deep to compare")
     if met:
         return None
     if case.is_condition:
-        return Fault("wrong-answer", f"{_short(case)} is false for {shown(values)}")
-    return Fault("wrong-answer", f"{_short(case)}: expected {case.expected}, got {shown(value)}")
+        return Fault("wrong-answer", f"{_source_excerpt(case)} is false for {shown(values)}")
+    return Fault("wrong-answer", f"{_source_excerpt(case)}: expected {case.expected}, got {shown(value)}")
 
 
-def _crash(outcome: Outcome, limits: Limits) -> Fault | None:
-    if outcome.report == b"not python" and outcome.status == "exited":
-        return Fault("compile-error", last_line(outcome.stderr))
-    return fault(outcome, limits)
+def fault_of(outcome: Outcome, limits: Limits) -> Fault | None:
+    """Why a run did not exit with code 0; None if it did. A failed allocation exceeds the memory limit."""
+    last = last_line(outcome.stderr)
+    match outcome.status:
+        case "lost":
+            return Fault("infra-error", f"the sandbox was lost: {last}")
+        case "cpu-limit":
+            return Fault("time-limit", f"more than {limits.cpu:g} s of CPU time")
+        case "wall-limit":
+            return Fault("time-limit", f"not done after {limits.wall:g} s, {outcome.cpu:.1f} s of CPU time")
+        case "memory-limit":
+            return Fault("memory-limit", f"more than {limits.memory >> 20} MiB")
+        case "output-limit":
+            return Fault("output-limit", f"more than {limits.output >> 20} MiB of output")
+    if outcome.status == "exited" and outcome.report == b"not python":
+        return Fault("compile-error", last)
+    if outcome.status == "exited" and outcome.code == 0:
+        return None
+    if any(word in outcome.stderr[-4096:] for word in _OUT_OF_MEMORY):
+        return Fault("memory-limit", f"refused more than {limits.memory >> 20} MiB: {last}")
+    ended = f"exit code {outcome.code}" if outcome.status == "exited" else _signal_name(outcome.code)
+    return Fault("runtime-error", f"{ended}: {last}" if last else ended)
 
 
-def _short(case: Call) -> str:
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _source_excerpt(case: Call) -> str:
     return case.source if len(case.source) <= MAX_EXCERPT else case.source[:MAX_EXCERPT] + "..."

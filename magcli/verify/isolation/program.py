@@ -19,6 +19,8 @@ from magcli.verify.isolation.runner import LATE, REPLY, REQUEST, STREAMS, WAITED
 Status = Literal["exited", "signalled", "cpu-limit", "wall-limit", "memory-limit", "output-limit", "lost"]
 
 STDERR_CAP = 64 << 10
+MAX_DETAIL = 160
+"""Characters of a line of output in messages."""
 ADDRESS_SPACE_MARGIN = 1 << 30
 """Bytes of address space beyond the memory limit, for thread stacks and tables that are never touched."""
 RUNNER_GRACE = 20.0
@@ -72,6 +74,17 @@ class Outcome:
     cpu: float = 0.0
     wall: float = 0.0
     memory: int = 0
+
+
+def last_line(output: bytes) -> str:
+    """The last non-empty line, truncated and printable."""
+    return printable(output[-4096:].rstrip().rpartition(b"\n")[2])
+
+
+def printable(line: bytes) -> str:
+    """A line of output for a table: decoded, truncated, without control characters."""
+    text = line[: 4 * MAX_DETAIL].decode(errors="replace").strip()[:MAX_DETAIL]
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 @dataclass(slots=True)

@@ -5,16 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magcli.curate.code.trials import trivial
-from magcli.verify.code.cases import cases
+from magcli.verify.code.cases import parse_tests
 from magcli.verify.code.outputs import comparison
 
 
 def passes(*tests: tuple[str, str], compare: str = "tokens") -> str | None:
-    return trivial(cases([{"input": one, "output": other} for one, other in tests]), comparison(compare))
+    return trivial(parse_tests([{"input": one, "output": other} for one, other in tests]), comparison(compare))
 
 
 def passes_asserts(*tests: str) -> str | None:
-    return trivial(cases([{"assert": f"assert {test}"} for test in tests]), comparison("tokens"))
+    return trivial(parse_tests([{"assert": f"assert {test}"} for test in tests]), comparison("tokens"))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from magcli.curate.cpp_ports.calls import cpp_calls
 from magcli.curate.cpp_ports.cpp import NoCppType, _tokens, common_type
 from magcli.curate.cpp_ports.signatures import UnsupportedSignature
 from magcli.verify.code.cases import parse_call
-from magcli.verify.code.plain import NotPlain, read, same
+from magcli.verify.code.plain import NotPlain, decode, same
 from magcli.verify.sandbox import open_sandbox
 
 
@@ -24,7 +24,7 @@ def values_of(code: str, *tests: tuple[str, str]) -> list[object]:
         if not isinstance(program, RunnableSolution):
             return [program.reason]
         runs = [program.run(case, prepared.plan.limits).output for case in prepared.plan.tests.values()]
-    return [read(output) if isinstance(output, bytes) else output.reason for output in runs]
+    return [decode(output) if isinstance(output, bytes) else output.reason for output in runs]
 
 
 @pytest.mark.parametrize(
@@ -130,4 +130,4 @@ def test_values_come_back_in_pythons_types(values: list[object]) -> None:
         return
     for value in values:
         text = calls.value(" ".join(_tokens(value, type)).encode())
-        assert same(value, read(text)), (text, value)
+        assert same(value, decode(text)), (text, value)

@@ -4,7 +4,7 @@ import pytest
 
 from magcli.curate.cpp_ports.rows import language_pair
 from magcli.curate.cpp_ports.signatures import UnsupportedSignature
-from magcli.verify.code.programs import Programs
+from magcli.verify.code.judge import Programs
 from magcli.verify.reward import RewardRule
 
 SUM = [{"input": "1 2", "output": "3"}]

@@ -9,10 +9,10 @@ from magcli.curate.inputs.generators import (
     run_generator,
 )
 from magcli.generate.types import Completion
-from magcli.verify.code.cases import Feed, parse_call
+from magcli.verify.code.cases import StdinCase, parse_call
 from magcli.verify.code.judge import default_sandbox
 
-FEED = {0: Feed(b"3\n", b"")}
+FEED = {0: StdinCase(b"3\n", b"")}
 CALL = {0: parse_call("f([1])", "None")}
 
 
@@ -68,7 +68,9 @@ def test_the_chat_shows_a_program_whose_inputs_look_like_the_example():
         assert form in last["content"]
         assert "Double {it}." in last["content"]
         given = (
-            {0: Feed(b"3 4\n4 2 4\n", b"")} if case is FEED[0] else {0: parse_call("count_value([4, 2, 4], 4)", "None")}
+            {0: StdinCase(b"3 4\n4 2 4\n", b"")}
+            if case is FEED[0]
+            else {0: parse_call("count_value([4, 2, 4], 4)", "None")}
         )
         (program,) = extract_programs([Completion(shown["content"], 9, "stop")]).programs
         fate, found = run_generator(program, given, default_sandbox())

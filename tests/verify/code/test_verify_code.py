@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from magcli.errors import DataError, EnvironmentFault
-from magcli.verify.code.judge import Judge, bound, draw, extract, judge
+from magcli.verify.code.judge import Judge, extract, judge, max_seconds, sample_tests
 from magcli.verify.code.runs import Checker
 from magcli.verify.sandbox import Limits, open_sandbox
 from magcli.verify.types import Verdict
@@ -41,19 +41,19 @@ def test_the_first_named_block_is_the_program() -> None:
 
 def test_a_group_is_judged_on_the_same_tests() -> None:
     tests = list(range(100))
-    drawn = draw(tests, "p1", 7)
-    assert drawn == draw(tests, "p1", 7) == sorted(set(drawn))
+    drawn = sample_tests(tests, "p1", 7)
+    assert drawn == sample_tests(tests, "p1", 7) == sorted(set(drawn))
     assert len(drawn) == 20
     assert drawn[:5] == [1, 11, 18, 21, 26], "the same on every machine and version"
-    assert drawn != draw(tests, "p1", 8) != draw(tests, "p2", 8)
-    assert draw(tests[:20], "p1", 7) == tests[:20]
-    assert len(draw(tests, "p1", 7, count=3)) == 3
+    assert drawn != sample_tests(tests, "p1", 8) != sample_tests(tests, "p2", 8)
+    assert sample_tests(tests[:20], "p1", 7) == tests[:20]
+    assert len(sample_tests(tests, "p1", 7, count=3)) == 3
 
 
 def test_all_tests_are_drawn_equally_often() -> None:
     counts = [0] * 40
     for seed in range(2000):
-        for test in draw(range(40), "p", seed, count=10):
+        for test in sample_tests(range(40), "p", seed, count=10):
             counts[test] += 1
     assert min(counts) > 400
     assert max(counts) < 600
@@ -334,7 +334,7 @@ def test_a_program_that_sleeps_is_not_waited_for() -> None:
     verdict = judge(dozing, "python", SUMS, limits, partial=True)
     assert (verdict.reason, verdict.passed) == ("time-limit", 0)
     assert verdict.detail.startswith("test 1: not done after 2 s")
-    assert time.monotonic() - begun < 2 * bound(limits, len(SUMS), "python", None) < len(SUMS) * limits.max_wall
+    assert time.monotonic() - begun < 2 * max_seconds(limits, len(SUMS), "python", None) < len(SUMS) * limits.max_wall
 
 
 def test_a_judgement_that_takes_too_long_is_given_up_and_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,9 +347,9 @@ def test_a_judgement_that_takes_too_long_is_given_up_and_no_verdict(monkeypatch:
 
 def test_the_bound_of_a_judgement_is_that_of_its_parts() -> None:
     recipe = Limits(cpu=4.0)
-    assert bound(recipe, 20, "python", None) == 20 * 13
-    assert bound(recipe, 20, "cpp", None) == 20 * 13 + 21
-    assert bound(recipe, 1, "cpp", Checker("", "cpp")) == 13 + 42 + 2 * 21
+    assert max_seconds(recipe, 20, "python", None) == 20 * 13
+    assert max_seconds(recipe, 20, "cpp", None) == 20 * 13 + 21
+    assert max_seconds(recipe, 1, "cpp", Checker("", "cpp")) == 13 + 42 + 2 * 21
 
 
 def test_verdicts_are_the_same_where_isolation_is_restricted() -> None:

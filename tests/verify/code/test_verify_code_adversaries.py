@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import adversarial, built
 
-from magcli.verify.code.cases import Call, Expected, Feed
+from magcli.verify.code.cases import Call, Expected, StdinCase
 from magcli.verify.code.driver import NotPlain as NoText
 from magcli.verify.code.driver import text_of
-from magcli.verify.code.faults import Fault, fault
 from magcli.verify.code.judge import default_sandbox
 from magcli.verify.code.outputs import comparison
-from magcli.verify.code.plain import Plain, read, shown
-from magcli.verify.code.runs import _reported, judged
+from magcli.verify.code.plain import Plain, decode, shown
+from magcli.verify.code.runs import _reported, fault_of, judged
 from magcli.verify.isolation.program import Limits, Outcome
+from magcli.verify.types import Fault
 
 LARGE = (10**400, -(10**400), 1 << 5000, 10**5000)
 ATOMS = (
@@ -65,7 +65,7 @@ def test_any_value_is_right_or_wrong(expected: Plain, value: Plain, kind: str, r
         text = text_of(value)
     except (NoText, ValueError, RecursionError):
         return
-    assert asked.matches(read(text.encode("ascii")), comparison(rule)) in (True, False)
+    assert asked.matches(decode(text.encode("ascii")), comparison(rule)) in (True, False)
 
 
 @adversarial
@@ -85,8 +85,8 @@ STATUSES = ("exited", "signalled", "cpu-limit", "wall-limit", "memory-limit", "o
 @given(st.binary(), st.binary(), RULES, st.sampled_from(STATUSES), st.integers(0, 255))
 def test_any_output_is_right_or_wrong(expected: bytes, output: bytes, rule: str, status: str, code: int) -> None:
     outcome = Outcome(status, code, output, output, output)  # type: ignore[arg-type]
-    wrong = fault(outcome, Limits())
+    wrong = fault_of(outcome, Limits())
     assert wrong is None or wrong.detail.isprintable()
-    wrong = judged(output, Feed(b"", expected), comparison(rule), None, default_sandbox())
+    wrong = judged(output, StdinCase(b"", expected), comparison(rule), None, default_sandbox())
     assert wrong is None or wrong.reason == "wrong-answer"
-    assert judged(expected, Feed(b"", expected), comparison(rule), None, default_sandbox()) is None
+    assert judged(expected, StdinCase(b"", expected), comparison(rule), None, default_sandbox()) is None

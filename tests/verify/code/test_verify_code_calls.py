@@ -21,7 +21,7 @@ from magcli.verify.code.driver import text_of
 from magcli.verify.code.expressions import constant, value_of
 from magcli.verify.code.extraction import find_problem_names
 from magcli.verify.code.outputs import Comparison, comparison
-from magcli.verify.code.plain import TAGS, NotPlain, Other, Plain, in_any_order, read, same, shown
+from magcli.verify.code.plain import TAGS, NotPlain, Other, Plain, decode, in_any_order, same, shown
 from magcli.verify.code.runs import judged
 
 TOKENS = Comparison()
@@ -222,7 +222,7 @@ def test_a_constant_is_what_python_makes_of_it(value: Plain) -> None:
 
 @given(plain)
 def test_a_value_comes_through_as_text(value: Plain) -> None:
-    assert same(value, read(text_of(value).encode("ascii")))
+    assert same(value, decode(text_of(value).encode("ascii")))
 
 
 @given(plain)
@@ -344,7 +344,7 @@ def test_what_a_test_asks_of_a_value() -> None:
     ],
 )
 def test_plain_text_is_read(text: bytes, value: Plain) -> None:
-    assert read(text) == value
+    assert decode(text) == value
 
 
 @pytest.mark.parametrize(
@@ -366,24 +366,24 @@ def test_plain_text_is_read(text: bytes, value: Plain) -> None:
 )
 def test_text_that_is_no_plain_data_is_refused(text: bytes) -> None:
     with pytest.raises(NotPlain):
-        read(text)
+        decode(text)
 
 
 def test_keys_chosen_to_collide_take_no_time() -> None:
     colliding = b",".join(b'{"int":"%x"}' % (number * (2**61 - 1)) for number in range(1, 5_000))
     half = b'{"set":[%s]}' % b",".join(colliding.split(b",")[:1_500])
     begun = time.process_time()
-    assert len(read(half)) == 1_500  # type: ignore[arg-type]
+    assert len(decode(half)) == 1_500  # type: ignore[arg-type]
     for text in (b'{"set":[%s]}' % colliding, b"[%s,%s]" % (half, half)):
         with pytest.raises(NotPlain, match="collide"):
-            read(text)
+            decode(text)
     assert time.process_time() - begun < 2
 
 
 def test_a_value_may_have_any_number_of_keys() -> None:
     squares = {number: number * number for number in range(100_000)}
-    assert read(text_of(squares).encode()) == squares
-    assert len(read(text_of(set(squares)).encode())) == 100_000  # type: ignore[arg-type]
+    assert decode(text_of(squares).encode()) == squares
+    assert len(decode(text_of(set(squares)).encode())) == 100_000  # type: ignore[arg-type]
 
 
 def test_a_value_is_shown_short() -> None:
@@ -488,7 +488,7 @@ def test_no_expression_takes_long(expression: str) -> None:
 def test_no_value_makes_an_expression_take_long(expression: str, text: bytes) -> None:
     begun = time.process_time()
     with pytest.raises(ValueError):  # noqa: PT011
-        value_of(ast.parse(expression, mode="eval").body, {"V": read(text)})
+        value_of(ast.parse(expression, mode="eval").body, {"V": decode(text)})
     assert time.process_time() - begun < 2
 
 
@@ -543,14 +543,14 @@ class Walked(list[int]):
     ],
 )
 def test_a_value_of_a_library_is_the_plain_data_that_it_holds(value: object, plain: Plain) -> None:
-    found = read(text_of(value).encode())
+    found = decode(text_of(value).encode())
     assert (found, type(found)) == (plain, type(plain))
 
 
 @pytest.mark.parametrize("text", [b'{"float":' + b"1" * 400 + b"}", b'{"complex":[' + b"1" * 400 + b",0]}"])
 def test_a_forged_number_beyond_floats_is_refused(text: bytes) -> None:
     with pytest.raises(NotPlain):
-        read(text)
+        decode(text)
 
 
 @pytest.mark.parametrize("expected", [1.5, 2j, float("nan")])

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from magcli.verify.code import compiler
-from magcli.verify.code.faults import Fault
 from magcli.verify.code.judge import default_sandbox, judge
 from magcli.verify.sandbox import Limits
+from magcli.verify.types import Fault
 
 SHORT = Limits(cpu=1.5, memory=1 << 30, output=16 << 20, processes=64)
 SLACK = 10.0

@@ -8,9 +8,9 @@ from forgeries import LIAR, LIARS, PRELUDES, STYLES
 
 from magcli.verify.code import runs
 from magcli.verify.code.cases import parse_assert
-from magcli.verify.code.faults import Fault
 from magcli.verify.code.judge import DEFAULT_LIMITS, default_sandbox, judge
 from magcli.verify.code.outputs import Comparison
+from magcli.verify.types import Fault
 
 
 def accepted(program: str, tests: list[str]) -> list[str]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magcli.errors import DataError
-from magcli.verify.code.outputs import close, comparison, difference, fitting
+from magcli.verify.code.outputs import close, comparison, difference, infer_comparison
 
 
 def right(mode: str, expected: str | bytes, given: str | bytes) -> bool:
@@ -124,10 +124,10 @@ def test_floats_are_close_by_either_tolerance(expected: float, given: float) -> 
     ],
 )
 def test_the_comparison_fits_the_tests(tests: list[tuple[str, str]], mode: str) -> None:
-    assert fitting(tests) == mode
+    assert infer_comparison(tests) == mode
 
 
 @given(st.lists(st.tuples(st.text("aB 1\n", max_size=9), st.text("aB 1\n", max_size=9)), max_size=4))
 def test_expected_outputs_are_right_by_the_comparison_that_fits(tests: list[tuple[str, str]]) -> None:
-    rule = comparison(fitting(tests))
+    rule = comparison(infer_comparison(tests))
     assert all(difference(output.encode(), output.encode() + b"\n", rule) is None for _, output in tests)
