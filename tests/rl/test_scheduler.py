@@ -17,7 +17,7 @@ from magcli.rl.rollouts import Group
 from magcli.rl.schedule import Schedule, StageOptions, StageSettings
 from magcli.rl.scheduler import MAX_REJECTED_BATCHES, RolloutScheduler
 from magcli.rl.store import RolloutStore
-from magcli.verify.reward import undecided
+from magcli.verify.reward import ungraded
 
 PROBLEMS = [{"id": f"p{i}", "prompt": "?", "answer": "1"} for i in range(7)]
 
@@ -39,7 +39,7 @@ class Clock:
         self.under_way -= 1
         generated(3)
         rollout = Rollout(0, (1,), (2, 3, 4), (-1.0,) * 3, ((0, self.started[number]),), "stop", 7)
-        return Group(number, problem, (1,), (rollout,), ("x",), (undecided("wrong"),), self.dropped(number))
+        return Group(number, problem, (1,), (rollout,), ("x",), (ungraded("wrong"),), self.dropped(number))
 
 
 def scheduled(path, clock, stages=None, synchronous=False, **sizes):
@@ -201,7 +201,7 @@ def test_groups_whose_rewards_differ_are_pointed_out(tmp_path):
     class Graded(Clock):
         async def roll_out(self, number, problem, settings, generated):
             group = await super().roll_out(number, problem, settings, generated)
-            rewards = tuple(replace(undecided("wrong"), correctness=part) for part in (0.2, 0.7))
+            rewards = tuple(replace(ungraded("wrong"), correctness=part) for part in (0.2, 0.7))
             return replace(group, rollouts=group.rollouts * 2, texts=group.texts * 2, rewards=rewards)
 
     with pytest.raises(Stopped, match=r"rewards differ within groups: try --diverse-by reward"):

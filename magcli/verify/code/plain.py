@@ -79,7 +79,7 @@ def decode(text: bytes) -> Plain:
             collided += collisions(content if tag != "dict" else [key for key, _ in content])
             if collided > MAX_COLLISIONS:
                 raise NotPlain("too many keys collide")
-        return _DECODERS[tag](content)
+        return DECODERS[tag](content)
 
     try:
         value: Plain = json.loads(text, object_pairs_hook=decode_object)
@@ -123,7 +123,7 @@ def _other(parts: list[Any]) -> Other:
     return Other(kind[:MAX_EXCERPT], None if items is None else tuple(items))
 
 
-_DECODERS: dict[str, Callable[[Any], Any]] = {
+DECODERS: dict[str, Callable[[Any], Any]] = {
     "tuple": tuple,
     "set": frozenset,
     "frozenset": frozenset,

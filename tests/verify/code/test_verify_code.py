@@ -339,7 +339,7 @@ def test_a_program_that_sleeps_is_not_waited_for() -> None:
 
 def test_a_judgement_that_takes_too_long_is_given_up_and_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     attempts: list[float] = []
-    monkeypatch.setattr("magcli.verify.code.judge.bound", lambda *_: attempts.append(0.0) or 1e-9)
+    monkeypatch.setattr("magcli.verify.code.judge.max_seconds", lambda *_: attempts.append(0.0) or 1e-9)
     verdict = judge(ADD, "python", SUMS)
     assert (verdict.reason, verdict.passed, len(attempts)) == ("infra-error", 0, 1)
     assert verdict.detail == "test 1: not started within 1e-09 s, the machine is too busy"

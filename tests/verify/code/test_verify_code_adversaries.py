@@ -13,7 +13,7 @@ from magcli.verify.code.driver import text_of
 from magcli.verify.code.judge import default_sandbox
 from magcli.verify.code.outputs import comparison
 from magcli.verify.code.plain import Plain, decode, shown
-from magcli.verify.code.runs import _reported, fault_of, judged
+from magcli.verify.code.runs import _parse_report, check_output, fault_of
 from magcli.verify.isolation.program import Limits, Outcome
 from magcli.verify.types import Fault
 
@@ -73,8 +73,10 @@ def test_any_value_is_right_or_wrong(expected: Plain, value: Plain, kind: str, r
 def test_any_report_is_right_or_wrong(said: bytes, forged: bool, expected: Plain, kind: str) -> None:
     """Also where the program has found the token, and so passes for the driver."""
     call = Call("f(1)", "f", Expected(kind, expected), ("f(1)",))  # type: ignore[arg-type]
-    found = _reported(b"token value " + said if forged else said, "token", call)
-    wrong = found if isinstance(found, Fault) else judged(found, call, comparison("tokens"), None, default_sandbox())
+    found = _parse_report(b"token value " + said if forged else said, "token", call)
+    wrong = (
+        found if isinstance(found, Fault) else check_output(found, call, comparison("tokens"), None, default_sandbox())
+    )
     assert wrong is None or wrong.reason in ("wrong-answer", "runtime-error", "output-limit")
 
 
@@ -87,6 +89,6 @@ def test_any_output_is_right_or_wrong(expected: bytes, output: bytes, rule: str,
     outcome = Outcome(status, code, output, output, output)  # type: ignore[arg-type]
     wrong = fault_of(outcome, Limits())
     assert wrong is None or wrong.detail.isprintable()
-    wrong = judged(output, StdinCase(b"", expected), comparison(rule), None, default_sandbox())
+    wrong = check_output(output, StdinCase(b"", expected), comparison(rule), None, default_sandbox())
     assert wrong is None or wrong.reason == "wrong-answer"
-    assert judged(expected, StdinCase(b"", expected), comparison(rule), None, default_sandbox()) is None
+    assert check_output(expected, StdinCase(b"", expected), comparison(rule), None, default_sandbox()) is None

@@ -21,8 +21,8 @@ from magcli.verify.code.driver import text_of
 from magcli.verify.code.expressions import constant, value_of
 from magcli.verify.code.extraction import find_problem_names
 from magcli.verify.code.outputs import Comparison, comparison
-from magcli.verify.code.plain import TAGS, NotPlain, Other, Plain, decode, in_any_order, same, shown
-from magcli.verify.code.runs import judged
+from magcli.verify.code.plain import DECODERS, NotPlain, Other, Plain, decode, in_any_order, same, shown
+from magcli.verify.code.runs import check_output
 
 TOKENS = Comparison()
 
@@ -404,7 +404,9 @@ TAGGED = st.recursive(
     st.sampled_from([b"1", b"1" * 400, b'"ff"', b"1e999", b"null", b"true", b"NaN", b"[]", b"{}", b"-0"]),
     lambda inner: (
         st.lists(inner).map(lambda parts: b"[" + b",".join(parts) + b"]")
-        | st.tuples(st.sampled_from(sorted(TAGS)), inner).map(lambda pair: b'{"%s":%s}' % (pair[0].encode(), pair[1]))
+        | st.tuples(st.sampled_from(sorted(DECODERS)), inner).map(
+            lambda pair: b'{"%s":%s}' % (pair[0].encode(), pair[1])
+        )
     ),
 )
 
@@ -416,7 +418,7 @@ TESTS = st.sampled_from([parse_assert(test) for test in STYLES])
 @given(st.binary() | TAGGED | ANYTHING, TESTS, RULES)
 def test_no_report_makes_a_test_raise(value: Plain, case: Call, rule: str) -> None:
     report = value if isinstance(value, bytes) else text_of(value).encode()
-    fault = judged(report, case, comparison(rule), None, None)  # type: ignore[arg-type]
+    fault = check_output(report, case, comparison(rule), None, None)  # type: ignore[arg-type]
     assert fault is None or fault.reason == "wrong-answer"
 
 

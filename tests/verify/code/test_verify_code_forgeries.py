@@ -17,13 +17,13 @@ def accepted(program: str, tests: list[str]) -> list[str]:
     """The tests that a program passes; it is asked once where tests ask the same of it."""
     cases = [parse_assert(test) for test in tests]
     box, passed, outputs = default_sandbox(), [], {}
-    with runs.started(program, "python", box, called=True) as started:
+    with runs.start_program(program, "python", box, called=True) as started:
         assert not isinstance(started, Fault)
         for test, case in zip(tests, cases, strict=True):
             if case.request not in outputs:
                 outputs[case.request] = runs.run(started, case, DEFAULT_LIMITS).output
             output = outputs[case.request]
-            if isinstance(output, bytes) and runs.judged(output, case, Comparison(), None, box) is None:
+            if isinstance(output, bytes) and runs.check_output(output, case, Comparison(), None, box) is None:
                 passed.append(test)
     return passed
 
