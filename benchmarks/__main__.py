@@ -1,67 +1,67 @@
-"""``python -m benchmarks [NAME ...]``: measure magcli beside other tools on this machine; all of them without names.
+"""Compare magcli with other tools on this machine: ``python -m benchmarks [NAME ...]``, all comparisons without a name.
 
-Models of random weights and lengths from fixed seeds are made on the spot; public math graders and their cases are
-downloaded into ``.venv-peers`` and ``.peers``. Prints the machine, every pair, and at the end one line a comparison:
-``peer NAME ratio=X low=A high=B``, where the ratio is the peer's time over magcli's, median of paired runs, and low and
-high are the smallest and the largest pair. ``math-accuracy`` and ``language-*`` print tables instead. The ratio of
-``simulation-*`` is the predicted over the measured throughput; the exit code is 1 where it is too far from 1, where
-``rl-slow-verifier`` loses more than 5%, and where ``startup-vs-bare`` is below 1.25. That of ``humaneval-checker`` is
-the share of programs judged alike or for a known cause, which must be 1. A name with ``-avx2`` at its end is that
-comparison on a processor that computes as one without AVX-512 and AMX does.
+Public files and graders are downloaded into ``.peers`` and ``.venv-peers``; a comparison is skipped with a message if
+they are unavailable. The last lines, one per comparison, are ``peer NAME ratio=X low=A high=B``: the median, smallest
+and largest ratio of the paired runs. A ratio is the peer's time over magcli's, so above 1 magcli is faster, except for
+``simulation-*`` (predicted over measured throughput), ``rl-slow-verifier`` and ``rl-auto-vs-best`` (throughput over
+that of other options of magcli), ``rl-vs-floor`` and ``rl-toy-vs-floor`` (lower bound over measured time) and
+``humaneval-checker`` (share of equal verdicts). The exit code is 1 if a ratio misses the bound of its comparison.
+Comparisons of accuracy print tables instead.
+
+``NAME-avx2`` runs a comparison with the instructions of a CPU without AVX-512 and AMX. ``PEERS_SHORT=1`` shortens those
+with TRL; ``PEERS_ARM`` skips the search for TRL's best configuration (``PEERS_ARM='continuous bf16'``).
 """
 
+import argparse
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
 from importlib import import_module
 
+from benchmarks.downloads import Unavailable
 from benchmarks.pairs import Result, machine
 
 COMPARISONS = {
-    "startup-vs-bare": ("startup", "against_load"),
-    "startup-vs-bare-generate": ("startup", "against_generate"),
-    "engine-equal-vs-generate": ("engine", "equal_lengths"),
-    "engine-heavy-vs-generate": ("engine", "heavy_tail"),
-    "vllm-vs-offline": ("offline", "against_generate"),
-    "pack-vs-padded": ("packing", "in_random_order"),
-    "pack-vs-sorted": ("packing", "sorted_by_length"),
-    "collation-vs-random-order": ("collation", "against_random_order"),
-    "chunked-logprob-vs-plain": ("logprobs", "head"),
-    "plane-vs-svd": ("landscape", "against_svd"),
-    "plane-vs-gram": ("landscape", "against_gram"),
-    "plane-vs-reads": ("landscape", "against_reads"),
-    "plane-vs-cold-reads": ("landscape", "against_cold_reads"),
-    "math-accuracy": ("math_verdicts.grading", "accuracy"),
-    "math-speed-vs-math-verify": ("math_verdicts.grading", "speed_on_mix"),
-    "math-speed-distinct-vs-math-verify": ("math_verdicts.grading", "speed_on_distinct"),
-    "code-python-tests": ("sandbox", "python_tests"),
-    "code-cpp-tests": ("sandbox", "cpp_tests"),
-    "code-pch": ("sandbox", "header"),
-    "language-accuracy": ("language", "accuracy"),
-    "language-mixed": ("language", "mixed"),
-    "clean-math-labels": ("clean_math_labels", "run"),
-    "gsm8k-harness": ("gsm8k_harness", "run"),
-    "humaneval-checker": ("humaneval_checker", "run"),
-    "trl-reward": ("trl_reward", "run"),
-    "simulation-shared": ("simulation", "shared"),
-    "simulation-split": ("simulation", "split"),
-    "trl-parity": ("trl_parity", "run"),
-    "sft-vs-trl": ("sft_trl", "run"),
-    "rl-heavy-vs-trl": ("rl.speed", "heavy"),
-    "rl-fixed-vs-trl": ("rl.speed", "fixed"),
-    "rl-slow-verifier": ("rl.slow_verifier", "run"),
-    "rl-auto-vs-best": ("rl.automatic", "run"),
-    "rl-vs-floor": ("rl.floor", "race"),
-    "rl-toy-vs-floor": ("rl.floor", "toy"),
-    "rl-reward-per-second": ("rl.learning", "run"),
+    "startup-vs-bare": "startup:against_load",
+    "engine-equal-vs-generate": "engine:equal_lengths",
+    "engine-heavy-vs-generate": "engine:heavy_tail",
+    "vllm-vs-offline": "vllm_offline:against_generate",
+    "pack-vs-padded": "packing:in_random_order",
+    "pack-vs-sorted": "packing:sorted_by_length",
+    "collation-vs-random-order": "collation:against_random_order",
+    "chunked-logprob-vs-plain": "logprobs:against_log_softmax",
+    "plane-vs-svd": "landscape:against_svd",
+    "plane-vs-reads": "landscape:against_reads",
+    "plane-vs-cold-reads": "landscape:against_cold_reads",
+    "math-accuracy": "math_verdicts.accuracy:table",
+    "math-speed-vs-math-verify": "math_verdicts.speed:on_mix",
+    "math-speed-distinct-vs-math-verify": "math_verdicts.speed:on_distinct",
+    "code-python-tests": "sandbox:python_tests",
+    "code-cpp-tests": "sandbox:cpp_tests",
+    "code-pch": "sandbox:precompiled_header",
+    "language-accuracy": "language:accuracy",
+    "language-mixed": "language:mixed",
+    "clean-math-labels": "clean_math_labels:run",
+    "gsm8k-harness": "gsm8k_harness:run",
+    "humaneval-checker": "humaneval_checker:run",
+    "trl-reward": "trl_reward:run",
+    "trl-parity": "trl_parity:run",
+    "simulation-shared": "simulation:shared",
+    "simulation-split": "simulation:split",
+    "sft-vs-trl": "sft_trl:run",
+    "rl-heavy-vs-trl": "rl.throughput:heavy_tail",
+    "rl-fixed-vs-trl": "rl.throughput:fixed_length",
+    "rl-slow-verifier": "rl.slow_verifier:run",
+    "rl-auto-vs-best": "rl.auto_format:run",
+    "rl-vs-floor": "rl.floor:smollm2",
+    "rl-toy-vs-floor": "rl.floor:toy",
+    "rl-reward-per-second": "rl.reward_curve:run",
 }
 
 AVX2 = "-avx2"
-"""At the end of a name: emulate the slower kind of x86 processor."""
-EMULATION = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
-EMULATED = (
+AVX2_ENVIRONMENT = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+WITH_AVX2 = (
     "engine-equal-vs-generate",
     "engine-heavy-vs-generate",
     "sft-vs-trl",
@@ -69,48 +69,59 @@ EMULATED = (
     "rl-fixed-vs-trl",
     "rl-auto-vs-best",
 )
-"""Comparisons that are made on both kinds."""
+NAMES = (*COMPARISONS, *(name + AVX2 for name in WITH_AVX2))
 
 
-def main(names: Sequence[str]) -> int:
-    """Run the named comparisons; returns the exit code."""
-    known = [*COMPARISONS, *(name + AVX2 for name in EMULATED)]
-    unknown = [name for name in names if name.removesuffix(AVX2) not in COMPARISONS]
-    if unknown:
-        print(f"no comparison {', '.join(unknown)}; there are: {', '.join(known)}", file=sys.stderr)
-        return 2
+def main() -> int:
+    """Run the named comparisons; 1 if a ratio misses its bound."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        epilog="comparisons:\n  " + "\n  ".join(NAMES),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="comparisons to run; all of them by default")
+    names = parser.parse_args().names
+    if unknown := [name for name in names if name not in NAMES]:
+        parser.error(f"unknown comparison: {', '.join(unknown)} (see --help)")
     begun = time.monotonic()
     print(machine(), flush=True)
-    results = [_comparison(name)() for name in names or known]
+    results = [result for name in names or NAMES if (result := _compare(name)) is not None]
     print(f"{time.monotonic() - begun:.0f} s; {machine()}")
-    found = [result for result in results if result is not None]
-    for result in found:
+    for result in results:
         print(result.line())
-    return 0 if all(result.holds for result in found) else 1
+    return 0 if all(result.holds for result in results) else 1
 
 
-def _comparison(name: str) -> Callable[[], Result | None]:
+def _compare(name: str) -> Result | None:
+    """The result of a comparison; None if it only prints a table or something it downloads is unavailable."""
     if name.endswith(AVX2):
-        return lambda: _emulated(name.removesuffix(AVX2))
-    module, function = COMPARISONS[name]
-    found: Callable[[], Result | None] = getattr(import_module(f"benchmarks.{module}"), function)
-    return found
+        return _compare_with_avx2(name)
+    module, _, function = COMPARISONS[name].partition(":")
+    try:
+        result: Result | None = getattr(import_module(f"benchmarks.{module}"), function)()
+    except Unavailable as error:
+        print(f"{name}: skipped: {error}", flush=True)
+        return None
+    return result
 
 
-def _emulated(name: str) -> Result | None:
-    """A comparison in a process of its own, whose libraries read the emulation when they are loaded."""
-    command, lines = [sys.executable, "-m", "benchmarks", name], []
-    with subprocess.Popen(command, env=os.environ | EMULATION, stdout=subprocess.PIPE, text=True) as process:
+def _compare_with_avx2(name: str) -> Result | None:
+    """Run a comparison in a process of its own, because the libraries read these variables when they are loaded."""
+    command, peer_lines = [sys.executable, "-m", "benchmarks", name.removesuffix(AVX2)], []
+    with subprocess.Popen(command, env=os.environ | AVX2_ENVIRONMENT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            lines.append(line)
-            if not line.startswith("peer "):
+            if line.startswith("peer "):
+                peer_lines.append(line)
+            else:
                 print(f"{AVX2[1:]}: {line}", end="", flush=True)
-    found = [line.split() for line in lines if line.startswith("peer ")]
-    figures = [float(part.partition("=")[2]) for words in found for part in words[2:]]
-    least = 0.0 if process.returncode == 0 else float("inf")
-    return Result(name + AVX2, tuple(figures), least=least) if figures else None
+    if not peer_lines:
+        assert process.returncode == 0, f"{name} failed"
+        return None
+    ratios = tuple(float(word.partition("=")[2]) for word in peer_lines[0].split()[2:])
+    return Result(name, ratios, least=0.0 if process.returncode == 0 else float("inf"))
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())

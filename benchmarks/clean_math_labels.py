@@ -1,11 +1,8 @@
-"""How well ``clean-math`` decides on the rows labelled by hand: precision and recall of each reason.
+"""Precision and recall of ``clean-math`` on hand-labelled rows, by label.
 
-``python -m benchmarks clean-math-labels`` prints one table a part, over all its rows and over the clear ones: a note
-that begins with "borderline" says that another careful reader may differ. ``HALF=`` with ``seen``, ``held-out``,
-``unseen``, ``foreign``, ``outside``, ``fresh``, ``foreign-held-out``, ``outside-held-out`` or ``rl`` prints only that
-one, and ``MISSES=1`` each row that is decided otherwise than labelled (never of the last four, which were labelled to
-measure rules that are written without a look at them). Text that this project does not ship is read from the public
-files.
+Prints one table per part, over all its rows and over the clear ones: the note of an unclear row begins with
+"borderline". ``HALF=NAME`` prints one part only. ``MISSES=1`` prints the misclassified rows, but not of parts that no
+rule may be written with (see ``PARTS_IN_VIEW``). Text that is not shipped is downloaded.
 """
 
 import json
@@ -15,22 +12,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.public import SHARED, GithubFile
+from benchmarks.downloads import SHARED, GithubFile
 from magcli.curate.math.answers import plain_value
 from magcli.curate.math.choices import with_options
 from magcli.curate.math.problems import Dropped, clean
 from magcli.verify.math import equal, parsable
-from tests.curate.math.labelled.columns import Fed, digest, fed, read
+from tests.curate.math.labelled.columns import Problem, digest, problem_of, read
 
 LABELLED = Path(__file__).parents[1] / "tests" / "curate" / "math" / "labelled"
-LOOKED_AT = {
+PARTS_IN_VIEW = {
     "seen": "clean_math.jsonl",
     "held-out": "clean_math_held_out.jsonl",
     "unseen": "clean_math_unseen.jsonl",
     "foreign": "clean_math_foreign.jsonl",
     "outside": "clean_math_outside.jsonl",
 }
-HALVES = LOOKED_AT | {
+PARTS = PARTS_IN_VIEW | {
     "fresh": "clean_math_fresh.jsonl",
     "foreign-held-out": "clean_math_foreign_held_out.jsonl",
     "outside-held-out": "clean_math_outside_held_out.jsonl",
@@ -46,123 +43,123 @@ LABEL_OF = {
     "unverifiable": "unparsable-answer",
     "no-answer": "missing-answer",
 }
-"""The label that each reason of ``clean-math`` stands for."""
+"""The label of each reason of ``clean-math``."""
 
 
 class Decision(NamedTuple):
-    """One labelled row, and what ``clean-math`` makes of it: a label, or ``opened-otherwise`` for a wrong rewrite."""
+    """A labelled row and the label that ``clean-math`` gives it, or ``wrong-rewrite`` for a wrong answer."""
 
     row: Mapping[str, Any]
-    given: Fed
+    problem: Problem
     found: str
     detail: str
 
 
 class Score(NamedTuple):
-    """Counts of one label: rows that carry it, rows decided so, and both."""
+    """Counts of one label: labelled rows, predicted rows, and both."""
 
     label: str
     labelled: int
-    decided: int
+    predicted: int
     both: int
 
     @property
     def precision(self) -> float:
-        """Share of the rows decided so that carry the label."""
-        return self.both / max(1, self.decided)
+        """Of the predicted rows."""
+        return self.both / max(1, self.predicted)
 
     @property
     def recall(self) -> float:
-        """Share of the rows that carry the label that are decided so."""
+        """Of the labelled rows."""
         return self.both / max(1, self.labelled)
 
 
-def decide(row: Mapping[str, Any], given: Fed) -> Decision:
-    """What the rules make of a row; a missing answer is what the stage's door drops."""
-    if given.answer is None:
-        return Decision(row, given, "missing-answer", "")
-    found = clean(with_options(given.problem, given.choices), given.answer, parsable=parsable)
+def decide(row: Mapping[str, Any], problem: Problem) -> Decision:
+    """Run the rules on a row; a missing answer is dropped by the stage's validation."""
+    if problem.answer is None:
+        return Decision(row, problem, "missing-answer", "")
+    found = clean(with_options(problem.problem, problem.choices), problem.answer, parsable=parsable)
     if isinstance(found, Dropped):
-        return Decision(row, given, LABEL_OF[found.reason], found.detail)
+        return Decision(row, problem, LABEL_OF[found.reason], found.detail)
     if found.note != "opened":
-        return Decision(row, given, "keep", found.answer)
+        return Decision(row, problem, "keep", found.answer)
     truth = row.get("open_answer")
     right = truth is None or any(equal(found.answer, each) for each in (truth, plain_value(truth)))
-    return Decision(row, given, "choice-rewrite" if right else "opened-otherwise", found.answer)
+    return Decision(row, problem, "choice-rewrite" if right else "wrong-rewrite", found.answer)
 
 
 def scores(decisions: Sequence[Decision]) -> list[Score]:
-    """One score a label."""
+    """One score per label."""
     labelled = Counter(str(each.row["label"]) for each in decisions)
-    decided = Counter(each.found for each in decisions)
+    predicted = Counter(each.found for each in decisions)
     both = Counter(each.found for each in decisions if each.found == each.row["label"])
-    return [Score(label, labelled[label], decided[label], both[label]) for label in sorted(labelled)]
+    return [Score(label, labelled[label], predicted[label], both[label]) for label in sorted(labelled)]
 
 
-def shipped(half: str) -> Iterator[tuple[Mapping[str, Any], Fed]]:
-    """The rows of a part whose text lies in this project."""
-    for row in read(LABELLED / HALVES[half]):
+def shipped(part: str) -> Iterator[tuple[Mapping[str, Any], Problem]]:
+    """The rows of a part whose text is shipped."""
+    for row in read(LABELLED / PARTS[part]):
         if "problem" in row:
-            yield row, Fed(row["problem"], row["answer"], row.get("choices"))
+            yield row, Problem(row["problem"], row["answer"], row.get("choices"))
 
 
-def published(half: str) -> Iterator[tuple[Mapping[str, Any], Fed]]:
+def published(part: str) -> Iterator[tuple[Mapping[str, Any], Problem]]:
     """All rows of a part, from the public files.
 
     Raises:
-        Missing: a file cannot be had.
+        Unavailable: a file cannot be downloaded.
     """
     files = {source["source"]: source for source in read(LABELLED / "sources.jsonl")}
     rows: dict[str, list[Mapping[str, Any]]] = {}
-    for row in read(LABELLED / HALVES[half]):
+    for row in read(LABELLED / PARTS[part]):
         name = row["source"]
         if name not in rows:
-            rows[name] = read(_file(files[name]).kept())
+            rows[name] = read(_file(files[name]).fetch())
         original = rows[name][row["row"]]
-        assert digest(original) == row["sha256"], f"{name}, row {row['row']}: another row than the labelled one"
-        yield row, fed(name, original)
+        assert digest(original) == row["sha256"], f"{name}, row {row['row']}: not the labelled row"
+        yield row, problem_of(name, original)
 
 
 def _file(source: Mapping[str, str]) -> GithubFile:
-    lies = next((str(path.relative_to(SHARED)) for path in SHARED.glob(f"*/{source['source']}")), "")
-    return GithubFile(source["repository"], source["commit"], source["path"], source["sha256"], lies)
+    shared = next((str(path.relative_to(SHARED)) for path in SHARED.glob(f"*/{source['source']}")), "")
+    return GithubFile(source["repository"], source["commit"], source["path"], source["sha256"], shared)
 
 
-def lines(half: str, decisions: Sequence[Decision]) -> Iterator[str]:
-    """The table of one part, as docs/benchmarks.md has it: of all rows, and of those that are not borderline."""
+def lines(part: str, decisions: Sequence[Decision]) -> Iterator[str]:
+    """The table of one part: all rows, and those that are not borderline."""
     clear = [each for each in decisions if not borderline(each.row)]
-    beside = {score.label: _told(score) for score in scores(clear)}
-    yield f"| {half}: label | rows | decided so | precision | recall | clear rows | decided so | precision | recall |"
+    clear_scores = {score.label: _cells(score) for score in scores(clear)}
+    yield f"| {part}: label | rows | predicted | precision | recall | clear rows | predicted | precision | recall |"
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     for each in scores(decisions):
-        yield f"| `{each.label}` | {_told(each)} | {beside.get(each.label, '0 | | | ')} |"
-    for name, rows in ((half, decisions), (f"{half}, clear rows", clear)):
+        yield f"| `{each.label}` | {_cells(each)} | {clear_scores.get(each.label, '0 | | | ')} |"
+    for name, rows in ((part, decisions), (f"{part}, clear rows", clear)):
         yield f"{name}: {sum(each.found == each.row['label'] for each in rows)} of {len(rows)} rows as labelled"
 
 
 def borderline(row: Mapping[str, Any]) -> bool:
-    """Whether the labeller noted that another careful reader may differ."""
+    """Whether the labeller noted that the label is debatable."""
     return str(row.get("note", "")).lower().startswith("borderline")
 
 
-def _told(score: Score) -> str:
-    return f"{score.labelled} | {score.decided} | {score.precision:.2f} | {score.recall:.2f}"
+def _cells(score: Score) -> str:
+    return f"{score.labelled} | {score.predicted} | {score.precision:.2f} | {score.recall:.2f}"
 
 
 def misses(decisions: Iterable[Decision]) -> Iterator[str]:
-    """Each row that is decided otherwise than labelled, as one line of JSON."""
+    """The misclassified rows as JSON lines."""
     for each in decisions:
         if each.found != each.row["label"]:
-            told = {key: each.row[key] for key in ("source", "row", "label", "note")}
-            told |= {"found": each.found, "detail": each.detail, "problem": each.given.problem}
-            yield json.dumps(told | {"answer": each.given.answer, "choices": each.given.choices}, ensure_ascii=False)
+            line = {key: each.row[key] for key in ("source", "row", "label", "note")}
+            line |= {"found": each.found, "detail": each.detail, **each.problem._asdict()}
+            yield json.dumps(line, ensure_ascii=False)
 
 
 def run() -> None:
     """Print the table of each part."""
-    halves = [os.environ["HALF"]] if "HALF" in os.environ else list(HALVES)
-    for half in halves:
-        decisions = [decide(row, given) for row, given in published(half)]
-        print("\n".join(lines(half, decisions)), flush=True)
-        if os.environ.get("MISSES") and half in LOOKED_AT:
+    parts = [os.environ["HALF"]] if "HALF" in os.environ else list(PARTS)
+    for part in parts:
+        decisions = [decide(row, problem) for row, problem in published(part)]
+        print("\n".join(lines(part, decisions)), flush=True)
+        if os.environ.get("MISSES") and part in PARTS_IN_VIEW:
             print("\n".join(misses(decisions)), flush=True)

@@ -1,8 +1,8 @@
-"""Padding after greedy collation beside micro-batches in random order: arithmetic on lengths, no model.
+"""Padding after greedy collation against micro-batches in random order, computed from lengths without a model.
 
-Lengths are log-normal, cut at the limit. Micro-batches hold at most ``budget`` tokens; in random order one is closed
-when the next sequence does not fit. Two ways to pad are counted: every micro-batch filled up to the budget, and every
-sequence to the longest beside it. magcli itself packs and computes neither.
+Lengths are log-normal, truncated at the limit. Micro-batches hold at most ``budget`` tokens; in random order one is
+closed when the next sequence does not fit. Padding is counted up to the budget, and up to the longest sequence of the
+micro-batch. magcli itself packs sequences and pads neither way.
 """
 
 import math
@@ -15,12 +15,12 @@ from magcli.train.packing import greedy_collate, padding_share
 
 SEQUENCES = 2048
 ORDERS = range(5)
-"""Random orders; each gives one ratio."""
+"""Seeds of random orders; each gives one ratio."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """A distribution of lengths, in tokens, and the budget of a micro-batch."""
+    """A distribution of lengths and the budget of a micro-batch, in tokens."""
 
     median: int
     sigma: float
@@ -28,7 +28,7 @@ class Lengths:
     budget: int
 
     def draw(self, seed: int) -> list[int]:
-        """So many lengths, in random order."""
+        """``SEQUENCES`` lengths."""
         choose = random.Random(seed)
         return [
             min(self.limit, max(1, round(self.median * math.exp(choose.gauss(0, self.sigma)))))
@@ -39,18 +39,18 @@ class Lengths:
 SMALL = Lengths(median=67, sigma=1.0, limit=256, budget=4096)
 REASONING = Lengths(median=4000, sigma=0.9, limit=16_384, budget=32_768)
 LATE = Lengths(median=6000, sigma=0.9, limit=24_576, budget=32_768)
-"""Late in a run: the limit of the recipe's second stage, answers half as long again."""
+"""Late in a run: the limit of the recipe's second stage, completions half as long again."""
 
 
 def against_random_order() -> Result:
-    """Positions of micro-batches filled up to the budget, in random order over greedy; the recipe says 19 % less."""
-    print("median  limit  budget   filled up: random  greedy   to the longest: random  greedy   (padding, %)")
-    ratios = [ratio for lengths in (SMALL, REASONING, LATE) for ratio in _told(lengths)]
+    """Ratio of positions when micro-batches are padded to the budget; the paper reports 19 % less padding."""
+    print("median  limit  budget   to budget: random  greedy   to longest:     random  greedy   (padding, %)")
+    ratios = [ratio for lengths in (SMALL, REASONING, LATE) for ratio in _print_shares(lengths)]
     return Result("collation-vs-random-order", tuple(ratios[-len(ORDERS) :]))
 
 
-def _told(kind: Lengths) -> list[float]:
-    """Print the medians' line; returns the ratio for each random order."""
+def _print_shares(kind: Lengths) -> list[float]:
+    """Print the medians over random orders; returns the ratio for each order."""
     rows = [_shares(kind.draw(seed), kind.budget) for seed in ORDERS]
     middle = [100 * sorted(column)[len(rows) // 2] for column in zip(*rows, strict=True)]
     print(
@@ -62,27 +62,27 @@ def _told(kind: Lengths) -> list[float]:
 
 
 def _shares(lengths: Sequence[int], budget: int) -> tuple[float, float, float, float]:
-    """Padding as a share of all positions: filled up in random order and greedily, to the longest likewise."""
+    """Padding as a share of all positions: to the budget in random order and greedily, then to the longest."""
     in_order, greedy = _in_order(lengths, budget), greedy_collate(lengths, budget)
     return (
-        _empty(lengths, in_order, budget),
-        _empty(lengths, greedy, budget),
+        _padding_to_budget(lengths, in_order, budget),
+        _padding_to_budget(lengths, greedy, budget),
         padding_share(lengths, in_order),
         padding_share(lengths, greedy),
     )
 
 
-def _empty(lengths: Sequence[int], batches: Sequence[Sequence[int]], budget: int) -> float:
+def _padding_to_budget(lengths: Sequence[int], batches: Sequence[Sequence[int]], budget: int) -> float:
     return 1 - sum(lengths) / (len(batches) * budget)
 
 
 def _in_order(lengths: Sequence[int], budget: int) -> list[list[int]]:
     batches: list[list[int]] = [[]]
-    room = budget
+    tokens_left = budget
     for index, length in enumerate(lengths):
-        if length > room and batches[-1]:
+        if length > tokens_left and batches[-1]:
             batches.append([])
-            room = budget
+            tokens_left = budget
         batches[-1].append(index)
-        room -= length
+        tokens_left -= length
     return batches

@@ -1,9 +1,8 @@
-"""The embedded engine beside transformers' ``generate``: 64 requests on a model of SmolLM2-135M's shape, bf16.
+"""The embedded engine against transformers' ``generate``: 64 requests to a model of SmolLM2-135M's shape, bf16.
 
-The peer gets all requests as one left-padded batch with a KV cache, its best case on a CPU; the engine has a slot for
-each. Both draw from the whole vocabulary at temperature 1 and never see an end token. The engine's log-probs, which
-``generate`` does not give here, are part of its time. Where lengths differ ``generate`` runs to the longest and only
-the tokens that a request asked for count.
+``generate`` gets all requests as one left-padded batch with a KV cache, its best case on a CPU; the engine has a slot
+for each request. Both sample from the whole vocabulary at temperature 1 without an end token. The engine also computes
+log-probs. Where lengths differ, ``generate`` runs to the longest; only the tokens that a request asked for count.
 """
 
 import math
@@ -13,34 +12,35 @@ from copy import deepcopy
 from functools import cache
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
-from benchmarks.pairs import Result, compare, report, timed
+from benchmarks.models import SMOLLM2_135M, random_llama
+from benchmarks.pairs import Result, compare, timed
 from magcli.generate.engine import Engine
 from magcli.generate.types import Sampling
 
 REQUESTS = 64
 NEW_TOKENS = 32
 MEDIAN, SIGMA, LONGEST = 8, 1.0, 64
-"""A log-normal list of lengths, cut at the longest: mean about 12, as answers before and during RL are spread."""
+"""Log-normal lengths, truncated: mean about 12, as heavy-tailed as completions in RL."""
 PAD = 0
 
 Prompts = Sequence[list[int]]
 
 
 def equal_lengths() -> Result:
-    """Every request takes the same number of tokens: ``generate`` wastes nothing."""
-    return _race("engine-equal-vs-generate", [NEW_TOKENS] * REQUESTS)
+    """All requests want the same number of tokens, so ``generate`` wastes nothing."""
+    return _compare("engine-equal-vs-generate", [NEW_TOKENS] * REQUESTS)
 
 
 def heavy_tail() -> Result:
-    """Each request has a length of its own."""
+    """Requests want different numbers of tokens."""
     choose = random.Random(0)
     lengths = [min(LONGEST, max(1, round(MEDIAN * math.exp(choose.gauss(0, SIGMA))))) for _ in range(REQUESTS)]
-    return _race("engine-heavy-vs-generate", lengths)
+    return _compare("engine-heavy-vs-generate", lengths)
 
 
-def _race(name: str, lengths: Sequence[int]) -> Result:
+def _compare(name: str, lengths: Sequence[int]) -> Result:
     prompts = _prompts()
     engine = Engine(deepcopy(_model()), slots=REQUESTS, ends=())
     _sample(engine, prompts, [2] * REQUESTS)
@@ -57,21 +57,7 @@ def _race(name: str, lengths: Sequence[int]) -> Result:
 
 @cache
 def _model() -> PreTrainedModel:
-    config = LlamaConfig(
-        vocab_size=49152,
-        hidden_size=576,
-        intermediate_size=1536,
-        num_hidden_layers=30,
-        num_attention_heads=9,
-        num_key_value_heads=3,
-        max_position_embeddings=2048,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=PAD,
-    )
-    torch.manual_seed(0)
-    return LlamaForCausalLM(config).to(torch.bfloat16).eval()
+    return random_llama(**SMOLLM2_135M, max_position_embeddings=2048, pad_token_id=PAD).to(torch.bfloat16)
 
 
 def _prompts() -> Prompts:
@@ -103,7 +89,3 @@ def _generate(model: PreTrainedModel, prompts: Prompts, lengths: Sequence[int]) 
         use_cache=True,
     )
     assert output.shape == (len(prompts), widest + longest)
-
-
-if __name__ == "__main__":
-    report(equal_lengths, heavy_tail)

@@ -1,8 +1,8 @@
-"""GSM8K beside lm-evaluation-harness, solution by solution: its own extraction and normalisation, and our metric.
+"""Verdicts on GSM8K solutions against lm-evaluation-harness and the GSM8K paper.
 
-The 5,276 solutions that four models of the GSM8K paper wrote for its test set, with the verdicts of the paper. The
-harness is its ``flexible-extract``: its filter, read from its wheel, with the settings of its own ``gsm8k.yaml``; ours
-is ``correct_anywhere``, the metric that ignores the format. Every solution on which two of the three differ is printed.
+The 5,276 solutions are those that the paper's four models wrote for the test set, with the paper's verdicts. The
+harness's verdict is ``flexible-extract``, its own filter with the settings of its ``gsm8k.yaml``; magcli's is
+``correct_anywhere``, which ignores the format. Every solution on which two of the three differ is printed.
 """
 
 import json
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from benchmarks.public import GithubFile, Missing, wheel
+from benchmarks.downloads import GithubFile, wheel
 from magcli.verify import math
 
 RELEASE = "0.4.13"
@@ -28,53 +28,50 @@ MODELS = ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verificat
 
 
 def run() -> None:
-    """Print how the three agree, and every disagreement."""
-    try:
-        theirs, rows = _harness(), [json.loads(line) for line in SOLUTIONS.text().splitlines()]
-    except Missing as missing:
-        print(f"  gsm8k-harness: {missing}")
-        return
-    found: Counter[tuple[bool, bool, bool]] = Counter()
+    """Print every disagreement and the number of solutions on which all three agree."""
+    harness, rows = _harness(), [json.loads(line) for line in SOLUTIONS.text().splitlines()]
+    counts: Counter[tuple[bool, bool, bool]] = Counter()
     for row in rows:
         gold = row["ground_truth"].rpartition("A:")[2].strip()
         for model in MODELS:
             text, label = row[model]["solution"], bool(row[model]["is_correct"])
-            verdicts = (label, theirs(text, gold), math.correct_anywhere(text, gold))
-            found[verdicts] += 1
+            verdicts = (label, harness(text, gold), math.correct_anywhere(text, gold))
+            counts[verdicts] += 1
             if len(set(verdicts)) > 1:
                 print(f"  paper, harness, magcli: {verdicts}: gold {gold}: ..{text[-80:]!r}")
-    agreed = found[True, True, True] + found[False, False, False]
+    agreed = counts[True, True, True] + counts[False, False, False]
     print(
-        f"gsm8k-harness: {agreed:,} of {found.total():,} solutions judged alike by paper, lm-eval {RELEASE} and magcli"
+        f"gsm8k-harness: {agreed:,} of {counts.total():,} solutions have the same verdict from the paper, "
+        f"lm-eval {RELEASE} and magcli"
     )
 
 
 def _harness() -> Callable[[str, str], bool]:
-    """Whether the harness finds the ground truth in a solution.
+    """The harness's verdict on a solution, given its ground truth.
 
     Raises:
-        Missing: its wheel cannot be had.
+        Unavailable: its wheel cannot be downloaded.
     """
     import yaml
 
-    harness = wheel("lm_eval", RELEASE)
-    task = yaml.safe_load(harness.read("lm_eval/tasks/gsm8k/gsm8k.yaml"))
+    package = wheel("lm_eval", RELEASE)
+    task = yaml.safe_load(package.read("lm_eval/tasks/gsm8k/gsm8k.yaml"))
     options = next(each for each in task["filter_list"] if each["name"] == "flexible-extract")["filter"][0]
     ignored = task["metric_list"][0]["regexes_to_ignore"]
-    pick = _filter(harness.read("lm_eval/filters/extraction.py").decode())(
+    extract = _filter(package.read("lm_eval/filters/extraction.py").decode())(
         options["regex_pattern"], options["group_select"]
     )
 
-    def plain(text: str) -> str:
+    def normalise(text: str) -> str:
         for pattern in ignored:
             text = re.sub(pattern, "", text)
         return text.lower()
 
-    return lambda text, gold: plain(pick.apply([[text]], [{}])[0][0]) == plain(gold)
+    return lambda text, gold: normalise(extract.apply([[text]], [{}])[0][0]) == normalise(gold)
 
 
 def _filter(source: str) -> Any:
-    """The harness's class, without the registry that its module enters it into."""
+    """The class ``RegexFilter``, loaded without the rest of the package."""
     api, registry, module = ModuleType("filter"), ModuleType("registry"), ModuleType("extraction")
     api.Filter, registry.register_filter = object, lambda _name: lambda kind: kind  # type: ignore[attr-defined]
     sys.modules |= {"lm_eval.api.filter": api, "lm_eval.api.registry": registry}

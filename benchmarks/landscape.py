@@ -1,11 +1,10 @@
-"""The streaming plane beside numpy on the whole stack in memory: 12 checkpoints of 4 million float32 weights on disk.
+"""The principal plane of checkpoints, computed in a stream, against numpy and against bare reads of the files.
 
-Every side reads the safetensors, finds the top-2 principal components and writes them as safetensors, in a process of
-its own that reports its seconds (imports left out) and its peak memory. Peers: the SVD of the centred stack as the
-definition has it, and the stack's small Gram matrix, the fastest that fits in memory. All must find the same plane.
-``plane-vs-reads`` asks what is left to gain, at 16 checkpoints of 135 million bf16 weights: the peer only reads the
-same files twice, one after the other, and converts them to float32. ``plane-vs-cold-reads`` does so with files that no
-process has in the page cache, as those of a run that is larger than the memory.
+Each side is a process that reads safetensors, writes the top-2 principal components and reports its seconds (without
+imports) and its peak memory. ``plane-vs-svd``: 12 checkpoints of 4 million float32 weights against numpy's SVD of the
+centred stack; the planes must agree. ``plane-vs-reads``: 16 checkpoints of 135 million bf16 weights, 4.3 GB, against a
+peer that only reads the files twice, as any streaming method must, and converts them to float32.
+``plane-vs-cold-reads`` evicts the files from the page cache first, as if the run were larger than the memory.
 """
 
 import json
@@ -14,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -24,60 +22,51 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from benchmarks.pairs import Result, compare, report
+from benchmarks.pairs import Result, compare
 
 CHECKPOINTS = 12
 SHAPES = {f"layers.{index}.weight": (512, 512) for index in range(16)}
 WEIGHTS = sum(rows * columns for rows, columns in SHAPES.values())
 LARGE = {"checkpoints": 16, "tensors": 257, "size": 1 << 19}
-"""16 checkpoints of 135 million weights, 4.3 GB."""
 NAMES = ("c1.safetensors", "c2.safetensors")
 
 Array = np.ndarray[Any, np.dtype[np.float32]]
 
 
 def against_svd() -> Result:
-    """Numpy's full SVD of the centred stack, stood on end, which is the faster way round."""
-    return _race("plane-vs-svd", "svd")
-
-
-def against_gram() -> Result:
-    """Numpy's eigenvectors of the stack's Gram matrix."""
-    return _race("plane-vs-gram", "gram")
-
-
-def against_reads() -> Result:
-    """Two sequential reads and conversions of the same files, which do nothing with what they read."""
-    return _large_race("plane-vs-reads", cold=False)
-
-
-def against_cold_reads() -> Result:
-    """The same with files that come from the disk, for both sides and for both of their reads as far as they do."""
-    return _large_race("plane-vs-cold-reads", cold=True)
-
-
-def _large_race(name: str, *, cold: bool) -> Result:
-    with TemporaryDirectory() as made:
-        folder = Path(made)
-        _write_large(folder)
-        os.sync()
-        amount = LARGE["checkpoints"] * LARGE["tensors"] * LARGE["size"] / 1e6
-        return _sides(name, "reads", folder, amount, cold=cold)
-
-
-def _race(name: str, peer: str) -> Result:
-    with TemporaryDirectory() as made:
-        folder = Path(made)
+    """Numpy's full SVD of the centred stack, transposed, which is faster."""
+    name = "plane-vs-svd"
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         _write_checkpoints(folder)
-        result = _sides(name, peer, folder, CHECKPOINTS * WEIGHTS / 1e6)
-        angle = _angle(folder / "magcli", folder / peer)
+        result = _compare(name, "svd", folder, CHECKPOINTS * WEIGHTS / 1e6)
+        angle = _angle(folder / "magcli", folder / "svd")
     assert angle < 1e-2, f"{name}: the planes are {angle:.1e} rad apart"
     print(f"  {name}: stack {CHECKPOINTS * WEIGHTS * 4 / 1e6:.0f} MB, planes {angle:.1e} rad apart", flush=True)
     return result
 
 
-def _sides(name: str, peer: str, folder: Path, amount: float, *, cold: bool = False) -> Result:
-    """Pairs of magcli and the peer on the checkpoints in ``folder``, of ``amount`` million weights together."""
+def against_reads() -> Result:
+    """Two sequential reads and conversions of the same files."""
+    return _compare_with_reads("plane-vs-reads", cold=False)
+
+
+def against_cold_reads() -> Result:
+    """The same, for both sides with files that are not in the page cache."""
+    return _compare_with_reads("plane-vs-cold-reads", cold=True)
+
+
+def _compare_with_reads(name: str, *, cold: bool) -> Result:
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        _write_large(folder)
+        os.sync()
+        amount = LARGE["checkpoints"] * LARGE["tensors"] * LARGE["size"] / 1e6
+        return _compare(name, "reads", folder, amount, cold=cold)
+
+
+def _compare(name: str, peer: str, folder: Path, amount: float, *, cold: bool = False) -> Result:
+    """Pairs of magcli and the peer on the checkpoints in ``folder``, ``amount`` million weights in total."""
     memory: dict[str, list[tuple[float, float]]] = {"magcli": [], peer: []}
     sides = {method: partial(_in_process, method, folder, memory[method], cold=cold) for method in memory}
     for side in sides.values():
@@ -85,39 +74,34 @@ def _sides(name: str, peer: str, folder: Path, amount: float, *, cold: bool = Fa
     result = compare(name, sides["magcli"], sides[peer], amount=amount, unit="million weights")
     for method, megabytes in memory.items():
         peak, imports = (median(column) for column in zip(*megabytes, strict=True))
-        print(f"  {name}: {method} peak memory {peak:.0f} MB, of which {imports:.0f} MB before it began")
+        print(f"  {name}: {method} peak memory {peak:.0f} MB, of which {imports:.0f} MB imports")
     return result
 
 
 def _in_process(method: str, folder: Path, memory: list[tuple[float, float]], *, cold: bool) -> float:
     if cold:
-        _forget(folder)
+        _evict(folder)
     command = [sys.executable, "-m", "benchmarks.landscape", method, str(folder)]
     done = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     memory.append((done["peak"], done["imports"]))
     return float(done["seconds"])
 
 
-def _forget(folder: Path) -> None:
-    """Take the checkpoints out of the page cache."""
+def _evict(folder: Path) -> None:
+    """Remove the checkpoints from the page cache."""
     for path in folder.glob("step_*/*"):
         with path.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _work(method: str, folder: Path) -> dict[str, float]:
-    """What the process of one side does; memory in MB."""
-    solves: dict[str, Callable[[list[Path], Path], None]] = {
-        "magcli": _stream,
-        "reads": _read_twice,
-        "svd": partial(_in_memory, _by_svd),
-        "gram": partial(_in_memory, _by_gram),
-    }
+def _measure(method: str, folder: Path) -> dict[str, float]:
+    """Run one side; seconds, and peak memory in MB at the end and after the imports."""
+    methods = {"magcli": _stream, "reads": _read_twice, "svd": _svd}
     if method in ("magcli", "reads"):
         import magcli.landscape.components  # noqa: F401
     shutil.rmtree(folder / method, ignore_errors=True)
     imports, begun = _peak_memory(), time.perf_counter()
-    solves[method](sorted(folder.glob("step_*")), folder / method)
+    methods[method](sorted(folder.glob("step_*")), folder / method)
     return {"seconds": time.perf_counter() - begun, "peak": _peak_memory(), "imports": imports}
 
 
@@ -141,32 +125,22 @@ def _stream(folders: list[Path], out: Path) -> None:
     write_components(plane(folders), out)
 
 
-def _in_memory(components: Callable[[Array], Array], folders: list[Path], out: Path) -> None:
+def _svd(folders: list[Path], out: Path) -> None:
     stack = np.empty((len(folders), WEIGHTS), np.float32)
     for row, folder in zip(stack, folders, strict=True):
         tensors = load_file(folder / "model.safetensors")
         np.concatenate([tensors[name].ravel() for name in SHAPES], out=row)
     stack -= stack.mean(0)
+    components: Array = np.linalg.svd(stack.T, full_matrices=False)[0][:, :2].T
     out.mkdir(exist_ok=True)
     ends = np.cumsum([rows * columns for rows, columns in SHAPES.values()])[:-1]
-    for name, component in zip(NAMES, components(stack), strict=True):
+    for name, component in zip(NAMES, np.ascontiguousarray(components), strict=True):
         parts = zip(SHAPES.items(), np.split(component, ends), strict=True)
         save_file({tensor: part.reshape(shape) for (tensor, shape), part in parts}, out / name)
 
 
-def _by_svd(stack: Array) -> Array:
-    components: Array = np.ascontiguousarray(np.linalg.svd(stack.T, full_matrices=False)[0][:, :2].T)
-    return components
-
-
-def _by_gram(stack: Array) -> Array:
-    values, vectors = np.linalg.eigh(stack @ stack.T)
-    components: Array = (vectors[:, :-3:-1] / np.sqrt(values[:-3:-1])).T @ stack
-    return components
-
-
 def _write_checkpoints(folder: Path) -> None:
-    """A curved path of 1 % of the weights' length, with noise, from random weights."""
+    """A noisy, curved path from random weights, 1 % of their norm long."""
     random = np.random.default_rng(0)
     start, first, second = random.standard_normal((3, WEIGHTS), np.float32)
     ends = np.cumsum([rows * columns for rows, columns in SHAPES.values()])[:-1]
@@ -180,7 +154,7 @@ def _write_checkpoints(folder: Path) -> None:
 
 
 def _write_large(folder: Path) -> None:
-    """Steps of 0.1 % of the weights' length along a bent path, from random weights, in bfloat16."""
+    """A curved path from random bf16 weights in steps of 0.1 % of their norm."""
     import torch
     from safetensors.torch import save_file as save
 
@@ -208,13 +182,10 @@ def _components(folder: Path) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def _peak_memory() -> float:
-    """Of this process since it began, without what its parent had."""
+    """MB of this process."""
     status = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1e3
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        print(json.dumps(_work(sys.argv[1], Path(sys.argv[2]))))
-    else:
-        report(against_svd, against_gram)
+    print(json.dumps(_measure(sys.argv[1], Path(sys.argv[2]))))

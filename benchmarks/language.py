@@ -1,8 +1,8 @@
-"""How well languages are told: MGSM's questions, and traces made of them, some with two languages in one.
+"""Accuracy and speed of language identification on MGSM's questions, and on traces and texts made from such sentences.
 
 MGSM (CC BY-SA 4.0) is GSM8K's first 250 test questions in several languages. A trace has a question, thoughts (four
-other questions of the language, one after the other) and an answer (one more, cut to its first sentence); in a mixed
-one a part or some sentences of the thoughts are in another language. Tables of accuracy, and texts told per second.
+other questions of the language) and an answer (the first sentence of one more); in a mixed one the answer, the thoughts
+or some of their sentences are in another language.
 """
 
 import random
@@ -12,72 +12,59 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from benchmarks import language_texts as texts
-from benchmarks.public import Missing
 from magcli.verify import language
 
 LANGUAGES = ("en", "de", "es", "fr", "ru", "zh")
 TRACES = 60
-"""Traces of each kind and language."""
+"""Traces per kind and language."""
 SHORT = 100
 """Characters of a short text."""
 PASSES = 5
-FINAL, COUNT = 1, 300
-"""The half of the sources that figures are made of, and how many texts of each kind and language."""
+COUNT = 300
+"""Texts per kind and language."""
 SHARES = {"a tenth": 0.1, "a fifth": 0.2, "a third": 1 / 3}
-"""Of the sentences of a text."""
+"""Shares of foreign sentences in a text."""
 
 Trace = tuple[str, str, str]
 
 
 def accuracy() -> None:
-    """Print both tables and the rate."""
-    try:
-        questions = {code: texts.mgsm(code) for code in LANGUAGES}
-    except Missing as missing:
-        print(f"language: not measured: {missing}", flush=True)
-        return
-    _table_of_texts(questions)
-    _table_of_traces(questions)
-    _rates([text for given in questions.values() for text in given])
+    """Print the accuracy on questions and traces, and the speed."""
+    questions = {code: texts.mgsm(code) for code in LANGUAGES}
+    _print_questions(questions)
+    _print_traces(questions)
+    _print_speed([text for given in questions.values() for text in given])
 
 
 def mixed() -> None:
-    """Print how often texts in two languages, and in one, are said to be mixed."""
-    try:
-        _table_of_shares()
-    except Missing as missing:
-        print(f"language: not measured: {missing}", flush=True)
+    """Print how many texts with foreign sentences, and without, are labelled as mixed.
 
-
-def _table_of_shares() -> None:
-    """English takes a share of the sentences of the other languages, each of them in turn those of English texts."""
-    print(f"language: texts said to be mixed, % of {COUNT}      " + "".join(f"{code:>8}" for code in texts.LANGUAGES))
-    rows = [("none of the sentences foreign", lambda code: _mixed_of(texts.pure(code, FINAL, COUNT)))]
+    Foreign sentences are English; in English texts they are of the other languages in turn.
+    """
+    print(f"language: texts labelled mixed, % of {COUNT}        " + "".join(f"{code:>8}" for code in texts.LANGUAGES))
+    rows = [("no foreign sentences", lambda code: _percent(texts.pure(code, COUNT), language.MIXED))]
     for name, share in SHARES.items():
-        rows.append((name, lambda code, share=share: _mixed_of(_with_foreign(code, share))))
+        rows.append((name, lambda code, share=share: _percent(_with_foreign(code, share), language.MIXED)))
     for name, row in rows:
         print(f"  {name:38}" + "".join(f"{row(code):8.1f}" for code in texts.LANGUAGES), flush=True)
-    wrong = [100 - _share_of(texts.pure(code, FINAL, COUNT), code) for code in texts.LANGUAGES]
-    print(f"  {'pure, and not told right':38}" + "".join(f"{share:8.1f}" for share in wrong), flush=True)
+    wrong = [100 - _percent(texts.pure(code, COUNT), code) for code in texts.LANGUAGES]
+    print(f"  {'no foreign sentences, wrong label':38}" + "".join(f"{share:8.1f}" for share in wrong), flush=True)
 
 
 def _with_foreign(code: str, share: float) -> list[str]:
     foreign = ["en"] if code != "en" else [other for other in texts.LANGUAGES if other != "en"]
     count = COUNT // len(foreign)
-    return [text for other in foreign for text in texts.mixed(code, other, share, FINAL, count)]
+    return [text for other in foreign for text in texts.mixed(code, other, share, count)]
 
 
-def _mixed_of(given: Iterable[str]) -> float:
-    return _share_of(given, language.MIXED)
-
-
-def _share_of(given: Iterable[str], label: str) -> float:
+def _percent(given: Iterable[str], label: str) -> float:
+    """Percentage of texts that get a label."""
     labels = [language.identify(text) for text in given]
     return 100 * labels.count(label) / len(labels)
 
 
-def _table_of_texts(questions: dict[str, list[str]]) -> None:
-    print("language: questions told, %        right  undecided  mixed  wrong   (first 60 characters: right, undecided)")
+def _print_questions(questions: dict[str, list[str]]) -> None:
+    print("language: questions, %             right  undecided  mixed  wrong   (first 60 characters: right, undecided)")
     for code, given in questions.items():
         whole = _shares(code, given)
         cut = _shares(code, [text[:60] for text in given])
@@ -91,16 +78,16 @@ def _shares(code: str, given: list[str]) -> dict[str, float]:
     return {name: 100 * counts[name] / len(given) for name in ("right", "undecided", "mixed", "wrong")}
 
 
-def _table_of_traces(questions: dict[str, list[str]]) -> None:
-    """One language is to be consistent, two are not; undecided earns no bonus, so it is right for two."""
-    print("language: traces, % judged rightly  " + "".join(f"{code:>8}" for code in LANGUAGES))
+def _print_traces(questions: dict[str, list[str]]) -> None:
+    """A trace in one language must be consistent; one in two languages may be undecided, which earns no reward."""
+    print("language: traces, % correct         " + "".join(f"{code:>8}" for code in LANGUAGES))
     for name, make in KINDS.items():
         cells = []
         for code in LANGUAGES:
             choose = random.Random(f"{name} {code}")
-            made = [make(questions, code, choose) for _ in range(TRACES)]
-            same = sum(language.consistent(*trace) is True for trace in made)
-            cells.append(100 * (same if name in ALIKE else TRACES - same) / TRACES)
+            traces = [make(questions, code, choose) for _ in range(TRACES)]
+            consistent = sum(language.consistent(*trace) is True for trace in traces)
+            cells.append(100 * (consistent if name in ONE_LANGUAGE else TRACES - consistent) / TRACES)
         print(f"  {name:34}" + "".join(f"{cell:8.1f}" for cell in cells), flush=True)
 
 
@@ -150,7 +137,7 @@ KINDS: dict[str, Callable[[dict[str, list[str]], str, random.Random], Trace]] = 
     "a quarter": _foreign_share(0.25),
     "a tenth": _foreign_share(0.1),
 }
-ALIKE = ("one language", "one language, formulas and code")
+ONE_LANGUAGE = ("one language", "one language, formulas and code")
 
 
 def _sentences(text: str) -> list[str]:
@@ -161,8 +148,8 @@ def _sentence(text: str) -> str:
     return _sentences(text)[0]
 
 
-def _rates(questions: list[str]) -> None:
-    """Texts told per second of processor time, the best of several passes: neighbours only slow it."""
+def _print_speed(questions: list[str]) -> None:
+    """Texts identified per CPU second, the best of several passes."""
     for name, given in (("short", [text[:SHORT] for text in questions]), ("whole", questions)):
         seconds = []
         for _ in range(PASSES):
@@ -171,8 +158,4 @@ def _rates(questions: list[str]) -> None:
                 language.identify(text)
             seconds.append(time.process_time() - begun)
         mean = sum(map(len, given)) / len(given)
-        print(f"language: {len(given) / min(seconds):,.0f} {name} texts a second and core ({mean:.0f} characters)")
-
-
-if __name__ == "__main__":
-    accuracy()
+        print(f"language: {len(given) / min(seconds):,.0f} {name} texts per CPU second ({mean:.0f} characters)")

@@ -1,9 +1,10 @@
-"""Long texts in one language and in two, as thoughts of reasoning models are, made of public sentences.
+"""Long texts in one language or two, as thoughts of reasoning models are, made from public sentences.
 
-MGSM's questions (CC BY-SA 4.0, no Italian), MMATH's problems (four of the languages), the parallel sentences of
-Universal Dependencies' PUD treebanks (CC BY-SA 3.0, all seven) and short remarks of our own, with formulas and numbers.
-A passage is a run of sentences that are there in every language of its source, so a sentence of a text can be
-exchanged for its translation. ``half`` 0 is for choosing, ``half`` 1 for figures: no passage is in both.
+Sources are MGSM's questions (CC BY-SA 4.0, no Italian), MMATH's problems (four of the languages), the parallel
+sentences of Universal Dependencies' PUD treebanks (CC BY-SA 3.0, all seven), and short remarks with formulas and
+numbers written for this project. A passage is a run of sentences that exist in all languages of their source, so that a
+sentence can be replaced by its translation. Only the odd blocks of each source are used: thresholds were chosen on the
+even ones.
 """
 
 import json
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from benchmarks.public import GithubFile
+from benchmarks.downloads import GithubFile
 
 LANGUAGES = ("en", "fr", "es", "it", "de", "zh", "ru")
 
@@ -135,7 +136,7 @@ _TERMS = (
     "“Harry Potter and the Goblet of Fire”",
     "Microsoft Office",
 )
-"""English that stands in texts of every language."""
+"""English terms that occur in texts of every language."""
 
 Sentence = dict[str, str]
 """A sentence and its translations, by language."""
@@ -164,58 +165,58 @@ def pud(code: str) -> list[str]:
 
 
 def remarks(code: str) -> list[str]:
-    """Short sentences as they stand in thoughts, in one language."""
+    """Short sentences as in the thoughts of reasoning models, in one language."""
     return _REMARKS[code].split(" | ")
 
 
 @dataclass(frozen=True)
 class Source:
-    """Sentences in several languages, aligned, in the order in which texts follow them."""
+    """Aligned sentences in several languages, in document order."""
 
     name: str
     sentences: list[Sentence]
-    weight: int
-    """Sentences, or problems, of a text."""
+    length: int
+    """Sentences or problems of a text."""
 
 
 @cache
-def sources(half: int) -> list[Source]:
-    """One half of every source, in blocks, so that texts are made of sentences that follow one another."""
-    made = (
+def sources() -> list[Source]:
+    """The odd blocks of every source; within a block sentences are consecutive."""
+    parts = (
         ("problems", {code: mgsm(code) for code in MGSM_DIGESTS}, 5),
         ("mathematics", {code: mmath(code) for code in _MMATH_DIGESTS}, 6),
         ("news", {code: pud(code) for code in _PUD}, 12),
     )
-    return [Source(name, _half(_aligned(texts), half), count) for name, texts, count in made]
+    return [Source(name, _odd_blocks(_aligned(texts)), length) for name, texts, length in parts]
 
 
 def _aligned(texts: dict[str, list[str]]) -> list[Sentence]:
     return [dict(zip(texts, row, strict=True)) for row in zip(*texts.values(), strict=True)]
 
 
-def _half(rows: list[Sentence], half: int, block: int = 25) -> list[Sentence]:
-    return [row for number, row in enumerate(rows) if number // block % 2 == half]
+def _odd_blocks(rows: list[Sentence], block: int = 25) -> list[Sentence]:
+    return [row for number, row in enumerate(rows) if number // block % 2]
 
 
-def _remark(half: int, choose: random.Random) -> Sentence:
-    number = choose.choice(range(half, len(remarks("en")), 2))
+def _remark(choose: random.Random) -> Sentence:
+    number = choose.choice(range(1, len(remarks("en")), 2))
     return {code: remarks(code)[number] for code in LANGUAGES}
 
 
-def passage(source: Source, half: int, choose: random.Random, *, thoughts: bool) -> list[Sentence]:
-    """A run of sentences of a source; as ``thoughts`` with remarks between."""
-    start = choose.randrange(len(source.sentences) - source.weight + 1)
-    run = source.sentences[start : start + source.weight]
+def passage(source: Source, choose: random.Random, *, thoughts: bool) -> list[Sentence]:
+    """A run of sentences of a source, for ``thoughts`` with remarks in between."""
+    start = choose.randrange(len(source.sentences) - source.length + 1)
+    run = source.sentences[start : start + source.length]
     if not thoughts:
         return run
-    return [each for sentence in run for each in (sentence, *(_remark(half, choose) for _ in range(2)))]
+    return [each for sentence in run for each in (sentence, *(_remark(choose) for _ in range(2)))]
 
 
-def pure(code: str, half: int, count: int) -> Iterator[str]:
-    """Texts in one language: plain, as thoughts, and with English terms, code, URLs and brands in them."""
-    choose, chosen = random.Random(f"pure {code} {half}"), _with(code, half)
+def pure(code: str, count: int) -> Iterator[str]:
+    """Texts in one language: plain, as thoughts, and with English terms, code, URLs and brands."""
+    choose, chosen = random.Random(f"pure {code} 1"), _sources_in(code)
     for number in range(count):
-        run = passage(chosen[number % len(chosen)], half, choose, thoughts=number % 4 >= 2)
+        run = passage(chosen[number % len(chosen)], choose, thoughts=number % 4 >= 2)
         sentences = [sentence[code] for sentence in run]
         if number % 4 in (1, 3):
             for place in sorted(choose.sample(range(len(sentences)), max(1, len(sentences) // 5))):
@@ -223,13 +224,13 @@ def pure(code: str, half: int, count: int) -> Iterator[str]:
         yield _joined(code, sentences)
 
 
-def mixed(code: str, other: str, share: float, half: int, count: int) -> Iterator[str]:
-    """Texts whose sentences are to a share in another language, one after the other or anywhere."""
-    choose = random.Random(f"mixed {code} {other} {share} {half}")
-    chosen = [source for source in _with(code, half) if other in source.sentences[0]]
+def mixed(code: str, other: str, share: float, count: int) -> Iterator[str]:
+    """Texts with a share of sentences in another language, consecutive or scattered."""
+    choose = random.Random(f"mixed {code} {other} {share} 1")
+    chosen = [source for source in _sources_in(code) if other in source.sentences[0]]
     for number in range(count):
-        run = passage(chosen[number % len(chosen)], half, choose, thoughts=number % 4 >= 2)
-        parts = list(_parted(run, code, other))
+        run = passage(chosen[number % len(chosen)], choose, thoughts=number % 4 >= 2)
+        parts = list(_in_both(run, code, other))
         foreign = max(1, round(share * len(parts)))
         start = choose.randrange(len(parts) - foreign + 1)
         together = range(start, start + foreign)
@@ -237,16 +238,16 @@ def mixed(code: str, other: str, share: float, half: int, count: int) -> Iterato
         yield _joined(code, [part[other if place in places else code] for place, part in enumerate(parts)])
 
 
-def _with(code: str, half: int) -> list[Source]:
-    return [source for source in sources(half) if code in source.sentences[0]]
+def _sources_in(code: str) -> list[Source]:
+    return [source for source in sources() if code in source.sentences[0]]
 
 
-def _parted(run: list[Sentence], code: str, other: str) -> Iterator[Sentence]:
-    """The sentences of problems, where both languages have as many; else the problem as one."""
+def _in_both(run: list[Sentence], code: str, other: str) -> Iterator[Sentence]:
+    """Problems split into sentences where both languages have equally many, else whole."""
     for each in run:
-        own, foreign = _split(each[code]), _split(each[other])
-        if len(own) == len(foreign):
-            yield from ({code: one, other: two} for one, two in zip(own, foreign, strict=True))
+        original, foreign = _split(each[code]), _split(each[other])
+        if len(original) == len(foreign):
+            yield from ({code: one, other: two} for one, two in zip(original, foreign, strict=True))
         else:
             yield {code: each[code], other: each[other]}
 
@@ -256,9 +257,9 @@ def _split(text: str) -> list[str]:
 
 
 def _inserted(sentence: str, term: str) -> str:
-    """A sentence with a term before its last word or, without blanks, before its last sign."""
-    head, blank, tail = sentence.rpartition(" ")
-    return f"{head} {term} {tail}" if blank else f"{sentence[:-1]}{term}{sentence[-1]}"
+    """A sentence with a term before its last word or, without spaces, before its last character."""
+    head, space, tail = sentence.rpartition(" ")
+    return f"{head} {term} {tail}" if space else f"{sentence[:-1]}{term}{sentence[-1]}"
 
 
 def _joined(code: str, sentences: list[str]) -> str:

@@ -1,11 +1,9 @@
-"""Scoring tokens in chunks beside plain PyTorch: log_softmax over the logits of all tokens at once.
+"""Log-probs computed in chunks against PyTorch's ``log_softmax`` over the logits of all tokens at once.
 
-Both sides give log-probability and entropy of every token in float32, then the gradient of the mean log-probability,
-through a decoder of one layer, so that what is measured is the output head of SmolLM2's size (on a GPU, of a model of
-8B parameters). Each run has a process of its own, which tells its seconds and its peak memory above what the model
-takes: resident pages on a CPU, PyTorch's allocations on a GPU. Both sides must come to the same gradient.
-
-The chunked side computes its logits twice, which is the price of not keeping them.
+Both sides compute log-prob and entropy of every token in float32, then the gradient of the mean log-prob. The decoder
+has one layer, so that the output head dominates: SmolLM2's on a CPU, an 8B model's on a GPU. Each run is a process that
+reports its seconds and its peak memory above that of the model (resident pages on a CPU, PyTorch's allocations on a
+GPU). The gradients must agree. The chunked side recomputes its logits in the backward pass instead of keeping them.
 """
 
 import json
@@ -21,9 +19,10 @@ from statistics import median
 
 import torch
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
-from benchmarks.pairs import Result, compare, report
+from benchmarks.models import random_llama
+from benchmarks.pairs import Result, compare
 from magcli.train.attention import forward_packed, use_packed_attention
 from magcli.train.logprobs import token_logprobs
 from magcli.train.packing import Packed, pack
@@ -34,7 +33,7 @@ SEQUENCES = 8
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """What is scored: sequences of ``length`` tokens, the head's input and output."""
+    """Length of the sequences, and input and output width of the head."""
 
     length: int
     hidden: int
@@ -44,8 +43,8 @@ class Size:
 SIZES = {"cpu": Size(256, 576, 49_152), "cuda": Size(2048, 4096, 128_256)}
 
 
-def head() -> Result:
-    """Forward and backward of all tokens' log-probabilities: seconds, and memory as a line of its own."""
+def against_log_softmax() -> Result:
+    """Forward and backward pass of all log-probs; also prints the peak memory of both sides."""
     device = _device()
     size = SIZES[device]
     memory: dict[str, list[float]] = {side: [] for side in SIDES}
@@ -53,10 +52,10 @@ def head() -> Result:
 
     def run(side: str) -> float:
         done = subprocess.run([sys.executable, "-m", "benchmarks.logprobs", side], check=True, capture_output=True)
-        told = json.loads(done.stdout)
-        memory[side].append(told["mib"])
-        norms[side] = told["gradient"]
-        return float(told["seconds"])
+        measured = json.loads(done.stdout)
+        memory[side].append(measured["mib"])
+        norms[side] = measured["gradient"]
+        return float(measured["seconds"])
 
     where = torch.cuda.get_device_name() if device == "cuda" else "CPU"
     print(f"{NAME}: {SEQUENCES * size.length} tokens, hidden {size.hidden}, vocabulary {size.vocabulary}, on {where}")
@@ -85,11 +84,11 @@ SIDES: dict[str, Callable[[PreTrainedModel, Packed], tuple[Tensor, Tensor]]] = {
 
 
 def child(side: str) -> None:
-    """Score once on the clock, on a GPU after a warm-up, and tell."""
+    """Time one side, on a GPU after a warm-up, and print the measurements."""
     device = _device()
     model, packed = _model(SIZES[device]).to(device), _tokens(SIZES[device]).to(device)
     use_packed_attention(model)
-    before = _taken_mib(device)
+    before = _used_mib(device)
     for _ in range(2 if device == "cuda" else 1):
         model.zero_grad(set_to_none=True)
         begun = _now(device)
@@ -106,12 +105,11 @@ def _now(device: str) -> float:
     return time.perf_counter()
 
 
-def _taken_mib(device: str) -> float:
+def _used_mib(device: str) -> float:
     return torch.cuda.memory_allocated() / 2**20 if device == "cuda" else _resident_mib("VmRSS")
 
 
 def _peak_mib(device: str) -> float:
-    """The most that was taken so far."""
     return torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else _resident_mib("VmHWM")
 
 
@@ -129,7 +127,7 @@ def _tokens(size: Size) -> Packed:
 
 
 def _model(size: Size) -> PreTrainedModel:
-    config = LlamaConfig(
+    return random_llama(
         vocab_size=size.vocabulary,
         hidden_size=size.hidden,
         intermediate_size=size.hidden,
@@ -137,13 +135,8 @@ def _model(size: Size) -> PreTrainedModel:
         num_attention_heads=size.hidden // 64,
         num_key_value_heads=size.hidden // 64,
         max_position_embeddings=size.length,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=None,
     )
-    torch.manual_seed(0)
-    return LlamaForCausalLM(config).eval()
 
 
 if __name__ == "__main__":
-    child(sys.argv[1]) if sys.argv[1:] else report(head)
+    child(sys.argv[1])

@@ -1,9 +1,9 @@
-"""One SFT step on packed sequences beside padded batches through plain transformers: forward and backward.
+"""One SFT step on packed sequences against padded batches in plain transformers: forward and backward.
 
-128 sequences of heavy-tailed lengths, every token a target, bf16 autocast, the same budget of tokens in a micro-batch
-(the peer's counts its padding, since padding takes its memory). The peer's batches are cut from the sequences in
-random order, as trainers do by default, or after sorting them by length, its best case. magcli's output head is in
-float32, the peer's in bf16; both must come to the same loss.
+128 sequences of heavy-tailed lengths, every token a target, bf16 autocast, the same token budget per micro-batch
+(padding included, since it takes memory too). The peer batches the sequences in random order, as trainers do by
+default, or sorted by length, its best case. magcli's output head runs in float32, the peer's in bf16; the losses must
+agree.
 """
 
 import math
@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
-from benchmarks.pairs import Result, compare, report, timed
+from benchmarks.models import random_llama
+from benchmarks.pairs import Result, compare, timed
 from magcli.train.attention import use_packed_attention
 from magcli.train.sft import Example, accumulate, num_targets, split_examples
 from magcli.train.shard import ShardedModel
@@ -27,16 +28,16 @@ PAD, IGNORED = 0, -100
 
 
 def in_random_order() -> Result:
-    """The peer pads batches of neighbours in random order."""
-    return _race("pack-vs-padded", _examples())
+    """The peer pads batches in random order."""
+    return _compare("pack-vs-padded", _examples())
 
 
 def sorted_by_length() -> Result:
     """The peer pads batches of sequences sorted by length."""
-    return _race("pack-vs-sorted", sorted(_examples(), key=lambda example: -len(example.tokens)))
+    return _compare("pack-vs-sorted", sorted(_examples(), key=lambda example: -len(example.tokens)))
 
 
-def _race(name: str, examples: Sequence[Example]) -> Result:
+def _compare(name: str, examples: Sequence[Example]) -> Result:
     plain = _model()
     packed = deepcopy(plain)
     use_packed_attention(packed)
@@ -80,7 +81,7 @@ def _padded_step(model: PreTrainedModel, examples: Sequence[Example]) -> float:
 
 
 def _batches(examples: Sequence[Example]) -> Iterator[list[Example]]:
-    """Neighbours, as many as fit the budget when padded to the longest of them."""
+    """Consecutive sequences, as many as fit the budget when padded to the longest."""
     batch: list[Example] = []
     for example in examples:
         if batch and _width([*batch, example]) * (len(batch) + 1) > MICRO_TOKENS:
@@ -104,7 +105,7 @@ def _examples() -> list[Example]:
 
 
 def _model() -> PreTrainedModel:
-    config = LlamaConfig(
+    return random_llama(
         vocab_size=VOCABULARY,
         hidden_size=256,
         intermediate_size=704,
@@ -112,14 +113,5 @@ def _model() -> PreTrainedModel:
         num_attention_heads=8,
         num_key_value_heads=4,
         max_position_embeddings=LONGEST,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=None,
         pad_token_id=PAD,
     )
-    torch.manual_seed(0)
-    return LlamaForCausalLM(config).eval()
-
-
-if __name__ == "__main__":
-    report(in_random_order, sorted_by_length)

@@ -1,8 +1,7 @@
-"""Two programs doing the same work, one after the other, several times: A B A B, and what the pairs say.
+"""Paired runs: magcli and a peer do the same work in turn, so that other load on the machine slows both.
 
-Neighbours on a shared machine slow both sides of a pair, so each pair gives one ratio, peer's seconds over magcli's,
-and a comparison is the median of its ratios with the smallest and largest beside it. A side reports its own seconds,
-so what does not belong to the work (making a model, starting a process) is left out.
+Each pair gives one ratio, the peer's seconds over magcli's. Both sides report the seconds of the work alone, without
+making a model or starting a process.
 """
 
 import os
@@ -14,6 +13,8 @@ from pathlib import Path
 from statistics import median
 
 PAIRS = 5
+SHORT = os.environ.get("PEERS_SHORT") == "1"
+"""Whether comparisons with TRL run one pair only."""
 
 Side = Callable[[], float]
 """Does the work once; returns the seconds it took."""
@@ -21,10 +22,9 @@ Side = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Ratios (peer's seconds over magcli's) of all pairs of a comparison.
+    """The ratios of all pairs of a comparison.
 
-    ``within`` is how far from 1 each of them may be, where they are predicted over measured; ``least`` is what their
-    median must reach.
+    ``within`` is the largest allowed distance of each ratio from 1; ``least`` is a lower bound on their median.
     """
 
     name: str
@@ -34,19 +34,19 @@ class Result:
 
     @property
     def holds(self) -> bool:
-        """Whether no ratio is farther from 1 than it may be, and their median is large enough."""
+        """Whether the ratios are within their bounds."""
         near = self.within is None or all(abs(ratio - 1) <= self.within for ratio in self.ratios)
         return near and median(self.ratios) >= self.least
 
     def line(self) -> str:
-        """``peer NAME ratio=median low=smallest high=largest``; above 1 magcli is faster."""
+        """``peer NAME ratio=median low=smallest high=largest``."""
         return (
             f"peer {self.name} ratio={median(self.ratios):.2f} low={min(self.ratios):.2f} high={max(self.ratios):.2f}"
         )
 
 
 def timed(work: Callable[[], object]) -> Side:
-    """A side whose seconds are those of a whole call."""
+    """A side that times a whole call."""
 
     def side() -> float:
         begun = time.perf_counter()
@@ -56,8 +56,10 @@ def timed(work: Callable[[], object]) -> Side:
     return side
 
 
-def compare(name: str, magcli: Side, peer: Side, *, amount: float, unit: str, pairs: int = PAIRS) -> Result:
-    """Run ``pairs`` pairs after the caller's warm-up; ``amount`` of ``unit`` is the useful work of one run."""
+def compare(
+    name: str, magcli: Side, peer: Side, *, amount: float, unit: str, pairs: int = PAIRS, least: float = 0.0
+) -> Result:
+    """Run pairs of both sides, which the caller has warmed up; one run does ``amount`` of ``unit``."""
     seconds = []
     for _ in range(pairs):
         ours, theirs = magcli(), peer()
@@ -65,24 +67,17 @@ def compare(name: str, magcli: Side, peer: Side, *, amount: float, unit: str, pa
         print(f"  {name}: magcli {ours:.2f} s, peer {theirs:.2f} s, ratio {theirs / ours:.2f}", flush=True)
     rates = [amount / median(column) for column in zip(*seconds, strict=True)]
     print(f"  {name}: magcli {rates[0]:.4g} {unit}/s, peer {rates[1]:.4g} {unit}/s (medians)", flush=True)
-    return Result(name, tuple(theirs / ours for ours, theirs in seconds))
+    return Result(name, tuple(theirs / ours for ours, theirs in seconds), least=least)
 
 
 def machine() -> str:
-    """CPU, cores this process may use, torch and its threads, and how busy the machine is."""
+    """CPU, cores available to this process, PyTorch and its threads, load average."""
     import torch
 
     cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
     return (
         f"{_processor()}, {cores} cores, torch {torch.__version__}, {torch.get_num_threads()} threads, load {load:.1f}"
     )
-
-
-def report(*comparisons: Callable[[], Result]) -> None:
-    """Run a module's comparisons by themselves: the machine, every pair, and one line each at the end."""
-    print(machine(), flush=True)
-    for result in [comparison() for comparison in comparisons]:
-        print(result.line())
 
 
 def _processor() -> str:

@@ -1,10 +1,9 @@
-"""The judge beside plain subprocesses of the same interpreter or binary, and compiling with the precompiled header.
+"""Code rewards in the sandbox against plain subprocesses, and compilation with and without the precompiled header.
 
-Each side works in a process of its own, on one thread and one core. Its seconds are the CPU time of itself and of
-everything it started, which other work on the machine changes little: it is made the reaper of orphans, so that no
-process of a sandbox goes uncounted. What is done once a process (finding out how to isolate, making the header) is left
-out. The plain side runs the same program on the same tests with ``subprocess.run``, without limits or isolation, and
-compares as the judge does.
+Each side runs in a process on one core, and its seconds are the CPU time of that process and all its descendants, which
+depends little on other load; the process is a subreaper, so that orphaned processes of a sandbox count too. Work that
+is done once per process (probing the isolation, making the header) is not measured. The plain side runs the same
+program on the same tests by ``subprocess.run`` without limits or isolation, and compares outputs as the judge does.
 """
 
 import ctypes
@@ -18,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from benchmarks.pairs import Result, Side, compare, report
+from benchmarks.pairs import Result, Side, compare
 from magcli.verify.code import compiler
 from magcli.verify.code.judge import default_sandbox, judge
 from magcli.verify.code.outputs import comparison, difference
@@ -27,36 +26,36 @@ PROGRAMS = 10
 TESTS = [{"input": f"{number} 1\n", "output": f"{number + 1}\n"} for number in range(20)]
 PYTHON = "a, b = map(int, input().split())\nprint(a + b)\n"
 CPP = '#include <cstdio>\nint main() { int a, b; scanf("%d %d", &a, &b); printf("%d\\n", a + b); }\n'
-SMALL = "#include <bits/stdc++.h>\nint main() { int a, b; std::cin >> a >> b; std::cout << a + b << std::endl; }\n"
-COMPILED = 2
+IOSTREAM = "#include <bits/stdc++.h>\nint main() { int a, b; std::cin >> a >> b; std::cout << a + b << std::endl; }\n"
+COMPILATIONS = 2
 PR_SET_CHILD_SUBREAPER = 36
 
 
 def python_tests() -> Result:
-    """Trivial Python programs of 20 tests, each in a sandbox of its own."""
-    return _race("code-python-tests", "judged-python", "plain-python", PROGRAMS * len(TESTS))
+    """Trivial Python programs with 20 tests, one sandbox per program."""
+    return _compare_cpu("code-python-tests", "judged-python", "plain-python", PROGRAMS * len(TESTS))
 
 
 def cpp_tests() -> Result:
-    """The tests of a trivial C++ program, compiled beforehand; a sandbox for each 20 of them."""
-    return _race("code-cpp-tests", "judged-cpp", "plain-cpp", PROGRAMS * len(TESTS))
+    """A trivial, already compiled C++ program with 20 tests, one sandbox per run of the tests."""
+    return _compare_cpu("code-cpp-tests", "judged-cpp", "plain-cpp", PROGRAMS * len(TESTS))
 
 
-def header() -> Result:
-    """A small C++ program, compiled in the sandbox with the precompiled header and with the plain one."""
-    return _race("code-pch", "with-header", "without-header", COMPILED)
+def precompiled_header() -> Result:
+    """A small C++ program, compiled in the sandbox with the precompiled header and without it."""
+    return _compare_cpu("code-pch", "with-header", "without-header", COMPILATIONS)
 
 
-def _race(name: str, ours: str, theirs: str, runs: int) -> Result:
-    costs: dict[str, list[float]] = {ours: [], theirs: []}
-    sides: list[Side] = [partial(_in_process, work, costs[work]) for work in costs]
+def _compare_cpu(name: str, ours: str, theirs: str, runs: int) -> Result:
+    seconds: dict[str, list[float]] = {ours: [], theirs: []}
+    sides: list[Side] = [partial(_in_process, work, seconds[work]) for work in seconds]
     result = compare(name, *sides, amount=runs, unit="runs")
-    mine, peer = (1000 * median(costs[work]) / runs for work in costs)
-    print(f"  {name}: {mine:.1f} CPU-ms a run beside {peer:.1f}, {mine - peer:+.1f}", flush=True)
+    mine, peer = (1000 * median(seconds[work]) / runs for work in seconds)
+    print(f"  {name}: magcli {mine:.1f} CPU-ms per run, peer {peer:.1f}, difference {mine - peer:+.1f}", flush=True)
     return result
 
 
-def _in_process(work: str, costs: list[float]) -> float:
+def _in_process(work: str, seconds: list[float]) -> float:
     core = min(os.sched_getaffinity(0))
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.sandbox", work],
@@ -65,18 +64,18 @@ def _in_process(work: str, costs: list[float]) -> float:
         text=True,
         preexec_fn=lambda: os.sched_setaffinity(0, {core}),
     )
-    costs.append(float(done.stdout))
-    return costs[-1]
+    seconds.append(float(done.stdout))
+    return seconds[-1]
 
 
-def _measured(work: Callable[[], object]) -> float:
-    """CPU seconds of the second call."""
+def _cpu_seconds(work: Callable[[], object]) -> float:
+    """CPU seconds of the second call, descendants included."""
     work()
     _reap()
-    begun = _cpu()
+    begun = _cpu_time()
     work()
     _reap()
-    return _cpu() - begun
+    return _cpu_time() - begun
 
 
 def _reap() -> None:
@@ -87,7 +86,7 @@ def _reap() -> None:
             return
 
 
-def _cpu() -> float:
+def _cpu_time() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(one.ru_utime + one.ru_stime for one in used)
 
@@ -102,19 +101,19 @@ def _plain_python(folder: Path) -> None:
     program = folder / "program.py"
     program.write_text(PYTHON)
     for _ in range(PROGRAMS):
-        _plain([default_sandbox().python, "-I", "-S", "-E", str(program)])
+        _run_tests([default_sandbox().python, "-I", "-S", "-E", str(program)])
 
 
 def _judged_cpp(folder: Path) -> None:
     for _ in range(PROGRAMS):
         with default_sandbox().program(["./program"], {"program": _binary(folder)}) as program:
             for test in TESTS:
-                _compare(test, program.run(test["input"].encode()).stdout)
+                _check(test, program.run(test["input"].encode()).stdout)
 
 
 def _plain_cpp(folder: Path) -> None:
     for _ in range(PROGRAMS):
-        _plain([str(_binary(folder))])
+        _run_tests([str(_binary(folder))])
 
 
 def _binary(folder: Path) -> Path:
@@ -124,25 +123,25 @@ def _binary(folder: Path) -> Path:
     return made
 
 
-def _plain(command: list[str]) -> None:
+def _run_tests(command: list[str]) -> None:
     for test in TESTS:
         done = subprocess.run(command, input=test["input"].encode(), capture_output=True, check=True)
-        _compare(test, done.stdout)
+        _check(test, done.stdout)
 
 
-def _compare(test: dict[str, str], output: bytes) -> None:
+def _check(test: dict[str, str], output: bytes) -> None:
     assert difference(test["output"].encode(), output, comparison("tokens")) is None
 
 
 def _with_header(folder: Path) -> None:
-    for _ in range(COMPILED):
-        assert compiler.build(SMALL, default_sandbox(), folder / "program") is None
+    for _ in range(COMPILATIONS):
+        assert compiler.build(IOSTREAM, default_sandbox(), folder / "program") is None
 
 
 def _without_header(folder: Path) -> None:
-    first = "#include <cstdio>\n"  # another include before it, and the compiler leaves the precompiled one alone
-    for _ in range(COMPILED):
-        assert compiler.build(first + SMALL, default_sandbox(), folder / "program") is None
+    first = "#include <cstdio>\n"  # an include before it keeps the compiler from using the precompiled header
+    for _ in range(COMPILATIONS):
+        assert compiler.build(first + IOSTREAM, default_sandbox(), folder / "program") is None
 
 
 WORK: dict[str, Callable[[Path], None]] = {
@@ -155,15 +154,12 @@ WORK: dict[str, Callable[[Path], None]] = {
 }
 
 
-def _side(name: str) -> None:
-    """The process of one side."""
+def main(name: str) -> None:
+    """Measure one side and print its CPU seconds."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    with TemporaryDirectory() as made:
-        print(_measured(partial(WORK[name], Path(made))))
+    with TemporaryDirectory() as folder:
+        print(_cpu_seconds(partial(WORK[name], Path(folder))))
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 2:
-        _side(sys.argv[1])
-    else:
-        report(python_tests, cpp_tests, header)
+    main(sys.argv[1])

@@ -1,7 +1,7 @@
 """One run of TRL's SFTTrainer: ``python -m benchmarks.sft_trl_child SPEC.json``, with TRL on the path.
 
-Leaves a line of JSON after each optimizer step, as ``magcli sft`` does, the last one with the loss on unseen traces.
-Traces are tokenised by magcli, so that both sides learn the same tokens; TRL packs them. Nothing of TRL is changed.
+Writes a line of metrics after each optimizer step, the last one with the held-out loss. Traces are tokenised by magcli,
+so that both sides train on the same tokens, and packed by TRL, which is unchanged.
 """
 
 import json
@@ -15,7 +15,7 @@ import torch
 from datasets import Dataset
 from transformers import TrainerCallback
 
-from benchmarks.trl_reward import hide_vllm
+from benchmarks.downloads import hide_vllm
 from magcli.model.chat import masked, to_messages
 from magcli.model.load import load_tokenizer
 
@@ -27,14 +27,14 @@ IGNORED = -100
 
 
 class Lines(TrainerCallback):
-    """A line after each step: its loss and its tokens, which TRL logs as a running total."""
+    """Writes loss and tokens of each step; TRL logs tokens as a running total."""
 
     def __init__(self, spec: Spec) -> None:
         self.spec, self.trainer = spec, None
         self.total, self.begun = 0, time.perf_counter()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """TRL has logged a step; after the last one the model is evaluated."""
+        """Write a step's metrics; evaluate after the last one."""
         if not logs or "loss" not in logs:
             return
         line = {"step": state.global_step, "loss": logs["loss"], "tokens": int(logs["num_tokens"]) - self.total}
@@ -46,20 +46,20 @@ class Lines(TrainerCallback):
 
 
 def rows(path: str, model: str) -> list[dict[str, list[int]]]:
-    """Traces as tokens and labels, as ``magcli sft`` sees them."""
-    tokenizer, found = load_tokenizer(model), []
+    """Tokens and labels of traces, the same as in ``magcli sft``."""
+    tokenizer, encoded = load_tokenizer(model), []
     for line in Path(path).read_text().splitlines():
         row = json.loads(line)
         turns = [*to_messages(row["prompt"], None), {"role": "assistant", "content": row["completion"]}]
         tokens, mask = masked(tokenizer, turns)
         labels = [token if on else IGNORED for token, on in zip(tokens, mask, strict=True)]
-        found.append({"input_ids": tokens, "labels": labels})
-    return found
+        encoded.append({"input_ids": tokens, "labels": labels})
+    return encoded
 
 
 @torch.no_grad()
 def held_out_loss(model: Any, spec: Spec) -> float:
-    """Mean loss of the targets of unseen traces, one trace at a time."""
+    """Mean loss per target token, one trace at a time."""
     total, count = 0.0, 0
     model.eval()
     for row in rows(spec["held_out"], spec["model"]):
@@ -73,7 +73,7 @@ def held_out_loss(model: Any, spec: Spec) -> float:
 
 
 def options(spec: Spec, mean_length: float) -> "SFTConfig":
-    """The race's settings in TRL's words."""
+    """The settings as options of TRL."""
     from trl import SFTConfig
 
     row_tokens = spec["rows"] * (spec["length"] or mean_length)
@@ -105,7 +105,7 @@ def options(spec: Spec, mean_length: float) -> "SFTConfig":
 
 
 def main(path: str) -> None:
-    """Train as the spec says."""
+    """Train with a spec."""
     hide_vllm()
     from trl import SFTTrainer
 

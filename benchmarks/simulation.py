@@ -1,11 +1,10 @@
-"""The simulation of `magcli rl` beside real runs: speeds from some sizes, throughput predicted at others.
+"""``magcli simulate`` against real RL runs: speeds fitted to four runs predict the throughput of four others.
 
-A Llama of 0.4M parameters with random weights answers with geometric lengths (any token may be the last), a reward that
-is a hash of the text drops about a third of the groups, and takes 5 ms. Runs to calibrate with and runs to predict
-take turns, so that what else the machine does falls on both. Of the former one has few sequences, and one is cut at
-fewer tokens: only so can a step's own time, what each sequence adds and what each token attended to adds be told apart.
-The first update of each run, in which processes start, is left out on both sides. A predicted throughput may be off by
-15%.
+A random Llama of 0.4M parameters samples completions of geometric length (several tokens end one). The reward, a hash
+of the text, takes 5 ms and leaves about a third of the groups without two outcomes. Calibration runs and predicted runs
+alternate, so that other load falls on both. One calibration run has few sequences and one a lower token limit: without
+them the cost of a step, of a sequence and of an attended token could not be separated. The first update of each run, in
+which processes start, does not count. A prediction may be off by 15 %.
 """
 
 import json
@@ -18,19 +17,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 
-import torch
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AutoTokenizer
 
-from benchmarks.pairs import Result, report
+from benchmarks.downloads import ROOT
+from benchmarks.models import random_llama
+from benchmarks.pairs import Result
 from magcli.rl.simulate.calibrate import Measured, calibrate, read_run
 from magcli.rl.simulate.draw import resampled
 from magcli.rl.simulate.events import Simulation, Update
 from magcli.rl.simulate.machine import Machine, as_toml
 
 TOLERANCE = 0.15
-TOKENIZER = Path(__file__).parents[1] / "recipes" / "tiny" / "model"
+TOKENIZER = ROOT / "recipes" / "tiny" / "model"
 ENDS = (1, 100, 200, 300)
-"""Tokens that end an answer, of 435: a length of about 109, if the limit allows it."""
+"""Tokens that end a completion, of 435: a mean length of about 109 unless truncated."""
 WORKERS = 2
 SEEDS = range(3)
 COMMON = {
@@ -45,7 +45,7 @@ COMMON = {
     "workers": WORKERS,
     "micro_tokens": 4096,
 }
-"""The same in all runs; so small a learning rate leaves the lengths as they are."""
+"""Options of all runs; with this learning rate the lengths stay as they are."""
 
 CALIBRATION: Sequence[Mapping[str, int]] = (
     {"n_async": 8, "n_batch": 16, "n_mini": 16, "staleness": 1},
@@ -71,7 +71,7 @@ def hashed(completion, row):
 
 @dataclass(frozen=True)
 class Figures:
-    """Of one run, real or simulated, from its second update on."""
+    """Metrics of a real or simulated run from its second update on."""
 
     tokens_per_s: float
     generator_idle: float
@@ -81,52 +81,52 @@ class Figures:
 
 
 def shared() -> Result:
-    """Trainer and engine take turns in one process."""
+    """Trainer and engine alternate in one process."""
     return _compare("shared", {})
 
 
 def split() -> Result:
-    """One process generates while the other trains."""
+    """A generator process runs beside the trainer."""
     return _compare("split", {"generators": 1})
 
 
 def _compare(placement: str, options: Mapping[str, int]) -> Result:
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        _write_inputs(place)
-        _run(place, place / "warm-up", {**COMMON, **options, **PREDICTED[0], "updates": 4})
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        _write_inputs(folder)
+        _run(folder / "warm-up", {**COMMON, **options, **PREDICTED[0], "updates": 4})
         for sizes in _alternating(CALIBRATION, PREDICTED):
-            _run(place, _folder(place, sizes), {**COMMON, **options, **sizes})
-        known = [read_run(_folder(place, sizes)) for sizes in CALIBRATION]
-        machine = calibrate(known, workers=WORKERS)
+            _run(_run_folder(folder, sizes), {**COMMON, **options, **sizes})
+        calibration = [read_run(_run_folder(folder, sizes)) for sizes in CALIBRATION]
+        machine = calibrate(calibration, workers=WORKERS)
         print(f"{placement}, fitted:\n{as_toml(machine)}", flush=True)
-        offs = [_predicted(placement, place, sizes, machine, known) for sizes in PREDICTED]
-    return Result(f"simulation-{placement}", tuple(offs), within=TOLERANCE)
+        ratios = [_predict(placement, folder, sizes, machine, calibration) for sizes in PREDICTED]
+    return Result(f"simulation-{placement}", tuple(ratios), within=TOLERANCE)
 
 
 def _alternating(first: Sequence[Mapping[str, int]], second: Sequence[Mapping[str, int]]) -> list[Mapping[str, int]]:
     longest = max(len(first), len(second))
-    return [sizes for place in range(longest) for side in (second, first) for sizes in side[place : place + 1]]
+    return [sizes for index in range(longest) for side in (second, first) for sizes in side[index : index + 1]]
 
 
-def _predicted(
-    placement: str, place: Path, sizes: Mapping[str, int], machine: Machine, known: Sequence[Measured]
+def _predict(
+    placement: str, folder: Path, sizes: Mapping[str, int], machine: Machine, calibration: Sequence[Measured]
 ) -> float:
-    """Print one comparison; returns predicted over measured throughput."""
-    folder = _folder(place, sizes)
-    real = read_run(folder)
-    whole = [run for run in known if run.settings.max_tokens >= real.settings.max_tokens]
-    groups = [group for run in whole for group in run.groups.values()]
+    """Print one prediction; returns predicted over measured throughput."""
+    run_folder = _run_folder(folder, sizes)
+    real = read_run(run_folder)
+    untruncated = [run for run in calibration if run.settings.max_tokens >= real.settings.max_tokens]
+    groups = [group for run in untruncated for group in run.groups.values()]
     simulated = []
     for seed in SEEDS:
         draw = resampled(groups, group=real.settings.group, max_tokens=real.settings.max_tokens, seed=seed)
         simulated.append(_of_updates(Simulation(real.settings, machine, draw).run().updates, machine))
-    ours, truth = _mean(simulated), _of_run(real, folder)
-    ratio = ours.tokens_per_s / truth.tokens_per_s
-    told = ", ".join(f"{name} {value}" for name, value in sizes.items() if name != "n_mini")
-    print(f"  {placement}: {told}: predicted/measured {ratio:.3f}")
+    predicted, measured = _mean(simulated), _of_run(real, run_folder)
+    ratio = predicted.tokens_per_s / measured.tokens_per_s
+    options = ", ".join(f"{name} {value}" for name, value in sizes.items() if name != "n_mini")
+    print(f"  {placement}: {options}: predicted/measured {ratio:.3f}")
     for name in Figures.__dataclass_fields__:
-        print(f"    {name:15} {getattr(ours, name):10.3f} {getattr(truth, name):10.3f}", flush=True)
+        print(f"    {name:15} {getattr(predicted, name):10.3f} {getattr(measured, name):10.3f}", flush=True)
     return ratio
 
 
@@ -134,13 +134,13 @@ def _of_updates(updates: Sequence[Update], machine: Machine) -> Figures:
     first, last = updates[0], updates[-1]
     seconds = last.time - first.time
     busy = (last.work.seconds - first.work.seconds) / machine.generators.engines
-    stale = [value for update in updates[1:] for value in update.staleness]
+    staleness = [value for update in updates[1:] for value in update.staleness]
     return Figures(
         (last.trained_tokens - first.trained_tokens) / seconds,
         1 - busy / seconds,
         1 - (last.training - first.training) / seconds,
-        mean(stale),
-        sum(update.mixed for update in updates[1:]) / len(stale),
+        mean(staleness),
+        sum(update.mixed for update in updates[1:]) / len(staleness),
     )
 
 
@@ -161,16 +161,16 @@ def _mean(figures: Sequence[Figures]) -> Figures:
     return replace(figures[0], **{name: mean(getattr(one, name) for one in figures) for name in names})
 
 
-def _folder(place: Path, sizes: Mapping[str, int]) -> Path:
-    return place / "-".join(map(str, sizes.values()))
+def _run_folder(folder: Path, sizes: Mapping[str, int]) -> Path:
+    return folder / "-".join(map(str, sizes.values()))
 
 
-def _run(place: Path, run: Path, options: Mapping[str, object]) -> None:
+def _run(run: Path, options: Mapping[str, object]) -> None:
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     command = [sys.executable, "-m", "magcli", "rl", "problems.jsonl", "--model", "model", "--run", str(run)]
     done = subprocess.run(
         [*command, *flags, "--bf16=no", "--reward=reward.py:hashed", "--quiet"],
-        cwd=place,
+        cwd=run.parent,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -180,13 +180,13 @@ def _run(place: Path, run: Path, options: Mapping[str, object]) -> None:
     print(f"  ran {run.name}", flush=True)
 
 
-def _write_inputs(place: Path) -> None:
+def _write_inputs(folder: Path) -> None:
     rows = [{"id": f"p{i}", "prompt": f"What is {i} and {i + 1}?"} for i in range(64)]
-    (place / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (place / "reward.py").write_text(REWARD)
+    (folder / "problems.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "reward.py").write_text(REWARD)
     tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
-    tokenizer.save_pretrained(place / "model")
-    config = LlamaConfig(
+    tokenizer.save_pretrained(folder / "model")
+    model = random_llama(
         vocab_size=len(tokenizer),
         hidden_size=128,
         intermediate_size=352,
@@ -194,14 +194,7 @@ def _write_inputs(place: Path) -> None:
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=512,
-        tie_word_embeddings=True,
-        bos_token_id=None,
         eos_token_id=list(ENDS),
         pad_token_id=0,
     )
-    torch.manual_seed(0)
-    LlamaForCausalLM(config).save_pretrained(place / "model")
-
-
-if __name__ == "__main__":
-    report(shared, split)
+    model.save_pretrained(folder / "model")

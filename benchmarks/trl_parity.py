@@ -1,8 +1,8 @@
-"""The loss and the gradient of TRL's GRPOTrainer and magcli's, on the same rollouts, rewards and weights, in float32.
+"""Loss and gradient against TRL's GRPOTrainer on the same rollouts, rewards and weights, in float32.
 
-TRL's own code does all of its side: the fixed rollouts enter by ``rollout_func``, the rewards by a reward function, and
-``compute_loss`` gives the loss. The sampler's log-probs, moved at random so that both clips are at work, are the old
-policy on both sides. Lengths, prompts and rewards differ, so that every other normalisation is told apart.
+TRL's code is unchanged: it gets the fixed rollouts by ``rollout_func`` and the rewards by a reward function, and
+``compute_loss`` returns the loss. The sampler's log-probs, with noise so that both clips take effect, are the old
+policy on both sides. Lengths, prompts and rewards vary, so that a wrong normalisation cannot pass.
 """
 
 import os
@@ -16,12 +16,11 @@ from math import fsum
 from statistics import pstdev, stdev
 from typing import Any
 
-import torch
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
-from benchmarks.public import ROOT, Missing
-from benchmarks.trl_reward import hide_vllm, trl
+from benchmarks.downloads import ROOT, hide_vllm, trl_path
+from benchmarks.models import SMOLLM2_135M, random_llama
 from magcli.generate.engine import Engine
 from magcli.generate.types import Rollout, Sampling
 from magcli.model.load import load_tokenizer
@@ -32,21 +31,21 @@ from magcli.train.attention import use_packed_attention
 from magcli.train.packing import greedy_collate
 
 TOLERANCE = 1e-4
-"""Largest difference of losses, and of gradients beside the largest element and in norm."""
+"""Largest allowed difference: of losses, and of gradients relative to the largest element and to the norm."""
 CLIP_LOW, CLIP_HIGH = 0.2, 0.28
 TRL_EPSILON = 1e-4
-"""What TRL adds to a deviation before it divides by it."""
+"""Added by TRL to the standard deviation that it divides by."""
 MICRO_TOKENS = 256
 SHIFT = 0.3
-"""Standard deviation of what is added to the sampler's log-probs: about a third of the ratios leave the clip range."""
+"""Standard deviation of the noise on log-probs: about a third of the ratios leave the clip range."""
 LONGEST = 32
 VOCABULARY = 512
-"""Tokens that prompts are made of; what is sampled comes from the whole vocabulary."""
+"""Prompts use the first tokens of the vocabulary, completions all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Norms:
-    """A normalisation in TRL's words and one in magcli's."""
+    """A normalisation in TRL's options and one in magcli's."""
 
     loss_type: str
     scale_rewards: str
@@ -63,12 +62,12 @@ SAME = (
     Norms("dapo", "batch", "token", "minibatch"),
 )
 DIFFERENT = Norms("dapo", "none", "group", "none")
-"""The recipe's own, which TRL does not have."""
+"""The recipe's normalisation, which TRL lacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model's shape, the rollouts and the temperature at which the two sides meet, and what is compared."""
+    """Shape of the model, number of rollouts, temperature, and normalisations that must agree or differ."""
 
     name: str
     shape: Mapping[str, int]
@@ -87,24 +86,16 @@ SMALL = {
     "num_key_value_heads": 2,
     "vocab_size": 512,
 }
-REAL = {
-    "hidden_size": 576,
-    "intermediate_size": 1536,
-    "num_hidden_layers": 30,
-    "num_attention_heads": 9,
-    "num_key_value_heads": 3,
-    "vocab_size": 49152,
-}
 CASES = (
     Case("a small model", SMALL, groups=4, group=8, temperature=1.0),
     Case("a small model", SMALL, groups=4, group=8, temperature=0.7),
-    Case("SmolLM2-135M's shape", REAL, groups=3, group=4, temperature=0.7, same=SAME[:1], different=()),
+    Case("SmolLM2-135M's shape", SMOLLM2_135M, groups=3, group=4, temperature=0.7, same=SAME[:1], different=()),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Fixed rollouts, group after group, and their rewards. Log-probs of rollouts are those of the old policy."""
+    """Fixed rollouts, group after group, with log-probs of the old policy, and their rewards."""
 
     rollouts: Sequence[Rollout]
     rewards: Sequence[float]
@@ -113,7 +104,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A loss, and its gradient by parameter."""
+    """A loss and its gradient by parameter name."""
 
     loss: float
     gradient: Mapping[str, Tensor]
@@ -121,7 +112,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """How far two sides are apart: losses, the largest difference of gradients over the largest element, norms."""
+    """Differences of losses and of gradients, the latter relative to the largest element and to the norm."""
 
     loss: float
     largest: float
@@ -135,13 +126,9 @@ def run() -> None:
     """Compare both sides in all cases.
 
     Raises:
-        AssertionError: they differ, or a normalisation that TRL does not have could not be told from one it has.
+        AssertionError: they differ, or a normalisation that TRL lacks gives the same gradient.
     """
-    try:
-        sys.path.insert(0, trl())
-    except Missing as missing:
-        print(f"trl-parity: not run: {missing}", flush=True)
-        return
+    sys.path.insert(0, trl_path())
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     hide_vllm()
     for case in CASES:
@@ -152,19 +139,19 @@ def run() -> None:
             assert max(gap.loss, gap.largest, gap.norm) <= TOLERANCE, f"trl-parity: {case.name}, {norms}: {gap}"
         for norms in case.different:
             gap = _gap(case, model, batch, norms)
-            assert gap.norm > 100 * TOLERANCE, f"trl-parity: {case.name}, {norms}: cannot be told apart: {gap}"
+            assert gap.norm > 100 * TOLERANCE, f"trl-parity: {case.name}, {norms}: no difference: {gap}"
 
 
 def _gap(case: Case, model: PreTrainedModel, batch: Batch, norms: Norms) -> Gap:
     factor = _factor(batch, norms)
     ours, theirs = _magcli(model, batch, norms, case.temperature), _trl(model, batch, norms, case)
     scale = max(gradient.abs().max().item() for gradient in theirs.gradient.values())
-    apart = {name: factor * ours.gradient[name] - gradient for name, gradient in theirs.gradient.items()}
-    largest = max(difference.abs().max().item() for difference in apart.values())
-    gap = Gap(abs(factor * ours.loss - theirs.loss), largest / scale, _norm(apart) / _norm(theirs.gradient))
+    differences = {name: factor * ours.gradient[name] - gradient for name, gradient in theirs.gradient.items()}
+    largest = max(difference.abs().max().item() for difference in differences.values())
+    gap = Gap(abs(factor * ours.loss - theirs.loss), largest / scale, _norm(differences) / _norm(theirs.gradient))
     print(
         f"trl-parity: {case.name}, temperature {case.temperature}, {norms} times {factor:.4f}: "
-        f"loss {theirs.loss:.5f}; apart: {gap}",
+        f"loss {theirs.loss:.5f}; differences: {gap}",
         flush=True,
     )
     return gap
@@ -175,10 +162,10 @@ def _norm(gradient: Mapping[str, Tensor]) -> float:
 
 
 def _factor(batch: Batch, norms: Norms) -> float:
-    """What stays between the two: TRL's scale ``batch`` divides by the sample deviation of the rewards themselves.
+    """The known ratio of TRL's loss to magcli's.
 
-    magcli's ``minibatch`` divides by the deviation of the centred rewards, of a population. An advantage that is scaled
-    by a constant scales loss and gradient by it.
+    TRL's ``batch`` divides by the sample standard deviation of the rewards, magcli's ``minibatch`` by the population
+    standard deviation of the centred rewards.
     """
     if norms.scale_rewards != "batch":
         return 1.0
@@ -198,11 +185,11 @@ def _magcli(model: PreTrainedModel, batch: Batch, norms: Norms, temperature: flo
         micro_tokens=MICRO_TOKENS,
         bf16=False,
     )
-    given = advantages(batch.rewards, batch.groups, norm=norms.advantage_norm)
+    values = advantages(batch.rewards, batch.groups, norm=norms.advantage_norm)
     weights = token_weights([len(each.tokens) for each in batch.rollouts], batch.groups, norm=norms.loss_norm)
     samples = [
         Sample(rollout.prompt, rollout, advantage, weight, temperature)
-        for rollout, advantage, weight in zip(batch.rollouts, given, weights.tolist(), strict=True)
+        for rollout, advantage, weight in zip(batch.rollouts, values, weights.tolist(), strict=True)
     ]
     parts = greedy_collate([sample.length for sample in samples], MICRO_TOKENS)
     assert len(parts) > 1
@@ -254,7 +241,7 @@ def _trl(model: PreTrainedModel, batch: Batch, norms: Norms, case: Case) -> Side
 
 
 def _as_trl(batch: Batch) -> dict[str, Any]:
-    """The rollouts as TRL takes them from a function of its user's."""
+    """The rollouts as a ``rollout_func`` of TRL returns them."""
     return {
         "prompt_ids": [list(each.prompt) for each in batch.rollouts],
         "completion_ids": [list(each.tokens) for each in batch.rollouts],
@@ -267,7 +254,7 @@ def _gradient(model: PreTrainedModel) -> dict[str, Tensor]:
 
 
 def _batch(model: PreTrainedModel, case: Case) -> Batch:
-    """Rollouts of many lengths, sampled by the engine, and their old log-probs moved at random."""
+    """Rollouts of many lengths, sampled by the engine, with noise on their log-probs."""
     choose, count = random.Random(0), case.groups * case.group
     groups = [index // case.group for index in range(count)]
     prompts = [tuple(choose.choices(range(VOCABULARY), k=choose.randint(2, 12))) for _ in range(case.groups)]
@@ -275,31 +262,17 @@ def _batch(model: PreTrainedModel, case: Case) -> Batch:
     engine = Engine(deepcopy(model), slots=count, ends=())
     for index, length in enumerate(lengths):
         engine.submit(prompts[groups[index]], Sampling(length, case.temperature), [index])
-    ended: dict[int, Rollout] = {}
+    finished: dict[int, Rollout] = {}
     while engine.busy:
-        ended |= dict(engine.step())
-    moved = [
-        replace(ended[index], logprobs=tuple(value + choose.gauss(0, SHIFT) for value in ended[index].logprobs))
+        finished |= dict(engine.step())
+    rollouts = [
+        replace(finished[index], logprobs=tuple(value + choose.gauss(0, SHIFT) for value in finished[index].logprobs))
         for index in range(count)
     ]
     rewards = [choose.choice((0.0, 0.1, 0.2, 1.0)) + 0.01 * choose.random() for _ in range(count)]
-    return Batch(moved, rewards, groups)
+    return Batch(rollouts, rewards, groups)
 
 
 def _model(shape: Mapping[str, int]) -> PreTrainedModel:
-    """Random weights, larger than at a start of training, so that the distributions are not flat."""
-    config = LlamaConfig(
-        **shape,
-        max_position_embeddings=256,
-        tie_word_embeddings=True,
-        initializer_range=0.05,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
-    torch.manual_seed(0)
-    return LlamaForCausalLM(config).eval()
-
-
-if __name__ == "__main__":
-    run()
+    """Random weights, larger than the usual initialisation, so that the distributions are not flat."""
+    return random_llama(**shape, max_position_embeddings=256, initializer_range=0.05, pad_token_id=0)

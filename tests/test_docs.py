@@ -213,12 +213,15 @@ def test_targets_that_a_page_names_exist(page: str) -> None:
 
 
 def test_comparisons_that_pages_name_exist() -> None:
-    from benchmarks.__main__ import AVX2, COMPARISONS, EMULATED
+    from benchmarks.__main__ import NAMES
 
     spans = [span for text in WRITTEN.values() for span in code_spans(text)]
-    named = " ".join(re.findall(r"python -m benchmarks ([\w -]+)", "\n".join(spans))).split()
-    assert len(named) > 20
-    assert set(named) <= {*COMPARISONS, *(name + AVX2 for name in EMULATED)}
+    named = " ".join(re.findall(r"python -m benchmarks ((?:[a-z][\w-]* ?)+)", "\n".join(spans))).split()
+    named += re.findall(
+        r"^\| `([a-z0-9-]+)` \|", WRITTEN["docs/benchmarks.md"].split("\n## Other tools")[1].split("\n## ")[0], re.M
+    )
+    assert len(named) > 40
+    assert set(named) <= set(NAMES)
 
 
 def test_headline_figures_are_those_of_the_benchmarks() -> None:

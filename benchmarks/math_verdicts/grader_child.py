@@ -1,8 +1,7 @@
 """``python grader_child.py NAME [FILE ...]``: one math grader as a process, one JSON line in and one out.
 
-Public graders run under the interpreter of ``.venv-peers``, where they and what they need are installed.
-{prediction, gold} is answered by {"same": bool, "seconds": float}, or by {"error": text} when the grader raised;
-``{"forget": true}`` empties its caches.
+Public graders run with the interpreter of ``.venv-peers``, where they and their dependencies are installed.
+{"prediction": str, "gold": str} is answered by {"same": bool}, or by {"error": str} if the grader raised.
 """
 
 import contextlib
@@ -11,7 +10,6 @@ import json
 import logging
 import math
 import sys
-import time
 import types
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,61 +19,51 @@ from typing import Any
 Grader = Callable[[str, str], bool]
 
 
-def magcli() -> tuple[Grader, Callable[[], None]]:
-    """magcli's own."""
-    from sympy.core.cache import clear_cache
-
+def magcli() -> Grader:
+    """magcli's grader."""
     from magcli.verify.math import equal
 
-    return equal, clear_cache
+    return equal
 
 
-def math_verify() -> tuple[Grader, Callable[[], None]]:
-    """Math-Verify; both sides between dollar signs, which serves it better than a box."""
-    from math_verify import parse, parser, verify
-    from sympy.core.cache import clear_cache
+def math_verify() -> Grader:
+    """Math-Verify, with both sides between dollar signs, which it handles better than a box."""
+    from math_verify import parse, verify
 
-    def forget() -> None:
-        clear_cache()
-        parser.parse_latex_cached.cache_clear()
-        parser.parse_expr_cached.cache_clear()
-
-    return lambda prediction, gold: bool(verify(parse(f"${gold}$"), parse(f"${prediction}$"))), forget
+    return lambda prediction, gold: bool(verify(parse(f"${gold}$"), parse(f"${prediction}$")))
 
 
-def nemo() -> tuple[Grader, Callable[[], None]]:
-    """NeMo-Skills ``math_equal``; the package around it only names its logger."""
+def nemo() -> Grader:
+    """NeMo-Skills ``math_equal``; its package is only needed for the name of a logger."""
     package = types.ModuleType("nemo_skills")
     helpers = types.ModuleType("nemo_skills.utils")
     helpers.get_logger_name = lambda file: file  # type: ignore[attr-defined]
     sys.modules.update({"nemo_skills": package, "nemo_skills.utils": helpers})
     grader = _module(Path(sys.argv[2]))
-    return lambda prediction, gold: bool(grader.math_equal(gold, prediction)), math_verify()[1]
+    return lambda prediction, gold: bool(grader.math_equal(gold, prediction))
 
 
-def prm800k() -> tuple[Grader, Callable[[], None]]:
+def prm800k() -> Grader:
     """The grader of PRM800K, as the package mathruler has it."""
     from mathruler.grader import grade_answer
-    from sympy.core.cache import clear_cache
 
-    return lambda prediction, gold: bool(grade_answer(prediction, gold)), clear_cache
+    return lambda prediction, gold: bool(grade_answer(prediction, gold))
 
 
-def qwen() -> tuple[Grader, Callable[[], None]]:
-    """The grader of Qwen2.5-Math, with a module of helpers that it takes nothing of."""
+def qwen() -> Grader:
+    """The grader of Qwen2.5-Math; it imports a module of helpers that it does not use."""
     _older_antlr()
     evaluation = Path(sys.argv[2]).parent
     sys.path[:0] = [str(evaluation / "latex2sympy"), str(evaluation)]
     sys.modules["utils"] = types.ModuleType("utils")
     from grader import math_equal
     from parser import strip_string
-    from sympy.core.cache import clear_cache
 
-    return lambda prediction, gold: bool(math_equal(strip_string(prediction), strip_string(gold))), clear_cache
+    return lambda prediction, gold: bool(math_equal(strip_string(prediction), strip_string(gold)))
 
 
-def verl() -> tuple[Grader, Callable[[], None]]:
-    """verl's ``prime_math``: PRM800K's rules, then a relative of Qwen's; its clock, broken in 0.9.1, is ours."""
+def verl() -> Grader:
+    """verl's ``prime_math``: PRM800K's rules, then a variant of Qwen's; its timeout, broken in 0.9.1, is replaced."""
     _older_antlr()
     clock = types.ModuleType("verl.utils.py_functional")
     clock.timeout_limit = contextlib.contextmanager(_no_limit)  # type: ignore[attr-defined]
@@ -84,7 +72,6 @@ def verl() -> tuple[Grader, Callable[[], None]]:
     package = Path(sys.argv[2]).parent
     sys.path.insert(0, str(package.parent))
     import prime_math
-    from sympy.core.cache import clear_cache
 
     def same(prediction: str, gold: str) -> bool:
         if prime_math.grade_answer(prediction, gold):
@@ -92,7 +79,7 @@ def verl() -> tuple[Grader, Callable[[], None]]:
         pis = (math.pi, 3.14) if "\\pi" in prediction + gold else (math.pi,)
         return any(prime_math.math_equal(prediction, gold, timeout=True, pi=pi) for pi in pis)
 
-    return same, clear_cache
+    return same
 
 
 def _no_limit(**_: float) -> Iterator[None]:
@@ -100,7 +87,7 @@ def _no_limit(**_: float) -> Iterator[None]:
 
 
 def _older_antlr() -> None:
-    """SymPy's own LaTeX parser wants another release of ANTLR than Math-Verify's."""
+    """SymPy's LaTeX parser needs an older release of ANTLR than Math-Verify."""
     sys.path.insert(0, str(Path(sys.prefix) / "antlr-4.11"))
 
 
@@ -113,23 +100,17 @@ def main(name: str) -> None:
     warnings.simplefilter("ignore")
     answers = sys.stdout
     sys.stdout = sys.stderr
-    grader, forget = GRADERS[name]()
+    grader = GRADERS[name]()
     print(json.dumps({"ready": name}), file=answers, flush=True)
     for line in sys.stdin:
-        asked = json.loads(line)
-        print(json.dumps(_answer(grader, forget, asked)), file=answers, flush=True)
+        print(json.dumps(_answer(grader, json.loads(line))), file=answers, flush=True)
 
 
-def _answer(grader: Grader, forget: Callable[[], None], asked: dict[str, Any]) -> dict[str, Any]:
-    if asked.get("forget"):
-        forget()
-        return {}
-    begun = time.perf_counter()
+def _answer(grader: Grader, case: dict[str, str]) -> dict[str, Any]:
     try:
-        same = grader(asked["prediction"], asked["gold"])
+        return {"same": grader(case["prediction"], case["gold"])}
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"[:200]}
-    return {"same": same, "seconds": time.perf_counter() - begun}
 
 
 def _module(file: Path) -> Any:

@@ -1,6 +1,6 @@
-"""Math graders to be compared, each in its own process: public ones under ``.venv-peers``, magcli under its own Python.
+"""Math graders, each in a process: public ones with the interpreter of ``.venv-peers``, magcli with its own.
 
-A grader that does not answer within ``DEADLINE`` seconds is killed and started again; that case counts as rejected.
+A grader that does not answer within ``DEADLINE`` seconds is restarted; the case counts as rejected.
 """
 
 import json
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.public import ROOT, GithubFile, Missing, SourceFile
+from benchmarks.downloads import ROOT, GithubFile, SourceFile, Unavailable
 
 VENV = ROOT / ".venv-peers"
 PYTHON = VENV / "bin" / "python"
@@ -56,28 +56,27 @@ FILES: dict[str, tuple[GithubFile | SourceFile, ...]] = {
         SourceFile("verl", "0.9.1", f"{_PRIME}/math_normalize.py"),
     ),
 }  # fmt: skip
-"""What a grader that no package holds is made of; the first file is the one that is loaded."""
+"""Files of graders that are not in a package; the first one is loaded."""
 _PACKAGES = ("math-verify==0.9.0", "latex2sympy2_extended==1.11.0", "sympy==1.14.0", "pylatexenc==2.10", "tqdm",
              "word2number==1.1", "regex")  # fmt: skip
-_ALONE = ("mathruler==0.1.0",)
-"""A package of which the grader is wanted, and not vLLM, which it would pull in."""
+_WITHOUT_DEPENDENCIES = ("mathruler==0.1.0",)
+"""It depends on vLLM, which its grader does not need."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a grader said of one case; ``same`` is False where it raised or never answered, and ``failure`` tells."""
+    """A grader's verdict on a case; if it raised or timed out, ``same`` is False and ``failure`` has the reason."""
 
     same: bool
-    seconds: float
     failure: str = ""
 
 
 @dataclass(slots=True)
 class Grader:
-    """A grader that is asked over a pipe; a context manager.
+    """A grader behind a pipe; a context manager.
 
     Raises:
-        Missing: what it needs cannot be had.
+        Unavailable: its files cannot be downloaded.
     """
 
     name: str
@@ -93,37 +92,30 @@ class Grader:
         self._stop()
 
     def same(self, prediction: str, gold: str) -> Answer:
-        """Ask about one case."""
-        told = self._ask({"prediction": prediction, "gold": gold})
-        if told is None:
-            self._stop()
-            self._start()
-            return Answer(False, DEADLINE, NO_ANSWER)
-        return Answer(told.get("same", False), told.get("seconds", 0.0), told.get("error", ""))
-
-    def forget(self) -> None:
-        """Have it empty its caches."""
-        self._ask({"forget": True})
-
-    def _ask(self, question: dict[str, Any]) -> dict[str, Any] | None:
+        """Grade one case."""
         assert self._process is not None
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.write(json.dumps({"prediction": prediction, "gold": gold}) + "\n")
         self._process.stdin.flush()
-        return self._read(DEADLINE)
+        answer = self._read(DEADLINE)
+        if answer is None:
+            self._stop()
+            self._start()
+            return Answer(False, NO_ANSWER)
+        return Answer(answer.get("same", False), answer.get("error", ""))
 
     def _read(self, seconds: float) -> dict[str, Any] | None:
-        """Its next line; None when there is none in time, or it has died."""
+        """Its next line; None after a timeout or if it has died."""
         assert self._process is not None
         assert self._process.stdout is not None
         if not select.select([self._process.stdout], [], [], seconds)[0]:
             return None
         line = self._process.stdout.readline()
-        told: dict[str, Any] | None = json.loads(line) if line else None
-        return told
+        answer: dict[str, Any] | None = json.loads(line) if line else None
+        return answer
 
     def _start(self) -> None:
-        files = [str(file.kept()) for file in FILES.get(self.name, ())]
+        files = [str(file.fetch()) for file in FILES.get(self.name, ())]
         python = sys.executable if self.name == "magcli" else PYTHON
         self._process = subprocess.Popen(
             [python, "-P", CHILD, self.name, *files],
@@ -131,7 +123,7 @@ class Grader:
         )  # fmt: skip
         if self._read(START_SECONDS) is None:
             self._stop()
-            raise Missing(f"{TITLES[self.name]} does not start: {PYTHON} {CHILD.name} {self.name}")
+            raise Unavailable(f"{TITLES[self.name]} does not start: {PYTHON} {CHILD.name} {self.name}")
 
     def _stop(self) -> None:
         if self._process is not None:
@@ -140,17 +132,17 @@ class Grader:
 
 
 def install() -> None:
-    """Make ``.venv-peers``, once.
+    """Make ``.venv-peers`` unless it exists.
 
     Raises:
-        Missing: the registry does not answer or has not got them.
+        Unavailable: a package cannot be installed.
     """
     done = VENV / ".done"
     if done.exists():
         return
     venv.create(VENV, with_pip=True)
     _pip(*_PACKAGES)
-    _pip("--no-deps", *_ALONE)
+    _pip("--no-deps", *_WITHOUT_DEPENDENCIES)
     _pip("--no-deps", "--target", str(VENV / "antlr-4.11"), "antlr4-python3-runtime==4.11.1")
     done.touch()
 
@@ -159,4 +151,4 @@ def _pip(*arguments: str) -> None:
     command = [PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
     run = subprocess.run(command, capture_output=True, text=True)
     if run.returncode:
-        raise Missing(f"pip install {' '.join(arguments)}: {run.stderr.strip().splitlines()[-1]}")
+        raise Unavailable(f"pip install {' '.join(arguments)}: {run.stderr.strip().splitlines()[-1]}")

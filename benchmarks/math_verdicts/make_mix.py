@@ -1,9 +1,8 @@
-"""``python -m benchmarks.math_verdicts.make_mix FOLDER``: write ``mix.jsonl``, the fixed mix on which grading is timed.
+"""``python -m benchmarks.math_verdicts.make_mix FOLDER`` writes ``mix.jsonl``, the fixed mix on which grading is timed.
 
-FOLDER holds the four files named below, as their projects publish them. Half of the mix are answers that a model boxed
-on competition math, every response of every problem, repeats as they come in groups of eight; the other half are ground
-truths of school and competition problems met by a rewrite of the kind that models make, or by a wrong answer. Rows are
-drawn with a fixed seed and without running any grader, so that nothing in the mix depends on speed or on verdicts.
+FOLDER holds the four source files as published. Half of the mix are the boxed answers of a model to competition
+problems, all eight responses to each; the other half are ground truths of school and competition problems with a
+rewrite of the kind that models produce, or a wrong answer. Rows are drawn with a fixed seed without running any grader.
 """
 
 import json
@@ -17,7 +16,7 @@ from typing import Any
 MIX_FILE = Path(__file__).with_name("mix.jsonl")
 SEED = 20251121
 RIGHT = 0.6
-"""Share of rewritten right answers among the ground truths; models at work are right about as often."""
+"""Share of correct answers among the rewritten ones, about as in RL."""
 SIZES = {"math": 500, "college": 250, "gsm8k": 50}
 
 Pair = tuple[str, str]
@@ -47,8 +46,8 @@ def main(folder: Path) -> None:
     """Draw all rows and write the file."""
     rng = random.Random(SEED)
     rows = [("qwen-math", *pair) for pair in _traces(folder / "qwen_math_cot_100x8.jsonl")]
-    rows += [("math", *pair) for pair in _mets(rng, _math(folder / "math_train.json"), SIZES["math"])]
-    rows += [("college", *pair) for pair in _mets(rng, _college(folder / "college_math.jsonl"), SIZES["college"])]
+    rows += [("math", *pair) for pair in _answers(rng, _math(folder / "math_train.json"), SIZES["math"])]
+    rows += [("college", *pair) for pair in _answers(rng, _college(folder / "college_math.jsonl"), SIZES["college"])]
     solutions = list(_gsm8k(folder / "gsm8k_model_solutions.jsonl"))
     rows += [("gsm8k", *pair) for pair in rng.sample(solutions, SIZES["gsm8k"])]
     rng.shuffle(rows)
@@ -56,12 +55,12 @@ def main(folder: Path) -> None:
     MIX_FILE.write_text("\n".join(lines) + "\n")
 
 
-def _mets(rng: random.Random, golds: list[str], size: int) -> list[Pair]:
-    return [_met(rng, gold, golds) for gold in rng.sample(golds, size)]
+def _answers(rng: random.Random, golds: list[str], size: int) -> list[Pair]:
+    return [_answer(rng, gold, golds) for gold in rng.sample(golds, size)]
 
 
-def _met(rng: random.Random, gold: str, golds: list[str]) -> Pair:
-    """A prediction for ``gold``: rewritten, or wrong by a digit, a sign or altogether."""
+def _answer(rng: random.Random, gold: str, golds: list[str]) -> Pair:
+    """A pair of ``gold`` with a rewrite, or with an answer that has another digit, sign or value."""
     if rng.random() < RIGHT:
         changed = [new for new in (rewrite(gold) for rewrite in REWRITES) if new != gold]
         return (rng.choice([gold, *changed]), gold)
@@ -88,14 +87,14 @@ def _traces(file: Path) -> Iterator[Pair]:
 
 
 def _last_box(text: str) -> str:
-    """What stands between the braces of the last box; only for texts whose braces match."""
+    """The content of the last box; the braces must match."""
     start = text.rindex(r"\boxed{") + len(r"\boxed{")
     depth = 1
     for at in range(start, len(text)):
         depth += {"{": 1, "}": -1}.get(text[at], 0)
         if depth == 0:
             return text[start:at]
-    raise ValueError(f"a box that is never closed: {text[start : start + 80]!r}")
+    raise ValueError(f"unclosed box: {text[start : start + 80]!r}")
 
 
 def _math(file: Path) -> list[str]:

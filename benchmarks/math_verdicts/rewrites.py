@@ -1,7 +1,7 @@
-"""Ground truths met by other spellings of themselves and by near misses: labels are known by how the cases are made.
+"""Equivalent spellings and near misses of ground truths, whose labels follow from how they are made.
 
-A spelling changes what TeX or a reader does not see, or carries out what every reader does (commas between thousands, a
-fraction as a decimal that ends). A near miss changes one digit, the sign, a bracket or the order of a pair.
+A spelling changes what is invisible in TeX or does not change the value (commas between thousands, a fraction as a
+terminating decimal). A near miss changes one digit, the sign, a bracket or the order of a pair.
 """
 
 import random
@@ -41,7 +41,7 @@ SPELLINGS: tuple[Rewrite, ...] = (
 
 
 def labelled(golds: list[str], *, seed: int) -> Iterator[tuple[str, str, bool]]:
-    """One other spelling and one near miss of each ground truth that has them."""
+    """One other spelling and, where possible, one near miss of each ground truth."""
     rng = random.Random(seed)
     for gold in golds:
         spellings = [text for text in (rewrite(gold) for rewrite in SPELLINGS) if text.strip() != gold.strip()]
@@ -52,7 +52,7 @@ def labelled(golds: list[str], *, seed: int) -> Iterator[tuple[str, str, bool]]:
 
 
 def _decimal(gold: str) -> str:
-    """A fraction whose decimal ends within four places, as that decimal."""
+    """A fraction as a decimal if it terminates within four places."""
     match = _FRACTION.fullmatch(gold)
     if match is None or not int(match[3]):
         return gold

@@ -1,8 +1,8 @@
-"""Public cases on which math graders are compared: (prediction, ground truth, are they the same answer?).
+"""Public cases on which math graders are compared: prediction, ground truth, and whether the answers are equal.
 
-Test suites of other graders are read out of their files as data, nothing of them is run. What a case gives in prose is
-reduced to the answer in it (``answer_in``), for all graders alike: this measures the verdict, not the extraction.
-Labels are the public ones, but for the cases of ``adjudicated.jsonl``, where a label is wrong or no case of equality.
+The test suites of other graders are parsed, not run. A prediction in prose is reduced to its answer (``answer_in``) for
+all graders, since this measures the verdict, not the extraction. Labels are the public ones except for the cases of
+``adjudicated.jsonl``, whose label is wrong or which do not ask for equality.
 """
 
 import ast
@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.downloads import GithubFile, SourceFile, Unavailable
 from benchmarks.math_verdicts import rewrites
-from benchmarks.public import GithubFile, Missing, SourceFile
 from magcli.verify.format import last_box
 
 ADJUDICATED_FILE = Path(__file__).with_name("adjudicated.jsonl")
@@ -64,12 +64,12 @@ MATH_VERIFY_TESTS = (
 )
 
 Labelled = tuple[str, str, bool | None]
-"""Prediction, ground truth and label; None for a label where the answer cannot be told from the text."""
+"""Prediction, ground truth and label; None if the answer cannot be extracted from the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One question to a grader: is ``prediction`` the answer ``gold``?"""
+    """A labelled pair of prediction and ground truth."""
 
     suite: str
     prediction: str
@@ -78,43 +78,43 @@ class Case:
 
     @property
     def key(self) -> str:
-        """Names the case where its text may not stand."""
+        """Identifies the case without its text."""
         text = "\0".join((self.suite, self.prediction, self.gold))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """The cases of one source, or why they cannot be had; ``left_out`` are no questions of equality."""
+    """The cases of one source, or why it is unavailable; ``left_out`` cases do not ask for equality."""
 
     name: str
     cases: tuple[Case, ...] = ()
-    missing: str = ""
+    unavailable: str = ""
     left_out: int = 0
     relabelled: int = 0
 
 
 def suites() -> list[Suite]:
-    """All suites, those that cannot be had too."""
+    """All suites, unavailable ones included."""
     return [_suite(name, read) for name, read in SOURCES.items()]
 
 
 def _suite(name: str, read: Callable[[], Iterable[Labelled]]) -> Suite:
     try:
-        given = [Case(name, *labelled) for labelled in read()]
-    except Missing as missing:
-        return Suite(name, missing=str(missing))
-    ours = adjudicated()
-    settled = [replace(case, same=ours.get(case.key, case.same)) for case in given]
-    cases = tuple(case for case in settled if case.same is not None)
+        public = [Case(name, *labelled) for labelled in read()]
+    except Unavailable as error:
+        return Suite(name, unavailable=str(error))
+    labels = adjudicated()
+    relabelled_cases = [replace(case, same=labels.get(case.key, case.same)) for case in public]
+    cases = tuple(case for case in relabelled_cases if case.same is not None)
     relabelled = sum(
-        now.same is not None and now.same != before.same for now, before in zip(settled, given, strict=True)
+        now.same is not None and now.same != before.same for now, before in zip(relabelled_cases, public, strict=True)
     )
-    return Suite(name, cases, left_out=len(given) - len(cases), relabelled=relabelled)
+    return Suite(name, cases, left_out=len(public) - len(cases), relabelled=relabelled)
 
 
 def adjudicated() -> dict[str, Any]:
-    """Our label of each case whose public one does not hold: True, False, or None where it asks for something else."""
+    """Corrected labels by case: True, False, or None if the case does not ask for equality."""
     return {row["case"]: row["ours"] for row in _json_lines(ADJUDICATED_FILE.read_text())}
 
 
@@ -131,7 +131,7 @@ def _math_verify() -> Iterator[Labelled]:
 
 
 def _minerva() -> Iterator[Labelled]:
-    """Pairs, and answers that must equal themselves; what tests their parsing aside."""
+    """Pairs, and answers that must equal themselves; tests of parsing are left out."""
     for names, row in _parametrised(SourceFile("lm-eval", "0.4.13", "tests/test_minerva_math.py").text()):
         if names == ["answer"]:
             yield str(row[0]), str(row[0]), True
@@ -174,7 +174,7 @@ def _traces() -> Iterator[Labelled]:
 
 
 def _solutions() -> Iterator[Labelled]:
-    """Four models' solutions of GSM8K; those that end without an answer are no question of equality."""
+    """Four models' solutions of GSM8K, except those without an answer."""
     for row in _json_lines(SOLUTIONS.text()):
         gold = row["ground_truth"].rpartition("A:")[2].strip()
         for model in ("6b_finetuning", "6b_verification", "175b_finetuning", "175b_verification"):
@@ -183,8 +183,8 @@ def _solutions() -> Iterator[Labelled]:
                 yield prediction.strip(), gold, row[model]["is_correct"]
 
 
-def _own_pairs() -> Iterator[Labelled]:
-    """Written for this project, kind by kind, and labelled before any grader saw them."""
+def _project_pairs() -> Iterator[Labelled]:
+    """Written for this project and labelled before any grader was run on them."""
     for row in _json_lines(PAIRS_FILE.read_text()):
         yield row["prediction"], row["gold"], row["same"]
 
@@ -198,7 +198,7 @@ def _olympiad_golds() -> list[str]:
 
 
 def _against_each_other(golds: list[str]) -> Iterator[Labelled]:
-    """Each ground truth against itself and against the next one: another answer, unless the text is the same."""
+    """Each ground truth against itself, and against the next one, which differs unless the text is the same."""
     for gold, other in zip(golds, golds[1:] + golds[:1], strict=True):
         yield gold, gold, True
         yield other, gold, _letters(other) == _letters(gold)
@@ -219,15 +219,15 @@ SOURCES: dict[str, Callable[[], Iterable[Labelled]]] = {
     "MATH, rewritten": lambda: rewrites.labelled(random.Random(1).sample(_math_golds(), 1000), seed=1),
     "OlympiadBench, ground truths": lambda: _against_each_other(_olympiad_golds()),
     "OlympiadBench, rewritten": lambda: rewrites.labelled(_olympiad_golds(), seed=2),
-    "magcli, pairs of many kinds": _own_pairs,
+    "magcli, pairs of many kinds": _project_pairs,
 }
 
 
 def answer_in(text: str) -> str:
-    """The answer that a text gives; "" where that takes reading prose.
+    """The answer in a text, or "" if that takes reading prose.
 
-    The last box, or all of them where nothing but separators stands between; without a box the formula on which a short
-    text or a sentence about the answer ends, or the text itself when it has few words.
+    The last box, or all boxes with only separators between them; without a box the formula at the end of a short text
+    or of a sentence with "answer is", or the whole text if it has few words.
     """
     text = text.replace("\\\\boxed", "\\boxed").strip()
     if "\\boxed" in text:
@@ -236,9 +236,9 @@ def answer_in(text: str) -> str:
     if not formulas:
         return text if len(_WORD.findall(text)) <= MAX_WORDS else ""
     before, after = text[: formulas[-1].start()], text[formulas[-1].end() :]
-    told = len(before) <= MAX_BEFORE or "answer is" in before[-MAX_BEFORE:]
+    introduced = len(before) <= MAX_BEFORE or "answer is" in before[-MAX_BEFORE:]
     last = len(after) <= MAX_AFTER and not re.search(r"\d", after)
-    return "".join(formulas[-1].groups("")).strip() if told and last else ""
+    return "".join(formulas[-1].groups("")).strip() if introduced and last else ""
 
 
 def _boxed(text: str) -> str:
@@ -260,7 +260,7 @@ def _parametrised(source: str) -> Iterator[tuple[list[str], list[Any]]]:
 
 
 def _decorated(test: ast.FunctionDef) -> Iterator[tuple[list[str], list[Any]]]:
-    """Argument names and values of each row of a test's ``pytest.mark.parametrize``, but for computed rows."""
+    """Argument names and values of each row of ``pytest.mark.parametrize``, except computed rows."""
     for decorator in test.decorator_list:
         if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.parametrize":
             names = [name.strip() for name in ast.literal_eval(decorator.args[0]).split(",")]
@@ -272,7 +272,7 @@ def _decorated(test: ast.FunctionDef) -> Iterator[tuple[list[str], list[Any]]]:
 
 
 def _values(row: ast.expr) -> list[Any] | None:
-    """The values of a row: a tuple, one value or a ``pytest.param``; None when it takes running code to know."""
+    """The values of a row: a tuple, one value or a ``pytest.param``; None if they are not literals."""
     parts = row.args if isinstance(row, ast.Call) else row.elts if isinstance(row, ast.Tuple) else [row]
     try:
         return [_literal(part) for part in parts]

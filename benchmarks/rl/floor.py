@@ -1,17 +1,16 @@
-"""One update of ``magcli rl`` beside the floor of this machine: what its matrix products and memory traffic alone take.
+"""An update of ``magcli rl`` against a lower bound: the time of its matrix products and memory traffic on this machine.
 
-The floor counts the sequences that the timed updates really trained on, and three things:
+The bound is computed for the sequences that the timed updates trained on:
 
-- the matrix products of sampling (decode steps of as many rows as may run at once) and of training (forward pass, and
-  two products for each in the backward pass), at the throughput that ``torch.matmul`` reaches on those shapes;
-- weights read once a decode step, keys and values read once a token, at the bandwidth of a copy in memory;
-- the optimizer's state, read and written once, and the new weights on their way to the engine.
+- matrix products of sampling (decode steps of as many rows as run concurrently) and of training (one in the forward and
+  two in the backward pass), at the speed of ``torch.matmul`` on these shapes;
+- weights read once per decode step and keys and values once per token, at the bandwidth of a copy in memory;
+- the optimizer's state, read and written once, and the new weights written to the engine.
 
-Nothing else: no softmax, norm, activation or Python. The ratio is the floor over the update's time, 1 at best.
+It has no softmax, norm, activation or Python code. The ratio is the bound over the measured time, at most 1.
 """
 
 import json
-import os
 import sys
 import tempfile
 import time
@@ -22,22 +21,21 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from benchmarks.downloads import ROOT
+from benchmarks.monitor import monitor
 from benchmarks.pairs import Result
-from benchmarks.public import ROOT, Missing
-from benchmarks.rl import prepare, settings
-from benchmarks.rl.sides import SECONDS, Task, environment, flags, options_of
-from benchmarks.rl.watch import watch
+from benchmarks.rl import inputs, settings
+from benchmarks.rl.runs import SECONDS, Task, environment, flags, magcli_options
 
-PAIRS = 1 if os.environ.get("PEERS_SHORT") == "1" else 3
 BYTES = {"bf16": 2, "fp32": 4}
 TOY = ROOT / "recipes" / "tiny"
 TOY_UPDATES = 6
-SCRATCH_BYTES = 1 << 28
+COPY_BYTES = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """Tokens of a prompt and of a completion; ``first`` where no earlier completion of the update has that prompt."""
+    """Tokens of a prompt and of a completion; ``first`` if it is the update's first completion of that prompt."""
 
     prompt: int
     completion: int
@@ -46,7 +44,7 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What one update did on the clock: its seconds, its sequences, and the formats and rows it computed with."""
+    """Seconds and sequences of one update, its number formats, concurrent sequences and micro-batch size."""
 
     seconds: float
     sequences: Sequence[Sampled]
@@ -56,67 +54,61 @@ class Update:
     micro_tokens: int
 
 
-def race() -> Result | None:
-    """SmolLM2-135M, the race's problems and lengths."""
-    try:
-        model = prepare.natural()
-        task = Task(model, prepare.problems(4), settings.HEAVY_LIMIT, warmup=2, timed=2)
-        return _compared(
-            "rl-vs-floor", model, lambda run: _updates(run, str(task.problems), options_of(task, run), 2, 4)
-        )
-    except Missing as missing:
-        print(f"rl-vs-floor: not run: {missing}", flush=True)
-        return None
+def smollm2() -> Result:
+    """SmolLM2-135M with the settings of ``rl-heavy-vs-trl``."""
+    model = inputs.smollm2()
+    task = Task(model, inputs.problems(4), settings.HEAVY_LIMIT, warmup=2, timed=2)
+    return _compare(
+        "rl-vs-floor", model, lambda run: _updates(run, str(task.problems), magcli_options(task, run), 2, 4)
+    )
 
 
 def toy() -> Result:
-    """The demo's model and sizes."""
+    """The demo's model and settings."""
     model = ROOT / "examples" / "model"
     options = {"recipe": TOY / "recipe.toml", "model": model, "updates": TOY_UPDATES, "checkpoint_every": 10**6}
     problems = str(TOY / "data" / "held_out.jsonl")
-    return _compared(
+    return _compare(
         "rl-toy-vs-floor", model, lambda run: _updates(run, problems, {**options, "run": run}, 2, TOY_UPDATES - 1)
     )
 
 
-def _compared(name: str, model: Path, measure: Callable[[Path], list[Update]]) -> Result:
-    return Result(name, tuple(_pair(name, model, measure) for _ in range(PAIRS)))
+def _compare(name: str, model: Path, measure: Callable[[Path], list[Update]]) -> Result:
+    return Result(name, tuple(_ratio(name, model, measure) for _ in range(settings.PAIRS)))
 
 
-def _pair(name: str, model: Path, measure: Callable[[Path], list[Update]]) -> float:
+def _ratio(name: str, model: Path, measure: Callable[[Path], list[Update]]) -> float:
     with tempfile.TemporaryDirectory() as folder:
         updates = measure(Path(folder) / "run")
     machine = Machine(json.loads((model / "config.json").read_text()))
     parts = [machine.floor(update) for update in updates]
     seconds = fmean(update.seconds for update in updates)
     floor = fmean(sum(part.values()) for part in parts)
-    told = ", ".join(f"{part} {fmean(each[part] for each in parts):.2f}" for part in parts[0])
-    print(
-        f"  {name}: an update takes {seconds:.2f} s, the floor is {floor:.2f} s ({told}): {seconds / floor:.2f} times"
-    )
+    details = ", ".join(f"{part} {fmean(each[part] for each in parts):.2f}" for part in parts[0])
+    print(f"  {name}: update {seconds:.2f} s, lower bound {floor:.2f} s ({details}): {seconds / floor:.2f} times")
     return floor / seconds
 
 
 def _updates(run: Path, problems: str, options: dict[str, Any], first: int, last: int) -> list[Update]:
-    """Run ``magcli rl`` and describe its updates after ``first`` up to ``last``."""
-    watched = watch(
+    """Run ``magcli rl``; its updates after ``first`` up to ``last``."""
+    record = monitor(
         [sys.executable, "-m", "magcli", "rl", problems, *flags(options)],
         run / "metrics.jsonl",
         last=last,
         environment=environment(settings.THREADS),
         seconds=SECONDS,
     )
-    chosen = json.loads((run / "run.json").read_text())
-    formats = chosen["chosen"]
+    options = json.loads((run / "run.json").read_text())
+    formats = options["chosen"]
     steps = range(first + 1, last + 1)
     return [
         Update(
-            watched.at[step] - watched.at[step - 1],
+            record.at[step] - record.at[step - 1],
             _sequences(run / "rollouts" / f"step-{step:06d}.arrow"),
             "bf16" if formats["bf16"] == "yes" else "fp32",
             formats["dtype"],
-            chosen["n_async"],
-            chosen["micro_tokens"],
+            options["n_async"],
+            options["micro_tokens"],
         )
         for step in steps
     ]
@@ -126,17 +118,17 @@ def _sequences(table: Path) -> list[Sampled]:
     from magcli.data.table import read
 
     rows = [row for batch in read(str(table)).rows for row in batch.to_pylist() if row["dropped"] is None]
-    seen: set[tuple[int, ...]] = set()
-    found = []
+    prompts: set[tuple[int, ...]] = set()
+    sampled = []
     for row in rows:
         prompt = tuple(row["prompt_tokens"])
-        found.append(Sampled(len(prompt), row["num_tokens"], prompt not in seen))
-        seen.add(prompt)
-    return found
+        sampled.append(Sampled(len(prompt), row["num_tokens"], prompt not in prompts))
+        prompts.add(prompt)
+    return sampled
 
 
 class Machine:
-    """This machine's peaks for the shapes of a model, by its configuration."""
+    """The speed of this machine on the shapes of a model."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.layers, self.hidden, self.inner = (
@@ -158,7 +150,7 @@ class Machine:
         prompts = sum(each.prompt for each in update.sequences if each.first)
         return {
             "sampling": self._sampling(tokens, prompts, update),
-            "its traffic": self._traffic(tokens, update),
+            "memory traffic": self._traffic(tokens, update),
             "training": self._training(tokens + prompts, tokens, update),
             "attention": self._attention(update),
             "optimizer": self.weights * (7 * 4 + 4 + BYTES[update.sampling]) / bandwidth(),
@@ -195,7 +187,7 @@ class Machine:
         return self.layers * layers * times + head * scored / rows
 
     def _attention(self, update: Update) -> float:
-        """Scores and their mix of values, forward and twice that backward, each over whole squares."""
+        """Two products in the forward and four in the backward pass, without the causal mask."""
         length = max(16, round(fmean(each.prompt + each.completion for each in update.sequences)))
         once = batched(self.heads, length, self.head_dim, update.training)
         return 6 * self.layers * len(update.sequences) * once
@@ -223,12 +215,12 @@ def batched(heads: int, length: int, width: int, kind: str) -> float:
 
 @cache
 def bandwidth() -> float:
-    """Bytes a second that this machine reads and writes, by a copy of more than its caches hold."""
+    """Bytes read and written per second, by a copy larger than the caches."""
     import torch
 
-    source = torch.zeros(SCRATCH_BYTES // 4)
+    source = torch.zeros(COPY_BYTES // 4)
     target = torch.empty_like(source)
-    return 2 * SCRATCH_BYTES / _shortest(lambda: target.copy_(source))
+    return 2 * COPY_BYTES / _shortest(lambda: target.copy_(source))
 
 
 def _shortest(work: Callable[[], object]) -> float:

@@ -1,15 +1,17 @@
-"""The settings of the races between ``magcli rl`` and TRL's GRPOTrainer, fixed before either side was tuned.
+"""Settings of the RL comparisons, fixed before either side was tuned.
 
-Both sides have the same model, problems, reward, group size, completions an update, updates, limits, temperature,
-objective (as near as TRL comes to it) and cores. What a side may choose freely is ``MAGCLI`` and ``TRL_ARMS``: TRL
-races with the arm that short trials find best.
+Both sides have the same model, problems, reward, group size, completions per update, updates, length limit,
+temperature, cores and, as far as TRL implements it, objective. Each side may choose what ``MAGCLI`` and ``TRL_ARMS``
+name; TRL runs in the arm that short trials find fastest.
 """
 
 from dataclasses import dataclass
 
+from benchmarks.pairs import SHORT
+
 GROUP = 8
 COMPLETIONS = 32
-"""Completions of one update: four problems."""
+"""Completions per update: four problems."""
 LR = 1e-6
 CLIP_LOW, CLIP_HIGH = 0.2, 0.28
 TEMPERATURE = 1.0
@@ -17,78 +19,55 @@ THREADS = 2
 SEED = 0
 
 SYSTEM = "Answer in one short sentence."
-"""The system prompt. The lengths that the model then has are heavy-tailed: of 16 completions the median had 67 tokens,
-the mean 118, and three ran to the limit. Under its own system prompt half of them did, which leaves no tail to see."""
+"""A system prompt that gives heavy-tailed lengths: of 16 completions the median had 67 tokens, the mean 118, and three
+reached the limit. Under the model's default system prompt half of them did."""
 
 HEAVY_LIMIT = 256
-"""Tokens at which a completion is cut where lengths are the model's own."""
+"""Token limit where lengths are the model's own."""
 FIXED_TOKENS = 128
 """Tokens of every completion where the model has no end token."""
 UNUSED_TOKEN = "<jupyter_script>"
-"""A token of SmolLM2's vocabulary that it does not write; as end token it makes all completions equally long."""
+"""A token that SmolLM2 does not generate; with it as end token all completions reach the limit."""
 
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """How long a race is: updates made before the clock and on it, pairs of runs, and the same for a trial of TRL.
-
-    magcli begins with two batches generated at once, of which its first two updates train one each: a warm-up that is
-    shorter than staleness + 1 updates would leave generation outside the clock.
-    """
-
-    warmup: int
-    timed: int
-    pairs: int
-    trial_warmup: int
-    trial_timed: int
-
-    @property
-    def updates(self) -> int:
-        """Updates of one run."""
-        return self.warmup + self.timed
-
-
-FULL = Size(warmup=2, timed=2, pairs=3, trial_warmup=0, trial_timed=1)
-SHORT = Size(warmup=2, timed=2, pairs=1, trial_warmup=0, trial_timed=1)
-"""To see that all works: ``PEERS_SHORT=1``."""
-
+WARMUP, TIMED = 2, 2
+"""Updates before the clock starts and on it. magcli starts with two batches in flight: a warm-up shorter than
+staleness + 1 updates would not count their generation."""
 TAIL = 2
-"""Updates that magcli is asked for beyond the timed ones: its pipeline is as full at the end of the clock as at its
-start, so that no completion is counted whose tokens were made outside."""
+"""Updates that magcli is asked for beyond the timed ones, so that its pipeline is as full at the end of the clock as at
+its start."""
+TRIAL_WARMUP, TRIAL_TIMED = 0, 1
+PAIRS = 1 if SHORT else 3
 
 MAGCLI = {"n_async": 64, "micro_tokens": 4096, "staleness": 1, "dtype": "auto", "bf16": "auto"}
-"""magcli's own choices: as many slots as admission allows sequences; the number formats are those it finds faster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A way to run TRL: how it generates, and in which precision."""
+    """A configuration of TRL: continuous or static batching, and the number format."""
 
     continuous: bool
     bf16: bool
 
     @property
     def name(self) -> str:
-        """As it is printed."""
+        """As in the output and in ``PEERS_ARM``."""
         return f"{'continuous' if self.continuous else 'static'} {'bf16' if self.bf16 else 'fp32'}"
 
 
 TRL_ARMS = tuple(Arm(continuous, bf16) for continuous in (False, True) for bf16 in (False, True))
-PATIENCE = 3.0
-"""A trial that takes this many times as long as the shortest before it is given up."""
+TIMEOUT_FACTOR = 3.0
+"""A trial is stopped after this many times the shortest trial so far."""
 TRL_MICRO = 8
-"""Completions of a micro-batch of TRL's; the gradient is accumulated over four. All 32 at once take over 20 GB."""
+"""Completions per micro-batch of TRL, with four gradient accumulation steps: all 32 at once take over 20 GB."""
 TRL_BLOCKS = 96
-"""Pages of 256 tokens for continuous batching: more than all 32 completions fill. The default is half of the memory."""
+"""Pages of 256 tokens for continuous batching, more than 32 completions need; the default takes half of the memory."""
 
-TOY_SEEDS = (0, 1, 2)
+TOY_SEEDS = (0,) if SHORT else (0, 1, 2)
 TOY_LEVEL = 0.7
-"""Mean reward that the toy model, which begins near 0.5, is timed to."""
+"""The mean reward to reach; the toy model starts near 0.5."""
 TOY_SMOOTH = 3
-"""Updates over which the mean is taken."""
+"""Updates over which the reward is averaged."""
 TOY_MARKS = (10, 20, 40, 80, 160)
 """Seconds at which rewards are printed."""
-TOY_THREADS = 2
-"""Those of both cores, which both sides gain from when nothing else runs."""
 TOY_TRL_MICRO = 512
-"""All completions of an update in one batch of TRL's."""
+"""All completions of an update in one micro-batch of TRL."""

@@ -1,7 +1,7 @@
 """One run of TRL's GRPOTrainer: ``python -m benchmarks.rl.trl_child SPEC.json``, with TRL on the path.
 
-Leaves a line of JSON before the first update and after each, as ``magcli rl`` does after each. TRL is used as its
-documentation says; nothing of it is changed but that two calls are timed.
+Writes a line of metrics before the first update and after each one. TRL is used as documented and unchanged, except
+that two calls are timed.
 """
 
 import json
@@ -16,7 +16,7 @@ import torch
 from datasets import Dataset
 from transformers import TrainerCallback
 
-from benchmarks.trl_reward import hide_vllm
+from benchmarks.downloads import hide_vllm
 from magcli.model.chat import to_messages
 from magcli.verify import Grader, RewardRule
 
@@ -28,50 +28,48 @@ Spec = Mapping[str, Any]
 
 @dataclass
 class Log:
-    """What is known of the update under way, and the file that its line goes to."""
+    """Metrics of the current update, and the file to write them to."""
 
     path: Path
     begun: float = 0.0
-    facts: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, Any] = field(default_factory=dict)
 
     def timed(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The same call, its seconds added to a fact."""
+        """Wrap a call so that its seconds are added to a metric."""
 
-        def counted(*arguments: Any, **named: Any) -> Any:
+        def wrapped(*arguments: Any, **named: Any) -> Any:
             begun = time.perf_counter()
             try:
                 return call(*arguments, **named)
             finally:
-                self.facts[name] = self.facts.get(name, 0.0) + time.perf_counter() - begun
+                self.metrics[name] = self.metrics.get(name, 0.0) + time.perf_counter() - begun
 
-        return counted
+        return wrapped
 
     def write(self, step: int) -> None:
-        """The line of an update, or, with step 0, that the first begins."""
+        """Write the metrics of an update; step 0 marks the beginning of the first."""
         now = time.perf_counter()
-        line = {"step": step, "seconds": now - (self.begun or now), **self.facts}
+        line = {"step": step, "seconds": now - (self.begun or now), **self.metrics}
         with open(self.path, "a") as file:
             file.write(json.dumps(line) + "\n")
-        self.begun, self.facts = now, {}
+        self.begun, self.metrics = now, {}
 
 
 class Lines(TrainerCallback):
-    """Writes the log when the trainer begins, and after each optimizer step."""
+    """Writes the log at the beginning and after each optimizer step."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The clock starts."""
         self.log.write(0)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """An update is done."""
         self.log.write(state.global_step)
 
 
 def reward(grader: Grader, rule: RewardRule, log: Log) -> Callable[..., list[float | None]]:
-    """magcli's grader as a reward function of TRL; None leaves a completion out that could not be graded."""
+    """magcli's grader as a reward function of TRL; None for a completion that could not be graded."""
 
     def graded(
         prompts: Sequence[Any], completions: Sequence[Any], completion_ids: Sequence[Any], answer: Any, **_: Any
@@ -79,17 +77,17 @@ def reward(grader: Grader, rule: RewardRule, log: Log) -> Callable[..., list[flo
         texts = [turns[-1]["content"] for turns in completions]
         rows = [{"prompt": turns[-1]["content"], "answer": gold} for turns, gold in zip(prompts, answer, strict=True)]
         lengths = [len(tokens) for tokens in completion_ids]
-        found = log.timed("grade_seconds", grader.grade)(texts, rows, rule, num_tokens=lengths)
-        totals = [each.total for each in found]
-        correct = sum(each.correct for each in found) / len(found)
-        log.facts |= {"lengths": lengths, "reward": sum(totals) / len(totals), "correct": correct}
-        return [each.total if each.trainable else None for each in found]
+        rewards = log.timed("grade_seconds", grader.grade)(texts, rows, rule, num_tokens=lengths)
+        totals = [each.total for each in rewards]
+        correct = sum(each.correct for each in rewards) / len(rewards)
+        log.metrics |= {"lengths": lengths, "reward": sum(totals) / len(totals), "correct": correct}
+        return [each.total if each.trainable else None for each in rewards]
 
     return graded
 
 
 def options(spec: Spec) -> "GRPOConfig":
-    """The race's settings in TRL's words."""
+    """The settings as options of TRL."""
     from trl import GRPOConfig
 
     micro = spec["micro"]
@@ -135,7 +133,7 @@ def options(spec: Spec) -> "GRPOConfig":
 
 
 def main(path: str) -> None:
-    """Train as the spec says."""
+    """Train with a spec."""
     hide_vllm()
     from trl import GRPOTrainer
 
@@ -154,20 +152,20 @@ def main(path: str) -> None:
             callbacks=[Lines(log)],
         )
         trainer._generate_single_turn = log.timed("generate_seconds", trainer._generate_single_turn)
-        trainer._generate = _with_prompts(trainer._generate, log)
+        trainer._generate = _log_prompt_lengths(trainer._generate, log)
         trainer.train()
         print("weights:", next(trainer.model.parameters()).dtype, file=sys.stderr)
 
 
-def _with_prompts(generate: Callable[..., Any], log: Log) -> Callable[..., Any]:
-    """The same call, the lengths of its prompts noted."""
+def _log_prompt_lengths(generate: Callable[..., Any], log: Log) -> Callable[..., Any]:
+    """Wrap a call so that the lengths of its prompts are logged."""
 
-    def noted(prompts: Any) -> Any:
-        found = generate(prompts)
-        log.facts["prompt_lengths"] = [len(prompt) for prompt in found[0]]
-        return found
+    def wrapped(prompts: Any) -> Any:
+        generated = generate(prompts)
+        log.metrics["prompt_lengths"] = [len(prompt) for prompt in generated[0]]
+        return generated
 
-    return noted
+    return wrapped
 
 
 if __name__ == "__main__":

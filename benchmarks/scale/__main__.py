@@ -1,14 +1,9 @@
-"""The stages that need no model, on as many problems as the paper has, each under a limit of memory.
+"""Runs the stages without a model on as many problems as in section 4 of the recipe, under a memory limit.
 
-Usage: ``python -m benchmarks.scale [--math 700000] [--code 100000] [--made 5000] [--killed 20000] [--limit-gb 4]
-[--folder DIR]``
-
-Writes synthetic problems whose fates are known, runs each stage as a user would, and prints Markdown tables of time,
-memory and rows dropped by reason. Fails where a row met another fate than its own, where a process wanted more memory,
-and where a stage that was killed at random instants and begun again wrote other bytes than an unbroken one. Problems
-are 700k and 100k as in section 4 of the recipe. Time of the code is programs run: starting one takes about 20 ms of CPU
-in Python, a test 10 ms, and a compiler in C++ half a second. ``make-tests`` tries tens of inputs on every solution, so
-its time is that of each problem, whatever their number, and a part of the problems is enough to know it.
+Writes synthetic problems with known outcomes, runs each stage as a command, and prints a Markdown table of time, memory
+and rows dropped by reason. It fails if a row has an unexpected outcome, if a process exceeds the memory limit, or if a
+stage that was killed at random times and resumed writes other bytes than an uninterrupted one. ``make-tests`` runs tens
+of inputs per solution, in time proportional to the number of problems, so a part of the problems is enough.
 """
 
 import argparse
@@ -21,25 +16,25 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.scale import rows
-from benchmarks.scale.cost import Cost, costly
-from benchmarks.scale.killed import bytes_survive
+from benchmarks.scale.kills import check_resume
+from benchmarks.scale.limits import Cost, run_limited
 from magcli.data import table
 
 
 class Step(NamedTuple):
-    """A command, where its rows go, and what must become of the rows: ``kept`` or a reason -> how many.
+    """A command, its output, and the expected counts of kept rows and of dropped ones by reason.
 
-    ``sums``: what columns of the table must add up to.
+    ``sums`` are the expected sums of columns.
     """
 
     arguments: Sequence[object]
     output: Path
-    fates: Counter[str]
+    outcomes: Counter[str]
     sums: Mapping[str, int] = {}
 
 
 class Done(NamedTuple):
-    """A step that is done: its name, what it cost, and the counts of its rows."""
+    """The name, cost and row counts of a finished step."""
 
     name: str
     cost: Cost
@@ -49,7 +44,7 @@ class Done(NamedTuple):
 
 
 def math_steps(folder: Path, count: int) -> list[Step]:
-    """Mathematics: another format, and the format filter with evaluations to keep clear of."""
+    """Conversion, and ``clean-math`` with an evaluation set."""
     given, table, clean = folder / "math.jsonl", folder / "math.arrow", folder / "clean.arrow"
     against = ["--against", folder / "evaluation.jsonl", "--dropped", folder / "dropped-math.jsonl"]
     return [
@@ -59,59 +54,60 @@ def math_steps(folder: Path, count: int) -> list[Step]:
 
 
 def code_steps(folder: Path, count: int) -> list[Step]:
-    """Code: agreement, the same decided anew, two languages, another format."""
+    """``filter-code``, the same from its matrix, ``duplicate``, and conversion."""
     given, matrix, kept = folder / "code.jsonl", folder / "matrix.arrow", folder / "kept.arrow"
-    strict, twins, table = folder / "strict.arrow", folder / "two-languages.arrow", folder / "two-languages.parquet"
-    fates = rows.code_funnel(count)
+    strict, both, table = folder / "strict.arrow", folder / "two-languages.arrow", folder / "two-languages.parquet"
+    outcomes = rows.code_funnel(count)
     weak = rows.code_kinds(count)["weak"]
-    both = Counter(kept=2 * fates["kept"])
+    twice = Counter(kept=2 * outcomes["kept"])
     run = ["--workers", 2, "--matrix", matrix, "--dropped", folder / "dropped-code.jsonl"]
     return [
-        Step(["filter-code", given, "--min-tests", 2, "-o", kept, *run], kept, fates),
+        Step(["filter-code", given, "--min-tests", 2, "-o", kept, *run], kept, outcomes),
         Step(
             ["filter-code", given, "--min-tests", 2, "--drop-weak", "--from-matrix", matrix, "-o", strict],
             strict,
-            fates + Counter(kept=-weak, weak=weak) if weak else fates,
+            outcomes + Counter(kept=-weak, weak=weak) if weak else outcomes,
         ),
-        Step(["duplicate", kept, "-o", twins], twins, both),
-        Step(["convert", twins, "-o", table], table, both),
+        Step(["duplicate", kept, "-o", both], both, twice),
+        Step(["convert", both, "-o", table], table, twice),
     ]
 
 
 def new_test_steps(folder: Path, count: int) -> list[Step]:
-    """New tests for problems: every wrong solution that the given ones let pass must fail one of them."""
-    given, made = folder / "made.jsonl", folder / "made.arrow"
-    run = ["--workers", 2, "--votes", 1, "--tries", 30, "--dropped", folder / "dropped-made.jsonl"]
+    """``make-tests``: every wrong solution that passes the given tests must fail a new one."""
+    given, made = folder / "new-tests.jsonl", folder / "new-tests.arrow"
+    run = ["--workers", 2, "--votes", 1, "--tries", 30, "--dropped", folder / "dropped-new-tests.jsonl"]
     weak = rows.code_kinds(count)["weak"]
     sums = {"wrong_passing_before": weak, "wrong_passing": 0}
-    return [Step(["make-tests", given, "-o", made, *run], made, rows.made_funnel(count), sums)]
+    return [Step(["make-tests", given, "-o", made, *run], made, rows.new_tests_funnel(count), sums)]
 
 
-def done(step: Step, limit: int) -> Done:
-    """Run a step and hold it to what must become of its rows.
+def run_step(step: Step, limit: int) -> Done:
+    """Run a step and check its row counts and sums.
 
     Raises:
-        SystemExit: it failed, rows met another fate, or a column adds up to something else.
+        SystemExit: it failed, or the counts or sums are wrong.
     """
-    cost = costly(step.arguments, limit)
-    told = json.loads(step.output.with_name(f"{step.output.name}.run.json").read_text())
-    found = Counter(told["dropped"]) + Counter(kept=told["rows_out"])
-    if found != step.fates:
-        raise SystemExit(f"error: magcli {step.arguments[0]} made {dict(found)} of rows due to be {dict(step.fates)}")
-    for column, due in step.sums.items():
-        if (total := sum(sum(batch.column(column).to_pylist()) for batch in table.read(str(step.output)).rows)) != due:
-            raise SystemExit(f"error: {column} of magcli {step.arguments[0]} adds up to {total}, not {due}")
+    cost = run_limited(step.arguments, limit)
+    record = json.loads(step.output.with_name(f"{step.output.name}.run.json").read_text())
+    outcomes = Counter(record["dropped"]) + Counter(kept=record["rows_out"])
+    if outcomes != step.outcomes:
+        raise SystemExit(f"error: magcli {step.arguments[0]}: {dict(outcomes)}, expected {dict(step.outcomes)}")
+    for column, expected in step.sums.items():
+        total = sum(sum(batch.column(column).to_pylist()) for batch in table.read(str(step.output)).rows)
+        if total != expected:
+            raise SystemExit(f"error: magcli {step.arguments[0]}: sum of {column} is {total}, expected {expected}")
     name = f"{step.arguments[0]}{' --from-matrix' if '--from-matrix' in step.arguments else ''}"
-    return Done(name, cost, told["rows_in"], told["rows_out"], Counter(told["dropped"]))
+    return Done(name, cost, record["rows_in"], record["rows_out"], Counter(record["dropped"]))
 
 
-def markdown(all_done: Sequence[Done]) -> str:
-    """Time, memory and the funnel, as Markdown."""
+def markdown(steps: Sequence[Done]) -> str:
+    """A table of time, memory and dropped rows."""
     lines = [
         "| stage | rows in | rows out | minutes | CPU minutes | rows/s | peak memory, GB | dropped by reason |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for each in all_done:
+    for each in steps:
         seconds, cpu, peak = each.cost
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in each.dropped.most_common()) or "-"
         lines.append(
@@ -122,38 +118,38 @@ def markdown(all_done: Sequence[Done]) -> str:
 
 
 def whole_cycles(text: str) -> int:
-    """A number of rows; kinds come in cycles, so it must be one of whole cycles."""
+    """A number of rows, which must be a multiple of a cycle."""
     count = int(text)
     if count % 100:
-        raise argparse.ArgumentTypeError(f"{text} is no multiple of 100")
+        raise argparse.ArgumentTypeError(f"expected a multiple of 100, got {text}")
     return count
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line."""
+    """The parsed command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--math", type=whole_cycles, default=700_000, help="mathematics problems; 0 for none")
     parser.add_argument("--code", type=whole_cycles, default=100_000, help="code problems; 0 for none")
-    parser.add_argument("--made", type=whole_cycles, default=5_000, help="code problems for new tests; 0 for none")
-    parser.add_argument("--killed", type=whole_cycles, default=20_000, help="problems of runs that are killed")
-    parser.add_argument("--limit-gb", type=float, default=4.0, help="data that one process may have")
-    parser.add_argument("--folder", type=Path, help="where tables go and stay (default: a temporary folder)")
+    parser.add_argument("--new-tests", type=whole_cycles, default=5_000, help="problems for make-tests; 0 for none")
+    parser.add_argument("--killed", type=whole_cycles, default=20_000, help="problems of killed runs; 0 for none")
+    parser.add_argument("--limit-gb", type=float, default=4.0, help="data limit of each process")
+    parser.add_argument("--folder", type=Path, help="keep the tables here (default: a temporary folder)")
     return parser.parse_args(arguments)
 
 
 def run(given: argparse.Namespace, folder: Path) -> None:
-    """Write the rows, run every step, print what it cost."""
+    """Write the rows, run every step and print the table."""
     limit = int(given.limit_gb * 2**30)
-    rows.write_all(folder, given.math, given.code, given.made)
-    parts = (math_steps, given.math), (code_steps, given.code), (new_test_steps, given.made)
+    rows.write_all(folder, given.math, given.code, given.new_tests)
+    parts = (math_steps, given.math), (code_steps, given.code), (new_test_steps, given.new_tests)
     steps = [step for part, count in parts if count for step in part(folder, count)]
-    print(markdown([done(step, limit) for step in steps]), flush=True)
+    print(markdown([run_step(step, limit) for step in steps]), flush=True)
     if given.killed:
-        print(bytes_survive(folder / "killed", given.killed))
+        print(check_resume(folder / "killed", given.killed))
 
 
 def main() -> None:
-    """Run in the folder that was named, or in one that goes."""
+    """Run in the given folder or in a temporary one."""
     given = options(sys.argv[1:])
     if given.folder:
         given.folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""Code problems of each kind that ``filter-code`` keeps or drops, with few and small programs.
+"""Code problems of each kind that ``filter-code`` keeps or drops, with small programs.
 
-Most lack solutions or tests, as in archives of contests; of a hundred problems 17 are run: 30 programs, 68 runs.
+Most lack solutions or tests, as in archives of contests: of 100 problems 17 are run, 30 programs in 68 runs.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,14 +20,14 @@ CODE_KINDS = {
     ("untested", "few-tests"): 43,
     ("short", "few-tests"): 3,
 }
-"""Kind and fate: how many of a hundred."""
+"""(kind, outcome): number per 100 rows."""
 
 CPP_EVERY = 400
-"""Of so many plain problems one has its solutions in C++, whose compiler costs a hundred runs of Python."""
+"""One in so many plain problems has C++ solutions; compiling one takes as long as a hundred runs of Python."""
 
 
 def code_row(kind: str, serial: int) -> Row:
-    """The columns of the problem of a kind that has ``serial`` others before it, but for its id."""
+    """The columns of a kind's problem with a serial number, without ``id``."""
     return _MAKERS[kind](serial)
 
 
@@ -40,7 +40,7 @@ def _statement(serial: int) -> str:
 
 
 def _figures(serial: int) -> tuple[int, int]:
-    """A factor and an offset; no two problems of a kind have both in common."""
+    """A factor and an offset, unique for each problem of a kind."""
     return 2 + serial % 997, serial // 997
 
 
@@ -88,7 +88,7 @@ def _many(serial: int) -> Row:
 
 
 def _weak(serial: int) -> Row:
-    """Its wrong solution fails on large numbers only, which no test has."""
+    """The wrong solution fails only on large numbers, which no test has."""
     programs = ("right", _long(serial)), ("wrong", _long(serial, " + a // 10000"))
     return _problem(serial, _tests(serial, 2), _solutions(*programs))
 

@@ -1,7 +1,7 @@
-"""Synthetic problems, as many as wanted, whose fates are known: the same rows for the same numbers.
+"""Deterministic synthetic problems with known outcomes.
 
-Kinds come in cycles, the same share of each in every cycle, so the funnel of any number of whole cycles is known
-beforehand (``math_funnel``, ``code_funnel``).
+Kinds repeat in cycles of 100 rows with fixed shares, so that the funnel of any number of whole cycles is known
+(``math_funnel``, ``code_funnel``).
 """
 
 import json
@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 
 def shuffled(kinds: dict[tuple[str, str], int], seed: int) -> list[tuple[str, str]]:
-    """A cycle: each kind and what becomes of it as often as it says, in an order of its own."""
+    """A cycle of (kind, outcome), each as often as its count says."""
     cycle = [kind for kind, count in kinds.items() for _ in range(count)]
     random.Random(seed).shuffle(cycle)
     return cycle
@@ -27,8 +27,8 @@ def shuffled(kinds: dict[tuple[str, str], int], seed: int) -> list[tuple[str, st
 MATH_CYCLE, CODE_CYCLE = shuffled(MATH_KINDS, 1), shuffled(CODE_KINDS, 2)
 
 
-def told_apart(cycle: list[tuple[str, str]], count: int) -> Iterator[tuple[str, int]]:
-    """Of ``count`` rows the kind, and how many rows of that kind there are before."""
+def numbered(cycle: list[tuple[str, str]], count: int) -> Iterator[tuple[str, int]]:
+    """For ``count`` rows: the kind, and its serial number among the rows of that kind."""
     before = Counter[str]()
     for number in range(count):
         kind, _ = cycle[number % len(cycle)]
@@ -38,13 +38,13 @@ def told_apart(cycle: list[tuple[str, str]], count: int) -> Iterator[tuple[str, 
 
 def math_rows(count: int) -> Iterator[Row]:
     """Mathematics problems: columns id, prompt, answer."""
-    for number, (kind, serial) in enumerate(told_apart(MATH_CYCLE, count)):
+    for number, (kind, serial) in enumerate(numbered(MATH_CYCLE, count)):
         prompt, answer = math_row(kind, serial)
         yield {"id": f"m{number:07}", "prompt": prompt, "answer": answer}
 
 
 def evaluation_rows() -> Iterator[Row]:
-    """The problems of an evaluation that some of ``math_rows`` repeat."""
+    """The problems of an evaluation set, some of which ``math_rows`` repeats."""
     for number in range(EVALUATIONS):
         prompt, answer = evaluation(number)
         yield {"id": f"e{number:04}", "problem": prompt, "answer": answer}
@@ -52,25 +52,25 @@ def evaluation_rows() -> Iterator[Row]:
 
 def code_rows(count: int) -> Iterator[Row]:
     """Code problems: columns id, prompt, tests, solutions."""
-    for number, (kind, serial) in enumerate(told_apart(CODE_CYCLE, count)):
+    for number, (kind, serial) in enumerate(numbered(CODE_CYCLE, count)):
         yield {"id": f"c{number:07}", **code_row(kind, serial)}
 
 
 def math_funnel(count: int) -> Counter[str]:
-    """What becomes of ``count`` mathematics problems: ``kept`` or the reason they go."""
+    """The outcomes of ``count`` mathematics problems: ``kept`` or the reason for dropping."""
     return Counter(MATH_CYCLE[number % len(MATH_CYCLE)][1] for number in range(count))
 
 
 def code_funnel(count: int) -> Counter[str]:
-    """What becomes of ``count`` code problems: ``kept`` or the reason they go."""
+    """The outcomes of ``count`` code problems: ``kept`` or the reason for dropping."""
     return Counter(CODE_CYCLE[number % len(CODE_CYCLE)][1] for number in range(count))
 
 
-def made_funnel(count: int) -> Counter[str]:
-    """What ``make-tests`` makes of ``count`` code problems: all that can be run stay."""
+def new_tests_funnel(count: int) -> Counter[str]:
+    """The outcomes of ``count`` code problems in ``make-tests``, which keeps all that can be run."""
     kinds = code_kinds(count)
-    lost = Counter({"no-solutions": kinds["unsolved"], "few-tests": kinds["untested"]})
-    return lost + Counter(kept=count - lost.total())
+    dropped = Counter({"no-solutions": kinds["unsolved"], "few-tests": kinds["untested"]})
+    return dropped + Counter(kept=count - dropped.total())
 
 
 def code_kinds(count: int) -> Counter[str]:
@@ -78,12 +78,12 @@ def code_kinds(count: int) -> Counter[str]:
     return Counter(CODE_CYCLE[number % len(CODE_CYCLE)][0] for number in range(count))
 
 
-def write_all(folder: Path, math: int, code: int, made: int = 0) -> None:
-    """The tables ``math.jsonl``, ``evaluation.jsonl``, ``code.jsonl`` and ``made.jsonl``."""
+def write_all(folder: Path, math: int, code: int, new_tests: int = 0) -> None:
+    """Write ``math.jsonl``, ``evaluation.jsonl``, ``code.jsonl`` and ``new-tests.jsonl``."""
     write(folder / "math.jsonl", math_rows(math))
     write(folder / "evaluation.jsonl", evaluation_rows())
     write(folder / "code.jsonl", code_rows(code))
-    write(folder / "made.jsonl", code_rows(made))
+    write(folder / "new-tests.jsonl", code_rows(new_tests))
 
 
 def write(path: Path, rows: Iterator[Row]) -> None:

@@ -1,4 +1,4 @@
-"""Mathematics problems of each kind that ``clean-math`` keeps or drops; no two alike but where they are meant to be."""
+"""Mathematics problems of each kind that ``clean-math`` keeps or drops; only intended duplicates are similar."""
 
 import random
 from collections.abc import Callable
@@ -25,7 +25,7 @@ MATH_KINDS = {
     ("reworded", "near-duplicate"): 2,
     ("held", "contaminated"): 1,
 }
-"""Kind and fate: how many of a hundred."""
+"""(kind, outcome): number per 100 rows."""
 
 _NAMES = (
     "Ada", "Ben", "Chloe", "David", "Elena", "Farid", "Grace", "Hugo", "Iris", "Jonas", "Kira", "Liam", "Mira",
@@ -59,7 +59,7 @@ _REWORDED = ("Solve this problem.", "Here is a question.", "Read with care.")
 
 
 def _vocabulary() -> list[str]:
-    """Words that mean nothing."""
+    """Random words."""
     draw = random.Random(7)
     syllables = [one + other for one in "bdfglmnprstvz" for other in ("a", "e", "i", "o", "u", "an", "el", "or")]
     return sorted({"".join(draw.choices(syllables, k=draw.choice((2, 3)))) for _ in range(6000)})
@@ -69,12 +69,12 @@ _WORDS = _vocabulary()
 
 
 def math_row(kind: str, serial: int) -> Problem:
-    """The problem of a kind that has ``serial`` others before it."""
+    """A kind's problem with a serial number."""
     match kind:
         case "repeated":
-            return _sum(_of_half_as_far(serial, MATH_KINDS["repeated", "duplicate"], 0))
+            return _sum(_earlier_sum(serial, MATH_KINDS["repeated", "duplicate"], 0))
         case "reworded":
-            prompt, answer = _sum(_of_half_as_far(serial, MATH_KINDS["reworded", "near-duplicate"], 10))
+            prompt, answer = _sum(_earlier_sum(serial, MATH_KINDS["reworded", "near-duplicate"], 10))
             return f"{_REWORDED[serial % len(_REWORDED)]} {prompt}", answer
         case "held":
             prompt, answer = evaluation(serial % EVALUATIONS)
@@ -83,30 +83,30 @@ def math_row(kind: str, serial: int) -> Problem:
 
 
 def evaluation(number: int) -> Problem:
-    """A problem whose numbers no other has."""
+    """A problem with unique numbers."""
     return _sum(40_000_000 + number)
 
 
-def _of_half_as_far(serial: int, share: int, first: int) -> int:
-    """Which sum is said again: another one for each, of a cycle half as far from the start."""
+def _earlier_sum(serial: int, share: int, first: int) -> int:
+    """The serial number of the sum to repeat, a different one each time, from a cycle half as far from the start."""
     cycle, place = divmod(serial, share)
     return cycle // 2 * MATH_KINDS["sum", "kept"] + first + cycle % 2 * share + place
 
 
 def _pair(index: int) -> tuple[int, int]:
-    """Three digits and four, no pair twice below eight million."""
+    """Numbers of three and four digits; pairs are unique below eight million."""
     return 100 + index % 900, 1000 + index // 900 % 9000
 
 
 def _story(seed: str) -> str:
-    """Two sentences of no importance."""
+    """Two random sentences."""
     draw = random.Random(seed)
     first, second = (" ".join(draw.choices(_WORDS, k=draw.randint(6, 12))) for _ in range(2))
     return f"Here people speak of {first}. The word for it is {second}."
 
 
-def _told(kind: str, serial: int, forms: tuple[str, ...]) -> tuple[str, int, int]:
-    """A story with a question in one of its forms, all of which are asked about the same numbers in turn."""
+def _word_problem(kind: str, serial: int, forms: tuple[str, ...]) -> tuple[str, int, int]:
+    """A story with a question; each pair of numbers is used with every form of it."""
     index, form = divmod(serial, len(forms))
     a, b = _pair(index)
     name, things = _NAMES[serial % len(_NAMES)], _THINGS[serial // 7 % len(_THINGS)]
@@ -114,12 +114,12 @@ def _told(kind: str, serial: int, forms: tuple[str, ...]) -> tuple[str, int, int
 
 
 def _sum(serial: int) -> Problem:
-    prompt, a, b = _told("sum", serial, _SUMS)
+    prompt, a, b = _word_problem("sum", serial, _SUMS)
     return prompt, str(a + b)
 
 
 def _difference(serial: int) -> Problem:
-    prompt, a, b = _told("difference", serial, _DIFFERENCES)
+    prompt, a, b = _word_problem("difference", serial, _DIFFERENCES)
     return prompt, str(b - a)
 
 
@@ -131,7 +131,7 @@ def _formula(serial: int) -> Problem:
 
 
 def _riddle(serial: int) -> Problem:
-    """Without a number, and with one of nine answers: many problems of equal mathematics, none alike."""
+    """No numbers and one of nine answers: many problems of equal mathematics that are not duplicates."""
     prompt = f"{_story(f'riddle{serial}')} {_story(f'second{serial}')} Which digit do these words stand for?"
     return prompt, str(1 + serial % 9)
 
@@ -165,16 +165,16 @@ def _essay(serial: int) -> Problem:
 
 
 def _unanswered(serial: int) -> Problem:
-    return _told("unanswered", serial, _SUMS)[0], ""
+    return _word_problem("unanswered", serial, _SUMS)[0], ""
 
 
 def _broken(serial: int) -> Problem:
-    prompt, a, b = _told("broken", serial, _SUMS)
+    prompt, a, b = _word_problem("broken", serial, _SUMS)
     return prompt, f"\\frac{{{a}}}{{{b}"
 
 
 def _letter(serial: int) -> Problem:
-    """A question that makes no sense without its options, whose right one is prose."""
+    """A question that needs its options, whose correct one is prose."""
     a, b = _pair(serial)
     options = "(A) It grows. (B) It shrinks. (C) It stays. (D) None of these."
     return f"Which of the following is true of a price of {b} that changes by {a}?\n{options}", "C"

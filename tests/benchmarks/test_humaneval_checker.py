@@ -1,8 +1,8 @@
-"""How stored samples find their problem: by the name of the function, and of several by how the prompt begins."""
+"""Samples are matched to problems by function name and, among several, by the beginning of the prompt."""
 
 import pytest
 
-from benchmarks.humaneval_checker import Sample, _completed
+from benchmarks.humaneval_checker import Sample, problem_of
 
 PROBLEMS = [
     {
@@ -23,11 +23,11 @@ PROBLEMS = [
         ("def one():\n    return 1\n\ndef twice(n):\n", "c"),
     ],
 )
-def test_a_prompt_finds_the_problem_that_it_was_cut_from(prompt: str, task: str) -> None:
-    assert _completed(prompt, PROBLEMS)["task_id"] == task
+def test_problem_of_a_shortened_prompt(prompt: str, task: str) -> None:
+    assert problem_of(prompt, PROBLEMS)["task_id"] == task
 
 
-def test_a_sample_is_its_prompt_and_what_completes_it() -> None:
+def test_program_is_prompt_and_completion() -> None:
     sample = Sample({**PROBLEMS[2], "prompt": "def twice(n):\n"}, "    return 2 * n\n")
     assert sample.program == "def twice(n):\n    return 2 * n\n"
     assert sample.digest != Sample(sample.problem, "    return n + n\n").digest

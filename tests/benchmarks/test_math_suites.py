@@ -1,15 +1,15 @@
-"""How public cases are read, and that what judges the graders is sound; nothing here needs a network."""
+"""Public cases of math graders: how they are parsed and labelled; nothing here needs a network."""
 
 import json
 from collections import Counter
 
 import pytest
 
+from benchmarks.downloads import Unavailable
 from benchmarks.math_verdicts import rewrites, suites
 from benchmarks.math_verdicts.graders import Grader
 from benchmarks.math_verdicts.make_mix import MIX_FILE
 from benchmarks.math_verdicts.suites import ADJUDICATED_FILE, Case, answer_in
-from benchmarks.public import Missing
 
 
 @pytest.mark.parametrize(
@@ -30,11 +30,11 @@ from benchmarks.public import Missing
         (r"\boxed{never closed", ""),
     ],
 )
-def test_the_answer_in_a_text(text: str, answer: str) -> None:
+def test_answer_in_a_text(text: str, answer: str) -> None:
     assert answer_in(text) == answer
 
 
-def test_rows_of_a_test_are_read_and_computed_ones_left_out() -> None:
+def test_computed_rows_of_a_test_are_left_out() -> None:
     source = (
         "@pytest.mark.parametrize('gold, pred', [('1', '2'), (f'{x}', '3'), pytest.param('4', 5 / 2, id='a')])\n"
         "def test_it(gold, pred): ...\n"
@@ -43,11 +43,11 @@ def test_rows_of_a_test_are_read_and_computed_ones_left_out() -> None:
     assert rows == [(["gold", "pred"], ["1", "2"]), (["gold", "pred"], ["4", 2.5])]
 
 
-def test_a_suite_that_cannot_be_had_is_named() -> None:
+def test_an_unavailable_suite_has_the_reason() -> None:
     def read() -> list[suites.Labelled]:
-        raise Missing("https://example.org/cases: no network")
+        raise Unavailable("https://example.org/cases: no network")
 
-    assert suites._suite("elsewhere", read).missing == "https://example.org/cases: no network"
+    assert suites._suite("elsewhere", read).unavailable == "https://example.org/cases: no network"
 
 
 def test_adjudicated_labels_replace_public_ones_and_none_leaves_out(tmp_path, monkeypatch) -> None:
@@ -73,13 +73,13 @@ def test_every_adjudicated_case_has_a_reason_and_a_date() -> None:
         assert row["judged"].startswith("20")
 
 
-def test_half_of_the_mix_are_model_outputs_and_many_are_no_integers() -> None:
+def test_half_of_the_mix_are_model_outputs_and_many_are_not_integers() -> None:
     rows = [json.loads(line) for line in MIX_FILE.read_text().splitlines()]
     assert Counter(row["source"] for row in rows)["qwen-math"] * 2 == len(rows) >= 1000
     assert sum(not row["gold"].strip().lstrip("-").isdigit() for row in rows) > 0.37 * len(rows)
 
 
-def test_rewritten_ground_truths_are_the_same_ones_each_time_and_differ_from_theirs() -> None:
+def test_rewrites_are_deterministic_and_differ_from_the_ground_truth() -> None:
     golds = [r"\frac{3}{4}", "1234", "(2,5)", r"[0,\pi)", "-7", r"2\sqrt{3}", r"\text{east}"]
     cases = list(rewrites.labelled(golds, seed=5))
     assert cases == list(rewrites.labelled(golds, seed=5))
@@ -88,10 +88,9 @@ def test_rewritten_ground_truths_are_the_same_ones_each_time_and_differ_from_the
     assert {gold for _, gold, same in cases if not same} == set(golds) - {r"\text{east}"}
 
 
-def test_a_grader_is_asked_over_a_pipe_and_survives_what_it_cannot_read() -> None:
+def test_a_grader_survives_unparsable_answers() -> None:
     with Grader("magcli") as grader:
         assert grader.same("1/2", "0.5").same
         assert not grader.same("1/2", "0.6").same
         assert not grader.same("\\frac{" * 50, "1").same
-        grader.forget()
-        assert grader.same("2", "2").seconds >= 0
+        assert grader.same("2", "2").same

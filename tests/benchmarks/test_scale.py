@@ -1,17 +1,17 @@
-"""Synthetic rows meet the fates that they are made for; another fate, or want of memory, is a failure."""
+"""Synthetic rows have their expected outcomes; another outcome or too much memory is a failure."""
 
 from collections import Counter
 
 import pytest
 
 from benchmarks.scale import rows
-from benchmarks.scale.__main__ import Step, done, math_steps, new_test_steps, options, run, whole_cycles
+from benchmarks.scale.__main__ import Step, math_steps, new_test_steps, options, run, run_step, whole_cycles
 
-ROOM = 4 << 30
+MEMORY = 4 << 30
 
 
-def test_every_stage_makes_of_the_rows_what_they_are_made_for(tmp_path, capsys):
-    run(options(["--math", "200", "--code", "100", "--made", "100", "--killed", "0"]), tmp_path)
+def test_every_stage_has_the_expected_row_counts(tmp_path, capsys):
+    run(options(["--math", "200", "--code", "100", "--new-tests", "100", "--killed", "0"]), tmp_path)
     lines = capsys.readouterr().out.splitlines()
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
     assert all(float(peak) > 0.05 for *_, peak, _ in cells), lines  # the most depends on the number of workers
@@ -26,36 +26,38 @@ def test_every_stage_makes_of_the_rows_what_they_are_made_for(tmp_path, capsys):
     ]
 
 
-def test_a_row_of_another_fate_is_a_failure(tmp_path):
+def test_an_unexpected_outcome_is_a_failure(tmp_path):
     rows.write_all(tmp_path, 100, 0)
     step = math_steps(tmp_path, 100)[0]
-    with pytest.raises(SystemExit, match=r"made .*'kept': 100.* of rows due to be .*'kept': 99"):
-        done(step._replace(fates=Counter(kept=99)), ROOM)
+    with pytest.raises(SystemExit, match=r"'kept': 100.*, expected .*'kept': 99"):
+        run_step(step._replace(outcomes=Counter(kept=99)), MEMORY)
 
 
-def test_a_column_that_adds_up_to_something_else_is_a_failure(tmp_path):
-    rows.write(tmp_path / "made.jsonl", rows.code_rows(100))
+def test_an_unexpected_sum_is_a_failure(tmp_path):
+    rows.write(tmp_path / "new-tests.jsonl", rows.code_rows(100))
     step = new_test_steps(tmp_path, 100)[0]
-    weak = Step([*step.arguments, "--tries", 1, "--max-new", 1], step.output, step.fates, {"wrong_passing_before": 2})
-    with pytest.raises(SystemExit, match="wrong_passing_before of magcli make-tests adds up to 1, not 2"):
-        done(weak, ROOM)
+    weak = Step(
+        [*step.arguments, "--tries", 1, "--max-new", 1], step.output, step.outcomes, {"wrong_passing_before": 2}
+    )
+    with pytest.raises(SystemExit, match="make-tests: sum of wrong_passing_before is 1, expected 2"):
+        run_step(weak, MEMORY)
 
 
-def test_want_of_memory_is_a_failure(tmp_path):
+def test_too_much_memory_is_a_failure(tmp_path):
     rows.write_all(tmp_path, 100, 0)
-    with pytest.raises(SystemExit, match="convert ended with"):
-        done(math_steps(tmp_path, 100)[0], 16 << 20)
+    with pytest.raises(SystemExit, match="convert failed with exit code"):
+        run_step(math_steps(tmp_path, 100)[0], 16 << 20)
 
 
-def test_fates_are_known_of_whole_cycles_alone():
+def test_row_counts_are_whole_cycles():
     assert whole_cycles("700") == 700
-    with pytest.raises(Exception, match="no multiple of 100"):
+    with pytest.raises(Exception, match="expected a multiple of 100"):
         whole_cycles("750")
     assert rows.math_funnel(700_000).total() == 700_000
     assert rows.math_funnel(700_000)["kept"] == 490_000
     assert rows.code_funnel(100_000)["kept"] == 12_000
 
 
-def test_rows_are_the_same_each_time():
+def test_rows_are_deterministic():
     assert list(rows.math_rows(300)) == list(rows.math_rows(300))
     assert list(rows.code_rows(60)) == list(rows.code_rows(60))

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from labelled.columns import COLUMNS, boxed, digest, fed, half_of, read
+from labelled.columns import COLUMNS, boxed, digest, half_of, problem_of, read
 
 HERE = Path(__file__).parent / "labelled"
 BY_DIGEST = {"seen": "clean_math.jsonl", "held-out": "clean_math_held_out.jsonl"}
@@ -75,10 +75,10 @@ def test_the_readme_counts_right() -> None:
 
 def test_a_row_is_fed_by_its_columns() -> None:
     letters = {"question": "q", "label": "B", "options": {"B": "2", "A": "1"}}
-    assert fed("gaokao_math_qa_zh.jsonl", letters) == ("q", "B", ["1", "2"])
-    assert fed("mawps_addsub.jsonl", {"input": "1 + 1 ?", "target": 2.0}) == ("1 + 1 ?", "2.0", None)
-    assert fed("gsm8k_test.jsonl", {"question": "q", "answer": "steps\n#### 7"}) == ("q", "7", None)
-    assert fed("math_train.json", {"problem": "p", "answer": None}).answer is None
+    assert problem_of("gaokao_math_qa_zh.jsonl", letters) == ("q", "B", ["1", "2"])
+    assert problem_of("mawps_addsub.jsonl", {"input": "1 + 1 ?", "target": 2.0}) == ("1 + 1 ?", "2.0", None)
+    assert problem_of("gsm8k_test.jsonl", {"question": "q", "answer": "steps\n#### 7"}) == ("q", "7", None)
+    assert problem_of("math_train.json", {"problem": "p", "answer": None}).answer is None
     assert boxed(r"so \boxed{a} and \boxed{\frac{1}{2}}.") == r"\frac{1}{2}"
     assert boxed("none") is None
     assert digest({"b": "½", "a": 1}) == digest(json.loads('{"a": 1, "b": "\\u00bd"}')) != digest({"a": 1})

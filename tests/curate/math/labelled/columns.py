@@ -1,7 +1,7 @@
-"""How the columns of each source become the problem, answer and choices of a labelled row.
+"""Maps the columns of each source to the problem, answer and choices of a labelled row.
 
-Rows whose text may not be shipped are named by file, number and digest alone: with the file at hand (``sources.jsonl``
-says where it is published) ``fed`` gives what the labeller read.
+Rows whose text may not be shipped are identified by file, row number and digest; ``sources.jsonl`` says where the files
+are published, and ``problem_of`` converts their rows to what the labeller read.
 """
 
 import hashlib
@@ -15,8 +15,8 @@ Row = Mapping[str, Any]
 _NEXT_ROW = re.compile(r"[\s,]*(?=[{\[])")
 
 
-class Fed(NamedTuple):
-    """What ``clean-math`` is given of one row; ``choices`` are texts, lettered or in the order of the letters."""
+class Problem(NamedTuple):
+    """The input of ``clean-math`` for one row; ``choices`` are lettered or in the order of the letters."""
 
     problem: str
     answer: str | None
@@ -30,13 +30,13 @@ def read(path: Path) -> list[Row]:
         whole = json.loads(text)
     except json.JSONDecodeError:
         if text.startswith("[\n"):
-            return list(_before_it_breaks_off(text))
+            return list(_truncated_array(text))
         return [json.loads(line) for line in text.split("\n") if line.strip()]
     return list(whole.get("example", whole.values()) if isinstance(whole, dict) else whole)
 
 
-def _before_it_breaks_off(array: str) -> Iterator[Row]:
-    """The rows of a JSON array that was published cut off."""
+def _truncated_array(array: str) -> Iterator[Row]:
+    """The complete rows of a JSON array that was published truncated."""
     at = 1
     while row := _NEXT_ROW.match(array, at):
         try:
@@ -53,18 +53,18 @@ def digest(row: Row) -> str:
 
 
 def half_of(sha256: str) -> str:
-    """``seen`` when the last hex digit is even, else ``held-out``: nobody chooses."""
+    """``seen`` if the last hex digit is even, else ``held-out``."""
     return "held-out" if int(sha256[-1], 16) % 2 else "seen"
 
 
-def fed(source: str, row: Row) -> Fed:
+def problem_of(source: str, row: Row) -> Problem:
     """The columns of a row of ``source``, a name in ``sources.jsonl``."""
     problem, answer, choices = COLUMNS[source](row)
-    return Fed(problem, None if answer is None else str(answer), choices)
+    return Problem(problem, None if answer is None else str(answer), choices)
 
 
 def boxed(solution: str) -> str | None:
-    r"""What stands in the last ``\boxed{}`` or ``\fbox{}`` of a solution; None without one."""
+    r"""The content of the last ``\boxed{}`` or ``\fbox{}`` of a solution, or None."""
     start = max(solution.rfind("\\boxed"), solution.rfind("\\fbox"))
     if start < 0:
         return None
@@ -83,63 +83,63 @@ def _balanced(text: str, brace: int) -> str:
     return text[brace + 1 :]
 
 
-def _named(problem: str, answer: str) -> Callable[[Row], Fed]:
-    return lambda row: Fed(row[problem], row[answer])
+def _named(problem: str, answer: str) -> Callable[[Row], Problem]:
+    return lambda row: Problem(row[problem], row[answer])
 
 
-def _solved(row: Row) -> Fed:
-    return Fed(row["problem"], boxed(row["solution"]))
+def _solved(row: Row) -> Problem:
+    return Problem(row["problem"], boxed(row["solution"]))
 
 
-def _gsm8k(row: Row) -> Fed:
-    return Fed(row["question"], row["answer"].split("####")[-1].strip())
+def _gsm8k(row: Row) -> Problem:
+    return Problem(row["question"], row["answer"].split("####")[-1].strip())
 
 
-def _instructed(row: Row) -> Fed:
-    return Fed(_joined(row["instruction"], row["input"]), row["output"])
+def _instructed(row: Row) -> Problem:
+    return Problem(_joined(row["instruction"], row["input"]), row["output"])
 
 
-def _seeded(row: Row) -> Fed:
+def _seeded(row: Row) -> Problem:
     first = row["instances"][0]
-    return Fed(_joined(row["instruction"], first["input"]), first["output"])
+    return Problem(_joined(row["instruction"], first["input"]), first["output"])
 
 
 def _joined(instruction: str, given: str) -> str:
     return f"{instruction}\n{given}" if given else instruction
 
 
-def _contextual(row: Row) -> Fed:
-    return Fed(_joined(row.get("context") or "", row["question"]).lstrip("\n"), ", ".join(row["final_answer"]))
+def _contextual(row: Row) -> Problem:
+    return Problem(_joined(row.get("context") or "", row["question"]).lstrip("\n"), ", ".join(row["final_answer"]))
 
 
-def _only(row: Row) -> Fed:
+def _only(row: Row) -> Problem:
     (problem,) = row.values()
-    return Fed(problem["question"], problem["answer"])
+    return Problem(problem["question"], problem["answer"])
 
 
-def _lettered(row: Row) -> Fed:
-    return Fed(row["problem"], row["answer_value"], [option["content"] for (option,) in row["answer_option_list"]])
+def _lettered(row: Row) -> Problem:
+    return Problem(row["problem"], row["answer_value"], [option["content"] for (option,) in row["answer_option_list"]])
 
 
-def _measured(row: Row) -> Fed:
-    return Fed(row["problem_text"], f"{row['answer_latex'].strip()} {row['unit'].strip()}".strip())
+def _measured(row: Row) -> Problem:
+    return Problem(row["problem_text"], f"{row['answer_latex'].strip()} {row['unit'].strip()}".strip())
 
 
 def _several(values: Iterable[float]) -> str:
     return ", ".join(str(int(value)) if value == int(value) else str(value) for value in values)
 
 
-def _spoken(row: Row) -> Fed:
-    return Fed(row["raw_text"], _several(row["ans"]))
+def _spoken(row: Row) -> Problem:
+    return Problem(row["raw_text"], _several(row["ans"]))
 
 
-def _drawn(row: Row) -> Fed:
-    return Fed(row["original"]["sQuestion"], _several(row["original"]["lSolutions"]))
+def _drawn(row: Row) -> Problem:
+    return Problem(row["original"]["sQuestion"], _several(row["original"]["lSolutions"]))
 
 
-def _turns(row: Any) -> Fed:
+def _turns(row: Any) -> Problem:
     asked, answered = row
-    return Fed(asked["value"], str(answered["ground_truth"]["value"]))
+    return Problem(asked["value"], str(answered["ground_truth"]["value"]))
 
 
 COLUMNS: dict[str, Callable[[Row], tuple[str, Any, list[str] | None]]] = {
@@ -149,26 +149,26 @@ COLUMNS: dict[str, Callable[[Row], tuple[str, Any, list[str] | None]]] = {
     "alpaca_zh_1000.json": _instructed,
     "ape_test.jsonl": _named("original_text", "ans"),
     "ape_valid.jsonl": _named("original_text", "ans"),
-    "aqua_test.jsonl": lambda row: Fed(row["question"], row["correct"], row["options"]),
-    "asdiv.jsonl": lambda row: Fed(f"{row['body']} {row['question']}", row["answer"]),
+    "aqua_test.jsonl": lambda row: Problem(row["question"], row["correct"], row["options"]),
+    "asdiv.jsonl": lambda row: Problem(f"{row['body']} {row['question']}", row["answer"]),
     "carp_en.jsonl": _named("content", "answer"),
     "cm17k_test.json": _spoken,
     "cm17k_valid.json": _spoken,
     "cmath_zh.jsonl": _named("question", "answer"),
-    "cn_middle_school_zh.jsonl": lambda row: Fed(row["question"], row["choice_answer"] or row["answer"]),
+    "cn_middle_school_zh.jsonl": lambda row: Problem(row["question"], row["choice_answer"] or row["answer"]),
     "college_math.jsonl": _named("question", "answer"),
     "comp_math_24_25.jsonl": _named("problem", "expected_answer"),
     "draw_train.jsonl": _drawn,
     "gaokao2023en.jsonl": _named("question", "answer"),
-    "gaokao_2023_choice.json": lambda row: Fed(row["question"], ", ".join(row["answer"])),
-    "gaokao_2024_choice.json": lambda row: Fed(row["question"], ", ".join(row["answer"])),
-    "gaokao_bench_choice_1.json": lambda row: Fed(row["question"], ", ".join(row["answer"])),
+    "gaokao_2023_choice.json": lambda row: Problem(row["question"], ", ".join(row["answer"])),
+    "gaokao_2024_choice.json": lambda row: Problem(row["question"], ", ".join(row["answer"])),
+    "gaokao_bench_choice_1.json": lambda row: Problem(row["question"], ", ".join(row["answer"])),
     "gaokao_bench_cloze_1.json": _named("question", "answer"),
     "gaokao_bench_cloze_2.json": _named("question", "answer"),
     "gaokao_bench_open_1.json": _named("question", "answer"),
     "gaokao_bench_open_2.json": _named("question", "answer"),
     "gaokao_math_cloze_zh.jsonl": _named("question", "answer"),
-    "gaokao_math_qa_zh.jsonl": lambda row: Fed(
+    "gaokao_math_qa_zh.jsonl": lambda row: Problem(
         row["question"], row["label"], [row["options"][letter] for letter in sorted(row["options"])]
     ),
     "gsm8k_test.jsonl": _gsm8k,
@@ -176,14 +176,14 @@ COLUMNS: dict[str, Callable[[Row], tuple[str, Any, list[str] | None]]] = {
     "kaoyan_zh.jsonl": _named("problem", "answer"),
     "math_test_full.jsonl": _solved,
     "math_train.json": _named("problem", "answer"),
-    "math_vision.jsonl": lambda row: Fed(row["question"], row["answer"], row["options"] or None),
+    "math_vision.jsonl": lambda row: Problem(row["question"], row["answer"], row["options"] or None),
     "mawps_addsub.jsonl": _named("input", "target"),
     "mawps_multiarith.jsonl": _named("input", "target"),
     "mawps_singleeq.jsonl": _named("input", "target"),
     "mawps_singleop.jsonl": _named("input", "target"),
     "minerva_math.jsonl": _solved,
     "minif2f_informal.jsonl": _named("informal_statement", "informal_proof"),
-    "mmlu_stem.jsonl": lambda row: Fed(row["question"], "ABCD"[row["answer"]], row["choices"]),
+    "mmlu_stem.jsonl": lambda row: Problem(row["question"], "ABCD"[row["answer"]], row["choices"]),
     "odyssey_math.jsonl": _only,
     "olympiadbench_en_open.jsonl": _contextual,
     "orz_57k.json": _turns,
@@ -191,7 +191,7 @@ COLUMNS: dict[str, Callable[[Row], tuple[str, Any, list[str] | None]]] = {
     "orz_72k.json": _turns,
     "proofnet.jsonl": _named("nl_statement", "nl_proof"),
     "putnam_informal.json": _named("informal_statement", "informal_solution"),
-    "sat_math.jsonl": lambda row: Fed(_joined(row["question"], row["options"]), row["Answer"]),
+    "sat_math.jsonl": lambda row: Problem(_joined(row["question"], row["options"]), row["Answer"]),
     "scibench_atkins.json": _measured,
     "scibench_calculus.json": _measured,
     "scibench_chemmc.json": _measured,
@@ -203,8 +203,8 @@ COLUMNS: dict[str, Callable[[Row], tuple[str, Any, list[str] | None]]] = {
     "scibench_stat.json": _measured,
     "scibench_thermo.json": _measured,
     "self_instruct_seed_175.jsonl": _seeded,
-    "svamp.jsonl": lambda row: Fed(f"{row['Body']} {row['Question']}", row["Answer"]),
-    "tabmwp_test1k.json": lambda row: Fed(row["question"], row["answer"], row["choices"]),
+    "svamp.jsonl": lambda row: Problem(f"{row['Body']} {row['Question']}", row["Answer"]),
+    "tabmwp_test1k.json": lambda row: Problem(row["question"], row["answer"], row["choices"]),
     "tal_en.jsonl": _lettered,
     "tal_zh.jsonl": _lettered,
     "theoremqa.json": _named("Question", "Answer"),

@@ -1,4 +1,4 @@
-"""A training process watched from outside: when each line of its metrics appeared, and what memory it took."""
+"""Runs a training process and records when each line of its metrics appears, and its peak memory."""
 
 import json
 import subprocess
@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Any
 
 POLL_SECONDS = 0.02
-END_SECONDS = 30.0
+TERMINATE_SECONDS = 30.0
 TAIL = 2000
 
 Line = Mapping[str, Any]
 
 
+class TooSlow(Exception):
+    """The process did not get there in time."""
+
+
 @dataclass(frozen=True, slots=True)
-class Watched:
-    """``lines`` of the metrics by step, ``at`` the second each was first seen, the whole run's ``seconds`` until the
-    last, ``peak_mib`` of all its processes.
-    """
+class Record:
+    """Metrics by step, the time at which each line appeared, peak memory of all processes, and seconds of the run."""
 
     lines: Mapping[int, Line]
     at: Mapping[int, float]
@@ -27,54 +29,55 @@ class Watched:
     seconds: float = 0.0
 
 
-def watch(
+def monitor(
     command: Sequence[str], metrics: Path, *, last: int, environment: Mapping[str, str], seconds: float
-) -> Watched:
-    """Run a command until its metrics have the line of step ``last``, then end it.
+) -> Record:
+    """Run a command until its metrics have a line for step ``last``, then terminate it.
 
-    What it says goes to a file beside the folder of the metrics, which the command makes itself.
+    The command creates the folder of ``metrics``; its output goes to a file next to that folder.
 
     Raises:
-        AssertionError: it ended before, or took longer than ``seconds``; the end of what it wrote is in the message.
+        TooSlow: it took longer than ``seconds``.
+        AssertionError: it ended early. Both messages have the end of its output.
     """
-    said = metrics.parent.with_suffix(".txt")
-    with open(said, "w") as output:
+    log = metrics.parent.with_suffix(".txt")
+    with open(log, "w") as output:
         begun = time.monotonic()
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
         try:
-            lines, at = _follow(process, metrics, said, last=last, until=time.monotonic() + seconds)
-            return Watched(lines, at, peak_mib(process.pid), time.monotonic() - begun)
+            lines, at = _follow(process, metrics, log, last=last, until=time.monotonic() + seconds)
+            return Record(lines, at, peak_mib(process.pid), time.monotonic() - begun)
         finally:
-            _end(process)
+            _terminate(process)
 
 
 def _follow(
-    process: "subprocess.Popen[bytes]", metrics: Path, said: Path, *, last: int, until: float
+    process: "subprocess.Popen[bytes]", metrics: Path, log: Path, *, last: int, until: float
 ) -> tuple[dict[int, Line], dict[int, float]]:
     lines: dict[int, Line] = {}
     at: dict[int, float] = {}
     while last not in lines:
         running = process.poll() is None
-        for line in whole_lines(metrics):
+        for line in complete_lines(metrics):
             lines[line["step"]] = line
             at.setdefault(line["step"], time.monotonic())
-        late = time.monotonic() > until
-        assert last in lines or (running and not late), (
-            f"{'too slow' if late else f'ended with {process.returncode}'} after step {max(lines, default=None)}: "
-            f"{said.read_text()[-TAIL:]}"
-        )
+        if last not in lines and (not running or time.monotonic() > until):
+            where = f"after step {max(lines, default=None)}: {log.read_text()[-TAIL:]}"
+            if running:
+                raise TooSlow(f"too slow {where}")
+            raise AssertionError(f"exit code {process.returncode} {where}")
         time.sleep(POLL_SECONDS)
     return lines, at
 
 
-def whole_lines(path: Path) -> list[Line]:
-    """The lines of a file of JSON that are complete; none where there is no file yet."""
+def complete_lines(path: Path) -> list[Line]:
+    """The complete lines of a JSONL file that may not exist yet."""
     text = path.read_text() if path.exists() else ""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
 def peak_mib(pid: int) -> int:
-    """The largest resident memory of a process and of those under it that still live, each at its own peak."""
+    """The sum of the peak resident memory of a process and its live descendants."""
     status = Path(f"/proc/{pid}/status")
     try:
         peaks = [int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")]
@@ -88,10 +91,10 @@ def _children(task: Path) -> list[int]:
     return [int(pid) for pid in (task / "children").read_text().split()]
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _terminate(process: "subprocess.Popen[bytes]") -> None:
     process.terminate()
     try:
-        process.wait(END_SECONDS)
+        process.wait(TERMINATE_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

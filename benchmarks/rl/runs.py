@@ -1,7 +1,6 @@
-"""The two sides of a race: a whole run of ``magcli rl``, and one of TRL's GRPOTrainer, as users start them.
+"""Whole runs of ``magcli rl`` and of TRL's GRPOTrainer, each a process that writes one line of metrics per update.
 
-Each is a process of its own that leaves a line of metrics an update, watched from outside. The clock runs from the end
-of the last warm-up update to the end of the last timed one.
+The clock runs from the end of the last warm-up update to the end of the last timed one.
 """
 
 import json
@@ -14,19 +13,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks.public import ROOT
+from benchmarks.downloads import ROOT, trl_path
+from benchmarks.monitor import Line, Record, monitor
 from benchmarks.rl import settings
 from benchmarks.rl.settings import Arm
-from benchmarks.rl.watch import Line, Watched, watch
-from benchmarks.trl_reward import trl
 
 SECONDS = 4 * 3600.0
-REWARD = f"{ROOT}/benchmarks/rl/answered.py:answered"
+REWARD = f"{ROOT}/benchmarks/rl/reward.py:correct_anywhere"
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What both sides are to do: a model, problems, where completions are cut, updates before and on the clock."""
+    """Model, problems, token limit, and updates before the clock starts and on it."""
 
     model: Path
     problems: Path
@@ -37,16 +35,16 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What a side did on the clock. Shares are of its seconds; ``padding`` is the share of trained positions.
+    """Measurements of a run on the clock; ``generating`` and ``training`` are shares of its seconds.
 
-    ``whole`` is its trained tokens a second from the beginning of the first update to the end of the last timed one:
-    there no token is counted that was made before, and some are left out that are made for later.
+    ``padding`` is a share of the trained positions. ``rate_with_warmup`` is trained tokens a second from the beginning
+    of the first update, which excludes tokens generated for later updates.
     """
 
     seconds: float
     updates: int
-    trained: int
-    whole: float
+    trained_tokens: int
+    rate_with_warmup: float
     generating: float
     training: float
     padding: float
@@ -58,30 +56,30 @@ class Timed:
     @property
     def rate(self) -> float:
         """Trained completion tokens a second."""
-        return self.trained / self.seconds
+        return self.trained_tokens / self.seconds
 
-    def told(self) -> str:
-        """One line for people."""
+    def summary(self) -> str:
+        """One line."""
         return (
-            f"{self.rate:.1f} trained tokens/s ({self.trained} in {self.seconds:.0f} s; warm-up included "
-            f"{self.whole:.1f}), "
-            f"{self.seconds / self.updates:.1f} s an update, generating {self.generating:.0%}, "
+            f"{self.rate:.1f} trained tokens/s ({self.trained_tokens} in {self.seconds:.0f} s; with warm-up "
+            f"{self.rate_with_warmup:.1f}), "
+            f"{self.seconds / self.updates:.1f} s per update, generating {self.generating:.0%}, "
             f"training {self.training:.0%}, padding {self.padding:.0%}, lengths {self.lengths}, "
             f"reward {self.reward:.2f}, groups dropped {self.dropped}, peak {self.peak_mib:,} MiB"
         )
 
 
-def magcli(task: Task, **more: Any) -> Timed:
-    """A run of ``magcli rl``, options in ``more`` winning; by ``reward`` no group of this race is removed."""
-    return _of_magcli(task, run_magcli(task, **more))
+def time_magcli(task: Task, **options: Any) -> Timed:
+    """Time ``magcli rl``; ``options`` override the settings."""
+    return _magcli_timed(task, run_magcli(task, **options))
 
 
-def run_magcli(task: Task, *, seconds: float = SECONDS, **more: Any) -> Watched:
-    """Start ``magcli rl`` and watch it, for so many seconds at most."""
+def run_magcli(task: Task, *, seconds: float = SECONDS, **options: Any) -> Record:
+    """Run ``magcli rl``, for so many seconds at most."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        return watch(
-            [sys.executable, "-m", "magcli", "rl", str(task.problems), *flags(options_of(task, run) | more)],
+        return monitor(
+            [sys.executable, "-m", "magcli", "rl", str(task.problems), *flags(magcli_options(task, run) | options)],
             run / "metrics.jsonl",
             last=task.warmup + task.timed,
             environment=environment(settings.THREADS),
@@ -89,8 +87,8 @@ def run_magcli(task: Task, *, seconds: float = SECONDS, **more: Any) -> Watched:
         )
 
 
-def options_of(task: Task, run: Path) -> dict[str, Any]:
-    """The options of ``magcli rl`` for a task, with the run in a folder that is not there yet."""
+def magcli_options(task: Task, run: Path) -> dict[str, Any]:
+    """The options of ``magcli rl`` for a task; writes the system prompt next to the run's folder."""
     system = run.with_name("system.txt")
     system.write_text(settings.SYSTEM)
     return {
@@ -115,8 +113,8 @@ def options_of(task: Task, run: Path) -> dict[str, Any]:
     }
 
 
-def trl_trainer(task: Task, arm: Arm, *, seconds: float = SECONDS) -> Timed:
-    """A run of TRL's trainer, for so many seconds at most."""
+def time_trl(task: Task, arm: Arm, *, seconds: float = SECONDS) -> Timed:
+    """Time TRL's trainer, for so many seconds at most."""
     with tempfile.TemporaryDirectory() as folder:
         spec = {
             "model": str(task.model),
@@ -141,21 +139,21 @@ def trl_trainer(task: Task, arm: Arm, *, seconds: float = SECONDS) -> Timed:
             "workers": 1,
             "rule": {},
         }
-        return _of_trl(task, run_trl(spec, Path(folder), last=task.warmup + task.timed, seconds=seconds))
+        return _trl_timed(task, run_trl(spec, Path(folder), last=task.warmup + task.timed, seconds=seconds))
 
 
-def run_trl(spec: Mapping[str, Any], folder: Path, *, last: int, seconds: float = SECONDS) -> Watched:
-    """Start ``trl_child`` with a spec and watch it.
+def run_trl(spec: Mapping[str, Any], folder: Path, *, last: int, seconds: float = SECONDS) -> Record:
+    """Run ``trl_child`` with a spec.
 
     Raises:
-        Missing: TRL cannot be had.
+        Unavailable: TRL cannot be installed.
     """
-    place, path = folder / "trl", folder / "spec.json"
-    path.write_text(json.dumps({**spec, "folder": str(place), "metrics": str(place / "metrics.jsonl")}))
-    paths = os.pathsep.join((str(ROOT), trl()))
-    return watch(
+    output, path = folder / "trl", folder / "spec.json"
+    path.write_text(json.dumps({**spec, "folder": str(output), "metrics": str(output / "metrics.jsonl")}))
+    paths = os.pathsep.join((str(ROOT), trl_path()))
+    return monitor(
         [sys.executable, "-m", "benchmarks.rl.trl_child", str(path)],
-        place / "metrics.jsonl",
+        output / "metrics.jsonl",
         last=last,
         environment=environment(spec["threads"]) | {"PYTHONPATH": paths},
         seconds=seconds,
@@ -163,13 +161,13 @@ def run_trl(spec: Mapping[str, Any], folder: Path, *, last: int, seconds: float 
 
 
 def environment(threads: int) -> dict[str, str]:
-    """This process's, offline and with so many threads."""
-    quiet = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false"}
-    return os.environ | quiet | {"OMP_NUM_THREADS": str(threads)}
+    """This process's environment, offline and with so many threads."""
+    offline = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false"}
+    return os.environ | offline | {"OMP_NUM_THREADS": str(threads)}
 
 
 def flags(options: Mapping[str, Any]) -> list[str]:
-    """Options as they stand on a command line."""
+    """Options as command-line arguments."""
     return [word for name, value in options.items() for word in _flag(name.replace("_", "-"), value)]
 
 
@@ -179,64 +177,64 @@ def _flag(name: str, value: Any) -> list[str]:
     return [f"--{name}", str(value)]
 
 
-def clock(task: Task, watched: Watched) -> tuple[float, list[Line]]:
-    """Seconds on the clock, and the lines of the updates that ended in them."""
+def clock(task: Task, record: Record) -> tuple[float, list[Line]]:
+    """Seconds on the clock and the metrics of the timed updates."""
     last = task.warmup + task.timed
-    lines = [watched.lines[step] for step in range(task.warmup + 1, last + 1)]
-    return watched.at[last] - watched.at[task.warmup], lines
+    lines = [record.lines[step] for step in range(task.warmup + 1, last + 1)]
+    return record.at[last] - record.at[task.warmup], lines
 
 
-def _whole(task: Task, watched: Watched, tokens: Callable[[Line], int]) -> float:
-    """Trained tokens a second, the warm-up included."""
+def rate_with_warmup(task: Task, record: Record, tokens: Callable[[Line], int]) -> float:
+    """Trained tokens a second from the beginning of the first update."""
     last = task.warmup + task.timed
-    begun = watched.at[1] - watched.lines[1]["seconds"]
-    return sum(tokens(watched.lines[step]) for step in range(1, last + 1)) / (watched.at[last] - begun)
+    start = record.at[1] - record.lines[1]["seconds"]
+    return sum(tokens(record.lines[step]) for step in range(1, last + 1)) / (record.at[last] - start)
 
 
-def _of_magcli(task: Task, watched: Watched) -> Timed:
-    seconds, lines = clock(task, watched)
+def _magcli_timed(task: Task, record: Record) -> Timed:
+    seconds, lines = clock(task, record)
     return Timed(
         seconds=seconds,
         updates=task.timed,
-        trained=sum(line["trained_tokens"] for line in lines),
-        whole=_whole(task, watched, lambda line: line["trained_tokens"]),
-        generating=_share(lines, [1 - line["generator_idle"] for line in lines]),
-        training=_share(lines, [1 - line["trainer_idle"] for line in lines]),
+        trained_tokens=sum(line["trained_tokens"] for line in lines),
+        rate_with_warmup=rate_with_warmup(task, record, lambda line: line["trained_tokens"]),
+        generating=_weighted_mean(lines, [1 - line["generator_idle"] for line in lines]),
+        training=_weighted_mean(lines, [1 - line["trainer_idle"] for line in lines]),
         padding=0.0,
         lengths=f"{fmean(line['length_mean'] for line in lines):.0f} (p95 {lines[-1]['length_p95']:.0f})",
         reward=fmean(line["reward"] for line in lines),
         dropped=sum(sum(line["groups_dropped"].values()) for line in lines),
-        peak_mib=watched.peak_mib,
+        peak_mib=record.peak_mib,
     )
 
 
-def _of_trl(task: Task, watched: Watched) -> Timed:
-    seconds, lines = clock(task, watched)
+def _trl_timed(task: Task, record: Record) -> Timed:
+    seconds, lines = clock(task, record)
     lengths = [length for line in lines for length in line["lengths"]]
     generating = sum(line["generate_seconds"] for line in lines)
     grading = sum(line["grade_seconds"] for line in lines)
     return Timed(
         seconds=seconds,
         updates=task.timed,
-        trained=sum(lengths),
-        whole=_whole(task, watched, lambda line: sum(line["lengths"])),
+        trained_tokens=sum(lengths),
+        rate_with_warmup=rate_with_warmup(task, record, lambda line: sum(line["lengths"])),
         generating=generating / seconds,
         training=1 - (generating + grading) / seconds,
-        padding=fmean(map(_padding, lines)),
+        padding=fmean(map(padding_share, lines)),
         lengths=f"{fmean(lengths):.0f} (p95 {sorted(lengths)[int(0.95 * len(lengths))]})",
         reward=fmean(line["reward"] for line in lines),
         dropped=0,
-        peak_mib=watched.peak_mib,
+        peak_mib=record.peak_mib,
     )
 
 
-def _share(lines: Sequence[Line], shares: Sequence[float]) -> float:
-    """The mean of shares of updates' seconds, longer updates counting more."""
+def _weighted_mean(lines: Sequence[Line], shares: Sequence[float]) -> float:
+    """The mean of shares, weighted by the seconds of the updates."""
     seconds = [line["seconds"] for line in lines]
     return sum(share * second for share, second in zip(shares, seconds, strict=True)) / sum(seconds)
 
 
-def _padding(line: Line) -> float:
-    """The share of padding in TRL's batch, which is as wide as its longest prompt and its longest completion."""
+def padding_share(line: Line) -> float:
+    """The share of padding in TRL's batch, as wide as its longest prompt plus its longest completion."""
     prompts, lengths = line["prompt_lengths"], line["lengths"]
     return 1 - (sum(prompts) + sum(lengths)) / (len(lengths) * (max(prompts) + max(lengths)))
