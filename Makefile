@@ -54,18 +54,20 @@ setup: .venv/.done
 demo: setup
 	$(MAKE) --no-print-directory -C recipes/tiny demo MAGCLI="$(CURDIR)/$(BIN)/magcli"
 
-# Two test files at a time, each on one thread (tests/conftest.py), for two cores.
+# Two test files at a time, each on one thread, for two cores; in the order of tests/conftest.py, longest first.
+IN_PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+
 test: setup
-	$(PYTEST) -q -n 2 --dist loadfile
+	$(PYTEST) -q $(IN_PARALLEL)
 
 test-fast: setup
-	$(PYTEST) -q -n 2 --dist loadfile -m 'not integration and not slow and not faults and not browser'
+	$(PYTEST) -q $(IN_PARALLEL) -m 'not integration and not slow and not faults and not browser'
 
 test-browser: setup
 	$(PYTEST) -q -m browser tests
 
 properties: setup
-	$(PYTEST) -q -n 2 --dist loadfile -m hypothesis --hypothesis-profile 'many examples' --timeout 7200
+	$(PYTEST) -q $(IN_PARALLEL) -m hypothesis --hypothesis-profile 'many examples' --timeout 7200
 
 check: setup docs
 	$(BIN)/ruff check .

@@ -88,7 +88,7 @@ def _received(copy):
     return copy.detach()
 
 
-def run_command_line(arguments, *, input=b"", timeout=120, cwd=None, largest=None):
+def run_command_line(arguments, *, input=b"", timeout=240, cwd=None, largest=None):
     """The command line in a process forked from one that has imported everything; as ``subprocess.run`` tells of it.
 
     ``largest`` is the size in bytes that no file may grow beyond, as on a full disk.
@@ -157,7 +157,7 @@ def kill_and_resume(kills, longest, name, *inputs, **options):
             for place in options.keys() & {"output", "dropped"}:
                 Path(options[place]).unlink()  # else a killed restart leaves what the next run takes as up to date
         attempts += not too_quick
-    assert ended(start_stage(name, *inputs, **options), 120)
+    assert ended(start_stage(name, *inputs, **options), 240)
     print(f"{killed} kills in runs of at most {longest:.1f} s")
     return killed
 

@@ -77,7 +77,7 @@ class Terminal:
         """Press keys: ``b"\\x03"`` is Ctrl-C."""
         os.write(self._master, keys)
 
-    def wait_for(self, condition, seconds=120):
+    def wait_for(self, condition, seconds=240):
         """Read until something holds; fails after a while, or where the process ends before."""
         deadline = time.monotonic() + seconds
         while not condition():
@@ -86,7 +86,7 @@ class Terminal:
             assert time.monotonic() < deadline, self.text
             assert alive or condition(), self.text
 
-    def end(self, seconds=120):
+    def end(self, seconds=240):
         """Read to the end of the process; its exit code."""
         deadline = time.monotonic() + seconds
         while self.process.poll() is None:

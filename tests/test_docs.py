@@ -4,7 +4,6 @@ import importlib.util
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -23,49 +22,6 @@ from magcli.stages.report import labels
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-SMALL = """
-[grade]
-language = false
-[cold-start]
-system = "none"
-[sft]
-max_steps = 120
-lr = 2e-3
-step_tokens = 940
-bf16 = "no"
-system = "none"
-[filter-math]
-samples = 4
-keep = "0..0.99"
-max_tokens = 40
-slots = 256
-system = "none"
-[rl]
-updates = 4
-group = 4
-n_async = 64
-n_batch = 32
-n_mini = 32
-lr = 5e-5
-diverse_by = "reward"
-max_tokens = 40
-penalty_end = 40
-language = false
-system = "none"
-dtype = "fp32"
-[evaluate]
-samples = 1
-max_tokens = 40
-slots = 256
-system = "none"
-[landscape]
-points = 4
-samples = 2
-max_tokens = 40
-language = false
-system = "none"
-dtype = "fp32"
-"""
 
 
 def run(command: str, cwd: Path, timeout: int = 240) -> subprocess.CompletedProcess[str]:
@@ -295,21 +251,6 @@ def test_every_command_of_the_recipes_resolves(recipe: str, target: str, monkeyp
     monkeypatch.chdir(ROOT / "recipes" / recipe)
     resolve(dict.fromkeys(commands))
     assert not (ROOT / "recipes" / recipe / "out-of-tests").exists()
-
-
-def test_the_tiny_recipe_runs_from_problems_to_landscape(tmp_path: Path) -> None:
-    """On a fifth of its problems, which are the most of its work."""
-    tiny = shutil.copytree(ROOT / "recipes" / "tiny", tmp_path / "tiny", ignore=shutil.ignore_patterns("out"))
-    problems = tiny / "data" / "problems.jsonl"
-    problems.write_text("".join(problems.read_text(encoding="utf-8").splitlines(keepends=True)[::5]), encoding="utf-8")
-    (tmp_path / "small.toml").write_text(SMALL, encoding="utf-8")
-    variables = f"RECIPE={tmp_path}/small.toml OUT={tmp_path}/out TRAJECTORY=2 MAGCLI=magcli"
-    done = run(f"make -C {tiny} demo {variables}", ROOT)
-    assert done.returncode == 0, done.stderr
-    assert "eval-rl" in done.stdout
-    assert (tmp_path / "out" / "landscape" / "landscape.png").stat().st_size > 10_000
-    again = run(f"make -C {tiny} demo {variables}", ROOT)
-    assert "magcli sft" not in again.stdout, "nothing is made twice"
 
 
 def test_labels_are_what_tells_paths_apart() -> None:

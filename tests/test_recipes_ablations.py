@@ -17,7 +17,7 @@ ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ
 def listed(folder, *arguments):
     """The magcli commands that make would run in a folder, as lists of words."""
     command = ["make", "-n", "--no-print-directory", "-C", str(RECIPES / folder), "MAGCLI=magcli", *arguments]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.replace("\\\n", " ").splitlines()
     return [shlex.split(line)[1:] for line in lines if line.startswith("magcli ")]

@@ -15,7 +15,7 @@ ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ
 def make(*arguments: str) -> str:
     """What make prints in the recipe's folder."""
     command = ["make", "--no-print-directory", "-C", str(RECIPE), "OUT=out-of-tests", *arguments]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.replace("\\\n", " ")
 

@@ -46,7 +46,7 @@ def test_the_embedded_engine_imports_no_compiler_and_no_models_of_transformers(t
     command = ["generate", problems, "--model", tiny_model_dir, "--engine", "torch", "--max-tokens", 4]
     command += ["--system", tmp_path / "system.txt"]
     given = json.dumps([str(word) for word in [*command, "-o", tmp_path / "rows.jsonl"]])
-    done = subprocess.run([sys.executable, "-c", GENERATE, given], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", GENERATE, given], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 1
     modules = json.loads(done.stdout.splitlines()[-1])
@@ -55,31 +55,33 @@ def test_the_embedded_engine_imports_no_compiler_and_no_models_of_transformers(t
 
 
 LIGHT = {
-    "convert": ["convert", "problems.jsonl", "-o", "{}/rows.arrow"],
-    "show": ["show", "problems.jsonl"],
-    "clean-math": ["clean-math", "messy.jsonl", "-o", "{}/rows.arrow"],
-    "grade": ["grade", "{}/one.jsonl", "--workers", "1", "-o", "{}/rows.arrow"],
+    "help": (1.0, ["generate", "--help"]),
+    "convert": (1.5, ["convert", "problems.jsonl", "-o", "{}/rows.arrow"]),
+    "show": (1.5, ["show", "problems.jsonl"]),
+    "clean-math": (1.5, ["clean-math", "messy.jsonl", "-o", "{}/rows.arrow"]),
+    "grade": (1.5, ["grade", "{}/one.jsonl", "--workers", "1", "-o", "{}/rows.arrow"]),
 }
-LIMIT = 1.5
-"""Seconds of a processor, workers included, where SymPy and pyarrow are imported within ``YARD``; a quiet machine takes
-at most 1, and the other half is left to its neighbours."""
+"""CPU seconds, workers included, where SymPy and pyarrow are imported within ``YARD``, and the command. A quiet machine
+needs two thirds of them at most."""
 YARD = 0.5
 YARDSTICK = [sys.executable, "-c", "import pyarrow.compute, sympy"]
 
 
+@pytest.mark.flaky(reruns=2)
 @pytest.mark.parametrize("name", LIGHT)
 def test_commands_without_a_model_take_about_a_second_of_a_processor(name, tmp_path) -> None:
-    """Neighbours slow a processor down, so what the commands take is held against imports beside them."""
+    """Other processes slow a processor down, so the limit grows with the time of some imports measured now."""
+    limit, command = LIGHT[name]
     line = (EXAMPLES / "completions.jsonl").read_text(encoding="utf-8").splitlines()[0]
     taken, yards = [], []
     for turn in range(4):
         folder = tmp_path / str(turn)
         folder.mkdir()
         (folder / "one.jsonl").write_text(line + "\n", encoding="utf-8")
-        words = [word.format(folder) for word in LIGHT[name]]
+        words = [word.format(folder) for word in command]
         taken.append(processor_seconds([sys.executable, "-m", "magcli", *words]))
         yards.append(processor_seconds(YARDSTICK))
-        if min(taken) < LIMIT * max(1.0, min(yards) / YARD):
+        if min(taken) < limit * max(1.0, min(yards) / YARD):
             break
     else:
         pytest.fail(f"{min(taken):.1f} s, where the imports take {min(yards):.1f} s")
@@ -87,7 +89,7 @@ def test_commands_without_a_model_take_about_a_second_of_a_processor(name, tmp_p
 
 def processor_seconds(command: list[str]) -> float:
     began = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, timeout=60)
+    done = subprocess.run(command, cwd=EXAMPLES, capture_output=True, timeout=240)
     assert done.returncode == 0, done.stderr
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime

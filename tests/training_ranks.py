@@ -22,7 +22,7 @@ from calling import PRELOADED, flags_of, quiet
 from magcli.train.distributed import close_ranks, open_ranks
 
 CONTEXT = multiprocessing.get_context("forkserver")
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 @dataclass
@@ -80,6 +80,14 @@ def on_ranks(function: Callable[..., Any], *arguments: Any, size: int = 2) -> li
         return [rank.result() for rank in ranks]
 
 
+def until(condition: Callable[[], object]) -> None:
+    """Wait for something that ranks do."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def launched(stage: str, *inputs: object, ranks: int = 2, **options: Any) -> subprocess.Popen[bytes]:
     """A stage under torchrun, in a process group of its own."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
@@ -90,7 +98,7 @@ def launched(stage: str, *inputs: object, ranks: int = 2, **options: Any) -> sub
 
 def finished(process: subprocess.Popen[bytes], code: int = 0) -> str:
     """What the processes of a launch said, once they have ended with that exit code."""
-    errors = process.communicate(timeout=150)[1].decode()
+    errors = process.communicate(timeout=240)[1].decode()
     assert process.returncode == code, errors
     return errors
 

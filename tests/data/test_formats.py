@@ -288,6 +288,7 @@ def test_which_names_may_be_hub_ids(name: str, of_hub: bool, monkeypatch, tmp_pa
         table.read(name)
 
 
+@pytest.mark.flaky(reruns=2)
 def test_a_hub_id_without_a_hub_fails_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 

@@ -21,7 +21,7 @@ ASK = (
 
 def in_process(**environment):
     command = [sys.executable, "-c", ASK]
-    done = subprocess.run(command, capture_output=True, env={**os.environ, **environment}, check=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, env={**os.environ, **environment}, check=True, timeout=240)
     return [Choice(*each) for each in json.loads(done.stdout)]
 
 

@@ -43,6 +43,7 @@ def test_work_in_time_returns_its_result() -> None:
         few.within(lambda: {}["x"])
 
 
+@pytest.mark.flaky(reruns=2)
 @pytest.mark.parametrize("work", [loop, stubborn, swallows])
 def test_endless_work_is_interrupted_in_any_thread(work) -> None:
     few = Deadline(0.3)
@@ -60,6 +61,7 @@ def test_endless_work_is_interrupted_in_any_thread(work) -> None:
     assert done > 10
 
 
+@pytest.mark.flaky(reruns=2)
 def test_nothing_is_raised_after_the_work_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     raise_in = deadline._raise_in
 

@@ -77,7 +77,7 @@ def pushed(folder, endpoint, **more):
     """The output of a process that pushes a folder; the hub's client reads the endpoint on import."""
     given = {**os.environ, "HF_ENDPOINT": endpoint, "HF_TOKEN": "hf_none", "HF_HUB_OFFLINE": "0", **more}
     command = [sys.executable, "-c", PUSH, str(folder)]
-    return subprocess.run(command, env=given, capture_output=True, text=True, timeout=200, check=True).stdout
+    return subprocess.run(command, env=given, capture_output=True, text=True, timeout=400, check=True).stdout
 
 
 def test_all_files_arrive_in_a_private_repository(tmp_path, hub):

@@ -2,10 +2,12 @@
 
 import contextlib
 import json
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -76,11 +78,19 @@ def end(process: "subprocess.Popen[str]", number: int) -> tuple[float, str]:
     """Send a signal; seconds to the end, and stderr."""
     begun = time.monotonic()
     process.send_signal(number)
-    process.wait(20)
+    process.wait(60)
     seconds = time.monotonic() - begun
-    return seconds, process.communicate(timeout=20)[1]
+    return seconds, process.communicate(timeout=60)[1]
 
 
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.flaky(reruns=2)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("body", STUCK.values(), ids=STUCK.keys())
 def test_a_signal_ends_the_process_wherever_it_is(body: str, number: signal.Signals) -> None:
@@ -108,11 +118,17 @@ except BaseException:
 
 def test_a_second_signal_ends_at_once() -> None:
     for body in STUCK.values():
-        process = start(body, grace=60)
+        process = start(body, grace=600)
         process.send_signal(signal.SIGTERM)
-        time.sleep(0.2)
+        until(lambda process=process: not pending(process.pid, signal.SIGTERM))
         end(process, signal.SIGTERM)
         assert process.returncode in (143, -signal.SIGTERM)
+
+
+def pending(pid: int, number: int) -> bool:
+    """Whether a signal has been sent to a process and not been delivered; sent again, it would be one signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return bool(int(re.search(r"ShdPnd:\s*(\w+)", status)[1], 16) & 1 << number - 1)
 
 
 def test_a_program_reads_the_end_as_an_event() -> None:
@@ -122,6 +138,7 @@ def test_a_program_reads_the_end_as_an_event() -> None:
     assert json.loads(errors) == {"event": "error", "message": told, "exit_code": 143}
 
 
+@pytest.mark.flaky(reruns=2)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_background_job_of_a_shell_ends_too(number: signal.Signals) -> None:
     process = start(STUCK["in C"], preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
@@ -129,12 +146,13 @@ def test_a_background_job_of_a_shell_ends_too(number: signal.Signals) -> None:
     assert process.returncode == 128 + number
 
 
+@pytest.mark.flaky(reruns=2)
 def test_a_reader_of_stderr_that_stands_still_delays_nothing() -> None:
     process = start('os.set_blocking(2, False)\nwith contextlib.suppress(OSError):\n    while os.write(2, b"x"): pass\n'
                     'os.set_blocking(2, True)\nprint("ready", flush=True); time.sleep(60)')  # fmt: skip
     begun = time.monotonic()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 143
+    assert process.wait(60) == 143
     assert time.monotonic() - begun < 2
     process.communicate()
 
@@ -142,34 +160,34 @@ def test_a_reader_of_stderr_that_stands_still_delays_nothing() -> None:
 def test_signals_of_a_fork_are_its_own() -> None:
     process = start(
         """
+ready, told = os.pipe()
 child = os.fork()
 if child == 0:
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    time.sleep(1)
+    handled = []
+    signal.signal(signal.SIGTERM, lambda *_: handled.append(True))
+    os.write(told, b"ready")
+    while not handled: time.sleep(0.01)
     os._exit(0)
-time.sleep(0.3)
+os.read(ready, 5)
 os.kill(child, signal.SIGTERM)
 os.waitpid(child, 0)
 print("ready", flush=True)
 time.sleep(1.5)
 raise DataError("at its end")"""
     )
-    assert process.communicate(timeout=20)[1] == "error: at its end\n"
+    assert process.communicate(timeout=60)[1] == "error: at its end\n"
     assert process.returncode == 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, None])
 def test_no_process_is_left(number: signal.Signals | None) -> None:
-    process = start('print("ready", flush=True)\ntime.sleep(0.5)')
+    process = start('print("ready", flush=True)\nsys.stdin.read()', grace=600, stdin=subprocess.PIPE)
     children = list(map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()))
     assert len(children) == 1
     if number:
         process.send_signal(number)
-    process.communicate(timeout=20)
-    deadline = time.monotonic() + 1
-    while lives(children[0]):
-        assert time.monotonic() < deadline, "the process that keeps watch has outlived the command"
-        time.sleep(0.01)
+    process.communicate(timeout=60)
+    until(lambda: not lives(children[0]))
 
 
 def lives(pid: int) -> bool:

@@ -221,6 +221,7 @@ def test_keys_and_settings_survive_as_json(tmp_path: Path) -> None:
 # ---- interrupts ----
 
 
+@pytest.mark.flaky(reruns=2)
 def test_an_interrupt_cancels_the_work_and_is_raised_from_run() -> None:
     told: list[str] = []
 

@@ -128,6 +128,7 @@ def test_tests_keep_their_origin_through_filter_code(tmp_path):
     assert first == second == third[: len(first)]
 
 
+@pytest.mark.flaky(reruns=2)
 def test_a_problem_keeps_what_it_has_when_its_time_is_over(tmp_path, capsys):
     """Runs take between 0.01 and 0.2 s of CPU time here; the first ten are on given tests."""
     slow = "import time\nwhile time.process_time() < 0.1: pass\n"

@@ -179,7 +179,7 @@ PIECES = ["<think>", "</think>", "{", "}", r"\boxed{", r"\boxed", "`", "```\n", 
 @pytest.mark.parametrize("piece", PIECES)
 def test_a_megabyte_takes_linear_time(piece: str) -> None:
     text = "<think>a</think>\\boxed" + piece * (1_000_000 // len(piece))
-    start = time.perf_counter()
+    start = time.thread_time()
     gate(text, "math")
     gate(text, "code")
-    assert time.perf_counter() - start < 5
+    assert time.thread_time() - start < 5

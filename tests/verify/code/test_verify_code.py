@@ -327,6 +327,7 @@ def test_a_busy_machine_is_not_the_programs_fault() -> None:
     assert [verdict.reason for verdict in verdicts] == ["accepted"] * 8
 
 
+@pytest.mark.flaky(reruns=2)
 def test_a_program_that_sleeps_is_not_waited_for() -> None:
     """However little it does in between, on every one of its tests. The second half is for a busy machine."""
     dozing = "import time\nwhile True:\n    for _ in range(300_000): pass\n    time.sleep(0.09)"

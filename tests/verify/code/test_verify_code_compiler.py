@@ -24,6 +24,7 @@ def build(source: str, tmp_path: Path, limits: Limits = SHORT) -> Fault | None:
     return compiler.build(source, default_sandbox(), tmp_path / "program", limits)
 
 
+@pytest.mark.flaky(reruns=2)
 @pytest.mark.parametrize(
     ("source", "reasons"),
     [
@@ -73,6 +74,7 @@ def test_the_compiler_reads_no_files_of_the_machine(tmp_path: Path) -> None:
         assert "root:" not in fault.detail
 
 
+@pytest.mark.flaky(reruns=2)
 @pytest.mark.parametrize("device", ["/dev/stdin", "/dev/fd/0", "/dev/zero", "/dev/urandom", "/dev/tty"])
 def test_devices_do_not_keep_the_compiler_waiting(device: str, tmp_path: Path) -> None:
     begun = time.monotonic()
