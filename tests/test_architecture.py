@@ -74,7 +74,7 @@ def is_public_method(node: ast.stmt) -> TypeGuard[Function]:
     return isinstance(node, Function) and not node.name.startswith("_") and not overload
 
 
-def test_exit_codes_stand_in_one_place() -> None:
+def test_exit_codes_are_defined_in_one_place() -> None:
     exits = ("sys.exit", "exit", "quit", "SystemExit", "typer.Exit")
     numbers = [
         f"{name_of(file)}:{node.lineno}"
@@ -101,7 +101,7 @@ def test_every_test_can_fail(folder: Path) -> None:
         assert idle == [], file
 
 
-def test_no_two_files_of_tests_have_one_name() -> None:
+def test_test_files_have_unique_names() -> None:
     """They are imported by it."""
     names = Counter(file.name for file in TESTS)
     assert [name for name, count in names.items() if count > 1] == []

@@ -182,7 +182,7 @@ def test_every_error_has_the_code_that_the_table_names() -> None:
         (["convert", os.fsdecode(b"caf\xe9.jsonl")], "is not UTF-8"),
     ],
 )
-def test_mistakes_are_told_with_what_was_meant(magcli, arguments: list[str], told: str) -> None:
+def test_mistakes_get_a_suggestion(magcli, arguments: list[str], told: str) -> None:
     done = magcli(*arguments)
     assert done.returncode in (2, 3)
     assert told in done.stderr
@@ -214,7 +214,7 @@ def test_an_output_never_overwrites_an_input_or_another_output(tmp_path: Path, m
         "evaluate b.jsonl --model model --against a.jsonl --completions a.jsonl",
     ],
 )
-def test_nothing_that_an_option_names_is_written_over(tmp_path: Path, magcli, command: str) -> None:
+def test_files_named_by_options_are_not_overwritten(tmp_path: Path, magcli, command: str) -> None:
     before = b'{"id": "1", "prompt": "p", "answer": "1", "correct": true}\n'
     for name in ("a.jsonl", "b.jsonl"):
         (tmp_path / name).write_bytes(before)
@@ -236,14 +236,14 @@ def test_nothing_that_an_option_names_is_written_over(tmp_path: Path, magcli, co
         ("convert a.jsonl --dry-run >&-", "stdout is closed"),
     ],
 )
-def test_a_closed_stream_is_told(tmp_path: Path, command: str, told: str) -> None:
+def test_a_closed_stream_is_an_error(tmp_path: Path, command: str, told: str) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": "1"}\n')
     line = f"{sys.executable} -m magcli {command}"
     done = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, told in done.stderr, "Traceback" in done.stderr) == (2, True, False)
 
 
-def test_a_flag_that_takes_a_list_may_be_given_several_times(tmp_path: Path, magcli) -> None:
+def test_a_list_flag_may_be_given_several_times(tmp_path: Path, magcli) -> None:
     done = magcli("report", "--files", "a,b", "--files", "c", "--dry-run", cwd=tmp_path)
     assert json.loads(done.stdout)["config"]["files"] == ["a", "b", "c"]
 
@@ -251,7 +251,7 @@ def test_a_flag_that_takes_a_list_may_be_given_several_times(tmp_path: Path, mag
 # ---- recipes ----
 
 
-def test_flags_win_over_the_recipe_and_that_over_defaults(tmp_path: Path, magcli) -> None:
+def test_flags_override_the_recipe_which_overrides_defaults(tmp_path: Path, magcli) -> None:
     recipe = tmp_path / "r.toml"
     recipe.write_text('[show]\nnum = 1\nwidth = 7\n[convert]\nrename = ["a=b", "c=d"]\n')
     done = magcli("show", "x.jsonl", "--recipe", recipe, "--num", "3", "--dry-run")
@@ -272,7 +272,7 @@ def test_flags_win_over_the_recipe_and_that_over_defaults(tmp_path: Path, magcli
         ("[show\n", "is not valid TOML"),
     ],
 )
-def test_a_mistake_in_a_recipe_is_told_by_its_name(tmp_path: Path, magcli, text: str, told: str) -> None:
+def test_a_mistake_in_a_recipe_is_named(tmp_path: Path, magcli, text: str, told: str) -> None:
     (tmp_path / "r.toml").write_text(text)
     done = magcli("show", "x.jsonl", "--recipe", tmp_path / "r.toml")
     assert done.returncode == 2
@@ -280,7 +280,7 @@ def test_a_mistake_in_a_recipe_is_told_by_its_name(tmp_path: Path, magcli, text:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_recipe_that_is_not_there(magcli) -> None:
+def test_a_missing_recipe_is_an_error(magcli) -> None:
     done = magcli("show", "x.jsonl", "--recipe", "none.toml")
     assert done.returncode == 2
     assert "recipe none.toml does not exist" in done.stderr
@@ -335,7 +335,7 @@ def test_the_same_command_again_does_nothing(tmp_path: Path, magcli) -> None:
     assert "1 rows in, 1 out" in magcli(*command, "--restart").stderr
 
 
-def test_the_history_names_every_stage_and_no_time_or_host(tmp_path: Path, magcli) -> None:
+def test_the_history_has_every_stage_and_no_time_or_host(tmp_path: Path, magcli) -> None:
     (tmp_path / "a.jsonl").write_text('{"prompt": "p", "answer": "1", "completion": "x", "old": 1}\n{\n')
     assert magcli("convert", tmp_path / "a.jsonl", "--rename", "new=old", "-o", tmp_path / "b.parquet").returncode == 0
     assert magcli("grade", tmp_path / "b.parquet", "-o", tmp_path / "c.jsonl").returncode == 0
@@ -361,7 +361,7 @@ def test_defaults_of_every_stage_are_json(name: str) -> None:
 @pytest.mark.parametrize(
     "stage", ["clean-math", "filter-math", "generate", "translate", "rl", "evaluate", "landscape", "grade"]
 )
-def test_stages_that_read_problems_know_the_same_other_names(stage: str) -> None:
+def test_stages_that_read_problems_have_the_same_aliases(stage: str) -> None:
     from magcli.stages.shared.tables import ALIASES
 
     known = stage_of(stage).ALIASES

@@ -25,7 +25,7 @@ def test_defaults_then_recipe_then_flags() -> None:
     assert isinstance(config.share, float)
 
 
-def test_dashes_and_underscores_are_one() -> None:
+def test_dashes_and_underscores_are_equivalent() -> None:
     @dataclass(frozen=True)
     class Two:
         two_words: int = opt(1, "")
@@ -116,13 +116,13 @@ def test_an_option_may_be_an_array_of_tables(tmp_path: Path) -> None:
     assert parted(tmp_path, "[s]\nnumber = 2") == Parted(number=2)
 
 
-def test_an_array_of_tables_is_plain_json_without_what_was_left_out() -> None:
+def test_an_array_of_tables_is_plain_json_without_omitted_keys() -> None:
     config = Parted(part=(Part(place=Path("x")), Part()))
     assert as_json(config) == {"number": 1, "part": [{"place": "x"}, {}]}
     assert resolve(Parted, "s", as_json(config), {}) == config
 
 
-def test_an_array_of_tables_comes_from_the_recipe_alone() -> None:
+def test_an_array_of_tables_comes_only_from_the_recipe() -> None:
     assert not has_flag(tuple[Part, ...])
     assert all(map(has_flag, (int, str | None, tuple[int, ...], Literal["a"], Path | None)))
 
@@ -143,6 +143,6 @@ def test_a_table_of_an_array_is_refused_by_its_number_and_key(tmp_path: Path, te
         parted(tmp_path, text)
 
 
-def test_a_folder_is_no_recipe(tmp_path: Path) -> None:
+def test_a_folder_is_not_a_recipe(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"recipe {tmp_path} cannot be read: Is a directory"):
         read_recipe(tmp_path, "s", ["s"])

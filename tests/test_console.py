@@ -39,7 +39,7 @@ def program(*arguments: object) -> list[str]:
     return [sys.executable, "-c", PROGRAM, *map(str, arguments)]
 
 
-def test_a_panel_stands_above_the_bar_and_lines_above_both() -> None:
+def test_a_panel_is_above_the_bar_and_lines_above_both() -> None:
     with Terminal(program(2), columns=80, lines=20) as terminal:
         terminal.wait_for(lambda: "1/4" in terminal.text)
         lines = terminal.text.splitlines()
@@ -55,7 +55,7 @@ def test_a_panel_stands_above_the_bar_and_lines_above_both() -> None:
     assert "note" not in terminal.text
 
 
-def test_a_panel_is_drawn_at_its_own_rate_however_fast_the_work_goes() -> None:
+def test_the_rate_of_drawing_a_panel_is_limited() -> None:
     with Terminal(program(0.5)) as terminal:
         assert terminal.end() == 0
     draws, seconds = terminal.text.splitlines()[-1].split(" draws in ")
@@ -72,7 +72,7 @@ def test_a_panel_follows_the_size_of_the_terminal() -> None:
         assert "panel of 60" not in terminal.text, "there is no room"
 
 
-def test_an_error_and_an_interrupt_leave_the_terminal_as_it_was() -> None:
+def test_an_error_and_an_interrupt_restore_the_terminal() -> None:
     with Terminal(program(0.05, "on purpose")) as terminal:
         before = terminal.settings
         assert terminal.end() == 1
@@ -96,7 +96,7 @@ def test_a_terminal_that_cannot_show_it_gets_no_panel(environment: dict[str, str
         assert "panel" not in terminal.text
 
 
-def test_elsewhere_a_panel_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_a_panel_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     told = []
     for panel in (None, lambda width, height: ["panel"]):
         monkeypatch.setattr(sys, "stderr", io.StringIO())
@@ -107,7 +107,7 @@ def test_elsewhere_a_panel_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     assert told[0] == told[1] == "work: 2/2 steps, 0.0 steps/s note\n"
 
 
-def test_what_a_line_quotes_does_not_move_the_terminal() -> None:
+def test_quoted_control_characters_do_not_reach_the_terminal() -> None:
     said = "Console().say('row \\x1b[2J\\x9b1mone'); Console().error('no \\u202e\\x1b]0;two\\x07', code=3)"
     shown = "row ␛[2J[U+009B]1mone\nerror: no [U+202E]␛]0;two␇"
     command = [sys.executable, "-c", f"from magcli.console import Console; {said}"]

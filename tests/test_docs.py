@@ -97,7 +97,7 @@ def test_every_stage_has_a_page_with_all_of_its_options() -> None:
         assert f"({entry.name}.md)" in GENERATED["stages/index.md"]
 
 
-def test_pages_of_stages_show_text_as_it_is() -> None:
+def test_pages_of_stages_escape_text() -> None:
     escape = hooks().escape
     assert escape("with --a-b, see `magcli c --d`") == "with `--a-b`, see `magcli c --d`"
     assert escape("a<b> w* `x_y|z` [c]|d_e") == r"a&lt;b&gt; w\* `x_y|z` \[c]\|d\_e"
@@ -189,7 +189,7 @@ def test_headline_figures_are_those_of_the_benchmarks() -> None:
 
 
 @pytest.mark.parametrize("page", [*WRITTEN, *(f"docs/{path}" for path in GENERATED)])
-def test_links_of_a_page_lead_somewhere(page: str) -> None:
+def test_links_of_a_page_resolve(page: str) -> None:
     text = WRITTEN.get(page) or GENERATED[page.removeprefix("docs/")]
     targets = [link.split("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text) if not link.startswith("http")]
     for target in filter(None, targets):
@@ -253,6 +253,6 @@ def test_every_command_of_the_recipes_resolves(recipe: str, target: str, monkeyp
     assert not (ROOT / "recipes" / recipe / "out-of-tests").exists()
 
 
-def test_labels_are_what_tells_paths_apart() -> None:
+def test_labels_are_the_distinguishing_parts_of_paths() -> None:
     assert labels(("out/a/0/sft.arrow", "out/a/1/rl.arrow")) == ["0/sft", "1/rl"]
     assert labels(("out/eval.arrow",)) == ["eval"]

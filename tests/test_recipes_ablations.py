@@ -66,7 +66,7 @@ def test_no_two_arms_are_the_same_experiment(ablations):
     assert {run.partition("/")[2] for runs in asked.values() for run in runs} == {"0", "7"}
 
 
-def test_the_ablations_of_the_paper_are_there(ablations):
+def test_the_ablations_of_the_paper_exist(ablations):
     runs = [words for words in ablations if words[0] == "rl" and run_of(words).endswith("/0")]
     changed = {name for words in runs for name in words if name.startswith("--")}
     assert {
@@ -78,7 +78,7 @@ def test_the_ablations_of_the_paper_are_there(ablations):
     assert {"rl-alone/0", "sft-rl/0"} <= {run_of(words) for words in runs}
 
 
-def test_every_run_is_evaluated_and_stands_in_the_table(ablations):
+def test_every_run_is_evaluated_and_in_the_table(ablations):
     """A run under a system prompt is evaluated under it; one of a domain, in both."""
     evaluated = {flag(words, "-o"): flag(words, "--system") for words in ablations if words[0] == "evaluate"}
     told = {name for words in ablations if words[0] == "report" for name in flag(words, "--metrics").split(",")}

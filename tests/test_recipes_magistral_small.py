@@ -20,7 +20,7 @@ def make(*arguments: str) -> str:
     return done.stdout.replace("\\\n", " ")
 
 
-def test_the_data_part_asks_one_model_and_trains_none(monkeypatch):
+def test_the_data_part_samples_one_model_and_trains_none(monkeypatch):
     printed = make("-n", "data", "MODEL=small", "RECIPE=recipe-trial.toml", "DEVICE=cpu", "AGAINST=")
     pieces = [piece.strip() for line in printed.splitlines() for piece in line.split("|")]
     commands = [shlex.split(piece)[1:] for piece in pieces if piece.startswith("magcli")]
@@ -37,7 +37,7 @@ def test_the_data_part_asks_one_model_and_trains_none(monkeypatch):
     assert not Path("out-of-tests").exists()
 
 
-def test_what_is_evaluated_on_is_kept_out_of_what_is_trained_on():
+def test_evaluation_problems_are_kept_out_of_training():
     printed = make("-n", "all", "MAGCLI=magcli")
     (clean,) = [line for line in printed.splitlines() if line.startswith("magcli clean-math")]
     assert "--against aime24.parquet" in clean

@@ -28,14 +28,14 @@ def files(tmp_path_factory):
     return {path.stem: [json.loads(line) for line in path.read_text().splitlines()] for path in folder.glob("*.jsonl")}
 
 
-def test_no_problem_stands_in_two_files_and_each_has_over_twenty_tests(files):
+def test_no_problem_is_in_two_files_and_each_has_over_twenty_tests(files):
     rows = [row for name in ("traces", "problems", "held_out") for row in files[name]]
     assert len({row["prompt"] for row in rows}) == len({row["id"] for row in rows}) == len(rows) == 2200
     assert {len(row["tests"]) for row in rows} == {24}
     assert {row["kind"] for row in rows} == {"code"}
 
 
-def test_the_sandbox_accepts_what_was_written_step_by_step_and_not_all_that_was_written_in_one_line(files):
+def test_the_sandbox_accepts_stepwise_programs_and_part_of_the_one_line_programs(files):
     """A sample: every test of a program runs in a process of its own."""
     rows = [row for name in WRITERS for row in [each for each in files["traces"] if each["source"] == name][:25]]
     with Grader(workers=2) as grader:
@@ -47,7 +47,7 @@ def test_the_sandbox_accepts_what_was_written_step_by_step_and_not_all_that_was_
     assert {got.reason for _, got in found} <= {"accepted", "wrong-answer", "runtime-error", "compile-error"}
 
 
-def test_the_tokens_of_the_model_suffice_for_prompts_and_programs(files):
+def test_the_vocabulary_covers_prompts_and_programs(files):
     tokenizer = AutoTokenizer.from_pretrained(TINY / "model-code")
     assert len(tokenizer) == json.loads((TINY / "model-code" / "config.json").read_text())["vocab_size"]
     for row in files["traces"]:

@@ -24,14 +24,14 @@ def files(tmp_path_factory):
     return {path.stem: [json.loads(line) for line in path.read_text().splitlines()] for path in folder.glob("*.jsonl")}
 
 
-def test_no_problem_stands_in_two_files_and_as_many_are_in_either_language(files):
+def test_no_problem_is_in_two_files_and_languages_are_balanced(files):
     rows = [row for part in files.values() for row in part]
     assert len({row["prompt"] for row in rows}) == len({row["id"] for row in rows}) == len(rows) == 2380
     for part in files.values():
         assert sum(row["source"] == "fr" for row in part) * 2 == len(part)
 
 
-def test_every_worked_solution_is_right_and_a_third_are_in_another_language(files):
+def test_every_worked_solution_is_correct_and_a_third_are_in_another_language(files):
     found = [reward(row["completion"], 0, row, RewardRule()) for row in files["traces"][:400]]
     assert all(each.correct for each in found)
     assert {tuple(each.languages.split()) for each in found} == {
@@ -40,7 +40,7 @@ def test_every_worked_solution_is_right_and_a_third_are_in_another_language(file
     assert 0.6 < sum(each.language > 0 for each in found) / len(found) < 0.73
 
 
-def test_the_tokens_of_the_model_suffice(files):
+def test_the_vocabulary_covers_the_texts(files):
     tokenizer = AutoTokenizer.from_pretrained(TINY / "model-languages")
     assert len(tokenizer) == json.loads((TINY / "model-languages" / "config.json").read_text())["vocab_size"]
     for row in files["traces"]:

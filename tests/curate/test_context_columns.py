@@ -14,7 +14,7 @@ from magcli.curate.reading import context_columns, context_of, with_context
         (["question"], []),
     ],
 )
-def test_facts_stand_beside_questions_of_other_tools_alone(names: list[str], columns: list[str]) -> None:
+def test_facts_are_joined_only_for_known_columns(names: list[str], columns: list[str]) -> None:
     assert context_columns(names) == columns
 
 
@@ -26,5 +26,5 @@ def test_facts_stand_beside_questions_of_other_tools_alone(names: list[str], col
         ({"body": None, "context": ["x"]}, "How many?"),
     ],
 )
-def test_the_statement_begins_with_the_first_facts_that_are_text(row: dict, statement: str) -> None:
+def test_the_statement_begins_with_the_first_textual_facts(row: dict, statement: str) -> None:
     assert with_context(context_of(row, ["body", "context"]), "How many?") == statement

@@ -29,7 +29,7 @@ def found(path: Path, by, choice: LanguageChoice) -> list[str | None]:
     return [text for batch in rows for text in batch.column(EXISTING).to_pylist()]
 
 
-def test_rows_are_joined_by_id_in_the_language_that_they_were_chosen_for(tmp_path: Path) -> None:
+def test_rows_are_joined_by_id_and_target_language(tmp_path: Path) -> None:
     rows = [{"id": f"p{n}", "language": name, "prompt": f"{name}{n}"} for n in (4, 3, 1, 0) for name in LANGUAGES]
     path, choice = written(tmp_path / "t.jsonl", rows), LanguageChoice(1.0, LANGUAGES)
     texts = found(path, "id", choice)
@@ -38,7 +38,7 @@ def test_rows_are_joined_by_id_in_the_language_that_they_were_chosen_for(tmp_pat
     assert found(path, "id", LanguageChoice(0.0, LANGUAGES)) == [None] * 5
 
 
-def test_rows_are_joined_by_their_place_or_by_a_column_of_places(tmp_path: Path) -> None:
+def test_rows_are_joined_by_row_number_or_a_column_of_row_numbers(tmp_path: Path) -> None:
     choice = LanguageChoice(1.0, ("de",))
     in_order = written(tmp_path / "a.jsonl", [{"prompt": f"de{n}"} for n in range(4)])
     assert found(in_order, "position", choice) == ["de0", "de1", "de2", "de3", None]
@@ -54,7 +54,7 @@ def test_a_table_that_cannot_be_joined_is_refused_by_name(tmp_path: Path) -> Non
         read_translations(path, "position", LANGUAGES, pytest.fail)
 
 
-def test_broken_lines_are_told_and_refused_where_lines_are_counted(tmp_path: Path) -> None:
+def test_broken_lines_are_reported_and_refused_where_row_numbers_matter(tmp_path: Path) -> None:
     path, heard = tmp_path / "t.jsonl", list[str]()
     path.write_text('{"id": "a", "prompt": "de0"}\n{"id"\n{"id": "b", "prompt": "de2"}\n')
     assert len(read_translations(path, "id", ("de",), heard.append)) == 2

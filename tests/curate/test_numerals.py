@@ -27,7 +27,7 @@ def test_numbers_survive_the_separators_of_every_language_in_any_order(numbers, 
 
 
 @given(st.lists(st.tuples(whole, cents), min_size=1, max_size=6), st.integers(13, 10**6), st.sampled_from(LANGUAGES))
-def test_a_number_that_is_lost_added_or_another_is_seen(numbers, other, language) -> None:
+def test_a_lost_added_or_changed_number_is_detected(numbers, other, language) -> None:
     original = " , ".join(written(*number, ",.") for number in numbers)
     translated = [written(*number, SEPARATORS[language]) for number in numbers]
     assert not preserved(original, " / ".join([*translated, str(other)]), language)
@@ -52,7 +52,7 @@ def test_a_number_that_is_lost_added_or_another_is_seen(numbers, other, language
         ("version 1.250", "Version 1,250", "de"),
     ],
 )
-def test_what_good_translators_do(original: str, translated: str, language: str) -> None:
+def test_good_translations_pass(original: str, translated: str, language: str) -> None:
     assert preserved(original, translated, language)
 
 
@@ -70,11 +70,11 @@ def test_what_good_translators_do(original: str, translated: str, language: str)
         ("It weighs 13 kg.", "它重三公斤。", "zh"),
     ],
 )
-def test_what_no_translator_may_do(original: str, translated: str, language: str) -> None:
+def test_bad_translations_fail(original: str, translated: str, language: str) -> None:
     assert not preserved(original, translated, language)
 
 
-def test_numbers_in_words() -> None:
+def test_numbers_written_as_words() -> None:
     assert number_words("Twice a dozen") == {2: 1, 12: 1}
     assert {35.0, 300.0} <= set(number_words("thirty-five or three hundred"))
     assert not number_words("Nothing of the kind")

@@ -18,7 +18,7 @@ def rows_of(source) -> int:
 
 
 @pytest.mark.parametrize(("name", "told"), [("a.jsonl", "broken-json 1, not-an-object 1"), ("a.csv", "ragged-line 1")])
-def test_lines_that_cannot_be_read_are_told_once_by_reason(tmp_path: Path, name: str, told: str) -> None:
+def test_unreadable_lines_are_reported_once_per_reason(tmp_path: Path, name: str, told: str) -> None:
     (tmp_path / name).write_text(BROKEN[name])
     heard: list[str] = []
     assert rows_of(read_lenient(tmp_path / name, heard.append)) == 2
@@ -26,7 +26,7 @@ def test_lines_that_cannot_be_read_are_told_once_by_reason(tmp_path: Path, name:
 
 
 @pytest.mark.parametrize(("name", "told"), [("a.jsonl", r"line 2 \(broken-json\)"), ("a.csv", r"\(ragged-line\)")])
-def test_a_table_of_which_every_line_matters_is_refused_by_the_first_that_is_broken(
+def test_a_table_that_must_be_complete_is_refused_at_its_first_broken_line(
     tmp_path: Path, name: str, told: str
 ) -> None:
     (tmp_path / name).write_text(BROKEN[name])
@@ -34,6 +34,6 @@ def test_a_table_of_which_every_line_matters_is_refused_by_the_first_that_is_bro
         rows_of(read_strict(tmp_path / name))
 
 
-def test_whole_tables_are_read_without_a_word(tmp_path: Path) -> None:
+def test_complete_tables_are_read_without_a_message(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n')
     assert rows_of(read_lenient(tmp_path / "a.jsonl", pytest.fail)) == rows_of(read_strict(tmp_path / "a.jsonl")) == 1

@@ -38,7 +38,7 @@ def in_waves(wave: int, enough: int) -> tuple[list[Sample], list[Reward], list[i
     return *asyncio.run(work()), asked
 
 
-def test_waves_are_the_first_of_all_samples() -> None:
+def test_waves_are_prefixes_of_all_samples() -> None:
     every = asyncio.run(sample_problem(ScriptedGenerator(sevens), ROW, ASK))
     assert [sample.seed for sample in every] == [sample_seed(5, "p", index) for index in range(10)]
     samples, rewards, asked = in_waves(4, enough=8)
@@ -46,13 +46,13 @@ def test_waves_are_the_first_of_all_samples() -> None:
     assert (asked, [reward.correct for reward in rewards]) == ([0, 4, 8], [True] * 8)
 
 
-def test_the_last_wave_is_what_is_left_and_nothing_is_asked_after_it() -> None:
+def test_the_last_wave_has_the_remaining_samples() -> None:
     samples, rewards, asked = in_waves(4, enough=99)
     assert (len(samples), len(rewards), asked) == (10, 10, [0, 4, 8])
     assert in_waves(10, enough=0) == ([], [], [0])
 
 
-def test_a_prompt_that_is_too_long_is_told() -> None:
+def test_a_prompt_that_is_too_long_is_reported() -> None:
     def refuse(messages: Sequence[Message], sampling: Sampling, seed: int) -> Completion:
         raise PromptTooLong("600 tokens")
 
@@ -60,7 +60,7 @@ def test_a_prompt_that_is_too_long_is_told() -> None:
         asyncio.run(sample_problem(ScriptedGenerator(refuse), ROW, ASK))
 
 
-def test_what_was_not_sampled_counts_as_long_as_the_mean_of_the_same_problem() -> None:
+def test_samples_not_drawn_count_with_the_mean_length_of_their_problem() -> None:
     spent = SamplingCost()
     spent.add([Sample(i, i, Completion("x", tokens, "stop")) for i, tokens in enumerate((10, 20))], maximum=8)
     spent.add([Sample(0, 0, Completion("x", 5, "stop"))], maximum=1)

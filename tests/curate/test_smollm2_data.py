@@ -38,7 +38,7 @@ def test_held_out_problems_pass_the_filter(name: str) -> None:
         assert clean(row["prompt"], row["answer"], parsable=math.parsable) == (row["prompt"], row["answer"], "")
 
 
-def test_flawed_problems_are_dropped_for_their_flaw_and_no_others() -> None:
+def test_only_flawed_problems_are_dropped_each_for_its_flaw() -> None:
     reasons = Counter()
     for row in rows("problems.jsonl"):
         decided = clean(row["prompt"], row["answer"], parsable=math.parsable)

@@ -23,7 +23,7 @@ def test_rows_come_back_in_order_with_their_numbers() -> None:
     assert [batch.to_pylist() for _, batch in back] == [batch.to_pylist() for batch in batches]
 
 
-def test_the_file_is_gone_with_it() -> None:
+def test_the_file_is_removed_with_the_object() -> None:
     with contextlib.closing(SpilledBatches(pa.schema([("id", pa.string())]))) as spilled:
         assert list(spilled.rows()) == []
     with pytest.raises(ValueError, match="closed"):

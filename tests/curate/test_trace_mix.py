@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from magcli.curate.trace_selection import MixedRow, histogram, histogram_lines, mix_table, shares
 
 
-def test_rows_copies_weights_and_lengths_are_added_by_source() -> None:
+def test_rows_copies_weights_and_lengths_are_summed_by_source() -> None:
     placed = [MixedRow("b", 0, 10, 1.0), MixedRow("a", 0, 5, 2.5), MixedRow("b", 1, 10, 1.0)]
     found = shares(placed)
     assert list(found) == ["a", "b"]

@@ -28,7 +28,7 @@ def made(row: int, *, problem: str = "p", num_tokens: int = 50, correct: bool = 
     return Candidate(row, problem, f"{problem}/{row}", num_tokens, correct, step)
 
 
-def test_each_reason() -> None:
+def test_each_row_is_left_out_for_its_reason() -> None:
     rows = [made(0, step=1), made(1, correct=False), made(2, num_tokens=5), *(made(i) for i in range(3, 8))]
     chosen = select(rows, seed=0, from_step=2, shortest=0.2, per_problem=3)
     assert Counter(chosen.left_out.values()) == {"early-step": 1, "wrong": 1, "short": 1, "surplus": 2}
@@ -81,7 +81,7 @@ def test_short_traces_are_a_share_of_the_correct_ones() -> None:
 
 
 @given(st.lists(st.integers(0, 500), min_size=1), st.floats(0, 1))
-def test_quantile_leaves_out_at_most_the_share(lengths: list[int], share: float) -> None:
+def test_a_quantile_leaves_out_at_most_its_share(lengths: list[int], share: float) -> None:
     limit = trace_selection.quantile(lengths, share)
     assert limit in lengths
     assert sum(length < limit for length in lengths) <= share * len(lengths)
@@ -114,7 +114,7 @@ def test_fraction_out_of_range(fraction: float) -> None:
         trace_selection.num_instructions(10, fraction)
 
 
-def test_sample_does_not_depend_on_row_order() -> None:
+def test_the_sample_does_not_depend_on_row_order() -> None:
     keys = [f"i{i}" for i in range(50)]
     once = {keys[row] for row in trace_selection.sample(keys, 10, seed=1)}
     assert len(once) == 10
@@ -122,7 +122,7 @@ def test_sample_does_not_depend_on_row_order() -> None:
     assert trace_selection.sample(["a", "b"], 10, seed=1) == {0: 1, 1: 1}
 
 
-def test_mix_holds_every_copy_once_in_a_fixed_order() -> None:
+def test_the_mix_contains_every_copy_once_in_a_fixed_order() -> None:
     copies = {"rollouts": {0: 2, 4: 1}, "instructions": {4: 1}}
     picks = trace_selection.mix(copies, seed=0)
     assert Counter((pick.source, pick.row) for pick in picks) == {

@@ -54,7 +54,7 @@ def example(name: str) -> list[dict]:
 ids = st.lists(st.text(), unique=True, min_size=1, max_size=50)
 
 
-def test_the_fraction_is_met_and_the_languages_have_even_shares() -> None:
+def test_the_fraction_is_met_and_languages_have_equal_shares() -> None:
     choice = LanguageChoice(0.1, LANGUAGES)
     chosen = [language for number in range(60_000) if (language := choice.of(f"row {number}"))]
     assert len(chosen) == pytest.approx(6_000, rel=0.05)
@@ -63,13 +63,13 @@ def test_the_fraction_is_met_and_the_languages_have_even_shares() -> None:
 
 
 @given(ids, st.floats(0, 1), st.floats(0, 1))
-def test_a_larger_fraction_holds_the_smaller_one(ids: list[str], one: float, other: float) -> None:
+def test_a_larger_fraction_contains_the_smaller_one(ids: list[str], one: float, other: float) -> None:
     small, large = LanguageChoice(min(one, other), LANGUAGES), LanguageChoice(max(one, other), LANGUAGES)
     assert all(large.of(id) == small.of(id) for id in ids if small.of(id))
 
 
 @given(ids, st.permutations(LANGUAGES))
-def test_another_language_only_takes_rows_and_their_order_does_not_matter(ids: list[str], languages) -> None:
+def test_adding_a_language_only_takes_rows_from_the_others(ids: list[str], languages) -> None:
     with_all = LanguageChoice(1.0, languages)
     without = LanguageChoice(1.0, [name for name in LANGUAGES if name != "ru"])
     assert all(with_all.of(id) in (without.of(id), "ru") for id in ids)
@@ -80,14 +80,14 @@ def test_another_language_only_takes_rows_and_their_order_does_not_matter(ids: l
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_a_good_translation_has_no_fault_and_each_damage_is_named(language: str) -> None:
+def test_a_good_translation_has_no_fault_and_each_defect_is_named(language: str) -> None:
     assert defect(ENGLISH, GOOD[language], language) is None
     for name, damage in DAMAGES.items():
         assert defect(ENGLISH, damage(GOOD[language]), language) == name
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_text_in_another_language_and_text_that_was_cut_are_faults(language: str) -> None:
+def test_wrong_language_and_truncation_are_faults(language: str) -> None:
     for other in (name for name in LANGUAGES if name != language):
         assert defect(ENGLISH, GOOD[other], language) in ("language", "length")
     assert defect(ENGLISH, ENGLISH, language) in ("language", "length")
@@ -121,7 +121,7 @@ def test_no_digit_can_change(language: str, old: int, new: int, data) -> None:
         assert defect(ENGLISH, text[:place] + str(new) + text[place + 1 :], language) in ("numbers", "latex")
 
 
-def test_the_examples_that_are_shipped_are_good() -> None:
+def test_the_shipped_examples_are_valid() -> None:
     problems = {row["id"]: row for row in example("word_problems.jsonl")}
     for row in example("translations.jsonl"):
         assert untranslatable(problems[row["id"]]["prompt"], problems[row["id"]]["answer"]) is None
@@ -179,5 +179,5 @@ def test_the_instruction_names_the_language(tmp_path: Path) -> None:
         instruction(tmp_path / "none.txt")
 
 
-def test_thoughts_are_no_part_of_a_translation() -> None:
+def test_thoughts_are_not_part_of_a_translation() -> None:
     assert translated(Completion("<think>Hm.\n</think>\n\nBonjour. \n", 9, "stop")) == "Bonjour."

@@ -27,7 +27,7 @@ def test_numbers_of_two_kinds_are_one_type_in_other_columns() -> None:
     assert together("weight", 1, 0.5) == [1.0, 0.5]
 
 
-def test_a_number_that_the_common_type_does_not_hold_is_refused_by_its_column() -> None:
+def test_a_number_that_does_not_fit_the_common_type_is_refused_with_its_column() -> None:
     with pytest.raises(DataError, match=r"column weight is int64 here and double in another input: .*one by one"):
         together("weight", LARGE, 0.5)
 

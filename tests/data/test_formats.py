@@ -47,7 +47,7 @@ def rows_of(place: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_table_of_ours_comes_back_as_it_was(tmp_path: Path, kind: str) -> None:
+def test_a_table_survives_a_round_trip(tmp_path: Path, kind: str) -> None:
     place = write(tmp_path / f"rows{kind}", SCHEMA, ROWS)
     assert table.read(str(place)).schema == SCHEMA
     assert rows_of(place) == ROWS
@@ -55,7 +55,7 @@ def test_a_table_of_ours_comes_back_as_it_was(tmp_path: Path, kind: str) -> None
 
 @pytest.mark.parametrize("second", KINDS)
 @pytest.mark.parametrize("first", KINDS)
-def test_equal_tables_have_equal_bytes_whatever_they_were_made_from(tmp_path: Path, first: str, second: str) -> None:
+def test_equal_tables_have_equal_bytes_whatever_their_source(tmp_path: Path, first: str, second: str) -> None:
     schema = SCHEMA.remove(SCHEMA.get_field_index("s"))  # what lies hidden under a null object may differ
     direct = write(tmp_path / f"direct{second}", schema, ROWS)
     step = table.read(str(write(tmp_path / f"step{first}", schema, ROWS)))
@@ -70,7 +70,7 @@ def test_equal_tables_have_equal_bytes_whatever_they_were_made_from(tmp_path: Pa
 
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_batches_depend_on_the_rows_alone(data) -> None:
+def test_batches_depend_only_on_the_rows(data) -> None:
     values = data.draw(st.lists(st.one_of(st.none(), st.text(max_size=30)), min_size=1, max_size=40))
     lists = [None if value is None else [value, None, value] for value in values]
     batch = pa.RecordBatch.from_pydict({"a": values, "b": lists, "c": [value == "x" for value in values]})
@@ -80,7 +80,7 @@ def test_batches_depend_on_the_rows_alone(data) -> None:
     assert [b.serialize().to_pybytes() for b in table.rechunk(iter(parts), 7, 150)] == whole
 
 
-def test_a_batch_stays_far_from_what_a_text_column_can_hold() -> None:
+def test_a_batch_stays_far_below_the_limit_of_a_text_column() -> None:
     batch = pa.RecordBatch.from_pydict({"t": ["x" * 1000] * 100})
     sizes = [part.num_rows for part in table.rechunk(iter([batch] * 3), 1024, 50_000)]
     assert sum(sizes) == 300
@@ -121,7 +121,7 @@ def _stream(folder: Path, given: pa.Table) -> None:
         writer.write_table(given)
 
 
-def test_pandas_reads_ours_and_we_read_that_of_pandas(tmp_path: Path) -> None:
+def test_tables_are_exchanged_with_pandas(tmp_path: Path) -> None:
     frame = pd.DataFrame({"q": ["x", "y"], "c": pd.Categorical(["u", "v"]), "n": [1, None]}, index=[5, 6])
     frame.to_parquet(tmp_path / "pandas.parquet")
     source = table.read(str(tmp_path / "pandas.parquet"))
@@ -177,7 +177,7 @@ NESTED = pa.table(
 
 
 @pytest.mark.parametrize("kind", [".jsonl", ".json", ".csv"])
-def test_values_that_text_has_no_form_for_become_text_at_any_depth(tmp_path: Path, kind: str) -> None:
+def test_values_without_a_text_format_become_text_at_any_depth(tmp_path: Path, kind: str) -> None:
     write(tmp_path / f"x{kind}", NESTED.schema, NESTED.to_pylist())
     first, last = rows_of(tmp_path / f"x{kind}")
     assert "2026-01-02" in str(first["dates"])
@@ -208,13 +208,13 @@ def test_bytes_within_values_are_refused_before_a_file_is_begun(tmp_path: Path, 
         (["True", "yes"], ["True", "yes"]),
     ],
 )
-def test_cells_of_another_csv_become_what_they_say_or_stay_text(tmp_path: Path, cells, values) -> None:
+def test_csv_cells_of_other_tools_become_typed_values_or_stay_text(tmp_path: Path, cells, values) -> None:
     (tmp_path / "x.csv").write_text("\n".join(["n", *cells]) + "\n")
     (batch,) = table.read(str(tmp_path / "x.csv")).rows
     assert batch.column("n").to_pylist() == values
 
 
-def test_other_tools_read_our_csv(tmp_path: Path) -> None:
+def test_other_tools_read_the_csv(tmp_path: Path) -> None:
     write(tmp_path / "x.csv", SCHEMA, ROWS)
     assert pd.read_csv(tmp_path / "x.csv", dtype={"id": str})["id"].tolist() == ["a", "b", "007"]
     assert pd.read_csv(tmp_path / "x.csv")["ok"].tolist()[::2] == [True, False]
@@ -231,7 +231,7 @@ def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return datasets
 
 
-def test_datasets_reads_ours(tmp_path: Path, datasets) -> None:
+def test_datasets_reads_the_tables(tmp_path: Path, datasets) -> None:
     given = [{"id": str(i), "l": [{"role": "user", "content": "é"}]} for i in range(3000)]
     schema = pa.schema([SCHEMA.field("id"), SCHEMA.field("l")])
     cache = str(tmp_path / "cache")
@@ -268,7 +268,7 @@ def test_a_saved_folder_cut_between_batches_is_refused(tmp_path: Path, datasets)
         rows_of(tmp_path / "saved")
 
 
-def test_a_folder_that_is_no_table(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_table(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"is not a folder that `datasets` saved"):
         table.read(str(tmp_path))
 
@@ -277,7 +277,7 @@ def test_a_folder_that_is_no_table(tmp_path: Path) -> None:
     ("name", "of_hub"),
     [("simplescaling/s1K-1.1", True), ("owner/name", True), ("a/b.jsonl", False), ("a/b/c", False), ("./name", False)],
 )
-def test_which_names_may_be_hub_ids(name: str, of_hub: bool, monkeypatch, tmp_path: Path) -> None:
+def test_names_that_can_be_hub_ids(name: str, of_hub: bool, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
     def asked(name: str) -> None:
@@ -289,7 +289,7 @@ def test_which_names_may_be_hub_ids(name: str, of_hub: bool, monkeypatch, tmp_pa
 
 
 @pytest.mark.flaky(reruns=2)
-def test_a_hub_id_without_a_hub_fails_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_id_without_a_hub_fails_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")

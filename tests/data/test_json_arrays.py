@@ -117,7 +117,7 @@ def test_memory_holds_a_part_of_an_array(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-def test_pipes_of_an_array_are_read_and_side_files_are_none(tmp_path: Path, magcli) -> None:
+def test_json_arrays_pass_through_pipes_and_side_files_are_refused(tmp_path: Path, magcli) -> None:
     out = tmp_path / "rows.json"
     done = magcli("convert", "-o", out, input=json.dumps(ROWS, indent=1).encode())
     assert done.returncode == 0, done.stderr

@@ -67,7 +67,7 @@ def test_json_lines_come_back_byte_for_byte_through_arrow_and_parquet(tmp_path: 
     ],
 )
 @pytest.mark.parametrize("end", ["\n", ""])
-def test_lines_that_real_files_hold_come_back(tmp_path: Path, lines: list[str], end: str) -> None:
+def test_lines_of_real_files_survive_a_round_trip(tmp_path: Path, lines: list[str], end: str) -> None:
     source = tmp_path / "rows.jsonl"
     source.write_text("\n".join(lines) + end, encoding="utf-8")
     assert chain(source, ".arrow", ".parquet", ".jsonl").decode() == source.read_text(encoding="utf-8")
@@ -120,7 +120,7 @@ def test_a_file_without_any_object_is_refused(tmp_path: Path) -> None:
         table.read(str(tmp_path / "rows.jsonl"))
 
 
-def test_not_a_number_stays_one(tmp_path: Path) -> None:
+def test_nan_stays_nan(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"a": NaN}\n')
     (batch,) = table.read(str(tmp_path / "rows.jsonl")).rows
     assert math.isnan(batch.column("a")[0].as_py())

@@ -17,7 +17,7 @@ print(json.dumps([before, loaded, frame["a"].tolist(), series]))
 """
 
 
-def test_pandas_is_imported_only_where_it_is_asked_for() -> None:
+def test_pandas_is_imported_only_on_demand() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [["a", None], False, [1, 2], [1.5, None]]

@@ -131,7 +131,7 @@ def test_larger_files_are_refused_too(tmp_path: Path) -> None:
         assert refused(place, iter(damaged), place) == 120
 
 
-def test_a_file_of_zero_rows_is_whole_and_keeps_its_columns(tmp_path: Path) -> None:
+def test_a_file_of_zero_rows_is_valid_and_keeps_its_columns(tmp_path: Path) -> None:
     for kind in (".arrow", ".parquet", ".jsonl", ".jsonl.gz", ".json", ".csv", ""):
         place = write(tmp_path / f"none{kind}", 0)
         source = table.read(str(place))
@@ -160,7 +160,7 @@ def test_a_foreign_stream_cut_between_batches_is_refused(tmp_path: Path) -> None
         consume(place)
 
 
-def test_text_that_looks_like_a_seal_is_only_text(tmp_path: Path) -> None:
+def test_text_that_looks_like_a_checksum_is_only_text(tmp_path: Path) -> None:
     texts = ["magcli:sha256:" + "0" * 64, "magcli:sha256:", "magcli.head magcli.seal"]
     batch = pa.RecordBatch.from_pydict({"t": texts})
     for kind in (".arrow", ".parquet"):

@@ -18,7 +18,7 @@ def side(name: str, correct, *, at_hand: bool = True) -> Side:
     return Side(name, estimates, {"aime24": problems} if at_hand else {})
 
 
-def test_differences_are_to_the_first_model_problem_by_problem() -> None:
+def test_differences_are_paired_with_the_first_model() -> None:
     random = np.random.default_rng(0)
     weak = random.random((80, 2)) < 0.4
     strong = weak | (random.random((80, 2)) < 0.3)
@@ -39,7 +39,7 @@ def test_differences_are_to_the_first_model_problem_by_problem() -> None:
     assert f"| +{100 * gain['difference']:.1f}* [+" in told
 
 
-def test_a_difference_that_may_be_nothing_has_no_asterisk() -> None:
+def test_an_insignificant_difference_has_no_asterisk() -> None:
     correct = np.random.default_rng(1).random((40, 2)) < 0.5
     found = rows([side("a", correct), side("b", correct[::-1])], (1,))
     assert "*" not in markdown(found)

@@ -22,7 +22,7 @@ samples = st.lists(st.sampled_from(["", "7", "8", "42"]), min_size=1, max_size=8
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=9), st.data())
-def test_pass_at_k_is_the_share_of_subsets_with_a_right_sample(correct, data):
+def test_pass_at_k_is_the_share_of_subsets_with_a_correct_sample(correct, data):
     k = data.draw(st.integers(1, len(correct)))
     subsets = [any(chosen) for chosen in combinations(correct, k)]
     assert pass_at_k(len(correct), sum(correct), k) == pytest.approx(np.mean(subsets))
@@ -106,7 +106,7 @@ def holds(found, metric, truth):
     return told.low <= truth <= told.high
 
 
-def test_intervals_of_pass_at_1_are_of_problems_and_not_of_samples():
+def test_intervals_of_pass_at_1_resample_problems_and_not_samples():
     """Samples of one problem are alike: an interval that took them for independent ones would be far too narrow."""
     covered, naive = 0, 0
     for seed in range(TRIALS):
@@ -118,7 +118,7 @@ def test_intervals_of_pass_at_1_are_of_problems_and_not_of_samples():
     assert naive / TRIALS < 0.8
 
 
-def test_intervals_of_a_difference_are_of_pairs():
+def test_intervals_of_a_difference_resample_pairs():
     """The difficulty of a problem is in both runs: as pairs they tell a gain that two intervals would hide."""
     covered, told, apart = 0, 0, 0
     for seed in range(TRIALS):
@@ -134,7 +134,7 @@ def test_intervals_of_a_difference_are_of_pairs():
 
 
 @pytest.mark.parametrize(("right", "low", "high"), [(0, 0.0, 0.602), (1, 0.398, 1.0)])
-def test_few_problems_that_all_end_alike_do_not_make_an_interval_a_point(right, low, high):
+def test_few_identical_results_do_not_make_an_interval_a_point(right, low, high):
     problems = [problem([right] * 8, id=f"p{n}") for n in range(4)]
     found = {each.metric: each for each in estimate(problems, (1,))}
     assert found["pass@1"][1:4] == pytest.approx((right, low, high), abs=1e-3)
@@ -143,7 +143,7 @@ def test_few_problems_that_all_end_alike_do_not_make_an_interval_a_point(right, 
     assert difference[1:4] == pytest.approx((0, -0.602, 0.602), abs=1e-3)
 
 
-def test_an_interval_of_equal_values_holds_the_truth():
+def test_an_interval_of_equal_values_covers_the_true_mean():
     """Of hard problems few or none are solved: where none is, the truth lies within the interval all the same."""
     random = np.random.default_rng(0)
     alike = [draw for draw in random.binomial(16, random.beta(0.05, 5, (1_000, 10))) / 16 if not draw.any()]
@@ -180,14 +180,14 @@ def test_a_paired_difference_is_tighter_than_two_intervals():
     assert one.low < other.high, "the two intervals overlap, the paired one excludes 0"
 
 
-def test_only_problems_of_both_runs_are_paired():
+def test_only_problems_in_both_runs_are_paired():
     ours = [problem([1, 1], id="a"), problem([1, 0], id="b")]
     theirs = [problem([0, 1], id="b"), problem([0, 0], id="c")]
     assert {e.num_problems for e in paired(ours, theirs, (1,))} == {1}
     assert paired(ours, [problem([1], id="z")], (1,)) == []
 
 
-def test_the_share_in_one_language_is_told_where_languages_were_looked_for():
+def test_the_share_in_one_language_is_reported_if_languages_were_checked():
     told = [("en en en", 0.1), ("en en ?", 0.0), ("", 0.0), ("fr fr fr", 0.1)]
     rows = [
         {"id": f"p{n % 2}", "correct": True, "languages": languages, "reward_language": reward}
@@ -202,7 +202,7 @@ def test_the_share_in_one_language_is_told_where_languages_were_looked_for():
     assert "one language difference" not in {each.metric for each in paired(found, without, [1])}
 
 
-def test_the_share_in_the_format_is_told_where_one_is_asked_for():
+def test_the_share_in_the_format_is_reported_if_one_is_required():
     told = [("correct", 0.1), ("no-think", 0.0), ("timeout", 0.0), ("wrong", 0.1)]
     rows = [
         {"id": f"p{n % 2}", "correct": reason == "correct", "reason": reason, "reward_format": reward}
@@ -216,11 +216,11 @@ def test_the_share_in_the_format_is_told_where_one_is_asked_for():
 
 
 @pytest.mark.parametrize("row", [{"correct": "false"}, {"correct": True, "num_tokens": "null"}])
-def test_texts_are_no_verdicts_and_no_lengths(row):
+def test_text_is_not_a_verdict_or_a_length(row):
     with pytest.raises(DataError, match=r"of id 'a' is the text '(false|null)'; it must be"):
         gather([{"id": "a", **row}])
 
 
-def test_a_completion_that_nobody_judged_is_no_wrong_one():
+def test_an_ungraded_completion_is_not_wrong():
     with pytest.raises(DataError, match="id 'a' has no verdict in column correct"):
         gather([{"id": "a", "correct": True}, {"id": "a", "correct": None}])

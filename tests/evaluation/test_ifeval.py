@@ -25,7 +25,7 @@ def installed() -> bool:
 
 
 @pytest.mark.skipif(installed(), reason="the checks are installed, so nothing is missing")
-def test_what_is_missing_is_said_in_one_line() -> None:
+def test_missing_packages_are_named_in_one_line() -> None:
     with pytest.raises(
         EnvironmentFault, match=r"the suite ifeval needs \w+.*(pip install 'magcli\[ifeval\]'|punkt_tab)"
     ) as e:
@@ -50,7 +50,7 @@ def test_all_instructions_must_be_followed(answer: str, total: float, anywhere: 
 
 
 @pytest.mark.skipif(not installed(), reason="magcli[ifeval] and NLTK's punkt_tab are not installed")
-def test_a_worker_has_the_checks_before_its_clock_runs() -> None:
+def test_a_worker_imports_the_checks_before_its_deadline_starts() -> None:
     with Grader(deadline=0.5, function="magcli.evaluation.ifeval_checks:reward") as grader:
         (told,) = grader.grade(["a ripe apple from the tree"], [ROW])
     assert (told.reason, told.correct) == ("correct", True)

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from magcli.evaluation.labels import labels
 
 
-def test_labels_keep_what_differs() -> None:
+def test_labels_keep_the_parts_that_differ() -> None:
     assert labels(["runs/a/m.arrow", "runs/b/m.arrow"]) == ["a/m", "b/m"]
     assert labels(["runs/m.arrow", "runs/m.parquet", "runs/n.arrow"]) == ["m.arrow", "m.parquet", "n"]
     assert labels(["runs/m.arrow", "runs/m.arrow"]) == ["m.arrow", "m.arrow (2)"]
     assert labels([]) == []
 
 
-def test_folders_named_by_where_one_stands_have_a_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_folders_have_a_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here" / "below").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "here")
     assert labels([".", "../m.arrow"])[0].endswith("here")

@@ -27,14 +27,14 @@ def test_every_shipped_suite_loads(name: str) -> None:
         assert all("{variant}" not in source.prompt + "".join(source.files) + source.hub for source in suite.sources)
 
 
-def test_a_name_stands_for_all_variants_and_one_can_be_named() -> None:
+def test_a_name_means_all_variants_and_one_can_be_chosen() -> None:
     every = [suite.name for suite in load(["mgsm"])]
     assert every == ["mgsm-en", "mgsm-de", "mgsm-es", "mgsm-fr", "mgsm-ru", "mgsm-zh"]
     assert [suite.name for suite in load(["mgsm-fr", "mmath-aime-zh", "mgsm-fr"])] == ["mgsm-fr", "mmath-aime-zh"]
     assert load(["mgsm-fr"])[0].sources[0].files == ("mgsm_fr.tsv",)
 
 
-def test_a_suite_of_the_users_own_needs_no_code(tmp_path: Path) -> None:
+def test_a_custom_suite_needs_no_code(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(OWN)
     (suite,) = load([str(tmp_path / "mine.toml")])
     assert (suite.name, suite.kind, suite.function, suite.sampling.samples) == ("mine", "math", "", 4)
@@ -57,7 +57,7 @@ def test_a_suite_of_the_users_own_needs_no_code(tmp_path: Path) -> None:
         (OWN.replace('files = ["mine.jsonl"]\n', ""), "a source needs a prompt, and files or a hub id"),
     ],
 )
-def test_what_is_wrong_with_a_suite_is_said(tmp_path: Path, text: str, message: str) -> None:
+def test_errors_in_a_suite_are_reported(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "mine.toml").write_text(text)
     with pytest.raises(UsageError, match=message):
         load([str(tmp_path / "mine.toml")])

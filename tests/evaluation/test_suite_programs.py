@@ -94,7 +94,7 @@ def grader():
         ("unittest", UNITS, PYTHON),
     ],
 )
-def test_right_programs_pass_and_wrong_ones_fail(form: str, row: dict, program: str, grader: Grader) -> None:
+def test_correct_programs_pass_and_wrong_ones_fail(form: str, row: dict, program: str, grader: Grader) -> None:
     made = with_tests(form, row)
     assert accepted(program.format(2), made, grader)
     assert not accepted(program.format(3), made, grader)
@@ -128,7 +128,7 @@ def test_asserts_that_can_be_split_cannot_be_forged(form: str, row: dict, progra
         ("asserts", ASSERTS | {"test_list": [*ASSERTS["test_list"], "assert double(helper(1)) == other(2)"]}),
     ],
 )
-def test_asserts_that_cannot_be_split_run_in_the_program_and_are_counted(form: str, row: dict) -> None:
+def test_asserts_that_cannot_be_split_run_inside_the_program_and_are_counted(form: str, row: dict) -> None:
     made, split = with_tests(form, row), with_tests("check", PLAIN_CHECK)
     assert made["harness"]
     assert made.keys() == split.keys()
@@ -149,7 +149,7 @@ def test_examples_of_a_method_are_calls(grader: Grader) -> None:
     assert not accepted(program.replace("2 *", "3 *"), row, grader)
 
 
-def test_hidden_tests_are_unpacked_without_running_what_they_hold() -> None:
+def test_hidden_tests_are_unpacked_without_executing_them() -> None:
     cases = json.dumps([{"input": "2\n", "output": "4\n", "testtype": "stdin"}])
     packed = base64.b64encode(zlib.compress(pickle.dumps(cases))).decode()
     row = {"public_test_cases": cases, "private_test_cases": packed, "metadata": "{}"}
@@ -170,6 +170,6 @@ def test_hidden_tests_are_unpacked_without_running_what_they_hold() -> None:
         ("magic", {}, "unknown form of tests 'magic'; choose from asserts"),
     ],
 )
-def test_what_cannot_be_tested_is_said(form: str, row: dict, message: str) -> None:
+def test_untestable_problems_are_reported(form: str, row: dict, message: str) -> None:
     with pytest.raises(DataError, match=message):
         with_tests(form, row)

@@ -26,14 +26,14 @@ def lines(path: Path, rows: list) -> None:
         path.write_text(text)
 
 
-def test_math_problems_have_their_suite_in_their_ids(tmp_path: Path) -> None:
+def test_ids_of_math_problems_contain_their_suite(tmp_path: Path) -> None:
     (tmp_path / "eval").mkdir()
     lines(tmp_path / "eval" / "aime2025.jsonl", [{"id": "a-0", "problem": "1+1", "expected_answer": 2}])
     (found,) = problems(load(["aime25"])[0], [str(tmp_path)])
     assert found == {"id": "aime25/a-0", "suite": "aime25", "kind": "math", "prompt": "1+1", "answer": "2"}
 
 
-def test_tables_without_a_head_arrays_and_chat_wrappers_are_read(tmp_path: Path) -> None:
+def test_headerless_tables_arrays_and_chat_wrappers_are_read(tmp_path: Path) -> None:
     (tmp_path / "mgsm_de.tsv").write_text("Wie viel ist 1+1?\t2\nUnd 2+2?\t4\n")
     found = problems(load(["mgsm-de"])[0], [str(tmp_path)])
     assert [(row["prompt"], row["answer"]) for row in found] == [("Wie viel ist 1+1?", "2"), ("Und 2+2?", "4")]
@@ -45,7 +45,7 @@ def test_tables_without_a_head_arrays_and_chat_wrappers_are_read(tmp_path: Path)
     assert problems(load(["hmmt25"])[0], [str(tmp_path)])[0]["prompt"] == "What is 1+1?"
 
 
-def test_choices_are_shuffled_by_the_seed_and_the_letter_follows(tmp_path: Path) -> None:
+def test_choices_and_their_letter_are_shuffled_by_the_seed(tmp_path: Path) -> None:
     lines(tmp_path / "gpqa_diamond.jsonl.gz", [{"id": n, "question": GPQA, "answer": "A"} for n in range(40)])
     suite = load(["gpqa-diamond"])[0]
     found = problems(suite, [str(tmp_path)], seed=1)
@@ -56,14 +56,14 @@ def test_choices_are_shuffled_by_the_seed_and_the_letter_follows(tmp_path: Path)
     assert [row["answer"] for row in found] != [row["answer"] for row in problems(suite, [str(tmp_path)], seed=2)]
 
 
-def test_choices_in_columns_have_the_right_one_first(tmp_path: Path) -> None:
+def test_choices_in_columns_have_the_correct_one_first(tmp_path: Path) -> None:
     own = 'verifier = "math"\n[[source]]\nfiles = ["q.jsonl"]\nprompt = "{Q}"\nchoices = ["Right One", "W 1", "W 2"]\n'
     lines(tmp_path / "q.jsonl", [{"Q": f"q{n}", "Right One": "yes", "W 1": "no", "W 2": "maybe"} for n in range(9)])
     for row in problems(suite_of(tmp_path, own), []):
         assert f"({row['answer']}) yes" in row["prompt"]
 
 
-def test_data_that_is_not_here_is_told_with_its_hub_id_in_one_line(tmp_path: Path) -> None:
+def test_missing_data_is_named_with_its_hub_id_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(DataError) as error:
         problems(load(["math500"])[0], [str(tmp_path)])
     told = str(error.value)
@@ -72,7 +72,7 @@ def test_data_that_is_not_here_is_told_with_its_hub_id_in_one_line(tmp_path: Pat
     assert "\n" not in told
 
 
-def test_a_suite_finds_the_file_beside_it_first_and_in_a_named_folder_before_that(tmp_path: Path, monkeypatch) -> None:
+def test_a_suite_looks_in_a_given_folder_then_next_to_itself(tmp_path: Path, monkeypatch) -> None:
     own, here, named = (tmp_path / name for name in ("own", "here", "named"))
     for number, folder in enumerate((own, here, named)):
         folder.mkdir()
@@ -87,7 +87,7 @@ def test_a_suite_finds_the_file_beside_it_first_and_in_a_named_folder_before_tha
         problems(suite, [str(own)])
 
 
-def test_where_the_data_comes_from_is_told_too(tmp_path: Path) -> None:
+def test_the_source_of_the_data_is_reported(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"no polyglot_python.jsonl or python/.* comes from a clone of github.com/Aider-AI"
     ):
@@ -103,7 +103,7 @@ def test_where_the_data_comes_from_is_told_too(tmp_path: Path) -> None:
         ("{ not = ['2024-07-31T00:00:00'] }", [1, 2]),
     ],
 )
-def test_rows_of_a_time_are_chosen(tmp_path: Path, rule: str, kept: list[int]) -> None:
+def test_rows_of_a_date_range_are_chosen(tmp_path: Path, rule: str, kept: list[int]) -> None:
     days = ["2024-07-31T00:00:00", "2024-08-01T00:00:00", "2025-01-01T00:00:00"]
     lines(tmp_path / "q.jsonl", [{"q": str(number), "day": day} for number, day in enumerate(days)])
     source = f'[[source]]\nfiles = ["q.jsonl"]\nprompt = "{{q}}"\nanswer = "1"\nwhere = {{ day = {rule} }}\n'
@@ -111,7 +111,7 @@ def test_rows_of_a_time_are_chosen(tmp_path: Path, rule: str, kept: list[int]) -
     assert [int(row["prompt"]) for row in problems(suite_of(tmp_path, own), [])] == kept
 
 
-def test_a_range_of_another_type_than_the_column_is_told(tmp_path: Path) -> None:
+def test_a_range_of_another_type_than_the_column_is_reported(tmp_path: Path) -> None:
     lines(tmp_path / "q.jsonl", [{"q": "1", "level": "hard"}])
     source = '[[source]]\nfiles = ["q.jsonl"]\nprompt = "{q}"\nanswer = "1"\nwhere = { level = { min = 3 } }\n'
     with pytest.raises(DataError, match=r"suite mine: level is 'hard', which cannot be compared with \{'min': 3\}"):
@@ -128,7 +128,7 @@ def test_a_range_of_another_type_than_the_column_is_told(tmp_path: Path) -> None
         ("3\n", "aime2025.jsonl cannot be read: every row must be a JSON object"),
     ],
 )
-def test_rows_that_lack_what_the_suite_says_are_named(tmp_path: Path, rows: list | str, message: str) -> None:
+def test_rows_without_the_required_columns_are_named(tmp_path: Path, rows: list | str, message: str) -> None:
     if isinstance(rows, str):
         (tmp_path / "aime2025.jsonl").write_text(rows)
     else:

@@ -16,7 +16,7 @@ ROW = {"functions": [LIGHT], "calls": [{"name": "set_light", "arguments": {"on":
 RIGHT = '[{"name": "set_light", "arguments": {"on": true}}]'
 
 
-def test_the_calls_of_every_row_are_right_and_those_of_another_are_wrong() -> None:
+def test_each_row_accepts_its_calls_and_rejects_those_of_others() -> None:
     rows = problems(load(["tools"])[0], [])
     assert len(rows) == 40
     assert len({row["prompt"] for row in rows}) == 40
@@ -58,12 +58,12 @@ def test_calls_are_read_as_models_write_them(answer: str) -> None:
         ("[1, 2]", "no list of calls"),
     ],
 )
-def test_what_is_nearly_right_is_wrong(answer: str, detail: str) -> None:
+def test_nearly_correct_calls_are_wrong(answer: str, detail: str) -> None:
     told = reward(answer, ROW)
     assert told["total"] == 0
     assert detail in told["detail"]
 
 
-def test_an_empty_list_says_that_nothing_is_called() -> None:
+def test_an_empty_list_means_that_nothing_is_called() -> None:
     assert calls("[]") == []
     assert calls("nothing fits") is None

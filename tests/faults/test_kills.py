@@ -75,7 +75,9 @@ def test_grade_survives_five_kills(completions: Path, tmp_path: Path) -> None:
 @pytest.mark.faults
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("stage", ["generate", "filter-math", "grade"])
-def test_fifty_kills(problems: Path, completions: Path, tiny_model_dir: Path, tmp_path: Path, stage: str) -> None:
+def test_every_stage_survives_fifty_kills(
+    problems: Path, completions: Path, tiny_model_dir: Path, tmp_path: Path, stage: str
+) -> None:
     command, outputs = {
         "generate": (generating(problems, tiny_model_dir), ["out.arrow", "dropped.jsonl"]),
         "filter-math": (filtering(problems, tiny_model_dir), ["out.parquet", "dropped.arrow"]),
@@ -136,7 +138,7 @@ def server() -> Iterator[Server]:
     serving.server_close()
 
 
-def test_nothing_finished_is_asked_for_again(problems: Path, server: Server, tmp_path: Path) -> None:
+def test_finished_requests_are_not_repeated(problems: Path, server: Server, tmp_path: Path) -> None:
     slots, most = 2, 3
     few = tmp_path / "few.jsonl"
     few.write_text("".join(problems.read_text().splitlines(keepends=True)[:100]))

@@ -155,7 +155,7 @@ def test_a_power_cut_at_any_point_loses_nothing_promised(
 
 
 @pytest.mark.parametrize("output", ["out.jsonl", "out"])
-def test_a_power_cut_while_an_older_output_is_replaced(
+def test_a_power_cut_while_an_older_output_is_replaced_loses_neither(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str
 ) -> None:
     assert power_cuts(tmp_path, output, monkeypatch, lambda: None, older=True) == set()
@@ -211,16 +211,16 @@ MUTATIONS: dict[str, tuple[Callable[[pytest.MonkeyPatch], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_taking_one_protection_away_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_removing_one_protection_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     mutate, seen_by = MUTATIONS[name]
     assert seen_by in power_cuts(tmp_path, "out.arrow", monkeypatch, lambda: mutate(monkeypatch))
 
 
-def test_taking_the_fsync_of_a_folder_away_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removing_the_fsync_of_a_folder_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mutate = without_fsync_in("_sync_tree")
     assert WHOLE in power_cuts(tmp_path, "out", monkeypatch, lambda: mutate(monkeypatch))
 
 
-def test_taking_the_fsync_of_a_removal_away_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removing_the_fsync_of_a_removal_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mutate = without_fsync_in("remove")
     assert WHOLE in power_cuts(tmp_path, "out.jsonl", monkeypatch, lambda: mutate(monkeypatch), older=True)

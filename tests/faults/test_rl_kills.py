@@ -128,7 +128,9 @@ def test_every_group_is_trained_once_or_dropped_with_a_reason(wanted, updates, p
 
 @pytest.mark.faults
 @pytest.mark.parametrize(("wanted", "updates"), [(2, 5), pytest.param(50, 40, marks=pytest.mark.timeout(2400))])
-def test_the_synchronous_schedule_ends_in_the_unbroken_runs_bits(wanted, updates, problems, guesser, tmp_path):
+def test_the_synchronous_schedule_ends_with_the_weights_of_an_unbroken_run(
+    wanted, updates, problems, guesser, tmp_path
+):
     draw = random.Random(kills.fresh_seed())
 
     def begin(run: Path = tmp_path / "run") -> "subprocess.Popen[bytes]":

@@ -113,7 +113,7 @@ def finish(place: Path, run: Path) -> tuple[float, bytes]:
 
 @pytest.mark.faults
 @pytest.mark.timeout(900)
-def test_a_signal_within_a_long_update_ends_the_run_at_once_and_the_same_command_goes_on(place, tmp_path) -> None:
+def test_a_signal_in_a_long_update_ends_the_run_at_once_and_it_can_be_resumed(place, tmp_path) -> None:
     draw = random.Random(kills.fresh_seed())
     runs = [tmp_path / name for name in ("whole", "one", "other")]
     process = start(place, runs[0])

@@ -75,7 +75,7 @@ def kill_sandboxes(judged: Future[Verdict], kills: float, choose: random.Random)
 
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(50, marks=pytest.mark.faults)])
-def test_a_sandbox_that_is_killed_is_replaced_and_never_a_verdict(rounds: int) -> None:
+def test_a_killed_sandbox_is_replaced_and_never_changes_a_verdict(rounds: int) -> None:
     seed = int(os.environ.get("FAULT_SEED") or random.SystemRandom().randrange(10**6))
     print(f"FAULT_SEED={seed}")
     choose, got = random.Random(seed), 0

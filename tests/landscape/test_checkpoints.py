@@ -73,7 +73,7 @@ def test_a_file_with_more_bytes_than_its_header_says_is_refused(tmp_path, save):
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"\x02" + bytes(7) + b"[]", b"\xff" * 40])
-def test_what_is_not_safetensors_is_refused(tmp_path, content):
+def test_a_file_that_is_not_safetensors_is_refused(tmp_path, content):
     (tmp_path / "model.safetensors").write_bytes(content)
     with pytest.raises(DataError, match=r"model\.safetensors"):
         open_checkpoint(tmp_path)

@@ -41,7 +41,7 @@ def test_equal_singular_values_are_called_arbitrary_axes(make_run):
 
 
 @pytest.mark.parametrize(("drift", "alone"), [(1e-4, True), (1e-3, True), (3e-3, True), (3e-2, False)])
-def test_rounding_alone_is_told_from_steps_of_many_gaps(make_run, drift, alone):
+def test_rounding_noise_is_distinguished_from_larger_steps(make_run, drift, alone):
     found = plane(make_run(straight(8, drift), dtypes=(BF16,)).folders)
     assert ("rounding alone would bend a straight path like this" in warnings(found)[0]) is alone
     assert step_in_gaps(found) == pytest.approx(true_gaps(found), rel=0.5)

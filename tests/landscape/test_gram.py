@@ -59,7 +59,7 @@ def test_squares_and_differing_weights(dtype):
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @pytest.mark.parametrize("dtype", TYPES)
-def test_what_is_not_finite_stays_so(dtype, bad):
+def test_non_finite_values_stay_non_finite(dtype, bad):
     rows = weights(4, 1000, dtype)
     rows[1, 500] = bad
     assert not np.isfinite(gram(bits_of(rows), PRECISIONS[0])[1, 1])
@@ -144,7 +144,7 @@ def test_only_new_rows_of_the_gram_are_multiplied(make_run, curved, tmp_path, mo
     assert rows == [{(6, 6)}, {(1, 7)}]
 
 
-def test_a_changed_file_is_summed_anew(make_run, curved, tmp_path, bytes_read):
+def test_a_changed_file_is_summed_again(make_run, curved, tmp_path, bytes_read):
     run = make_run(curved(5, 1e-2))
     file = tmp_path / "grams.npz"
     plane(run.folders, cache=file)
@@ -158,7 +158,7 @@ def test_a_changed_file_is_summed_anew(make_run, curved, tmp_path, bytes_read):
 
 
 @pytest.mark.parametrize("change", ["touch", "copy", "fewer", "other order"])
-def test_what_may_have_changed_is_read_again(make_run, curved, tmp_path, bytes_read, change):
+def test_files_that_may_have_changed_are_read_again(make_run, curved, tmp_path, bytes_read, change):
     run = make_run(curved(5, 1e-2))
     file, folders = tmp_path / "grams.npz", list(run.folders)
     plane(folders, cache=file)

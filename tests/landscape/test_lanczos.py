@@ -36,7 +36,7 @@ def test_the_plane_is_that_of_the_gram(make_run, curved, tmp_path, drift, count)
     assert [text[:20] for text in warnings(other)] == [text[:20] for text in warnings(one)]
 
 
-def test_it_reads_the_files_a_few_times_and_no_more_than_there_are_checkpoints(make_run, curved, monkeypatch):
+def test_files_are_read_only_a_few_times(make_run, curved, monkeypatch):
     run, reads = make_run(curved(20, 1e-2, noise=0.02)), []
     original = module.over_blocks
     monkeypatch.setattr(module, "over_blocks", lambda *given: reads.append(1) or original(*given))
@@ -53,7 +53,7 @@ def test_symmetric_paths_hide_no_axis(make_run):
     assert other.trajectory == pytest.approx(one.trajectory, rel=1e-4, abs=1e-5)
 
 
-def test_what_the_gram_refuses_is_refused(make_run, curved):
+def test_invalid_checkpoints_are_refused(make_run, curved):
     stack = curved(4, 1e-2)
     with pytest.raises(DataError, match="no weight changed"):
         plane(make_run(np.repeat(stack[:1], 4, axis=0), name="still").folders, method="lanczos")

@@ -148,13 +148,13 @@ def used(page):
     return reported(browse(copy.as_uri(), page.parent, "--dump-dom"))
 
 
-def test_the_page_asks_no_network_and_no_other_file(page):
+def test_the_page_loads_nothing_else(page):
     text = page.read_text()
     assert not re.findall(r"""(?:src|href)\s*=|@import|url\((?!#)|fetch\(|XMLHttpRequest""", text)
     assert set(re.findall(r"https?://[^\"' ]+", text)) <= {"http://www.w3.org/2000/svg"}
 
 
-def test_no_text_in_the_data_ends_it(page):
+def test_no_text_in_the_data_breaks_the_page(page):
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(), re.S)[1]
     assert json.loads(data)["samples"][0]["prompt"] == f"Question 0: {HOSTILE}"
     assert "<" not in script_json({"text": HOSTILE})
@@ -181,7 +181,7 @@ def test_bands_fill_the_triangles(used):
 
 @in_browser
 @pytest.mark.parametrize("event", ["mouseenter", "focus"])
-def test_a_point_tells_reward_interval_length_and_truncation(used, event):
+def test_a_point_shows_reward_interval_length_and_truncation(used, event):
     tip, display, line = used[event]
     assert (display, used["hidden"]) == ("block", "none")
     row = evaluated()[0].to_pylist()[3]
@@ -196,7 +196,7 @@ def test_a_point_tells_reward_interval_length_and_truncation(used, event):
 
 @in_browser
 @pytest.mark.parametrize(("event", "point"), [("click", 5), ("enter", 2)])
-def test_a_point_opens_its_samples(used, event, point):
+def test_clicking_a_point_opens_its_samples(used, event, point):
     texts, prompt, told, address = used[event]
     assert texts == [answer(point, 0), answer(point, 1)]
     assert prompt == f"Question 0: {HOSTILE}"
@@ -206,7 +206,7 @@ def test_a_point_opens_its_samples(used, event, point):
 
 
 @in_browser
-def test_other_figures_are_drawn_when_asked_for(used):
+def test_other_figures_are_drawn_on_request(used):
     assert [name for name, _ in used["metrics"]] == ["reward", "difference", "length", "truncated", "correct"]
     assert all(bands >= len(grid(PATH, points=19)) / 2 for _, bands in used["metrics"])
 
@@ -238,7 +238,7 @@ def test_nothing_is_wider_than_the_window(page):
 
 
 @in_browser
-def test_a_dark_page_is_dark_in_a_picture(page, tmp_path):
+def test_a_dark_page_is_dark_in_a_screenshot(page, tmp_path):
     """The corner of the picture is the page's own background."""
     from matplotlib.image import imread
 

@@ -62,7 +62,7 @@ def test_one_vector_added_to_every_checkpoint_changes_nothing(make_run, curved, 
     assert np.array_equal(one.trajectory, two.trajectory)
 
 
-def test_shards_order_of_tensors_block_size_and_threads_do_not_matter(make_run, curved, tmp_path):
+def test_shards_tensor_order_block_size_and_threads_do_not_matter(make_run, curved, tmp_path):
     stack = curved(6, 1e-2)
     found, axes = components(make_run(stack, name="plain"), tmp_path / "plain")
     again, same = components(make_run(stack, name="shards", shards=3, order=-1), tmp_path / "shards")
@@ -117,7 +117,7 @@ def test_every_tensors_drift_adds_up(make_run, curved):
     assert found.tensors[0].changed == pytest.approx(1 - 100 / found.tensors[0].size)
 
 
-def test_a_nearly_straight_path_keeps_its_second_axis(make_run, tmp_path):
+def test_a_nearly_straight_path_has_a_second_axis(make_run, tmp_path):
     rng = np.random.default_rng(0)
     base, along, across = rng.normal(size=(3, 2856))
     time = np.linspace(0, 1, 6)
@@ -182,7 +182,7 @@ def test_not_finite_weights_are_named(make_run, curved, value, step):
         plane(make_run(stack).folders)
 
 
-def test_components_are_written_whole_or_not_at_all(make_run, curved, tmp_path):
+def test_components_are_written_completely_or_not_at_all(make_run, curved, tmp_path):
     run = make_run(curved(4, 1e-2))
     found = plane(run.folders)
     file = run.folders[1] / "model.safetensors"

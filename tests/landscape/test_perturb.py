@@ -38,7 +38,7 @@ def test_the_origin_has_the_bits_of_the_final_weights(planted, rounding):
         assert torch.equal(tensor.bfloat16().view(torch.int16), stored(last)[name].view(torch.int16))
 
 
-def test_the_origin_keeps_the_sign_of_zero_and_every_float32_bit(planted):
+def test_the_origin_preserves_the_sign_of_zero_and_every_float32_bit(planted):
     _, last, components = planted()
     for name, tensor in perturbed(last, components, 0.0, -0.0):
         assert torch.equal(tensor.view(torch.int32), stored(last)[name].view(torch.int32))
@@ -61,7 +61,7 @@ def test_a_point_is_the_final_weights_plus_the_components(planted):
         assert torch.allclose(tensor.double(), expected, rtol=1e-6, atol=1e-8)
 
 
-def test_coordinates_of_a_point_are_the_ones_asked_for(planted):
+def test_coordinates_of_a_point_are_the_requested_ones(planted):
     found, last, components = planted()
     a1, a2 = found.trajectory[0] * 0.7
     there = coordinates(perturbed(last, components, a1, a2), last, components)
@@ -113,7 +113,7 @@ def test_missing_components_are_named(planted, tmp_path):
 
 
 @given(st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=1, max_size=40), st.integers(0, 2**32 - 1))
-def test_dither_gives_a_neighbour_and_keeps_exact_values(values, key):
+def test_dither_rounds_to_a_neighbour_and_preserves_exact_values(values, key):
     tensor = torch.tensor(values, dtype=F32)
     exact = tensor.bfloat16().float()
     assert torch.equal(dithered(exact, key).float(), exact)
@@ -124,7 +124,7 @@ def test_dither_gives_a_neighbour_and_keeps_exact_values(values, key):
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_dither_keeps_the_mean(share):
+def test_dither_preserves_the_mean(share):
     """Between 1 and the next bf16 value, 1 + 2^-7, for 100,000 weights and several tensors."""
     value = torch.full((100_000,), 1 + share * 2**-7)
     for key in range(5):

@@ -55,7 +55,7 @@ def test_figures_are_written_as_png_svg_and_pdf_with_the_same_bytes_twice(tmp_pa
     assert b"<dc:date>" not in one[1].read_bytes()
 
 
-def test_a_stem_with_a_dot_keeps_it(tmp_path):
+def test_a_stem_may_contain_a_dot(tmp_path):
     lengths, rewards = evaluations()
     written = plot.regression(tmp_path / "v1.5", lengths.mean(1), rewards.mean(1), None)
     assert [path.name for path in written] == ["v1.5.png", "v1.5.svg", "v1.5.pdf"]

@@ -77,7 +77,7 @@ def test_a_hundred_checkpoints_of_24b_are_counted_without_reading_them(tmp_path)
     assert float(memory[1]) < 30 + 13 * torch.get_num_threads()
 
 
-def test_the_cost_is_told_by_the_command(magcli, tmp_path):
+def test_the_command_reports_the_cost(magcli, tmp_path):
     for step in range(3):
         hollow(tmp_path / "rl" / "trajectory" / f"step-{step:06d}", SMOL_135M)
     done = magcli("landscape", "--run", tmp_path / "rl", "--cost", "--dry-run")
@@ -140,7 +140,7 @@ def plant(stored, value, count=1000):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and files with holes")
-def test_what_is_planted_in_hollow_checkpoints_of_24b_shape_is_found(tmp_path):
+def test_a_planted_direction_in_sparse_checkpoints_of_24b_shape_is_found(tmp_path):
     """Three checkpoints of LAYERS layers of the 24B model (40 are all), zeros but for two blocks, read once."""
     layers = int(os.environ.get("LAYERS", "1"))
     shapes = {n: s for n, s in SMALL_24B.items() if "layers." not in n or int(n.split(".")[2]) < layers}

@@ -17,7 +17,7 @@ paths = st.lists(st.tuples(coordinate, coordinate), min_size=2, max_size=12).fil
 
 
 @given(paths, st.integers(4, 80), st.floats(0.05, 1))
-def test_grid_fills_the_padded_rectangle_and_holds_the_origin(path, points, pad):
+def test_the_grid_fills_the_padded_rectangle_and_contains_the_origin(path, points, pad):
     found = grid(path, points=points, pad=pad)
     everything = np.vstack([path, [0, 0]])
     extent = np.ptp(everything, axis=0)
@@ -31,7 +31,7 @@ def test_grid_fills_the_padded_rectangle_and_holds_the_origin(path, points, pad)
 
 
 @given(paths, st.floats(1e-3, 1e3))
-def test_grid_scales_each_axis_with_the_path(path, scale):
+def test_the_grid_scales_each_axis_with_the_path(path, scale):
     wide = np.array(path) * [scale, 1]
     assert grid(wide, points=19) == pytest.approx(grid(path, points=19) * [scale, 1], rel=1e-9, abs=1e-9 * scale)
 
@@ -45,7 +45,7 @@ def test_rows_are_staggered_by_half_a_step():
         assert odd == pytest.approx((even[1:] + even[:-1]) / 2)
 
 
-def test_a_range_takes_the_place_of_the_padded_rectangle():
+def test_a_range_replaces_the_padded_rectangle():
     found = grid([(1.0, 1.0)], points=19, box=parse_box("-2:4,-0.5:1e-1"))
     assert (found.min(0).tolist(), found.max(0).tolist()) == ([-2, -0.5], [4, 0.1])
     assert (found == 0).all(1).sum() == 1
@@ -53,25 +53,25 @@ def test_a_range_takes_the_place_of_the_padded_rectangle():
 
 
 @pytest.mark.parametrize("text", ["", "1:2", "-1:1,-1", "a:b,c:d", "-1:1,-1:1,-1:1"])
-def test_a_range_that_is_none_is_refused(text):
+def test_an_invalid_range_is_refused(text):
     with pytest.raises(UsageError, match="is not of the form a1lo:a1hi,a2lo:a2hi"):
         parse_box(text)
 
 
 @pytest.mark.parametrize("text", ["0:1,-1:1", "-1:1,1:-1", "nan:1,-1:1", "-inf:1,-1:1"])
-def test_a_range_without_the_final_weights_inside_is_refused(text):
+def test_a_range_must_contain_the_final_weights(text):
     with pytest.raises(UsageError, match="must contain the final weights"):
         parse_box(text)
 
 
 @pytest.mark.parametrize(("points", "pad"), [(3, 0.35), (19, 0.0), (19, float("nan"))])
-def test_grid_refuses_impossible_wishes(points, pad):
+def test_impossible_grids_are_refused(points, pad):
     with pytest.raises(UsageError, match="a grid needs at least 4 points and a positive pad"):
         grid([(1.0, 1.0)], points=points, pad=pad)
 
 
 @pytest.mark.parametrize("path", [[(1.0, 0.0)], [(0.0, 0.0)], [(float("nan"), 1.0)]])
-def test_grid_refuses_a_path_without_extent(path):
+def test_a_path_without_extent_is_refused(path):
     with pytest.raises(DataError, match="no extent"):
         grid(path, points=19)
 
@@ -82,7 +82,7 @@ def simulate(rng, prompts, samples, shift=0.0):
     return difficulty, rng.random((prompts, samples)) < np.clip(difficulty + shift, 0, 1)[:, None]
 
 
-def test_level_covers_the_truth_in_95_percent_of_runs():
+def test_level_intervals_cover_the_truth_in_95_percent_of_runs():
     inside = []
     for seed in range(300):
         _, rewards = simulate(np.random.default_rng(seed), 64, 8)
@@ -108,13 +108,13 @@ def test_shared_prompts_make_a_difference_tighter_than_levels():
     assert difference(one, one) == type(apart)(0, 0, 0)
 
 
-def test_difference_needs_the_same_prompts():
+def test_a_difference_needs_the_same_prompts():
     with pytest.raises(DataError, match="3 and 2 prompts cannot be paired"):
         difference(np.ones((3, 2)), np.ones((2, 2)))
 
 
 @pytest.mark.parametrize("table", [np.ones(3), np.ones((0, 2)), [[1.0, float("nan")]]])
-def test_tables_that_are_none_are_refused(table):
+def test_invalid_tables_are_refused(table):
     with pytest.raises(DataError, match="two-dimensional table of finite numbers"):
         level(table)
 
@@ -159,7 +159,7 @@ def test_points_outside_the_length_limits_are_dropped_and_limits_are_inclusive()
     assert length_regression(lengths, rewards).n_used == 5
 
 
-def test_regression_of_mean_length_not_of_mean_log_length():
+def test_the_regression_uses_the_log_of_the_mean_length():
     lengths = np.array([[1.0, 3.0], [2.0, 6.0], [4.0, 12.0]])
     fit = length_regression(lengths, np.log(lengths.mean(1))[:, None] * np.ones(2))
     assert (fit.slope.mean, fit.intercept.mean) == pytest.approx((1.0, 0.0))

@@ -45,14 +45,14 @@ def test_slivers_are_masked():
     assert frozenset({3, 1, 4}) in kept
 
 
-def test_points_moved_a_hair_by_rounding_give_no_warning_and_no_sliver():
+def test_rounding_errors_give_no_warning_and_no_sliver():
     moved = POINTS * (1 + 1e-9 * np.random.default_rng(0).normal(size=POINTS.shape))
     assert {frozenset(t) for t in triangulate(moved).get_masked_triangles().tolist()} == {
         frozenset(t) for t in triangulate(POINTS).get_masked_triangles().tolist()
     }
 
 
-def test_refinement_goes_to_the_slopes_of_a_hill():
+def test_refinement_follows_the_slopes_of_a_hill():
     where = np.array([1.5, 0.01])
     chosen = refined(POINTS, by_prompt(bump(POINTS, where)), 6)
     assert chosen.shape == (6, 2)
@@ -62,7 +62,7 @@ def test_refinement_goes_to_the_slopes_of_a_hill():
     assert away.max() < 0.3 < everywhere.max()
 
 
-def test_refinement_is_not_led_by_noise():
+def test_refinement_does_not_follow_noise():
     """Two equal hills, one of them with problems that disagree: the sure one is looked at first."""
     one, other = np.array([0.5, 0.0]), np.array([3.5, 0.0])
     rewards = by_prompt(bump(POINTS, one) + bump(POINTS, other))
@@ -92,6 +92,6 @@ def test_more_samples_go_to_the_best_point_its_neighbours_and_the_path():
     assert near_best_and_path(POINTS * [1, 100], np.eye(len(POINTS))[best], PATH * [1, 100]).tolist() == chosen
 
 
-def test_checkpoints_outside_the_range_hold_no_triangle():
+def test_checkpoints_outside_the_range_have_no_triangle():
     inside = near_best_and_path(POINTS, np.eye(len(POINTS))[0], PATH[-1:]).tolist()
     assert near_best_and_path(POINTS, np.eye(len(POINTS))[0], np.vstack([PATH[-1:], [[1e6, 1e6]]])).tolist() == inside

@@ -112,7 +112,7 @@ def test_plans_add_places_samples_and_a_second_look_at_the_origin(planted):
     assert (again["completions"], again["equal"], again["difference"]) == (2 * PROBLEMS, 2 * PROBLEMS, 0)
 
 
-def test_an_engine_that_does_not_come_back_is_seen(planted):
+def test_an_engine_that_does_not_restore_the_final_weights_is_detected(planted):
     found, _ = planted(points=7, plan=SurveyPlan(4))
     found.again = answered(Visit(3.0, 0.4, 0, 4), np.zeros(PROBLEMS))
     again = results.origin_again(found)
@@ -137,7 +137,7 @@ def test_rows_of_a_point_join_problem_after_problem():
         ([(0, 2), (4, 6), (0, 8)], [(0, 2), (4, 6), (2, 4), (6, 8)]),
     ],
 )
-def test_only_missing_samples_are_made_only_what_it_lacks(tmp_path, asked, made):
+def test_only_missing_samples_are_generated(tmp_path, asked, made):
     really, reused = [], []
 
     async def make(visit):

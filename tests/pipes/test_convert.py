@@ -21,7 +21,7 @@ def test_columns_are_renamed_and_chosen(source: Path, magcli) -> None:
     assert out.read_text().splitlines()[7] == '{"n": [7], "id": "7"}'
 
 
-def test_rows_over_the_limit_are_counted_and_told(source: Path, magcli) -> None:
+def test_rows_over_the_limit_are_counted_and_reported(source: Path, magcli) -> None:
     out, dropped = source.with_name("out.parquet"), source.with_name("dropped.jsonl")
     done = magcli("convert", source, "--limit", "2000", "-o", out, "--dropped", dropped)
     assert "3,000 rows in, 2,000 out, dropped 1,000 (over-limit 1,000)" in done.stderr
@@ -42,14 +42,14 @@ def test_rows_over_the_limit_are_counted_and_told(source: Path, magcli) -> None:
         (["--rename", "a=y"], 3, "lacks column y; it has: id, n, x"),
     ],
 )
-def test_columns_that_cannot_be(source: Path, magcli, options: list[str], code: int, told: str) -> None:
+def test_impossible_columns_are_refused(source: Path, magcli, options: list[str], code: int, told: str) -> None:
     done = magcli("convert", source, *options, "-o", source.with_name("out.arrow"))
     assert done.returncode == code
     assert told in done.stderr
     assert not source.with_name("out.arrow").exists()
 
 
-def test_json_from_a_pipe_is_told_from_other_json_by_its_digest(source: Path, magcli) -> None:
+def test_json_from_a_pipe_is_identified_by_its_digest(source: Path, magcli) -> None:
     """Stages tell by the digest whether finished work is of this input."""
     out = source.with_name("out.arrow")
     found = []

@@ -62,7 +62,9 @@ def seconds_to_end(process: "subprocess.Popen[str]", number: signal.Signals, cod
 @pytest.mark.parametrize(
     ("template", "number"), [(LOOPS, signal.SIGINT), (LOOPS, signal.SIGTERM), (LONG, signal.SIGTERM)]
 )
-def test_a_template_that_loops(tmp_path: Path, tiny_model_dir: Path, template: str, number: signal.Signals) -> None:
+def test_a_signal_ends_a_template_that_loops(
+    tmp_path: Path, tiny_model_dir: Path, template: str, number: signal.Signals
+) -> None:
     model = shutil.copytree(tiny_model_dir, tmp_path / "model")
     (model / "chat_template.jinja").write_text(template)
     (tmp_path / "a.jsonl").write_text('{"id": "a", "prompt": "1+1?", "answer": "2"}\n')
@@ -93,7 +95,7 @@ def heavy(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.mark.flaky(reruns=2)
-def test_a_long_backward_pass(tmp_path: Path, heavy: Path) -> None:
+def test_a_signal_ends_a_long_backward_pass(tmp_path: Path, heavy: Path) -> None:
     row = json.dumps({"prompt": "Count.", "completion": "1, 2, 3. " * 40})
     (tmp_path / "a.jsonl").write_text(f"{row}\n" * 16)
     options = ["--run", tmp_path / "run", "--step-tokens", "8192", "--bf16", "no", "--system", "none"]
@@ -105,7 +107,7 @@ def test_a_long_backward_pass(tmp_path: Path, heavy: Path) -> None:
 @pytest.mark.flaky(reruns=2)
 @pytest.mark.parametrize("number", ENDING)
 @pytest.mark.parametrize("whom", ["all", "first", "second"])
-def test_a_pipe(tmp_path: Path, number: signal.Signals, whom: str) -> None:
+def test_a_signal_ends_the_stages_of_a_pipe(tmp_path: Path, number: signal.Signals, whom: str) -> None:
     os.mkfifo(tmp_path / "rows.jsonl")
     stages = [["convert", "rows.jsonl"], ["convert"], ["convert", "-o", "out.arrow"]]
     processes: list[subprocess.Popen[bytes]] = []

@@ -41,7 +41,7 @@ def test_a_pipe_that_passes_every_format_gives_the_same_bytes(tmp_path: Path) ->
     assert (tmp_path / "f.jsonl").read_bytes() == 2 * (tmp_path / "a.jsonl").read_bytes()
 
 
-def test_head_ends_a_pipe_quietly(tmp_path: Path) -> None:
+def test_head_ends_a_pipe_without_an_error(tmp_path: Path) -> None:
     problems(tmp_path / "a.jsonl", 20_000)
     done = shell(f"{MAGCLI} convert a.jsonl | head -c1 >/dev/null; echo ${{PIPESTATUS[0]}}", tmp_path)
     assert done.stdout == "141\n"
@@ -51,7 +51,7 @@ def test_head_ends_a_pipe_quietly(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_a_command_that_fails_in_a_pipe_leaves_no_output_behind_it(tmp_path: Path) -> None:
+def test_a_command_that_fails_in_a_pipe_leaves_no_output(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": 1}\n')
     done = shell(
         f"{MAGCLI} convert a.jsonl --columns none | {MAGCLI} convert -o b.arrow; echo ${{PIPESTATUS[@]}}", tmp_path
@@ -103,7 +103,7 @@ def test_the_second_writer_fails_at_once_and_names_the_first(tmp_path: Path, mag
     assert f"process {first.pid} on {os.uname().nodename} since" in second.stderr
 
 
-def test_of_writers_that_start_together_exactly_one_wins(tmp_path: Path) -> None:
+def test_one_of_several_writers_that_start_together_wins(tmp_path: Path) -> None:
     for start in range(4):
         writers = [hold(tmp_path / f"out-{start}") for _ in range(4)]
         told = [writer.stdout.readline() for writer in writers]
@@ -115,7 +115,7 @@ def test_of_writers_that_start_together_exactly_one_wins(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_dead_processes_left_is_taken_over_and_swept(tmp_path: Path) -> None:
+def test_leftovers_of_dead_processes_are_removed(tmp_path: Path) -> None:
     output = tmp_path / "out[1].arrow"
     with hold(output) as first:
         assert first.stdout.readline() == "won\n"
@@ -130,7 +130,7 @@ def test_what_dead_processes_left_is_taken_over_and_swept(tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([output.name, other.name])
 
 
-def test_a_lock_is_free_after_a_failure(tmp_path: Path) -> None:
+def test_a_lock_is_released_after_a_failure(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="x"), durable.locked(tmp_path / "out"):
         raise ValueError("x")
     with durable.locked(tmp_path / "out"), pytest.raises(UsageError), durable.locked(tmp_path / "out"):
@@ -158,7 +158,7 @@ def slow_generate(tmp_path: Path, model: Path) -> "subprocess.Popen[str]":
 
 @pytest.mark.flaky(reruns=2)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_in_seconds_with_everything_finished_kept(
+def test_a_signal_ends_a_stage_in_seconds_and_keeps_finished_rows(
     tmp_path: Path, tiny_model_dir: Path, number: signal.Signals
 ) -> None:
     process = slow_generate(tmp_path, tiny_model_dir)
@@ -213,7 +213,7 @@ def test_an_interrupt_at_any_instant_leaves_no_traceback(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_within_exec_keeps_the_exit_code(number: signal.Signals) -> None:
+def test_an_interrupt_within_exec_does_not_change_the_exit_code(number: signal.Signals) -> None:
     program = f"""
 import sys
 from magcli.command import EndedBySignal, signals_passed_on
@@ -242,7 +242,7 @@ def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, magcli, kind: s
     assert magcli("convert", tmp_path / "a.jsonl", "-o", tmp_path / f"out{kind}").returncode == 0
 
 
-def test_a_disk_that_fills_during_a_resumable_stage(tmp_path: Path, magcli) -> None:
+def test_a_resumable_stage_resumes_after_a_full_disk(tmp_path: Path, magcli) -> None:
     rows = [{"prompt": "1+1?", "answer": "2", "completion": "x" * 50} for _ in range(1000)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     full = magcli("grade", tmp_path / "a.jsonl", "-o", tmp_path / "out.arrow", largest=30_000)
@@ -260,7 +260,7 @@ def test_a_disk_that_fills_during_a_resumable_stage(tmp_path: Path, magcli) -> N
 @pytest.mark.parametrize(
     "command", ["convert a.jsonl", "show a.jsonl", "show a.jsonl --stats", "report .", "convert a.jsonl --dry-run"]
 )
-def test_stdout_on_a_full_disk(tmp_path: Path, magcli, command: str) -> None:
+def test_stdout_on_a_full_disk_is_an_error(tmp_path: Path, magcli, command: str) -> None:
     problems(tmp_path / "a.jsonl", 3000)
     assert magcli("convert", "a.jsonl", "-o", "b.arrow", cwd=tmp_path).returncode == 0
     done = shell(f"{MAGCLI} {command} > /dev/full", tmp_path)
@@ -270,7 +270,7 @@ def test_stdout_on_a_full_disk(tmp_path: Path, magcli, command: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     place = tmp_path / "file" / "out.arrow"
     with pytest.raises(EnvironmentFault, match=f"cannot write {place}"), durable.locked(place):

@@ -50,7 +50,7 @@ def test_a_line_goes_from_end_to_end_and_rises_with_its_values():
     assert TOP < last[1] < first[1] <= BOTTOM
 
 
-def test_hovering_tells_every_series_with_its_interval():
+def test_hovering_shows_every_series_with_its_interval():
     drawing = draw(chart(Series("reward", [0.5, 0.6], [0.4, 0.5], [0.6, 0.7]), Series("format", [None, 0.1])))
     (_, first), (_, second) = tooltips(drawing)
     assert first == ["update 1", "reward 0.5 [0.4, 0.6]"]
@@ -58,13 +58,13 @@ def test_hovering_tells_every_series_with_its_interval():
     assert len([n for n in parsed(drawing).iter("polygon") if "band" in n.attrib["class"]]) == 1
 
 
-def test_shares_are_told_in_percent():
+def test_shares_are_shown_in_percent():
     drawing = draw(chart(Series("right", [0.25, 0.5]), unit="percent"))
     assert tooltips(drawing)[0][1][1] == "right 25.0 %"
     assert legend(chart(Series("right", [0.25, 0.5]), unit="percent"))[0][1:] == ("right", "25.0 %", "50.0 %")
 
 
-def test_columns_lie_on_each_other_and_fill_their_height():
+def test_stacked_columns_fill_their_height():
     drawing = draw(chart(Series("trained", [32, 32]), Series("all-right", [0, 32]), kind="stack"))
     boxes = [{k: float(v) for k, v in n.attrib.items() if k != "class"} for n in parsed(drawing).iter("rect")]
     below, upper = boxes[1:]
@@ -75,7 +75,7 @@ def test_columns_lie_on_each_other_and_fill_their_height():
     assert all(box["x"] >= LEFT and box["x"] + box["width"] <= RIGHT for box in boxes)
 
 
-def test_one_update_alone_and_no_value_can_be_drawn():
+def test_a_single_update_and_missing_values_can_be_drawn():
     single = draw(chart(Series("reward", [0.5], [0.4], [0.6])))
     assert len(list(parsed(single).iter("circle"))) == 1
     gaps = draw(chart(Series("accuracy", [None, 0.5, None, 0.7, None])))
@@ -93,14 +93,14 @@ def test_a_stage_is_marked_where_it_begins():
     assert all(float(n.attrib["x"]) < WIDTH for n in names)
 
 
-def test_names_cannot_break_out_of_the_drawing():
+def test_names_are_escaped_in_the_drawing():
     drawing = draw(chart(Series(BROKEN, [1.0, 2.0]), marks=[Mark(2, BROKEN)]))
     assert "<script" not in drawing
     assert tooltips(drawing)[0][1][1] == f"{BROKEN} 1"
     assert BROKEN in unescape(re.search('aria-label="(.*?)"', str(drawing))[1])
 
 
-def test_a_scale_maps_its_ends_and_what_is_between():
+def test_a_scale_is_linear():
     scale = Scale(0, 10, 100, 200)
     assert [scale.at(value) for value in (0, 5, 10)] == [100, 150, 200]
     assert Scale(3, 3, 100, 200).at(3) == 150
@@ -113,7 +113,7 @@ def test_all_values_lie_within_their_bounds(values):
     assert low < high
 
 
-def test_zero_is_shown_where_values_come_near_it():
+def test_zero_is_shown_if_values_are_near_it():
     assert bounds([1.0, 10.0])[0] == 0
     assert bounds([9.0, 10.0])[0] > 8
     assert bounds([-0.1, 0.0])[1] == 0

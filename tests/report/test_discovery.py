@@ -17,7 +17,7 @@ def names(tables):
     return [table.path.name for table in tables]
 
 
-def test_a_folder_is_taken_whole_in_the_order_of_the_pipeline(pipeline):
+def test_the_files_of_a_folder_are_in_the_order_of_the_pipeline(pipeline):
     found = discover([pipeline])
     made = ["clean.arrow", "all.arrow", "kept.parquet", "rollouts.arrow", "eval-start.arrow", "eval-rl.arrow"]
     assert [name for name in names(found.tables) if name in made] == made
@@ -28,7 +28,7 @@ def test_a_folder_is_taken_whole_in_the_order_of_the_pipeline(pipeline):
     assert found.unread == []
 
 
-def test_a_table_tells_its_rows_history_and_command(pipeline):
+def test_a_table_has_its_rows_history_and_command(pipeline):
     (clean,) = discover([pipeline / "clean.arrow"]).tables
     assert (clean.rows, clean.made_by.stage, len(clean.sha256)) == (6, "clean-math", 64)
     assert clean.note["rows_in"] == 9
@@ -37,14 +37,14 @@ def test_a_table_tells_its_rows_history_and_command(pipeline):
     assert (dropped.of_dropped_rows, dropped.of_metrics) == (True, False)
 
 
-def test_what_is_given_twice_is_taken_once(pipeline):
+def test_a_path_given_twice_is_used_once(pipeline):
     found = discover([pipeline / "eval-rl.arrow", pipeline, pipeline / "rl", pipeline / "rl" / ".." / "rl"])
     assert names(found.tables).count("eval-rl.arrow") == 1
     assert names(found.tables)[0] == "eval-rl.arrow"
     assert len(found.runs) == len(found.landscapes) == 1
 
 
-def test_a_run_stands_after_the_one_that_it_began_from(tmp_path):
+def test_a_run_follows_the_run_that_it_started_from(tmp_path):
     for at, (name, model) in enumerate([("last", "first/model"), ("first", "hub/base"), ("other", "hub/base")]):
         (tmp_path / name).mkdir()
         (tmp_path / name / "run.json").write_text(json.dumps(RUN | {"model": model}))
@@ -54,7 +54,7 @@ def test_a_run_stands_after_the_one_that_it_began_from(tmp_path):
     assert len(discover([tmp_path]).runs) == 3, "a circle is no reason to look forever"
 
 
-def test_a_damaged_table_in_a_folder_is_told_and_one_that_is_named_is_refused(pipeline, tmp_path):
+def test_a_damaged_table_is_a_warning_in_a_folder_and_an_error_if_named(pipeline, tmp_path):
     shutil.copy(pipeline / "clean.arrow", tmp_path)
     content = (pipeline / "clean.arrow").read_bytes()
     (tmp_path / "cut.arrow").write_bytes(content[: len(content) // 2])
@@ -65,7 +65,7 @@ def test_a_damaged_table_in_a_folder_is_told_and_one_that_is_named_is_refused(pi
         discover([tmp_path / "cut.arrow"])
 
 
-def test_a_damaged_run_in_a_folder_is_told_and_one_that_is_named_is_refused(tmp_path):
+def test_a_damaged_run_is_a_warning_in_a_folder_and_an_error_if_named(tmp_path):
     for name, text in (("whole", json.dumps(RUN)), ("damaged", "{")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "run.json").write_text(text)
@@ -75,7 +75,7 @@ def test_a_damaged_run_in_a_folder_is_told_and_one_that_is_named_is_refused(tmp_
     assert discover([tmp_path / "damaged"]).runs == [tmp_path / "damaged"], "its reader refuses it"
 
 
-def test_what_turns_out_to_be_damaged_is_told_and_where_it_was_named_refused(tmp_path):
+def test_damage_found_later_is_a_warning_or_an_error_if_named(tmp_path):
     def read(path):
         raise DataError(f"{path} is cut")
 
@@ -86,7 +86,7 @@ def test_what_turns_out_to_be_damaged_is_told_and_where_it_was_named_refused(tmp
         found.read_all([tmp_path / "b"], read)
 
 
-def test_what_is_no_part_of_a_pipeline_is_refused(tmp_path):
+def test_a_file_that_is_not_part_of_a_pipeline_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"nowhere does not exist"):
         discover([tmp_path / "nowhere"])
     (tmp_path / "notes.txt").write_text("x")
@@ -96,14 +96,14 @@ def test_what_is_no_part_of_a_pipeline_is_refused(tmp_path):
         discover([tmp_path])
 
 
-def test_a_damaged_note_is_as_good_as_none(pipeline, tmp_path):
+def test_a_damaged_note_counts_as_missing(pipeline, tmp_path):
     shutil.copy(pipeline / "clean.arrow", tmp_path)
     (tmp_path / "clean.arrow.run.json").write_text("{")
     (table,) = discover([tmp_path]).tables
     assert table.note == {}
 
 
-def test_names_that_are_no_text_are_told_and_left_out(tmp_path, pipeline):
+def test_names_that_are_not_unicode_are_reported_and_left_out(tmp_path, pipeline):
     shutil.copy(pipeline / "clean.arrow", tmp_path / "clean.arrow")
     shutil.copy(pipeline / "clean.arrow", os.fsencode(tmp_path) + b"/cl\xe9an.arrow")
     found = discover([tmp_path])
@@ -112,7 +112,7 @@ def test_names_that_are_no_text_are_told_and_left_out(tmp_path, pipeline):
     found.unread[0].encode()
 
 
-def test_folders_that_may_not_be_read_are_told_and_left_out(pipeline):
+def test_unreadable_folders_are_reported_and_left_out(pipeline):
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         folder.chmod(0o755)

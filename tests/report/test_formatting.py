@@ -36,7 +36,7 @@ def test_untrusted_text_has_no_invisible_characters():
 
 
 @given(st.text())
-def test_untrusted_text_can_be_encoded_and_holds_no_control_characters(text):
+def test_untrusted_text_can_be_encoded_and_has_no_control_characters(text):
     shown = formatting.sanitize(text)
     shown.encode()
     assert not [c for c in shown if unicodedata.category(c) in ("Cc", "Cs", "Co") and c not in "\n\t"]

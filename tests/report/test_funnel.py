@@ -7,7 +7,7 @@ from magcli.report.discovery import Table, discover
 from magcli.report.funnel import steps
 
 
-def test_stages_that_chose_rows_stand_once_each(pipeline):
+def test_each_stage_that_selected_rows_is_listed_once(pipeline):
     found = discover([pipeline])
     told = steps(found.tables)
     assert [(step.table, step.stage, step.read) for step in told] == [
@@ -27,7 +27,7 @@ def test_reasons_are_counted_and_shown_with_rows(pipeline):
     assert "What is 0 + 2?" in dropped.examples[0][1]
 
 
-def test_a_stage_whose_table_is_gone_is_told_by_the_histories_after_it(pipeline):
+def test_a_stage_without_its_table_is_known_from_later_histories(pipeline):
     told = steps(discover([pipeline / "kept.parquet"]).tables)
     assert [(step.table, step.stage) for step in told] == [("", "convert"), ("kept.parquet", "convert")]
 
@@ -36,14 +36,14 @@ def table(name, *chain):
     return Table(Path(name), ("id",), chain[-1].rows_out, "", chain, {})
 
 
-def test_rows_that_were_added_are_not_called_kept():
+def test_added_rows_are_not_counted_as_kept():
     link = Link("duplicate", "1", {}, [Input("a.jsonl", "", 4)], 4, 7, {"no-twin": 1})
     (step,) = steps([table("both.arrow", link)])
     assert [(part.name, part.rows) for part in step.parts] == [("out", 7), ("no-twin", 1)]
     assert sum(part.share for part in step.parts) == pytest.approx(1)
 
 
-def test_shards_are_one_line_by_their_names_and_a_model_is_told():
+def test_shards_share_a_line_and_the_model_is_named():
     config = {"model": "/home/someone/out/grader/model"}
     link = Link("filter-math", "1", config, [Input(f"{n}.arrow", "", 1) for n in range(6)], 6, 6)
     (step,) = steps([table("one.arrow", link), table("two.arrow", link)])

@@ -13,7 +13,7 @@ def folder(pipeline, tmp_path):
     return shutil.copytree(pipeline / "rl" / "landscape", tmp_path / "landscape")
 
 
-def test_figures_are_taken_into_the_page_with_what_they_say(pipeline):
+def test_figures_are_embedded_with_their_captions(pipeline):
     found = landscapes.read(pipeline / "rl" / "landscape")
     assert found.name == "rl/landscape"
     assert found.page.endswith("rl/landscape/index.html")
@@ -27,7 +27,7 @@ def test_figures_are_taken_into_the_page_with_what_they_say(pipeline):
     assert any("completions equal" in fact for fact in found.facts)
 
 
-def test_a_large_drawing_gives_way_to_a_picture_and_a_missing_one_to_none(folder):
+def test_a_large_drawing_is_replaced_by_a_bitmap_and_a_missing_one_by_nothing(folder):
     (folder / "length.svg").unlink()
     (folder / "length.png").unlink()
     (folder / "reward.svg").write_bytes(b" " * (landscapes.MAX_BYTES + 1))
@@ -35,7 +35,7 @@ def test_a_large_drawing_gives_way_to_a_picture_and_a_missing_one_to_none(folder
     assert addresses == ["data:image/png;base6", "data:image/svg+xml;b"]
 
 
-def test_a_plane_alone_is_told_without_pictures(tmp_path):
+def test_a_plane_without_points_has_no_figures(tmp_path):
     told = {"checkpoints": ["a", "b", "c"], "explained": [0.9, 0.1], "warnings": ["rounding alone"], "drift": None}
     (tmp_path / "plane.json").write_text(json.dumps(told))
     found = landscapes.read(tmp_path)
@@ -44,7 +44,7 @@ def test_a_plane_alone_is_told_without_pictures(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"explained": "all"}', '{"origin_again": {"equal": 1}}'])
-def test_damaged_figures_are_told_by_name(folder, text):
+def test_damaged_figures_are_named(folder, text):
     (folder / "landscape.json").write_text(text)
     with pytest.raises(DataError, match=r"landscape\.json is damaged"):
         landscapes.read(folder)

@@ -8,7 +8,7 @@ def defaults(stage):
     return {"convert": {"limit": 0, "rename": []}, "rl": {"updates": 100, "group": 4, "language": True}}.get(stage, {})
 
 
-def test_a_table_tells_command_options_inputs_and_digests(pipeline):
+def test_the_origin_of_a_table_has_command_options_inputs_and_digests(pipeline):
     (kept,) = discover([pipeline / "kept.parquet"]).tables
     origin = provenance.of_table(kept, defaults)
     told = dict(origin.facts)
@@ -22,7 +22,7 @@ def test_a_table_tells_command_options_inputs_and_digests(pipeline):
     assert (origin.rows, origin.stage) == ("6", "convert")
 
 
-def test_a_run_tells_what_differs_and_what_it_read(pipeline):
+def test_the_origin_of_a_run_has_changed_options_and_inputs(pipeline):
     run = training.read(pipeline / "rl", "rl", samples_at=(), groups=0)
     origin = provenance.of_run(run, defaults)
     options = dict(origin.options)
@@ -38,7 +38,7 @@ def test_without_a_note_there_is_no_command(pipeline):
     assert (set(dict(origin.facts)), origin.finished) == ({"version", "sha256"}, "")
 
 
-def test_a_table_of_others_says_so(pipeline):
+def test_a_table_of_another_tool_has_no_origin(pipeline):
     (table,) = discover([pipeline / "letters.jsonl"]).tables
     origin = provenance.of_table(table, defaults)
     assert (origin.stage, origin.options, list(origin.inputs)) == ("not made by magcli", [], [])

@@ -37,7 +37,7 @@ def test_shares_are_in_percent_and_tokens_are_not(tmp_path):
     assert [str(score) for _, (score,) in suite.rows] == ["51.7 [47.7, 55.7]", "19.6 [19.2, 20.1]", "+10.0"]
 
 
-def test_suites_are_apart_and_a_model_may_lack_one(tmp_path):
+def test_suites_are_separate_and_a_model_may_lack_one(tmp_path):
     one = written(
         tmp_path / "one.arrow", [metric("avg@n", 0.02, 0.0, 0.04, "aime24"), metric("avg@n", 0.5, 0.4, 0.6, "math500")]
     )
@@ -48,7 +48,7 @@ def test_suites_are_apart_and_a_model_may_lack_one(tmp_path):
     assert aime.bars[0].high == pytest.approx(80)
 
 
-def test_a_comparison_tells_its_models_and_differences(tmp_path):
+def test_a_comparison_shows_its_models_and_differences(tmp_path):
     rows = [
         metric("avg@n", 0.5, 0.4, 0.6, model="sft"),
         metric(
@@ -65,7 +65,7 @@ def test_without_tables_there_are_no_suites():
     assert suites([]) == []
 
 
-def test_two_tables_of_one_model_and_suite_stand_beside_each_other(tmp_path):
+def test_two_tables_of_one_model_and_suite_are_shown_side_by_side(tmp_path):
     first, second = (
         written(tmp_path / name, [metric("avg@n", value, suite="gsm8k", model="m")], comparison.SCHEMA)
         for name, value in (("a.arrow", 0.1), ("b.arrow", 0.2))
@@ -75,7 +75,7 @@ def test_two_tables_of_one_model_and_suite_stand_beside_each_other(tmp_path):
     assert [str(score) for _, found in suite.rows for score in found] == ["10.0", "20.0"]
 
 
-def test_tables_that_differ_in_their_ending_alone_are_both_shown(tmp_path):
+def test_tables_that_differ_only_in_their_suffix_are_both_shown(tmp_path):
     tables = [
         written(tmp_path / f"a.{ending}", [metric("avg@n", value, suite="gsm8k", model="m")], comparison.SCHEMA)
         for ending, value in (("arrow", 0.1), ("parquet", 0.2))

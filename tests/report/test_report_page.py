@@ -115,7 +115,7 @@ def test_equal_inputs_give_an_equal_page(pipeline, written, tmp_path):
     assert (tmp_path / "again.html").read_bytes() == written.read_bytes()
 
 
-def test_texts_of_others_are_escaped(pipeline, written):
+def test_untrusted_text_is_escaped(pipeline, written):
     hostile = "</script><script>document.title='broken'</script><b>&amp;"
     assert hostile not in written.read_text()
     assert str(escape(hostile)) in written.read_text()
@@ -148,14 +148,14 @@ def test_no_request_is_made_and_every_picture_is_shown(used):
 
 
 @needs_browser
-def test_no_text_of_a_sample_became_a_script(used):
+def test_no_text_of_a_sample_becomes_a_script(used):
     assert used["title"] == "Report on out"
     assert used["scripts"] == 2
     assert "<b>&amp;" in used["text"]
 
 
 @needs_browser
-def test_pointing_at_a_chart_tells_its_values(used):
+def test_pointing_at_a_chart_shows_its_values(used):
     display, text, cursor = used["hover"]
     assert (display, cursor) == ("block", "visible")
     assert re.fullmatch(r"update [34]\nreward [\d.]+ \[-?[\d.e-]+, [\d.]+\]", text.strip())
@@ -164,14 +164,14 @@ def test_pointing_at_a_chart_tells_its_values(used):
 
 
 @needs_browser
-def test_a_chart_is_read_with_the_keyboard(used):
+def test_a_chart_can_be_read_with_the_keyboard(used):
     updates = [used[key][1].split("\n")[0] for key in ("focus", "home", "right", "before")]
     assert updates[1:] == ["update 1", "update 2", "update 1"]
     assert updates[0] in ("update 3", "update 4"), "where the pointer was"
 
 
 @needs_browser
-def test_a_part_of_a_bar_tells_its_rows(used):
+def test_a_segment_of_a_bar_shows_its_rows(used):
     assert used["bar"] == ["block", "missing-answer 3 (33.3 %)"]
 
 
@@ -211,7 +211,7 @@ def contrast(one, other):
 
 
 @pytest.mark.parametrize("theme", [0, 1])
-def test_colours_stand_out_from_their_ground(written, theme):
+def test_colours_have_enough_contrast(written, theme):
     """Text 4.5 to 1 and marks 3 to 1, which WCAG 2 asks for, on the page and on its cards."""
     sets = re.findall(r":root \{(.*?)\}", written.read_text(), re.S)
     colours = dict(re.findall(r"--(\w+): (#\w{6})", sets[theme]))
@@ -224,7 +224,7 @@ def test_colours_stand_out_from_their_ground(written, theme):
 
 @in_browser
 @pytest.mark.parametrize("theme", list(THEMES))
-def test_the_page_is_light_or_dark_as_the_system_is(written, tmp_path, theme):
+def test_the_page_follows_the_colour_scheme_of_the_system(written, tmp_path, theme):
     """The corner of the picture is the page's own background."""
     from matplotlib.image import imread
 

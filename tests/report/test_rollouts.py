@@ -8,7 +8,7 @@ from magcli.report import rollouts
 from magcli.run.rundir import RunDir
 
 
-def test_the_updates_that_left_rollouts(pipeline):
+def test_updates_with_rollouts_are_found(pipeline):
     assert rollouts.updates(pipeline / "rl") == [1, 2, 3, 4, 5, 6]
     assert rollouts.updates(pipeline) == []
 
@@ -23,7 +23,7 @@ def test_the_updates_that_left_rollouts(pipeline):
         ([], []),
     ],
 )
-def test_updates_are_chosen_by_part_of_the_way_or_number(at, steps):
+def test_updates_are_chosen_by_fraction_or_number(at, steps):
     assert rollouts.select_updates([1, 3, 5, 7, 9], at) == steps
     assert rollouts.select_updates([], at) == []
 
@@ -66,11 +66,11 @@ def test_samples_show_best_and_worst_and_a_group_that_was_dropped(pipeline):
             assert best.versions == [update.step - 1]
 
 
-def test_no_samples_are_read_where_none_are_wanted(pipeline):
+def test_no_samples_are_read_if_none_are_wanted(pipeline):
     assert rollouts.samples(pipeline / "rl", ["0%"], 0) == []
 
 
-def test_rollouts_that_are_cut_are_told_by_name(pipeline, tmp_path):
+def test_truncated_rollouts_are_named(pipeline, tmp_path):
     shutil.copytree(pipeline / "rl", tmp_path / "rl")
     path = tmp_path / "rl" / "rollouts" / "step-000003.arrow"
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])

@@ -69,14 +69,14 @@ def test_stages_of_the_run_are_marked(pipeline):
     assert [(mark.x, mark.name) for mark in chart(read(pipeline / "rl"), "Length").marks] == [(3, "stage 2")]
 
 
-def test_sft_tells_its_loss(guesser):
+def test_the_loss_of_sft_is_shown(guesser):
     run = training.read(guesser.parent, "sft", samples_at=["0%"], groups=2)
     assert [each.title for each in run.charts] == ["Loss", "Gradient norm", "Learning rate"]
     assert run.headline.startswith("loss ")
     assert run.samples == []
 
 
-def test_a_killed_run_is_told_as_far_as_it_came(run):
+def test_a_killed_run_is_shown_as_far_as_it_got(run):
     shutil.rmtree(run / "model")
     for name in ("ledger.jsonl", "metrics.jsonl"):
         lines = (run / name).read_bytes().splitlines(keepends=True)
@@ -125,7 +125,7 @@ def test_the_interval_of_a_mean_is_that_of_the_updates_in_it(run):
     assert of_one == pytest.approx(5**0.5 * of_five)
 
 
-def test_of_many_faults_in_a_ledger_a_few_are_told(run):
+def test_a_few_of_many_ledger_faults_are_listed(run):
     text = (run / "ledger.jsonl").read_text()
     (run / "ledger.jsonl").write_text(text + text)
     told = [fact for fact in read(run).facts if "reserved 2 times" in fact or "more violations" in fact]
@@ -134,7 +134,7 @@ def test_of_many_faults_in_a_ledger_a_few_are_told(run):
 
 
 @pytest.mark.parametrize("name", ["ledger.jsonl", "run.json"])
-def test_damaged_records_are_told_by_name(run, name):
+def test_damaged_records_are_named(run, name):
     (run / name).write_text("{damaged\n{}\n")
     with pytest.raises(DataError, match=r"ledger\.jsonl: line 1|records of this run are damaged"):
         read(run)
@@ -144,13 +144,13 @@ def line(step, **more):
     return {"step": step, "reward": step / 10, **more}
 
 
-def test_a_short_run_stays_as_it_is():
+def test_a_short_run_is_not_averaged():
     lines = [line(step) for step in range(1, MAX_POINTS + 1)]
     assert downsample(lines) == (lines, 1)
     assert downsample([]) == ([], 1)
 
 
-def test_a_long_run_is_told_by_means_of_neighbours():
+def test_a_long_run_is_averaged_over_neighbours():
     lines = [line(step, staleness_max=step % 7, groups_dropped={"all-right": step}) for step in range(1, 11)]
     lines[0]["groups_dropped"] = {"all-wrong": 2}
     points, every = downsample(lines, 4)
@@ -161,13 +161,13 @@ def test_a_long_run_is_told_by_means_of_neighbours():
     assert points[0]["groups_dropped"] == pytest.approx({"all-right": 5 / 3, "all-wrong": 2 / 3})
 
 
-def test_what_is_missing_is_left_out_of_a_mean():
+def test_missing_values_are_left_out_of_a_mean():
     points, _ = downsample([line(1, entropy=None), line(2, entropy=0.5), line(3), line(4)], 2)
     assert [point["entropy"] for point in points if "entropy" in point] == [0.5]
     assert downsample([line(1, entropy=None), line(2, entropy=None)], 1)[0][0]["entropy"] is None
 
 
-def test_words_are_told_as_they_were_last():
+def test_a_text_column_keeps_its_last_value():
     assert downsample([line(1, note="a"), line(2, note="b")], 1)[0][0]["note"] == "b"
 
 

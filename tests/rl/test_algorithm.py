@@ -185,7 +185,7 @@ def test_tokens_of_weight_zero_have_no_gradient():
     assert new.grad[1].item() == 0.0
 
 
-def test_a_log_prob_that_is_no_number_shows_in_the_loss():
+def test_a_nan_log_prob_makes_the_loss_nan():
     new = torch.tensor([-0.1, -0.2], requires_grad=True)
     loss, _ = grpo_loss(new, torch.tensor([-0.2, math.nan]), torch.ones(2), torch.tensor([1.0, math.nan]))
     assert loss.isnan()
@@ -269,7 +269,7 @@ def test_minibatch_advantages_follow_the_formula(groups):
 
 
 @given(rewards_of_groups)
-def test_group_advantages_have_the_spread_of_one_in_each_group_that_differs(groups):
+def test_group_advantages_have_unit_standard_deviation(groups):
     rewards, names = flatten(groups)
     result = iter(advantages(rewards, names, norm="group"))
     for group in groups:
@@ -306,7 +306,7 @@ def test_each_reward_needs_a_group():
 
 
 @given(st.lists(st.tuples(st.sampled_from([0.0, 0.1, 1.0]), st.booleans()), min_size=1, max_size=6))
-def test_a_group_is_diverse_when_two_of_its_outcomes_or_rewards_differ(samples):
+def test_a_group_is_diverse_if_two_outcomes_or_rewards_differ(samples):
     rewards, correct = [reward for reward, _ in samples], [right for _, right in samples]
     reasons = ["correct" if right else "wrong" for right in correct]
     assert (drop_reason(rewards, correct, reasons, by="outcome") is None) == (len(set(correct)) > 1)
@@ -329,14 +329,14 @@ def test_float32_rounding_is_no_difference():
         ([0.1, 0.1], [False, False], "reward", "same-reward"),
     ],
 )
-def test_groups_that_teach_nothing_are_dropped_with_a_reason(rewards, correct, by, expected):
+def test_groups_with_zero_advantage_are_dropped_with_a_reason(rewards, correct, by, expected):
     reasons = ["correct" if right else "wrong" for right in correct]
     assert drop_reason(rewards, correct, reasons, by=by) == expected
 
 
 @pytest.mark.parametrize("ungraded", ["bad-gold", "timeout", "infra-error"])
 @pytest.mark.parametrize("by", ["outcome", "reward"])
-def test_one_sample_whose_grading_failed_keeps_a_group_from_training(ungraded, by):
+def test_a_group_with_an_ungraded_sample_does_not_train(ungraded, by):
     assert drop_reason([1.0, 0.1, 0.0], [True, False, False], ["correct", "wrong", ungraded], by=by) == ungraded
 
 

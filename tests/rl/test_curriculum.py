@@ -48,14 +48,14 @@ def test_without_rules_each_epoch_is_a_permutation_drawn_from_the_seed(count, se
     assert curriculum.active() == (count, 0, 0), "whatever the outcomes"
 
 
-def test_a_group_keeps_its_problem_when_it_is_asked_for_again():
+def test_a_group_keeps_its_problem_when_it_is_resampled():
     curriculum = Curriculum(problems(5), 0)
     first = taken(curriculum, range(7))
     assert taken(curriculum, range(7)) == first
     assert taken(curriculum, [3, 6, 0]) == [first[3], first[6], first[0]]
 
 
-def test_rows_that_share_an_id_are_all_taken():
+def test_rows_that_share_an_id_are_all_used():
     curriculum = Curriculum([*problems(2), *problems(1)], 0)
     assert Counter(taken(curriculum, range(6))) == {"p0": 4, "p1": 2}
 
@@ -91,7 +91,7 @@ def test_when_all_are_solved_the_run_stops_with_the_reason():
     assert curriculum.next(5)["id"] == outcomes[5], "groups under way can be made again"
 
 
-def test_a_problem_that_stays_unsolved_comes_back_after_one_epoch_then_two_then_four_up_to_sixteen():
+def test_an_unsolved_problem_is_deferred_for_one_two_four_up_to_sixteen_epochs():
     curriculum = Curriculum(problems(3), 0, defer_after=2)
     epochs = epochs_of(curriculum, lambda problem: 0 if problem == "p0" else 1, 60)
     assert [epoch for epoch in epochs if "p0" in epochs[epoch]] == [0, 1, 3, 6, 11, 20, 37, 54]
@@ -105,7 +105,7 @@ def test_a_deferred_problem_that_is_solved_once_is_active_again():
     assert [epoch for epoch in epochs if "p0" in epochs[epoch]] == [0, 1, 3, 4, 5, 7, 8]
 
 
-def test_groups_under_way_when_a_problem_is_deferred_may_bring_it_back_but_not_keep_it_away():
+def test_groups_in_flight_when_a_problem_is_deferred_can_only_reactivate_it():
     late, on_time, solved = (Curriculum(problems(3), 0, defer_after=1) for _ in range(3))
     for curriculum in (late, on_time, solved):
         taken(curriculum, range(3))
@@ -119,7 +119,7 @@ def test_groups_under_way_when_a_problem_is_deferred_may_bring_it_back_but_not_k
     assert solved.active() == (3, 0, 0)
 
 
-def test_when_all_are_deferred_the_one_that_is_due_first_comes_next():
+def test_if_all_are_deferred_the_one_due_first_comes_next():
     curriculum = Curriculum(problems(3), 0, defer_after=1)
     numbers = range(9)
     for number in numbers:
@@ -129,14 +129,14 @@ def test_when_all_are_deferred_the_one_that_is_due_first_comes_next():
     assert curriculum.epoch == 0 + 2 + 3, "epochs without a problem are passed over"
 
 
-def test_a_group_whose_grading_failed_says_nothing():
+def test_a_group_whose_grading_failed_is_ignored():
     curriculum = Curriculum(problems(1), 0, retire_after=1, defer_after=1)
     curriculum.observe("p0", 0, 0)
     assert curriculum.estimate("p0") is None
     assert curriculum.active() == (1, 0, 0)
 
 
-def test_the_estimate_begins_with_the_filters_and_follows_what_is_observed():
+def test_the_estimate_starts_from_the_filter_and_follows_observations():
     curriculum = Curriculum(problems(1, [0.25]), 0)
     assert curriculum.estimate("p0") == 0.25
     curriculum.observe("p0", 12, 16)
@@ -146,7 +146,7 @@ def test_the_estimate_begins_with_the_filters_and_follows_what_is_observed():
     assert curriculum.estimate("p0") == pytest.approx(0.75, abs=0.01), "the filter's samples fade"
 
 
-def test_half_of_what_the_estimate_rests_on_is_the_last_group():
+def test_the_last_group_has_half_of_the_weight_of_the_estimate():
     curriculum = Curriculum(problems(1), 0)
     for _ in range(10):
         curriculum.observe("p0", 0, 16)
@@ -154,7 +154,7 @@ def test_half_of_what_the_estimate_rests_on_is_the_last_group():
     assert curriculum.estimate("p0") == pytest.approx(0.5, abs=0.001)
 
 
-def test_the_estimate_of_an_unchanging_problem_is_right_on_average():
+def test_the_estimate_of_a_constant_pass_rate_is_unbiased():
     chance, found = random.Random(0), []
     for _ in range(400):
         curriculum = Curriculum(problems(1), 0)
@@ -166,7 +166,7 @@ def test_the_estimate_of_an_unchanging_problem_is_right_on_average():
     assert np.std(found) == pytest.approx(expected, rel=0.15), "it varies as the mean of three groups does"
 
 
-def test_a_band_takes_the_problems_within_it_both_ends_included():
+def test_a_band_includes_both_ends():
     rates = [0.0, float(np.float32(0.7)), 0.75, float(np.float32(0.8)), 1.0]
     assert rates[1] < 0.7 < 0.8 < rates[3], "as float32 rounds them"
     curriculum = Curriculum(problems(5, rates), 0, band=(0.7, 0.8))
@@ -174,14 +174,14 @@ def test_a_band_takes_the_problems_within_it_both_ends_included():
     assert curriculum.active() == (3, 0, 0)
 
 
-def test_a_problem_without_a_pass_rate_is_in_every_band_but_not_when_none_has_one():
+def test_a_problem_without_a_pass_rate_is_in_every_band_unless_none_has_one():
     rows = [*problems(2, [0.0, 0.5]), {"id": "new", "prompt": "?", "answer": "1", "pass_rate": None}]
     assert set(taken(Curriculum(rows, 0, band=(0.1, 0.8)), range(4))) == {"p1", "new"}
     with pytest.raises(DataError, match=r"no problem has a pass_rate for the band 0\.1 to 0\.8; filter-math gives it"):
         Curriculum(problems(3), 0, band=(0.1, 0.8))
 
 
-def test_a_band_without_problems_and_a_pass_rate_that_is_none_are_refused():
+def test_an_empty_band_and_an_invalid_pass_rate_are_refused():
     with pytest.raises(DataError, match=r"none of 2 problems has a pass rate in the band 0\.1 to 0\.8"):
         Curriculum(problems(2, [0.0, 1.0]), 0, band=(0.1, 0.8))
     with pytest.raises(DataError, match="a stage has no problem"):
@@ -191,7 +191,7 @@ def test_a_band_without_problems_and_a_pass_rate_that_is_none_are_refused():
             Curriculum(problems(1, [rate]), 0)
 
 
-def test_another_stage_begins_an_epoch_of_its_problems_and_keeps_what_is_known():
+def test_a_new_stage_starts_an_epoch_and_keeps_the_estimates():
     harder = [*problems(4), {"id": "hard", "prompt": "?", "answer": "1"}]
     later = [Pool(harder, (0.0, 0.9)), Pool(harder)]
     curriculum = Curriculum(problems(4), 0, retire_after=2, later=later)
@@ -206,7 +206,7 @@ def test_another_stage_begins_an_epoch_of_its_problems_and_keeps_what_is_known()
     assert curriculum.stage == 2
 
 
-def test_a_stage_with_the_same_problems_goes_on_with_the_epoch_unless_a_band_chooses_anew():
+def test_a_stage_with_the_same_problems_continues_the_epoch_unless_it_has_a_band():
     rows = problems(9, [0.5] * 9)
     same, banded = [Pool(rows)], [Pool(rows, (0.0, 1.0))]
     order = taken(Curriculum(rows, 0), range(9))
@@ -216,7 +216,7 @@ def test_a_stage_with_the_same_problems_goes_on_with_the_epoch_unless_a_band_cho
     assert set(taken(anew, range(4, 13), 1)) == set(order), "a whole epoch"
 
 
-def test_a_later_filter_corrects_the_estimate_of_a_problem_that_no_group_was_made_of():
+def test_a_later_filter_corrects_the_estimate_of_an_unsampled_problem():
     curriculum = Curriculum(problems(2, [0.5, 0.5]), 0, later=[Pool(problems(2, [0.1, 0.1]))])
     curriculum.observe("p0", SIZE, SIZE)
     estimate = curriculum.estimate("p0")
@@ -224,7 +224,7 @@ def test_a_later_filter_corrects_the_estimate_of_a_problem_that_no_group_was_mad
     assert (curriculum.estimate("p0"), curriculum.estimate("p1")) == (estimate, pytest.approx(0.1))
 
 
-def test_stages_are_checked_at_the_door():
+def test_stages_are_validated_first():
     Curriculum(problems(2), 0, later=[Pool(problems(3), (0.1, 0.8))]), "groups of the first stage may show them"
     others = [{"id": "other", "prompt": "?", "answer": "1"}]
     with pytest.raises(DataError, match="no problem has a pass_rate for the band"):
@@ -233,7 +233,7 @@ def test_stages_are_checked_at_the_door():
         Curriculum(problems(2), 0, later=[Pool([])])
 
 
-def test_a_group_of_the_ledger_that_took_no_problem_of_the_input_is_an_error():
+def test_a_ledger_group_without_a_problem_of_the_input_is_an_error():
     with pytest.raises(DataError, match="group 3 of the ledger took problem 'gone', which is not in the input"):
         Curriculum(problems(2), 0).place(3, "gone")
 
@@ -292,7 +292,7 @@ class Run:
 
 @given(RULES, st.integers(0, 150), st.integers(0, 60))
 @settings(deadline=None)
-def test_a_run_that_goes_on_from_its_ledger_takes_the_same_problems(rules, before, after):
+def test_a_run_resumed_from_its_ledger_uses_the_same_problems(rules, before, after):
     unbroken = Run(*rules, stages=4)
     over = unbroken.go(before)
     resumed = unbroken.make()
@@ -310,7 +310,7 @@ def test_a_run_that_goes_on_from_its_ledger_takes_the_same_problems(rules, befor
 
 @given(RULES, st.integers(0, 300))
 @settings(deadline=None)
-def test_an_epoch_takes_a_problem_once_and_every_problem_is_accounted_for(rules, steps):
+def test_an_epoch_uses_each_problem_once_and_accounts_for_all(rules, steps):
     run, taken_in = Run(*rules, stages=4), Counter()
     for _ in range(steps):
         if run.go(1):
@@ -326,7 +326,7 @@ def test_an_epoch_takes_a_problem_once_and_every_problem_is_accounted_for(rules,
 
 @given(RULES, st.integers(1, 60))
 @settings(deadline=None)
-def test_every_problem_that_is_not_solved_comes_up_again_and_active_ones_in_every_epoch(rules, count):
+def test_unsolved_problems_return_and_active_ones_are_in_every_epoch(rules, count):
     names, _seed, retire_after, defer_after = rules
     run = Run(*rules)
     solves = {row["id"]: run.skill[row["id"]] > 0.5 for row in run.curriculum.rows}

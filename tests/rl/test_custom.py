@@ -143,7 +143,7 @@ def test_the_loss_sees_which_completion_each_token_belongs_to(completions):
         ("missing", "has no function missing"),
     ],
 )
-def test_what_is_wrong_with_an_advantage_is_one_line(name, message, source):
+def test_errors_of_an_advantage_function_are_one_line(name, message, source):
     with pytest.raises(UsageError) as error:
         custom.check(f"{source}:{name}", "")
     text = str(error.value)
@@ -162,7 +162,7 @@ def test_what_is_wrong_with_an_advantage_is_one_line(name, message, source):
         ("SOURCE", "has no function SOURCE"),
     ],
 )
-def test_what_is_wrong_with_a_loss_is_one_line(name, message, source):
+def test_errors_of_a_loss_function_are_one_line(name, message, source):
     with pytest.raises(UsageError) as error:
         custom.check("", f"{source}:{name}")
     text = str(error.value)

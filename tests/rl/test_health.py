@@ -35,7 +35,7 @@ def test_a_healthy_run_has_no_fault():
 
 
 @pytest.mark.parametrize("name", SICK)
-def test_so_many_updates_in_a_row_are_a_fault_and_one_fewer_is_none(name):
+def test_a_fault_needs_the_full_number_of_consecutive_updates(name):
     sick, updates = SICK[name], LONG[name]
     assert fault([sick] * (updates - 1)) is None
     assert fault([line()] * 5 + [sick] * (updates - 1)) is None
@@ -66,18 +66,18 @@ def test_a_fault_is_one_line_with_its_numbers_and_what_to_do(name, told):
         {"mismatch_p50": None, "mismatch_p99": None},
     ],
 )
-def test_a_single_measurement_shows_another_distribution(values):
+def test_a_single_measurement_can_show_a_mismatch(values):
     assert "check the engine" in mismatch_fault(line(**values))
     few = LIMITS.mismatch_tokens - 1
     assert mismatch_fault(line(mismatch_tokens=few, **values)) is None
 
 
-def test_too_few_tokens_to_tell_are_no_fault():
+def test_too_few_tokens_are_no_fault():
     assert mismatch_fault({"mismatch_tokens": 0}) is None
     assert fault([line() | {"mismatch_tokens": 0}] * 50) is None
 
 
-def test_groups_whose_grading_failed_and_no_groups_at_all_are_not_called_alike():
+def test_failed_grading_and_missing_groups_are_not_a_fault():
     assert fault([line(groups_dropped={"bad-gold": 5_000})] * 50) is None
     assert fault([line(groups_trained=0, groups_dropped={})] * 50) is None
     assert fault([line(cut_share=None)] * 50) is None

@@ -46,13 +46,13 @@ def metrics(run, name):
     ],
     ids=["sync", "async", "normalised by group and token", "not normalised, by sample"],
 )
-def test_the_share_of_right_answers_rises_clearly(change, guesser, threes, tmp_path):
+def test_the_share_of_correct_answers_rises_clearly(change, guesser, threes, tmp_path):
     call_stage("rl", threes, model=str(guesser), run=tmp_path / "run", **RECIPE | change)
     found = metrics(tmp_path / "run", "correct")
     assert found[0] < 0.45
     assert np.mean(found[-2:]) > 0.6
 
 
-def test_with_rewards_shuffled_among_the_completions_it_does_not(guesser, threes, tmp_path):
+def test_with_shuffled_rewards_it_does_not_rise(guesser, threes, tmp_path):
     call_stage("rl", threes, model=str(guesser), run=tmp_path / "run", shuffle_rewards=True, **RECIPE)
     assert np.mean(metrics(tmp_path / "run", "correct")[-2:]) < 0.45

@@ -8,7 +8,7 @@ from magcli.errors import DataError
 from magcli.rl.ledger import Ledger, account, overlap, read
 
 
-def test_what_was_noted_is_found_again(tmp_path):
+def test_events_are_read_back(tmp_path):
     ledger = Ledger(tmp_path / "ledger.jsonl")
     ledger.note(0, "reserved", problem="p", version=0)
     ledger.note(1, "reserved", problem="q", version=0)
@@ -51,7 +51,7 @@ def test_a_torn_last_line_is_cut_off_wherever_it_was_torn(tmp_path):
 
 
 @pytest.mark.parametrize("line", ["{}", "[]", "no json", '{"group": 1, "event": "eaten"}', '{"event": "reserved"}'])
-def test_what_is_no_event_is_refused_with_its_line(line, tmp_path):
+def test_an_invalid_event_is_refused_with_its_line(line, tmp_path):
     path = tmp_path / "ledger.jsonl"
     path.write_text(json.dumps({"group": 0, "event": "reserved", "problem": "p", "version": 0}) + f"\n{line}\n")
     with pytest.raises(DataError, match=r"ledger.jsonl: line 2: invalid ledger event; restore the file or give"):
@@ -59,7 +59,7 @@ def test_what_is_no_event_is_refused_with_its_line(line, tmp_path):
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["reserved", "generated", "admitted", "dropped"]))))
-def test_outstanding_is_what_was_begun_and_not_ended(tmp_path_factory, noted):
+def test_outstanding_groups_were_reserved_and_have_not_ended(tmp_path_factory, noted):
     ledger = Ledger(tmp_path_factory.mktemp("ledger") / "ledger.jsonl")
     outstanding = set()
     for group, event in noted:
@@ -107,7 +107,7 @@ def timed(*told):
     ]
 
 
-def test_overlap_is_the_time_in_which_both_sides_worked():
+def test_overlap_is_the_time_when_both_sides_worked():
     told = timed((0, "reserved", 0), (0, "generated", 4), ([0], "taken", 5), (1, "reserved", 6))
     assert (
         overlap([*told, *timed((1, "generated", 8), (2, "reserved", 7), (2, "generated", 12), ([0], "trained", 10))])

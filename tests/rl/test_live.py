@@ -48,7 +48,7 @@ def test_a_step_is_connected() -> None:
 
 
 @given(VALUES, st.integers(1, 60), st.integers(1, 6))
-def test_a_curve_reaches_top_and_bottom_and_leaves_no_column_out(values, width, height) -> None:
+def test_a_curve_spans_all_rows_and_columns(values, width, height) -> None:
     drawn = live.braille(values, width, height)
     assert [len(text) for text in drawn] == [width] * height
     found, places = dots(drawn), live.resample(values, 2 * width)
@@ -109,7 +109,7 @@ def test_nothing_is_drawn_on_a_narrow_terminal_or_before_the_first_update() -> N
     assert live.Curves([line(1)]).draw(40, 50) != []
 
 
-def test_an_update_changes_the_drawing_and_the_size_does() -> None:
+def test_the_drawing_changes_with_updates_and_size() -> None:
     curves = live.Curves([line(1)])
     first = curves.draw(100, 50)
     assert curves.draw(100, 50) is first

@@ -17,5 +17,5 @@ def test_mismatch_of_known_log_ratios():
     assert mismatch_summary([]) == mismatch_summary([torch.zeros(0)]) == {"mismatch_tokens": 0}
 
 
-def test_mismatch_of_what_is_no_number_is_no_number():
+def test_the_mismatch_of_nan_is_nan():
     assert math.isnan(mismatch_summary([torch.full((9,), math.nan)])["mismatch_p50"])

@@ -150,7 +150,7 @@ def spoil(controller, chosen, rewards):
     return measured.skipped, len(measured.norms), same, measured_after.skipped, len(measured_after.norms)
 
 
-def test_a_loss_that_is_no_number_on_one_rank_is_skipped_and_counted(tiny_model_dir):
+def test_a_nan_loss_on_one_rank_is_skipped_and_counted(tiny_model_dir):
     assert on_ranks(train, tiny_model_dir, RECIPE, spoil)[0] == (1, 0, True, 0, 1)
 
 
@@ -190,7 +190,7 @@ def nothing_to_do(ranks):
     return RankController(ranks).stop()
 
 
-def test_followers_end_where_there_is_nothing_to_do():
+def test_followers_end_if_there_is_nothing_to_do():
     assert on_ranks(nothing_to_do) == [None, None]
 
 
@@ -201,7 +201,7 @@ def no_model(ranks, folder):
     return follow(ranks, open_state) if ranks.rank else RankController(ranks).open(open_state)
 
 
-def test_a_rank_that_cannot_open_its_share_is_named(tiny_model_dir):
+def test_a_rank_that_cannot_open_its_shard_is_named(tiny_model_dir):
     with started(no_model, tiny_model_dir, size=2) as ranks:
         first, second = (rank.outcome()[1].splitlines()[0] for rank in ranks)
     assert first.startswith("EnvironmentFault: training stopped: rank 1 (process ")
@@ -268,7 +268,7 @@ def script(tmp_path):
     return path
 
 
-def test_torchrun_starts_it(tiny_model_dir, tmp_path, script):
+def test_torchrun_starts_the_ranks(tiny_model_dir, tmp_path, script):
     assert torchrun(script, tiny_model_dir, "once", tmp_path / "norms.json").wait(timeout=240) == 0
     found = json.loads((tmp_path / "norms.json").read_text())
     alone = train(Ranks(), tiny_model_dir, RECIPE, one_update)
@@ -315,7 +315,7 @@ def running(process):
     st.integers(20, 300),
 )
 @settings(deadline=None)
-def test_every_sample_of_a_mini_batch_goes_to_one_rank_and_all_have_as_many_micro_batches(lengths, size, budget):
+def test_every_sample_goes_to_one_rank_and_ranks_have_equally_many_micro_batches(lengths, size, budget):
     batches = [[[sample(length, place) for place, length in enumerate(part)]] for part in lengths]
     shares = shares_of(batches, size, budget, 48)
     assert len(shares) == size
@@ -330,6 +330,6 @@ def sample(length, seed):
     return Sample((1,), Rollout(0, (1,), (2,) * length, (0.0,) * length, ((0, 0),), "stop", seed), 1.0, 1.0)
 
 
-def test_a_process_by_itself_is_its_own_trainer(tiny_model_dir, tmp_path):
+def test_a_single_process_trains_by_itself(tiny_model_dir, tmp_path):
     state, changed, same, _ = kept(Ranks(), tiny_model_dir, tmp_path)
     assert (state, changed, same) == ({"step": 1}, True, True)

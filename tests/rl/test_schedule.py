@@ -90,7 +90,7 @@ def test_tables_of_a_recipe_are_stages(tmp_path: Path) -> None:
     check(config)
 
 
-def test_what_the_history_keeps_of_stages_reads_back_as_the_same(tmp_path: Path) -> None:
+def test_stages_are_read_back_from_the_history(tmp_path: Path) -> None:
     config = read(tmp_path, RECIPE)
     kept = json.loads(json.dumps(as_json(config)))
     assert kept["stage"][0] == {"penalty_end": 32, "penalty_width": 8, "updates": 10}
@@ -151,14 +151,14 @@ def test_stages_that_contradict_themselves_or_the_run_are_refused(stages: list[S
         check(config_of(stage=tuple(stages)))
 
 
-def test_the_rule_of_easy_data_needs_groups_told_apart_by_outcome() -> None:
+def test_the_easy_data_rule_needs_diversity_by_outcome() -> None:
     stages = (Stage(until="data-easy"), Stage())
     check(config_of(stage=stages))
     with pytest.raises(UsageError, match=r"rl\.stage 1\.until: .* 'reward'"):
         check(config_of(stage=stages, diverse_by="reward"))
 
 
-def test_a_rule_is_counted_with_the_fewest_updates_that_it_can_take() -> None:
+def test_a_rule_counts_with_its_minimum_number_of_updates() -> None:
     stages = (Stage(until="length-stalled"), Stage(until="data-easy", updates=4), Stage())
     check(config_of(stage=stages, updates=2 * LENGTH_WINDOW + 5))
     with pytest.raises(UsageError, match=f"starts after at least {2 * LENGTH_WINDOW + 4}"):
@@ -171,7 +171,7 @@ def test_the_sizes_of_a_run_are_checked_under_their_own_name() -> None:
         check(config_of(n_mini=12))
 
 
-def test_what_a_stage_leaves_out_is_as_the_run_says() -> None:
+def test_options_that_a_stage_omits_are_those_of_the_run() -> None:
     config = config_of()
     assert options_in(Stage(), config) == config
     changed = options_in(Stage(n_batch=4, temperature=0.7, updates=3, band=(0.0, 1.0)), config)
@@ -179,45 +179,45 @@ def test_what_a_stage_leaves_out_is_as_the_run_says() -> None:
     assert changed.updates == 100, "of the run, not of the stage"
 
 
-def test_every_option_of_a_stage_is_one_of_the_run() -> None:
+def test_every_option_of_a_stage_is_an_option_of_the_run() -> None:
     own = {"data", "band", "updates", "until"}
     assert {field.name for field in dataclasses.fields(Stage)} == {*STAGE_OPTIONS, *own}
     assert {*STAGE_OPTIONS} <= {field.name for field in dataclasses.fields(Config)}
 
 
-def test_stages_by_updates_begin_when_those_before_are_done() -> None:
+def test_stages_with_updates_follow_each_other() -> None:
     stages = [Stage(updates=3), Stage(updates=2), Stage()]
     lines = [line() for _ in range(9)]
     assert [Schedule(stages, ()).stage_at(lines[:done]) for done in range(9)] == [0, 0, 0, 1, 1, 2, 2, 2, 2]
     assert starts(stages, lines) == [0, 3, 5]
 
 
-def test_a_run_without_stages_is_one() -> None:
+def test_a_run_without_stages_is_a_single_stage() -> None:
     assert starts([], [line()] * 50) == [0]
     assert Schedule([], ()).stage_at([]) == 0
 
 
-def test_a_rule_ends_a_stage_before_its_updates_or_they_do() -> None:
+def test_a_rule_or_the_number_of_updates_ends_a_stage() -> None:
     flat, growing = [line() for _ in range(100)], [line(100 * 1.01**done) for done in range(100)]
     stages = [Stage(until="length-stalled", updates=70), Stage()]
     assert starts(stages, flat) == [0, 2 * LENGTH_WINDOW]
     assert starts(stages, growing) == [0, 70]
 
 
-def test_a_rule_looks_at_the_updates_of_its_own_stage() -> None:
+def test_a_rule_considers_only_updates_of_its_stage() -> None:
     flat = [line() for _ in range(100)]
     stages = [Stage(updates=30), Stage(until="length-stalled"), Stage()]
     assert starts(stages, flat) == [0, 30, 30 + 2 * LENGTH_WINDOW]
 
 
 @pytest.mark.parametrize(("share", "stalled"), [(-0.1, True), (0.0, True), (0.015, True), (0.025, False), (1.0, False)])
-def test_length_has_stalled_when_one_window_is_hardly_above_the_one_before(share: float, stalled: bool) -> None:
+def test_length_has_stalled_if_a_window_is_hardly_above_the_previous_one(share: float, stalled: bool) -> None:
     before, after = [line(200.0)] * LENGTH_WINDOW, [line(200 * (1 + share))] * LENGTH_WINDOW
     assert length_stalled([line(1.0)] * 30 + before + after) is stalled
     assert not length_stalled((before + after)[1:]), "too few updates to tell"
 
 
-def test_the_rule_of_length_tells_growth_from_noise() -> None:
+def test_the_length_rule_distinguishes_growth_from_noise() -> None:
     """15% of noise an update, as in means of 16 groups of very different lengths; 0.7% doubles it in 100 updates."""
     found = {0.0: 0, 0.007: 0}
     for growth in found:
@@ -229,7 +229,7 @@ def test_the_rule_of_length_tells_growth_from_noise() -> None:
     assert found[0.007] < 20, "lengths that grow go on"
 
 
-def test_data_are_easy_when_most_groups_teach_nothing_because_they_are_right() -> None:
+def test_data_are_easy_if_most_groups_are_entirely_correct() -> None:
     easy, even, hard = line(trained=4, right=5), line(trained=4, right=4), line(trained=4, wrong=50)
     assert data_easy([hard] * 5 + [easy] * EASY_WINDOW)
     assert not data_easy([even] * EASY_WINDOW)
@@ -243,7 +243,7 @@ LINES = st.builds(line, st.floats(50, 150), right=st.integers(0, 20))
 
 
 @given(st.lists(ENDS.filter(any), max_size=3), st.lists(LINES, max_size=150))
-def test_the_stage_depends_on_the_past_alone_and_never_goes_back(ends: list, lines: list) -> None:
+def test_the_stage_depends_only_on_the_past_and_never_decreases(ends: list, lines: list) -> None:
     stages = [*(Stage(updates=updates, until=until) for updates, until in ends), Stage()]
     begun = starts(stages, lines)
     assert begun == sorted(set(begun))
@@ -260,7 +260,7 @@ def test_the_shipped_recipes_of_the_papers_sizes_pass_their_checks(file: str, co
     assert len(options.stage) == count
 
 
-def test_the_schedule_of_the_paper_lengthens_completions_and_lightens_the_cache() -> None:
+def test_the_schedule_of_the_paper_grows_completions_and_shrinks_batches() -> None:
     table = tomllib.loads((RECIPES / "recipe-medium.toml").read_text(encoding="utf-8"))["rl"]
     config = resolve(rl.Config, "rl", table, {})
     stages = [options_in(stage, config) for stage in config.stage]

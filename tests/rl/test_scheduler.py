@@ -87,7 +87,7 @@ def trained(scheduler, batch):
 
 @given(st.integers(0, 3), st.integers(1, 3), st.integers(1, 12), st.integers(0, 2**32))
 @settings(max_examples=60, deadline=None)
-def test_staleness_is_bounded_whatever_the_groups_take(tmp_path_factory, staleness, batch, at_once, seed):
+def test_staleness_is_bounded_however_long_groups_take(tmp_path_factory, staleness, batch, at_once, seed):
     choose = random.Random(seed)
     ticks = [choose.choice([0, 1, 2, 30]) for _ in range(500)]
     gone = [choose.random() < 0.3 for _ in range(500)]
@@ -119,7 +119,7 @@ def test_a_slow_group_is_never_thrown_away(tmp_path):
     assert dropped == []
 
 
-def test_each_synchronous_batch_is_begun_and_ended_by_one_version(tmp_path):
+def test_each_synchronous_batch_is_sampled_by_one_version(tmp_path):
     clock = Clock(lambda number: number % 4, lambda number: "all-right" if number % 3 == 0 else None)
     batches, _ = asyncio.run(updates(scheduled(tmp_path, clock, synchronous=True, batch_groups=3, updates=5)))
     assert [numbers for _, numbers in batches] == [
@@ -135,7 +135,7 @@ def test_a_run_that_rejects_every_group_stops(tmp_path):
         asyncio.run(updates(scheduled(tmp_path, clock)))
 
 
-def test_what_a_killed_process_left_is_taken_up(tmp_path):
+def test_groups_of_a_killed_process_are_resumed(tmp_path):
     """Of four groups reserved, one is trained, one waits graded, one waits dropped, one has to be made again."""
     clock = Clock(lambda number: 0, lambda number: "all-right" if number == 2 else None)
     scheduler = scheduled(tmp_path, clock, async_groups=4, updates=1, batch_groups=1, staleness=3)
@@ -161,7 +161,7 @@ async def settle(scheduler, numbers):
         scheduler._settle(await scheduler._roll_out(number))
 
 
-def test_an_error_in_a_group_reaches_who_waits_for_a_batch(tmp_path):
+def test_an_error_in_a_group_reaches_the_waiting_trainer(tmp_path):
     class Broken(Clock):
         async def roll_out(self, number, problem, settings, generated):
             raise EnvironmentFault("the generator is gone")
@@ -171,14 +171,14 @@ def test_an_error_in_a_group_reaches_who_waits_for_a_batch(tmp_path):
 
 
 @pytest.mark.parametrize(("staleness", "before", "after"), [(1, 8, 4), (3, 8, 4), (1, 8, 1), (0, 6, 2), (2, 3, 7)])
-def test_a_stage_may_have_other_batches_than_the_one_before(tmp_path, staleness, before, after):
+def test_batch_sizes_may_change_between_stages(tmp_path, staleness, before, after):
     stages = [(before, 16), (after, 16)]
     scheduler = scheduled(tmp_path, Clock(lambda number: number % 5), stages, staleness=staleness, updates=9)
     batches, _ = asyncio.run(asyncio.wait_for(updates(scheduler, lambda update: min(update // 3, 1)), 30))
     assert [len(numbers) for _, numbers in batches] == [before] * 3 + [after] * 6
 
 
-def test_an_error_while_nobody_waits_reaches_the_next_who_does(tmp_path):
+def test_an_error_while_nobody_waits_is_raised_at_the_next_wait(tmp_path):
     class Breaking(Clock):
         async def roll_out(self, number, problem, settings, generated):
             if number == 3:
@@ -197,7 +197,7 @@ def test_an_error_while_nobody_waits_reaches_the_next_who_does(tmp_path):
         asyncio.run(scenario())
 
 
-def test_groups_whose_rewards_differ_are_pointed_out(tmp_path):
+def test_a_run_rejecting_groups_with_different_rewards_gets_a_hint(tmp_path):
     class Graded(Clock):
         async def roll_out(self, number, problem, settings, generated):
             group = await super().roll_out(number, problem, settings, generated)
@@ -208,7 +208,7 @@ def test_groups_whose_rewards_differ_are_pointed_out(tmp_path):
         asyncio.run(updates(scheduled(tmp_path, Graded(lambda number: 0, lambda number: "all-wrong"))))
 
 
-def test_a_run_that_ends_early_drops_what_is_left(tmp_path):
+def test_a_run_that_ends_early_drops_the_remaining_groups(tmp_path):
     scheduler = scheduled(tmp_path, Clock(lambda number: number), batch_groups=3, staleness=2)
 
     async def scenario():

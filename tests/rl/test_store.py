@@ -70,12 +70,12 @@ def test_a_damaged_group_is_named_with_what_to_do(store: RolloutStore, tmp_path:
         store.load(1, "start again")
 
 
-def test_a_group_that_is_gone_is_named(store: RolloutStore) -> None:
+def test_a_missing_group_is_named(store: RolloutStore) -> None:
     with pytest.raises(DataError, match=r"g-00000007\.arrow is damaged"):
         store.load(7)
 
 
-def test_a_table_holds_an_update_and_takes_the_files_of_its_groups(store: RolloutStore) -> None:
+def test_a_table_contains_an_update_and_replaces_the_files_of_its_groups(store: RolloutStore) -> None:
     trained, dropped = [store.add(group(0)), store.add(group(2))], [store.add(group(1, "all-wrong"))]
     store.add(group(3))
     assert not store.has_table(5)
@@ -87,7 +87,7 @@ def test_a_table_holds_an_update_and_takes_the_files_of_its_groups(store: Rollou
     assert [path.name for path in store.tables()] == ["step-000005.arrow"]
 
 
-def test_rows_of_a_table_tell_step_and_advantage_of_those_that_trained(store: RolloutStore) -> None:
+def test_rows_that_trained_have_step_and_advantage(store: RolloutStore) -> None:
     from magcli.data import table
 
     store.write_table(3, Batch([group(4)], [group(6, "all-wrong")]), {4: [0.5, -0.5]})

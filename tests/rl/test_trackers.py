@@ -53,7 +53,7 @@ LINE = {
 }
 
 
-def test_each_finite_number_of_a_line_has_its_own_name() -> None:
+def test_each_finite_number_of_a_line_has_a_metric_name() -> None:
     found = trackers.metric_values(LINE)
     expected = {
         "reward/mean": 0.25,

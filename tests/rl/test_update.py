@@ -202,7 +202,7 @@ def test_a_gradient_that_is_not_finite_is_skipped(tiny_model_dir):
     assert torch.equal(model.lm_head.weight, before)
 
 
-def test_a_loss_that_is_no_number_is_skipped_though_its_gradient_be_finite(tiny_model_dir):
+def test_a_nan_loss_is_skipped_even_if_its_gradient_is_finite(tiny_model_dir):
     """One log-prob from the engine that is NaN: clamping takes the gradient of its token away, and hides it."""
     model = trainable(tiny_model_dir)
     chosen, rewards = groups(model, count=2)
@@ -223,7 +223,7 @@ def test_a_loss_that_is_no_number_is_skipped_though_its_gradient_be_finite(tiny_
     assert math.isfinite(measured.line()["loss"])
 
 
-def test_each_group_is_scored_at_its_own_temperature(model):
+def test_each_group_is_scored_at_its_temperature(model):
     """Log-probs sampled at 0.7 and at 1.3 in one batch: all ratios are 1."""
     cool, cool_rewards = groups(model, count=2, temperature=0.7)
     warm, warm_rewards = groups(model, count=2, seed=1, temperature=1.3)
@@ -234,7 +234,7 @@ def test_each_group_is_scored_at_its_own_temperature(model):
     assert metrics["ratio_max"] == pytest.approx(1, abs=1e-4)
 
 
-def test_with_one_mini_batch_the_proximal_policy_is_the_policy_itself(model):
+def test_with_one_mini_batch_the_proximal_policy_is_the_policy(model):
     """The ratio is 1 wherever the sampler was, nothing is clipped, and what is truncated is the importance alone."""
     chosen, rewards = groups(model, noise=0.8)
     _, _, measured = gradient(model, chosen, rewards, replace(RECIPE, is_cap=2.0))
@@ -263,7 +263,7 @@ def test_with_more_mini_batches_the_proximal_policy_is_that_before_the_first_ste
     assert second.log_ratio.abs().max() > 1e-3
 
 
-def test_the_penalty_needs_its_reference_and_is_zero_beside_an_equal_one(model):
+def test_the_kl_penalty_is_zero_for_an_equal_reference(model):
     chosen, rewards = groups(model)
     objective = replace(RECIPE, kl=0.5)
     with pytest.raises(MagError, match="needs the reference model"):
@@ -273,7 +273,7 @@ def test_the_penalty_needs_its_reference_and_is_zero_beside_an_equal_one(model):
     assert loss == pytest.approx(gradient(model, chosen, rewards, RECIPE)[1], abs=1e-6)
 
 
-def test_a_penalty_holds_the_policy_at_its_reference_and_a_bonus_raises_its_entropy(tiny_model_dir):
+def test_a_kl_penalty_limits_drift_and_a_bonus_raises_entropy(tiny_model_dir):
     """Equal rewards teach nothing, so that each term works alone."""
     chosen, _ = groups(trainable(tiny_model_dir), count=2)
     rewards = [[0.0] * 4] * 2
@@ -293,7 +293,7 @@ def test_a_penalty_holds_the_policy_at_its_reference_and_a_bonus_raises_its_entr
     assert last["entropy"] > first["entropy"] + 0.1
 
 
-def test_the_mismatch_is_that_of_sequences_of_this_version_alone_before_the_first_step(tiny_model_dir):
+def test_the_mismatch_covers_only_sequences_of_this_version_before_the_first_step(tiny_model_dir):
     model = trainable(tiny_model_dir)
     chosen, rewards = groups(model, count=3)
     biased = [with_versions(group) for group in chosen]
@@ -326,7 +326,7 @@ def with_versions(group):
     return replace(group, rollouts=tuple(rollouts))
 
 
-def test_a_sample_without_generated_tokens_changes_nothing(model, reference):
+def test_a_sample_without_generated_tokens_does_not_train(model, reference):
     """It fills up the micro-batches of a rank that has none left."""
     filler = Sample((5,), Rollout(0, (5,), (), (), (), "stop", 0), 0.0, 0.0)
     measured = UpdateMetrics(version=0)
@@ -339,7 +339,7 @@ def test_a_sample_without_generated_tokens_changes_nothing(model, reference):
 
 
 @given(st.lists(st.lists(st.floats(0, 1), min_size=2, max_size=8), min_size=1, max_size=5), st.integers(0, 99))
-def test_shuffled_rewards_stay_in_their_group(rewards, seed):
+def test_rewards_are_shuffled_within_their_group(rewards, seed):
     found = shuffled(rewards, [seed, 1])
     assert [sorted(group) for group in found] == [sorted(group) for group in rewards]
     assert found == shuffled(rewards, [seed, 1])

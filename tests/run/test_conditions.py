@@ -81,12 +81,12 @@ def test_values_of_another_type_are_refused(text: str) -> None:
         kept(text)
 
 
-def test_a_misspelt_column_is_told_the_nearest() -> None:
+def test_a_misspelt_column_gets_a_suggestion() -> None:
     with pytest.raises(UsageError, match="did you mean 'reward'"):
         kept("rewrd < 1")
 
 
 @given(limit=st.floats(0, 1), low=st.booleans())
-def test_a_comparison_and_its_negation_part_the_rows_that_have_a_value(limit: float, low: bool) -> None:
+def test_a_comparison_and_its_negation_partition_the_rows_with_a_value(limit: float, low: bool) -> None:
     text = f"reward < {limit!r}" if low else f"reward >= {limit!r}"
     assert sorted(kept(text) + kept(f"not {text}")) == [0, 1, 3]

@@ -102,7 +102,7 @@ def test_a_signal_ends_the_process_wherever_it_is(body: str, number: signal.Sign
     assert errors == f"error: ended by {number.name}; the same command resumes from finished work\n"
 
 
-def test_an_end_in_order_has_its_own_code_and_message() -> None:
+def test_an_orderly_end_has_its_exit_code_and_message() -> None:
     process = start(
         """
 try:
@@ -131,7 +131,7 @@ def pending(pid: int, number: int) -> bool:
     return bool(int(re.search(r"ShdPnd:\s*(\w+)", status)[1], 16) & 1 << number - 1)
 
 
-def test_a_program_reads_the_end_as_an_event() -> None:
+def test_the_end_is_an_event_with_json() -> None:
     process = start(STUCK["in C"], "--json")
     _, errors = end(process, signal.SIGTERM)
     told = "ended by SIGTERM; the same command resumes from finished work"
@@ -140,14 +140,14 @@ def test_a_program_reads_the_end_as_an_event() -> None:
 
 @pytest.mark.flaky(reruns=2)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_background_job_of_a_shell_ends_too(number: signal.Signals) -> None:
+def test_a_background_job_of_a_shell_ends(number: signal.Signals) -> None:
     process = start(STUCK["in C"], preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
     assert end(process, number)[0] < 2
     assert process.returncode == 128 + number
 
 
 @pytest.mark.flaky(reruns=2)
-def test_a_reader_of_stderr_that_stands_still_delays_nothing() -> None:
+def test_a_stalled_reader_of_stderr_delays_nothing() -> None:
     process = start('os.set_blocking(2, False)\nwith contextlib.suppress(OSError):\n    while os.write(2, b"x"): pass\n'
                     'os.set_blocking(2, True)\nprint("ready", flush=True); time.sleep(60)')  # fmt: skip
     begun = time.monotonic()
@@ -157,7 +157,7 @@ def test_a_reader_of_stderr_that_stands_still_delays_nothing() -> None:
     process.communicate()
 
 
-def test_signals_of_a_fork_are_its_own() -> None:
+def test_signals_to_a_fork_do_not_end_its_parent() -> None:
     process = start(
         """
 ready, told = os.pipe()
@@ -180,7 +180,7 @@ raise DataError("at its end")"""
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, None])
-def test_no_process_is_left(number: signal.Signals | None) -> None:
+def test_the_watchdog_ends_with_the_command(number: signal.Signals | None) -> None:
     process = start('print("ready", flush=True)\nsys.stdin.read()', grace=600, stdin=subprocess.PIPE)
     children = list(map(int, Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()))
     assert len(children) == 1

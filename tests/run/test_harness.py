@@ -5,7 +5,7 @@ import json
 from calling import call_stage
 
 
-def test_a_kill_in_the_last_instant_leaves_nothing_behind_once_the_command_is_repeated(tmp_path):
+def test_after_a_kill_in_the_last_instant_repeating_the_command_cleans_up(tmp_path):
     source, out = tmp_path / "rows.jsonl", tmp_path / "out.arrow"
     source.write_text('{"id": "a"}\n')
     call_stage("convert", source, output=out)
@@ -16,7 +16,7 @@ def test_a_kill_in_the_last_instant_leaves_nothing_behind_once_the_command_is_re
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.arrow", "out.arrow.run.json", "rows.jsonl"]
 
 
-def test_what_is_about_to_be_replaced_is_told_before_the_work(tmp_path, capsys):
+def test_outputs_to_be_replaced_are_announced_before_the_work(tmp_path, capsys):
     source, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
     source.write_text('{"id": "a", "x": 1}\n')
 

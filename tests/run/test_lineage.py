@@ -44,7 +44,7 @@ def test_a_run_without_records_of_its_inputs_has_their_digests(tmp_path):
     assert found.history == ()
 
 
-def test_a_folder_that_is_no_run_or_damaged_is_told(tmp_path):
+def test_a_folder_that_is_not_a_run_or_damaged_is_reported(tmp_path):
     with pytest.raises(DataError, match="is not the folder of a run"):
         followed(tmp_path)
     run = made(tmp_path / "run", "sft", "owner/base")
@@ -56,7 +56,7 @@ def test_a_folder_that_is_no_run_or_damaged_is_told(tmp_path):
         followed(run)
 
 
-def test_a_run_made_anew_since_or_gone_is_left_out_with_a_warning(tmp_path, capsys):
+def test_a_replaced_or_missing_run_is_left_out_with_a_warning(tmp_path, capsys):
     sft = made(tmp_path / "sft", "sft", "owner/base")
     rl = made(tmp_path / "rl", "rl", sft / "model", model_sha256="m")
     assert len(followed(rl)) == 2
@@ -68,7 +68,7 @@ def test_a_run_made_anew_since_or_gone_is_left_out_with_a_warning(tmp_path, caps
     assert f"warning: {sft}/model, which {rl} started from, no longer exists" in capsys.readouterr().err
 
 
-def test_a_run_from_scratch_took_no_weights_of_the_earlier_model(tmp_path):
+def test_a_run_from_scratch_does_not_depend_on_the_earlier_model(tmp_path):
     sft = made(tmp_path / "sft", "sft", "owner/base")
     anew = made(tmp_path / "anew", "sft", sft / "model", model_sha256="config", from_scratch=True)
     assert len(followed(anew)) == 2

@@ -25,7 +25,7 @@ def batches(*sizes):
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 7), max_size=6), st.integers(1, 9))
-def test_shards_are_the_table_in_order_and_as_equal_as_can_be(sizes, out_of):
+def test_shards_partition_the_table_in_order_and_evenly(sizes, out_of):
     total, found, counts = sum(sizes), [], []
     for number in range(1, out_of + 1):
         rows = [n for b in within(batches(*sizes), *bounds(Shard(number, out_of), total)) for n in b["n"].to_pylist()]
@@ -35,7 +35,7 @@ def test_shards_are_the_table_in_order_and_as_equal_as_can_be(sizes, out_of):
     assert max(counts) - min(counts) <= 1
 
 
-def test_a_table_is_read_to_its_end_whatever_its_shard():
+def test_every_shard_reads_the_table_to_its_end():
     read = []
 
     def rows():
@@ -53,7 +53,7 @@ def test_a_shard_is_a_number_of_a_count(text):
 
 
 @pytest.mark.parametrize("text", ["", "0/2", "3/2", "1", "1/", "/2", "1/0", "-1/2", "1/2/3", "one/two"])
-def test_what_is_no_shard_is_refused(text):
+def test_an_invalid_shard_is_refused(text):
     with pytest.raises(UsageError, match=f"--shard: '{text}' is not NUMBER/COUNT"):
         parse(text)
 
@@ -69,7 +69,7 @@ def source(number, out_of=3, *, past=PAST, schema=SCHEMA, config=(), **changes):
     return Source(f"part-{number}.arrow", schema, iter(()), (*past, link), f"{number}")
 
 
-def test_the_history_of_all_shards_is_that_of_one_run():
+def test_joined_shards_have_the_history_of_one_run():
     found = parts([source(3, rows_in=4, dropped={"bad": 2}), source(1), source(2)])
     assert [part.shard.number for part in found] == [1, 2, 3]
     (*past, whole) = history(found)
@@ -102,7 +102,7 @@ def test_the_history_of_all_shards_is_that_of_one_run():
         ),
     ],
 )
-def test_shards_that_do_not_make_a_whole_are_refused_by_name(sources, message):
+def test_incomplete_shards_are_refused_by_name(sources, message):
     with pytest.raises(DataError, match=message):
         parts(sources)
 

@@ -14,7 +14,7 @@ def opened(path, settings=SETTINGS, stage="sft", restart=False):
     return RunDir.open(path, stage, settings, restart=restart)
 
 
-def test_a_run_is_begun_and_gone_on_with(tmp_path):
+def test_a_run_is_started_and_resumed(tmp_path):
     path = tmp_path / "deep" / "run"
     with opened(path) as run:
         run.log({"step": 1, "loss": 2.5})
@@ -24,7 +24,7 @@ def test_a_run_is_begun_and_gone_on_with(tmp_path):
         assert not run.finished
 
 
-def test_a_run_that_has_made_nothing_binds_nobody(tmp_path):
+def test_a_run_without_results_does_not_fix_its_settings(tmp_path):
     with opened(tmp_path / "run") as run:
         run.groups.mkdir()
         run.ledger.touch()
@@ -45,7 +45,7 @@ def test_other_settings_are_refused_by_name(tmp_path):
         pass
 
 
-def test_restart_begins_anew_but_spares_what_is_no_run(tmp_path):
+def test_restart_deletes_runs_and_nothing_else(tmp_path):
     with opened(tmp_path / "run") as run:
         run.log({"step": 1})
     with opened(tmp_path / "run", {"lr": 9}, restart=True) as run:
@@ -58,7 +58,7 @@ def test_restart_begins_anew_but_spares_what_is_no_run(tmp_path):
     assert (other / "cat.jpg").exists()
 
 
-def test_a_run_killed_before_its_first_file_was_whole_can_begin(tmp_path):
+def test_a_run_killed_before_its_first_complete_file_can_start(tmp_path):
     path = tmp_path / "run"
     path.mkdir()
     (path / ".run.json.999999999.tmp").write_text('{"sta')
@@ -75,7 +75,7 @@ def test_a_damaged_note_is_named(tmp_path):
         pass
 
 
-def test_a_second_process_is_refused_and_told_the_first(tmp_path):
+def test_a_second_process_is_refused_with_the_id_of_the_first(tmp_path):
     code = (
         "import sys, time; from pathlib import Path; from magcli.run.rundir import RunDir\n"
         "with RunDir.open(Path(sys.argv[1]), 'sft', {}, restart=False): print('in', flush=True); time.sleep(60)"
@@ -92,7 +92,7 @@ def test_a_second_process_is_refused_and_told_the_first(tmp_path):
         pass
 
 
-def test_rewinding_forgets_later_metrics_and_weights(tmp_path):
+def test_rewinding_deletes_later_metrics_and_weights(tmp_path):
     with opened(tmp_path / "run") as run:
         for step in range(1, 6):
             run.log({"step": step})
@@ -107,7 +107,7 @@ def test_rewinding_forgets_later_metrics_and_weights(tmp_path):
         assert run.metrics()[-1] == {"step": 4}
 
 
-def test_numbers_that_json_lacks_are_null(tmp_path):
+def test_numbers_missing_from_json_are_null(tmp_path):
     with opened(tmp_path / "run") as run:
         run.log({"step": 1, "loss": float("nan"), "norm": float("inf"), "lr": 0.1, "parts": {"a": float("nan")}})
 
@@ -118,7 +118,7 @@ def test_numbers_that_json_lacks_are_null(tmp_path):
     assert line == {"step": 1, "loss": None, "norm": None, "lr": 0.1, "parts": {"a": None}}
 
 
-def test_a_run_is_finished_when_its_model_is_whole(tmp_path):
+def test_a_run_is_finished_when_its_model_is_complete(tmp_path):
     with opened(tmp_path / "run") as run:
         run.model.mkdir()
         assert not run.finished

@@ -20,5 +20,5 @@ DIGEST = {"model_sha256": "ab", "seed": 1}
         ({"seed": 1}, {"seed": 1}, True),
     ],
 )
-def test_where_a_model_lies_decides_nothing(one, other, same):
+def test_the_location_of_a_model_does_not_matter(one, other, same):
     assert (fingerprint(one) == fingerprint(other)) is same

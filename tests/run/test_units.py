@@ -58,7 +58,7 @@ def test_results_come_in_order_and_at_most_a_window_runs_at_once(delays: list[in
     assert running[1] <= window
 
 
-def test_a_failing_unit_ends_the_others_and_is_told() -> None:
+def test_a_failing_unit_cancels_the_others_and_is_raised() -> None:
     ended: list[str] = []
 
     async def finish(key: str, part: pa.RecordBatch) -> str:
@@ -93,7 +93,7 @@ def test_close_is_awaited_when_the_reader_leaves() -> None:
 # ---- keys ----
 
 
-def test_equal_units_have_keys_of_their_own_however_they_are_stored() -> None:
+def test_equal_units_have_different_keys_however_they_are_stored() -> None:
     whole = rows(1, 2, 1, 2)
     sliced = [whole.slice(0, 2), whole.slice(2, 2), rows(3)]
     fresh = [rows(1, 2), rows(1, 2), rows(3)]
@@ -111,7 +111,7 @@ def test_another_column_is_another_unit() -> None:
 # ---- the journal ----
 
 
-def test_what_is_recorded_comes_back_and_is_not_computed(tmp_path: Path) -> None:
+def test_recorded_units_are_not_computed_again(tmp_path: Path) -> None:
     computed: list[int] = []
 
     async def compute(part: pa.RecordBatch) -> Result:
@@ -138,7 +138,7 @@ def test_what_is_recorded_comes_back_and_is_not_computed(tmp_path: Path) -> None
     assert sorted(computed) == list(range(8))
 
 
-def test_what_the_machine_failed_is_computed_again(tmp_path: Path) -> None:
+def test_units_that_the_machine_failed_are_computed_again(tmp_path: Path) -> None:
     computed: list[int] = []
 
     async def compute(part: pa.RecordBatch) -> Result:
@@ -161,7 +161,7 @@ def test_what_the_machine_failed_is_computed_again(tmp_path: Path) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(cut=st.integers(0, 10_000), garbage=st.binary(max_size=40))
-def test_a_torn_end_is_cut_off_and_the_rest_kept(
+def test_a_torn_end_is_truncated_and_the_rest_kept(
     tmp_path_factory: pytest.TempPathFactory, cut: int, garbage: bytes
 ) -> None:
     path = tmp_path_factory.mktemp("torn") / "j"
@@ -186,7 +186,7 @@ def test_a_torn_end_is_cut_off_and_the_rest_kept(
     last.close()
 
 
-def test_a_flipped_bit_in_a_record_costs_that_and_what_follows(tmp_path: Path) -> None:
+def test_a_flipped_bit_loses_its_record_and_those_after_it(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "j", SCHEMA, {})
     for number in range(4):
         journal.put(f"k{number}", Result(rows(number)))
@@ -200,7 +200,7 @@ def test_a_flipped_bit_in_a_record_costs_that_and_what_follows(tmp_path: Path) -
     again.close()
 
 
-def test_a_journal_of_other_settings_is_refused_by_what_differs(tmp_path: Path) -> None:
+def test_a_journal_with_other_settings_is_refused_by_name(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "j", SCHEMA, {"seed": 1, "model": "a"})
     journal.put("one", Result(pa.RecordBatch.from_pylist([], SCHEMA)))
     journal.close()
@@ -209,7 +209,7 @@ def test_a_journal_of_other_settings_is_refused_by_what_differs(tmp_path: Path) 
     assert struct.Struct("<II").size < (tmp_path / "j").stat().st_size
 
 
-def test_keys_and_settings_survive_as_json(tmp_path: Path) -> None:
+def test_keys_and_settings_survive_a_json_round_trip(tmp_path: Path) -> None:
     journal = Journal.open(tmp_path / "j", SCHEMA, {"columns": ["a"], "path": None})
     journal.put("key", Result(rows(1), [Dropped("é\n", "r", json.dumps({"x": "\0"}))]))
     journal.close()
@@ -245,7 +245,7 @@ def test_an_interrupt_cancels_the_work_and_is_raised_from_run() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_units_that_fail_together_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_units_that_fail_together_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     async def finish(key: str, part: pa.RecordBatch) -> str:
         raise ZeroDivisionError(key)
 
@@ -255,7 +255,7 @@ def test_units_that_fail_together_are_told_once(caplog: pytest.LogCaptureFixture
     assert caplog.text == ""
 
 
-def test_of_errors_that_come_together_the_first_units_is_raised() -> None:
+def test_of_simultaneous_errors_that_of_the_first_unit_is_raised() -> None:
     async def finish(name: str, _: pa.RecordBatch) -> str:
         raise ValueError(name)
 

@@ -93,7 +93,7 @@ LINE = st.one_of(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(LINE, max_size=12))
-def test_rows_in_are_rows_out_and_dropped_always(tmp_path: Path, lines: list) -> None:
+def test_rows_in_equal_rows_out_plus_dropped(tmp_path: Path, lines: list) -> None:
     counts = through([GOOD, *lines], tmp_path, restart=True)
     dropped = rows_of(tmp_path / "dropped.jsonl")
     assert counts["in"] == 1 + len(lines)
@@ -109,7 +109,7 @@ def test_a_missing_column_is_named_with_the_stage_and_the_columns_there(tmp_path
     assert not (tmp_path / "out.arrow").exists()
 
 
-def test_text_columns_take_numbers_lists_and_mixed_values(tmp_path: Path) -> None:
+def test_text_columns_accept_numbers_lists_and_mixed_values(tmp_path: Path) -> None:
     rows = [{"prompt": "p", "answer": answer} for answer in (42, 0.5, "x", ["a"], {"b": 1}, True)]
     assert through(rows, tmp_path) == {"in": 6, "out": 6}
     assert [row["answer"] for row in rows_of(tmp_path / "out.arrow")] == ["42", "0.5", "x", "a", '{"b": 1}', "true"]
@@ -125,7 +125,7 @@ def test_text_columns_take_numbers_lists_and_mixed_values(tmp_path: Path) -> Non
     ],
     ids=lambda column: str(column.type),
 )
-def test_text_of_other_tools_comes_through_the_door(tmp_path: Path, column: pa.Array) -> None:
+def test_text_of_other_tools_is_accepted(tmp_path: Path, column: pa.Array) -> None:
     given = pa.table({"prompt": column, "answer": ["1", "2"]})
     with pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file, pa.ipc.new_stream(file, given.schema) as writer:
         writer.write_table(given)
@@ -138,7 +138,7 @@ def test_text_of_other_tools_comes_through_the_door(tmp_path: Path, column: pa.A
     assert len({row["id"] for row in rows}) == 2
 
 
-def test_bytes_that_are_no_text_are_dropped(tmp_path: Path) -> None:
+def test_bytes_that_are_not_text_are_dropped(tmp_path: Path) -> None:
     given = pa.table({"prompt": pa.array([b"p", b"\xff"]), "answer": ["1", "2"]})
     with pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file, pa.ipc.new_stream(file, given.schema) as writer:
         writer.write_table(given)
@@ -149,7 +149,7 @@ def test_bytes_that_are_no_text_are_dropped(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "dropped.arrow")[0]["reason"] == "broken-text"
 
 
-def test_rows_without_an_id_get_one_of_their_content(tmp_path: Path) -> None:
+def test_rows_without_an_id_get_one_from_their_content(tmp_path: Path) -> None:
     through([{"prompt": "a", "answer": "1"}, {"id": "", "prompt": "b", "answer": "1"}, GOOD], tmp_path)
     first = [row["id"] for row in rows_of(tmp_path / "out.arrow")]
     assert len(set(first)) == 3
@@ -168,14 +168,14 @@ def test_inputs_of_different_columns_are_one_table(tmp_path: Path) -> None:
     assert lines == [{"id": "1", "x": 1}, {"id": "2", "x": 0.5, "y": {}}, {"id": "3", "x": 1, "y": "z"}]
 
 
-def test_one_place_cannot_take_rows_and_drops(tmp_path: Path) -> None:
+def test_rows_and_dropped_rows_need_different_outputs(tmp_path: Path) -> None:
     stage = passing()
     tables = harness.Tables([], str(tmp_path / "x.arrow"), str(tmp_path / "." / "x.arrow"))
     with pytest.raises(UsageError, match="already; name another"):
         harness.execute(stage, Options(), tables, Console(quiet=True))
 
 
-def test_either_of_two_columns_will_do(tmp_path: Path) -> None:
+def test_either_of_two_columns_is_enough(tmp_path: Path) -> None:
     needs = ("id", "prompt", "answer|tests")
     tests = [{"input": "1", "output": "2"}]
     rows = [GOOD, {"id": "code", "prompt": "?", "tests": tests}, {"id": "neither", "prompt": "?", "tests": []}]
@@ -195,12 +195,12 @@ def test_a_list_of_one_answer_is_that_answer(tmp_path: Path, answer: list, told:
     assert [row["answer"] for row in rows_of(tmp_path / "out.arrow")] == [told]
 
 
-def test_tests_as_one_object_are_there(tmp_path: Path) -> None:
+def test_tests_may_be_one_object(tmp_path: Path) -> None:
     rows = [{"id": "a", "prompt": "?", "tests": {"input": ["1"], "output": ["2"]}}, GOOD]
     assert through(rows, tmp_path, ("id", "prompt", "answer|tests")) == {"in": 2, "out": 2}
 
 
-def test_columns_of_other_tools_are_taken_for_what_they_are(tmp_path: Path) -> None:
+def test_columns_of_other_tools_are_recognised(tmp_path: Path) -> None:
     aliases = {"prompt": ("problem", "question"), "answer": ("gold",)}
     schema = pa.schema([("problem", pa.string()), ("gold", pa.int64())])
     batch = pa.RecordBatch.from_pydict({"problem": ["1+1?"], "gold": [2]}, schema)
@@ -255,7 +255,7 @@ def test_an_error_before_any_work_does_not_bind_the_next_command(tmp_path: Path)
     again.file.close()
 
 
-def test_what_is_dropped_is_told_without_an_output_too(tmp_path: Path, capsys) -> None:
+def test_dropped_rows_are_reported_without_an_output(tmp_path: Path, capsys) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text('{"x": 1}\nbroken\n')
     stage = passing()
@@ -281,12 +281,12 @@ def test_known_columns_that_mix_null_and_absent_have_their_values(tmp_path: Path
     assert [row["own"] for row in rows] == ["1", "null", None]
 
 
-def test_a_stage_that_needs_no_column_takes_mixed_ones_as_they_are(tmp_path: Path) -> None:
+def test_a_stage_without_required_columns_accepts_mixed_ones(tmp_path: Path) -> None:
     through(MIXED, tmp_path, ())
     assert [row["kind"] for row in rows_of(tmp_path / "out.arrow")] == ['"code"', "null", None]
 
 
-def test_code_problems_beside_others_need_an_answer_or_tests(tmp_path: Path) -> None:
+def test_code_problems_in_a_mixed_table_need_an_answer_or_tests(tmp_path: Path) -> None:
     rows = [*MIXED, {"id": "d", "prompt": "?", "answer": "2"}]
     counts = through(rows, tmp_path, ("id", "prompt", "answer|tests"))
     assert counts == {"in": 4, "out": 2, "missing-answer": 2}

@@ -37,7 +37,7 @@ def chosen(run):
     return json.loads((run / "run.json").read_text())["chosen"]
 
 
-def test_sft_tells_and_keeps_what_auto_comes_to(tiny_model_dir, tmp_path, monkeypatch, capsys):
+def test_sft_reports_and_records_what_auto_selects(tiny_model_dir, tmp_path, monkeypatch, capsys):
     given, out = lines(tmp_path / "traces.jsonl", TRACES), tmp_path / "metrics.arrow"
     machine(monkeypatch, "fp32")
     call_stage("sft", given, model=str(tiny_model_dir), run=tmp_path / "run", output=out, quiet=False, **SFT)
@@ -51,7 +51,7 @@ def job():
     return Job("rl", Console(quiet=True), Drops(keep=False))
 
 
-def test_a_run_that_goes_on_keeps_its_formats_unless_told_otherwise(tmp_path, monkeypatch, job):
+def test_a_resumed_run_keeps_its_formats_unless_overridden(tmp_path, monkeypatch, job):
     def opened(machine_format, **options):
         machine(monkeypatch, machine_format)
         with RunDir.open(tmp_path / "run", "rl", {}, restart=False) as folder:
@@ -72,7 +72,7 @@ def test_a_run_that_goes_on_keeps_its_formats_unless_told_otherwise(tmp_path, mo
         opened("bf16", bf16="yes")
 
 
-def test_formats_of_training_and_sampling_are_one_message(tmp_path, monkeypatch, capsys):
+def test_formats_of_training_and_sampling_are_reported_together(tmp_path, monkeypatch, capsys):
     machine(monkeypatch, "fp32")
     with RunDir.open(tmp_path / "run", "rl", {}, restart=False) as folder:
         training.resolve_formats(rl.Config(model="m"), folder, Job("rl", Console(), Drops(keep=False)))
@@ -86,7 +86,7 @@ def test_a_synchronous_run_is_float32_on_every_machine(tmp_path, monkeypatch, jo
     assert (config.bf16, config.dtype) == ("no", "fp32")
 
 
-def test_unfinished_rows_keep_the_format_that_they_were_begun_with(tmp_path, monkeypatch, job):
+def test_unfinished_rows_keep_their_initial_format(tmp_path, monkeypatch, job):
     rows = pa.schema([("id", pa.string())])
     unit = Result(pa.RecordBatch.from_pylist([{"id": "a"}], rows))
 
@@ -105,7 +105,7 @@ def test_unfinished_rows_keep_the_format_that_they_were_begun_with(tmp_path, mon
     assert opened("bf16", {"seed": 1}) == ("bf16", False)
 
 
-def test_an_unfinished_table_that_nobody_needs_passes_on_no_format(tmp_path):
+def test_an_obsolete_unfinished_table_passes_on_no_format(tmp_path):
     rows = pa.schema([("id", pa.string())])
     begun = Journal.open(tmp_path / ".rows.journal", rows, {"seed": 0})
     begun.note("dtype", "bf16")

@@ -27,7 +27,7 @@ def problem(id, prompt, answer, **more):
     return {"id": id, "prompt": prompt, "answer": answer, **more}
 
 
-def test_each_rule_of_the_format_filter_drops_with_its_reason_and_rows_add_up(tmp_path):
+def test_each_rule_drops_with_its_reason_and_rows_add_up(tmp_path):
     rows = [
         problem("good", "What is 12 + 30?", "42", level=3),
         problem("proof", "Prove that the square root of 2 is irrational.", "see above"),
@@ -52,7 +52,7 @@ def test_each_rule_of_the_format_filter_drops_with_its_reason_and_rows_add_up(tm
     assert by_id["choice"]["note"]
 
 
-def test_duplicates_may_stay_and_the_first_is_the_one_kept(tmp_path):
+def test_duplicates_may_stay_and_otherwise_the_first_is_kept(tmp_path):
     rows = [problem(f"p{i}", f"What is {i % 3} + 1?", str(i % 3 + 1)) for i in range(9)]
     kept, dropped = cleaned(tmp_path, rows)
     assert [row["id"] for row in kept] == ["p0", "p1", "p2"]
@@ -64,7 +64,7 @@ def test_duplicates_may_stay_and_the_first_is_the_one_kept(tmp_path):
 TRAIN = "A train leaves the station at 9 in the morning and travels 60 miles per hour for 3 hours. How far does it go?"
 
 
-def test_near_duplicates_go_but_not_those_with_other_numbers(tmp_path):
+def test_near_duplicates_are_dropped_unless_their_numbers_differ(tmp_path):
     rows = [
         problem("later", TRAIN.replace("station", "terminal"), "180"),
         problem("first", TRAIN, "180"),
@@ -77,7 +77,7 @@ def test_near_duplicates_go_but_not_those_with_other_numbers(tmp_path):
     assert len(cleaned(tmp_path, rows, similarity=1.0)[0]) == 3
 
 
-def test_what_evaluation_files_hold_goes_and_is_named(tmp_path, capfd):
+def test_problems_of_evaluation_files_are_dropped_and_named(tmp_path, capfd):
     (tmp_path / "eval.jsonl").write_text(json.dumps({"id": "e7", "problem": TRAIN, "answer": "180"}) + "\n")
     rows = [problem("held", f"Solve this. {TRAIN}", "180"), problem("other", TRAIN.replace("60", "70"), "210")]
     kept, dropped = cleaned(tmp_path, rows, against=(str(tmp_path / "eval.jsonl"),), quiet=False)
@@ -87,7 +87,7 @@ def test_what_evaluation_files_hold_goes_and_is_named(tmp_path, capfd):
     assert "found in evaluation files: eval.jsonl 1" in capfd.readouterr().err
 
 
-def test_evaluation_files_of_one_name_are_told_apart(tmp_path, capfd):
+def test_evaluation_files_of_one_name_are_distinguished(tmp_path, capfd):
     paths = [tmp_path / name / "test.jsonl" for name in ("one", "other")]
     for path, statement in zip(paths, (TRAIN, "What is 1 + 1?"), strict=True):
         path.parent.mkdir()
@@ -100,7 +100,7 @@ def test_evaluation_files_of_one_name_are_told_apart(tmp_path, capfd):
 
 
 @pytest.mark.parametrize("column", ["body", "Body", "context", "passage"])
-def test_a_question_is_read_with_the_facts_that_stand_beside_it(tmp_path, capfd, column):
+def test_a_question_is_read_with_its_column_of_facts(tmp_path, capfd, column):
     facts = ("Ann has 3 pears and 2 plums.", "Bob has 4 pears and a plum.", None, " ")
     asked = ("How many fruits are there?",) * 2 + ("What is 2 + 3?", "What is 2 + 4?")
     rows = [
@@ -114,7 +114,7 @@ def test_a_question_is_read_with_the_facts_that_stand_beside_it(tmp_path, capfd,
     assert capfd.readouterr().err.count(f"prepending {column} to questions") == 1
 
 
-def test_facts_are_not_joined_to_prompts_and_leave_given_ids(tmp_path):
+def test_facts_are_not_joined_to_prompts_and_ids_stay(tmp_path):
     given = {"id": "p", "body": "Ann has 3 pears.", "answer": "3"}
     assert cleaned(tmp_path, [{**given, "prompt": "What is 2 + 1?"}])[0][0]["prompt"] == "What is 2 + 1?"
     kept, _ = cleaned(tmp_path, [{**given, "question": "How many pears are there?"}])
@@ -122,12 +122,12 @@ def test_facts_are_not_joined_to_prompts_and_leave_given_ids(tmp_path):
 
 
 @pytest.mark.parametrize("column", ["choices", "options"])
-def test_options_may_stand_in_a_column_of_their_own(tmp_path, column):
+def test_options_may_be_a_separate_column(tmp_path, column):
     kept, _ = cleaned(tmp_path, [problem("p", "What is 2 + 3?", "B", **{column: ["A)4", "B)5", "C)6"]})])
     assert [(row["prompt"], row["answer"], row["note"]) for row in kept] == [("What is 2 + 3?", "5", "opened")]
 
 
-def test_contradictions_are_refused_before_anything_is_read(tmp_path):
+def test_contradictory_options_are_refused_before_anything_is_read(tmp_path):
     for wrong in ({"similarity": 0.0}, {"similarity": 1.1}, {"model": "m", "max_tokens": 0}, {"temperature": -1.0}):
         with pytest.raises(UsageError, match=f"clean-math.{next(reversed(wrong))}"):
             cleaned(tmp_path, [problem("p", "What is 1 + 1?", "2")], **wrong)
@@ -144,7 +144,7 @@ def test_rows_add_up_whatever_their_number_of_batches(tmp_path):
     assert set(dropped.values()) == {"duplicate"}
 
 
-def test_choices_are_no_duplicates_of_each_other_by_their_options(tmp_path):
+def test_questions_with_equal_options_are_not_duplicates(tmp_path):
     rows = [
         problem("one", "What is 2 + 3? (A) 4 (B) 5 (C) 6 (D) 7", "B"),
         problem("other", "What is 2 + 3? (A) 5 (B) 8 (C) 9 (D) 7", "A"),
@@ -162,13 +162,13 @@ def test_the_same_input_gives_the_same_bytes(tmp_path):
     assert (tmp_path / "a" / "out.jsonl").read_bytes() == (tmp_path / "b" / "out.jsonl").read_bytes()
 
 
-def test_a_table_whose_every_row_goes_is_still_a_whole_table(tmp_path):
+def test_a_table_of_dropped_rows_only_is_still_valid(tmp_path):
     kept, dropped = cleaned(tmp_path, [problem("p", "Prove that 1 = 1.", "x")])
     assert kept == []
     assert list(dropped) == ["p"]
 
 
-def test_what_the_rules_have_decided_is_not_decided_again_after_a_kill(tmp_path, monkeypatch):
+def test_decisions_are_not_repeated_after_a_kill(tmp_path, monkeypatch):
     rows = [problem(f"p{i}", f"What is {i} + {i % 7}? " * (1 + i % 3), str(i)) for i in range(16 * UNIT)]
     source, out = tmp_path / "p.jsonl", tmp_path / "out.arrow"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -245,7 +245,7 @@ def checker():
     server.server_close()
 
 
-def test_a_model_decides_where_the_rules_cannot_and_is_asked_nothing_else(checker, tmp_path, capfd):
+def test_a_model_decides_only_where_the_rules_cannot(checker, tmp_path, capfd):
     rows = [problem(f"p{i}", prompt, "7") for i, prompt in enumerate([*DOUBTFUL, *SURE])]
     kept, dropped = cleaned(tmp_path, rows, model=checker.url, quiet=False)
     assert [row["id"] for row in kept] == ["p0", "p2", "p4"]
@@ -261,7 +261,7 @@ def test_a_model_decides_where_the_rules_cannot_and_is_asked_nothing_else(checke
     assert by_rules["p3"] == "incomplete"
 
 
-def test_what_the_model_has_said_is_not_asked_again_after_an_interruption(checker, tmp_path):
+def test_answers_of_the_model_are_reused_after_an_interruption(checker, tmp_path):
     rows = [problem(f"p{i}", prompt, "7") for i, prompt in enumerate(DOUBTFUL)]
     checker.refuses = rows[-1]["prompt"]
     with pytest.raises(MagError, match="no more today"):
@@ -276,7 +276,7 @@ def test_what_the_model_has_said_is_not_asked_again_after_an_interruption(checke
     assert all(checker.asked[prompt] == 1 for prompt in before)
 
 
-def test_a_model_that_says_neither_leaves_all_to_the_rules(tiny_model_dir, tmp_path):
+def test_an_undecided_model_defers_to_the_rules(tiny_model_dir, tmp_path):
     rows = [problem(f"p{i}", prompt, "7") for i, prompt in enumerate([*DOUBTFUL, *SURE])]
     options = {"model": str(tiny_model_dir), "max_tokens": 4, "engine": "torch", "slots": 4}
     by_model, by_rules = (cleaned(tmp_path, rows, **given, restart=True) for given in (options, {}))

@@ -30,7 +30,7 @@ def chosen(tmp_path, rows, **options):
     return rows_of(out), {row["id"]: row["reason"] for row in rows_of(dropped)}
 
 
-def test_only_correct_late_and_long_rollouts_are_taken_a_bounded_number_a_problem(tmp_path):
+def test_only_correct_late_and_long_rollouts_are_selected_up_to_a_limit_per_problem(tmp_path):
     rows = [rollout("p", 0, i, True, tokens=40 + i) for i in range(6)]
     rows += [rollout("p", 1, 0, False), rollout("q", 2, 0, True, step=1), rollout("q", 3, 0, True, tokens=3)]
     traces, dropped = chosen(tmp_path, rows, from_step=2, shortest=0.15, per_problem=4, system=Path("none"))
@@ -46,7 +46,7 @@ def test_only_correct_late_and_long_rollouts_are_taken_a_bounded_number_a_proble
         assert (trace["source"], trace["weight"]) == ("rollouts", 1.0)
 
 
-def test_harder_problems_come_more_often(tmp_path):
+def test_harder_problems_are_repeated_more_often(tmp_path):
     rows = [rollout("easy", g, s, True) for g in range(20) for s in range(4)]
     rows += [rollout("hard", 100 + g, s, s == 0) for g in range(20) for s in range(4)]
     traces, _ = chosen(tmp_path, rows, per_problem=20, hardest=3.0)
@@ -84,7 +84,7 @@ def test_other_instructions_make_another_mix_of_the_same_traces(tmp_path):
     assert sources[0] == sources[1], "the same instructions leave the mix as it is"
 
 
-def test_worked_solutions_are_taken_as_they_are_with_the_system_prompt(tmp_path):
+def test_worked_solutions_are_used_unchanged_with_the_system_prompt(tmp_path):
     prompt = tmp_path / "system.txt"
     prompt.write_text("Think first.\n")
     rows = [{"prompt": "1+1?", "completion": "<think>2</think>\\boxed{2}"}, {"prompt": "2+2?", "completion": None}]
@@ -113,7 +113,7 @@ def told(capsys, tmp_path, rows, **options):
     return {event["event"]: event for event in map(json.loads, capsys.readouterr().err.splitlines())}
 
 
-def test_a_completion_that_was_cut_or_could_not_be_graded_is_left_out(tmp_path):
+def test_truncated_and_ungraded_completions_are_left_out(tmp_path):
     rows = [rollout("p", 0, i, True) for i in range(3)]
     rows[1]["finish"], rows[2] = "length", rows[2] | {"correct": False, "reason": "bad-gold"}
     traces, dropped = chosen(tmp_path, rows, hardest=5.0)
@@ -121,7 +121,7 @@ def test_a_completion_that_was_cut_or_could_not_be_graded_is_left_out(tmp_path):
     assert len(traces) == 1, "what could not be graded makes no problem harder"
 
 
-def test_of_near_identical_traces_of_a_problem_one_stays_whatever_table_they_came_in(tmp_path):
+def test_one_of_several_near_identical_traces_stays_across_tables(tmp_path):
     long = " ".join(f"step {i} adds {i * i}" for i in range(40))
     rows = [rollout("p", 0, 0, True) | {"completion": long}]
     rows += [{"id": "teacher", "prompt": "p?", "completion": long.replace("step 39", "Step  thirty-nine")}]
@@ -132,7 +132,7 @@ def test_of_near_identical_traces_of_a_problem_one_stays_whatever_table_they_cam
     assert chosen(tmp_path, rows, near=1.0)[1] == {}
 
 
-def test_harder_problems_may_weigh_more_instead(tmp_path):
+def test_harder_problems_can_have_more_weight_instead(tmp_path):
     rows = [rollout("hard", 0, s, s == 0) for s in range(4)] + [rollout("easy", 1, 0, True)]
     traces, _ = chosen(tmp_path, rows, hardest=3.0, upsample="weight")
     assert {trace["id"]: trace["weight"] for trace in traces} == {"hard/0/0": 2.5, "easy/1/0": 1.0}
@@ -147,7 +147,7 @@ def test_rows_with_several_samples_and_their_verdicts_are_read(tmp_path):
     assert list(dropped.values()) == ["wrong"]
 
 
-def test_traces_whose_verdict_is_no_or_unclear_are_not_taken(tmp_path):
+def test_traces_with_a_negative_or_unclear_verdict_are_not_selected(tmp_path):
     told = {"a": "False", "b": "false", "c": "0.5", "d": "True", "e": "maybe"}
     rows = [{"id": id, "prompt": f"{id}?", "completion": "2", "correct": verdict} for id, verdict in told.items()]
     traces, dropped = chosen(tmp_path, rows)
@@ -157,7 +157,7 @@ def test_traces_whose_verdict_is_no_or_unclear_are_not_taken(tmp_path):
     assert (traces, dropped) == ([], {"a": "unclear-verdict"})
 
 
-def test_numbers_may_be_text_and_what_is_no_conversation_is_dropped(tmp_path):
+def test_numbers_may_be_text_and_invalid_conversations_are_dropped(tmp_path):
     late, early = (rollout(step, 0, 0, True) | {"step": step, "num_tokens": "50"} for step in ("10", "9"))
     traces, dropped = chosen(tmp_path, [late, early], from_step=10)
     assert ([trace["id"] for trace in traces], dropped) == (["10/0/0"], {"9/0/0": "early-step"})
@@ -166,7 +166,7 @@ def test_numbers_may_be_text_and_what_is_no_conversation_is_dropped(tmp_path):
         chosen(tmp_path, [rollout("p", 0, 0, True) | {"step": "third"}])
 
 
-def test_the_mix_is_told_exactly(tmp_path, capsys, tiny_model_dir):
+def test_the_mix_is_reported_exactly(tmp_path, capsys, tiny_model_dir):
     rows = [rollout(f"p{i}", i, 0, True) for i in range(18)] + [rollout("q", 99, 0, False)]
     talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
     general = written(tmp_path / "general.jsonl", [{"id": f"i{i}", "messages": talk} for i in range(5)])
@@ -179,7 +179,7 @@ def test_the_mix_is_told_exactly(tmp_path, capsys, tiny_model_dir):
     assert sum(events["lengths"]["lengths"].values()) == len(out)
 
 
-def test_instructions_that_cannot_be_read_are_told(tmp_path, capsys):
+def test_unreadable_instructions_are_reported(tmp_path, capsys):
     general = written(tmp_path / "general.jsonl", [{"question": "Hi", "output": "Hello."}])
     general.write_text(general.read_text() + '{"question": \n')
     events = told(capsys, tmp_path, [rollout("p", 0, 0, True)], instructions=general)
@@ -194,14 +194,14 @@ def test_instructions_come_with_their_input(tmp_path):
     assert asked["instructions"] == "Translate to French\n\nGood day"
 
 
-def test_too_few_instructions_are_told(tmp_path, capsys):
+def test_too_few_instructions_are_reported(tmp_path, capsys):
     talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
     general = written(tmp_path / "general.jsonl", [{"id": "i", "messages": talk}])
     events = told(capsys, tmp_path, [rollout(f"p{i}", i, 0, True) for i in range(18)], instructions=general)
     assert events["warning"]["message"].endswith("1 instructions are fewer than the 2 of 10%")
 
 
-def test_senseless_options_and_tables_are_refused(tmp_path):
+def test_invalid_options_and_tables_are_refused(tmp_path):
     for options, message in (
         ({"shortest": 1.0}, r"cold-start.shortest: 1.0 is not in \[0, 1\)"),
         ({"near": 0.0}, r"cold-start.near: 0.0 is not in \(0, 1\]"),

@@ -75,7 +75,7 @@ def test_joined_shards_are_the_table_of_one_run(guesser, problems, tmp_path, out
         ),
     ],
 )
-def test_other_stages_take_shards_too(tiny_model_dir, tmp_path, stage, name, options):
+def test_other_stages_accept_shards(tiny_model_dir, tmp_path, stage, name, options):
     options |= {"model": str(tiny_model_dir)} if stage == "generate" else {}
     data = EXAMPLES / f"{name}.jsonl"
     call_stage(stage, data, output=tmp_path / "whole.arrow", **options)
@@ -99,7 +99,7 @@ def test_several_inputs_are_one_table_and_more_shards_than_rows_leave_some_empty
     assert (tmp_path / "joined.arrow").read_bytes() == (tmp_path / "whole.arrow").read_bytes()
 
 
-def test_the_shards_are_told_beside_the_table(tmp_path):
+def test_shards_are_recorded_with_the_table(tmp_path):
     shards = [EXAMPLES / "shards" / f"graded-{number}.arrow" for number in (1, 2)]
     call_stage("commit", *shards, output=tmp_path / "joined.jsonl")
     told = json.loads((tmp_path / "joined.jsonl.run.json").read_text())
@@ -107,7 +107,7 @@ def test_the_shards_are_told_beside_the_table(tmp_path):
     assert len(rows_of(tmp_path / "joined.jsonl")) == told["rows_in"] == 7
 
 
-def test_a_shard_that_was_killed_goes_on_and_is_the_same(guesser, problems, tmp_path):
+def test_a_killed_shard_resumes_with_the_same_result(guesser, problems, tmp_path):
     options = {**ASK, "samples": 16, "model": str(guesser), "adaptive": True}
     first, second, outputs = tmp_path / "1.arrow", tmp_path / "2.arrow", {"output": tmp_path / "again.arrow"}
     call_stage("filter-math", problems, shard="1/2", output=first, **options)
@@ -145,7 +145,7 @@ def test_a_pipe_has_no_shards(magcli, problems):
 
 
 @pytest.mark.parametrize("stage", [entry.name for entry in STAGES if stage_of(entry.name).shardable])
-def test_what_is_no_shard_is_refused_at_the_door(stage):
+def test_an_invalid_shard_is_refused_first(stage):
     with pytest.raises(UsageError, match=r"--shard: '3/2' is not NUMBER/COUNT"):
         call_stage(stage, "nothing.jsonl", shard="3/2", **needed(stage))
 
@@ -155,7 +155,7 @@ def needed(stage):
     return {"model": "m"} if "model" in stage_of(stage).Config.__dataclass_fields__ else {}
 
 
-def test_cleaned_shards_are_compared_once_they_are_joined(tmp_path):
+def test_duplicates_across_cleaned_shards_are_found_when_joined(tmp_path):
     data = tmp_path / "twice.jsonl"
     data.write_text((EXAMPLES / "messy.jsonl").read_text() * 2)
     with pytest.raises(UsageError, match="clean-math: --shard splits the rows, but duplicates are found"):
@@ -178,7 +178,7 @@ def test_a_stage_whose_rows_depend_on_each_other_has_no_shards(magcli):
     assert "No such option" in done.stderr
 
 
-def test_numbers_of_rows_that_join_translations_need_the_whole_table(tmp_path):
+def test_joining_translations_by_row_number_needs_the_whole_table(tmp_path):
     places = {"from_": EXAMPLES / "translations.jsonl", "output": tmp_path / "out.arrow", "shard": "1/2"}
     with pytest.raises(UsageError, match="translate: --shard splits the rows, but --by position needs"):
         call_stage("translate", EXAMPLES / "word_problems.jsonl", by="position", languages="fr", **places)

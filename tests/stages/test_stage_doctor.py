@@ -28,14 +28,14 @@ def test_every_check_passes_on_this_machine() -> None:
 
 
 @pytest.mark.slow
-def test_vllm_is_started_and_looked_at_when_asked_for() -> None:
+def test_vllm_is_started_and_checked_on_request() -> None:
     command = [str(Path(sys.executable).with_name("magcli")), "doctor", "--engines"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=290)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "log-probs match transformers" in done.stdout
 
 
-def test_a_container_is_restricted_and_the_fix_is_named() -> None:
+def test_the_fix_for_a_restricted_container_is_named() -> None:
     said = in_docker(SANDBOX).stdout
     if "landlock" in said:
         pytest.skip("this kernel has no Landlock")

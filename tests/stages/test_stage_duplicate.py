@@ -20,7 +20,7 @@ def rows_of(path):
     return [row for batch in table.read(str(path)).rows for row in batch.to_pylist()]
 
 
-def test_the_examples_are_asked_for_twice_or_stay_with_the_reason(tmp_path, capfd):
+def test_the_examples_are_duplicated_or_kept_with_a_reason(tmp_path, capfd):
     out = tmp_path / "out.arrow"
     call_stage("duplicate", EXAMPLES / "code_problems.jsonl", output=out, quiet=False)
     before, after = {row["id"]: row for row in rows_of(EXAMPLES / "code_problems.jsonl")}, rows_of(out)
@@ -40,7 +40,7 @@ def test_the_examples_are_asked_for_twice_or_stay_with_the_reason(tmp_path, capf
     assert told in capfd.readouterr().err
 
 
-def test_tests_as_text_stay_text_and_twice_is_once(tmp_path):
+def test_tests_as_text_stay_text_and_duplicating_is_idempotent(tmp_path):
     tests = json.dumps([{"assert": "assert add(1, 2) == 3"}])
     data = written(tmp_path / "p.jsonl", [{"id": "p", "kind": "code", "prompt": "Add two numbers.", "tests": tests}])
     call_stage("duplicate", data, output=tmp_path / "once.jsonl")
@@ -55,7 +55,7 @@ def test_tests_as_text_stay_text_and_twice_is_once(tmp_path):
     assert {row["duplicate"] for row in again} == {"asks-already"}
 
 
-def test_tests_as_mappings_may_have_input_and_output_besides(tmp_path):
+def test_tests_as_mappings_may_also_have_input_and_output(tmp_path):
     rows = [
         {"id": "p", "kind": "code", "prompt": "Add.", "tests": [{"assert": "assert add(1, 2) == 3"}], "compare": None}
     ]
@@ -77,21 +77,21 @@ def test_tests_as_mappings_may_have_input_and_output_besides(tmp_path):
         ("solutions", [{"code": 3}], "python", "duplicated"),
     ],
 )
-def test_values_of_other_kinds_end_no_run(tmp_path, column, value, language, outcome):
+def test_values_of_other_types_do_not_end_the_run(tmp_path, column, value, language, outcome):
     row = {"id": "p", "kind": "code", "prompt": "Add.", "tests": [{"assert": "assert add(1, 2) == 3"}], column: value}
     call_stage("duplicate", written(tmp_path / "p.jsonl", [row]), output=tmp_path / "out.arrow")
     first = rows_of(tmp_path / "out.arrow")[0]
     assert (first["language"], first["duplicate"]) == (language, outcome)
 
 
-def test_only_drops_the_others_with_their_reasons(tmp_path):
+def test_the_option_only_drops_the_others_with_their_reasons(tmp_path):
     out, dropped = tmp_path / "out.arrow", tmp_path / "dropped.jsonl"
     call_stage("duplicate", EXAMPLES / "code_problems.jsonl", output=out, dropped=dropped, only=True)
     assert {row["id"]: row["reason"] for row in rows_of(dropped)} == {"c4": "about-python", "c5": "types"}
     assert len(rows_of(out)) == 7
 
 
-def test_a_program_in_c_is_graded_from_the_table(tmp_path):
+def test_a_cpp_program_is_graded_from_the_table(tmp_path):
     call_stage("duplicate", EXAMPLES / "code_problems.jsonl", output=tmp_path / "two.arrow")
     program = (
         "#include <bits/stdc++.h>\nstd::optional<double> mean_of_positive(std::vector<double> numbers) {\n"

@@ -74,7 +74,7 @@ def test_runs_without_a_common_problem_are_refused(tmp_path):
     assert not (tmp_path / "out.jsonl").exists()
 
 
-def test_a_folder_that_is_a_table_can_be_compared_with(tmp_path):
+def test_a_folder_table_can_be_compared(tmp_path):
     data, folder = written(tmp_path / "a.jsonl", graded([[1, 0], [1, 1]])), tmp_path / "folder"
     gains = []
     for right in (0, 1):
@@ -89,7 +89,7 @@ def test_a_folder_that_is_a_table_can_be_compared_with(tmp_path):
     ("name", "message"),
     [("none.jsonl", "none.jsonl does not exist"), ("bare.jsonl", "lacks column correct"), ("empty", "not a table")],
 )
-def test_another_run_is_looked_at_before_the_model_is_asked(name, message, tmp_path):
+def test_the_other_run_is_checked_before_sampling(name, message, tmp_path):
     (tmp_path / "empty").mkdir()
     written(tmp_path / "bare.jsonl", [{"id": "p"}])
     data = written(tmp_path / "p.jsonl", [{"id": "p", "prompt": "1+1", "answer": "2"}])
@@ -128,7 +128,7 @@ def test_a_model_is_sampled_and_graded(guesser, tmp_path, capsys):
         ({"model": "m", "engine": "server"}, "needs a URL"),
     ],
 )
-def test_senseless_options_are_refused_at_the_door(options, message):
+def test_invalid_options_are_refused_first(options, message):
     with pytest.raises(UsageError, match=message):
         call_stage("evaluate", "nothing.jsonl", **options)
 
@@ -145,7 +145,7 @@ def test_one_id_for_two_problems_is_an_error(tmp_path):
         call_stage("evaluate", written(tmp_path / "a.jsonl", rows))
 
 
-def test_another_run_to_compare_with_decides_whether_an_evaluation_is_up_to_date(tmp_path, capsys):
+def test_a_changed_run_to_compare_with_makes_an_evaluation_out_of_date(tmp_path, capsys):
     ours = written(tmp_path / "ours.jsonl", [{"id": "p", "correct": True}, {"id": "q", "correct": False}])
     theirs, out = tmp_path / "theirs.jsonl", tmp_path / "out.jsonl"
     values = []
@@ -156,7 +156,7 @@ def test_another_run_to_compare_with_decides_whether_an_evaluation_is_up_to_date
     assert values == [(0.5, False), (0.5, True), (0.0, False)]
 
 
-def test_verdicts_that_came_too_late_are_told(tmp_path, capsys):
+def test_verdicts_over_the_deadline_are_reported(tmp_path, capsys):
     rows = [{"id": f"p{n}", "correct": False, "reason": "timeout" if n else "wrong"} for n in range(3)]
     call_stage("evaluate", written(tmp_path / "a.jsonl", rows), output=tmp_path / "out.jsonl", quiet=False)
     assert "2 of 3 verdicts took longer than --verify-deadline and count as wrong" in capsys.readouterr().err

@@ -56,7 +56,7 @@ def test_rows_with_images_are_evaluated_before_and_after_a_graft(tiny_model_dir,
     assert said["vlm"] != said["grafted"]
 
 
-def test_a_model_that_cannot_see_is_told_so(tiny_model_dir, problems, tmp_path):
+def test_a_model_without_vision_is_reported(tiny_model_dir, problems, tmp_path):
     with pytest.raises(UsageError, match="row 1 has images; use a vision-language model and --engine torch"):
         call_stage("evaluate", problems, model=str(tiny_model_dir), **OPTIONS)
     uri = "data:image/png;base64," + base64.b64encode(drawn(1)).decode()

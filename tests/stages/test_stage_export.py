@@ -83,7 +83,7 @@ def test_another_number_format_is_rounded_once_and_reloads(runs, tmp_path):
         assert all(torch.equal(after[name], value.to(kept)) for name, value in before.items())
 
 
-def test_the_same_command_again_writes_nothing_and_another_is_refused(runs, tmp_path, capsys):
+def test_repeating_the_command_writes_nothing_and_another_is_refused(runs, tmp_path, capsys):
     options = {"run": str(runs / "first"), "out": tmp_path / "out"}
     call_stage("export", **options)
     before = (tmp_path / "out" / "README.md").stat().st_mtime_ns
@@ -94,7 +94,7 @@ def test_the_same_command_again_writes_nothing_and_another_is_refused(runs, tmp_
         call_stage("export", **options, license="mit")
 
 
-def test_a_model_that_was_trained_anew_since_tells_nothing_of_those_made_of_it(runs, tmp_path, capsys):
+def test_a_retrained_model_is_not_credited_with_earlier_results(runs, tmp_path, capsys):
     config = runs / "first" / "model" / "config.json"
     kept = config.read_bytes()
     try:
@@ -106,7 +106,7 @@ def test_a_model_that_was_trained_anew_since_tells_nothing_of_those_made_of_it(r
     assert (tmp_path / "out" / "README.md").read_text().count("### sft") == 1
 
 
-def test_what_cannot_be_exported_is_told(runs, tmp_path):
+def test_runs_that_cannot_be_exported_are_reported(runs, tmp_path):
     def refused(kind, match, **options):
         with pytest.raises(kind, match=match):
             call_stage("export", **({"run": str(runs / "first"), "out": tmp_path / "out"} | options))

@@ -67,7 +67,7 @@ def test_the_example_shows_every_decision(example):
     }  # fmt: skip
 
 
-def test_rows_that_are_kept_can_be_graded(example, tmp_path):
+def test_kept_rows_can_be_graded(example, tmp_path):
     rows = [
         row | {"completion": f"<think>So.</think>\n```python\n{row['solutions'][0]['code']}\n```"}
         for row in rows_of(example / "kept.arrow")
@@ -95,7 +95,7 @@ def test_the_matrix_has_a_row_for_each_run(example):
     assert table.read(str(example / "matrix.arrow")).chain[-1].rows_out == len(runs)
 
 
-def test_decisions_are_made_anew_from_the_matrix(example, tmp_path, monkeypatch):
+def test_decisions_are_recomputed_from_the_matrix(example, tmp_path, monkeypatch):
     def of(name, **options):
         call_stage("filter-code", EXAMPLE, output=tmp_path / name, from_matrix=example / "matrix.arrow", **options)
         return rows_of(tmp_path / name)
@@ -107,7 +107,7 @@ def test_decisions_are_made_anew_from_the_matrix(example, tmp_path, monkeypatch)
     assert [row["id"] for row in of("lenient.arrow", agreement=0.5, disputed=1.0, min_tests=1)][:2] == ["sum", "larger"]
 
 
-def test_matrices_of_shards_are_joined_and_none_takes_the_place_of_another(example, tmp_path):
+def test_matrices_of_shards_are_joined(example, tmp_path):
     for shard in ("1/2", "2/2"):
         places = {"output": tmp_path / f"{shard[0]}.arrow", "matrix": tmp_path / f"m{shard[0]}.arrow"}
         call_stage("filter-code", EXAMPLE, **places, shard=shard)
@@ -207,7 +207,7 @@ def test_problems_that_a_trivial_program_passes_are_weak(tmp_path):
     assert (set(kept), dropped) == ({"case", "fine"}, {"no-case": "weak", "tiny": "weak"})
 
 
-def test_slow_solutions_are_spared_tests_and_still_count_as_wrong(tmp_path):
+def test_slow_solutions_skip_tests_and_still_count_as_wrong(tmp_path):
     tests = [(f"{n} 1", f"{n + 1}.0") for n in range(5)]
     slow = "while True: pass"
     row = problem("slow", tests, [solution(ADD), solution(slow, "wrong")], time_limit=0.2)
@@ -242,7 +242,7 @@ def test_a_solution_that_was_not_compiled_in_time_is_tried_again_alone(tmp_path,
 
 
 @pytest.mark.parametrize("label", ["right", "wrong", "unknown"])
-def test_one_that_never_is_leaves_its_problem_unjudged(tmp_path, compilers, capsys, label):
+def test_a_solution_that_never_compiles_leaves_its_problem_undecided(tmp_path, compilers, capsys, label):
     """A right one has failed nothing, a wrong one is not known to fail a test, and an unknown one may be asked."""
     tests = [(f"{n} 1", f"{n + 1}.0") for n in range(3)]
     rows = [problem("p", tests, [solution(ADD), solution(CPP, label, "cpp")], compare="floats")]
@@ -280,13 +280,13 @@ def test_problems_that_cannot_be_run_have_their_reasons(tmp_path):
         ({"matrix": Path("m.arrow"), "from_matrix": Path("m.arrow")}, "runs nothing, so there is no --matrix"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(tmp_path, options, told):
+def test_invalid_options_are_refused(tmp_path, options, told):
     with pytest.raises(UsageError, match=told):
         call_stage("filter-code", EXAMPLE, output=tmp_path / "out.arrow", **options)
 
 
 @pytest.mark.faults
-def test_a_killed_run_goes_on_with_table_and_matrix(tmp_path):
+def test_a_killed_run_resumes_with_table_and_matrix(tmp_path):
     tests = [(f"{n} 1", f"{n + 1}.0") for n in range(3)]
     rows = [problem(f"p{n}", tests, [solution(f"{ADD}  # {n}"), solution(f"print({n})", "wrong")]) for n in range(12)]
     source = written(tmp_path / "problems.jsonl", rows)
@@ -307,7 +307,7 @@ def without_seconds(run):
 
 
 @pytest.mark.parametrize("stage", ["filter-code", "make-tests"])
-def test_missing_columns_are_told_in_short_and_their_other_names_in_the_help(stage, tmp_path):
+def test_missing_columns_are_reported_and_their_other_names_are_in_the_help(stage, tmp_path):
     source = written(tmp_path / "other.jsonl", [{"foo": 1}])
     with pytest.raises(DataError) as raised:
         call_stage(stage, source, output=tmp_path / "out.arrow")

@@ -60,7 +60,7 @@ def test_the_useful_band_is_kept_and_everything_else_has_its_reason(guesser, pro
     )
 
 
-def test_a_majority_against_the_ground_truth_is_suspect_only_where_asked(guesser, tmp_path):
+def test_a_majority_against_the_ground_truth_is_suspect_only_on_request(guesser, tmp_path):
     rows = [{"id": f"p{i}", "prompt": f"{letter}?", "answer": "9"} for i, letter in enumerate("abcdefgh")]
     rows += [{"id": f"q{i}", "prompt": f"{letter}?", "answer": "1.0"} for i, letter in enumerate("abcdefgh")]
     data, found = written(tmp_path / "p.jsonl", rows), {}
@@ -99,7 +99,7 @@ def test_killed_and_resumed_gives_the_same_bytes(guesser, problems, tmp_path):
         ({"model": ""}, "--model is missing"),
     ],
 )
-def test_senseless_options_are_refused_at_the_door(options, message):
+def test_invalid_options_are_refused_first(options, message):
     with pytest.raises(UsageError, match=message):
         call_stage("filter-math", "nothing.jsonl", **{"model": "m"} | options)
 
@@ -108,7 +108,7 @@ def test_senseless_options_are_refused_at_the_door(options, message):
     "completions",
     [["It is \\boxed{7}."] * 4, ["It is \\boxed{7}."] * 3 + ["<think>7</think>\\boxed{7.0}"]],
 )
-def test_a_majority_that_is_right_but_badly_formatted_does_not_make_the_ground_truth_suspect(completions):
+def test_a_correct_but_badly_formatted_majority_does_not_make_the_ground_truth_suspect(completions):
     rule, row = RewardRule(1 << 40, use_language=False), {"id": "p", "prompt": "3+4", "answer": "7"}
     rewards = [reward(text, 5, row, rule) for text in completions]
     config = filter_math.Config(model="m", drop_suspect=True)
@@ -130,7 +130,7 @@ def judged(problems, place, **options):
 
 
 @pytest.mark.parametrize("suspect", [False, True])
-def test_adaptive_sampling_keeps_and_drops_the_same_problems_from_fewer_tokens(guesser, problems, tmp_path, suspect):
+def test_adaptive_sampling_decides_the_same_with_fewer_tokens(guesser, problems, tmp_path, suspect):
     options = {**ASK, "model": str(guesser), "keep": "0.1..0.4", "drop_suspect": suspect, "majority": 0.3}
     every, why = judged(problems, tmp_path / "all", **options)
     fewer, why_fewer = judged(problems, tmp_path / "adaptive", adaptive=True, **options)
@@ -164,7 +164,7 @@ def scripted_completions(outcomes):
         ("xxxxxxxxxxxxxxxx", True, "never-solved", 16),
     ],
 )
-def test_a_problem_is_sampled_until_its_fate_is_certain(outcomes, suspect, judgement, made):
+def test_a_problem_is_sampled_until_its_decision_is_certain(outcomes, suspect, judgement, made):
     row, rule = {"id": "p", "prompt": "3+4", "answer": "7"}, RewardRule(use_language=False)
     config = filter_math.Config(model="m", adaptive=True, drop_suspect=suspect)
     script = iter(scripted_completions(outcomes))
@@ -185,7 +185,7 @@ def test_a_problem_is_sampled_until_its_fate_is_certain(outcomes, suspect, judge
     assert [seed for _, _, seed in generator.calls] == [sample_seed(0, "p", index) for index in range(made)]
 
 
-def test_programs_are_settled_by_their_verdicts_alone():
+def test_programs_are_decided_by_their_verdicts_alone():
     row = {"id": "p", "prompt": "q", "kind": "code", "tests": []}
     config = filter_math.Config(model="m", samples=8, adaptive=True, drop_suspect=True, keep="0.1..0.8")
     judge = filter_math.DifficultyJudge(config, Grader(1), row)

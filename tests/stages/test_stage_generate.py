@@ -28,7 +28,7 @@ def problems(tmp_path):
     return written(tmp_path / "problems.jsonl", rows)
 
 
-def test_each_problem_gets_its_samples_beside_its_own_columns(guesser, problems, tmp_path):
+def test_each_problem_gets_its_samples_next_to_its_columns(guesser, problems, tmp_path):
     call_stage("generate", problems, model=str(guesser), output=tmp_path / "out.arrow", seed=7, **ASK)
     rows = rows_of(tmp_path / "out.arrow")
     assert [(row["id"], row["sample"], row["level"]) for row in rows] == [
@@ -42,7 +42,7 @@ def test_each_problem_gets_its_samples_beside_its_own_columns(guesser, problems,
     assert len({row["completion"] for row in rows}) > 5
 
 
-def test_what_the_chat_template_began_is_part_of_the_completion(opened_guesser, problems, tmp_path):
+def test_the_prefill_of_the_chat_template_is_part_of_the_completion(opened_guesser, problems, tmp_path):
     call_stage("generate", problems, model=str(opened_guesser), output=tmp_path / "out.arrow", seed=7, **ASK)
     call_stage("grade", tmp_path / "out.arrow", output=tmp_path / "graded.arrow", language=False)
     rows = rows_of(tmp_path / "graded.arrow")
@@ -51,7 +51,7 @@ def test_what_the_chat_template_began_is_part_of_the_completion(opened_guesser, 
     assert "no-think" not in {row["reason"] for row in rows}
 
 
-def test_the_same_bytes_whatever_runs_beside(guesser, problems, tmp_path):
+def test_the_bytes_do_not_depend_on_the_other_sequences(guesser, problems, tmp_path):
     """Slots, order of arrival and interruptions do not move a bit in deterministic mode."""
     options = {**ASK, "samples": 24, "model": str(guesser), "deterministic": True}
     took = seconds_of("generate", problems, output=tmp_path / "whole.arrow", **options)
@@ -63,7 +63,7 @@ def test_the_same_bytes_whatever_runs_beside(guesser, problems, tmp_path):
     }
 
 
-def test_a_prompt_beyond_the_context_is_dropped_and_the_run_goes_on(guesser, tmp_path):
+def test_a_prompt_beyond_the_context_is_dropped_and_the_run_continues(guesser, tmp_path):
     data = written(tmp_path / "p.jsonl", [{"prompt": "x" * 600}, {"prompt": "a?"}, {"prompt": ""}])
     out, dropped = tmp_path / "out.jsonl", tmp_path / "dropped.jsonl"
     call_stage("generate", data, model=str(guesser), output=out, dropped=dropped, **ASK)
@@ -92,7 +92,7 @@ class FilteringServer(BaseHTTPRequestHandler):
         """Stay quiet."""
 
 
-def test_what_a_server_keeps_back_is_dropped_and_its_thoughts_are_kept(problems, tmp_path):
+def test_refused_completions_are_dropped_and_reasoning_is_kept(problems, tmp_path):
     server = ThreadingHTTPServer(("127.0.0.1", 0), FilteringServer)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_address[1]}/v1#m"
@@ -104,7 +104,7 @@ def test_what_a_server_keeps_back_is_dropped_and_its_thoughts_are_kept(problems,
     assert [(row["id"], row["reason"]) for row in left] == [("p3", "refused"), ("p11", "refused"), ("p19", "refused")]
 
 
-def test_the_history_names_the_bits_of_the_model_and_of_the_system_prompt(guesser, problems, tmp_path):
+def test_the_history_has_digests_of_the_model_and_the_system_prompt(guesser, problems, tmp_path):
     prompt = tmp_path / "system.txt"
     for text in ("Be brief.", "Be long."):
         prompt.write_text(text)
@@ -127,7 +127,7 @@ def test_the_history_names_the_bits_of_the_model_and_of_the_system_prompt(guesse
         ({"model": "http://x/v1", "deterministic": True}, UsageError, "a server cannot be --deterministic"),
     ],
 )
-def test_senseless_options_are_refused_at_the_door(options, error, message, problems, tmp_path):
+def test_invalid_options_are_refused_first(options, error, message, problems, tmp_path):
     with pytest.raises(error, match=message):
         call_stage("generate", problems, output=tmp_path / "out.arrow", **{"model": "m", **ASK} | options)
     assert not (tmp_path / "out.arrow").exists()

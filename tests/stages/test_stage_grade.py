@@ -24,7 +24,7 @@ def row(id, completion, answer="6", tokens=10, **more):
     return {"id": id, "prompt": "2*3?", "answer": answer, "completion": completion, "num_tokens": tokens, **more}
 
 
-def test_every_part_of_the_reward_and_its_reason_stand_in_columns(tmp_path, capsys):
+def test_every_part_of_the_reward_and_its_reason_have_columns(tmp_path, capsys):
     data = [
         row("right", RIGHT),
         row("wrong", WRONG),
@@ -56,7 +56,7 @@ def test_every_part_of_the_reward_and_its_reason_stand_in_columns(tmp_path, caps
     assert "50.0% [18.8, 81.2] correct of 6 gradable; correct 3," in capsys.readouterr().err
 
 
-def test_one_language_is_rewarded(tmp_path):
+def test_answering_in_one_language_is_rewarded(tmp_path):
     english = "The train leaves the station at six in the morning. How many carriages does it have?"
     thoughts = "The train has six carriages, because the text says that it does, so that is the answer."
     french = "Le train a six voitures, parce que le texte le dit clairement, donc c'est la réponse."
@@ -72,7 +72,7 @@ def test_one_language_is_rewarded(tmp_path):
     assert (same["reward"], mixed["reward"]) == (pytest.approx(1.1), pytest.approx(1.0))
 
 
-def test_hostile_text_costs_its_deadline_and_no_more(tmp_path):
+def test_hostile_text_costs_at_most_its_deadline(tmp_path):
     hostile = "<think></think>\\boxed{9^{9^{9^{9^{9}}}} + \\sqrt{" + "9^{" * 200 + "1" + "}" * 201 + "}"
     data = [row("hostile", hostile), *(row(f"fine{i}", RIGHT) for i in range(5))]
     out = tmp_path / "out.jsonl"
@@ -124,7 +124,7 @@ def test_the_length_penalty_needs_lengths_and_unknown_kinds_are_refused(tmp_path
         call_stage("grade", proof, output=tmp_path / "proof.arrow")
 
 
-def test_answers_of_another_name_are_found_beside_tests(tmp_path):
+def test_answers_under_another_name_are_found_next_to_tests(tmp_path):
     given = [{"problem": "2*3?", "ground_truth": 6, "response": RIGHT}]
     given += [{"problem": "Print 1.", "kind": "code", "tests": [{"input": "", "output": "1"}], "response": RIGHT}]
     call_stage("grade", written(tmp_path / "c.jsonl", given), output=tmp_path / "out.arrow")
@@ -152,7 +152,7 @@ def test_completions_come_from_any_tool(tmp_path, capsys):
         call_stage("grade", two, output=tmp_path / "two.arrow")
 
 
-def test_a_prompt_may_have_opened_the_thoughts(tmp_path):
+def test_a_prompt_may_open_the_thoughts(tmp_path):
     source = written(tmp_path / "c.jsonl", [row("a", RIGHT.removeprefix("<think>"))])
     call_stage("grade", source, output=tmp_path / "out.jsonl", opening="<think>")
     (found,) = rows_of(tmp_path / "out.jsonl")
@@ -166,7 +166,7 @@ def test_a_prompt_may_have_opened_the_thoughts(tmp_path):
         (RIGHT.rpartition("</think>")[2], "2 of them have the correct answer .column correct_anywhere."),
     ],
 )
-def test_what_to_do_is_told_where_thoughts_are_missing(completion, tip, tmp_path, capsys):
+def test_missing_thoughts_produce_a_hint(completion, tip, tmp_path, capsys):
     source = written(tmp_path / "c.jsonl", [row("a", completion), row("b", completion), row("c", RIGHT)])
     call_stage("grade", source, output=tmp_path / "out.arrow", quiet=False)
     assert re.search(f"2 completions do not begin with <think>; {tip}", capsys.readouterr().err)
@@ -175,7 +175,7 @@ def test_what_to_do_is_told_where_thoughts_are_missing(completion, tip, tmp_path
     assert "do not begin" not in capsys.readouterr().err
 
 
-def test_the_interval_knows_that_samples_of_a_problem_are_alike():
+def test_the_interval_accounts_for_correlated_samples():
     from magcli.stages.grade import accuracy_interval
 
     apart = accuracy_interval({f"p{n}": n % 2 for n in range(100)}, {f"p{n}": 1 for n in range(100)})
@@ -196,7 +196,7 @@ def brief(completion, row):
 """
 
 
-def test_a_users_own_reward(tmp_path, capsys):
+def test_a_custom_reward(tmp_path, capsys):
     (tmp_path / "own.py").write_text(OWN)
     texts = ("abc", "abcdefghij", "boom")
     source = written(tmp_path / "c.jsonl", [{"completion": text, "note": text[:2]} for text in texts])

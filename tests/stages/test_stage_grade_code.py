@@ -62,14 +62,14 @@ def test_programs_and_answers_are_graded_together(tmp_path, capsys):
     assert table.read(str(out)).chain[-1].config["sandbox"] == "full"
 
 
-def test_the_partial_reward_is_a_choice(tmp_path):
+def test_the_partial_reward_is_optional(tmp_path):
     source = written(tmp_path / "c.jsonl", [row("half", fenced("n = input().split()[0]\nprint(1 if n == '0' else 3)"))])
     call_stage("grade", source, output=tmp_path / "out.arrow", language=False, partial=True, num_tests=0)
     (found,) = rows_of(tmp_path / "out.arrow")
     assert (found["reward"], found["correct"]) == (pytest.approx(0.1 + 0.9 * 2 / 30), False)
 
 
-def test_how_programs_were_isolated_stands_in_the_history(tmp_path):
+def test_the_isolation_is_recorded_in_the_history(tmp_path):
     source = written(tmp_path / "c.jsonl", [row("a", fenced(RIGHT))])
     with pytest.raises(UsageError, match="'none' is not one of full, restricted, auto, dangerously-none"):
         call_stage("grade", source, output=tmp_path / "out.arrow", sandbox="none")
@@ -86,7 +86,7 @@ class Unspeakable(Exception):
 
 
 @pytest.mark.parametrize("error", [OverflowError("large"), RecursionError("deep"), MemoryError(), Unspeakable()])
-def test_a_row_at_which_our_own_code_fails_is_written_with_the_place(tmp_path, monkeypatch, error):
+def test_a_row_that_crashes_a_verifier_is_written_with_the_location(tmp_path, monkeypatch, error):
     """Whatever a verifier raises: the other rows are judged, and the next run has nothing left to do."""
     whole = Programs.verify
 
@@ -109,7 +109,7 @@ def test_a_row_at_which_our_own_code_fails_is_written_with_the_place(tmp_path, m
     assert out.read_bytes() == before
 
 
-def test_a_row_that_the_grader_itself_fails_on_is_written_with_the_place(tmp_path, monkeypatch):
+def test_a_row_that_crashes_the_grader_is_written_with_the_location(tmp_path, monkeypatch):
     monkeypatch.setattr("magcli.verify.grader.problem_kind", lambda problem: {"a": "code", "c": "code"}[problem["id"]])
     source = written(tmp_path / "c.jsonl", [row(id, fenced(RIGHT)) for id in "abc"])
     call_stage("grade", source, output=tmp_path / "out.arrow", language=False, num_tests=1)
@@ -119,7 +119,7 @@ def test_a_row_that_the_grader_itself_fails_on_is_written_with_the_place(tmp_pat
 
 
 @pytest.mark.faults
-def test_a_table_with_rows_that_cannot_be_judged_goes_on_after_a_kill(tmp_path):
+def test_a_table_with_ungradable_rows_resumes_after_a_kill(tmp_path):
     data = [row(f"r{n}", fenced(f"{RIGHT}  # {n}"), time_limit=1e300 if n % 5 == 3 else 4.0) for n in range(24)]
     source, out = written(tmp_path / "c.jsonl", data), tmp_path / "out.arrow"
     longest = seconds_of("grade", source, output=tmp_path / "unbroken.arrow", language=False, num_tests=3)
@@ -132,7 +132,7 @@ def test_a_table_with_rows_that_cannot_be_judged_goes_on_after_a_kill(tmp_path):
 
 
 @pytest.mark.faults
-def test_grading_programs_goes_on_after_a_kill(tmp_path):
+def test_grading_programs_resumes_after_a_kill(tmp_path):
     source = written(tmp_path / "c.jsonl", [row(f"r{n}", fenced(f"{RIGHT}  # {n}")) for n in range(24)])
     unbroken = tmp_path / "unbroken.arrow"
     options, kills = {"language": False, "num_tests": 3}, 20
@@ -146,7 +146,7 @@ def test_grading_programs_goes_on_after_a_kill(tmp_path):
             return
 
 
-def test_asserts_that_the_program_could_answer_are_refused_and_an_entry_point_tells_them_apart(tmp_path):
+def test_asserts_that_a_program_could_forge_need_an_entry_point(tmp_path):
     helped = [{"assert": "assert is_right(f(1))"}]
     nested = [{"assert": "assert f(Pair(1, 2)) == 3"}]
     swapped = [{"input": "aB", "output": "Ab"}]

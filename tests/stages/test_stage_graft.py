@@ -23,7 +23,7 @@ def weights_of(folder):
     return {name: value for file in folder.glob("*.safetensors") for name, value in load_file(file).items()}
 
 
-def test_the_text_answers_as_the_text_model_and_vision_keeps_its_bits(tiny_model_dir, vlm, tmp_path):
+def test_text_logits_are_those_of_the_text_model_and_vision_is_unchanged(tiny_model_dir, vlm, tmp_path):
     assert len(list(vlm.glob("*.safetensors"))) > 2
     call_stage("graft", text=str(tiny_model_dir), into=str(vlm), out=tmp_path / "out")
     tokens = list(range(5, 60))
@@ -40,7 +40,7 @@ def test_the_text_answers_as_the_text_model_and_vision_keeps_its_bits(tiny_model
     assert all((vlm / name).read_bytes() == (tmp_path / "out" / name).read_bytes() for name in others)
 
 
-def test_the_kept_number_format_is_told_with_what_it_changed(tiny_model_dir, tmp_path, capsys):
+def test_the_number_format_is_reported_with_its_rounding(tiny_model_dir, tmp_path, capsys):
     make_vision_model(tiny_model_dir, tmp_path / "vlm", image_token="<unk>", dtype=torch.bfloat16)
     options = {"text": str(tiny_model_dir), "into": str(tmp_path / "vlm"), "out": tmp_path / "out", "quiet": False}
     call_stage("graft", **options)
@@ -55,7 +55,7 @@ def test_the_kept_number_format_is_told_with_what_it_changed(tiny_model_dir, tmp
     assert "is up to date" in capsys.readouterr().err
 
 
-def test_an_untied_head_is_grafted_too(tiny_model_dir, tmp_path):
+def test_an_untied_head_is_grafted(tiny_model_dir, tmp_path):
     config = AutoConfig.from_pretrained(tiny_model_dir)
     config.tie_word_embeddings = False
     model = AutoModelForCausalLM.from_config(config)
@@ -72,7 +72,7 @@ def test_an_untied_head_is_grafted_too(tiny_model_dir, tmp_path):
     assert not (tmp_path / "not").exists()
 
 
-def test_what_does_not_belong_together_is_told_in_a_line(tiny_model_dir, wide_model_dir, vlm, tmp_path):
+def test_incompatible_models_are_one_line_errors(tiny_model_dir, wide_model_dir, vlm, tmp_path):
     def refused(kind, match, **options):
         given = {"text": str(tiny_model_dir), "into": str(vlm), "out": tmp_path / "out"} | options
         with pytest.raises(kind, match=match):
@@ -111,7 +111,7 @@ def renamed(model, folder):
 
 
 @pytest.mark.faults
-def test_killed_at_any_instant_the_folder_is_whole_or_not_there(tiny_model_dir, vlm, tmp_path):
+def test_after_a_kill_the_folder_is_complete_or_missing(tiny_model_dir, vlm, tmp_path):
     options = {"text": str(tiny_model_dir), "into": str(vlm)}
     longest = seconds_of("graft", **options, out=tmp_path / "unbroken")
     kill_and_resume(4, longest, "graft", **options, out=tmp_path / "out")

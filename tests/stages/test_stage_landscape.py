@@ -47,7 +47,7 @@ def drawn(trained, problems):
     return trained / "landscape", rows_of(trained / "points.arrow")
 
 
-def test_plots_points_and_figures_are_there(drawn):
+def test_plots_points_and_figures_are_written(drawn):
     out, rows = drawn
     for name in ("landscape", "reward", "length", "regression"):
         assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
@@ -66,7 +66,7 @@ def test_plots_points_and_figures_are_there(drawn):
     assert [float(row["reward"]) for row in csv] == pytest.approx([row["reward"] for row in rows])
 
 
-def test_points_say_what_was_measured_at_the_weights_really_loaded(drawn):
+def test_points_describe_the_weights_that_were_loaded(drawn):
     _, rows = drawn
     for row in rows:
         assert len(row["rewards"]) == len(row["lengths"]) == 4
@@ -82,7 +82,7 @@ def test_points_say_what_was_measured_at_the_weights_really_loaded(drawn):
     assert len({row["reward"] for row in rows}) > 2
 
 
-def test_at_the_origin_are_the_final_weights_to_the_bit(drawn, trained, problems):
+def test_the_origin_is_bit_for_bit_the_final_weights(drawn, trained, problems):
     out, rows = drawn
     (origin,) = (row for row in rows if row["a1"] == row["a2"] == 0)
     assert origin["off_plane"] == 0
@@ -98,7 +98,7 @@ def test_at_the_origin_are_the_final_weights_to_the_bit(drawn, trained, problems
 
 
 @pytest.mark.faults
-def test_killed_and_resumed_it_has_the_same_points(trained, problems, tmp_path):
+def test_a_killed_and_resumed_landscape_has_the_same_points(trained, problems, tmp_path):
     runs = {}
     for name in ("whole", "broken"):
         runs[name] = tmp_path / name
@@ -138,7 +138,7 @@ def test_the_final_weights_give_the_same_completions_at_the_end(drawn):
     }
 
 
-def test_samples_are_kept_with_their_parts_and_stand_on_the_page(drawn):
+def test_samples_are_stored_and_shown_on_the_page(drawn):
     out, rows = drawn
     kept = rows_of(out / "samples.arrow")
     assert [row["point"] for row in kept] == [number for number in range(len(rows)) for _ in range(4)]
@@ -152,7 +152,7 @@ def test_samples_are_kept_with_their_parts_and_stand_on_the_page(drawn):
     assert all(json.dumps(row["completion"])[1:-1].replace("<", "\\u003c") in page for row in kept)
 
 
-def test_more_points_and_samples_are_added_to_those_that_are_there(drawn, trained, problems, tmp_path):
+def test_more_points_and_samples_are_added_to_existing_ones(drawn, trained, problems, tmp_path):
     shutil.copytree(trained / "trajectory", tmp_path / "rl" / "trajectory", copy_function=os.link)
     shutil.copytree(drawn[0], tmp_path / "rl" / "landscape")
     before, earlier = journaled(drawn[0]), drawn[1]
@@ -174,7 +174,7 @@ def test_more_points_and_samples_are_added_to_those_that_are_there(drawn, traine
     assert sum(json.loads(key)[2:4] == [4, 6] for key in keys) == len(earlier) + 1 + finer.count(6)
 
 
-def test_a_range_takes_the_place_of_the_padded_box(drawn, trained, problems, tmp_path):
+def test_a_range_replaces_the_padded_box(drawn, trained, problems, tmp_path):
     box = {"range": "-0.2:0.3,-0.1:0.4", "points": 4, "samples": 1, "out": tmp_path / "out", "texts": 0}
     call_stage("landscape", problems, run=trained, output=tmp_path / "p.arrow", **ASK | box)
     rows = rows_of(tmp_path / "p.arrow")
@@ -201,7 +201,7 @@ def test_other_settings_do_not_mix_with_unfinished_points(drawn, trained, proble
         call_stage("landscape", problems, run=trained, **ASK | {"temperature": 0.9})
 
 
-def test_problems_that_cannot_be_put_or_graded_are_dropped(trained, tmp_path):
+def test_problems_that_cannot_be_sampled_or_graded_are_dropped(trained, tmp_path):
     rows = [{"id": f"p{i}", "prompt": f"{letter}?", "answer": "3"} for i, letter in enumerate("ab")]
     rows += [{"id": "long", "prompt": "x" * 600, "answer": "3"}]
     rows += [{"id": "prose", "prompt": "a?", "answer": "the answers vary a lot from one student to the next one"}]
@@ -212,7 +212,7 @@ def test_problems_that_cannot_be_put_or_graded_are_dropped(trained, tmp_path):
     assert {row["id"]: row["reason"] for row in rows_of(dropped)} == {"long": "prompt-too-long", "prose": "bad-gold"}
 
 
-def test_what_cannot_be_graded_is_no_low_reward(trained, problems, tmp_path):
+def test_ungraded_samples_are_not_counted_as_low_reward(trained, problems, tmp_path):
     own = tmp_path / "own.py"
     own.write_text("def own(completion, row):\n    return 1.0 if row['id'] != 'p1' else 1 / 0\n")
     options = ASK | {"out": tmp_path / "out", "run": trained, "reward": f"{own}:own", "points": 4, "samples": 1}
@@ -226,13 +226,13 @@ def test_what_cannot_be_graded_is_no_low_reward(trained, problems, tmp_path):
     assert (tmp_path / "out" / "landscape.json").exists()
 
 
-def test_a_run_that_is_not_there_is_not_made(problems, tmp_path):
+def test_a_missing_run_is_not_created(problems, tmp_path):
     with pytest.raises(DataError, match="nowhere/trajectory holds 0 checkpoints and a plane needs 3"):
         call_stage("landscape", problems, run=tmp_path / "nowhere", **ASK)
     assert not any(tmp_path.iterdir())
 
 
-def test_too_few_checkpoints_make_no_plane(trained, problems, tmp_path):
+def test_too_few_checkpoints_are_refused(trained, problems, tmp_path):
     shutil.copytree(trained / "trajectory", tmp_path / "run" / "trajectory")
     for step in range(2, 7):
         shutil.rmtree(tmp_path / "run" / "trajectory" / f"step-{step:06d}")
@@ -253,6 +253,6 @@ def test_too_few_checkpoints_make_no_plane(trained, problems, tmp_path):
         ({"deterministic": True, "dtype": "bf16"}, "needs --dtype fp32"),
     ],
 )
-def test_senseless_options_are_refused_at_the_door(options, message):
+def test_invalid_options_are_refused_first(options, message):
     with pytest.raises(UsageError, match=message):
         call_stage("landscape", "nothing.jsonl", **options)

@@ -71,7 +71,7 @@ def test_new_tests_fail_wrong_solutions_and_have_new_sizes(tmp_path):
     assert row["tests_made"] + sum(row["tests_thrown"].values()) == row["tests_tried"]
 
 
-def test_the_example_has_calls_and_says_why_a_problem_has_none(tmp_path):
+def test_the_example_gets_calls_or_a_reason(tmp_path):
     call_stage("make-tests", EXAMPLE, output=tmp_path / "out.arrow", tries=20)
     rows = {row["id"]: row for row in rows_of(tmp_path / "out.arrow")}
     assert (rows["count"]["wrong_passing_before"], rows["count"]["wrong_passing"]) == (1, 0)
@@ -79,7 +79,7 @@ def test_the_example_has_calls_and_says_why_a_problem_has_none(tmp_path):
     assert (rows["alone"]["no_tests"], rows["alone"]["tests_made"]) == ("few-solutions", 0)
 
 
-def test_inputs_on_which_right_solutions_die_or_disagree_are_thrown_away(tmp_path):
+def test_inputs_on_which_correct_solutions_crash_or_disagree_are_discarded(tmp_path):
     dying = "n = int(input())\na = list(map(int, input().split()))\nassert n < 4\nprint(max(a))"
     other = "input()\na = list(map(int, input().split()))\nprint(max(a) if len(a) < 4 else 0)"
     first = ("input()\nprint(max(list(map(int, input().split()))[:3]))",)
@@ -96,7 +96,7 @@ def test_inputs_on_which_right_solutions_die_or_disagree_are_thrown_away(tmp_pat
     assert kept["differs"]["tests_thrown"]["disagree"] > 0
 
 
-def test_solutions_in_cpp_answer_calls(tmp_path):
+def test_cpp_solutions_answer_calls(tmp_path):
     """They agree with Python's, a wrong one is found out, and no input is tried that their types cannot hold."""
     labelled = [
         ("right", "python", "def f(a): return [max(a)] if a else []"),
@@ -129,7 +129,7 @@ def test_tests_keep_their_origin_through_filter_code(tmp_path):
 
 
 @pytest.mark.flaky(reruns=2)
-def test_a_problem_keeps_what_it_has_when_its_time_is_over(tmp_path, capsys):
+def test_a_problem_out_of_time_keeps_the_tests_made_so_far(tmp_path, capsys):
     """Runs take between 0.01 and 0.2 s of CPU time here; the first ten are on given tests."""
     slow = "import time\nwhile time.process_time() < 0.1: pass\n"
     row = problem("slow", [slow + code for code in RIGHT], [slow + code for code in WRONG])
@@ -169,7 +169,7 @@ def test_problems_without_new_tests_have_their_reasons(tmp_path):
     assert made(tmp_path, rows[:1], votes=1)[0]["alone"]["tests_made"] > 0
 
 
-def test_a_checker_judges_where_several_outputs_are_right(tmp_path):
+def test_a_checker_decides_where_several_outputs_are_correct(tmp_path):
     checker = (
         "import sys\nn = int(open(sys.argv[1]).read())\na = list(map(int, sys.stdin.read().split()))\n"
         "sys.exit(42 if len(a) == 2 and sum(a) == n and min(a) > 0 else 43)"
@@ -241,7 +241,7 @@ def model(monkeypatch):
     return told
 
 
-def test_the_rates_of_a_model_are_told_of_each_program_and_of_each_input(tmp_path, model, capsys):
+def test_rates_are_reported_per_program_and_per_input(tmp_path, model, capsys):
     """Mutations have no negative numbers here, so the model alone finds out that the wrong solution forgets them."""
     read = "input()\na = list(map(int, input().split()))\n"
     right = f"{read}assert -99 not in a\nprint(max(a))", f"{read}print(0 if -50 in a else max(a))"
@@ -295,13 +295,13 @@ def test_a_solution_that_was_not_compiled_in_time_does_not_fail(tmp_path, monkey
         ({"max_solutions": -1}, "make-tests.max_solutions: -1 is negative"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(tmp_path, options, told):
+def test_invalid_options_are_refused(tmp_path, options, told):
     with pytest.raises(UsageError, match=told):
         call_stage("make-tests", EXAMPLE, output=tmp_path / "out.arrow", **options)
 
 
 @pytest.mark.faults
-def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path):
+def test_a_killed_run_resumes_to_the_same_bytes(tmp_path):
     rows = [problem(f"p{n}", prompt=f"{PROMPT} ({n})") for n in range(3)]
     source = written(tmp_path / "problems.jsonl", rows)
     whole, broken = tmp_path / "whole.arrow", tmp_path / "broken.arrow"

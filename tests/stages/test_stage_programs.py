@@ -50,7 +50,7 @@ def test_programs_are_judged_and_train(coder, tmp_path):
     assert any(row["advantage"] for row in rows)
 
 
-def test_a_users_own_reward_trains(guesser, tmp_path):
+def test_a_custom_reward_trains(guesser, tmp_path):
     (tmp_path / "own.py").write_text("def threes(completion, row): return completion.count(row['digit'])\n")
     data = written(tmp_path / "p.jsonl", [{"id": f"p{n}", "prompt": f"{'abcd'[n]}?", "digit": "3"} for n in range(4)])
     options = {**SMALL, "reward": f"{tmp_path / 'own.py'}:threes"}
@@ -60,7 +60,7 @@ def test_a_users_own_reward_trains(guesser, tmp_path):
     assert all(row["reward"] == row["completion"].count("3") for row in rows)
 
 
-def test_a_models_programs_are_evaluated_and_filtered(coder, tmp_path):
+def test_programs_of_a_model_are_evaluated_and_filtered(coder, tmp_path):
     tests = [{"input": "", "output": f"{number}"} for number in (3, 9)]
     problems = [
         {"id": id, "kind": "code", "prompt": "a?", "tests": [test]}

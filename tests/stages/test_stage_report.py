@@ -27,14 +27,14 @@ def told(capsys, *paths, **options):
     return " ".join(capsys.readouterr().out.split())
 
 
-def test_a_folder_is_told_in_the_terminal(tables, capsys):
+def test_a_folder_is_summarised_in_the_terminal(tables, capsys):
     text = told(capsys, tables)
     assert "clean.arrow" in text
     assert "1: missing-answer 1" in text
     assert "50.0 [0.0, 100.0]" in text
 
 
-def test_a_run_that_has_only_begun_is_told_and_what_is_none_is_refused(tmp_path, capsys):
+def test_a_run_without_updates_is_shown_and_other_folders_are_refused(tmp_path, capsys):
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "run.json").write_text(json.dumps({"command": "rl", "version": "0.1.0", "inputs": []}))
     assert "begun │ 0 │ 0 │ - │ -" in told(capsys, tmp_path)
@@ -101,18 +101,18 @@ def test_a_damaged_table_in_a_folder_is_warned_of(tables, tmp_path, magcli):
         ({"positional": ["a"], "paths": ["b"]}, "paths is given twice"),
     ],
 )
-def test_contradictions_are_refused(options, message):
+def test_contradictory_options_are_refused(options, message):
     with pytest.raises(UsageError, match=message):
         call_stage("report", **options)
 
 
-def test_what_is_not_there_is_told_by_name(tmp_path):
+def test_missing_files_are_named(tmp_path):
     with pytest.raises(DataError, match="nowhere does not exist"):
         call_stage("report", positional=[str(tmp_path / "nowhere")], out=tmp_path / "page.html")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_names_are_told_as_they_are(tables, tmp_path, capsys):
+def test_names_are_printed_as_they_are(tables, tmp_path, capsys):
     run = tmp_path / "run[red]:smile:"
     run.mkdir()
     (run / "run.json").write_text(json.dumps({"command": "rl", "version": "0.1.0", "inputs": []}))
@@ -121,14 +121,14 @@ def test_names_are_told_as_they_are(tables, tmp_path, capsys):
     assert text.endswith("gone[/b] (missing) gone[bold] (missing)")
 
 
-def test_a_damaged_run_is_told_by_name(tmp_path, capsys):
+def test_a_damaged_run_is_named(tmp_path, capsys):
     (tmp_path / "run.json").write_text(json.dumps({"command": "rl", "version": "0.1.0", "inputs": []}))
     (tmp_path / "metrics.jsonl").write_text('{"step": 1\n{"step": 2}\n')
     with pytest.raises(DataError, match="the records of this run are damaged"):
         told(capsys, tmp_path)
 
 
-def test_a_place_where_no_page_can_be_is_told(tables, tmp_path):
+def test_an_unwritable_page_is_reported(tables, tmp_path):
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(UsageError, match=r"folder\.html is a folder"):
         call_stage("report", positional=[str(tables)], out=tmp_path / "folder.html")
@@ -137,7 +137,7 @@ def test_a_place_where_no_page_can_be_is_told(tables, tmp_path):
         call_stage("report", positional=[str(tables)], out=tmp_path / "file" / "page.html")
 
 
-def test_a_run_whose_name_is_no_unicode_is_on_the_page(tmp_path):
+def test_a_run_whose_name_is_not_unicode_is_on_the_page(tmp_path):
     named = tmp_path / os.fsdecode(b"run-\xff")
     named.mkdir()
     (named / "run.json").write_text(json.dumps({"command": "sft", "version": "0.1.0", "inputs": []}))

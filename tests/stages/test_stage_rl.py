@@ -88,7 +88,7 @@ def test_a_prompt_that_opens_the_thoughts_is_graded_with_them(opened_guesser, pr
 
 
 @pytest.mark.parametrize("schedule", ["async", "sync"])
-def test_every_rollout_is_a_whole_row(schedule, finished):
+def test_every_rollout_is_a_complete_row(schedule, finished):
     run, rows = finished[schedule]
     assert len(rows) == sum(
         (line["groups_trained"] + sum(line["groups_dropped"].values())) * 8 for line in metrics(run)
@@ -148,7 +148,7 @@ def test_the_synchronous_schedule_samples_each_batch_from_one_version(finished):
     assert all(row["versions"] == [{"start": 0, "version": row["step"] - 1}] for row in rows)
 
 
-def test_sequences_go_on_while_the_weights_are_replaced(tiny_model_dir, problems, tmp_path):
+def test_sequences_continue_while_weights_are_replaced(tiny_model_dir, problems, tmp_path):
     """Lengths that differ widely: some sequences run when others make an update, on a busy machine too."""
     reward = tmp_path / "reward.py"
     reward.write_text("def by_length(completion, row):\n    return len(completion) % 7 / 7\n")
@@ -159,9 +159,7 @@ def test_sequences_go_on_while_the_weights_are_replaced(tiny_model_dir, problems
 
 
 @pytest.mark.parametrize("staleness", [0, 1, 2])
-def test_no_group_trains_later_than_the_bound_and_none_is_dropped_for_being_late(
-    staleness, guesser, problems, tmp_path
-):
+def test_staleness_is_bounded_and_no_group_is_dropped_for_it(staleness, guesser, problems, tmp_path):
     options = {**SMALL, "staleness": staleness, "n_async": 64, "n_batch": 8, "n_mini": 8, "updates": 12}
     call_stage("rl", problems, model=str(guesser), run=tmp_path / "run", **options)
     ages = [row["step"] - 1 - row["versions"][0]["version"] for row in rollouts(tmp_path / "run") if not row["dropped"]]
@@ -171,7 +169,7 @@ def test_no_group_trains_later_than_the_bound_and_none_is_dropped_for_being_late
     assert dropped <= {"all-wrong", "all-right"}
 
 
-def test_the_trainer_finds_the_samplers_log_probs(finished):
+def test_trainer_and_sampler_log_probs_match(finished):
     for schedule, (run, _) in finished.items():
         first = metrics(run)[0]
         assert first["ratio_min"] == pytest.approx(1, abs=1e-4)
@@ -190,7 +188,7 @@ def test_ratios_follow_the_temperature(guesser, problems, tmp_path):
 
 
 @pytest.mark.parametrize("schedule", ["async", "sync"])
-def test_a_line_of_metrics_says_all_that_a_person_asks(schedule, finished):
+def test_a_line_of_metrics_is_complete(schedule, finished):
     run, rows = finished[schedule]
     lines = metrics(run)
     assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
@@ -225,7 +223,7 @@ def test_a_line_of_metrics_says_all_that_a_person_asks(schedule, finished):
         assert line["lr"] == 1e-3
 
 
-def test_weights_are_kept_in_float32_at_the_start_every_so_often_and_at_the_end(finished, guesser):
+def test_trajectory_weights_are_saved_in_float32(finished, guesser):
     run, _ = finished["async"]
     folders = sorted((run / "trajectory").iterdir())
     assert [folder.name for folder in folders] == ["step-000000", "step-000004", "step-000006"]
@@ -236,7 +234,7 @@ def test_weights_are_kept_in_float32_at_the_start_every_so_often_and_at_the_end(
     assert not all(kept[1][name].equal(tensor) for name, tensor in kept[2].items())
 
 
-def test_a_finished_run_keeps_no_checkpoints_and_is_recognised(finished, guesser, problems, tmp_path):
+def test_a_finished_run_has_no_checkpoints_and_is_recognised(finished, guesser, problems, tmp_path):
     run, rows = finished["sync"]
     assert not (run / "checkpoints").exists()
     before = (run / "model" / "model.safetensors").read_bytes()
@@ -253,7 +251,7 @@ def test_a_finished_run_keeps_no_checkpoints_and_is_recognised(finished, guesser
 @pytest.mark.parametrize(
     ("kills", "checkpoint_every"), [(2, 3), *(pytest.param(25, every, marks=pytest.mark.faults) for every in (1, 3))]
 )
-def test_a_killed_synchronous_run_goes_on_to_the_same_bits(kills, checkpoint_every, guesser, problems, tmp_path):
+def test_a_killed_synchronous_run_resumes_to_the_same_weights(kills, checkpoint_every, guesser, problems, tmp_path):
     options = {**SMALL, "schedule": "sync", "trajectory_every": 2, "checkpoint_every": checkpoint_every}
     options |= {"model": str(guesser), "updates": 8, "n_mini": 8}
     whole, broken = tmp_path / "whole", tmp_path / "broken"
@@ -279,7 +277,7 @@ def test_a_killed_asynchronous_run_trains_every_group_once(guesser, problems, tm
 
 
 @pytest.mark.flaky(reruns=2)
-def test_a_request_to_end_is_obeyed_at_once_and_the_same_command_goes_on(guesser, problems, tmp_path):
+def test_sigterm_ends_a_run_at_once_and_the_same_command_resumes(guesser, problems, tmp_path):
     run = tmp_path / "run"
     options = {**SMALL, "updates": 400, "checkpoint_every": 1, "lr": 1e-5}
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if not isinstance(value, bool)]
@@ -334,7 +332,7 @@ def in_session(number):
 
 
 @pytest.mark.parametrize(("by", "reasons"), [("outcome", {"all-wrong", "all-right"}), ("reward", {"same-reward"})])
-def test_groups_that_teach_nothing_are_made_up_for(by, reasons, guesser, tmp_path):
+def test_groups_with_zero_advantage_are_replaced(by, reasons, guesser, tmp_path):
     mixed = written(tmp_path / "mixed.jsonl", [("3", "a"), ("9", "b"), ("1", "c"), ("9", "d")])
     options = {**SMALL, "group": 4, "diverse_by": by, "updates": 3, "schedule": "sync"}
     call_stage("rl", mixed, model=str(guesser), run=tmp_path / "run", **options)
@@ -374,7 +372,7 @@ def solved(record, right, graded):
     record.groups, record.solved_in_a_row = record.groups + 1, record.solved_in_a_row + 1
 
 
-def test_a_refused_first_update_is_refused_again_when_the_command_is(guesser, problems, tmp_path, monkeypatch):
+def test_a_refused_first_update_is_refused_again(guesser, problems, tmp_path, monkeypatch):
     monkeypatch.setattr("magcli.rl.health.mismatch_fault", lambda line: "too far apart")
     run = tmp_path / "run"
     for _ in range(2):
@@ -384,7 +382,7 @@ def test_a_refused_first_update_is_refused_again_when_the_command_is(guesser, pr
     assert [event["event"] for event in ledger.read(run / "ledger.jsonl")].count("taken") == 1
 
 
-def test_a_ledger_that_a_power_cut_has_shortened_goes_on(guesser, problems, tmp_path):
+def test_a_ledger_shortened_by_a_power_cut_resumes(guesser, problems, tmp_path):
     """Files of groups are synced before the lines that tell of them: these may be lost alone."""
     run = tmp_path / "run"
     process = start_stage("rl", problems, model=str(guesser), run=run, **SMALL | {"updates": 20})
@@ -445,7 +443,7 @@ def test_several_optimizer_steps_an_update(guesser, problems, tmp_path):
             assert [row["advantage"] for row in mini] == pytest.approx(expected, abs=1e-5)
 
 
-def test_the_control_gives_rewards_to_others_of_the_group(guesser, problems, tmp_path):
+def test_the_control_shuffles_rewards_within_groups(guesser, problems, tmp_path):
     options = {**SMALL, "shuffle_rewards": True, "advantage_norm": "none", "updates": 2, "schedule": "sync"}
     call_stage("rl", problems, model=str(guesser), run=tmp_path / "run", **options)
     moved = 0
@@ -458,7 +456,7 @@ def test_the_control_gives_rewards_to_others_of_the_group(guesser, problems, tmp
     assert moved
 
 
-def test_a_users_own_advantage_and_loss_train_and_belong_to_the_run(guesser, problems, tmp_path):
+def test_custom_advantage_and_loss_train_and_belong_to_the_run(guesser, problems, tmp_path):
     source = tmp_path / "own_terms.py"
     source.write_text(OWN_TERMS)
     options = {
@@ -522,7 +520,7 @@ VLLM = {"engine": "vllm", "generators": 2, "transfer": "broadcast"}
         ({"penalty_width": 9, "penalty_end": 4}, "rl.penalty_width: 9 is not between 0 and penalty_end 4"),
     ],
 )
-def test_senseless_options_are_refused_at_the_door(change, message, tmp_path):
+def test_invalid_options_are_refused_first(change, message, tmp_path):
     with pytest.raises(UsageError, match=message):
         call_stage("rl", "nothing.jsonl", **{"model": "m", "run": tmp_path / "run", **SMALL} | change)
     assert not os.listdir(tmp_path)

@@ -113,7 +113,7 @@ def adds_three(program):
     return all(space["f"](x) == x + 3 for x in ARGUMENTS)
 
 
-def test_a_rollout_tells_the_sandboxs_verdict(on_code):
+def test_a_rollout_contains_the_verdict_of_the_sandbox(on_code):
     assert {"accepted", "wrong-answer"} <= {row["reason"] for row in on_code}
     for row in on_code:
         assert row["correct"] == (row["reason"] == "accepted")
@@ -125,7 +125,7 @@ def test_a_rollout_tells_the_sandboxs_verdict(on_code):
             assert row["detail"].startswith("test 1: f(")
 
 
-def test_a_whole_group_meets_the_same_twenty_tests(on_code):
+def test_a_group_is_judged_on_the_same_twenty_tests(on_code):
     """Every program of a group that fails names the first of the tests that were drawn for the group."""
     named = defaultdict(set)
     for row in on_code:
@@ -147,7 +147,7 @@ def test_mathematics_and_code_train_in_one_run(on_both):
     assert any({"correct", "accepted"} <= line["reasons"].keys() for line in lines)
 
 
-def test_the_partial_reward_tells_programs_apart_that_all_fail(writer, tmp_path):
+def test_the_partial_reward_distinguishes_failing_programs(writer, tmp_path):
     """Half of the tests ask for x + 3, half for x + 4: no program is right, but two of them get paid."""
     rows = code_problems("ab")
     for row in rows:

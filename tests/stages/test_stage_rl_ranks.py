@@ -41,7 +41,7 @@ def problems(tmp_path_factory):
     return path
 
 
-def test_two_ranks_train_as_one_does(problems, guesser, tmp_path):
+def test_two_ranks_train_like_one(problems, guesser, tmp_path):
     call_stage("rl", problems, model=str(guesser), run=tmp_path / "one", **SIZES | NO_SYSTEM)
     errors = finished(launched("rl", problems, model=guesser, run=tmp_path / "two", **SIZES))
     assert errors.count("rl: model in") == 1, "one rank speaks"
@@ -52,7 +52,7 @@ def test_two_ranks_train_as_one_does(problems, guesser, tmp_path):
     assert ledger.account(ledger.read(tmp_path / "two" / "ledger.jsonl")).trained == 12
 
 
-def test_a_run_that_two_ranks_began_goes_on_with_one(problems, guesser, tmp_path):
+def test_a_run_started_by_two_ranks_resumes_with_one(problems, guesser, tmp_path):
     run, options = tmp_path / "run", {"updates": 12, "lr": 1e-5}
     killed_once(
         launched("rl", problems, model=guesser, run=run, **SIZES | options), run / "checkpoints" / "step-000003"

@@ -108,7 +108,7 @@ def children(pid, module):
     return found
 
 
-def test_a_killed_generator_and_a_killed_verifier_are_replaced_and_the_run_goes_on(guesser, problems, tmp_path):
+def test_killed_generators_and_verifiers_are_replaced_during_a_run(guesser, problems, tmp_path):
     run, sizes = tmp_path / "run", {**SMALL, "updates": 24, "lr": 1e-5}
     command = [sys.executable, "-m", "magcli", "rl", str(problems), "--model", str(guesser), "--run", str(run)]
     command += ["--generators", "1", "--workers", "1", *flags_of(sizes)]

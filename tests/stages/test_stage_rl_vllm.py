@@ -53,7 +53,7 @@ def check(run: Path, updates: int) -> None:
     assert (account.trained, account.outstanding, account.faults) == (2 * updates, 0, ())
 
 
-def test_the_trainer_finds_vllms_log_probs_and_weights_change_in_flight(wide_model_dir, tmp_path):
+def test_trainer_and_vllm_log_probs_match_and_weights_change_in_flight(wide_model_dir, tmp_path):
     errors = started(tmp_path, wide_model_dir).communicate(timeout=280)[1].decode()
     run = tmp_path / "run"
     check(run, 6)

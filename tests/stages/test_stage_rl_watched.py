@@ -49,7 +49,7 @@ def metrics(run):
     return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
 
 
-def test_a_terminal_shows_the_curves_and_gets_itself_back(guesser, problems, tmp_path) -> None:
+def test_a_terminal_shows_the_curves_and_is_restored(guesser, problems, tmp_path) -> None:
     run, out = tmp_path / "run", tmp_path / "rows.jsonl"
     with Terminal(command(problems, guesser, run, "--updates=300"), columns=100, lines=40) as terminal:
         before = terminal.settings
@@ -74,7 +74,7 @@ def test_a_terminal_shows_the_curves_and_gets_itself_back(guesser, problems, tmp
     assert b"?25l" not in terminal.raw
 
 
-def test_a_log_has_the_same_lines_as_ever(guesser, problems, tmp_path, magcli) -> None:
+def test_a_log_has_plain_lines(guesser, problems, tmp_path, magcli) -> None:
     done = magcli("rl", problems, "--model", guesser, "--run", tmp_path / "run", *FLAGS, "--updates=2")
     assert done.returncode == 0
     assert done.stdout == b""
@@ -96,7 +96,7 @@ def scalars(folder):
 
 
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.faults)])
-def test_a_killed_run_goes_on_in_its_tracker_with_each_update_once(kills, guesser, problems, tmp_path) -> None:
+def test_a_killed_run_continues_in_its_tracker_with_each_update_once(kills, guesser, problems, tmp_path) -> None:
     run, options = tmp_path / "run", {**SMALL, "model": str(guesser), "track": ["tensorboard"]}
     took = seconds_of("rl", problems, run=tmp_path / "whole", **options)
     kill_and_resume(kills, 0.8 * took, "rl", problems, run=run, **options)
@@ -110,7 +110,7 @@ def test_a_killed_run_goes_on_in_its_tracker_with_each_update_once(kills, guesse
     assert [step for step, _ in found["train/grad_norm"]] == list(range(1, 9))
 
 
-def test_a_finished_run_is_brought_to_a_tracker_afterwards(guesser, problems, tmp_path, capsys) -> None:
+def test_a_finished_run_can_be_uploaded_to_a_tracker(guesser, problems, tmp_path, capsys) -> None:
     run, options = tmp_path / "run", {**SMALL, "updates": 3, "model": str(guesser)}
     call_stage("rl", problems, run=run, **options)
     assert not (run / "tensorboard").exists()
@@ -122,13 +122,13 @@ def test_a_finished_run_is_brought_to_a_tracker_afterwards(guesser, problems, tm
         assert [step for step, _ in scalars(run / "tensorboard")[0]["reward/mean"]] == [1, 2, 3]
 
 
-def test_a_tracker_that_is_not_installed_is_refused_at_the_door(problems, tmp_path, monkeypatch) -> None:
+def test_a_tracker_that_is_not_installed_is_refused_first(problems, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(trackers, "find_spec", lambda name: None)
     with pytest.raises(EnvironmentFault, match=r"--track trackio needs its package: pip install 'magcli\[trackio\]'"):
         call_stage("rl", problems, model="none", run=tmp_path / "run", track=["trackio"])
     assert not (tmp_path / "run").exists()
 
 
-def test_an_unknown_tracker_is_refused_with_those_that_are(problems, tmp_path) -> None:
+def test_an_unknown_tracker_is_refused_with_the_known_ones(problems, tmp_path) -> None:
     with pytest.raises(UsageError, match=r"rl\.track: 'comet' is not one of tensorboard, wandb, trackio"):
         call_stage("rl", problems, model="none", run=tmp_path / "run", track=["comet"])

@@ -53,7 +53,7 @@ def test_the_result_is_a_model_that_transformers_loads(tiny_model_dir, tmp_path,
     assert capsys.readouterr().out == ""
 
 
-def test_the_rate_rises_and_falls_along_a_cosine_and_metrics_are_whole(tiny_model_dir, tmp_path):
+def test_the_learning_rate_follows_a_cosine_and_metrics_are_complete(tiny_model_dir, tmp_path):
     out = tmp_path / "metrics.arrow"
     options = {**SHORT, "warmup": 0.25, "floor": 0.1}
     call_stage(
@@ -136,7 +136,7 @@ def test_a_finished_run_is_recognised_and_other_settings_are_refused(tiny_model_
         call_stage("sft", data, **options, held_out=data)
 
 
-def test_traces_that_cannot_be_learned_are_dropped_with_a_reason(tiny_model_dir, tmp_path):
+def test_traces_that_cannot_be_trained_on_are_dropped_with_a_reason(tiny_model_dir, tmp_path):
     answer = [{"role": "assistant", "content": "b"}]
     rows = [
         {"id": "good", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
@@ -199,7 +199,7 @@ def test_the_best_checkpoint_by_accuracy_on_problems_is_the_result(tiny_model_di
 
 
 @pytest.mark.faults
-def test_a_killed_run_with_adapters_and_an_exam_chooses_the_same_model(tiny_model_dir, tmp_path):
+def test_a_killed_run_with_adapters_and_evaluation_selects_the_same_model(tiny_model_dir, tmp_path):
     data, problems = right_traces(tmp_path / "t.jsonl"), sums(tmp_path / "sums.jsonl")
     options = {**SHORT, **EXAM, "model": str(tiny_model_dir), "eval_table": problems, "lora": 4, "epochs": 1}
     took = seconds_of("sft", data, run=tmp_path / "whole", **options)
@@ -210,7 +210,7 @@ def test_a_killed_run_with_adapters_and_an_exam_chooses_the_same_model(tiny_mode
     assert adapters[0] == adapters[1]
 
 
-def test_adapters_beside_the_frozen_model_are_the_merged_one(tiny_model_dir, tmp_path):
+def test_adapters_on_the_frozen_model_equal_the_merged_model(tiny_model_dir, tmp_path):
     from peft import PeftModel
 
     run = tmp_path / "run"
@@ -243,7 +243,7 @@ def test_problems_that_cannot_be_graded_are_refused_by_name(tiny_model_dir, tmp_
             call_stage("sft", data, **options, restart=True)
 
 
-def test_lora_without_its_package_is_told_at_the_door(tiny_model_dir, tmp_path):
+def test_lora_without_its_package_is_refused_first(tiny_model_dir, tmp_path):
     """In a process that cannot find peft, as where it is not installed."""
     program = "import sys; sys.modules['peft'] = None; from magcli.__main__ import main; sys.exit(main())"
     command = [sys.executable, "-c", program, "sft", "none.jsonl", "--model", str(tiny_model_dir), "--lora", "4"]
@@ -259,7 +259,7 @@ def test_a_table_without_traces_is_refused_by_name(tiny_model_dir, tmp_path):
         call_stage("sft", data, model=str(tiny_model_dir), run=tmp_path / "run", **SHORT)
 
 
-def test_a_mask_is_shown_as_a_person_reads_it(magcli, tiny_model_dir, tmp_path):
+def test_a_mask_is_shown_in_readable_form(magcli, tiny_model_dir, tmp_path):
     rows = [{"prompt": "2+2?", "completion": "<think>two\ntwos</think>4"}, {"prompt": "x", "completion": "y"}]
     data = tmp_path / "t.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -302,12 +302,12 @@ def test_steps_without_a_finite_gradient_are_skipped_and_many_in_a_row_stop(tiny
         ("model", "http://localhost:1/v1", "a server's weights cannot be trained"),
     ],
 )
-def test_senseless_options_are_refused_at_the_door(option, value, message, tmp_path):
+def test_invalid_options_are_refused_first(option, value, message, tmp_path):
     with pytest.raises(UsageError, match=message):
         call_stage("sft", "nothing.jsonl", **{"model": "m", "run": tmp_path / "run"} | {option: value})
 
 
-def test_metrics_that_are_up_to_date_do_not_stand_for_a_model_that_is_gone(tiny_model_dir, tmp_path):
+def test_up_to_date_metrics_do_not_replace_a_missing_model(tiny_model_dir, tmp_path):
     data, run = traces(tmp_path / "t.jsonl", 10), tmp_path / "run"
     options = {**SHORT, "model": str(tiny_model_dir), "run": run, "output": tmp_path / "metrics.arrow"}
     call_stage("sft", data, **options)
@@ -317,7 +317,7 @@ def test_metrics_that_are_up_to_date_do_not_stand_for_a_model_that_is_gone(tiny_
     assert weights(run) == before
 
 
-def test_to_show_a_mask_is_a_dry_run(tiny_model_dir, tmp_path):
+def test_showing_a_mask_needs_a_dry_run(tiny_model_dir, tmp_path):
     with pytest.raises(UsageError, match="add --dry-run"):
         call_stage("sft", traces(tmp_path / "t.jsonl"), model=str(tiny_model_dir), run=tmp_path / "run", show_mask=1)
 
@@ -325,7 +325,7 @@ def test_to_show_a_mask_is_a_dry_run(tiny_model_dir, tmp_path):
 @pytest.mark.parametrize(
     ("kills", "bf16"), [(2, "no"), *(pytest.param(25, bf16, marks=pytest.mark.faults) for bf16 in ("no", "yes"))]
 )
-def test_a_killed_run_goes_on_to_the_same_curve_and_weights(kills, bf16, tiny_model_dir, tmp_path):
+def test_a_killed_run_resumes_to_the_same_curve_and_weights(kills, bf16, tiny_model_dir, tmp_path):
     held = traces(tmp_path / "held.jsonl", 8, seed=5)
     data = traces(tmp_path / "t.jsonl", 250)
     options = {**SHORT, "model": str(tiny_model_dir), "bf16": bf16, "held_out": held, "evaluate_every": 7}
@@ -345,7 +345,7 @@ def test_a_trace_without_a_usable_weight_is_dropped_with_the_reason(tiny_model_d
     assert told == {"0.0": "no-weight", "-1.0": "no-weight", "nan": "no-weight"}
 
 
-def test_columns_of_mixed_values_are_read_as_their_values(tiny_model_dir, tmp_path, capsys):
+def test_columns_of_mixed_types_are_read(tiny_model_dir, tmp_path, capsys):
     """One text, one null and one that is not there: the column is kept as JSON text, and no quote is learnt."""
     rows = [{"id": "1", "prompt": "a?", "completion": "<think></think>x"}, {"id": "2", "prompt": "b?"},
             {"id": "3", "prompt": "c?", "completion": None}]  # fmt: skip
@@ -358,7 +358,7 @@ def test_columns_of_mixed_values_are_read_as_their_values(tiny_model_dir, tmp_pa
     assert "null" not in shown
 
 
-def test_turns_that_have_other_keys_too_are_turns(tiny_model_dir, tmp_path, capsys):
+def test_turns_may_have_other_keys(tiny_model_dir, tmp_path, capsys):
     plain, named = (
         {"role": "user", "content": "a?"},
         {"role": "assistant", "content": "<think></think>x", "name": "bot"},
@@ -373,7 +373,7 @@ def test_turns_that_have_other_keys_too_are_turns(tiny_model_dir, tmp_path, caps
     assert [json.loads(line)["reason"] for line in dropped.read_text().splitlines()] == ["unusable-trace"]
 
 
-def test_an_input_without_a_usable_trace_is_a_fault_of_the_data_with_the_reasons(tiny_model_dir, tmp_path):
+def test_an_input_without_a_usable_trace_is_a_data_error_with_reasons(tiny_model_dir, tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text('{"id": "1", "prompt": "a?", "completion": null}\n')
     with pytest.raises(DataError, match=r"no usable trace in .*t\.jsonl \(dropped unusable-trace 1\)"):

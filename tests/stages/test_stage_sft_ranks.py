@@ -57,7 +57,7 @@ def assert_alike(run, other):
 
 
 @pytest.mark.parametrize("more", [{}, {"recompute": True}])
-def test_two_ranks_train_as_one_does(given, alone, tiny_model_dir, tmp_path, more):
+def test_two_ranks_train_like_one(given, alone, tiny_model_dir, tmp_path, more):
     learned, held_out = given
     options = SIZES | more | {"system": "none", "held_out": held_out, "evaluate_every": 5}
     out = tmp_path / "metrics.arrow"
@@ -68,7 +68,7 @@ def test_two_ranks_train_as_one_does(given, alone, tiny_model_dir, tmp_path, mor
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_a_run_that_two_ranks_began_goes_on(given, alone, tiny_model_dir, tmp_path, ranks):
+def test_a_run_started_by_two_ranks_resumes(given, alone, tiny_model_dir, tmp_path, ranks):
     learned, held_out = given
     run, options = tmp_path / "run", SIZES | {"held_out": held_out, "evaluate_every": 5}
     begun = launched("sft", learned, model=tiny_model_dir, run=run, system="none", **options)

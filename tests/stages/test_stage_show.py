@@ -32,7 +32,7 @@ def test_columns_are_those_that_are_counted_and_hashed(tmp_path, capsys) -> None
     assert told[0] == told[1]
 
 
-def test_turns_without_text_or_not_there_are_shown(tmp_path, capsys) -> None:
+def test_missing_turns_and_turns_without_text_are_shown(tmp_path, capsys) -> None:
     turn = pa.struct([("role", pa.string()), ("content", pa.string()), ("call", pa.string())])
     turns = [None, {"role": "user", "content": "add"}, {"role": "assistant", "call": "f()"}, {"role": "tool"}]
     schema = pa.schema([("turns", pa.list_(turn)), ("bare", pa.list_(pa.struct([("role", pa.string())])))])
@@ -46,7 +46,7 @@ def test_turns_without_text_or_not_there_are_shown(tmp_path, capsys) -> None:
     ]  # fmt: skip
 
 
-def test_a_condition_that_is_no_text_is_refused(tmp_path) -> None:
+def test_an_invalid_condition_is_refused(tmp_path) -> None:
     with pytest.raises(UsageError, match=r"show\.where: cannot read"):
         call_stage("show", written(tmp_path / "a.jsonl", [{"id": "a"}]), where='id == "\ud800"')
 
@@ -69,7 +69,7 @@ def on_terminal(*arguments: object) -> bytes:
     return sent
 
 
-def test_a_terminal_is_shown_control_characters_and_not_sent_them(tmp_path, magcli) -> None:
+def test_control_characters_are_escaped_on_a_terminal(tmp_path, magcli) -> None:
     turns = [{"role": "user", "content": HOSTILE}]
     data = written(tmp_path / "a.jsonl", [{"\x1b[2Jid": HOSTILE, "messages": turns}])
     rows, stats, history = (on_terminal(data, *more).decode() for more in ([], ["--stats"], ["--manifest"]))

@@ -27,7 +27,7 @@ def test_a_run_is_predicted_from_a_description(capsys):
     assert "mean 0.00, 95% 0, max 0 updates" in capsys.readouterr().out
 
 
-def test_the_sizes_are_those_of_the_recipes_table_for_rl(tmp_path):
+def test_sizes_are_read_from_the_rl_table_of_a_recipe(tmp_path):
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(
         "[rl]\nmodel = 'some/model'\nlr = 1e-5\nupdates = 20\ngroup = 4\nn-async = 256\nn_batch = 128\nn_mini = 128\n"
@@ -53,6 +53,6 @@ def test_the_sizes_are_those_of_the_recipes_table_for_rl(tmp_path):
         ({"machine": Path("nowhere.toml")}, "nowhere.toml"),
     ],
 )
-def test_what_cannot_be_simulated_is_refused(change, message):
+def test_runs_that_cannot_be_simulated_are_refused(change, message):
     with pytest.raises(UsageError, match=message):
         call_stage("simulate", **{"machine": MACHINE, **SIZES} | change)

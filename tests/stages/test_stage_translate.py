@@ -98,7 +98,7 @@ def translator():
         each.server_close()
 
 
-def test_a_server_translates_the_rows_that_are_chosen_and_no_others(translator, tmp_path, capfd):
+def test_a_server_translates_only_the_chosen_rows(translator, tmp_path, capfd):
     out, choice = tmp_path / "out.arrow", LanguageChoice(0.6, BOTH)
     options = {"languages": BOTH, "fraction": 0.6, "model": translator().url, "quiet": False}
     call_stage("translate", PROBLEMS, output=out, **options)
@@ -119,7 +119,7 @@ def test_a_server_translates_the_rows_that_are_chosen_and_no_others(translator, 
 
 
 @pytest.mark.parametrize(("bad", "outcome"), [(2, {"translated"}), (3, {"cut", "numbers"})])
-def test_a_bad_translation_is_tried_again_with_another_seed_and_then_the_row_stays(translator, tmp_path, bad, outcome):
+def test_a_bad_translation_is_retried_with_another_seed_and_then_left_untranslated(translator, tmp_path, bad, outcome):
     server, out = translator(bad), tmp_path / "out.arrow"
     call_stage("translate", PROBLEMS, output=out, languages=BOTH, fraction=1.0, model=server.url, tries=3)
     rows = rows_of(out)
@@ -131,7 +131,7 @@ def test_a_bad_translation_is_tried_again_with_another_seed_and_then_the_row_sta
     assert len(kept) == (0 if bad < 3 else 8)
 
 
-def test_existing_translations_come_first_and_are_judged_as_any(translator, tmp_path):
+def test_existing_translations_come_first_and_are_checked_like_others(translator, tmp_path):
     rows = rows_of(TRANSLATIONS)
     spoiled = [{**row, "prompt": row["prompt"].replace("4", "6")} for row in rows if row["id"] != "w1"]
     data, outcomes = written(tmp_path / "t.jsonl", spoiled), {}
@@ -148,7 +148,7 @@ def test_existing_translations_come_first_and_are_judged_as_any(translator, tmp_
     assert set(outcomes["with"].values()) == {"translated"}
 
 
-def test_what_was_translated_before_stays_as_it_is(tmp_path, capfd):
+def test_translated_rows_are_unchanged(tmp_path, capfd):
     once, again = tmp_path / "once.jsonl", tmp_path / "again.jsonl"
     call_stage("translate", PROBLEMS, output=once, from_=TRANSLATIONS, languages=("fr",), fraction=0.5)
     call_stage("translate", once, output=again, from_=TRANSLATIONS, languages=("de",), fraction=1.0, quiet=False)
@@ -163,14 +163,14 @@ def test_what_was_translated_before_stays_as_it_is(tmp_path, capfd):
     assert all(found[id]["original"] and found[id]["translated_to"] == "de" for id in set(found) - set(before))
 
 
-def test_rows_are_joined_by_their_place(tmp_path):
+def test_rows_are_joined_by_row_number(tmp_path):
     german = [{"prompt": row["prompt"]} for row in rows_of(TRANSLATIONS) if row["language"] == "de"]
     data, out = written(tmp_path / "t.jsonl", german), tmp_path / "out.jsonl"
     call_stage("translate", PROBLEMS, output=out, from_=data, by="position", languages=("de",), fraction=1.0)
     assert [row["prompt"] for row in rows_of(out)] == [row["prompt"] for row in german]
 
 
-def test_lines_of_existing_translations_that_cannot_be_read_are_told(tmp_path, capfd):
+def test_unreadable_lines_of_existing_translations_are_reported(tmp_path, capfd):
     path = tmp_path / "translations.jsonl"
     path.write_text(TRANSLATIONS.read_text() + '{"id": \n')
     call_stage("translate", PROBLEMS, output=tmp_path / "out.jsonl", from_=path, languages=BOTH, quiet=False)
@@ -199,7 +199,7 @@ def test_problems_that_cannot_be_translated_stay_with_the_reason(translator, tmp
     assert not server.asked, "no token is spent on them"
 
 
-def test_a_translated_row_earns_the_language_reward_in_its_own_language_alone(tmp_path):
+def test_a_translated_row_earns_the_language_reward_only_in_its_language(tmp_path):
     out = tmp_path / "out.jsonl"
     call_stage("translate", PROBLEMS, output=out, from_=TRANSLATIONS, languages=("de",), fraction=1.0)
     row = rows_of(out)[0]
@@ -247,12 +247,12 @@ def test_killed_and_resumed_gives_the_same_bytes(guesser, tmp_path):
         ({"engine": "server"}, "--engine server needs a URL"),
     ],
 )
-def test_senseless_options_are_refused_at_the_door(options, message):
+def test_invalid_options_are_refused_first(options, message):
     with pytest.raises(UsageError, match=message):
         call_stage("translate", "nothing.jsonl", **{"model": "m"} | options)
 
 
-def test_an_option_that_python_keeps_for_itself_has_its_name_in_flags_and_recipes(magcli, tmp_path):
+def test_an_option_named_by_a_python_keyword_works_in_flags_and_recipes(magcli, tmp_path):
     (tmp_path / "r.toml").write_text('[translate]\nfrom = "a.jsonl"\n')
     for words in (["--from", "a.jsonl"], ["--recipe", tmp_path / "r.toml"]):
         done = magcli("translate", "p.jsonl", *words, "--dry-run", cwd=tmp_path)
@@ -260,7 +260,7 @@ def test_an_option_that_python_keeps_for_itself_has_its_name_in_flags_and_recipe
 
 
 @pytest.mark.parametrize(("row", "reason"), [({"id": "x", "prompt": " "}, "empty-prompt"), ({}, "not-an-object")])
-def test_numbers_of_rows_join_nothing_where_a_row_is_missing(tmp_path, row, reason):
+def test_row_numbers_join_nothing_if_a_row_is_missing(tmp_path, row, reason):
     """The rows after it would get the translations of their neighbours."""
     problems = written(tmp_path / "problems.jsonl", [row, *rows_of(PROBLEMS)])
     options = {"output": tmp_path / "o.arrow", "by": "position", "languages": ("de",)}

@@ -39,14 +39,14 @@ def test_generate_on_vllm_writes_rows_and_nothing_else_to_stdout(magcli, wide_mo
 
 
 @pytest.mark.parametrize("stage", ["generate", "filter-math", "evaluate"])
-def test_bits_that_must_be_the_same_are_refused(magcli, stage, wide_model_dir, problems):
+def test_deterministic_sampling_is_refused(magcli, stage, wide_model_dir, problems):
     done = magcli(stage, problems, "--model", wide_model_dir, *OPTIONS, "--deterministic", "--dry-run")
     assert done.returncode == UsageError.exit_code
     assert "--deterministic needs --engine torch" in done.stderr
 
 
 @pytest.mark.slow
-def test_landscape_on_vllm_sees_each_points_weights(wide_model_dir, problems, tmp_path):
+def test_landscape_on_vllm_loads_the_weights_of_each_point(wide_model_dir, problems, tmp_path):
     """Greedy answers say which weights made them: both engines give the same rows, of points that differ."""
     (tmp_path / "letters.py").write_text("def letters(completion, row):\n    return len(set(completion)) / 100\n")
     options = {"points": 7, "samples": 1, "max_tokens": 24, "temperature": 0.0, "system": Path("none"), "dtype": "fp32"}
@@ -74,9 +74,7 @@ def _trajectory(model_dir: Path, folder: Path) -> None:
 
 
 @pytest.mark.faults
-def test_an_engine_ends_with_the_process_that_started_it_and_the_stage_goes_on(
-    magcli, wide_model_dir, problems, tmp_path
-):
+def test_an_engine_ends_with_its_parent_and_the_stage_resumes(magcli, wide_model_dir, problems, tmp_path):
     """The engine is killed in the first run, its parent in the second; the third ends the work."""
     out = tmp_path / "out.jsonl"
     given = ["generate", problems, "--model", wide_model_dir, *OPTIONS, "--max-tokens", 400, "-o", out]

@@ -92,7 +92,7 @@ def test_transformers_loads_a_checkpoint(saved):
     assert AutoTokenizer.from_pretrained(folder).chat_template
 
 
-def test_loading_weights_only_keeps_random_states(saved, tiny_model_dir):
+def test_loading_only_weights_leaves_random_states_unchanged(saved, tiny_model_dir):
     folder, trained, _ = saved
     model, _ = start(tiny_model_dir)
     before = torch.get_rng_state()

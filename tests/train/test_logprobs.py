@@ -46,7 +46,7 @@ def test_values_entropy_and_gradient_are_those_of_a_plain_softmax(model, packed_
 
 
 @pytest.mark.parametrize("chunk", [16, 4096])
-def test_each_token_is_scored_at_its_own_temperature(model, packed_model, chunk):
+def test_each_token_is_scored_at_its_temperature(model, packed_model, chunk):
     packed = pack(SEQUENCES)
     temperatures = packed.spread([0.5, 0.7, 1.0, 1.3, 2.0])
     got = token_logprobs(packed_model, packed, temperature=temperatures, chunk=chunk)

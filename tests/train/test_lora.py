@@ -50,7 +50,7 @@ def test_only_the_matrices_of_linear_layers_train(model):
             assert torch.equal(tensor, frozen[name.replace(".base_layer", "")])
 
 
-def test_merging_keeps_the_outputs_and_is_undone_exactly(model):
+def test_merging_preserves_the_outputs_and_is_reversible(model):
     names = set(model.state_dict())
     trained(model)
     before, said = bits(model), token_logprobs(model, PACKED).values

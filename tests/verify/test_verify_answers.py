@@ -48,7 +48,7 @@ OUTCOMES = st.builds(Outcome, STATUSES, st.integers(0, 255), st.binary(), st.bin
 
 @adversarial
 @given(TEXTS, OUTCOMES)
-def test_no_answer_that_is_a_program_raises_whatever_becomes_of_it(text: str, outcome: Outcome) -> None:
+def test_no_answer_that_is_a_program_raises(text: str, outcome: Outcome) -> None:
     """From the block that is found to the row of a table; the sandbox gives what it likes."""
 
     class Ran(Judge):

@@ -69,7 +69,7 @@ def attempt(program: Program, name: str, argument: object = "") -> str:
         *("socketpair_datagram", "send_elsewhere", "send_out_of_band", "pass_descriptor", "listen"),
     ],
 )
-def test_what_reaches_beyond_the_program_is_refused(program: Program, name: str) -> None:
+def test_calls_that_reach_outside_the_program_are_refused(program: Program, name: str) -> None:
     if platform.machine() != "x86_64" and name in ("bpf", "io_uring", "userfault", "keys", "perf"):
         pytest.skip("called by their numbers on x86_64")
     assert attempt(program, name) == "EPERM"
@@ -152,11 +152,11 @@ def test_the_program_and_the_runner_cannot_be_changed(program: Program) -> None:
     assert attempt(program, "chmod_self") == "EPERM"
 
 
-def test_it_sees_three_files_and_the_report(program: Program) -> None:
+def test_a_program_sees_three_files_and_the_report(program: Program) -> None:
     assert attempt(program, "descriptors") == "[0, 1, 2, 3]"
 
 
-def test_its_environment_is_a_few_fixed_names(program: Program) -> None:
+def test_the_environment_has_a_few_fixed_names(program: Program) -> None:
     os.environ["MAGCLI_SECRET"] = "EXPECTED"
     names = attempt(program, "environment")
     assert "MAGCLI_SECRET" not in names
@@ -164,13 +164,13 @@ def test_its_environment_is_a_few_fixed_names(program: Program) -> None:
     assert names == str([*fixed, "PYTHONHASHSEED", "TMPDIR"])
 
 
-def test_it_is_nobody(program: Program) -> None:
+def test_a_program_runs_as_nobody(program: Program) -> None:
     uid, gid, groups = eval(attempt(program, "own_number"))
     assert (uid != 0 and gid != 0) or os.geteuid() != 0
     assert groups in ([], [gid]) or os.geteuid() != 0
 
 
-def test_what_another_test_was_given_is_nowhere(program: Program) -> None:
+def test_inputs_of_other_tests_are_not_accessible(program: Program) -> None:
     secret = secrets.token_hex(16)
     assert attempt(program, "answer", secret) == "42"
     looked, found = eval(attempt(program, "collected", secret[:16]))
@@ -193,7 +193,7 @@ def test_two_runs_share_nothing(program: Program) -> None:
     assert attempt(program, "read_named", "x") == str([b"read_named\nx\n", b"", b""])
 
 
-def test_the_names_of_streams_give_nothing_away(program: Program) -> None:
+def test_the_names_of_streams_reveal_nothing(program: Program) -> None:
     for path in ("/proc", "/proc/self", "/proc/self/fd", "/proc/1/fd", "/dev/fd"):
         assert attempt(program, "list_", path) in ("ENOENT", "EACCES")
     for path in ("/proc/self/fd/3", "/dev/fd/3", "/proc/1/fd/0", "/proc/1/fd/3"):
@@ -218,7 +218,7 @@ def test_memory_is_limited_by_its_peak(program: Program, name: str) -> None:
     assert LIMITS.memory < outcome.memory <= LIMITS.memory + (1 << 30)
 
 
-def test_memory_below_the_limit_is_no_fault(program: Program) -> None:
+def test_memory_below_the_limit_is_allowed(program: Program) -> None:
     outcome = run(program, "allocate", 80)
     assert outcome.status == "exited"
     assert 80 << 20 < outcome.memory < LIMITS.memory
@@ -246,14 +246,14 @@ def test_a_limit_on_the_stack_may_be_set(program: Program) -> None:
 
 
 @pytest.mark.parametrize("name", ["sleep", "sleep_silently"])
-def test_the_wall_clock_ends_what_does_nothing(program: Program, name: str) -> None:
+def test_the_wall_clock_limit_ends_idle_programs(program: Program, name: str) -> None:
     outcome = run(program, name, limits=Limits(cpu=0.2))
     assert outcome.status == "wall-limit"
     assert 1.4 <= outcome.wall < 4
 
 
 @pytest.mark.parametrize("name", ["flood", "flood_errors", "flood_report"])
-def test_output_is_cut(program: Program, name: str) -> None:
+def test_output_is_truncated(program: Program, name: str) -> None:
     outcome = run(program, name)
     assert outcome.status == "output-limit"
     assert max(len(outcome.stdout), len(outcome.stderr), len(outcome.report)) <= LIMITS.output
@@ -261,7 +261,7 @@ def test_output_is_cut(program: Program, name: str) -> None:
     assert outcome.cpu < 0.5
 
 
-def test_a_file_with_holes_is_refused(program: Program) -> None:
+def test_a_sparse_file_is_refused(program: Program) -> None:
     assert run(program, "huge_stdout").status in ("exited", "signalled")
 
 
@@ -279,7 +279,7 @@ def test_a_file_with_holes_is_refused(program: Program) -> None:
         ("assert", ("signalled", signal.SIGABRT)),
     ],
 )
-def test_the_other_doors_to_the_kernel_are_shut(
+def test_other_system_call_interfaces_are_refused(
     sandbox: Sandbox, doors: Path, attack: str, ended: tuple[str, int]
 ) -> None:
     with sandbox.program(["./doors", attack], {"doors": doors}) as program:
@@ -300,7 +300,7 @@ def doors(sandbox: Sandbox, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("name", "number"), [("abort", 6), ("crash", 11)])
-def test_a_crash_tells_its_signal(program: Program, name: str, number: int) -> None:
+def test_a_crash_reports_its_signal(program: Program, name: str, number: int) -> None:
     outcome = run(program, name)
     assert (outcome.status, outcome.code) == ("signalled", number)
 
@@ -309,11 +309,11 @@ def test_endless_recursion_ends(program: Program) -> None:
     assert run(program, "recurse", limits=Limits(cpu=0.5)).status in ("memory-limit", "signalled", "cpu-limit")
 
 
-def test_nothing_to_wait_for(program: Program) -> None:
+def test_a_program_has_no_children_to_wait_for(program: Program) -> None:
     assert attempt(program, "wait_for_nothing") == "ECHILD"
 
 
-def test_sandboxes_at_once_do_not_disturb_each_other(sandbox: Sandbox) -> None:
+def test_concurrent_sandboxes_do_not_interfere(sandbox: Sandbox) -> None:
     """Four at a time, each with all the threads it may have, each still counting for itself."""
     found: list[str] = []
 

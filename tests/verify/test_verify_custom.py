@@ -58,7 +58,7 @@ def test_a_number_is_a_reward(pool: Pool) -> None:
     assert long == Reward(0.25, 0.0, 0.25, 0.0, 0.0, False, False, "wrong")
 
 
-def test_a_mapping_says_more(source: Path) -> None:
+def test_a_mapping_may_have_more_fields(source: Path) -> None:
     found = graded(load(f"{source}:full"), "text", {"answer": "7"})
     assert (found.total, found.correct, found.reason, found.extracted, found.detail) == (
         0.5, True, "correct", "7", "by hand",
@@ -74,7 +74,7 @@ def test_a_mapping_says_more(source: Path) -> None:
         ("misnamed", "TypeError: a reward needs total and may have"),
     ],
 )
-def test_what_is_no_reward_is_counted_and_never_trains(name: str, told: str, source: Path) -> None:
+def test_an_invalid_reward_is_counted_and_never_trains(name: str, told: str, source: Path) -> None:
     found = graded(load(f"{source}:{name}"), "text", {})
     assert (found.total, found.reason, found.trainable) == (0.0, "reward-error", False)
     assert found.detail.startswith(told)
@@ -92,7 +92,7 @@ def test_what_is_no_reward_is_counted_and_never_trains(name: str, told: str, sou
         Reward(1, 0, 0, 0, 0, "no", None, "correct", detail="\udcff"),
     ],
 )
-def test_whatever_a_function_gives_fits_a_table(given: object) -> None:
+def test_any_returned_value_fits_a_table(given: object) -> None:
     found = graded(lambda completion, row: given, "", {})
     assert columns([found]).num_rows == 1
     assert found.reason in ("correct", "reward-error")
@@ -123,7 +123,7 @@ def test_modules_are_found_in_the_working_folder(source: Path, monkeypatch: pyte
         pool.shutdown()
 
 
-def test_the_source_decides(source: Path) -> None:
+def test_the_digest_depends_on_the_source(source: Path) -> None:
     before = digest(f"{source}:short")
     source.write_text(source.read_text() + "\n# changed\n")
     assert digest(f"{source}:short") != before
@@ -139,6 +139,6 @@ def test_the_source_decides(source: Path) -> None:
         ("OWN:WORDS", "has no function WORDS"),
     ],
 )
-def test_what_cannot_be_found_is_named(spec: str, told: str, source: Path) -> None:
+def test_missing_functions_are_named(spec: str, told: str, source: Path) -> None:
     with pytest.raises(UsageError, match=told):
         load(spec.replace("OWN", str(source)))

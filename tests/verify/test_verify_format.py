@@ -97,7 +97,7 @@ def test_code(answer: str) -> None:
     assert isinstance(gate(f"<think>a</think>\n{answer}", "code"), Parts)
 
 
-def test_blocks_hold_what_stands_between_the_fences() -> None:
+def test_blocks_contain_the_text_between_the_fences() -> None:
     text = "a\n```py\nx = 1\n\n  y\n```\nb\n```\nplain\n```\n````cpp\n```\n````\n```c"
     assert list(blocks(text)) == [
         Block("py", "x = 1\n\n  y\n", True),
@@ -148,7 +148,7 @@ def depth_zero(text: str, start: int) -> str:
 
 @settings(max_examples=400)
 @given(framed | completions, st.sampled_from(["math", "code"]))
-def test_the_gate_is_the_recipes(text: str, kind: str) -> None:
+def test_the_gate_is_that_of_the_recipe(text: str, kind: str) -> None:
     assert isinstance(gate(text, kind), Parts) == rules_of_the_recipe(text, kind)
 
 
@@ -162,14 +162,14 @@ def test_every_text_is_well_formed_or_has_a_reason(text: str, kind: str) -> None
 
 
 @given(completions, completions)
-def test_what_follows_a_good_completion_breaks_it_only_by_a_tag_or_a_box(before: str, after: str) -> None:
+def test_trailing_text_breaks_the_format_only_by_a_tag_or_a_box(before: str, after: str) -> None:
     text = f"<think></think>{before}\n\\boxed{{5}}{after}"
     if not any(token in before + after for token in ("think>", "\\", "{", "}")):
         assert isinstance(gate(text), Parts)
 
 
 @given(st.text(max_size=40).filter(lambda s: "<" not in s), st.text(max_size=40).filter(lambda s: "<" not in s))
-def test_split_gives_back_what_was_joined(thoughts: str, answer: str) -> None:
+def test_split_inverts_joining(thoughts: str, answer: str) -> None:
     assert split(f"<think>{thoughts}</think>{answer}") == Parts(thoughts, answer)
 
 

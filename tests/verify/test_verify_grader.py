@@ -103,7 +103,7 @@ def test_a_problem_that_cannot_be_judged_never_trains(grader: Grader, change: di
     assert told in found.detail
 
 
-def test_tests_may_be_json_text_and_the_language_may_be_asked_for(grader: Grader) -> None:
+def test_tests_may_be_json_text_and_the_language_may_be_required(grader: Grader) -> None:
     assert grade(grader, answer(RIGHT), {**SUM, "tests": '[{"input": "2 3", "output": "5"}]'}).correct
     asked = grade(grader, answer(RIGHT), {**SUM, "language": "C++"})
     assert (asked.reason, asked.detail) == ("wrong-answer", "the problem asks for cpp, not python")
@@ -112,7 +112,7 @@ def test_tests_may_be_json_text_and_the_language_may_be_asked_for(grader: Grader
 
 
 @pytest.mark.flaky(reruns=2)
-def test_limits_of_the_row_are_kept(grader: Grader) -> None:
+def test_limits_of_the_row_apply(grader: Grader) -> None:
     loop = answer("while True: pass")
     begun = time.monotonic()
     assert grade(grader, loop, {**SUM, "time_limit": 0.3}).reason == "time-limit"
@@ -122,13 +122,13 @@ def test_limits_of_the_row_are_kept(grader: Grader) -> None:
     )  # fmt: skip
 
 
-def test_a_part_of_the_tests_pays_only_where_that_was_asked_for(grader: Grader) -> None:
+def test_partial_credit_is_optional(grader: Grader) -> None:
     assert grade(grader, answer(WRONG), SUM).total == pytest.approx(0.1)
     partly = grade(grader, answer(WRONG), SUM, partial=True)
     assert (partly.total, partly.correct) == (pytest.approx(0.1 + 0.9 / 2), False)
 
 
-def test_a_group_has_the_same_tests_and_another_group_others(grader: Grader) -> None:
+def test_groups_have_the_same_tests_within_and_different_ones_between(grader: Grader) -> None:
     tests = [{"input": f"{n}\n", "output": "yes\n" if n == 7 else "no\n"} for n in range(40)]
     row = {"id": "seven", "kind": "code", "prompt": "?", "tests": tests}
     verdicts = [
@@ -140,7 +140,7 @@ def test_a_group_has_the_same_tests_and_another_group_others(grader: Grader) -> 
     assert {"accepted"} in verdicts
 
 
-def test_a_users_own_reward_takes_the_place_of_all(tmp_path: Path) -> None:
+def test_a_custom_reward_replaces_all_verifiers(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text("def words(completion, row): return len(completion.split()) / row['most']\n")
     with Grader(function=f"{tmp_path / 'own.py'}:words") as own:
         found = own.grade(["a b", answer("a b")], [{"most": 2}, {"most": 100, **SUM}])
@@ -149,7 +149,7 @@ def test_a_users_own_reward_takes_the_place_of_all(tmp_path: Path) -> None:
         own.check({"kind": "anything"})
 
 
-def test_what_cannot_be_graded_is_refused_at_the_door(grader: Grader) -> None:
+def test_rows_that_cannot_be_graded_are_refused_first(grader: Grader) -> None:
     grader.check(MATH)
     grader.check(SUM)
     with pytest.raises(DataError, match="kind 'proof' cannot be graded"):
@@ -174,13 +174,13 @@ def test_a_closed_grader_says_so_and_leaves_no_thread() -> None:
 
 
 @pytest.mark.parametrize("expected", ["1.5", "2j", "1e300"])
-def test_an_integer_beyond_floats_is_a_wrong_answer_and_ends_nothing(grader: Grader, expected: str) -> None:
+def test_an_integer_beyond_floats_is_a_wrong_answer(grader: Grader, expected: str) -> None:
     row = {"kind": "code", "tests": [{"call": "f(1)", "output": expected}]}
     reward = grade(grader, answer("def f(x):\n    return 10**400"), row)
     assert (reward.reason, reward.total) == ("wrong-answer", 0.1)
 
 
-def test_a_binary_that_cannot_be_started_is_the_programs_fault(grader: Grader) -> None:
+def test_a_binary_that_cannot_be_started_is_a_runtime_error(grader: Grader) -> None:
     forged = '__attribute__((section(".interp"), used)) const char loader[4] = {1, 2, 3, 4};\nint main() {}\n'
     row = {"kind": "code", "tests": [{"input": "1", "output": "1"}]}
     reward = grade(grader, answer(forged, "cpp"), row)
@@ -188,7 +188,7 @@ def test_a_binary_that_cannot_be_started_is_the_programs_fault(grader: Grader) -
     assert "cannot be started: Exec format error" in reward.detail
 
 
-def test_a_verifier_that_raises_is_a_failure_of_ours_with_its_place(
+def test_a_verifier_that_raises_is_an_infra_error_with_its_location(
     grader: Grader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:

@@ -60,17 +60,17 @@ PAIRS = [(one, other) for one in LONGER for other in LONGER if one != other]
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS)
-def test_a_change_of_language_inside_a_text_is_noticed(one: str, other: str) -> None:
+def test_a_change_of_language_inside_a_text_is_detected(one: str, other: str) -> None:
     assert identify(LONGER[one] + LONGER[other]) == MIXED
     assert identify(3 * LONGER[one] + LONGER[other] + LONGER[one]) == MIXED
 
 
-def test_single_words_of_another_script_are_noticed() -> None:
+def test_single_words_of_another_script_are_detected() -> None:
     assert identify("We add 然后 the two 数字 and get 所以 the result 因此 which is right.") == MIXED
     assert identify("We add the two numbers и получаем the result, потому что it is right.") == MIXED
 
 
-def test_names_and_brands_are_at_home_everywhere() -> None:
+def test_names_and_brands_do_not_change_the_language() -> None:
     assert identify("珍妮特在 Facebook 上有十二个朋友，她的姐姐在 Facebook 上的朋友是她的三倍。") == "zh"
     assert identify("У Анны на Facebook двенадцать друзей, а у её сестры на Facebook втрое больше.") == "ru"
 
@@ -83,7 +83,7 @@ def test_consistent() -> None:
     assert consistent(TEXTS["en"], TEXTS["en"], "\\boxed{18}") is None
 
 
-def test_a_close_language_is_no_other_one_where_the_classifier_is_not_sure() -> None:
+def test_a_related_language_does_not_count_if_the_classifier_is_unsure() -> None:
     unsure = detect("Sejam números reais tais que Encontre valor máximo de")
     assert "pt" in unsure.candidates()
     assert consistent(TEXTS["pt"], TEXTS["pt"], "Encontre o máximo divisor comum de ambos") is True
@@ -150,7 +150,7 @@ BOTH = [(one, other) for one in SENTENCES for other in SENTENCES if one != other
 
 @pytest.mark.parametrize(("own", "foreign"), BOTH)
 @pytest.mark.parametrize("place", range(5))
-def test_one_sentence_of_five_in_another_language_is_noticed(own: str, foreign: str, place: int) -> None:
+def test_one_sentence_of_five_in_another_language_is_detected(own: str, foreign: str, place: int) -> None:
     sentences = list(SENTENCES[own])
     assert identify(" ".join(sentences)) == own
     sentences[place] = SENTENCES[foreign][place]
@@ -160,14 +160,14 @@ def test_one_sentence_of_five_in_another_language_is_noticed(own: str, foreign: 
 
 @pytest.mark.parametrize("language", SENTENCES)
 @pytest.mark.parametrize("term", ["“greedy algorithm”", "Manchester United", "(least common multiple)", "`for i in n`"])
-def test_terms_and_names_in_a_sentence_are_no_change_of_language(language: str, term: str) -> None:
+def test_terms_and_names_do_not_change_the_language_of_a_sentence(language: str, term: str) -> None:
     sentences = SENTENCES[language] * 2
     for place, sentence in enumerate(sentences):
         changed = [*sentences[:place], f"{sentence[:-1]} {term}{sentence[-1]}", *sentences[place + 1 :]]
         assert identify(" ".join(changed)) == language
 
 
-def test_a_change_of_language_late_in_long_thoughts_is_noticed() -> None:
+def test_a_change_of_language_late_in_long_thoughts_is_detected() -> None:
     german, english = " ".join(SENTENCES["de"]), " ".join(SENTENCES["en"])
     assert identify(german * 280) == "de"
     assert identify(german * 220 + english * 60) == MIXED
@@ -187,7 +187,7 @@ def test_the_chain_is_the_likeliest_of_all(rows: list[list[float]]) -> None:
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_told_or_undecided(text: str) -> None:
+def test_any_text_has_a_language_or_is_undecided(text: str) -> None:
     assert identify(text)
 
 
@@ -201,7 +201,7 @@ def test_a_megabyte_takes_linear_time(piece: str) -> None:
     assert time.thread_time() - begun < 3
 
 
-def test_words_that_never_come_again_take_linear_time() -> None:
+def test_unique_words_take_linear_time() -> None:
     choose = random.Random(1)
     text = " ".join("".join(choose.choices(string.ascii_lowercase, k=8)) for _ in range(120_000))
     begun = time.thread_time()

@@ -112,13 +112,13 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(("left", "right"), SAME)
-def test_equal_either_way(left: str, right: str) -> None:
+def test_equality_is_symmetric(left: str, right: str) -> None:
     assert equal(left, right), compare(left, right)
     assert equal(right, left), compare(right, left)
 
 
 @pytest.mark.parametrize(("left", "right"), DIFFERENT)
-def test_different_either_way(left: str, right: str) -> None:
+def test_inequality_is_symmetric(left: str, right: str) -> None:
     assert not equal(left, right), compare(left, right)
     assert not equal(right, left), compare(right, left)
 

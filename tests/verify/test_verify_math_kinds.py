@@ -13,7 +13,7 @@ KINDS = sorted({case["kind"] for case in CASES})
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_kinds_of_answers_either_way(kind: str) -> None:
+def test_verdicts_on_kinds_of_answers_are_symmetric(kind: str) -> None:
     wrong = []
     for case in (case for case in CASES if case["kind"] == kind):
         for prediction, gold in ((case["left"], case["right"]), (case["right"], case["left"])):
@@ -24,14 +24,14 @@ def test_kinds_of_answers_either_way(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_answer_is_itself_in_a_box_and_a_ground_truth(kind: str) -> None:
+def test_every_answer_equals_itself_in_a_box(kind: str) -> None:
     for case in (case for case in CASES if case["kind"] == kind and case["same"]):
         for text in (case["left"], case["right"]):
             assert compare(text, f"\\boxed{{{text}}}")[0], text
             assert parsable(text), text
 
 
-def test_named_quantities_beside_bare_values() -> None:
+def test_named_quantities_and_bare_values() -> None:
     """This rule depends on which side is the ground truth, so these are judged one way."""
     wrong = [case for case in QUANTITIES if compare(case["prediction"], case["gold"])[0] != case["same"]]
     assert not wrong, "\n".join(map(str, wrong))

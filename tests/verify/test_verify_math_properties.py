@@ -58,7 +58,7 @@ HOSTILE = [
 @settings(max_examples=150, deadline=None)
 @given(ANSWERS, ANSWERS)
 @example("x=0", "-x=0")
-def test_a_verdict_is_the_same_both_ways_round(left: str, right: str) -> None:
+def test_a_verdict_is_symmetric(left: str, right: str) -> None:
     assume(
         quantity_value(parse_answer(normalize(left))) is None and quantity_value(parse_answer(normalize(right))) is None
     )
@@ -67,7 +67,7 @@ def test_a_verdict_is_the_same_both_ways_round(left: str, right: str) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(ANSWERS)
-def test_an_answer_is_itself_in_a_box_and_cleaning_twice_changes_nothing(text: str) -> None:
+def test_an_answer_equals_itself_in_a_box_and_cleaning_is_idempotent(text: str) -> None:
     assert normalize(normalize(text)) == normalize(text)
     assert equal(text, text) == bool(text.strip())
 
@@ -102,7 +102,7 @@ def test_hostile_text_takes_little_time(text: str) -> None:
     assert time.process_time() - start < 10  # seven comparisons
 
 
-def test_hostile_text_leaves_the_pool_whole() -> None:
+def test_the_pool_survives_hostile_text() -> None:
     rule = RewardRule(penalty_end=10_000, use_language=False)
     texts = [text.encode("utf-8", "replace").decode() for text in HOSTILE if text.count("{") == text.count("}")]
 
@@ -159,7 +159,7 @@ def test_a_second_label_makes_a_choice_wrong(label: str, other: str, form: str, 
 @given(st.sampled_from("xtuzsr"), st.sampled_from("xtuzsr"),
        st.sampled_from(["{}", "2{}", "{}+1", "{}^2", "-{}", r"\frac{{1}}{{{}}}", "f({})"]),
        st.sampled_from(["{}", "3{}", "{}-1"]), st.sampled_from(["{}^2+1", r"\sin {}", "5{}"]))  # fmt: skip
-def test_the_letter_of_a_function_may_change_and_its_argument_not(
+def test_the_name_of_a_function_may_change_but_not_its_argument(
     a: str, b: str, head: str, other: str, body: str
 ) -> None:
     heads = [f"f({form.format(letter)})={body.format(letter)}" for form, letter in ((head, a), (head, b), (other, a))]
@@ -170,7 +170,7 @@ def test_the_letter_of_a_function_may_change_and_its_argument_not(
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 24), st.integers(0, 59))
-def test_two_digits_of_minutes_are_a_time_and_no_ratio(hours: int, minutes: int) -> None:
+def test_two_digits_of_minutes_are_a_time_and_not_a_ratio(hours: int, minutes: int) -> None:
     time_of_day = f"{hours}:{minutes:02}"
     assert equal(time_of_day, rf"\text{{{time_of_day}}}")
     for other in (f"{2 * hours}:{2 * minutes}", rf"\frac{{{hours}}}{{{minutes or 1}}}", f"{hours * 60 + minutes}"):
@@ -180,7 +180,7 @@ def test_two_digits_of_minutes_are_a_time_and_no_ratio(hours: int, minutes: int)
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 60), min_size=2, max_size=3), st.integers(1, 5), st.integers(0, 2))
-def test_a_ratio_in_words_is_the_ratio_where_that_is_the_ground_truth(parts: list[int], times: int, moved: int) -> None:
+def test_a_ratio_in_words_equals_a_ground_truth_ratio(parts: list[int], times: int, moved: int) -> None:
     words = " to ".join(str(times * part) for part in parts)
     ratio = ":".join(map(str, parts))
     if parse_answer(ratio).name != "time":
@@ -199,7 +199,7 @@ def test_a_ratio_in_words_is_the_ratio_where_that_is_the_ground_truth(parts: lis
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(-5, 5).filter(bool), st.integers(-6, 6), st.integers(-3, 3).filter(bool), st.integers(-1, 1))
-def test_an_absolute_value_is_its_definition_by_cases(slope: int, offset: int, factor: int, moved: int) -> None:
+def test_an_absolute_value_equals_its_definition_by_cases(slope: int, offset: int, factor: int, moved: int) -> None:
     inner, root = f"{slope}x+({offset})", Fraction(-offset, slope)
     signs = (factor, -factor) if slope > 0 else (-factor, factor)
 
@@ -223,7 +223,7 @@ BASES = {"binary": 2, "octal": 8, "hexadecimal": 16, "hex": 16, "decimal": 10}
 @given(st.text("01", min_size=2, max_size=8).filter(lambda digits: digits[0] == "1"),
        st.sampled_from(["{} in {}", "{} ({})", r"{}\text{{ in {}}}", "{} in {} notation", "{} {}"]),
        st.sampled_from(list(BASES)))  # fmt: skip
-def test_the_base_in_words_behind_a_number_counts(digits: str, form: str, word: str) -> None:
+def test_a_base_in_words_after_a_number_counts(digits: str, form: str, word: str) -> None:
     answer = form.format(digits, word)
     assert equal(answer, digits) == equal(digits, answer) == (word == "decimal")
     for base in (2, 8, 10, 16):

@@ -56,7 +56,7 @@ def pool() -> Iterator[Pool]:
     pool.shutdown()
 
 
-def test_the_pool_says_what_grading_here_says(pool: Pool) -> None:
+def test_the_pool_grades_as_this_process_does(pool: Pool) -> None:
     jobs = [job(str(n % 7)) for n in range(300)] + [job(r"\sqrt{25}"), ("", 0, {"answer": "5"}, RULE)]
     assert pool.rewards(jobs) == [reward(*each) for each in jobs] == Pool(0).rewards(jobs)
 
@@ -122,7 +122,7 @@ def disturb(pool_workers: Callable[[], set[int]], times: int, choose: random.Ran
 
 
 @pytest.mark.parametrize("times", [6, pytest.param(100, marks=pytest.mark.faults)])
-def test_verdicts_are_those_of_a_clean_run_whatever_happens_to_the_workers(times: int) -> None:
+def test_verdicts_survive_killed_and_stopped_workers(times: int) -> None:
     seed = int(os.environ.get("FAULT_SEED") or random.SystemRandom().randrange(10**6))
     print(f"FAULT_SEED={seed}")
     jobs = [job(str(n % 7), "5") for n in range(60)] + [SLOW, job(r"\sqrt{25}"), job("", "5"), job("5", r"\frac{")]
@@ -140,7 +140,7 @@ def test_verdicts_are_those_of_a_clean_run_whatever_happens_to_the_workers(times
     assert workers() == before
 
 
-def test_a_worker_is_kept_warm_and_takes_over_at_once() -> None:
+def test_a_spare_worker_takes_over_at_once() -> None:
     before = workers()
     pool = Pool(1, deadline=1.0)
     try:
@@ -158,7 +158,7 @@ def test_a_worker_is_kept_warm_and_takes_over_at_once() -> None:
 
 
 @pytest.mark.flaky(reruns=2)
-def test_a_halted_worker_is_not_a_slow_answer() -> None:
+def test_a_stopped_worker_is_not_a_slow_answer() -> None:
     before = workers()
     pool = Pool(1, deadline=60.0)
     try:
@@ -249,13 +249,13 @@ def test_no_worker_outlives_a_killed_parent() -> None:
     until(lambda: not any(map(alive, pids)))
 
 
-def test_errors_of_the_caller_reach_the_caller(pool: Pool) -> None:
+def test_errors_in_a_row_reach_the_caller(pool: Pool) -> None:
     with pytest.raises(DataError, match="cannot be graded"):
         pool.rewards([job("5", kind="proof")])
     assert pool.rewards([job("5")])[0].correct
 
 
-def test_a_row_that_cannot_be_sent_is_a_failure_of_ours_and_the_pool_goes_on(pool: Pool) -> None:
+def test_a_row_that_cannot_be_pickled_is_an_infra_error(pool: Pool) -> None:
     text, length, row, rule = job("5")
     (found,) = pool.rewards([(text, length, {**row, "answer": lambda: 5}, rule)])
     assert (found.reason, found.trainable) == ("infra-error", False)
@@ -354,7 +354,7 @@ def test_a_worker_loads_the_language_classifier_when_a_job_needs_it_and_says_so(
     assert [type(said[place][1]) for place in (0, 3, 4)] == [Reward] * 3
 
 
-def test_the_time_of_a_job_begins_anew_when_a_tool_has_been_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_deadline_restarts_when_a_tool_has_been_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     remote = WorkerProcess(2 << 30)
     asked: list[float] = []
     said = iter([LOADING, (0.5, None), LOADING, (0.7, None), (0.8, "verdict")])

@@ -15,7 +15,7 @@ from containers import in_docker
 from magcli.verify.isolation import primitives
 
 
-def test_full_is_refused_with_the_primitive_and_the_fix() -> None:
+def test_full_isolation_is_refused_with_the_primitive_and_the_fix() -> None:
     done = in_docker("""
         from magcli.errors import EnvironmentFault
         from magcli.verify.sandbox import open_sandbox
@@ -30,7 +30,7 @@ def test_full_is_refused_with_the_primitive_and_the_fix() -> None:
     assert "--security-opt seccomp=unconfined" in done.stdout
 
 
-def test_auto_takes_restricted_and_it_holds() -> None:
+def test_auto_falls_back_to_restricted_isolation() -> None:
     if not landlock():
         pytest.skip("this kernel has no Landlock")
     done = in_docker("""

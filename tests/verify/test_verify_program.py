@@ -35,7 +35,7 @@ def do(program: Program, statement: str, stdin: bytes = b"", limits: Limits = DE
     return program.run(statement.encode() + b"\n" + stdin, limits)
 
 
-def test_what_it_says_and_how_it_ends_is_told_apart(python: Program) -> None:
+def test_output_and_exit_status_are_separate(python: Program) -> None:
     outcome = do(python, "print(1); print(2, file=sys.stderr); os.write(3, b'three'); sys.exit(4)")
     assert (outcome.status, outcome.code) == ("exited", 4)
     assert (outcome.stdout, outcome.stderr, outcome.report) == (b"1\n", b"2\n", b"three")
@@ -43,7 +43,7 @@ def test_what_it_says_and_how_it_ends_is_told_apart(python: Program) -> None:
     assert 1 << 20 < outcome.memory < 100 << 20
 
 
-def test_bytes_pass_as_they_are(python: Program) -> None:
+def test_bytes_pass_unchanged(python: Program) -> None:
     content = bytes(range(256)) + b"\r\n\0 trailing  \n\n"
     assert do(python, "sys.stdout.buffer.write(sys.stdin.buffer.read())", content).stdout == content
 
@@ -65,7 +65,7 @@ def test_stdin_can_be_read_in_any_way(sandbox: Sandbox, statement: str) -> None:
         assert program.run(b"21").stdout == b"2121\n"
 
 
-def test_a_large_input_may_be_read_or_left(python: Program) -> None:
+def test_a_large_input_may_be_left_unread(python: Program) -> None:
     content = b"x" * (100 << 20)
     assert do(python, "pass", content).status == "exited"
     counted = do(python, "print(sum(len(part) for part in iter(lambda: os.read(0, 1 << 20), b'')) > 99 << 20)", content)
@@ -78,12 +78,12 @@ def test_a_million_small_writes_are_one_output(python: Program) -> None:
     assert outcome.cpu < 4
 
 
-def test_an_answer_before_a_crash_is_no_success(python: Program) -> None:
+def test_an_answer_before_a_crash_is_not_a_success(python: Program) -> None:
     outcome = do(python, "print(42, flush=True); os.abort()")
     assert (outcome.status, outcome.code, outcome.stdout) == ("signalled", signal.SIGABRT, b"42\n")
 
 
-def test_silence_is_told_from_an_answer(python: Program) -> None:
+def test_a_program_without_output_exits_normally(python: Program) -> None:
     outcome = do(python, "sys.exit(0)")
     assert (outcome.status, outcome.code, outcome.stdout) == ("exited", 0, b"")
 
@@ -95,7 +95,7 @@ def test_output_up_to_the_limit_is_kept_and_one_byte_more_is_not(python: Program
     assert (over.status, over.stdout) == ("output-limit", b"x" * 1000)
 
 
-def test_stderr_is_cut_without_fault(python: Program) -> None:
+def test_stderr_is_truncated_without_a_fault(python: Program) -> None:
     outcome = do(python, "os.write(2, b'x' * (1 << 20))")
     assert (outcome.status, len(outcome.stderr)) == ("exited", 64 << 10)
 
@@ -106,7 +106,7 @@ def test_a_fraction_of_a_second_is_a_limit(python: Program) -> None:
     assert 0.3 < outcome.cpu < 0.5
 
 
-def test_time_below_the_limit_is_no_fault(python: Program) -> None:
+def test_time_below_the_limit_is_allowed(python: Program) -> None:
     """Close below: the kernel's own clock counts ticks, and would strike too early on a busy machine."""
     statement = "[0 for _ in iter(lambda: time.process_time() < 0.45, False)]"
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
@@ -128,13 +128,13 @@ def test_a_thread_with_a_large_stack_starts(python: Program) -> None:
     assert do(python, statement).stdout == b"7\n"
 
 
-def test_memory_of_the_caller_is_not_the_programs(python: Program) -> None:
+def test_memory_of_the_caller_does_not_count(python: Program) -> None:
     ballast = bytearray(b"x") * (400 << 20)
     assert do(python, "pass", limits=Limits(memory=50 << 20)).status == "exited"
     assert len(ballast) == 400 << 20
 
 
-def test_paths_are_mounted_and_names_may_have_folders(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_files_are_mounted_at_names_with_folders(sandbox: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(b"mounted")
     (tmp_path / "data").chmod(0o644)
     files: dict[str, bytes | Path] = {"a/b/data": tmp_path / "data", "main.py": b"print(open('a/b/data').read())"}
@@ -142,7 +142,7 @@ def test_paths_are_mounted_and_names_may_have_folders(sandbox: Sandbox, tmp_path
         assert program.run(b"").stdout == b"mounted\n"
 
 
-def test_a_missing_file_or_command_is_lost_and_says_so(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_a_missing_file_or_command_is_lost_with_a_message(sandbox: Sandbox, tmp_path: Path) -> None:
     with sandbox.program(["./none"], {}) as program:
         outcome = program.run(b"")
         assert outcome.status == "lost"
@@ -171,7 +171,7 @@ def test_a_stopped_sandbox_is_lost_and_the_next_run_has_a_new_one(python: Progra
 
 
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="this kernel does not count waiting")
-def test_who_waits_for_a_processor_is_told_from_who_sleeps() -> None:
+def test_waiting_for_a_cpu_is_distinguished_from_sleeping() -> None:
     core = {min(os.sched_getaffinity(0))}
     spins = "import os, sys\nos.sched_setaffinity(0, map(int, sys.argv[1:]))\nwhile True: pass"
     busy = [subprocess.Popen([sys.executable, "-c", spins, *map(str, core)]) for _ in range(3)]
@@ -191,7 +191,7 @@ def test_who_waits_for_a_processor_is_told_from_who_sleeps() -> None:
 
 
 @pytest.mark.flaky(reruns=2)
-def test_a_run_that_is_kept_waiting_has_more_time_and_one_that_dozes_has_not(python: Program) -> None:
+def test_a_run_waiting_for_a_cpu_gets_more_time_and_a_sleeping_one_does_not(python: Program) -> None:
     limits = Limits(cpu=0.6)
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
@@ -229,7 +229,7 @@ def test_a_program_that_others_kill_or_stop_is_lost(sandbox: Sandbox, number: in
         assert program.run(b"\n").stdout == b"42\n"
 
 
-def test_nothing_is_left_when_the_caller_is_killed(tmp_path: Path) -> None:
+def test_no_process_is_left_when_the_caller_is_killed(tmp_path: Path) -> None:
     mark = f"magcli-left-{os.getpid()}"
     script = textwrap.dedent(f"""
         from magcli.verify.sandbox import open_sandbox
@@ -247,7 +247,7 @@ def test_nothing_is_left_when_the_caller_is_killed(tmp_path: Path) -> None:
     _until(lambda: not _commands(mark))
 
 
-def test_descriptors_and_processes_are_given_back(sandbox: Sandbox) -> None:
+def test_descriptors_and_processes_are_released(sandbox: Sandbox) -> None:
     def count() -> tuple[int, int]:
         children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
         return len(os.listdir("/proc/self/fd")), len(children.read_text().split()) if children.exists() else 0

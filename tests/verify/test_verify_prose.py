@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from magcli.verify.prose import MAX_CHARS, MAX_WORDS, noisy, sentences, words
 
 
-def test_words_are_what_is_left() -> None:
+def test_words_remain_after_removing_formulas() -> None:
     text = (
         "We see `len(x)` at https://a.b/c that $\\alpha$ is\n\\[ x^2 \\]\nabout 3.5 cm.\n```py\nfor i in x: pass\n```"
     )
@@ -27,11 +27,11 @@ def test_words_are_what_is_left() -> None:
         ("a b à", "à"),
     ],
 )
-def test_what_is_removed(text: str, left: str) -> None:
+def test_formulas_and_code_are_removed(text: str, left: str) -> None:
     assert words(text) == left
 
 
-def test_plain_text_is_not_noisy_and_long_text_is_cut() -> None:
+def test_plain_text_is_unchanged_and_long_text_truncated() -> None:
     assert not noisy("Two and two are four, aren't they?")
     assert noisy("costs $2")
     assert len(words("word " * MAX_CHARS)) == MAX_CHARS
@@ -58,7 +58,7 @@ def test_no_sentence_and_no_word_is_longer_than_its_bound() -> None:
 
 
 @given(st.lists(st.sampled_from(["Two", "и", "数和", "x", "$y$", "3", ".", "? ", "。", "\n", " ", "`a`"])).map("".join))
-def test_sentences_hold_the_words(text: str) -> None:
+def test_sentences_contain_the_words(text: str) -> None:
     found = sentences(text)
     assert all(found)
     assert " ".join(" ".join(sentence) for sentence in found) == words(text).lower()

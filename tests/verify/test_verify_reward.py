@@ -12,7 +12,7 @@ ROW = {"prompt": "What is the sum of two and three?", "answer": "5"}
 RIGHT = r"<think>We add two and three, and that makes five.</think>The answer to the question is \boxed{5}."
 
 
-def test_all_parts() -> None:
+def test_all_parts_of_the_reward_add_up() -> None:
     graded = reward(RIGHT, 900, ROW, RULE)
     assert (graded.format, graded.correctness, graded.language) == (0.1, 0.9, 0.1)
     assert graded.length == pytest.approx(-0.05)
@@ -54,17 +54,17 @@ def test_bad_gold_never_trains(answer: str | None) -> None:
     assert (graded.total, graded.reason, graded.trainable) == (0, "bad-gold", False)
 
 
-def test_language_is_a_choice_and_undecided_earns_nothing() -> None:
+def test_the_language_reward_is_optional_and_zero_if_undecided() -> None:
     assert reward(RIGHT, 10, ROW, RewardRule(1000, use_language=False)).language == 0
     assert reward(r"<think>2+3=5</think>\boxed{5}", 10, ROW, RULE).total == pytest.approx(1.0)
     assert reward(RIGHT, 10, {**ROW, "prompt": "Quelle est la somme de deux et de trois ?"}, RULE).language == 0
 
 
-def test_numbers_are_ground_truths_too() -> None:
+def test_numbers_are_accepted_as_ground_truth() -> None:
     assert reward(RIGHT, 10, {**ROW, "answer": 5.0}, RULE).correct
 
 
-def test_the_last_box_counts_and_a_frame_is_none() -> None:
+def test_the_last_box_counts_and_an_fbox_does_not() -> None:
     assert reward(RIGHT + r" No, \boxed{6}.", 10, ROW, RULE).extracted == "6"
     assert reward(RIGHT + r" \fbox{6}", 10, ROW, RULE).reason == "correct"
 

@@ -35,7 +35,7 @@ def candidates_hold(level: str) -> bool:
     return any(not check_isolation(isolation) for isolation in candidates(level, ()))  # type: ignore[arg-type]
 
 
-def test_this_machine_isolates_fully() -> None:
+def test_this_machine_has_full_isolation() -> None:
     """Continuous integration must not lose the sandbox without a word."""
     found = probe()
     assert found.sandbox is not None
@@ -43,7 +43,7 @@ def test_this_machine_isolates_fully() -> None:
 
 
 @pytest.mark.parametrize("mount_as", ["root", "dropped", "user"])
-def test_every_way_to_mount_holds(mount_as: str) -> None:
+def test_every_way_to_mount_isolates(mount_as: str) -> None:
     if mount_as != "user" and mount_as not in mount_users():
         pytest.skip("needs root")
     if mount_as == "user" and mount_as not in mount_users():
@@ -66,7 +66,7 @@ def test_running_openly_must_be_accepted() -> None:
         assert program.run(b"").stdout == b"42\n"
 
 
-def test_the_canary_sees_what_is_open() -> None:
+def test_the_self_test_detects_missing_isolation() -> None:
     """A sandbox that lets programs out is not opened: the test program finds every hole of ``none``."""
     sandbox = open_sandbox("none", accept_unsandboxed=True)
     fault, leaks = run_escape_test(sandbox.isolation)
@@ -75,7 +75,7 @@ def test_the_canary_sees_what_is_open() -> None:
         assert hole in leaks
 
 
-def test_a_product_comes_out_and_runs(sandbox: Sandbox, tmp_path: Path) -> None:
+def test_a_build_product_is_extracted_and_runs(sandbox: Sandbox, tmp_path: Path) -> None:
     made = tmp_path / "program"
     outcome = sandbox.build(
         ["g++", "-O1", "main.cpp", "-o", "program"], {"main.cpp": TRIVIAL}, "program", limits=LIMITS, into=made
@@ -95,7 +95,7 @@ def test_a_failed_build_leaves_nothing(sandbox: Sandbox, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("command", ["true", "mkdir program", "ln -s /usr/bin/env program"])
-def test_only_a_file_is_a_product(sandbox: Sandbox, tmp_path: Path, command: str) -> None:
+def test_only_a_regular_file_is_a_product(sandbox: Sandbox, tmp_path: Path, command: str) -> None:
     made = tmp_path / "program"
     outcome = sandbox.build(["sh", "-c", command], {"x": b""}, "program", limits=LIMITS, into=made)
     assert (outcome.status, outcome.code) == ("exited", 1), outcome
@@ -121,7 +121,7 @@ def test_all_processes_of_a_build_end_with_it(sandbox: Sandbox, tmp_path: Path) 
     assert outcome.wall < 2
 
 
-def test_more_folders_can_be_readable(tmp_path: Path) -> None:
+def test_additional_folders_can_be_readable(tmp_path: Path) -> None:
     (tmp_path / "words").write_text("known")
     (tmp_path / "words").chmod(0o644)
     tmp_path.chmod(0o755)

@@ -49,19 +49,19 @@ def compiler() -> bytes:
 
 
 @pytest.mark.parametrize("name", ["fork", "vfork", "socket", "unlink", "ptrace", "unshare", "memfd_create"])
-def test_what_is_not_listed_is_refused(program: bytes, name: str) -> None:
+def test_system_calls_that_are_not_listed_are_refused(program: bytes, name: str) -> None:
     assert verdict(program, X86[name]) == EPERM
 
 
 @pytest.mark.parametrize("name", ["socket", "ptrace", "unshare", "memfd_create"])
-def test_a_compiler_may_start_processes_and_no_more(compiler: bytes, name: str) -> None:
+def test_only_a_compiler_may_start_processes(compiler: bytes, name: str) -> None:
     assert verdict(compiler, X86[name]) == EPERM
     assert verdict(compiler, X86["fork"]) == verdict(compiler, X86["unlink"]) == ALLOW
     assert verdict(compiler, X86["clone"], 0x11) == verdict(compiler, X86["clone"], 0x4111) == ALLOW
     assert verdict(compiler, X86["clone"], 0x10000011) == verdict(compiler, X86["clone"], 0x20000) == EPERM
 
 
-def test_a_thread_is_no_process_and_no_namespace(program: bytes) -> None:
+def test_threads_are_allowed_without_processes_and_namespaces(program: bytes) -> None:
     thread = 0x3D0F00
     assert verdict(program, X86["clone"], thread) == ALLOW
     assert verdict(program, X86["clone"], 0x11) == EPERM
@@ -75,7 +75,7 @@ def test_memory_is_private(program: bytes) -> None:
         assert verdict(program, X86["mmap"], 0, 4096, 3, flags) == wanted
 
 
-def test_signals_and_limits_are_for_oneself(program: bytes) -> None:
+def test_a_program_can_only_signal_and_limit_itself(program: bytes) -> None:
     own = program.replace(struct.pack("=I", seccomp.OWN_PID), struct.pack("=I", 77))
     for pid, wanted in [(77, ALLOW), (1, EPERM), (0, EPERM), (2**64 - 1, EPERM), (2**64 - 77, EPERM)]:
         assert verdict(own, X86["kill"], pid, 6) == wanted
@@ -94,7 +94,7 @@ def test_nobody_can_pretend_to_be_killed_from_outside(program: bytes) -> None:
     assert verdict(own, X86["timer_create"]) == EPERM
 
 
-def test_other_doors_to_the_kernel_are_shut(program: bytes) -> None:
+def test_other_architectures_and_unknown_calls_are_refused(program: bytes) -> None:
     assert verdict(program, X86["read"], arch=0x40000003) == KILL, "32 bit"
     assert verdict(program, X86["read"], arch=ARCH["aarch64"]) == KILL
     assert verdict(program, 0x40000000 | X86["read"]) == KILL, "x32"
@@ -103,7 +103,7 @@ def test_other_doors_to_the_kernel_are_shut(program: bytes) -> None:
     assert verdict(program, 10_000) == EPERM
 
 
-def test_the_own_number_stands_nowhere_by_chance() -> None:
+def test_the_placeholder_for_the_process_id_does_not_occur_by_chance() -> None:
     for machine in ARCH:
         for kind in ("program", "compiler"):
             code = seccomp.program_filter(kind, machine)  # type: ignore[arg-type]
@@ -128,7 +128,7 @@ def tables() -> list[tuple[str, int, int | None]]:
     [(1, "/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), (2, "/usr/include/asm-generic/unistd.h")],
     ids=["x86_64", "aarch64"],
 )
-def test_numbers_are_those_of_the_kernels_headers(column: int, header: str) -> None:
+def test_system_call_numbers_match_the_kernel_headers(column: int, header: str) -> None:
     if not Path(header).exists():
         pytest.skip(f"{header} is not installed on this {platform.machine()}")
     found = re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", Path(header).read_text())

@@ -30,21 +30,21 @@ def decided(solutions, labels=None, rules=RULES):
     return decide(runs_of(*solutions), dict(enumerate(labels or ["right"] * len(solutions))), rules)
 
 
-def test_each_test_has_the_fate_that_its_votes_give_it():
+def test_decisions_follow_the_votes():
     # three in four are right; all give another output; two, one and one; three against the right one; one gives none
     decision = decided(["=121=", "=121=", "=131=", "114=x"])
     assert (decision.kept, decision.replaced) == ({0: None, 1: "output 1", 4: None}, 1)
     assert decision.dropped == {"disagree": 1, "contested": 1}
 
 
-def test_a_single_solution_against_the_expected_output_fails_and_replaces_nothing():
+def test_a_single_solution_cannot_overrule_the_expected_output():
     assert decided(["==1"]).reason == "solutions-fail"
     assert decided(["===", "x1x"], ["right", "wrong"]).reason == ""
     assert decided(["11", "11"], rules=RULES._replace(votes=3)).reason == "solutions-fail"
     assert decided(["11", "11"]).replaced == 2
 
 
-def test_a_problem_goes_for_the_reason_that_its_runs_give():
+def test_a_problem_is_dropped_for_the_reason_that_its_runs_show():
     assert decided(["xxx", "xxx"]).reason == "solutions-fail"
     assert decided(["===", "==="], rules=RULES._replace(min_tests=4)).reason == "few-tests"
     assert decided(["=12", "=34"], rules=RULES._replace(min_tests=2)).reason == "few-tests"
@@ -55,7 +55,7 @@ def test_a_problem_goes_for_the_reason_that_its_runs_give():
     assert decide(failed, {0: "right"}, RULES)[:2] == ("not-run", "the checker failed")
 
 
-def test_wrong_solutions_do_not_vote_but_show_what_the_tests_are_worth():
+def test_wrong_solutions_do_not_vote_but_measure_the_tests():
     decision = decided(["==", "==", "11", "=1", "==", "=="], ["right", "right", *["wrong"] * 3, "unknown"])
     assert (decision.reason, decision.wrong, decision.passing) == ("", 3, [4])
     weak = decided(["==", "=="], ["right", "wrong"], RULES._replace(drop_weak=True))
@@ -63,7 +63,7 @@ def test_wrong_solutions_do_not_vote_but_show_what_the_tests_are_worth():
     assert decided(["11", "11", "=="], ["right", "right", "wrong"]).passing == [], "by the new outputs it is wrong"
 
 
-def test_a_wrong_solution_that_was_spared_tests_must_fail_one_that_it_ran():
+def test_a_wrong_solution_with_skipped_tests_must_fail_one_that_it_ran():
     labels = {0: "right", 1: "wrong"}
     right = runs_of("==")
     late = [Run(1, 0, "time-limit", None), Run(1, 1, "unrun", None)]
@@ -72,7 +72,7 @@ def test_a_wrong_solution_that_was_spared_tests_must_fail_one_that_it_ran():
     assert decide([*right, *early], labels, RULES).passing == [1]
 
 
-def test_unknown_solutions_are_asked_only_where_none_is_called_right():
+def test_unlabelled_solutions_vote_only_where_none_is_labelled_correct():
     solutions = ["11", "11", "=="]
     assert decided(solutions, ["unknown", "unknown", "right"]).kept == {0: None, 1: None}
     assert decided(["=1", "=1", "11"], ["unknown", "unknown", "wrong"]).reason == "solutions-fail", (
@@ -89,14 +89,14 @@ SHARES = st.sampled_from([0.2, 0.4, 0.5, 0.6, 0.75, 0.9, 1.0])
 
 
 @given(MATRICES, LABELS, SHARES, SHARES)
-def test_a_higher_threshold_keeps_no_more_tests(solutions, labels, one, other):
+def test_a_higher_threshold_never_keeps_more_tests(solutions, labels, one, other):
     low, high = sorted((one, other))
     more, fewer = (decided(solutions, labels[: len(solutions)], RULES._replace(agreement=x)) for x in (low, high))
     assert fewer.kept.items() <= more.kept.items()
 
 
 @given(MATRICES, LABELS, SHARES)
-def test_a_kept_test_is_one_on_which_enough_agree(solutions, labels, share):
+def test_a_test_is_kept_if_enough_solutions_agree(solutions, labels, share):
     given_labels = dict(enumerate(labels[: len(solutions)]))
     runs = runs_of(*solutions)
     asked = voters(runs, given_labels)
@@ -111,7 +111,7 @@ def test_a_kept_test_is_one_on_which_enough_agree(solutions, labels, share):
 
 
 @given(MATRICES, LABELS, SHARES, st.randoms(use_true_random=False))
-def test_the_order_of_solutions_and_runs_changes_nothing(solutions, labels, share, chance: random.Random):
+def test_the_order_of_solutions_and_runs_does_not_matter(solutions, labels, share, chance: random.Random):
     rules = RULES._replace(agreement=share)
     plain = decided(solutions, labels[: len(solutions)], rules)
     order = list(range(len(solutions)))
@@ -126,7 +126,7 @@ def test_the_order_of_solutions_and_runs_changes_nothing(solutions, labels, shar
 
 
 @given(MATRICES, LABELS)
-def test_what_is_kept_stays_kept(solutions, labels):
+def test_filtering_is_idempotent(solutions, labels):
     """Deciding again over the tests that are left, by their new outputs, drops and replaces nothing."""
     given_labels = dict(enumerate(labels[: len(solutions)]))
     first = decide(runs_of(*solutions), given_labels, RULES)
@@ -143,7 +143,7 @@ def test_what_is_kept_stays_kept(solutions, labels):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_disputed_is_a_share_of_all_tests(share):
+def test_disputed_is_a_fraction_of_all_tests(share):
     decision = decided(["==11", "==22"], rules=RULES._replace(disputed=share))
     assert decision.reason == ("disputed" if share < 0.5 else "")
     alone = decided(["==xx"], rules=RULES._replace(disputed=share))

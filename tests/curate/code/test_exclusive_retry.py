@@ -8,7 +8,7 @@ import pytest
 from magcli.curate.code.execution import CompilerFailed, ExclusiveRetry
 
 
-def test_work_runs_beside_other_work():
+def test_work_runs_concurrently():
     retry, both = ExclusiveRetry(), threading.Barrier(2)
 
     def meet() -> int:
@@ -19,7 +19,7 @@ def test_work_runs_beside_other_work():
         assert sorted(each.result() for each in met) == [0, 1]
 
 
-def test_what_was_not_compiled_is_tried_again_while_nothing_else_runs():
+def test_a_failed_compilation_is_retried_while_nothing_else_runs():
     retry, busy, lock = ExclusiveRetry(), set(), threading.Lock()
     beside: list[tuple[int, int]] = []
     tries: dict[int, int] = {}
@@ -45,7 +45,7 @@ def test_what_was_not_compiled_is_tried_again_while_nothing_else_runs():
     assert sorted(beside) == [(number, 1) for number in range(0, 40, 5)]
 
 
-def test_a_second_failure_is_told_and_the_turn_is_over():
+def test_a_second_failure_is_raised_and_releases_the_lock():
     retry = ExclusiveRetry()
 
     def late() -> None:

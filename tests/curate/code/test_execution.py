@@ -19,14 +19,14 @@ def groups_of(outputs, *, compare="tokens", test=None):
     return {frozenset(group) for group in groups.values()}, {text for _, text in found.values()} - {None}
 
 
-def test_text_is_equal_by_the_rule_and_the_most_common_output_stands_for_it():
+def test_text_is_compared_by_the_rule_and_represented_by_the_most_common_output():
     groups, texts = groups_of([b"Yes 1\n", b"yes  1", b"yes  1", b"no"])
     assert groups == {frozenset({0, 1, 2}), frozenset({3})}
     assert texts == {"yes  1", "no"}
     assert len(groups_of([b"Yes", b"yes"], compare="tokens-case")[0]) == 2
 
 
-def test_within_a_tolerance_outputs_are_linked_by_others():
+def test_outputs_within_a_tolerance_are_grouped_transitively():
     groups, _ = groups_of([b"1.00", b"1.18", b"1.09", b"2.0"], compare="floats:0.1")
     assert groups == {frozenset({0, 1, 2}), frozenset({3})}
 
@@ -38,7 +38,7 @@ def test_values_are_equal_as_values():
     assert texts == {"0.3", "'0.3'", "[1]"}
 
 
-def test_what_no_test_can_say_replaces_nothing():
+def test_an_output_that_no_test_can_express_replaces_nothing():
     assert groups_of([b"\xff\xfe", b"\xff\xfe"]) == ({frozenset({0, 1})}, set())
     assert groups_of([b"{"], test={"call": "f(1)", "output": "0"}) == ({frozenset({0})}, set())
 

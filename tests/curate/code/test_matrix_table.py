@@ -28,7 +28,7 @@ def finished(path, history=history):
     matrix.finish(PROBLEMS, history)
 
 
-def test_runs_are_kept_for_the_next_run_and_belong_to_one_isolation(tmp_path):
+def test_runs_are_reused_only_under_the_same_isolation(tmp_path):
     with closing(opened(tmp_path / "m.arrow")) as matrix:
         matrix.put("a", "d1", RUNS)
     with closing(opened(tmp_path / "m.arrow")) as again:
@@ -37,7 +37,7 @@ def test_runs_are_kept_for_the_next_run_and_belong_to_one_isolation(tmp_path):
         opened(tmp_path / "m.arrow", "restricted")
 
 
-def test_what_the_machine_failed_is_run_again_and_stands_in_the_table(tmp_path):
+def test_runs_that_the_machine_failed_are_repeated_and_recorded(tmp_path):
     failed = [Run(0, 0, "infra-error", None, "not compiled")]
     with closing(opened(tmp_path / "m.arrow")) as matrix:
         matrix.put("a", "d1", failed)
@@ -48,7 +48,7 @@ def test_what_the_machine_failed_is_run_again_and_stands_in_the_table(tmp_path):
     assert MatrixReplay(tmp_path / "m.arrow").runs("a", "d1") == failed
 
 
-def test_a_finished_table_stays_when_its_own_run_goes_on(tmp_path):
+def test_a_finished_table_survives_a_resumed_run(tmp_path):
     finished(tmp_path / "m.arrow")
     before = (tmp_path / "m.arrow").read_bytes()
     opened(tmp_path / "m.arrow").finish(PROBLEMS, history)
@@ -56,7 +56,7 @@ def test_a_finished_table_stays_when_its_own_run_goes_on(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["m.arrow"]
 
 
-def test_runs_that_are_gone_are_told(tmp_path):
+def test_missing_runs_are_reported(tmp_path):
     finished(tmp_path / "m.arrow")
     with closing(opened(tmp_path / "m.arrow")) as matrix, pytest.raises(DataError, match="use --restart"):
         matrix.finish(PROBLEMS, lambda count: history(count, agreement=0.5))
@@ -64,7 +64,7 @@ def test_runs_that_are_gone_are_told(tmp_path):
         matrix.finish(PROBLEMS, history)
 
 
-def test_a_matrix_is_one_shards_alone(tmp_path):
+def test_a_matrix_belongs_to_one_shard(tmp_path):
     finished(tmp_path / "m.arrow", lambda count: history(count, shard="1/2"))
     for shard in ("2/2", None):
         with pytest.raises(UsageError, match=r"m\.arrow is the matrix of shard 1/2; use one .* with magcli commit"):

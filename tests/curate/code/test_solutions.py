@@ -47,7 +47,7 @@ def test_stdin_tests_come_in_many_forms(row):
         {"tests": "def check(candidate):\n    assert candidate(1) == 2\n\n\ncheck(f)"},
     ],
 )
-def test_scripts_become_asserts(row):
+def test_scripts_are_split_into_asserts(row):
     assert read_tests(**row) == [{"assert": "assert f(1) == 2"}]
 
 
@@ -63,14 +63,14 @@ def test_scripts_become_asserts(row):
         ({"tests": TESTS, "custom_output_validator": True}, "no-checker"),
     ],
 )
-def test_what_cannot_be_run_has_a_reason(row, reason):
+def test_solutions_that_cannot_run_have_a_reason(row, reason):
     found = code_problem({"solutions": [PRINT], **row})
     assert isinstance(found, Unusable)
     assert found.reason == reason
 
 
 @pytest.mark.parametrize("setup", [["import x"], 3])
-def test_set_up_code_that_is_no_text_is_set_up_code(setup):
+def test_set_up_code_that_is_not_text_makes_the_tests_unusable(setup):
     found = code_problem({"tests": TESTS, "test_setup_code": setup, "solutions": [PRINT]})
     assert isinstance(found, Unusable)
     assert found.reason == "bad-tests"
@@ -88,11 +88,11 @@ def test_set_up_code_that_is_no_text_is_set_up_code(setup):
         {"solutions": [{"code": 3}, {"code": [PRINT]}, None]},
     ],
 )
-def test_solutions_that_are_no_text_are_none(row):
+def test_solutions_that_are_not_text_are_ignored(row):
     assert solutions_of(**row) == []
 
 
-def test_what_is_text_beside_what_is_none_is_taken():
+def test_valid_solutions_are_used_next_to_invalid_ones():
     assert [each.code[-9:] for each in solutions_of(samples=[None, "    pass\n"])] == ["    pass\n"]
     listed = {"language": [["C"], 3], "solution": [PRINT, PRINT]}
     assert [each.language for each in solutions_of(solutions=listed)] == ["['c']", "python"]
@@ -101,7 +101,7 @@ def test_what_is_text_beside_what_is_none_is_taken():
     assert found.time_limit == 3.0
 
 
-def test_a_checker_makes_up_for_custom_validation():
+def test_a_checker_replaces_custom_validation():
     row = {"tests": TESTS, "solutions": [PRINT], "custom_output_validator": True, "checker": "exit(42)"}
     assert isinstance(code_problem(row), CodeProblem)
 
@@ -126,7 +126,7 @@ def test_solutions_and_their_labels():
     assert solutions_of(code=PRINT) == [("python", PRINT, "right")]
 
 
-def test_bodies_and_samples_go_on_from_the_prompt():
+def test_bodies_and_samples_continue_the_prompt():
     ((_, code, label),) = solutions_of(canonical_solution="    return x + 1\n")
     assert (code, label) == ("def f(x):\n    '''Adds.'''\n    return x + 1\n", "right")
     ((_, code, _),) = solutions_of(canonical_solution="  y = x\n  return y\n")
@@ -145,7 +145,7 @@ def test_bodies_and_samples_go_on_from_the_prompt():
         "  return x + x\n",
     ],
 )
-def test_a_body_goes_on_from_a_head_that_is_indented_otherwise(body):
+def test_a_body_continues_a_head_with_another_indentation(body):
     head = "import math\ndef f(x):\n    '''\n    Double it.\n    '''\n"
     ((_, code, _),) = solutions_of(canonical_solution=body, prompt=head)
     space = {}
@@ -161,7 +161,7 @@ def carried(code):
     return language, space
 
 
-def test_python_2_is_taken_where_it_reads_as_python_3():
+def test_python_2_is_accepted_where_it_parses_as_python_3():
     language, space = carried("found = 7\nfound /= 2\nshares = [n / 2 for n in xrange(4)] + [1 / 2.0]\n")
     assert (language, space["found"], space["shares"]) == ("python", 3, [0, 0, 1, 1, 0.5])
     language, space = carried("from __future__ import division\nshare = 1 / 2 if xrange(1) else 0\n")
@@ -172,7 +172,7 @@ def test_python_2_is_taken_where_it_reads_as_python_3():
     assert solutions_of(solutions=[once._asdict()]) == [once]
 
 
-def test_a_file_of_several_classes_is_as_many_programs():
+def test_a_file_of_several_classes_becomes_several_programs():
     source = "import math\n\nclass Node: pass\n\nclass Solution(object):\n    def f(self): return 1\n\n\n" + (
         "class Solution2(object):\n    def f(self): return Solution2.g()\n    def g(): return 2\n"
     )
@@ -188,7 +188,7 @@ def test_a_file_of_several_classes_is_as_many_programs():
     assert split_python_classes("print 1") == []
 
 
-def test_a_file_of_several_classes_in_cpp_is_as_many_programs():
+def test_a_cpp_file_of_several_classes_becomes_several_programs():
     source = (
         "#include <map>\nclass Node {\n};\n\n// O(1)\nclass Solution {\npublic:\n    int f() { return 1; }\n};\n\n"
         + ("class Solution2 {\n    class Inner {\n    };\npublic:\n    int f() { return Solution2::g(); }\n};\n")
@@ -208,7 +208,7 @@ def test_tests_keep_their_origin():
     assert "origin" not in read_tests(tests=TESTS)[0]
 
 
-def test_how_outputs_are_compared_and_what_limits_hold():
+def test_comparison_and_limits_are_read_from_the_row():
     def of(**row):
         return code_problem({"tests": TESTS, "solutions": [PRINT], **row})
 

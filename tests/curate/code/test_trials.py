@@ -12,7 +12,7 @@ def unusable(*tests: str, min_tests: int = 3) -> tuple[str, str]:
     return found.reason, found.detail
 
 
-def test_a_problem_without_a_usable_test_says_what_is_wrong_with_them() -> None:
+def test_a_problem_without_a_usable_test_says_what_is_wrong_with_its_tests() -> None:
     reason, detail = unusable("helper(f(1)) == 1", "helper(f(2)) == 2", "helper(f(3)) == 3")
     assert reason == "bad-tests"
     assert "it is not known which of helper, f" in detail

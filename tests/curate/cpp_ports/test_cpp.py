@@ -54,7 +54,7 @@ def test_types_of_values(values, told: str) -> None:
         ("'int'", [1], "int"),
     ],
 )
-def test_annotations_say_what_values_leave_open(annotation: str, values, told: str) -> None:
+def test_annotations_decide_what_values_leave_open(annotation: str, values, told: str) -> None:
     assert str(common_type(values, hint(annotation))) == told
 
 

@@ -55,13 +55,13 @@ def values_of(code: str, *tests: tuple[str, str]) -> list[object]:
         ("template <class T> T f(T a, T b) { return a / b; }", [("f(1, 2)", "0"), ("f(-9, 2)", "-4")]),
     ],
 )
-def test_types_are_the_programs_own(code: str, tests: list[tuple[str, str]]) -> None:
+def test_types_follow_the_annotations_of_the_program(code: str, tests: list[tuple[str, str]]) -> None:
     found = values_of(code, *tests)
     expected = [parse_call(call, output).expected.value for call, output in tests]
     assert all(same(one, other) for one, other in zip(expected, found, strict=True)), found
 
 
-def test_what_gives_no_value_has_a_reason() -> None:
+def test_calls_without_a_value_have_a_reason() -> None:
     tests = [("f(1)", "1"), ("f(2)", "1"), ("f(3)", "1"), ("f(4)", "1")]
     code = "int f(int n) { if (n == 2) exit(0); if (n == 3) abort(); if (n == 4) for (;;) {} return n; }"
     assert values_of(code, *tests) == [1, "wrong-answer", "runtime-error", "time-limit"]
@@ -81,7 +81,7 @@ def test_what_gives_no_value_has_a_reason() -> None:
         ([("f(1)", "[(1, 2), (3,)]"), ("f(2)", "[[1, 2, 3]]")], "types"),
     ],
 )
-def test_what_cannot_be_asked_has_a_reason(tests: list[tuple[str, str]], reason: str) -> None:
+def test_calls_that_cpp_cannot_express_have_a_reason(tests: list[tuple[str, str]], reason: str) -> None:
     row = {"tests": [{"call": call, "output": output} for call, output in tests], "prompt": "?"}
     found = prepare({**row, "solutions": [{"language": "cpp", "code": "int f(int n);"}]})
     assert not isinstance(found, Prepared)
@@ -105,7 +105,7 @@ DEEP = 100_000
 @pytest.mark.parametrize(
     "stdout", [b"", b"1 2", b"[ 1", b"]", b"[ 1 ] ]", b"abc", b'"\\xff"', b"[ " * DEEP + b"] " * DEEP]
 )
-def test_what_is_no_value_is_told(stdout: bytes) -> None:
+def test_invalid_values_are_rejected(stdout: bytes) -> None:
     calls = cpp_calls([parse_call("f(1)", "1")], "?", [])
     with pytest.raises(NotPlain):
         calls.value(stdout)
@@ -121,7 +121,7 @@ VALUES = st.recursive(
 
 @given(st.lists(VALUES, min_size=1, max_size=3))
 @example([[], (False, False)])
-def test_values_come_back_in_pythons_types(values: list[object]) -> None:
+def test_values_come_back_as_python_types(values: list[object]) -> None:
     """Written as the harness writes them and read again, for all values that C++ can give."""
     try:
         type = common_type(values)

@@ -18,7 +18,7 @@ def problem(prompt: str, *tests: str | dict, **more) -> dict:
 # ---- what is asked ----
 
 
-def test_a_problem_by_stdin_only_says_the_language() -> None:
+def test_a_stdin_problem_only_states_the_language() -> None:
     python, cpp = language_pair(problem("Write a Python program that adds two numbers.", *SUM))
     assert (set(python), set(cpp)) == ({"prompt"}, {"prompt"})
     assert python["prompt"].startswith(
@@ -90,12 +90,12 @@ def test_a_function_is_declared_in_both_languages(row, python: str, cpp: str) ->
         (problem("?", "assert f(1) == 0.5", compare="floats:1e-4"), "floats:1e-4"),
     ],
 )
-def test_values_are_compared_as_the_tests_ask(row, compare: str) -> None:
+def test_values_are_compared_as_the_tests_require(row, compare: str) -> None:
     assert language_pair(row).cpp["compare"] == compare
 
 
 @pytest.mark.parametrize("tale", ["Red pandas sort ducks.", "An alien generator decorates.", "Ports import goods."])
-def test_tales_of_contests_are_not_about_python(tale: str) -> None:
+def test_contest_stories_may_mention_pythons(tale: str) -> None:
     assert tale in language_pair(problem(tale, *SUM)).cpp["prompt"]
 
 
@@ -122,7 +122,7 @@ def test_tales_of_contests_are_not_about_python(tale: str) -> None:
         (problem("Nothing."), "bad-tests"),
     ],
 )
-def test_what_is_not_asked_for_in_c_has_a_reason(row, reason: str) -> None:
+def test_problems_that_are_not_ported_have_a_reason(row, reason: str) -> None:
     with pytest.raises(UnsupportedSignature) as raised:
         language_pair(row)
     assert raised.value.reason == reason
@@ -177,7 +177,7 @@ def test_programs_in_both_languages_pass_the_tests_of_every_type() -> None:
         ("#include <cstdlib>\nbool odd(int n) { std::abort(); }", "runtime-error"),
     ],
 )
-def test_wrong_programs_are_found_out(program: str, reason: str) -> None:
+def test_wrong_programs_fail(program: str, reason: str) -> None:
     row = problem("Is it odd?", "assert odd(7) == True", "assert odd(4) == False", "assert odd(-3) == True")
     found = verdict(row, language_pair(row).cpp, "cpp", program)
     assert found.reason == reason, found

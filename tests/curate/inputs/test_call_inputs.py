@@ -49,7 +49,7 @@ def test_keywords_have_the_ranges_of_the_statement_and_methods_stay():
     assert {2, 40} <= lengths <= set(range(2, 41))
 
 
-def test_lists_that_were_as_long_as_each_other_stay_so():
+def test_lists_of_equal_length_keep_equal_lengths():
     for call in made(["f([1, 2], ['a', 'b'], 3)", "f([1], ['c'], 5)", "f([1, 5, 5], ['c', 'a', 'a'], 5)"]):
         one, other, _ = arguments(call)
         assert len(one) == len(other)
@@ -82,7 +82,7 @@ def test_new_calls_can_be_read_and_have_as_many_arguments(values, seed):
             assert type(found[0]) is type(values[0])
 
 
-def test_values_of_several_kinds_are_taken_as_they_are():
+def test_values_of_mixed_types_are_kept_as_they_are():
     assert shape_of([1, "a"]).kind == "same"
     assert shape_of([[], []]).kind == "same"
     assert shape_of([1, 2.5]).kind == "float"

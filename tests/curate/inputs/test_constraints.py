@@ -26,6 +26,6 @@ def test_ranges_are_read_in_the_order_of_the_statement(text, found):
     assert all(isinstance(end, int) for _, *ends in read for end in ends)
 
 
-def test_a_name_that_comes_again_counts_where_its_range_is_the_first_one():
+def test_a_repeated_name_counts_only_with_its_first_range():
     text = "1 <= n <= 10, 0 <= p <= 1, 1 <= n <= 5, 0 <= p <= 1"
     assert [each.name for each in constraints(text)] == ["n", "p", "p"]

@@ -44,7 +44,7 @@ def test_other_inputs_do_not_match(text):
         read(ROW, lines_of(text))
 
 
-def test_a_piece_knows_the_integers_before_it_and_its_own():
+def test_a_piece_knows_its_integers_and_those_before_it():
     first, second, third = read(EDGES, lines_of("4 2\n1 2\n3 4\n"))
     assert first.known == {0: 4, 1: 2}
     assert (second.head, third.known) == (("1", "2"), {0: 4, 1: 2, 2: 3, 3: 4})
@@ -52,7 +52,7 @@ def test_a_piece_knows_the_integers_before_it_and_its_own():
     assert second.run == third.run > 0
 
 
-def test_integers_are_as_programs_write_them():
+def test_integers_are_written_as_programs_write_them():
     assert [word for word in ("0", "-5", "007", "-0", "1.0", "", "-", "٣", "12") if is_int(word or "x")] == [
         "0",
         "-5",
@@ -72,7 +72,7 @@ def grid(random, cases):
 
 @settings(deadline=None)
 @given(st.integers(0, 10**6))
-def test_what_is_inferred_reads_all_samples(seed):
+def test_an_inferred_format_parses_all_samples(seed):
     random = Random(seed)
     texts = [grid(random, random.randint(1, 4)) for _ in range(5)]
     found = infer(texts)

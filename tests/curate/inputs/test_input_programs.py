@@ -16,7 +16,7 @@ FEED = {0: StdinCase(b"3\n", b"")}
 CALL = {0: parse_call("f([1])", "None")}
 
 
-def test_different_inputs_are_taken_and_given_ones_left_out():
+def test_new_inputs_are_accepted_and_given_ones_left_out():
     program = "seed, size = int(input()), input()\nprint(seed + (100 if size == 'large' else 0))"
     fate, found = run_generator(program, FEED, default_sandbox())
     assert (fate, len(found)) == ("used", SEEDS)
@@ -24,7 +24,7 @@ def test_different_inputs_are_taken_and_given_ones_left_out():
     assert "3\n" not in run_generator("print(int(input()) // 2)", FEED, default_sandbox())[1]
 
 
-def test_a_program_that_prints_one_input_or_nothing_or_dies_makes_none():
+def test_a_program_that_prints_one_input_or_nothing_or_crashes_yields_none():
     found = {
         program: run_generator(program, FEED, default_sandbox())
         for program in ("print(4)", "pass", "print(", "raise SystemExit(1)", "print('\\u00e9', input())")
@@ -33,13 +33,13 @@ def test_a_program_that_prints_one_input_or_nothing_or_dies_makes_none():
     assert set(map(str, found.values())) == {str(("fails", []))}
 
 
-def test_calls_must_call_what_is_tested():
+def test_calls_must_call_the_function_under_test():
     fate, found = run_generator("print(f'f([{input()}])')", CALL, default_sandbox())
     assert (fate, len(found)) == ("used", SEEDS - 1)
     assert run_generator("print(f'g([{input()}])')", CALL, default_sandbox()) == ("unfit", [])
 
 
-def test_programs_are_read_from_answers_and_the_others_have_their_reasons():
+def test_programs_are_extracted_from_answers_or_rejected_with_a_reason():
     block = "```python\nprint(1)\n```"
     texts = [f"<think>```python\n0\n```</think>{block}", block, "```cpp\nx\n```", "none"]
     answers = [Completion(text, 9, "stop") for text in texts] + [Completion("```python\nprint(", 9, "length")]
@@ -47,7 +47,7 @@ def test_programs_are_read_from_answers_and_the_others_have_their_reasons():
     assert extract_programs([Completion(block + "\nAnd so", 9, "length")]) == (["print(1)\n"], {})
 
 
-def test_programs_run_when_their_inputs_are_wanted():
+def test_programs_run_lazily():
     programs = GeneratorPrograms(["print(4)", "print(input(), 5)", "raise SystemExit(1)"], {"cut": 1})
     printers = ProgramInputs(programs, FEED, default_sandbox())
     assert printers.fates == {"cut": 1, "unused": 3}

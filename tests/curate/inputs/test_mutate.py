@@ -36,7 +36,7 @@ def test_new_inputs_are_new_in_the_format_and_the_same_for_a_seed(texts):
     assert made(texts) == found
 
 
-def test_sizes_go_from_the_least_to_the_greatest_of_the_statement():
+def test_sizes_span_the_range_of_the_statement():
     found = made(ROW, "1 <= n <= 1000 and 0 <= a_i <= 50")
     sizes = {int(text.split()[0]) for text in found}
     assert {1, 1000} <= sizes
@@ -47,13 +47,13 @@ def test_sizes_go_from_the_least_to_the_greatest_of_the_statement():
     assert any(len(set(text.split()[1:])) == 1 < len(text.split()) - 1 for text in found)
 
 
-def test_without_a_statement_ranges_are_those_of_the_samples():
+def test_without_stated_ranges_those_of_the_samples_apply():
     found = made(ROW)
     assert {int(text.split()[0]) for text in found} <= {2, 3, 4}
     assert {int(word) for text in found for word in text.split()[1:]} <= set(range(1, 10))
 
 
-def test_what_reaches_another_value_goes_as_far_as_that():
+def test_a_value_bounded_by_another_reaches_it():
     """Vertices of edges are up to n in the samples, so they are up to n where n is larger."""
     found = made(EDGES, "1 <= n <= 100000, 0 <= m <= 200000", 80)
     edges = [(int(text.split()[0]), [*map(int, text.split()[2:])]) for text in found]
@@ -61,7 +61,7 @@ def test_what_reaches_another_value_goes_as_far_as_that():
     assert max(vertex for _, vertices in edges for vertex in vertices) > 1000
 
 
-def test_edges_that_made_trees_make_trees():
+def test_edges_of_trees_stay_trees():
     found = made(TREES, "2 <= n <= 100")
     assert max(int(text.split()[0]) for text in found) == 100
     inputs = described(TREES)
@@ -69,7 +69,7 @@ def test_edges_that_made_trees_make_trees():
     assert not accepts(inputs, "4\n1 2\n1 2\n3 4\n")
 
 
-def test_order_and_distinctness_and_lengths_stay():
+def test_order_and_distinctness_and_lengths_are_preserved():
     for text in made(SORTED, "1 <= n <= 20"):
         values = [*map(int, text.split()[1:])]
         assert values == sorted(set(values))
@@ -97,7 +97,7 @@ def test_trees_connect_all_vertices(edges, seed):
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(st.integers(-99, 99), min_size=1, max_size=6), min_size=2, max_size=5), st.integers(0, 999))
-def test_mutations_of_rows_are_read_by_their_own_format(rows, seed):
+def test_mutations_match_the_format_of_their_row(rows, seed):
     texts = [f"{len(row)}\n{' '.join(map(str, row))}\n" for row in rows]
     inputs = described(texts)
     for text in islice(mutations(inputs, texts, str(seed)), 12):

@@ -104,14 +104,14 @@ def test_parts(answer: str, count: int) -> None:
     assert parts_of(answer) == count
 
 
-def test_values_of_different_questions() -> None:
+def test_values_that_answer_different_questions() -> None:
     assert several_values("$(3,0)$; $\\sqrt{3}$")
     assert several_values("{'a': 1, 'b': 2}")
     assert not several_values("(1;2)")
     assert not several_values("$y=3x$; $y \\equiv 1$")
 
 
-def test_words_and_what_a_problem_lacks() -> None:
+def test_words_that_say_what_a_problem_lacks() -> None:
     assert worded("$A$ maps onto $B$ everywhere")
     assert not worded("\\frac{a}{b}^^2")
     assert unsolvable("Unfortunately, the angle cannot be determined without more information.")
@@ -135,7 +135,7 @@ def test_words_and_what_a_problem_lacks() -> None:
         ),
     ],
 )
-def test_only_a_start_that_misses_something_tells_what_lacks(answer: str, lacks: bool) -> None:
+def test_only_a_leading_complaint_says_what_is_missing(answer: str, lacks: bool) -> None:
     assert bool(unsolvable(answer)) == lacks
 
 
@@ -159,7 +159,7 @@ def test_plain_values(answer: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("answer", ["$x=3$", "5 square units", "\\$5", "$a$ and $b$", "after all", "x^2"])
-def test_what_is_plain_stays(answer: str) -> None:
+def test_plain_text_is_unchanged(answer: str) -> None:
     assert bare(answer) == plain_value(answer) == answer
 
 
@@ -167,7 +167,7 @@ def test_a_label_before_prose_leaves_prose() -> None:
     assert prose(bare("Solution is: $[x=1]$, a basis for the space is $(1,2)$"))
 
 
-def test_the_right_side_of_what_repeats_the_question() -> None:
+def test_the_right_side_of_an_equation_that_repeats_the_question() -> None:
     prompt = "Find $u \\cdot v$."
     assert right_side("$u\\cdot v=1+16=17$", prompt) == "17"
     assert right_side("$u\\times w=17$", prompt) == ""
@@ -183,7 +183,7 @@ def test_negations() -> None:
     assert not says_nothing("$x=3$")
 
 
-def test_who_is_sorry_lacks_something() -> None:
+def test_an_apology_means_that_something_is_missing() -> None:
     assert unsolvable("很抱歉，我不知道这个班有多少人。")
     assert unsolvable("I'm sorry, as an AI language model I have no data.")
     assert not unsolvable("She is sorry for 3 of them.")
@@ -200,10 +200,10 @@ def test_who_is_sorry_lacks_something() -> None:
         "您好，我无法看到您提到的漫画。",
     ],
 )
-def test_who_was_given_nothing_lacks_something(answer: str) -> None:
+def test_a_request_for_information_means_that_something_is_missing(answer: str) -> None:
     assert unsolvable(answer)
 
 
 @pytest.mark.parametrize("answer", ["She would need 3 more.", "他没有提供证件，所以付了5元。", "An AI has 3 layers."])
-def test_who_lacks_something_within_the_story_solves_it(answer: str) -> None:
+def test_something_missing_within_the_story_is_no_complaint(answer: str) -> None:
     assert not unsolvable(answer)

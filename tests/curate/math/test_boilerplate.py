@@ -43,7 +43,7 @@ AFTER = [
 
 
 @pytest.mark.parametrize("after", AFTER)
-def test_what_is_left_behind_a_statement_goes(after: str) -> None:
+def test_boilerplate_after_a_statement_is_removed(after: str) -> None:
     assert without_boilerplate(ASK + after, "4") == ASK
     assert clean(ASK + after, "4", parsable=parsable) == Kept(ASK, "4", "remains")
 
@@ -64,21 +64,21 @@ def test_what_is_left_behind_a_statement_goes(after: str) -> None:
         "",
     ],
 )
-def test_what_belongs_to_it_stays(statement: str) -> None:
+def test_text_that_belongs_to_the_statement_stays(statement: str) -> None:
     assert without_boilerplate(statement, "4") == statement
 
 
-def test_an_answer_that_stands_there_goes_only_if_it_is_the_ground_truth() -> None:
+def test_an_appended_answer_is_removed_only_if_it_is_the_ground_truth() -> None:
     told = f"{ASK}\n\nAnswer: 5"
     assert without_boilerplate(told, "4") == told
     assert without_boilerplate(told, "5") == ASK
 
 
-def test_a_statement_that_is_nothing_but_remains_stays_as_it_is() -> None:
+def test_a_statement_of_boilerplate_only_is_unchanged() -> None:
     assert without_boilerplate("\n## Solution", "4") == "\n## Solution"
 
 
-def test_tags_of_forums_are_taken_off_so_that_parts_are_seen() -> None:
+def test_forum_tags_are_removed_before_parts_are_counted() -> None:
     several = "[b]a)[/b] How many of 9 coins are false?\n[b]b)[/b] Find the number of weighings that show it."
     found = clean(several, "3", parsable=parsable)
     assert isinstance(found, Dropped)
@@ -86,7 +86,7 @@ def test_tags_of_forums_are_taken_off_so_that_parts_are_seen() -> None:
     assert without_boilerplate("Let $a[i]$ be 2 and $b[i]$ be 3.", "5") == "Let $a[i]$ be 2 and $b[i]$ be 3."
 
 
-def test_links_to_pictures_are_found_and_go_where_words_tell_all() -> None:
+def test_image_links_are_removed_where_the_text_is_complete() -> None:
     assert pictures(f"{ASK}\n\n{LINK}") == LINK
     assert pictures("See the [circle](https://example.org/Circle) there.") == ""
     assert without_pictures(f"{ASK}\n\n{LINK}") == ASK
@@ -104,7 +104,7 @@ def test_links_to_pictures_are_found_and_go_where_words_tell_all() -> None:
         f"Which of these nets folds to a cube without any overlap of its faces?\nA. {LINK}\nB. {LINK}\nC. {LINK}",
     ],
 )
-def test_a_picture_that_words_point_at_is_needed(statement: str) -> None:
+def test_a_picture_that_the_text_refers_to_is_needed(statement: str) -> None:
     found = clean(statement, "4", parsable=parsable)
     assert isinstance(found, Dropped)
     assert found.reason in ("incomplete", "multiple-choice")

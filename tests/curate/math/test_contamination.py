@@ -45,7 +45,7 @@ def test_hits(evaluations: Evaluations, statement: str, row: str | None) -> None
     assert evaluations.hit(statement) == (Source("eval.jsonl", row) if row else None)
 
 
-def test_tables_are_read_by_their_statement_and_rows_named_by_id_or_number(tmp_path) -> None:
+def test_statements_are_found_and_rows_named_by_id_or_number(tmp_path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"id": 7, "problem": LONG}) + "\n")
     (tmp_path / "b.csv").write_text("question,answer\nnone,1\n" + json.dumps(SHORT) + ",76\n")
     found = read_evaluations([tmp_path / "a.jsonl", tmp_path / "b.csv"])
@@ -53,7 +53,7 @@ def test_tables_are_read_by_their_statement_and_rows_named_by_id_or_number(tmp_p
     assert found.hit(SHORT) == Source("b.csv", "1")
 
 
-def test_facts_in_a_column_of_their_own_are_part_of_the_statement(tmp_path) -> None:
+def test_facts_in_a_separate_column_are_part_of_the_statement(tmp_path) -> None:
     row = {"body": "Ann has 3 pears.", "question": "How many are there?"}
     (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
     found = read_evaluations([tmp_path / "a.jsonl"])
@@ -67,7 +67,7 @@ def test_a_table_without_statements_is_refused_by_name(tmp_path) -> None:
         read_evaluations([tmp_path / "a.jsonl"])
 
 
-def test_a_table_with_a_broken_line_is_refused_for_what_it_may_hold(tmp_path) -> None:
+def test_a_table_with_a_broken_line_is_refused(tmp_path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"problem": LONG}) + '\n{"problem": \n')
     with pytest.raises(DataError, match=r"a\.jsonl has unreadable lines: line 2 \(broken-json\)"):
         read_evaluations([tmp_path / "a.jsonl"])

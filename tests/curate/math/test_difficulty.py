@@ -41,7 +41,7 @@ def test_samples_without_an_answer_form_no_majority() -> None:
     assert summarise([EMPTY, EMPTY, "7"], [False, False, True], equal_numbers) == Summary(1 / 3, 3, "7", 1 / 3)
 
 
-def test_equality_is_asked_about_different_texts_only() -> None:
+def test_equality_is_checked_only_for_different_texts() -> None:
     asked: list[tuple[str, str]] = []
 
     def never(left: str, right: str) -> bool:
@@ -69,7 +69,7 @@ def test_largest_class_by_value(pairs: list[tuple[str, bool]]) -> None:
 
 
 @given(samples, st.randoms(use_true_random=False))
-def test_order_of_samples_changes_no_number(pairs: list[tuple[str, bool]], random) -> None:
+def test_the_order_of_samples_does_not_matter(pairs: list[tuple[str, bool]], random) -> None:
     shuffled = list(pairs)
     random.shuffle(shuffled)
     one, other = (summarise([a for a, _ in each], [c for _, c in each], equal_numbers) for each in (pairs, shuffled))
@@ -81,7 +81,7 @@ def decide(pass_rate: float, *, share: float = 0.0, matches: bool = False, drop_
     return judge(summary, Rules(0.1, 0.8, drop_suspect), gold_matches_majority=matches)
 
 
-def test_first_pass_keeps_the_band() -> None:
+def test_the_first_pass_keeps_the_band() -> None:
     assert decide(0.0) == "never-solved"
     assert decide(1 / 16) == "too-hard"
     assert decide(0.1) == decide(0.8) == "kept"
@@ -97,7 +97,7 @@ def test_majority_against_the_ground_truth_is_suspect_only_when_asked() -> None:
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
-def test_kept_exactly_inside_the_band(rate: float, one: float, other: float) -> None:
+def test_a_problem_is_kept_exactly_inside_the_band(rate: float, one: float, other: float) -> None:
     low, high = sorted((one, other))
     verdict = judge(Summary(rate, 16, "", 0.0), Rules(low, high, drop_suspect=True), gold_matches_majority=False)
     assert (verdict == "kept") == (low <= rate <= high)
@@ -109,7 +109,7 @@ def test_a_band_is_two_rates(text: str, found: tuple[float, float]) -> None:
 
 
 @pytest.mark.parametrize("text", ["0.9..0.1", "0.1", "0.1-0.9", "..", "-1..0.5", "0..2", "nan..1", "0..1..2"])
-def test_what_is_no_band_is_refused(text: str) -> None:
+def test_an_invalid_band_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"filter-math\.keep: "):
         band(text)
 
@@ -159,7 +159,7 @@ def counted(answers: list[str], right: list[bool], with_rules: Rules) -> SampleC
 
 @settings(max_examples=500, deadline=None)
 @given(outcomes, rules)
-def test_what_is_settled_by_the_first_samples_is_what_all_of_them_say(
+def test_an_early_decision_is_the_decision_of_all_samples(
     samples: list[tuple[str, bool] | None], with_rules: Rules
 ) -> None:
     for made in range(1, len(samples)):
@@ -172,7 +172,7 @@ EVERY = [("7", True), ("7", False), ("3", False), ("4", False), (EMPTY, False), 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(EVERY), min_size=1, max_size=8), st.integers(1, 3), rules)
-def test_what_is_not_settled_could_still_turn_out_otherwise(
+def test_an_undecided_problem_could_still_go_either_way(
     samples: list[tuple[str, bool] | None], remaining: int, with_rules: Rules
 ) -> None:
     """Against all that could follow: no certainty is missed, but where a majority below one half may tie."""
@@ -185,7 +185,7 @@ def test_what_is_not_settled_could_still_turn_out_otherwise(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(EVERY), max_size=6), st.integers(0, 3), rules)
-def test_as_many_as_are_needed_may_settle_a_problem_and_no_fewer(
+def test_the_minimum_number_of_samples_can_decide_a_problem(
     samples: list[tuple[str, bool] | None], remaining: int, with_rules: Rules
 ) -> None:
     def may(more: int) -> bool:
@@ -212,11 +212,11 @@ def test_as_many_as_are_needed_may_settle_a_problem_and_no_fewer(
         (1, Rules(0.01, 0.9), 1),
     ],
 )
-def test_the_first_samples_are_as_many_as_may_decide(number: int, with_rules: Rules, first: int) -> None:
+def test_the_first_wave_has_the_minimum_that_can_decide(number: int, with_rules: Rules, first: int) -> None:
     assert needed(SampleCounts(0, 0, 0, 0), number, with_rules) == first
 
 
-def test_few_samples_settle_a_problem_within_the_band_and_most_are_needed_at_its_edges() -> None:
+def test_few_samples_decide_within_the_band_and_most_are_needed_at_its_edges() -> None:
     def needed(outcomes: str, with_rules: Rules) -> int:
         samples: list[tuple[str, bool] | None] = [("7", True) if each == "1" else ("3", False) for each in outcomes]
         return next(k for k in range(1, 17) if k == 16 or is_settled(samples[:k], 16 - k, with_rules))

@@ -30,7 +30,7 @@ def doubt(prompt: str, answer: str):
         (SIDES, "4", "one-answer", "kept"),
     ],
 )
-def test_yes_keeps_no_drops_and_neither_leaves_it_to_the_rules(prompt, answer, question, by_rules) -> None:
+def test_yes_keeps_and_no_drops_and_neither_defers_to_the_rules(prompt, answer, question, by_rules) -> None:
     decided, found = doubt(prompt, answer)
     assert found.question == question
     assert (decided.reason if isinstance(decided, Dropped) else "kept") == by_rules
@@ -63,7 +63,7 @@ def test_yes_keeps_no_drops_and_neither_leaves_it_to_the_rules(prompt, answer, q
         ("In the figure, $AB=3$. [asy] draw((0,0)--(3,0)); [/asy] What is $AB$?", "3"),
     ],
 )  # fmt: skip
-def test_of_what_the_rules_are_sure_no_model_is_asked(prompt: str, answer: str) -> None:
+def test_the_model_is_not_asked_where_the_rules_are_certain(prompt: str, answer: str) -> None:
     assert doubt(prompt, answer)[1] is None
 
 
@@ -84,7 +84,7 @@ def test_every_reply_is_an_answer(text: str, answer: str) -> None:
     assert answer_in(text) == answer
 
 
-def test_the_problem_stands_alone_in_the_users_message() -> None:
+def test_the_users_message_is_the_problem_alone() -> None:
     system, user = messages("complete", FOLDED)
     assert user == {"role": "user", "content": FOLDED}
     assert QUESTIONS["complete"] in system["content"]

@@ -18,7 +18,7 @@ def found(rows: list[tuple[str, str, str]], similarity: float = 0.7) -> set[tupl
     return {tuple(each) for each in seen.duplicates(similarity)}
 
 
-def test_equal_statements_are_duplicates_but_for_their_spaces() -> None:
+def test_statements_that_differ_only_in_spaces_are_duplicates() -> None:
     rows = [("b", "What is  1 + 1?", "2"), ("a", "What is 1 +\n1?", "2"), ("c", "What is 2 + 1?", "3")]
     assert found(rows) == found(rows, 1.0) == {(0, True, 1)}
 
@@ -56,7 +56,7 @@ def test_near_duplicates_have_the_same_mathematics_and_answer(other: str, answer
         ("a 3-digit number", "a 3 digit number", True),
     ],
 )
-def test_mathematics_without_its_dressing(one: str, other: str, same: bool) -> None:
+def test_mathematics_is_compared_without_its_formatting(one: str, other: str, same: bool) -> None:
     assert (mathematics_of(one) == mathematics_of(other)) == same
 
 
@@ -69,7 +69,7 @@ def test_chinese_is_read_by_character() -> None:
     assert found([("a", one, "8"), ("b", other, "8")]) == {(1, False, 0)}
 
 
-def test_the_row_that_stays_does_not_depend_on_the_order() -> None:
+def test_the_kept_row_does_not_depend_on_the_order() -> None:
     texts = [
         TRAIN,
         TRAIN.replace("station", "terminal"),
@@ -86,7 +86,7 @@ def test_the_row_that_stays_does_not_depend_on_the_order() -> None:
 
 
 @given(st.lists(st.frozensets(st.sampled_from("abcdefgh"), min_size=1), max_size=12))
-def test_clusters_hold_only_what_is_alike_through_neighbours(sets: list[frozenset[str]]) -> None:
+def test_clusters_are_connected_by_similar_pairs(sets: list[frozenset[str]]) -> None:
     for cluster in clusters(sets, 0.8):
         for index in cluster:
             assert any(jaccard(sets[index], sets[other]) >= 0.8 for other in cluster if other != index)

@@ -62,7 +62,7 @@ def test_every_row_has_its_fields() -> None:
     assert {row["source"] for row in ROWS} == set(COLUMNS) == {row["source"] for row in read(HERE / "sources.jsonl")}
 
 
-def test_the_readme_counts_right() -> None:
+def test_the_readme_counts_are_correct() -> None:
     labels = Counter((row["label"], row["half"]) for row in ROWS)
     shipped = Counter(row["label"] for row in ROWS if "problem" in row)
     drawn = Counter(row["label"] for row in ROWS if row["drawn"] == "random")
@@ -73,7 +73,7 @@ def test_the_readme_counts_right() -> None:
     assert [row[:3] for row in table("source")] == expected
 
 
-def test_a_row_is_fed_by_its_columns() -> None:
+def test_inputs_are_taken_from_the_right_columns() -> None:
     letters = {"question": "q", "label": "B", "options": {"B": "2", "A": "1"}}
     assert problem_of("gaokao_math_qa_zh.jsonl", letters) == ("q", "B", ["1", "2"])
     assert problem_of("mawps_addsub.jsonl", {"input": "1 + 1 ?", "target": 2.0}) == ("1 + 1 ?", "2.0", None)

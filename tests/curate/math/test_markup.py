@@ -21,7 +21,7 @@ from magcli.verify.math import parsable
         (r"first\noindent second", "first second"),
     ],
 )
-def test_remains_go(text: str, expected: str) -> None:
+def test_leftover_markup_is_removed(text: str, expected: str) -> None:
     assert tidied(text) == expected
 
 
@@ -41,11 +41,11 @@ def test_remains_go(text: str, expected: str) -> None:
         r"\mathbb{R} \textbackslash \{0\}",
     ],
 )
-def test_what_is_meant_stays(text: str) -> None:
+def test_intended_text_stays(text: str) -> None:
     assert tidied(text) == text
 
 
-def test_a_problem_is_kept_without_them() -> None:
+def test_a_problem_is_kept_without_its_markup() -> None:
     kept = clean(
         "Find the limit.\nLet $x \\textless{} 3$.\n\\end{problem}\n\\noindent",
         "$8$.\\\\\n\\noindent",

@@ -54,12 +54,12 @@ DATA = [
 
 
 @pytest.mark.parametrize("statement", [*NO_LIST, *NO_DATA, *NO_PRICE])
-def test_what_a_statement_is_about_is_not_there(statement: str) -> None:
+def test_the_object_of_a_statement_is_missing(statement: str) -> None:
     assert missing_part(statement)
 
 
 @pytest.mark.parametrize("statement", [*LIST, *DATA, *PRICE])
-def test_what_a_statement_is_about_stands_in_it(statement: str) -> None:
+def test_the_object_of_a_statement_is_present(statement: str) -> None:
     assert missing_part(statement) == ""
 
 
@@ -70,7 +70,7 @@ def test_what_a_statement_is_about_stands_in_it(statement: str) -> None:
         "A boat goes 30 miles upstream in 3 hours. It comes back in 2 hours.",
     ],
 )
-def test_a_story_that_asks_nothing(statement: str) -> None:
+def test_a_story_without_a_question(statement: str) -> None:
     assert asks_nothing(statement, tasks_of(statement), "7")
 
 
@@ -86,7 +86,7 @@ def test_a_story_that_asks_nothing(statement: str) -> None:
         "A short tale.",
     ],
 )
-def test_a_story_that_asks_or_may(statement: str) -> None:
+def test_a_story_with_a_possible_question(statement: str) -> None:
     assert asks_nothing(statement, tasks_of(statement), "7") == ""
 
 
@@ -136,13 +136,13 @@ NEEDED = [
 
 
 @pytest.mark.parametrize("statement", TOLD)
-def test_words_that_tell_what_the_picture_shows(statement: str) -> None:
+def test_text_that_describes_the_picture(statement: str) -> None:
     beside = f"{statement}\n<image1>"
     assert figure_needed(beside, beside) == ""
 
 
 @pytest.mark.parametrize("statement", NEEDED)
-def test_words_that_need_the_picture(statement: str) -> None:
+def test_text_that_needs_the_picture(statement: str) -> None:
     beside = f"{statement}\n<image1>"
     assert figure_needed(beside, beside) == "<image1>"
 
@@ -175,6 +175,6 @@ def test_figures_that_are_named(statement: str, needed: str) -> None:
     assert figure_needed(statement, statement) == needed
 
 
-def test_what_is_drawn_and_what_is_named() -> None:
+def test_drawn_and_named_objects() -> None:
     assert [drawn(each) for each in ("[asy] draw((0,0)--(1,0)); [/asy]", "As shown.")] == [True, False]
     assert [figure_named(each) for each in ("in the figure", "<image1>", "T=T N Y W R")] == [True, True, False]

@@ -124,7 +124,7 @@ def test_several_parts(statement: str, answer: str, parts: bool) -> None:
     assert bool(several(statement, answer)) == parts
 
 
-def test_blanks_side_by_side_are_one() -> None:
+def test_adjacent_blanks_count_as_one() -> None:
     assert blanks("The slope is ____ ____.") == ""
     assert blanks("The slope is ____ and the intercept ____.") == "2 blanks"
     assert blanks("$x=$ \\underline{\\quad}, $y=(\\quad)$") == "2 blanks"
@@ -162,5 +162,5 @@ def test_labelled_parts(statement: str, labels: int, finds: bool) -> None:
         ("The two numbers are", "3 and 4", False),
     ],
 )
-def test_values_of_an_option_told_apart(question: str, values: str, apart: bool) -> None:
+def test_values_that_answer_separate_questions_are_recognised(question: str, values: str, apart: bool) -> None:
     assert bool(told_apart(question, values)) == apart

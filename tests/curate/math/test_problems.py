@@ -194,7 +194,7 @@ DROPPED_ELSEWHERE = [
 
 
 @pytest.mark.parametrize(("reason", "prompt", "answer"), [*DROPPED, *DROPPED_ELSEWHERE])
-def test_dropped_for(reason: str, prompt: str, answer: str) -> None:
+def test_rows_are_dropped_for_their_reason(reason: str, prompt: str, answer: str) -> None:
     assert outcome(prompt, answer) == reason
 
 
@@ -217,7 +217,7 @@ def test_look_alikes_stay(prompt: str) -> None:
     assert clean(prompt, "7", parsable=readable) == Kept(prompt, "7")
 
 
-def test_a_letter_from_a_list_of_codes_stays() -> None:
+def test_a_letter_code_as_answer_stays() -> None:
     conic = 'Which conic is it? Enter "C" for circle, "E" for ellipse.'
     assert clean(conic, "\\text{(C)}", parsable=readable) == Kept(conic, "\\text{(C)}")
     quadrants = "In which quadrants does it lie?"
@@ -225,7 +225,7 @@ def test_a_letter_from_a_list_of_codes_stays() -> None:
     assert outcome("Which statements hold? I. $x=1$ II. $x=2$ III. $x=3$", "I, II") == "multiple-choice"
 
 
-def test_an_answer_that_only_names_what_is_asked_for_is_unverifiable() -> None:
+def test_an_answer_that_only_repeats_the_question_is_unverifiable() -> None:
     asked = "For what $n$ is there such a trick?"
     assert outcome(asked, " $n$ ") == "unverifiable"
     assert outcome(asked, "n=4") == "kept"
@@ -352,7 +352,7 @@ def test_choices_become_open_questions(prompt: str, answer: str, question: str, 
         "Solve.\n\\begin{align}x+1&=2\\end{align}",
     ],
 )
-def test_questions_that_are_whole_are_opened_as_they_stand(question: str) -> None:
+def test_complete_questions_are_opened_unchanged(question: str) -> None:
     assert clean(f"{question}\n(A) 1\n(B) 2\n(C) 3\n(D) 4", "B", parsable=parsable) == Kept(question, "2", "opened")
 
 
@@ -360,12 +360,12 @@ def test_a_question_after_the_options_needs_them() -> None:
     assert outcome("Let\n(A) 1 (B) 2 (C) 3\n\nHow many of these are odd?", "A") == "multiple-choice"
 
 
-def test_options_whose_answer_is_none_of_them_are_part_of_the_statement() -> None:
+def test_options_without_the_answer_are_part_of_the_statement() -> None:
     prompt = "Count the true ones: (A) $1<2$ (B) $2<1$ (C) $3<4$"
     assert clean(prompt, "17", parsable=readable) == Kept(prompt, "17")
 
 
-def test_functions_and_points_are_no_options() -> None:
+def test_functions_and_points_are_not_options() -> None:
     assert split_options("If $P(A)=1/2$, $P(B)=1/3$ and $P(C)=1/4$, find $P(A \\cup B)$.") is None
 
 
@@ -379,7 +379,7 @@ def test_functions_and_points_are_no_options() -> None:
         ["A)A)1", "B)B)240", "C)C)30"],
     ],
 )
-def test_options_in_a_column_of_their_own(options: object) -> None:
+def test_options_in_a_separate_column(options: object) -> None:
     prompt = with_options("How many minutes?", options)
     assert clean(prompt, "B", parsable=readable) == Kept("How many minutes?", "240", "opened")
 
@@ -395,7 +395,7 @@ def test_any_text_gets_an_answer(prompt: str, answer: str) -> None:
 
 
 @given(st.sampled_from(DROPPED), st.sampled_from(KEPT))
-def test_decided_twice_is_decided_alike(dropped: tuple[str, str, str], kept: str) -> None:
+def test_cleaning_is_idempotent(dropped: tuple[str, str, str], kept: str) -> None:
     for prompt, answer in ((dropped[1], dropped[2]), (kept, "7")):
         first = clean(prompt, answer, parsable=readable)
         if isinstance(first, Kept):
@@ -435,7 +435,7 @@ def test_long_cells_take_linear_time(piece: str) -> None:
     assert time.process_time() - start < 10
 
 
-def test_blanks_within_take_linear_time() -> None:
+def test_inner_blanks_take_linear_time() -> None:
     start = time.process_time()
     for text in ("Find \\frac x.{}y", "Find x. __{}y", "A number is shown.{}Find x.", "Find x.{}y\n(A) 1\n(B) 2"):
         for gap in (" " * 30_000, "\n" * 30_000, "\\\\ " * 10_000, "a" * 30_000 + " .png"):

@@ -13,7 +13,7 @@ def test_a_rule_matches_its_example_and_not_its_counterexample(rule: Rule) -> No
     assert not alone.words(rule.reason, rule.counter)
 
 
-def test_rules_have_names_of_their_own_and_triggers_in_lower_case() -> None:
+def test_rules_have_unique_names_and_lower_case_triggers() -> None:
     assert len({rule.id for rule in RULES}) == len(RULES)
     assert all(rule.trigger == rule.trigger.lower() for rule in RULES)
     assert {rule.reason for rule in RULES} == set(ENGINE.by_reason)

@@ -136,13 +136,13 @@ def test_only_reasons(statement: str, only: bool) -> None:
     assert tasks_of(statement).only_reasons == only
 
 
-def test_what_must_not_be_explained_is_no_reason() -> None:
+def test_an_explanation_that_is_not_required_is_not_a_task() -> None:
     assert tasks_of("你应该回复什么？不要写解释。").reason == ""
     assert tasks_of("这是什么？请解释。").reason == "解释"
     assert tasks_of("他有没有完成任务？为什么？").only_reasons
 
 
-def test_formulas_end_no_sentence() -> None:
+def test_formulas_do_not_end_a_sentence() -> None:
     assert masked("If $x.5?$ is \\[a. b.\\] then [asy] draw(a. b) [/asy]") == "If Ξ? is Ξ.\n then Ξ"
     assert sentences(masked("Let $P(0. 5)=1.$ Find it, i.e. 3.5 of them. Now?")) == [
         "Let Ξ.", "Find it, i.e.", "3.5 of them.", "Now?"
@@ -150,12 +150,12 @@ def test_formulas_end_no_sentence() -> None:
     assert masked("He paid $5 and $7 for it.") == "He paid $5 and $7 for it."
 
 
-def test_solved_parts_are_passed_over() -> None:
+def test_solved_parts_are_skipped() -> None:
     solved = "Subproblem 0: What is $a$?\nFinal answer: The final answer is 3.\nSubproblem 1: What is $b$?"
     assert len(tasks_of(solved).values) == 1
 
 
-def test_words_told_before_a_rule_is_tried_leave_none_of_its_branches_out():
+def test_trigger_words_cover_every_branch_of_a_rule():
     for statement in ("任写两组满足 x+y=5 的整数解.", "请任意写三个大于2的数", "Make up an equation with root 3."):
         assert tasks_of(statement).open_ended
     assert tasks_of("Explain why 2 is prime.").reason

@@ -68,7 +68,7 @@ def test_speeds_found_at_some_sizes_predict_a_run_at_others(placement, padded):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_times_as_a_busy_machine_gives_them_come_out_again_as_a_whole(seed):
+def test_noisy_times_are_reproduced_in_total(seed):
     generators = Generators(1, 0.004, sequence_seconds=1e-4, token_seconds=1e-6, padded=True, gap_seconds=0.003)
     lengths = Lengths(median=8.0, sigma=0.8, within=0.8, prompt=3, dropped=0.15)
     slow_verdicts = Machine(lengths, generators, replace(TRUTH.trainer, update_seconds=0.08), Verifiers(1, 0.012))
@@ -81,7 +81,7 @@ def test_times_as_a_busy_machine_gives_them_come_out_again_as_a_whole(seed):
     assert updates[-1].time - updates[0].time == pytest.approx(seconds[1:].sum(), rel=0.05)
 
 
-def test_groups_of_a_run_are_its_own_where_it_had_them():
+def test_groups_of_the_calibration_run_are_reused():
     run = measured(RUN)
     assert run.own(3) == run.groups[3]
     assert run.own(10**6) in run.groups.values()
@@ -100,7 +100,7 @@ def finished(guesser, tmp_path_factory):
     return folder / "run"
 
 
-def test_a_real_run_is_read_and_its_own_speed_comes_out_again(finished):
+def test_a_real_run_is_read_and_its_speed_reproduced(finished):
     run = read_run(finished)
     events = [json.loads(line) for line in (finished / "ledger.jsonl").read_text().splitlines()]
     assert run.settings == Settings(8, 8, 32, 32, 1, 24, "async", "shared")
@@ -125,7 +125,7 @@ def test_a_finished_run_predicts_others_on_its_machine(finished):
     assert simulate(finished, replace(settings, n_batch=64), seed=0).updates_per_hour < same.updates_per_hour
 
 
-def test_folders_that_are_no_runs_are_named(finished, tmp_path):
+def test_folders_that_are_not_runs_are_named(finished, tmp_path):
     with pytest.raises(DataError, match="no run of magcli rl to calibrate with"):
         read_run(tmp_path)
     short = tmp_path / "short"
@@ -142,7 +142,7 @@ def test_folders_that_are_no_runs_are_named(finished, tmp_path):
         read_run(short)
 
 
-def test_least_squares_never_finds_less_than_nothing():
+def test_least_squares_is_never_negative():
     columns = np.array([[1.0, 2.0, 0.0], [1.0, 4.0, 0.0], [1.0, 9.0, 0.0]])
     assert not_negative(columns, 3 + 0.5 * columns[:, 1]) == pytest.approx([3, 0.5, 0])
     fixed, slope, absent = not_negative(columns, 0.5 * columns[:, 1] - 0.1)

@@ -34,13 +34,13 @@ def test_quantiles_are_met_and_lengths_end_at_the_limit():
     assert flat(drawn(shape, max_tokens=300)).max() == 300
 
 
-def test_completions_of_one_problem_correlate_as_much_as_is_said():
+def test_completions_of_one_problem_have_the_given_correlation():
     for within in (0.0, 0.5, 1.0):
         logs = np.log(flat(drawn(Lengths(median=5000.0, sigma=0.5, within=within), group=2)).reshape(-1, 2))
         assert np.corrcoef(logs.T)[0, 1] == pytest.approx(within, abs=0.06)
 
 
-def test_a_group_depends_on_its_number_and_the_seed_alone():
+def test_a_group_depends_only_on_its_number_and_the_seed():
     shape = Lengths(median=50.0, sigma=1.0, dropped=0.4, prompt=9)
     draw = draws(shape, group=4, max_tokens=500, seed=3)
     assert [draw(7), draw(2), draw(7)] == [draw(7), draw(2), draw(7)]
@@ -66,7 +66,7 @@ def rollouts(path, groups):
     return path
 
 
-def test_groups_of_a_run_come_back_whole(tmp_path):
+def test_groups_of_a_run_are_drawn_as_a_whole(tmp_path):
     groups = {0: Drawn((5, 9), 3, dropped=False), 4: Drawn((7, 2), 6, dropped=True)}
     rollouts(tmp_path / "step-000001.arrow", groups)
     rollouts(tmp_path / "step-000002.arrow", {5: Drawn((1, 1), 2, dropped=False)})
@@ -79,7 +79,7 @@ def test_groups_of_a_run_come_back_whole(tmp_path):
     assert {len(group.lengths) for group in bigger} == {5}
 
 
-def test_groups_described_as_a_distribution_are_drawn_alike_again():
+def test_groups_of_a_fitted_distribution_are_drawn_alike():
     shape = Lengths(median=400.0, sigma=0.9, within=0.4, prompt=30, dropped=0.25)
     found = described(drawn(shape))
     again = drawn(found, seed=1)
@@ -90,7 +90,7 @@ def test_groups_described_as_a_distribution_are_drawn_alike_again():
     assert described([Drawn((7, 7), 3, False)]).within == 0
 
 
-def test_tables_that_are_no_rollouts_are_named(tmp_path):
+def test_tables_without_rollouts_are_named(tmp_path):
     with pytest.raises(DataError, match="no rollouts"):
         read_groups(tmp_path)
     (tmp_path / "other.jsonl").write_text('{"group": 1, "dropped": null}\n')

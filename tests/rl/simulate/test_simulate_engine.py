@@ -56,7 +56,7 @@ class Stepwise:
 
 @given(st.integers(0, 2**32), st.integers(1, 6), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_every_end_is_where_single_steps_put_it(seed, slots, padded):
+def test_every_sequence_ends_where_single_steps_end_it(seed, slots, padded):
     choose = random.Random(seed)
     engine, stepwise, ends = Engine(replace(SPEED, padded=padded), slots), Stepwise(slots, padded), []
     arrivals = sorted(choose.uniform(0, 3) for _ in range(choose.randint(1, 8)))
@@ -89,7 +89,7 @@ def test_new_weights_reach_running_sequences_and_a_pause_costs_its_length():
     assert paused.work.seconds == pytest.approx(calm.work.seconds)
 
 
-def test_a_sequence_that_ends_with_the_step_before_new_weights_is_of_the_old_ones():
+def test_a_sequence_that_ends_before_new_weights_has_the_old_version():
     engine = Engine(Generators(devices=1, step_seconds=1.0), 1)
     engine.submit([sample(1)], 0.0)
     engine.pause(0.5)
@@ -98,7 +98,7 @@ def test_a_sequence_that_ends_with_the_step_before_new_weights_is_of_the_old_one
     assert (ended.first, ended.last) == (0, 0)
 
 
-def test_a_sequence_that_has_no_token_yet_is_of_the_new_weights_alone():
+def test_a_sequence_without_tokens_has_only_the_new_version():
     engine = Engine(SPEED, 4)
     engine.submit([sample(10)], 0.0)
     engine.pause(0.0)
@@ -107,7 +107,7 @@ def test_a_sequence_that_has_no_token_yet_is_of_the_new_weights_alone():
     assert [(ended.first, ended.last) for _, ended in drained(engine)] == [(7, 7), (7, 7)]
 
 
-def test_the_work_is_what_was_asked_for():
+def test_the_engine_does_exactly_the_requested_work():
     engine = Engine(SPEED, 2)
     engine.submit([sample(3), sample(5, leads=False), sample(4)], 0.0)
     drained(engine)
@@ -120,7 +120,7 @@ def test_the_work_is_what_was_asked_for():
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=60, deadline=None)
-def test_a_full_cache_makes_the_newest_give_way_and_nothing_is_lost(seed):
+def test_a_full_cache_preempts_the_newest_and_loses_nothing(seed):
     choose = random.Random(seed)
     speed = Generators(devices=1, step_seconds=0.01, cache_tokens=100)
     engine, samples = Engine(speed, 16), [sample(choose.randint(1, 90)) for _ in range(20)]

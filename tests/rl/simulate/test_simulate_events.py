@@ -39,7 +39,7 @@ def test_a_synchronous_run_is_the_sum_of_its_parts():
         assert found == pytest.approx(expected), placement
 
 
-def test_a_synchronous_batch_waits_for_its_longest_completion_and_for_refills():
+def test_a_synchronous_batch_waits_for_its_longest_completion_and_replacements():
     lengths = {0: (10, 10, 10, 200), 1: (10,) * 4, 2: (10,) * 4}
     draw = lambda number: Drawn(lengths[number], 0, dropped=number == 1)  # noqa: E731
     tally = Simulation(replace(RUN, updates=1, schedule="sync"), MACHINE, draw).run()
@@ -65,7 +65,7 @@ def test_shared_takes_turns_and_split_overlaps():
     assert max(decoding, training) * 20 <= split < 0.75 * shared
 
 
-def test_verifiers_can_be_what_everything_waits_for():
+def test_verifiers_can_be_the_bottleneck():
     machine = replace(MACHINE, verifiers=Verifiers(workers=2, seconds=1.0))
     run = replace(RUN, updates=30, placement="split")
     assert end_of(run, machine, equal(10)) == pytest.approx(30 * 8 * 1.0 / 2, rel=0.05)

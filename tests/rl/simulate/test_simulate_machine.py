@@ -32,7 +32,7 @@ def test_a_description_becomes_a_machine(tmp_path):
     assert machine.generators.engines == 4
 
 
-def test_a_machine_written_as_toml_is_read_again(tmp_path):
+def test_a_machine_survives_a_toml_round_trip(tmp_path):
     machine = Machine(
         Lengths(quantiles=((0.0, 3.0), (0.5, 40.0), (1.0, 900.0)), within=0.25, prompt=12),
         Generators(devices=6, step_seconds=0.0125, devices_per_engine=3, gap_seconds=1e-7, prefill_tokens_per_s=500.0),
@@ -43,7 +43,7 @@ def test_a_machine_written_as_toml_is_read_again(tmp_path):
     assert "cache_tokens" not in as_toml(machine)
 
 
-def test_rollouts_lie_beside_the_description(tmp_path):
+def test_rollouts_are_found_relative_to_the_description(tmp_path):
     text = WHOLE.replace("median = 300\nsigma = 0.5", 'rollouts = "run/rollouts"')
     assert Path(read_machine(written(tmp_path, text)).lengths.rollouts) == tmp_path / "run" / "rollouts"
 
@@ -69,7 +69,7 @@ def test_rollouts_lie_beside_the_description(tmp_path):
         ("median = 300", "median = ", "is not valid TOML"),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path, old, new, told):
+def test_errors_in_a_description_are_named(tmp_path, old, new, told):
     with pytest.raises(UsageError, match=told):
         read_machine(written(tmp_path, WHOLE.replace(old, new, 1)))
 

@@ -19,7 +19,7 @@ MACHINE = Machine(
 )
 
 
-def test_the_figures_of_a_run_that_can_be_worked_out_by_hand():
+def test_predictions_match_a_hand_calculation():
     found = predict(RUN, MACHINE, lambda number: Drawn((100,) * 4, 0, dropped=False))
     update = 1.0 + 0.2 + 0.8
     assert found.hours == pytest.approx(10 * update / 3600)
@@ -53,7 +53,7 @@ def planned():
     return simulate(CLUSTER, run, seed=0), time.process_time() - begun, run
 
 
-def test_an_hour_of_hundreds_of_devices_is_a_matter_of_seconds(planned):
+def test_an_hour_of_hundreds_of_devices_is_simulated_in_seconds(planned):
     found, seconds, _ = planned
     assert found.hours > 0.3
     assert seconds / found.hours < 30

@@ -42,7 +42,7 @@ def compared(tmp_path: Path, *tables: Path, **options) -> list[dict]:
     return rows_of(out)
 
 
-def test_completions_that_have_changed_since_are_left_out_with_a_warning(tmp_path, capsys) -> None:
+def test_changed_completions_are_left_out_with_a_warning(tmp_path, capsys) -> None:
     tables = [measured(tmp_path / name, right) for name, right in (("a.arrow", 1), ("b.arrow", 2))]
     found = compared(tmp_path, *tables, quiet=False)
     gains = [row["difference"] for row in found if row["metric"] == "avg@n"]
@@ -56,7 +56,7 @@ def test_completions_that_have_changed_since_are_left_out_with_a_warning(tmp_pat
         assert f"warning: evaluate: {other} has changed since {tables[1]} was made" in capsys.readouterr().err
 
 
-def test_completions_that_come_back_are_compared_again(tmp_path) -> None:
+def test_restored_completions_are_compared_again(tmp_path) -> None:
     tables = [measured(tmp_path / name, right) for name, right in (("a.arrow", 1), ("b.arrow", 2))]
     out, kept = tmp_path / "t.jsonl", tmp_path / "a-kept.jsonl"
     kept.rename(tmp_path / "away")
@@ -70,13 +70,13 @@ def test_completions_that_come_back_are_compared_again(tmp_path) -> None:
 @pytest.mark.parametrize(
     "text", ['{"completions": {"": "/nowh', "[]", '{"completions": 3}', '{"completions": {"": 3}}']
 )
-def test_a_damaged_note_beside_a_table_is_none(text, tmp_path) -> None:
+def test_a_damaged_note_of_a_table_is_ignored(text, tmp_path) -> None:
     tables = [measured(tmp_path / name, right) for name, right in (("a.arrow", 1), ("b.arrow", 2))]
     (tmp_path / "b.arrow.run.json").write_text(text)
     assert {row["difference"] for row in compared(tmp_path, *tables)} == {None}
 
 
-def test_tables_whose_names_differ_in_their_ending_alone_are_two_models(tmp_path) -> None:
+def test_tables_that_differ_only_in_their_suffix_are_two_models(tmp_path) -> None:
     tables = [measured(tmp_path / name, right) for name, right in (("m.arrow", 1), ("m.parquet", 2))]
     assert {row["model"] for row in compared(tmp_path, *tables)} == {"m.arrow", "m.parquet"}
 
@@ -90,14 +90,14 @@ def test_a_comparison_is_compared_model_by_model(tmp_path) -> None:
     assert found == {"a": 0.25, "b": 0.5, "b (2)": 0.75}
 
 
-def test_differences_are_told_of_every_k_that_the_tables_have(tmp_path) -> None:
+def test_differences_cover_every_k_of_the_tables(tmp_path) -> None:
     tables = [measured(tmp_path / name, right, ks="2,4") for name, right in (("a.arrow", 1), ("b.arrow", 2))]
     metrics = [row for row in compared(tmp_path, *tables) if row["model"] == "b"]
     assert {"pass@2", "maj@2", "pass@4", "maj@4"} <= {row["metric"] for row in metrics}
     assert all(row["difference"] is not None for row in metrics)
 
 
-def test_a_comparison_whose_markdown_is_gone_is_not_up_to_date(tmp_path) -> None:
+def test_a_comparison_without_its_markdown_is_not_up_to_date(tmp_path) -> None:
     tables = [measured(tmp_path / name, right) for name, right in (("a.arrow", 1), ("b.arrow", 2))]
     options = {"compare": True, "output": tmp_path / "t.jsonl"}
     call_stage("evaluate", *tables, **options)
@@ -105,7 +105,7 @@ def test_a_comparison_whose_markdown_is_gone_is_not_up_to_date(tmp_path) -> None
     assert (tmp_path / "t.md").read_text().startswith("| suite | metric | a | b |")
 
 
-def test_a_k_that_a_run_has_too_few_samples_for_is_told_of(tmp_path, capsys) -> None:
+def test_a_k_with_too_few_samples_is_reported(tmp_path, capsys) -> None:
     runs = [written(tmp_path / f"{right}.jsonl", graded(right)) for right in (1, 2)]
     compared(tmp_path, *runs, ks="1,64", quiet=False)
     told = capsys.readouterr().err

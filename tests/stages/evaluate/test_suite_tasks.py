@@ -45,7 +45,7 @@ def suites(tmp_path: Path) -> str:
     return f"{tmp_path}/left.toml,{tmp_path}/right.toml"
 
 
-def test_suites_are_asked_once_and_metrics_redone_from_what_is_kept(suites, guesser, tmp_path, capsys) -> None:
+def test_suites_are_sampled_once_and_metrics_recomputed(suites, guesser, tmp_path, capsys) -> None:
     out, kept = tmp_path / "metrics.arrow", tmp_path / "kept"
     options = {"suite": suites, "model": str(guesser), "completions": kept, "deterministic": True, "quiet": False}
     call_stage("evaluate", output=out, **options)
@@ -69,7 +69,7 @@ def test_suites_are_asked_once_and_metrics_redone_from_what_is_kept(suites, gues
     assert "is stale (other temperature); sampling again" in capsys.readouterr().err
 
 
-def test_a_model_at_another_place_is_not_asked_again(suites, guesser, tmp_path, capsys) -> None:
+def test_a_moved_model_is_not_sampled_again(suites, guesser, tmp_path, capsys) -> None:
     options = {"suite": suites, "completions": tmp_path / "kept", "samples": 2, "quiet": False}
     call_stage("evaluate", output=tmp_path / "one.arrow", model=str(guesser), **options)
     shutil.copytree(guesser, tmp_path / "moved")
@@ -85,7 +85,7 @@ def test_a_model_at_another_place_is_not_asked_again(suites, guesser, tmp_path, 
     assert "t.arrow is up to date" in capsys.readouterr().err
 
 
-def test_what_was_left_out_keeps_its_reason(guesser, tmp_path) -> None:
+def test_rows_left_out_keep_their_reason(guesser, tmp_path) -> None:
     rows = [{"id": "short", "prompt": "a?", "answer": "3"}, {"id": "long", "prompt": "x" * 600, "answer": "3"}]
     problems, kept = tmp_path / "problems.jsonl", tmp_path / "kept.arrow"
     problems.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -100,7 +100,7 @@ def test_what_was_left_out_keeps_its_reason(guesser, tmp_path) -> None:
 
 
 @pytest.mark.flaky(reruns=2)
-def test_a_killed_evaluation_goes_on_and_comes_to_the_same(suites, guesser, tmp_path, capsys) -> None:
+def test_a_killed_evaluation_resumes_with_the_same_result(suites, guesser, tmp_path, capsys) -> None:
     options = {"suite": suites, "model": str(guesser), "deterministic": True, "samples": 32, "slots": 8}
     whole, out = tmp_path / "whole.arrow", tmp_path / "metrics.arrow"
     call_stage("evaluate", output=whole, **options)
@@ -120,7 +120,7 @@ def test_a_killed_evaluation_goes_on_and_comes_to_the_same(suites, guesser, tmp_
     assert not any(journal.exists() for journal in journals)
 
 
-def test_models_are_laid_side_by_side(suites, guesser, tiny_model_dir, tmp_path, capsys) -> None:
+def test_models_are_compared_side_by_side(suites, guesser, tiny_model_dir, tmp_path, capsys) -> None:
     for name, model in (("before", tiny_model_dir), ("after", guesser)):
         options = {"suite": suites, "model": str(model), "completions": tmp_path / name}
         call_stage("evaluate", output=tmp_path / name / "metrics.arrow", **options)
@@ -161,13 +161,13 @@ def test_large_tests_are_not_repeated_with_every_completion(size, there, guesser
     assert [("tests" in row, row["correct"]) for row in kept] == [(there, False)] * 2
 
 
-def test_the_suite_of_the_examples_needs_no_code(guesser, tmp_path) -> None:
+def test_the_example_suite_needs_no_code(guesser, tmp_path) -> None:
     suite = Path(__file__).parents[3] / "examples" / "suite.toml"
     call_stage("evaluate", output=tmp_path / "m.arrow", suite=str(suite), model=str(guesser), samples=1, max_tokens=4)
     assert {row["suite"] for row in rows_of(tmp_path / "m.arrow")} == {"suite"}
 
 
-def test_tool_calls_are_graded_by_their_own_verifier(guesser, tmp_path) -> None:
+def test_tool_calls_are_graded_by_their_verifier(guesser, tmp_path) -> None:
     options = {"suite": "tools", "model": str(guesser), "samples": 1, "max_tokens": 4}
     with pytest.raises(DataError, match="no graded completion"):
         call_stage("evaluate", output=tmp_path / "m.arrow", **options)
@@ -183,7 +183,7 @@ def test_tool_calls_are_graded_by_their_own_verifier(guesser, tmp_path) -> None:
         ({"markdown": Path("x.md")}, UsageError, "goes with --compare"),
     ],
 )
-def test_senseless_suites_are_refused_at_the_door(options, error, message, tmp_path, monkeypatch) -> None:
+def test_invalid_suites_are_refused_first(options, error, message, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(error, match=message):
         call_stage("evaluate", output=tmp_path / "m.arrow", **options)
@@ -192,7 +192,7 @@ def test_senseless_suites_are_refused_at_the_door(options, error, message, tmp_p
 @pytest.mark.parametrize(
     ("told", "message"), [("samples = 8", "left.samples: 0 is not positive"), ("temperature = 1.0", "left.temperature")]
 )
-def test_a_suite_of_senseless_sampling_is_refused_at_the_door(told, message, suites, guesser, tmp_path) -> None:
+def test_a_suite_with_invalid_sampling_is_refused_first(told, message, suites, guesser, tmp_path) -> None:
     own = tmp_path / "left.toml"
     own.write_text(own.read_text().replace(told, "samples = 0" if told.startswith("samples") else "temperature = -1.0"))
     with pytest.raises(UsageError, match=message):
@@ -200,7 +200,7 @@ def test_a_suite_of_senseless_sampling_is_refused_at_the_door(told, message, sui
     assert not (tmp_path / "out.arrow").exists()
 
 
-def test_before_and_after_are_asked_in_one_command(suites, guesser, tiny_model_dir, tmp_path) -> None:
+def test_two_models_are_evaluated_in_one_command(suites, guesser, tiny_model_dir, tmp_path) -> None:
     out, kept = tmp_path / "metrics.arrow", tmp_path / "kept"
     options = {"suite": suites, "model": str(guesser), "before": str(tiny_model_dir), "completions": kept}
     call_stage("evaluate", output=out, **options)
@@ -210,7 +210,7 @@ def test_before_and_after_are_asked_in_one_command(suites, guesser, tiny_model_d
     assert ("right", "tokens difference") in found
 
 
-def test_a_suite_that_another_run_lacks_is_told_before_the_model_is_asked(suites, tmp_path) -> None:
+def test_a_suite_missing_from_the_other_run_is_reported_before_sampling(suites, tmp_path) -> None:
     options = {"suite": suites, "model": "no/model", "output": tmp_path / "out.arrow"}
     (tmp_path / "other").mkdir()
     with pytest.raises(DataError, match=r"other/left\.arrow does not exist"):

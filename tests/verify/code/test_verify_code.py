@@ -92,7 +92,7 @@ def test_all_tests_are_drawn_equally_often() -> None:
         ("print('\\ud800')", "runtime-error", "test 1: exit code 1: UnicodeEncodeError"),
     ],
 )
-def test_what_becomes_of_a_python_program(program: str, expected: str, detail: str) -> None:
+def test_verdicts_on_python_programs(program: str, expected: str, detail: str) -> None:
     verdict = judge(program, "python", SUMS, SHORT)
     assert verdict.reason == expected, verdict
     assert verdict.detail.startswith(detail), verdict
@@ -119,7 +119,7 @@ def test_what_becomes_of_a_python_program(program: str, expected: str, detail: s
         ("static char x[200 << 20]; int main() { return x[9]; }", "wrong-answer", ""),
     ],
 )
-def test_what_becomes_of_a_cpp_program(program: str, expected: str, detail: str) -> None:
+def test_verdicts_on_cpp_programs(program: str, expected: str, detail: str) -> None:
     verdict = judge(program, "cpp", SUMS, SHORT)
     assert verdict.reason == expected, verdict
     assert verdict.detail.replace("‘", "'").replace("’", "'").startswith(detail), verdict
@@ -135,7 +135,7 @@ def test_cpp_is_cpp20() -> None:
     assert reason(program, "c++20") == "accepted"
 
 
-def test_deep_recursion_is_normal_in_contests() -> None:
+def test_deep_recursion_is_allowed() -> None:
     program = (
         "#include <cstdio>\nlong f(long n) { volatile char pad[64]; pad[0] = 1; return n ? f(n - 1) + pad[0] : 0; }"
     )
@@ -143,12 +143,12 @@ def test_deep_recursion_is_normal_in_contests() -> None:
     assert reason(program + '\nint main() { printf("%ld", f(1000000)); }', "cpp", tests) == "accepted"
 
 
-def test_another_language_is_no_code() -> None:
+def test_code_in_another_language_is_not_judged() -> None:
     assert judge("x", "rust", SUMS) == Verdict(0.0, "no-code", "rust", "language 'rust' is not judged", 0, 3)
     assert reason("int f() {}", "cpp", [{"call": "f()", "output": "1"}]) == "no-code"
 
 
-def test_judging_stops_at_the_first_failure_unless_the_fraction_is_asked_for() -> None:
+def test_judging_stops_at_the_first_failure_unless_the_fraction_is_wanted() -> None:
     program = "a, b = map(int, input().split())\nprint(a + b if a != 5 else 'no')"
     assert judge(program, "python", SUMS) == Verdict(
         0.0, "wrong-answer", "python", "test 2: token 1: expected '11', got 'no'", 1, 3
@@ -182,7 +182,7 @@ def test_bad_tests_are_refused_by_name(tests: list[dict[str, str]], named: str) 
         judge(ADD, "python", tests)
 
 
-def test_text_that_is_no_unicode_goes_in_and_out_as_it_is() -> None:
+def test_bytes_that_are_not_unicode_pass_unchanged() -> None:
     tests = [{"input": "\ud800 é", "output": "\ud800 é"}]
     assert reason("import sys\nsys.stdout.buffer.write(sys.stdin.buffer.read())", tests=tests) == "accepted"
     assert reason("print('\ud800')", tests=tests) == "compile-error"
@@ -236,7 +236,7 @@ def test_no_trick_passes_for_a_value(program: str) -> None:
     assert calls(program, f"assert {call} == 1").reason in ("wrong-answer", "runtime-error")
 
 
-def test_a_number_of_a_class_of_its_own_is_the_number() -> None:
+def test_a_number_subclass_equals_its_number() -> None:
     program = "import enum\nclass N(enum.IntEnum):\n    ONE = 1\ndef f(x): return N.ONE"
     assert calls(program, "assert f(0) == 1").reason == "accepted"
     program = "from collections import *\ndef f(x): return OrderedDict(Counter('aab'))"
@@ -266,7 +266,7 @@ def test_a_forged_value_costs_the_judge_no_time(text: str, expected: str) -> Non
     gc.unfreeze()
 
 
-def test_what_is_expected_is_nowhere_in_the_sandbox() -> None:
+def test_expected_outputs_are_not_in_the_sandbox() -> None:
     look = """
 import gc, os, sys
 seen = [repr(sys.argv), repr(dict(os.environ)), repr(sys.stdin.read())]
@@ -287,7 +287,7 @@ def f(x): return found
     assert calls(look, "assert f(1) == 'hiddentreasure'").detail.endswith("got False")
 
 
-def test_a_solution_has_what_leetcode_supplies() -> None:
+def test_a_solution_has_the_definitions_of_leetcode() -> None:
     program = """
 class Solution:
     def reverse(self, head: Optional[ListNode]) -> Optional[ListNode]:
@@ -313,7 +313,7 @@ class Solution:
     assert calls("def f(x: List[int]): return 1", "assert f(1) == 1").reason == "runtime-error"
 
 
-def test_a_busy_machine_is_not_the_programs_fault() -> None:
+def test_a_busy_machine_does_not_fail_a_program() -> None:
     """Eight programs that compute for half their time, on one core, against a clock that expects two at most."""
     program = "import time\nwhile time.process_time() < 0.25: pass\n" + ADD
     limits = Limits(cpu=0.5, memory=300 << 20)
@@ -338,7 +338,7 @@ def test_a_program_that_sleeps_is_not_waited_for() -> None:
     assert time.monotonic() - begun < 2 * max_seconds(limits, len(SUMS), "python", None) < len(SUMS) * limits.max_wall
 
 
-def test_a_judgement_that_takes_too_long_is_given_up_and_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_judgement_that_takes_too_long_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     attempts: list[float] = []
     monkeypatch.setattr("magcli.verify.code.judge.max_seconds", lambda *_: attempts.append(0.0) or 1e-9)
     verdict = judge(ADD, "python", SUMS)
@@ -346,7 +346,7 @@ def test_a_judgement_that_takes_too_long_is_given_up_and_no_verdict(monkeypatch:
     assert verdict.detail == "test 1: not started within 1e-09 s, the machine is too busy"
 
 
-def test_the_bound_of_a_judgement_is_that_of_its_parts() -> None:
+def test_the_bound_of_a_judgement_is_the_sum_of_its_parts() -> None:
     recipe = Limits(cpu=4.0)
     assert max_seconds(recipe, 20, "python", None) == 20 * 13
     assert max_seconds(recipe, 20, "cpp", None) == 20 * 13 + 21

@@ -57,7 +57,7 @@ TEXTS = built(
 
 @adversarial
 @given(VALUES, VALUES, KINDS, RULES)
-def test_any_value_is_right_or_wrong(expected: Plain, value: Plain, kind: str, rule: str) -> None:
+def test_any_value_gets_a_verdict(expected: Plain, value: Plain, kind: str, rule: str) -> None:
     asked = Expected(kind, expected)  # type: ignore[arg-type]
     assert asked.matches(value, comparison(rule)) in (True, False)
     assert len(shown(value)) < 100
@@ -70,7 +70,7 @@ def test_any_value_is_right_or_wrong(expected: Plain, value: Plain, kind: str, r
 
 @adversarial
 @given(st.binary() | TEXTS, st.booleans(), VALUES, KINDS)
-def test_any_report_is_right_or_wrong(said: bytes, forged: bool, expected: Plain, kind: str) -> None:
+def test_any_report_gets_a_verdict(said: bytes, forged: bool, expected: Plain, kind: str) -> None:
     """Also where the program has found the token, and so passes for the driver."""
     call = Call("f(1)", "f", Expected(kind, expected), ("f(1)",))  # type: ignore[arg-type]
     found = _parse_report(b"token value " + said if forged else said, "token", call)
@@ -85,7 +85,7 @@ STATUSES = ("exited", "signalled", "cpu-limit", "wall-limit", "memory-limit", "o
 
 @adversarial
 @given(st.binary(), st.binary(), RULES, st.sampled_from(STATUSES), st.integers(0, 255))
-def test_any_output_is_right_or_wrong(expected: bytes, output: bytes, rule: str, status: str, code: int) -> None:
+def test_any_output_gets_a_verdict(expected: bytes, output: bytes, rule: str, status: str, code: int) -> None:
     outcome = Outcome(status, code, output, output, output)  # type: ignore[arg-type]
     wrong = fault_of(outcome, Limits())
     assert wrong is None or wrong.detail.isprintable()

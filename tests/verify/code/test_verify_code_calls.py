@@ -92,7 +92,7 @@ def test_an_assert_is_split(source: str, asked: str, view: str, expected: Expect
     assert re.match(r"(?:\(|\w+_values\()?" + call.name, asked)
 
 
-def test_the_problems_own_names_are_told_by_its_other_tests_or_its_entry_point() -> None:
+def test_names_under_test_come_from_other_tests_or_the_entry_point() -> None:
     helped, nested = "assert is_sorted(f([2, 1]))", "assert decode(encode('a')) == 'a'"
     for source in (helped, nested, "assert f(Pair(1, 2)) == 3", "assert set(sum([1])) == {1}"):
         with pytest.raises(DataError, match="not known which"):
@@ -152,14 +152,14 @@ def test_the_problems_own_names_are_told_by_its_other_tests_or_its_entry_point()
         "",
     ],
 )
-def test_what_cannot_be_split_is_refused_by_name(source: str) -> None:
+def test_asserts_that_cannot_be_split_are_refused_by_name(source: str) -> None:
     begun = time.process_time()
     with pytest.raises(DataError):
         parse_assert(source)
     assert time.process_time() - begun < 1
 
 
-def test_a_call_and_its_value_may_be_given_apart() -> None:
+def test_a_call_and_its_value_may_be_separate() -> None:
     assert parse_call("f(1)", "[1, 'a', (2,)]").expected == Expected("equal", [1, "a", (2,)])
     assert parse_call("f(1)", '{"a": [true, null]}').expected == Expected("equal", {"a": [True, None]})
     for call, output in (("f(1)", "f(2)"), ("f(1", "2"), ("1 + 1", "2"), ("f(1)", "")):
@@ -192,7 +192,7 @@ def check(candidate):
         "def check(c:\n    pass",
     ],
 )
-def test_a_script_that_does_more_is_refused(script: str) -> None:
+def test_a_script_with_other_statements_is_refused(script: str) -> None:
     with pytest.raises(DataError):
         split_asserts(script)
 
@@ -215,18 +215,18 @@ plain = st.recursive(
 
 
 @given(plain)
-def test_a_constant_is_what_python_makes_of_it(value: Plain) -> None:
+def test_constants_are_evaluated_as_in_python(value: Plain) -> None:
     text = repr(value).replace("inf", "float('inf')")
     assert same(value, constant(ast.parse(text, mode="eval").body))
 
 
 @given(plain)
-def test_a_value_comes_through_as_text(value: Plain) -> None:
+def test_a_value_survives_as_text(value: Plain) -> None:
     assert same(value, decode(text_of(value).encode("ascii")))
 
 
 @given(plain)
-def test_a_value_is_the_same_as_itself(value: Plain) -> None:
+def test_a_value_equals_itself(value: Plain) -> None:
     assert same(value, value)
     assert same(value, value, 1e-6)
     assert in_any_order([value, 1], [1, value])
@@ -291,7 +291,7 @@ def test_a_value_is_the_same_as_itself(value: Plain) -> None:
         ({}, frozenset(), False),
     ],
 )
-def test_equality_is_pythons_but_for_tuples_and_truths(expected: Plain, given: Plain, equal: bool) -> None:
+def test_equality_is_that_of_python_except_for_tuples_and_booleans(expected: Plain, given: Plain, equal: bool) -> None:
     assert same(expected, given) is equal
 
 
@@ -299,7 +299,7 @@ def test_equality_is_pythons_but_for_tuples_and_truths(expected: Plain, given: P
     ("expected", "given"),
     [([1], (1,)), (True, 1), (1, 1.0), (0.3, 0.1 + 0.2), (0.5, Fraction(1, 2)), ({True: 1}, {1: 1}), ([[1]], [(1,)])],
 )
-def test_equality_may_be_asked_for_exactly(expected: Plain, given: Plain) -> None:
+def test_exact_equality_can_be_required(expected: Plain, given: Plain) -> None:
     assert not same(expected, given, exact=True)
     assert not Expected("equal", expected).matches(given, comparison("exact"))
     assert Expected("equal", expected).matches(given, TOKENS)
@@ -311,7 +311,7 @@ def test_integers_may_be_of_any_size() -> None:
     assert not same(10**5000, 10**5000 + 1)
 
 
-def test_a_list_may_stand_in_any_order_where_asked() -> None:
+def test_a_list_may_be_in_any_order_if_allowed() -> None:
     rule = comparison("unordered-lines")
     assert Expected("equal", [[1, 2], [3]]).matches([[3], [1, 2]], rule)
     assert Expected("equal", [0.3, 1]).matches([1, 0.1 + 0.2], rule)
@@ -321,7 +321,7 @@ def test_a_list_may_stand_in_any_order_where_asked() -> None:
     assert not Expected("equal", [1, 2]).matches([2, 1], TOKENS)
 
 
-def test_what_a_test_asks_of_a_value() -> None:
+def test_conditions_of_a_test_on_a_value() -> None:
     assert Expected("equal", 2.0).matches(2.009, comparison("floats:1e-2"))
     assert Expected("one-of", (1, 2)).matches(2, TOKENS)
     assert not Expected("one-of", (1, 2)).matches(True, TOKENS)
@@ -364,12 +364,12 @@ def test_plain_text_is_read(text: bytes, value: Plain) -> None:
         b"\xff",
     ],
 )
-def test_text_that_is_no_plain_data_is_refused(text: bytes) -> None:
+def test_text_that_is_not_plain_data_is_refused(text: bytes) -> None:
     with pytest.raises(NotPlain):
         decode(text)
 
 
-def test_keys_chosen_to_collide_take_no_time() -> None:
+def test_colliding_keys_take_little_time() -> None:
     colliding = b",".join(b'{"int":"%x"}' % (number * (2**61 - 1)) for number in range(1, 5_000))
     half = b'{"set":[%s]}' % b",".join(colliding.split(b",")[:1_500])
     begun = time.process_time()
@@ -380,13 +380,13 @@ def test_keys_chosen_to_collide_take_no_time() -> None:
     assert time.process_time() - begun < 2
 
 
-def test_a_value_may_have_any_number_of_keys() -> None:
+def test_a_value_may_have_many_keys() -> None:
     squares = {number: number * number for number in range(100_000)}
     assert decode(text_of(squares).encode()) == squares
     assert len(decode(text_of(set(squares)).encode())) == 100_000  # type: ignore[arg-type]
 
 
-def test_a_value_is_shown_short() -> None:
+def test_long_values_are_abbreviated() -> None:
     assert shown((1, "a")) == "(1, 'a')"
     assert len(shown([0] * 1000)) < 80
     assert "long" in shown(10**5000)
@@ -440,7 +440,7 @@ math.isnan(V)
 
 @adversarial
 @given(ANYTHING | st.frozensets(st.integers()), st.sampled_from([each.strip() for each in EXPRESSIONS.split(";")]))
-def test_an_expression_has_the_value_that_python_gives_it(value: Plain, expression: str) -> None:
+def test_expressions_are_evaluated_as_in_python(value: Plain, expression: str) -> None:
     """Or none, where it takes much or Python has none."""
     node = ast.parse(expression, mode="eval").body
     try:
@@ -544,7 +544,7 @@ class Walked(list[int]):
         (bytearray(b"a"), b"a"),
     ],
 )
-def test_a_value_of_a_library_is_the_plain_data_that_it_holds(value: object, plain: Plain) -> None:
+def test_library_values_become_plain_data(value: object, plain: Plain) -> None:
     found = decode(text_of(value).encode())
     assert (found, type(found)) == (plain, type(plain))
 
@@ -556,5 +556,5 @@ def test_a_forged_number_beyond_floats_is_refused(text: bytes) -> None:
 
 
 @pytest.mark.parametrize("expected", [1.5, 2j, float("nan")])
-def test_an_integer_beyond_floats_is_another_number(expected: Plain) -> None:
+def test_an_integer_beyond_floats_is_unequal(expected: Plain) -> None:
     assert not same(expected, 10**400)

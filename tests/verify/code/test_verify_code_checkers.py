@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
 @pytest.mark.parametrize(
     ("checker", "says"), [(Checker(EVEN, "python"), "add up to 10"), (Checker(EVEN_CPP, "cpp"), "sum")]
 )
-def test_a_checker_decides_where_several_outputs_are_right(checker: Checker, says: str) -> None:
+def test_a_checker_decides_where_several_outputs_are_correct(checker: Checker, says: str) -> None:
     tests = [{"input": "10", "output": "5 5"}]
     assert reason("print(3, 7)", tests) == "wrong-answer"
     assert reason("print(3, 7)", tests, checker) == "accepted"
@@ -48,7 +48,7 @@ def test_a_checker_decides_where_several_outputs_are_right(checker: Checker, say
     assert reason("exit(42)", tests, checker) == "runtime-error"
 
 
-def test_a_checker_that_fails_is_not_the_programs_fault() -> None:
+def test_a_failing_checker_does_not_fail_the_program() -> None:
     tests = [{"input": "10", "output": "5 5"}]
     for source in ("1 / 0", "exit(0)", "print("):
         verdict = judge("print(3, 7)", "python", tests, checker=Checker(source, "python"))
@@ -172,7 +172,7 @@ sys.exit(43 if not right else 1 if expected == ["impossible"] else 42)
         (FRACTION, "123 267 12339 23679", "impossible", ["impossible"], ["possible 1 2", "possible"]),
     ],
 )
-def test_a_checker_knows_every_right_output(
+def test_a_checker_accepts_every_correct_output(
     checker: Checker, given: str, answer: str, right: list[str], wrong: list[str]
 ) -> None:
     tests = [{"input": given, "output": answer.replace("\\n", "\n")}]
@@ -180,7 +180,7 @@ def test_a_checker_knows_every_right_output(
     assert {text: reason(f"print('{text}')", tests, checker) for text in wrong} == dict.fromkeys(wrong, "wrong-answer")
 
 
-def test_an_output_that_a_checker_dies_on_is_wrong_where_it_accepts_the_expected_one() -> None:
+def test_an_output_that_crashes_a_working_checker_is_wrong() -> None:
     parses = Checker("import sys\nn = int(sys.stdin.read())\nsys.exit(42 if n == 4 else 43)", "python")
     tests = [{"input": "2", "output": "4"}]
     assert reason("print('abc')", tests, parses) == "wrong-answer"

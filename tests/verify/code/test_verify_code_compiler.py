@@ -44,7 +44,7 @@ def build(source: str, tmp_path: Path, limits: Limits = SHORT) -> Fault | None:
         ("int main() { return " + "-" * 0 + "~" * 200_000 + "1; }", "error time memory none"),
     ],
 )
-def test_a_bomb_costs_no_more_than_its_limits(source: str, reasons: str, tmp_path: Path) -> None:
+def test_a_compilation_bomb_stays_within_its_limits(source: str, reasons: str, tmp_path: Path) -> None:
     begun = time.monotonic()
     fault = build(source, tmp_path)
     assert time.monotonic() - begun < SHORT.wall + SLACK
@@ -76,7 +76,7 @@ def test_the_compiler_reads_no_files_of_the_machine(tmp_path: Path) -> None:
 
 @pytest.mark.flaky(reruns=2)
 @pytest.mark.parametrize("device", ["/dev/stdin", "/dev/fd/0", "/dev/zero", "/dev/urandom", "/dev/tty"])
-def test_devices_do_not_keep_the_compiler_waiting(device: str, tmp_path: Path) -> None:
+def test_devices_do_not_block_the_compiler(device: str, tmp_path: Path) -> None:
     begun = time.monotonic()
     fault = build(f'#include "{device}"\nint main() {{}}', tmp_path)
     assert time.monotonic() - begun < SHORT.wall + SLACK
@@ -85,7 +85,7 @@ def test_devices_do_not_keep_the_compiler_waiting(device: str, tmp_path: Path) -
         assert fault is not None
 
 
-def test_a_timeout_of_the_compiler_is_a_verdict_of_its_own(tmp_path: Path) -> None:
+def test_a_timeout_of_the_compiler_has_its_verdict(tmp_path: Path) -> None:
     fault = build(
         TREE + "template <unsigned M> struct T<0, M> { int x; };\nint main() { return sizeof(T<40, 1>); }", tmp_path
     )
@@ -107,7 +107,7 @@ def assert_serves(header: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.faults
-def test_headers_made_at_once_by_several_processes_are_whole(tmp_path: Path) -> None:
+def test_headers_precompiled_concurrently_are_complete(tmp_path: Path) -> None:
     script = "from magcli.verify import compiler; print(compiler.precompiled())"
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     started = [
@@ -132,7 +132,7 @@ def test_without_a_compiler_a_program_gets_no_verdict() -> None:
     assert done.stdout.startswith("4 C++ programs cannot be judged: there is no g++-0"), done
 
 
-def test_programs_may_include_what_they_like() -> None:
+def test_programs_may_include_any_standard_header() -> None:
     tests = [{"input": "", "output": "3"}]
     for first in (
         "#include <vector>\n#include <bits/stdc++.h>",

@@ -29,26 +29,26 @@ def accepted(program: str, tests: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("test", STYLES)
-def test_a_right_program_passes(test: str) -> None:
+def test_a_correct_program_passes(test: str) -> None:
     assert judge(f"def f(n):\n    {STYLES[test]}", "python", [{"assert": test}]).reason == "accepted"
 
 
 @pytest.mark.parametrize("liar", LIARS)
-def test_no_value_answers_for_the_test(liar: str) -> None:
+def test_no_returned_object_can_pass_a_test(liar: str) -> None:
     assert accepted(f"{LIAR}\ndef f(n): return {liar}", list(STYLES)) == []
 
 
 @pytest.mark.parametrize("prelude", PRELUDES, ids=range(len(PRELUDES)))
-def test_nothing_that_is_rebound_answers_for_the_test(prelude: str) -> None:
+def test_no_rebound_name_can_pass_a_test(prelude: str) -> None:
     assert accepted(f"{prelude}\ndef f(n): return 123456", list(STYLES)) == []
 
 
 @pytest.mark.parametrize("prelude", PRELUDES, ids=range(len(PRELUDES)))
-def test_lies_do_not_join_hands(prelude: str) -> None:
+def test_forgeries_cannot_be_combined(prelude: str) -> None:
     assert accepted(f"{LIAR}\n{prelude}\ndef f(n): return Liar()", list(STYLES)) == []
 
 
-def test_what_is_expected_is_not_in_what_is_asked_of_the_program() -> None:
+def test_expected_values_are_not_sent_to_the_program() -> None:
     """The constants of a test that are no arguments of the call."""
     for test in STYLES:
         case = parse_assert(test)

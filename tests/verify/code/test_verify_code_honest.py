@@ -43,7 +43,7 @@ def test_stdin_has_its_names(sandbox: Sandbox, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/dev/stdout", "/proc/self/fd/1", "/dev/fd/1"])
-def test_stdout_has_its_names_and_what_is_written_by_any_comes_out(sandbox: Sandbox, path: str) -> None:
+def test_stdout_has_its_names_and_all_of_them_write(sandbox: Sandbox, path: str) -> None:
     add = "sum(map(int, input().split()))"
     for program, output in (
         (f"open({path!r}, 'w').write(str({add}))", "7"),
@@ -110,12 +110,12 @@ def test_asyncio_works(sandbox: Sandbox, body: str) -> None:
         ("print(7)\nquit(0)", "7"),
     ],
 )  # fmt: skip
-def test_names_of_the_site_module_are_there(sandbox: Sandbox, program: str, output: str) -> None:
+def test_names_of_the_site_module_exist(sandbox: Sandbox, program: str, output: str) -> None:
     found = verdict(program, sandbox, output + "\n")
     assert found.reason == "accepted", found
 
 
-def test_names_of_the_site_module_are_there_for_functions() -> None:
+def test_names_of_the_site_module_exist_for_functions() -> None:
     program = "print(__file__)\ndef f(x):\n    if x > 9: exit('too large')\n    return callable(help)"
     assert judge(program, "python", [{"assert": "assert f(1)"}]).reason == "accepted"
     found = judge(program, "python", [{"assert": "assert f(10)"}])
@@ -141,7 +141,7 @@ def test_processes_are_refused_by_name(sandbox: Sandbox, program: str, name: str
     assert found.detail.startswith(f"test 1: exit code 1: processes are not allowed: {name}"), found
 
 
-def test_other_refusals_are_named_and_what_is_no_refusal_is_not(sandbox: Sandbox) -> None:
+def test_refused_operations_are_named_and_other_errors_are_not(sandbox: Sandbox) -> None:
     assert verdict("import socket\nsocket.socket()", sandbox).detail.endswith("not allowed: socket.socket")
     assert verdict("raise PermissionError(1, 'mine')", sandbox).detail.endswith("PermissionError: [Errno 1] mine")
     assert "FileNotFoundError" in verdict("open('/none')", sandbox).detail
@@ -163,17 +163,17 @@ def test_packages_of_contest_judges_can_be_imported(sandbox: Sandbox, program: s
     assert found.reason == "accepted", found
 
 
-def test_packages_are_never_those_of_another_version() -> None:
+def test_packages_of_another_python_version_are_not_used() -> None:
     assert _installed("/usr/bin/python2.7") == {}
     assert {"numpy", "sortedcontainers"} <= _installed(os.path.realpath(sys.executable)).keys()
 
 
-def test_other_packages_of_ours_cannot(sandbox: Sandbox) -> None:
+def test_other_installed_packages_cannot_be_imported(sandbox: Sandbox) -> None:
     for name in ("pyarrow", "sympy", "magcli", "pytest"):
         assert f"No module named '{name}'" in verdict(f"import {name}  # and numpy", sandbox).detail
 
 
-def test_a_program_that_names_no_package_finds_none() -> None:
+def test_a_program_without_imports_has_no_packages_mounted() -> None:
     """And does not pay for mounting it."""
     program = "import os\nprint(os.path.exists('/packages'))"
     assert verdict(program, open_sandbox("full"), "False").reason == "accepted"

@@ -48,7 +48,7 @@ def test_sides_that_agree_are_the_value(text: str, value: str) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(NUMBERS, NUMBERS, st.sampled_from(["x=", "", "A=bh="]))
-def test_a_chain_of_fractions_counts_exactly_where_they_are_one(a: Fraction, b: Fraction, name: str) -> None:
+def test_a_chain_of_fractions_counts_exactly_where_they_are_equal(a: Fraction, b: Fraction, name: str) -> None:
     text = rf"{name}\frac{{{3 * a.numerator}}}{{{3 * a.denominator}}}=\frac{{{b.numerator}}}{{{b.denominator}}}"
     assert equal(text, str(b)) == (a == b or _rounded(a, b) or _rounded(b, a))
 

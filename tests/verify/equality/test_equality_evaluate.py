@@ -39,7 +39,7 @@ def value(text: str, *, bits: int = 0, real: bool = False, **symbols: int) -> Ba
         (r"25\%\cdot\pi", math.pi / 4),
     ],
 )
-def test_values_lie_within_their_error(text: str, expected: float) -> None:
+def test_values_are_within_their_error(text: str, expected: float) -> None:
     if "%" in text:
         text = r"\frac{25\pi}{100}"
     for bits in (0, 170):
@@ -53,7 +53,7 @@ def test_rational_values_are_exact() -> None:
     assert value(r"\binom{n}{2}", n=6) == Ball(Fraction(15))
 
 
-def test_more_digits_show_what_fewer_cannot() -> None:
+def test_more_digits_decide_what_fewer_cannot() -> None:
     text = r"e^{\pi\sqrt{163}}-262537412640768744"
     with pytest.raises(Undecided):
         evaluate(parse_answer(r"e^{-300}+1"), Point(mp_field(170), {}, real=False))
@@ -70,7 +70,7 @@ def test_real_expressions_have_no_complex_values(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["y", r"\frac{1}{x}", r"\ln 0", "e^{e^{e^{e}}}", r"\infty", r"\sum_{k=1}^{10^9} k", r"5\text{ cm}"]
 )
-def test_what_has_no_value_is_undecided(text: str) -> None:
+def test_expressions_without_a_value_are_undecided(text: str) -> None:
     with pytest.raises(Undecided):
         value(text, x=0)
 

@@ -25,7 +25,7 @@ from magcli.verify.latex.answers import parse_answer
         (r"5\text{ cm}", "x", None),
     ],
 )
-def test_values_at_points_tell(a: str, b: str, same: bool | None) -> None:
+def test_values_at_points_decide(a: str, b: str, same: bool | None) -> None:
     assert same_value(parse_answer(a), parse_answer(b)) is same_value(parse_answer(b), parse_answer(a)) is same
 
 
@@ -41,7 +41,7 @@ def test_values_at_points_tell(a: str, b: str, same: bool | None) -> None:
         ("0.1234567890", "0.1234567891", False),
     ],
 )
-def test_long_decimals_round_values_without_end(decimal: str, exact: str, rounds: bool) -> None:
+def test_long_decimals_round_infinite_expansions(decimal: str, exact: str, rounds: bool) -> None:
     assert rounds_to(parse_answer(decimal), parse_answer(exact)) is rounds
 
 

@@ -27,6 +27,6 @@ def test_bare_letters_are_the_same_unit_only(value: int, unit: str, power: int, 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(2, 99), st.sampled_from(["x", "y", "a", "n", "p"]), UNITS)
-def test_other_letters_are_no_unit(value: int, letter: str, unit: str) -> None:
+def test_other_letters_are_not_units(value: int, letter: str, unit: str) -> None:
     assert not equal(f"{value}{letter}", rf"{value}\text{{ {unit}}}")
     assert not equal(f"{value}{letter}", str(value))

@@ -53,7 +53,7 @@ def test_a_real_domain_may_be_unwritten_unless_the_letter_counts_periods(body: s
 
 @settings(max_examples=60, deadline=None)
 @given(BODIES, LETTERS, DOMAINS)
-def test_a_parameter_is_not_renamed_to_a_letter_that_stands_there(body: str, letter: str, domain: str) -> None:
+def test_a_parameter_is_not_renamed_to_a_used_letter(body: str, letter: str, domain: str) -> None:
     rename_symbol = body.replace("?", letter)
     taken = "x" if "x" in body else "y" if "y" in body else ""
     if taken:

@@ -39,7 +39,7 @@ def test_regions(a: str, b: str, same: bool) -> None:
 
 
 @pytest.mark.parametrize("text", ["(2,1)", "(1,2,3)", "x+y>1", "x=1", "5", r"\mathbb{Z}", "(a,b)", "(i,2)"])
-def test_no_region(text: str) -> None:
+def test_not_a_region(text: str) -> None:
     assert region(parse_answer(text)) is None
 
 
@@ -52,7 +52,7 @@ def test_complement() -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(-9, 9), st.integers(-9, 9))
-def test_and_holds_in_common_and_or_in_either(low: int, high: int) -> None:
+def test_and_is_the_intersection_and_or_the_union(low: int, high: int) -> None:
     both, either = (region(parse_answer(f"x > {low} {word} x < {high}")) for word in ("and", "or"))
     assert both is not None
     assert either is not None

@@ -41,7 +41,7 @@ def test_a_series_without_a_closed_form_equals_itself_alone(series: str) -> None
     assert compare("2", series)[0] is False
 
 
-def test_finite_sums_are_no_series() -> None:
+def test_finite_sums_are_not_series() -> None:
     assert is_series(parse_answer(r"1+\sum_{k=1}^{\infty} 2^{-k}"))
     assert not is_series(parse_answer(r"\sum_{k=1}^{10} 2^{-k}"))
     assert closed_form(parse_answer(r"\sum_{k=1}^{10} 2^{-k}")) is None

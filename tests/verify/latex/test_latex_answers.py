@@ -105,7 +105,7 @@ def test_trees(text: str, tree: str) -> None:
         ("+".join(["x"] * 3000), "too-long"),
     ],
 )
-def test_what_cannot_be_read_says_why(text: str, reason: str) -> None:
+def test_unreadable_text_has_a_reason(text: str, reason: str) -> None:
     tree = parse_answer(text)
     assert (tree.op, tree.args[0].name) == ("raw", reason)
 

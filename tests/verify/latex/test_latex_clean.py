@@ -29,11 +29,11 @@ from magcli.verify.latex.tokens import tokenize
         ("...", "..."),
     ],
 )
-def test_wrappers_go_and_digits_in_groups_are_one_number(text: str, bare: str) -> None:
+def test_wrappers_are_removed_and_grouped_digits_joined(text: str, bare: str) -> None:
     assert normalize(text) == bare
 
 
-def test_words_are_told_from_mathematics() -> None:
+def test_words_are_distinguished_from_mathematics() -> None:
     assert only_words(tokenize(r"\text{The answer} key")) == "answer key"
     assert only_words(tokenize("no solution")) == "no solution"
     for text in ("x", "x+1", r"\sin", "-nan", "5 cm"):
@@ -44,6 +44,6 @@ def test_tidy_words() -> None:
     assert tidy(" The  Red , and a blue. ") == "red, and blue"
 
 
-def test_squeezed_keeps_spaces_between_digits() -> None:
+def test_squeezing_keeps_spaces_between_digits() -> None:
     assert squeeze(r"\text{June } 20") == "June20"
     assert squeeze("1 1/2") == "1 1/2" != squeeze("11/2")

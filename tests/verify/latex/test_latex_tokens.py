@@ -27,11 +27,11 @@ def values(text: str) -> list[str]:
         ("**", ["^"]),
     ],
 )
-def test_variants_of_spelling_are_one(text: str, tokens: list[str]) -> None:
+def test_spelling_variants_are_equivalent(text: str, tokens: list[str]) -> None:
     assert values(text) == tokens
 
 
-def test_white_space_is_remembered_where_it_may_matter() -> None:
+def test_white_space_is_kept_where_it_matters() -> None:
     assert [token.spaced for token in tokenize("1 1/2")] == [False, True, False, False]
 
 

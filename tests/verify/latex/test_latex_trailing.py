@@ -30,7 +30,7 @@ NUMBER = num(12)
         ("m", "m"),
     ],
 )
-def test_units_and_things_counted_stay(words: str, left: str) -> None:
+def test_units_and_counted_things_stay(words: str, left: str) -> None:
     assert unit_words(NUMBER, words.split()) == left.split()
 
 
@@ -49,13 +49,13 @@ def test_words_that_make_another_value_are_refused(words: str) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(NOUNS, min_size=1, max_size=3))
-def test_words_of_no_closed_class_say_nothing(nouns: list[str]) -> None:
+def test_unknown_words_do_not_matter(nouns: list[str]) -> None:
     assert unit_words(NUMBER, nouns) == nouns
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(NOUNS, max_size=2), st.sampled_from(sorted(ALWAYS_CHANGING)), st.lists(NOUNS, max_size=2))
-def test_an_operation_among_them_makes_another_value(before: list[str], word: str, after: list[str]) -> None:
+def test_an_operation_in_words_changes_the_value(before: list[str], word: str, after: list[str]) -> None:
     alone = not before and not after and num(NUMBERS.get(word, 0)) == NUMBER
     if not alone and not (word == "divide" and before[-1:] == ["left"]):
         with pytest.raises(ParseError):
