@@ -172,15 +172,9 @@ def test_every_hook_of_a_stage_is_documented() -> None:
     assert {field.name for field in dataclasses.fields(Stage)} - {"name", "doc", "Config"} == documented_hooks()
 
 
-@pytest.mark.parametrize("hook", [field.name for field in dataclasses.fields(Stage)])
-def test_every_hook_of_a_stage_is_used(hook: str) -> None:
-    sources = [ROOT / "magcli" / name for name in ("command.py", "run/harness.py", "run/stage.py")]
-    assert any(re.search(rf"\b(?:stage|self)\.{hook}\b", source.read_text(encoding="utf-8")) for source in sources)
-
-
 @pytest.mark.parametrize("stage", [stage.name for stage in STAGES])
 def test_no_hook_of_a_stage_is_misspelt(stage: str) -> None:
-    hooks = documented_hooks()
+    hooks = {field.name for field in dataclasses.fields(Stage)}
     nodes = [node for file in files_of(stage) for node in TREES[file].body]
     defined = [node.name for node in nodes if isinstance(node, Function)]
     defined += [ast.unparse(node.targets[0]) for node in nodes if isinstance(node, ast.Assign)]

@@ -1,8 +1,7 @@
-"""The hand-labelled sample is what its README says: halves by digest, later parts, labels, counts, digests."""
+"""The hand-labelled sample: halves by digest, later parts that repeat nothing, labels, notes and digests."""
 
 import json
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -25,14 +24,6 @@ LABELS = [
     "incomplete", "proof", "multi-part", "prose-answer", "unparsable-answer",
     "missing-answer", "choice-rewrite", "choice-drop", "keep",
 ]  # fmt: skip
-
-
-def table(first_column: str) -> list[list[str]]:
-    """The rows of the README's table whose head begins with ``first_column``, their cells without code marks."""
-    lines = (HERE / "README.md").read_text(encoding="utf-8").splitlines()
-    start = next(i for i, line in enumerate(lines) if line.startswith(f"| {first_column} |")) + 2
-    stop = next(i for i in range(start, len(lines)) if not lines[i].startswith("|"))
-    return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines[start:stop]]
 
 
 @pytest.mark.parametrize("half", BY_DIGEST)
@@ -60,17 +51,6 @@ def test_every_row_has_its_fields() -> None:
     assert all(("problem" in row) == ("answer" in row) for row in ROWS)
     assert len({(row["source"], row["row"]) for row in ROWS}) == len(ROWS)
     assert {row["source"] for row in ROWS} == set(COLUMNS) == {row["source"] for row in read(HERE / "sources.jsonl")}
-
-
-def test_the_readme_counts_are_correct() -> None:
-    labels = Counter((row["label"], row["half"]) for row in ROWS)
-    shipped = Counter(row["label"] for row in ROWS if "problem" in row)
-    drawn = Counter(row["label"] for row in ROWS if row["drawn"] == "random")
-    counts = [[each, *(labels[each, part] for part in PARTS), shipped[each], drawn[each]] for each in LABELS]
-    assert [row[: len(PARTS) + 3] for row in table("label")] == [list(map(str, row)) for row in counts]
-    rows, texts = (Counter(row["source"] for row in ROWS if key in row) for key in ("row", "problem"))
-    expected = [[source, str(rows[source]), str(texts[source])] for source in sorted(rows)]
-    assert [row[:3] for row in table("source")] == expected
 
 
 def test_inputs_are_taken_from_the_right_columns() -> None:
