@@ -30,7 +30,7 @@ INTEGRATION = {
     "test_fleet.py", "test_ranks.py", "test_distributed.py", "test_reshard.py", "test_shard.py", "test_ending.py",
     "test_verify_attacks.py", "test_verify_code.py", "test_verify_code_checkers.py", "test_verify_code_compiler.py",
     "test_verify_code_forgeries.py", "test_verify_pool.py", "test_verify_program.py",
-    "test_cpp_calls.py", "test_cpp_types.py", "test_two_languages.py",
+    "test_cpp_calls.py", "test_cpp_ports.py",
 }  # fmt: skip
 """Folders of ``tests`` and files that run stages, engines, compilers or other processes,"""
 RUN = {"magcli", "guesser", "finished_run", "pipeline"}
