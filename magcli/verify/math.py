@@ -68,14 +68,13 @@ A wrong accept is worse than a wrong reject, so ambiguity is settled on the safe
 import re
 from functools import lru_cache
 
-from magcli.verify.equality.balls import METER, Meter
 from magcli.verify.equality.equations import quantity_value, resolve_chains
+from magcli.verify.equality.evaluate import METER, Meter
 from magcli.verify.equality.parameters import implied_parameters
 from magcli.verify.equality.series import closed_form, is_series
 from magcli.verify.equality.structure import same
 from magcli.verify.format import joined_boxes, last_box
-from magcli.verify.latex.answers import parse_answer, parse_as_list, parse_as_points, ratio_in_words
-from magcli.verify.latex.clean import normalize, squeeze
+from magcli.verify.latex.answers import normalize, parse_answer, parse_as_list, parse_as_points, ratio_in_words, squeeze
 from magcli.verify.latex.tree import Expr, num
 
 MAX_CHARS = 10_000

@@ -51,12 +51,7 @@ def noisy(text: str) -> bool:
 
 def words(text: str) -> str:
     """The words joined by spaces, without formulas, code, URLs, tags, numbers and single Latin letters."""
-    return plain_words(_without_noise(text))[:MAX_CHARS]
-
-
-def plain_words(text: str) -> str:
-    """``words`` of a text that is not ``noisy``."""
-    return " ".join(_WORD.findall(text))
+    return " ".join(_WORD.findall(_without_noise(text)))[:MAX_CHARS]
 
 
 def sentences(text: str) -> list[list[str]]:

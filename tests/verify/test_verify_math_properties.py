@@ -9,8 +9,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from magcli.verify.equality.equations import quantity_value
-from magcli.verify.latex.answers import parse_answer
-from magcli.verify.latex.clean import normalize
+from magcli.verify.latex.answers import normalize, parse_answer
 from magcli.verify.math import compare, equal, parsable
 from magcli.verify.pool import Pool
 from magcli.verify.reward import RewardRule

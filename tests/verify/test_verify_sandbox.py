@@ -6,15 +6,18 @@ import pytest
 
 from magcli.errors import UsageError
 from magcli.verify.isolation.launch import Isolation
-from magcli.verify.isolation.primitives import (
+from magcli.verify.sandbox import (
+    Limits,
+    Sandbox,
     bubblewraps,
     candidates,
     check_isolation,
     interpreters,
     mount_users,
+    open_sandbox,
+    probe,
     run_escape_test,
 )
-from magcli.verify.sandbox import Limits, Sandbox, open_sandbox, probe
 
 LIMITS = Limits(cpu=5.0, memory=1 << 30, output=16 << 20, processes=32)
 TRIVIAL = b"int main() { return 7; }\n"

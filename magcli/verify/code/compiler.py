@@ -135,14 +135,14 @@ def _precompile(made: Path) -> None:
 _OPTIONS = ("-I", "-S", "-E", "-X", "utf8")
 
 
-def command(sandbox: Sandbox, script: str = "boot.py") -> list[str]:
-    """The command that starts ``boot.py`` (a program with stdin and stdout) or ``driver.py`` (a function's)."""
+def command(sandbox: Sandbox, script: str = "session.py") -> list[str]:
+    """The command that starts a program (``session.py``) or calls its functions (``driver.py``)."""
     return [sandbox.python, *_OPTIONS, script]
 
 
 def sources(program: str, *, called: bool = False) -> dict[str, bytes | Path]:
-    """The files that it needs: the program, and what starts or calls it."""
-    starters = ("session.py", *(("driver.py", "leetcode.py") if called else ("boot.py",)))
+    """The files that a program needs: itself and the scripts that start or call it."""
+    starters = ("session.py", "driver.py", "leetcode.py") if called else ("session.py",)
     return {"program.py": program.encode(errors="surrogatepass"), **{name: _source(name) for name in starters}}
 
 

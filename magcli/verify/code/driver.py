@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 REPORT = 3
-NOT_PYTHON = b"not python"
 SAFE_INTEGER = 1 << 53
 MAX_ITEMS = 1_000_000
 AST_ONLY = 0x400
@@ -157,7 +156,7 @@ def names_in(code: object) -> set[str]:
 
 
 def load(name: str, call: str) -> dict[str, object]:
-    """Run the program, as a module that is not main; on a call of ``Solution`` with the names that LeetCode supplies.
+    """Run the program as a module other than main; for a call of ``Solution`` with the names that LeetCode supplies.
 
     Raises:
         NameError: the program does not define the name.
@@ -168,15 +167,9 @@ def load(name: str, call: str) -> dict[str, object]:
     program = sys.modules["program"] = type(sys)("program")
     space = vars(program)
     SESSION["prepare"](space)
-    try:
-        if name == "Solution":
-            supply(names_in(compile(source, "program.py", "exec")) | names_in(compile(call, "call", "eval")), space)
-        exec(source, space)
-    except BaseException as error:
-        if error.__traceback__ is None or error.__traceback__.tb_next is None:
-            posix.write(REPORT, NOT_PYTHON)
-        SESSION["name_refusal"](error, space)
-        raise
+    if name == "Solution":
+        supply(names_in(SESSION["compiled"](source)) | names_in(compile(call, "call", "eval")), space)
+    SESSION["execute"](source, space)
     if name not in space or (imports_a_star(source) and not binds(compile(source, "", "exec", AST_ONLY), name)):
         raise NameError(f"the program does not define {name!r}")
     return space

@@ -116,7 +116,7 @@ def start_program(source: str, language: str, sandbox: Sandbox, *, called: bool)
         EnvironmentFault: there is no compiler.
     """
     if language == "python":
-        argv = command(sandbox, "driver.py" if called else "boot.py")
+        argv = command(sandbox, "driver.py" if called else "session.py")
         with sandbox.program(argv, sources(source, called=called)) as program:
             yield program
         return

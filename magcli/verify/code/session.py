@@ -1,7 +1,8 @@
-"""What a Python program finds in its namespace, as from an interpreter with its site module: ``exit``, ``quit``,
-``help``, ``__file__`` and the packages of the sandbox. This runs inside, without the package.
+"""Starts a Python program in the sandbox with what the site module supplies (``exit``, ``quit``, ``help``),
+``__file__`` and the packages of the sandbox. Runs inside, without magcli.
 
-It also names what the sandbox refused to a program that died of it: the system's own words do not say.
+As a script it runs ``program.py`` as ``__main__``; ``driver.py`` uses its functions. A syntax error is reported on
+descriptor 3, to distinguish it from an error at run time, and an error names the call that the sandbox refused.
 """
 
 import builtins
@@ -13,9 +14,21 @@ if TYPE_CHECKING:
     from types import CodeType
 
 EPERM = 1
-STARTS_PROCESSES = ("subprocess", "multiprocessing", "concurrent.futures.process")
-"""Modules whose failures in the system come from processes that cannot be started."""
+REPORT = 3
+NOT_PYTHON = b"not python"
+PROCESS_MODULES = ("subprocess", "multiprocessing", "concurrent.futures.process")
+"""Modules whose OSErrors come from processes that cannot be started."""
 PROCESS_CALLS = ("fork", "forkpty", "posix_spawn", "posix_spawnp")
+
+
+def start() -> None:
+    """Run the program as ``__main__``; its exceptions end the process as usual."""
+    with open("program.py", "rb") as file:
+        source = file.read()
+    program = sys.modules["__main__"] = type(sys)("__main__")
+    prepare(vars(program))
+    sys.argv[0] = "program.py"
+    execute(source, vars(program))
 
 
 def prepare(space: "dict[str, object]") -> None:
@@ -26,26 +39,46 @@ def prepare(space: "dict[str, object]") -> None:
     vars(builtins).update(exit=leave, quit=leave, help=explain)
 
 
+def execute(source: bytes, space: "dict[str, object]") -> None:
+    """Run a program in ``space``."""
+    try:
+        exec(source, space)  # not by compile(), which would first create the types of the syntax tree: 1.3 ms
+    except BaseException as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next is None:
+            posix.write(REPORT, NOT_PYTHON)
+        name_refusal(error, space)
+        raise
+
+
+def compiled(source: bytes) -> "CodeType":
+    """A program's code."""
+    try:
+        return compile(source, "program.py", "exec")
+    except BaseException:
+        posix.write(REPORT, NOT_PYTHON)
+        raise
+
+
 def leave(code: object = None) -> None:
-    """``exit`` and ``quit``, whose argument may be named."""
+    """``exit`` and ``quit``, which accept a keyword argument."""
     raise SystemExit(code)
 
 
 def explain(*asked: object) -> None:
-    """``help``; the module that it comes from takes longer to import than most programs run."""
+    """``help``; its module takes longer to import than most programs run."""
     import pydoc
 
     pydoc.help(*asked)
 
 
 def name_refusal(error: BaseException, space: "dict[str, object]") -> None:
-    """Note on an error of a program run in ``space`` which call it was that the sandbox refused, where that is so."""
+    """Add a note to an OSError of a program run in ``space`` that names the call that the sandbox refused, if any."""
     if isinstance(error, OSError) and hasattr(error, "add_note"):
         try:
             call, modules = refused_call(error, space)
-        except Exception:  # the program may have changed whatever this looks at
+        except Exception:  # the program may have changed anything that this reads
             return
-        processes = any(module.startswith(STARTS_PROCESSES) for module in modules)
+        processes = any(module.startswith(PROCESS_MODULES) for module in modules)
         if call and (processes or call.rpartition(".")[2] in PROCESS_CALLS):
             error.add_note(f"processes are not allowed: {call}")
         elif call and error.errno == EPERM:
@@ -53,7 +86,7 @@ def name_refusal(error: BaseException, space: "dict[str, object]") -> None:
 
 
 def refused_call(error: OSError, space: "dict[str, object]") -> "tuple[str, list[str]]":
-    """The last call of the program's own that led to an error, and the modules that it went through."""
+    """The program's last call that led to an error, and the modules on the way."""
     with open("program.py", "rb") as file:
         source = file.read()
     place, call = error.__traceback__, None
@@ -71,8 +104,12 @@ def refused_call(error: OSError, space: "dict[str, object]") -> "tuple[str, list
 
 
 def text_at(code: "CodeType", instruction: int, source: bytes) -> str:
-    """The name of what is called at an instruction, as the source has it; empty where it has none."""
+    """The name of the callee at an instruction, as written in the source; empty if it has none."""
     line, _, start, end = list(code.co_positions())[instruction // 2]
     lines = source.split(b"\n")
     text = lines[line - 1][start:end].partition(b"(")[0].decode(errors="replace").strip() if line else ""
     return text if all(part.isidentifier() for part in text.split(".")) else ""
+
+
+if __name__ == "__main__":
+    start()

@@ -3,8 +3,7 @@
 import math
 from functools import lru_cache
 
-from magcli.verify.equality.balls import FLOAT_FIELD, NotReal, Point, Undecided, mp_field
-from magcli.verify.equality.evaluate import evaluate
+from magcli.verify.equality.evaluate import FLOAT_FIELD, NotReal, Point, Undecided, evaluate, mp_field
 from magcli.verify.equality.identity import BITS, agree_within_error, same_value, sample_points, symbols, value_at
 from magcli.verify.latex.tree import Expr, add, div, neg, num, rename_symbol
 

@@ -13,8 +13,7 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from magcli.verify.equality.balls import FLOAT_FIELD, Ball, Field, NotReal, Point, Undecided, mp_field
-from magcli.verify.equality.evaluate import evaluate
+from magcli.verify.equality.evaluate import FLOAT_FIELD, Ball, Field, NotReal, Point, Undecided, evaluate, mp_field
 from magcli.verify.latex.tree import Expr, num
 
 NUM_POINTS = 8

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import permutations
 
-from magcli.verify.equality.balls import NotReal, Undecided
+from magcli.verify.equality.evaluate import NotReal, Undecided
 from magcli.verify.equality.identity import same_value, symbols
 from magcli.verify.equality.regions import as_float
 from magcli.verify.latex.tree import PI, Expr, add, div, function, mul, neg, num, power, rename_symbol

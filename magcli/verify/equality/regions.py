@@ -9,8 +9,7 @@ from fractions import Fraction
 from itertools import product
 from typing import NamedTuple
 
-from magcli.verify.equality.balls import FLOAT_FIELD, NotReal, Point, Undecided
-from magcli.verify.equality.evaluate import evaluate
+from magcli.verify.equality.evaluate import FLOAT_FIELD, NotReal, Point, Undecided, evaluate
 from magcli.verify.equality.identity import same_value, symbols
 from magcli.verify.latex.tree import INFINITY, Expr, neg, num
 

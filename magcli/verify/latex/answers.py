@@ -8,12 +8,250 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-from magcli.verify.latex.clean import formalize, normalize, only_words
 from magcli.verify.latex.commands import parse_command
 from magcli.verify.latex.parts import parse_cell, parse_group, parse_list
-from magcli.verify.latex.tokens import Cursor, Token, tokenize
+from magcli.verify.latex.tokens import FUNCTIONS, Cursor, Token, ascii_math, tokenize
 from magcli.verify.latex.tree import INFINITY, ZERO, Expr, ParseError, neg, num
-from magcli.verify.latex.units import NUMBERS, parse_compound
+from magcli.verify.latex.units import NUMBERS, SYMBOLS, parse_compound
+
+_GROUPING = re.compile(r"(?<=\d)(?:\{,\}\s?|,?\\!\s?|,\s?\\!\s?|\\[,;: ]|~)(?=\d{3}(?!\d))")
+_DECIMAL_COMMA = re.compile(r"(?<=\d)\{,\}(?=\d)")
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
+_DOUBLE_BACKSLASH = re.compile(r"\\\\(?=[A-Za-z,;!{}%])")
+_TIMES_X = re.compile(r"(?<=\d)\s*x\s*(?=10\s*\^)")
+_SET_NAME = re.compile(r"\\mathbb\s*([A-Z])(?![A-Za-z])")
+_PREFIX = re.compile(
+    r"^(?P<text>\\text\s*\{)?\s*(?:the\s+)?(?:final\s+)?answer\s*(?:is|:|=)[\s:]*(?(text)\})\s*(?=\S)", re.IGNORECASE
+)
+_QUAD = re.compile(r"\\q?quad")
+_CHOOSE = re.compile(r"(?<![\w}])(?:\{\})?[_^]\s*\{?(\d+|[nm])\}?\s*(?:C|\\mathrm\{C\})_\s*\{?(\d+|[rk])\}?")
+_UPRIGHT = re.compile(r"\\(?:mathrm|text|textrm)\s*\{\s*([A-Za-z]+)(?![A-Za-z])(?:[^{}]|\^\{-?\d\})*\}")
+_EMPTY_GROUP = re.compile(r"(?<![\\\w}])\{\}(?=\s*\^)")
+"""What carries an index that stands before a letter: ``{}^\\circ C``."""
+_SIZED_BRACE = re.compile(r"\\(left|right)\s*(?=[{}])")
+_SIZED_DIGITS = re.compile(r"\\left\s*\(\s*([0-9A-F]+)\s*\\right\s*\)(?=\s*\}?\s*_)")
+_BRACED_STEM = re.compile(r"(?<![^{(\[<>=+\-*/,|$])\{\s*([A-Za-z]|\([0-9A-F]+\))\s*\}(?=\s*_)")
+_CYCLE = re.compile(r"(?<![\w.])(0?\.\d*)\((\d+)\)")
+_WRAPPER = re.compile(
+    r"\\(?:text(?:bf|it|rm|normal|sf|tt)?|math(?:rm|bf|it|sf|tt)|boldsymbol|bm|f?box(?:ed)?|ensuremath|mbox)\s*\{"
+)
+_RAISED_SIGN = re.compile(r"\^\s*\{\s*(\\circ|\\prime)\s*\}")
+MAX_PASSES = 10
+_ARTICLES = frozenset(("a", "an", "the"))
+_DOLLAR = re.compile(r"(?<!\\)\$+")
+
+
+@lru_cache(maxsize=8192)
+def normalize(text: str) -> str:
+    """The answer without what stands around it: box, ``$``, bold, a final dot; digits in groups are one number."""
+    text = ascii_math(text).strip()
+    for _ in range(MAX_PASSES):
+        bare = _unify_spelling(_unwrap(text))
+        if bare == text:
+            break
+        text = bare
+    return text
+
+
+def _unify_spelling(text: str) -> str:
+    """One spelling of digits in groups, decimal commas, repeating decimals, combinations, sets and indices."""
+    if "\\" in text:
+        text = _SET_NAME.sub(r"\\mathbb{\1}", text.replace("US\\$", "\\$"))
+    if "\\\\" in text and r"\begin" not in text:
+        text = _DOUBLE_BACKSLASH.sub(r"\\", text)
+    if "\\left" in text:
+        text = _SIZED_DIGITS.sub(r"(\1)", _SIZED_BRACE.sub(r"\\\1\\", text))
+    if "_" in text and "}" in text:
+        text = _BRACED_STEM.sub(r"\1", text)
+    if "\\" in text or "~" in text or "{,}" in text:
+        text = _DECIMAL_COMMA.sub(".", _GROUPING.sub("", text))
+    if "{:}" in text:
+        text = text.replace("{:}", ":")
+    if "quad" in text and text.count("=") > 1 and r"\begin" not in text:
+        text = _QUAD.sub(",", text)
+    if "C" in text and "_" in text:
+        text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
+    if "^{" in text and "\\" in text:
+        text = _UPRIGHT.sub(_bare_powers, text)
+    if "{}" in text:
+        text = _EMPTY_GROUP.sub("", text)
+    if "(" in text and "." in text:
+        text = _CYCLE.sub(r"\1\\overline{\2}", text)
+    if "," in text and "(" not in text and "[" not in text and "\\{" not in text:
+        text = _join_digits(text)
+    return _TIMES_X.sub(r"\\times ", text) if "x" in text else text
+
+
+def _bare_powers(match: re.Match[str]) -> str:
+    """An upright unit without braces around its powers, so that it is one piece of text."""
+    return match[0].replace("^{", "^").replace("}", "") + "}" if match[1] in SYMBOLS else match[0]
+
+
+def _join_digits(text: str) -> str:
+    """Digits in groups are one number where no other comma stands, and more than the number: ``x=1,250``."""
+    bare = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
+    return text if "," in bare or bare.isdigit() else bare
+
+
+def _unwrap(text: str) -> str:
+    if text.endswith((".", ",", ";", "。", ":")) and not text.endswith(("..", r"\.", "\\,", "\\;", "\\:")):
+        text = text[:-1].rstrip()
+    while text.endswith("\\") and not text.endswith("\\\\"):
+        text = text[:-1].rstrip()
+    text = _PREFIX.sub("", text) if "nswer" in text else text
+    text = text.removeprefix(r"\approx").removeprefix("=").strip() if text[:1] in "\\=" else text
+    if text.startswith("**") and text.endswith("**") and len(text) > 4:
+        return text[2:-2].strip()
+    if "$" in text or text.startswith(("\\(", "\\[")):
+        text = _strip_delimiters(text)
+    if (
+        text.startswith("\\")
+        and text.endswith("}")
+        and (match := _WRAPPER.match(text))
+        and _closes_last(text, match.end())
+    ):
+        return text[match.end() : -1].strip()
+    if text.startswith("{") and text.endswith("}") and _closes_last(text, 1):
+        return text[1:-1].strip()
+    return text
+
+
+def _strip_delimiters(text: str) -> str:
+    """Without the signs that open and close formulas; a lone ``$`` before a number is money."""
+    if text.startswith(("\\(", "\\[")) and text.endswith(("\\)", "\\]")):
+        return text[2:-2].strip()
+    marks = _DOLLAR.findall(text)
+    if len(marks) % 2 == 0 and marks:
+        return _DOLLAR.sub(" ", text).strip()
+    return text
+
+
+def _closes_last(text: str, start: int) -> bool:
+    """Whether the brace that opened just before ``start`` closes with the last character."""
+    depth = 1
+    for match in re.finditer(r"\\.|[{}]", text[start:], re.DOTALL):
+        depth += (match[0] == "{") - (match[0] == "}")
+        if depth == 0:
+            return start + match.end() == len(text)
+    return False
+
+
+def squeeze(text: str) -> str:
+    """Letters and signs only, lower case, fonts and spaces gone: for comparing what nothing can read."""
+    text = re.sub(r"\\(?:left|right|displaystyle|[,;:! ]|q?quad)(?![A-Za-z])", "", normalize(text))
+    text = re.sub(r"\\(?:text|textbf|textit|mathrm|mathbf|textrm|operatorname|mbox)\s*\{([^{}]*)\}", r"\1", text)
+    text = text.replace(r"\dfrac", r"\frac").replace(r"\tfrac", r"\frac")
+    text = _RAISED_SIGN.sub(r"^\1", text).replace(r"^\prime", "'") if "^" in text else text
+    text = re.sub(r"(?<!\d)\s+|\s+(?!\d)", "", text)
+    return text if text.endswith("..") else text.removesuffix(".")
+
+
+def only_words(tokens: tuple[Token, ...]) -> str | None:
+    """The words of an answer that is nothing but words, in lower case without articles; None where it is not."""
+    words, real = [], False
+    if tokens[0].value == "-":
+        return None
+    for token in tokens:
+        if token.kind in ("word", "text"):
+            real = real or len(token.value) > 1
+            words.append(token.value)
+        elif token.kind == "op" and token.value in (",", ";", ".", "'", "-", "!", "?", "and", "or", ":", '"', "`"):
+            words.append(token.value)
+        elif token.kind == "op" and token.value.isalpha() and not token.value.isascii():
+            words.append(token.value)
+            real = True
+        else:
+            return None
+    if not real or (len(tokens) == 1 and tokens[0].value in FUNCTIONS):
+        return None
+    return tidy(" ".join(words))
+
+
+def tidy(words: str) -> str:
+    """Lower case, one space between words, without articles and a final dot."""
+    kept = [w for w in re.sub(r"\s+([,;.!?'-])\s*", r"\1 ", words.lower()).split() if w not in _ARTICLES]
+    return " ".join(kept).strip(" .,;:!?\"'`")
+
+
+MAX_PHRASE = 300
+"""Of a longer text no words are read."""
+_DOMAINS = {"integer": "Z", "whole number": "Z", "natural number": "N", "real number": "R"}
+_KEY = re.compile(r"integer|number|real|\\mathbb|\\in(?![a-z])|\\pm")
+_TEXT_COMMAND = re.compile(r"\\(?:text|mathrm|textrm|mbox)\s*\{([^{}]*)\}")
+_LETTER = r"(?<![A-Za-z\\])\$?(?P<letter>[a-zA-Z]|\\(?:lambda|mu|alpha|beta|tau))\$?"
+_KIND = r"(?P<kind>integer|whole number|natural number|real number)s?"
+_GAP = r"(?:\s|,|;|\\[,;:! ]|\\q?quad)*\(?\s*"
+_ANY = r"(?:an?|any|all|every|each|some|arbitrary|an arbitrary)"
+_STATED = (
+    re.compile(rf"{_GAP}(?:(?:where|for|with|and|when)\s+)?{_LETTER}\s+(?:(?:is|are|be)\s+{_ANY}?|{_ANY})\s*{_KIND}\s*\)?"),
+    re.compile(rf"{_GAP}(?:where|for|with)\s+{_ANY}?\s*{_KIND}\s+{_LETTER}\s*\)?"),
+)  # fmt: skip
+_MEMBERS = re.compile(
+    rf"(?:\s|,|;|\\[,;:! ]|\\q?quad|\(|\\forall|\b(?:where|for|with|all|any|every|when)\b)+{_LETTER}\s*\\in\s*"
+    r"(?:\\math(?:bb|bf)\s*\{?)?(?P<set>[ZNRQC])\}?\s*\)?"
+)
+_ENUMERATED = re.compile(
+    rf"{_GAP}{_LETTER}\s*=\s*0\s*,\s*\\pm\s*1\s*(?:,\s*\\pm\s*\d\s*){{0,4}},\s*(?:\\[lc]?dots|\.\.\.)\s*\)?"
+)
+_REALS_PHRASE = re.compile(
+    r"(?:(?:all|any|every)\s+)?(?:\\mathbb\{R\}|(?:the\s+)?real(?:\s+numbers?|\s+values?|s)?)(?:\s+of)?"
+    r"(?:\s+\$?(?P<letter>[a-z])(?![A-Za-z])\$?)?\s*,?\s*(?:(?P<except>except(?:\s+for)?|excluding|other\s+than|but\s+not)|such\s+that"
+    r"|where|with)?\s*(?:(?:when|that|at)\s+)?(?P<rest>\S.*)",
+    re.IGNORECASE,
+)  # fmt: skip
+_ENDS = {
+    "greater than": r"({},\infty)",
+    "greater than or equal to": r"[{},\infty)",
+    "at least": r"[{},\infty)",
+    "less than": r"(-\infty,{})",
+    "less than or equal to": r"(-\infty,{}]",
+    "at most": r"(-\infty,{}]",
+}
+_COMPARED = re.compile(
+    rf"(?:all\s+)?real(?:\s+numbers|s)\s+(?P<than>{'|'.join(_ENDS)})\s+(?P<end>-?(?:\d+(?:\.\d+)?|\\[a-z]+(?:\{{\d+\}})+))",
+    re.IGNORECASE,
+)
+_NAMED_VALUE = re.compile(r"(?<![A-Za-z\\])[a-z]\s*=\s*")
+_OTHER_WORD = re.compile(r"(?<![\\A-Za-z])(?!(?:and|or)\b)[A-Za-z]{2,}")
+_RELATION = re.compile(r"(?:[<>=]|\\(?:n?[lg]eq?|neq?|le|ge)(?![a-z]))")
+_SET = re.compile(r"(?:\\left)?\s*(?:\[|\(|\\\{)")
+
+
+def formalize(text: str) -> str:
+    """The answer with its sets and conditions in words as formulas."""
+    if len(text) > MAX_PHRASE or not _KEY.search(text):
+        return text
+    plain = " ".join(_TEXT_COMMAND.sub(r" \1 ", text).split())
+    return _reals_in_words(plain) or _with_domain(plain) or text
+
+
+def _reals_in_words(plain: str) -> str:
+    r"""``all reals except 1 and 2`` as a difference, ``all reals x \ne 2`` as its condition; else nothing."""
+    if compared := _COMPARED.fullmatch(plain):
+        return _ENDS[" ".join(compared["than"].lower().split())].format(compared["end"])
+    found = _REALS_PHRASE.fullmatch(plain)
+    if not found or _OTHER_WORD.search(found["rest"]):
+        return ""
+    rest = found["rest"]
+    if not found["except"]:
+        condition = f"{found['letter']} {rest}" if found["letter"] and _RELATION.match(rest) else rest
+        return condition if re.match(rf"[a-z]\s*{_RELATION.pattern}", condition) else ""
+    excluded = _NAMED_VALUE.sub("", rest)
+    if _RELATION.search(excluded):
+        return ""
+    return rf"\mathbb{{R}}\setminus {excluded}" if _SET.match(excluded) else rf"\mathbb{{R}}\setminus\{{{excluded}\}}"
+
+
+def _with_domain(plain: str) -> str:
+    r"""``k\pi where k is an integer`` as ``k\pi, k \in \mathbb{Z}``; nothing without such a condition at the end."""
+    for pattern in (*_STATED, _MEMBERS, _ENUMERATED):
+        found = next((match for match in pattern.finditer(plain) if match.end() == len(plain)), None)
+        if found and found.start():
+            given = found.groupdict()
+            domain = given.get("set") or _DOMAINS[given.get("kind") or "integer"]
+            return rf"{plain[: found.start()]}, {found['letter']} \in \mathbb{{{domain}}}"
+    return ""
+
 
 MAX_SPECIAL = 300
 """Longer texts are no time, number in a base or choice."""

@@ -5,8 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from magcli.verify.equality.balls import FLOAT_FIELD, Ball, NotReal, Point, Undecided, mp_field
-from magcli.verify.equality.evaluate import evaluate
+from magcli.verify.equality.evaluate import FLOAT_FIELD, Ball, NotReal, Point, Undecided, evaluate, mp_field
 from magcli.verify.latex.answers import parse_answer
 
 

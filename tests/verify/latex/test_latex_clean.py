@@ -1,6 +1,6 @@
 import pytest
 
-from magcli.verify.latex.clean import normalize, only_words, squeeze, tidy
+from magcli.verify.latex.answers import normalize, only_words, squeeze, tidy
 from magcli.verify.latex.tokens import tokenize
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from magcli.verify.latex.clean import formalize
+from magcli.verify.latex.answers import formalize
 
 
 @pytest.mark.parametrize(
