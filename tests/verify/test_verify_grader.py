@@ -66,7 +66,7 @@ def test_functions_are_called(grader: Grader) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reason", "anywhere"),
+    ("text", "reason", "correct_anywhere"),
     [
         ("no program", "no-think", False),
         (answer(RIGHT).removeprefix("<think>"), "no-think", True),

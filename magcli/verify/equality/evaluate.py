@@ -1,17 +1,22 @@
-"""The value of an expression and its functions at a point, with a bound on its error; see ``balls``."""
+"""Values of expressions at points, with bounds on their errors (ball arithmetic).
+
+Values are exact fractions as long as possible, then floats (to separate values quickly) or mpmath numbers of any
+precision (to confirm that two agree). Every operation propagates absolute errors, so a difference that rounding could
+explain never counts as one, and neither does agreement beyond the precision.
+"""
 
 import cmath
 import math
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
-from magcli.verify.latex.tree import INFINITY, Expr, function, num
+from magcli.verify.latex.tree import INFINITY, PI, Expr, function, num
 
 MAX_STEPS = 30_000
-"""Of one comparison of answers, all its parts together."""
+"""Evaluation steps of one comparison, over all its parts."""
 MAX_BITS = 20_000
 
 
@@ -20,18 +25,18 @@ class Undecided(Exception):
 
 
 class NotReal(Exception):
-    """A real expression left the real numbers."""
+    """The value of a real expression is not real."""
 
 
 class Ball(NamedTuple):
-    """A value and the largest error it can have; a fraction is exact."""
+    """A value and a bound on its absolute error; fractions are exact."""
 
     value: Any
     error: Any = 0
 
 
 class Field(NamedTuple):
-    """The arithmetic that is used where a value is not a fraction: functions of numbers, and the rounding unit."""
+    """The arithmetic of values other than fractions: functions, and the rounding unit."""
 
     real: Callable[[Fraction], Any]
     complex: Callable[[Any, Any], Any]
@@ -42,7 +47,7 @@ class Field(NamedTuple):
 
 
 class Meter:
-    """Counts the steps of one comparison, in all its parts."""
+    """Counts the evaluation steps of one comparison, over all its parts."""
 
     __slots__ = ("steps",)
 
@@ -51,11 +56,11 @@ class Meter:
 
 
 METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
-"""The meter of the comparison that is under way; every point has its own where there is none."""
+"""The meter of the current comparison; without one, every point has its own."""
 
 
 class Point:
-    """Where to evaluate: values of the symbols, the field, whether only real numbers count."""
+    """Where to evaluate: values of the symbols, the field, and whether values must be real."""
 
     __slots__ = ("field", "meter", "real", "values")
 
@@ -63,19 +68,12 @@ class Point:
         self.field, self.values, self.real, self.meter = field, dict(values), real, METER.get() or Meter()
 
 
-_COMPLEX_NAMES = {
-    "asin": "arcsin",
-    "acos": "arccos",
-    "atan": "arctan",
-    "asinh": "arcsinh",
-    "acosh": "arccosh",
-    "atanh": "arctanh",
-}
+_COMPLEX_NAMES = ("asin", "acos", "atan", "asinh", "acosh", "atanh")
 _PLAIN = ("exp", "log", "sin", "cos", "tan", "sinh", "cosh", "tanh", *_COMPLEX_NAMES)
 
 
 def _either(name: str) -> Callable[[Any], Any]:
-    """The real function, or the complex one where the argument is complex or outside the real domain."""
+    """The real function, or the complex one for arguments that are complex or outside the real domain."""
     real, general = getattr(math, name), getattr(cmath, name)
 
     def apply(x: Any) -> Any:
@@ -96,7 +94,7 @@ FLOAT_FIELD = Field(
 
 @cache
 def mp_field(bits: int) -> Field:
-    """Numbers of so many bits, by mpmath (imported on first need)."""
+    """mpmath numbers of the given precision (imported on first use)."""
     import mpmath
 
     mp = mpmath.mp.clone() if hasattr(mpmath.mp, "clone") else mpmath.MPContext()
@@ -110,7 +108,7 @@ def mp_field(bits: int) -> Field:
 
 
 def to_field(ball: Ball, point: Point) -> Ball:
-    """The value as a number of the field."""
+    """The value in the point's field."""
     if not isinstance(ball.value, Fraction):
         return ball
     value = point.field.real(ball.value)
@@ -118,7 +116,7 @@ def to_field(ball: Ball, point: Point) -> Ball:
 
 
 def rounded(value: Any, error: Any, point: Point) -> Ball:
-    """A result with its rounding error; a complex one within its error of a real number is real."""
+    """A result with its rounding error; real if its imaginary part is within the error."""
     error = error + abs(value) * point.field.epsilon
     if not is_real(value) and abs(value.imag) <= error:
         value = value.real
@@ -128,7 +126,7 @@ def rounded(value: Any, error: Any, point: Point) -> Ball:
 
 
 def plus(a: Ball, b: Ball, point: Point) -> Ball:
-    """The sum; Undecided where one term is so small that the digits cannot hold both."""
+    """The sum; raises Undecided if the smaller term is lost in rounding."""
     if isinstance(a.value, Fraction) and isinstance(b.value, Fraction):
         return Ball(check_size(a.value + b.value))
     x, y = to_field(a, point), to_field(b, point)
@@ -148,7 +146,7 @@ def times(a: Ball, b: Ball, point: Point) -> Ball:
 
 
 def divide(a: Ball, b: Ball, point: Point) -> Ball:
-    """The quotient; Undecided where the divisor may be zero."""
+    """The quotient; raises Undecided if the divisor may be zero."""
     if isinstance(a.value, Fraction) and isinstance(b.value, Fraction):
         return Ball(check_size(a.value / b.value))
     x, y = to_field(a, point), to_field(b, point)
@@ -159,14 +157,14 @@ def divide(a: Ball, b: Ball, point: Point) -> Ball:
 
 
 def check_size(value: Fraction) -> Fraction:
-    """A fraction within ``MAX_BITS``, or Undecided."""
+    """The fraction; raises Undecided beyond ``MAX_BITS``."""
     if value.numerator.bit_length() + value.denominator.bit_length() > MAX_BITS:
         raise Undecided("too-large")
     return value
 
 
 def is_real(value: Any) -> bool:
-    """Whether a value is no complex number."""
+    """Whether a value is real."""
     return isinstance(value, (float, Fraction)) or (not hasattr(value, "_mpc_") and not isinstance(value, complex))
 
 
@@ -177,8 +175,8 @@ def evaluate(expr: Expr, point: Point) -> Ball:
     """The value of an expression.
 
     Raises:
-        Undecided: it has none, or none that can be computed.
-        NotReal: the point is real and the value would not be.
+        Undecided: it does not exist or cannot be computed.
+        NotReal: the point is real and the value is not.
     """
     point.meter.steps += 1
     if point.meter.steps > MAX_STEPS:
@@ -221,8 +219,7 @@ def _product(expr: Expr, point: Point) -> Ball:
 
 
 def _quotient(expr: Expr, point: Point) -> Ball:
-    a, b = (evaluate(arg, point) for arg in expr.args)
-    return divide(a, b, point)
+    return divide(evaluate(expr.args[0], point), evaluate(expr.args[1], point), point)
 
 
 def _power(expr: Expr, point: Point) -> Ball:
@@ -240,22 +237,23 @@ def _power(expr: Expr, point: Point) -> Ball:
 
 def _call(expr: Expr, point: Point) -> Ball:
     if expr.name == "abs":
-        return absolute(evaluate(expr.args[0], point))
+        x = evaluate(expr.args[0], point)
+        return Ball(abs(x.value), x.error)
     arguments = [evaluate(arg, point) for arg in expr.args]
     if all(isinstance(a.value, Fraction) for a in arguments):
         exact = function(expr.name, *(num(a.value) for a in arguments))
         if exact.op == "num":
             return Ball(exact.number)
     if expr.name.startswith("?"):
-        return unknown(expr.name, arguments, point)
+        return uninterpreted(expr.name, arguments, point)
     special = SPECIAL.get(expr.name)
     if special is not None:
         return special(arguments, point)
-    name, inverted, reciprocal = MEANS.get(expr.name, (expr.name, False, False))
+    name, inverted, reciprocal = DERIVED.get(expr.name, (expr.name, False, False))
     if name not in DERIVATIVES:
         raise Undecided("function")
-    x = divide(Ball(Fraction(1)), arguments[0], point) if inverted else arguments[0]
-    value = analytic(name, to_field(x, point), point)
+    argument = divide(Ball(Fraction(1)), arguments[0], point) if inverted else arguments[0]
+    value = analytic(name, to_field(argument, point), point)
     return divide(Ball(Fraction(1)), value, point) if reciprocal else value
 
 
@@ -263,50 +261,40 @@ def _degrees(expr: Expr, point: Point) -> Ball:
     """An angle in degrees within an expression; other units have no value here."""
     if expr.name != "degree":
         raise Undecided("unit")
-    value = evaluate(expr.args[0], point)
-    pi = _constant(Expr("const", name="pi"), point)
-    return times(divide(value, Ball(Fraction(180)), point), pi, point)
+    turned = divide(evaluate(expr.args[0], point), Ball(Fraction(180)), point)
+    return times(turned, _constant(PI, point), point)
 
 
 def _percentage(expr: Expr, point: Point) -> Ball:
     return divide(evaluate(expr.args[0], point), Ball(Fraction(100)), point)
 
 
-def _samples(letter: str, body: Expr, point: Point) -> list[Ball]:
-    """Terms of an infinite sum at a few places."""
-    outer = point.values.get(letter)
-    found = []
-    for k in (5, 8, 13):
-        point.values[letter] = Fraction(k)
-        found.append(evaluate(body, point))
-    if outer is None:
-        point.values.pop(letter)
-    else:
-        point.values[letter] = outer
-    return found
-
-
 def _series(expr: Expr, point: Point) -> Ball:
-    """A finite sum or product, term by term; an infinite one is an unknown function of its terms."""
+    """A finite sum or product, term by term; an infinite one is an uninterpreted function of a few of its terms."""
     letter, low, high, body = expr.args
     if high == INFINITY:
-        return unknown(f"?{expr.op}", [evaluate(low, point), *_samples(letter.name, body, point)], point)
+        samples = [_term(body, letter.name, k, point) for k in (5, 8, 13)]
+        return uninterpreted(f"?{expr.op}", [evaluate(low, point), *samples], point)
     first, last = evaluate(low, point).value, evaluate(high, point).value
     if not (isinstance(first, Fraction) and isinstance(last, Fraction)) or first.denominator * last.denominator != 1:
         raise Undecided("bounds")
     if last - first > MAX_TERMS:
         raise Undecided("too-large")
-    total = Ball(Fraction(0 if expr.op == "sum" else 1))
-    outer = point.values.get(letter.name)
+    total, combine = (Ball(Fraction(0)), plus) if expr.op == "sum" else (Ball(Fraction(1)), times)
     for k in range(int(first), int(last) + 1):
-        point.values[letter.name] = Fraction(k)
-        term = evaluate(body, point)
-        total = plus(total, term, point) if expr.op == "sum" else times(total, term, point)
-    if outer is None:
-        point.values.pop(letter.name, None)
-    else:
-        point.values[letter.name] = outer
+        total = combine(total, _term(body, letter.name, k, point), point)
     return total
+
+
+def _term(body: Expr, letter: str, k: int, point: Point) -> Ball:
+    outer = point.values.get(letter)
+    point.values[letter] = Fraction(k)
+    term = evaluate(body, point)
+    if outer is None:
+        del point.values[letter]
+    else:
+        point.values[letter] = outer
+    return term
 
 
 _RULES: dict[str, Callable[[Expr, Point], Ball]] = {
@@ -325,11 +313,11 @@ _RULES: dict[str, Callable[[Expr, Point], Ball]] = {
 
 
 MAX_LOG = 1e5
-"""Powers beyond e to this are not evaluated."""
+"""Larger powers of e are not evaluated."""
 
 
 def rational_power(x: Ball, n: Fraction, point: Point) -> Ball:
-    """A power by a fraction; odd roots of negative numbers are real, even ones are not."""
+    """A rational power; odd roots of negative numbers are real, even ones are not."""
     if abs(x.value) <= x.error:
         if n <= 0:
             raise Undecided("no-value")
@@ -337,22 +325,18 @@ def rational_power(x: Ball, n: Fraction, point: Point) -> Ball:
     if n.denominator == 1:
         if abs(n) * abs(_log_size(x.value)) > MAX_LOG:
             raise Undecided("too-large")
-        return _grown(x, x.value ** int(n), n, point)
-    if is_real(x.value) and x.value < 0:
-        if n.denominator % 2:
-            root = general_power(Ball(-x.value, x.error), to_field(Ball(n), point), point)
-            return root if n.numerator % 2 == 0 else Ball(-root.value, root.error)
-        if point.real:
-            raise NotReal
-        half = point.field.functions["exp"](point.field.complex(0, 1) * point.field.pi * point.field.real(n))
-        size = general_power(Ball(-x.value, x.error), to_field(Ball(n), point), point)
-        return times(size, rounded(half, point.field.epsilon * 8, point), point)
-    return general_power(x, to_field(Ball(n), point), point)
-
-
-def _grown(x: Ball, value: Any, n: Fraction, point: Point) -> Ball:
-    relative = 2 * abs(int(n)) * (x.error / abs(x.value) + point.field.epsilon)
-    return rounded(value, abs(value) * relative, point)
+        value = x.value ** int(n)
+        relative = 2 * abs(int(n)) * (x.error / abs(x.value) + point.field.epsilon)
+        return rounded(value, abs(value) * relative, point)
+    if not is_real(x.value) or x.value >= 0:
+        return general_power(x, to_field(Ball(n), point), point)
+    if n.denominator % 2 == 0 and point.real:
+        raise NotReal
+    size = general_power(Ball(-x.value, x.error), to_field(Ball(n), point), point)
+    if n.denominator % 2:
+        return size if n.numerator % 2 == 0 else Ball(-size.value, size.error)
+    turn = point.field.functions["exp"](point.field.complex(0, 1) * point.field.pi * point.field.real(n))
+    return times(size, rounded(turn, point.field.epsilon * 8, point), point)
 
 
 def general_power(x: Ball, n: Ball, point: Point) -> Ball:
@@ -372,7 +356,8 @@ def general_power(x: Ball, n: Ball, point: Point) -> Ball:
 
 
 def _log_size(value: Any) -> float:
-    return math.log(abs(value)) if isinstance(value, (float, complex)) else float(_mp_log(abs(value)))
+    size = abs(value)
+    return math.log(size) if isinstance(value, (float, complex)) else float(size.context.log(size))
 
 
 def _mp_log(value: Any) -> Any:
@@ -395,7 +380,7 @@ DERIVATIVES: dict[str, Callable[[Any, Any], Any]] = {  # of x and the value: a b
     "acosh": lambda x, _: 1 / abs(1 - x * x) ** 0.5,
     "atanh": lambda x, _: 1 / abs(1 - x * x),
 }
-MEANS = {  # how the other functions come from these
+DERIVED = {  # other functions in terms of these: name, of the inverse argument, inverse of the value
     "ln": ("log", False, False), "sec": ("cos", False, True), "csc": ("sin", False, True), "cot": ("tan", False, True),
     "sech": ("cosh", False, True), "csch": ("sinh", False, True), "coth": ("tanh", False, True),
     "arcsin": ("asin", False, False), "arccos": ("acos", False, False), "arctan": ("atan", False, False),
@@ -405,17 +390,15 @@ MEANS = {  # how the other functions come from these
 
 
 def analytic(name: str, x: Ball, point: Point) -> Ball:
-    """A function that has a derivative, whose size bounds how the error grows.
+    """A differentiable function; the size of its derivative bounds the growth of the error.
 
     Raises:
         NotReal: the point is real and the argument outside the real domain.
-        Undecided: the value would be too large.
+        Undecided: the value is too large.
     """
     if point.real and ((name == "log" and x.value < 0) or (name in ("asin", "acos") and abs(x.value) > 1)):
         raise NotReal
-    if name == "exp" and abs(x.value) > MAX_LOG:
-        raise Undecided("too-large")
-    if name in ("sinh", "cosh") and abs(x.value) > 1000:
+    if (name == "exp" and abs(x.value) > MAX_LOG) or (name in ("sinh", "cosh") and abs(x.value) > 1000):
         raise Undecided("too-large")
     value = point.field.functions[name](x.value)
     try:
@@ -425,32 +408,21 @@ def analytic(name: str, x: Ball, point: Point) -> Ball:
     return rounded(value, 2 * slope * x.error + 4 * abs(value) * point.field.epsilon, point)
 
 
-def absolute(x: Ball) -> Ball:
-    """The absolute value, with the same error."""
-    return Ball(abs(x.value), x.error)
-
-
-def _integer_part(name: str) -> Callable[[list[Ball], Point], Ball]:
-    def apply(arguments: list[Ball], point: Point) -> Ball:
-        x = to_field(arguments[0], point)
-        low, high = (Fraction(_floor(v)) for v in (x.value - x.error, x.value + x.error))
-        if low != high:
-            raise Undecided("absorbed")
-        return Ball(low if name == "floor" else low + 1)
-
-    return apply
+def _integer_part(name: str, arguments: list[Ball], point: Point) -> Ball:
+    x = to_field(arguments[0], point)
+    low, high = (Fraction(_floor(v)) for v in (x.value - x.error, x.value + x.error))
+    if low != high:
+        raise Undecided("absorbed")
+    return Ball(low if name == "floor" else low + 1)
 
 
 def _floor(value: Any) -> int:
     return math.floor(value) if isinstance(value, float) else int(value.context.floor(value))
 
 
-def _extreme(name: str) -> Callable[[list[Ball], Point], Ball]:
-    def apply(arguments: list[Ball], point: Point) -> Ball:
-        balls = [to_field(a, point) for a in arguments]
-        return max(balls, key=lambda b: b.value) if name == "max" else min(balls, key=lambda b: b.value)
-
-    return apply
+def _extreme(name: str, arguments: list[Ball], point: Point) -> Ball:
+    balls = [to_field(a, point) for a in arguments]
+    return max(balls, key=lambda b: b.value) if name == "max" else min(balls, key=lambda b: b.value)
 
 
 def _factorial(arguments: list[Ball], point: Point) -> Ball:
@@ -464,21 +436,20 @@ def _factorial(arguments: list[Ball], point: Point) -> Ball:
 def _binomial(arguments: list[Ball], point: Point) -> Ball:
     n, k = arguments
     top = _factorial([n], point)
-    bottom = times(
-        _factorial([k], point), _factorial([plus(n, times(Ball(Fraction(-1)), k, point), point)], point), point
-    )
-    return divide(top, bottom, point)
+    return divide(top, times(_factorial([k], point), _factorial([_difference(n, k, point)], point), point), point)
 
 
 def _permutations(arguments: list[Ball], point: Point) -> Ball:
     n, k = arguments
-    return divide(
-        _factorial([n], point), _factorial([plus(n, times(Ball(Fraction(-1)), k, point), point)], point), point
-    )
+    return divide(_factorial([n], point), _factorial([_difference(n, k, point)], point), point)
 
 
-def unknown(name: str, arguments: list[Ball], point: Point) -> Ball:
-    """Some smooth function of either sign, another one for each name: hardly ever equal but at equal arguments."""
+def _difference(a: Ball, b: Ball, point: Point) -> Ball:
+    return plus(a, times(Ball(Fraction(-1)), b, point), point)
+
+
+def uninterpreted(name: str, arguments: list[Ball], point: Point) -> Ball:
+    """A smooth function that depends on the name: almost never equal for different arguments."""
     total = Ball(Fraction(sum(map(ord, name)) % 97, 97))
     for at, argument in enumerate(arguments, 2):
         scaled = times(to_field(argument, point), Ball(Fraction(at * 7 + ord(name[-1]), 7)), point)
@@ -488,10 +459,8 @@ def unknown(name: str, arguments: list[Ball], point: Point) -> Ball:
 
 
 SPECIAL: dict[str, Callable[[list[Ball], Point], Ball]] = {
-    "floor": _integer_part("floor"),
-    "ceil": _integer_part("ceil"),
-    "max": _extreme("max"),
-    "min": _extreme("min"),
+    **{name: partial(_integer_part, name) for name in ("floor", "ceil")},
+    **{name: partial(_extreme, name) for name in ("max", "min")},
     "factorial": _factorial,
     "binom": _binomial,
     "perm": _permutations,
