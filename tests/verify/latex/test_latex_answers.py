@@ -49,7 +49,7 @@ def shown(expr: Expr) -> str:
         ("C(5,2)", "10"),
         ("C_5^2", "10"),
         (r"n \choose 2", "f:binom(n, 2)"),
-        (r"1 \divide 4", "1/4"),
+        (r"1 \over 4", "1/4"),
         (r"\begin{vmatrix}1&2\\3&4\end{vmatrix}", "-2"),
         (r"\begin{cases}x=1\\y=2\end{cases}", "list:and(rel:=(x, 1), rel:=(y, 2))"),
         ("(1,2)", "tuple:()(1, 2)"),
