@@ -4,7 +4,8 @@ Every rule is symmetric and returns the name of the comparison that decided: ``n
 ``structure``, ``region``, ``equation``, ``words``, ``choice``, ``literal``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import reduce
 
 from magcli.verify.equality.equations import (
     ARITHMETIC,
@@ -43,8 +44,7 @@ def choices(a: Expr, b: Expr, inner: ComparePart) -> Decision:
     if a.op != "choice":
         a, b = b, a
     if b.op == "choice":
-        valued = bool(a.args and b.args)
-        return a.name == b.name and (not valued or inner(a.args[0], b.args[0])[0]), "choice"
+        return a.name == b.name and (not (a.args and b.args) or inner(a.args[0], b.args[0])[0]), "choice"
     if a.args:
         return inner(a.args[0], b)
     if b.op in ("sym", "const", "*", "+", "/", "^"):
@@ -60,18 +60,11 @@ def texts(a: Expr, b: Expr, inner: ComparePart) -> Decision:
     if a.op != "text":
         a, b = b, a
     if b.op == "list":
-        letters = [
-            part.name.lower() for part in b.args if part.op in ("sym", "choice", "const") and len(part.name) == 1
-        ]
-        return len(letters) == len(b.args) and sorted(letters) == sorted(a.name), "choice"
+        single = all(part.op in ("sym", "choice", "const") and len(part.name) == 1 for part in b.args)
+        return single and sorted(part.name.lower() for part in b.args) == sorted(a.name), "choice"
     if a.name.isalpha() and len(a.name) <= 4 and b.op not in ("num", "rel", "unit"):
-        product = Expr("sym", name=a.name[0])
-        for letter in a.name[1:]:
-            product = mul(product, Expr("sym", name=letter))
-        return values(product, b)
-    if b.op == "rel" and is_name(b.args[0]) and b.name == "=":
-        return inner(a, b.args[1])
-    return False, "words"
+        return values(reduce(mul, (Expr("sym", name=letter) for letter in a.name)), b)
+    return inner(a, b.args[1]) if b.op == "rel" and is_name(b.args[0]) and b.name == "=" else (False, "words")
 
 
 def bases(a: Expr, b: Expr, _: ComparePart) -> Decision:
@@ -112,12 +105,15 @@ _MAX_SYMBOL_LENGTH = 3
 
 
 def strip_unit(expr: Expr, unit: str) -> Expr | None:
-    """The value without its trailing letters if these can be read as ``unit``; else None."""
+    """The value without its trailing letters if these can be read as ``unit``; else None.
+
+    ``km`` has two letters, of which only the last may have a power.
+    """
     letters: list[tuple[str, int]] = []
     value = _split_letters(expr, 1, letters)
     if value is None or not 0 < len(letters) <= MAX_UNIT_LETTERS:
         return None
-    return value if unit in _unit_names(tuple(letters)) else None
+    return value if unit in map(format_units, _unit_readings(tuple(letters))) else None
 
 
 def _split_letters(expr: Expr, power: int, letters: list[tuple[str, int]]) -> Expr | None:
@@ -139,23 +135,15 @@ def _has_letter(expr: Expr) -> bool:
     return expr.op == "sym" or any(_has_letter(arg) for arg in expr.args)
 
 
-def _unit_names(letters: tuple[tuple[str, int], ...]) -> set[str]:
-    """The units that letters can spell: ``km`` has two letters, of which only the last may have a power."""
-    return {format_units(powers) for powers in _unit_readings(letters)}
-
-
 def _unit_readings(letters: tuple[tuple[str, int], ...]) -> list[dict[str, int]]:
     if not letters:
         return [{}]
     found = []
     for size in range(1, min(_MAX_SYMBOL_LENGTH, len(letters)) + 1):
         head, power = letters[:size], letters[size - 1][1]
-        joined = all(p == 1 or (power < 0 and p == -1) for _, p in head[:-1])
         name = SYMBOLS.get("".join(letter for letter, _ in head))
-        if name is None or not joined:
-            continue
-        for rest in _unit_readings(letters[size:]):
-            found.append(rest | {name: rest.get(name, 0) + power})
+        if name and all(p == 1 or (power < 0 and p == -1) for _, p in head[:-1]):
+            found += [rest | {name: rest.get(name, 0) + power} for rest in _unit_readings(letters[size:])]
     return found
 
 
@@ -177,10 +165,10 @@ def entries(vector: Expr) -> tuple[Expr, ...]:
 
 def same_vector(a: Expr, b: Expr) -> bool:
     """Whether a vector by its entries equals a linear combination of unit vectors."""
-    listed, written = (a, b) if entries(a) else (b, a)
+    listed, combined = (a, b) if entries(a) else (b, a)
     cells = entries(listed)
     names = [Expr("sym", name=f"?{letter}") for letter in "ijk"[: len(cells)]]
-    total = _unit_vectors(written)
+    total = _unit_vectors(combined)
     if not 2 <= len(cells) <= 3 or not {"?j", "?k"} & symbols(total):
         return False
     return same_value(total, add([mul(cell, name) for cell, name in zip(cells, names, strict=True)])) is True
@@ -241,13 +229,7 @@ def _families(a: Expr, b: Expr, depth: int) -> Decision:
 def _progressions(a: Expr, b: Expr) -> bool:
     """Arithmetic progressions, whichever of their terms has index 0."""
     x, y = (side.args if side.op == "list" else (side,) for side in (expand_signs(a), expand_signs(b)))
-    rest = list(y)
-    for part in x:
-        match = next((at for at, other in enumerate(rest) if shifted(part, other)), None)
-        if match is None:
-            return False
-        del rest[match]
-    return not rest
+    return _match_all(x, y, shifted)
 
 
 def _units(a: Expr, b: Expr, depth: int) -> Decision:
@@ -331,9 +313,9 @@ def _equations(a: Expr, b: Expr, depth: int) -> Decision:
 
 def _memberships(a: Expr, b: Expr, depth: int) -> Decision:
     """``x \\in S`` is ``S``."""
-    x, y = (side.args[1] if side.op == "rel" and side.name == r"\in" else side for side in (a, b))
     if a.op == b.op == "rel" and a.args[0] != b.args[0]:
         return False, "relation"
+    x, y = (side.args[1] if side.op == "rel" and side.name == r"\in" else side for side in (a, b))
     return same(x, y, depth)
 
 
@@ -418,7 +400,7 @@ def _tuples(a: Expr, b: Expr, depth: int) -> Decision:
 def _vectors(a: Expr, b: Expr, depth: int) -> Decision:
     """A matrix of one row or column compared with a tuple, unless ``[a,b]`` is an interval."""
     x, y = entries(a), entries(b)
-    return _in_order(x, y, depth) if x and y else (False, "structure")
+    return bool(x and y) and _in_order(x, y, depth)[0], "structure"
 
 
 def _only_one_side_is_named(a: Expr, b: Expr) -> bool:
@@ -452,8 +434,14 @@ def _any_order(a: tuple[Expr, ...], b: tuple[Expr, ...], depth: int) -> bool:
             left.remove(part)
         else:
             rest.append(part)
-    for part in rest:
-        match = next((i for i, other in enumerate(left) if same(part, other, depth)[0]), None)
+    return _match_all(rest, left, lambda x, y: same(x, y, depth)[0])
+
+
+def _match_all(a: Iterable[Expr], b: Iterable[Expr], equal: Callable[[Expr, Expr], bool]) -> bool:
+    """Whether each part has a partner of its own, chosen greedily."""
+    left = list(b)
+    for part in a:
+        match = next((at for at, other in enumerate(left) if equal(part, other)), None)
         if match is None:
             return False
         del left[match]
@@ -463,9 +451,8 @@ def _any_order(a: tuple[Expr, ...], b: tuple[Expr, ...], depth: int) -> bool:
 def _matrices(a: Expr, b: Expr, depth: int) -> Decision:
     if {a.op, b.op} & _SUMS:
         return same_vector(a, b), "structure"
-    if a.op != b.op or len(a.args) != len(b.args):
-        return False, "structure"
-    return all(_in_order(x.args, y.args, depth)[0] for x, y in zip(a.args, b.args, strict=True)), "structure"
+    alike = a.op == b.op and len(a.args) == len(b.args)
+    return alike and all(_in_order(x.args, y.args, depth)[0] for x, y in zip(a.args, b.args, strict=True)), "structure"
 
 
 def _cases(a: Expr, b: Expr, depth: int) -> Decision:
@@ -473,7 +460,7 @@ def _cases(a: Expr, b: Expr, depth: int) -> Decision:
     if a.op == b.op and len(a.args) == len(b.args):
         return _any_order(a.args, b.args, depth), "structure"
     if a.op in ARITHMETIC or b.op in ARITHMETIC:
-        return (defines_absolute_value(a, b) if a.op == "cases" else defines_absolute_value(b, a)), "structure"
+        return defines_absolute_value(*((a, b) if a.op == "cases" else (b, a))), "structure"
     return (False, "structure") if "rel" not in (a.op, b.op) else _relations(a, b, depth)
 
 
