@@ -81,4 +81,4 @@ def _filter(source: str) -> Any:
     finally:
         for name in ("lm_eval", "lm_eval.api", "lm_eval.api.filter", "lm_eval.api.registry"):
             del sys.modules[name]
-    return module.RegexFilter  # type: ignore[attr-defined]
+    return module.RegexFilter

@@ -22,7 +22,7 @@ SHORT = 100
 PASSES = 5
 COUNT = 300
 """Texts per kind and language."""
-SHARES = {"a tenth": 0.1, "a fifth": 0.2, "a third": 1 / 3}
+SHARES = {"no foreign sentences": 0.0, "a tenth": 0.1, "a fifth": 0.2, "a third": 1 / 3}
 """Shares of foreign sentences in a text."""
 
 Trace = tuple[str, str, str]
@@ -42,16 +42,16 @@ def mixed() -> None:
     Foreign sentences are English; in English texts they are of the other languages in turn.
     """
     print(f"language: texts labelled mixed, % of {COUNT}        " + "".join(f"{code:>8}" for code in texts.LANGUAGES))
-    rows = [("no foreign sentences", lambda code: _percent(texts.pure(code, COUNT), language.MIXED))]
     for name, share in SHARES.items():
-        rows.append((name, lambda code, share=share: _percent(_with_foreign(code, share), language.MIXED)))
-    for name, row in rows:
-        print(f"  {name:38}" + "".join(f"{row(code):8.1f}" for code in texts.LANGUAGES), flush=True)
+        cells = [_percent(_with_foreign(code, share), language.MIXED) for code in texts.LANGUAGES]
+        print(f"  {name:38}" + "".join(f"{cell:8.1f}" for cell in cells), flush=True)
     wrong = [100 - _percent(texts.pure(code, COUNT), code) for code in texts.LANGUAGES]
     print(f"  {'no foreign sentences, wrong label':38}" + "".join(f"{share:8.1f}" for share in wrong), flush=True)
 
 
-def _with_foreign(code: str, share: float) -> list[str]:
+def _with_foreign(code: str, share: float) -> Iterable[str]:
+    if not share:
+        return texts.pure(code, COUNT)
     foreign = ["en"] if code != "en" else [other for other in texts.LANGUAGES if other != "en"]
     count = COUNT // len(foreign)
     return [text for other in foreign for text in texts.mixed(code, other, share, count)]

@@ -6,7 +6,6 @@ so that both sides train on the same tokens, and packed by TRL, which is unchang
 
 import json
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,8 +29,8 @@ class Lines(TrainerCallback):
     """Writes loss and tokens of each step; TRL logs tokens as a running total."""
 
     def __init__(self, spec: Spec) -> None:
-        self.spec, self.trainer = spec, None
-        self.total, self.begun = 0, time.perf_counter()
+        self.spec, self.total = spec, 0
+        self.trainer: Any = None
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """Write a step's metrics; evaluate after the last one."""

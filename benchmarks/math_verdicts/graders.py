@@ -148,7 +148,7 @@ def install() -> None:
 
 
 def _pip(*arguments: str) -> None:
-    command = [PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
+    command = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
     run = subprocess.run(command, capture_output=True, text=True)
     if run.returncode:
         raise Unavailable(f"pip install {' '.join(arguments)}: {run.stderr.strip().splitlines()[-1]}")
