@@ -1,4 +1,4 @@
-# make setup      the project's own .venv, once
+# make setup      creates .venv and installs everything there
 # make demo       the whole pipeline on a toy model, 7 to 12 minutes on two cores
 # make test       the tests, two files at a time: about 15 minutes on two cores
 # make test-fast  unit tests of functions, without stages or engines: under 3 minutes
@@ -8,11 +8,11 @@
 #                 15 minutes
 # make check      ruff, mypy strict, import contract, strict build of the documentation
 # make docs       the documentation site: site/index.html
-# make faults     every stage killed at random instants; make test has one kill test per mechanism
+# make faults     every stage killed at random times; make test has one kill test per mechanism
 # make scale      the stages without a model on 700,000 math and 100,000 code problems, 4 GB per process: half an hour
 # make peers      comparisons with other tools
 # make learning   the gain of RL against its controls, over several seeds
-# make code       RL of a toy model with rewards from the sandbox: on code, and on math and code in one run
+# make code       RL of a toy model with rewards from the sandbox: code alone, then math and code in one run
 # make languages  RL of a toy model with a reward for answering in the question's language
 # make stages     RL of the toy model in stages with stopping rules
 # make ablations  the paper's ablations at toy size, about an hour and a half on two cores; make -j2 uses both

@@ -1,7 +1,6 @@
-"""The pages of the stages, made from the stages themselves whenever the site is built.
+"""Generates the pages of the stages when the site is built.
 
-Options, defaults and sentences come from each stage's ``Config``, its module and its command line, so that nothing is
-written twice. The pages exist in the built site only.
+Options, defaults and texts come from each stage's ``Config``, its module and its command line.
 """
 
 import dataclasses
@@ -58,7 +57,7 @@ GUIDES_OF: Mapping[str, Sequence[str]] = {
     "graft": ("publishing",),
     "doctor": ("start",),
 }
-"""The guides that say more about each stage."""
+"""The guides of each stage."""
 
 INDEX = """# Stages
 
@@ -66,7 +65,7 @@ A stage is one subcommand of `magcli`. Each reads a table and writes a table, so
 Makefiles. Each page has the options of `magcli STAGE --help`.
 
 Values come from the defaults, then from the stage's table in `--recipe FILE.toml`, then from flags. An unknown key is
-an error that suggests the nearest name. `--dry-run` prints the resolved configuration and touches nothing.
+an error that suggests the nearest name. `--dry-run` prints the resolved configuration and writes nothing.
 `magcli --install-completion` installs shell completion.
 """
 
@@ -89,7 +88,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Mark options in a page, so that no line breaks within one."""
+    """Mark options in a page; the style sheet forbids line breaks in them."""
     return re.sub(r"<code>(-[^<\s]*)</code>", r'<code class="option">\1</code>', content)
 
 
@@ -149,7 +148,7 @@ def names_of(columns: Iterable[str]) -> str:
 
 
 def guides(name: str) -> str:
-    """Links to the guides that say more."""
+    """Links to the guides of a stage."""
     return "See also: " + ", ".join(GUIDES[guide] for guide in GUIDES_OF[name])
 
 
@@ -194,25 +193,25 @@ def nested_tables(stage: Stage) -> str:
 
 
 def nested_rows(inner: type) -> list[tuple[str, ...]]:
-    """The keys of one such table, with what the docstring of its class says of each."""
-    told = dict(re.findall(r"^\s+(\w+): (.+)$", inner.__doc__ or "", re.M))
+    """The keys of one such table, with their meaning from the docstring of its class."""
+    docs = dict(re.findall(r"^\s+(\w+): (.+)$", inner.__doc__ or "", re.M))
     kinds = configuration.field_types(inner)
-    return [(f"`{key}`", escape(type_name(kind)), escape(told[key])) for key, kind in kinds.items()]
+    return [(f"`{key}`", escape(type_name(kind)), escape(docs[key])) for key, kind in kinds.items()]
 
 
 def main_options(name: str, stage: Stage) -> list[tuple[str, ...]]:
-    """The options that every stage has, as its command line declares them."""
+    """The options that every stage has, from its command line."""
     command: Any = typer.main.get_command(app)
-    own = set(configuration.field_types(stage.Config))
+    options = set(configuration.field_types(stage.Config))
     return [
         (", ".join(f"`{flag}`" for flag in parameter.opts), escape(parameter.help.replace("\\[", "[")))
         for parameter in command.commands[name].params
-        if parameter.name not in {*own, "inputs", "positional"}
+        if parameter.name not in {*options, "inputs", "positional"}
     ]
 
 
 def type_name(kind: Any) -> str:
-    """A type as the command line takes it."""
+    """A type as the help shows it."""
     if get_origin(kind) in (Union, types.UnionType):
         kind = next(arg for arg in get_args(kind) if arg is not type(None))
     if get_origin(kind) is Literal:
@@ -223,7 +222,7 @@ def type_name(kind: Any) -> str:
 
 
 def default_name(default: Any) -> str:
-    """A default as a cell."""
+    """A default as a table cell."""
     if isinstance(default, bool):
         return "on" if default else "off"
     if default is None or default in ((), ""):
@@ -238,7 +237,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def escape(text: str) -> str:
-    """Plain text as Markdown that shows it unchanged; options become code, and code in backticks stays code."""
+    """Escape plain text for Markdown; options become code, and code in backticks stays code."""
     parts = text.split("`")
     for place in range(0, len(parts), 2):
         part = html.escape(parts[place], quote=False)
