@@ -32,8 +32,7 @@ _FIELDS = {field.name for field in fields(Reward)}
 def load(spec: str, option: str = "reward") -> Function:
     """The function that the value of an option names; modules are also searched for in the working directory.
 
-    Raises:
-        UsageError: there is no such module or function, or it fails when it is imported.
+    Raises UsageError if there is no such module or function, or it fails when it is imported.
     """
     place, _, name = spec.rpartition(":")
     if not place or not name:
@@ -88,11 +87,7 @@ def graded(function: Function, text: str, row: Mapping[str, Any]) -> Reward:
 
 
 def _as_reward(value: Any) -> Reward:
-    """A reward from what a function gave.
-
-    Raises:
-        TypeError, ValueError: it is none.
-    """
+    """A reward from what a function gave. Raises TypeError or ValueError if it is none."""
     if isinstance(value, Mapping):
         unknown = set(value) - _FIELDS
         if unknown or "total" not in value:
@@ -109,8 +104,7 @@ def _as_reward(value: Any) -> Reward:
 def _for_a_table(found: Reward) -> Reward:
     """The reward with exactly the types of its fields, as a table holds them.
 
-    Raises:
-        TypeError, ValueError: a field cannot be converted to its type.
+    Raises TypeError or ValueError if a field cannot be converted to its type.
     """
     values: dict[str, Any] = {}
     for part in fields(Reward):

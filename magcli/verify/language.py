@@ -66,19 +66,11 @@ _OTHER_STATE, _RUSSIAN = _STATES.index(""), _STATES.index("ru")
 _LABEL_STATE = {f"__label__{label}": state for state, label in enumerate(_ALPHABETS)}
 
 _CLOSE = (
-    ("es", "gl", "pt", "ca", "ast", "an", "oc"),
-    ("it", "co", "scn", "pms", "lmo", "vec", "nap"),
-    ("hr", "sr", "bs", "sh", "sl", "mk"),
-    ("no", "nn", "da", "sv"),
-    ("ru", "uk", "be", "bg", "rue"),
-    ("zh", "wuu", "yue"),
-    ("cs", "sk"),
-    ("id", "ms", "min"),
-    ("nl", "af", "li", "nds"),
-    ("de", "als", "bar", "lb"),
-    ("fa", "tg", "ckb"),
-    ("hi", "mr", "ne"),
-)
+    ("es", "gl", "pt", "ca", "ast", "an", "oc"), ("it", "co", "scn", "pms", "lmo", "vec", "nap"),
+    ("hr", "sr", "bs", "sh", "sl", "mk"), ("no", "nn", "da", "sv"), ("ru", "uk", "be", "bg", "rue"),
+    ("zh", "wuu", "yue"), ("cs", "sk"), ("id", "ms", "min"), ("nl", "af", "li", "nds"), ("de", "als", "bar", "lb"),
+    ("fa", "tg", "ckb"), ("hi", "mr", "ne"),
+)  # fmt: skip
 _GROUP = {label: group[0] for group in _CLOSE for label in group}
 _KANA, _HANGUL = re.compile(r"[\u3040-\u30ff]"), re.compile(r"[\uac00-\ud7af]")
 _IDEOGRAPHS = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")

@@ -132,11 +132,7 @@ def reward(
 
 
 def problem_kind(row: Mapping[str, Any]) -> Literal["math", "code"]:
-    """Whether a problem asks for an answer or for a program.
-
-    Raises:
-        DataError: neither.
-    """
+    """Whether a problem asks for an answer or for a program. Raises DataError if neither."""
     kind = row.get("kind") or "math"
     if kind not in ("math", "code"):
         raise DataError(
@@ -154,8 +150,7 @@ def gold_answer(row: Mapping[str, Any]) -> str:
 def default_verifier(kind: Literal["math", "code"]) -> Verifier:
     """The verifier that needs nothing but the text.
 
-    Raises:
-        DataError: programs need a sandbox, and so a ``magcli.verify.Grader``.
+    Raises DataError if programs need a sandbox, and so a ``magcli.verify.Grader``.
     """
     if kind == "code":
         raise DataError("a code problem cannot be graded without a sandbox; use magcli.verify.Grader")

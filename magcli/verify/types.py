@@ -5,30 +5,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 FormatReason = Literal[
-    "no-think",
-    "repeated-think",
-    "unclosed-think",
-    "no-box",
-    "unclosed-box",
-    "empty-box",
-    "no-code",
-    "unclosed-code",
+    "no-think", "repeated-think", "unclosed-think", "no-box", "unclosed-box", "empty-box", "no-code", "unclosed-code",
     "unnamed-code",
-]
+]  # fmt: skip
 """The first rule of the format that a completion violates; see ``magcli.verify.format``."""
 
 CodeReason = Literal[
-    "accepted",
-    "wrong-answer",
-    "time-limit",
-    "memory-limit",
-    "runtime-error",
-    "output-limit",
-    "compile-error",
-    "compile-timeout",
-    "no-code",
-    "infra-error",
-]
+    "accepted", "wrong-answer", "time-limit", "memory-limit", "runtime-error", "output-limit", "compile-error",
+    "compile-timeout", "no-code", "infra-error",
+]  # fmt: skip
 """The result of a program on its tests."""
 
 Reason = Literal["correct", "wrong", "bad-gold", "timeout", "reward-error"] | FormatReason | CodeReason

@@ -31,11 +31,7 @@ def send(sock: socket.socket, message: object) -> None:
 
 
 def receive(sock: socket.socket) -> Any:
-    """The next frame.
-
-    Raises:
-        EOFError: the other end is closed.
-    """
+    """The next frame. Raises EOFError if the other end is closed."""
     (size,) = HEADER.unpack(_read(sock, HEADER.size))
     return pickle.loads(_read(sock, size))
 

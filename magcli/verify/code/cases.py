@@ -176,8 +176,7 @@ def parse_call(source: str, output: str, problem_names: frozenset[str] = frozens
 def parse_assert(source: str, problem_names: frozenset[str] = frozenset()) -> Call:
     """A test given as one ``assert`` statement; ``problem_names`` as of ``parse_call``.
 
-    Raises:
-        DataError: it cannot be split into calls and a condition on their values.
+    Raises DataError if it cannot be split into calls and a condition on their values.
     """
     try:
         test = _assert_condition(source)
@@ -377,8 +376,7 @@ _COLUMNS = ("input", "output", "call", "assert")
 def parse_tests(tests: Sequence[Mapping[str, Any]], problem_names: frozenset[str] | None = None) -> Sequence[Case]:
     """Parse tests; ``problem_names`` are derived from them by ``defined_names`` if None.
 
-    Raises:
-        DataError: there are none, one is invalid (the message has its number), or only some are calls.
+    Raises DataError if there are none, one is invalid (the message has its number), or only some are calls.
     """
     problem_names = defined_names(tests) if problem_names is None else problem_names
     found = [_parse_test(number, test, problem_names) for number, test in enumerate(tests, 1)]

@@ -36,8 +36,7 @@ _lock = threading.Lock()
 def build(source: str, sandbox: Sandbox, into: Path, limits: Limits = LIMITS) -> Fault | None:
     """Compile a program to the file ``into``; what is wrong with it, or None.
 
-    Raises:
-        EnvironmentFault: there is no compiler.
+    Raises EnvironmentFault if there is no compiler.
     """
     argv = [compiler(), *FLAGS, "-Ipch", "program.cpp", "-o", "program"]
     files: dict[str, bytes | Path] = {
@@ -69,8 +68,7 @@ def _first_error(stderr: bytes) -> str:
 def compiler() -> str:
     """Where g++ is; the environment variable ``CXX`` names another one, such as ``g++-13``.
 
-    Raises:
-        EnvironmentFault: it is not installed.
+    Raises EnvironmentFault if it is not installed.
     """
     name = os.environ.get("CXX") or "g++"
     found = shutil.which(name, path="/usr/local/bin:/usr/bin:/bin")
@@ -85,8 +83,7 @@ def compiler() -> str:
 def precompiled() -> Path:
     """The precompiled header, made first where it is not there yet; about 5 s and 120 MB.
 
-    Raises:
-        EnvironmentFault: the compiler is missing or cannot compile its own header.
+    Raises EnvironmentFault if the compiler is missing or cannot compile its own header.
     """
     with _lock:
         made = _cache_folder() / f"stdc++-{_identity(compiler())}.gch"

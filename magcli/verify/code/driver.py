@@ -158,8 +158,7 @@ def names_in(code: object) -> set[str]:
 def load(name: str, call: str) -> dict[str, object]:
     """Run the program as a module other than main; for a call of ``Solution`` with the names that LeetCode supplies.
 
-    Raises:
-        NameError: the program does not define the name.
+    Raises NameError if the program does not define the name.
     """
     with open("program.py", "rb") as file, open("session.py", "rb") as script:
         source, session = file.read(), script.read()

@@ -25,38 +25,23 @@ MAX_BITS = 200_000
 """Of an integer that is multiplied or divided."""
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-    ast.LShift: operator.lshift,
-    ast.RShift: operator.rshift,
-    ast.BitOr: operator.or_,
-    ast.BitXor: operator.xor,
-    ast.BitAnd: operator.and_,
-}
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift, ast.BitOr: operator.or_, ast.BitXor: operator.xor, ast.BitAnd: operator.and_,
+}  # fmt: skip
 _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-    ast.Invert: operator.invert,
+    ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert,
     ast.Not: lambda value: not truth(value),
-}
+}  # fmt: skip
 _ORDER: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+}  # fmt: skip
 
 
 def constant(node: ast.expr) -> Plain:
     """The value of a constant expression; a set comes as a frozenset.
 
-    Raises:
-        ValueError: it is not constant, or too large.
+    Raises ValueError if it is not constant, or too large.
     """
     return value_of(node, {})
 
@@ -64,8 +49,7 @@ def constant(node: ast.expr) -> Plain:
 def value_of(node: ast.expr, names: Mapping[str, Plain]) -> Plain:
     """The value of an expression over named values; a set comes as a frozenset.
 
-    Raises:
-        ValueError: there is none, or it takes too much to find it.
+    Raises ValueError if there is none, or it takes too much to find it.
     """
     try:
         return to_plain(_Evaluation(dict(names)).value(node))
@@ -76,8 +60,7 @@ def value_of(node: ast.expr, names: Mapping[str, Plain]) -> Plain:
 def check(node: ast.AST, names: Container[str]) -> None:
     """Refuse an expression that has no value whatever its names stand for, as a constant part of it has none.
 
-    Raises:
-        ValueError: it has none.
+    Raises ValueError if it has none.
     """
     names_one = any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
     if names_one or not isinstance(node, ast.expr) or isinstance(node, ast.FormattedValue | ast.Starred):
@@ -102,8 +85,7 @@ def is_constant(node: ast.expr) -> bool:
 def to_plain(value: Any) -> Plain:
     """A value as plain data: a view of a dict becomes what it stands for.
 
-    Raises:
-        Refused: it is none, as a function is.
+    Raises Refused if it is none, as a function is.
     """
     match value:
         case type() | ast.AST():
@@ -120,11 +102,7 @@ def to_plain(value: Any) -> Plain:
 
 
 def bound_names(target: ast.expr) -> list[str]:
-    """The names that the target of a loop binds.
-
-    Raises:
-        Refused: it is more than names and tuples of them.
-    """
+    """The names that the target of a loop binds. Raises Refused if it is more than names and tuples of them."""
     match target:
         case ast.Name(name):
             return [name]

@@ -53,8 +53,7 @@ def _candidate_names(source: str) -> tuple[str, ...]:
 def split_calls(node: ast.expr, problem_names: frozenset[str]) -> tuple[Sequence[ast.expr], ast.expr]:
     """The calls that the program evaluates, in order, and the expression over their values, ``V0``, ``V1`` and so on.
 
-    Raises:
-        ValueError: there is none, or the expression cannot be evaluated whatever the values.
+    Raises ValueError if there is none, or the expression cannot be evaluated whatever the values.
     """
     take = _CallExtractor(problem_names)
     view: ast.expr = take.visit(_Unroller(problem_names).visit(deepcopy(node)))
@@ -75,11 +74,7 @@ def names_in(node: ast.AST) -> list[str]:
 
 
 def resolve_names(node: ast.expr, known: frozenset[str]) -> frozenset[str]:
-    """The names in a test that are the problem's own.
-
-    Raises:
-        ValueError: that is not known.
-    """
+    """The names in a test that are the problem's own. Raises ValueError if that is not known."""
     names = _candidates(node)
     if resolved := known.intersection(names):
         return resolved
@@ -158,8 +153,7 @@ def _is_object(node: ast.expr, problem_names: frozenset[str]) -> bool:
 def _is_problem_method(node: ast.expr, method: str) -> bool:
     """Whether a method of an object is the problem's own.
 
-    Raises:
-        ValueError: it may be one of plain data, of which nothing that the program returns may answer for itself.
+    Raises ValueError if it may be one of plain data, of which nothing that the program returns may answer for itself.
     """
     if method in PLAIN_METHODS and root_of(node) != "Solution":
         raise ValueError(f"it is not known whether {method!r} is the problem's own")
@@ -253,8 +247,7 @@ def _bind(target: ast.expr, names: list[str], item: Any) -> Mapping[str, Plain]:
 def _refuse_unknown(view: ast.expr, values: frozenset[str]) -> None:
     """Refuse what cannot be evaluated whatever the values.
 
-    Raises:
-        ValueError: a name is not known, or Python is asked for more than values.
+    Raises ValueError if a name is not known, or Python is asked for more than values.
     """
     bound = set(chain.from_iterable(map(_binds, ast.walk(view))))
     for node in ast.walk(view):

@@ -164,11 +164,7 @@ def _normalized_checker(checker: Checker, found: Sequence[Case]) -> Checker:
 
 @cache
 def default_sandbox() -> Sandbox:
-    """The machine's sandbox, opened once a process.
-
-    Raises:
-        EnvironmentFault: programs cannot be isolated here.
-    """
+    """The machine's sandbox, opened once a process. Raises EnvironmentFault if programs cannot be isolated here."""
     return open_sandbox()
 
 
@@ -298,11 +294,7 @@ class Programs:
         self._judge: Judge | None = None
 
     def judge(self) -> Judge:
-        """The judge and its sandbox.
-
-        Raises:
-            EnvironmentFault: programs cannot be isolated on this machine.
-        """
+        """The judge and its sandbox. Raises EnvironmentFault if programs cannot be isolated on this machine."""
         with self._lock:
             if self._judge is None:
                 self._judge = Judge(open_sandbox(self._choice, accept_unsandboxed=self._accept))
@@ -352,11 +344,7 @@ def with_harness(program: str, harness: str, language: str = "cpp") -> str:
 
 
 def tests_of(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The tests of a code problem.
-
-    Raises:
-        DataError: there are none, or they are no list of mappings.
-    """
+    """The tests of a code problem. Raises DataError if there are none, or they are no list of mappings."""
     tests = row.get("tests")
     if isinstance(tests, str):
         try:
@@ -373,8 +361,7 @@ def tests_of(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def limits_of(row: Mapping[str, Any]) -> Limits:
     """The limits of one test: the row's own, else those of the recipe.
 
-    Raises:
-        DataError: one is no positive number.
+    Raises DataError if one is no positive number.
     """
     cpu = _positive_number(row, "time_limit", DEFAULT_LIMITS.cpu)
     memory = _positive_number(row, "memory_limit", DEFAULT_LIMITS.memory / (1 << 20))

@@ -48,11 +48,7 @@ def list_node(values: list[object]) -> ListNode | None:
 
 
 def list_values(head: ListNode | None) -> list[object]:
-    """The values of a linked list.
-
-    Raises:
-        ValueError: it does not end.
-    """
+    """The values of a linked list. Raises ValueError if it does not end."""
     values: list[object] = []
     while head is not None:
         values.append(head.val)
@@ -81,8 +77,7 @@ def tree_node(values: list[object]) -> TreeNode | None:
 def tree_values(root: TreeNode | None) -> list[object]:
     """The values of a tree, level by level with None for a missing child, none at the end.
 
-    Raises:
-        ValueError: it does not end.
+    Raises ValueError if it does not end.
     """
     values: list[object] = []
     level = [root]

@@ -95,17 +95,12 @@ _BYTES = "count decode endswith find hex index isalnum isalpha isdigit lower spl
 _SET = "copy difference intersection isdisjoint issubset issuperset symmetric_difference union"
 
 METHODS: dict[type, frozenset[str]] = {
-    str: frozenset(_TEXT.split()),
-    bytes: frozenset(_BYTES.split()),
-    list: frozenset(("copy", "count", "index")),
-    tuple: frozenset(("count", "index")),
-    frozenset: frozenset(_SET.split()),
+    str: frozenset(_TEXT.split()), bytes: frozenset(_BYTES.split()), list: frozenset(("copy", "count", "index")),
+    tuple: frozenset(("count", "index")), frozenset: frozenset(_SET.split()),
     dict: frozenset(("copy", "get", "items", "keys", "values")),
-    int: frozenset(("bit_count", "bit_length", "conjugate")),
-    bool: frozenset(("bit_length",)),
-    float: frozenset(("as_integer_ratio", "conjugate", "hex", "is_integer")),
-    complex: frozenset(("conjugate",)),
-}
+    int: frozenset(("bit_count", "bit_length", "conjugate")), bool: frozenset(("bit_length",)),
+    float: frozenset(("as_integer_ratio", "conjugate", "hex", "is_integer")), complex: frozenset(("conjugate",)),
+}  # fmt: skip
 """Of each type those that change nothing."""
 
 PLAIN_METHODS = frozenset(chain.from_iterable(METHODS.values())) | {"all", "any", "tolist"}

@@ -50,11 +50,7 @@ class Comparison:
 
 @lru_cache(maxsize=64)
 def comparison(name: str) -> Comparison:
-    """The comparison of that name, such as ``tokens`` or ``floats:1e-4``.
-
-    Raises:
-        DataError: there is none.
-    """
+    """The comparison of that name, such as ``tokens`` or ``floats:1e-4``. Raises DataError if there is none."""
     mode, colon, tolerance = name.partition(":")
     for known in get_args(Mode):
         if mode == known and not colon:

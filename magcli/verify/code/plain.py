@@ -30,21 +30,9 @@ class Other:
 
 
 Plain = (
-    None
-    | bool
-    | int
-    | float
-    | complex
-    | str
-    | bytes
-    | Fraction
-    | Decimal
-    | list[Any]
-    | tuple[Any, ...]
-    | frozenset[Any]
-    | dict[Any, Any]
-    | Other
-)
+    None | bool | int | float | complex | str | bytes | Fraction | Decimal | list[Any] | tuple[Any, ...] |
+    frozenset[Any] | dict[Any, Any] | Other
+)  # fmt: skip
 
 EXACT = 1e-9
 """Relative difference up to which a float is the expected one: the last digits depend on the order of operations."""
@@ -66,8 +54,7 @@ class NotPlain(ValueError):
 def decode(text: bytes) -> Plain:
     """The value that the text represents; a set becomes a frozenset.
 
-    Raises:
-        NotPlain: it represents none, or one that is nested too deep or whose keys collide too often.
+    Raises NotPlain if it represents none, or one that is nested too deep or whose keys collide too often.
     """
 
     collided = 0
@@ -124,18 +111,10 @@ def _other(parts: list[Any]) -> Other:
 
 
 DECODERS: dict[str, Callable[[Any], Any]] = {
-    "tuple": tuple,
-    "set": frozenset,
-    "frozenset": frozenset,
-    "dict": dict,
-    "int": lambda digits: int(digits, 16),
-    "float": float,
-    "complex": _complex,
-    "bytes": bytes.fromhex,
-    "fraction": _fraction,
-    "decimal": _decimal,
+    "tuple": tuple, "set": frozenset, "frozenset": frozenset, "dict": dict, "int": lambda digits: int(digits, 16),
+    "float": float, "complex": _complex, "bytes": bytes.fromhex, "fraction": _fraction, "decimal": _decimal,
     "other": _other,
-}
+}  # fmt: skip
 
 
 def shown(value: Plain) -> str:
@@ -258,8 +237,7 @@ def _same_dict(expected: dict[Any, Any], given: dict[Any, Any], tolerance: float
 def _typed(key: Any, *, tuples: bool = True) -> Any:
     """A value as a key under which True differs from 1, and a list from a tuple unless ``tuples`` is False.
 
-    Raises:
-        TypeError: it is or holds a dict, or an object that is not plain data.
+    Raises TypeError if it is or holds a dict, or an object that is not plain data.
     """
     match key:
         case bool():

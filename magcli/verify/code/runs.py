@@ -49,8 +49,7 @@ class Checker(NamedTuple):
 def check(checker: Checker, case: StdinCase, output: bytes, sandbox: Sandbox) -> Fault | None:
     """What the checker has against an output; None where it accepts it.
 
-    Raises:
-        DataError: the checker does not compile.
+    Raises DataError if the checker does not compile.
     """
     argv, files = _checker_command(checker, sandbox)
     given = {"input": case.stdin, "answer": case.output}
@@ -144,8 +143,7 @@ def check_output(
 ) -> Fault | None:
     """What is wrong with the output of a run; None where it is right.
 
-    Raises:
-        DataError: the checker does not compile.
+    Raises DataError if the checker does not compile.
     """
     if isinstance(case, Call):
         return _check_value(output, case, rule)

@@ -65,11 +65,7 @@ def _size(expr: Expr) -> int:
 
 
 def _converted(expr: Expr, sympy: Any) -> Any:
-    """The SymPy expression of a tree.
-
-    Raises:
-        Unsupported: there is none.
-    """
+    """The SymPy expression of a tree. Raises Unsupported if there is none."""
     rule = _RULES.get(expr.op)
     if rule is None:
         raise Unsupported(expr.op)

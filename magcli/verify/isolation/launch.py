@@ -44,13 +44,9 @@ MountUser = Literal["root", "dropped", "user"]
 BOX = "/box"
 SEARCH_PATH = "/usr/bin:/bin"
 ENVIRONMENT = {
-    "PATH": SEARCH_PATH,
-    "LANG": "C.UTF-8",
-    "PYTHONHASHSEED": "0",
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-}
+    "PATH": SEARCH_PATH, "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1",
+    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+}  # fmt: skip
 """The environment of programs, besides HOME and TMPDIR; a fixed hash seed makes verdicts independent of set order."""
 
 DEVICES = ("/dev/null", "/dev/urandom", "/dev/random")
@@ -129,8 +125,7 @@ def _exits_within(pid: int, seconds: float) -> bool:
 def start(isolation: Isolation, spec: ProgramSpec) -> Runner:
     """Start a runner for one program, which waits for requests. It dies with the thread that started it.
 
-    Raises:
-        OSError: a file of the program cannot be read, or the process cannot be started.
+    Raises OSError if a file of the program cannot be read, or the process cannot be started.
     """
     with ExitStack() as cleanup, ExitStack() as opened:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -50,20 +50,10 @@ utimensat 280 88 utime 132 - utimes 235 - creat 85 - fallocate 285 47 copy_file_
 """
 
 _SPECIAL = {
-    "mmap": (9, 222),
-    "clone": (56, 220),
-    "clone3": (435, 435),
-    "fcntl": (72, 25),
-    "ioctl": (16, 29),
-    "kill": (62, 129),
-    "tgkill": (234, 131),
-    "prctl": (157, 167),
-    "prlimit64": (302, 261),
-    "setrlimit": (160, 164),
-    "socketpair": (53, 199),
-    "sendto": (44, 206),
-    "recvfrom": (45, 207),
-}
+    "mmap": (9, 222), "clone": (56, 220), "clone3": (435, 435), "fcntl": (72, 25), "ioctl": (16, 29),
+    "kill": (62, 129), "tgkill": (234, 131), "prctl": (157, 167), "prlimit64": (302, 261), "setrlimit": (160, 164),
+    "socketpair": (53, 199), "sendto": (44, 206), "recvfrom": (45, 207),
+}  # fmt: skip
 """Numbers of the calls whose arguments decide."""
 
 _SHARED_ANONYMOUS = 0x21

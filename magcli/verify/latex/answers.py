@@ -200,13 +200,9 @@ _REALS_PHRASE = re.compile(
     re.IGNORECASE,
 )  # fmt: skip
 _ENDS = {
-    "greater than": r"({},\infty)",
-    "greater than or equal to": r"[{},\infty)",
-    "at least": r"[{},\infty)",
-    "less than": r"(-\infty,{})",
-    "less than or equal to": r"(-\infty,{}]",
-    "at most": r"(-\infty,{}]",
-}
+    "greater than": r"({},\infty)", "greater than or equal to": r"[{},\infty)", "at least": r"[{},\infty)",
+    "less than": r"(-\infty,{})", "less than or equal to": r"(-\infty,{}]", "at most": r"(-\infty,{}]",
+}  # fmt: skip
 _COMPARED = re.compile(
     rf"(?:all\s+)?real(?:\s+numbers|s)\s+(?P<than>{'|'.join(_ENDS)})\s+(?P<end>-?(?:\d+(?:\.\d+)?|\\[a-z]+(?:\{{\d+\}})+))",
     re.IGNORECASE,

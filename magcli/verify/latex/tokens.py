@@ -139,8 +139,7 @@ def ascii_math(text: str) -> str:
 def tokenize(text: str) -> tuple[Token, ...]:
     """The tokens of an answer.
 
-    Raises:
-        ParseError: more than ``MAX_TOKENS`` tokens, or nested deeper than ``MAX_DEPTH``.
+    Raises ParseError if more than ``MAX_TOKENS`` tokens, or nested deeper than ``MAX_DEPTH``.
     """
     found: list[Token] = []
     spaced = False
@@ -271,20 +270,12 @@ class Cursor:
         return ""
 
     def expect(self, value: str) -> None:
-        """Take a sign that must come next.
-
-        Raises:
-            ParseError: it does not.
-        """
+        """Take a sign that must come next. Raises ParseError if it does not."""
         if not self.eat(value):
             raise ParseError("unparsable")
 
     def deeper(self) -> None:
-        """Count one level of nesting.
-
-        Raises:
-            ParseError: there are more than ``MAX_NESTING``.
-        """
+        """Count one level of nesting. Raises ParseError if there are more than ``MAX_NESTING``."""
         self.depth += 1
         if self.depth > MAX_NESTING:
             raise ParseError("too-deep")

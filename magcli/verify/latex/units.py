@@ -12,73 +12,24 @@ from fractions import Fraction
 from magcli.verify.latex.tree import Expr, ParseError, num
 
 CURRENCY = {
-    "$": "dollar",
-    "US$": "dollar",
-    "£": "pound sterling",
-    "€": "euro",
-    "¥": "yen",
-    "₹": "rupee",
-    r"\$": "dollar",
-}
+    "$": "dollar", "US$": "dollar", "£": "pound sterling", "€": "euro", "¥": "yen", "₹": "rupee", r"\$": "dollar",
+}  # fmt: skip
 CURRENCY_WORDS = {"rs": "rupee", "usd": "dollar", "us$": "dollar", "eur": "euro", "gbp": "pound sterling"}
 _ALIASES = {
-    "percent": "% percentage pct",
-    "dollar": "usd buck $",
-    "cent": "¢",
-    "euro": "eur €",
-    "pound sterling": "£ gbp",
-    "yuan": "rmb cny",
-    "centimeter": "cm centimetre",
-    "millimeter": "mm millimetre",
-    "kilometer": "km kilometre",
-    "nanometer": "nm nanometre",
-    "meter": "m metre",
-    "inch": "in inches",
-    "foot": "ft feet",
-    "yard": "yd",
-    "mile": "mi",
-    "gram": "g gm",
-    "kilogram": "kg kilo",
-    "milligram": "mg",
-    "liter": "l litre",
-    "milliliter": "ml millilitre",
-    "pound": "lb lbs",
-    "ounce": "oz",
-    "second": "sec s",
-    "minute": "min",
-    "hour": "hr hrs h",
-    "day": "d",
-    "year": "yr",
-    "person": "people",
-    "child": "children",
-    "man": "men",
-    "woman": "women",
-    "degree": "deg °",
-    "celsius": "centigrade",
-    "fahrenheit": "",
-    "radian": "rad",
-    "newton": "n",
-    "joule": "j",
-    "kilojoule": "kj",
-    "watt": "w",
-    "volt": "v",
-    "ohm": "ω",
-    "hertz": "hz",
-    "kelvin": "k",
-    "mole": "mol",
-    "electronvolt": "ev",
-    "square meter": "sqm",
-    "mph": "miles/hour",
-    "kph": "kmh kilometer/hour",
-}
+    "percent": "% percentage pct", "dollar": "usd buck $", "cent": "¢", "euro": "eur €", "pound sterling": "£ gbp",
+    "yuan": "rmb cny", "centimeter": "cm centimetre", "millimeter": "mm millimetre", "kilometer": "km kilometre",
+    "nanometer": "nm nanometre", "meter": "m metre", "inch": "in inches", "foot": "ft feet", "yard": "yd",
+    "mile": "mi", "gram": "g gm", "kilogram": "kg kilo", "milligram": "mg", "liter": "l litre",
+    "milliliter": "ml millilitre", "pound": "lb lbs", "ounce": "oz", "second": "sec s", "minute": "min",
+    "hour": "hr hrs h", "day": "d", "year": "yr", "person": "people", "child": "children", "man": "men",
+    "woman": "women", "degree": "deg °", "celsius": "centigrade", "fahrenheit": "", "radian": "rad", "newton": "n",
+    "joule": "j", "kilojoule": "kj", "watt": "w", "volt": "v", "ohm": "ω", "hertz": "hz", "kelvin": "k", "mole": "mol",
+    "electronvolt": "ev", "square meter": "sqm", "mph": "miles/hour", "kph": "kmh kilometer/hour",
+}  # fmt: skip
 _UNITS = {alias: name for name, aliases in _ALIASES.items() for alias in (name, *aliases.split())}
 _ABBREVIATIONS = {
-    "mph": "mile / hour",
-    "kph": "kilometer / hour",
-    "kmh": "kilometer / hour",
-    "sqm": "meter^2",
-    "cc": "centimeter^3",
-}
+    "mph": "mile / hour", "kph": "kilometer / hour", "kmh": "kilometer / hour", "sqm": "meter^2", "cc": "centimeter^3",
+}  # fmt: skip
 _SCALES = {
     "dozen": 12, "hundred": 100, "thousand": 10**3, "lakh": 10**5, "million": 10**6, "crore": 10**7, "billion": 10**9,
     "trillion": 10**12, "quadrillion": 10**15,
@@ -278,8 +229,7 @@ _AROUND = ".,;:!()[]\"'`"
 def unit_words(value: Expr, words: Sequence[str]) -> list[str]:
     """The words of the unit or the thing counted, without what says nothing, as the value in words: ``5 (five)``.
 
-    Raises:
-        ParseError: they make the value before them another one, or cast doubt on it.
+    Raises ParseError if they make the value before them another one, or cast doubt on it.
     """
     bare = [word.lower().strip(_AROUND) for word in words]
     size = len(bare)
