@@ -119,7 +119,7 @@ def detect(text: str) -> Detection:
     """The language of a text."""
     sentences = prose.sentences(text)
     words = _join(sentences)
-    if not _long_enough(words):
+    if len(words.replace(" ", "")) < MIN_LETTERS and _count(_IDEOGRAPHS, words) < MIN_IDEOGRAPHS:
         return Detection(UNDECIDED)
     if not words.isascii() and _scripts_mixed(words):
         return Detection(MIXED)
@@ -224,10 +224,6 @@ def _of_ideographs(word: str) -> Sequence[float]:
         signs * hangul + LOG_KANJI * rest,
         signs * (kana + rest),
     )
-
-
-def _long_enough(words: str) -> bool:
-    return len(words.replace(" ", "")) >= MIN_LETTERS or _count(_IDEOGRAPHS, words) >= MIN_IDEOGRAPHS
 
 
 def _scripts_mixed(words: str) -> bool:

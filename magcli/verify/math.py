@@ -1,72 +1,61 @@
 r"""Whether a math answer equals the ground truth (recipe, section 2).
 
 Both sides are parsed by one grammar into trees of exact numbers, expressions and structures, then compared: identical
-text, numbers, structure (lists, tuples, sets, regions of the real line, relations, matrices, part by part), expressions
-by their values at fixed points, a ground truth that is an infinite series by its closed form. What the grammar cannot
-parse is equal only as text. Every rule is symmetric except where this docstring names the ground truth. Nothing that is
-written in an answer is ever executed; budgets on tokens, depth, digits, powers and steps bound the time, and no value
-beyond them is evaluated.
+text, numbers, structures part by part (lists, tuples, sets, regions of the real line, relations, matrices), expressions
+by their values at fixed points, an infinite series in the ground truth by its closed form. What cannot be parsed is
+equal only as text. Every rule is symmetric unless it mentions the ground truth. Answers are never executed; budgets on
+tokens, depth, digits, powers and steps bound the time, and larger values are equal only as the same power, factorial or
+text. A false accept is worse than a false reject, so ambiguity is resolved on the safe side:
 
-A wrong accept is worse than a wrong reject, so ambiguity is settled on the safe side:
-
-- A final dot, ``\text{..}``, ``\dfrac``, ``\left``, ``$..$``, bold, colour and Unicode change nothing; nor do
-  ``1{,}000``, ``1,000`` and ``1\,000``, but ``1, 000`` is two numbers. ``1,5`` is 1.5 only next to a decimal ``1.5``.
-- ``x=5`` is ``5``, and is not ``y=5``; the last value of ``x=2+3=5`` counts; ``2x=10`` is not ``10``. A chain whose
-  numbers differ (``5=6=5``, ``5 \approx 6``) has no value; a side may be another one rounded at its last digit.
-- ``f(x)=x^2`` is ``f(t)=t^2``, ``y=x^2`` and ``x^2``; with another argument (``f(2x)=``, ``f(x+1)=``) it is the same
-  statement only. Words for a name are not compared: ``\text{Area}=5`` is ``A=5``. A quantity is
-  named by more than letters: ``\gcd(a,b)=6`` and ``E[X]=6`` are ``6``, and not each other. Where the ground truth is
-  the bare ``12``, ``a+b+c=12`` is right; ``12`` is no right answer where it is that equation, for it may be asked for.
-  ``x+z=1`` is the equation of a curve and never ``1``.
-- Equations are equal when one is the other times a constant; inequalities too, with their direction. ``x>3``,
-  ``(3,\infty)``, ``\{x\mid x>3\}`` and ``all reals greater than 3`` are one region; so are touching intervals and
-  their union. A brace before several relations, or around them, joins them by ``and``, which is never ``or``: ``x<1
-  and x>3`` is the empty set. Without a word they hold together where they can (``x>1, x<3``), else by turns. Equations
-  for one name are its values, whichever word stands between them.
-- ``(1,2)`` is ordered; ``1,2`` and ``\{1,2\}`` are not; brackets tell: ``[0,1)`` is not ``[0,1]``, ``(1,2)`` is not
-  ``\{1,2\}``, but a tuple may have lost its round brackets: ``1,2`` is ``(1,2)``, ``2,1`` is not. A matrix of one row
-  or column is the tuple of its entries; a row is not a column. ``[[1,2],[3,4]]`` is a matrix, ``2i-j`` the vector
-  ``(2,-1)``. ``P(1,2)`` is ``(1,2)`` and is not ``Q(1,2)``; ``y=2, x=1`` is ``(1,2)``, in the order of the letters and
-  not as written, as far as they follow each other in the alphabet. ``a\pm b`` is two answers, and a list that is
-  shorter or longer is wrong.
-- Decimals are exact: ``0.5`` is ``1/2``, ``0.333`` is not ``1/3``, ``3.14`` is not ``\pi``. Only a decimal of ten or
-  more significant digits that is the rounding of an exact value without end is equal to it: ``0.33333333333``. After
-  ``\approx`` nothing counts where an exact value stands before it, as far as it is that value rounded.
-- A unit may be missing on one side, two units must be the same: ``5 cm`` is ``5`` and is not ``5 m``, nor ``50 mm``;
-  only what is written in several is taken together: ``3 hours and 20 minutes`` is ``200 minutes``. Units are
-  multiplied out, never converted: ``km h^{-1}`` is ``km/h``. Bare letters are a unit beside the same unit in upright
-  type only: ``5m^2`` is ``5\text{ m}^2`` and is not ``5``. A degree sign may be missing; ``90^\circ`` is also
-  ``\pi/2``; primes (minutes, seconds, feet, inches) may not: ``30'`` is not ``30``, and ``12^\circ 30'`` only itself.
-- Any noun may follow a number as the thing counted (``12 apples``, ``12 ways to choose``), and what says nothing (``in
-  total``, ``only``). Words of the closed classes of ``latex.units`` make another value of it: operations, numbers,
-  fractions, comparisons without a noun, conditions, doubt, denial. So ``12 squared``, ``12 or more``, ``12 out of 20``,
-  ``12 of them`` and ``12 percent of x`` are not ``12``. Where such a word may also be counted it still changes
-  the value (``12 quarters``, ``12 gross``), but ``12 times``, ``12 pairs`` and ``12 more apples`` are ``12``. Number
-  words multiply: ``5 million`` is 5,000,000, ``2 dozen`` 24, ``3 lakh`` 300,000. Letters for thousands are not read.
-- A percent sign may be missing where the number is at least 1: ``50%`` is ``50`` and also ``0.5``; ``0.5%`` is not
-  ``0.5``, and ``300%`` is not ``3``.
-- ``i`` is the imaginary unit, ``e`` Euler's number, ``\log`` has base 10. ``1\frac{1}{2}`` and ``1 1/2`` are 3/2, never
-  a product. ``(-8)^{1/3}`` is -2. Expressions are compared where both are real: ``2\ln x`` is ``\ln x^2``,
-  but ``\ln|x|`` is not ``\ln x``. ``|x-1|`` is its definition by cases. ``\mathbb{R}^+`` is ``(0,\infty)``.
-- ``1011_2`` is ``1011 base 2`` and ``1011 in binary``, not ``1011_3`` and not ``11``, nor ``1011``: a number without a
-  base is in base ten.
-- ``2:4`` is ``1:2`` and ``1/2``, but what may be a time of day, with two digits of minutes (``4:30``, ``2:05``), is
-  only itself: no ratio, no fraction, not ``2:5``. ``2 to 5`` is ``2:5`` where that is the ground truth, and nothing
-  else.
+- A final dot, ``\text{..}``, ``\dfrac``, ``\left``, ``$..$``, bold, colour and Unicode are ignored; so are ``1{,}000``,
+  ``1,000`` and ``1\,000``, but ``1, 000`` is two numbers. ``1,5`` is 1.5 only if compared with a decimal ``1.5``.
+- ``x=5`` is ``5``, not ``y=5``; the last value of ``x=2+3=5`` counts; ``2x=10`` is not ``10``. A chain of different
+  numbers (``5=6=5``, ``5 \approx 6``) has no value, unless one is another rounded at its last digit.
+- ``f(x)=x^2`` is ``f(t)=t^2``, ``y=x^2`` and ``x^2``; with another argument (``f(2x)=``, ``f(x+1)=``) only itself.
+  Words for a name are ignored: ``\text{Area}=5`` is ``A=5``. Compound quantities count as names: ``\gcd(a,b)=6`` and
+  ``E[X]=6`` are ``6``, but not each other. For the ground truth ``12``, ``a+b+c=12`` is right, but not the other way
+  round, as the equation may be asked for. ``x+z=1`` is the equation of a curve and never ``1``.
+- Equations are equal up to a constant factor; inequalities too, with their direction. ``x>3``, ``(3,\infty)``,
+  ``\{x\mid x>3\}`` and ``all reals greater than 3`` are one region; so are adjacent intervals and their union.
+  Relations in a brace are joined by ``and``, never ``or``: ``x<1 and x>3`` is the empty set. Without a conjunction
+  relations are joined by ``and`` if they can hold together (``x>1, x<3``), else by ``or``. Equations for one name are
+  its values.
+- ``(1,2)`` is ordered; ``1,2`` and ``\{1,2\}`` are not. Brackets matter: ``[0,1)`` is not ``[0,1]``, ``(1,2)`` is not
+  ``\{1,2\}``, but the parentheses of a tuple may be missing: ``1,2`` is ``(1,2)``, ``2,1`` is not. A matrix with one
+  row or column is the tuple of its entries; a row is not a column. ``[[1,2],[3,4]]`` is a matrix, ``2i-j`` is
+  ``(2,-1)``. ``P(1,2)`` is ``(1,2)``, not ``Q(1,2)``; ``y=2, x=1`` is ``(1,2)``, in alphabetical order if the letters
+  are consecutive. ``a\pm b`` is two answers; a list of another length is wrong.
+- Decimals are exact: ``0.5`` is ``1/2``, ``0.333`` is not ``1/3``, ``3.14`` is not ``\pi``. Only a decimal of at least
+  ten significant digits equals the non-terminating value that it rounds: ``0.33333333333``. After an exact value,
+  ``\approx`` and its rounding are ignored.
+- A unit may be missing on one side, two units must be the same: ``5 cm`` is ``5``, not ``5 m`` or ``50 mm``; only
+  compound measures are added up: ``3 hours and 20 minutes`` is ``200 minutes``. Units are multiplied out but not
+  converted: ``km h^{-1}`` is ``km/h``. Italic letters are a unit only if compared with an upright one: ``5m^2`` is
+  ``5\text{ m}^2``, not ``5``. A degree sign may be missing; ``90^\circ`` is also ``\pi/2``. Primes (minutes, feet) may
+  not: ``30'`` is not ``30``.
+- A number may be followed by any noun as the thing counted (``12 apples``) and by fillers (``in total``). Words that
+  change the value (see ``latex.units``) make another answer: ``12 squared``, ``12 or more``, ``12 out of 20`` and ``12
+  percent of x`` are not ``12``. Ambiguous ones change it (``12 quarters``, ``12 gross``), but ``12 times``, ``12
+  pairs`` and ``12 more apples`` are ``12``. Number words multiply: ``5 million`` is 5,000,000, ``2 dozen`` 24. Letters
+  for thousands are not supported.
+- A percent sign may be missing if the number is at least 1: ``50%`` is ``50`` and ``0.5``; ``0.5%`` is not ``0.5``, and
+  ``300%`` is not ``3``.
+- ``i`` is the imaginary unit, ``e`` Euler's number, ``\log`` has base 10. ``1\frac{1}{2}`` and ``1 1/2`` are 3/2, not
+  products. ``(-8)^{1/3}`` is -2. Expressions are compared where both are real: ``2\ln x`` is ``\ln x^2``, but
+  ``\ln|x|`` is not ``\ln x``. ``|x-1|`` is its definition by cases. ``\mathbb{R}^+`` is ``(0,\infty)``.
+- ``1011_2`` is ``1011 base 2`` and ``1011 in binary``, not ``1011_3``, ``11`` or ``1011``, which is in base ten.
+- ``2:4`` is ``1:2`` and ``1/2``, but a possible time of day, with two digits of minutes (``4:30``, ``2:05``), is only
+  itself. ``2 to 5`` is ``2:5`` if that is the ground truth.
 - The domain of a free parameter (``\pi k, k\in\mathbb{Z}``) may be missing on one side, two domains must be the same,
-  and every other condition must be there. The parameter may have any name that stands for nothing else; without a
-  domain only the ``k`` of a period, the ``t`` of a line and constants of integration may, and ``2n+1`` is not ``2k+1``.
-  The constant itself may not be missing. Endless sums, integrals and limits are never evaluated: they are equal where
-  their terms, integrands and bounds are.
-- Words are compared as words, case, spaces and articles left out: ``east`` is not ``seat``. ``(C)`` is ``C``;
-  ``(C) 12`` is ``C`` and is ``12``; ``x`` is not ``X``. An answer with a second label, joined by whatever sign, is
-  neither, and one with something said of the label (``(C) is wrong``) is not ``C``; ``(C) false`` is, for ``false`` may
-  be what stands beside it. An ellipsis is part of what it follows.
-- What is too large to evaluate is equal only to the same power, factorial or text.
+  and all other conditions are required. The parameter may have any unused name; without a domain only the ``k`` of a
+  period, the ``t`` of a line and constants of integration may be renamed, and ``2n+1`` is not ``2k+1``. Infinite sums,
+  integrals and limits are not evaluated: they are equal if their terms, integrands and bounds are.
+- Words are compared without case, spaces and articles: ``east`` is not ``seat``. ``(C)`` is ``C``; ``(C) 12`` is ``C``
+  and ``12``; ``x`` is not ``X``. An answer with two labels is neither, and a statement about a label (``(C) is wrong``)
+  is not ``C``; ``(C) false`` is, as ``false`` may be the text of the choice. An ellipsis is part of what it follows.
 """
 
 import re
-from functools import lru_cache
 
 from magcli.verify.equality.equations import quantity_value, resolve_chains
 from magcli.verify.equality.evaluate import METER, Meter
@@ -178,7 +167,7 @@ def _is_comma_decimal(text: str, other: Expr) -> bool:
 
 
 def _compare_as_text(left: str, truth: str, trees: tuple[Expr, Expr]) -> tuple[bool, str]:
-    """Compare as text what the grammar could not parse."""
+    """Compare what the grammar cannot parse as text."""
     a, b = squeeze(left), squeeze(truth)
     if a == b != "" or (len(a) > 3 and a.isalpha() and a.casefold() == b.casefold()):
         return True, "text"
@@ -186,13 +175,15 @@ def _compare_as_text(left: str, truth: str, trees: tuple[Expr, Expr]) -> tuple[b
     return False, next((reason for reason in reasons if reason not in ("unparsable", "matrix-shapes")), "unparsable")
 
 
-@lru_cache(maxsize=4096)
 def parsable(gold: str) -> bool:
     """Whether a ground truth is an answer that can be checked: a number, a few words, a structure or expression."""
     truth = extract_gold(gold).strip()
-    if not truth or len(truth) > MAX_CHARS or _is_prose(truth, MAX_WORDS):
+    if not truth or len(truth) > MAX_CHARS or len(_PROSE_WORD.findall(truth)) > MAX_WORDS:
         return False
-    return parse_answer(truth).op != "raw" or _is_label(_TEXT.sub(r"\1", normalize(truth)).replace(r"\times", "x"))
+    if parse_answer(truth).op != "raw":
+        return True
+    label = _TEXT.sub(r"\1", normalize(truth)).replace(r"\times", "x")  # words, a choice, a time: compared as text
+    return bool(_LABEL.fullmatch(label)) and len(label.split()) <= 6 and bool(re.search(r"[^\W_]", label))
 
 
 def last_number(text: str) -> str | None:
@@ -207,12 +198,3 @@ def correct_anywhere(text: str, gold: str) -> bool:
     """Whether the answer is found whatever the format: the last box, or without any box the last number."""
     found = extract(text) or last_number(text)
     return found is not None and equal(found, gold)
-
-
-def _is_prose(truth: str, most: int) -> bool:
-    return len(_PROSE_WORD.findall(truth)) > most
-
-
-def _is_label(text: str) -> bool:
-    """A few words, a choice, a time or a ratio: what is compared as text."""
-    return bool(_LABEL.fullmatch(text)) and len(text.split()) <= 6 and bool(re.search(r"[^\W_]", text))

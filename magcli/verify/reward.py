@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from magcli.errors import DataError
 from magcli.verify import language, math
 from magcli.verify.format import Parts, boxed, gate
-from magcli.verify.types import RIGHT, UNGRADED, FormatReason, Reason, Verdict, Verifier
+from magcli.verify.types import RIGHT, UNGRADED, Reason, Verdict, Verifier
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,25 +106,29 @@ def length_penalty(num_tokens: int, penalty_end: int, penalty_width: int, weight
 def reward(
     text: str, num_tokens: int, row: Mapping[str, Any], rule: RewardRule, verify: Verifier | None = None
 ) -> Reward:
-    """Grade one completion. Pure; may run long or grow on hostile text, so it belongs in a worker of the pool.
+    """Grade one completion. Pure; hostile text may take long or much memory, so it runs in a worker of the pool.
 
     Args:
         text: The completion, from ``<think>`` on.
         num_tokens: Its length in tokens.
-        row: The problem: ``prompt``, ``answer`` or ``tests``, and ``kind`` (``math`` where absent).
+        row: The problem: ``prompt``, ``answer`` or ``tests``, and ``kind`` (default ``math``).
         rule: Weights and lengths.
-        verify: Judges the answer part; ``verify_math`` where absent, which a ``code`` problem cannot do with.
+        verify: Judges the answer part; ``verify_math`` by default. Required for ``code`` problems.
 
     Raises:
-        DataError: the problem is of a kind that is not known, or a code problem comes without a verifier of programs.
+        DataError: the problem is of an unknown kind, or a code problem without a verifier of programs.
     """
     kind = problem_kind(row)
-    verify = verify or default_verifier(kind)
+    if kind == "code" and verify is None:
+        raise DataError("a code problem cannot be graded without a sandbox; use magcli.verify.Grader")
     if kind == "math" and not math.parsable(gold_answer(row)):
         return ungraded("bad-gold", gold_answer(row))
+    verify = verify or verify_math
     parts = gate(text, kind)
-    if isinstance(parts, str):
-        return _ungraded(parts, text, row, verify)
+    if isinstance(parts, str):  # the format failed: only the format-free metric is computed
+        free = verify(text, row)
+        right, answer = free.reason in RIGHT, printable(free.answer)
+        return Reward(0.0, 0.0, 0.0, 0.0, 0.0, False, right, parts, answer, "format")
     verdict = verify(parts.answer, row)
     if verdict.reason in UNGRADED:
         return ungraded(verdict.reason, verdict.detail)
@@ -147,27 +151,11 @@ def gold_answer(row: Mapping[str, Any]) -> str:
     return "" if answer is None else str(answer)
 
 
-def default_verifier(kind: Literal["math", "code"]) -> Verifier:
-    """The verifier that needs nothing but the text.
-
-    Raises DataError if programs need a sandbox, and so a ``magcli.verify.Grader``.
-    """
-    if kind == "code":
-        raise DataError("a code problem cannot be graded without a sandbox; use magcli.verify.Grader")
-    return verify_math
-
-
 def verify_math(answer: str, row: Mapping[str, Any]) -> Verdict:
     """Whether the last box of an answer part is the ground truth; without any (format-free), the last number."""
     found, gold = (boxed(answer) or "").strip(), gold_answer(row)
     correct, path = math.compare(found, gold) if found else (math.correct_anywhere(answer, gold), "format")
     return Verdict(float(correct), "correct" if correct else "wrong", found, path)
-
-
-def _ungraded(broken: FormatReason, text: str, row: Mapping[str, Any], verify: Verifier) -> Reward:
-    """The format failed: all parts 0; only the format-free metric is computed."""
-    free = verify(text, row)
-    return Reward(0.0, 0.0, 0.0, 0.0, 0.0, False, free.reason in RIGHT, broken, printable(free.answer), "format")
 
 
 def _combined_reward(
@@ -176,7 +164,8 @@ def _combined_reward(
     correct = verdict.reason in RIGHT
     correctness = rule.correctness * verdict.score
     length = length_penalty(num_tokens, rule.penalty_end, rule.penalty_width, rule.length)
-    detections = _languages(row, parts) if rule.use_language else []
+    texts = (str(row.get("prompt") or ""), parts.thoughts, parts.answer)
+    detections = [language.detect(each) for each in texts] if rule.use_language else []
     spoken = rule.language if detections and language.agree(detections) else 0.0
     return Reward(
         total=rule.format + correctness + length + spoken,
@@ -191,10 +180,6 @@ def _combined_reward(
         detail=printable(verdict.detail),
         languages=" ".join(each.label for each in detections),
     )
-
-
-def _languages(row: Mapping[str, Any], parts: Parts) -> list[language.Detection]:
-    return [language.detect(text) for text in (str(row.get("prompt") or ""), parts.thoughts, parts.answer)]
 
 
 def printable(text: str) -> str:

@@ -1,8 +1,8 @@
-"""Compiling C++20 in the sandbox, with the standard library's headers compiled once beforehand (recipe, section 2).
+"""Compiling C++20 in the sandbox, with a precompiled header of the standard library (recipe, section 2).
 
-The precompiled ``bits/stdc++.h`` belongs to one compiler and one set of flags and is kept in the user's cache folder
-(``XDG_CACHE_HOME``, else ``~/.cache``), written to a temporary file and renamed, so several processes may create it at
-once. It serves programs whose first include is ``bits/stdc++.h``; others are compiled all the same, only slower.
+The precompiled ``bits/stdc++.h`` is specific to one compiler and its flags and kept in the user's cache folder
+(``XDG_CACHE_HOME``, else ``~/.cache``), written atomically, so several processes may create it at once. It speeds up
+programs whose first include is ``bits/stdc++.h``.
 """
 
 import hashlib
@@ -21,10 +21,10 @@ from magcli.verify.types import Fault
 
 FLAGS = ("-std=c++20", "-O2", "-DONLINE_JUDGE", "-w", "-fmax-errors=3", "-fdiagnostics-color=never")
 LIMITS = Limits(cpu=10.0, memory=2 << 30, output=64 << 20, processes=64)
-"""Of a compiler: 10 s as in the recipe, and memory of its own, since template-heavy programs need more than 300 MB.
+"""Of a compiler: 10 s as in the recipe, and its own memory limit, since template-heavy programs need more than 300 MB.
 
-The kernel ends each of its processes a little after these 10 s, and the wall clock all of them together, after
-``LIMITS.wall`` of 21 s and the time that they were kept from a processor.
+The kernel ends each of its processes a little after 10 s, and the wall clock all of them after ``LIMITS.wall`` of 21 s
+plus the time that they waited for a CPU.
 """
 
 HEADER = "bits/stdc++.h"
@@ -34,7 +34,7 @@ _lock = threading.Lock()
 
 
 def build(source: str, sandbox: Sandbox, into: Path, limits: Limits = LIMITS) -> Fault | None:
-    """Compile a program to the file ``into``; what is wrong with it, or None.
+    """Compile a program to the file ``into``; returns why it failed, or None.
 
     Raises EnvironmentFault if there is no compiler.
     """
@@ -66,7 +66,7 @@ def _first_error(stderr: bytes) -> str:
 
 
 def compiler() -> str:
-    """Where g++ is; the environment variable ``CXX`` names another one, such as ``g++-13``.
+    """The path of g++, or of the compiler in the environment variable ``CXX``, such as ``g++-13``.
 
     Raises EnvironmentFault if it is not installed.
     """
@@ -81,9 +81,9 @@ def compiler() -> str:
 
 
 def precompiled() -> Path:
-    """The precompiled header, made first where it is not there yet; about 5 s and 120 MB.
+    """The precompiled header, created on first use; about 5 s and 120 MB.
 
-    Raises EnvironmentFault if the compiler is missing or cannot compile its own header.
+    Raises EnvironmentFault if the compiler is missing or cannot compile the header.
     """
     with _lock:
         made = _cache_folder() / f"stdc++-{_identity(compiler())}.gch"
@@ -94,7 +94,7 @@ def precompiled() -> Path:
 
 @cache
 def _identity(compiler: str) -> str:
-    """A digest of the compiler and the flags: a header made by another is of no use."""
+    """A digest of the compiler and the flags, to which the header is specific."""
     version = subprocess.run([compiler, "-v"], capture_output=True, check=True).stderr
     status = os.stat(compiler)
     return hashlib.sha256(repr((version, status.st_size, status.st_mtime_ns, FLAGS)).encode()).hexdigest()[:16]
@@ -102,7 +102,7 @@ def _identity(compiler: str) -> str:
 
 @cache
 def _cache_folder() -> Path:
-    """The user's, or for this process alone a temporary one where that cannot be written."""
+    """The user's cache folder, or a temporary one of this process if that is not writable."""
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "magcli"
     try:
         folder.mkdir(parents=True, exist_ok=True)

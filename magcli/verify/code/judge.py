@@ -1,16 +1,19 @@
 """Judging programs on tests: compile, run each test in the sandbox, compare outside it (recipe, section 2).
 
 Python and C++20. A program reads stdin and writes stdout, or is called as a function (Python); outputs are compared by
-a named rule (``magcli.verify.code.outputs``) or a checker. Each test may take 4 s of CPU time and 300 MB. The reward is
-binary, so judging stops at the first test that fails, unless the fraction passed is asked for. A failure of ours
-(``infra-error``) is tried again and is never a verdict on the program.
+a named rule (``magcli.verify.code.outputs``) or a checker. Judging stops at the first failing test unless the fraction
+passed is requested. Failures of the sandbox (``infra-error``) are retried and never count against the program.
 
-Where a core is free for it, one test takes at most 3 times its CPU limit and a second, whatever the program does: 13 s
-as the recipe has it. A whole judgement takes at most ``bound`` seconds: 281 s for 20 such tests of a C++ program, with
-the 21 s that its compiler has. On a machine that keeps programs waiting a test may take up to 20 times its CPU limit;
-there, a judgement that has taken ``bound`` seconds begins no other test or attempt and is given up (``infra-error``).
+On an idle core a test takes at most 3 times its CPU limit plus a second: 13 s by default, as in the recipe. A whole
+judgement takes at most ``max_seconds``: 281 s for 20 such tests of a C++ program, including 21 s to compile. On a busy
+machine a test may take up to 20 times its CPU limit; after ``max_seconds`` the judgement is abandoned
+(``infra-error``).
 
-``Judge`` remembers verdicts, so that identical programs of a group are judged once.
+A row has ``tests``: a list of mappings with ``input`` and ``output``, ``call`` and ``output``, or ``assert``, or the
+same as JSON text. It may have ``language`` (required by the problem), ``time_limit`` (seconds of CPU time),
+``memory_limit`` (MB), ``compare`` (a comparison; by default inferred from the tests), ``checker``, ``checker_language``
+and ``entry_point`` (the requested function, if tests name several). A ``harness``, which calls the functions that a
+program declares, is appended to programs of the row's language, C++ by default.
 """
 
 import hashlib
@@ -44,12 +47,12 @@ LANGUAGES = {
         ("cpp", "c++", "cxx", "cc", *(f"{name}{year}" for name in ("cpp", "c++") for year in _YEARS)), "cpp"
     ),
 }
-"""Names of languages on Markdown blocks, lower case, and the language that they stand for."""
+"""Lower-case names of languages on Markdown blocks, and the language that they stand for."""
 
 Test = TypeVar("Test")
 
 DEFAULT_LIMITS = Limits(cpu=4.0, memory=300 << 20)
-"""Of one test (recipe, section 2)."""
+"""Limits of one test (recipe, section 2)."""
 
 MAX_ATTEMPTS = 3
 TESTS_OF_A_GROUP = 20
@@ -58,7 +61,7 @@ TESTS_OF_A_GROUP = 20
 def extract(answer: str) -> tuple[str, str] | None:
     """(language, program) of the first closed code block with a language name; None without one.
 
-    The language is ``python``, ``cpp``, or the name as it stands where it is neither.
+    The language is ``python``, ``cpp``, or the name as written if it is neither.
     """
     for block in blocks(answer):
         if block.closed and block.language:
@@ -67,7 +70,7 @@ def extract(answer: str) -> tuple[str, str] | None:
 
 
 def sample_tests(tests: Sequence[Test], problem_id: str, group_seed: int, count: int = TESTS_OF_A_GROUP) -> list[Test]:
-    """At most ``count`` tests at random, in their order: the same ones for a problem and a seed, on every machine."""
+    """A random sample of at most ``count`` tests, in order; the same for a problem and a seed on every machine."""
     if len(tests) <= count:
         return list(tests)
 
@@ -79,7 +82,7 @@ def sample_tests(tests: Sequence[Test], problem_id: str, group_seed: int, count:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A program, where it runs, and all that its verdict depends on."""
+    """A program, its sandbox, and everything that its verdict depends on."""
 
     program: str
     language: str
@@ -105,23 +108,20 @@ def judge(
     problem_names: frozenset[str] | None = None,
     sandbox: Sandbox | None = None,
 ) -> Verdict:
-    """What becomes of a program on its tests. Blocks; may be called from many threads at once.
+    """The verdict on a program. Blocks; thread-safe.
 
     Args:
         program: Its source.
-        language: ``python`` or ``cpp``, or another name of them; anything else is ``no-code``.
+        language: A key of ``LANGUAGES``; anything else is ``no-code``.
         tests: Mappings with ``input`` and ``output``, ``call`` and ``output``, or ``assert``.
         limits: Of one test.
-        mode: How outputs are compared, see ``magcli.verify.code.outputs``. Of calls ``floats`` sets the tolerance,
-            ``unordered-lines`` lets a list stand in any order, ``exact`` asks for the types of the expected value and
-            all digits; otherwise values must be equal (``magcli.verify.code.plain.same``).
-        checker: Judges outputs in place of the comparison.
+        mode: The comparison, see ``magcli.verify.code.outputs``. For calls ``floats`` sets the tolerance,
+            ``unordered-lines`` allows any order in a list, ``exact`` requires equal types and all digits; otherwise
+            values must be equal (``magcli.verify.code.plain.same``).
+        checker: Judges outputs instead of the comparison.
         partial: Run all tests; the score is the fraction passed.
         problem_names: Names that the problem defines, see ``magcli.verify.code.cases``; derived from the tests if None.
-        sandbox: Where programs run; the machine's default, opened once a process, where None.
-
-    Returns:
-        A verdict that names the first test that failed, and how.
+        sandbox: Where programs run; ``default_sandbox`` if None.
 
     Raises:
         DataError: the tests, the mode or the checker cannot be used.
@@ -146,14 +146,14 @@ def judge(
 
 
 def max_seconds(limits: Limits, tests: int, language: str, checker: Checker | None) -> float:
-    """Seconds that a whole judgement may take: those of each test and its checker, and of the compilers."""
+    """The maximum time of a judgement: all tests with their checkers, and the compilers."""
     compiled = [language, checker.language if checker else ""].count("cpp")
     one = 3 * limits.cpu + 1 + (2 * CHECKER_LIMITS.wall if checker else 0.0)
     return tests * one + compiled * compiler.LIMITS.wall
 
 
 def _normalized_checker(checker: Checker, found: Sequence[Case]) -> Checker:
-    """The checker, with its language under the name that it has here."""
+    """The checker with the canonical name of its language."""
     if not isinstance(found[0], StdinCase):
         raise DataError("a checker judges outputs, but the tests call a function")
     known = LANGUAGES.get(checker.language.lower())
@@ -164,7 +164,7 @@ def _normalized_checker(checker: Checker, found: Sequence[Case]) -> Checker:
 
 @cache
 def default_sandbox() -> Sandbox:
-    """The machine's sandbox, opened once a process. Raises EnvironmentFault if programs cannot be isolated here."""
+    """The machine's sandbox, opened once per process. Raises EnvironmentFault if there is none."""
     return open_sandbox()
 
 
@@ -203,17 +203,17 @@ def _judge_test(job: _Job, program: Program, case: Case) -> Fault | None:
 
 
 MAX_CACHED = 10_000
-"""Verdicts that are kept; the oldest go first."""
+"""Verdicts in the cache; the oldest are evicted."""
 
 
 class Judge:
-    """Judges programs, from as many threads at once as call it; each drives a sandbox of its own.
+    """Judges programs with a cache of verdicts; thread-safe.
 
-    A program that was judged on the same tests under the same rules has its verdict already; one that is being judged
-    is waited for. Errors and ``infra-error`` are not remembered.
+    Identical programs with equal tests and rules are judged once, also concurrently. Errors and ``infra-error`` are not
+    cached.
 
     Args:
-        sandbox: Where programs run; the machine's default where None.
+        sandbox: Where programs run; ``default_sandbox`` if None.
     """
 
     def __init__(self, sandbox: Sandbox | None = None) -> None:
@@ -261,7 +261,7 @@ class Judge:
         return verdict
 
     def _claim(self, key: bytes) -> tuple["Future[Verdict]", bool]:
-        """The verdict to come, and whether the caller is the one to find it."""
+        """The future verdict, and whether the caller must compute it."""
         with self._lock:
             if known := self._known.get(key):
                 return known, False
@@ -281,11 +281,11 @@ def _digest(*what: object) -> bytes:
 
 
 class Programs:
-    """Judges programs in one sandbox, opened when the first one comes. Used from many threads.
+    """Judges completions of code problems in one sandbox, opened on first use; thread-safe.
 
     Args:
-        sandbox: How well programs are isolated, see ``magcli.verify.sandbox.open_sandbox``.
-        accept_unsandboxed: That with ``none`` a program may do to this machine all that its user can.
+        sandbox: The level of isolation, see ``magcli.verify.sandbox.open_sandbox``.
+        accept_unsandboxed: With ``none``, accept that programs run with the user's rights.
     """
 
     def __init__(self, sandbox: Choice = "full", *, accept_unsandboxed: bool = False) -> None:
@@ -294,19 +294,17 @@ class Programs:
         self._judge: Judge | None = None
 
     def judge(self) -> Judge:
-        """The judge and its sandbox. Raises EnvironmentFault if programs cannot be isolated on this machine."""
+        """The judge. Raises EnvironmentFault if programs cannot be isolated on this machine."""
         with self._lock:
             if self._judge is None:
                 self._judge = Judge(open_sandbox(self._choice, accept_unsandboxed=self._accept))
             return self._judge
 
     def verify(self, answer: str, row: Mapping[str, Any], rule: RewardRule) -> Verdict:
-        """What becomes of the first program of an answer part; the verdict's ``answer`` is the program.
+        """The verdict on the first program of an answer part; its ``answer`` is the program.
 
-        A problem whose tests, limits or checker cannot be used is ``bad-gold``.
-
-        Raises:
-            EnvironmentFault: there is no sandbox, or no compiler, on this machine.
+        A problem with invalid tests, limits or checker is ``bad-gold``. Raises EnvironmentFault if there is no sandbox
+        or compiler.
         """
         found = extract(answer)
         if found is None:
@@ -322,7 +320,7 @@ class Programs:
         return replace(verdict, answer=program)
 
     def _judged(self, program: str, language: str, row: Mapping[str, Any], rule: RewardRule) -> Verdict:
-        """The verdict on the tests drawn for the group."""
+        """The verdict on the sampled tests."""
         source, harness = row.get("checker"), str(row.get("harness") or "")
         tests = tests_of(row)
         uses_harness = harness and language == LANGUAGES.get(str(row.get("language") or "cpp").lower())
@@ -339,12 +337,12 @@ class Programs:
 
 
 def with_harness(program: str, harness: str, language: str = "cpp") -> str:
-    """A program that ends in the harness of its problem; a ``main`` of its own in C++ is not the one that runs."""
+    """The program followed by its problem's harness; in C++ its own ``main`` is renamed."""
     return (_MAIN.sub("main_of_the_program", program) if language == "cpp" else program) + "\n" + harness
 
 
 def tests_of(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The tests of a code problem. Raises DataError if there are none, or they are no list of mappings."""
+    """The tests of a code problem. Raises DataError if there are none, or they are not a list of mappings."""
     tests = row.get("tests")
     if isinstance(tests, str):
         try:
@@ -359,10 +357,7 @@ def tests_of(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def limits_of(row: Mapping[str, Any]) -> Limits:
-    """The limits of one test: the row's own, else those of the recipe.
-
-    Raises DataError if one is no positive number.
-    """
+    """The limits of one test: the row's, else the recipe's. Raises DataError if one is not a positive number."""
     cpu = _positive_number(row, "time_limit", DEFAULT_LIMITS.cpu)
     memory = _positive_number(row, "memory_limit", DEFAULT_LIMITS.memory / (1 << 20))
     return replace(DEFAULT_LIMITS, cpu=cpu, memory=int(memory * (1 << 20)))

@@ -31,7 +31,7 @@ Mode = Literal["tokens", "tokens-case", "floats", "lines", "unordered-lines", "e
 
 MAX_EXCERPT = 60
 MAX_READ = 100_000
-"""Letters of a test that is looked at to find how outputs are compared."""
+"""Characters of a test that are considered when inferring the comparison."""
 
 _VERDICTS = frozenset(("yes", "no", "true", "false"))
 _CAPITAL_INSIDE = re.compile(r"[a-z][A-Z]")
@@ -42,7 +42,7 @@ _DECIMAL = re.compile(rb"[+-]?(?:\d{1,400}(?:\.\d{0,400})?|\.\d{1,400})(?:[eE][+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A mode and, for ``floats``, its tolerance: absolute or relative, whichever is met."""
+    """A mode and, for ``floats``, its absolute or relative tolerance."""
 
     mode: Mode = "tokens"
     tolerance: float = 1e-6
@@ -50,7 +50,7 @@ class Comparison:
 
 @lru_cache(maxsize=64)
 def comparison(name: str) -> Comparison:
-    """The comparison of that name, such as ``tokens`` or ``floats:1e-4``. Raises DataError if there is none."""
+    """The comparison named ``name``, such as ``tokens`` or ``floats:1e-4``. Raises DataError if there is none."""
     mode, colon, tolerance = name.partition(":")
     for known in get_args(Mode):
         if mode == known and not colon:
@@ -63,12 +63,9 @@ def comparison(name: str) -> Comparison:
 def infer_comparison(tests: Iterable[tuple[str, str]]) -> Mode:
     """The default comparison: ``tokens``, unless the tests show that case or layout matters.
 
-    ``lines`` where every output begins with blanks, ``tokens-case`` where letter case makes a difference: a word of an
-    output is one of its input but for case, or one of another output, or has a capital after a small letter. Yes, no,
-    true and false do not count, which contests write in any case.
-
-    Args:
-        tests: Inputs and outputs.
+    ``lines`` if every output begins with blanks; ``tokens-case`` if letter case is significant: a word of an output
+    differs only in case from one of its input or of another output, or has a capital after a small letter. Yes, no,
+    true and false are ignored, which contests write in any case.
     """
     blanks, spelled, matters = [], dict[str, str](), False
     for given, output in tests:
@@ -90,7 +87,7 @@ def infer_comparison(tests: Iterable[tuple[str, str]]) -> Mode:
 
 
 def difference(expected: bytes, given: bytes, rule: Comparison) -> str | None:
-    """Where the output differs, with a short excerpt of both; None where it is right."""
+    """The first difference of two outputs, with short excerpts; None if the output is right."""
     if expected == given:
         return None
     match rule.mode:
@@ -109,7 +106,7 @@ def difference(expected: bytes, given: bytes, rule: Comparison) -> str | None:
 
 
 def close(expected: float, given: float, tolerance: float) -> bool:
-    """Within the tolerance, absolute or relative to what is expected; infinities equal themselves, NaN nothing."""
+    """Whether a number is within the absolute or relative tolerance; infinities equal themselves, NaN nothing."""
     return expected == given or abs(expected - given) <= tolerance * max(1.0, abs(expected)) < math.inf
 
 

@@ -1,9 +1,9 @@
-"""Plain data that a function returned: read from text that the program's own process wrote, and compared.
+"""Plain data that a function returned: decoded from text that the program's process wrote, and compared.
 
-The text is JSON. What JSON lacks is an object of one key: ``{"tuple": [1, 2]}``, ``set``, ``frozenset``,
-``dict`` (a list of pairs), ``int`` (hexadecimal, beyond 53 bits), ``float`` (``nan``, ``inf``), ``complex``, ``bytes``,
-``fraction``, ``decimal``; and ``other`` for an object that is not plain data: the name of its type, and what iterating
-over it gives. Reading it can run nothing, and whatever a class of the program's says of equality does not come through.
+The text is JSON. What JSON lacks is an object with one key: ``{"tuple": [1, 2]}``, ``set``, ``frozenset``, ``dict`` (a
+list of pairs), ``int`` (hexadecimal, beyond 53 bits), ``float`` (``nan``, ``inf``), ``complex``, ``bytes``,
+``fraction``, ``decimal``; and ``other`` for an object that is not plain data: its type's name, and its elements if it
+is iterable. Decoding executes nothing, and equality as defined by the program's classes has no effect.
 """
 
 import json
@@ -20,9 +20,9 @@ from magcli.verify.code.outputs import MAX_EXCERPT, close
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """An object that is not plain data, such as a generator: its type's name, and its elements where it has any.
+    """An object that is not plain data, such as a generator: its type's name, and its elements if it is iterable.
 
-    Only a range or deque is equal to anything, which is another one with the same elements.
+    Only ranges and deques are comparable: with the same kind and elements.
     """
 
     kind: str
@@ -35,16 +35,16 @@ Plain = (
 )  # fmt: skip
 
 EXACT = 1e-9
-"""Relative difference up to which a float is the expected one: the last digits depend on the order of operations."""
+"""Relative tolerance of floats, whose last digits depend on the order of operations."""
 
 MAX_COLLISIONS = 3_000_000
-"""Comparisons of keys with one hash that a value may cost: keys can be chosen so that hashing them takes for ever."""
+"""Comparisons of keys with equal hashes that a value may cost, as keys can be chosen to make hashing quadratic."""
 
 MAX_PAIRED = 1_000
-"""Elements up to which lists in any order are matched pair by pair, as floats that differ slightly must be."""
+"""Maximum length of lists in any order that are matched pair by pair, as floats with a tolerance must be."""
 
 MAX_EXPONENT = 5_000
-"""Of a decimal number; also its digits, and thirty times the bits of a fraction's parts."""
+"""Maximum exponent and number of digits of a decimal; thirty times as many bits for a fraction's parts."""
 
 
 class NotPlain(ValueError):
@@ -52,9 +52,9 @@ class NotPlain(ValueError):
 
 
 def decode(text: bytes) -> Plain:
-    """The value that the text represents; a set becomes a frozenset.
+    """The value of the text; a set becomes a frozenset.
 
-    Raises NotPlain if it represents none, or one that is nested too deep or whose keys collide too often.
+    Raises NotPlain if it has none, is nested too deep, or its keys collide too often.
     """
 
     collided = 0
@@ -76,7 +76,7 @@ def decode(text: bytes) -> Plain:
 
 
 def collisions(keys: Sequence[Any]) -> int:
-    """Comparisons that a set or dict of the keys costs beyond one each; a few keys count for nothing."""
+    """Comparisons that a set or dict of the keys costs beyond one per key; 0 for few keys."""
     if len(keys) <= 32:
         return 0
     return sum(count**2 for count in Counter(map(hash, keys)).values() if count > 1)
@@ -118,7 +118,7 @@ DECODERS: dict[str, Callable[[Any], Any]] = {
 
 
 def shown(value: Plain) -> str:
-    """The value as Python writes it, cut to a short excerpt."""
+    """The value in Python syntax, truncated."""
     try:
         text = f"a {value.kind}" if isinstance(value, Other) else repr(value)
     except (ValueError, RecursionError):
@@ -127,14 +127,14 @@ def shown(value: Plain) -> str:
 
 
 def same(expected: Plain, given: Plain, tolerance: float | None = None, *, exact: bool = False) -> bool:
-    """Equality as Python's ``==`` has it, but where a list is expected a tuple will do; True is not 1, while 1 is taken
-    for True; and floats may differ in their last digits. NaN is NaN.
+    """Equality as ``==``, except: a tuple equals a list that is expected; True is not 1, but 1 is accepted for True;
+    the last digits of floats may differ; NaN equals NaN.
 
     Args:
-        expected: The right value. Only where it is a float a difference is tolerated.
-        given: The program's.
-        tolerance: Absolute or relative, for floats; 1e-9 relative where None.
-        exact: Every value is of the expected one's type, and floats do not differ.
+        expected: The right value; only its floats have a tolerance.
+        given: The program's value.
+        tolerance: Absolute or relative, for floats; 1e-9 relative if None.
+        exact: Require equal types and equal floats.
     """
     if exact:
         if type(given) is not type(expected):
@@ -167,7 +167,7 @@ def same(expected: Plain, given: Plain, tolerance: float | None = None, *, exact
 
 
 def in_any_order(expected: Plain, given: Plain, tolerance: float | None = None) -> bool:
-    """``same``, but the elements of an outermost list may be in any order; each is matched once."""
+    """``same``, but the elements of the outermost list may be in any order."""
     if not isinstance(expected, list) or not isinstance(given, list | tuple) or len(expected) != len(given):
         return same(expected, given, tolerance)
     left = list(given)
@@ -185,7 +185,7 @@ def in_any_order(expected: Plain, given: Plain, tolerance: float | None = None) 
 
 
 def _counts(values: list[Any]) -> Counter[Any] | None:
-    """How often each value occurs, a tuple counted as a list; None where that cannot be counted, or not quickly."""
+    """How often each value occurs, with tuples as lists; None if that cannot be counted quickly."""
     try:
         keys = [_typed(value, tuples=False) for value in values]
     except TypeError:
@@ -216,7 +216,7 @@ def _same_float(expected: float, given: float, tolerance: float | None) -> bool:
 
 
 def _same_keys(expected: Iterable[Any], given: Iterable[Any], exact: bool) -> bool:
-    """Whether keys are equal; of those that differ in a type only, none given is True or False."""
+    """Whether keys are equal; given keys that differ in type only must not be True or False."""
     wanted, got = _typed_all(expected), _typed_all(given)
     if wanted == got or exact:
         return wanted == got
@@ -224,7 +224,7 @@ def _same_keys(expected: Iterable[Any], given: Iterable[Any], exact: bool) -> bo
 
 
 def _is_truth(key: Any) -> bool:
-    """Whether a key of ``_typed`` is True or False, or holds one."""
+    """Whether a key of ``_typed`` is or contains True or False."""
     return isinstance(key, bool) or (isinstance(key, tuple | frozenset) and any(map(_is_truth, key)))
 
 
@@ -235,9 +235,9 @@ def _same_dict(expected: dict[Any, Any], given: dict[Any, Any], tolerance: float
 
 
 def _typed(key: Any, *, tuples: bool = True) -> Any:
-    """A value as a key under which True differs from 1, and a list from a tuple unless ``tuples`` is False.
+    """A value as a key that distinguishes True from 1, and lists from tuples unless ``tuples`` is False.
 
-    Raises TypeError if it is or holds a dict, or an object that is not plain data.
+    Raises TypeError if it is or contains a dict or an object that is not plain data.
     """
     match key:
         case bool():

@@ -1,17 +1,14 @@
-"""One run of a program on one test: started in the sandbox, its output judged outside it.
+"""Runs of a program on one test: started in the sandbox, its output judged outside.
 
-What a run gives is bytes: what the program wrote to stdout or, of a call, the text of its value
-(``magcli.verify.code.plain``). Judging them needs no program, so outputs can be kept and compared with each other.
+The result of a run is bytes: stdout or, of a call, its value as text (``magcli.verify.code.plain``). Judging them does
+not need the program, so outputs can be kept and compared with each other.
 
-Checkers: programs that say whether an output is right, where several are.
-
-A checker is an ICPC output validator: ``checker INPUT ANSWER FEEDBACK < OUTPUT``. It reads the test's input and the
-expected output from the two files and the output that it judges from stdin, and ends with exit code 42 (right) or 43
-(wrong); what it writes to stderr or stdout is the verdict's detail. Nothing can be written, to the feedback folder
-neither. It is Python or C++20 and runs in a sandbox of its own, never in the program's: only there is the expected
-output. Where it ends in another way, as ``int(word)`` does on a word, the output is wrong if the checker accepts the
-expected one: a policy must not be able to choose that its group is dropped. Else the checker itself is broken
-(``infra-error``).
+A checker, for problems with several right outputs, is an ICPC output validator: ``checker INPUT ANSWER FEEDBACK <
+OUTPUT``. It reads the test's input and expected output from two files and the output from stdin, and exits with 42
+(right) or 43 (wrong); its stderr or stdout is the verdict's detail. Nothing is writable, not even the feedback folder.
+It is Python or C++20 and runs in its own sandbox, the only one with the expected output. If it exits otherwise, as
+``int(word)`` does on a word, the output is wrong if the checker accepts the expected one, so that a policy cannot have
+its group dropped; else the checker itself is broken (``infra-error``).
 """
 
 import secrets
@@ -47,10 +44,7 @@ class Checker(NamedTuple):
 
 
 def check(checker: Checker, case: StdinCase, output: bytes, sandbox: Sandbox) -> Fault | None:
-    """What the checker has against an output; None where it accepts it.
-
-    Raises DataError if the checker does not compile.
-    """
+    """Why the checker rejects an output; None if it accepts it. Raises DataError if the checker does not compile."""
     argv, files = _checker_command(checker, sandbox)
     given = {"input": case.stdin, "answer": case.output}
     with sandbox.program([*argv, "input", "answer", "feedback"], {**files, **given}) as program:
@@ -77,7 +71,7 @@ def _checker_command(checker: Checker, sandbox: Sandbox) -> tuple[list[str], dic
 
 
 def _checker_binary(source: str, sandbox: Sandbox) -> Path:
-    """The checker's binary, compiled once a process."""
+    """The checker's binary, compiled once per process."""
     with _lock:
         made = Path(_folder().name, f"{hash(source):x}")
         if not made.exists() and (fault := compiler.build(source, sandbox, made)):
@@ -91,11 +85,11 @@ def _folder() -> "tempfile.TemporaryDirectory[str]":
 
 
 MAX_VALUE = 4 << 20
-"""Bytes of text for the value of a call: in memory it takes twenty times as much."""
+"""Bytes of text of a call's value, which takes twenty times as much in memory."""
 
 
 class Run(NamedTuple):
-    """What a run gave, or why it gave nothing, and its seconds of CPU time."""
+    """The output of a run, or why there is none, and its seconds of CPU time."""
 
     output: bytes | Fault
     seconds: float
@@ -103,16 +97,15 @@ class Run(NamedTuple):
 
 @contextmanager
 def start_program(source: str, language: str, sandbox: Sandbox, *, called: bool) -> Iterator[Program | Fault]:
-    """A program that can be run on tests; a fault where it does not compile.
+    """A program that can be run on tests; a fault if it does not compile.
 
     Args:
         source: Its source.
         language: ``python`` or ``cpp``.
-        box: Where it runs.
-        called: That its tests are calls.
+        sandbox: Where it runs.
+        called: Whether its tests are calls.
 
-    Raises:
-        EnvironmentFault: there is no compiler.
+    Raises EnvironmentFault if there is no compiler.
     """
     if language == "python":
         argv = command(sandbox, "driver.py" if called else "session.py")
@@ -129,7 +122,7 @@ def start_program(source: str, language: str, sandbox: Sandbox, *, called: bool)
 
 
 def run(program: Program, case: Case, limits: Limits) -> Run:
-    """One test by stdin and stdout, or by a call. A crash after the right output is a crash."""
+    """Run one test. A crash after the right output is a crash."""
     if isinstance(case, StdinCase):
         outcome = program.run(case.stdin, limits)
         return Run(fault_of(outcome, limits) or outcome.stdout, outcome.cpu)
@@ -141,10 +134,7 @@ def run(program: Program, case: Case, limits: Limits) -> Run:
 def check_output(
     output: bytes, case: Case, rule: Comparison, checker: Checker | None, sandbox: Sandbox
 ) -> Fault | None:
-    """What is wrong with the output of a run; None where it is right.
-
-    Raises DataError if the checker does not compile.
-    """
+    """Why the output of a run is wrong; None if it is right. Raises DataError if the checker does not compile."""
     if isinstance(case, Call):
         return _check_value(output, case, rule)
     if checker:
@@ -154,7 +144,7 @@ def check_output(
 
 
 def _parse_report(report: bytes, token: str, case: Call) -> bytes | Fault:
-    """The text of a value. The token distinguishes it from what the program itself writes to descriptor 3."""
+    """The text of a value. The token distinguishes it from the program's own writes to descriptor 3."""
     if len(report) > MAX_VALUE:
         return Fault("output-limit", f"{_source_excerpt(case)} is a value of more than {MAX_VALUE >> 20} MiB")
     given, _, said = report.partition(b" ")

@@ -12,31 +12,27 @@ _COMPOSED = frozenset(("+", "*", "/", "^", "f"))
 _COORDINATES = frozenset("xyz")
 _CIRCULAR = frozenset(("sin", "cos", "tan", "cot", "sec", "csc"))
 _MEASURED = frozenset(["sin", "cos", "tan", "cot", "sec", "csc", "abs"])
-_WORKED_OUT = frozenset(("?int", "?lim"))
+_COMPUTED = frozenset(("?int", "?lim"))
 """Calculations whose equation gives their value."""
 
 
 def is_name(expr: Expr) -> bool:
     """Whether an expression names a quantity, so that its equation gives an answer rather than is one.
 
-    A function does at letters or numbers: ``f(x)``, ``f(2)``; ``f(2x)`` names no answer.
+    A function does if applied to letters or numbers: ``f(x)``, ``f(2)``, but not ``f(2x)``.
     """
     if expr.op in ("sym", "text", "choice"):
         return True
     if expr.op == "f":
         if expr.name.startswith("?"):
-            return expr.name in _WORKED_OUT or not symbols(expr) or _is_plain(expr)
-        of_name = expr.name in _MEASURED and all(is_name(arg) and not _varies(arg) for arg in expr.args)
-        return of_name or expr.name in _OF_SEVERAL
+            return expr.name in _COMPUTED or not symbols(expr) or _is_plain(expr)
+        of_names = all(is_name(arg) and not (arg.op == "f" and symbols(arg)) for arg in expr.args)
+        return (expr.name in _MEASURED and of_names) or expr.name in _OF_SEVERAL
     if expr.op in ("tuple", "ratio"):
         return all(is_name(arg) for arg in expr.args)
     if expr.op == "/":
         return all(_is_segment(arg) for arg in expr.args)
     return _is_segment(expr) or _is_application(expr)
-
-
-def _varies(expr: Expr) -> bool:
-    return expr.op == "f" and bool(symbols(expr))
 
 
 def quantity_value(equation: Expr) -> Expr | None:

@@ -360,10 +360,6 @@ def _log_size(value: Any) -> float:
     return math.log(size) if isinstance(value, (float, complex)) else float(size.context.log(size))
 
 
-def _mp_log(value: Any) -> Any:
-    return value.context.log(value)
-
-
 DERIVATIVES: dict[str, Callable[[Any, Any], Any]] = {  # of x and the value: a bound on the size of the derivative
     "exp": lambda _, v: abs(v),
     "log": lambda x, _: 1 / abs(x),

@@ -109,7 +109,7 @@ def _moves(expr: Expr, parameter: str) -> bool:
 
 
 def shifted(a: Expr, b: Expr) -> bool:
-    r"""Whether two expressions in one whole parameter run through the same values: ``\pi/2+k\pi``, ``-\pi/2+k\pi``."""
+    r"""Whether two expressions in one integer parameter have the same values: ``\pi/2+k\pi``, ``-\pi/2+k\pi``."""
     if a.op == b.op == "rel" and a.name == b.name == "=" and a.args[0] == b.args[0]:
         return shifted(a.args[1], b.args[1])
     if "?0" not in symbols(a) & symbols(b):
@@ -122,7 +122,7 @@ def shifted(a: Expr, b: Expr) -> bool:
         steps = round(as_float(div(gap, step)))
     except (Undecided, NotReal, OverflowError):
         return False
-    return same_value(gap, mul(num(steps), step)) is True and all(_is_linear(side) for side in (a, b))
+    return same_value(gap, mul(num(steps), step)) is True and _is_linear(a) and _is_linear(b)
 
 
 def _progression(expr: Expr) -> tuple[Expr, Expr]:
@@ -178,7 +178,7 @@ def expand_signs(expr: Expr) -> Expr:
 
 
 def _condition(relation: Expr) -> tuple[Expr, ...]:
-    r"""What holds in a set: with ``x \ne \pm 1`` both, with other relations one or the other."""
+    r"""The condition of a set: ``x \ne \pm 1`` excludes both; other relations hold for either sign."""
     readings = _readings(relation)
     return readings if len(readings) == 1 or relation.name == r"\ne" else (Expr("list", readings, "or"),)
 

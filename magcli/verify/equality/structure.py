@@ -240,13 +240,12 @@ def _units(a: Expr, b: Expr, depth: int) -> Decision:
         return _unit_with_structure(a, b, depth)
     if a.op == "unit" and b.op in ("*", "/", "^") and (value := strip_unit(b, a.name)):
         return same(a.args[0], value, depth)
-    if b.op not in ("unit", "percent"):
-        same_body, path = same(a.args[0], b, depth)
-        plain = same_body and (a.name not in (PRIME, DOUBLE_PRIME) if a.op == "unit" else _is_large(b))
-        return plain or _converted(a, b), "percent" if a.op == "percent" else path
-    if a.op != b.op or not compatible(a.name, b.name):
-        return False, "unit"
-    return same(a.args[0], b.args[0], depth)
+    if b.op in ("unit", "percent"):
+        alike = a.op == b.op and compatible(a.name, b.name)
+        return same(a.args[0], b.args[0], depth) if alike else (False, "unit")
+    omissible = a.name not in (PRIME, DOUBLE_PRIME) if a.op == "unit" else b.op != "num" or abs(b.number) >= 1
+    same_body, path = same(a.args[0], b, depth)
+    return (same_body and omissible) or _converted(a, b), "percent" if a.op == "percent" else path
 
 
 def _unit_with_structure(a: Expr, b: Expr, depth: int) -> Decision:
@@ -256,11 +255,6 @@ def _unit_with_structure(a: Expr, b: Expr, depth: int) -> Decision:
     if b.op == "list" and a.args[0].op == "list":
         return same(a.args[0], b, depth)
     return same(a, b.args[0], depth) if len(b.args) == 1 else (False, "structure")
-
-
-def _is_large(expr: Expr) -> bool:
-    """Whether a plain number is at least 1, so that it may be a percentage without its sign."""
-    return expr.op != "num" or abs(expr.number) >= 1
 
 
 def _converted(a: Expr, b: Expr) -> bool:
@@ -358,7 +352,8 @@ def _structures(a: Expr, b: Expr, depth: int) -> Decision:
         if other.op == "list" and one.name == "()" and not repeats_name(other.args):
             return _in_order(one.args, in_name_order(other.args), depth)
         return same(one, single[0], depth) if len(single) == 1 and other.op != single[0].op else (False, "structure")
-    x, y = (_unique_points(side.args) if side.op in ("list", "set") else (side,) for side in (a, b))
+    x, y = (side.args if side.op in ("list", "set") else (side,) for side in (a, b))
+    x, y = (tuple(dict.fromkeys(s)) if all(part.op == "tuple" for part in s) else s for s in (x, y))  # distinct points
     if len(x) != len(y):
         return False, "structure"
     x, y = drop_indices(x, y)
@@ -383,11 +378,6 @@ def _conjunctions(a: Expr, b: Expr, depth: int) -> Decision:
         return False, "relation"
     bare = [side._replace(name="") if side.op == "list" else side for side in (a, b)]
     return _structures(bare[0], bare[1], depth)
-
-
-def _unique_points(parts: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """The parts, without duplicate points."""
-    return tuple(dict.fromkeys(parts)) if all(part.op == "tuple" for part in parts) else parts
 
 
 def _tuples(a: Expr, b: Expr, depth: int) -> Decision:

@@ -175,7 +175,7 @@ def _fold_function(name: str, values: list[Fraction]) -> Fraction | None:
 
 
 def _set_difference(terms: list[Expr]) -> Expr | None:
-    """``\\mathbb{R} - \\{0\\}``: a difference of sets; None where the terms are not such."""
+    """``\\mathbb{R} - \\{0\\}``; None for anything else."""
     if len(terms) != 2 or terms[0].op not in ("set-name", "tuple") or terms[1].op != "*":
         return None
     sign, removed = terms[1].args
@@ -183,8 +183,8 @@ def _set_difference(terms: list[Expr]) -> Expr | None:
 
 
 def _add_matrices(terms: list[Expr]) -> Expr | None:
-    """The sum of matrices of one shape, entry by entry; None where the terms are not such."""
-    if any(t.op != "matrix" for t in terms) or len({_shape(t) for t in terms}) != 1:
+    """The sum of matrices of equal shape; None for anything else."""
+    if any(t.op != "matrix" for t in terms) or len({tuple(len(row.args) for row in t.args) for t in terms}) != 1:
         return None
     rows = zip(*(t.args for t in terms), strict=True)
     return Expr("matrix", tuple(
@@ -193,7 +193,7 @@ def _add_matrices(terms: list[Expr]) -> Expr | None:
 
 
 def _add_points(terms: list[Expr]) -> Expr | None:
-    """The sum of points and multiples of them, ``(1,2)+t(3,4)``, entry by entry; None where the terms are not such."""
+    """The sum of points and their multiples, ``(1,2)+t(3,4)``; None for anything else."""
     found = [_entries(term) for term in terms]
     if len({len(entries) for entries in found}) != 1 or not found[0]:
         return None
@@ -207,18 +207,11 @@ def _entries(term: Expr) -> tuple[Expr, ...]:
 
 
 def _matrix_product(a: Expr, b: Expr) -> Expr:
-    if a.op == b.op == "matrix":
-        if len(a.args[0].args) != len(b.args) or len(a.args) * len(b.args) > 400:
-            raise ParseError("matrix-shapes")
-        columns = list(zip(*(row.args for row in b.args), strict=True))
-        return Expr("matrix", tuple(Expr("row", tuple(_dot(row.args, c) for c in columns)) for row in a.args))
-    matrix, factor = (a, b) if a.op == "matrix" else (b, a)
-    return Expr("matrix", tuple(Expr("row", tuple(mul(factor, x) for x in row.args)) for row in matrix.args))
-
-
-def _dot(row: tuple[Expr, ...], column: tuple[Expr, ...]) -> Expr:
-    return add([mul(x, y) for x, y in zip(row, column, strict=True)])
-
-
-def _shape(matrix: Expr) -> tuple[int, ...]:
-    return tuple(len(row.args) for row in matrix.args)
+    if a.op != "matrix" or b.op != "matrix":
+        matrix, factor = (a, b) if a.op == "matrix" else (b, a)
+        return Expr("matrix", tuple(Expr("row", tuple(mul(factor, x) for x in row.args)) for row in matrix.args))
+    if len(a.args[0].args) != len(b.args) or len(a.args) * len(b.args) > 400:
+        raise ParseError("matrix-shapes")
+    columns = list(zip(*(row.args for row in b.args), strict=True))
+    products = (([[mul(x, y) for x, y in zip(row.args, c, strict=True)] for c in columns]) for row in a.args)
+    return Expr("matrix", tuple(Expr("row", tuple(map(add, cells))) for cells in products))
