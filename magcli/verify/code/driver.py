@@ -1,10 +1,10 @@
-"""Calls a function of a Python program inside the sandbox and hands back its value as plain data.
+"""Calls a function of a Python program inside the sandbox and returns its value as plain data.
 
-This runs there, without the package, on the interpreter's built-in modules alone. The request comes on stdin: a random
-token, the name that the program must define, the expression. The answer goes to descriptor 3: the token, a word, and
-the value in the text form of ``magcli.verify.code.plain``. A value of a class that is derived from a plain type, the
-program's own or one of the library, is the number, string or collection that it holds, read by that type's own methods,
-whatever the class says of itself. Arrays and numbers of numpy are lists and numbers.
+Runs inside, without magcli, on built-in modules only. The request comes on stdin: a random token, the name that the
+program must define, the expression. The reply goes to descriptor 3: the token, a word, and the value in the text form
+of ``magcli.verify.code.plain``. A value of a class derived from a plain type is the number, string or collection that
+it contains, read by that type's own methods, whatever the class overrides. numpy arrays and scalars are lists and
+numbers.
 """
 
 import posix
@@ -25,11 +25,11 @@ SESSION: "dict[str, Any]" = {"__name__": "session"}
 
 
 class NotPlain(TypeError):
-    """The value cannot be written as plain data."""
+    """The value is not plain data."""
 
 
 def text_of(value: object) -> str:
-    """The value as text, by its exact type or the first plain type that this is derived from; raises NotPlain."""
+    """The value as text, by its type or the first plain base class; raises NotPlain."""
     kind = type(value)
     if kind in WRITERS:
         return WRITERS[kind](value)
@@ -37,18 +37,8 @@ def text_of(value: object) -> str:
     return WRITERS[plain[0]](value) if plain else text_of_other(value)
 
 
-def text_of_none(value: object) -> str:
-    """None."""
-    return "null"
-
-
-def text_of_bool(value: bool) -> str:
-    """As JSON has it."""
-    return "true" if value else "false"
-
-
 def text_of_int(value: int) -> str:
-    """In decimal while a float is exact, in hexadecimal beyond."""
+    """Decimal up to 53 bits, hexadecimal beyond."""
     number = int.__pos__(value)
     return str(number) if -SAFE_INTEGER < number < SAFE_INTEGER else f'{{"int":"{number:x}"}}'
 
@@ -65,18 +55,8 @@ def text_of_complex(value: complex) -> str:
     return f'{{"complex":[{text_of_float(number.real)},{text_of_float(number.imag)}]}}'
 
 
-def text_of_bytes(value: bytes) -> str:
-    """In hexadecimal."""
-    return f'{{"bytes":"{bytes.hex(value)}"}}'
-
-
-def text_of_bytearray(value: bytearray) -> str:
-    """In hexadecimal."""
-    return f'{{"bytes":"{bytearray.hex(value)}"}}'
-
-
 def text_of_items(items: object) -> str:
-    """A list of the texts."""
+    """A list of their texts."""
     return f"[{','.join([text_of(item) for item in items])}]"  # type: ignore[attr-defined]
 
 
@@ -87,25 +67,25 @@ def text_of_dict(value: dict[object, object]) -> str:
 
 
 WRITERS: "dict[type, Callable[[Any], str]]" = {
-    type(None): text_of_none,
-    bool: text_of_bool,
+    type(None): lambda value: "null",
+    bool: lambda value: "true" if value else "false",
     int: text_of_int,
     float: text_of_float,
     complex: text_of_complex,
     str: encode_basestring_ascii,
-    bytes: text_of_bytes,
-    bytearray: text_of_bytearray,
+    bytes: lambda value: f'{{"bytes":"{bytes.hex(value)}"}}',
+    bytearray: lambda value: f'{{"bytes":"{bytearray.hex(value)}"}}',
     list: lambda value: text_of_items(list.__iter__(value)),
     tuple: lambda value: f'{{"tuple":{text_of_items(tuple.__iter__(value))}}}',
     set: lambda value: f'{{"set":{text_of_items(set.__iter__(value))}}}',
     frozenset: lambda value: f'{{"frozenset":{text_of_items(frozenset.__iter__(value))}}}',
     dict: text_of_dict,
 }
-"""The text of a value of each plain type."""
+"""Converters of plain types to text."""
 
 
 def text_of_other(value: object) -> str:
-    """A number or array of a library, or any object: the name of its type and what iterating over it gives."""
+    """A number or array of a library, or any object: the name of its type and its elements."""
     kind = type(value)
     for known in type.__dict__["__mro__"].__get__(kind):
         name = known.__module__, known.__name__
@@ -122,7 +102,7 @@ def text_of_other(value: object) -> str:
 
 
 def first_items(value: object) -> list[object]:
-    """What iterating gives; raises NotPlain where it does not end soon."""
+    """The elements of an iterable; raises NotPlain beyond ``MAX_ITEMS``."""
     items = []
     for item in value:  # type: ignore[attr-defined]
         items.append(item)
@@ -132,7 +112,7 @@ def first_items(value: object) -> list[object]:
 
 
 def binds(tree: object, name: str) -> bool:
-    """Whether a name is bound in the program's own words; what a star import brings along does not count."""
+    """Whether the source itself binds a name; star imports do not count."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -150,7 +130,7 @@ def binds(tree: object, name: str) -> bool:
 
 
 def names_in(code: object) -> set[str]:
-    """The names that a piece of code mentions, in its functions too."""
+    """The names that code and its functions mention."""
     names = set(code.co_names)  # type: ignore[attr-defined]
     return names.union(*(names_in(part) for part in code.co_consts if hasattr(part, "co_names")))  # type: ignore[attr-defined]
 
@@ -175,7 +155,7 @@ def load(name: str, call: str) -> dict[str, object]:
 
 
 def imports_a_star(source: bytes) -> bool:
-    """Whether the program may have a star import; looking for one in the syntax tree costs more than most tests."""
+    """Whether the program may have a star import; parsing it to find out costs more than most tests."""
     return b"import*" in b"".join(source.split())
 
 
@@ -188,7 +168,7 @@ def supply(names: set[str], space: dict[str, object]) -> None:
 
 
 def answer() -> None:
-    """Read the request, call, report, and end before anything that the program left behind can run."""
+    """Read the request, call, report, and exit before anything that the program left behind can run."""
     token, name, call = sys.stdin.buffer.read().decode().split("\n", 2)
     space = load(name, call)
     try:

@@ -1,8 +1,8 @@
-"""Python expressions worked out on plain data, without running anything: what tests ask of the values of calls.
+"""Evaluates Python expressions on plain data without executing them: what tests compute from values of calls.
 
-Literals, operators, comparisons, comprehensions, lambdas, f-strings, the methods of plain types, the builtins that give
-plain data (``magcli.verify.code.functions``). Nothing of the expression is executed as Python. The values may be
-hostile: the sizes of what is made are bounded, and so is the work, as each operation is charged for what it may read.
+Literals, operators, comparisons, comprehensions, lambdas, f-strings, methods of plain types, and the functions of
+``magcli.verify.code.functions``. The values may be hostile: sizes of results are bounded, and so is the work, as each
+operation is charged for what it may read.
 """
 
 import ast
@@ -22,7 +22,7 @@ STEP, ROUND = 2, 10
 """The work of a node of the expression, and of a round of a comprehension besides."""
 
 MAX_BITS = 200_000
-"""Of an integer that is multiplied or divided."""
+"""Maximum size of an integer that is multiplied or divided."""
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -39,17 +39,14 @@ _ORDER: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 
 def constant(node: ast.expr) -> Plain:
-    """The value of a constant expression; a set comes as a frozenset.
-
-    Raises ValueError if it is not constant, or too large.
-    """
+    """The value of a constant expression; sets become frozensets. Raises ValueError if it has none."""
     return value_of(node, {})
 
 
 def value_of(node: ast.expr, names: Mapping[str, Plain]) -> Plain:
-    """The value of an expression over named values; a set comes as a frozenset.
+    """The value of an expression over named values; sets become frozensets.
 
-    Raises ValueError if there is none, or it takes too much to find it.
+    Raises ValueError if there is none, or it takes too much work.
     """
     try:
         return to_plain(_Evaluation(dict(names)).value(node))
@@ -58,9 +55,9 @@ def value_of(node: ast.expr, names: Mapping[str, Plain]) -> Plain:
 
 
 def check(node: ast.AST, names: Container[str]) -> None:
-    """Refuse an expression that has no value whatever its names stand for, as a constant part of it has none.
+    """Reject an expression that has no value for any values of its names, because a constant part has none.
 
-    Raises ValueError if it has none.
+    Raises ValueError if so.
     """
     names_one = any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))
     if names_one or not isinstance(node, ast.expr) or isinstance(node, ast.FormattedValue | ast.Starred):
@@ -74,7 +71,7 @@ def check(node: ast.AST, names: Container[str]) -> None:
 
 
 def is_constant(node: ast.expr) -> bool:
-    """Whether an expression has a value by itself."""
+    """Whether an expression is constant."""
     try:
         constant(node)
     except ValueError:
@@ -83,10 +80,7 @@ def is_constant(node: ast.expr) -> bool:
 
 
 def to_plain(value: Any) -> Plain:
-    """A value as plain data: a view of a dict becomes what it stands for.
-
-    Raises Refused if it is none, as a function is.
-    """
+    """A value as plain data; views of a dict become sets. Raises Unsupported if it is none, such as a function."""
     match value:
         case type() | ast.AST():
             raise Unsupported("it is a type")
@@ -102,7 +96,7 @@ def to_plain(value: Any) -> Plain:
 
 
 def bound_names(target: ast.expr) -> list[str]:
-    """The names that the target of a loop binds. Raises Refused if it is more than names and tuples of them."""
+    """The names that a loop target binds. Raises Unsupported if it is more than names and tuples of them."""
     match target:
         case ast.Name(name):
             return [name]
@@ -112,18 +106,18 @@ def bound_names(target: ast.expr) -> list[str]:
 
 
 class _Evaluation:
-    """Works out one expression.
+    """Evaluates one expression.
 
     Args:
-        names: The values that it may name.
-        budget: What of the work is left; a new one where None.
+        names: Values of its names.
+        budget: The remaining work; a new budget if None.
     """
 
     def __init__(self, names: dict[str, Any], budget: Budget | None = None) -> None:
         self._names, self._budget = names, budget or Budget()
 
     def value(self, node: ast.expr) -> Any:
-        """The value; raises whatever Python does, or Refused."""
+        """The value; raises whatever Python does, or Unsupported."""
         self._budget.spend(STEP)
         found = getattr(self, f"_{type(node).__name__}", None)
         if found is None:
@@ -218,7 +212,7 @@ class _Evaluation:
         return self._budget.make_set(list(self._loop(node.generators, lambda inner: inner.value(node.elt))))
 
     def _GeneratorExp(self, node: ast.GeneratorExp) -> Any:
-        """Its elements, as they are asked for: ``any`` stops at the first."""
+        """A lazy generator, as ``any`` stops at the first true element."""
         return self._loop(node.generators, lambda inner: inner.value(node.elt))
 
     def _DictComp(self, node: ast.DictComp) -> Any:
@@ -316,7 +310,7 @@ class _Evaluation:
         return bool(_ORDER[type(sign)](one, other))
 
     def _equal(self, left: ast.expr, one: Any, right: ast.expr, other: Any) -> bool:
-        """Where one side is constant, the value is compared with it as with any expected value."""
+        """Equality; where one side is constant, as with any expected value."""
         if isinstance(one, type) or isinstance(other, type):
             return one is other
         one, other = to_plain(one), to_plain(other)
@@ -372,7 +366,7 @@ def _identical(one: Any, other: Any) -> bool:
 
 
 def _bound_size(one: Any, sign: ast.operator, other: Any, budget: Budget) -> None:
-    """Refuse an operation whose result, or the way to it, is too large."""
+    """Reject an operation whose result, or its computation, is too large."""
     bits = [_bits(part) for part in (one, other)]
     match sign:
         case ast.Mult():

@@ -1,10 +1,9 @@
 """Splits a test into the calls that the program evaluates and the condition on their values.
 
-The names that the problem defines are found from the tests, not from the program, which can define any name: those that
-are neither builtins nor a library's. Where a test has several, as in a helper called with the function's value, the
-row's entry point or other tests must resolve them. Attributes of what a function returns, and methods of an object that
-a test makes of one of the problem's classes, are evaluated by the program too. Comprehensions over constants are
-unrolled.
+The names that the problem defines are derived from the tests, not from the program, which can define any name: those
+that are neither builtins nor from a library. If a test has several, as in a helper called on the function's value, the
+row's entry point or other tests must resolve them. Attributes of returned objects, and methods of objects that a test
+creates from one of the problem's classes, are evaluated by the program too. Comprehensions over constants are unrolled.
 """
 
 import ast
@@ -22,18 +21,18 @@ from magcli.verify.code.methods import PLAIN_METHODS, truth
 from magcli.verify.code.plain import Other, Plain
 
 MAX_UNROLLED = 1_000
-"""Elements of a comprehension whose calls are made one by one."""
+"""Maximum number of elements of a comprehension that is unrolled."""
 
 SUPPLIED = frozenset(("list_node", "list_values", "tree_node", "tree_values", "ListNode", "TreeNode"))
-"""Names that the driver supplies to a ``Solution``."""
+"""Names that the driver supplies for a ``Solution``."""
 
 
 def find_problem_names(sources: Iterable[str], entry_point: str = "") -> frozenset[str]:
-    """The names that a problem defines: its entry point, and those that are the only candidate of a test.
+    """The names that a problem defines: its entry point, and those that are the only candidate in a test.
 
     Args:
         sources: All tests of the problem: asserts, or calls.
-        entry_point: The name of the function that the problem asks for, if known.
+        entry_point: The name of the requested function, if known.
     """
     found = [names for source in sources if (names := _candidate_names(source))]
     alone = {names[0] for names in found if len(names) == 1}
@@ -51,9 +50,9 @@ def _candidate_names(source: str) -> tuple[str, ...]:
 
 
 def split_calls(node: ast.expr, problem_names: frozenset[str]) -> tuple[Sequence[ast.expr], ast.expr]:
-    """The calls that the program evaluates, in order, and the expression over their values, ``V0``, ``V1`` and so on.
+    """The calls that the program evaluates, in order, and the expression over their values ``V0``, ``V1``, ..
 
-    Raises ValueError if there is none, or the expression cannot be evaluated whatever the values.
+    Raises ValueError if there is none, or the expression cannot be evaluated for any values.
     """
     take = _CallExtractor(problem_names)
     view: ast.expr = take.visit(_Unroller(problem_names).visit(deepcopy(node)))
@@ -69,12 +68,12 @@ def split_calls(node: ast.expr, problem_names: frozenset[str]) -> tuple[Sequence
 
 
 def names_in(node: ast.AST) -> list[str]:
-    """The names in a piece of code."""
+    """The names in a syntax tree."""
     return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
 
 
 def resolve_names(node: ast.expr, known: frozenset[str]) -> frozenset[str]:
-    """The names in a test that are the problem's own. Raises ValueError if that is not known."""
+    """The names in a test that the problem defines. Raises ValueError if that is ambiguous."""
     names = _candidates(node)
     if resolved := known.intersection(names):
         return resolved
@@ -87,7 +86,7 @@ def resolve_names(node: ast.expr, known: frozenset[str]) -> frozenset[str]:
 
 
 def _candidates(node: ast.expr) -> list[str]:
-    """Names that may be the problem's own: those that are not known here, else a library's, else builtins, called."""
+    """Names that the problem may define: unknown ones, else called ones of a library, else called builtins."""
     bound = set(chain.from_iterable(map(_binds, ast.walk(node))))
     unknown = [
         name
@@ -106,7 +105,7 @@ def _is_known(name: str) -> bool:
 
 
 _PYTHON = frozenset(vars(builtins)) | {"is_same_list", "is_same_tree"}
-"""Names that no program has to define, whether they are supported or not."""
+"""Names that no program has to define, whether supported or not."""
 
 
 def _binds(node: ast.AST) -> list[str]:
@@ -138,9 +137,9 @@ def _is_call(node: ast.expr, problem_names: frozenset[str]) -> bool:
 
 
 def _is_object(node: ast.expr, problem_names: frozenset[str]) -> bool:
-    """Whether an expression gives an object of one of the problem's classes, judged by its name: ``Stack().push(1)``.
+    """Whether an expression is an object of one of the problem's classes, judged by its name: ``Stack().push(1)``.
 
-    What a method of a ``Solution`` returns is a value.
+    A method of a ``Solution`` returns a value.
     """
     match node:
         case ast.Call(ast.Name(name)):
@@ -153,7 +152,7 @@ def _is_object(node: ast.expr, problem_names: frozenset[str]) -> bool:
 def _is_problem_method(node: ast.expr, method: str) -> bool:
     """Whether a method of an object is the problem's own.
 
-    Raises ValueError if it may be one of plain data, of which nothing that the program returns may answer for itself.
+    Raises ValueError if it may be a method of plain data, which the program must not answer for.
     """
     if method in PLAIN_METHODS and root_of(node) != "Solution":
         raise ValueError(f"it is not known whether {method!r} is the problem's own")
@@ -161,7 +160,7 @@ def _is_problem_method(node: ast.expr, method: str) -> bool:
 
 
 class _CallExtractor(ast.NodeTransformer):
-    """Takes out what the program evaluates, and puts names of its values there."""
+    """Replaces what the program evaluates by names of its values."""
 
     def __init__(self, problem_names: frozenset[str]) -> None:
         self._problem_names = problem_names
@@ -179,7 +178,7 @@ class _CallExtractor(ast.NodeTransformer):
 
 
 def root_of(node: ast.expr) -> str:
-    """The name that a chain of calls, attributes and elements begins with."""
+    """The name at the root of a chain of calls, attributes and subscripts."""
     match node:
         case ast.Call(ast.Name("list_values" | "tree_values"), [inner]):
             return root_of(inner)
@@ -191,7 +190,7 @@ def root_of(node: ast.expr) -> str:
 
 
 class _Unroller(ast.NodeTransformer):
-    """Puts a list in place of a comprehension over constants whose elements call the program."""
+    """Unrolls comprehensions over constants whose elements call the program."""
 
     def __init__(self, problem_names: frozenset[str]) -> None:
         self._problem_names = problem_names
@@ -223,7 +222,7 @@ class _Unroller(ast.NodeTransformer):
 
 
 def _loop_bindings(generators: list[ast.comprehension], values: Mapping[str, Plain]) -> Iterator[Mapping[str, Plain]]:
-    """The values of the names that loops over constants bind, round by round."""
+    """The values of loop variables over constants, one mapping per iteration."""
     if not generators:
         yield values
         return
@@ -245,9 +244,9 @@ def _bind(target: ast.expr, names: list[str], item: Any) -> Mapping[str, Plain]:
 
 
 def _refuse_unknown(view: ast.expr, values: frozenset[str]) -> None:
-    """Refuse what cannot be evaluated whatever the values.
+    """Reject what cannot be evaluated for any values.
 
-    Raises ValueError if a name is not known, or Python is asked for more than values.
+    Raises ValueError if a name is unknown, or the syntax is not supported.
     """
     bound = set(chain.from_iterable(map(_binds, ast.walk(view))))
     for node in ast.walk(view):
@@ -275,18 +274,18 @@ def _refuse_unknown_method(function: ast.Attribute, values: frozenset[str] | set
 
 
 class SubstituteNames(ast.NodeTransformer):
-    """Puts expressions in place of names."""
+    """Substitutes expressions for names."""
 
     def __init__(self, subjects: Mapping[str, ast.expr]) -> None:
         self._subjects = subjects
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        """The expression in its place, if there is one."""
+        """The substituted expression, if any."""
         return self._subjects.get(node.id, node)
 
 
 def parsed(source: str) -> ast.Module:
-    """Its syntax tree; raises DataError where it is no Python."""
+    """The syntax tree. Raises DataError if it is not Python."""
     try:
         return ast.parse(source.strip())
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -294,5 +293,5 @@ def parsed(source: str) -> ast.Module:
 
 
 def quote(source: str) -> str:
-    """The beginning of it, for a message."""
+    """The source in quotes, truncated for a message."""
     return repr(source if len(source) <= 80 else source[:80] + "...")

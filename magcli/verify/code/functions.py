@@ -1,7 +1,7 @@
-"""The functions that expressions of tests may name, on plain data of any size, and what they may cost.
+"""The functions that expressions of tests may call, with plain data of any size, and their costs.
 
-The builtins, ``math``, ``numpy`` and ``collections`` have them under the same names; here they take only plain data,
-make nothing too large, and where they compare they do so as the module does. A list and an array are the same.
+They have the names of the builtins, ``math``, ``numpy`` and ``collections``, accept only plain data, bound their
+results, and compare as the originals do. A list and an array are the same.
 """
 
 import json
@@ -20,18 +20,18 @@ from magcli.verify.code.methods import MAX_SIZE, VIEWS, Budget, Unsupported, fla
 from magcli.verify.code.plain import Other, same
 
 MAX_DIGITS = 1_000
-"""To which a number may be rounded or written."""
+"""Maximum number of digits to round to or write."""
 
 
 def called(budget: Budget, function: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """The value of a function."""
+    """The value of a function call."""
     for value in (*given, *named.values()):
         budget.charge(value)
     return function(budget, *given, **named) if function in _TABLE else function(*given, **named)
 
 
 def callable_of(value: Any) -> Callable[..., Any]:
-    """What is called: of a type, the function that makes its values."""
+    """A callable value; of a type, its constructor."""
     if isinstance(value, type):
         value = FUNCTIONS.get(_NAMES.get(value, value.__name__))
     if not callable(value):
@@ -78,16 +78,8 @@ def _counter(budget: Budget, value: Any = ()) -> Any:
     return dict(Counter(keys))
 
 
-def _list(budget: Budget, value: Any = ()) -> Any:
-    return list(budget.items(value))
-
-
-def _tuple(budget: Budget, value: Any = ()) -> Any:
-    return tuple(budget.items(value))
-
-
 def _key(budget: Budget, key: Any) -> Any:
-    """The function by which to sort, paid for each time."""
+    """The sort key, charged for each call."""
     if key is None:
         return None
     function = callable_of(key)
@@ -107,7 +99,7 @@ def _most(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _ordered(values: Iterable[Any]) -> Iterator[Any]:
-    """The values; raises Refused at one that is NaN, which has no place among others."""
+    """The values; raises Unsupported at NaN, which has no order."""
     for value in values:
         if isinstance(value, float) and value != value:
             raise Unsupported("NaN has no order")
@@ -187,14 +179,6 @@ def _filter(budget: Budget, function: Any, value: Any) -> Any:
     return (part for part in budget.items(value) if truth(called(budget, each, [part], {})))
 
 
-def _zip(budget: Budget, *given: Any, strict: Any = False) -> Any:
-    return list(zip(*(budget.items(value) for value in given), strict=truth(strict)))
-
-
-def _enumerate(budget: Budget, value: Any, start: Any = 0) -> Any:
-    return list(enumerate(budget.items(value), start))
-
-
 def _isinstance(budget: Budget, value: Any, kinds: Any) -> Any:
     asked = kinds if isinstance(kinds, tuple) else (kinds,)
     if not all(isinstance(kind, type) for kind in _leaves(asked)):
@@ -216,14 +200,6 @@ def _type(budget: Budget, value: Any) -> Any:
     return type(value)
 
 
-def _any(budget: Budget, value: Any) -> Any:
-    return any(map(truth, budget.items(value)))
-
-
-def _all(budget: Budget, value: Any) -> Any:
-    return all(map(truth, budget.items(value)))
-
-
 def _chosen(function: Callable[..., Any], count: Callable[..., int]) -> Callable[..., Any]:
     def chosen(budget: Budget, value: Any, *more: Any) -> Any:
         items = list(budget.items(value))
@@ -240,25 +216,25 @@ def _product(budget: Budget, *given: Any, repeat: Any = 1) -> Any:
     return list(product(*lists, repeat=repeat))
 
 
-def _chain(budget: Budget, *given: Any) -> Any:
-    return list(chain.from_iterable(budget.items(value) for value in given))
-
-
-def _chain_all(budget: Budget, value: Any) -> Any:
-    return _chain(budget, *budget.items(value))
-
-
 def _reduce(budget: Budget, function: Any, value: Any, *start: Any) -> Any:
     each = callable_of(function)
     return reduce(lambda one, other: called(budget, each, [one, other], {}), budget.items(value), *start)
 
 
-def _loads(budget: Budget, text: Any) -> Any:
-    return json.loads(text, object_pairs_hook=budget.make_dict)
+def _deque(budget: Budget, value: Any = ()) -> Any:
+    return Other("deque", tuple(budget.items(value)))
+
+
+def _defaultdict(budget: Budget, factory: Any = None, value: Any = (), **named: Any) -> Any:
+    return _dict(budget, value, **named)
+
+
+def _chain(budget: Budget, *given: Any) -> Any:
+    return list(chain.from_iterable(budget.items(value) for value in given))
 
 
 def _small(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of numbers that takes long on large ones."""
+    """A function that is slow for large numbers."""
 
     def small(budget: Budget, *given: Any, **named: Any) -> Any:
         for value in given:
@@ -289,7 +265,7 @@ def _over_items(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _plainly(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that is as quick as its arguments are small."""
+    """A function that takes time in proportion to its arguments."""
 
     def plainly(budget: Budget, *given: Any, **named: Any) -> Any:
         return function(*given, **named)
@@ -310,14 +286,6 @@ def _fraction(budget: Budget, *given: Any) -> Any:
     return Fraction(*given)
 
 
-def _deque(budget: Budget, value: Any = ()) -> Any:
-    return Other("deque", tuple(budget.items(value)))
-
-
-def _defaultdict(budget: Budget, factory: Any = None, value: Any = (), **named: Any) -> Any:
-    return _dict(budget, value, **named)
-
-
 # ---- arrays ----
 
 
@@ -334,7 +302,7 @@ def _round_array(budget: Budget, value: Any, decimals: Any = 0) -> Any:
 
 
 def _leaf_pairs(one: Any, other: Any) -> Iterator[tuple[Any, Any]]:
-    """The numbers of two arrays of one shape, by place; raises ValueError where the shapes differ."""
+    """Pairs of numbers of two arrays of one shape; raises ValueError if the shapes differ."""
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         if len(one) != len(other):
             raise ValueError("the shapes differ")
@@ -347,7 +315,7 @@ def _leaf_pairs(one: Any, other: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _close(one: Any, other: Any, rtol: Any, atol: Any, equal_nan: Any) -> bool:
-    """As numpy has it: the second number is that to which the tolerance is relative."""
+    """As in numpy, the tolerance is relative to the second number."""
     if isinstance(one, Decimal | Fraction):
         one = float(one)
     if isinstance(other, Decimal | Fraction):
@@ -385,14 +353,17 @@ def _array_equal(budget: Budget, one: Any, other: Any) -> Any:
 
 
 _BUILTINS: dict[str, Callable[..., Any]] = {
-    "abs": _plainly(abs), "all": _all, "any": _any, "ascii": _repr, "bin": _plainly(bin),
+    "abs": _plainly(abs), "all": lambda budget, value: all(map(truth, budget.items(value))),
+    "any": lambda budget, value: any(map(truth, budget.items(value))), "ascii": _repr, "bin": _plainly(bin),
     "bool": lambda budget, value=False: truth(value), "bytes": _bytes, "chr": _plainly(chr),
-    "complex": _plainly(complex), "dict": _dict, "divmod": _small(divmod), "enumerate": _enumerate, "filter": _filter,
+    "complex": _plainly(complex), "dict": _dict, "divmod": _small(divmod),
+    "enumerate": lambda budget, value, start=0: list(enumerate(budget.items(value), start)), "filter": _filter,
     "float": _plainly(float), "format": _format, "frozenset": _set, "hex": _plainly(hex), "int": _plainly(int),
-    "isinstance": _isinstance, "len": _len, "list": _list, "map": _map, "max": _most(max), "min": _most(min),
-    "oct": _plainly(oct), "ord": _plainly(ord), "pow": _pow, "range": _plainly(range), "repr": _repr,
-    "reversed": _reversed, "round": _round, "set": _set, "sorted": _sorted, "str": _str, "sum": _sum, "tuple": _tuple,
-    "type": _type, "zip": _zip,
+    "isinstance": _isinstance, "len": _len, "list": lambda budget, value=(): list(budget.items(value)), "map": _map,
+    "max": _most(max), "min": _most(min), "oct": _plainly(oct), "ord": _plainly(ord), "pow": _pow,
+    "range": _plainly(range), "repr": _repr, "reversed": _reversed, "round": _round, "set": _set, "sorted": _sorted,
+    "str": _str, "sum": _sum, "tuple": lambda budget, value=(): tuple(budget.items(value)), "type": _type,
+    "zip": lambda budget, *given, strict=False: list(zip(*map(budget.items, given), strict=truth(strict))),
 }  # fmt: skip
 _OF_NUMBERS = (
     "acos asin atan atan2 cbrt ceil copysign cos cosh degrees dist exp fabs floor fmod gcd hypot isclose isfinite "
@@ -416,9 +387,11 @@ _OTHERS: dict[str, Callable[..., Any]] = {
     "collections.defaultdict": _defaultdict, "collections.deque": _deque, "copy.copy": lambda budget, value: value,
     "copy.deepcopy": lambda budget, value: value, "decimal.Decimal": _decimal, "defaultdict": _defaultdict,
     "deque": _deque, "fractions.Fraction": _fraction, "functools.reduce": _reduce, "isclose": _MATH["isclose"],
-    "itertools.chain": _chain, "itertools.chain.from_iterable": _chain_all,
+    "itertools.chain": _chain,
+    "itertools.chain.from_iterable": lambda budget, value: _chain(budget, *budget.items(value)),
     "itertools.combinations": _chosen(combinations, math.comb),
-    "itertools.permutations": _chosen(permutations, math.perm), "itertools.product": _product, "json.loads": _loads,
+    "itertools.permutations": _chosen(permutations, math.perm), "itertools.product": _product,
+    "json.loads": lambda budget, text: json.loads(text, object_pairs_hook=budget.make_dict),
 }  # fmt: skip
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -427,13 +400,13 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{f"math.{name}": function for name, function in _MATH.items()},
     **{f"{module}.{name}": function for module in ("np", "numpy") for name, function in _NUMPY.items()},
 }
-"""Each takes the budget first."""
+"""Each takes the budget as its first argument."""
 
 _TABLE = frozenset(FUNCTIONS.values())
 
 MODULES = frozenset(("math", "np", "numpy", "collections", "copy", "decimal", "fractions", "functools", "itertools",
                      "json", "operator", "os", "pytest", "random", "re", "string", "sys"))  # fmt: skip
-"""Names of modules in tests; of some no function is supported."""
+"""Names of modules in tests, including some without supported functions."""
 
 LIBRARY = frozenset(name for name in _OTHERS if "." not in name) | {"approx"}
-"""Names that tests import from them."""
+"""Names that tests import from these modules."""

@@ -228,29 +228,18 @@ class Judge:
         tests: Sequence[Mapping[str, Any]],
         limits: Limits = DEFAULT_LIMITS,
         *,
-        mode: str = "tokens",
-        checker: Checker | None = None,
-        partial: bool = False,
         problem_names: frozenset[str] | None = None,
+        **options: Any,
     ) -> Verdict:
-        """``magcli.verify.code.judge.judge``, once for identical arguments."""
+        """``magcli.verify.code.judge.judge`` with its options, once for identical arguments."""
         asked = list(map(dict, tests)), None if problem_names is None else sorted(problem_names)
-        key = _digest(program, language, asked, repr(limits), mode, checker, partial)
+        key = _digest(program, language, asked, repr(limits), options)
         future, mine = self._claim(key)
         if not mine:
             return future.result()
+        options |= {"problem_names": problem_names, "sandbox": self._sandbox}
         try:
-            verdict = judge(
-                program,
-                language,
-                tests,
-                limits,
-                mode=mode,
-                checker=checker,
-                partial=partial,
-                problem_names=problem_names,
-                sandbox=self._sandbox,
-            )
+            verdict = judge(program, language, tests, limits, **options)
         except BaseException as error:
             self._forget(key)
             future.set_exception(error)

@@ -1,6 +1,6 @@
 """What LeetCode supplies to a ``Solution``: common imports, linked lists and trees. Runs inside the sandbox.
 
-Only the names that a program mentions are imported, as starting costs more than most tests take.
+Only names that a program mentions are imported, as importing takes longer than most tests.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def list_node(values: list[object]) -> ListNode | None:
 
 
 def list_values(head: ListNode | None) -> list[object]:
-    """The values of a linked list. Raises ValueError if it does not end."""
+    """The values of a linked list. Raises ValueError if it is too long or cyclic."""
     values: list[object] = []
     while head is not None:
         values.append(head.val)
@@ -77,7 +77,7 @@ def tree_node(values: list[object]) -> TreeNode | None:
 def tree_values(root: TreeNode | None) -> list[object]:
     """The values of a tree, level by level with None for a missing child, none at the end.
 
-    Raises ValueError if it does not end.
+    Raises ValueError if it is too large or cyclic.
     """
     values: list[object] = []
     level = [root]

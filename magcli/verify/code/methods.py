@@ -10,38 +10,38 @@ from typing import Any
 from magcli.verify.code.plain import Other, collisions
 
 MAX_WORK = 5_000_000
-"""Operations, and elements or letters that they read."""
+"""Maximum number of operations and of elements or characters that they read."""
 
 MAX_SIZE = 1_000_000
-"""Elements or letters of what is made; bytes of an integer."""
+"""Maximum elements or characters of a result; bytes of an integer."""
 
 VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 
 
 class Unsupported(ValueError):
-    """An operation that is not supported, or that would take too much."""
+    """An operation that is not supported, or too expensive."""
 
 
 class Budget:
-    """The work that is left to one expression."""
+    """The remaining work of one expression."""
 
     def __init__(self, work: int = MAX_WORK) -> None:
         self._left = work
 
     def spend(self, amount: int) -> None:
-        """Take some of it; raises Refused where there is none left."""
+        """Spend an amount; raises Unsupported if it is exceeded."""
         self._left -= amount
         if self._left < 0:
             raise Unsupported("it takes too long")
 
     def check_size(self, size: int) -> None:
-        """Make something of a size; raises Refused where that is too large."""
+        """Spend for a result of this size; raises Unsupported if it is too large."""
         if size > MAX_SIZE:
             raise Unsupported("the result is too large")
         self.spend(max(size, 0))
 
     def charge(self, value: Any) -> Any:
-        """The value, paid for as if it were read."""
+        """The value, charged for being read."""
         waiting = [value]
         while waiting:
             part = waiting.pop()
@@ -63,7 +63,7 @@ class Budget:
         return value
 
     def items(self, value: Any) -> Iterable[Any]:
-        """What iterating over a value gives, paid for as it is; raises TypeError where that is nothing."""
+        """An iterator over a value, charged for its elements; raises TypeError if it is not iterable."""
         if isinstance(value, GeneratorType):
             return value
         if isinstance(value, Other):
@@ -75,12 +75,12 @@ class Budget:
         return found
 
     def make_set(self, keys: Sequence[Any]) -> frozenset[Any]:
-        """A set; the collisions of its elements, which may have been chosen so, are paid for."""
+        """A set, charged for collisions of its elements, which can be adversarial."""
         self.spend(collisions(keys))
         return frozenset(keys)
 
     def make_dict(self, pairs: Sequence[tuple[Any, Any]]) -> dict[Any, Any]:
-        """A dict; the collisions of its keys, which may have been chosen so, are paid for."""
+        """A dict, charged for collisions of its keys, which can be adversarial."""
         self.spend(collisions([key for key, _ in pairs]))
         return dict(pairs)
 
@@ -101,16 +101,16 @@ METHODS: dict[type, frozenset[str]] = {
     int: frozenset(("bit_count", "bit_length", "conjugate")), bool: frozenset(("bit_length",)),
     float: frozenset(("as_integer_ratio", "conjugate", "hex", "is_integer")), complex: frozenset(("conjugate",)),
 }  # fmt: skip
-"""Of each type those that change nothing."""
+"""The non-mutating methods of each type."""
 
 PLAIN_METHODS = frozenset(chain.from_iterable(METHODS.values())) | {"all", "any", "tolist"}
-"""The names of all of them, and of those of arrays."""
+"""The names of all of them, and of array methods."""
 
 _WIDE = frozenset(("center", "ljust", "rjust", "zfill", "expandtabs"))
 
 
 def method_of(budget: Budget, receiver: Any, name: str, given: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """The value of a method of plain data."""
+    """The value of a method call on plain data."""
     given = [list(value) if isinstance(value, GeneratorType) else value for value in given]
     kind = type(receiver)
     if name in ("all", "any") and kind in (list, bool) and not given and not named:
@@ -147,7 +147,7 @@ def _first(given: Sequence[Any]) -> Any:
 
 
 def readable(value: Any) -> Any:
-    """What Python's own methods can iterate over."""
+    """A value that Python's own methods can iterate over."""
     return list(value.items or ()) if isinstance(value, Other) else value
 
 
@@ -161,7 +161,7 @@ def flat(value: Any) -> Iterator[Any]:
 
 
 def check_template(text: str | bytes) -> None:
-    """Refuse a template for ``%`` that asks for a width of its own or from its values."""
+    """Reject a template for ``%`` with a large or variable width."""
     letters = text.decode("latin-1") if isinstance(text, bytes) else text
     if "*" in letters or too_wide(letters):
         raise Unsupported("its width is not known")
@@ -176,12 +176,12 @@ def _check_format(text: str) -> None:
 
 
 def too_wide(text: str) -> bool:
-    """Whether a template has a number of more than three digits, such as a width."""
+    """Whether a template contains a number of more than three digits, such as a width."""
     return any(len(word) > 3 for word in "".join(letter if letter.isdigit() else " " for letter in text).split())
 
 
 def truth(value: Any) -> bool:
-    """Whether a value counts as true; raises TypeError for an object of which that is not known."""
+    """The truth value; raises TypeError for objects of which it is unknown."""
     if isinstance(value, Other):
         if value.items is None and value.kind != "Match":
             raise TypeError(f"a {value.kind} is not plain data")

@@ -61,6 +61,7 @@ _READ, _READ_WRITE, _EVERYTHING = 0b1101, 0b110, 0xFFFF
 """Landlock access rights: execute, read and list; read and write; all."""
 _RUNNER = Path(runner.__file__)
 _INSIDE = "/runner"
+_NULL_DEVICE = ("--perms", "0755", "--dir", "/dev", "--dev-bind", "/dev/null", "/dev/null")
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +249,7 @@ def _bwrap_command(isolation: Isolation, spec: ProgramSpec, contents: Mapping[st
         command += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         command += ["--unshare-user", "--uid", "65534", "--gid", "65534"]
-    command += [*_system_mounts(isolation), *(_compiler_devices() if spec.size else _devices())]
+    command += [*_system_mounts(isolation), *(_NULL_DEVICE if spec.size else _devices())]
     command += ["--perms", "1777", "--size", str(spec.size), "--tmpfs", BOX] if spec.size else _mkdirs([f"{BOX}/_"])
     for name, folder in _packages(isolation, spec).items():
         command += [*_mkdirs([f"/packages/{name}/_"]), "--ro-bind", str(folder), f"/packages/{name}"]
@@ -285,7 +286,7 @@ def _packages(isolation: Isolation, spec: ProgramSpec) -> dict[str, Path]:
         and (
             isolation.mount_as == "user"
             or (isolation.mount_as == "root" and isolation.level == "full")
-            or _world_readable(path)
+            or all(folder.stat().st_mode & 0o1 for folder in (path, *path.parents))  # any user can reach it
         )
     }
 
@@ -300,15 +301,6 @@ def _installed(python: str) -> dict[str, Path]:
     folders = [Path(path).resolve() for spec in specs for path in spec.submodule_search_locations or ()]
     libraries = [folder.with_name(f"{folder.name}.libs") for folder in folders]
     return {folder.name: folder for folder in (*folders, *libraries) if folder.is_dir()}
-
-
-def _world_readable(path: Path) -> bool:
-    """Whether any user can reach a folder."""
-    return all(folder.stat().st_mode & 0o1 for folder in (path, *path.parents))
-
-
-def _compiler_devices() -> list[str]:
-    return [*_mkdirs(["/dev/null"]), "--dev-bind", "/dev/null", "/dev/null"]
 
 
 def _devices() -> list[str]:
