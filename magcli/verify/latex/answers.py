@@ -27,7 +27,7 @@ _QUAD = re.compile(r"\\q?quad")
 _CHOOSE = re.compile(r"(?<![\w}])(?:\{\})?[_^]\s*\{?(\d+|[nm])\}?\s*(?:C|\\mathrm\{C\})_\s*\{?(\d+|[rk])\}?")
 _UPRIGHT = re.compile(r"\\(?:mathrm|text|textrm)\s*\{\s*([A-Za-z]+)(?![A-Za-z])(?:[^{}]|\^\{-?\d\})*\}")
 _EMPTY_GROUP = re.compile(r"(?<![\\\w}])\{\}(?=\s*\^)")
-"""What carries an index that stands before a letter: ``{}^\\circ C``."""
+"""The base of an index before a letter: ``{}^\\circ C``."""
 _SIZED_BRACE = re.compile(r"\\(left|right)\s*(?=[{}])")
 _SIZED_DIGITS = re.compile(r"\\left\s*\(\s*([0-9A-F]+)\s*\\right\s*\)(?=\s*\}?\s*_)")
 _BRACED_STEM = re.compile(r"(?<![^{(\[<>=+\-*/,|$])\{\s*([A-Za-z]|\([0-9A-F]+\))\s*\}(?=\s*_)")
@@ -43,7 +43,7 @@ _DOLLAR = re.compile(r"(?<!\\)\$+")
 
 @lru_cache(maxsize=8192)
 def normalize(text: str) -> str:
-    """The answer without what stands around it: box, ``$``, bold, a final dot; digits in groups are one number."""
+    """The answer without box, ``$``, bold and a final dot around it; grouped digits are one number."""
     text = ascii_math(text).strip()
     for _ in range(MAX_PASSES):
         bare = _unify_spelling(_unwrap(text))
@@ -54,7 +54,7 @@ def normalize(text: str) -> str:
 
 
 def _unify_spelling(text: str) -> str:
-    """One spelling of digits in groups, decimal commas, repeating decimals, combinations, sets and indices."""
+    """One spelling of grouped digits, decimal commas, repeating decimals, combinations, sets and indices."""
     if "\\" in text:
         text = _SET_NAME.sub(r"\\mathbb{\1}", text.replace("US\\$", "\\$"))
     if "\\\\" in text and r"\begin" not in text:
@@ -83,12 +83,12 @@ def _unify_spelling(text: str) -> str:
 
 
 def _bare_powers(match: re.Match[str]) -> str:
-    """An upright unit without braces around its powers, so that it is one piece of text."""
+    """An upright unit without braces around its powers, so that it is one text token."""
     return match[0].replace("^{", "^").replace("}", "") + "}" if match[1] in SYMBOLS else match[0]
 
 
 def _join_digits(text: str) -> str:
-    """Digits in groups are one number where no other comma stands, and more than the number: ``x=1,250``."""
+    """Join grouped digits as in ``x=1,250`` if there is no other comma, and more than the number."""
     bare = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
     return text if "," in bare or bare.isdigit() else bare
 
@@ -117,7 +117,7 @@ def _unwrap(text: str) -> str:
 
 
 def _strip_delimiters(text: str) -> str:
-    """Without the signs that open and close formulas; a lone ``$`` before a number is money."""
+    """Without delimiters of formulas; a lone ``$`` before a number is money."""
     if text.startswith(("\\(", "\\[")) and text.endswith(("\\)", "\\]")):
         return text[2:-2].strip()
     marks = _DOLLAR.findall(text)
@@ -127,7 +127,7 @@ def _strip_delimiters(text: str) -> str:
 
 
 def _closes_last(text: str, start: int) -> bool:
-    """Whether the brace that opened just before ``start`` closes with the last character."""
+    """Whether the brace opened just before ``start`` closes with the last character."""
     depth = 1
     for match in re.finditer(r"\\.|[{}]", text[start:], re.DOTALL):
         depth += (match[0] == "{") - (match[0] == "}")
@@ -137,7 +137,7 @@ def _closes_last(text: str, start: int) -> bool:
 
 
 def squeeze(text: str) -> str:
-    """Letters and signs only, lower case, fonts and spaces gone: for comparing what nothing can read."""
+    """Lower-case letters and signs without fonts and spaces, to compare what cannot be parsed."""
     text = re.sub(r"\\(?:left|right|displaystyle|[,;:! ]|q?quad)(?![A-Za-z])", "", normalize(text))
     text = re.sub(r"\\(?:text|textbf|textit|mathrm|mathbf|textrm|operatorname|mbox)\s*\{([^{}]*)\}", r"\1", text)
     text = text.replace(r"\dfrac", r"\frac").replace(r"\tfrac", r"\frac")
@@ -147,7 +147,7 @@ def squeeze(text: str) -> str:
 
 
 def only_words(tokens: tuple[Token, ...]) -> str | None:
-    """The words of an answer that is nothing but words, in lower case without articles; None where it is not."""
+    """The words of an answer that is only words, in lower case without articles; None for anything else."""
     words, real = [], False
     if tokens[0].value == "-":
         return None
@@ -174,7 +174,7 @@ def tidy(words: str) -> str:
 
 
 MAX_PHRASE = 300
-"""Of a longer text no words are read."""
+"""Longer texts are not searched for sets in words."""
 _DOMAINS = {"integer": "Z", "whole number": "Z", "natural number": "N", "real number": "R"}
 _KEY = re.compile(r"integer|number|real|\\mathbb|\\in(?![a-z])|\\pm")
 _TEXT_COMMAND = re.compile(r"\\(?:text|mathrm|textrm|mbox)\s*\{([^{}]*)\}")
@@ -214,7 +214,7 @@ _SET = re.compile(r"(?:\\left)?\s*(?:\[|\(|\\\{)")
 
 
 def formalize(text: str) -> str:
-    """The answer with its sets and conditions in words as formulas."""
+    """The answer with sets and conditions in words as formulas."""
     if len(text) > MAX_PHRASE or not _KEY.search(text):
         return text
     plain = " ".join(_TEXT_COMMAND.sub(r" \1 ", text).split())
@@ -222,7 +222,9 @@ def formalize(text: str) -> str:
 
 
 def _reals_in_words(plain: str) -> str:
-    r"""``all reals except 1 and 2`` as a difference, ``all reals x \ne 2`` as its condition; else nothing."""
+    r"""``all reals except 1 and 2`` as a difference, ``all reals x
+    e 2`` as its condition; else empty.
+    """
     if compared := _COMPARED.fullmatch(plain):
         return _ENDS[" ".join(compared["than"].lower().split())].format(compared["end"])
     found = _REALS_PHRASE.fullmatch(plain)
@@ -239,7 +241,7 @@ def _reals_in_words(plain: str) -> str:
 
 
 def _with_domain(plain: str) -> str:
-    r"""``k\pi where k is an integer`` as ``k\pi, k \in \mathbb{Z}``; nothing without such a condition at the end."""
+    r"""``k\pi where k is an integer`` as ``k\pi, k \in \mathbb{Z}``; empty without such a condition at the end."""
     for pattern in (*_STATED, _MEMBERS, _ENUMERATED):
         found = next((match for match in pattern.finditer(plain) if match.end() == len(plain)), None)
         if found and found.start():
@@ -250,7 +252,7 @@ def _with_domain(plain: str) -> str:
 
 
 MAX_SPECIAL = 300
-"""Longer texts are no time, number in a base or choice."""
+"""Longer texts are not a time, number in a base or choice."""
 _BASES = {word: str(n) for word, n in NUMBERS.items()} | {"binary": "2", "octal": "8", "decimal": "10",
                                                             "hexadecimal": "16", "hex": "16"}  # fmt: skip
 _BASE = re.compile(r"\(?((?=[A-Z]*[0-9])[0-9A-Z]{1,200})\)?\s*(?:_|\(?(?:in )?base ?)[{(]*(?:base ?)?(\d+|[a-z]+)[)}]*")
@@ -273,14 +275,14 @@ _OTHER_CHOICE = re.compile(
     | ^ \s* (?: [/&] | \\(?:lor|vee|land|wedge) | (?:and|or)\b )""",
     re.VERBOSE,
 )
-"""A second label behind the first one."""
+"""A second label after the first one."""
 _VERDICT_ON_CHOICE = re.compile(
     r"""(?: (?:is|are|was|were) (?! \s+ (?:the\s+)? (?:correct|right|true|answer|best) )
     | isn'?t | aren'?t | cannot | can'?t | can | has | have | had | should | must | may | might | could | would | will
     | does | doesn'?t | excluded | eliminated | (?:not|wrong|incorrect)$ ) (?! [A-Za-z] )""",
     re.VERBOSE,
 )
-"""What is said of a label, not what it stands for."""
+"""A statement about a label, not the text of the choice."""
 _TEXT = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textrm|textit|mbox|rm|bf|operatorname)\s*\{([^{}]*)\}")
 _GROUPED = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(\.\d+)?|[+-]?\d{1,3}(?: \d{3})+([.,]\d+)?")
 _EUROPEAN = re.compile(r"([+-]?\d{1,3}(?:[. ]\d{3})+),(\d+)|([+-]?\d{1,3}(?:\.\d{3}){2,})")
@@ -309,7 +311,7 @@ _NAMED = {
 
 @lru_cache(maxsize=4096)
 def parse_answer(text: str) -> Expr:
-    """The answer that a text holds."""
+    """The parse tree of an answer."""
     try:
         bare = formalize(normalize(text))
         return _special(bare) or _parse_tokens(tokenize(bare), bare)
@@ -321,7 +323,7 @@ def parse_answer(text: str) -> Expr:
 
 @lru_cache(maxsize=1024)
 def parse_as_list(text: str) -> Expr:
-    """The answer with every comma a separator: ``100,200,300`` as three numbers."""
+    """The answer with every comma as a separator: ``100,200,300`` as three numbers."""
     return parse_answer(re.sub(r",\s*", " , ", normalize(text)))
 
 
@@ -335,7 +337,7 @@ def parse_as_points(text: str) -> Expr:
 
 
 def ratio_in_words(text: str) -> Expr | None:
-    """The ratio that ``2 to 5`` is; None for another text."""
+    """The ratio ``2 to 5``; None for anything else."""
     bare = normalize(text)
     found = _WORDED_RATIO.fullmatch(" ".join(_TEXT.sub(r" \1 ", bare).split())) if len(bare) <= MAX_SPECIAL else None
     if found is None:
@@ -344,7 +346,7 @@ def ratio_in_words(text: str) -> Expr | None:
 
 
 def _special(text: str) -> Expr | None:
-    """Forms that are no arithmetic: grouped digits, times, numbers in a base, choices."""
+    """Formats without arithmetic: grouped digits, times, numbers in a base, choices."""
     if _GROUPED.fullmatch(text):
         return num(_fraction(text.replace(" ", "").replace(",", "")))
     if european := _EUROPEAN.fullmatch(text):
@@ -371,7 +373,7 @@ def _fraction(text: str) -> Fraction:
 
 
 def _choice(plain: str) -> Expr | None:
-    """``(C)``, ``C.`` and ``(C) 12``: a letter, with or without the value that it stands for."""
+    """``(C)``, ``C.`` and ``(C) 12``: a letter, with or without its value."""
     plain = plain.strip()
     if match := _CHOICE.fullmatch(plain):
         return Expr("choice", name=match[1] or match[2] or match[3])
@@ -396,7 +398,7 @@ def _parse_tokens(tokens: tuple[Token, ...], text: str, *, points: bool = False)
 
 
 def _word_answer(words: str) -> Expr:
-    """Words alone; a list of them where commas, ``and`` or ``or`` part them."""
+    """Words, or a list of them separated by commas, ``and`` or ``or``."""
     if words in _NAMED:
         return _NAMED[words]
     parts = [part.strip() for part in re.split(r",|;|\band\b|\bor\b", words)]

@@ -1,7 +1,7 @@
-"""Reading an expression from tokens by precedence: sums, products, powers, functions, brackets.
+"""Parsing expressions by precedence: sums, products, powers, functions, brackets.
 
-The reader knows what answers hold, no more: whatever else comes is ``ParseError``. It never looks back, so its time
-is linear in the number of tokens; nesting is bounded by the tokenizer and by ``MAX_DEPTH`` here.
+The grammar covers what answers contain; anything else is a ``ParseError``. The parser never backtracks, so its time is
+linear in the tokens; nesting is bounded by the tokenizer and the cursor.
 """
 
 from fractions import Fraction
@@ -12,12 +12,12 @@ from magcli.verify.latex.units import DOUBLE_PRIME, PRIME, TEMPERATURES, is_unit
 
 MAX_FACTORS = 120
 _CLOSERS = frozenset((r"\cup", r"\cap", r"\setminus", ",", ";", ")", r"\}", "and", "or", ""))
-"""What stands behind ``[`` only where it closes an interval: ``]0,1[ \\cup ]2,3[``."""
+"""Tokens after ``[`` where it closes an interval: ``]0,1[ \\cup ]2,3[``."""
 _BIG = frozenset((r"\sum", r"\prod", r"\int", r"\lim"))
 
 
 def parse_sum(cursor: Cursor) -> Expr:
-    """``a + b - c``; ``a \\pm b`` keeps both signs open as a node."""
+    """``a + b - c``; ``a \\pm b`` has a node for both signs."""
     cursor.deeper()
     terms: list[Expr] = []
     sign = cursor.eat("+", "-", r"\pm", r"\mp") or "+"
@@ -39,7 +39,7 @@ def _signed(sign: str, term: Expr) -> Expr:
 
 
 def parse_product(cursor: Cursor) -> Expr:
-    """Factors, with or without a sign between them, from left to right; a mixed number is one factor."""
+    """Factors with or without operators, from left to right; a mixed number is one factor."""
     value = _mixed_number(cursor) or parse_factor(cursor)
     for _ in range(MAX_FACTORS):
         if cursor.eat(r"\times", r"\cdot", "*"):
@@ -62,7 +62,7 @@ def _signed_factor(cursor: Cursor) -> Expr:
 
 
 def _mixed_number(cursor: Cursor) -> Expr | None:
-    """``1\\frac{1}{2}`` and ``1 1/2``: plain digits and a proper fraction of plain digits."""
+    """``1\\frac{1}{2}`` and ``1 1/2``: digits and a proper fraction of digits."""
     whole = cursor.peek()
     if whole.kind != "num" or not whole.value.isdigit() or len(whole.value) > 9:
         return None
@@ -76,7 +76,7 @@ def _mixed_number(cursor: Cursor) -> Expr | None:
 
 
 def _plain_fraction(cursor: Cursor) -> tuple[str, str, int]:
-    """Top, bottom and number of tokens of the plain fraction after the next token; empty where there is none."""
+    """Numerator, denominator and number of tokens of the fraction after the next token; empty if there is none."""
     first = cursor.peek(1)
     ahead = [cursor.peek(i).value for i in range(2, 8)]
     if first.kind == "num" and first.spaced and ahead[0] == "/":
@@ -93,7 +93,7 @@ def _plain_fraction(cursor: Cursor) -> tuple[str, str, int]:
 
 
 def starts_factor(cursor: Cursor) -> bool:
-    """Whether the next token may be multiplied with what stands before it without a sign."""
+    """Whether the next token can be an implicit factor."""
     token = cursor.peek()
     if token.kind == "cmd":
         name = token.value[1:]
@@ -116,13 +116,13 @@ def starts_factor(cursor: Cursor) -> bool:
 
 
 def is_parenthesis(cursor: Cursor) -> bool:
-    """Whether the bracket that opens next holds words: ``9 (apples)``."""
+    """Whether the next bracket contains words: ``9 (apples)``."""
     first = cursor.peek(1)
     return first.kind in ("text", "word") and len(first.value) > 2 and cursor.peek(2).value == ")"
 
 
 def _closes_square(cursor: Cursor, token: Token) -> bool:
-    """Whether ``[`` opens a bracket that closes: in ``[a,b[`` it does not."""
+    """Whether the next ``[`` has a closing bracket, unlike in ``[a,b[``."""
     if token.value != "[" or cursor.peek(1).value in _CLOSERS:
         return False
     depth = 0
@@ -182,7 +182,7 @@ def _powered(cursor: Cursor, value: Expr) -> Expr:
 
 
 def _temperature_scale(cursor: Cursor, value: Expr) -> str:
-    """The scale of temperature behind a degree sign; without one it is a degree of any kind."""
+    """The scale after a degree sign; ``degree`` without one."""
     token = cursor.peek()
     scale = TEMPERATURES.get(token.value.lower()) if token.kind in ("word", "text") and value.op == "num" else None
     if scale is None or cursor.peek(1).value in ("(", "=", "_", "^"):
@@ -233,7 +233,7 @@ def argument(cursor: Cursor) -> Expr:
 
 
 def exponent(cursor: Cursor) -> Expr:
-    """What stands after ``^``: a group, or a signed number, letter or command, with its own power (``2^3^4``)."""
+    """The exponent after ``^``: a group, or a signed number, letter or command with its own power (``2^3^4``)."""
     cursor.deeper()
     sign = cursor.eat("-", "+")
     token = cursor.peek()
@@ -305,7 +305,7 @@ def _repeating(cursor: Cursor, head: str) -> Expr:
 
 
 def _first_digit(cursor: Cursor, token: Token) -> str:
-    """The first digit of a number just taken; ``\\frac12`` leaves the second one for the next argument."""
+    """The first digit of a number; ``\\frac12`` leaves the second one for the next argument."""
     if len(token.value) > 1:
         cursor.at -= 1
         cursor.tokens[cursor.at] = Token("num", token.value[1:])
@@ -313,14 +313,14 @@ def _first_digit(cursor: Cursor, token: Token) -> str:
 
 
 def _split_letters(cursor: Cursor, token: Token) -> None:
-    """A run of letters as letters, for ``ab`` is a product."""
+    """Split a run of letters, as ``ab`` is a product."""
     if len(token.value) > MAX_LETTERS:
         raise ParseError("words")
     cursor.tokens[cursor.at : cursor.at + 1] = [Token("word", letter) for letter in token.value]
 
 
 def _word(cursor: Cursor, token: Token) -> Expr:
-    """Letters: a function's name before its bracket, or the first factor of a product of letters."""
+    """Letters: a function before its bracket, or the first factor of a product."""
     if token.value in AMBIGUOUS and cursor.peek(1).value == "(":
         cursor.tokens[cursor.at] = Token("cmd", "\\" + token.value, token.spaced)
         return cursor.command(cursor)
@@ -350,7 +350,7 @@ def _letter(cursor: Cursor) -> Expr:
 
 
 def _function_name(cursor: Cursor, letter: str) -> str:
-    """The name of a function before its bracket, as ``f``, ``f'``, ``f^-1``; nothing where no bracket follows."""
+    """A function's name before its bracket, as ``f``, ``f'``, ``f^-1``; empty if no bracket follows."""
     start = cursor.at
     while cursor.eat("'"):
         letter += "'"
@@ -364,7 +364,7 @@ def _function_name(cursor: Cursor, letter: str) -> str:
 
 
 def _combinations(cursor: Cursor, letter: str) -> Expr | None:
-    """``C(5,2)``, ``C_5^2``, ``P(5,2)``, ``A_5^2``: numbers of combinations and arrangements."""
+    """``C(5,2)``, ``C_5^2``, ``P(5,2)``, ``A_5^2``: numbers of combinations and permutations."""
     name = "binom" if letter == "C" else "perm"
     start = cursor.at
     if letter != "A" and cursor.peek().value == "(" and _holds_pair(cursor):
@@ -380,7 +380,7 @@ def _combinations(cursor: Cursor, letter: str) -> Expr | None:
 
 
 def _event_name(cursor: Cursor) -> str:
-    """``P(X=2)`` as one name, where what stands in the bracket is no number; nothing otherwise."""
+    """``P(X=2)`` as one name if the bracket contains an event; else empty."""
     text = ""
     for ahead in range(20):
         token = cursor.peek(ahead)
@@ -394,7 +394,7 @@ def _event_name(cursor: Cursor) -> str:
 
 
 def _holds_pair(cursor: Cursor) -> bool:
-    """Whether the bracket that opens next holds one comma of its own."""
+    """Whether the next bracket contains exactly one comma at its own level."""
     depth = commas = 0
     for token in cursor.tokens[cursor.at : cursor.at + 60]:
         depth += (token.value in ("(", "[", "{")) - (token.value in (")", "]", "}"))

@@ -1,7 +1,6 @@
-"""LaTeX and plain text of an answer as tokens: spacing, sizes and fonts gone, Unicode and spelling variants made one.
+"""Tokens of an answer in LaTeX or plain text, without spacing, sizes and fonts, with one spelling of variants.
 
-One pass of one pattern. Nothing here weighs values; budgets bound the number of tokens and their nesting, so that
-the recursive readers after it cannot be driven deep.
+One pass of one regular expression. Bounds on the number of tokens and their nesting keep the recursive parsers shallow.
 """
 
 import re
@@ -32,10 +31,10 @@ FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
 DECORATIONS = frozenset(_DECORATION_NAMES.split())
 NEGATIONS = frozenset(("not", "no", "never", "wrong", "incorrect", "false"))
 POINT_WORDS = frozenset(_POINT_NAMES.split())
-"""Words before a bracket that say what kind of point it is."""
+"""Words before a bracket that say which point it is."""
 CONJUNCTIONS = frozenset(("and", "or"))
 AMBIGUOUS = frozenset(("min", "max", "sec", "lg", "det"))
-"""Functions only before a bracket; elsewhere units or letters."""
+"""Functions only before a bracket; otherwise units or letters."""
 
 
 MAX_TOKENS = 2_000
@@ -78,7 +77,7 @@ _UNICODE = {
 
 _ROOTS = {"√": r"\sqrt", "∛": r"\sqrt[3]", "³√": r"\sqrt[3]", "⁴√": r"\sqrt[4]"}
 _ROOT = re.compile(r"([³⁴]√|∛)\s*(\d+(?:\.\d+)?)|(√)\s*(\d+\.\d+|\d\d+)")
-"""Before digits the plain sign covers all of them, unlike LaTeX's command."""
+"""Before digits the Unicode sign covers all of them, unlike LaTeX's command."""
 
 _HIGH, _LOW = "⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉"
 _SLASHED = re.compile(f"([{_HIGH}]+)[⁄∕/]([{_LOW}]+)")
@@ -127,7 +126,7 @@ _CLOSE = frozenset((")", "]", "}", r"\}", r"\rangle"))
 
 
 def ascii_math(text: str) -> str:
-    """The text with Unicode signs written as LaTeX."""
+    """The text with Unicode symbols as LaTeX."""
     if text.isascii():
         return text
     text = _SLASHED.sub(lambda part: rf"\frac{{{part[1]}}}{{{part[2]}}}".translate(_TO_DIGITS), text)
@@ -137,10 +136,7 @@ def ascii_math(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def tokenize(text: str) -> tuple[Token, ...]:
-    """The tokens of an answer.
-
-    Raises ParseError if more than ``MAX_TOKENS`` tokens, or nested deeper than ``MAX_DEPTH``.
-    """
+    """The tokens of an answer. Raises ParseError beyond ``MAX_TOKENS`` or ``MAX_DEPTH``."""
     found: list[Token] = []
     spaced = False
     for match in _TOKEN.finditer(ascii_math(text)):
@@ -162,7 +158,7 @@ def tokenize(text: str) -> tuple[Token, ...]:
 
 
 def _is_unit(token: Token) -> bool:
-    """Whether an upright letter behind a number is a unit: ``5\\mathrm{m}``; ``12\\text{K}`` may be 12,000."""
+    """Whether an upright letter after a number is a unit: ``5\\mathrm{m}``; ``12\\text{K}`` may be 12,000."""
     return token.value in SYMBOLS and (token.spaced or token.value != "K")
 
 
@@ -187,7 +183,7 @@ def _token(kind: str, match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
 
 
 def _word(word: str, spaced: bool) -> Token:
-    """A run of letters: a function, a joining word, or letters whose meaning the reader decides."""
+    """A run of letters: a function, a conjunction, or letters that the parser interprets."""
     lower = word.lower()
     if lower in _WORD_COMMANDS:
         return Token("cmd", _WORD_COMMANDS[lower], spaced)
@@ -199,7 +195,7 @@ def _word(word: str, spaced: bool) -> Token:
 
 
 def _font(match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
-    """What stands in ``\\text{..}`` or a font: words stay text, anything without words is mathematics."""
+    """The content of ``\\text{..}`` or a font: words are text, anything else is mathematics."""
     inner = match["inner"]
     if inner is None:
         return ()
@@ -236,10 +232,10 @@ Reader = Callable[["Cursor"], Expr]
 
 
 class Cursor:
-    """A position in the tokens, with the readers of brackets, commands and table cells, defined in later modules.
+    """A position in the tokens, and the parsers of brackets, commands and table cells from later modules.
 
-    ``points``: ``C(5,2)`` is a point, no number of combinations. ``bars`` counts open absolute values, ``depth``
-    nesting; ``bound`` are the letters of sums, which are no constants.
+    ``points``: ``C(5,2)`` is a point, not a number of combinations. ``bars`` counts open absolute values, ``depth``
+    nesting; ``bound`` are the index letters of sums, which are not constants.
     """
 
     __slots__ = ("at", "bars", "bound", "cell", "command", "depth", "group", "points", "tokens")
@@ -251,18 +247,18 @@ class Cursor:
         self.points = False
 
     def peek(self, ahead: int = 0) -> Token:
-        """A token that is still to come."""
+        """A token ahead."""
         place = self.at + ahead
         return self.tokens[place] if place < len(self.tokens) else END
 
     def next(self) -> Token:
-        """The next token, which is then behind; the end stays the end."""
+        """Consume a token; the end repeats."""
         token = self.peek()
         self.at += 1
         return token
 
     def eat(self, *values: str) -> str:
-        """The next token's value where it is one of these signs, else nothing."""
+        """Consume the next token if it is one of these signs; returns it, else an empty string."""
         token = self.peek()
         if token.value in values and token.kind in ("op", "cmd"):
             self.at += 1
@@ -270,12 +266,12 @@ class Cursor:
         return ""
 
     def expect(self, value: str) -> None:
-        """Take a sign that must come next. Raises ParseError if it does not."""
+        """Consume a sign that must come next; raises ParseError if it does not."""
         if not self.eat(value):
             raise ParseError("unparsable")
 
     def deeper(self) -> None:
-        """Count one level of nesting. Raises ParseError if there are more than ``MAX_NESTING``."""
+        """Enter a level of nesting; raises ParseError beyond ``MAX_NESTING``."""
         self.depth += 1
         if self.depth > MAX_NESTING:
             raise ParseError("too-deep")

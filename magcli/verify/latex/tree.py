@@ -1,7 +1,7 @@
-"""Trees of answers, and exact arithmetic while they are built.
+"""Parse trees of answers, with exact arithmetic while they are built.
 
 An ``Expr`` is a number, a symbol, an operation or a structure (tuple, set, relation ..) over its ``args``. The builders
-work out what is rational at once, within budgets; what would grow beyond them stays a tree and is never evaluated.
+evaluate rational values within budgets; larger ones stay trees and are never evaluated.
 """
 
 import math
@@ -9,13 +9,13 @@ from fractions import Fraction
 from typing import NamedTuple
 
 MAX_BITS = 1 << 16
-"""Size of the largest power that is evaluated."""
+"""Maximum size of an evaluated power."""
 MAX_SUM_BITS = 1 << 17
 MAX_FACTORIAL = 2_000
 
 
 class ParseError(Exception):
-    """The text is no answer in the grammar, or over a budget; the message says which."""
+    """The text is not an answer in the grammar, or exceeds a budget, as the message says."""
 
 
 class Expr(NamedTuple):
@@ -47,7 +47,7 @@ def add(terms: list[Expr]) -> Expr:
 
 
 def mul(a: Expr, b: Expr) -> Expr:
-    """A product; a matrix is multiplied through."""
+    """A product; distributed over matrices."""
     if a.op == b.op == "num" and _bits(a.number) + _bits(b.number) < MAX_SUM_BITS:
         return num(a.number * b.number)
     if a.op == "matrix" or b.op == "matrix":
@@ -56,14 +56,14 @@ def mul(a: Expr, b: Expr) -> Expr:
 
 
 def neg(a: Expr) -> Expr:
-    """The negative; of a measured value with its unit."""
+    """The negative; of a value with a unit inside the unit."""
     if a.op == "unit":
         return a._replace(args=(neg(a.args[0]),))
     return mul(MINUS_ONE, a)
 
 
 def div(a: Expr, b: Expr) -> Expr:
-    """A quotient; one by zero stays as it is, and has no value."""
+    """A quotient; division by zero stays a tree without value."""
     if a.op == b.op == "num" and b.number and _bits(a.number) + _bits(b.number) < MAX_SUM_BITS:
         return num(a.number / b.number)
     if a.op == "matrix":
@@ -72,7 +72,7 @@ def div(a: Expr, b: Expr) -> Expr:
 
 
 def power(base: Expr, exponent: Expr) -> Expr:
-    """A power; rational where it is exact and within the budget, as ``4^{1/2}``.
+    """A power, evaluated if it is rational and within the budget, as ``4^{1/2}``.
 
     ``A^T`` is a transposed matrix, ``(1,2)^T`` a column.
     """
@@ -87,7 +87,7 @@ def power(base: Expr, exponent: Expr) -> Expr:
 
 
 def function(name: str, *args: Expr) -> Expr:
-    """A function's value, evaluated where it is an exact one of integers."""
+    """A function application, evaluated if exact on rational arguments."""
     if args and all(a.op == "num" for a in args):
         value = _fold_function(name, [a.number for a in args])
         if value is not None:
@@ -96,7 +96,7 @@ def function(name: str, *args: Expr) -> Expr:
 
 
 def rename_symbol(expr: Expr, name: str, new: str) -> Expr:
-    """The expression with one symbol's name replaced."""
+    """The expression with a symbol renamed."""
     if expr.op == "sym":
         return Expr("sym", name=new) if expr.name == name else expr
     return expr._replace(args=tuple(rename_symbol(arg, name, new) for arg in expr.args)) if expr.args else expr
@@ -123,7 +123,7 @@ def _rational_power(base: Fraction, exponent: Fraction) -> Expr | None:
 
 
 def _root(value: Fraction, degree: int) -> Fraction | None:
-    """The exact real root, where there is one; odd roots of negative numbers are negative."""
+    """The exact real root, if it is rational; odd roots of negative numbers are negative."""
     if value < 0:
         positive = _root(-value, degree) if degree % 2 else None
         return None if positive is None else -positive
@@ -143,7 +143,7 @@ def _integer_root(n: int, degree: int) -> int | None:
 
 
 def _smallest_base(base: Fraction, exponent: Fraction) -> tuple[Expr, Expr]:
-    """A power too large to work out, on its smallest base: ``4^n`` as ``2^{2n}``, so that equal giants are the same."""
+    """A power too large to evaluate on its smallest base: ``4^n`` as ``2^{2n}``, so that equal powers are the same."""
     if base.denominator == 1 and base > 1 and _bits(base) < 128 and exponent.denominator == 1:
         for degree in range(base.numerator.bit_length(), 1, -1):
             root = _integer_root(base.numerator, degree)
@@ -153,7 +153,7 @@ def _smallest_base(base: Fraction, exponent: Fraction) -> tuple[Expr, Expr]:
 
 
 def _fold_function(name: str, values: list[Fraction]) -> Fraction | None:
-    """Integer functions within the budget, and what is rational of the others."""
+    """Integer functions within the budget, and rational values of others."""
     if name == "abs":
         return abs(values[0])
     if name in ("floor", "ceil"):

@@ -1,8 +1,8 @@
-"""Units, currencies and words behind a value: ``cm``, ``centimetres`` and ``Centimeter`` are one unit.
+"""Units, currencies and words after a value: ``cm``, ``centimetres`` and ``Centimeter`` are one unit.
 
-What is counted may be any word (``12 apples``, ``12 ways to choose``), so the words that change a value are listed, by
-classes that a language does not add to: operations, numbers and fractions, comparisons, conditions, doubt, denial.
-Where a word may be either (``12 quarters``, ``12 gross``) it changes the value, which is the safe side.
+Any noun may be counted (``12 apples``, ``12 ways to choose``), so the words that change a value are listed by closed
+classes: operations, numbers and fractions, comparisons, conditions, doubt, negation. Ambiguous words (``12 quarters``,
+``12 gross``) change the value, which is the safe side.
 """
 
 import re
@@ -37,7 +37,7 @@ _SCALES = {
 SCALES = _SCALES | {f"{word}s": value for word, value in _SCALES.items()}
 """Words that multiply the number before them."""
 PRIME, DOUBLE_PRIME = "prime", "double-prime"
-"""Units that are signs, and so are never unwritten."""
+"""Units written as signs, which may not be missing."""
 _GENERIC = frozenset(("unit", "unit^2", "unit^3", "total", "u", "of"))
 _POWERS = {"square": "^2", "sq": "^2", "cubic": "^3", "cu": "^3", "squared": "^2", "cubed": "^3"}
 _SUBUNITS = {
@@ -45,17 +45,17 @@ _SUBUNITS = {
     ("yard", "foot"): 3, ("foot", "inch"): 12, ("meter", "centimeter"): 100, ("kilometer", "meter"): 1000,
     ("kilogram", "gram"): 1000, ("pound", "ounce"): 16,
 }  # fmt: skip
-"""How many of a smaller unit make a larger one, where both are format_units one after the other."""
+"""How many of a smaller unit make a larger one, in compound measures."""
 _MEASURE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([A-Za-z]+)")
 _COMPOUND_MEASURE = re.compile(rf"\s*{_MEASURE.pattern}(?:\.?,?\s*(?:and\s+)?{_MEASURE.pattern}){{1,3}}\.?\s*")
 _SPLIT = re.compile(r"[A-Za-z°%¢$]+|\^ ?\{?-?\d|[/()]|[^\W\d_]+|\d")
 _PER_CENT = re.compile(r"\bper[ -]cent\b")
 TEMPERATURES = {"c": "celsius", "celsius": "celsius", "f": "fahrenheit", "fahrenheit": "fahrenheit"}
-"""What may stand behind a degree sign."""
+"""Scales of temperature after a degree sign."""
 _SYMBOLS = "m s h g l L N J W V K km cm mm nm kg mg ml mL kJ Hz mol min eV rad"
 _OHM = {r"\Omega": "ohm"}
 SYMBOLS = {symbol: _UNITS[symbol.lower()] for symbol in _SYMBOLS.split()} | _OHM
-"""Signs of units as they are format_units without words, where letter case counts."""
+"""Case-sensitive unit symbols."""
 
 
 def is_unit(word: str) -> bool:
@@ -69,10 +69,11 @@ def is_unit(word: str) -> bool:
 
 
 def unit_name(words: str) -> str:
-    """One name for a unit: ``Square Centimeters`` and ``cm^2`` are ``centimeter^2``, ``m per s`` is meter/second.
+    """The canonical name of a unit: ``Square Centimeters`` and ``cm^2`` are ``centimeter^2``, ``m per s`` is
+    meter/second.
 
-    Known units are multiplied out, in one order: ``km h^-1`` is kilometer/hour, ``J/(mol K)`` joule/kelvin/mole.
-    Unknown words are their own name, singular; ``units`` and articles count for nothing.
+    Products of known units are multiplied out in a fixed order: ``km h^-1`` is kilometer/hour, ``J/(mol K)``
+    joule/kelvin/mole. Unknown words are kept in the singular; ``units`` and articles are dropped.
     """
     parts = _factors(_PER_CENT.sub("percent", words) if "cent" in words else words)
     if not (parts and all(name.partition("^")[0] in _ALIASES for name in parts if name not in ("/", "(", ")"))):
@@ -106,7 +107,7 @@ def _factors(words: str) -> list[str]:
 
 
 def _powers(parts: list[str]) -> dict[str, int]:
-    """The power of each unit; ``/`` divides by what comes next, a unit or a bracket."""
+    """The power of each unit; ``/`` divides by the next unit or bracket."""
     powers: dict[str, int] = {}
     sign, group = 1, False
     for part in parts:
@@ -122,7 +123,7 @@ def _powers(parts: list[str]) -> dict[str, int]:
 
 
 def format_units(powers: dict[str, int]) -> str:
-    """The name of a product of powers of units, the same for every order."""
+    """The canonical name of a product of powers of units."""
     above = "·".join(_with_power(name, power) for name, power in sorted(powers.items()) if power > 0)
     if not above:
         return "·".join(_with_power(name, power) for name, power in sorted(powers.items()) if power)
@@ -140,7 +141,7 @@ def _canonical(word: str) -> str:
 
 
 def parse_compound(text: str) -> tuple[Fraction, str] | None:
-    """A measure in several units as so many of the smallest: ``3 hours and 20 minutes`` is 200, ``minute``."""
+    """A compound measure in its smallest unit: ``3 hours and 20 minutes`` is 200, ``minute``."""
     if not _COMPOUND_MEASURE.fullmatch(text):
         return None
     (amount, word), *smaller = _MEASURE.findall(text)
@@ -154,9 +155,9 @@ def parse_compound(text: str) -> tuple[Fraction, str] | None:
 
 
 def compatible(a: str, b: str) -> bool:
-    """Whether two units may be one: the same, one unwritten, or one a longer name (``distinct integers``).
+    """Whether two units may be equal: the same, one missing, or one a longer name (``distinct integers``).
 
-    A degree sign alone may be of any scale of temperature.
+    A degree sign alone may be any scale of temperature.
     """
     if a == b or not a or not b:
         return True
@@ -201,9 +202,9 @@ triple treble quadruple square sq cube cubic cu binary octal hexadecimal hex ter
 
 ALWAYS_CHANGING = frozenset((_OPERATIONS + _CONJUNCTIONS + _DOUBTS).split()) | NUMBERS.keys() | SCALES.keys()
 _CHANGING_IF_ADJACENT = frozenset(_ADJACENT.split())
-"""Words that change a value only directly behind it: ``12 of``, but not ``12 cups of tea``."""
+"""Words that change a value only directly after it: ``12 of``, but not ``12 cups of tea``."""
 _CHANGING_IF_LAST = frozenset(_LAST.split())
-"""Words that say nothing of a value before the thing counted, and else change it: ``12 more apples``, ``12 more``."""
+"""Words that change a value unless a noun follows: ``12 more``, but not ``12 more apples``."""
 VALUE_CHANGING = ALWAYS_CHANGING | _CHANGING_IF_ADJACENT | _CHANGING_IF_LAST | {"times", "root", "roots"}
 """Every word that may change the value before it."""
 _MAGNITUDES = frozenset("kMBT")
@@ -227,9 +228,9 @@ _AROUND = ".,;:!()[]\"'`"
 
 
 def unit_words(value: Expr, words: Sequence[str]) -> list[str]:
-    """The words of the unit or the thing counted, without what says nothing, as the value in words: ``5 (five)``.
+    """The words of the unit or the thing counted, without fillers and the value in words: ``5 (five)``.
 
-    Raises ParseError if they make the value before them another one, or cast doubt on it.
+    Raises ParseError if they change the value, or cast doubt on it.
     """
     bare = [word.lower().strip(_AROUND) for word in words]
     size = len(bare)
@@ -244,7 +245,7 @@ def unit_words(value: Expr, words: Sequence[str]) -> list[str]:
 
 
 def _changes_value(words: list[str], at: int) -> bool:
-    """Whether a word among those behind a value makes it another value."""
+    """Whether a word after a value changes it."""
     word, before, after = words[at], words[at - 1] if at else "", words[at + 1] if at + 1 < len(words) else ""
     if (before == "to" and word not in NUMBERS) or (word, before) == ("over", "left"):
         return False
