@@ -1,11 +1,11 @@
-"""A user's own reward: a function of a completion and its row, named as ``module:function`` or ``file.py:function``.
+"""Custom rewards: a function of a completion and its row, named as ``module:function`` or ``file.py:function``.
 
     def short(completion, row):
         return 1.0 if len(completion) < 100 else 0.0
 
-It gives a number, a truth value, a ``Reward``, or a mapping with ``total`` and any other fields of a ``Reward``. A
-number of 1 or more, or True, counts as correct. It runs in the pool's workers, under their deadline. An exception
-or a result that is not a reward becomes the verdict ``reward-error``: counted, in no accuracy, never trained on.
+It returns a number, a boolean, a ``Reward``, or a mapping with ``total`` and any other fields of a ``Reward``. A number
+of 1 or more, or True, counts as correct. It runs in the pool's workers, under their deadline. An exception or an
+invalid result is the verdict ``reward-error``: counted in no accuracy, never trained on.
 """
 
 import hashlib
@@ -24,15 +24,15 @@ from magcli.errors import UsageError
 from magcli.verify.reward import Reward, printable, ungraded
 
 Function = Callable[..., Any]
-"""A user's function; that of a reward is (completion, row) -> reward."""
+"""A custom function; for rewards (completion, row) -> reward."""
 
 _FIELDS = {field.name for field in fields(Reward)}
 
 
 def load(spec: str, option: str = "reward") -> Function:
-    """The function that the value of an option names; modules are also searched for in the working directory.
+    """The function that an option names; modules are also searched for in the working directory.
 
-    Raises UsageError if there is no such module or function, or it fails when it is imported.
+    Raises UsageError if there is no such module or function, or importing it fails.
     """
     place, _, name = spec.rpartition(":")
     if not place or not name:
@@ -45,7 +45,7 @@ def load(spec: str, option: str = "reward") -> Function:
 
 
 def digest(spec: str, option: str = "reward") -> str:
-    """SHA-256 of the source file of the function: it decides rows as much as an option does."""
+    """SHA-256 of the function's source file, which determines rows as an option does."""
     module = sys.modules[load(spec, option).__module__]
     return hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest()
 
@@ -79,7 +79,7 @@ def _from_file(path: Path) -> ModuleType:
 
 
 def graded(function: Function, text: str, row: Mapping[str, Any]) -> Reward:
-    """What the function says of a completion; a failure of it is a verdict, not an error."""
+    """The reward of a completion; a failure of the function is a verdict, not an error."""
     try:
         return _as_reward(function(text, row))
     except Exception as error:
@@ -87,7 +87,7 @@ def graded(function: Function, text: str, row: Mapping[str, Any]) -> Reward:
 
 
 def _as_reward(value: Any) -> Reward:
-    """A reward from what a function gave. Raises TypeError or ValueError if it is none."""
+    """The function's result as a reward. Raises TypeError or ValueError if it is invalid."""
     if isinstance(value, Mapping):
         unknown = set(value) - _FIELDS
         if unknown or "total" not in value:
@@ -102,9 +102,9 @@ def _as_reward(value: Any) -> Reward:
 
 
 def _for_a_table(found: Reward) -> Reward:
-    """The reward with exactly the types of its fields, as a table holds them.
+    """The reward with the exact types of its fields, for a table.
 
-    Raises TypeError or ValueError if a field cannot be converted to its type.
+    Raises TypeError or ValueError if a field cannot be converted.
     """
     values: dict[str, Any] = {}
     for part in fields(Reward):
@@ -120,7 +120,7 @@ def _for_a_table(found: Reward) -> Reward:
 
 
 def _plain(total: Any, correct: bool | None) -> dict[str, Any]:
-    """All fields of a reward that is one number."""
+    """All fields of a reward given as one number."""
     number = float(total)
     right = number >= 1 if correct is None else bool(correct)
     parts = dict.fromkeys(("format", "length", "language"), 0.0)

@@ -34,14 +34,14 @@ _LANGUAGE = re.compile(r"[A-Za-z][\w+#.-]*")
 
 
 class Parts(NamedTuple):
-    """The two parts of a well-formed completion, tags left out."""
+    """The two parts of a well-formed completion, without tags."""
 
     thoughts: str
     answer: str
 
 
 class Block(NamedTuple):
-    """A Markdown block of triple backticks: its language name (empty where there is none) and what it holds."""
+    """A Markdown block of triple backticks: its language name (empty if it has none) and content."""
 
     language: str
     text: str
@@ -49,7 +49,7 @@ class Block(NamedTuple):
 
 
 def split(text: str) -> Parts | FormatReason:
-    """The thoughts and the answer part, or the first rule about the tags that is broken."""
+    """The thoughts and the answer part, or the first violated rule about the tags."""
     if not text.startswith(OPEN):
         return "no-think"
     if text.count(OPEN) > 1 or text.count(CLOSE) > 1:
@@ -59,11 +59,11 @@ def split(text: str) -> Parts | FormatReason:
 
 
 def gate(text: str, kind: str = "math") -> Parts | FormatReason:
-    """The parts where the format holds, else the first rule that is broken.
+    """The parts if the format is right, else the first violated rule.
 
     Args:
         text: The whole completion.
-        kind: ``math`` asks for a box, ``code`` for a code block.
+        kind: ``math`` requires a box, ``code`` a code block.
     """
     parts = split(text)
     if isinstance(parts, str):
@@ -79,7 +79,7 @@ def _box_fault(answer: str) -> FormatReason | None:
 
 
 def boxed(answer: str) -> str | None:
-    """The content of the last ``\\boxed{}``; None without one or when it is never closed."""
+    """The content of the last ``\\boxed{}``; None without one or if it is never closed."""
     return last_box(answer, ("boxed",))
 
 
@@ -95,7 +95,7 @@ def _code_fault(answer: str) -> FormatReason | None:
 
 
 def blocks(answer: str) -> Iterator[Block]:
-    """The Markdown blocks of triple backticks in order; one that is never closed holds the rest and is the last."""
+    """The Markdown blocks of triple backticks in order; an unclosed one contains the rest and is the last."""
     opened: re.Match[str] | None = None
     for fence in _FENCE.finditer(answer):
         if opened is None:
@@ -118,15 +118,14 @@ _OPENED = re.compile(r"\\f?box(?:ed)?\s*\{")
 
 @lru_cache(maxsize=8)
 def _tokens(commands: Sequence[str]) -> re.Pattern[str]:
-    """A box that opens, an escaped character (``\\{`` is no brace), or a brace."""
+    """An opening box, an escaped character (``\\{`` is not a brace), or a brace."""
     return re.compile(rf"\\(?:{'|'.join(commands)})\s*\{{|\\.|[{{}}]", re.DOTALL)
 
 
 def last_box(text: str, commands: tuple[str, ...] = ("boxed", "fbox")) -> str | None:
-    """The content of the last box that opens, or of the closed box around it; None without a box or when unclosed.
+    """The content of the last opened box, or of the closed box around it; None without a box or if unclosed.
 
-    A last box that holds only blanks is empty, whatever is around it. Spaces are allowed before the brace;
-    ``\\boxed 5`` is no box.
+    A blank last box is empty, whatever is around it. Spaces are allowed before the brace; ``\\boxed 5`` is not a box.
     """
     first = min((at for command in commands if (at := text.find(f"\\{command}")) >= 0), default=-1)
     if first < 0:
@@ -154,9 +153,9 @@ MAX_BOXES = 50
 
 
 def joined_boxes(text: str) -> str | None:
-    """The content of the last box, with those of the boxes before it that only commas, ``and`` or ``or`` part.
+    """The content of the last box, with those of preceding boxes separated only by commas, ``and`` or ``or``.
 
-    None without a box, when the last one is unclosed, or when there are more than ``MAX_BOXES``.
+    None without a box, if the last one is unclosed, or for more than ``MAX_BOXES``.
     """
     last = last_box(text)
     if last is None or len(starts := [m.start() for m in _OPENED.finditer(text)]) < 2 or len(starts) > MAX_BOXES:

@@ -4,8 +4,8 @@
 
     rewards = Grader().grade(completions, [{"prompt": question, "answer": answer}, ...])
 
-A program is judged by a thread that drives its sandbox, so ``workers`` bounds both the worker processes and the
-programs that run at once. A user's own reward takes the place of both.
+A thread drives the sandbox of each program, so ``workers`` bounds both the worker processes and the programs that run
+at once. A custom reward replaces both.
 """
 
 import asyncio
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 
 EQUALITY_CACHE = 1 << 14
-"""Pairs of answers whose equality is remembered."""
+"""Pairs of answers whose equality is cached."""
 
 
 class Grader:
-    """Use it from asyncio (``await reward``) or from threads (``grade``, ``rewards``); close it in the end.
+    """Use it from asyncio (``await reward``) or from threads (``grade``, ``rewards``), and close it.
 
     Args:
-        workers: Verdicts computed concurrently.
-        deadline: Seconds for one verdict on an answer; a program has the limits of its tests.
-        sandbox: How programs are isolated: ``full``, ``restricted``, ``auto`` or ``none``.
-        accept_unsandboxed: With ``none``: that a program may do to this machine all that its user can.
-        function: A user's own reward, as ``magcli.verify.custom`` names it.
+        workers: Number of concurrent verdicts.
+        deadline: Seconds for the verdict on an answer; programs have the limits of their tests.
+        sandbox: Isolation of programs: ``full``, ``restricted``, ``auto`` or ``none``.
+        accept_unsandboxed: With ``none``, accept that programs run with the user's rights.
+        function: A custom reward, see ``magcli.verify.custom``.
     """
 
     def __init__(
@@ -60,17 +60,17 @@ class Grader:
         self._equal = lru_cache(EQUALITY_CACHE)(self._compare)
 
     def check(self, row: Mapping[str, Any]) -> None:
-        """Refuse a problem that cannot be graded before it costs anything.
+        """Reject a problem that cannot be graded before any work.
 
         Raises:
-            DataError: its kind is not known.
+            DataError: its kind is unknown.
             EnvironmentFault: it asks for a program, and this machine cannot isolate programs.
         """
         if not self._custom and problem_kind(row) == "code":
             self._code_programs().judge()
 
     def gradable(self, row: Mapping[str, Any]) -> bool:
-        """Whether the ground truth of a math problem can be parsed; True for other rows."""
+        """Whether the ground truth of a math problem can be parsed; True for other problems."""
         return self._custom or problem_kind(row) == "code" or math.parsable(gold_answer(row))
 
     async def reward(self, text: str, num_tokens: int, row: Mapping[str, Any], rule: RewardRule) -> Reward:
@@ -94,7 +94,7 @@ class Grader:
         *,
         num_tokens: Sequence[int] | None = None,
     ) -> list[Reward]:
-        """Grade completions of as many problems. Lengths are needed only where the rule punishes length."""
+        """Grade one completion per problem. Lengths are needed only for rules with a length penalty."""
         lengths = num_tokens if num_tokens is not None else [0] * len(completions)
         chosen = rule or RewardRule()
         return self.rewards([(*job, chosen) for job in zip(completions, lengths, rows, strict=True)])
@@ -110,7 +110,7 @@ class Grader:
         return self.rewards([job])[0].correct
 
     async def close(self) -> None:
-        """End the workers and wait until they are gone; jobs under way fail with EnvironmentFault."""
+        """Stop the workers and wait for them; pending jobs fail with EnvironmentFault."""
         await asyncio.to_thread(self.shutdown)
 
     def shutdown(self) -> None:
@@ -146,7 +146,7 @@ class Grader:
             return ungraded("infra-error", describe_error(error))
 
     def _code_programs(self) -> "Programs":
-        """Created on the first code problem: grading answers alone needs no sandbox."""
+        """Created for the first code problem, as grading answers needs no sandbox."""
         from magcli.verify.code.judge import Programs
 
         with self._lock:

@@ -1,6 +1,6 @@
-"""Libraries that take long to import are imported when a verdict first needs them.
+"""Libraries that take long to import are imported on first use.
 
-Whoever counts the time of a verdict is notified, so that the first one to need a library is not charged for it.
+Observers are notified, so that the verdict that first needs a library is not charged for it.
 """
 
 from collections.abc import Callable, Iterator

@@ -67,7 +67,7 @@ from magcli.verify.latex.answers import normalize, parse_answer, parse_as_list, 
 from magcli.verify.latex.tree import Expr, num
 
 MAX_CHARS = 10_000
-"""A longer answer is compared as raw text only."""
+"""Longer answers are compared as raw text only."""
 MAX_WORDS = 8
 """A ground truth with more words is prose, not an answer."""
 
@@ -84,22 +84,22 @@ _TEXT = re.compile(r"\\text\{([^{}]*)\}")
 
 
 def extract(text: str) -> str | None:
-    """The content of the last ``\\boxed{}`` or ``\\fbox{}``; None without one or when its brace is never closed."""
+    """The content of the last ``\\boxed{}`` or ``\\fbox{}``; None without one or if its brace is never closed."""
     return last_box(text)
 
 
 def equal(prediction: str, gold: str) -> bool:
-    """Whether a boxed answer's text is the ground truth. May take long on hostile input: call it in the pool."""
+    """Whether a boxed answer's text equals the ground truth. Hostile input may take long: call it in the pool."""
     return compare(prediction, gold)[0]
 
 
 def compare(prediction: str, gold: str) -> tuple[bool, str]:
-    """Whether the two are equal, and which path decided.
+    """Whether the two are equal, and which comparison decided.
 
-    Either may stand in boxes or ``$..$``, the ground truth after ``####`` too. Paths: ``text``, ``empty``,
+    Either may be in boxes or ``$..$``, the ground truth after ``####`` too. Comparisons: ``text``, ``empty``,
     ``too-long``, ``number``, ``same``, ``numeric``, ``undecided``, ``unit``, ``percent``, ``literal``, ``ratio``,
     ``words``, ``choice``, ``structure``, ``region``, ``equation``, ``inequality``, ``relation``, ``decimal-comma``,
-    ``sympy``, ``unparsable``, or the budget that was exceeded.
+    ``sympy``, ``unparsable``, or the exceeded budget.
     """
     left, truth = (joined_boxes(prediction) or prediction).strip(), extract_gold(gold).strip()
     if left == truth or not left or not truth:
@@ -120,9 +120,9 @@ def compare(prediction: str, gold: str) -> tuple[bool, str]:
 
 
 def extract_gold(gold: str) -> str:
-    """The answer in a ground truth that may be a worked solution: after the last ``####``, or in the last box.
+    """The answer in a ground truth that may be a solution: after the last ``####``, or in the last box.
 
-    Of boxes that only commas, ``and`` or ``or`` part (``\\boxed{1}, \\boxed{2}``) all are the answer.
+    Boxes separated only by commas, ``and`` or ``or`` (``\\boxed{1}, \\boxed{2}``) are one answer.
     """
     if "####" in gold:
         return gold.rpartition("####")[2].strip()
@@ -157,7 +157,7 @@ def _compare(left: str, truth: str) -> tuple[bool, str]:
 
 
 def _is_comma_decimal(text: str, other: Expr) -> bool:
-    """Whether a text is the European spelling of a number that is no integer."""
+    """Whether a text is a non-integer number with a decimal comma."""
     bare = normalize(text)
     if other.op != "num" or other.number.denominator == 1 or not _COMMA_DECIMAL.fullmatch(bare):
         return False
@@ -187,7 +187,7 @@ def parsable(gold: str) -> bool:
 
 
 def last_number(text: str) -> str | None:
-    """The last number written in a text, simple fractions included, for the format-free metric."""
+    """The last number in a text, including simple fractions, for the format-free metric."""
     last = None
     for last in _NUMBER.finditer(text):  # noqa: B007
         pass
@@ -195,6 +195,6 @@ def last_number(text: str) -> str | None:
 
 
 def correct_anywhere(text: str, gold: str) -> bool:
-    """Whether the answer is found whatever the format: the last box, or without any box the last number."""
+    """Whether the answer is right in any format: in the last box, or without a box as the last number."""
     found = extract(text) or last_number(text)
     return found is not None and equal(found, gold)

@@ -1,8 +1,8 @@
 """The reward of one completion and its parts, exactly as in section 2 of the recipe.
 
-Format is a gate: where it fails the total is 0, with no length or language term, and nothing further is graded but
-the format-free metric ``correct_anywhere``. A ground truth that cannot be parsed (``bad-gold``), a time-out and a
-failure of the grading are not the completion's fault: total 0, and ``trainable`` is False.
+If the format fails, the total is 0, without length or language terms, and only the format-free metric
+``correct_anywhere`` is computed. A ground truth that cannot be parsed (``bad-gold``), a time-out and a failure of the
+grading are not the completion's fault: the total is 0, and ``trainable`` is False.
 """
 
 import traceback
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NO_LIMIT = 1 << 40
-"""A length that no completion reaches: the penalty is off."""
+"""A length that no completion reaches: no penalty."""
 ALL_TESTS = 1 << 40
 """More tests than any problem has."""
 MAX_EXTRACTED = 1_000
-"""Longer answers are stored cut to this many characters; they are graded whole."""
+"""Stored answers are truncated to this many characters; grading uses all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewardRule:
-    """Weights of the parts, the lengths, in tokens, between which the penalty grows, and how programs are tested.
+    """Weights of the parts, the length penalty in tokens, and how programs are tested.
 
-    ``penalty_end`` is the recipe's l_max, ``penalty_width`` its l_cache. ``num_tests`` tests of a program are drawn at
-    random, the same ones for equal ``test_seed`` and problem, that is for a whole group. ``partial`` pays the fraction
-    of tests passed (the ablation that the recipe reports as failed) instead of all or nothing.
+    ``penalty_end`` is the recipe's l_max, ``penalty_width`` its l_cache. ``num_tests`` tests of a program are sampled,
+    the same for equal ``test_seed`` and problem, that is for a whole group. ``partial`` rewards the fraction of tests
+    passed (the ablation that the recipe reports as failed) instead of all or nothing.
     """
 
     penalty_end: int = NO_LIMIT
@@ -52,10 +52,10 @@ class RewardRule:
 class Reward:
     """The total, its parts (the length part is 0 or negative), and why.
 
-    ``extracted`` is the answer found (of a program its language), ``detail`` the path that decided, the test that
-    failed or what went wrong. ``correct_anywhere`` ignores the format: the last box, or without a box the last number,
-    is right; of programs, the first block with a language name. ``languages`` are those of question, thoughts and
-    answer, such as ``en en ?``: ``?`` is undecided, ``mixed`` more than one in a part; empty where none was looked for.
+    ``extracted`` is the answer (of a program its language), ``detail`` the comparison that decided, the failed test or
+    the error. ``correct_anywhere`` ignores the format: whether the last box, or without a box the last number, is
+    right; of programs, the first block with a language name. ``languages`` are those of question, thoughts and answer,
+    such as ``en en ?``: ``?`` is undecided, ``mixed`` several in one part; empty if not checked.
     """
 
     total: float
@@ -72,17 +72,17 @@ class Reward:
 
     @property
     def trainable(self) -> bool:
-        """Whether the verdict says something of the completion; if not, it must never train."""
+        """Whether the verdict is about the completion; otherwise it must never be trained on."""
         return self.reason not in UNGRADED
 
 
 def ungraded(reason: Reason, detail: str = "") -> Reward:
-    """A reward of 0 that blames the grading."""
+    """A reward of 0 for a failure of the grading."""
     return Reward(0.0, 0.0, 0.0, 0.0, 0.0, False, False, reason, "", printable(detail))
 
 
 def describe_error(error: Exception) -> str:
-    """What a verifier raised that it should not have, and where: the detail of an ``infra-error``."""
+    """An unexpected exception of a verifier and its location: the detail of an ``infra-error``."""
     *_, place = traceback.extract_tb(error.__traceback__) or [None]
     where = f" at {Path(place.filename).name}:{place.lineno}" if place else ""
     try:
@@ -136,7 +136,7 @@ def reward(
 
 
 def problem_kind(row: Mapping[str, Any]) -> Literal["math", "code"]:
-    """Whether a problem asks for an answer or for a program. Raises DataError if neither."""
+    """Whether a problem asks for an answer or a program. Raises DataError if its kind is unknown."""
     kind = row.get("kind") or "math"
     if kind not in ("math", "code"):
         raise DataError(
@@ -146,13 +146,13 @@ def problem_kind(row: Mapping[str, Any]) -> Literal["math", "code"]:
 
 
 def gold_answer(row: Mapping[str, Any]) -> str:
-    """The ground truth of a math problem as text; empty where there is none."""
+    """The ground truth of a math problem as text; empty if there is none."""
     answer = row.get("answer")
     return "" if answer is None else str(answer)
 
 
 def verify_math(answer: str, row: Mapping[str, Any]) -> Verdict:
-    """Whether the last box of an answer part is the ground truth; without any (format-free), the last number."""
+    """Whether the last box of an answer part equals the ground truth; without a box (format-free), the last number."""
     found, gold = (boxed(answer) or "").strip(), gold_answer(row)
     correct, path = math.compare(found, gold) if found else (math.correct_anywhere(answer, gold), "format")
     return Verdict(float(correct), "correct" if correct else "wrong", found, path)
@@ -183,7 +183,7 @@ def _combined_reward(
 
 
 def printable(text: str) -> str:
-    """Cut to size and free of lone surrogates, which no table can hold."""
+    """Truncated and without lone surrogates, for a table."""
     return text[:MAX_EXTRACTED].encode("utf-8", "replace").decode()
 
 

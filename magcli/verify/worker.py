@@ -1,10 +1,10 @@
-"""One worker of the pool: reads batches of jobs from a socket, grades them, answers each at once.
+"""A worker of the pool: reads batches of jobs from a socket, grades them, and answers each at once.
 
-Started through ``magcli.run.orphan`` with the arguments FD MEMORY WARM FUNCTION. FUNCTION is a user's own reward, or
-empty; with WARM 1 all tools are loaded at once, with 0 each when a job first needs it, and the pool is notified. It
-imports little of magcli but errors and verify, bounds its own memory, ignores SIGINT, and dies with its parent. A frame
-is 8 bytes of length and a pickle. An answer is the processor time used so far and the reward; before and after the
-loading of a tool come ``LOADING`` and the processor time with nothing.
+Started through ``magcli.run.orphan`` with the arguments FD MEMORY WARM FUNCTION. FUNCTION is a custom reward, or empty;
+with WARM 1 all libraries are loaded at once, with 0 each on first use, and the pool is notified. It imports little of
+magcli besides errors and verify, limits its own memory, ignores SIGINT, and dies with its parent. A frame is 8 bytes of
+length and a pickle. An answer is the CPU time used so far and the reward; the loading of a library is enclosed by
+``LOADING`` and the CPU time with None.
 """
 
 import pickle
@@ -47,7 +47,7 @@ def _read(sock: socket.socket, size: int) -> bytes:
 
 
 def grade(job: tuple[Any, ...], grader: Callable[..., Reward] = reward) -> Reward | MagError:
-    """The verdict on one job; a MagError is passed on, any other exception is an infra-error."""
+    """The reward of one job; a MagError is returned, any other exception is an infra-error."""
     try:
         return grader(*job)
     except MagError as error:
@@ -59,14 +59,14 @@ def grade(job: tuple[Any, ...], grader: Callable[..., Reward] = reward) -> Rewar
 
 
 def limit_memory(memory: int) -> None:
-    """Bound the address space (bytes; 0 for no bound) and dump no core."""
+    """Limit the address space (bytes; 0 for no limit) and disable core dumps."""
     if memory:
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def load_grader(function: str) -> Callable[..., Reward]:
-    """The recipe's reward, or a user's own, which is loaded."""
+    """The recipe's reward, or a loaded custom one."""
     if not function:
         return reward
     own = custom.load(function)

@@ -1,4 +1,4 @@
-"""Equations: what names an answer (``x``, ``f(x)``, ``AB``, ``\\text{Area}``), chains of ``=``, equal equations."""
+"""Equations: names of quantities (``x``, ``f(x)``, ``AB``, ``\\text{Area}``), chains of ``=``, equal equations."""
 
 import math
 from functools import lru_cache
@@ -36,10 +36,9 @@ def is_name(expr: Expr) -> bool:
 
 
 def quantity_value(equation: Expr) -> Expr | None:
-    r"""The number of an equation whose left side is a compound quantity: ``a+b+c=12``, ``\sin 2\theta=1``.
+    r"""The value of an equation whose left side is a compound quantity: ``a+b+c=12``, ``\sin 2\theta=1``.
 
-    Nothing where the equation could be solved for its only letter (``2x=10``), or is one of a curve or plane
-    (``x+z=1``), whose letters are coordinates.
+    None if the equation could be solved for its only letter (``2x=10``), or is that of a curve or plane (``x+z=1``).
     """
     if equation.op != "rel" or equation.name != "=":
         return None
@@ -52,14 +51,14 @@ def quantity_value(equation: Expr) -> Expr | None:
 
 
 def _values_of_functions(expr: Expr) -> frozenset[str]:
-    """Unknown functions at numbers, as ``f(3)``, each with a name of its own."""
+    """Unknown functions at numbers, as ``f(3)``, each as its own name."""
     if expr.op == "f" and expr.name.startswith("?"):
         return frozenset() if symbols(expr) else frozenset((f"{expr.name}{expr.args}",))
     return frozenset().union(*(_values_of_functions(arg) for arg in expr.args)) if expr.args else frozenset()
 
 
 def _is_call(expr: Expr) -> bool:
-    r"""``\varphi(100)``, ``P(2)``: read as a product of a letter and a number, which come the other way round."""
+    r"""``\varphi(100)``, ``P(2)``, parsed as a product of a letter and a number in unusual order."""
     if expr.op != "*" or expr.args[0].op != "sym" or expr.args[1].op != "num":
         return False
     return expr.args[0].name[0].isupper() or expr.args[0].name[0] == "\\"
@@ -82,14 +81,14 @@ def _is_segment(expr: Expr) -> bool:
 
 
 def _is_application(expr: Expr) -> bool:
-    """``P(x)``, read as a product of two letters."""
+    """``P(x)``, parsed as a product of two letters."""
     return expr.op == "*" and all(a.op == "sym" for a in expr.args) and expr.args[0].name.isupper()
 
 
 def same_name(a: Expr, b: Expr) -> tuple[Expr, Expr] | None:
     """The values of two assignments to one name, with the arguments of functions renamed; None for two names.
 
-    ``f(2x)`` is ``f(2t)`` and not ``f(x)``. Words and ``y`` for ``f(x)`` are not held against each other.
+    ``f(2x)`` is ``f(2t)``, not ``f(x)``. Words, and ``y`` for ``f(x)``, are not compared.
     """
     (left, x), (right, y) = a.args, b.args
     if left == right or "text" in (left.op, right.op):
@@ -107,7 +106,7 @@ def is_function(expr: Expr) -> bool:
 
 
 def _is_plain(expr: Expr) -> bool:
-    """``f(x)``, ``P(x)`` and ``f(x,y)``: a function of letters, each another one."""
+    """``f(x)``, ``P(x)`` and ``f(x,y)``: a function of distinct letters."""
     if _is_application(expr):
         return True
     names = [arg.name for arg in expr.args if arg.op == "sym"]
@@ -115,9 +114,9 @@ def _is_plain(expr: Expr) -> bool:
 
 
 def _numbered(call: Expr, value: Expr) -> tuple[Expr, Expr]:
-    """A function's call and value with the letters of its arguments numbered in their order.
+    """A function's call and value with the letters of its arguments numbered in order.
 
-    Capital letters are no variables but events, sets, points: ``P(A)`` is not ``P(B)``.
+    Capital letters are events, sets or points, not variables: ``P(A)`` is not ``P(B)``.
     """
     arguments = call.args[1:] if call.op == "*" else call.args
     letters = dict.fromkeys(letter for arg in arguments for letter in _letters(arg) if not letter[0].isupper())
@@ -136,13 +135,13 @@ def is_assignment(part: Expr) -> bool:
 
 
 def repeats_name(parts: tuple[Expr, ...]) -> bool:
-    """Whether parts give one quantity several values: ``x=1, x=2``, which is no point."""
+    """Whether parts give one quantity several values (``x=1, x=2``), so that they are not a point."""
     names = [part.args[0] for part in parts if is_assignment(part)]
     return len(set(names)) < len(names)
 
 
 def drop_indices(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
-    """The bare values of ``x_1=0, x_2=4`` beside ``x=0, x=4``, which numbers nothing; else the parts as they are."""
+    """The values of ``x_1=0, x_2=4`` if the other side is ``x=0, x=4`` without indices; else the parts unchanged."""
     stems, plain = ({part.args[0].name if is_assignment(part) else "" for part in side} for side in (a, b))
     if len(stems) == 1:
         stems, plain = plain, stems
@@ -151,9 +150,9 @@ def drop_indices(a: tuple[Expr, ...], b: tuple[Expr, ...]) -> tuple[tuple[Expr, 
 
 
 def in_name_order(parts: tuple[Expr, ...]) -> list[Expr]:
-    """The values of parts; of assignments in the order of their names where these follow each other, else as written.
+    """The values of parts; of assignments in the order of their names if these are consecutive, else as written.
 
-    ``y=2, x=1`` is 1, 2 as the point (x, y) is, and so is ``x_2=2, x_1=1``; ``m=2, b=3`` is 2, 3.
+    ``y=2, x=1`` is 1, 2 like the point (x, y), and so is ``x_2=2, x_1=1``; ``m=2, b=3`` is 2, 3.
     """
     values = [part.args[1] if is_assignment(part) else part for part in parts]
     names = [part.args[0].name if is_assignment(part) else "" for part in parts]
@@ -162,7 +161,7 @@ def in_name_order(parts: tuple[Expr, ...]) -> list[Expr]:
 
 
 def _name_positions(names: list[str]) -> list[int]:
-    """The place of each name in a run of letters or indices without a gap; as given where they are not such a run."""
+    """The position of each name in a run of letters or indices without gaps; the given order for other names."""
     stems = {name.partition("_")[0] for name in names}
     keys = [name.partition("_")[2] for name in names] if len(stems) == 1 else names
     if all(key.isdecimal() and len(key) < 4 for key in keys):
@@ -180,7 +179,7 @@ _CONTRADICTION = Expr("raw", (Expr("text", name="contradiction"),))
 
 @lru_cache(maxsize=4096)
 def resolve_chains(expr: Expr) -> Expr:
-    """The answer with every chain as its value; a ``raw`` node where two of its sides are different numbers."""
+    """The answer with the values of its chains; a ``raw`` node if two sides of one are different numbers."""
     if expr.op == "chain":
         return resolve_chains(expr.args[0]) if _agree(expr.args[1:]) else _CONTRADICTION
     if expr.op == "rel" and expr.name == "=":
@@ -213,12 +212,12 @@ def _agree(sides: tuple[Expr, ...]) -> bool:
 
 
 def _consistent(a: Expr, b: Expr) -> bool:
-    """Whether two numbers are the same, or one is the other rounded; where nothing decides they may be."""
+    """Whether two numbers are equal, or one is the other rounded; true if undecided."""
     return same_value(a, b) is not False or _rounded(a, b) or _rounded(b, a)
 
 
 def _rounded(exact: Expr, decimal: Expr) -> bool:
-    """Whether a decimal is what a number comes to at its last digit, which after the point may have been cut off."""
+    """Whether a decimal is a number rounded, or after the point truncated, at its last digit."""
     unit = _last_place(decimal)
     if not unit:
         return False
@@ -233,7 +232,7 @@ def _rounded(exact: Expr, decimal: Expr) -> bool:
 
 
 def _last_place(decimal: Expr) -> float:
-    """What the last digit of a decimal counts that is not zero; 0 for other numbers."""
+    """The place value of the last non-zero digit of a decimal; 0 for other numbers."""
     if decimal.op != "num" or not decimal.number:
         return 0.0
     unit, value = 1.0, decimal.number
@@ -255,7 +254,7 @@ def same_equation(a: Expr, b: Expr) -> bool:
 
 
 def same_inequality(a: Expr, b: Expr) -> bool:
-    """Whether two chains of ``<``, ``\\le``, ``\\ne`` hold together, link by link, one of them perhaps backwards."""
+    """Whether two chains of ``<``, ``\\le``, ``\\ne`` are equal link by link, one of them possibly reversed."""
     first, second = _links(a), _links(b)
     if len(first) != len(second):
         return False
@@ -283,7 +282,7 @@ def _same_link(a: tuple[Expr, str], b: tuple[Expr, str]) -> bool:
 
 
 def constant_ratio(a: Expr, b: Expr) -> float | None:
-    """The ratio of two expressions where it is the same, and not zero, at every point; None where it is not."""
+    """The ratio of two expressions if it is constant and not zero; else None."""
     names = symbols(a) | symbols(b)
     if not names or symbols(a) != symbols(b):
         return None

@@ -1,10 +1,10 @@
-"""Whether two expressions are the same: exact where both are rational, else by their values at fixed points.
+"""Whether two expressions are equal: exactly if both are rational, else by their values at fixed points.
 
-Two expressions differ when they differ at one point by more than rounding can explain. They are the same when they
-agree at every point where both have a value: exactly, or to 30 digits of 50 at ``MIN_AGREEMENTS`` points at least.
-Symbols are real (without ``i``), of either sign: ``\\sqrt{x^2}`` is not ``x``, and ``\\ln|x|`` is not ``\\ln x``, for
-an absolute value on one side alone tells where the other has none. Symbols that count something (bounds of sums,
-factorials, exponents of negative numbers) are positive integers.
+They differ if they differ at one point by more than rounding can explain. They are equal if they agree wherever both
+have a value: exactly, or to 30 digits of 50, at ``MIN_AGREEMENTS`` points or more. Symbols are real (without ``i``), of
+either sign: ``\\sqrt{x^2}`` is not ``x``, and ``\\ln|x|`` is not ``\\ln x``, as an absolute value on one side alone
+shows where the other has no value. Symbols that count (bounds of sums, factorials, exponents of negative numbers) are
+positive integers.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,12 +21,12 @@ MIN_AGREEMENTS = 3
 BITS = (170, 700)
 AGREEMENT = Fraction(1, 10**30)
 MIN_DIGITS = 10
-"""A decimal of so many significant digits is equal to a value that it is the rounding of."""
+"""Significant digits from which a decimal equals a value that it rounds."""
 _COUNTING = frozenset(("factorial", "binom", "perm", "gcd", "lcm", "mod"))
 
 
 def same_value(a: Expr, b: Expr) -> bool | None:
-    """Whether two expressions are the same; None where no point decides."""
+    """Whether two expressions are equal; None if no point decides."""
     if a == b:
         return True
     if a.op == b.op == "num":
@@ -59,7 +59,7 @@ def _ends(a: Expr, b: Expr, values: Mapping[str, Fraction]) -> bool:
 
 
 def _agree(a: Expr, b: Expr, values: Mapping[str, Fraction], *, real: bool, thorough: bool) -> bool | None:
-    """Whether two expressions agree at a point; None where one has no value there, or both are not real."""
+    """Whether two expressions agree at a point; None if one has no value there, or both are not real."""
     quick = _compare(a, b, FLOAT_FIELD, values, real=real)
     if quick is not None or not thorough:
         return quick
@@ -78,7 +78,7 @@ def _compare(a: Expr, b: Expr, field: Field, values: Mapping[str, Fraction], *, 
 
 
 def value_at(expr: Expr, field: Field, values: Mapping[str, Fraction], *, real: bool) -> Any:
-    """The value; None where it is not real, ``none`` where there is none to be had."""
+    """The value; None if it is not real, ``none`` if it has none."""
     try:
         return evaluate(expr, Point(field, values, real=real))
     except NotReal:
@@ -106,7 +106,7 @@ def agree_within_error(x: Ball, y: Ball, field: Field) -> bool | None:
 
 
 def rounds_to(decimal: Expr, exact: Expr) -> bool:
-    """Whether a decimal of ``MIN_DIGITS`` digits or more is what an exact value without end comes to."""
+    """Whether a decimal of at least ``MIN_DIGITS`` digits is a non-terminating exact value rounded."""
     places = _num_decimals(decimal)
     if not places or _num_decimals(exact) or (exact.op == "num" and exact.number.denominator == 1):
         return False
@@ -120,7 +120,7 @@ def rounds_to(decimal: Expr, exact: Expr) -> bool:
 
 
 def _num_decimals(expr: Expr) -> int:
-    """How many decimals a long decimal has; 0 for every other number."""
+    """The number of decimals of a long decimal; 0 for other numbers."""
     if expr.op != "num" or expr.number.denominator == 1:
         return 0
     bottom = expr.number.denominator
@@ -135,7 +135,7 @@ def _num_decimals(expr: Expr) -> int:
 
 @lru_cache(maxsize=4096)
 def symbols(expr: Expr) -> frozenset[str]:
-    """Names of the symbols whose values an expression depends on."""
+    """Names of the symbols that an expression depends on."""
     if expr.op == "sym":
         return frozenset((expr.name,))
     if expr.op in ("num", "const"):
@@ -152,7 +152,7 @@ def _has(expr: Expr, constant: str) -> bool:
 
 
 def _counting(expr: Expr) -> frozenset[str]:
-    """Symbols that stand for whole numbers."""
+    """Symbols that are positive integers."""
     found = frozenset().union(*(_counting(arg) for arg in expr.args)) if expr.args else frozenset()
     if expr.op in ("sum", "prod"):
         return found | symbols(expr.args[1]) | symbols(expr.args[2])

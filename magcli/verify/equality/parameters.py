@@ -1,9 +1,9 @@
-r"""Free parameters, whose name counts for nothing: ``k\pi, k\in\mathbb{Z}``, ``(1+t,2t)``, constants of integration.
+r"""Free parameters, whose names are arbitrary: ``k\pi, k\in\mathbb{Z}``, ``(1+t,2t)``, constants of integration.
 
-A parameter is free where its domain is written on one side at least. Where it is written on neither, only these are
-taken for free: whole multiples of a period (``\pi k``, ``360^\circ n``), the parameter of a point that moves on a line,
-and constants of integration. ``2n+1`` is not ``2k+1``, for ``n`` may be given. A new name is one that stands nowhere
-else, so that no parameter becomes a letter that is already there.
+A parameter is free if its domain is written on at least one side. Without a domain only these are free: integer
+multiples of a period (``\pi k``, ``360^\circ n``), the parameter of a point on a line, and constants of integration.
+``2n+1`` is not ``2k+1``, as ``n`` may be given. New names are unused ones, so that a parameter is never confused with
+another letter.
 """
 
 from collections.abc import Iterator
@@ -20,16 +20,16 @@ Pair = tuple[Expr, Expr]
 _WHOLE = frozenset("kmnlj")
 _REAL = frozenset(("t", "s", "u", "v", "r", r"\lambda", r"\mu", r"\tau"))
 _LETTERS = {"Z": _WHOLE, "N": _WHOLE, "R": _REAL | {"k"}, "C": _REAL | {"k"}}
-"""What a parameter of each domain is called where the domain is unwritten."""
+"""Names of parameters in each domain if the domain is missing."""
 _VARIABLES = frozenset(("x", "y", "z", "t", "u", "v", "s", "w", r"\theta", r"\phi"))
 _CONSTANTS = frozenset(("C", "c", "constant", "const"))
 _OTHER_CONSTANTS = frozenset("KkABD")
 _NEIGHBOURS = frozenset("abdBD")
-"""Letters beside which ``c`` is one of several coefficients."""
+"""Letters next to which ``c`` is one of several coefficients."""
 
 
 def matched(a: Expr, b: Expr) -> Iterator[Pair]:
-    """Two answers of which one at least is a family, without their domains and with one name for each parameter."""
+    """Two answers, at least one a family, without domains and with common names of parameters."""
     if a.op != "family":
         a, b = b, a
     mine = [parameter.name for parameter in a.args[1:]]
@@ -48,7 +48,7 @@ def matched(a: Expr, b: Expr) -> Iterator[Pair]:
 
 
 def bound(builder: Expr) -> Expr:
-    r"""A set builder with the letters before its bar numbered, so that they may be any."""
+    r"""A set builder with its bound letters numbered, as their names are arbitrary."""
     head = builder.args[0].args[0] if builder.args[0].op == "rel" else builder.args[0]
     letters = head.args if head.op == "tuple" else (head,)
     if any(letter.op != "sym" for letter in letters):
@@ -59,7 +59,7 @@ def bound(builder: Expr) -> Expr:
 
 
 def implied_parameters(a: Expr, b: Expr) -> Iterator[Pair]:
-    """Two answers that write no domain, with one name for what can only be the same free parameter."""
+    """Two answers without domains, with a common name for what can only be the same free parameter."""
     x, y = _letters(a), _letters(b)
     if not x or not y:
         return
@@ -98,7 +98,7 @@ def _is_periodic(expr: Expr) -> bool:
 
 
 def _moves(expr: Expr, parameter: str) -> bool:
-    """Whether an answer has coordinates, two of which at least depend on the parameter and none on another letter."""
+    """Whether an answer has coordinates, at least two of which depend on the parameter and none on another letter."""
     if expr.op == "rel":
         return expr.name == "=" and _moves(expr.args[-1], parameter)
     if expr.op not in ("tuple", "matrix", "list"):
@@ -126,7 +126,7 @@ def shifted(a: Expr, b: Expr) -> bool:
 
 
 def _progression(expr: Expr) -> tuple[Expr, Expr]:
-    """The value at 0 and the step to the next."""
+    """The value at 0 and the step."""
     first, second = (_at(expr, n) for n in (0, 1))
     return first, add([second, neg(first)])
 
@@ -144,13 +144,13 @@ def _at(expr: Expr, n: int) -> Expr:
 
 
 def is_whole(a: Expr, b: Expr) -> bool:
-    """Whether the one parameter of two families is any whole number; where one side writes no domain, of a period."""
+    """Whether the one parameter of two families is any integer; if one side has no domain, of a period."""
     domains = {side.name for side in (a, b) if side.op == "family"}
     return domains == {"Z"} and all(side.op == "family" or _is_periodic(side) for side in (a, b))
 
 
 def _integration_constants(own: frozenset[str], other: frozenset[str]) -> list[str]:
-    """The symbols of one side that are constants of integration, because the other side has such constants too."""
+    """The symbols of one side that are constants of integration, given that the other side has such constants."""
     named = [name for name in sorted(own) if _is_constant(name)]
     explicit = any(name == "C" or "_" in name for name in other if _is_constant(name))
     return named or [name for name in sorted(own - other) if name in _OTHER_CONSTANTS and explicit]
@@ -163,7 +163,7 @@ def _is_constant(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def expand_signs(expr: Expr) -> Expr:
-    """The answer with every ``\\pm`` written out as a list of its two readings (all signs change together)."""
+    """The answer with every ``\\pm`` expanded to a list of both readings (all signs change together)."""
     if expr.op == "family":
         return expr
     if expr.op == "builder" and any(map(_has_sign, expr.args[1:])):
@@ -202,7 +202,7 @@ def _has_sign(expr: Expr) -> bool:
 
 
 def _signed(expr: Expr, *, upper: bool) -> Expr:
-    """The reading with the upper or the lower signs, rebuilt so that numbers fold."""
+    """The reading with the upper or the lower signs, rebuilt so that numbers are evaluated."""
     if not _has_sign(expr):
         return expr
     args = [_signed(arg, upper=upper) for arg in expr.args]

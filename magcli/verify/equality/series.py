@@ -1,7 +1,7 @@
 """Closed forms of infinite series and products, by SymPy.
 
-``identity`` compares expressions by their values, which an infinite sum has only once it is summed. Only ground truths
-are summed: how long SymPy takes must not be up to the policy.
+An infinite sum has no value to compare until it is summed. Only ground truths are: the policy must not control how
+long SymPy takes.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from magcli.verify.latex.tree import INFINITY, Expr
 from magcli.verify.loading import loading
 
 MAX_NODES = 40
-"""Size of the largest series that is summed."""
+"""Maximum size of a series that is summed."""
 _FUNCTIONS = frozenset((
     "abs", "arctan", "binom", "cos", "cosh", "cot", "coth", "csc", "exp", "factorial", "ln", "sec", "sin", "sinh",
     "tan", "tanh",
@@ -22,11 +22,11 @@ _SYMPY_NAMES = {"abs": "Abs", "arctan": "atan", "binom": "binomial", "ln": "log"
 
 
 class Unsupported(Exception):
-    """An expression that has no counterpart in SymPy here."""
+    """An expression without a counterpart in SymPy."""
 
 
 def is_series(expr: Expr) -> bool:
-    """Whether an infinite sum or product is part of an expression."""
+    """Whether an expression contains an infinite sum or product."""
     if expr.op in ("sum", "prod") and expr.args[2] == INFINITY:
         return True
     return any(map(is_series, expr.args))
@@ -34,7 +34,7 @@ def is_series(expr: Expr) -> bool:
 
 @lru_cache(maxsize=1024)
 def closed_form(expr: Expr) -> Expr | None:
-    """An expression with its series summed; None where it has none, is too large, or SymPy finds no closed form.
+    """An expression with its series summed; None if it has none, is too large, or SymPy finds no closed form.
 
     A power series is summed where it converges.
     """

@@ -1,10 +1,9 @@
-"""The system calls that an untrusted program may make, as a filter that the kernel runs.
+"""The system calls that an untrusted program may make, as a seccomp filter.
 
-Everything that is not listed is refused with EPERM, above all: new processes, sockets, shared anonymous memory, memory
+Everything that is not listed fails with EPERM, above all: new processes, sockets, shared anonymous memory, memory
 files, other processes' memory, limits and signals, mounts, namespaces, keys, tracing, io_uring and BPF. Threads are
-allowed, and so is a pair of sockets that are connected to each other, by which asyncio wakes itself: bytes go through
-it, and nothing else. ``clone3`` hides its flags from a filter, so it "does not exist" (ENOSYS) and glibc falls back to
-``clone``.
+allowed, and pairs of connected sockets, by which asyncio wakes itself and which only carry bytes. A filter cannot read
+the flags of ``clone3``, so that fails with ENOSYS and glibc falls back to ``clone``.
 """
 
 import platform
@@ -17,10 +16,10 @@ from typing import Literal
 from magcli.errors import EnvironmentFault
 
 OWN_PID = 0x7E57C0DE
-"""Stands in a filter for the process's own number until it is known; greater than any process number."""
+"""Placeholder for the process's own PID in a filter; greater than any PID."""
 
 _ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""Column in the tables below, and the kernel's own number of the architecture."""
+"""Column in the tables below, and the kernel's constant of the architecture."""
 
 _NUMBERS = """
 read 0 63 write 1 64 readv 19 65 writev 20 66 pread64 17 67 pwrite64 18 68 preadv 295 69 pwritev 296 70
@@ -54,7 +53,7 @@ _SPECIAL = {
     "kill": (62, 129), "tgkill": (234, 131), "prctl": (157, 167), "prlimit64": (302, 261), "setrlimit": (160, 164),
     "socketpair": (53, 199), "sendto": (44, 206), "recvfrom": (45, 207),
 }  # fmt: skip
-"""Numbers of the calls whose arguments decide."""
+"""Numbers of the calls that depend on their arguments."""
 
 _SHARED_ANONYMOUS = 0x21
 _CLONE_THREAD = 0x10000
@@ -81,7 +80,7 @@ def _load(offset: int) -> _Code:
 
 
 def _argument(index: int) -> _Code:
-    """Load the lower half of an argument: all that the kernel reads of those that are looked at here."""
+    """Load the lower half of an argument, all that the kernel reads of those that are checked here."""
     return _load(_FIRST_ARGUMENT + 8 * index)
 
 
@@ -90,38 +89,38 @@ def _answer(verdict: int) -> _Code:
 
 
 def _when(value: int, then: _Code) -> _Code:
-    """``then`` when the accumulator equals ``value``; goes on behind it otherwise."""
+    """``then`` if the accumulator equals ``value``; otherwise continue after it."""
     return [(0x15, 0, len(then), value), *then]
 
 
 def _among(index: int, values: Iterable[int]) -> _Code:
-    """Allow when an argument is one of ``values``, else refuse."""
+    """Allow if an argument is one of ``values``, else refuse."""
     chosen = chain.from_iterable(_when(value, _answer(_ALLOW)) for value in values)
     return [*_argument(index), *chosen, *_answer(_EPERM)]
 
 
 def _masked(index: int, mask: int, refused: bool, value: int) -> _Code:
-    """Refuse (or, unless ``refused``, only then allow) when the bits of ``mask`` in an argument equal ``value``."""
+    """Refuse (or, unless ``refused``, only then allow) if the bits of ``mask`` in an argument equal ``value``."""
     hit, miss = (_EPERM, _ALLOW) if refused else (_ALLOW, _EPERM)
     return [*_argument(index), (0x54, 0, 0, mask), *_when(value, _answer(hit)), *_answer(miss)]
 
 
 def _null(index: int) -> _Code:
-    """Allow when an argument is no address, else refuse."""
+    """Allow if an argument is a null pointer, else refuse."""
     upper = _load(_FIRST_ARGUMENT + 8 * index + 4)
     return [*_argument(index), *_when(0, [*upper, *_when(0, _answer(_ALLOW)), *_answer(_EPERM)]), *_answer(_EPERM)]
 
 
 def _unless(index: int, values: Iterable[int]) -> _Code:
-    """Refuse when an argument is one of ``values``; go on otherwise."""
+    """Refuse if an argument is one of ``values``; otherwise continue."""
     return [*_argument(index), *chain.from_iterable(_when(value, _answer(_EPERM)) for value in values)]
 
 
 def _judged(column: int, *, compiler: bool) -> _Code:
-    """The calls whose arguments decide.
+    """The calls that depend on their arguments.
 
-    No program can end itself by SIGKILL, not even by a limit on its CPU time, or stop itself: who is found so was
-    killed or stopped from outside, and is no verdict.
+    No program can end itself by SIGKILL, not even by a limit on its CPU time, or stop itself, so a program that was
+    killed or stopped in this way was so from outside, which is not a verdict.
     """
     namespaces = _CLONE_NAMESPACES if compiler else _CLONE_NAMESPACES | _CLONE_THREAD
     rules = {
@@ -173,6 +172,6 @@ def program_filter(kind: Literal["program", "compiler"] = "program", machine: st
 
 @cache
 def own_pid_offsets(code: bytes) -> list[int]:
-    """Where in a filter ``OWN_PID`` stands, in bytes from its start."""
+    """Offsets of ``OWN_PID`` in a filter, in bytes."""
     wanted = struct.pack("=I", OWN_PID)
     return [place for place in range(4, len(code), 8) if code[place : place + 4] == wanted]

@@ -222,9 +222,7 @@ def formalize(text: str) -> str:
 
 
 def _reals_in_words(plain: str) -> str:
-    r"""``all reals except 1 and 2`` as a difference, ``all reals x
-    e 2`` as its condition; else empty.
-    """
+    r"""``all reals except 1 and 2`` as a difference, ``all reals x \ne 2`` as its condition; else empty."""
     if compared := _COMPARED.fullmatch(plain):
         return _ENDS[" ".join(compared["than"].lower().split())].format(compared["end"])
     found = _REALS_PHRASE.fullmatch(plain)
