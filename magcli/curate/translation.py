@@ -26,7 +26,6 @@ from magcli.data.columns import attach
 from magcli.errors import DataError, EnvironmentFault, UsageError
 from magcli.generate.types import Completion
 from magcli.verify import language as languages
-from magcli.verify import prose
 
 NAMES = {"fr": "French", "es": "Spanish", "it": "Italian", "de": "German", "zh": "Chinese", "ru": "Russian"}
 """The languages of the recipe, and their names in the instruction."""
@@ -46,7 +45,7 @@ _FORMULA = re.compile(
     r"|\\\[.*?(?:\\\]|\Z)|\\\(.*?(?:\\\)|\Z)|\\[A-Za-z]+(?:\{[^{}]*\})*",
     re.DOTALL,
 )
-"""Dollar signs as in ``magcli.verify.prose``; a price before its sign, *0,10 $.*, does not open a formula."""
+"""Dollar signs as in ``magcli.verify.language``; a price before its sign, *0,10 $.*, does not open a formula."""
 _BOUNDS = re.compile(r"\A(?:\$\$?|\\\[|\\\()|(?:\$\$?|\\\]|\\\))\Z")
 _WORDS_INSIDE = re.compile(r"\\(?:text|textbf|textit|emph|textrm|mbox|mathrm|operatorname)\s*\{[^{}\d$]*\}")
 _BARE = re.compile(r"^(?:def \w+\(|class \w+\s*[:({]|#include\b|from \w+ import\b|import \w+$)", re.MULTILINE)
@@ -123,7 +122,9 @@ def untranslatable(prompt: str, answer: str) -> Untranslatable | None:
         return "too-few-words"
     if "en" not in detected.candidates():
         return "not-english"
-    if any(not _MATHEMATICAL.fullmatch(word.lower()) for word in prose.words(answer).split() if len(word) > 1):
+    if any(
+        not _MATHEMATICAL.fullmatch(word.lower()) for word in languages.prose_words(answer).split() if len(word) > 1
+    ):
         return "worded-answer"
     return None
 
@@ -142,7 +143,7 @@ def defect(original: str, text: str, language: str) -> Defect | None:
     if _QUESTION.search(before) and not _QUESTION.search(after):
         return "question"
     if language not in languages.detect(text).candidates() or not _ENGLISH.isdisjoint(
-        prose.words(after).lower().split()
+        languages.prose_words(after).lower().split()
     ):
         return "language"
     low, high = _LENGTHS.get(language, _LENGTH)
@@ -160,7 +161,7 @@ def _spans(pattern: re.Pattern[str], text: str) -> Counter[str]:
 
 
 def _letters(text: str) -> int:
-    return len(prose.words(text))
+    return len(languages.prose_words(text))
 
 
 if TYPE_CHECKING:

@@ -59,8 +59,8 @@ import re
 
 from magcli.verify.equality.equations import quantity_value, resolve_chains
 from magcli.verify.equality.evaluate import METER, Meter
+from magcli.verify.equality.identity import closed_form, is_series
 from magcli.verify.equality.parameters import implied_parameters
-from magcli.verify.equality.series import closed_form, is_series
 from magcli.verify.equality.structure import same
 from magcli.verify.format import joined_boxes, last_box
 from magcli.verify.latex.answers import normalize, parse_answer, parse_as_list, parse_as_points, ratio_in_words, squeeze

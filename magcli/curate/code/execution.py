@@ -23,8 +23,7 @@ from magcli.errors import DataError, EnvironmentFault
 from magcli.verify.code import runs
 from magcli.verify.code.cases import Call, Case, Expected, StdinCase, parse_call
 from magcli.verify.code.judge import MAX_ATTEMPTS
-from magcli.verify.code.outputs import Comparison, difference
-from magcli.verify.code.plain import NotPlain, decode
+from magcli.verify.code.outputs import Comparison, NotPlain, decode, difference
 from magcli.verify.sandbox import Limits, Program, Sandbox, printable
 from magcli.verify.types import Fault
 

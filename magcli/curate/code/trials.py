@@ -28,8 +28,7 @@ from magcli.errors import DataError
 from magcli.verify.code.cases import Call, Case, Expected, StdinCase, parse_tests
 from magcli.verify.code.expressions import constant
 from magcli.verify.code.judge import LANGUAGES, limits_of
-from magcli.verify.code.outputs import Comparison, comparison, difference
-from magcli.verify.code.plain import NotPlain
+from magcli.verify.code.outputs import Comparison, NotPlain, comparison, difference
 from magcli.verify.code.runs import Checker
 from magcli.verify.sandbox import Limits
 

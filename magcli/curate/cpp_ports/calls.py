@@ -15,7 +15,7 @@ from magcli.curate.cpp_ports.cpp import NoCppType, Signature, Type, common_type,
 from magcli.curate.cpp_ports.signatures import UnsupportedSignature, arguments, parse_call, tests_of_function
 from magcli.verify.code.cases import Call
 from magcli.verify.code.judge import with_harness
-from magcli.verify.code.plain import NotPlain, Plain
+from magcli.verify.code.outputs import NotPlain, Plain
 
 _HEADERS, _NAMESPACE = "#include <bits/stdc++.h>\n", "using namespace std;\n"
 """What judges prepend to a bare function or class; the second unless the program includes headers and names ``std``."""
@@ -52,7 +52,7 @@ class CppCalls(NamedTuple):
         return stdin(given, self.signature).encode()
 
     def value(self, stdout: bytes) -> bytes:
-        """The output of the program as the text of a value (``magcli.verify.code.plain``).
+        """The output of the program as the text of a value (``magcli.verify.code.outputs``).
 
         Raises:
             NotPlain: it is not a value, for example because the program exited early.

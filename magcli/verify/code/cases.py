@@ -5,9 +5,9 @@ its value), or with ``assert`` (one statement). All tests of a problem are of on
 
 The expected value never enters the process of the program: only calls of the problem's own functions, found by
 ``magcli.verify.code.extraction``, are evaluated in the sandbox. Their values come back as plain data
-(``magcli.verify.code.plain``), on which ``magcli.verify.code.expressions`` evaluates the rest of a test here: methods,
-builtins, comparisons of ``math`` and ``numpy``. So nothing that a program defines, rebinds or returns can fake a test.
-An ``assert`` that cannot be split in this way is a bad test; the others become
+(``magcli.verify.code.outputs``), on which ``magcli.verify.code.expressions`` evaluates the rest of a test here:
+methods, builtins, comparisons of ``math`` and ``numpy``. So nothing that a program defines, rebinds or returns can fake
+a test. An ``assert`` that cannot be split in this way is a bad test; the others become
 
 =============================================  =======================  =======================================
 the test                                       in the sandbox           on the values
@@ -44,8 +44,7 @@ from magcli.verify.code.extraction import (
     root_of,
     split_calls,
 )
-from magcli.verify.code.outputs import Comparison
-from magcli.verify.code.plain import NotPlain, Plain, in_any_order, same, shown
+from magcli.verify.code.outputs import Comparison, NotPlain, Plain, in_any_order, same, shown
 
 DEFAULT_REL_TOL = 1e-9
 """Of ``math.isclose``."""

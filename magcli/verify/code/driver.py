@@ -2,7 +2,7 @@
 
 Runs inside, without magcli, on built-in modules only. The request comes on stdin: a random token, the name that the
 program must define, the expression. The reply goes to descriptor 3: the token, a word, and the value in the text form
-of ``magcli.verify.code.plain``. A value of a class derived from a plain type is the number, string or collection that
+of ``magcli.verify.code.outputs``. A value of a class derived from a plain type is the number, string or collection that
 it contains, read by that type's own methods, whatever the class overrides. numpy arrays and scalars are lists and
 numbers.
 """

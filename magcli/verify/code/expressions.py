@@ -16,7 +16,7 @@ from typing import Any
 
 from magcli.verify.code.functions import CONSTANTS, FUNCTIONS, TYPES, callable_of, called
 from magcli.verify.code.methods import MAX_SIZE, METHODS, Budget, Unsupported, check_template, method_of, truth
-from magcli.verify.code.plain import Other, Plain, same
+from magcli.verify.code.outputs import Other, Plain, same
 
 STEP, ROUND = 2, 10
 """The work of a node of the expression, and of a round of a comprehension besides."""

@@ -18,7 +18,7 @@ from magcli.errors import DataError
 from magcli.verify.code.expressions import bound_names, check, dotted, value_of
 from magcli.verify.code.functions import FUNCTIONS, LIBRARY, MODULES, TYPES
 from magcli.verify.code.methods import PLAIN_METHODS, truth
-from magcli.verify.code.plain import Other, Plain
+from magcli.verify.code.outputs import Other, Plain
 
 MAX_UNROLLED = 1_000
 """Maximum number of elements of a comprehension that is unrolled."""

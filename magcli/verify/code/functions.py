@@ -17,7 +17,7 @@ from types import GeneratorType
 from typing import Any
 
 from magcli.verify.code.methods import MAX_SIZE, VIEWS, Budget, Unsupported, flat, readable, too_wide, truth
-from magcli.verify.code.plain import Other, same
+from magcli.verify.code.outputs import Other, same
 
 MAX_DIGITS = 1_000
 """Maximum number of digits to round to or write."""

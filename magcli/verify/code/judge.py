@@ -117,7 +117,7 @@ def judge(
         limits: Of one test.
         mode: The comparison, see ``magcli.verify.code.outputs``. For calls ``floats`` sets the tolerance,
             ``unordered-lines`` allows any order in a list, ``exact`` requires equal types and all digits; otherwise
-            values must be equal (``magcli.verify.code.plain.same``).
+            values must be equal (``magcli.verify.code.outputs.same``).
         checker: Judges outputs instead of the comparison.
         partial: Run all tests; the score is the fraction passed.
         problem_names: Names that the problem defines, see ``magcli.verify.code.cases``; derived from the tests if None.

@@ -7,7 +7,7 @@ from itertools import chain
 from types import GeneratorType
 from typing import Any
 
-from magcli.verify.code.plain import Other, collisions
+from magcli.verify.code.outputs import Other, collisions
 
 MAX_WORK = 5_000_000
 """Maximum number of operations and of elements or characters that they read."""

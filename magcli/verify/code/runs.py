@@ -1,7 +1,7 @@
 """Runs of a program on one test: started in the sandbox, its output judged outside.
 
-The result of a run is bytes: stdout or, of a call, its value as text (``magcli.verify.code.plain``). Judging them does
-not need the program, so outputs can be kept and compared with each other.
+The result of a run is bytes: stdout or, of a call, its value as text (``magcli.verify.code.outputs``). Judging them
+does not need the program, so outputs can be kept and compared with each other.
 
 A checker, for problems with several right outputs, is an ICPC output validator: ``checker INPUT ANSWER FEEDBACK <
 OUTPUT``. It reads the test's input and expected output from two files and the output from stdin, and exits with 42
@@ -25,8 +25,7 @@ from magcli.errors import DataError
 from magcli.verify.code import compiler
 from magcli.verify.code.cases import Call, Case, StdinCase
 from magcli.verify.code.compiler import command, sources
-from magcli.verify.code.outputs import MAX_EXCERPT, Comparison, difference
-from magcli.verify.code.plain import NotPlain, Other, decode, shown
+from magcli.verify.code.outputs import MAX_EXCERPT, Comparison, NotPlain, Other, decode, difference, shown
 from magcli.verify.sandbox import Limits, Outcome, Program, Sandbox, last_line, printable
 from magcli.verify.types import Fault
 

@@ -7,14 +7,16 @@ shows where the other has no value. Symbols that count (bounds of sums, factoria
 positive integers.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from random import Random
 from typing import Any
 
 from magcli.verify.equality.evaluate import FLOAT_FIELD, Ball, Field, NotReal, Point, Undecided, evaluate, mp_field
-from magcli.verify.latex.tree import Expr, num
+from magcli.verify.latex.answers import parse_answer
+from magcli.verify.latex.tree import INFINITY, Expr, num
+from magcli.verify.loading import loading
 
 NUM_POINTS = 8
 MIN_AGREEMENTS = 3
@@ -177,3 +179,114 @@ def _coordinate(random: Random, index: int, *, counting: bool) -> Fraction:
     size = Fraction(random.randint(101, 997), {3: 1009, 4: 1013, 6: 83}.get(index, 331))
     negative = index == 1 or (index in (2, 5, 7) and random.random() < 0.5)
     return -size if negative else size
+
+
+MAX_NODES = 40
+"""Maximum size of a series that is summed."""
+_FUNCTIONS = frozenset((
+    "abs", "arctan", "binom", "cos", "cosh", "cot", "coth", "csc", "exp", "factorial", "ln", "sec", "sin", "sinh",
+    "tan", "tanh",
+))  # fmt: skip
+_SYMPY_NAMES = {"abs": "Abs", "arctan": "atan", "binom": "binomial", "ln": "log"}
+
+
+class Unsupported(Exception):
+    """An expression without a counterpart in SymPy."""
+
+
+def is_series(expr: Expr) -> bool:
+    """Whether an expression contains an infinite sum or product."""
+    if expr.op in ("sum", "prod") and expr.args[2] == INFINITY:
+        return True
+    return any(map(is_series, expr.args))
+
+
+@lru_cache(maxsize=1024)
+def closed_form(expr: Expr) -> Expr | None:
+    """An expression with its series summed; None if it has none, is too large, or SymPy finds no closed form.
+
+    A power series is summed where it converges.
+    """
+    if not is_series(expr) or _size(expr) > MAX_NODES:
+        return None
+    with loading():
+        import sympy
+    try:
+        summed = _to_sympy(expr, sympy).doit()
+    except (
+        Unsupported,
+        RuntimeError,
+        ValueError,
+        TypeError,
+        AttributeError,
+    ):  # RuntimeError: not implemented, too deep
+        return None
+    if isinstance(summed, sympy.Piecewise):
+        summed = summed.args[0][0]
+    if summed.has(sympy.Sum, sympy.Product, sympy.Integral, sympy.oo, sympy.zoo, sympy.nan):
+        return None
+    found = parse_answer(sympy.latex(summed, ln_notation=True, mul_symbol="dot"))
+    return None if found.op == "raw" else found
+
+
+def _size(expr: Expr) -> int:
+    return 1 + sum(map(_size, expr.args))
+
+
+def _to_sympy(expr: Expr, sympy: Any) -> Any:
+    """The SymPy expression of a tree. Raises Unsupported if there is none."""
+    rule = _SYMPY_RULES.get(expr.op)
+    if rule is None:
+        raise Unsupported(expr.op)
+    return rule(expr, sympy)
+
+
+def _sympy_number(expr: Expr, sympy: Any) -> Any:
+    return sympy.Rational(expr.number.numerator, expr.number.denominator)
+
+
+def _sympy_symbol(expr: Expr, sympy: Any) -> Any:
+    return sympy.Symbol(expr.name)
+
+
+def _sympy_constant(expr: Expr, sympy: Any) -> Any:
+    return {"i": sympy.I, "pi": sympy.pi, "e": sympy.E, "inf": sympy.oo}[expr.name]
+
+
+def _sympy_call(expr: Expr, sympy: Any) -> Any:
+    if expr.name not in _FUNCTIONS:
+        raise Unsupported(expr.name)
+    name = _SYMPY_NAMES.get(expr.name, expr.name)
+    return getattr(sympy, name)(*(_to_sympy(arg, sympy) for arg in expr.args))
+
+
+def _sympy_series(expr: Expr, sympy: Any) -> Any:
+    letter, low, high, body = expr.args
+    index = sympy.Symbol(letter.name, integer=True)
+    term = _to_sympy(body, sympy).subs(sympy.Symbol(letter.name), index)
+    kind = sympy.Sum if expr.op == "sum" else sympy.Product
+    return kind(term, (index, _to_sympy(low, sympy), _to_sympy(high, sympy)))
+
+
+def _sympy_operation(name: str) -> Callable[[Expr, Any], Any]:
+    """A rule for an operator with any number of operands."""
+    return lambda expr, sympy: getattr(sympy, name)(*(_to_sympy(arg, sympy) for arg in expr.args))
+
+
+def _sympy_quotient(expr: Expr, sympy: Any) -> Any:
+    top, bottom = (_to_sympy(arg, sympy) for arg in expr.args)
+    return top / bottom
+
+
+_SYMPY_RULES: dict[str, Callable[[Expr, Any], Any]] = {
+    "num": _sympy_number,
+    "sym": _sympy_symbol,
+    "const": _sympy_constant,
+    "+": _sympy_operation("Add"),
+    "*": _sympy_operation("Mul"),
+    "/": _sympy_quotient,
+    "^": _sympy_operation("Pow"),
+    "f": _sympy_call,
+    "sum": _sympy_series,
+    "prod": _sympy_series,
+}

@@ -10,7 +10,7 @@ from magcli.curate.cpp_ports.calls import cpp_calls
 from magcli.curate.cpp_ports.cpp import NoCppType, _tokens, common_type
 from magcli.curate.cpp_ports.signatures import UnsupportedSignature
 from magcli.verify.code.cases import parse_call
-from magcli.verify.code.plain import NotPlain, decode, same
+from magcli.verify.code.outputs import NotPlain, decode, same
 from magcli.verify.sandbox import open_sandbox
 
 

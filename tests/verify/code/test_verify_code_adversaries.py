@@ -11,8 +11,7 @@ from magcli.verify.code.cases import Call, Expected, StdinCase
 from magcli.verify.code.driver import NotPlain as NoText
 from magcli.verify.code.driver import text_of
 from magcli.verify.code.judge import default_sandbox
-from magcli.verify.code.outputs import comparison
-from magcli.verify.code.plain import Plain, decode, shown
+from magcli.verify.code.outputs import Plain, comparison, decode, shown
 from magcli.verify.code.runs import _parse_report, check_output, fault_of
 from magcli.verify.isolation.program import Limits, Outcome
 from magcli.verify.types import Fault

@@ -20,8 +20,18 @@ from magcli.verify.code.cases import Call, Expected, parse_assert, parse_call, s
 from magcli.verify.code.driver import text_of
 from magcli.verify.code.expressions import constant, value_of
 from magcli.verify.code.extraction import find_problem_names
-from magcli.verify.code.outputs import Comparison, comparison
-from magcli.verify.code.plain import DECODERS, NotPlain, Other, Plain, decode, in_any_order, same, shown
+from magcli.verify.code.outputs import (
+    DECODERS,
+    Comparison,
+    NotPlain,
+    Other,
+    Plain,
+    comparison,
+    decode,
+    in_any_order,
+    same,
+    shown,
+)
 from magcli.verify.code.runs import check_output
 
 TOKENS = Comparison()

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from magcli.verify.equality.series import MAX_NODES, closed_form, is_series
+from magcli.verify.equality.identity import MAX_NODES, closed_form, is_series
 from magcli.verify.latex.answers import parse_answer
 from magcli.verify.math import compare
 

@@ -2,14 +2,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magcli.verify.prose import MAX_CHARS, MAX_WORDS, noisy, sentences, words
+from magcli.verify.language import MAX_CHARS, MAX_WORDS, noisy, prose_sentences, prose_words
 
 
 def test_words_remain_after_removing_formulas() -> None:
     text = (
         "We see `len(x)` at https://a.b/c that $\\alpha$ is\n\\[ x^2 \\]\nabout 3.5 cm.\n```py\nfor i in x: pass\n```"
     )
-    assert words(text) == "We see at that is about cm"
+    assert prose_words(text) == "We see at that is about cm"
 
 
 @pytest.mark.parametrize(
@@ -28,37 +28,37 @@ def test_words_remain_after_removing_formulas() -> None:
     ],
 )
 def test_formulas_and_code_are_removed(text: str, left: str) -> None:
-    assert words(text) == left
+    assert prose_words(text) == left
 
 
 def test_plain_text_is_unchanged_and_long_text_truncated() -> None:
     assert not noisy("Two and two are four, aren't they?")
     assert noisy("costs $2")
-    assert len(words("word " * MAX_CHARS)) == MAX_CHARS
+    assert len(prose_words("word " * MAX_CHARS)) == MAX_CHARS
 
 
 def test_sentences() -> None:
     text = "Let x be 3.5 m. Is it so?\nSee www.site.org/a.b for v1.2: yes!"
-    assert sentences(text) == [["let", "be"], ["is", "it", "so"], ["see", "for", "yes"]]
-    assert sentences("这是一。So it is.那么二？Да! 好；完") == [
+    assert prose_sentences(text) == [["let", "be"], ["is", "it", "so"], ["see", "for", "yes"]]
+    assert prose_sentences("这是一。So it is.那么二？Да! 好；完") == [
         ["这是一"], ["so", "it", "is"], ["那么二"], ["да"], ["好"], ["完"]
     ]  # fmt: skip
-    assert sentences("We get $$a = b.$$ Donc voilà \\[ c. \\] et $d$ est") == [
+    assert prose_sentences("We get $$a = b.$$ Donc voilà \\[ c. \\] et $d$ est") == [
         ["we", "get"],
         ["donc", "voilà"],
         ["et", "est"],
     ]
-    assert sentences("3 + 4 = 7. $x$") == []
+    assert prose_sentences("3 + 4 = 7. $x$") == []
 
 
 def test_no_sentence_and_no_word_is_longer_than_its_bound() -> None:
-    assert [len(sentence) for sentence in sentences("word " * 60)] == [MAX_WORDS, MAX_WORDS, 10]
-    assert max(map(len, sentences("a" * 1000)[0])) == 40
-    assert sum(len(word) for sentence in sentences("a" * (MAX_CHARS + 50)) for word in sentence) == MAX_CHARS
+    assert [len(sentence) for sentence in prose_sentences("word " * 60)] == [MAX_WORDS, MAX_WORDS, 10]
+    assert max(map(len, prose_sentences("a" * 1000)[0])) == 40
+    assert sum(len(word) for sentence in prose_sentences("a" * (MAX_CHARS + 50)) for word in sentence) == MAX_CHARS
 
 
 @given(st.lists(st.sampled_from(["Two", "и", "数和", "x", "$y$", "3", ".", "? ", "。", "\n", " ", "`a`"])).map("".join))
 def test_sentences_contain_the_words(text: str) -> None:
-    found = sentences(text)
+    found = prose_sentences(text)
     assert all(found)
-    assert " ".join(" ".join(sentence) for sentence in found) == words(text).lower()
+    assert " ".join(" ".join(sentence) for sentence in found) == prose_words(text).lower()
