@@ -7,7 +7,6 @@ worker that dies or is stopped from outside is replaced too, and its job retried
 Jobs that had not started are queued again. A spare worker is kept warm, so replacement is immediate.
 """
 
-import asyncio
 import os
 import select
 import signal
@@ -173,7 +172,7 @@ class _QueuedJob:
 
 
 class Pool:
-    """Worker processes that grade. Use it from asyncio (``await reward``) or from threads (``rewards``).
+    """Worker processes that grade.
 
     Args:
         workers: Number of processes, without the spare; 0 grades in the calling thread, without deadline, for tests.
@@ -197,25 +196,12 @@ class Pool:
         for thread in (*self._threads, self._spare_thread):
             thread.start()
 
-    async def reward(self, text: str, num_tokens: int, row: Mapping[str, Any], rule: RewardRule) -> Reward:
-        """Grade one completion; see ``magcli.verify.reward.reward``.
-
-        Raises:
-            DataError: the problem is of a kind that cannot be graded.
-            EnvironmentFault: workers do not start.
-        """
-        return await asyncio.wrap_future(self.submit([(text, num_tokens, row, rule)])[0])
-
     def rewards(self, jobs: Sequence[Job]) -> list[Reward]:
-        """Grade many completions, in order; waits for all. Raises as ``reward`` does."""
+        """Grade completions, in order; waits for all. Raises DataError or EnvironmentFault as their futures do."""
         return [future.result() for future in self.submit(jobs)]
 
-    async def close(self) -> None:
-        """Kill the workers and wait for them; pending jobs fail with EnvironmentFault."""
-        await asyncio.to_thread(self.shutdown)
-
     def shutdown(self) -> None:
-        """``close`` for callers without an event loop."""
+        """Kill the workers and wait for them; pending jobs fail with EnvironmentFault."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -226,7 +212,10 @@ class Pool:
             thread.join()
 
     def submit(self, jobs: Sequence[Job]) -> "list[Future[Reward]]":
-        """Queue completions; returns futures of their rewards."""
+        """Queue completions; returns futures of their rewards.
+
+        They fail with DataError if a problem is of a kind that cannot be graded, EnvironmentFault if no worker starts.
+        """
         queued_jobs = [_QueuedJob((text, tokens, self._worker_row(row), rule)) for text, tokens, row, rule in jobs]
         if not self._threads:
             grader = load_grader(self._function)

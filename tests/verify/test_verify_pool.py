@@ -63,7 +63,8 @@ def test_the_pool_grades_as_this_process_does(pool: Pool) -> None:
 
 def test_asyncio_and_threads_share_a_pool(pool: Pool) -> None:
     async def many() -> int:
-        return sum(graded.correct for graded in await asyncio.gather(*(pool.reward(*job(str(n))) for n in range(50))))
+        futures = pool.submit([job(str(n)) for n in range(50)])
+        return sum(graded.correct for graded in await asyncio.gather(*map(asyncio.wrap_future, futures)))
 
     counts: list[int] = []
     threads = [threading.Thread(target=lambda: counts.append(asyncio.run(many()))) for _ in range(4)]
@@ -217,15 +218,15 @@ def test_close_leaves_no_process_and_fails_what_waits() -> None:
 
     async def run() -> float:
         pool = Pool(2, deadline=60, function=ENDLESS)
-        await pool.reward(*job("5"))
-        waiting = [asyncio.ensure_future(pool.reward(*HANG)) for _ in range(3)]
+        await asyncio.wrap_future(pool.submit([job("5")])[0])
+        waiting = [asyncio.wrap_future(future) for future in pool.submit([HANG] * 3)]
         await asyncio.sleep(0.3)
         start = time.monotonic()
-        await pool.close()
+        await asyncio.to_thread(pool.shutdown)
         outcomes = await asyncio.gather(*waiting, return_exceptions=True)
         assert all(isinstance(outcome, EnvironmentFault) for outcome in outcomes)
         with pytest.raises(EnvironmentFault, match="closed"):
-            await pool.reward(*job("5"))
+            await asyncio.wrap_future(pool.submit([job("5")])[0])
         return time.monotonic() - start
 
     assert asyncio.run(run()) < 3

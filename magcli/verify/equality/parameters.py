@@ -13,7 +13,7 @@ from itertools import permutations
 from magcli.verify.equality.evaluate import NotReal, Undecided
 from magcli.verify.equality.identity import same_value, symbols
 from magcli.verify.equality.regions import as_float
-from magcli.verify.latex.tree import PI, Expr, add, div, function, mul, neg, num, power, rename_symbol
+from magcli.verify.latex.tree import PI, Expr, add, div, function, mul, neg, num, power, rename_symbol, substitute
 
 MAX_PARAMETERS = 3
 Pair = tuple[Expr, Expr]
@@ -138,9 +138,7 @@ def _is_linear(expr: Expr) -> bool:
 
 def _at(expr: Expr, n: int) -> Expr:
     """The expression at a value of its parameter."""
-    if expr == Expr("sym", name="?0"):
-        return num(n)
-    return expr._replace(args=tuple(_at(arg, n) for arg in expr.args)) if expr.args else expr
+    return substitute(expr, Expr("sym", name="?0"), num(n))
 
 
 def is_whole(a: Expr, b: Expr) -> bool:

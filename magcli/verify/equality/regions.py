@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from magcli.verify.equality.evaluate import FLOAT_FIELD, NotReal, Point, Undecided, evaluate
 from magcli.verify.equality.identity import same_value, symbols
-from magcli.verify.latex.tree import INFINITY, Expr, neg, num
+from magcli.verify.latex.tree import INFINITY, Expr, neg, num, substitute
 
 MAX_INTERVALS = 50
 
@@ -261,9 +261,9 @@ def defines_absolute_value(cases: Expr, expr: Expr) -> bool:
     root, inner, (letter,) = num(-offset / slope), bars[0].args[0], letters
     right, left = (Interval(root, True, INFINITY, False),), (Interval(MINUS_INFINITY, False, root, True),)
     choices = [
-        (right if slope > 0 else left, _substitute(expr, bars[0], inner)),
-        (left if slope > 0 else right, _substitute(expr, bars[0], neg(inner))),
-        ((Interval(root, True, root, True),), _substitute(expr, Expr("sym", name=letter), root)),
+        (right if slope > 0 else left, substitute(expr, bars[0], inner)),
+        (left if slope > 0 else right, substitute(expr, bars[0], neg(inner))),
+        ((Interval(root, True, root, True),), substitute(expr, Expr("sym", name=letter), root)),
     ]
     covered: tuple[Interval, ...] = ()
     for value, condition in (row.args for row in cases.args if len(row.args) == 2):
@@ -288,10 +288,6 @@ def _case_condition(condition: Expr, letter: str, covered: tuple[Interval, ...])
 def _absolute_values(expr: Expr) -> frozenset[Expr]:
     found = frozenset().union(*map(_absolute_values, expr.args))
     return found | {expr} if expr.op == "f" and expr.name == "abs" else found
-
-
-def _substitute(expr: Expr, old: Expr, new: Expr) -> Expr:
-    return new if expr == old else expr._replace(args=tuple(_substitute(arg, old, new) for arg in expr.args))
 
 
 def _linear(expr: Expr) -> tuple[Fraction, Fraction] | None:

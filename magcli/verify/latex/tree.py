@@ -97,9 +97,14 @@ def function(name: str, *args: Expr) -> Expr:
 
 def rename_symbol(expr: Expr, name: str, new: str) -> Expr:
     """The expression with a symbol renamed."""
-    if expr.op == "sym":
-        return Expr("sym", name=new) if expr.name == name else expr
-    return expr._replace(args=tuple(rename_symbol(arg, name, new) for arg in expr.args)) if expr.args else expr
+    return substitute(expr, Expr("sym", name=name), Expr("sym", name=new))
+
+
+def substitute(expr: Expr, old: Expr, new: Expr) -> Expr:
+    """The expression with all occurrences of ``old`` replaced."""
+    if expr == old:
+        return new
+    return expr._replace(args=tuple(substitute(arg, old, new) for arg in expr.args)) if expr.args else expr
 
 
 def _bits(value: Fraction) -> int:
