@@ -15,7 +15,7 @@ libc.mmap.restype = ctypes.c_void_p
 
 
 def call(name, *arguments):
-    """The name of the error of a C function, or what it returned."""
+    """The name of a C function's error, or its result."""
     result = getattr(libc, name)(*arguments)
     return errno.errorcode.get(ctypes.get_errno(), "?") if result == -1 else f"got {result}"
 
@@ -55,7 +55,7 @@ def shell(_):
 
 
 def threads(_):
-    """As many threads as there may be."""
+    """As many threads as allowed."""
     stop = threading.Event()
     try:
         while True:
@@ -87,7 +87,7 @@ def socketpair(_):
 
 
 def socketpair_datagram(_):
-    """These could be sent to any address."""
+    """Datagrams could be sent to any address."""
     import _socket
 
     return _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_DGRAM)
@@ -347,7 +347,7 @@ def run_output(_):
 
 
 def read_named(_):
-    """What another test may have left in the files of this one that have names."""
+    """What another test may have left in the named files."""
     return [open(f"/dev/{name}", "rb").read() for name in ("stdin", "stdout", "stderr")]
 
 
@@ -364,12 +364,12 @@ def huge_stdout(_):
 
 
 def read_stdout(_):
-    """What another test may have left in the files of this one."""
+    """What another test may have left in this one's files."""
     return os.pread(1, 100, 0) + os.pread(2, 100, 0) + os.pread(3, 100, 0)
 
 
 def collected(beginning):
-    """Look for what another test was given, through the garbage collector and the frames of whoever started this."""
+    """Search for inputs of other tests through the garbage collector and the frames of callers."""
     import gc
 
     frame, texts = sys._getframe().f_back, []
@@ -394,7 +394,7 @@ def hoard(_):
 
 
 def forget(_):
-    """Use much memory, then start over as a small program, which a look at the end would not see."""
+    """Use much memory, then exec a small program, which a measurement at the end would miss."""
     block = bytearray(b"x") * (400 << 20)
     os.execv(sys.executable, [sys.executable, "-I", "-S", "-E", "-c", f"print({len(block)})"])
 
@@ -411,7 +411,7 @@ def spin(_):
 
 
 def spin_deaf(_):
-    """Ignore every signal that can be ignored, as a limit would send."""
+    """Ignore every signal that can be ignored, as those of a limit."""
     import signal
 
     for number in range(1, 65):
@@ -440,7 +440,7 @@ def sleep(_):
 
 
 def sleep_silently(_):
-    """Close stdout first: who waits for its end only would wait no longer."""
+    """Close stdout first, which a judge may wait for."""
     os.close(1)
     os.close(2)
     time.sleep(1000)
@@ -455,7 +455,7 @@ def kill_self(_):
 
 
 def kill_self_late(_):
-    """A limit of one's own on CPU time ends in SIGKILL, as if from outside."""
+    """A program's own limit on CPU time ends in SIGKILL, as if from outside."""
     return resource.prlimit(0, resource.RLIMIT_CPU, (0, 1))
 
 
@@ -464,7 +464,7 @@ def kill_self_timed(_):
 
 
 def more_stack(_):
-    """What many contest programs begin with."""
+    """The first statement of many contest programs."""
     return resource.setrlimit(resource.RLIMIT_STACK, (1 << 28, resource.RLIM_INFINITY))
 
 

@@ -1,4 +1,4 @@
-"""A reward that never ends where the answer is ``hang``, and is the recipe's otherwise."""
+"""A reward that never returns for the answer ``hang``, and is the recipe's otherwise."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""No completion raises: whatever an answer holds, there is a reward that a table can hold."""
+"""No completion raises: any answer has a reward that fits a table."""
 
 from collections.abc import Iterator
 
@@ -36,7 +36,7 @@ def grader() -> Iterator[Grader]:
 @adversarial
 @given(TEXTS, PIECES | st.sampled_from(["5", "\\frac{1}{2}", "(1, 2]", "x^2+1"]))
 def test_no_answer_to_a_question_raises(grader: Grader, text: str, gold: str) -> None:
-    """Nor makes our own code fail; only what takes too long is left open."""
+    """Nor is it an infra-error; only time-outs are allowed."""
     (found,) = grader.rewards([(text, 10, {"prompt": "What is it?", "answer": gold}, RULE)])
     assert found.reason not in ("infra-error", "reward-error"), found
     assert columns([found]).num_rows == 1
@@ -49,7 +49,7 @@ OUTCOMES = st.builds(Outcome, STATUSES, st.integers(0, 255), st.binary(), st.bin
 @adversarial
 @given(TEXTS, OUTCOMES)
 def test_no_answer_that_is_a_program_raises(text: str, outcome: Outcome) -> None:
-    """From the block that is found to the row of a table; the sandbox gives what it likes."""
+    """From the block to the row of a table; the sandbox returns arbitrary outcomes."""
 
     class Ran(Judge):
         def __call__(self, program: str, language: str, *arguments: object, **options: object) -> Verdict:  # type: ignore[override]

@@ -1,6 +1,6 @@
-"""Hostile programs in the sandbox: what they tried is refused, and the sandbox still gives right answers afterwards.
+"""Hostile programs in the sandbox: their attempts fail, and the sandbox still judges correctly afterwards.
 
-All of them run in one sandbox each of ``full`` and ``restricted``, one after the other.
+All of them run one after the other in one sandbox each of ``full`` and ``restricted``.
 """
 
 import errno
@@ -43,7 +43,7 @@ def shared(sandbox: Sandbox) -> Iterator[Program]:
 
 @pytest.fixture
 def program(shared: Program) -> Iterator[Program]:
-    """The one program of all attacks; after each of them it has to give a right answer."""
+    """The program of all attacks; after each of them it must give a right answer."""
     yield shared
     assert attempt(shared, "answer") == "42"
 
@@ -76,7 +76,7 @@ def test_calls_that_reach_outside_the_program_are_refused(program: Program, name
 
 
 def test_a_pair_of_sockets_carries_bytes(program: Program) -> None:
-    """Asyncio needs it. What else sockets can do is among the attempts above."""
+    """asyncio needs it. Other uses of sockets are among the attempts above."""
     assert attempt(program, "socketpair") == "b'through'"
 
 
@@ -314,7 +314,7 @@ def test_a_program_has_no_children_to_wait_for(program: Program) -> None:
 
 
 def test_concurrent_sandboxes_do_not_interfere(sandbox: Sandbox) -> None:
-    """Four at a time, each with all the threads it may have, each still counting for itself."""
+    """Four at a time, each with its maximum of threads, each counted separately."""
     found: list[str] = []
 
     def attack() -> None:

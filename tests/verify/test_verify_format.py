@@ -113,7 +113,7 @@ framed = completions.map(lambda text: "<think>" + text)
 
 
 def rules_of_the_recipe(text: str, kind: str) -> bool:
-    """The gate once more, word for word as the recipe has it, without a thought for speed or for reasons."""
+    """The format as the recipe states it, without regard for speed or reasons."""
     if not re.fullmatch(r"<think>((?!</?think>).)*</think>((?!</?think>).)*", text, re.DOTALL):
         return False
     answer = text.partition("</think>")[2]
@@ -137,7 +137,7 @@ def closes(line: str, ticks: str) -> bool:
 
 
 def depth_zero(text: str, start: int) -> str:
-    """What stands before the brace that closes the one before ``start``; empty where none does."""
+    """The text before the brace that closes the one before ``start``; empty if none does."""
     depth = 1
     for match in re.compile(r"\\.|[{}]", re.DOTALL).finditer(text, start):
         depth += {"{": 1, "}": -1}.get(match[0], 0)

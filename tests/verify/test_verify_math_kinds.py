@@ -1,4 +1,4 @@
-"""Pairs of every kind of answer in ``math_kinds.jsonl``, judged by hand; each is compared both ways round."""
+"""Manually judged pairs of every kind of answer in ``math_kinds.jsonl``; each is compared in both directions."""
 
 import json
 from pathlib import Path
@@ -32,6 +32,6 @@ def test_every_answer_equals_itself_in_a_box(kind: str) -> None:
 
 
 def test_named_quantities_and_bare_values() -> None:
-    """This rule depends on which side is the ground truth, so these are judged one way."""
+    """This rule depends on which side is the ground truth, so these are judged in one direction."""
     wrong = [case for case in QUANTITIES if compare(case["prediction"], case["gold"])[0] != case["same"]]
     assert not wrong, "\n".join(map(str, wrong))

@@ -1,4 +1,4 @@
-"""What holds of every pair of texts: verdicts are symmetric, nothing raises, nothing takes long, nothing runs."""
+"""Properties of all pairs of texts: verdicts are symmetric, nothing raises, takes long or is executed."""
 
 import asyncio
 import time

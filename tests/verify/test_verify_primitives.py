@@ -1,6 +1,6 @@
-"""A machine that lacks something: it is named, with what helps, and the next level is still there.
+"""A machine without some primitive: it is named with a fix, and the next level still works.
 
-Docker's default profile stands for such a machine: no namespaces, no mounts, no CAP_SYS_ADMIN.
+Docker's default profile is such a machine: no namespaces, no mounts, no CAP_SYS_ADMIN.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Runs of a program: what goes in, what comes out, what is measured, and what happens when the machinery is lost."""
+"""Runs of a program: inputs, outputs, measurements, and failures of the sandbox."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ def sandbox() -> Sandbox:
 
 @pytest.fixture
 def python(sandbox: Sandbox) -> Iterator[Program]:
-    """A program that does what its first line of stdin says."""
+    """A program that executes the first line of stdin."""
     source = b"import os, sys, time\nexec(sys.stdin.buffer.readline())\n"
     with sandbox.program([sandbox.python, "-I", "-S", "-E", "main.py"], {"main.py": source}) as program:
         yield program
@@ -107,7 +107,7 @@ def test_a_fraction_of_a_second_is_a_limit(python: Program) -> None:
 
 
 def test_time_below_the_limit_is_allowed(python: Program) -> None:
-    """Close below: the kernel's own clock counts ticks, and would strike too early on a busy machine."""
+    """Just below: RLIMIT_CPU counts ticks and would strike too early on a busy machine."""
     statement = "[0 for _ in iter(lambda: time.process_time() < 0.45, False)]"
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
         outcome = do(python, statement, limits=Limits(cpu=0.5))
@@ -275,7 +275,7 @@ def _group(program: Program) -> int:
 
 
 def _commands(mark: str) -> list[str]:
-    """Processes whose arguments hold ``mark``, but for the shell of a test."""
+    """Processes whose arguments contain ``mark``, except the shell of a test."""
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

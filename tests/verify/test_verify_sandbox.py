@@ -39,7 +39,7 @@ def candidates_hold(level: str) -> bool:
 
 
 def test_this_machine_has_full_isolation() -> None:
-    """Continuous integration must not lose the sandbox without a word."""
+    """Continuous integration must not lose the sandbox silently."""
     found = probe()
     assert found.sandbox is not None
     assert found.sandbox.level == "full"
@@ -70,7 +70,7 @@ def test_running_openly_must_be_accepted() -> None:
 
 
 def test_the_self_test_detects_missing_isolation() -> None:
-    """A sandbox that lets programs out is not opened: the test program finds every hole of ``none``."""
+    """A leaky sandbox is not opened: the test program finds every hole of ``none``."""
     sandbox = open_sandbox("none", accept_unsandboxed=True)
     fault, leaks = run_escape_test(sandbox.isolation)
     assert fault == ""
@@ -117,7 +117,7 @@ def test_a_build_cannot_fill_the_memory(tmp_path: Path) -> None:
 
 
 def test_all_processes_of_a_build_end_with_it(sandbox: Sandbox, tmp_path: Path) -> None:
-    """A process left behind would hold the runner's end of things; killed, it lets the build end at once."""
+    """A remaining process would keep the runner's descriptors open; killed, it lets the build end at once."""
     command = "sleep 1000 & sleep 1000 & echo done"
     outcome = sandbox.build(["sh", "-c", command], {"x": b""}, "program", limits=LIMITS, into=tmp_path / "program")
     assert outcome.stdout == b"done\n"

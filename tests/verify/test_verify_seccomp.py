@@ -1,4 +1,4 @@
-"""The filter: its tables agree with the kernel's headers, its rules with what is wanted."""
+"""The seccomp filter: its tables agree with the kernel's headers, its rules with the intended ones."""
 
 import platform
 import re

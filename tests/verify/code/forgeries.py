@@ -1,7 +1,7 @@
-"""Wrong programs that would pass a test if any of it but the call were worked out where they run.
+"""Wrong programs that would pass a test if more than the call were evaluated in their process.
 
-``STYLES`` maps a test to a right function ``f``; ``LIARS`` are values that a wrong ``f`` returns, which agree with
-whatever is asked of them; ``PRELUDES`` rebind what a test might use.
+``STYLES`` maps a test to a right function ``f``; ``LIARS`` are values returned by a wrong ``f`` that agree with any
+question; ``PRELUDES`` rebind names that a test may use.
 """
 
 STYLES = {

@@ -1,4 +1,4 @@
-"""Programs judged for real: an interpreter, a compiler, a sandbox."""
+"""Programs judged with a real interpreter, compiler and sandbox."""
 
 import gc
 import os
@@ -329,7 +329,7 @@ def test_a_busy_machine_does_not_fail_a_program() -> None:
 
 @pytest.mark.flaky(reruns=2)
 def test_a_program_that_sleeps_is_not_waited_for() -> None:
-    """However little it does in between, on every one of its tests. The second half is for a busy machine."""
+    """However little it does in between, on every test. The second half is for a busy machine."""
     dozing = "import time\nwhile True:\n    for _ in range(300_000): pass\n    time.sleep(0.09)"
     limits, begun = Limits(cpu=0.5), time.monotonic()
     verdict = judge(dozing, "python", SUMS, limits, partial=True)
@@ -354,7 +354,7 @@ def test_the_bound_of_a_judgement_is_the_sum_of_its_parts() -> None:
 
 
 def test_verdicts_are_the_same_where_isolation_is_restricted() -> None:
-    """The weaker level has no writable places and no mounts of its own."""
+    """The weaker level has no writable paths and no mounts of its own."""
     try:
         sandbox = open_sandbox("restricted")
     except EnvironmentFault as fault:

@@ -1,4 +1,4 @@
-"""Whatever a program returns, reports or prints, judging it gives a verdict and raises nothing."""
+"""Whatever a program returns, reports or prints, judging it gives a verdict without an exception."""
 
 from collections.abc import Sequence
 from math import inf, nan
@@ -70,7 +70,7 @@ def test_any_value_gets_a_verdict(expected: Plain, value: Plain, kind: str, rule
 @adversarial
 @given(st.binary() | TEXTS, st.booleans(), VALUES, KINDS)
 def test_any_report_gets_a_verdict(said: bytes, forged: bool, expected: Plain, kind: str) -> None:
-    """Also where the program has found the token, and so passes for the driver."""
+    """Even if the program has found the token and impersonates the driver."""
     call = Call("f(1)", "f", Expected(kind, expected), ("f(1)",))  # type: ignore[arg-type]
     found = _parse_report(b"token value " + said if forged else said, "token", call)
     wrong = (

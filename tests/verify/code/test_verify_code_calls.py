@@ -451,7 +451,7 @@ math.isnan(V)
 @adversarial
 @given(ANYTHING | st.frozensets(st.integers()), st.sampled_from([each.strip() for each in EXPRESSIONS.split(";")]))
 def test_expressions_are_evaluated_as_in_python(value: Plain, expression: str) -> None:
-    """Or none, where it takes much or Python has none."""
+    """Or have no value, if they take too much work or Python has none."""
     node = ast.parse(expression, mode="eval").body
     try:
         found = value_of(node, {"V": value})
@@ -505,7 +505,7 @@ def test_no_value_makes_an_expression_take_long(expression: str, text: bytes) ->
 
 
 class Named(str):
-    """A class of a program's own, whose text is another."""
+    """A class of the program with a different text."""
 
     def __str__(self) -> str:
         return "other"
@@ -518,7 +518,7 @@ class Three(IntEnum):
 
 
 class Walked(list[int]):
-    """One whose elements are others."""
+    """A class with different elements."""
 
     def __iter__(self) -> Iterator[int]:
         return iter([7])

@@ -1,4 +1,4 @@
-"""Checkers of the kinds that contests have: a sum, a rotation of brackets, a tiling that is counted, a fraction."""
+"""Checkers as in contests: a sum, a rotation of brackets, a counted tiling, a fraction."""
 
 import pytest
 

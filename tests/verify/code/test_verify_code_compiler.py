@@ -1,4 +1,4 @@
-"""The compiler in its sandbox: it reads files and can be made to work for ever, so it is confined as programs are."""
+"""The compiler in its sandbox: it reads files and can be made to run forever, so it is confined like programs."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""No program passes an assert but by the value of its call: every style of test against every way of lying."""
+"""A program passes an assert only by the value of its call: every style of test against every forgery."""
 
 import ast
 import itertools
@@ -14,7 +14,7 @@ from magcli.verify.types import Fault
 
 
 def accepted(program: str, tests: list[str]) -> list[str]:
-    """The tests that a program passes; it is asked once where tests ask the same of it."""
+    """The tests that a program passes; run once for equal requests."""
     cases = [parse_assert(test) for test in tests]
     box, passed, outputs = default_sandbox(), [], {}
     with runs.start_program(program, "python", box, called=True) as started:
@@ -49,7 +49,7 @@ def test_forgeries_cannot_be_combined(prelude: str) -> None:
 
 
 def test_expected_values_are_not_sent_to_the_program() -> None:
-    """The constants of a test that are no arguments of the call."""
+    """The constants of a test that are not arguments of the call."""
     for test in STYLES:
         case = parse_assert(test)
         asked = {node.value for node in ast.walk(ast.parse(case.request)) if isinstance(node, ast.Constant)}

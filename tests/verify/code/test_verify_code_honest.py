@@ -1,4 +1,4 @@
-"""What honest programs expect to find: streams by their names, packages, asyncio, the names of the site module."""
+"""What honest programs expect: named streams, packages, asyncio, the names of the site module."""
 
 import os
 import sys
@@ -174,7 +174,7 @@ def test_other_installed_packages_cannot_be_imported(sandbox: Sandbox) -> None:
 
 
 def test_a_program_without_imports_has_no_packages_mounted() -> None:
-    """And does not pay for mounting it."""
+    """So it does not pay for mounting them."""
     program = "import os\nprint(os.path.exists('/packages'))"
     assert verdict(program, open_sandbox("full"), "False").reason == "accepted"
 

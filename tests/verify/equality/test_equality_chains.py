@@ -1,4 +1,4 @@
-"""A chain has a value where its sides agree."""
+"""A chain has a value if its sides agree."""
 
 from fractions import Fraction
 
@@ -54,7 +54,7 @@ def test_a_chain_of_fractions_counts_exactly_where_they_are_equal(a: Fraction, b
 
 
 def _rounded(exact: Fraction, other: Fraction) -> bool:
-    """Whether a fraction is a decimal that the other one is rounded to, or cut off at."""
+    """Whether a fraction is a decimal that the other one rounds or truncates to."""
     places = next((n for n in range(4) if (other * 10**n).denominator == 1), None)
     if places is None or not other:
         return False

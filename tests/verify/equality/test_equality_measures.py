@@ -1,4 +1,4 @@
-"""Units in bare letters: the same unit in upright type is equal, and no other power, unit or value is."""
+"""Units as bare letters: equal to the same unit in upright type, and to no other power, unit or value."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Renaming a free parameter never changes a verdict, unless the new name already stands for something else."""
+"""Renaming a free parameter never changes a verdict, unless the new name is already used."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

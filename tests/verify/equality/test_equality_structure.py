@@ -1,4 +1,4 @@
-"""Which comparison decides; the kinds themselves are in ``math_kinds.jsonl``."""
+"""Which comparison decides; the kinds of answers are in ``math_kinds.jsonl``."""
 
 import pytest
 

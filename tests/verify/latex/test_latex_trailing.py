@@ -1,4 +1,4 @@
-"""Words behind a value: what is counted says nothing, words of operations, doubt and denial make another value."""
+"""Words after a value: counted nouns are ignored; operations, doubt and negation change the value."""
 
 import pytest
 from hypothesis import given, settings
