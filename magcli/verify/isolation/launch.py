@@ -159,14 +159,18 @@ def memory_file(name: str, content: bytes) -> int:
     """A memory file with ``content``, positioned at its start; the caller closes it."""
     file = os.memfd_create(name, os.MFD_CLOEXEC)
     try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(file, view) :]
-        os.lseek(file, 0, os.SEEK_SET)
+        write_all(file, content)
     except BaseException:
         os.close(file)
         raise
     return file
+
+
+def write_all(file: int, content: bytes) -> None:
+    """Write the content of an empty file, whose position stays at its start."""
+    view, at = memoryview(content), 0
+    while at < len(view):
+        at += os.pwrite(file, view[at:], at)
 
 
 def unused_uid() -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Self
 
-from magcli.verify.isolation.launch import Isolation, ProgramSpec, Runner, memory_file, start
+from magcli.verify.isolation.launch import Isolation, ProgramSpec, Runner, memory_file, start, write_all
 from magcli.verify.isolation.runner import LATE, REPLY, REQUEST, STREAMS, WAITED
 
 Status = Literal["exited", "signalled", "cpu-limit", "wall-limit", "memory-limit", "output-limit", "lost"]
@@ -145,7 +145,7 @@ class Program:
         streams = self._streams or made
         for file in self._streams:
             os.ftruncate(file, 0)
-        _write_all(streams[0], stdin)
+        write_all(streams[0], stdin)
         flags = (os.O_RDONLY, os.O_RDWR | os.O_APPEND, os.O_RDWR | os.O_APPEND)
         opened = [_closing(_reopen(file, flag), stack) for file, flag in zip(streams, flags, strict=True)]
         return [*opened, report]
@@ -194,13 +194,6 @@ def _stream_files(runner: Runner) -> list[int]:
     if not message:
         raise EOFError("the runner did not start")
     return files
-
-
-def _write_all(file: int, content: bytes) -> None:
-    """Write the content of an empty file."""
-    view, at = memoryview(content), 0
-    while at < len(view):
-        at += os.pwrite(file, view[at:], at)
 
 
 def _reopen(file: int, flags: int) -> int:

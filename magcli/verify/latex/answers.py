@@ -38,6 +38,7 @@ _WRAPPER = re.compile(
 _RAISED_SIGN = re.compile(r"\^\s*\{\s*(\\circ|\\prime)\s*\}")
 MAX_PASSES = 10
 _ARTICLES = frozenset(("a", "an", "the"))
+_PUNCTUATION = frozenset((",", ";", ".", "'", "-", "!", "?", "and", "or", ":", '"', "`"))
 _DOLLAR = re.compile(r"(?<!\\)\$+")
 
 
@@ -137,7 +138,7 @@ def _closes_last(text: str, start: int) -> bool:
 
 
 def squeeze(text: str) -> str:
-    """Lower-case letters and signs without fonts and spaces, to compare what cannot be parsed."""
+    """Letters and signs without fonts and spaces, to compare what cannot be parsed."""
     text = re.sub(r"\\(?:left|right|displaystyle|[,;:! ]|q?quad)(?![A-Za-z])", "", normalize(text))
     text = re.sub(r"\\(?:text|textbf|textit|mathrm|mathbf|textrm|operatorname|mbox)\s*\{([^{}]*)\}", r"\1", text)
     text = text.replace(r"\dfrac", r"\frac").replace(r"\tfrac", r"\frac")
@@ -148,23 +149,21 @@ def squeeze(text: str) -> str:
 
 def only_words(tokens: tuple[Token, ...]) -> str | None:
     """The words of an answer that is only words, in lower case without articles; None for anything else."""
-    words, real = [], False
+    real = False
     if tokens[0].value == "-":
         return None
     for token in tokens:
-        if token.kind in ("word", "text"):
-            real = real or len(token.value) > 1
-            words.append(token.value)
-        elif token.kind == "op" and token.value in (",", ";", ".", "'", "-", "!", "?", "and", "or", ":", '"', "`"):
-            words.append(token.value)
-        elif token.kind == "op" and token.value.isalpha() and not token.value.isascii():
-            words.append(token.value)
-            real = True
-        else:
+        foreign = token.kind == "op" and token.value.isalpha() and not token.value.isascii()
+        if (
+            token.kind not in ("word", "text")
+            and not foreign
+            and (token.kind != "op" or token.value not in _PUNCTUATION)
+        ):
             return None
+        real = real or foreign or (token.kind != "op" and len(token.value) > 1)
     if not real or (len(tokens) == 1 and tokens[0].value in FUNCTIONS):
         return None
-    return tidy(" ".join(words))
+    return tidy(" ".join(token.value for token in tokens))
 
 
 def tidy(words: str) -> str:

@@ -175,11 +175,8 @@ def _token(kind: str, match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
     value = _SYNONYMS.get(value, value)
     if value in _IGNORED:
         return ()
-    if value in ("and", "or"):
-        return (Token("op", value, spaced),)
-    return (
-        Token("cmd" if value.startswith("\\") and len(value) > 1 else kind if kind == "num" else "op", value, spaced),
-    )
+    kind = "cmd" if value.startswith("\\") and len(value) > 1 else "num" if kind == "num" else "op"
+    return (Token(kind, value, spaced),)
 
 
 def _word(word: str, spaced: bool) -> Token:
@@ -205,7 +202,7 @@ def _font(match: re.Match[str], spaced: bool) -> tuple[Token, ...]:
     if not words:
         return (Token("op", ",", True),) if inner.strip() else ()
     if words.lower() in CONJUNCTIONS:
-        return (Token("op", "and" if words.lower() == "and" else "or", True),)
+        return (Token("op", words.lower(), True),)
     if words in FUNCTIONS and words not in ("min", "sec", "lg"):
         return (Token("cmd", "\\" + words, spaced),)
     if words.isalpha() and inner[:1] in ("~", " ") and len(words) == 1:
