@@ -191,7 +191,7 @@ def resolve_chains(expr: Expr) -> Expr:
 
 
 def is_constant(expr: Expr) -> bool:
-    """Whether an expression has a value of its own: no letters, no unknown functions."""
+    """Whether an expression has a fixed value: no letters, no unknown functions."""
     return not symbols(expr) and not _has_unknown(expr)
 
 
@@ -200,7 +200,7 @@ def _has_unknown(expr: Expr) -> bool:
 
 
 def _agree(sides: tuple[Expr, ...]) -> bool:
-    """Whether all sides that are numbers are one, those in a unit beside those in the same unit."""
+    """Whether all numeric sides are equal, those with a unit among those with the same unit."""
     first: dict[str, Expr] = {}
     for side in sides:
         value = side.args[0] if side.op in ("unit", "percent") else side

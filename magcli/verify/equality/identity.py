@@ -149,7 +149,9 @@ def symbols(expr: Expr) -> frozenset[str]:
 def _has(expr: Expr, constant: str) -> bool:
     if expr.op in ("const", "f") and expr.name == constant:
         return True
-    args = (expr.args[1], expr.args[3]) if expr.op in ("sum", "prod") else expr.args  # an endless sum is no infinity
+    args = (
+        (expr.args[1], expr.args[3]) if expr.op in ("sum", "prod") else expr.args
+    )  # an infinite sum is not an infinity
     return any(_has(arg, constant) for arg in args)
 
 

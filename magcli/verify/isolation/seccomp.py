@@ -150,7 +150,7 @@ def _numbers(table: str, column: int) -> list[int]:
 def program_filter(kind: Literal["program", "compiler"] = "program", machine: str = "") -> bytes:
     """The filter for this machine as the kernel takes it, an array of ``struct sock_filter``.
 
-    A ``compiler`` may also start processes and change files. ``OWN_PID`` stands where the process's own number belongs:
+    A ``compiler`` may also start processes and change files. ``OWN_PID`` is the placeholder of the process's own PID:
     a program may signal itself and its threads only.
 
     Raises:

@@ -311,7 +311,7 @@ def parse_answer(text: str) -> Expr:
     """The parse tree of an answer."""
     try:
         bare = formalize(normalize(text))
-        return _special(bare) or _parse_tokens(tokenize(bare), bare)
+        return _special(bare) or _parse_tokens(tokenize(bare))
     except ParseError as why:
         return Expr("raw", (Expr("text", name=str(why)),), name=normalize(text))
     except (ArithmeticError, ValueError, RecursionError, IndexError):
@@ -328,7 +328,7 @@ def parse_as_list(text: str) -> Expr:
 def parse_as_points(text: str) -> Expr:
     """The answer with ``C(5,2)`` and ``P(5,2)`` as points."""
     try:
-        return _parse_tokens(tokenize(normalize(text)), normalize(text), points=True)
+        return _parse_tokens(tokenize(normalize(text)), points=True)
     except (ParseError, ArithmeticError, ValueError, RecursionError, IndexError):
         return parse_answer(text)
 
@@ -381,7 +381,7 @@ def _choice(plain: str) -> Expr | None:
     return None
 
 
-def _parse_tokens(tokens: tuple[Token, ...], text: str, *, points: bool = False) -> Expr:
+def _parse_tokens(tokens: tuple[Token, ...], *, points: bool = False) -> Expr:
     if not tokens:
         raise ParseError("empty")
     if (words := only_words(tokens)) is not None:
