@@ -151,7 +151,7 @@ def _has(expr: Expr, constant: str) -> bool:
         return True
     args = (
         (expr.args[1], expr.args[3]) if expr.op in ("sum", "prod") else expr.args
-    )  # an infinite sum is not an infinity
+    )  # an infinite sum may be finite
     return any(_has(arg, constant) for arg in args)
 
 
