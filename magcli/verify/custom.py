@@ -52,16 +52,13 @@ def digest(spec: str, option: str = "reward") -> str:
 
 def _module(place: str, subject: str) -> ModuleType:
     try:
-        return _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
+        if place.endswith(".py"):
+            return _from_file(Path(place))
+        if (here := os.getcwd()) not in sys.path:
+            sys.path.append(here)
+        return importlib.import_module(place)
     except Exception as error:
         raise UsageError(f"{subject}: {place} cannot be imported: {type(error).__name__}: {error}") from None
-
-
-def _from_name(name: str) -> ModuleType:
-    here = os.getcwd()
-    if here not in sys.path:
-        sys.path.append(here)
-    return importlib.import_module(name)
 
 
 def _from_file(path: Path) -> ModuleType:
@@ -123,13 +120,5 @@ def _plain(total: Any, correct: bool | None) -> dict[str, Any]:
     """All fields of a reward given as one number."""
     number = float(total)
     right = number >= 1 if correct is None else bool(correct)
-    parts = dict.fromkeys(("format", "length", "language"), 0.0)
-    reason = "correct" if right else "wrong"
-    return {
-        **parts,
-        "total": number,
-        "correctness": number,
-        "correct": right,
-        "correct_anywhere": right,
-        "reason": reason,
-    }
+    values = {"total": number, "correctness": number, "correct": right, "correct_anywhere": right}
+    return values | {"format": 0.0, "length": 0.0, "language": 0.0, "reason": "correct" if right else "wrong"}

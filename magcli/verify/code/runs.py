@@ -44,9 +44,13 @@ class Checker(NamedTuple):
 
 def check(checker: Checker, case: StdinCase, output: bytes, sandbox: Sandbox) -> Fault | None:
     """Why the checker rejects an output; None if it accepts it. Raises DataError if the checker does not compile."""
-    argv, files = _checker_command(checker, sandbox)
-    given = {"input": case.stdin, "answer": case.output}
-    with sandbox.program([*argv, "input", "answer", "feedback"], {**files, **given}) as program:
+    argv = ["./checker"]
+    files: dict[str, bytes | Path] = {"input": case.stdin, "answer": case.output}
+    if checker.language == "python":
+        argv, files = command(sandbox), {**sources(checker.source), **files}
+    else:
+        files["checker"] = _checker_binary(checker.source, sandbox)
+    with sandbox.program([*argv, "input", "answer", "feedback"], files) as program:
         outcome = program.run(output, CHECKER_LIMITS)
         if _accepts(outcome):
             return None
@@ -61,12 +65,6 @@ def check(checker: Checker, case: StdinCase, output: bytes, sandbox: Sandbox) ->
 
 def _accepts(outcome: Outcome) -> bool:
     return outcome.status == "exited" and outcome.code == RIGHT
-
-
-def _checker_command(checker: Checker, sandbox: Sandbox) -> tuple[list[str], dict[str, bytes | Path]]:
-    if checker.language == "python":
-        return command(sandbox), sources(checker.source)
-    return ["./checker"], {"checker": _checker_binary(checker.source, sandbox)}
 
 
 def _checker_binary(source: str, sandbox: Sandbox) -> Path:

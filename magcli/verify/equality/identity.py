@@ -149,9 +149,7 @@ def symbols(expr: Expr) -> frozenset[str]:
 def _has(expr: Expr, constant: str) -> bool:
     if expr.op in ("const", "f") and expr.name == constant:
         return True
-    args = (
-        (expr.args[1], expr.args[3]) if expr.op in ("sum", "prod") else expr.args
-    )  # an infinite sum may be finite
+    args = (expr.args[1], expr.args[3]) if expr.op in ("sum", "prod") else expr.args  # an infinite sum may be finite
     return any(_has(arg, constant) for arg in args)
 
 
