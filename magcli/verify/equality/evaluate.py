@@ -214,14 +214,6 @@ def _sum(expr: Expr, point: Point) -> Ball:
     return total
 
 
-def _product(expr: Expr, point: Point) -> Ball:
-    return times(evaluate(expr.args[0], point), evaluate(expr.args[1], point), point)
-
-
-def _quotient(expr: Expr, point: Point) -> Ball:
-    return divide(evaluate(expr.args[0], point), evaluate(expr.args[1], point), point)
-
-
 def _power(expr: Expr, point: Point) -> Ball:
     base, exponent = (evaluate(arg, point) for arg in expr.args)
     n = exponent.value
@@ -265,10 +257,6 @@ def _degrees(expr: Expr, point: Point) -> Ball:
     return times(turned, _constant(PI, point), point)
 
 
-def _percentage(expr: Expr, point: Point) -> Ball:
-    return divide(evaluate(expr.args[0], point), Ball(Fraction(100)), point)
-
-
 def _series(expr: Expr, point: Point) -> Ball:
     """A finite sum or product, term by term; an infinite one is an uninterpreted function of a few of its terms."""
     letter, low, high, body = expr.args
@@ -301,12 +289,12 @@ _RULES: dict[str, Callable[[Expr, Point], Ball]] = {
     "sym": _symbol,
     "const": _constant,
     "+": _sum,
-    "*": _product,
-    "/": _quotient,
+    "*": lambda expr, point: times(evaluate(expr.args[0], point), evaluate(expr.args[1], point), point),
+    "/": lambda expr, point: divide(evaluate(expr.args[0], point), evaluate(expr.args[1], point), point),
     "^": _power,
     "f": _call,
     "unit": _degrees,
-    "percent": _percentage,
+    "percent": lambda expr, point: divide(evaluate(expr.args[0], point), Ball(Fraction(100)), point),
     "sum": _series,
     "prod": _series,
 }

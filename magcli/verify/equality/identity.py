@@ -241,18 +241,6 @@ def _to_sympy(expr: Expr, sympy: Any) -> Any:
     return rule(expr, sympy)
 
 
-def _sympy_number(expr: Expr, sympy: Any) -> Any:
-    return sympy.Rational(expr.number.numerator, expr.number.denominator)
-
-
-def _sympy_symbol(expr: Expr, sympy: Any) -> Any:
-    return sympy.Symbol(expr.name)
-
-
-def _sympy_constant(expr: Expr, sympy: Any) -> Any:
-    return {"i": sympy.I, "pi": sympy.pi, "e": sympy.E, "inf": sympy.oo}[expr.name]
-
-
 def _sympy_call(expr: Expr, sympy: Any) -> Any:
     if expr.name not in _FUNCTIONS:
         raise Unsupported(expr.name)
@@ -273,18 +261,13 @@ def _sympy_operation(name: str) -> Callable[[Expr, Any], Any]:
     return lambda expr, sympy: getattr(sympy, name)(*(_to_sympy(arg, sympy) for arg in expr.args))
 
 
-def _sympy_quotient(expr: Expr, sympy: Any) -> Any:
-    top, bottom = (_to_sympy(arg, sympy) for arg in expr.args)
-    return top / bottom
-
-
 _SYMPY_RULES: dict[str, Callable[[Expr, Any], Any]] = {
-    "num": _sympy_number,
-    "sym": _sympy_symbol,
-    "const": _sympy_constant,
+    "num": lambda expr, sympy: sympy.Rational(expr.number.numerator, expr.number.denominator),
+    "sym": lambda expr, sympy: sympy.Symbol(expr.name),
+    "const": lambda expr, sympy: {"i": sympy.I, "pi": sympy.pi, "e": sympy.E, "inf": sympy.oo}[expr.name],
     "+": _sympy_operation("Add"),
     "*": _sympy_operation("Mul"),
-    "/": _sympy_quotient,
+    "/": lambda expr, sympy: _to_sympy(expr.args[0], sympy) / _to_sympy(expr.args[1], sympy),
     "^": _sympy_operation("Pow"),
     "f": _sympy_call,
     "sum": _sympy_series,
