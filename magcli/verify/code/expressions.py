@@ -10,7 +10,6 @@ import math
 import operator
 from collections.abc import Callable, Container, Iterator, Mapping
 from fractions import Fraction
-from itertools import chain
 from types import GeneratorType
 from typing import Any
 
@@ -93,16 +92,6 @@ def to_plain(value: Any) -> Plain:
         case _ if callable(value):
             raise Unsupported("it is a function")
     return value  # type: ignore[no-any-return]
-
-
-def bound_names(target: ast.expr) -> list[str]:
-    """The names that a loop target binds. Raises Unsupported if it is more than names and tuples of them."""
-    match target:
-        case ast.Name(name):
-            return [name]
-        case ast.Tuple(parts) | ast.List(parts):
-            return list(chain.from_iterable(map(bound_names, parts)))
-    raise Unsupported(f"{ast.unparse(target)[:80]!r} is bound")
 
 
 class _Evaluation:
@@ -224,10 +213,9 @@ class _Evaluation:
             yield each(self)
             return
         first, *rest = generators
-        names = bound_names(first.target)
         for item in self._budget.items(self.value(first.iter)):
             self._budget.spend(ROUND)
-            inner = _Evaluation({**self._names, **_bound(first.target, names, item)}, self._budget)
+            inner = _Evaluation({**self._names, **bind_target(first.target, item)}, self._budget)
             if all(truth(inner.value(condition)) for condition in first.ifs):
                 yield from inner._loop(rest, each)
 
@@ -345,15 +333,15 @@ def dotted(node: ast.expr) -> str | None:
     return None
 
 
-def _bound(target: ast.expr, names: list[str], item: Any) -> dict[str, Any]:
-    if isinstance(target, ast.Name):
-        return {names[0]: item}
-    if not isinstance(target, ast.Tuple | ast.List) or not isinstance(item, list | tuple | str):
-        raise Unsupported("it cannot be unpacked")
-    found: dict[str, Any] = {}
-    for part, value in zip(target.elts, item, strict=True):
-        found |= _bound(part, bound_names(part), value)
-    return found
+def bind_target(target: ast.expr, item: Any) -> dict[str, Any]:
+    """The names of a loop target and their values for an item; raises ValueError if it cannot be unpacked."""
+    match target:
+        case ast.Name(name):
+            return {name: item}
+        case ast.Tuple(parts) | ast.List(parts) if isinstance(item, list | tuple | str):
+            pairs = zip(parts, item, strict=True)
+            return {name: value for part, inner in pairs for name, value in bind_target(part, inner).items()}
+    raise Unsupported(f"{ast.unparse(target)[:80]!r} cannot be bound")
 
 
 def _identical(one: Any, other: Any) -> bool:

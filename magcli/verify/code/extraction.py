@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any
 
 from magcli.errors import DataError
-from magcli.verify.code.expressions import bound_names, check, dotted, value_of
+from magcli.verify.code.expressions import bind_target, check, dotted, value_of
 from magcli.verify.code.functions import FUNCTIONS, LIBRARY, MODULES, TYPES
 from magcli.verify.code.methods import PLAIN_METHODS, truth
 from magcli.verify.code.outputs import Other, Plain
@@ -228,19 +228,10 @@ def _loop_bindings(generators: list[ast.comprehension], values: Mapping[str, Pla
         return
     first, *rest = generators
     items = value_of(first.iter, values)
-    names = bound_names(first.target)
     for item in (items.items or ()) if isinstance(items, Other) else items:  # type: ignore[union-attr]
-        inner = {**values, **_bind(first.target, names, item)}
+        inner = {**values, **bind_target(first.target, item)}
         if all(truth(value_of(condition, inner)) for condition in first.ifs):
             yield from _loop_bindings(rest, inner)
-
-
-def _bind(target: ast.expr, names: list[str], item: Any) -> Mapping[str, Plain]:
-    if isinstance(target, ast.Name):
-        return {target.id: item}
-    if not isinstance(item, list | tuple | str) or len(names) != len(item):
-        raise ValueError("what is looped over cannot be unpacked")
-    return dict(zip(names, item, strict=True))
 
 
 def _refuse_unknown(view: ast.expr, values: frozenset[str]) -> None:
