@@ -88,23 +88,15 @@ def resolve_names(node: ast.expr, known: frozenset[str]) -> frozenset[str]:
 def _candidates(node: ast.expr) -> list[str]:
     """Names that the problem may define: unknown ones, else called ones of a library, else called builtins."""
     bound = set(chain.from_iterable(map(_binds, ast.walk(node))))
-    unknown = [
-        name
-        for name in dict.fromkeys(names_in(node))
-        if name not in bound and not _is_known(name) and name not in SUPPLIED
-    ]
-    if unknown:
+    if unknown := [name for name in dict.fromkeys(names_in(node)) if name not in bound and name not in _KNOWN]:
         return unknown
     called = [part.func.id for part in ast.walk(node) if isinstance(part, ast.Call) and isinstance(part.func, ast.Name)]
     library = [name for name in dict.fromkeys(called) if name in LIBRARY]
     return library or [name for name in dict.fromkeys(called) if name not in bound and name in FUNCTIONS]
 
 
-def _is_known(name: str) -> bool:
-    return name in FUNCTIONS or name in TYPES or name in MODULES or name in LIBRARY or name in _PYTHON
-
-
-_PYTHON = frozenset(vars(builtins)) | {"is_same_list", "is_same_tree"}
+_HELPERS = SUPPLIED | {"is_same_list", "is_same_tree"}
+_KNOWN = frozenset((*vars(builtins), *FUNCTIONS, *TYPES, *MODULES, *LIBRARY, *_HELPERS))
 """Names that no program has to define, whether supported or not."""
 
 
