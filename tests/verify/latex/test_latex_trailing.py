@@ -19,7 +19,7 @@ NUMBER = num(12)
         ("more apples", "more apples"),
         ("ways to choose", "ways to choose"),
         ("cups of tea", "cups of tea"),
-        ("left over", "left divide"),
+        ("left over", "left over"),
         ("times", "times"),
         ("times a week", "times a week"),
         ("two-digit numbers", "two-digit numbers"),
