@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.downloads import SHARED, GithubFile
 from magcli.curate.math.answers import plain_value
-from magcli.curate.math.choices import with_options
+from magcli.curate.math.choices import append_options
 from magcli.curate.math.problems import Dropped, clean
 from magcli.verify.math import equal, parsable
 from tests.curate.math.labelled.columns import Problem, digest, problem_of, read
@@ -78,7 +78,7 @@ def decide(row: Mapping[str, Any], problem: Problem) -> Decision:
     """Run the rules on a row; a missing answer is dropped by the stage's validation."""
     if problem.answer is None:
         return Decision(row, problem, "missing-answer", "")
-    found = clean(with_options(problem.problem, problem.choices), problem.answer, parsable=parsable)
+    found = clean(append_options(problem.problem, problem.choices), problem.answer, parsable=parsable)
     if isinstance(found, Dropped):
         return Decision(row, problem, LABEL_OF[found.reason], found.detail)
     if found.note != "opened":

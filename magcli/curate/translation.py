@@ -8,21 +8,20 @@ still asks a question if the original did. The ground truth is not translated, s
 translations, such as MGSM's of GSM8K, can be joined to the rows.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
-from magcli.curate import numerals
-from magcli.curate.reading import Warn, read_lenient, read_strict
+from magcli.curate.tables import read_lenient, read_strict
 from magcli.data.columns import attach
+from magcli.data.source import Rows
 from magcli.errors import DataError, EnvironmentFault, UsageError
 from magcli.generate.types import Completion
 from magcli.verify import language as languages
@@ -33,8 +32,8 @@ Defect = Literal["empty", "cut", "code", "latex", "numbers", "question", "langua
 """Defects of a translation."""
 Untranslatable = Literal["not-english", "too-few-words", "worded-answer", "bare-code"]
 """Why a problem is not translated."""
-_LENGTHS = {"zh": (0.15, 0.9)}
-_LENGTH = (0.55, 2.2)
+_LENGTH_RATIO = (0.55, 2.2)
+_LENGTH_RATIOS = {"zh": (0.15, 0.9)}
 """Ratio of letters in translation and original; MGSM has 0.64 to 1.5, in Chinese 0.25 to 0.63."""
 _SLACK = 12
 """Tolerance in letters: *What is* may become *Quelle est la valeur de*."""
@@ -46,11 +45,11 @@ _FORMULA = re.compile(
     re.DOTALL,
 )
 """Dollar signs as in ``magcli.verify.language``; a price before its sign, *0,10 $.*, does not open a formula."""
-_BOUNDS = re.compile(r"\A(?:\$\$?|\\\[|\\\()|(?:\$\$?|\\\]|\\\))\Z")
-_WORDS_INSIDE = re.compile(r"\\(?:text|textbf|textit|emph|textrm|mbox|mathrm|operatorname)\s*\{[^{}\d$]*\}")
-_BARE = re.compile(r"^(?:def \w+\(|class \w+\s*[:({]|#include\b|from \w+ import\b|import \w+$)", re.MULTILINE)
+_DELIMITERS = re.compile(r"\A(?:\$\$?|\\\[|\\\()|(?:\$\$?|\\\]|\\\))\Z")
+_TEXT_IN_FORMULA = re.compile(r"\\(?:text|textbf|textit|emph|textrm|mbox|mathrm|operatorname)\s*\{[^{}\d$]*\}")
+_UNFENCED_CODE = re.compile(r"^(?:def \w+\(|class \w+\s*[:({]|#include\b|from \w+ import\b|import \w+$)", re.MULTILINE)
 _PLACEHOLDER = "{language}"
-_ENGLISH = frozenset((
+_ENGLISH_WORDS = frozenset((
     "the", "there", "how", "does", "each", "and", "of", "with", "which", "many", "much", "what", "their", "they", "who",
     "were", "if", "when", "did", "every", "more", "than",
 ))  # fmt: skip
@@ -58,9 +57,9 @@ _ENGLISH = frozenset((
 classifier misses. Among the human translations in MGSM and MMATH one contains such a word, by mistake."""
 _QUESTION = re.compile(r"[?？]")
 _MATHEMATICAL = re.compile(r"sqrt|pi|(?:arc|a)?(?:sin|cos|tan)|cot|sec|csc|log|ln|exp|frac|inf|infty|infinity|oo|mod")
-_THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
+_THOUGHTS = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 EXISTING = "existing_translation"
-"""The column that holds an existing translation until it is checked."""
+"""The column with an existing translation until it is checked."""
 By = Literal["id", "position"]
 Texts = dict[tuple[str, str], str]
 """(id or number of the row, language) -> text."""
@@ -109,13 +108,13 @@ def messages(text: str, language: str, instruction: str) -> list[dict[str, str]]
 
 
 def translated(completion: Completion) -> str:
-    """The translation in a completion, without reasoning and surrounding whitespace."""
-    return _THOUGHT.sub("", completion.text).strip()
+    """The translation in a completion, without thoughts and surrounding whitespace."""
+    return _THOUGHTS.sub("", completion.text).strip()
 
 
 def untranslatable(prompt: str, answer: str) -> Untranslatable | None:
     """Why a problem cannot be translated; None if it can."""
-    if _BARE.search(_CODE.sub(" ", prompt)):
+    if _UNFENCED_CODE.search(_CODE.sub(" ", prompt)):
         return "bare-code"
     detected = languages.detect(prompt)
     if detected.label == languages.UNDECIDED:
@@ -138,40 +137,29 @@ def defect(original: str, text: str, language: str) -> Defect | None:
     before, after = _CODE.sub(" ", original), _CODE.sub(" ", text)
     if _spans(_FORMULA, before) != _spans(_FORMULA, after):
         return "latex"
-    if not numerals.preserved(_FORMULA.sub(" ", before), _FORMULA.sub(" ", after), language):
+    if not preserves_numbers(_FORMULA.sub(" ", before), _FORMULA.sub(" ", after), language):
         return "numbers"
     if _QUESTION.search(before) and not _QUESTION.search(after):
         return "question"
-    if language not in languages.detect(text).candidates() or not _ENGLISH.isdisjoint(
-        languages.prose_words(after).lower().split()
-    ):
+    words = languages.prose_words(after)
+    if language not in languages.detect(text).candidates() or not _ENGLISH_WORDS.isdisjoint(words.lower().split()):
         return "language"
-    low, high = _LENGTHS.get(language, _LENGTH)
-    letters = _letters(before)
-    return None if low * letters - _SLACK <= _letters(after) <= high * letters + _SLACK else "length"
+    low, high = _LENGTH_RATIOS.get(language, _LENGTH_RATIO)
+    letters = len(languages.prose_words(before))
+    return None if low * letters - _SLACK <= len(words) <= high * letters + _SLACK else "length"
 
 
 def _spans(pattern: re.Pattern[str], text: str) -> Counter[str]:
     """All spans that must be preserved.
 
-    Blanks, the delimiters of a formula, punctuation inside them, and words in a formula may differ.
+    Spaces, the delimiters of a formula, punctuation at its end, and words in it may differ.
     """
-    found = (_BOUNDS.sub("", _WORDS_INSIDE.sub("", "".join(span[0].split()))) for span in pattern.finditer(text))
-    return Counter(span.rstrip(".,;:，。") for span in found if span)
+    found = ("".join(span[0].split()) for span in pattern.finditer(text))
+    plain = (_DELIMITERS.sub("", _TEXT_IN_FORMULA.sub("", span)) for span in found)
+    return Counter(span.rstrip(".,;:，。") for span in plain if span)
 
 
-def _letters(text: str) -> int:
-    return len(languages.prose_words(text))
-
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from magcli.curate.translation import LanguageChoice
-    from magcli.data.source import Rows
-
-
-def read_translations(path: Path, by: By, languages: Sequence[str], warn: Warn) -> Texts:
+def read_translations(path: Path, by: By, languages: Sequence[str], warn: Callable[[str], None]) -> Texts:
     """Read a table with columns ``prompt``, ``id`` or ``position``, and ``language`` if there are several.
 
     Raises:
@@ -200,3 +188,124 @@ def with_translations(rows: Rows, texts: Mapping[tuple[str, str], str], by: By, 
         column = [texts.get((key, choice.of(id) or "")) for key, id in zip(keys, ids, strict=True)]
         yield attach(batch, pa.RecordBatch.from_pydict({EXISTING: pa.array(column, pa.string())}))
         before += batch.num_rows
+
+
+# ---- numbers ----
+
+_SPACES = "\u00a0\u202f\u2009"
+_NUMBER = re.compile(rf"\d+(?:[.,'’ {_SPACES}]\d{{3}}(?!\d))*(?:[.,]\d+)?|(?<![\w.])\.\d+")
+_SEPARATORS = rf"['’ {_SPACES}]"
+_CLOCK = re.compile(
+    r"\b(\d{1,2})(?:[:.](\d\d))?(?=(?:\s*(?:to|and|until|-|–)\s*\d{1,2}(?:[:.]\d\d)?)?\s*([ap])\.?\s?m\b)",
+    re.IGNORECASE,
+)
+_FULL_HOUR = re.compile(r"(?<=\d)[:.]00\b(?!\s*%)")
+_UNITS, _TENS, _MONTHS, _ORDINALS = map(str.split, (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen",
+    "twenty thirty forty fifty sixty seventy eighty ninety",
+    "january february march april may june july august september october november december",
+    "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth",
+))  # fmt: skip
+_NUMBER_WORDS: dict[str, tuple[float, ...]] = {
+    **{word: (value,) for value, word in enumerate(_UNITS)},
+    **{word + plural: (value,) for value, word in enumerate(_ORDINALS, 1) for plural in ("", "s")},
+    **{word: (value,) for value, word in enumerate(_MONTHS, 1)},
+    **{word: (10 * value,) for value, word in enumerate(_TENS, 2)},
+    **dict.fromkeys(("half", "halves"), (0.5, 1, 2, 50)),
+    **dict.fromkeys(("quarter", "quarters"), (0.25, 4, 25)),
+    **dict.fromkeys(("twice", "double", "doubled", "doubles", "both", "pair", "couple"), (2,)),
+    **dict.fromkeys(("thrice", "triple", "tripled", "triples"), (3,)),
+    **dict.fromkeys(("dozen", "dozens"), (12,)),
+    **dict.fromkeys(("hundred", "hundreds"), (100,)),
+    **dict.fromkeys(("thousand", "thousands"), (1000,)),
+    "million": (1e6,),
+}
+_TARGET_WORDS = {
+    "fr": "une?|premi deux|second trois|tiers|troisi quatr|quart cinq six sept huit neuf|neuvi dix onze douze",
+    "es": "un[ao]?|primer|únic dos|segund tres|tercer cuatro|cuart cinco|quint seis|sext siete|séptim ocho|octav "
+    "nueve|noven diez|décim once doce",
+    "it": "un[ao]?|prim due|second tre|terz quattro|quart cinque|quint sei|sest sette|settim otto|ottav nove|non[ao] "
+    "dieci|decim undici dodici",
+    "de": "ein|erst zwei drei|dritt vier fünf sechs|sechst sieb acht neun zehn elf|elft zwölf",
+    "ru": "один|одн|перв два|две|двух|двум|втор три|трех|трёх|трем|трём|трет четыр|четвёрт|четверт пят шест "
+    "семь|семи|седьм восьм|восем девят десят одиннадцат двенадцат",
+    "zh": "一|单|首|每 二|两|双 三 四 五 六 七 八 九 十 十一 十二",
+}
+"""Prefixes of the cardinal and ordinal words for one to twelve, by language."""
+
+
+def preserves_numbers(original: str, translated: str, language: str) -> bool:
+    """Whether the translation of an English text has the same numbers.
+
+    Each number in digits must reappear equally often, and no other may appear, except for what good translators do:
+    separators change (1,000.5 becomes 1.000,5 or 1 000,5), a number from one to twelve may become a word, a number word
+    (*twice*, *a third*, *May*) digits, and times may use 24 hours (*5:00 PM* becomes *17 Uhr*).
+    """
+    lost, added = _unmatched(original, translated)
+    if lost or added:
+        lost, added = _unmatched(_as_24_hours(original), _FULL_HOUR.sub("", translated))
+    words = number_words(original)
+    return all(_in_words(value, lost.count(value) + words[value], translated, language) for value in lost) and all(
+        any(words[reading] or reading == 1 for reading in readings) for readings in added
+    )
+
+
+def _unmatched(original: str, translated: str) -> tuple[list[float], list[frozenset[float]]]:
+    """Numbers in digits only in the original, and possible readings of those only in the translation."""
+    lost, added = [_english(text) for text in _NUMBER.findall(original)], []
+    for readings in sorted(map(_readings, _NUMBER.findall(translated)), key=len):
+        found = next((value for value in lost if value in readings), None)
+        if found is None:
+            added.append(readings)
+        else:
+            lost.remove(found)
+    return lost, added
+
+
+def _english(text: str) -> float:
+    """Parse an English numeral: commas and spaces as thousands separators, decimal point."""
+    return float(re.sub(f"{_SEPARATORS}|,", "", text if text.count(".") < 2 else text.replace(".", "")))
+
+
+def _readings(text: str) -> frozenset[float]:
+    """Possible values of a numeral in the target languages."""
+    plain = re.sub(_SEPARATORS, "", text)
+    found = (plain.replace(",", ""), plain.replace(".", "").replace(",", "."))
+    return frozenset(float(each) for each in found if each.count(".") < 2 and each != ".")
+
+
+def _as_24_hours(text: str) -> str:
+    """The text with times of day in 24-hour format, full hours without minutes."""
+
+    def hour(found: re.Match[str]) -> str:
+        number = int(found[1])
+        if number <= 12:
+            number = number % 12 + 12 * (found[3].lower() == "p")
+        return str(number) + (f":{found[2]}" if found[2] and found[2] != "00" else "")
+
+    return _CLOCK.sub(hour, text)
+
+
+def number_words(text: str) -> Counter[float]:
+    """The numbers spelled out in an English text with their counts; *thirty-five* counts as 35, 30 and 5."""
+    return Counter(_values_of(re.findall(r"[a-z]+", text.lower())))
+
+
+def _values_of(words: list[str]) -> Iterator[float]:
+    for word, following in pairwise([*words, ""]):
+        yield from _NUMBER_WORDS.get(word, ())
+        if word in _TENS and following in _UNITS[1:10]:
+            yield _NUMBER_WORDS[word][0] + _NUMBER_WORDS[following][0]
+        if following in ("hundred", "thousand", "million") and word in _NUMBER_WORDS:
+            yield _NUMBER_WORDS[word][0] * _NUMBER_WORDS[following][0]
+
+
+def _in_words(value: float, times: int, translated: str, language: str) -> bool:
+    """Whether a small number occurs that often as a word in the translation; 1 needs to occur only once (article)."""
+    if value not in range(1, 13):
+        return False
+    prefixes = _TARGET_WORDS[language].split()[int(value) - 1]
+    boundary = "" if language == "zh" else r"\b"
+    found = re.findall(f"{boundary}(?:{prefixes})", translated, re.IGNORECASE)
+    return len(found) >= (1 if value == 1 else times)

@@ -81,7 +81,7 @@ CODE = pa.schema(
         pa.field("memory_limit", pa.float64()),
     ]
 )
-"""A code problem in addition to ``id`` and ``prompt``, as ``magcli.curate.code.solutions`` normalizes the files of
+"""A code problem in addition to ``id`` and ``prompt``, as ``magcli.curate.code.problems`` normalizes the files of
 others. The verdict of a solution is that of its source: right, wrong or unknown. Limits are in seconds and MB."""
 
 AGREEMENT = pa.schema(
@@ -99,7 +99,7 @@ AGREEMENT = pa.schema(
     ]
 )
 """What running its solutions showed about a code problem. ``weak``: a solution labelled wrong passes all kept tests, or
-a program that computes nothing does, which ``trivial`` names (``magcli.curate.code.trials``).
+a program that computes nothing does, which ``trivial`` names (``magcli.curate.code.prepare``).
 ``cpp_unrun``: why C++ solutions cannot be run on tests that call a Python function."""
 
 CODE_MADE = CODE.set(
@@ -118,7 +118,7 @@ def has_test_origin(schema: pa.Schema) -> bool:
     return bool(pa.types.is_string(kind))
 
 
-ProgramFate = Literal[
+ProgramOutcome = Literal[
     "too-long", "refused", "cut", "no-program", "repeated", "unused", "fails", "constant", "unfit", "used"
 ]
 """What became of a requested generator program. ``too-long``: the problem does not fit into the model's context.
@@ -126,13 +126,13 @@ ProgramFate = Literal[
 ``no-program``: it contains no Python program. ``repeated``: another answer has the same program. ``unused``: enough
 inputs were found without it. ``fails``: it prints nothing for any seed. ``constant``: it prints the same for all.
 ``unfit``: it does not call the function, or prints given inputs only. ``used``: its inputs were tried."""
-PROGRAM_FATES: tuple[ProgramFate, ...] = get_args(ProgramFate)
-INPUT_FATES = ("fault", "disagree", "nothing-new", "kept")
+PROGRAM_OUTCOMES: tuple[ProgramOutcome, ...] = get_args(ProgramOutcome)
+INPUT_OUTCOMES = ("fault", "disagree", "nothing-new", "kept")
 
 NEW_TESTS = pa.schema(
     [
         pa.field("tests_tried", pa.int32()),
-        pa.field("tests_thrown", pa.struct([(name, pa.int32()) for name in INPUT_FATES[:-1]])),
+        pa.field("tests_thrown", pa.struct([(name, pa.int32()) for name in INPUT_OUTCOMES[:-1]])),
         pa.field("tests_made", pa.int32()),
         pa.field("no_tests", pa.string()),
         pa.field("wrong_solutions", pa.int32()),
@@ -141,13 +141,13 @@ NEW_TESTS = pa.schema(
         pa.field("weak", pa.bool_()),
         pa.field("cpp_unrun", pa.string()),
         pa.field("out_of_time", pa.bool_()),
-        pa.field("programs", pa.struct([(name, pa.int32()) for name in PROGRAM_FATES])),
-        pa.field("program_inputs", pa.struct([(name, pa.int32()) for name in INPUT_FATES])),
+        pa.field("programs", pa.struct([(name, pa.int32()) for name in PROGRAM_OUTCOMES])),
+        pa.field("program_inputs", pa.struct([(name, pa.int32()) for name in INPUT_OUTCOMES])),
     ]
 )
 """Result of making tests for a code problem. ``no_tests`` is why there are none. Wrong solutions, ``weak`` and
 ``cpp_unrun`` are as in ``AGREEMENT``; ``before`` is with the given tests alone. ``out_of_time``: the problem's time
-ran out before its inputs did. If a model was asked, ``programs`` counts its programs by ``ProgramFate`` and
+ran out before its inputs did. If a model was asked, ``programs`` counts its programs by ``ProgramOutcome`` and
 ``program_inputs`` the inputs of theirs that were tried."""
 
 MATRIX = pa.schema(

@@ -1,1 +1,1 @@
-"""Evaluation suites, the statistics of their results, and how these are laid out."""
+"""Evaluation suites, metrics with intervals, and comparisons of models."""

@@ -1,7 +1,7 @@
 """Several models side by side: metrics of each with their intervals, and differences problem by problem.
 
-A difference is of a model and the first one, on the problems that both answered, so it needs the completions of both;
-where only metrics are at hand it is left empty, since two intervals that overlap may still be of different models.
+A difference is that of a model and the first one on the problems that both answered, so it needs the completions of
+both. It is null if only metrics are available: models may differ even if their intervals overlap.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,19 +15,19 @@ from magcli.evaluation.metrics import Estimate, Problem
 _FIGURE = [pa.field(name, pa.float64()) for name in ("value", "low", "high")]
 _COUNTS = [pa.field(name, pa.int64()) for name in ("num_problems", "num_samples")]
 METRICS = pa.schema([pa.field("suite", pa.string()), pa.field("metric", pa.string()), *_FIGURE, *_COUNTS])
-"""One row a metric of a suite; the suite is empty where the problems came from a table."""
+"""One row per suite and metric; the suite is empty if the problems came from a table."""
 
 _DIFFERENCE = [pa.field(name, pa.float64()) for name in ("difference", "difference_low", "difference_high")]
 SCHEMA = pa.schema([*list(METRICS)[:2], pa.field("model", pa.string()), *_FIGURE, *_COUNTS, *_DIFFERENCE,
                     pa.field("num_paired", pa.int64())])  # fmt: skip
-"""One row a metric of a suite and a model. Differences are to the first model, in the unit of the metric."""
+"""One row per suite, metric and model. Differences are to the first model, in the unit of the metric."""
 
 Key = tuple[str, str]
 """A suite and a metric."""
 
 
 class Side(NamedTuple):
-    """One model: its name, its metrics, and by suite its problems, as far as their completions are at hand."""
+    """One model: its name, its metrics, and its problems by suite, if their completions are available."""
 
     name: str
     estimates: Mapping[Key, Estimate]
@@ -35,9 +35,9 @@ class Side(NamedTuple):
 
 
 def rows(sides: Sequence[Side], ks: Sequence[int], seed: int = 0) -> list[dict[str, Any]]:
-    """The comparison, one row a suite, metric and model, in the order of their first appearance.
+    """The comparison, one row per suite, metric and model, in the order of their first appearance.
 
-    Differences are of ``ks``, and of every k that some model has a metric of.
+    Differences are computed for ``ks`` and every other k for which some model has a metric.
     """
     keys = dict.fromkeys(key for side in sides for key in side.estimates)
     ks = [*ks, *metrics.known_ks(metric for _, metric in keys)]
@@ -51,7 +51,7 @@ def rows(sides: Sequence[Side], ks: Sequence[int], seed: int = 0) -> list[dict[s
 
 
 def _differences(side: Side, first: Side, ks: Sequence[int], seed: int) -> dict[Key, Estimate]:
-    """What a model has more than the first one, by suite and metric."""
+    """The differences of a model and the first one, by suite and metric."""
     if side is first:
         return {}
     return {
@@ -70,27 +70,25 @@ def _row(key: Key, side: Side, difference: Estimate | None) -> dict[str, Any]:
 
 
 def markdown(found: Sequence[Mapping[str, Any]]) -> str:
-    """The comparison as a Markdown table: a line a suite and metric, a column a model and, from the second on, its
-    difference. Shares are in percent; an asterisk marks a difference whose interval leaves 0 out.
+    """The comparison as a Markdown table: one line per suite and metric, one column per model and difference.
+
+    Shares are in percent; an asterisk marks a difference whose interval excludes 0.
     """
     models = list(dict.fromkeys(row["model"] for row in found))
     cells = {(row["suite"], row["metric"], row["model"]): row for row in found}
-    paired = [model for model in models if any(row["model"] == model and _has_difference(row) for row in found)]
+    with_difference = {row["model"] for row in found if row.get("difference") is not None}
+    paired = [model for model in models if model in with_difference]
     head = ["suite", "metric", *models, *(f"{model} - {models[0]}" for model in paired)]
     lines = [head, ["---", "---", *["---:"] * (len(head) - 2)]]
     for suite, metric in dict.fromkeys((row["suite"], row["metric"]) for row in found):
-        values = [_figure(cells.get((suite, metric, model)), "", "") for model in models]
-        more = [_figure(cells.get((suite, metric, model)), "difference", "+") for model in paired]
-        lines.append([suite or "-", metric, *values, *more])
+        values = [_cell(cells.get((suite, metric, model)), "", "") for model in models]
+        differences = [_cell(cells.get((suite, metric, model)), "difference", "+") for model in paired]
+        lines.append([suite or "-", metric, *values, *differences])
     return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines) + "\n"
 
 
-def _has_difference(row: Mapping[str, Any]) -> bool:
-    return row.get("difference") is not None
-
-
-def _figure(row: Mapping[str, Any] | None, name: str, sign: str) -> str:
-    """A value with its interval, or a difference with its; empty where there is none."""
+def _cell(row: Mapping[str, Any] | None, name: str, sign: str) -> str:
+    """A value or a difference with its interval; empty if there is none."""
     keys = (name, f"{name}_low", f"{name}_high") if name else ("value", "low", "high")
     if row is None or row.get(keys[0]) is None:
         return ""
@@ -98,5 +96,5 @@ def _figure(row: Mapping[str, Any] | None, name: str, sign: str) -> str:
     assert value is not None
     if low is None or high is None:
         return f"{scale * value:{sign}.1f}"
-    beyond = "*" if name and (low > 0 or high < 0) else ""
-    return f"{scale * value:{sign}.1f}{beyond} [{scale * low:{sign}.1f}, {scale * high:{sign}.1f}]"
+    significant = "*" if name and (low > 0 or high < 0) else ""
+    return f"{scale * value:{sign}.1f}{significant} [{scale * low:{sign}.1f}, {scale * high:{sign}.1f}]"

@@ -1,4 +1,4 @@
-"""Whether the checks of IFEval, the verifier ``ifeval`` of a suite, are installed; ``ifeval_checks`` makes them."""
+"""Check that the packages of the verifier ``ifeval`` are installed; ``ifeval_checks`` imports them."""
 
 import importlib.util
 import sys
@@ -7,14 +7,13 @@ from magcli.errors import EnvironmentFault
 
 
 def require() -> None:
-    """Refuse where the checks, or the data that they split sentences by, are not installed.
-
-    Without its data the harness would download it when it is imported.
+    """Refuse if the checks or their sentence splitter's data are missing, as the harness would download the latter.
 
     Raises:
-        EnvironmentFault: which is missing and how to get it.
+        EnvironmentFault: what is missing and how to install it.
     """
-    if missing := [name for name in ("lm_eval", "nltk", "langdetect", "immutabledict") if not _installed(name)]:
+    packages = ("lm_eval", "nltk", "langdetect", "immutabledict")
+    if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
         raise EnvironmentFault(
             f"evaluate: the suite ifeval needs {missing[0]}; install its checks: pip install 'magcli[ifeval]'"
         )
@@ -27,7 +26,3 @@ def require() -> None:
             "evaluate: the suite ifeval needs NLTK's data punkt_tab; get it once: "
             f"{sys.executable} -m nltk.downloader punkt_tab"
         ) from None
-
-
-def _installed(name: str) -> bool:
-    return importlib.util.find_spec(name) is not None

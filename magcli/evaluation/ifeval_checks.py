@@ -1,9 +1,9 @@
 """IFEval: are all instructions of a prompt followed? The verifier ``ifeval`` of a suite.
 
-The checks are those of lm-evaluation-harness, the keeper of the original ones (``magcli[ifeval]``). They are loaded
-with this module, seconds of work, so that a worker has them before the clock of its first verdict runs. Of the
-completion the part after ``</think>`` counts. ``correct`` is strict: all instructions of the prompt are followed as it
-stands; ``correct_anywhere`` is loose: they are without its first or last line or its asterisks.
+The checks are those of lm-evaluation-harness (``magcli[ifeval]``). They are loaded when this module is imported, which
+takes seconds, so not within the deadline of a worker's first verdict. Only the part of the completion after
+``</think>`` counts. ``correct`` is the strict metric; ``correct_anywhere`` the loose one, which also accepts the answer
+without its first or last line or its asterisks.
 """
 
 import importlib
@@ -21,9 +21,9 @@ CHECKS = "lm_eval.tasks.ifeval.utils"
 
 
 def _loaded() -> Any:
-    """The module of the checks, without the rest of the harness: that takes more memory than a worker may.
+    """The module of the checks, without the rest of the harness, which needs more memory than a worker may use.
 
-    The language detector draws lots unless it is given a seed.
+    The language detector is random unless it has a seed.
     """
     ifeval.require()
     from langdetect import DetectorFactory
@@ -39,7 +39,7 @@ def _loaded() -> Any:
 
 
 def _bare(name: str) -> ModuleType:
-    """A package in whose folder modules are found, itself not imported."""
+    """A package whose modules can be imported, but which is not executed itself."""
     spec = importlib.util.find_spec("lm_eval")
     assert spec is not None
     assert spec.origin is not None
@@ -49,19 +49,19 @@ def _bare(name: str) -> ModuleType:
 
 
 def reward(completion: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """1 where all instructions are followed, else 0; ``detail`` names those that are not."""
+    """1 if all instructions are followed, else 0; ``detail`` names those that are not."""
     names = [name.removeprefix("en:") for name in _value(row["instruction_id_list"])]
-    asked = _checks.InputExample(row["id"], names, row["prompt"], _value(row["kwargs"]))
+    example = _checks.InputExample(row["id"], names, row["prompt"], _value(row["kwargs"]))
     answer = completion.rpartition("</think>")[2].strip()
-    strict = _checks.test_instruction_following_strict(asked, answer)
-    loose = _checks.test_instruction_following_loose(asked, answer)
+    strict = _checks.test_instruction_following_strict(example, answer)
+    loose = _checks.test_instruction_following_loose(example, answer)
     broken = [name for name, followed in zip(names, strict.follow_instruction_list, strict=True) if not followed]
     columns = {"correct_anywhere": loose.follow_all_instructions, "detail": ", ".join(broken)}
     return {"total": float(strict.follow_all_instructions), **columns}
 
 
 def _value(column: Any) -> Any:
-    """A column that a table holds as JSON text."""
+    """A column, which tables store as JSON text."""
     return json.loads(column) if isinstance(column, str) else column
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 def labels(names: Sequence[str]) -> list[str]:
-    """Distinct short labels of paths: each without the folders that all of them share, and without its suffix.
+    """Distinct short labels of paths: each without the folders shared by all, and without its suffix.
 
-    Where only the suffix differs it is included; paths that are equal are numbered.
+    If only the suffix differs it is included; equal paths are numbered.
     """
     paths = [Path(name) if Path(name).name not in ("", "..") else Path(name).resolve() for name in names]
     parts = [path.with_suffix("").parts if path.name else path.parts for path in paths]
@@ -16,13 +16,13 @@ def labels(names: Sequence[str]) -> list[str]:
     while parts and all(len(part) > shared + 1 and part[shared] == parts[0][shared] for part in parts):
         shared += 1
     short = ["/".join(part[shared:]) for part in parts]
-    return apart(
+    return distinct(
         label + Path(name).suffix if short.count(label) > 1 else label for label, name in zip(short, names, strict=True)
     )
 
 
-def apart(names: Iterable[str]) -> list[str]:
-    """The names, each once: one that is there already has the next free number behind it."""
+def distinct(names: Iterable[str]) -> list[str]:
+    """The names made distinct: a repeated one gets the next free number."""
     found: list[str] = []
     for name in names:
         numbered = (f"{name} ({number})" for number in count(2))

@@ -1,6 +1,6 @@
-"""pass@k, avg@n, maj@k, lengths and shares of what was cut or in one language, with 95% intervals over problems.
+"""pass@k, avg@n, maj@k, lengths, and shares of truncated, well-formed and one-language samples, with 95% intervals.
 
-Every metric is a mean of one number a problem, so its interval resamples problems (bootstrap), and two runs are
+Every metric is a mean of one number per problem, so its interval resamples problems (bootstrap), and two runs are
 compared problem by problem.
 """
 
@@ -20,20 +20,19 @@ from magcli.verify.types import FormatReason
 
 Floats = NDArray[np.float64]
 RESAMPLES = 10_000
-SUBSETS = 200
-"""Subsets of the samples over which maj@k is averaged; drawn at random where there are more."""
+MAX_SUBSETS = 200
+"""Subsets of the samples over which maj@k is averaged; random ones if there are more."""
 DIFFERENCE = " difference"
-"""What the name of a paired difference ends in."""
-OF_K = re.compile(r"(?:pass|maj)@(\d+)")
-"""How the name of a metric of k samples begins."""
+"""Suffix of the name of a paired difference."""
+_OF_K = re.compile(r"(?:pass|maj)@(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The samples of one problem: the answer found in each (empty for none) and whether it was right.
+    """The samples of one problem: the answer of each (empty for none) and whether it is correct.
 
-    ``one_language``: whether question, thoughts and answer are in one; ``truncated``: whether the sample was cut at its
-    longest length; ``formed``: whether it has the format without which it is not right. All are empty where
+    ``one_language``: whether question, thoughts and answer are in one language; ``truncated``: whether the sample
+    reached the maximum length; ``has_format``: whether it has the required format. These and ``lengths`` are empty if
     unknown. ``kind`` is math or code.
     """
 
@@ -44,8 +43,19 @@ class Problem:
     lengths: tuple[int, ...]
     one_language: tuple[bool, ...] = ()
     truncated: tuple[bool, ...] = ()
-    formed: tuple[bool, ...] = ()
+    has_format: tuple[bool, ...] = ()
     kind: str = "math"
+
+
+_MEANS = {
+    "avg@n": "correct",
+    "avg@n anywhere": "correct_anywhere",
+    "tokens": "lengths",
+    "format": "has_format",
+    "truncated": "truncated",
+    "one language": "one_language",
+}
+"""Metrics that are means over samples, and their fields of a problem."""
 
 
 class Estimate(NamedTuple):
@@ -60,16 +70,16 @@ class Estimate(NamedTuple):
 
 
 def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
-    """Probability that at least one of k samples is right, without bias (Chen et al. 2021, eq. 1)."""
+    """Unbiased estimate of the probability that at least one of k samples is correct (Chen et al. 2021, eq. 1)."""
     if num_samples - num_correct < k:
         return 1.0
     return 1.0 - comb(num_samples - num_correct, k) / comb(num_samples, k)
 
 
 def majority_right(answers: Sequence[str], correct: Sequence[bool]) -> float:
-    """1 when the most frequent answer is right; tied answers share. Samples without an answer do not vote."""
-    said = ((answer.strip(), ok) for answer, ok in zip(answers, correct, strict=True))
-    votes = Counter("" if ok else answer for answer, ok in said if ok or answer)
+    """1 if the most frequent answer is correct; ties are shared. Samples without an answer do not vote."""
+    pairs = ((answer.strip(), ok) for answer, ok in zip(answers, correct, strict=True))
+    votes = Counter("" if ok else answer for answer, ok in pairs if ok or answer)
     if not votes:
         return 0.0
     most = max(votes.values())
@@ -77,150 +87,139 @@ def majority_right(answers: Sequence[str], correct: Sequence[bool]) -> float:
     return ("" in winners) / len(winners)
 
 
-def merged(problem: Problem, same: Callable[[str, str], bool]) -> Problem:
-    """The problem with equal wrong answers spelt alike, so that they vote together, as right ones do.
+def merge_answers(problem: Problem, same: Callable[[str, str], bool]) -> Problem:
+    """The problem with one spelling of equal wrong answers, so that they vote together, as correct ones do.
 
-    ``same`` is the verifier's equality of two answers, taken for transitive; n texts need at most n(n - 1) / 2 of it.
+    ``same`` is the verifier's equality of two answers, assumed transitive; n texts need at most n(n - 1) / 2 calls.
     """
-    home: dict[str, str] = {}
-    said = zip(problem.answers, problem.correct, strict=True)
-    for text, _ in Counter(answer.strip() for answer, ok in said if not ok and answer.strip()).most_common():
-        known = (each for each in dict.fromkeys(home.values()) if same(text, each))
-        home[text] = next(known, text)
-    return replace(problem, answers=tuple(home.get(answer.strip(), answer) for answer in problem.answers))
+    spelling: dict[str, str] = {}
+    pairs = zip(problem.answers, problem.correct, strict=True)
+    for text, _ in Counter(answer.strip() for answer, ok in pairs if not ok and answer.strip()).most_common():
+        equal = (each for each in dict.fromkeys(spelling.values()) if same(text, each))
+        spelling[text] = next(equal, text)
+    return replace(problem, answers=tuple(spelling.get(answer.strip(), answer) for answer in problem.answers))
 
 
 def maj_at_k(problem: Problem, k: int, seed: int) -> float:
-    """Expected ``majority_right`` of k of the samples: over all subsets, or over random ones where those are many."""
+    """Expected ``majority_right`` of k of the samples: over all subsets, or random ones if there are many."""
     answers, correct = problem.answers, problem.correct
     subsets = _subsets(len(correct), k, [seed, *problem.id.encode("utf-8", "surrogatepass")])
     return float(np.mean([majority_right([answers[i] for i in s], [correct[i] for i in s]) for s in subsets]))
 
 
 def _subsets(n: int, k: int, seed: Sequence[int]) -> Iterable[Sequence[int]]:
-    """All choices of k among n when there are at most ``SUBSETS``, else as many random ones."""
-    if comb(n, k) <= SUBSETS:
+    """All choices of k among n, or ``MAX_SUBSETS`` random ones if there are more."""
+    if comb(n, k) <= MAX_SUBSETS:
         return combinations(range(n), k)
     random = np.random.default_rng([n, k, *seed])
-    return (random.choice(n, k, replace=False).tolist() for _ in range(SUBSETS))
+    return (random.choice(n, k, replace=False).tolist() for _ in range(MAX_SUBSETS))
 
 
 def gather(rows: Iterable[Mapping[str, Any]]) -> list[Problem]:
-    """Graded completions, one row a sample, as one entry a problem, in order of first appearance.
+    """Graded completions, one per row, grouped by problem in order of first appearance.
 
     Raises:
-        DataError: two problems (with different prompts) have one id, a verdict is missing, or a
-            verdict or a length is a text, of which every one would count as true.
+        DataError: two problems (with different prompts) have the same id, a verdict is missing, or a verdict or a
+            length is text, which would always count as true.
     """
     found: dict[str, list[Mapping[str, Any]]] = {}
-    asked: dict[str, str | None] = {}
+    prompts: dict[str, str | None] = {}
     for row in rows:
-        if asked.setdefault(row["id"], row.get("prompt")) != row.get("prompt"):
-            raise DataError(f"id {row['id']!r} stands for two different problems; give each problem an id of its own")
+        if prompts.setdefault(row["id"], row.get("prompt")) != row.get("prompt"):
+            raise DataError(f"id {row['id']!r} belongs to two different problems; ids must be unique")
         found.setdefault(row["id"], []).append({name: value for name, value in row.items() if name != "prompt"})
-    looked = any(row.get("languages") for samples in found.values() for row in samples)
-    ended = all(row.get("finish") for samples in found.values() for row in samples)
-    measured = any(row.get("num_tokens") is not None for samples in found.values() for row in samples)
-    asked_for = any(_formed(row) is not None for samples in found.values() for row in samples)
+    every = [row for samples in found.values() for row in samples]
+    has_lengths = any(row.get("num_tokens") is not None for row in every)
+    has_languages = any(row.get("languages") for row in every)
+    has_finish = all(row.get("finish") for row in every)
+    has_formats = any(_has_format(row) is not None for row in every)
     return [
         Problem(
             id,
             tuple(row.get("extracted") or "" for row in samples),
-            tuple(_right(row) for row in samples),
+            tuple(_correct(row) for row in samples),
             tuple(
                 bool(_number(row, "correct_anywhere" if "correct_anywhere" in row else "correct")) for row in samples
             ),
-            tuple(int(_number(row, "num_tokens")) for row in samples) if measured else (),
-            tuple((row.get("reward_language") or 0) > 0 for row in samples) if looked else (),
-            tuple(row["finish"] == "length" for row in samples) if ended else (),
-            tuple(_formed(row) is not False for row in samples) if asked_for else (),
+            tuple(int(_number(row, "num_tokens")) for row in samples) if has_lengths else (),
+            tuple((row.get("reward_language") or 0) > 0 for row in samples) if has_languages else (),
+            tuple(row["finish"] == "length" for row in samples) if has_finish else (),
+            tuple(_has_format(row) is not False for row in samples) if has_formats else (),
             samples[0].get("kind") or "math",
         )
         for id, samples in found.items()
     ]
 
 
-def _right(row: Mapping[str, Any]) -> bool:
-    """The verdict on a completion, which must have one."""
+def _correct(row: Mapping[str, Any]) -> bool:
     if row.get("correct") is None:
         raise DataError(f"a completion of id {row['id']!r} has no verdict in column correct; grade it first")
     return bool(_number(row, "correct"))
 
 
 def _number(row: Mapping[str, Any], column: str) -> float:
-    """A verdict or a length; 0 where there is none."""
+    """A verdict or a length; 0 for null."""
     value = row.get(column)
     if isinstance(value, str):
         kind = "a number" if column == "num_tokens" else "true or false"
-        raise DataError(f"{column} of id {row['id']!r} is the text {value!r}; it must be {kind}")
+        raise DataError(f"{column} of id {row['id']!r} is the text {value!r}, expected {kind}")
     return float(value or 0)
 
 
-def _formed(row: Mapping[str, Any]) -> bool | None:
-    """Whether a completion has the format; None where its row does not say."""
+def _has_format(row: Mapping[str, Any]) -> bool | None:
+    """Whether a completion has the required format; None if its row does not say."""
     if row.get("reason") in get_args(FormatReason):
         return False
     return True if (row.get("reward_format") or 0) > 0 else None
 
 
-def statistics(
-    ks: Sequence[int],
-    seed: int,
-    *,
-    measured: bool = True,
-    language: bool = False,
-    truncated: bool = False,
-    formed: bool = False,
-) -> dict[str, Callable[[Problem], float]]:
-    """What is computed of each problem, by the name of the metric."""
-    table: dict[str, Callable[[Problem], float]] = {
-        "avg@n": lambda p: sum(p.correct) / len(p.correct),
-        "avg@n anywhere": lambda p: sum(p.correct_anywhere) / len(p.correct_anywhere),
-    }
-    if measured:
-        table["tokens"] = lambda p: sum(p.lengths) / len(p.lengths)
-    if formed:
-        table["format"] = lambda p: sum(p.formed) / len(p.formed)
-    if truncated:
-        table["truncated"] = lambda p: sum(p.truncated) / len(p.truncated)
-    if language:
-        table["one language"] = lambda p: sum(p.one_language) / len(p.one_language)
-    for k in ks:
-        table[f"pass@{k}"] = lambda p, k=k: pass_at_k(len(p.correct), sum(p.correct), k)  # type: ignore[misc]
-        if k > 1:
-            table[f"maj@{k}"] = lambda p, k=k: maj_at_k(p, k, seed)  # type: ignore[misc]
-    return table
-
-
 def known_ks(names: Iterable[str]) -> list[int]:
-    """The k of metrics with these names, each once."""
-    return sorted({int(found[1]) for name in names if (found := OF_K.match(name))})
+    """The distinct values of k of metrics with these names."""
+    return sorted({int(found[1]) for name in names if (found := _OF_K.match(name))})
 
 
-def fewest(problems: Iterable[Problem]) -> int:
-    """The samples of the problem that has the fewest, which no k of a metric is larger than."""
+def min_samples(problems: Iterable[Problem]) -> int:
+    """The fewest samples of a problem, which limit k."""
     return min(len(problem.correct) for problem in problems)
 
 
 def estimate(problems: Sequence[Problem], ks: Sequence[int], seed: int = 0) -> list[Estimate]:
-    """All metrics of a run. ``ks`` larger than the number of samples of some problem are left out."""
-    least = fewest(problems)
+    """All metrics of a run; ``ks`` above the number of samples of some problem are skipped."""
     samples = sum(len(problem.correct) for problem in problems)
-    table = statistics([k for k in ks if k <= least], seed, **_looked(problems))
     return [
-        Estimate(name, *interval(np.array([of(p) for p in problems]), seed, _range(name, 0)), len(problems), samples)
-        for name, of in table.items()
+        Estimate(name, *interval(np.array(list(map(of, problems))), seed, _range(name, 0)), len(problems), samples)
+        for name, of in _metrics(problems, ks, seed).items()
     ]
 
 
-def _looked(problems: Sequence[Problem]) -> dict[str, bool]:
-    """What is known of all problems."""
-    return {
-        "measured": all(problem.lengths for problem in problems),
-        "language": all(problem.one_language for problem in problems),
-        "truncated": all(problem.truncated for problem in problems),
-        "formed": all(problem.formed for problem in problems),
-    }
+def paired(ours: Sequence[Problem], theirs: Sequence[Problem], ks: Sequence[int], seed: int = 0) -> list[Estimate]:
+    """Each metric, ours minus theirs, on the problems that both have."""
+    others = {problem.id: problem for problem in theirs}
+    pairs = [(problem, others[problem.id]) for problem in ours if problem.id in others]
+    if not pairs:
+        return []
+    samples = sum(len(problem.correct) for problem, _ in pairs)
+    found = []
+    for name, of in _metrics([each for pair in pairs for each in pair], ks, seed).items():
+        bounds = interval(np.array([of(our) - of(their) for our, their in pairs]), seed, _range(name, -1))
+        found.append(Estimate(f"{name}{DIFFERENCE}", *bounds, len(pairs), samples))
+    return found
+
+
+def _metrics(problems: Sequence[Problem], ks: Sequence[int], seed: int) -> dict[str, Callable[[Problem], float]]:
+    """The functions of the metrics that all problems have data for, by name."""
+
+    def mean(field: str) -> Callable[[Problem], float]:
+        return lambda problem: sum(getattr(problem, field)) / len(getattr(problem, field))
+
+    known = {name: field for name, field in _MEANS.items() if all(getattr(problem, field) for problem in problems)}
+    table = {name: mean(field) for name, field in known.items()}
+    least = min_samples(problems)
+    for k in (k for k in ks if k <= least):
+        table[f"pass@{k}"] = lambda p, k=k: pass_at_k(len(p.correct), sum(p.correct), k)  # type: ignore[misc]
+        if k > 1:
+            table[f"maj@{k}"] = lambda p, k=k: maj_at_k(p, k, seed)  # type: ignore[misc]
+    return table
 
 
 def scale(metric: str) -> int:
@@ -228,40 +227,24 @@ def scale(metric: str) -> int:
     return 1 if metric.startswith("tokens") else 100
 
 
-def paired(ours: Sequence[Problem], theirs: Sequence[Problem], ks: Sequence[int], seed: int = 0) -> list[Estimate]:
-    """Metric by metric, ours minus theirs on the problems that both have."""
-    other = {problem.id: problem for problem in theirs}
-    both = [(problem, other[problem.id]) for problem in ours if problem.id in other]
-    if not both:
-        return []
-    every = [each for pair in both for each in pair]
-    least = fewest(every)
-    samples = sum(len(a.correct) for a, _ in both)
-    table = statistics([k for k in ks if k <= least], seed, **_looked(every))
-    differences = {name: np.array([of(a) - of(b) for a, b in both]) for name, of in table.items()}
-    return [
-        Estimate(f"{name}{DIFFERENCE}", *interval(each, seed, _range(name, -1)), len(both), samples)
-        for name, each in differences.items()
-    ]
-
-
 def _range(metric: str, least: float) -> tuple[float, float] | None:
-    """What a problem's share, or difference of shares, lies between; lengths have no such ends."""
+    """The bounds of a problem's share or difference of shares; lengths have none."""
     return None if metric.startswith("tokens") else (least, 1.0)
 
 
-def interval(values: Floats, seed: int = 0, ends: tuple[float, float] | None = None) -> tuple[float, float, float]:
+def interval(values: Floats, seed: int = 0, bounds: tuple[float, float] | None = None) -> tuple[float, float, float]:
     """Mean and the 2.5% and 97.5% points of the bootstrap over the values' first axis.
 
-    With few values it is a little narrow: simulated, it holds the truth 95 times in 100 with 100 problems, 93 with 30
-    and 90 with 10. Where all n values are equal, resampling would make a point of it; if values lie between two
-    ``ends``, the interval then goes as far to each as a share 1 - 0.025^(1/n) of other values would take the mean.
+    With few values it is slightly too narrow: in simulations it covers the true value in 95% of cases with 100
+    problems, 93% with 30 and 90% with 10. If all n values are equal, resampling would give a single point; with
+    ``bounds`` of the values, the interval then extends as far as a share 1 - 0.025^(1/n) of values at a bound would
+    move the mean.
     """
     if len(values) < 2:
         return float(values.mean()), float("nan"), float("nan")
-    if ends is not None and (values == values[0]).all():
+    if bounds is not None and (values == values[0]).all():
         value, unseen = float(values[0]), 1 - 0.025 ** (1 / len(values))
-        return value, value - unseen * (value - ends[0]), value + unseen * (ends[1] - value)
+        return value, value - unseen * (value - bounds[0]), value + unseen * (bounds[1] - value)
     random = np.random.default_rng(seed)
     means = np.concatenate(
         [values[random.integers(0, len(values), (100, len(values)))].mean(1) for _ in range(RESAMPLES // 100)]

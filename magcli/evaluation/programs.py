@@ -1,20 +1,19 @@
-"""How the tests of code suites become what the judge runs.
+"""Convert the tests of code suites to the columns that the judge runs.
 
 =========== ==========================================================================================================
 asserts     ``test_list``, after ``test_setup_code`` (MBPP)
 check       a script ``test`` that defines ``check(candidate)``, called with ``entry_point`` (HumanEval)
-main        ``test`` or ``tests`` is a C++ ``main`` that asserts (HumanEval-X, MultiPL-E)
-unittest    ``tests`` is a mapping of files of unit tests, ``stub`` one of the module that they import (Exercism)
-hidden      ``public_test_cases`` and ``private_test_cases`` as LiveCodeBench packs them
-samples     the examples in the statement, ``prompt``, alone (AtCoder and LeetCode)
-tests       ``tests`` as magcli has them
+main        ``test`` or ``tests`` is a C++ ``main`` with asserts (HumanEval-X, MultiPL-E)
+unittest    ``tests`` maps file names to unit tests, ``stub`` names the module that they import (Exercism)
+hidden      ``public_test_cases`` and ``private_test_cases`` (LiveCodeBench)
+samples     only the examples in the statement, column ``prompt`` (AtCoder and LeetCode)
+tests       ``tests`` in magcli's format
 =========== ==========================================================================================================
 
-Calls, asserts and pairs of input and output are judged outside the sandbox (``magcli.verify.code.cases``). So are the
-asserts of ``asserts`` and ``check``, unless one of a problem cannot be split into calls and conditions, as in a loop:
-then all of the problem's run as a script, the column ``harness``, after the program and in its process, like those of
-``main`` and ``unittest``. A program must reach a script's last line. As it shares its process with the
-script it could forge that, by printing the last line itself or by objects that equal everything.
+Calls, asserts and pairs of input and output are judged outside the sandbox (``magcli.verify.code.cases``). Scripts of
+``main`` and ``unittest``, and of problems with an assert that cannot be split into calls and conditions (for example in
+a loop), run after the program in its process, from the column ``harness``. The program passes if the last line of the
+script is reached, which a malicious program could forge.
 """
 
 import ast
@@ -34,7 +33,7 @@ Row = Mapping[str, Any]
 
 PASSED = "all tests passed: 5d41402abc4b"
 CHECKER = f"import sys\nsys.exit(42 if sys.stdin.read().rstrip().endswith({PASSED!r}) else 43)\n"
-"""Right is what ends by saying so: whatever the program printed before does not matter."""
+"""Accepts output that ends with ``PASSED``."""
 
 _LAST_BRACE = re.compile(r"(?:return\s+0\s*;\s*)?\}\s*\Z")
 _SAMPLE = re.compile(
@@ -44,14 +43,14 @@ _EXAMPLE = re.compile(
     r"^\s*Input:\s*(?P<input>.*?)\n\s*Output:\s*(?P<output>.*?)(?=\n\s*\n|\nExplanation|\Z)", re.M | re.S
 )
 _METHOD = re.compile(r"class Solution.*?def\s+(\w+)\s*\(", re.S)
-_WORDS = {"true": True, "false": False, "null": None}
+_JSON_LITERALS = {"true": True, "false": False, "null": None}
 
 
 def with_tests(form: str, row: Row) -> dict[str, Any]:
-    """The columns of a code problem: its tests, its language and what else the judge needs.
+    """The columns of a code problem that the judge needs.
 
     Raises:
-        DataError: the form is not known, or the row's tests are not of it.
+        DataError: the form is unknown, or the row's tests do not have it.
     """
     if form not in _FORMS:
         raise DataError(f"unknown form of tests {form!r}; choose from {', '.join(_FORMS)}")
@@ -62,25 +61,25 @@ def with_tests(form: str, row: Row) -> dict[str, Any]:
 
 
 def in_process_note(problems: Sequence[Row]) -> str:
-    """What must be known of verdicts on these problems: how many have asserts that the program could forge."""
+    """A note on the number of problems whose asserts run in the program's process; empty if there are none."""
     count = sum(bool(problem.get("harness")) for problem in problems)
     return f"{count} of {len(problems)} problems run their asserts in the program's process" if count else ""
 
 
-def _after(script: str, language: str = "python") -> dict[str, Any]:
-    """A script that runs after the program."""
+def _with_script(script: str, language: str = "python") -> dict[str, Any]:
+    """The columns of a problem whose tests are a script that runs after the program."""
     checker = {"checker": CHECKER, "checker_language": "python"}
     return {**_columns(language, [{"input": "", "output": PASSED}]), "harness": script, **checker}
 
 
 def _columns(language: str, tests: Sequence[Row], entry_point: str = "") -> dict[str, Any]:
-    """The columns of a problem without a script, the same ones as those of one with it."""
+    """The columns of a problem without a script."""
     empty = dict.fromkeys(("harness", "checker", "checker_language"), "")
     return {"language": language, "tests": json.dumps(tests), "entry_point": entry_point, **empty}
 
 
 def _python(script: str) -> dict[str, Any]:
-    return _after(f"{script}\nprint({PASSED!r})\n")
+    return _with_script(f"{script}\nprint({PASSED!r})\n")
 
 
 def _asserts(row: Row) -> dict[str, Any]:
@@ -96,7 +95,7 @@ def _check(row: Row) -> dict[str, Any]:
 
 
 def _split(sources: Callable[[], Sequence[str]], entry_point: str = "") -> dict[str, Any] | None:
-    """Asserts as tests that are judged outside the program's process; None where one cannot be split."""
+    """Asserts as tests that are judged outside the program's process; None if one cannot be split."""
     try:
         tests = [{"assert": source} for source in sources()]
         parse_tests(tests, defined_names(tests, entry_point))
@@ -108,7 +107,7 @@ def _split(sources: Callable[[], Sequence[str]], entry_point: str = "") -> dict[
 def _main(row: Row) -> dict[str, Any]:
     script = str(row.get("test") or row["tests"]).strip().removeprefix("}").strip()
     report = f'std::fputs("\\n{PASSED}\\n", stdout);\n}}\n'
-    return _after(
+    return _with_script(
         f"#undef NDEBUG\n#include <cassert>\n#include <cstdio>\n{_LAST_BRACE.sub(lambda _: report, script)}", "cpp"
     )
 
@@ -161,7 +160,7 @@ def _calls(statement: str, method: str) -> Iterator[dict[str, str]]:
 def _arguments(text: str) -> list[ast.keyword]:
     call = _expression(f"f({' '.join(text.split())})")
     if not isinstance(call, ast.Call) or call.args:
-        raise DataError(f"the example's input {text[:60]!r} names no arguments")
+        raise DataError(f"the example's input {text[:60]!r} has no named arguments")
     return call.keywords
 
 
@@ -169,22 +168,22 @@ def _expression(text: str) -> ast.expr:
     try:
         return ast.parse(text.strip(), mode="eval").body
     except SyntaxError:
-        raise DataError(f"the example {text.strip()[:60]!r} is no value") from None
+        raise DataError(f"the example {text.strip()[:60]!r} is not a value") from None
 
 
-class _Words(ast.NodeTransformer):
-    """Puts constants in place of the words of JSON."""
+class _JsonLiterals(ast.NodeTransformer):
+    """Replaces the literals of JSON by those of Python."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        return ast.Constant(_WORDS[node.id]) if node.id in _WORDS else node
+        return ast.Constant(_JSON_LITERALS[node.id]) if node.id in _JSON_LITERALS else node
 
 
 def _value(node: ast.expr) -> Any:
-    """A literal that may contain the constants of JSON."""
+    """The value of a literal of Python or JSON."""
     try:
-        return ast.literal_eval(_Words().visit(node))
+        return ast.literal_eval(_JsonLiterals().visit(node))
     except ValueError:
-        raise DataError(f"{ast.unparse(node)[:60]!r} is no plain value") from None
+        raise DataError(f"{ast.unparse(node)[:60]!r} is not a plain value") from None
 
 
 def _hidden(row: Row) -> dict[str, Any]:
@@ -201,7 +200,7 @@ def _case(case: Row, name: str | None) -> dict[str, str]:
 
 
 def _cases(text: str) -> list[Row]:
-    """Test cases, as JSON or as LiveCodeBench packs them: pickled JSON text, deflated, in base 64."""
+    """Test cases, as JSON or as LiveCodeBench packs them: pickled JSON text, compressed by zlib, in base64."""
     if text.lstrip()[:1] != "[":
         text = _TextOnly(io.BytesIO(zlib.decompress(base64.b64decode(text)))).load()
     found: list[Row] = json.loads(text)
@@ -209,10 +208,10 @@ def _cases(text: str) -> list[Row]:
 
 
 class _TextOnly(pickle.Unpickler):
-    """Reads plain values alone: a pickle can name any function to be called, and none is looked up here."""
+    """Reads only plain values, since a pickle could call any function."""
 
     def find_class(self, module: str, name: str) -> Any:
-        raise DataError(f"the packed tests ask for {module}.{name}; they should be text")
+        raise DataError(f"the packed tests contain {module}.{name}, expected only text")
 
 
 _FORMS: dict[str, Callable[[Row], dict[str, Any]]] = {

@@ -1,4 +1,4 @@
-"""The rows of a suite: found in a folder or on the hub, and made into problems that can be asked and graded."""
+"""The problems of a suite: its rows are found in a folder or on the hub, and converted."""
 
 import gzip
 import json
@@ -22,9 +22,9 @@ _EXERCISE_TEXTS = {
 }
 _EXERCISE_FILES = {"stub": "solution", "tests": "test", "example": "example"}
 HUB = "hub"
-"""The place of data that is read from the Hugging Face hub."""
+"""In place of a folder: read data from the Hugging Face hub."""
 LETTERS = "ABCDEFGHIJ"
-CHOOSE = "Give the letter of the right option in \\boxed{}."
+INSTRUCTION = "Give the letter of the right option in \\boxed{}."
 
 _COLUMN = re.compile(r"\{([A-Za-z_][\w .-]*)\}")
 _OPTIONS = re.compile(r"^A\. (.*?)^B\. (.*?)^C\. (.*?)^D\. (.*?)(?:\n\n|\Z)", re.M | re.S)
@@ -41,17 +41,23 @@ class Question(NamedTuple):
 
 
 def problems(suite: Suite, places: Sequence[str], seed: int = 0, *, reference: bool = False) -> list[dict[str, Any]]:
-    """The problems of a suite, as ``evaluate`` reads them from a table; with ``reference`` what must be right too.
+    """The problems of a suite, as ``evaluate`` reads them from a table.
 
-    ``places`` are folders, and ``hub``; a suite's own folder is looked into last, or where none is given first, before
-    the one that the process works in. Choices are shuffled by the seed and the row's id.
+    Choices are shuffled by the seed and the row's id.
+
+    Args:
+        suite: The suite.
+        places: Folders, and ``hub``. The suite's own folder is searched last; without ``places`` it is searched first,
+            then the current folder.
+        seed: Seed of the order of choices.
+        reference: Add a column with a solution that must be correct.
 
     Raises:
-        DataError: the data is not there, or a row lacks what the suite says it has.
+        DataError: the data is missing, or a row lacks a column that the suite needs.
     """
-    source, rows = _found(suite, places)
+    source, rows = _find(suite, places)
     found: dict[str, dict[str, Any]] = {}
-    for number, row in enumerate(row for row in rows if _wanted(suite.name, source.where, row)):
+    for number, row in enumerate(row for row in rows if _satisfies(suite.name, source.where, row)):
         try:
             problem = _problem(suite, source, row, number, seed)
             if problem["id"] in found:
@@ -62,14 +68,14 @@ def problems(suite: Suite, places: Sequence[str], seed: int = 0, *, reference: b
             problem["reference"] = _text(source.reference, row) if source.reference else None
         found[problem["id"]] = problem
     if not found:
-        raise DataError(f"evaluate: suite {suite.name}: no row of its data is one of the suite")
+        raise DataError(f"evaluate: suite {suite.name}: no row of its data matches the suite")
     return list(found.values())
 
 
-def _found(suite: Suite, places: Sequence[str]) -> tuple[Source, Iterator[Row]]:
-    """The first source that is at hand."""
-    own = str(suite.folder)
-    folders = dict.fromkeys([*(place for place in places if place != HUB), own] if places else [own, "."])
+def _find(suite: Suite, places: Sequence[str]) -> tuple[Source, Iterator[Row]]:
+    """The first available source, and its rows."""
+    default = str(suite.folder)
+    folders = dict.fromkeys([*(place for place in places if place != HUB), default] if places else [default, "."])
     for source in suite.sources:
         for place in folders:
             for path in _paths(Path(place), source.files):
@@ -79,11 +85,11 @@ def _found(suite: Suite, places: Sequence[str]) -> tuple[Source, Iterator[Row]]:
     files = " or ".join(dict.fromkeys(name for source in suite.sources for name in source.files))
     hubs = " or ".join(dict.fromkeys(source.hub for source in suite.sources if source.hub))
     where = " or ".join(folder for folder in folders if folder != str(SHIPPED))
-    looked = f"no {files} in {where} or the folders in it" if files and where else "its data is not on this machine"
+    problem = f"no {files} in {where} or the folders in it" if files and where else "its data is not on this machine"
     origins = " or ".join(dict.fromkeys(source.origin for source in suite.sources if source.origin))
     get = f"; on the hub it is {hubs}: --data hub" if hubs else ""
     come = f"; it comes from {origins}: put it there" if origins else ""
-    raise DataError(f"evaluate: suite {suite.name}: {looked}{get}{come}, or name a folder by --data")
+    raise DataError(f"evaluate: suite {suite.name}: {problem}{get}{come}, or name a folder by --data")
 
 
 def _paths(folder: Path, names: Sequence[str]) -> Iterator[Path]:
@@ -94,7 +100,7 @@ def _paths(folder: Path, names: Sequence[str]) -> Iterator[Path]:
 def _read(path: Path, names: Sequence[str]) -> Iterator[Row]:
     """The rows of a file, or of a folder of exercises.
 
-    JSON is read as it is: a table would convert values of mixed types to strings.
+    JSON is not read as a table, which would convert values of mixed types to strings.
 
     Raises:
         DataError: it cannot be read.
@@ -115,11 +121,10 @@ def _read(path: Path, names: Sequence[str]) -> Iterator[Row]:
 
 
 def exercises(folder: Path) -> list[Row]:
-    """The exercises in a clone of Exercism's or Aider Polyglot's repository, one a folder, by name.
+    """The exercises in a clone of Exercism's or Aider Polyglot's repository, one per folder, by name.
 
-    The folder of an exercise has ``.docs`` and a configuration that names its files. A row has ``slug``,
-    ``introduction``, ``instructions``, ``instructions_append``, and the mappings ``stub``, ``tests`` and ``example``
-    of file names to texts.
+    A row has ``slug``, ``introduction``, ``instructions``, ``instructions_append``, and the mappings ``stub``,
+    ``tests`` and ``example`` of file names to texts.
 
     Raises:
         DataError: an exercise cannot be read.
@@ -153,11 +158,11 @@ def _table(name: str) -> Iterator[Row]:
     return (row for batch in table.read(name).rows for row in batch.to_pylist())
 
 
-def _wanted(suite: str, where: Mapping[str, Any], row: Row) -> bool:
-    """Whether a row is one of the suite.
+def _satisfies(suite: str, where: Mapping[str, Any], row: Row) -> bool:
+    """Whether a row satisfies the conditions ``where`` of its source.
 
     Raises:
-        DataError: a value is of another type than the ends of its range.
+        DataError: a value cannot be compared with its range.
     """
     for column, rule in where.items():
         try:
@@ -187,9 +192,7 @@ def _matches(rule: Any, value: Any) -> bool:
 
 
 def _between(low: Any, value: Any, high: Any) -> bool:
-    """Whether a value lies between two, either of which may be None; compared as strings where these are strings, so
-    that ISO dates can be given as text.
-    """
+    """Whether a value is in a range with optional bounds; compared as text if these are text, such as ISO dates."""
     if value is None:
         return False
     compared = str(value) if isinstance(low if high is None else high, str) else value
@@ -200,8 +203,8 @@ def _problem(suite: Suite, source: Source, row: Row, number: int, seed: int) -> 
     id = f"{suite.name}/{_text(source.id, row) if source.id else number}"
     problem = {"id": id, "suite": suite.name, "kind": suite.kind, "prompt": _text(source.prompt, row).strip()}
     if source.choices:
-        asked = _chosen(source, row, problem["prompt"], random.Random(f"{seed}\0{id}"))
-        problem |= {"prompt": asked.prompt, "answer": asked.letter}
+        question = _with_choices(source, row, problem["prompt"], random.Random(f"{seed}\0{id}"))
+        problem |= {"prompt": question.prompt, "answer": question.letter}
     elif suite.kind == "code":
         problem |= programs.with_tests(source.tests, row)
     elif source.answer:
@@ -210,22 +213,22 @@ def _problem(suite: Suite, source: Source, row: Row, number: int, seed: int) -> 
 
 
 def _text(template: str, row: Row) -> str:
-    """A template with the columns of a row put in.
+    """A template with the columns of a row filled in.
 
     Raises:
         DataError: the row lacks one.
     """
-    return _COLUMN.sub(lambda name: _shown(_value(row, name[1])), template)
+    return _COLUMN.sub(lambda name: _as_text(_value(row, name[1])), template)
 
 
 def _value(row: Row, column: str) -> Any:
     if column not in row:
-        raise DataError(f"there is no column {column!r}{did_you_mean(column, row)}")
+        raise DataError(f"no column {column!r}{did_you_mean(column, row)}")
     return row[column]
 
 
-def _shown(value: Any) -> str:
-    """A value in a text: none as nothing, lists line by line, files as one, a chat as its user's turn."""
+def _as_text(value: Any) -> str:
+    """A value as text: empty for None, lists line by line, files concatenated, the user's turn of a chat."""
     if value is None:
         return ""
     if isinstance(value, dict) and all(isinstance(each, str) for each in value.values()):
@@ -241,8 +244,8 @@ def _plain(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else value
 
 
-def _chosen(source: Source, row: Row, prompt: str, chance: random.Random) -> Question:
-    """The statement with its options in an order of chance.
+def _with_choices(source: Source, row: Row, prompt: str, rng: random.Random) -> Question:
+    """The statement with its options in random order.
 
     Raises:
         DataError: the statement has no options, or no right one.
@@ -251,9 +254,9 @@ def _chosen(source: Source, row: Row, prompt: str, chance: random.Random) -> Que
         stem, options, right = _inline(prompt, _text(source.answer, row).strip())
     else:
         stem, options, right = prompt, [str(_value(row, name)).strip() for name in source.choices], 0
-    order = chance.sample(range(len(options)), len(options))
+    order = rng.sample(range(len(options)), len(options))
     lines = [f"({letter}) {options[index]}" for letter, index in zip(LETTERS, order, strict=False)]
-    return Question("\n".join([stem, "", *lines, "", CHOOSE]), LETTERS[order.index(right)])
+    return Question("\n".join([stem, "", *lines, "", INSTRUCTION]), LETTERS[order.index(right)])
 
 
 def _inline(prompt: str, letter: str) -> tuple[str, list[str], int]:

@@ -1,4 +1,4 @@
-"""Evaluation suites: small TOML files that say where a benchmark's rows are, how they are prompted, sampled and graded.
+"""Evaluation suites: TOML files with a benchmark's data, prompt, sampling and verifier.
 
     about = "AIME 2024, I and II"
     verifier = "math"
@@ -19,25 +19,25 @@
     prompt = "{Problem}"
     answer = "{Answer}"
 
-A suite comes with magcli, by its name, or is a file of the user's, by its path. The first source that is at hand is
-read. With ``variants = ["de", "fr"]`` it stands for one suite each: ``{variant}`` in its texts is the variant, its name
-``suite-variant``. Texts in braces are columns of the data.
+A suite is named by its name if it is part of magcli, or by the path of its file. The first available source is read.
+``variants = ["de", "fr"]`` makes one suite of each, called ``suite-variant``, with the variant in place of
+``{variant}``. Other names in braces are columns of the data.
 
 ========== ===========================================================================================================
-verifier   ``math``, ``code``, ``ifeval``, ``tools``, or a user's own reward: ``file.py:function``, ``module:function``
-note       a caveat about the figures, printed with them
+verifier   ``math``, ``code``, ``ifeval``, ``tools``, or a custom reward: ``file.py:function``, ``module:function``
+note       a caveat about the metrics, printed with them
 system     the system prompt: ``default`` (magcli's), ``none``, or a file, relative to the suite's
-language   whether the share in one language is reported too
-files      of a source: names of files or folders; where one is found under ``--data``, that is read
-origin     where these come from, named if they are not found; ``hub``: the data set that ``--data hub`` reads instead
-id         the row's id; its number where there is none
-where      columns that must have a value, be one of a list, none of ``{not = [..]}``, or in ``{min = .., max = ..}``
-choices    columns of the options, the right one first, or ``inline``: they stand in the prompt as ``A. ..`` and
-           ``answer`` is the letter. Either way they are shuffled by the seed
-tests      how the tests of programs are written; see ``magcli.evaluation.programs``
-reference  a solution that must be right, for checks of the suite itself
-keep       columns that go to a user's own verifier; lists and mappings go as JSON text
-names      the columns of a ``.tsv`` file without a head
+language   whether to report the share of samples in one language
+files      of a source: names of files or folders, of which the first one under ``--data`` is read
+origin     where these come from, for the error message; ``hub``: the dataset that ``--data hub`` reads instead
+id         the row's id; its number by default
+where      conditions on columns: a value, a list of values, ``{not = [..]}``, or ``{min = .., max = ..}``
+choices    columns of the options, the right one first, or ``inline``: the prompt has ``A. ..`` and ``answer`` is the
+           letter. The options are shuffled by the seed
+tests      format of the tests of programs; see ``magcli.evaluation.programs``
+reference  a correct solution, for tests of the suite itself
+keep       columns for a custom verifier; lists and mappings become JSON text
+names      the columns of a ``.tsv`` file without a header
 ========== ===========================================================================================================
 
 Defaults of the sampling are those of the recipe (section 6).
@@ -54,7 +54,7 @@ from magcli.config import convert, did_you_mean, field_types
 from magcli.errors import UsageError
 
 SHIPPED = Path(__file__).parent / "suites"
-"""Where the suites are that come with magcli."""
+"""The folder of magcli's suites."""
 VERIFIERS = ("math", "code")
 """Verifiers of answers and of programs."""
 FUNCTIONS = {"ifeval": "magcli.evaluation.ifeval_checks:reward", "tools": "magcli.evaluation.tools:reward"}
@@ -63,7 +63,7 @@ FUNCTIONS = {"ifeval": "magcli.evaluation.ifeval_checks:reward", "tools": "magcl
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where rows lie and which of their columns say what."""
+    """Where a suite's data is, and what its columns contain."""
 
     files: tuple[str, ...] = ()
     origin: str = ""
@@ -81,7 +81,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    """How a suite is sampled: 40k tokens for AIME and LiveCodeBench in the recipe, 32k for the rest."""
+    """Sampling options of a suite; the recipe uses 40k tokens for AIME and LiveCodeBench, 32k for others."""
 
     temperature: float = 0.7
     top_p: float = 1.0
@@ -91,7 +91,7 @@ class SamplingOptions:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """One suite, its variant put in. ``digest`` is of the file that describes it."""
+    """One suite. ``digest`` is the hash of its file."""
 
     name: str
     verifier: str
@@ -106,7 +106,7 @@ class Suite:
 
     @property
     def kind(self) -> str:
-        """Of its problems: ``math`` or ``code``; irrelevant with a custom verifier."""
+        """The kind of its problems, ``math`` or ``code``; irrelevant with a custom verifier."""
         return "code" if self.verifier == "code" else "math"
 
     @property
@@ -119,15 +119,15 @@ class Suite:
 
 
 def known() -> list[str]:
-    """The names of the suites that come with magcli, one for those with variants."""
+    """The names of magcli's suites, without variants."""
     return sorted(path.stem for path in SHIPPED.glob("*.toml"))
 
 
 def load(names: Sequence[str]) -> list[Suite]:
-    """The suites of these names or paths, in order, each once; one with variants expands to all of them.
+    """The distinct suites with these names or paths, in order; one with variants expands to all of them.
 
     Raises:
-        UsageError: there is no such suite, a file is none, or two have one name; the message says what is wrong.
+        UsageError: a suite does not exist, its file is invalid, or two have the same name.
     """
     found: dict[str, tuple[str, Suite]] = {}
     for given, suite in ((name, suite) for name in names for suite in _load(name)):
@@ -142,9 +142,9 @@ def _load(name: str) -> list[Suite]:
     if path.suffix == ".toml":
         return _parsed(path.stem, _text(path), path.parent)
     shipped = known()
-    for own in (own for own in shipped if name == own or name.startswith(f"{own}-")):
-        text = SHIPPED.joinpath(f"{own}.toml").read_text(encoding="utf-8")
-        if chosen := [suite for suite in _parsed(own, text, SHIPPED) if name in (own, suite.name)]:
+    for base in (base for base in shipped if name == base or name.startswith(f"{base}-")):
+        text = SHIPPED.joinpath(f"{base}.toml").read_text(encoding="utf-8")
+        if chosen := [suite for suite in _parsed(base, text, SHIPPED) if name in (base, suite.name)]:
             return chosen
     raise UsageError(
         f"evaluate.suite: '{name}' is neither a suite nor a .toml file{did_you_mean(name, shipped)}; "
@@ -171,7 +171,7 @@ def _parsed(name: str, text: str, folder: Path) -> list[Suite]:
 
 
 def _filled(value: Any, variant: str) -> Any:
-    """A table with the variant in place of ``{variant}`` in all its texts."""
+    """A table with ``{variant}`` replaced in all texts."""
     match value:
         case str():
             return value.replace("{variant}", variant)
@@ -207,7 +207,7 @@ def _verifier(verifier: str, name: str) -> str:
     if verifier not in known and ":" not in verifier:
         raise UsageError(
             f"suite {name}: unknown verifier '{verifier}'{did_you_mean(verifier, known)}; "
-            "a function of your own is named as file.py:function"
+            "a custom function is file.py:function"
         )
     return verifier
 

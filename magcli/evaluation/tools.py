@@ -1,11 +1,11 @@
-"""Are the functions that a prompt offers called as they should be? The verifier ``tools`` of a suite.
+"""Function calling: are the right functions called with the right arguments? The verifier ``tools`` of a suite.
 
-A row has ``functions`` (name, description, JSON schema of the parameters) and ``calls``, those that are right, in any
-order; an empty list where no function fits. Names and arguments must be exact: an argument that equals its default may
-be missing, an integer may be written as a float, and blanks around a text do not count.
+A row has ``functions`` (name, description, JSON schema of the parameters) and the expected ``calls`` in any order; an
+empty list if no function fits. Names and arguments must be equal, except that an argument equal to its default may be
+missing, an integer may be written as a float, and spaces around a string are ignored.
 
-Of the completion the part after ``</think>`` counts. Calls are read as models write them: a JSON list or object, alone,
-in a Markdown block or in ``<tool_call>`` tags, with ``arguments`` or ``parameters``, as JSON or as JSON text.
+Only the part of the completion after ``</think>`` counts. Calls may be a JSON list or object, alone, in a Markdown
+block or in ``<tool_call>`` tags, with ``arguments`` or ``parameters``, as JSON or as JSON text.
 """
 
 import json
@@ -20,7 +20,7 @@ _FENCED = re.compile(r"```[\w-]*\n(.*?)```", re.S)
 
 
 def reward(completion: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """1 where the calls are exactly those of the row, else 0; ``detail`` says what differs."""
+    """1 if the calls are those expected, else 0; ``detail`` says what differs."""
     functions, right = _value(row["functions"]), _value(row["calls"])
     made = calls(completion.rpartition("</think>")[2])
     wrong = "no list of calls" if made is None else _difference(made, right, functions)
@@ -29,7 +29,7 @@ def reward(completion: str, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def calls(answer: str) -> list[Call] | None:
-    """The calls that an answer makes, as name and arguments; None where it holds none and does not say so."""
+    """The calls in an answer, as name and arguments; None if it has neither calls nor an empty list."""
     if tagged := _TAGGED.findall(answer):
         return _all(tagged)
     if fenced := _FENCED.findall(answer):
@@ -58,14 +58,14 @@ def _read(value: Any) -> Iterator[Call]:
 
 
 def _difference(made: Sequence[Call], right: Sequence[Call], functions: Sequence[Mapping[str, Any]]) -> str:
-    """What differs between two sets of calls; empty where nothing does."""
+    """The difference of two sets of calls; empty if they are equal."""
     defaults = {each["name"]: _defaults(each) for each in functions}
     if unknown := [call["name"] for call in made if call["name"] not in defaults]:
         return f"there is no function {unknown[0]}"
-    ours, theirs = (sorted(_canonical(call, defaults) for call in each) for each in (made, right))
-    if ours == theirs:
+    given, expected = (sorted(_canonical(call, defaults) for call in each) for each in (made, right))
+    if given == expected:
         return ""
-    return f"calls {', '.join(ours) or 'nothing'}; right is {', '.join(theirs) or 'nothing'}"
+    return f"calls {', '.join(given) or 'nothing'}; right is {', '.join(expected) or 'nothing'}"
 
 
 def _defaults(function: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def _defaults(function: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _canonical(call: Call, defaults: Mapping[str, Mapping[str, Any]]) -> str:
-    """A call as text: defaults filled in, in one order and one spelling of numbers."""
+    """A call in a canonical form: with defaults, sorted arguments and one spelling of numbers."""
     arguments = {**defaults.get(call["name"], {}), **call["arguments"]}
     return f"{call['name']} {json.dumps(_plain(arguments), sort_keys=True, ensure_ascii=False)}"
 
@@ -93,5 +93,5 @@ def _plain(value: Any) -> Any:
 
 
 def _value(column: Any) -> Any:
-    """A column that a table holds as JSON text."""
+    """A column, which tables store as JSON text."""
     return json.loads(column) if isinstance(column, str) else column

@@ -23,9 +23,8 @@ from magcli.stages.shared import engines, options, tables
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from magcli.curate.math.doubts import Answer, Doubt
     from magcli.curate.math.duplicates import Duplicate, StatementIndex
-    from magcli.curate.math.problems import Dropped, Kept
+    from magcli.curate.math.problems import Answer, Decision, ModelQuestion
     from magcli.data.source import Rows
     from magcli.generate.types import Generator
     from magcli.run.job import Job
@@ -35,10 +34,10 @@ INPUTS = "Problems: columns prompt, answer; optional id, choices or options; - i
 RESUMES = True
 EXAMPLE = "magcli clean-math examples/messy.jsonl -o clean.arrow --dropped dropped.jsonl"
 ALIASES = tables.ALIASES
-CHOICES = ("choices", "options")
-"""Columns that may hold the options of a multiple-choice question."""
+OPTION_COLUMNS = ("choices", "options")
+"""Columns with the options of a multiple-choice question."""
 UNIT = 1024
-"""Number of rows that are decided before they are journaled; a kill loses no more."""
+"""Rows per journal entry without a model."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def check(config: Config) -> None:
 
 def settings(config: Config) -> dict[str, Any]:
     """Digests of the evaluation files and of the model."""
-    from magcli.curate.math.contamination import short_names
+    from magcli.curate.math.duplicates import short_names
 
     identity = engines.model_identity(config.model, Path("none")) if config.model else {}
     for path, called in short_names(map(Path, config.against)).items():
@@ -98,148 +97,131 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Clean each problem, then drop contaminated ones, then duplicates."""
-    rows = _with_facts(rows, job)
-    cleaned = _clean_with_model(config, rows, job) if config.model else _clean(config, rows, job)
+    rows = _clean(config, _with_context(rows, job), job)
     if config.against:
-        cleaned = _decontaminate(config, cleaned, job)
-    yield from cleaned if config.duplicates else _deduplicate(config, cleaned, job)
+        rows = _decontaminate(config, rows, job)
+    yield from rows if config.duplicates else _deduplicate(config, rows, job)
 
 
-def _with_facts(rows: Rows, job: Job) -> Rows:
-    """The rows; where another tool stores the facts of a question in a separate column, they precede the question."""
-    from magcli.curate.reading import context_columns, context_of
+def _with_context(rows: Rows, job: Job) -> Rows:
+    """The rows with context columns, in which other tools store the facts of a question, prepended to the question."""
+    from magcli.curate.tables import context_columns, context_of
 
     assert job.inputs is not None
     given, reported = job.inputs.schema.names, False
     names = context_columns(given)
     for batch in rows:
-        facts = [context_of(row, names) for row in batch.select(names).to_pylist()] if names else []
-        if any(facts) and not reported:
+        contexts = [context_of(row, names) for row in batch.select(names).to_pylist()] if names else []
+        if any(contexts) and not reported:
             reported = True
-            job.console.say(f"clean-math: prepending {', '.join(names)} to questions", event="joined", columns=names)
-        yield _joined(batch, facts, hashed="id" not in given) if any(facts) else batch
+            job.console.say(f"clean-math: prepending {', '.join(names)} to questions", event="context", columns=names)
+        yield _prepended(batch, contexts, hash_ids="id" not in given) if any(contexts) else batch
 
 
-def _joined(batch: pa.RecordBatch, facts: Sequence[str], *, hashed: bool) -> pa.RecordBatch:
-    """Prompts that begin with the facts; ``hashed`` ids become hashes of both, as questions alone repeat."""
+def _prepended(batch: pa.RecordBatch, contexts: Sequence[str], *, hash_ids: bool) -> pa.RecordBatch:
+    """Prompts that begin with their contexts; ids that are hashes of questions, which may repeat, include these."""
     import pyarrow as pa
 
-    from magcli.curate.reading import with_context
+    from magcli.curate.tables import with_context
 
-    found = []
-    for row, fact in zip(batch.to_pylist(), facts, strict=True):
-        id = hashlib.sha256(f"{row['id']}\x1f{fact}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        made = {"id": id if hashed else row["id"], "prompt": with_context(fact, row["prompt"])}
-        found.append({**row, **made} if fact else row)
+    found = batch.to_pylist()
+    for row, context in zip(found, contexts, strict=True):
+        if context:
+            row["prompt"] = with_context(context, row["prompt"])
+        if context and hash_ids:
+            key = f"{row['id']}\x1f{context}".encode("utf-8", "surrogatepass")
+            row["id"] = hashlib.sha256(key).hexdigest()[:16]
     return pa.RecordBatch.from_pylist(found, batch.schema)
 
 
 def _clean(config: Config, rows: Rows, job: Job) -> Rows:
-    """The rows that the rules keep."""
+    """The rows that the rules keep, or the model if they are uncertain; reports its answers at the end."""
+    from magcli.curate.math.problems import clean, model_question
     from magcli.run.units import resumable
+    from magcli.verify.math import parsable
 
     assert job.schema is not None
     out = schema(config, job.schema)
+    generator = engines.open_engine(config, job) if config.model else None
+    answers: Counter[str] = Counter()
+
+    async def decide(row: dict[str, Any]) -> Decision:
+        prompt = _statement(row)
+        decided = clean(prompt, row["answer"], parsable=parsable)
+        if generator and (asked := model_question(prompt, row["answer"], decided, parsable=parsable)):
+            answer = await _answer(config, generator, row["id"], prompt, asked)
+            answers[f"{asked.question}: {answer}"] += 1
+            return asked.decision(answer)
+        return decided
 
     async def compute(part: pa.RecordBatch) -> Result:
         given = part.to_pylist()
-        return _result(given, [_decided(row) for row in given], out)
+        return _result(given, [await decide(row) for row in given], out)
 
     async def close() -> None:
-        """Nothing is open."""
+        if generator:
+            await generator.close()
 
-    yield from resumable(rows, job, compute, close, size=UNIT, window=1, unit="problems")
-
-
-def _clean_with_model(config: Config, rows: Rows, job: Job) -> Rows:
-    """The rows that the rules keep, or the model where they are in doubt; reports its answers at the end."""
-    from magcli.run.units import resumable
-
-    assert job.schema is not None
-    out, generator = schema(config, job.schema), engines.open_engine(config, job)
-    answers: Counter[str] = Counter()
-
-    async def compute(part: pa.RecordBatch) -> Result:
-        (row,) = part.to_pylist()
-        found = _decided(row)
-        if doubt := _doubt(row, found):
-            answer = await _answer(config, generator, row, doubt)
-            answers[f"{doubt.question}: {answer}"] += 1
-            found = doubt.settled(answer)
-        return _result([row], [found], out)
-
-    yield from resumable(rows, job, compute, generator.close, size=1, window=2 * config.slots, unit="problems")
-    counts = ", ".join(f"{each} {count:,}" for each, count in sorted(answers.items())) or "no questions"
-    job.console.say(f"clean-math: the model's answers on doubtful rows: {counts}", event="doubts", said=dict(answers))
-
-
-def _result(rows: Sequence[dict[str, Any]], decided: Sequence[Kept | Dropped], out: pa.Schema) -> Result:
-    """The cleaned rows, and the dropped ones with their reasons."""
-    import pyarrow as pa
-
-    from magcli.curate.math.problems import Dropped
-    from magcli.run.job import as_text
-    from magcli.run.journal import Dropped as DroppedRow
-    from magcli.run.journal import Result
-
-    kept, dropped = [], []
-    for row, found in zip(rows, decided, strict=True):
-        if isinstance(found, Dropped):
-            dropped.append(DroppedRow(row["id"], found.reason, as_text({**row, "detail": found.detail})))
-        else:
-            kept.append({**row, **found._asdict()})
-    return Result(pa.RecordBatch.from_pylist(kept, out), dropped)
-
-
-async def _answer(config: Config, generator: Generator, row: dict[str, Any], doubt: Doubt) -> Answer:
-    from magcli.curate.math.doubts import answer_in, messages
-    from magcli.generate.types import Sampling, sample_seed
-
-    sampling, seeds = Sampling(config.max_tokens, config.temperature), [sample_seed(config.seed, row["id"], 0)]
-    try:
-        (done,) = await generator.complete(messages(doubt.question, _statement(row)), sampling, seeds=seeds)
-    except PromptRefused:
-        return "neither"
-    return answer_in(done.text)
-
-
-def _decided(row: dict[str, Any]) -> Kept | Dropped:
-    from magcli.curate.math.problems import clean
-    from magcli.verify.math import parsable
-
-    return clean(_statement(row), row["answer"], parsable=parsable)
-
-
-def _doubt(row: dict[str, Any], decided: Kept | Dropped) -> Doubt | None:
-    from magcli.curate.math.doubts import doubt_of
-    from magcli.verify.math import parsable
-
-    return doubt_of(_statement(row), row["answer"], decided, parsable=parsable)
+    size, window = (1, 2 * config.slots) if generator else (UNIT, 1)
+    yield from resumable(rows, job, compute, close, size=size, window=window, unit="problems")
+    if generator:
+        counts = ", ".join(f"{each} {count:,}" for each, count in sorted(answers.items())) or "no questions"
+        text = f"clean-math: the model's answers on uncertain rows: {counts}"
+        job.console.say(text, event="model-answers", answers=dict(answers))
 
 
 def _statement(row: dict[str, Any]) -> str:
     """The statement with the options of a separate column."""
-    from magcli.curate.math.choices import with_options
+    from magcli.curate.math.choices import append_options
 
-    return with_options(row["prompt"], next((row[name] for name in CHOICES if row.get(name)), None))
+    return append_options(row["prompt"], next((row[name] for name in OPTION_COLUMNS if row.get(name)), None))
+
+
+async def _answer(config: Config, generator: Generator, id: str, prompt: str, asked: ModelQuestion) -> Answer:
+    from magcli.curate.math.problems import messages, parse_answer
+    from magcli.generate.types import Sampling, sample_seed
+
+    sampling, seeds = Sampling(config.max_tokens, config.temperature), [sample_seed(config.seed, id, 0)]
+    try:
+        (completion,) = await generator.complete(messages(asked.question, prompt), sampling, seeds=seeds)
+    except PromptRefused:
+        return "neither"
+    return parse_answer(completion.text)
+
+
+def _result(rows: Sequence[dict[str, Any]], decided: Sequence[Decision], out: pa.Schema) -> Result:
+    """The cleaned rows, and the dropped ones with their reasons."""
+    import pyarrow as pa
+
+    from magcli.curate.math.problems import Kept
+    from magcli.run.job import as_text
+    from magcli.run.journal import Dropped, Result
+
+    kept, dropped = [], []
+    for row, found in zip(rows, decided, strict=True):
+        if isinstance(found, Kept):
+            kept.append({**row, **found._asdict()})
+        else:
+            dropped.append(Dropped(row["id"], found.reason, as_text({**row, "detail": found.detail})))
+    return Result(pa.RecordBatch.from_pylist(kept, out), dropped)
 
 
 def _decontaminate(config: Config, rows: Rows, job: Job) -> Rows:
-    """The rows that are in no evaluation file; reports the hits of each file at the end."""
+    """The rows that are in no evaluation file; reports the matches of each file at the end."""
     import pyarrow as pa
 
-    from magcli.curate.math.contamination import read_evaluations, short_names
+    from magcli.curate.math.duplicates import index_evaluations, short_names
 
-    evaluations, hits = read_evaluations(map(Path, config.against)), Counter[str]()
+    evaluations, matches = index_evaluations(map(Path, config.against)), Counter[str]()
     for batch in rows:
-        found = [evaluations.hit(prompt) for prompt in batch.column("prompt").to_pylist()]
+        found = [evaluations.match(prompt) for prompt in batch.column("prompt").to_pylist()]
         for row, source in zip(batch.to_pylist(), found, strict=True) if any(found) else ():
             if source:
-                hits[source.file] += 1
+                matches[source.file] += 1
                 job.drops.row(row["id"], "contaminated", {**row, "against": source.file, "against_row": source.row})
         yield batch.filter(pa.array([source is None for source in found], pa.bool_()))
-    counts = ", ".join(f"{name} {hits[name]:,}" for name in short_names(map(Path, config.against)).values())
-    job.console.say(f"clean-math: found in evaluation files: {counts}", event="contamination", hits=dict(hits))
+    counts = ", ".join(f"{name} {matches[name]:,}" for name in short_names(map(Path, config.against)).values())
+    job.console.say(f"clean-math: found in evaluation files: {counts}", event="contamination", matches=dict(matches))
 
 
 def _deduplicate(config: Config, rows: Rows, job: Job) -> Rows:
@@ -247,26 +229,29 @@ def _deduplicate(config: Config, rows: Rows, job: Job) -> Rows:
     import pyarrow as pa
 
     from magcli.curate.math.duplicates import StatementIndex
-    from magcli.curate.spill import SpilledBatches, numbered
+    from magcli.curate.tables import SpilledBatches
 
     assert job.schema is not None
-    seen = StatementIndex()
+    index, number = StatementIndex(), 0
     with closing(SpilledBatches(schema(config, job.schema))) as spilled:
         for batch in rows:
             spilled.add(batch)
             columns = (batch.column(name).to_pylist() for name in ("id", "prompt", "answer"))
             for id, prompt, answer in zip(*columns, strict=True):
-                seen.add(id, prompt, answer)
-        job.console.say(f"clean-math: comparing {len(seen.keys):,} statements", event="comparing", rows=len(seen.keys))
-        gone = {each.number: each for each in seen.duplicates(config.similarity)}
-        for before, batch in numbered(spilled.rows()):
-            numbers = range(before, before + batch.num_rows)
-            for number in (number for number in numbers if number in gone):
-                _drop(job, batch.slice(number - before, 1), gone[number], seen)
-            yield batch.filter(pa.array([number not in gone for number in numbers], pa.bool_()))
+                index.add(id, prompt, answer)
+        count = len(index.keys)
+        job.console.say(f"clean-math: comparing {count:,} statements", event="comparing", rows=count)
+        duplicates = {each.number: each for each in index.duplicates(config.similarity)}
+        for batch in spilled.rows():
+            found = [duplicates.get(each) for each in range(number, number + batch.num_rows)]
+            for place, duplicate in enumerate(found):
+                if duplicate:
+                    _drop(job, batch.slice(place, 1), duplicate, index)
+            yield batch.filter(pa.array([duplicate is None for duplicate in found], pa.bool_()))
+            number += batch.num_rows
 
 
-def _drop(job: Job, row: pa.RecordBatch, duplicate: Duplicate, seen: StatementIndex) -> None:
+def _drop(job: Job, row: pa.RecordBatch, duplicate: Duplicate, index: StatementIndex) -> None:
     (values,) = row.to_pylist()
-    of, _ = seen.keys[duplicate.of]
-    job.drops.row(values["id"], "duplicate" if duplicate.exact else "near-duplicate", {**values, "duplicate_of": of})
+    id, _ = index.keys[duplicate.of]
+    job.drops.row(values["id"], "duplicate" if duplicate.exact else "near-duplicate", {**values, "duplicate_of": id})

@@ -1,11 +1,11 @@
 """Select traces for the SFT cold start: correct rollouts, a teacher's completions, and some general instructions.
 
 Tables may be rollouts or graded completions (column correct), completions without a verdict (prompt, completion),
-conversations (messages), or traces as other projects publish them: several samples a row, ShareGPT turns, thoughts
-in a separate column. Graded traces are selected if they are correct, not of an early step and not among the shortest: a
-bounded number per problem, more from harder problems, and one of near-identical ones. Traces without a verdict are
-all selected: grade them first (magcli grade) if their answers can be verified. A verdict that is neither true nor false
-(a score of 0.5) drops its trace. The composition of the mix is reported by source.
+conversations (messages), or published traces: several samples per row, ShareGPT turns, reasoning in a separate column.
+Graded traces are selected if they are correct, not of an early step and not among the shortest: a bounded number per
+problem, more from harder problems, and one of near-identical ones. Traces without a verdict are all selected: grade
+them first (magcli grade) if their answers can be verified. A trace is dropped if its verdict is neither true nor false
+(a score of 0.5). The composition of the mix is reported by source.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from magcli.stages.shared import engines, options, tables
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from magcli.curate.spill import SpilledRows
-    from magcli.curate.trace_selection import Candidate, MixedRow, Pick, Selection
+    from magcli.curate.tables import SpilledRows
+    from magcli.curate.traces import Candidate, MixedRow, Pick, Selection
     from magcli.data.source import Rows
     from magcli.run.job import Job
 
@@ -81,7 +81,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Select and mix traces, each as a conversation; reports the mix by source."""
-    from magcli.curate.spill import spilled_rows
+    from magcli.curate.tables import spilled_rows
 
     _check_columns(job.schema, ", ".join(source.name for source in job.sources))
     with spilled_rows() as given, spilled_rows() as general:
@@ -91,29 +91,31 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 def _mixed(config: Config, rows: Rows, given: SpilledRows, general: SpilledRows, job: Job) -> Rows:
     import pyarrow as pa
 
-    from magcli.curate import trace_selection
+    from magcli.curate import traces
     from magcli.data.schema import TRACE
 
     system, measure = engines.system_text(config.system), _measure(config)
     candidates = _candidates(_spill(_usable(_decided(_traces(rows), job), system, job), given), config, measure)
     selection = _select(config, given, candidates, job)
     keys = [_key(row) for row in _spill(_usable(_instructions(config, job), system, job), general)]
-    wanted = trace_selection.num_instructions(sum(selection.copies.values()), config.fraction) if keys else 0
+    wanted = traces.num_instructions(sum(selection.copies.values()), config.fraction) if keys else 0
     if len(keys) < wanted:
         job.console.warn(
             f"cold-start: {len(keys):,} instructions are fewer than the {wanted:,} of {config.fraction:.0%}"
         )
-    used = trace_selection.sample(keys, wanted, seed=config.seed)
-    source = {"traces": given, "instructions": general}
-    placed: list[MixedRow] = []
-    picks = trace_selection.mix({"traces": selection.copies, "instructions": used}, seed=config.seed)
+    used = traces.sample(keys, wanted, seed=config.seed)
+    tables_by_name = {"traces": given, "instructions": general}
+    mixed: list[MixedRow] = []
+    picks = traces.mix({"traces": selection.copies, "instructions": used}, seed=config.seed)
     for start in range(0, len(picks), BATCH):
-        some = picks[start : start + BATCH]
-        made = [_trace(source[pick.source][pick.row], pick, selection, system) for pick in some]
-        placed += (_placed(trace, pick, measure) for trace, pick in zip(made, some, strict=True))
-        yield pa.RecordBatch.from_pylist(made, TRACE)
+        batch = []
+        for pick in picks[start : start + BATCH]:
+            trace = _trace(tables_by_name[pick.source][pick.row], pick, selection, system)
+            mixed.append(traces.MixedRow(trace["source"], pick.copy, measure(trace), trace["weight"]))
+            batch.append(trace)
+        yield pa.RecordBatch.from_pylist(batch, TRACE)
     _report_rows(config, len(given), selection, len(keys), len(used), job)
-    _report_mix(placed, "tokens" if config.tokenizer else "characters", job)
+    _report_mix(mixed, "tokens" if config.tokenizer else "characters", job)
 
 
 def _spill(rows: Iterable[Row], spilled: SpilledRows) -> Iterator[Row]:
@@ -131,7 +133,7 @@ def _trace(row: Row, pick: Pick, selection: Selection, system: str | None) -> Ro
 
 
 def _check_columns(schema: pa.Schema | None, where: str) -> None:
-    from magcli.curate.trace_formats import readable
+    from magcli.curate.traces import readable
     from magcli.data.schema import require
 
     assert schema is not None
@@ -140,8 +142,8 @@ def _check_columns(schema: pa.Schema | None, where: str) -> None:
 
 
 def _traces(rows: Rows) -> Iterator[Row]:
-    """All traces that the rows hold, without the columns that do not matter (a rollout's tokens and log-probs)."""
-    from magcli.curate.trace_formats import columns_read, traces_of
+    """All traces in the rows, without large columns that are not needed (a rollout's tokens and log-probs)."""
+    from magcli.curate.traces import columns_read, traces_of
     from magcli.data.types import to_rows
 
     for batch in rows:
@@ -180,19 +182,19 @@ def _key(row: Mapping[str, Any]) -> str:
 
 def _select(config: Config, given: SpilledRows, candidates: list[Candidate], job: Job) -> Selection:
     """The traces of the mix and their numbers of copies; the others are dropped with their reasons."""
-    from magcli.curate import trace_selection
+    from magcli.curate import traces
 
-    selection = trace_selection.select(
+    selection = traces.select(
         candidates,
         seed=config.seed,
         from_step=config.from_step,
         shortest=config.shortest,
         per_problem=config.per_problem,
         hardest=config.hardest,
-        same=trace_selection.near_duplicates(lambda number: _answer(given[number]), config.near),
+        same=traces.near_duplicates(lambda number: _answer(given[number]), config.near),
         upsample=config.upsample,
     )
-    for number, reason in selection.left_out.items():
+    for number, reason in selection.dropped.items():
         row = given[number] if job.drops.keep else {}
         columns = {name: row.get(name) for name in ("id", "prompt", "completion", "step")}
         job.drops.row(candidates[number].key, reason, columns)
@@ -200,9 +202,9 @@ def _select(config: Config, given: SpilledRows, candidates: list[Candidate], job
 
 
 def _candidates(rows: Iterable[Row], config: Config, measure: Callable[[Row], int]) -> list[Candidate]:
-    """The facts of each trace that selection needs.
+    """The facts about each trace that selection needs.
 
-    Lengths are column num_tokens if all correct traces have it and no tokenizer was named, else as measured: lengths of
+    Lengths are column num_tokens if all correct traces have it and no tokenizer is given, else as measured: lengths in
     different units are never mixed.
     """
     found, measured = [], []
@@ -215,13 +217,14 @@ def _candidates(rows: Iterable[Row], config: Config, measure: Callable[[Row], in
 
 
 def _candidate(number: int, row: Row) -> Candidate:
-    """A trace's facts; its problem is identified by the question, as ids of two tables may collide."""
-    from magcli.curate.trace_selection import Candidate
+    """The facts about a trace; its problem is a hash of the question, as ids of two tables may collide."""
+    from magcli.curate.traces import Candidate
     from magcli.verify.types import UNGRADED
 
+    question = [turn["content"] for turn in row["messages"][:-1]] if row.get("messages") else row["prompt"]
     return Candidate(
         number,
-        _question(row),
+        hashlib.sha256(json.dumps(question).encode()).hexdigest(),
         _key(row),
         _number(row, "num_tokens") or 0,
         row.get("correct"),
@@ -246,18 +249,12 @@ def _number(row: Row, name: str) -> int | None:
         raise DataError(f"cold-start: {name} of trace {_key(row)} is {value!r}, expected a number") from None
 
 
-def _question(row: Row) -> str:
-    """The identity of a trace's problem: a hash of the turns before the answer."""
-    question = row["prompt"] if not row.get("messages") else [turn["content"] for turn in row["messages"][:-1]]
-    return hashlib.sha256(json.dumps(question).encode()).hexdigest()
-
-
 def _answer(row: Row) -> str:
     return str(row["messages"][-1]["content"] if row.get("messages") else row["completion"])
 
 
 def _instructions(config: Config, job: Job) -> Iterator[Row]:
-    from magcli.curate.reading import read_lenient
+    from magcli.curate.tables import read_lenient
 
     if config.instructions is not None:
         source = read_lenient(config.instructions, lambda text: job.console.warn(f"cold-start: {text}"))
@@ -275,44 +272,29 @@ def _measure(config: Config) -> Callable[[Row], int]:
     return lambda row: len(tokenizer(_answer(row), add_special_tokens=False)["input_ids"])
 
 
-def _placed(trace: Row, pick: Pick, measure: Callable[[Row], int]) -> MixedRow:
-    from magcli.curate.trace_selection import MixedRow
-
-    return MixedRow(trace["source"], pick.copy, measure(trace), trace["weight"])
-
-
 def _report_rows(config: Config, given: int, selection: Selection, general: int, used: int, job: Job) -> None:
     """Report the traces selected and dropped, and the rows of the mix."""
-    dropped = sum(job.drops.counts[reason] for reason in set(selection.left_out.values()))
-    copies, left = sum(selection.copies.values()), ", ".join(_reasons(selection))
-    text = f"{given:,} traces in = {len(selection.copies):,} selected + {dropped:,} dropped"
-    job.console.say(f"cold-start: {text}{f' ({left})' if left else ''}", event="chosen", **_counts(selection))
-    by = (
-        f"{copies:,} rows by repetition"
-        if config.upsample == "repetition"
-        else f"{copies:,} rows, harder ones weighted"
-    )
+    reasons = Counter(selection.dropped.values()).most_common()
+    dropped = sum(job.drops.counts[reason] for reason, _ in reasons)
+    listed = f" ({', '.join(f'{reason} {count:,}' for reason, count in reasons)})" if reasons else ""
+    text = f"{given:,} traces in = {len(selection.copies):,} selected + {dropped:,} dropped{listed}"
+    job.console.say(f"cold-start: {text}", event="selected", **dict(reasons))
+    copies = sum(selection.copies.values())
+    how = " by repetition" if config.upsample == "repetition" else ", harder ones weighted"
     more = f", and {used:,} of {general:,} instructions" if general else ""
-    job.console.say(f"cold-start: selected traces make {by}{more}", event="rows", traces=copies, instructions=used)
+    text = f"cold-start: selected traces make {copies:,} rows{how}{more}"
+    job.console.say(text, event="rows", traces=copies, instructions=used)
 
 
-def _reasons(selection: Selection) -> Iterator[str]:
-    return (f"{reason} {count:,}" for reason, count in _counts(selection).items())
-
-
-def _counts(selection: Selection) -> dict[str, int]:
-    return dict(Counter(selection.left_out.values()).most_common())
-
-
-def _report_mix(placed: list[MixedRow], unit: str, job: Job) -> None:
+def _report_mix(mixed: list[MixedRow], unit: str, job: Job) -> None:
     """Report the mix by source, and the lengths of its answers."""
-    from magcli.curate import trace_selection
+    from magcli.curate import traces
 
-    if not placed:
+    if not mixed:
         job.console.say("cold-start: nothing selected", event="mix", mix={})
         return
-    found = trace_selection.shares(placed)
-    lines = trace_selection.mix_table(found, unit)
-    bins = trace_selection.histogram(each.length for each in placed)
-    job.console.say("\n".join(lines), event="mix", mix={name: vars(share) for name, share in found.items()}, unit=unit)
-    job.console.say("\n".join(trace_selection.histogram_lines(bins, unit)), event="lengths", lengths=bins, unit=unit)
+    found = traces.shares(mixed)
+    table = "\n".join(traces.mix_table(found, unit))
+    job.console.say(table, event="mix", mix={name: vars(share) for name, share in found.items()}, unit=unit)
+    bins = traces.histogram(each.length for each in mixed)
+    job.console.say("\n".join(traces.histogram_lines(bins, unit)), event="lengths", lengths=bins, unit=unit)

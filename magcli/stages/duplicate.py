@@ -25,7 +25,7 @@ INPUTS = "Problems: columns prompt, tests, optional id; - is stdin."
 EXAMPLE = "magcli duplicate examples/code_problems.jsonl -o two_languages.arrow"
 LANGUAGES = ("python", "cpp")
 TEXTS = ("language", "of", "harness")
-"""Columns that become text, also in unchanged rows."""
+"""Columns that become text, even in unchanged rows."""
 
 
 @dataclass(frozen=True)
@@ -96,15 +96,15 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 
 def _with_texts(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row with JSON in place of other values in our text columns: other tools number languages, from 0 for none."""
-    odd = {name: row[name] for name in TEXTS if not isinstance(row.get(name), str | None)}
-    return {**row, **{name: json.dumps(value, default=str) if value else None for name, value in odd.items()}}
+    """The row with JSON instead of other values in text columns: other tools number languages, with 0 for none."""
+    others = {name: row[name] for name in TEXTS if not isinstance(row.get(name), str | None)}
+    return {**row, **{name: json.dumps(value, default=str) if value else None for name, value in others.items()}}
 
 
 def _duplicated(row: Mapping[str, Any]) -> tuple[str | None, list[Mapping[str, Any]]]:
     """The outcome of a row, and the rows that it becomes."""
-    from magcli.curate.cpp_ports.rows import language_pair
-    from magcli.curate.cpp_ports.signatures import UnsupportedSignature
+    from magcli.curate.cpp_ports.cpp import UnsupportedSignature
+    from magcli.curate.cpp_ports.prompts import language_pair
 
     if row.get("kind") != "code":
         return None, [row]
@@ -124,14 +124,14 @@ def _rows(row: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any]]) -> I
 
 def _report(tally: Counter[str], job: Job) -> None:
     """One line: problems duplicated, and those unchanged by reason."""
-    twice, math = tally.pop("duplicated", 0), tally.pop("math", 0)
+    duplicated, math = tally.pop("duplicated", 0), tally.pop("math", 0)
     reasons = ", ".join(f"{reason} {count:,}" for reason, count in tally.most_common())
     job.console.say(
-        f"duplicate: {twice:,} code problems now in both languages; unchanged {tally.total():,}"
+        f"duplicate: {duplicated:,} code problems now in both languages; unchanged {tally.total():,}"
         + (f" ({reasons})" if reasons else "")
         + (f"; {math:,} of other kinds" if math else ""),
         event="duplicates",
-        duplicated=twice,
-        left=dict(tally),
+        duplicated=duplicated,
+        unchanged=dict(tally),
         other=math,
     )

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from magcli.curate.code.agreement import Run
-    from magcli.curate.code.matrix_table import MatrixReplay, MatrixTable
-    from magcli.curate.code.solutions import Unusable
-    from magcli.curate.code.trials import Prepared
+    from magcli.curate.code.matrix_table import MatrixTable
+    from magcli.curate.code.prepare import Prepared
+    from magcli.curate.code.problems import Unusable
     from magcli.data.source import Rows
     from magcli.run.job import Job
     from magcli.run.journal import Result
@@ -67,9 +67,9 @@ class Config:
 
 def reads(config: Config) -> tuple[str, ...]:
     """The required columns."""
-    from magcli.curate.code.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
+    from magcli.curate.code.problems import REQUIRED_COLUMNS
 
-    return ("id", "prompt", "|".join(TEST_COLUMNS), "|".join(SOLUTION_COLUMNS))
+    return REQUIRED_COLUMNS
 
 
 def check(config: Config) -> None:
@@ -106,49 +106,38 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 
     Tests keep the origin that ``make-tests`` records.
     """
-    import pyarrow as pa
-
-    from magcli.curate.code.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
-    from magcli.data.columns import extended
     from magcli.data.schema import AGREEMENT, CODE, CODE_MADE, has_test_origin
 
-    left = [field for field in given if field.name not in (*TEST_COLUMNS, *SOLUTION_COLUMNS)]
-    code = CODE_MADE if has_test_origin(given) else CODE
-    return extended(extended(pa.schema(left, given.metadata), code), AGREEMENT)
+    return tables.code_schema(given, CODE_MADE if has_test_origin(given) else CODE, AGREEMENT)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Run or replay each problem and decide; reports tests and solutions at the end."""
-    tally: Counter[str] = Counter()
-    for batch in _replayed(config, rows, job) if config.from_matrix else _run(config, rows, job):
+    counts: Counter[str] = Counter()
+    for batch in _replay(config, rows, job) if config.from_matrix else _run(config, rows, job):
         if batch.num_rows:
-            _count(tally, batch)
+            _count(counts, batch)
         yield batch
-    _report(tally, job)
+    _report(counts, job)
 
 
-def _replayed(config: Config, rows: Rows, job: Job) -> Rows:
+def _replay(config: Config, rows: Rows, job: Job) -> Rows:
     """Decide from the matrix."""
     from magcli.curate.code.matrix_table import MatrixReplay
+    from magcli.curate.code.problems import Unusable
 
     assert config.from_matrix is not None
     replay = MatrixReplay(config.from_matrix)
     with job.console.progress(job.total, "problems", job.stage) as bar:
         for batch in rows:
-            results = [_replay(config, row, replay, batch.schema) for row in batch.to_pylist()]
-            for result in results:
+            for row in batch.to_pylist():
+                prepared = _prepared(config, row)
+                runs = [] if isinstance(prepared, Unusable) else replay.runs(row["id"], prepared.digest)
+                result = _decided(config, row, prepared, runs, batch.schema)
                 for dropped in result.dropped:
                     job.drops.add(dropped)
                 yield result.rows
             bar.advance(batch.num_rows)
-
-
-def _replay(config: Config, row: dict[str, Any], replay: MatrixReplay, given: pa.Schema) -> Result:
-    from magcli.curate.code.solutions import Unusable
-
-    prepared = _prepared(config, row)
-    found = [] if isinstance(prepared, Unusable) else replay.runs(row["id"], prepared.digest)
-    return _decided(config, row, prepared, found, given)
 
 
 def _run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -158,18 +147,18 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
     from concurrent.futures import ThreadPoolExecutor
 
     from magcli.curate.code.execution import ExclusiveRetry, run_all
-    from magcli.curate.code.solutions import Unusable
+    from magcli.curate.code.problems import Unusable
     from magcli.run.units import resumable
 
-    box, ended, retry = grading.open_sandbox(config.sandbox), threading.Event(), ExclusiveRetry()
-    crew = ThreadPoolExecutor(config.workers, "sandbox")
+    box, stopped, retry = grading.open_sandbox(config.sandbox), threading.Event(), ExclusiveRetry()
+    threads = ThreadPoolExecutor(config.workers, "sandbox")
     problems: list[tuple[str, str]] = []
 
     async def runs_of(id: str, prepared: Prepared) -> list[Run]:
         found = matrix.get(id, prepared.digest) if matrix else None
         if found is None:
             loop = asyncio.get_running_loop()
-            found = await loop.run_in_executor(crew, run_all, prepared.plan, box, ended.is_set, retry)
+            found = await loop.run_in_executor(threads, run_all, prepared.plan, box, stopped.is_set, retry)
             if matrix:
                 matrix.put(id, prepared.digest, found)
         return found
@@ -177,14 +166,14 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
     async def compute(part: pa.RecordBatch) -> Result:
         row = part.to_pylist()[0]
         prepared = _prepared(config, row)
-        found = [] if isinstance(prepared, Unusable) else await runs_of(row["id"], prepared)
-        return _decided(config, row, prepared, found, part.schema)
+        runs = [] if isinstance(prepared, Unusable) else await runs_of(row["id"], prepared)
+        return _decided(config, row, prepared, runs, part.schema)
 
     async def close() -> None:
-        ended.set()
-        await asyncio.to_thread(crew.shutdown, cancel_futures=True)
+        stopped.set()
+        await asyncio.to_thread(threads.shutdown, cancel_futures=True)
 
-    def with_problems() -> Rows:
+    def recorded() -> Rows:
         """The rows; their problems are recorded for the matrix."""
         for batch in rows:
             prepared = ((row["id"], _prepared(config, row)) for row in batch.to_pylist())
@@ -192,7 +181,7 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
             yield batch
 
     with _open_matrix(config, box.level, job) as matrix:
-        source = with_problems() if matrix else rows
+        source = recorded() if matrix else rows
         yield from resumable(source, job, compute, close, size=1, window=config.workers, unit="problems")
         if matrix:
             matrix.finish(problems, job.history)
@@ -216,7 +205,7 @@ def _open_matrix(config: Config, sandbox: str, job: Job) -> Iterator[MatrixTable
 
 def _prepared(config: Config, row: dict[str, Any]) -> Prepared | Unusable:
     """The runs of a problem; a matrix has problems with too few tests too, as it may be replayed with other options."""
-    from magcli.curate.code.trials import prepare
+    from magcli.curate.code.prepare import prepare
 
     return prepare(
         row,
@@ -234,8 +223,8 @@ def _decided(
     import pyarrow as pa
 
     from magcli.curate.code.agreement import Rules
-    from magcli.curate.code.solutions import Unusable
-    from magcli.curate.code.trials import decide_prepared, kept_columns
+    from magcli.curate.code.prepare import decide_prepared, kept_columns
+    from magcli.curate.code.problems import Unusable
     from magcli.run.job import as_text
     from magcli.run.journal import Dropped, Result
 
@@ -248,35 +237,35 @@ def _decided(
     return Result(pa.RecordBatch.from_pylist([{**row, **kept_columns(prepared, found)}], columns))
 
 
-def _count(tally: Counter[str], batch: pa.RecordBatch) -> None:
+def _count(counts: Counter[str], batch: pa.RecordBatch) -> None:
     """Add up the counts of kept rows."""
     from magcli.data.schema import AGREEMENT
 
     for row in batch.select(["tests", *AGREEMENT.names]).to_pylist():
-        tally.update({"problems": 1, "tests": len(row.pop("tests"))})
-        tally.update({f"tests_{reason}": count for reason, count in row.pop("tests_dropped").items()})
-        tally.update([f"cpp_{reason}"] if (reason := row.pop("cpp_unrun")) else [])
-        tally.update([f"trivial_{passes}"] if (passes := row.pop("trivial")) else [])
-        tally.update({name: int(value) for name, value in row.items()})
+        counts.update({"problems": 1, "tests": len(row.pop("tests"))})
+        counts.update({f"tests_{reason}": count for reason, count in row.pop("tests_dropped").items()})
+        counts.update([f"cpp_{reason}"] if (reason := row.pop("cpp_unrun")) else [])
+        counts.update([f"trivial_{passes}"] if (passes := row.pop("trivial")) else [])
+        counts.update({name: int(value) for name, value in row.items()})
 
 
-def _report(tally: Counter[str], job: Job) -> None:
+def _report(counts: Counter[str], job: Job) -> None:
     """One line on the tests and wrong solutions of kept problems."""
     failed = job.drops.counts["not-run"]
     job.console.say(
-        f"filter-code: {tally['problems']:,} problems keep {tally['tests']:,} tests, {tally['outputs_replaced']:,} "
-        f"with a new output, and lose {_counts(tally, 'tests_')}; {tally['wrong_passing']:,} of "
-        f"{tally['wrong_solutions']:,} wrong solutions pass; {tally['weak']:,} problems are weak, and trivial programs "
-        f"pass in {_counts(tally, 'trivial_')}"
-        + (f"; C++ solutions cannot be called in {cpp}" if (cpp := _counts(tally, "cpp_")) != "0" else "")
+        f"filter-code: {counts['problems']:,} problems keep {counts['tests']:,} tests, "
+        f"{counts['outputs_replaced']:,} with a new output, and lose {_total(counts, 'tests_')}; "
+        f"{counts['wrong_passing']:,} of {counts['wrong_solutions']:,} wrong solutions pass; {counts['weak']:,} "
+        f"problems are weak, and trivial programs pass in {_total(counts, 'trivial_')}"
+        + (f"; C++ solutions cannot be called in {cpp}" if (cpp := _total(counts, "cpp_")) != "0" else "")
         + (f"; {failed:,} were not judged, as this machine failed: --restart tries again" if failed else ""),
         event="tests",
-        **tally,
+        **counts,
     )
 
 
-def _counts(tally: Counter[str], start: str) -> str:
+def _total(counts: Counter[str], prefix: str) -> str:
     """The sum of the counts with a prefix, and each of them in brackets."""
-    found = {name.removeprefix(start): count for name, count in tally.most_common() if name.startswith(start) and count}
+    found = {name.removeprefix(prefix): n for name, n in counts.most_common() if name.startswith(prefix) and n}
     parts = f" ({', '.join(f'{name} {count:,}' for name, count in found.items())})" if found else ""
     return f"{sum(found.values()):,}{parts}"

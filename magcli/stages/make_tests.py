@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from magcli.curate.code.execution import ExclusiveRetry
-    from magcli.curate.code.trials import Prepared
+    from magcli.curate.code.prepare import Prepared
     from magcli.curate.inputs.generators import GeneratorPrograms
     from magcli.curate.inputs.new_tests import NewTests
     from magcli.data.source import Rows
@@ -68,9 +68,9 @@ class Config(options.GenerationOptions, options.EngineOptions):
 
 def reads(config: Config) -> tuple[str, ...]:
     """The required columns."""
-    from magcli.curate.code.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
+    from magcli.curate.code.problems import REQUIRED_COLUMNS
 
-    return ("id", "prompt", "|".join(TEST_COLUMNS), "|".join(SOLUTION_COLUMNS))
+    return REQUIRED_COLUMNS
 
 
 def check(config: Config) -> None:
@@ -95,14 +95,9 @@ def settings(config: Config) -> dict[str, Any]:
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """The given columns, tests (with their origin) and solutions in one form, and the new columns."""
-    import pyarrow as pa
-
-    from magcli.curate.code.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
-    from magcli.data.columns import extended
     from magcli.data.schema import CODE_MADE, NEW_TESTS
 
-    left = [field for field in given if field.name not in (*TEST_COLUMNS, *SOLUTION_COLUMNS)]
-    return extended(extended(pa.schema(left, given.metadata), CODE_MADE), NEW_TESTS)
+    return tables.code_schema(given, CODE_MADE, NEW_TESTS)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -112,48 +107,47 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     from concurrent.futures import ThreadPoolExecutor
 
     from magcli.curate.code.execution import ExclusiveRetry
-    from magcli.curate.code.solutions import Unusable
-    from magcli.curate.code.trials import prepare
+    from magcli.curate.code.prepare import prepare
+    from magcli.curate.code.problems import Unusable
     from magcli.curate.inputs.new_tests import count_rows, model_counts, summary
     from magcli.data.schema import NEW_TESTS
+    from magcli.run.job import drop_result
     from magcli.run.units import resumable
 
-    box, ended, retry = grading.open_sandbox(config.sandbox), threading.Event(), ExclusiveRetry()
-    crew = ThreadPoolExecutor(config.workers, "sandbox")
+    box, stopped, retry = grading.open_sandbox(config.sandbox), threading.Event(), ExclusiveRetry()
+    threads = ThreadPoolExecutor(config.workers, "sandbox")
     generator = engines.open_engine(config, job) if config.model else None
 
     async def compute(part: pa.RecordBatch) -> Result:
         row = part.to_pylist()[0]
         prepared = prepare(row, compare=config.compare, max_solutions=config.max_solutions)
         if isinstance(prepared, Unusable):
-            return _unusable(config, row, prepared, part.schema)
-        written = await _written(config, row, prepared, generator) if generator else None
-        work = functools.partial(_made, config, row, prepared, written, box, ended.is_set, retry)
-        made, fates = await asyncio.get_running_loop().run_in_executor(crew, work)
-        return _result(config, row, prepared, made, fates, part.schema)
+            return drop_result(row, prepared.reason, schema(config, part.schema), detail=prepared.detail)
+        written = await _write_generators(config, row, prepared, generator) if generator else None
+        work = functools.partial(_make, config, row, prepared, written, box, stopped.is_set, retry)
+        made, programs = await asyncio.get_running_loop().run_in_executor(threads, work)
+        return _result(row, prepared, made, programs, schema(config, part.schema))
 
     async def close() -> None:
-        ended.set()
-        await asyncio.to_thread(crew.shutdown, cancel_futures=True)
+        stopped.set()
+        await asyncio.to_thread(threads.shutdown, cancel_futures=True)
         if generator:
             await generator.close()
 
-    tally: Counter[str] = Counter()
-    for batch in resumable(rows, job, compute, close, size=1, window=_window(config), unit="problems"):
-        count_rows(tally, batch.select(["tests", *NEW_TESTS.names]).to_pylist())
+    counts: Counter[str] = Counter()
+    window = config.workers + (-(-config.slots // config.programs) if config.model else 0)
+    for batch in resumable(rows, job, compute, close, size=1, window=window, unit="problems"):
+        count_rows(counts, batch.select(["tests", *NEW_TESTS.names]).to_pylist())
         yield batch
-    if rates := model_counts(tally):
+    if rates := model_counts(counts):
         job.facts["model"] = rates
-    job.console.say(f"make-tests: {summary(tally)}", event="tests", **tally)
+    job.console.say(f"make-tests: {summary(counts)}", event="tests", **counts)
 
 
-def _window(config: Config) -> int:
-    """Concurrent problems: those whose solutions run, and with a model as many more as fill its slots."""
-    return config.workers + (-(-config.slots // config.programs) if config.model else 0)
-
-
-async def _written(config: Config, row: dict[str, Any], prepared: Prepared, generator: Generator) -> GeneratorPrograms:
-    """The model's input-generating programs; none where they could give no test."""
+async def _write_generators(
+    config: Config, row: dict[str, Any], prepared: Prepared, generator: Generator
+) -> GeneratorPrograms:
+    """The model's input-generating programs; none if the problem has too few solutions."""
     from magcli.curate.inputs.generators import GeneratorPrograms, extract_programs, messages
     from magcli.curate.inputs.new_tests import has_enough_solutions
     from magcli.generate.types import Sampling, sample_seed
@@ -169,7 +163,7 @@ async def _written(config: Config, row: dict[str, Any], prepared: Prepared, gene
     return extract_programs(answers)
 
 
-def _made(
+def _make(
     config: Config,
     row: dict[str, Any],
     prepared: Prepared,
@@ -182,42 +176,23 @@ def _made(
     from magcli.curate.inputs.generators import GeneratorPrograms, ProgramInputs
     from magcli.curate.inputs.new_tests import Rules, candidates, make
 
-    printers = ProgramInputs(written or GeneratorPrograms([], {}), prepared.plan.tests, box)
-    tried = candidates(prepared.plan, row["prompt"], printers.inputs(), f"{config.seed}\0{row['id']}")
+    printed = ProgramInputs(written or GeneratorPrograms([], {}), prepared.plan.tests, box)
+    tried = candidates(prepared.plan, row["prompt"], printed.inputs(), f"{config.seed}\0{row['id']}")
     rules = Rules(config.agreement, config.votes, config.tries, config.max_new, config.problem_seconds or math.inf)
     made = make(prepared.plan, tried, rules, box, stopped, retry)
-    return made, None if written is None else printers.fates
-
-
-def _unusable(config: Config, row: dict[str, Any], found: Any, given: pa.Schema) -> Result:
-    from magcli.run.job import drop_result
-
-    return drop_result(row, found.reason, schema(config, given), detail=found.detail)
+    return made, None if written is None else printed.outcomes
 
 
 def _result(
-    config: Config,
-    row: dict[str, Any],
-    prepared: Prepared,
-    made: NewTests,
-    fates: Mapping[str, int] | None,
-    given: pa.Schema,
+    row: dict[str, Any], prepared: Prepared, made: NewTests, programs: Mapping[str, int] | None, out: pa.Schema
 ) -> Result:
     """The row with its columns in one form, its tests and the new ones."""
     import pyarrow as pa
 
-    from magcli.curate.inputs.new_tests import outcome_columns, with_origin
+    from magcli.curate.code.prepare import problem_columns
+    from magcli.curate.inputs.new_tests import outcome_columns
     from magcli.run.journal import Result
 
-    problem = prepared.problem
-    columns = {
-        "kind": "code",
-        "tests": [*with_origin(problem.tests), *made.tests],
-        "solutions": [solution._asdict() for solution in problem.solutions],
-        "compare": problem.compare,
-        "time_limit": problem.time_limit,
-        "memory_limit": problem.memory_limit,
-        "cpp_unrun": prepared.cpp_unrun,
-    }
-    batch = pa.RecordBatch.from_pylist([{**row, **columns, **outcome_columns(made, fates)}], schema(config, given))
-    return Result(batch, again=made.reason == "not-run")
+    given = [{**test, "origin": test.get("origin") or "given"} for test in prepared.problem.tests]
+    columns = {**problem_columns(prepared, [*given, *made.tests]), **outcome_columns(made, programs)}
+    return Result(pa.RecordBatch.from_pylist([{**row, **columns}], out), again=made.reason == "not-run")

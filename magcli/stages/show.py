@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,27 +41,37 @@ class Config:
 
 
 def check(config: Config) -> None:
-    """Refuse counts that make no sense."""
+    """Refuse negative numbers."""
     usage(config.num >= 0, f"show.num: {config.num} is negative; 0 shows all")
     usage(config.width >= 0, f"show.width: {config.width} is negative; 0 shows all")
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Print the rows, counts, history or digest; the table is read to its end, so damage is detected."""
+    import pyarrow as pa
+
+    from magcli.data import manifest
     from magcli.data.schema import require
 
     assert job.schema is not None
     require(job.schema, config.columns, stage="show", where="the table")
-    chosen = _selected(_where(rows, config.where, job.schema), config.columns)
+    schema = job.schema
+    if config.where:
+        matches = predicate(config.where, schema)
+        rows = (batch.filter(matches(batch)) for batch in rows)
+    if names := config.columns:
+        rows = (batch.select(names) for batch in rows)
+        schema = pa.schema([schema.field(name) for name in names], schema.metadata)
     if config.manifest:
-        _consume(rows)
-        _print(_manifest(job))
+        for _ in rows:
+            pass
+        _print(json.dumps(manifest.to_json(job.past()), indent=2))
     elif config.digest:
-        _print(_digest(chosen))
+        _print(_digest(rows))
     elif config.stats:
-        _print(_stats(chosen, _select(job.schema, config.columns)))
+        _print(_stats(pa.Table.from_batches(list(rows), schema=schema)))
     else:
-        _show(config, chosen)
+        _show(config, rows)
     return iter(())
 
 
@@ -69,40 +79,13 @@ def _print(text: str) -> None:
     put(text + "\n")
 
 
-def _consume(rows: Rows) -> int:
-    return sum(batch.num_rows for batch in rows)
-
-
-def _manifest(job: Job) -> str:
-    from magcli.data import manifest
-
-    return json.dumps(manifest.to_json(job.past()), indent=2)
-
-
-def _where(rows: Rows, condition: str, schema: pa.Schema) -> Rows:
-    if not condition:
-        return rows
-    keep = predicate(condition, schema)
-    return (batch.filter(keep(batch)) for batch in rows)
-
-
-def _selected(rows: Rows, columns: Sequence[str]) -> Rows:
-    return (batch.select(columns) for batch in rows) if columns else rows
-
-
-def _select(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
-    import pyarrow as pa
-
-    return pa.schema([schema.field(name) for name in columns], schema.metadata) if columns else schema
-
-
 def predicate(condition: str, schema: pa.Schema) -> Any:
-    """A function from a batch to the rows for which a condition holds: comparisons joined by ``and``, ``or``, ``not``.
+    """A function from a batch to a mask of matching rows; a condition is comparisons with ``and``, ``or``, ``not``.
 
     The text is parsed, never executed.
 
     Raises:
-        UsageError: it is no such condition or names an unknown column.
+        UsageError: the condition is invalid or names an unknown column.
     """
     import ast
 
@@ -138,10 +121,9 @@ def _show(config: Config, rows: Rows) -> None:
 
 
 def _row(row: dict[str, Any], number: int, config: Config) -> str:
-    names = config.columns or list(row)
     lines = [f"-- row {number}"]
-    for name in names:
-        text = _cell(row[name])
+    for name, value in row.items():
+        text = _cell(value)
         if config.width and len(text) > config.width:
             text = f"{text[: config.width]}... ({len(text)} characters)"
         lines.append(f"{name}: " + text.replace("\n", "\n" + " " * (len(name) + 2)))
@@ -166,15 +148,10 @@ def _turn(turn: dict[str, Any]) -> str:
     return f"[{turn['role']}] {others}" if others else f"[{turn['role']}]"
 
 
-def _stats(rows: Rows, schema: pa.Schema) -> str:
-    import pyarrow as pa
-
-    table = pa.Table.from_batches(list(rows), schema=schema)
-    lines = [f"{table.num_rows:,} rows"]
-    width = max((len(name) for name in schema.names), default=0)
-    for name in schema.names:
-        lines.append(f"{name:<{width}}  {_column_stats(table.column(name))}")
-    return "\n".join(lines)
+def _stats(table: pa.Table) -> str:
+    width = max(map(len, table.column_names), default=0)
+    lines = [f"{name:<{width}}  {_column_stats(table.column(name))}" for name in table.column_names]
+    return "\n".join([f"{table.num_rows:,} rows", *lines])
 
 
 def _column_stats(column: pa.ChunkedArray) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -131,38 +131,39 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     choice = LanguageChoice(config.fraction, config.languages)
     if config.from_:
-        given = rows if config.by == "id" else _unbroken(rows, job)
-        texts = read_translations(config.from_, config.by, config.languages, _warning(job))
-        rows = with_translations(given, texts, config.by, choice)
+        texts = read_translations(
+            config.from_, config.by, config.languages, lambda text: job.console.warn(f"translate: {text}")
+        )
+        rows = with_translations(rows if config.by == "id" else _complete(rows, job), texts, config.by, choice)
     generator = engines.open_engine(config, job) if config.model else None
     assert job.schema is not None
     out = schema(config, job.schema)
 
     async def compute(part: pa.RecordBatch) -> Result:
         rows = part.to_pylist()
-        found = await asyncio.gather(*(_outcome(config, row, choice, generator) for row in rows))
-        done = [{**row, "language": _language_of(row), **each} for row, each in zip(rows, found, strict=True)]
+        changed = await asyncio.gather(*(_translate(config, row, choice, generator) for row in rows))
+        done = [{**row, "language": _language_of(row), **each} for row, each in zip(rows, changed, strict=True)]
         return Result(pa.RecordBatch.from_pylist(done, out))
 
     async def close() -> None:
         if generator:
             await generator.close()
 
-    tally: Counter[Outcome] = Counter()
-    before: Counter[Outcome] = Counter()
+    outcomes: Counter[Outcome] = Counter()
+    earlier: Counter[Outcome] = Counter()
     size = min(MAX_UNIT, max(1, int(1 / config.fraction))) if config.fraction else MAX_UNIT
-    rows = _count_translated(rows, before)
+    rows = _count_translated(rows, earlier)
     for batch in resumable(rows, job, compute, close, size=size, window=2 * config.slots, unit="problems"):
-        tally.update(_outcomes(batch))
+        outcomes.update(_outcomes(batch))
         yield batch
-    _report(tally - before, before.total(), job)
+    _report(outcomes - earlier, earlier.total(), job)
 
 
-def _count_translated(rows: Rows, before: Counter[Outcome]) -> Rows:
-    """The rows; those that an earlier run has translated are counted."""
+def _count_translated(rows: Rows, earlier: Counter[Outcome]) -> Rows:
+    """The rows, counting those that an earlier run translated."""
     for batch in rows:
         if {"translation", "translated_to"} <= set(batch.schema.names):
-            before.update(each for each in _outcomes(batch) if each[0] == DONE)
+            earlier.update(each for each in _outcomes(batch) if each[0] == DONE)
         yield batch
 
 
@@ -170,11 +171,7 @@ def _outcomes(batch: pa.RecordBatch) -> Iterator[Outcome]:
     return zip(*(batch.column(name).to_pylist() for name in ("translation", "translated_to")), strict=True)
 
 
-def _warning(job: Job) -> Callable[[str], None]:
-    return lambda text: job.console.warn(f"translate: {text}")
-
-
-def _unbroken(rows: Rows, job: Job) -> Rows:
+def _complete(rows: Rows, job: Job) -> Rows:
     """The rows, if their numbers are those in the table.
 
     Raises:
@@ -190,7 +187,7 @@ def _unbroken(rows: Rows, job: Job) -> Rows:
         yield batch
 
 
-async def _outcome(
+async def _translate(
     config: Config, row: dict[str, Any], choice: LanguageChoice, generator: Generator | None
 ) -> dict[str, str | None]:
     """The changed columns of a row."""
@@ -199,33 +196,35 @@ async def _outcome(
     language = choice.of(row["id"])
     if row.get("translation") == DONE:
         return {}
+    unchanged: dict[str, str | None] = {"original": None, "translation": None, "translated_to": language}
     if language is None:
-        return {"original": None, "translation": None, "translated_to": None}
-    why: str | None = untranslatable(row["prompt"], str(row.get("answer") or ""))
-    if why is None:
-        why = "no-translation"
-        async for text, wrong in _candidates(config, row, language, generator):
-            why = wrong or defect(row["prompt"], text, language)
-            if why is None:
-                spoken = {} if row.get("kind") == "code" else {"language": language}
-                done = {"original": row["prompt"], "translation": DONE, "translated_to": language}
-                return {"prompt": text, **spoken, **done}
-    return {"original": None, "translation": why, "translated_to": language}
+        return unchanged
+    reason: str | None = untranslatable(row["prompt"], str(row.get("answer") or ""))
+    if reason:
+        return {**unchanged, "translation": reason}
+    reason = "no-translation"
+    async for text, wrong in _candidates(config, row, language, generator):
+        reason = wrong or defect(row["prompt"], text, language)
+        if reason is None:
+            spoken = {} if row.get("kind") == "code" else {"language": language}
+            return {"prompt": text, **spoken, "original": row["prompt"], "translation": DONE, "translated_to": language}
+    return {**unchanged, "translation": reason}
 
 
 async def _candidates(
     config: Config, row: dict[str, Any], language: str, generator: Generator | None
 ) -> AsyncIterator[tuple[str, str | None]]:
-    """Translations one by one, the existing one first, each with a reason to reject it if there is one already."""
+    """Translations, the existing one first, each with a reason to reject it if one is already known."""
     from magcli.curate.translation import EXISTING, instruction, messages, translated
     from magcli.generate.types import Sampling, sample_seed
 
     if config.from_ and row.get(EXISTING):
         yield row[EXISTING], None
+    if generator is None:
+        return
     question = messages(row["prompt"], language, instruction(config.system))
     sampling = Sampling(config.max_tokens, config.temperature)
-    for number in range(config.tries if generator else 0):
-        assert generator
+    for number in range(config.tries):
         try:
             (done,) = await generator.complete(question, sampling, seeds=[sample_seed(config.seed, row["id"], number)])
         except PromptRefused as error:
@@ -244,15 +243,14 @@ def _language_of(row: dict[str, Any]) -> str | None:
     return None if found in (UNDECIDED, MIXED) else found
 
 
-def _report(tally: Counter[Outcome], before: int, job: Job) -> None:
+def _report(outcomes: Counter[Outcome], earlier: int, job: Job) -> None:
     """One line: rows selected, translated by language, unchanged by reason, and translated before this run."""
     translated, unchanged = Counter[str](), Counter[str]()
-    for (outcome, language), count in tally.items():
-        if language:
-            if outcome == DONE:
-                translated[language] += count
-            else:
-                unchanged[str(outcome)] += count
+    for (outcome, language), count in outcomes.items():
+        if language and outcome == DONE:
+            translated[language] += count
+        elif language:
+            unchanged[str(outcome)] += count
 
     def listed(counts: Counter[str]) -> str:
         parts = ", ".join(f"{name} {count:,}" for name, count in counts.most_common())
@@ -260,10 +258,10 @@ def _report(tally: Counter[Outcome], before: int, job: Job) -> None:
 
     selected = translated.total() + unchanged.total()
     job.console.say(
-        f"translate: {selected:,} of {tally.total():,} selected; translated {listed(translated)}, "
-        f"unchanged {listed(unchanged)}" + (f"; {before:,} were translated before" if before else ""),
+        f"translate: {selected:,} of {outcomes.total():,} selected; translated {listed(translated)}, "
+        f"unchanged {listed(unchanged)}" + (f"; {earlier:,} were translated before" if earlier else ""),
         event="translations",
-        chosen=selected,
+        selected=selected,
         translated=dict(translated),
-        left=dict(unchanged),
+        unchanged=dict(unchanged),
     )

@@ -4,12 +4,25 @@ import json
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from magcli.curate.translation import LanguageChoice, defect, instruction, messages, translated, untranslatable
-from magcli.errors import EnvironmentFault, UsageError
+from magcli.curate.translation import (
+    EXISTING,
+    LanguageChoice,
+    defect,
+    instruction,
+    messages,
+    number_words,
+    preserves_numbers,
+    read_translations,
+    translated,
+    untranslatable,
+    with_translations,
+)
+from magcli.errors import DataError, EnvironmentFault, UsageError
 from magcli.generate.types import Completion
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -108,7 +121,7 @@ def test_wrong_language_and_truncation_are_faults(language: str) -> None:
         ),
     ],
 )
-def test_words_left_in_english_are_a_fault(original: str, half: str) -> None:
+def test_english_words_are_a_defect(original: str, half: str) -> None:
     assert defect(original, half, "de") == "language"
 
 
@@ -144,7 +157,7 @@ def test_the_shipped_examples_are_valid() -> None:
         ("Write \\boxed{x} at the end of the text.", "Écrivez cela à la fin du texte.", "latex"),
     ],
 )
-def test_formulas_survive_but_for_their_bounds(original: str, text: str, told: str | None) -> None:
+def test_formulas_are_preserved_except_for_their_delimiters(original: str, text: str, told: str | None) -> None:
     assert defect(original, text, "fr") == told
 
 
@@ -181,3 +194,130 @@ def test_the_instruction_names_the_language(tmp_path: Path) -> None:
 
 def test_thoughts_are_not_part_of_a_translation() -> None:
     assert translated(Completion("<think>Hm.\n</think>\n\nBonjour. \n", 9, "stop")) == "Bonjour."
+
+
+SEPARATORS = {"fr": "\u202f,", "es": " ,", "it": ".,", "de": ".,", "zh": ",.", "ru": "\u00a0,"}
+whole = st.integers(0, 10**7)
+cents = st.integers(0, 99)
+
+
+def written(number: int, hundredths: int, separators: str) -> str:
+    """A number with its thousands apart and, unless they are none, two decimals."""
+    text = f"{number:,}" + (f".{hundredths:02}" if hundredths else "")
+    return text.translate(str.maketrans(",.", separators))
+
+
+@given(st.lists(st.tuples(whole, cents), min_size=1, max_size=6), st.sampled_from(LANGUAGES), st.randoms())
+def test_numbers_survive_the_separators_of_every_language_in_any_order(numbers, language, random) -> None:
+    original = " and ".join(written(*number, ",.") for number in numbers)
+    random.shuffle(numbers)
+    translated = " / ".join(written(*number, SEPARATORS[language]) for number in numbers)
+    assert preserves_numbers(original, translated, language)
+
+
+@given(st.lists(st.tuples(whole, cents), min_size=1, max_size=6), st.integers(13, 10**6), st.sampled_from(LANGUAGES))
+def test_a_lost_added_or_changed_number_is_detected(numbers, other, language) -> None:
+    original = " , ".join(written(*number, ",.") for number in numbers)
+    translated = [written(*number, SEPARATORS[language]) for number in numbers]
+    assert not preserves_numbers(original, " / ".join([*translated, str(other)]), language)
+    assert not preserves_numbers(f"{original} , {other}", " / ".join(translated), language)
+    assume((other, 0) not in numbers)
+    spoiled = " / ".join([str(other), *translated[1:]])
+    first, hundredths = numbers[0]
+    ambiguous = hundredths == 0 and first in (other * 1000, other)
+    assert ambiguous or not preserves_numbers(original, spoiled, language)
+
+
+@pytest.mark.parametrize(
+    ("original", "translated", "language"),
+    [
+        ("He eats three eggs and 4 more.", "Er isst 3 Eier und noch vier.", "de"),
+        ("It opens from 9:00 AM to 5:30 pm.", "Ouvert de 9 h à 17 h 30.".replace(" h 30", ":30"), "fr"),
+        ("He sails from 1 to 4 PM.", "Он плывет с 13:00 до 16:00.", "ru"),
+        ("A third of the thirty-five pages", "1/3 der 35 Seiten", "de"),
+        ("In May he spent $500, in June $60 less.", "5 月份支出 500 美元，6 月份少了 60 美元。", "zh"),
+        ("two hundred people", "200 persone", "it"),
+        ("It pays .5 dollars.", "Paga 0,5 dólares.", "es"),
+        ("version 1.250", "Version 1,250", "de"),
+    ],
+)
+def test_good_translations_pass(original: str, translated: str, language: str) -> None:
+    assert preserves_numbers(original, translated, language)
+
+
+@pytest.mark.parametrize(
+    ("original", "translated", "language"),
+    [
+        ("She has 25 coins and 25 stamps.", "Elle a 25 pièces et des timbres.", "fr"),
+        ("She has 25 coins.", "Sie hat 52 Münzen.", "de"),
+        ("She has 3 coins.", "Sie hat Münzen.", "de"),
+        ("She has 1.5 litres.", "Ella tiene 15 litros.", "es"),
+        ("It costs $1,500.", "Costa 1,5 dollari.", "it"),
+        ("He has coins.", "У него 7 монет.", "ru"),
+        ("The train leaves at 5 PM.", "Der Zug fährt um 16 Uhr.", "de"),
+        ("Two cats eat 2 fish.", "Zwei Katzen fressen Fisch.", "de"),
+        ("It weighs 13 kg.", "它重三公斤。", "zh"),
+    ],
+)
+def test_bad_translations_fail(original: str, translated: str, language: str) -> None:
+    assert not preserves_numbers(original, translated, language)
+
+
+def test_numbers_written_as_words() -> None:
+    assert number_words("Twice a dozen") == {2: 1, 12: 1}
+    assert {35.0, 300.0} <= set(number_words("thirty-five or three hundred"))
+    assert not number_words("Nothing of the kind")
+
+
+TWO_LANGUAGES = ("fr", "de")
+
+
+def write_table(path: Path, rows: list[dict]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def batches(*sizes: int):
+    first = 0
+    for size in sizes:
+        yield pa.RecordBatch.from_pylist([{"id": f"p{number}"} for number in range(first, first + size)])
+        first += size
+
+
+def found(path: Path, by, choice: LanguageChoice) -> list[str | None]:
+    rows = with_translations(batches(2, 3), read_translations(path, by, choice.languages, pytest.fail), by, choice)
+    return [text for batch in rows for text in batch.column(EXISTING).to_pylist()]
+
+
+def test_rows_are_joined_by_id_and_target_language(tmp_path: Path) -> None:
+    rows = [{"id": f"p{n}", "language": name, "prompt": f"{name}{n}"} for n in (4, 3, 1, 0) for name in TWO_LANGUAGES]
+    path, choice = write_table(tmp_path / "t.jsonl", rows), LanguageChoice(1.0, TWO_LANGUAGES)
+    texts = found(path, "id", choice)
+    assert texts == [f"{choice.of(f'p{n}')}{n}" if n != 2 else None for n in range(5)]
+    assert {text[:2] for text in texts if text} == set(TWO_LANGUAGES)
+    assert found(path, "id", LanguageChoice(0.0, TWO_LANGUAGES)) == [None] * 5
+
+
+def test_rows_are_joined_by_row_number_or_a_column_of_row_numbers(tmp_path: Path) -> None:
+    choice = LanguageChoice(1.0, ("de",))
+    in_order = write_table(tmp_path / "a.jsonl", [{"prompt": f"de{n}"} for n in range(4)])
+    assert found(in_order, "position", choice) == ["de0", "de1", "de2", "de3", None]
+    numbered = write_table(tmp_path / "b.jsonl", [{"prompt": f"de{n}", "position": n} for n in (4, 1)])
+    assert found(numbered, "position", choice) == [None, "de1", None, None, "de4"]
+
+
+def test_a_table_that_cannot_be_joined_is_refused_by_name(tmp_path: Path) -> None:
+    path = write_table(tmp_path / "t.jsonl", [{"prompt": "de0"}])
+    with pytest.raises(DataError, match=r"t\.jsonl lacks column id"):
+        read_translations(path, "id", ("de",), pytest.fail)
+    with pytest.raises(DataError, match="no column language, so --languages must name one, not fr,de"):
+        read_translations(path, "position", TWO_LANGUAGES, pytest.fail)
+
+
+def test_broken_lines_are_reported_and_refused_where_row_numbers_matter(tmp_path: Path) -> None:
+    path, heard = tmp_path / "t.jsonl", list[str]()
+    path.write_text('{"id": "a", "prompt": "de0"}\n{"id"\n{"id": "b", "prompt": "de2"}\n')
+    assert len(read_translations(path, "id", ("de",), heard.append)) == 2
+    assert heard == [f"{path}: skipped unreadable lines (broken-json 1)"]
+    with pytest.raises(DataError, match=r"line 2 \(broken-json\); fix or remove"):
+        read_translations(path, "position", ("de",), pytest.fail)

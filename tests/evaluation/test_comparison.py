@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from magcli.evaluation.comparison import Side, markdown, rows
-from magcli.evaluation.metrics import Problem, estimate, merged
+from magcli.evaluation.metrics import Problem, estimate, merge_answers
 
 
 def side(name: str, correct, *, at_hand: bool = True) -> Side:
@@ -56,7 +56,7 @@ def test_equal_wrong_answers_vote_together() -> None:
     same = {frozenset(("1/2", "0.5")), frozenset(("1/2", "\\frac12")), frozenset(("0.5", "\\frac12"))}
     answers, right = ("1/2", "7", "0.5", " \\frac12", "7", ""), (False, True, False, False, True, False)
     problem = Problem("p", answers, right, right, (1,) * 6)
-    joined = merged(problem, lambda one, other: frozenset((one, other)) in same)
+    joined = merge_answers(problem, lambda one, other: frozenset((one, other)) in same)
     assert len({answer for answer, ok in zip(joined.answers, right, strict=True) if not ok and answer}) == 1
     assert joined.answers[1] == "7"
     assert {e.metric: e.value for e in estimate([problem], (6,))}["maj@6"] == 1.0

@@ -158,7 +158,7 @@ def test_one_problem_has_no_interval():
     assert np.isnan([low, high]).all()
 
 
-def test_estimates_leave_out_ks_beyond_the_fewest_samples():
+def test_estimates_skip_ks_above_the_fewest_samples():
     found = {e.metric: e for e in estimate([problem([1, 0, 0, 0], id="a"), problem([1, 1], id="b")], (1, 2, 4))}
     assert set(found) == {"avg@n", "avg@n anywhere", "tokens", "pass@1", "pass@2", "maj@2"}
     assert found["avg@n"].value == pytest.approx((0.25 + 1) / 2)
@@ -209,7 +209,7 @@ def test_the_share_in_the_format_is_reported_if_one_is_required():
         for n, (reason, reward) in enumerate(told)
     ]
     found = gather(rows)
-    assert [problem.formed for problem in found] == [(True, True), (False, True)]
+    assert [problem.has_format for problem in found] == [(True, True), (False, True)]
     assert {each.metric: each.value for each in estimate(found, [1])}["format"] == 0.75
     plain = gather([{"id": "p", "correct": True, "reason": "correct", "reward_format": 0.0}])
     assert "format" not in {each.metric for each in estimate(plain, [1])}
@@ -217,7 +217,7 @@ def test_the_share_in_the_format_is_reported_if_one_is_required():
 
 @pytest.mark.parametrize("row", [{"correct": "false"}, {"correct": True, "num_tokens": "null"}])
 def test_text_is_not_a_verdict_or_a_length(row):
-    with pytest.raises(DataError, match=r"of id 'a' is the text '(false|null)'; it must be"):
+    with pytest.raises(DataError, match=r"of id 'a' is the text '(false|null)', expected"):
         gather([{"id": "a", **row}])
 
 

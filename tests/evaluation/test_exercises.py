@@ -78,7 +78,7 @@ def test_a_clone_is_graded_in_the_sandbox(clone: Path, place: str) -> None:
     assert [each.correct for each in rewards] == [True, False]
 
 
-def test_a_broken_exercise_is_named(clone: Path) -> None:
+def test_an_unreadable_exercise_is_named(clone: Path) -> None:
     folder = clone / "python" / "exercises" / "practice"
     (folder / "legs" / "legs_test.py").unlink()
     with pytest.raises(DataError, match=r"the exercise .*legs cannot be read"):

@@ -121,9 +121,9 @@ def test_a_range_of_another_type_than_the_column_is_reported(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"problem": "p"}], "row 1: there is no column 'expected_answer'; known: id, problem"),
+        ([{"problem": "p"}], "row 1: no column 'expected_answer'; known: id, problem"),
         ([{"problem": "p", "expected_answer": 1}] * 2, "row 2: another row has the id 'aime25/1' too"),
-        ([], "no row of its data is one of the suite"),
+        ([], "no row of its data matches the suite"),
         ("{broken", "cannot be read"),
         ("3\n", "aime2025.jsonl cannot be read: every row must be a JSON object"),
     ],

@@ -177,8 +177,8 @@ def test_decisions_are_not_repeated_after_a_kill(tmp_path, monkeypatch):
         assert process.is_alive(), "it was done before it could be killed"
     process.kill()
     process.join()
-    decide, decided = clean_math._decided, []
-    monkeypatch.setattr(clean_math, "_decided", lambda row: decided.append(row["id"]) or decide(row))
+    statement, decided = clean_math._statement, []
+    monkeypatch.setattr(clean_math, "_statement", lambda row: decided.append(row["id"]) or statement(row))
     call_stage("clean-math", source, output=out)
     assert 0 < len(decided) <= len(rows) - UNIT
     again = tmp_path / "again.arrow"
@@ -255,7 +255,7 @@ def test_a_model_decides_only_where_the_rules_cannot(checker, tmp_path, capfd):
     assert checker.asked == dict.fromkeys(DOUBTFUL, 1)
     told = capfd.readouterr().err
     answers = "complete: neither 1, complete: no 1, complete: yes 1, one-answer: yes 1"
-    assert f"the model's answers on doubtful rows: {answers}" in told
+    assert f"the model's answers on uncertain rows: {answers}" in told
     without, by_rules = cleaned(tmp_path / "..", rows)
     assert [row["id"] for row in without] == ["p1", "p4"]
     assert by_rules["p3"] == "incomplete"

@@ -171,7 +171,7 @@ def test_the_mix_is_reported_exactly(tmp_path, capsys, tiny_model_dir):
     talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
     general = written(tmp_path / "general.jsonl", [{"id": f"i{i}", "messages": talk} for i in range(5)])
     events = told(capsys, tmp_path, rows, instructions=general, tokenizer=str(tiny_model_dir))
-    assert "19 traces in = 18 selected + 1 dropped (wrong 1)" in events["chosen"]["message"]
+    assert "19 traces in = 18 selected + 1 dropped (wrong 1)" in events["selected"]["message"]
     assert (events["rows"]["traces"], events["rows"]["instructions"]) == (18, 2)
     mix, out = events["mix"]["mix"], rows_of(tmp_path / "out.arrow")
     assert {name: share["rows"] for name, share in mix.items()} == Counter(trace["source"] for trace in out)

@@ -121,8 +121,8 @@ def test_a_model_is_sampled_and_graded(guesser, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"ks": "0"}, "every k is at least 1"),
-        ({"completions": Path("x.arrow")}, "--completions goes with --model"),
+        ({"ks": "0"}, "every k must be at least 1"),
+        ({"completions": Path("x.arrow")}, "--completions requires --model"),
         ({"model": "m", "samples": 0}, "evaluate.samples: 0 is not positive"),
         ({"model": "m", "workers": 0}, "evaluate.workers: 0 is not positive"),
         ({"model": "m", "engine": "server"}, "needs a URL"),
@@ -139,9 +139,9 @@ def test_a_table_without_verdicts_is_refused(tmp_path):
         call_stage("evaluate", data)
 
 
-def test_one_id_for_two_problems_is_an_error(tmp_path):
+def test_two_problems_with_one_id_are_an_error(tmp_path):
     rows = [{"id": "p", "prompt": prompt, "correct": True} for prompt in ("1+1", "1+1", "2+2")]
-    with pytest.raises(DataError, match="id 'p' stands for two different problems"):
+    with pytest.raises(DataError, match="id 'p' belongs to two different problems"):
         call_stage("evaluate", written(tmp_path / "a.jsonl", rows))
 
 

@@ -10,7 +10,7 @@ import pytest
 from calling import call_stage, kill_and_resume, seconds_of
 
 from magcli.command import stage_of
-from magcli.curate.code.solutions import SOLUTION_COLUMNS, TEST_COLUMNS
+from magcli.curate.code.problems import SOLUTION_COLUMNS, TEST_COLUMNS
 from magcli.data import durable, table
 from magcli.errors import DataError, UsageError
 from magcli.stages.shared.tables import CODE_ALIASES
@@ -233,7 +233,7 @@ def compilers(monkeypatch):
     return late_for
 
 
-def test_a_solution_that_was_not_compiled_in_time_is_tried_again_alone(tmp_path, compilers):
+def test_a_solution_that_was_not_compiled_in_time_is_retried_alone(tmp_path, compilers):
     tests = [(f"{n} 1", f"{n + 1}.0") for n in range(3)]
     rows = [problem("p", tests, [solution(CPP, language="cpp"), solution(ADD, "wrong")], compare="floats")]
     compilers(late=1)

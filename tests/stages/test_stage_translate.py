@@ -178,7 +178,7 @@ def test_unreadable_lines_of_existing_translations_are_reported(tmp_path, capfd)
     assert said.count("translations.jsonl: skipped unreadable lines (broken-json 1)") == 1
 
 
-def test_problems_that_cannot_be_translated_stay_with_the_reason(translator, tmp_path):
+def test_untranslatable_problems_are_unchanged_with_a_reason(translator, tmp_path):
     rows = [
         {"id": "short", "prompt": "Compute $3 + 4$.", "answer": "7"},
         {"id": "word", "prompt": "On which day of the week was the first of May 2020?", "answer": "Friday"},

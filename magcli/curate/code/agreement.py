@@ -14,12 +14,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from magcli.curate.code.solutions import Label
+from magcli.curate.code.problems import Label
 
 RIGHT = 0
 """The group of outputs that the problem's comparison accepts."""
 
-Fate = Literal["kept", "replaced", "disagree", "contested", "unconfirmed"]
+TestOutcome = Literal["kept", "replaced", "disagree", "contested", "unconfirmed"]
 """``disagree``: no output has enough votes. ``contested``: enough agree against the expected output, which others give.
 ``unconfirmed``: nobody gives the expected output, and too few agree to replace it."""
 
@@ -56,16 +56,16 @@ class Rules(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The outcome for a problem: ``reason`` is empty if it is kept.
+    """The decision for a problem: ``reason`` is empty if it is kept.
 
-    ``kept`` maps tests, in order, to a new expected output or None. ``dropped`` counts tests by fate. ``wrong`` is the
-    number of solutions labelled wrong that ran; ``passing`` are those that pass all kept tests.
+    ``kept`` maps tests, in order, to a new expected output or None. ``dropped`` counts tests by outcome. ``wrong`` is
+    the number of solutions labelled wrong that ran; ``passing`` are those that pass all kept tests.
     """
 
     reason: DropReason
     detail: str
     kept: Mapping[int, str | None]
-    dropped: Mapping[Fate, int]
+    dropped: Mapping[TestOutcome, int]
     wrong: int = 0
     passing: Sequence[int] = ()
 
@@ -85,20 +85,22 @@ def decide(runs: Sequence[Run], labels: Mapping[int, Label], rules: Rules) -> De
     """
     if failed := next((run for run in runs if run.verdict == "infra-error"), None):
         return Decision("not-run", failed.output or "", {}, {})
+    by_test: dict[int, list[Run]] = {}
+    for run in sorted(runs, key=lambda run: run.test):
+        by_test.setdefault(run.test, []).append(run)
     voting = voters(runs, labels)
-    tests = {test: _Groups(runs_of) for test, runs_of in _by_test(runs).items()}
     votes = rules.votes if "right" in labels.values() else len(voting) + 1
-    found = {test: groups.fate(voting, rules.agreement, votes) for test, groups in tests.items()}
-    fates = Counter(fate for fate, _ in found.values())
-    kept = {test: group for test, (fate, group) in found.items() if fate in ("kept", "replaced")}
-    outputs = {test: tests[test].outputs.get(group) if group != RIGHT else None for test, group in kept.items()}
-    failing = {run.solution for run in runs if run.group != kept.get(run.test, run.group) and run.verdict != "unrun"}
+    judged = {test: _judge_test(each, voting, rules.agreement, votes) for test, each in by_test.items()}
+    outcomes = Counter(outcome for outcome, _ in judged.values())
+    groups = {test: group for test, (outcome, group) in judged.items() if outcome in ("kept", "replaced")}
+    outputs = {test: None if group == RIGHT else _output(by_test[test], group) for test, group in groups.items()}
+    failing = {run.solution for run in runs if run.group != groups.get(run.test, run.group) and run.verdict != "unrun"}
     wrong = {run.solution for run in runs if labels[run.solution] == "wrong"}
     passing = sorted(wrong - failing)
-    reason, detail = _reason(fates, voting, voting - failing, len(kept), rules)
+    reason, detail = _drop_reason(outcomes, voting, voting - failing, len(groups), rules)
     if not reason and passing and rules.drop_weak:
         reason, detail = "weak", f"{len(passing)} of {len(wrong)} wrong solutions pass"
-    dropped = {fate: count for fate, count in fates.items() if fate not in ("kept", "replaced")}
+    dropped = {outcome: count for outcome, count in outcomes.items() if outcome not in ("kept", "replaced")}
     return Decision(reason, detail, outputs, dropped, len(wrong), passing)
 
 
@@ -108,18 +110,35 @@ def voters(runs: Iterable[Run], labels: Mapping[int, Label]) -> set[int]:
     return {run.solution for run in runs if run.group is not None and labels[run.solution] == label}
 
 
-def _by_test(runs: Iterable[Run]) -> dict[int, list[Run]]:
-    found: dict[int, list[Run]] = {}
-    for run in runs:
-        found.setdefault(run.test, []).append(run)
-    return dict(sorted(found.items()))
+def _judge_test(
+    runs: Sequence[Run], voting: Collection[int], agreement: float, needed: int
+) -> tuple[TestOutcome, int | None]:
+    """The outcome of a test and the group that is right from now on; ``needed`` votes replace an output."""
+    votes = Counter(run.group for run in runs if run.solution in voting and run.group is not None)
+    most = max(votes.values(), default=0)
+    first = [group for group, count in votes.items() if count == most]
+    winner = RIGHT if RIGHT in first else first[0] if len(first) == 1 else None
+    if winner is None or most < agreement * len(voting):
+        return "disagree", None
+    if winner == RIGHT:
+        return "kept", RIGHT
+    if RIGHT in votes:
+        return "contested", None
+    if most < needed or _output(runs, winner) is None:
+        return "unconfirmed", None
+    return "replaced", winner
 
 
-def _reason(
-    fates: Mapping[Fate, int], voting: Collection[int], passed: Collection[int], kept: int, rules: Rules
+def _output(runs: Iterable[Run], group: int | None) -> str | None:
+    """The output that represents a group of wrong outputs."""
+    return next((run.output for run in runs if run.group == group and run.output is not None), None)
+
+
+def _drop_reason(
+    outcomes: Mapping[TestOutcome, int], voting: Collection[int], passed: Collection[int], kept: int, rules: Rules
 ) -> tuple[DropReason, str]:
-    total = sum(fates.values())
-    against = total - fates.get("kept", 0)
+    total = sum(outcomes.values())
+    against = total - outcomes.get("kept", 0)
     if total < rules.min_tests:
         return "few-tests", count_tests(total)
     if not voting:
@@ -127,8 +146,8 @@ def _reason(
     if against > rules.disputed * total:
         too_few = len(voting) < rules.votes
         return "solutions-fail" if too_few else "disputed", f"{against} of {total} tests"
-    if fates.get("unconfirmed"):
-        return "solutions-fail", f"no solution gives the expected output on {fates['unconfirmed']} of {total} tests"
+    if unconfirmed := outcomes.get("unconfirmed"):
+        return "solutions-fail", f"no solution gives the expected output on {unconfirmed} of {total} tests"
     if kept < rules.min_tests:
         return "few-tests", f"{kept} of {total} tests left"
     if not passed:
@@ -139,27 +158,3 @@ def _reason(
 def count_tests(tests: int) -> str:
     """``1 test`` or ``2 tests``."""
     return f"{tests} test{'' if tests == 1 else 's'}"
-
-
-class _Groups:
-    """The runs of all solutions on one test, by group of output."""
-
-    def __init__(self, runs: Sequence[Run]) -> None:
-        self._group = {run.solution: run.group for run in runs}
-        self.outputs = {run.group: run.output for run in runs if run.output is not None}
-
-    def fate(self, voting: Collection[int], agreement: float, needed: int) -> tuple[Fate, int | None]:
-        """The fate of the test and the group that is right from now on; ``needed`` votes replace an output."""
-        votes = Counter(group for solution in voting if (group := self._group.get(solution)) is not None)
-        most = max(votes.values(), default=0)
-        first = [group for group, count in votes.items() if count == most]
-        winner = RIGHT if RIGHT in first else first[0] if len(first) == 1 else None
-        if winner is None or most < agreement * len(voting):
-            return "disagree", None
-        if winner == RIGHT:
-            return "kept", RIGHT
-        if RIGHT in votes:
-            return "contested", None
-        if most < needed or winner not in self.outputs:
-            return "unconfirmed", None
-        return "replaced", winner

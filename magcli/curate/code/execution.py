@@ -1,4 +1,4 @@
-"""Run every solution of a code problem on every test in the sandbox and group equal outputs (recipe, section 4).
+"""Run every solution of a code problem on every test in the sandbox, and group equal outputs (recipe, section 4).
 
 Outputs are compared by the problem's comparison, not as text. With a checker the groups are its verdicts: two rejected
 outputs need not be equal, but neither can replace the expected one.
@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 from magcli.curate.code.agreement import RIGHT, Run
-from magcli.curate.code.solutions import Solution
-from magcli.curate.code.trials import RunPlan
+from magcli.curate.code.prepare import RunPlan
+from magcli.curate.code.problems import Solution
 from magcli.curate.cpp_ports.calls import CppCalls
-from magcli.curate.cpp_ports.signatures import UnsupportedSignature
+from magcli.curate.cpp_ports.cpp import UnsupportedSignature
 from magcli.errors import DataError, EnvironmentFault
 from magcli.verify.code import runs
 from magcli.verify.code.cases import Call, Case, Expected, StdinCase, parse_call
@@ -34,7 +34,7 @@ MAX_TIMEOUTS = 2
 """Number of timeouts after which a solution not labelled right is ``unrun`` on the remaining tests."""
 REJECTED = RIGHT + 1
 """The group of outputs rejected by a checker."""
-Done = TypeVar("Done")
+T = TypeVar("T")
 Outcome = tuple[Fault | None, bytes | None, float | None]
 """The fault, the output if there is one, and CPU seconds."""
 
@@ -77,11 +77,11 @@ class ExclusiveRetry:
     """
 
     def __init__(self) -> None:
-        self._first = threading.Lock()
+        self._exclusive_lock = threading.Lock()
         self._changed = threading.Condition()
         self._running, self._closed = 0, False
 
-    def run(self, work: Callable[[], Done]) -> Done:
+    def run(self, work: Callable[[], T]) -> T:
         """Do the work of a problem alongside others; if a compiler timed out, once more alone.
 
         Raises:
@@ -108,7 +108,7 @@ class ExclusiveRetry:
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
-        with self._first:
+        with self._exclusive_lock:
             with self._changed:
                 self._closed = True
                 self._changed.wait_for(lambda: not self._running)
@@ -137,41 +137,46 @@ def run_all(plan: RunPlan, box: Sandbox, stopped: Callable[[], bool], retry: Exc
 
 def _run_all(plan: RunPlan, box: Sandbox, stopped: Callable[[], bool]) -> list[Run]:
     found: list[Run] = []
-    wrong: dict[int, dict[int, bytes]] = {place: {} for place in plan.tests}
-    held = 0
+    wrong: dict[int, dict[int, bytes]] = {test: {} for test in plan.tests}
+    stored = 0
     for number, solution in plan.solutions.items():
-        for place, outcome in _of_solution(plan, solution, box, stopped):
+        for test, outcome in _run_solution(plan, solution, box, stopped):
             if outcome is None:
-                found.append(Run(number, place, "unrun", None))
+                found.append(Run(number, test, "unrun", None))
                 continue
             fault, output, seconds = outcome
             verdict = fault.reason if fault else "accepted"
-            found.append(Run(number, place, verdict, None if output is None else RIGHT, None, seconds))
+            found.append(Run(number, test, verdict, None if output is None else RIGHT, None, seconds))
             if fault and output is not None:
-                fits = len(output) <= min(MAX_OUTPUT_BYTES, MAX_TOTAL_BYTES - held)
-                wrong[place][number] = output if fits else _placeholder(output)
-                held += len(wrong[place][number])
-    groups = {place: _grouped(plan, place, outputs) for place, outputs in wrong.items()}
-    return [_placed(run, groups[run.test]) for run in found]
+                fits = len(output) <= min(MAX_OUTPUT_BYTES, MAX_TOTAL_BYTES - stored)
+                # The stand-in is not UTF-8, so it cannot become the output of a test.
+                wrong[test][number] = output if fits else b"\xff" + hashlib.sha256(output).digest()
+                stored += len(wrong[test][number])
+    groups = {test: _grouped(plan, test, outputs) for test, outputs in wrong.items()}
+    for index, run in enumerate(found):
+        if run.solution in groups[run.test]:
+            group, text = groups[run.test][run.solution]
+            found[index] = run._replace(group=group, output=text)
+    return found
 
 
-def _of_solution(
+def _run_solution(
     plan: RunPlan, solution: Solution, box: Sandbox, stopped: Callable[[], bool]
 ) -> Iterator[tuple[int, Outcome | None]]:
     """The outcome of each test; None if it is skipped."""
-    late = 0
+    timeouts = 0
     with compiled(plan, solution, box) as program:
-        for place, case in plan.tests.items():
+        for test, case in plan.tests.items():
             if stopped():
                 raise EnvironmentFault("filter-code: stopped before this problem was finished")
             if isinstance(program, Fault):
-                yield place, (_program_fault(program), None, None)
-            elif late == MAX_TIMEOUTS and solution.verdict != "right":
-                yield place, None
+                yield test, (program, None, None)
+            elif timeouts == MAX_TIMEOUTS and solution.verdict != "right":
+                yield test, None
             else:
                 outcome = run_test(plan, program, case, box)
-                late += bool(outcome[0] and outcome[0].reason == "time-limit")
-                yield place, outcome
+                timeouts += bool(outcome[0] and outcome[0].reason == "time-limit")
+                yield test, outcome
 
 
 def run_test(plan: RunPlan, program: RunnableSolution, case: Case, box: Sandbox) -> Outcome:
@@ -180,47 +185,21 @@ def run_test(plan: RunPlan, program: RunnableSolution, case: Case, box: Sandbox)
     Raises:
         ExecutionFailed: the sandbox or the checker failed repeatedly.
     """
+    error = ""
     for _ in range(MAX_ATTEMPTS):
         output, seconds = program.run(case, plan.limits)
-        if isinstance(output, Fault):
-            fault: Fault | None = output
-        else:
-            fault = runs.check_output(output, case, plan.rule, plan.checker, box)
+        fault = output if isinstance(output, Fault) else runs.check_output(output, case, plan.rule, plan.checker, box)
         if fault is None or fault.reason != "infra-error":
-            break
-    if isinstance(output, Fault):
-        return _program_fault(output), None, seconds
-    return fault and _program_fault(fault), output, seconds
+            return fault, None if isinstance(output, Fault) else output, seconds
+        error = fault.detail
+    raise ExecutionFailed(error)
 
 
-def _program_fault(fault: Fault) -> Fault:
-    """The fault if it is the program's.
-
-    Raises:
-        ExecutionFailed: it is the machine's.
-    """
-    if fault.reason == "infra-error":
-        raise ExecutionFailed(fault.detail)
-    return fault
-
-
-def _placeholder(output: bytes) -> bytes:
-    """A stand-in for an output that is too large to keep; not UTF-8, so it cannot become the output of a test."""
-    return b"\xff" + hashlib.sha256(output).digest()
-
-
-def _placed(run: Run, groups: Mapping[int, tuple[int, str | None]]) -> Run:
-    if run.solution not in groups:
-        return run
-    group, output = groups[run.solution]
-    return run._replace(group=group, output=output)
-
-
-def _grouped(plan: RunPlan, place: int, outputs: Mapping[int, bytes]) -> dict[int, tuple[int, str | None]]:
+def _grouped(plan: RunPlan, test: int, outputs: Mapping[int, bytes]) -> dict[int, tuple[int, str | None]]:
     """The group of each wrong output and, for one solution of each group, its representative text."""
     if plan.checker:
         return dict.fromkeys(outputs, (REJECTED, None))
-    case = plan.tests[place]
+    case = plan.tests[test]
     found: dict[int, tuple[int, str | None]] = {}
     for number, group in enumerate(_components(sorted(set(outputs.values())), case, plan.rule), RIGHT + 1):
         members = [solution for solution, output in outputs.items() if output in group]
@@ -257,22 +236,15 @@ def _equal(one: bytes, other: bytes, case: Case, rule: Comparison) -> bool:
 
 def output_text(output: bytes, case: Case, rule: Comparison) -> str | None:
     """An output as the text of a test; None if it cannot be expressed."""
-    if isinstance(case, StdinCase):
-        return _decoded(output)
     try:
+        if isinstance(case, StdinCase):
+            return output.decode()
         value = case.evaluate(decode(output))
         text = repr(value)
         again = parse_call(case.source, text, frozenset([case.name]))
     except (NotPlain, DataError, ValueError):
         return None
     return text if again.name == case.name and again.expected.matches(value, rule) else None
-
-
-def _decoded(output: bytes) -> str | None:
-    try:
-        return output.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 @contextmanager
@@ -283,9 +255,9 @@ def compiled(plan: RunPlan, solution: Solution, box: Sandbox) -> Iterator[Runnab
         CompilerFailed: the compiler timed out or died.
         EnvironmentFault: there is no compiler.
     """
-    calls = plan.calls if plan.called and solution.language == "cpp" else None
+    calls = plan.calls if plan.has_calls and solution.language == "cpp" else None
     source = calls.program(solution.code) if calls else solution.code
-    with runs.start_program(source, solution.language, box, called=plan.called) as program:
+    with runs.start_program(source, solution.language, box, called=plan.has_calls) as program:
         if isinstance(program, Fault) and program.reason in ("compile-timeout", "infra-error"):
             raise CompilerFailed(f"a C++ solution was not compiled: {program.detail}")
         yield program if isinstance(program, Fault) else RunnableSolution(program, calls)

@@ -4,7 +4,7 @@ The runs of a problem are journalled before the problem itself is, so a resumed 
 written atomically at the end.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from magcli import __version__
 from magcli.curate.code.agreement import Run
 from magcli.data import durable, manifest, seal, table
 from magcli.data.schema import MATRIX, require
-from magcli.data.source import Rows
 from magcli.errors import DataError, usage
 from magcli.run.journal import Journal, Result
 from magcli.run.shard import KEY
@@ -96,10 +95,10 @@ class MatrixTable:
 def _check_shard(path: Path, shard: str | None) -> None:
     """Refuse to overwrite the finished matrix of another shard."""
     last = _last_link(path) if path.exists() else None
-    theirs = last.config.get(KEY) if last else None
+    other = last.config.get(KEY) if last else None
     usage(
-        theirs in (None, shard),
-        f"{path} is the matrix of shard {theirs}; use one --matrix per shard and join them with magcli commit",
+        other in (None, shard),
+        f"{path} is the matrix of shard {other}; use one --matrix per shard and join them with magcli commit",
     )
 
 
@@ -133,7 +132,8 @@ class MatrixReplay:
         require(source.schema, MATRIX.names, stage="filter-code", where=str(path))
         self._path = path
         self._last: tuple[tuple[str, str], list[Run]] = ("", ""), []
-        self._problems = groupby(_each(source.rows), key=lambda row: (row["id"], row["digest"]))
+        rows = (row for batch in source.rows for row in batch.to_pylist())
+        self._problems = groupby(rows, key=lambda row: (row["id"], row["digest"]))
 
     def runs(self, id: str, digest: str) -> list[Run]:
         """The runs of a problem, skipping those of problems in between.
@@ -151,8 +151,3 @@ class MatrixReplay:
             f"{self._path} has no runs of problem {id} in its current form and order; "
             "use the problems and options that the matrix was made with"
         )
-
-
-def _each(rows: Rows) -> Iterator[Mapping[str, Any]]:
-    for batch in rows:
-        yield from batch.to_pylist()

@@ -25,11 +25,14 @@ from importlib.resources import files
 from typing import Any, Literal, NamedTuple
 
 Kind = Literal["unknown", "bool", "int", "long", "double", "string", "list", "tuple", "set", "map", "optional"]
-Reason = Literal["types", "big-integers", "non-ascii-text"]
+Reason = Literal[
+    "asks-already", "about-python", "helper-code", "arguments", "value", "any-order", "names", "bad-tests", "types",
+    "big-integers", "non-ascii-text",
+]  # fmt: skip
 
 
-class NoCppType(Exception):
-    """No C++ type holds the values."""
+class UnsupportedSignature(Exception):
+    """A problem or its tests cannot be ported to C++."""
 
     def __init__(self, reason: Reason) -> None:
         super().__init__(reason)
@@ -77,11 +80,11 @@ def common_type(values: Iterable[Any], hint: Type = UNKNOWN) -> Type:
     """The type that holds all of the values, completed by the hint.
 
     Raises:
-        NoCppType: there is none.
+        UnsupportedSignature: there is none.
     """
-    found = _settled(reduce(_unified, map(_of, values), hint))
+    found = _settled(_of_all(values, hint))
     if found.contains("unknown"):
-        raise NoCppType("types")
+        raise UnsupportedSignature("types")
     return found
 
 
@@ -118,36 +121,29 @@ def _of(value: Any) -> Type:
         case bool():
             return Type("bool")
         case int():
-            return _integer(value)
+            if not -(2**63) <= value < 2**63:
+                raise UnsupportedSignature("big-integers")
+            return Type("int" if -(2**31) <= value < 2**31 else "long")
         case float():
             return Type("double")
         case str():
-            return _text(value)
+            # A character of ``std::string`` is a byte, so only ASCII has the same length and indices as in Python.
+            if not value.isascii():
+                raise UnsupportedSignature("non-ascii-text")
+            return Type("string")
         case tuple():
             return Type("tuple", tuple(map(_of, value)))
         case list():
-            return Type("list", (reduce(_unified, map(_of, value), UNKNOWN),))
+            return Type("list", (_of_all(value),))
         case set() | frozenset():
-            return Type("set", (reduce(_unified, map(_of, value), UNKNOWN),))
+            return Type("set", (_of_all(value),))
         case dict():
-            return Type(
-                "map",
-                (reduce(_unified, map(_of, value), UNKNOWN), reduce(_unified, map(_of, value.values()), UNKNOWN)),
-            )
-    raise NoCppType("types")
+            return Type("map", (_of_all(value), _of_all(value.values())))
+    raise UnsupportedSignature("types")
 
 
-def _integer(value: int) -> Type:
-    if not -(2**63) <= value < 2**63:
-        raise NoCppType("big-integers")
-    return Type("int" if -(2**31) <= value < 2**31 else "long")
-
-
-def _text(value: str) -> Type:
-    """A character of ``std::string`` is a byte, so only ASCII has the same length and indices as in Python."""
-    if not value.isascii():
-        raise NoCppType("non-ascii-text")
-    return Type("string")
+def _of_all(values: Iterable[Any], hint: Type = UNKNOWN) -> Type:
+    return reduce(_unified, map(_of, values), hint)
 
 
 def _unified(one: Type, other: Type) -> Type:
@@ -157,18 +153,15 @@ def _unified(one: Type, other: Type) -> Type:
     if one == UNKNOWN:
         return other
     if "optional" in (one.kind, other.kind):
-        return Type("optional", (_unified(_inner(one), _inner(other)),))
+        inner = (type.parts[0] if type.kind == "optional" else type for type in (one, other))
+        return Type("optional", (_unified(*inner),))
     if one.kind in _NUMBERS and other.kind in _NUMBERS:
         return max(one, other, key=lambda number: _NUMBERS.index(number.kind))
     if {one.kind, other.kind} <= {"list", "tuple"}:
         return _sequence(one, other)
     if one.kind != other.kind or len(one.parts) != len(other.parts) or not one.parts:
-        raise NoCppType("types")
+        raise UnsupportedSignature("types")
     return Type(one.kind, tuple(map(_unified, one.parts, other.parts)))
-
-
-def _inner(type: Type) -> Type:
-    return type.parts[0] if type.kind == "optional" else type
 
 
 def _sequence(one: Type, other: Type) -> Type:
@@ -181,16 +174,12 @@ def _sequence(one: Type, other: Type) -> Type:
 def _settled(type: Type) -> Type:
     """Tuples of one type, and empty ones, become lists, since functions on them usually work for any length."""
     parts = tuple(map(_settled, type.parts))
-    if type.kind != "tuple" or len({_kind_of_tuple(part) for part in parts}) > 1:
+    if type.kind != "tuple" or len({"int" if part.kind == "long" else part.kind for part in parts}) > 1:
         return Type(type.kind, parts)
     try:
         return Type("list", (reduce(_unified, parts, UNKNOWN),))
-    except NoCppType:
+    except UnsupportedSignature:
         return Type("tuple", parts)
-
-
-def _kind_of_tuple(part: Type) -> Kind:
-    return "int" if part.kind == "long" else part.kind
 
 
 class Signature(NamedTuple):

@@ -109,18 +109,17 @@ def shape_of(values: Sequence[Any]) -> Shape:
 def _range(values: Sequence[float]) -> tuple[float, float]:
     """From the minimum, or 1 if it is positive, to twice the maximum, without changing signs."""
     low, high = min(values), max(values)
-    least = min(low, 1) if low >= 1 else low
-    return (0 if low == 0 else least) if low >= 0 else 2 * low, max(2 * high, 10) if high >= 0 else high
+    return min(low, 1) if low >= 0 else 2 * low, max(2 * high, 10) if high >= 0 else high
 
 
 def _stated(shape: Shape, name: str, stated: Sequence[StatedRange]) -> Shape:
     """A shape with the ranges stated for its name and, by ``name[i]``, its elements."""
     ranges = {each.name: each for each in stated}
-    own = ranges.get(f"{name}.length" if shape.kind in ("list", "str") else name)
+    range_ = ranges.get(f"{name}.length" if shape.kind in ("list", "str") else name)
     inner = next((ranges[key] for key in (f"{name}[i]", f"{name}_i", f"{name}[i][j]") if key in ranges), None)
-    if own and shape.kind in ("list", "str", "int", "float"):
-        shape = replace(shape, low=own.low, high=own.high)
-    if inner and shape.parts and shape.kind == "list":
+    if range_ and shape.kind in ("list", "str", "int", "float"):
+        shape = replace(shape, low=range_.low, high=range_.high)
+    if inner and shape.kind == "list":
         shape = replace(shape, parts=(_elements(shape.parts[0], inner),))
     return shape
 
@@ -134,10 +133,8 @@ def _elements(shape: Shape, range_: StatedRange) -> Shape:
 def _equal_lengths(literals: Sequence[Mapping[Path, Any]], paths: Sequence[Path]) -> frozenset[Path]:
     """The paths of lists and texts that always have the length of the first one."""
     sized = [path for path in paths if all(isinstance(each[path], list | str) for each in literals)]
-    if len(literals) < 2 or not sized:
-        return frozenset()
     same = [path for path in sized if all(len(each[path]) == len(each[sized[0]]) for each in literals)]
-    return frozenset(same) if len(same) > 1 else frozenset()
+    return frozenset(same) if len(literals) > 1 and len(same) > 1 else frozenset()
 
 
 def _drawn(
@@ -176,7 +173,8 @@ def draw(shape: Shape, size: float, values: Values, random: Random, length: int 
         case "int":
             return _whole(int(shape.low), int(shape.high), values, random)
         case "float":
-            return round(float(_real(shape.low, shape.high, values, random)), 2)
+            exact = {"low": shape.low, "high": shape.high}.get(values)
+            return round(float(random.uniform(shape.low, shape.high) if exact is None else exact), 2)
         case "str":
             return _text(shape, _length(shape, size, random) if length is None else length, values, random)
         case "list":
@@ -208,10 +206,6 @@ def _whole(low: int, high: int, values: Values, random: Random) -> int:
             middle = min(max(low, 0), high)
             return random.randint(middle, min(high, middle + 3))
     return random.randint(low, high)
-
-
-def _real(low: float, high: float, values: Values, random: Random) -> float:
-    return {"low": low, "high": high}.get(values) if values in ("low", "high") else random.uniform(low, high)  # type: ignore[return-value]
 
 
 def _text(shape: Shape, length: int, values: Values, random: Random) -> str:

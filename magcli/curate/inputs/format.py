@@ -146,6 +146,16 @@ def is_int(word: str) -> bool:
     return digits.isascii() and digits.isdigit() and (digits[0] != "0" or word == "0") and len(digits) < 40
 
 
+def places_of(format: Format) -> Iterator[int]:
+    """All places in reading order."""
+    for item in format:
+        if isinstance(item, Repeat):
+            yield from places_of(item.body)
+        else:
+            yield from item.head
+            yield from [item.tail] if item.tail is not None else []
+
+
 def infer(texts: Sequence[str]) -> Format | None:
     """The first format that parses all samples; None if none is found."""
     samples = [lines for lines in map(lines_of, _select_samples(texts)) if lines]
@@ -190,7 +200,7 @@ class _Search:
         for item in self._items(states, place, blocks=True):
             after = self._after((item,), states)
             if after is not None:
-                yield from ((item, *rest) for rest in self.formats(after, _next_place((item,), place), most - 1))
+                yield from ((item, *rest) for rest in self.formats(after, _next_place(item, place), most - 1))
 
     def _after(self, items: Format, states: Sequence[_State]) -> list[_State] | None:
         """Parse further in all samples; None if one does not match."""
@@ -247,7 +257,7 @@ class _Search:
             after = self._after((item,), states)
             if after is not None:
                 yield (item,)
-                rests = self._bodies(after, _next_place((item,), place), most - 1)
+                rests = self._bodies(after, _next_place(item, place), most - 1)
                 yield from ((item, *rest) for rest in rests)
 
     def _lines(self, counts: Sequence[int], states: Sequence[_State], place: int) -> Iterator[Line]:
@@ -268,19 +278,19 @@ class _Search:
 
 
 def _counted(rows: Sequence[tuple[Words, Mapping[int, int]]], states: Sequence[_State], place: int) -> Iterator[Line]:
-    """Lines whose number of words an integer says: one read before, or one at their own beginning."""
+    """Lines whose number of words is an integer read before or at their beginning."""
     least = min(len(words) for words, _ in rows)
     for width in range(min(2, least) + 1):
         head = tuple(range(place, place + width))
-        for size in [*_sizes(states), *(Size(own) for own in head)]:
+        for size in [*_sizes(states), *map(Size, head)]:
             tails = {len(words) - width for words, _ in rows}
             if max(tails) >= 2 and all(_fits(words, width, size, known, place) for words, known in rows):
                 yield Line(head, place + width, size)
 
 
 def _fits(words: Words, width: int, size: Size, known: Mapping[int, int], place: int) -> bool:
-    own = {place + number: int(word) for number, word in enumerate(words[:width]) if is_int(word)}
-    found = own.get(size.place, known.get(size.place)) if size.place is not None else None
+    read = {place + number: int(word) for number, word in enumerate(words[:width]) if is_int(word)}
+    found = read.get(size.place, known.get(size.place)) if size.place is not None else None
     return found is not None and len(words) - width == found + size.plus
 
 
@@ -290,11 +300,6 @@ def _sizes(states: Sequence[_State]) -> list[Size]:
     return [Size(place, plus) for plus, place in product((0, -1, 1), places)]
 
 
-def _next_place(items: Format, place: int) -> int:
+def _next_place(item: Item, place: int) -> int:
     """The first unused place."""
-    for item in items:
-        if isinstance(item, Line):
-            place = max([place, *(each + 1 for each in item.head), (item.tail if item.tail is not None else -1) + 1])
-        else:
-            place = _next_place(item.body, place)
-    return place
+    return max([place, *(each + 1 for each in places_of((item,)))])

@@ -1,10 +1,9 @@
 """Input generators: programs written by a model that print an input for a seed, run in the sandbox.
 
-A program is used if its inputs differ from each other; their validity is decided by the solutions. The outcome of every
-requested program is counted.
+A program is used if its inputs differ from each other; the solutions decide whether these are valid. The outcome of
+every requested program is counted.
 
-The prompt is one-shot: a small model that is only told to write such a program solves the problem instead; shown an
-example and asked for a line of a given form, it prints inputs.
+The prompt is one-shot: without an example a small model solves the problem instead of writing a generator.
 """
 
 import ast
@@ -13,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
-from magcli.data.schema import ProgramFate
+from magcli.data.schema import ProgramOutcome
 from magcli.errors import DataError
 from magcli.generate.types import Completion, Message
 from magcli.verify.code import runs
@@ -85,22 +84,22 @@ class GeneratorPrograms(NamedTuple):
     """The distinct programs in a model's answers, and the outcomes of answers without one."""
 
     programs: Sequence[str]
-    fates: Mapping[ProgramFate, int]
+    outcomes: Mapping[str, int]
 
 
 def extract_programs(answers: Sequence[Completion]) -> GeneratorPrograms:
     """The Python programs in a model's answers, ignoring its reasoning."""
     programs: dict[str, None] = {}
-    fates = Counter[ProgramFate]()
+    outcomes = Counter[str]()
     for answer in answers:
         found = extract(answer.text.rpartition("</think>")[2])
         if found is None or found[0] != "python":
-            fates["cut" if answer.finish == "length" else "no-program"] += 1
+            outcomes["cut" if answer.finish == "length" else "no-program"] += 1
         elif found[1] in programs:
-            fates["repeated"] += 1
+            outcomes["repeated"] += 1
         else:
             programs[found[1]] = None
-    return GeneratorPrograms(list(programs), fates)
+    return GeneratorPrograms(list(programs), outcomes)
 
 
 class ProgramInputs:
@@ -114,23 +113,23 @@ class ProgramInputs:
 
     def __init__(self, written: GeneratorPrograms, cases: Mapping[int, Case], box: Sandbox) -> None:
         self._programs, self._cases, self._box = written.programs, cases, box
-        self._fates, self._run = Counter(written.fates), 0
+        self._outcomes, self._run = Counter(written.outcomes), 0
 
     def inputs(self) -> Iterator[str]:
         """The inputs printed by the programs, one program after the other."""
         for program in self._programs:
-            fate, inputs = run_generator(program, self._cases, self._box)
-            self._fates[fate] += 1
+            outcome, inputs = run_generator(program, self._cases, self._box)
+            self._outcomes[outcome] += 1
             self._run += 1
             yield from inputs
 
     @property
-    def fates(self) -> Mapping[str, int]:
+    def outcomes(self) -> Mapping[str, int]:
         """Number of programs by outcome so far."""
-        return {str(fate): count for fate, count in self._fates.items()} | {"unused": len(self._programs) - self._run}
+        return {**self._outcomes, "unused": len(self._programs) - self._run}
 
 
-def run_generator(program: str, cases: Mapping[int, Case], box: Sandbox) -> tuple[ProgramFate, list[str]]:
+def run_generator(program: str, cases: Mapping[int, Case], box: Sandbox) -> tuple[ProgramOutcome, list[str]]:
     """The outcome of a program, and the distinct new inputs that it prints."""
     example = next(iter(cases.values()))
     end = "\n" if isinstance(example, StdinCase) else ""

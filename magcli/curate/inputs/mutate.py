@@ -7,7 +7,7 @@ generated input has the format (``magcli.curate.inputs.values.accepts``).
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from random import Random
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from magcli.curate.inputs.format import Format, Line, Mismatch, Repeat, Size, lines_of, read, size_of
 from magcli.curate.inputs.values import Domain, Inputs, accepts, limits
@@ -31,29 +31,22 @@ class TooLarge(Exception):
     """A drawn input exceeds ``MAX_WORDS``."""
 
 
-class _Style(NamedTuple):
-    """How an input is drawn: size of counts, style of values, and maximum of a count."""
-
-    size: float
-    values: Values
-    cap: int
-
-
 def mutations(inputs: Inputs, samples: Sequence[str], seed: str) -> Iterator[str]:
     """New distinct inputs in the format; ends after ``_MAX_FAILURES`` consecutive failures."""
-    seen = set(samples)
+    found = set(samples)
     failures = 0
     for number in count():
         random = Random(f"{seed}\0{number}")
         size, values = _PLAN[(number // 2) % len(_PLAN)]
         text = draw(inputs, random, size, values) if number % 2 else mutate(inputs, random.choice(samples), random)
-        failures += 1
-        if text is not None and text not in seen and accepts(inputs, text):
+        if text is not None and text not in found and accepts(inputs, text):
             failures = 0
-            seen.add(text)
+            found.add(text)
             yield text
-        if failures > _MAX_FAILURES:
-            return
+        else:
+            failures += 1
+            if failures > _MAX_FAILURES:
+                return
 
 
 def draw(inputs: Inputs, random: Random, size: float, values: Values) -> str | None:
@@ -61,7 +54,7 @@ def draw(inputs: Inputs, random: Random, size: float, values: Values) -> str | N
     cap = MAX_WORDS
     while cap > 1:
         try:
-            writer = _Writer(inputs, random, _Style(size, values, cap))
+            writer = _Writer(inputs, random, size, values, cap)
             writer.items(inputs.format, {})
         except TooLarge:
             cap //= 4
@@ -78,10 +71,11 @@ def _text(lines: Sequence[Sequence[str]]) -> str | None:
 
 
 class _Writer:
-    """Writes the lines of a format with random values."""
+    """Writes the lines of a format with random values; counts are at most ``cap``."""
 
-    def __init__(self, inputs: Inputs, random: Random, style: _Style) -> None:
-        self._inputs, self._random, self._style = inputs, random, style
+    def __init__(self, inputs: Inputs, random: Random, size: float, values: Values, cap: int) -> None:
+        self._inputs, self._random = inputs, random
+        self._size, self._values, self._cap = size, values, cap
         self._words = 0
         self.lines: list[list[str]] = []
 
@@ -126,30 +120,30 @@ class _Writer:
 
     def _count(self, size: Size, known: Mapping[int, int]) -> int:
         found = self._random.randint(1, 6) if size.place is None else size_of(size, known)
-        self._words += found
+        self._add_words(found)
+        return max(found, 0)
+
+    def _add_words(self, number: int) -> None:
+        self._words += number
         if self._words > MAX_WORDS:
             raise TooLarge
-        return max(found, 0)
 
     def _series(self, place: int, scopes: Sequence[Mapping[int, int]]) -> list[str]:
         """One value per scope."""
-        if place not in self._inputs.domains:
+        domain = self._inputs.domains.get(place)
+        if domain is None or (domain.kind == "mixed" and place not in self._inputs.counts):
             raise Mismatch
-        domain = self._inputs.domains[place]
         if place in self._inputs.counts:
-            return [str(self._sized(domain, known)) for known in scopes]
-        if domain.kind == "mixed":
-            raise Mismatch
+            return [str(self._draw_count(domain, known)) for known in scopes]
         if domain.kind == "word":
             return [self._word(domain, known) for known in scopes]
-        return series(domain, scopes, self._style.values, self._random)
+        return series(domain, scopes, self._values, self._random)
 
-    def _sized(self, domain: Domain, known: Mapping[int, int]) -> int:
-        """A count: about the maximum to the power of the style's size."""
+    def _draw_count(self, domain: Domain, known: Mapping[int, int]) -> int:
         low, high = map(int, limits(domain, known))
         if low > high:
             raise Mismatch
-        return _between(low, min(high, max(low, self._style.cap)), self._style.size, self._random)
+        return _between(low, min(high, max(low, self._cap)), self._size, self._random)
 
     def _word(self, domain: Domain, known: Mapping[int, int]) -> str:
         if domain.choice:
@@ -157,11 +151,9 @@ class _Writer:
         if domain.length:
             length = size_of(domain.length, known)
         else:
-            length = _between(int(domain.low), min(int(domain.high), self._style.cap), self._style.size, self._random)
-        self._words += length // 8
-        if self._words > MAX_WORDS:
-            raise TooLarge
-        return word(domain.alphabet, max(length, 0), self._style.values, self._random)
+            length = _between(int(domain.low), min(int(domain.high), self._cap), self._size, self._random)
+        self._add_words(length // 8)
+        return word(domain.alphabet, max(length, 0), self._values, self._random)
 
 
 def _between(low: int, high: int, size: float, random: Random) -> int:
@@ -196,14 +188,13 @@ def series(domain: Domain, scopes: Sequence[Mapping[int, int]], values: Values, 
     if domain.kind == "float":
         return [_decimal(*each, domain.decimals, values, random) for each in ranges]
     whole = [(int(low), int(high)) for low, high in ranges]
-    found = _different(whole, values, random) if domain.different else _numbers(whole, values, random)
+    if domain.different:
+        found = _different(whole, values, random)
+    else:
+        part = random.random()
+        found = [_number(low, high, values, part, random) for low, high in whole]
     order = domain.order or (values if values in ("rising", "falling") and len(set(whole)) == 1 else "")
     return [str(value) for value in (sorted(found, reverse=order == "falling") if order else found)]
-
-
-def _numbers(ranges: Sequence[tuple[int, int]], values: Values, random: Random) -> list[int]:
-    part = random.random()
-    return [_number(low, high, values, part, random) for low, high in ranges]
 
 
 def _number(low: int, high: int, values: Values, part: float, random: Random) -> int:
@@ -236,8 +227,8 @@ def _different(ranges: Sequence[tuple[int, int]], values: Values, random: Random
 
 
 def _decimal(low: float, high: float, decimals: int, values: Values, random: Random) -> str:
-    ends_ = {"low": (low, low), "high": (high, high), "few": (low, min(high, low + _FEW))}
-    value = random.choice((low, high)) if values == "ends" else random.uniform(*ends_.get(values, (low, high)))
+    bounds = {"low": (low, low), "high": (high, high), "few": (low, min(high, low + _FEW))}
+    value = random.choice((low, high)) if values == "ends" else random.uniform(*bounds.get(values, (low, high)))
     return f"{min(max(round(value, decimals), low), high):.{decimals}f}"
 
 
@@ -262,10 +253,14 @@ def mutate(inputs: Inputs, sample: str, random: Random) -> str | None:
     except Mismatch:
         return None
     lines = [list(piece.words) for piece in pieces]
-    cells = [(at, column) for at, piece in enumerate(pieces) for column in range(len(piece.words))]
-    free = [cell for cell in cells if _place(pieces[cell[0]].line, cell[1]) not in inputs.counts]
-    for at, column in random.sample(free, min(len(free), random.choice((1, 1, 2, 3)))):
-        domain = inputs.domains.get(_place(pieces[at].line, column))
+    cells = [
+        (at, column, place)
+        for at, piece in enumerate(pieces)
+        for column in range(len(piece.words))
+        if (place := _place(piece.line, column)) not in inputs.counts
+    ]
+    for at, column, place in random.sample(cells, min(len(cells), random.choice((1, 1, 2, 3)))):
+        domain = inputs.domains.get(place)
         if domain is not None and domain.kind != "mixed":
             lines[at][column] = _other(domain, lines[at], column, pieces[at].known, random)
     return _text(lines)

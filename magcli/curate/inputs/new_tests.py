@@ -23,12 +23,12 @@ from magcli.curate.code.execution import (
     output_text,
     run_test,
 )
-from magcli.curate.code.trials import RunPlan
-from magcli.curate.cpp_ports.signatures import UnsupportedSignature
+from magcli.curate.code.prepare import RunPlan
+from magcli.curate.cpp_ports.cpp import UnsupportedSignature
 from magcli.curate.inputs import calls, mutate
 from magcli.curate.inputs.format import infer
 from magcli.curate.inputs.values import constraints, describe
-from magcli.data.schema import INPUT_FATES, PROGRAM_FATES
+from magcli.data.schema import INPUT_OUTCOMES, PROGRAM_OUTCOMES
 from magcli.errors import DataError, EnvironmentFault
 from magcli.verify.code.cases import Call, Case, StdinCase, parse_call
 from magcli.verify.sandbox import Sandbox
@@ -107,7 +107,7 @@ def make(
 
     def work() -> NewTests:
         with ExitStack() as stack:
-            return _TestBench(plan, rules, box, stopped, stack).made(candidates)
+            return _TestBench(plan, rules, box, stopped, stack).make(candidates)
 
     if not has_enough_solutions(plan, rules.votes):
         return NewTests(reason="few-solutions")
@@ -132,14 +132,14 @@ class _TestBench:
         self, plan: RunPlan, rules: Rules, box: Sandbox, stopped: Callable[[], bool], stack: ExitStack
     ) -> None:
         self._plan, self._rules, self._box, self._stopped = plan, rules, box, stopped
-        self._own = frozenset(case.name for case in plan.tests.values() if isinstance(case, Call))
+        self._functions = frozenset(case.name for case in plan.tests.values() if isinstance(case, Call))
         self._spent = 0.0
         passing = {label: list(self._passing(label, stack)) for label in ("right", "unknown", "wrong")}
         labelled = any(each.verdict == "right" for each in plan.solutions.values())
         self._voters = passing["right"] if labelled else passing["unknown"]
         self._helpers = passing["unknown"] if labelled and len(self._voters) < rules.votes else []
         self._wrong = passing["wrong"]
-        self._sizes = {size_class(_said(case)) for case in plan.tests.values()}
+        self._sizes = {size_class(_input_text(case)) for case in plan.tests.values()}
 
     def _passing(self, label: str, stack: ExitStack) -> Iterator[RunnableSolution]:
         """The programs with that label that pass all given tests, at most ``MAX_VOTERS`` unless wrong."""
@@ -147,16 +147,16 @@ class _TestBench:
         for solution in [each for each in self._plan.solutions.values() if each.verdict == label]:
             if found == MAX_VOTERS and label != "wrong":
                 return
-            with ExitStack() as own:
-                program = own.enter_context(compiled(self._plan, solution, self._box))
+            with ExitStack() as inner:
+                program = inner.enter_context(compiled(self._plan, solution, self._box))
                 if isinstance(program, RunnableSolution) and all(
                     self._fault(program, case) is None for case in self._plan.tests.values()
                 ):
-                    stack.push(own.pop_all())
+                    stack.push(inner.pop_all())
                     found += 1
                     yield program
 
-    def _ran(self, plan: RunPlan, program: RunnableSolution, case: Case) -> Outcome:
+    def _run(self, plan: RunPlan, program: RunnableSolution, case: Case) -> Outcome:
         """Run a program on a test, counting its CPU time.
 
         Raises:
@@ -171,9 +171,12 @@ class _TestBench:
         return outcome
 
     def _fault(self, program: RunnableSolution, case: Case) -> Fault | None:
-        return self._ran(self._plan, program, case)[0]
+        return self._run(self._plan, program, case)[0]
 
-    def made(self, candidates: Iterable[Candidate]) -> NewTests:
+    def _is_slow(self, seconds: float | None) -> bool:
+        return (seconds or 0) > MARGIN * self._plan.limits.cpu
+
+    def make(self, candidates: Iterable[Candidate]) -> NewTests:
         """Try candidates until enough are tried or kept, or time runs out."""
         wrong = sum(each.verdict == "wrong" for each in self._plan.solutions.values())
         before = len(self._wrong)
@@ -181,28 +184,29 @@ class _TestBench:
             reason: NoTests = "few-solutions" if self._voters else "solutions-fail"
             return NewTests((), 0, {}, reason, wrong, before, before)
         tests: list[Mapping[str, str | None]] = []
-        fates: list[tuple[Origin, str]] = []
+        outcomes: list[tuple[Origin, str]] = []
         late = False
         try:
             for candidate in islice(candidates, self._rules.tries):
-                found = self._tested(candidate)
-                fates.append((candidate.origin, found if isinstance(found, str) else "kept"))
+                found = self._try(candidate)
+                outcomes.append((candidate.origin, found if isinstance(found, str) else "kept"))
                 tests += [] if isinstance(found, str) else [found]
                 if len(tests) == self._rules.most:
                     break
         except OutOfTime:
             late = True
-        rejected = Counter(fate for _, fate in fates if fate != "kept")
-        printed = Counter(fate for origin, fate in fates if origin == "generator")
-        none: NoTests | None = None if tests else "out-of-time" if late else "nothing-new" if fates else "no-format"
-        return NewTests(tests, len(fates), rejected, none, wrong, before, len(self._wrong), late, printed)
+        rejected = Counter(outcome for _, outcome in outcomes if outcome != "kept")
+        printed = Counter(outcome for origin, outcome in outcomes if origin == "generator")
+        none: NoTests | None = None if tests else "out-of-time" if late else "nothing-new" if outcomes else "no-format"
+        return NewTests(tests, len(outcomes), rejected, none, wrong, before, len(self._wrong), late, printed)
 
-    def _tested(self, candidate: Candidate) -> Mapping[str, str | None] | str:
+    def _try(self, candidate: Candidate) -> Mapping[str, str | None] | str:
         """A new test, or why the candidate is rejected."""
-        new_size = size_class(candidate.text) not in self._sizes
+        size = size_class(candidate.text)
+        new_size = size not in self._sizes
         if not self._wrong and not new_size:
             return "nothing-new"
-        case, output = self._answered(candidate.text)
+        case, output = self._answer(candidate.text)
         if case is None:
             return "fault"
         left = [program for program in self._wrong if self._fault(program, case) is None]
@@ -211,35 +215,35 @@ class _TestBench:
         if not self._agreed(case):
             return "disagree"
         self._wrong = left
-        self._sizes.add(size_class(candidate.text))
-        names = ("call", "input") if self._plan.called else ("input", "call")
-        return {names[0]: candidate.text, names[1]: None, "output": output, "assert": None, "origin": candidate.origin}
+        self._sizes.add(size)
+        column, other = ("call", "input") if self._plan.has_calls else ("input", "call")
+        return {column: candidate.text, other: None, "output": output, "assert": None, "origin": candidate.origin}
 
-    def _answered(self, text: str) -> tuple[Case | None, str]:
-        """A test with the output of the first solution; None without a usable output."""
+    def _answer(self, text: str) -> tuple[Case | None, str]:
+        """A test with the output of the first voter; None without a usable output."""
         try:
-            case: Case = parse_call(text, "None", self._own) if self._plan.called else StdinCase(text.encode(), b"")
+            case: Case = self._case(text, "None", b"")
             if self._plan.calls and isinstance(case, Call):
                 self._plan.calls.stdin(case)
         except (DataError, UnsupportedSignature):
             return None, ""
         unjudged = self._plan._replace(checker=None)
-        _, output, seconds = self._ran(unjudged, self._voters[0], case)
-        if output is None or len(output) > MAX_OUTPUT or (seconds or 0) > MARGIN * self._plan.limits.cpu:
+        _, output, seconds = self._run(unjudged, self._voters[0], case)
+        if output is None or len(output) > MAX_OUTPUT or self._is_slow(seconds):
             return None, ""
-        said = output_text(output, case, self._plan.rule)
-        if said is None:
-            return None, ""
-        return (parse_call(text, said, self._own) if self._plan.called else StdinCase(text.encode(), output)), said
+        expected = output_text(output, case, self._plan.rule)
+        return (None, "") if expected is None else (self._case(text, expected, output), expected)
+
+    def _case(self, text: str, expected: str, output: bytes) -> Case:
+        return parse_call(text, expected, self._functions) if self._plan.has_calls else StdinCase(text.encode(), output)
 
     def _agreed(self, case: Case) -> bool:
         """Whether enough of the others give the same output in time; a checker must also accept the output itself."""
         voters = self._voters if self._plan.checker else self._voters[1:]
         votes = 0 if self._plan.checker else 1
         for number, program in enumerate([*voters, *self._helpers]):
-            fault, _, seconds = self._ran(self._plan, program, case)
-            near = (seconds or 0) > MARGIN * self._plan.limits.cpu
-            if near and number < len(voters):
+            fault, _, seconds = self._run(self._plan, program, case)
+            if self._is_slow(seconds) and number < len(voters):
                 return False
             votes += fault is None
             most = votes + len(voters) - number - 1
@@ -248,15 +252,15 @@ class _TestBench:
         return votes >= self._rules.votes
 
 
-def _said(case: Case) -> str:
+def _input_text(case: Case) -> str:
     return case.source if isinstance(case, Call) else case.stdin.decode(errors="replace")
 
 
 def outcome_columns(made: NewTests, programs: Mapping[str, int] | None) -> dict[str, Any]:
-    """The outcome as columns. ``programs``: outcomes of the programs of a model; None if none was asked."""
+    """The outcome as columns. ``programs``: outcomes of the programs of a model; None without a model."""
     return {
         "tests_tried": made.tried,
-        "tests_thrown": {name: made.rejected.get(name, 0) for name in INPUT_FATES[:-1]},
+        "tests_thrown": {name: made.rejected.get(name, 0) for name in INPUT_OUTCOMES[:-1]},
         "tests_made": len(made.tests),
         "no_tests": made.reason,
         "wrong_solutions": made.wrong,
@@ -264,23 +268,16 @@ def outcome_columns(made: NewTests, programs: Mapping[str, int] | None) -> dict[
         "wrong_passing": made.passing,
         "weak": made.passing > 0,
         "out_of_time": made.out_of_time,
-        "programs": None if programs is None else {name: programs.get(name, 0) for name in PROGRAM_FATES},
-        "program_inputs": None if programs is None else {name: made.printed.get(name, 0) for name in INPUT_FATES},
+        "programs": None if programs is None else {name: programs.get(name, 0) for name in PROGRAM_OUTCOMES},
+        "program_inputs": None if programs is None else {name: made.printed.get(name, 0) for name in INPUT_OUTCOMES},
     }
-
-
-def with_origin(tests: Iterable[Mapping[str, str | None]]) -> list[Mapping[str, str | None]]:
-    """Tests with their origin, by default ``given``."""
-    return [{**test, "origin": test.get("origin") or "given"} for test in tests]
 
 
 def candidates(plan: RunPlan, prompt: str, printed: Iterable[str], seed: str) -> Iterator[Candidate]:
     """Mutations and printed inputs alternating; deterministic for a seed, possibly infinite."""
-    for mutation, made in zip_longest(mutations(plan, prompt, seed), printed):
-        if mutation is not None:
-            yield Candidate(mutation, "mutation")
-        if made is not None:
-            yield Candidate(made, "generator")
+    origins: tuple[Origin, Origin] = ("mutation", "generator")
+    for pair in zip_longest(mutations(plan, prompt, seed), printed):
+        yield from (Candidate(text, origin) for text, origin in zip(pair, origins, strict=True) if text is not None)
 
 
 def mutations(plan: RunPlan, prompt: str, seed: str) -> Iterator[str]:
@@ -294,63 +291,63 @@ def mutations(plan: RunPlan, prompt: str, seed: str) -> Iterator[str]:
         yield from mutate.mutations(describe(format, texts, stated), texts, seed)
 
 
-def count_rows(tally: Counter[str], rows: Iterable[Mapping[str, Any]]) -> None:
+def count_rows(counts: Counter[str], rows: Iterable[Mapping[str, Any]]) -> None:
     """Add up the outcomes of rows (columns ``tests`` and ``magcli.data.schema.NEW_TESTS``)."""
     for row in rows:
-        tally.update({"problems": 1, "without": row["no_tests"] is not None})
-        tally.update([f"origin_{test['origin']}" for test in row["tests"]])
-        tally.update([f"none_{row['no_tests']}"] if row["no_tests"] else [])
-        tally.update([f"cpp_{row['cpp_unrun']}"] if row["cpp_unrun"] else [])
-        for column, start in (("tests_thrown", "thrown"), ("programs", "program"), ("program_inputs", "input")):
-            tally.update({f"{start}_{name}": number for name, number in (row[column] or {}).items()})
-        tally.update({name: row[name] for name in COUNTS})
+        counts.update({"problems": 1, "without": row["no_tests"] is not None})
+        counts.update([f"origin_{test['origin']}" for test in row["tests"]])
+        counts.update([f"none_{row['no_tests']}"] if row["no_tests"] else [])
+        counts.update([f"cpp_{row['cpp_unrun']}"] if row["cpp_unrun"] else [])
+        for column, prefix in (("tests_thrown", "thrown"), ("programs", "program"), ("program_inputs", "input")):
+            counts.update({f"{prefix}_{name}": number for name, number in (row[column] or {}).items()})
+        counts.update({name: row[name] for name in COUNTS})
 
 
-def model_counts(tally: Counter[str]) -> dict[str, int]:
+def model_counts(counts: Counter[str]) -> dict[str, int]:
     """Outcomes of the programs of a model and of their inputs."""
-    return {name: number for name, number in tally.items() if name.startswith(("program_", "input_")) and number}
+    return {name: number for name, number in counts.items() if name.startswith(("program_", "input_")) and number}
 
 
-def summary(tally: Counter[str]) -> str:
+def summary(counts: Counter[str]) -> str:
     """A one-line summary."""
     parts = [
-        f"{tally['problems']:,} problems; {tally['tests_tried']:,} inputs tried, {tally['tests_made']:,} "
-        f"kept{_parts(tally, 'origin_', 'given')}, rejected{_parts(tally, 'thrown_')}",
-        _score(tally),
-        f"no new tests for {tally['without']:,}{_parts(tally, 'none_')}",
+        f"{counts['problems']:,} problems; {counts['tests_tried']:,} inputs tried, {counts['tests_made']:,} "
+        f"kept{_parts(counts, 'origin_', 'given')}, rejected{_parts(counts, 'thrown_')}",
+        _score(counts),
+        f"no new tests for {counts['without']:,}{_parts(counts, 'none_')}",
     ]
-    if model_counts(tally):
-        parts.append(_rates(tally))
-    if tally["out_of_time"]:
-        parts.append(f"{tally['out_of_time']:,} ran out of time, so their tests may differ on another machine")
-    if reasons := _parts(tally, "cpp_"):
+    if model_counts(counts):
+        parts.append(_rates(counts))
+    if counts["out_of_time"]:
+        parts.append(f"{counts['out_of_time']:,} ran out of time, so their tests may differ on another machine")
+    if reasons := _parts(counts, "cpp_"):
         parts.append(f"C++ solutions cannot be called in some{reasons}")
     return "; ".join(parts)
 
 
-def _score(tally: Counter[str]) -> str:
+def _score(counts: Counter[str]) -> str:
     """How many wrong solutions fail a given test, and how many more a new one."""
-    wrong, before = tally["wrong_solutions"], tally["wrong_solutions"] - tally["wrong_passing_before"]
-    more = tally["wrong_passing_before"] - tally["wrong_passing"]
+    wrong, before = counts["wrong_solutions"], counts["wrong_solutions"] - counts["wrong_passing_before"]
+    more = counts["wrong_passing_before"] - counts["wrong_passing"]
     shares = [f"{number:,} ({number / max(1, wrong):.1%})" for number in (before, before + more)]
     return f"of {wrong:,} wrong solutions given tests fail {shares[0]}, given and new ones {shares[1]}: {more:,} more"
 
 
-def _rates(tally: Counter[str]) -> str:
+def _rates(counts: Counter[str]) -> str:
     """How many programs of a model produce inputs, and how many of these become tests."""
     requested, tried = (
-        sum(number for name, number in tally.items() if name.startswith(start)) for start in ("program_", "input_")
+        sum(number for name, number in counts.items() if name.startswith(prefix)) for prefix in ("program_", "input_")
     )
-    used, kept = tally["program_used"], tally["input_kept"]
+    used, kept = counts["program_used"], counts["input_kept"]
     return (
         f"of {requested:,} programs requested from the model {used:,} ({used / max(1, requested):.1%}) gave "
-        f"inputs{_parts(tally, 'program_', 'used')}; of {tried:,} of their inputs that were tried {kept:,} "
-        f"({kept / max(1, tried):.1%}) are new tests{_parts(tally, 'input_', 'kept')}"
+        f"inputs{_parts(counts, 'program_', 'used')}; of {tried:,} of their inputs that were tried {kept:,} "
+        f"({kept / max(1, tried):.1%}) are new tests{_parts(counts, 'input_', 'kept')}"
     )
 
 
-def _parts(tally: Counter[str], start: str, without: str = "") -> str:
+def _parts(counts: Counter[str], prefix: str, without: str = "") -> str:
     """The counts with that prefix, in parentheses."""
-    found = {name.removeprefix(start): count for name, count in tally.most_common() if name.startswith(start) and count}
+    found = {name.removeprefix(prefix): n for name, n in counts.most_common() if name.startswith(prefix) and n}
     text = ", ".join(f"{name} {count:,}" for name, count in found.items() if name != without)
     return f" ({text})" if text else ""

@@ -3,7 +3,7 @@ r"""The domains of the values in an input format: kinds, ranges and relations, i
 A range is that of the samples, or the statement's (``1 \le n \le 10^5``, ``$0 \leq x_i, y_i < 2^{31}$``,
 ``1 <= |s| <= 50``; LaTeX, HTML and plain text) if the name can be matched to the place: both come in the same order,
 and the range must contain all samples. Relations that hold in all samples are kept: bounded by another value, of a
-given length, sorted, distinct. One that holds by chance makes fewer inputs, never invalid ones.
+given length, sorted, distinct. A relation that holds by chance excludes some valid inputs, but adds no invalid ones.
 """
 
 import html
@@ -14,7 +14,19 @@ from functools import cache
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from magcli.curate.inputs.format import Format, Line, Mismatch, Piece, Repeat, Size, is_int, lines_of, read, size_of
+from magcli.curate.inputs.format import (
+    Format,
+    Line,
+    Mismatch,
+    Piece,
+    Repeat,
+    Size,
+    is_int,
+    lines_of,
+    places_of,
+    read,
+    size_of,
+)
 
 UNBOUNDED = 1 << 62
 """The range of a value bounded by another one."""
@@ -102,11 +114,11 @@ def describe(format: Format, texts: Sequence[str], stated: Sequence[StatedRange]
             seen.setdefault(place, []).extend(_Observation(word, known) for word, known in zip(row, found, strict=True))
             rows.setdefault(place, []).append(list(row))
     counts = frozenset(_counts(format))
-    domains = {place: _domain(place, seen[place], rows[place]) for place in _places(format) if place in seen}
+    domains = {place: _domain(place, seen[place], rows[place]) for place in places_of(format) if place in seen}
     trees = _trees(format, readings)
-    for place in [first + number for first in trees for number in (0, 1)]:
+    for place in [vertex for first in trees for vertex in (first, first + 1)]:
         domains[place] = replace(domains[place], high=UNBOUNDED, ceiling=None, order="", different=False)
-    return Inputs(format, _reaching(_widened(domains, stated, counts)), counts, trees)
+    return Inputs(format, _widened(domains, stated, counts), counts, trees)
 
 
 def _readings(format: Format, texts: Sequence[str]) -> Iterator[list[Piece]]:
@@ -134,16 +146,12 @@ def series(pieces: Sequence[Piece]) -> Iterator[tuple[int, list[Mapping[int, int
 def _domain(place: int, seen: Sequence[_Observation], rows: Sequence[Sequence[str]]) -> Domain:
     words = [each.word for each in seen]
     if all(map(is_int, words)):
-        return _with_relations(place, _numbers("int", [int(word) for word in words]), seen, rows)
-    if all(_is_float(word) for word in words):
-        decimals = max(len(word.partition(".")[2]) for word in words)
-        found = _numbers("float", [float(word) for word in words])
-        return replace(found, decimals=decimals)
+        whole = [int(word) for word in words]
+        return _with_relations(place, Domain("int", min(whole), max(whole)), seen, rows)
+    if all(map(_is_float, words)):
+        numbers = [float(word) for word in words]
+        return Domain("float", min(numbers), max(numbers), max(len(word.partition(".")[2]) for word in words))
     return _text(words, seen)
-
-
-def _numbers(kind: Literal["int", "float"], values: Sequence[float]) -> Domain:
-    return Domain(kind, min(values), max(values))
 
 
 def _is_float(word: str) -> bool:
@@ -191,18 +199,6 @@ def _order(rows: Sequence[Sequence[int]]) -> Order:
     return "falling" if all(one >= other for row in rows for one, other in pairwise(row)) else ""
 
 
-def _places(format: Format) -> Iterator[int]:
-    """All places in reading order."""
-    for line in _lines(format):
-        yield from line.head
-        yield from [line.tail] if line.tail is not None else []
-
-
-def _lines(format: Format) -> Iterator[Line]:
-    for item in format:
-        yield from [item] if isinstance(item, Line) else _lines(item.body)
-
-
 def _counts(format: Format) -> Iterator[int]:
     for item in format:
         if item.size.place is not None:
@@ -216,15 +212,11 @@ def _widened(domains: Mapping[int, Domain], stated: Sequence[StatedRange], count
     found = dict(domains)
     for place, name in _aligned(list(domains.items()), tuple(stated)).items():
         domain, range_ = domains[place], stated[name]
-        whole = domain.kind != "float"
-        low, high = (int(range_.low), int(range_.high)) if whole else (range_.low, range_.high)
+        low, high = range_.low, range_.high
+        if domain.kind != "float":
+            low, high = int(low), int(high)
         found[place] = replace(domain, low=max(low, 0) if place in counts else low, high=high)
-    return found
-
-
-def _reaching(domains: Mapping[int, Domain]) -> dict[int, Domain]:
-    """Extend values that reach their ceiling, such as vertices up to n, to its range."""
-    found = dict(domains)
+    # Values that reach their ceiling, such as vertices up to n, extend to its range.
     for place, domain in found.items():
         if domain.ceiling and domain.reaches:
             bound = found[domain.ceiling.place or 0]
@@ -333,10 +325,12 @@ def limits(domain: Domain, known: Mapping[int, int]) -> tuple[float, float]:
 
 def constraints(statement: str) -> list[StatedRange]:
     """The ranges in the order of the statement; later ones that contradict the first of a name are ignored."""
+    for pattern, sign in _SIGNS:
+        statement = pattern.sub(sign, statement)
     first: dict[str, tuple[float, float]] = {}
     found: list[StatedRange] = []
-    for match in _RANGE.finditer(_plain(statement)):
-        ends = _ends(match)
+    for match in _RANGE.finditer(html.unescape(statement)):
+        ends = _bounds(match)
         for name in re.split(r"<=?|,(?![^\[{]*[\]}])", match["names"]) if ends else ():
             key = re.sub(r"\s|\\", "", name)
             if ends and key not in ("ldots", "dots") and first.setdefault(key, ends) == ends:
@@ -344,7 +338,7 @@ def constraints(statement: str) -> list[StatedRange]:
     return found
 
 
-def _ends(match: re.Match[str]) -> tuple[float, float] | None:
+def _bounds(match: re.Match[str]) -> tuple[float, float] | None:
     """The inclusive bounds; an open bound of reals is treated as closed."""
     low, high = _value(match["low"]), _value(match["high"])
     if low is None or high is None or low > high:
@@ -353,30 +347,22 @@ def _ends(match: re.Match[str]) -> tuple[float, float] | None:
     return inner if inner[0] <= inner[1] and isinstance(low, int) and isinstance(high, int) else (low, high)
 
 
-def _plain(statement: str) -> str:
-    text = statement
-    for pattern, sign in _SIGNS:
-        text = pattern.sub(sign, text)
-    return html.unescape(text)
-
-
 def _value(text: str) -> float | None:
     """Parse a number such as ``10^5``, ``2*10^5``, ``1e9`` or ``10^9 - 1``; integers as int."""
     text = text.replace(" ", "")
-    value: float
-    less = re.search(r"(?<=[\d}])([-+])1$", text)
-    text = text[: less.start()] if less else text
-    sign = -1 if text.startswith("-") else 1
-    found = _POWER.fullmatch(text.lstrip("-"))
+    plus_one = re.search(r"(?<=[\d}])[-+]1$", text)
+    text = text[: plus_one.start()] if plus_one else text
+    positive = text.lstrip("-")
+    power = _POWER.fullmatch(positive)
     try:
-        if found:
-            value = _number(found[1] or "1") * _number(found[2]) ** min(int(found[3]), _MAX_EXPONENT)
+        if power:
+            value = _number(power[1] or "1") * _number(power[2]) ** min(int(power[3]), _MAX_EXPONENT)
         else:
-            one, _, other = text.lstrip("-").partition("*")
+            one, _, other = positive.partition("*")
             value = _number(one) * _number(other or "1")
     except (ValueError, OverflowError):
         return None
-    value = sign * value + (int(f"{less[1]}1") if less else 0)
+    value = (-value if text.startswith("-") else value) + (int(plus_one[0]) if plus_one else 0)
     return int(value) if float(value).is_integer() else value
 
 

@@ -1,6 +1,6 @@
-"""Rows of the table of rules about options, answers, doubts that a model settles, and text left by collections."""
+"""The rules about options, answers, borderline rows and boilerplate; ``rules`` joins them with those on statements."""
 
-from magcli.curate.math.engine import Rule
+from magcli.curate.math.rule_table import Rule
 
 MATH_NAMES = r"sin|cos|tan|log|arctan|arcsin|arccos|max|min|mod|lim|and|the|for|or|exp|det|gcd|lcm"
 _NAMES_SEVERAL = (
@@ -96,10 +96,10 @@ ANSWER_RULES = (
     Rule("sentence-zh", "sentence", "zh", "",
         r"因此|所以|从而|因为|答案|[为是][:：]|[为是][^，,。]{0,8}[。]\s*\Z|\d[^。]{0,60}[\u4e00-\u9fff]。\s*\Z"
         r"|\A[\"“]?[\u4e00-\u9fff，、]{5,}[。！][\"”]?\Z", "多运动，早睡。", "3 或 4"),
-    Rule("word-equals", "tells-apart", "en", "=",
+    Rule("word-equals", "labelled-values", "en", "=",
         rf"(?<![A-Za-z\\{{-])(?!(?:{MATH_NAMES})\b)(?-i:[a-z]{{4,}})\s*\$?\s*=|\A[^$\\]*=[^$\\\n]*\n[^$\\]*=[^$\\]*\Z",
         "width $=$ height $=10$", "$x=10$"),
-    Rule("tells-apart", "tells-apart", "any", "",
+    Rule("labelled-values", "labelled-values", "any", "",
         r"\b(?:local|relative|absolute|global|saddle|concave|convex|increas\w*|decreas\w*|inflection|maxim(?:um|a)"
         r"|minim(?:um|a))\b|\\?\b(?:max|min)\b(?:\.?\$?\s+(?:at|of|is)\b|\s*\.\s*(?:\\left)?\()"
         r"|(?<![A-Za-z\\])[A-Za-z]{3,}\s*:[^:\n]*?\s[A-Za-z]{3,}\s*:|凹|凸|单调|极[大小]值[点为]",
@@ -178,7 +178,7 @@ ANSWER_RULES = (
         r"<details>\s*<summary>\s*(?:solutions?|answers?|proof|spoiler)\b[\s\S]*?(?:</details>|\Z)"
         r"|\[hide\s*=\s*\"?(?:solutions?|answers?|spoiler)\b[\s\S]*?(?:\[/hide\]|\Z)",
         "[hide=Solution]It is 3.[/hide]", "<details><summary>Hint</summary>Use 3.</details>"),
-    Rule("answer-told", "answer-told", "en", "ans|result|solution",
+    Rule("stated-answer", "stated-answer", "en", "ans|result|solution",
         r"\n[\s*#]{0,9}(?:final\s+)?(?:answer|ans|result|solution)\b\**\s?[.:：]\**\s*([^\n]{1,200})\s*\Z",
         "Find $x$.\nAnswer: 3", "Find $x$. The answer: 3"),
     Rule("translation-asked", "translation", "any", "ranslat|保留源文本",

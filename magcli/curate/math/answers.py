@@ -1,19 +1,19 @@
-"""Which ground truths can be compared: a value, a few words, several values; and which are prose or broken.
+"""Which ground truths a verifier can compare: values, a few words, several values; and which are prose or damaged.
 
-An answer is prose when it is a sentence, a worked text, values told apart by words ("maximum at 3, minimum at 1"), or
-says that many answers are right. English and Chinese.
+An answer is prose if it is a sentence, a worked solution, values distinguished by words ("maximum at 3, minimum at 1"),
+or says that many answers are right. English and Chinese.
 """
 
 import re
 
 from magcli.curate.math.answer_rules import MATH_NAMES
-from magcli.curate.math.rules import ENGINE
+from magcli.curate.math.rules import RULES
 
 _LATEX = re.compile(r"\\(?:operatorname|mathrm|mathbf|mathbb|begin|end)\*?\s*\{[^}]*\}|\\[A-Za-z]+|[{}$]")
 _ENVIRONMENT = re.compile(r"\\begin\{(\w+)\*?\}.*?\\end\{\1\*?\}", re.S)
-_TEXT = re.compile(r"\\(?:text|textrm|mathrm|mbox)\s*\{([^{}]*)\}")
+_TEXT_COMMAND = re.compile(r"\\(?:text|textrm|mathrm|mbox)\s*\{([^{}]*)\}")
 _WORD = re.compile(rf"(?<![A-Za-z])(?!(?:{MATH_NAMES})\b)[A-Za-zÀ-ÿ\u0400-\u04ff]{{3,}}")
-_HAN = re.compile(r"[\u4e00-\u9fff]")
+_CHINESE = re.compile(r"[\u4e00-\u9fff]")
 _MEASURED = re.compile(
     r"(?:about|approximately|approx\.?|around|roughly|nearly|almost|大约|约)?\s*(?:US|Rs\.?)?\s*\\?[$€£]?\s*"
     r"[-+]?\d[\d,./ ]*\s*%?(?:\s*(?!is\b|are\b|was\b|has\b|so\b|because\b)[A-Za-z.'°/²³^-]+){0,6}\.?"
@@ -21,8 +21,8 @@ _MEASURED = re.compile(
     r"|[-+]?\d[\d,./]*\s*[\u4e00-\u9fff]{1,4}。?",
     re.I,
 )
-_COUNTED = re.compile(r"([-+]?\d[\d,.]*(?:/\d+)?)\s*[\u4e00-\u9fff]{1,4}[。.]?")
-_ABOUT = re.compile(
+_NUMBER_AND_MEASURE_WORD = re.compile(r"([-+]?\d[\d,.]*(?:/\d+)?)\s*[\u4e00-\u9fff]{1,4}[。.]?")
+_APPROXIMATELY = re.compile(
     r"\A(?:about|approximately|approx\.?|around|roughly|after|Rs\.?|INR|大约|约)\s*(?=[-+$\\]?\d)", re.I
 )
 _LABEL = re.compile(
@@ -30,16 +30,16 @@ _LABEL = re.compile(
     re.I,
 )
 _PARAMETER = r"\$?\s*(?:[A-Za-z](?:_\{?\w\}?)?(?:\s*(?:,|，|and|和)\s*)?){1,4}\s*\$?"
-_FREE = re.compile(
+_FREE_CONSTANTS = re.compile(
     rf"[\s,，;；]{{0,4}}(?:\bfor\s+(?:all|any|every|each|some)\s+(?:real\s+(?:numbers?|values?)|integers?|reals?|constants?)\s*(?:{_PARAMETER})?"
     rf"|\b(?:where|for)\s+{_PARAMETER}\s+(?:is|are)\s+(?:an?\s+)?(?:arbitrary\s+|free\s+|any\s+|real\s+){{0,2}}"
     rf"(?:constants?|integers?|numbers?|parameters?)|(?:(?<=[,，;；])|其中)\s*{_PARAMETER}\s*(?:均?[为是])\s*任意(?:的)?(?:实|非零)?常?数)"
     r"\s*[.。．]?\s*\Z",
     re.I,
 )
-_DRESSED = re.compile(r"(\$\$?)([^$]+)\1[.。．]?")
+_DOLLARED = re.compile(r"(\$\$?)([^$]+)\1[.。．]?")
 _BLANKS = re.compile(r"\s+")
-_SPACE_AT_END = re.compile(r"(?:\s|\\q?quad|\\[,;])+\Z")
+_TRAILING_SPACE = re.compile(r"(?:\s|\\q?quad|\\[,;])+\Z")
 _DOLLAR = re.compile(r"(?<!\\)\$")
 _OR = re.compile(r"\s*或者?\s*")
 _SEVERAL_VALUES = re.compile(r"\A(?:[^(\[{;；]|[(\[{][^)\]}]*[)\]}]|\\;)*(?<!\\)[;；]\s*\S|\A\{\s*['\"]", re.S)
@@ -47,105 +47,104 @@ _SEPARATOR = re.compile(r"\s*(?:[;；、，@]|,(?!\d{3}(?!\d))|\b(?:and|or)\b|\\
 _ESCAPED = re.compile(r"\\[{}$()\[\]]|\\[A-Za-z]+")
 
 
-def prose(answer: str, most: int = 3) -> bool:
-    """Whether an answer is text and not a value: a sentence, more than ``most`` plain words, or as much in Chinese."""
-    if ENGINE.first("not-one-value", answer):
+def is_prose(answer: str, max_words: int = 3) -> bool:
+    """Whether an answer is text, not a value: a sentence, or more than ``max_words`` words or as much in Chinese."""
+    if RULES.matches("not-one-value", answer):
         return True
     if _MEASURED.fullmatch(answer) or says_nothing(answer):
         return False
-    plain = _plain(answer)
-    if len(_WORD.findall(plain)) > most or len(_HAN.findall(plain)) > 2 * most + 2:
+    text = _text_of(answer)
+    if len(_WORD.findall(text)) > max_words or len(_CHINESE.findall(text)) > 2 * max_words + 2:
         return True
-    rules = (("name", answer), ("sentence", plain), ("tells-apart", answer))
-    return any(ENGINE.first(reason, text) for reason, text in rules)
+    rules = (("name", answer), ("sentence", text), ("labelled-values", answer))
+    return any(RULES.matches(reason, each) for reason, each in rules)
 
 
 def says_nothing(answer: str) -> bool:
-    """Whether an answer says that there is nothing: "no solution" or "not a function" answers several tasks at once."""
-    return ENGINE.matches("nothing", _plain(answer).strip())
+    """Whether an answer is "no solution", "not a function" or similar, which may answer several tasks at once."""
+    return RULES.matches("nothing", _text_of(answer).strip())
 
 
-def bare(answer: str) -> str:
-    """An answer without "Solution is:" before it, what is said of its free constants, and the dollars around it all."""
-    text = _FREE.sub("", _LABEL.sub("", answer))
-    return answer if text == answer else undressed(text)
+def without_label(answer: str) -> str:
+    """An answer without "Solution is:", remarks on free constants, and dollar signs around the rest."""
+    text = _FREE_CONSTANTS.sub("", _LABEL.sub("", answer))
+    return answer if text == answer else without_dollars(text)
 
 
-def undressed(text: str) -> str:
-    """Text without the dollars around the whole of it."""
+def without_dollars(text: str) -> str:
+    """Text without dollar signs around all of it."""
     text = text.strip()
-    dressed = _DRESSED.fullmatch(text)
-    return (dressed[2] if dressed else text).strip()
+    found = _DOLLARED.fullmatch(text)
+    return (found[2] if found else text).strip()
 
 
 def plain_value(answer: str) -> str:
     """An answer as the verifier reads it.
 
-    Without a label, "about", Chinese measure words and the Chinese "or"; a dollar that has no partner is gone.
+    Without a label, "about", Chinese measure words and the Chinese "or"; without dollar signs if one is unpaired.
     """
-    text = bare(answer)
-    if counted := _COUNTED.fullmatch(text):
-        return counted[1]
-    text = _OR.sub(" or ", _ABOUT.sub("", text))
-    return _SPACE_AT_END.sub("", _DOLLAR.sub("", text)) if len(_DOLLAR.findall(text)) % 2 else text
+    text = without_label(answer)
+    if found := _NUMBER_AND_MEASURE_WORD.fullmatch(text):
+        return found[1]
+    text = _OR.sub(" or ", _APPROXIMATELY.sub("", text))
+    return _TRAILING_SPACE.sub("", _DOLLAR.sub("", text)) if len(_DOLLAR.findall(text)) % 2 else text
 
 
-def right_side(answer: str, prompt: str) -> str:
-    """What an answer comes to that repeats before it what the statement asks for ("u . v = 17"); empty for others."""
+def right_hand_side(answer: str, prompt: str) -> str:
+    """The value of an answer that repeats what the statement asks for ("u . v = 17"); empty for others."""
     left, equals, right = answer.replace("$", " ").strip(" .").rpartition("=")
     repeats = equals and _BLANKS.sub("", left.partition("=")[0]) in _BLANKS.sub("", prompt)
-    several = re.search(r"[,;，；]", _outside_brackets(answer)) or _WORD.search(_plain(answer))
+    several = re.search(r"[,;，；]", _outside_brackets(answer)) or _WORD.search(_text_of(answer))
     return right.strip() if repeats and not several else ""
 
 
 def unsolvable(answer: str) -> str:
-    """The words by which a prose answer says at its start that the problem lacks something; empty when it does not."""
-    return ENGINE.words("unsolvable", answer[:240])
+    """The text at the start of a prose answer that says that the problem lacks something; empty for none."""
+    return RULES.matched_text("unsolvable", answer[:240])
 
 
-def several_values(answer: str) -> bool:
-    """Whether semicolons part an answer, or it is a mapping: values of different questions.
+def has_separate_values(answer: str) -> bool:
+    """Whether an answer is separated by semicolons, or a mapping: values of different questions.
 
-    Equations throughout are the solutions of one.
+    Only equations are the solutions of one.
     """
     equations = all(re.search(r"=|\\equiv", part) for part in re.split(r"[;；]", answer))
     return bool(_SEVERAL_VALUES.match(answer)) and not equations
 
 
-def parts_of(answer: str) -> int:
-    """How many values commas, semicolons and "and" part an answer into, outside of all brackets."""
+def count_values(answer: str) -> int:
+    """The number of values separated by commas, semicolons or "and" outside brackets."""
     flat = _outside_brackets(_ENVIRONMENT.sub("E", answer))
     return sum(bool(re.search(r"\w", part)) for part in _SEPARATOR.split(flat))
 
 
-def worded(answer: str) -> bool:
-    """Whether an answer that cannot be read as mathematics holds words: prose rather than broken notation."""
-    plain = _plain(answer)
-    return len(_WORD.findall(plain)) > 1 or len(_HAN.findall(plain)) > 1
+def has_words(answer: str) -> bool:
+    """Whether an answer that is not valid mathematics contains words, so it is prose rather than damaged notation."""
+    text = _text_of(answer)
+    return len(_WORD.findall(text)) > 1 or len(_CHINESE.findall(text)) > 1
 
 
-def broken(answer: str) -> bool:
-    """Whether notation is damaged: brackets, braces or dollars unpaired, operators left over, remains of a scan."""
-    bare = _ESCAPED.sub("", answer)
-    unpaired = answer.count("$") - answer.count("\\$")
+def is_damaged(answer: str) -> bool:
+    """Whether notation is damaged: unpaired brackets, braces or dollar signs, dangling operators, scanning errors."""
+    text = _ESCAPED.sub("", answer)
     return (
-        bare.count("{") != bare.count("}")
-        or sum(map(bare.count, "()[]")) % 2 == 1
-        or ("[" not in bare and "]" not in bare and bare.count("(") != bare.count(")"))
-        or unpaired % 2 == 1
-        or ENGINE.matches("broken", answer)
+        text.count("{") != text.count("}")
+        or sum(map(text.count, "()[]")) % 2 == 1
+        or ("[" not in text and "]" not in text and text.count("(") != text.count(")"))
+        or (answer.count("$") - answer.count("\\$")) % 2 == 1
+        or RULES.matches("broken", answer)
     )
 
 
-def _plain(answer: str) -> str:
-    """The words of an answer: without formulas' commands and environments, the text within formulas kept."""
+def _text_of(answer: str) -> str:
+    """The words of an answer, without LaTeX commands and environments but with the text in formulas."""
     if "\\" not in answer and "$" not in answer:
         return answer
-    return _LATEX.sub(" ", _TEXT.sub(r" \1 ", _ENVIRONMENT.sub(" ", answer)))
+    return _LATEX.sub(" ", _TEXT_COMMAND.sub(r" \1 ", _ENVIRONMENT.sub(" ", answer)))
 
 
 def _outside_brackets(text: str) -> str:
-    """A text with what stands in brackets left out; a closing bracket without an opening one counts for nothing."""
+    """Text with each bracketed part replaced by ``B``; an unmatched closing bracket is ignored."""
     kept, depth = [], 0
     for char in text:
         if char in "([{":

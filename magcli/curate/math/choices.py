@@ -1,6 +1,7 @@
 """Multiple-choice questions: find the options in a statement, and ask the question without them.
 
-An open question is harder than the choice and leaves nothing to guess (recipe, section 4).
+An open question is harder and leaves nothing to guess (recipe, section 4). Some questions make no sense without their
+options: many numbers answer "which of the following is a prime?", but only one "which of the following is its area?".
 """
 
 import re
@@ -8,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from magcli.curate.math.rules import RULES
+
 LETTERS = "ABCDEFGHIJ"
 _SERIES = (LETTERS, "FGHJK")
 """Names of options in order; every second question of the ACT has the later ones."""
-_HINT = re.compile(r"[BbG]\s*\}?\s*[)）.．、:：]")
+_MAY_HAVE_OPTIONS = re.compile(r"[BbG]\s*\}?\s*[)）.．、:：]")
 _STYLES = tuple(
     re.compile(pattern)
     for pattern in (
@@ -22,13 +25,15 @@ _STYLES = tuple(
         r"(?<![A-Za-z0-9_\\{^$])([A-K])\s*[.．、：:](?!\d*[A-Za-z]\.)",
     )
 )
-_MARKED = re.compile(r"(?<![A-Za-z0-9_\\])([A-D])\s*[.．、)）]")
-_ROWS = r"\{(?:align|aligned|gather|flalign|enumerate)\*?\}"
-_BETWEEN = rf"\\(?:begin|end){_ROWS}|" r"\\q?quad|\\[ ,;!:]|\\textbf\{?|\\text\{?|\\\\|[~&,;，；。．\s]"
-_LEADING = re.compile(rf"^(?:{_BETWEEN})+(?!\w*\}})")
-_TRAILING = re.compile(rf"(?:{_BETWEEN}|(?<!\.)\.)+$")
-_STEM_END = re.compile(rf"(?:\\begin{_ROWS}|" r"\s|\\\\|&|\\q?quad|~|\\\[|\\(?:text|textbf|mathrm|textrm)\s*\{?)+$")
-_LINE = re.compile(r"\s*[(（]?([AB])[)）.．、:：][ \t]*(\S.*?)\s*")
+_LETTER_LABEL = re.compile(r"(?<![A-Za-z0-9_\\])([A-D])\s*[.．、)）]")
+_ENVIRONMENTS = r"\{(?:align|aligned|gather|flalign|enumerate)\*?\}"
+_SEPARATOR = rf"\\(?:begin|end){_ENVIRONMENTS}|" r"\\q?quad|\\[ ,;!:]|\\textbf\{?|\\text\{?|\\\\|[~&,;，；。．\s]"
+_LEADING = re.compile(rf"^(?:{_SEPARATOR})+(?!\w*\}})")
+_TRAILING = re.compile(rf"(?:{_SEPARATOR}|(?<!\.)\.)+$")
+_STEM_END = re.compile(
+    rf"(?:\\begin{_ENVIRONMENTS}|" r"\s|\\\\|&|\\q?quad|~|\\\[|\\(?:text|textbf|mathrm|textrm)\s*\{?)+$"
+)
+_OPTION_LINE = re.compile(r"\s*[(（]?([AB])[)）.．、:：][ \t]*(\S.*?)\s*")
 _HEADING = re.compile(r"(?:\b(?:answer |the )?(?:options|choices|alternatives)\s*(?:are)?|选项)\s*[:：]?\s*$", re.I)
 _LETTER_ANSWER = re.compile(
     r"^[\s$]*(?:(?:the )?(?:correct )?(?:answer|option|choice)(?: is)?\s*:?\s*)?"
@@ -37,100 +42,104 @@ _LETTER_ANSWER = re.compile(
 _LETTER_LIST = re.compile(
     r"^[\s$]*(?:\\text\{)?[(（]?[A-J][)）]?(?:\s*(?:,|，|、|and|&)?\s*[(（]?[A-J][)）]?)+\}?[\s$.]*$"
 )
-_LETTERED = re.compile(r"[\s$]*[(（]\s*[A-K]\s*[)）]\s*[.．、:：]?\s*(?=\S)(?!\s*[，,、(（])")
-_SET_UNIT = re.compile(r"\\(?:rm|text(?:rm)?|mathrm|space)(?![A-Za-z])|\\(?=min\b)|\\[,; ]|[{}$~\s]")
+_LEADING_LETTER = re.compile(r"[\s$]*[(（]\s*[A-K]\s*[)）]\s*[.．、:：]?\s*(?=\S)(?!\s*[，,、(（])")
+_UNIT_MARKUP = re.compile(r"\\(?:rm|text(?:rm)?|mathrm|space)(?![A-Za-z])|\\(?=min\b)|\\[,; ]|[{}$~\s]")
 _UNIT = r"(?:h(?:ou)?rs?|h|min(?:ute)?s?|sec(?:ond)?s?|days?|weeks?|months?|years?|k?g|[kcm]?m|m?l|[ap]\.?\s?m)\.?"
 _MEASURED = re.compile(rf"\d[\d.,]*\s*{_UNIT}(?:\s*(?:and|,)?\s*\d[\d.,]*\s*{_UNIT})?", re.I)
 _BLANKS = re.compile(r"\s+")
 _FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{((?:[^{}]|\{[^{}]*\})*)\}|(\d))\s*")
-_DRESSING = re.compile(r"[\s$(){}（）.．:、]|\\(?:text|textbf|left|right|[,;! ])")
+_MARKUP = re.compile(r"[\s$(){}（）.．:、]|\\(?:text|textbf|left|right|[,;! ])")
+_ASSIGNMENTS = re.compile(r"[\s$]*[A-Za-z]\s*=\s*[^=,，;<>≠]+(?:[,，;、]\s*\$?\s*[A-Za-z]\s*=\s*[^=,，;<>≠]+)*")
+_ENDS_IN_CHINESE = re.compile(r"[\u4e00-\u9fff][^\u4e00-\u9fff]{0,30}\Z")
+_NUMBER = re.compile(r"[\s$]*[-+]?\d[\d.,/]*[\s$%]*[\u4e00-\u9fff]{0,3}")
+_THREE_DIGITS = re.compile(r"[\D0]{0,20}[1-9](?:\D{0,9}\d){2}")
 
 
 class Choices(NamedTuple):
-    """A statement without its options, the options' contents by letter, and what follows the last option."""
+    """A statement without its options, the options by letter, and the text after the last one."""
 
     stem: str
-    contents: Mapping[str, str]
+    options: Mapping[str, str]
     after: str = ""
 
 
-def with_options(prompt: str, options: object) -> str:
-    """Append options that stand in a column of their own: a list, a mapping by letter, or one text.
+def append_options(prompt: str, options: object) -> str:
+    """Append the options of a separate column: a list, a mapping by letter, one text, or None.
 
-    ``["A)1", "B)240"]``, ``{"A": "1", "B": "240"}``, ``"A) 1 B) 240"`` and None are what data sets hold.
+    For example ``["A)1", "B)240"]``, ``{"A": "1", "B": "240"}``, or ``"A) 1 B) 240"``.
     """
     if isinstance(options, str):
         return f"{prompt}\n{options}" if options.strip() else prompt
     if isinstance(options, Mapping):
-        listed = [f"({letter}) {content}" for letter, content in options.items() if content is not None]
+        listed = [f"({letter}) {option}" for letter, option in options.items() if option is not None]
     elif isinstance(options, Sequence):
-        listed = [_labelled(index, str(content)) for index, content in enumerate(options)]
+        listed = [_labelled(LETTERS[number % len(LETTERS)], str(option)) for number, option in enumerate(options)]
     else:
         return prompt
     return "\n".join([prompt, *listed])
 
 
 def split_options(prompt: str) -> Choices | None:
-    """Find three or more options A, B, C... at the end of a statement; None where there are none."""
-    if not _HINT.search(prompt):
+    """Find three or more options A, B, C... at the end of a statement; None if there are none."""
+    if not _MAY_HAVE_OPTIONS.search(prompt):
         return None
     for style in _STYLES:
-        marks = _run(list(style.finditer(prompt)))
-        if len(marks) >= 3:
-            return _cut(prompt, marks)
+        labels = _last_run(list(style.finditer(prompt)))
+        if len(labels) >= 3:
+            return _split_at(prompt, labels)
     return None
 
 
-def two_options(prompt: str) -> Choices | None:
-    """Two options A and B in lines of their own at the end of a statement: options only if the answer is a letter."""
+def split_two_options(prompt: str) -> Choices | None:
+    """Find two options A and B on separate lines at the end, which are options only if the answer is a letter."""
     stem, *lines = _last_lines(prompt, 2)
-    found = [_LINE.fullmatch(line) for line in lines]
-    contents = {option[1]: _trim(option[2]) for option in found if option}
-    return Choices(_trim_end(_HEADING.sub("", _trim_end(stem))), contents) if list(contents) == ["A", "B"] else None
+    found = [_OPTION_LINE.fullmatch(line) for line in lines]
+    options = {option[1]: _trim(option[2]) for option in found if option}
+    return Choices(_trim_end(_HEADING.sub("", _trim_end(stem))), options) if list(options) == ["A", "B"] else None
 
 
-def lists_options(prompt: str) -> bool:
-    """Whether three of the letters A to D stand before options, even where these cannot be told apart."""
-    return len(set(_MARKED.findall(prompt))) >= 3
+def has_option_labels(prompt: str) -> bool:
+    """Whether three of the letters A to D label options, even if these cannot be separated."""
+    return len(set(_LETTER_LABEL.findall(prompt))) >= 3
 
 
-def letter_of(answer: str) -> str | None:
-    """The letter that an answer names, as in ``B``, ``(B)``, ``\\text{(B)}`` or ``Answer: B``; else None."""
-    named = _LETTER_ANSWER.match(answer)
-    return named[1] if named else None
+def option_letter(answer: str) -> str | None:
+    """The letter that an answer consists of, as in ``B``, ``(B)``, ``\\text{(B)}`` or ``Answer: B``; else None."""
+    found = _LETTER_ANSWER.match(answer)
+    return found[1] if found else None
 
 
-def unlettered(answer: str) -> str:
-    """What an answer holds behind the letter of its option, as in ``(B) 240``; empty when it begins with no letter."""
-    lettered = _LETTERED.match(answer)
-    return answer[lettered.end() :] if lettered else ""
+def without_letter(answer: str) -> str:
+    """The option in an answer such as ``(B) 240``, without its letter; empty if there is no letter."""
+    found = _LEADING_LETTER.match(answer)
+    return answer[found.end() :] if found else ""
 
 
-def names_letters(answer: str) -> bool:
-    """Whether an answer names several options: ``A, C`` or ``ABD``."""
+def is_letter_list(answer: str) -> bool:
+    """Whether an answer consists of several letters: ``A, C`` or ``ABD``."""
     return bool(_LETTER_LIST.match(answer))
 
 
-def right_content(choices: Choices, answer: str) -> str | None:
-    """The content of the right option, for an answer given as its letter, as both, or as the content itself."""
-    letter = letter_of(answer)
+def right_option(choices: Choices, answer: str) -> str | None:
+    """The right option, if the answer is its letter, its text, or both."""
+    letter = option_letter(answer)
     if letter:
-        return choices.contents.get(letter)
+        return choices.options.get(letter)
     plain = _plain(answer)
-    for name, content in choices.contents.items():
-        if plain in (_plain(content), _plain(f"{name}{content}")):
-            return content
-    return choices.contents.get(letter_of(answer.upper()) or "")
+    for name, option in choices.options.items():
+        if plain in (_plain(option), _plain(f"{name}{option}")):
+            return option
+    return choices.options.get(option_letter(answer.upper()) or "")
 
 
-def measured(content: str) -> str:
-    """A measure in plain text where its numbers or units stand in formulas, as in ``$2$ h``; other content as it is."""
-    plain = _BLANKS.sub(" ", _SET_UNIT.sub(" ", content)).strip(" .")
-    return plain if _MEASURED.fullmatch(plain) else content
+def plain_measure(option: str) -> str:
+    """A number with a unit as plain text, such as ``2 h`` for ``$2$ h``; other options unchanged."""
+    plain = _BLANKS.sub(" ", _UNIT_MARKUP.sub(" ", option)).strip(" .")
+    return plain if _MEASURED.fullmatch(plain) else option
 
 
 def _last_lines(text: str, count: int) -> list[str]:
-    """What stands before the last ``count`` lines that are not empty, and these lines."""
+    """The text before the last ``count`` non-empty lines, and these lines."""
     lines: list[str] = []
     while text and len(lines) < count:
         text, _, line = text.rstrip().rpartition("\n")
@@ -138,68 +147,60 @@ def _last_lines(text: str, count: int) -> list[str]:
     return [text, *lines]
 
 
-def _labelled(index: int, content: str) -> str:
-    letter = LETTERS[index % len(LETTERS)]
-    bare = re.sub(rf"^(?:\s*[(（]?\s*{letter}\s*[)）.．:、]\s*)+", "", content)
-    return f"({letter}) {bare}"
+def _labelled(letter: str, option: str) -> str:
+    return f"({letter}) " + re.sub(rf"^(?:\s*[(（]?\s*{letter}\s*[)）.．:、]\s*)+", "", option)
 
 
-def _run(marks: list[re.Match[str]]) -> list[re.Match[str]]:
-    """The last unbroken run A, B, C... among the marks, all in the case of its first."""
-    start, names = max((_last_start(marks, names), names) for names in (*_SERIES, LETTERS.lower()))
-    run = marks[start : start + 1] if start >= 0 else []
-    for mark in marks[start + 1 :] if run else ():
-        if len(run) < len(names) and mark[1] == names[len(run)]:
-            run.append(mark)
+def _last_run(labels: list[re.Match[str]]) -> list[re.Match[str]]:
+    """The last unbroken run A, B, C... among the labels, in upper or lower case."""
+    start, letters = max((_last_start(labels, letters), letters) for letters in (*_SERIES, LETTERS.lower()))
+    run = labels[start : start + 1] if start >= 0 else []
+    for label in labels[start + 1 :] if run else ():
+        if len(run) < len(letters) and label[1] == letters[len(run)]:
+            run.append(label)
     return run
 
 
-def _last_start(marks: Sequence[re.Match[str]], names: str) -> int:
-    """Where the last run of at least three of these names begins; -1 where there is none."""
-    place = len(marks)
-    for name in names[2::-1]:
-        place = next(
-            (
-                index
-                for index in reversed(range(place))
-                if marks[index][1] == name and (name != names[0] or not _follows_word(marks[index]))
-            ),
-            -1,
-        )
+def _last_start(labels: Sequence[re.Match[str]], letters: str) -> int:
+    """The start of the last run of at least three of the letters; -1 for none."""
+    place = len(labels)
+    for letter in letters[2::-1]:
+        found = (index for index in reversed(range(place)) if labels[index][1] == letter)
+        place = next((index for index in found if letter != letters[0] or not _follows_word(labels[index])), -1)
     return place
 
 
-def _follows_word(mark: re.Match[str]) -> bool:
-    """Whether the mark is glued to a word or number, as in f(A) or P(A), which are written with narrow brackets."""
-    if mark[0][0] == "（":
+def _follows_word(label: re.Match[str]) -> bool:
+    """Whether a label directly follows a word or number, as in f(A) or P(A), which have narrow brackets."""
+    if label[0][0] == "（":
         return False
-    before = mark.string[max(0, mark.start() - 1) : mark.start()]
+    before = label.string[max(0, label.start() - 1) : label.start()]
     return before.isascii() and before.isalnum()
 
 
-def _cut(prompt: str, marks: list[re.Match[str]]) -> Choices:
-    ends = [*(mark.start() for mark in marks), len(prompt)]
-    raw = [prompt[mark.end() : stop] for mark, (_, stop) in zip(marks, pairwise(ends), strict=True)]
-    last, _, after = raw[-1].strip().partition("\n\n")
-    contents = {mark[1].upper(): _trim(text) for mark, text in zip(marks, [*raw[:-1], last], strict=True)}
-    stem = _HEADING.sub("", _trim_end(prompt[: marks[0].start()]))
-    return Choices(_trim_end(stem), contents, after)
+def _split_at(prompt: str, labels: list[re.Match[str]]) -> Choices:
+    ends = [*(label.start() for label in labels), len(prompt)]
+    texts = [prompt[label.end() : stop] for label, (_, stop) in zip(labels, pairwise(ends), strict=True)]
+    last, _, after = texts[-1].strip().partition("\n\n")
+    options = {label[1].upper(): _trim(text) for label, text in zip(labels, [*texts[:-1], last], strict=True)}
+    stem = _HEADING.sub("", _trim_end(prompt[: labels[0].start()]))
+    return Choices(_trim_end(stem), options, after)
 
 
-def _trim(content: str) -> str:
-    """An option's content without the spacing and punctuation between options; unpaired dollars removed."""
-    trimmed = _TRAILING.sub("", _LEADING.sub("", content))
+def _trim(option: str) -> str:
+    """An option without the spacing and punctuation around it; unpaired dollar signs removed."""
+    trimmed = _TRAILING.sub("", _LEADING.sub("", option))
     if trimmed.count("$") % 2 and not re.match(r"\\?\$\s*\d[\d,.]*$", trimmed):
         trimmed = trimmed.strip("$").strip() if trimmed.startswith("$") or trimmed.endswith("$") else trimmed
     return _TRAILING.sub("", _balanced(trimmed))
 
 
-def _balanced(content: str) -> str:
-    """Without the closing brace of a ``\\textbf{`` that opened before the option's letter."""
-    if content.count("}") <= content.count("{"):
-        return content
-    opened = re.match(r"(?:\\ |\s)*\}(?:\\ |\s)*", content)
-    return content[opened.end() :] if opened else content.removesuffix("}")
+def _balanced(option: str) -> str:
+    """An option without the closing brace of a ``\\textbf{`` before its letter."""
+    if option.count("}") <= option.count("{"):
+        return option
+    found = re.match(r"(?:\\ |\s)*\}(?:\\ |\s)*", option)
+    return option[found.end() :] if found else option.removesuffix("}")
 
 
 def _trim_end(stem: str) -> str:
@@ -210,4 +211,58 @@ def _trim_end(stem: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return _DRESSING.sub("", _FRACTION.sub(r"\1\2/", text))
+    return _MARKUP.sub("", _FRACTION.sub(r"\1\2/", text))
+
+
+# ---- questions without their options ----
+
+
+def needs_options(choices: Choices, right: str = "") -> bool:
+    """Whether a question cannot be answered without its options ("which of the following ...").
+
+    "The following" in Chinese may refer to a table or rule in the statement, so if the right option is a number only
+    the last sentence counts. "Then ( )" asks nothing, unless the right option gives values to letters of the statement.
+    A statement in English and then in Chinese asks in Chinese.
+    """
+    stem, end = choices.stem, choices.stem[-300:]
+    following = ("following-zh-before-number", end) if _NUMBER.fullmatch(right) else ("following-zh", stem)
+    return (
+        "?" in choices.after
+        or (not _ENDS_IN_CHINESE.search(end) and RULES.matches("needs-options", stem))
+        or RULES.matches("needs-options-zh", stem)
+        or RULES.matches(*following)
+        or (RULES.matches("then-what", end) and not _assigns_letters(choices, right))
+        or (RULES.matches("relation", right) and RULES.matches("then-relation", stem))
+    )
+
+
+def has_equal_equations(choices: Choices) -> bool:
+    """Whether two options are the same equation, because indices or signs that distinguished them were lost."""
+    equations = [option for option in choices.options.values() if re.search(r"[A-Za-z]\s*=", option)]
+    return len({re.sub(r"[\s${}.．]", "", each) for each in equations}) < len(equations)
+
+
+def as_open_question(choices: Choices, right: str) -> Choices:
+    """Ask "what is the area?" instead of "which of the following is the area?", if only one value can answer.
+
+    Also instead of "closest to the area", if the right option has three digits and so is the rounded area.
+    """
+    stem = RULES.replace("one-quantity", choices.stem, _what)
+    if _THREE_DIGITS.match(right):
+        stem = RULES.replace("closest", stem, lambda found: f"what {found[1]} ")
+    return choices._replace(stem=stem)
+
+
+def _assigns_letters(choices: Choices, right: str) -> bool:
+    """Whether the right option gives values to letters of the statement, as in ``a=1, b=2``."""
+    letters = re.findall(r"([A-Za-z])\s*=", right)
+    if len(letters) < 2 and not all(_ASSIGNMENTS.fullmatch(option) for option in choices.options.values()):
+        return False
+    in_stem = all(re.search(rf"(?<![A-Za-z\\]){letter}(?![A-Za-z])", choices.stem) for letter in letters)
+    return bool(_ASSIGNMENTS.fullmatch(right)) and in_stem
+
+
+def _what(which: re.Match[str]) -> str:
+    noun = (which[1] or which[3] or "").strip()
+    singular = re.sub(r"ie\Z", "y", noun.removesuffix("s"))
+    return " ".join(filter(None, ("What" if which[0][0] == "W" else "what", singular, which[2] or which[4])))

@@ -1,7 +1,7 @@
 """Judge the difficulty of a problem and its ground truth by a model's samples (recipe, section 4).
 
-Pass 1 (a weak model) drops problems that are never solved or too easy. Pass 2 (that model after RL, again on the whole
-set) also drops problems where most samples agree on an answer that differs from the ground truth, which is then
+Pass 1 (a weak model) drops problems that are never solved or too easy. Pass 2 (that model after RL, again on all
+problems) also drops problems where most samples agree on an answer that differs from the ground truth, which is then
 probably wrong.
 """
 
@@ -91,11 +91,11 @@ def answer_classes(answers: Sequence[str], same: Same) -> list[AnswerClass]:
     """
     classes: list[AnswerClass] = []
     for answer, count in Counter(text for text in map(str.strip, answers) if text).most_common():
-        home = next((i for i, known in enumerate(classes) if same(answer, known.answer)), None)
-        if home is None:
+        index = next((i for i, known in enumerate(classes) if same(answer, known.answer)), None)
+        if index is None:
             classes.append(AnswerClass(answer, count))
         else:
-            classes[home] = AnswerClass(classes[home].answer, classes[home].num_samples + count)
+            classes[index] = AnswerClass(classes[index].answer, classes[index].num_samples + count)
     return classes
 
 
@@ -154,8 +154,8 @@ def settled(found: SampleCounts, remaining: int, rules: Rules) -> bool:
     worst, best = (_by_rate((found.right + right) / total, rules) for right in (0, remaining))
     if not rules.drop_suspect:
         return worst == best
-    doubt = _contradicted(found, remaining, rules.majority)
-    return doubt is True or (doubt is False and worst == best)
+    contradicted = _contradicted(found, remaining, rules.majority)
+    return contradicted is True or (contradicted is False and worst == best)
 
 
 def needed(found: SampleCounts, remaining: int, rules: Rules) -> int:

@@ -1,19 +1,28 @@
-"""Exact and near-duplicate problems.
+"""Duplicates among the problems of a set, and problems that also occur in evaluation sets (contamination).
 
 Statements are near-duplicates if their words overlap enough and their numbers, operators and answers are equal: a
 different number makes a different problem. Candidates come from MinHash and are verified by the exact Jaccard
 similarity of words and bigrams. Of each cluster the row with the smallest id is kept.
+
+A problem is contaminated by an evaluation problem if they share 13-grams, these are at least half of the n-grams of the
+shorter one, and all numbers of the shorter one occur in the longer one. So contests' boilerplate ("relatively prime
+positive integers") is no match, nor is a problem with other numbers. Statements under 13 words must be equal.
 """
 
 import hashlib
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from rensa import RMinHash, RMinHashLSH
+
+from magcli.curate.tables import context_columns, context_of, read_strict, with_context
+from magcli.errors import DataError
 
 PERMUTATIONS, BANDS = 64, 16
 """MinHash parameters: pairs with similarity 0.7 become candidates with probability 0.99, with 0.8 with 0.9998."""
@@ -28,13 +37,19 @@ _SIZED = re.compile(r"\\[dtc]frac(?![A-Za-z])")
 _SIGNS = re.compile(r"\\[A-Za-z]+|\d|[+*/=<>^!|~−×÷≤≥±√π]|-(?![A-Za-z])")
 _NUMBER_WORDS = {
     word: digit
-    for digit, words in enumerate(
+    for digit, word in enumerate(
         ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
     )
-    for word in (words,)
 }
 _NUMBER_WORD = re.compile(rf"\b(?:{'|'.join(_NUMBER_WORDS)})\b")
-_GROUPED = re.compile(r"(?<=\d)(?:,|\\,|\{,\}|,\\!)(?=\d{3}(?!\d))")
+_THOUSANDS = re.compile(r"(?<=\d)(?:,|\\,|\{,\}|,\\!)(?=\d{3}(?!\d))")
+GRAM = 13
+"""Words per n-gram, as in the decontamination of GPT-3."""
+MIN_SHARE = 0.5
+STATEMENTS = ("prompt", "problem", "question", "statement", "informal_statement", "content", "input")
+"""Names of the statement column of evaluation sets, in order of preference."""
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_PLAIN_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 
 
 class Duplicate(NamedTuple):
@@ -51,38 +66,30 @@ class StatementIndex:
     def __init__(self) -> None:
         self.statements: list[str] = []
         self.keys: list[tuple[str, str]] = []
-        self.exact, self.kin = array("Q"), array("Q")
+        self._exact, self._comparable = array("Q"), array("Q")
 
     def add(self, id: str, statement: str, answer: str) -> None:
         """Add a row."""
         self.statements.append(statement)
         self.keys.append((id, answer))
-        self.exact.append(_digest(" ".join(statement.split())))
-        self.kin.append(_digest(f"{mathematics_of(statement)}\n{_LAYOUT.sub('', answer).lower()}"))
+        self._exact.append(_digest(" ".join(statement.split())))
+        self._comparable.append(_digest(f"{mathematics_of(statement)}\n{_LAYOUT.sub('', answer).lower()}"))
 
     def duplicates(self, similarity: float) -> Iterator[Duplicate]:
         """All rows to drop; ``similarity`` is the threshold for near-duplicates, 1 for only exact ones."""
-        gone = set()
-        for group in _groups(self.exact, range(len(self.statements))):
-            stays = min(group, key=self._rank)
-            for row in group:
-                if row != stays:
-                    gone.add(row)
-                    yield Duplicate(row, True, stays)
-        if similarity < 1:
-            for group in _groups(self.kin, [row for row in range(len(self.statements)) if row not in gone]):
-                yield from self._near(group, similarity)
+        dropped = set()
+        for group in _groups(self._exact, range(len(self.statements))):
+            for duplicate in self._all_but_one(group, exact=True):
+                dropped.add(duplicate.number)
+                yield duplicate
+        rows = [row for row in range(len(self.statements)) if row not in dropped] if similarity < 1 else []
+        for group in _groups(self._comparable, rows):
+            for cluster in clusters([shingles_of(self.statements[row]) for row in group], similarity):
+                yield from self._all_but_one([group[index] for index in cluster], exact=False)
 
-    def _near(self, group: Sequence[int], similarity: float) -> Iterator[Duplicate]:
-        for cluster in clusters([shingles_of(self.statements[row]) for row in group], similarity):
-            rows = [group[index] for index in cluster]
-            stays = min(rows, key=self._rank)
-            for row in rows:
-                if row != stays:
-                    yield Duplicate(row, False, stays)
-
-    def _rank(self, row: int) -> tuple[str, str, str]:
-        return (*self.keys[row], self.statements[row])
+    def _all_but_one(self, rows: Sequence[int], *, exact: bool) -> Iterator[Duplicate]:
+        kept = min(rows, key=lambda row: (*self.keys[row], self.statements[row]))
+        return (Duplicate(row, exact, kept) for row in rows if row != kept)
 
 
 def clusters(shingles: Sequence[frozenset[str]], similarity: float) -> list[list[int]]:
@@ -147,7 +154,7 @@ def mathematics_of(statement: str) -> str:
 
     Number words count as digits; ``\\dfrac`` is ``\\frac``, and ``\\frac12`` is ``\\frac{1}{2}``.
     """
-    text = _GROUPED.sub("", _without_layout(statement))
+    text = _THOUSANDS.sub("", _without_layout(statement))
     return "".join(_SIGNS.findall(_NUMBER_WORD.sub(lambda word: str(_NUMBER_WORDS[word[0]]), text)))
 
 
@@ -160,3 +167,84 @@ def shingles_of(statement: str) -> frozenset[str]:
 def _without_layout(statement: str) -> str:
     text = statement.lower()
     return _SIZED.sub(r"\\frac", _LAYOUT_COMMANDS.sub(" ", text)) if "\\" in text else text
+
+
+# ---- contamination ----
+
+
+class EvaluationRow(NamedTuple):
+    """An evaluation problem: short name of its file, and id or number (from 0) of its row."""
+
+    file: str
+    row: str
+
+
+class EvaluationIndex:
+    """The problems of evaluation sets by n-gram."""
+
+    def __init__(self) -> None:
+        self._problems: list[tuple[EvaluationRow, int, Counter[str]]] = []
+        self._by_gram: dict[int, list[int]] = {}
+        self._short: dict[tuple[str, ...], EvaluationRow] = {}
+
+    def add(self, source: EvaluationRow, statement: str) -> None:
+        """Add a problem, unless it has no words."""
+        words = tokens_of(statement)
+        if len(words) < GRAM:
+            if words:
+                self._short.setdefault((*words, mathematics_of(statement)), source)
+            return
+        grams = _grams(words)
+        for gram in grams:
+            self._by_gram.setdefault(gram, []).append(len(self._problems))
+        self._problems.append((source, len(grams), _numbers(statement)))
+
+    def match(self, statement: str) -> EvaluationRow | None:
+        """The evaluation problem that contaminates a statement, if any."""
+        words = tokens_of(statement)
+        if len(words) < GRAM:
+            return self._short.get((*words, mathematics_of(statement)))
+        grams = _grams(words)
+        shared = Counter(number for gram in grams for number in self._by_gram.get(gram, ()))
+        numbers = _numbers(statement) if shared else Counter[str]()
+        for number, count in sorted(shared.items(), key=lambda each: (-each[1], each[0])):
+            source, num_grams, others = self._problems[number]
+            few, many = sorted((numbers, others), key=Counter.total)
+            if count >= MIN_SHARE * min(len(grams), num_grams) and few <= many:
+                return source
+        return None
+
+
+def short_names(paths: Iterable[Path]) -> dict[Path, str]:
+    """File names, or whole paths if several have the same name."""
+    distinct = dict.fromkeys(paths)
+    count = Counter(path.name for path in distinct)
+    return {path: path.name if count[path.name] == 1 else str(path) for path in distinct}
+
+
+def index_evaluations(paths: Iterable[Path]) -> EvaluationIndex:
+    """Index the problems of tables; the statement is the first of the columns ``STATEMENTS``, after context columns.
+
+    Raises:
+        DataError: a table or a line is unreadable, or has no statement column.
+    """
+    index = EvaluationIndex()
+    for path, name in short_names(paths).items():
+        source = read_strict(path)
+        names = source.schema.names
+        column = next((each for each in STATEMENTS if each in names), None)
+        if column is None:
+            raise DataError(f"{path} has no column {', '.join(STATEMENTS)} to compare; it has: {', '.join(names)}")
+        context = context_columns(names)
+        for number, row in enumerate(row for batch in source.rows for row in batch.to_pylist()):
+            id = str(row["id"] if row.get("id") is not None else number)
+            index.add(EvaluationRow(name, id), with_context(context_of(row, context), str(row[column] or "")))
+    return index
+
+
+def _grams(words: Sequence[str]) -> set[int]:
+    return {hash(tuple(words[at : at + GRAM])) for at in range(len(words) - GRAM + 1)}
+
+
+def _numbers(statement: str) -> Counter[str]:
+    return Counter(_NUMBER.findall(_PLAIN_THOUSANDS.sub("", statement)))

@@ -1,130 +1,146 @@
-"""What a statement asks for, sentence by sentence: questions, tasks, the reasons it wants besides.
+"""What a statement asks for: questions and tasks, sentence by sentence, and whether they have one answer or several.
 
-Formulas are masked first, so that a question mark or a full stop within one ends nothing. Sentences on the form of the
-answer ("Round to two decimals"), on a sketch or an equation to be written besides, and on a case ("If not, say why")
-ask for nothing of their own. English and Chinese.
+Formulas are masked first, so that punctuation inside them ends no sentence. Sentences about the form of the answer
+("Round to two decimals"), about a sketch or equation to write as well, and about cases ("If not, say why") do not count
+as tasks. English and Chinese.
 """
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from magcli.curate.math.rules import ENGINE
+from magcli.curate.math.answers import count_values, is_prose, says_nothing
+from magcli.curate.math.rules import RULES
 
 _FORMULA = re.compile(
     r"\[asy\].*?(?:\[/asy\]|\Z)|\\begin\{(?!enumerate|itemize|question|problem|parts)(\w+)\*?\}.*?(?:\\end\{\1\*?\}|\Z)|\$\$[^$]*\$\$|\\\[.*?(?:\\\]|\Z)"
     r"|\\\(.*?(?:\\\)|\Z)|\\\$|(?<!\\)\$(?=\S)(?:[^$\n\\]|\\.){1,600}(?<=\S)\$(?!\d)",
     re.S,
 )
-_ASIDE = re.compile(
+_PARENTHESIS = re.compile(
     r" ?\((?![^()]{0,3}\))[^()]{0,600}\)|（[^（）]{4,200}）|[\"“'‘`][^\"”“'’\n]{0,300}[?？][\"”'’]"
     r"|<details>[^<]{0,2000}(?:<(?!/?details>)[^<]{0,2000}){0,40}</details>|“[^“”]{300,2000}”|(?:\\?\"){3}[^\"]*(?:\\?\"){3}"
 )
-_SOLVED = re.compile(r"(?:\A|\n)[ \t]*final answer\b[^\n]*", re.I)
+_ANSWER_LINE = re.compile(r"(?:\A|\n)[ \t]*final answer\b[^\n]*", re.I)
 _SENTENCE_END = re.compile(
     r"(?<=[?!;。？！；\n])(?![)）]|\s{0,2}[=+*/×÷])|(?<=[a-z0-9)\]%Ξ$\"”_—–-]\.)(?<!\bno\.)(?<!\bvs\.)(?=\s)|(?<=\s\.)(?=\s)|(?<=．)(?!\d)"
     r"|(?<=[a-z]\s[A-Z]\.)(?=\s+(?:Suppose|Let|If|Find|What|How|Does|Do|Is|Are|Determine|The|It|Compute|Given|When|Which)\b)"
 )
+_BLANK = re.compile(
+    r"_{2,}(?:[\s,，、]{0,9}(?:and|和)?\s{0,9}_{2,})*|[(（]\s*\$?\\q?quad\$?\s*[)）](?:\$?\s*[,，、]\s*\$?[(（]\s*\$?\\q?quad\$?\s*[)）])*|\\underline\{\s*(?:\\q?quad\s*|\\hspace\{\w+\}|~)*\}"
+)
+_FRACTION_BLANK = "((())/(()))"
+_ASKS_AMOUNT = re.compile(r"(?:是|长|有|[^，,]{2,12})多少")
+_CHINESE = re.compile(r"[\u4e00-\u9fff]")
+_ASY = re.compile(r"\[asy\](?:[^\[]|\[(?!/?asy\]))*\[/asy\]")
+_SECOND_LABEL = re.compile(r"(?:[b2]|ii\s?)[)）]", re.I)
+_LABEL_STYLES = tuple(
+    re.compile(pattern, re.I)
+    for pattern in (
+        r"(?<![A-Za-z0-9_])[(（]\s*[a-f]\s*[)）]",
+        r"(?:\A|[\n.。;；?？:：,，\s])[(（]\s*[1-6]\s*[)）]",
+        r"(?:\A|[\n.．?;；:：。)）]\s*)(?:[(（]\s?(?:i|ii|iii|iv|v)\s?[)）]|(?:[ivx]+|[a-f])\))",
+    )
+)
+_MATHEMATICAL = re.compile(r"[\d$\\=_]")
+_FINAL_ANSWER = re.compile(r"\n\s*final answer\b", re.I)
 
 
 class Tasks(NamedTuple):
     """What a statement asks for.
 
-    ``values`` are the sentences that ask for a value, ``joined`` counts further tasks within these sentences ("find A
-    and find B"), ``several`` is the text that names several things at once ("find the centre and the radius"),
-    ``reason`` is the text that wants a reason, ``closed`` says that a question is one of yes or no, and
-    ``open_ended`` is the text that invites one of many answers.
+    ``sentences`` ask for a value each, and ``extra`` counts further tasks in them ("find A and find B"). The texts are
+    empty if there is none: ``objects`` names several things to find at once ("find the centre and the radius"),
+    ``reason`` asks for a reason, ``open_ended`` has many right answers. ``yes_no``: a question's answer is yes or no.
     """
 
-    values: tuple[str, ...] = ()
-    joined: int = 0
+    sentences: tuple[str, ...] = ()
+    extra: int = 0
     reason: str = ""
-    closed: bool = False
+    yes_no: bool = False
     open_ended: str = ""
-    several: str = ""
+    objects: str = ""
 
     @property
     def only_reasons(self) -> bool:
-        """Whether the statement wants reasons and no value, or yes or no with its reason."""
-        return bool(self.reason) and (not self.values or self.closed)
+        """Whether the statement asks for reasons, and for no value except yes or no."""
+        return bool(self.reason) and (not self.sentences or self.yes_no)
 
 
-def tasks_of(statement: str) -> Tasks:
-    """Read a statement's sentences; parts that the statement itself solves are passed over."""
-    text = _ASIDE.sub("", masked(_unsolved(statement)))
-    values: list[str] = []
+def find_tasks(statement: str) -> Tasks:
+    """The tasks of a statement, except in parts that it solves itself."""
+    text = _PARENTHESIS.sub("", mask_formulas(_unsolved(statement)))
+    asking: list[str] = []
     cases: list[str] = []
-    joined, reason, closed, hinted = 0, "", False, False
-    for sentence in sentences(text):
-        hinted = hinted or sentence.startswith("Hint:")
-        if ENGINE.matches("case", sentence) or (closed and ENGINE.matches("case-of-it", sentence)):
+    extra, reason, yes_no, hint = 0, "", False, False
+    for sentence in split_sentences(text):
+        hint = hint or sentence.startswith("Hint:")
+        if RULES.matches("case", sentence) or (yes_no and RULES.matches("case-of-it", sentence)):
             cases.append(sentence)
             continue
-        reason = reason or (not hinted and ENGINE.words("reasons", sentence)) or ""
-        if (tasks := tasks_in(sentence)) and not (values and ENGINE.matches("form", sentence)):
-            if values and _only_tells(values[-1]):
-                values.pop()
-            values.append(sentence)
-            joined += tasks - 1
-            closed = closed or is_closed(sentence)
-    several = next(filter(None, (ENGINE.words("objects", each) for each in (*values, *cases))), "")
-    several = several or ENGINE.words("formulas", statement)
-    return Tasks(tuple(values), joined, reason, closed, ENGINE.words("open-ended", statement), several)
+        reason = reason or (not hint and RULES.matched_text("reasons", sentence)) or ""
+        if (tasks := count_tasks(sentence)) and not (asking and RULES.matches("form", sentence)):
+            if asking and _is_statement(asking[-1]):
+                asking.pop()
+            asking.append(sentence)
+            extra += tasks - 1
+            yes_no = yes_no or _is_yes_no(sentence)
+    objects = next(filter(None, (RULES.matched_text("objects", each) for each in (*asking, *cases))), "")
+    objects = objects or RULES.matched_text("formulas", statement)
+    return Tasks(tuple(asking), extra, reason, yes_no, RULES.matched_text("open-ended", statement), objects)
 
 
-def proof(statement: str, tasks: Tasks, *, prose: bool) -> str:
-    """The words that ask for a proof or for reasons; empty when there is a value to compare.
+def proof_request(statement: str, tasks: Tasks, *, prose: bool) -> str:
+    """The text that asks for a proof or for reasons; empty if there is a value to compare.
 
-    A value is asked for beside the proof when its question comes after the proof, or when what is to be proved is
-    one's own answer; "What is x? Show that it is 3" asks for nothing but the proof. ``prose``: the ground truth is
-    text, which tells that what is wanted is the argument.
+    That is the case if a question follows the proof, or if the solver's own answer is to be proved; "What is x? Show
+    that it is 3" only asks for a proof. ``prose``: the ground truth is text, so the argument is the answer.
     """
-    found = ENGINE.first("proof", statement)
+    found = RULES.find("proof", statement)
     if found is None:
-        return tasks.reason if tasks.only_reasons or (prose and tasks.reason) else ""
-    own = tasks.values and ENGINE.words("own-claim", statement[found.start() : found.end() + 40])
-    value = own or tasks_of(statement[found.end() :]).values
-    return "" if value and not prose else found[0].strip(" .;:!?,\n")
+        return tasks.reason if prose or tasks.only_reasons else ""
+    own_result = tasks.sentences and RULES.matches("own-result", statement[found.start() : found.end() + 40])
+    has_value = own_result or find_tasks(statement[found.end() :]).sentences
+    return "" if has_value and not prose else found[0].strip(" .;:!?,\n")
 
 
-def masked(statement: str) -> str:
-    """A statement with a ``Ξ`` for each formula; punctuation that ends a formula stays."""
-    return (
-        _FORMULA.sub(_mask, statement) if "$" in statement or "\\" in statement or "[asy]" in statement else statement
-    )
+def mask_formulas(statement: str) -> str:
+    """The statement with ``Ξ`` for each formula, keeping punctuation at a formula's end."""
+    has_formula = "$" in statement or "\\" in statement or "[asy]" in statement
+    return _FORMULA.sub(_mask, statement) if has_formula else statement
 
 
-def sentences(text: str) -> list[str]:
-    """The sentences of a text, each with the sign that ends it."""
-    return [found for each in _SENTENCE_END.split(text) if (found := each.strip()) and found not in ".;"]
+def split_sentences(text: str) -> list[str]:
+    """The sentences of a text with their final punctuation."""
+    return [sentence for each in _SENTENCE_END.split(text) if (sentence := each.strip()) and sentence not in ".;"]
 
 
-def tasks_in(sentence: str) -> int:
-    """How many values a sentence asks for; 0 when it asks for none."""
-    sentence = ENGINE.replaced("and-if-so", sentence, "")
-    heads = sum(1 for _ in ENGINE.every("task", sentence))
+def count_tasks(sentence: str) -> int:
+    """The number of values that a sentence asks for."""
+    sentence = RULES.replace("and-if-so", sentence, "")
+    verbs = sum(1 for _ in RULES.find_all("task", sentence))
     question = sentence[-1] in "?？" and re.search(r"[^\W\d_Ξ]{2}|[\u4e00-\u9fff]", sentence)
-    if not (heads or question) or ENGINE.matches("restated", sentence):
+    if not (verbs or question) or RULES.matches("restated", sentence):
         return 0
-    heads = 0 if ENGINE.matches("narrative", sentence) else heads
-    return max(1, heads) if question else heads
+    verbs = 0 if RULES.matches("narrative", sentence) else verbs
+    return max(1, verbs) if question else verbs
 
 
-def is_closed(sentence: str) -> bool:
-    """Whether a sentence asks for yes or no."""
-    return ENGINE.matches("yes-or-no", sentence) and not ENGINE.matches("question-word", sentence)
+def _is_yes_no(sentence: str) -> bool:
+    return RULES.matches("yes-or-no", sentence) and not RULES.matches("question-word", sentence)
 
 
-def _only_tells(sentence: str) -> bool:
-    """Whether a sentence tells something although a question mark ends it ("A zoo has 3 bears?")."""
-    asks = any(ENGINE.matches(reason, sentence) for reason in ("question-word", "yes-or-no", "task"))
+def _is_statement(sentence: str) -> bool:
+    """Whether a sentence ends with a question mark but asks nothing ("A zoo has 3 bears?")."""
+    asks = any(RULES.matches(reason, sentence) for reason in ("question-word", "yes-or-no", "task"))
     return sentence[-1] in "?？" and sentence[0].isupper() and not asks and "Ξ" not in sentence
 
 
 def _unsolved(statement: str) -> str:
-    """What follows the last part that the statement solves itself ("Final answer: ...")."""
+    """The text after the last answer that the statement gives itself ("Final answer: ...")."""
     if "inal answer" not in statement:
         return statement
-    ends = [found.end() for found in _SOLVED.finditer(statement)]
+    ends = [found.end() for found in _ANSWER_LINE.finditer(statement)]
     return statement[ends[-1] :] if ends else statement
 
 
@@ -135,3 +151,101 @@ def _mask(formula: re.Match[str]) -> str:
     inner = text.strip("$[]()\\ \n")
     end = inner[-1] if inner and inner[-1] in ".,?;:" else ""
     return f"Ξ{end}\n" if text.startswith("\\[") and end in ".?" and end else f"Ξ{end}"
+
+
+# ---- several questions ----
+
+
+def several_questions(statement: str, tasks: Tasks, answer: str) -> str:
+    """What shows that a statement has several questions; empty if it has one.
+
+    Tasks in separate sentences are several questions, except the one which option is right. Tasks or objects joined by
+    "and" are several only if the answer has several values, as one answer may combine them. If neither the statement
+    nor a prose answer contains mathematics, it answers one instruction.
+    """
+    if not (_MATHEMATICAL.search(statement) or _MATHEMATICAL.search(answer)) and is_prose(answer):
+        questions = [each for each in tasks.sentences if each[-1] in "?？"]
+        return f"asks {len(questions)} times" if len(questions) > 1 else ""
+    asking = _untranslated([each for each in tasks.sentences if not RULES.matches("of-options", each)])
+    return (
+        labelled_parts(statement)
+        or several_blanks(statement)
+        or (f"asks {len(asking)} times" if len(asking) > 1 and not _are_steps(statement, asking, answer) else "")
+        or RULES.matched_text("two-things", statement)
+        or RULES.matched_text("two-values", "\n".join(tasks.sentences))
+        or _separate_values(statement, tasks, answer)
+    )
+
+
+def separate_answers(question: str, values: str) -> str:
+    """What shows that the values of the right option answer separate questions; empty if nothing does."""
+    if count_values(values) < 2 or not re.search(r"\d", values):
+        return ""
+    tasks = find_tasks(question)
+    separate = RULES.matched_text("separate-answers", question)
+    return separate or tasks.objects or ("tasks that and joins" if tasks.extra else "")
+
+
+def several_blanks(statement: str) -> str:
+    """The number of blanks to fill in, if more than one; a statement in two languages has each twice."""
+    text = _ASY.sub("", statement)
+    before = [text[max(0, blank.start() - 30) : blank.start()] for blank in _BLANK.finditer(text)]
+    chinese = sum(bool(_CHINESE.search(each)) for each in before)
+    count = chinese if 2 * chinese == len(before) else len(before)
+    if _FRACTION_BLANK in text and (text.count(_FRACTION_BLANK) > 1 or _ASKS_AMOUNT.search(text)):
+        return "a blank and a question"
+    return f"{count} blanks" if count > 1 else ""
+
+
+def labelled_parts(statement: str) -> str:
+    """The labels of the parts that ask for something, if there are several."""
+    return " ".join(label for label, _ in _asking_parts(statement)[:4])
+
+
+def has_part_without_proof(statement: str) -> bool:
+    """Whether the statement has several labelled parts, at least one of which asks for no proof."""
+    return not all(
+        RULES.matches("part-proves", text) and not RULES.matches("part-finds", text)
+        for _, text in _asking_parts(statement)
+    )
+
+
+def _asking_parts(statement: str) -> list[tuple[str, str]]:
+    """Labels and texts of the unsolved parts that ask for something, in the first label style with at least two."""
+    if not _SECOND_LABEL.search(statement):
+        return []
+    statement = mask_formulas(statement)
+    for style in _LABEL_STYLES:
+        labels = list(style.finditer(statement))
+        ends = [*(label.start() for label in labels[1:]), len(statement)]
+        parts = [(label[0].strip(), statement[label.end() : end]) for label, end in zip(labels, ends, strict=False)]
+        asking = [each for each in parts if RULES.matches("part-asks", each[1]) and not _FINAL_ANSWER.search(each[1])]
+        if len(asking) > 1:
+            return asking
+    return []
+
+
+def _untranslated(asking: Sequence[str]) -> Sequence[str]:
+    """The sentences without their translations, if the statement is in Chinese and in English."""
+    english = [each for each in asking if not _CHINESE.search(each)]
+    return english if 2 * len(english) == len(asking) else asking
+
+
+def _are_steps(statement: str, asking: Sequence[str], answer: str) -> bool:
+    """Whether all tasks except the last are steps towards it, and the answer is its value."""
+    if count_values(answer) != 1 or is_prose(answer) or any(each[-1] in "?？" for each in asking[:-1]):
+        return False
+    return RULES.matches("intermediate-step", _ASY.sub("", statement))
+
+
+def _separate_values(statement: str, tasks: Tasks, answer: str) -> str:
+    """What shows that the values of an answer answer separate questions, and are no list, pair or set."""
+    if tasks.extra and (count_values(answer) > 1 or is_prose(answer) or says_nothing(answer)):
+        return "tasks that and joins"
+    if answer.startswith(("{'", '{"')):
+        return "an answer by part"
+    if count_values(answer) < 2:
+        return ""
+    if tasks.objects and not RULES.matches("same-question", tasks.objects):
+        return tasks.objects
+    return RULES.matched_text("each", statement)

@@ -1,7 +1,7 @@
 """pass@k, avg@n and maj@k with 95% intervals, on stored completions or on a model.
 
-Without --model the table holds graded completions (from `magcli grade`, an RL run or --completions). With --model it
-holds problems, which are sampled and graded, or --suite names benchmarks: aime24, math500, gpqa-diamond, humaneval,
+Without --model the table has graded completions (from `magcli grade`, an RL run or --completions). With --model it
+has problems, which are sampled and graded, or --suite names benchmarks: aime24, math500, gpqa-diamond, humaneval,
 ifeval, tools and others, or .toml files of your own such as examples/suite.toml. A killed evaluation resumes.
 
 With --completions the model never generates a sample twice: other metrics are computed from the stored completions.

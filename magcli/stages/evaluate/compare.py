@@ -1,4 +1,4 @@
-"""`magcli evaluate --compare`: tables of metrics or of graded completions, several models side by side."""
+"""`magcli evaluate --compare`: several models side by side, from tables of metrics or of graded completions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from magcli.stages.evaluate.config import Config
 
 COMPLETIONS = "completions"
-"""The key of a metrics table's side file for the tables of its completions."""
+"""Key of the tables of completions in the run file of a table of metrics."""
 
 
 def compare(config: Config, job: Job) -> pa.RecordBatch:
-    """The tables of the command side by side, printed as Markdown."""
+    """Compare the tables of the command, and print the comparison as Markdown."""
     import pyarrow as pa
 
     from magcli.data import durable
@@ -48,13 +48,13 @@ def compare(config: Config, job: Job) -> pa.RecordBatch:
 def _sides(
     sources: Sequence[Source], ks: Sequence[int], seed: int, equality: AnswerEquality, console: Console
 ) -> list[Side]:
-    """The models of the tables: those that a comparison names, else one a table, named by how the paths differ.
+    """The models of the tables: those named in a comparison, else one per table, named by how the paths differ.
 
     Raises:
-        DataError: a table holds neither metrics nor graded completions.
+        DataError: a table has neither metrics nor graded completions.
     """
     from magcli.evaluation.comparison import Side
-    from magcli.evaluation.labels import apart, labels
+    from magcli.evaluation.labels import distinct, labels
     from magcli.evaluation.metrics import known_ks
 
     found: list[Side] = []
@@ -69,11 +69,11 @@ def _sides(
             problems = _stored_problems(Path(source.name), console) if is_metrics else _graded(source)
             merged = {suite: equality.merge(each, ks) for suite, each in problems.items()}
             found.append(Side(label, estimates.get(label) or _estimated(merged, ks, seed), merged))
-    return [side._replace(name=name) for side, name in zip(found, apart(side.name for side in found), strict=True)]
+    return [side._replace(name=name) for side, name in zip(found, distinct(side.name for side in found), strict=True)]
 
 
 def _by_model(source: Source, label: str) -> dict[str, dict[Key, Estimate]]:
-    """The metrics in a table by the models that it names, under ``label`` where it names none."""
+    """The metrics in a table by model, called ``label`` if the table names none."""
     found: dict[str, dict[Key, Estimate]] = {}
     if "metric" in source.schema.names:
         for row in (row for batch in source.rows for row in batch.to_pylist()):
@@ -104,14 +104,14 @@ def _estimated(
 
 
 def _stored_problems(metrics: Path, console: Console) -> dict[str, list[Problem]]:
-    """The completions behind a table of metrics, where they still exist unchanged."""
+    """The completions from which a table of metrics was computed, if they still exist unchanged."""
     found = {}
-    for suite, stored in _side_file(metrics).items():
+    for suite, stored in _stored_tables(metrics).items():
         path = Path(stored["path"])
         if path.exists() and _has_digest(path, stored["sha256"]):
             found[suite] = read_problems(path, suite)
         elif path.exists():
-            text = f"evaluate: {path} has changed since {metrics} was made from it; no differences are computed from it"
+            text = f"evaluate: {path} has changed since {metrics} was computed; its differences are not computed"
             console.warn(text, path=str(path))
     return found
 
@@ -123,8 +123,8 @@ def _has_digest(path: Path, sha256: str) -> bool:
         return False
 
 
-def _side_file(metrics: Path) -> dict[str, dict[str, str]]:
-    """The tables of completions that the side file names, with their digests; empty if it is damaged or missing."""
+def _stored_tables(metrics: Path) -> dict[str, dict[str, str]]:
+    """The tables of completions in the run file, with their digests; empty if it is damaged or missing."""
     try:
         note = json.loads(metrics.with_name(f"{metrics.name}.run.json").read_text(encoding="utf-8"))[COMPLETIONS]
         return {suite: each for suite, each in note.items() if isinstance(each, dict) and {"path", "sha256"} <= {*each}}

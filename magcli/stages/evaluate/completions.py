@@ -1,4 +1,4 @@
-"""Graded completions as problems for metrics, with equal answers merged; stored tables are found again by digest."""
+"""Graded completions as problems for metrics, with one spelling of equal answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def by_suite(rows: Rows, job: Job | None = None) -> dict[str, list[Problem]]:
     """Graded completions by suite and problem; completions without a verdict are dropped.
 
     Raises:
-        DataError: two problems have one id.
+        DataError: two problems have the same id.
     """
     from magcli.evaluation import metrics
     from magcli.verify.types import UNCOUNTED
@@ -48,20 +48,20 @@ def by_suite(rows: Rows, job: Job | None = None) -> dict[str, list[Problem]]:
 
 
 def _report_timeouts(found: Mapping[str, Sequence[Mapping[str, Any]]], job: Job) -> None:
-    """Report how many verdicts timed out: a busy machine may be why they count as wrong."""
+    """Report how many verdicts timed out, perhaps only because the machine was busy."""
     for suite, rows in found.items():
         if late := sum(row.get("reason") == "timeout" for row in rows):
             text = f"{late} of {len(rows)} verdicts took longer than --verify-deadline and count as wrong"
-            job.console.say(f"{suite}: {text}" if suite else text, event="late", suite=suite, late=late)
+            job.console.say(f"{suite}: {text}" if suite else text, event="verdict-timeouts", suite=suite, count=late)
 
 
 def is_suite_folder(path: Path) -> bool:
-    """Whether a path is a folder with one table a suite, and not a table itself."""
+    """Whether a path is a folder with one table per suite, not a table itself."""
     return path.is_dir() and not (path / "state.json").exists()
 
 
 def open_completions(path: Path, suite: str = "") -> Source:
-    """The table of a run's graded completions, or a suite's table in a folder.
+    """A table of graded completions, or a suite's table in a folder.
 
     Raises:
         DataError: there is no such table, or it lacks the columns of graded completions.
@@ -78,7 +78,7 @@ def open_completions(path: Path, suite: str = "") -> Source:
 
 
 def read_problems(path: Path, suite: str = "") -> list[Problem]:
-    """The problems of a suite in the graded completions of a run."""
+    """The problems of a suite in graded completions."""
     return by_suite(open_completions(path, suite).rows).get(suite, [])
 
 
@@ -90,12 +90,12 @@ def digest(path: Path) -> str:
 
 
 def digests(tables: Mapping[str, Path]) -> dict[str, dict[str, str]]:
-    """Tables of completions by suite: their paths and digests, for the side file of the metrics."""
+    """Paths and digests of tables of completions by suite, for the run file of the metrics."""
     return {suite: {"path": str(path.resolve()), "sha256": digest(path)} for suite, path in tables.items()}
 
 
 class AnswerEquality:
-    """The verifier's equality of answers, in worker processes that start with the first comparison."""
+    """The verifier's equality of answers, in worker processes that start at the first comparison."""
 
     def __init__(self, config: GraderOptions) -> None:
         self._config = config
@@ -109,11 +109,13 @@ class AnswerEquality:
             self._grader.shutdown()
 
     def merge(self, problems: Sequence[Problem], ks: Iterable[int]) -> list[Problem]:
-        """Problems with one spelling of equal answers, where a metric takes votes; programs are not merged."""
+        """Problems with one spelling of equal answers, if a metric counts votes; programs are unchanged."""
         from magcli.evaluation import metrics
 
         votes = any(k > 1 for k in ks)
-        return [metrics.merged(each, self._equal) if votes and each.kind == "math" else each for each in problems]
+        return [
+            metrics.merge_answers(each, self._equal) if votes and each.kind == "math" else each for each in problems
+        ]
 
     def _equal(self, one: str, other: str) -> bool:
         if self._grader is None:
@@ -122,12 +124,12 @@ class AnswerEquality:
 
 
 def report_skipped_ks(problems: Mapping[str, Sequence[Problem]], ks: Sequence[int], job: Job) -> None:
-    """Report the k for which some problem has too few samples, so that there is no metric."""
-    from magcli.evaluation.metrics import fewest
+    """Report the values of k for which some problem has too few samples."""
+    from magcli.evaluation.metrics import min_samples
 
     for suite, each in problems.items():
-        least = fewest(each)
+        least = min_samples(each)
         if large := [k for k in ks if k > least]:
             prefix = f"{suite}: " if suite else ""
             text = f"{prefix}--ks {', '.join(map(str, large))} skipped: the fewest samples of a problem are {least}"
-            job.console.say(text, event="ks-left-out", suite=suite, ks=large, fewest=least)
+            job.console.say(text, event="ks-skipped", suite=suite, ks=large, min_samples=least)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from magcli.evaluation.suite import Suite
 
 SUITE_OPTIONS = ("samples", "max_tokens", "temperature", "top_p")
-"""Options of sampling whose defaults are the suite's."""
+"""Sampling options whose defaults are the suite's."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,12 @@ def check(config: Config) -> None:
     """Refuse options that contradict each other, and suites whose sampling is out of range."""
     from magcli.evaluation.suite import load
 
-    usage(all(k > 0 for k in config.ks), "evaluate.ks: every k is at least 1")
-    usage(bool(config.model) or config.completions is None, "evaluate: --completions goes with --model")
+    usage(all(k > 0 for k in config.ks), "evaluate.ks: every k must be at least 1")
+    usage(bool(config.model) or config.completions is None, "evaluate: --completions requires --model")
     usage(not (config.compare and config.model), "evaluate: --compare reads tables and runs no model")
-    usage(bool(config.model) or not config.before, "evaluate: --before goes with --model")
+    usage(bool(config.model) or not config.before, "evaluate: --before requires --model")
     usage(not (config.before and config.against), "evaluate: --before and --against exclude each other")
-    usage(config.compare or config.markdown is None, "evaluate: --markdown goes with --compare")
+    usage(config.compare or config.markdown is None, "evaluate: --markdown requires --compare")
     if config.model or config.suite:
         options.check_engine("evaluate", config)
         if config.before:

@@ -1,4 +1,4 @@
-"""`magcli evaluate` from problems or graded completions to metrics."""
+"""`magcli evaluate`: from problems or graded completions to metrics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from magcli.stages.evaluate.suite_tasks import SuiteTask
 
     Evaluated = tuple[list[SuiteTask], dict[str, list[Problem]]]
-    """The tasks that were run, none for stored completions, and the problems by suite."""
+    """The tasks, if any were run, and the problems by suite."""
 
 
 def settings(config: Config) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def settings(config: Config) -> dict[str, Any]:
 
 
 def side_outputs(config: Config) -> tuple[Path, ...]:
-    """The stored completions; of a comparison its Markdown."""
+    """The stored completions, or the Markdown of a comparison."""
     from magcli.evaluation.suite import load
 
     if config.completions is None:
@@ -54,7 +54,7 @@ def side_outputs(config: Config) -> tuple[Path, ...]:
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
-    """One row a metric of a suite; of a comparison, one a metric of a suite and a model."""
+    """One row per suite and metric; in a comparison also per model."""
     from magcli.evaluation import comparison
 
     return comparison.SCHEMA if config.compare else comparison.METRICS
@@ -83,7 +83,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     estimates = [each for name in names for each in found[name]]
     _report(estimates, job)
     if dropped:
-        job.console.say(f"dropped: {dropped}", event="left-out", dropped=dict(job.drops.counts))
+        job.console.say(f"dropped: {dropped}", event="dropped", dropped=dict(job.drops.counts))
     for task in (task for task in tasks if task.note):
         job.console.say(f"{task.name}: {task.note}", event="note", suite=task.name, note=task.note)
     job.facts[COMPLETIONS] = completions.digests({task.name: task.table for task in tasks if task.table})
@@ -92,7 +92,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 
 def _check_against(config: Config, given: Iterable[pa.RecordBatch]) -> None:
-    """Refuse an --against run that cannot be compared with before the model samples.
+    """Check that the --against run can be compared before anything is sampled.
 
     Raises:
         DataError: its table, or that of a suite, is missing or lacks columns.
@@ -101,19 +101,19 @@ def _check_against(config: Config, given: Iterable[pa.RecordBatch]) -> None:
 
     if config.against is None:
         return
-    asked = {suite.name for suite in load(config.suite)} or _suites_in(given)
-    for suite in sorted(asked) if completions.is_suite_folder(config.against) else [""]:
+    wanted = {suite.name for suite in load(config.suite)} or _suites_in(given)
+    for suite in sorted(wanted) if completions.is_suite_folder(config.against) else [""]:
         completions.open_completions(config.against, suite)
 
 
 def _suites_in(problems: Iterable[pa.RecordBatch]) -> set[str]:
-    """The suites that problems name, an empty one for those that name none."""
+    """The names of the suites of problems; empty for those without one."""
     names = [batch.column("suite").to_pylist() if "suite" in batch.schema.names else [""] for batch in problems]
     return {suite or "" for each in names for suite in each}
 
 
 def _evaluated(config: Config, rows: Iterable[pa.RecordBatch], job: Job, equality: AnswerEquality) -> Evaluated:
-    """Run the tasks of the command, or read the graded completions of its table."""
+    """Run the command's tasks, or read the graded completions of its table."""
     if config.suite:
         tasks = suite_tasks.tasks_of_suites(config, job.output)
     else:
@@ -148,7 +148,7 @@ def _estimated(
 
 
 def _row(suite: str, estimate: Estimate) -> dict[str, Any]:
-    """A row of the table; a single problem has no interval, so its ends are null."""
+    """A row of the table; the bounds of a single problem are null."""
     return {"suite": suite} | {k: None if value != value else value for k, value in estimate._asdict().items()}
 
 

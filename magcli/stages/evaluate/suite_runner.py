@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def run_tasks(tasks: Sequence[SuiteTask], config: Config, job: Job) -> Iterator[tuple[SuiteTask, Rows]]:
     """Each task with its graded completions, which must be read before those of the next task.
 
-    The model is loaded only if completions are missing, and once for all tasks.
+    The model is loaded once for all tasks, and only if completions are missing.
     """
     missing = []
     for task in tasks:
@@ -41,7 +41,7 @@ def run_tasks(tasks: Sequence[SuiteTask], config: Config, job: Job) -> Iterator[
 
 
 def clear_journals(tasks: Sequence[SuiteTask]) -> None:
-    """Remove the journals of tasks whose results are written."""
+    """Remove the journals of finished tasks."""
     from magcli.data import durable
 
     for task in tasks:
@@ -69,7 +69,7 @@ def _stored(task: SuiteTask, job: Job) -> Rows | None:
 
 
 def _completed(rows: Rows, task: SuiteTask, job: Job) -> Rows:
-    """Stored completions; problems without any were dropped when they were sampled, and are counted again."""
+    """Stored completions; problems without any were dropped during sampling, and are counted as dropped again."""
     assert task.table is not None
     answered: set[str] = set()
     reasons = _drop_reasons(task.table)
@@ -85,7 +85,7 @@ def _reasons_path(table: Path) -> Path:
 
 
 def _drop_reasons(table: Path) -> dict[str, str]:
-    """Why problems have no completions in a stored table, by their ids."""
+    """Why problems have no completions in a stored table, by id."""
     path = _reasons_path(table)
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
@@ -101,7 +101,7 @@ def _store_reasons(table: Path, reasons: Mapping[str, str]) -> None:
 
 
 def _sampled(tasks: Sequence[SuiteTask], config: Config, job: Job) -> Iterator[tuple[SuiteTask, Rows]]:
-    """Tasks with missing completions: one stream of problems for the model, split where a task ends."""
+    """Sample and grade tasks: one stream of problems for the model, split by task."""
     from magcli.run.units import drain, in_order
 
     runner = _Runner(tasks, config, job)
@@ -113,7 +113,7 @@ def _sampled(tasks: Sequence[SuiteTask], config: Config, job: Job) -> Iterator[t
 
 
 class _Runner:
-    """The model, the graders by their functions, and the journals of running tasks."""
+    """The model, the graders by reward function, and the journals of running tasks."""
 
     def __init__(self, tasks: Sequence[SuiteTask], config: Config, job: Job) -> None:
         self.tasks, self.job = tasks, job

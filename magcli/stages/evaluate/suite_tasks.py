@@ -1,7 +1,7 @@
-"""Suite tasks: problems to sample and grade, with all that determines their completions.
+"""Suite tasks: problems to sample and grade, and everything that determines their completions.
 
-The completions of a finished task are a table whose history records what determined them; an unfinished task has a
-journal next to it. Options that only change the metrics, such as ``--ks``, need no new samples.
+The completions of a finished task are a table whose history records this; an unfinished task has a journal next to it.
+Options that only change the metrics, such as ``--ks``, need no new samples.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 MAX_TEST_BYTES = 16 << 20
-"""Total size of a suite's tests up to which every completion stores its tests, so that it can be graded again."""
+"""Maximum total size of a suite's tests that are stored with every completion, so that it can be graded again."""
 
 
 class SuiteTask(NamedTuple):
     """One suite, or a table of problems (its name is empty then).
 
-    ``identity`` is all that determines its completions. ``table``: where they are stored, if asked for. ``journal``:
-    the journal of unfinished work, if the command has a place for it. ``note``: a remark on its metrics for people.
+    ``identity`` is everything that determines its completions. ``table``: where they are stored, if requested.
+    ``journal``: the journal of unfinished work, if the command has an output. ``note`` is printed with the metrics.
     """
 
     name: str
@@ -48,7 +48,7 @@ class SuiteTask(NamedTuple):
 
     @property
     def columns(self) -> list[str]:
-        """The columns of a problem that its completions repeat: all, except a suite's tests if they are large."""
+        """The columns of a problem that are repeated in its completions: all, except large tests of a suite."""
         names: list[str] = self.problems[0].schema.names
         if not self.name or "tests" not in names:
             return names

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from magcli.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ALIASES = {
     "prompt": ("problem", "question", "Problem", "Question"),
@@ -19,6 +22,17 @@ CODE_ALIASES = {
     "id": ("task_id", "slug"),
 }  # fmt: skip
 """Names of the columns of code problems in other tools."""
+
+
+def code_schema(given: pa.Schema, code: pa.Schema, added: pa.Schema) -> pa.Schema:
+    """The given columns, with tests and solutions in one form (``code``) in place of their source columns, and more."""
+    import pyarrow as pa
+
+    from magcli.curate.code.problems import SOLUTION_COLUMNS, TEST_COLUMNS
+    from magcli.data.columns import extended
+
+    others = [field for field in given if field.name not in (*TEST_COLUMNS, *SOLUTION_COLUMNS)]
+    return extended(extended(pa.schema(others, given.metadata), code), added)
 
 
 def conversation(row: Mapping[str, Any], system: str | None) -> list[dict[str, str]]:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magcli.curate.code.execution import _grouped
-from magcli.curate.code.trials import Prepared, prepare
+from magcli.curate.code.prepare import Prepared, prepare
 
 
 def groups_of(outputs, *, compare="tokens", test=None):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magcli.curate.code.trials import trivial
+from magcli.curate.code.prepare import trivial
 from magcli.verify.code.cases import parse_tests
 from magcli.verify.code.outputs import comparison
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magcli.curate.cpp_ports.cpp import UNKNOWN, NoCppType, annotation_type, common_type
+from magcli.curate.cpp_ports.cpp import UNKNOWN, UnsupportedSignature, annotation_type, common_type
 
 
 def hint(text: str):
@@ -73,7 +73,7 @@ def test_annotations_decide_what_values_leave_open(annotation: str, values, told
     ],
 )
 def test_values_without_a_type_have_a_reason(values, reason: str) -> None:
-    with pytest.raises(NoCppType) as raised:
+    with pytest.raises(UnsupportedSignature) as raised:
         common_type(values)
     assert raised.value.reason == reason
 
@@ -90,7 +90,7 @@ def test_any_values_have_a_type_or_a_reason_whatever_their_order(given) -> None:
     def found(each) -> str:
         try:
             return str(common_type(each))
-        except NoCppType:
+        except UnsupportedSignature:
             return "none"
 
     assert found(given) == found(given[::-1])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from magcli.curate.cpp_ports.rows import language_pair
-from magcli.curate.cpp_ports.signatures import UnsupportedSignature
+from magcli.curate.cpp_ports.cpp import UnsupportedSignature
+from magcli.curate.cpp_ports.prompts import language_pair
 from magcli.verify.code.judge import Programs
 from magcli.verify.reward import RewardRule
 

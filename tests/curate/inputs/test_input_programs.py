@@ -18,8 +18,8 @@ CALL = {0: parse_call("f([1])", "None")}
 
 def test_new_inputs_are_accepted_and_given_ones_left_out():
     program = "seed, size = int(input()), input()\nprint(seed + (100 if size == 'large' else 0))"
-    fate, found = run_generator(program, FEED, default_sandbox())
-    assert (fate, len(found)) == ("used", SEEDS)
+    outcome, found = run_generator(program, FEED, default_sandbox())
+    assert (outcome, len(found)) == ("used", SEEDS)
     assert "103\n" in found
     assert "3\n" not in run_generator("print(int(input()) // 2)", FEED, default_sandbox())[1]
 
@@ -34,8 +34,8 @@ def test_a_program_that_prints_one_input_or_nothing_or_crashes_yields_none():
 
 
 def test_calls_must_call_the_function_under_test():
-    fate, found = run_generator("print(f'f([{input()}])')", CALL, default_sandbox())
-    assert (fate, len(found)) == ("used", SEEDS - 1)
+    outcome, found = run_generator("print(f'f([{input()}])')", CALL, default_sandbox())
+    assert (outcome, len(found)) == ("used", SEEDS - 1)
     assert run_generator("print(f'g([{input()}])')", CALL, default_sandbox()) == ("unfit", [])
 
 
@@ -50,12 +50,12 @@ def test_programs_are_extracted_from_answers_or_rejected_with_a_reason():
 def test_programs_run_lazily():
     programs = GeneratorPrograms(["print(4)", "print(input(), 5)", "raise SystemExit(1)"], {"cut": 1})
     printers = ProgramInputs(programs, FEED, default_sandbox())
-    assert printers.fates == {"cut": 1, "unused": 3}
+    assert printers.outcomes == {"cut": 1, "unused": 3}
     inputs = printers.inputs()
     assert next(inputs) == "0 5\n"
-    assert printers.fates == {"cut": 1, "constant": 1, "used": 1, "unused": 1}
+    assert printers.outcomes == {"cut": 1, "constant": 1, "used": 1, "unused": 1}
     assert len(list(inputs)) == SEEDS - 1
-    assert printers.fates == {"cut": 1, "constant": 1, "used": 1, "fails": 1, "unused": 0}
+    assert printers.outcomes == {"cut": 1, "constant": 1, "used": 1, "fails": 1, "unused": 0}
 
 
 def test_the_chat_shows_a_program_whose_inputs_look_like_the_example():
@@ -73,5 +73,5 @@ def test_the_chat_shows_a_program_whose_inputs_look_like_the_example():
             else {0: parse_call("count_value([4, 2, 4], 4)", "None")}
         )
         (program,) = extract_programs([Completion(shown["content"], 9, "stop")]).programs
-        fate, found = run_generator(program, given, default_sandbox())
-        assert (fate, len(found)) == ("used", SEEDS)
+        outcome, found = run_generator(program, given, default_sandbox())
+        assert (outcome, len(found)) == ("used", SEEDS)

@@ -3,16 +3,16 @@
 import pytest
 
 from magcli.curate.math.answers import (
-    bare,
-    broken,
-    parts_of,
+    count_values,
+    has_separate_values,
+    has_words,
+    is_damaged,
+    is_prose,
     plain_value,
-    prose,
-    right_side,
+    right_hand_side,
     says_nothing,
-    several_values,
     unsolvable,
-    worded,
+    without_label,
 )
 
 PROSE = [
@@ -37,13 +37,13 @@ VALUES = [
 
 @pytest.mark.parametrize("answer", PROSE)
 def test_prose(answer: str) -> None:
-    assert prose(answer)
+    assert is_prose(answer)
 
 
 @pytest.mark.parametrize("answer", VALUES)
 def test_values(answer: str) -> None:
-    assert not prose(answer)
-    assert not broken(answer)
+    assert not is_prose(answer)
+    assert not is_damaged(answer)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_values(answer: str) -> None:
     ],
 )
 def test_broken(answer: str) -> None:
-    assert broken(answer)
+    assert is_damaged(answer)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_broken(answer: str) -> None:
     ],
 )
 def test_whole(answer: str) -> None:
-    assert not broken(answer)
+    assert not is_damaged(answer)
 
 
 @pytest.mark.parametrize(
@@ -101,19 +101,19 @@ def test_whole(answer: str) -> None:
     [("7", 1), ("1,000", 1), ("(1,2)", 1), ("3, 5", 2), ("$0.05$ and $0.6$", 2), ("a; b; c", 3), ("[1;2]", 1), ("", 0)],
 )
 def test_parts(answer: str, count: int) -> None:
-    assert parts_of(answer) == count
+    assert count_values(answer) == count
 
 
 def test_values_that_answer_different_questions() -> None:
-    assert several_values("$(3,0)$; $\\sqrt{3}$")
-    assert several_values("{'a': 1, 'b': 2}")
-    assert not several_values("(1;2)")
-    assert not several_values("$y=3x$; $y \\equiv 1$")
+    assert has_separate_values("$(3,0)$; $\\sqrt{3}$")
+    assert has_separate_values("{'a': 1, 'b': 2}")
+    assert not has_separate_values("(1;2)")
+    assert not has_separate_values("$y=3x$; $y \\equiv 1$")
 
 
 def test_words_that_say_what_a_problem_lacks() -> None:
-    assert worded("$A$ maps onto $B$ everywhere")
-    assert not worded("\\frac{a}{b}^^2")
+    assert has_words("$A$ maps onto $B$ everywhere")
+    assert not has_words("\\frac{a}{b}^^2")
     assert unsolvable("Unfortunately, the angle cannot be determined without more information.")
     assert not unsolvable("7")
 
@@ -160,19 +160,19 @@ def test_plain_values(answer: str, value: str) -> None:
 
 @pytest.mark.parametrize("answer", ["$x=3$", "5 square units", "\\$5", "$a$ and $b$", "after all", "x^2"])
 def test_plain_text_is_unchanged(answer: str) -> None:
-    assert bare(answer) == plain_value(answer) == answer
+    assert without_label(answer) == plain_value(answer) == answer
 
 
 def test_a_label_before_prose_leaves_prose() -> None:
-    assert prose(bare("Solution is: $[x=1]$, a basis for the space is $(1,2)$"))
+    assert is_prose(without_label("Solution is: $[x=1]$, a basis for the space is $(1,2)$"))
 
 
 def test_the_right_side_of_an_equation_that_repeats_the_question() -> None:
     prompt = "Find $u \\cdot v$."
-    assert right_side("$u\\cdot v=1+16=17$", prompt) == "17"
-    assert right_side("$u\\times w=17$", prompt) == ""
-    assert right_side("$u\\cdot v=17, w=3$", prompt) == ""
-    assert right_side("17", prompt) == ""
+    assert right_hand_side("$u\\cdot v=1+16=17$", prompt) == "17"
+    assert right_hand_side("$u\\times w=17$", prompt) == ""
+    assert right_hand_side("$u\\cdot v=17, w=3$", prompt) == ""
+    assert right_hand_side("17", prompt) == ""
 
 
 def test_negations() -> None:

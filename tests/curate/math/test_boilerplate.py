@@ -4,7 +4,7 @@ from time import process_time
 
 import pytest
 
-from magcli.curate.math.boilerplate import pictures, without_boilerplate, without_pictures
+from magcli.curate.math.boilerplate import clean_markup, picture_link, without_boilerplate, without_pictures
 from magcli.curate.math.problems import Dropped, Kept, clean
 from magcli.verify.math import parsable
 
@@ -87,8 +87,8 @@ def test_forum_tags_are_removed_before_parts_are_counted() -> None:
 
 
 def test_image_links_are_removed_where_the_text_is_complete() -> None:
-    assert pictures(f"{ASK}\n\n{LINK}") == LINK
-    assert pictures("See the [circle](https://example.org/Circle) there.") == ""
+    assert picture_link(f"{ASK}\n\n{LINK}") == LINK
+    assert picture_link("See the [circle](https://example.org/Circle) there.") == ""
     assert without_pictures(f"{ASK}\n\n{LINK}") == ASK
     assert without_pictures(f"{ASK}\nFor diagram go to http://example.org/practice, and then go to #20") == ASK
     assert without_pictures(f"{ASK}\nSee http://example.org/practice") != ASK
@@ -116,3 +116,50 @@ def test_a_long_statement_takes_linear_time() -> None:
         started = process_time()
         without_pictures(without_boilerplate(statement, "4"))
         assert process_time() - started < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"$x \textgreater{} 4.5$", "$x >4.5$"),
+        (r"$$a\textless b$$", "$$a<b$$"),
+        (r"all sides are~\uline{~~~~~~~~~~}~ ", "all sides are ____"),
+        (r"\uline{Before} the sale", "Before the sale"),
+        ("6\\\\\n\\noindent", "6"),
+        ("Evaluate.\n\\end{problem}\n\\noindent", "Evaluate."),
+        ("的值是（~ ）．", "的值是（  ）．"),
+        (r"Cici\textquotesingle s dad", "Cici's dad"),
+        (r"first\noindent second", "first second"),
+    ],
+)
+def test_leftover_markup_is_removed(text: str, expected: str) -> None:
+    assert clean_markup(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "5~10 apples",
+        r"$\sim$",
+        "x~=5",
+        r"\begin{align*}x\\y\end{align*}",
+        r"\text{greater than 3}",
+        "$a_1$",
+        "plain",
+        "X ~ N(0,1)",
+        "$(~p) \\vee q$",
+        "则~p",
+        r"\mathbb{R} \textbackslash \{0\}",
+    ],
+)
+def test_intended_text_stays(text: str) -> None:
+    assert clean_markup(text) == text
+
+
+def test_a_problem_is_kept_without_its_markup() -> None:
+    kept = clean(
+        "Find the limit.\nLet $x \\textless{} 3$.\n\\end{problem}\n\\noindent",
+        "$8$.\\\\\n\\noindent",
+        parsable=parsable,
+    )
+    assert kept == Kept("Find the limit.\nLet $x <3$.", "8", "final-answer")

@@ -88,7 +88,7 @@ def test_the_first_pass_keeps_the_band() -> None:
     assert decide(13 / 16) == "too-easy"
 
 
-def test_majority_against_the_ground_truth_is_suspect_only_when_asked() -> None:
+def test_majority_against_the_ground_truth_is_suspect_only_on_request() -> None:
     assert decide(0.0, share=0.6) == "suspect-gold"
     assert decide(0.3, share=0.6) == "suspect-gold"
     assert decide(0.0, share=0.6, drop_suspect=False) == "never-solved"
@@ -104,7 +104,7 @@ def test_a_problem_is_kept_exactly_inside_the_band(rate: float, one: float, othe
 
 
 @pytest.mark.parametrize(("text", "found"), [("0.01..0.9", (0.01, 0.9)), ("0..1", (0.0, 1.0)), (".5...5", (0.5, 0.5))])
-def test_a_band_is_two_rates(text: str, found: tuple[float, float]) -> None:
+def test_a_band_has_two_rates(text: str, found: tuple[float, float]) -> None:
     assert band(text) == found
 
 
@@ -138,7 +138,7 @@ def is_gold(answer: str) -> bool:
     return equal_numbers(answer, GOLD)
 
 
-def fate(samples: list[tuple[str, bool] | None], with_rules: Rules) -> str:
+def outcome(samples: list[tuple[str, bool] | None], with_rules: Rules) -> str:
     """What becomes of a problem, by all of these samples."""
     judged = [each for each in samples if each is not None]
     if not judged:
@@ -164,7 +164,7 @@ def test_an_early_decision_is_the_decision_of_all_samples(
 ) -> None:
     for made in range(1, len(samples)):
         if is_settled(samples[:made], len(samples) - made, with_rules):
-            assert fate(samples[:made], with_rules) == fate(samples, with_rules)
+            assert outcome(samples[:made], with_rules) == outcome(samples, with_rules)
 
 
 EVERY = [("7", True), ("7", False), ("3", False), ("4", False), (EMPTY, False), None]
@@ -176,11 +176,11 @@ def test_an_undecided_problem_could_still_go_either_way(
     samples: list[tuple[str, bool] | None], remaining: int, with_rules: Rules
 ) -> None:
     """Against all that could follow: no certainty is missed, but where a majority below one half may tie."""
-    fates = {fate([*samples, *more], with_rules) for more in itertools.product(EVERY, repeat=remaining)}
+    outcomes = {outcome([*samples, *more], with_rules) for more in itertools.product(EVERY, repeat=remaining)}
     found = is_settled(samples, remaining, with_rules)
-    assert not found or len(fates) == 1
-    if not with_rules.drop_suspect and fates != {"nothing"} and any(samples):
-        assert found == (len(fates) == 1)
+    assert not found or len(outcomes) == 1
+    if not with_rules.drop_suspect and outcomes != {"nothing"} and any(samples):
+        assert found == (len(outcomes) == 1)
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,12 +1,24 @@
 """Duplicates: equal and nearly equal statements of one set, whatever their order; other numbers are other problems."""
 
+import json
 import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magcli.curate.math.duplicates import StatementIndex, clusters, jaccard, mathematics_of, shingles_of, tokens_of
+from magcli.curate.math.duplicates import (
+    EvaluationIndex,
+    EvaluationRow,
+    StatementIndex,
+    clusters,
+    index_evaluations,
+    jaccard,
+    mathematics_of,
+    shingles_of,
+    tokens_of,
+)
+from magcli.errors import DataError
 
 TRAIN = "A train leaves the station at 9 in the morning and travels 60 miles per hour for 3 hours. How far does it go?"
 
@@ -105,3 +117,69 @@ def test_almost_every_pair_above_the_threshold_is_found() -> None:
             found_pairs += len(clusters([shingles_of(one), shingles_of(two)], 0.8))
     assert pairs > 250
     assert found_pairs >= 0.99 * pairs
+
+
+LONG = (
+    "A rectangular garden is 12 metres long and 7 metres wide and is surrounded by a gravel path of constant width "
+    "whose area is 66 square metres. Find the width of the path."
+)
+END = "can be written as $m/n$, where $m$ and $n$ are relatively prime positive integers. Find $m+n$."
+FRACTION = f"Four cards are drawn from a pack of 52. The probability that all of them are of one colour {END}"
+SHORT = "What is $3^4 - 5$?"
+
+
+@pytest.fixture(scope="module")
+def evaluations() -> EvaluationIndex:
+    found = EvaluationIndex()
+    for name, statement in (("long", LONG), ("fraction", FRACTION), ("short", SHORT)):
+        found.add(EvaluationRow("eval.jsonl", name), statement)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("statement", "row"),
+    [
+        (LONG, "long"),
+        (LONG.upper().replace(" ", "\n"), "long"),
+        (f"Solve this problem. {LONG} Give your answer in metres, rounded to 2 decimals.", "long"),
+        (LONG.removesuffix(" Find the width of the path.") + " How wide is the path?", "long"),
+        (LONG.replace("12", "14"), None),
+        (LONG.replace("A rectangular garden", "A garden"), "long"),
+        (f"Three dice are thrown. The probability that their sum is odd and over 52 {END}", None),
+        (FRACTION, "fraction"),
+        ("What is $3^{4}-5$?", "short"),
+        ("What is $3^4 + 5$?", None),
+        ("What is $3^4 - 6$?", None),
+        ("", None),
+    ],
+)
+def test_hits(evaluations: EvaluationIndex, statement: str, row: str | None) -> None:
+    assert evaluations.match(statement) == (EvaluationRow("eval.jsonl", row) if row else None)
+
+
+def test_statements_are_found_and_rows_named_by_id_or_number(tmp_path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"id": 7, "problem": LONG}) + "\n")
+    (tmp_path / "b.csv").write_text("question,answer\nnone,1\n" + json.dumps(SHORT) + ",76\n")
+    found = index_evaluations([tmp_path / "a.jsonl", tmp_path / "b.csv"])
+    assert found.match(LONG) == EvaluationRow("a.jsonl", "7")
+    assert found.match(SHORT) == EvaluationRow("b.csv", "1")
+
+
+def test_facts_in_a_separate_column_are_part_of_the_statement(tmp_path) -> None:
+    row = {"body": "Ann has 3 pears.", "question": "How many are there?"}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
+    found = index_evaluations([tmp_path / "a.jsonl"])
+    assert found.match("Ann has 3 pears. How many are there?") == EvaluationRow("a.jsonl", "0")
+    assert found.match("How many are there?") is None
+
+
+def test_a_table_without_statements_is_refused_by_name(tmp_path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"id": 1}\n')
+    with pytest.raises(DataError, match=r"a\.jsonl has no column prompt, problem"):
+        index_evaluations([tmp_path / "a.jsonl"])
+
+
+def test_a_table_with_a_broken_line_is_refused(tmp_path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"problem": LONG}) + '\n{"problem": \n')
+    with pytest.raises(DataError, match=r"a\.jsonl has unreadable lines: line 2 \(broken-json\)"):
+        index_evaluations([tmp_path / "a.jsonl"])

@@ -2,8 +2,14 @@
 
 import pytest
 
-from magcli.curate.math.missing_context import asks_nothing, drawn, figure_named, figure_needed, missing_part
-from magcli.curate.math.tasks import tasks_of
+from magcli.curate.math.missing_context import (
+    asks_nothing,
+    contains_figure,
+    mentions_figure,
+    missing_figure,
+    missing_part,
+)
+from magcli.curate.math.tasks import find_tasks
 
 NO_LIST = [
     "下面各数中，最接近于3的是多少",
@@ -71,7 +77,7 @@ def test_the_object_of_a_statement_is_present(statement: str) -> None:
     ],
 )
 def test_a_story_without_a_question(statement: str) -> None:
-    assert asks_nothing(statement, tasks_of(statement), "7")
+    assert asks_nothing(statement, find_tasks(statement), "7")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +93,7 @@ def test_a_story_without_a_question(statement: str) -> None:
     ],
 )
 def test_a_story_with_a_possible_question(statement: str) -> None:
-    assert asks_nothing(statement, tasks_of(statement), "7") == ""
+    assert asks_nothing(statement, find_tasks(statement), "7") == ""
 
 
 def test_a_sentence_that_breaks_off_before_the_question() -> None:
@@ -138,13 +144,13 @@ NEEDED = [
 @pytest.mark.parametrize("statement", TOLD)
 def test_text_that_describes_the_picture(statement: str) -> None:
     beside = f"{statement}\n<image1>"
-    assert figure_needed(beside, beside) == ""
+    assert missing_figure(beside, beside) == ""
 
 
 @pytest.mark.parametrize("statement", NEEDED)
 def test_text_that_needs_the_picture(statement: str) -> None:
     beside = f"{statement}\n<image1>"
-    assert figure_needed(beside, beside) == "<image1>"
+    assert missing_figure(beside, beside) == "<image1>"
 
 
 @pytest.mark.parametrize(
@@ -171,10 +177,10 @@ def test_text_that_needs_the_picture(statement: str) -> None:
         ("Link the names in the following table.\nA | Ann | ann@example.com\nB | Ben | ben@example.com", ""),
     ],
 )
-def test_figures_that_are_named(statement: str, needed: str) -> None:
-    assert figure_needed(statement, statement) == needed
+def test_mentioned_figures(statement: str, needed: str) -> None:
+    assert missing_figure(statement, statement) == needed
 
 
 def test_drawn_and_named_objects() -> None:
-    assert [drawn(each) for each in ("[asy] draw((0,0)--(1,0)); [/asy]", "As shown.")] == [True, False]
-    assert [figure_named(each) for each in ("in the figure", "<image1>", "T=T N Y W R")] == [True, True, False]
+    assert [contains_figure(each) for each in ("[asy] draw((0,0)--(1,0)); [/asy]", "As shown.")] == [True, False]
+    assert [mentions_figure(each) for each in ("in the figure", "<image1>", "T=T N Y W R")] == [True, True, False]

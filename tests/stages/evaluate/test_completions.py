@@ -53,7 +53,7 @@ def test_changed_completions_are_left_out_with_a_warning(tmp_path, capsys) -> No
         other.write_bytes(content)
         found = compared(tmp_path, *tables, quiet=False)
         assert {row["difference"] for row in found} == {None}
-        assert f"warning: evaluate: {other} has changed since {tables[1]} was made" in capsys.readouterr().err
+        assert f"warning: evaluate: {other} has changed since {tables[1]} was computed" in capsys.readouterr().err
 
 
 def test_restored_completions_are_compared_again(tmp_path) -> None:

@@ -180,7 +180,7 @@ def test_tool_calls_are_graded_by_their_verifier(guesser, tmp_path) -> None:
         ({"suite": "aime24"}, UsageError, "--model is missing"),
         ({"suite": "nothing", "model": "m"}, UsageError, "neither a suite nor a .toml file"),
         ({"compare": True, "model": "m"}, UsageError, "runs no model"),
-        ({"markdown": Path("x.md")}, UsageError, "goes with --compare"),
+        ({"markdown": Path("x.md")}, UsageError, "requires --compare"),
     ],
 )
 def test_invalid_suites_are_refused_first(options, error, message, tmp_path, monkeypatch) -> None:

@@ -1,4 +1,4 @@
-"""Normalise code problems of many formats: tests, and solutions with their labels.
+"""Normalise code problems of many formats: their tests, and their solutions with labels.
 
 =========== ============================================================================================================
 tests       ``tests``: mappings as in ``magcli.verify.code.cases``, or with ``{"stdin": ..}`` and ``{"stdout": ..}``,
@@ -38,6 +38,7 @@ SOLUTION_COLUMNS = (
     "cpp_file", "samples",
 )  # fmt: skip
 """All of these that a row has are combined."""
+REQUIRED_COLUMNS = ("id", "prompt", "|".join(TEST_COLUMNS), "|".join(SOLUTION_COLUMNS))
 _LABELS: dict[str, Label] = {
     **dict.fromkeys(("accepted", "right", "correct", "ok", "ac", "true"), "right"),
     **dict.fromkeys(
@@ -45,14 +46,14 @@ _LABELS: dict[str, Label] = {
         "wrong",
     ),
 }  # fmt: skip
-_NUMBERED = {0: "unknown", 1: "python2", 2: "cpp", 3: "python", 4: "java"}
+_LANGUAGE_NUMBERS = {0: "unknown", 1: "python2", 2: "cpp", 3: "python", 4: "java"}
 """Languages of CodeContests."""
 _TOLERANCE = re.compile(r"\bfloat_(?:absolute_|relative_)?tolerance\s+([\d.eE+-]+)")
-_CONTINUES = re.compile(r"(?:#.*\n)*\s")
-_INDENTED = re.compile(r"^([ \t]+)[^\s#]", re.MULTILINE)
-_SOLUTION = re.compile(r"Solution\d*")
+_FUNCTION_BODY = re.compile(r"(?:#.*\n)*\s")
+_INDENTATION = re.compile(r"^([ \t]+)[^\s#]", re.MULTILINE)
+_CLASS_NAME = re.compile(r"Solution\d*")
 _CPP_CLASS = re.compile(r"^class Solution\d*\b.*?^};", re.DOTALL | re.MULTILINE)
-_CPP_NAME = re.compile(r"\bSolution\d*\b")
+_CLASS_WORD = re.compile(r"\bSolution\d*\b")
 PYTHON_2 = re.compile(r"\b(?:xrange|raw_input)\b")
 """Names that only Python 2 has."""
 _PYTHON_2_NAMES = """
@@ -73,13 +74,13 @@ class Solution(NamedTuple):
 class CodeProblem(NamedTuple):
     """A normalised problem; tests are as in ``magcli.verify.code.cases``, with their ``origin`` if known.
 
-    ``own`` are the names called by the tests that the solutions must define.
+    ``functions`` are the names called by the tests that the solutions must define.
     """
 
     tests: Sequence[Mapping[str, str | None]]
     solutions: Sequence[Solution]
     compare: str
-    own: frozenset[str]
+    functions: frozenset[str]
     time_limit: float | None
     memory_limit: float | None
 
@@ -98,10 +99,10 @@ def code_problem(row: Mapping[str, Any], compare: str = "tokens") -> CodeProblem
         row: A problem in any of the formats above.
         compare: The default comparison; ``tokens`` is refined by the tests.
     """
-    checking = str(row.get("validation") or "")
-    if "interactive" in checking:
+    validation = str(row.get("validation") or "")
+    if "interactive" in validation:
         return Unusable("interactive")
-    if (row.get("custom_output_validator") or "custom" in checking) and not row.get("checker"):
+    if (row.get("custom_output_validator") or "custom" in validation) and not row.get("checker"):
         return Unusable("no-checker", "several outputs are accepted, but the checker is missing")
     try:
         tests = list(_tests(row))
@@ -109,8 +110,8 @@ def code_problem(row: Mapping[str, Any], compare: str = "tokens") -> CodeProblem
         return Unusable("bad-tests", str(error))
     solutions = [each for each in _solutions(row) if each.code.strip()]
     limits = _seconds(row.get("time_limit")), _megabytes(row)
-    own = defined_names(tests, str(row.get("entry_point") or ""))
-    return CodeProblem(tests, solutions, _comparison(row, compare, tests), own, *limits)
+    functions = defined_names(tests, str(row.get("entry_point") or ""))
+    return CodeProblem(tests, solutions, _comparison(row, compare, tests), functions, *limits)
 
 
 def _comparison(row: Mapping[str, Any], default: str, tests: Sequence[Mapping[str, Any]]) -> str:
@@ -184,11 +185,10 @@ def _json(text: str) -> Any:
 
 
 def _test(given: Mapping[str, Any]) -> Mapping[str, str | None]:
-    inner = {"input": "stdin", "output": "stdout"}
     found = {name: given.get(name) for name in ("input", "output", "call", "assert")}
-    for name, key in inner.items():
+    for name, stream in (("input", "stdin"), ("output", "stdout")):
         if isinstance(value := found[name], Mapping):
-            found[name] = value.get(key)
+            found[name] = value.get(stream)
     if wrong := [name for name, value in found.items() if not isinstance(value, str | None)]:
         raise DataError(f"the {wrong[0]} of a test is not text")
     origin = given.get("origin")
@@ -197,16 +197,18 @@ def _test(given: Mapping[str, Any]) -> Mapping[str, str | None]:
 
 def _solutions(row: Mapping[str, Any]) -> Iterator[Solution]:
     language, prompt = str(row.get("language") or "python"), str(row.get("prompt") or "")
-    for column in (column for column in SOLUTION_COLUMNS if row.get(column)):
-        given = row[column]
+    for column in SOLUTION_COLUMNS:
+        if not (given := row.get(column)):
+            continue
         label: Label = "wrong" if column == "incorrect_solutions" else "unknown" if column == "samples" else "right"
         match column:
             case "samples":
-                found = [{"code": prompt + each} for each in _texts(given)]
+                samples = given if isinstance(given, list) else [given]
+                found = [{"code": prompt + each} for each in samples if isinstance(each, str)]
             case "canonical_solution" | "python_file" | "cpp_file" if not isinstance(given, str):
                 found = []
             case "canonical_solution":
-                found = [{"code": _body(prompt, given) if _CONTINUES.match(given) else given}]
+                found = [{"code": _body(prompt, given) if _FUNCTION_BODY.match(given) else given}]
             case "python_file":
                 found = [{"code": each, "language": "python"} for each in split_python_classes(given)]
             case "cpp_file":
@@ -216,18 +218,13 @@ def _solutions(row: Mapping[str, Any]) -> Iterator[Solution]:
         yield from (_solution(each, language, label) for each in found)
 
 
-def _texts(given: Any) -> Iterator[str]:
-    """The strings in a list, or a single string."""
-    return (each for each in (given if isinstance(given, list) else [given]) if isinstance(each, str))
-
-
 def _body(prompt: str, body: str) -> str:
     """A function from its head and body; if that does not parse, their indentation is aligned."""
     last = prompt.rstrip().rpartition("\n")[2]
-    own = last[: len(last) - len(last.lstrip())]
-    first = _INDENTED.search(body)
-    head = re.sub(rf"^{own}", first[1] if first else own, prompt, flags=re.MULTILINE)
-    tries = prompt + body, prompt + textwrap.indent(textwrap.dedent(body), own), head + body
+    indent = last[: len(last) - len(last.lstrip())]
+    first = _INDENTATION.search(body)
+    head = re.sub(rf"^{indent}", first[1] if first else indent, prompt, flags=re.MULTILINE)
+    tries = prompt + body, prompt + textwrap.indent(textwrap.dedent(body), indent), head + body
     return next((each for each in tries if tree_of(each) is not None), prompt + body)
 
 
@@ -235,9 +232,9 @@ def _listed(given: Any) -> Iterator[Mapping[str, Any]]:
     value = _json(given) if isinstance(given, str) and given[:1] in "[{" else given
     match value:
         case {"language": list(languages), "solution": list(programs)}:
-            pairs = zip(languages, programs, strict=False)
-            named = ((_NUMBERED.get(one, one) if isinstance(one, int) else one, other) for one, other in pairs)
-            yield from ({"language": one, "code": other} for one, other in named)
+            for one, code in zip(languages, programs, strict=False):
+                language = _LANGUAGE_NUMBERS.get(one, one) if isinstance(one, int) else one
+                yield {"language": language, "code": code}
         case list():
             yield from (each if isinstance(each, Mapping) else {"code": each} for each in value)
         case _:
@@ -245,14 +242,14 @@ def _listed(given: Any) -> Iterator[Mapping[str, Any]]:
 
 
 def _solution(given: Mapping[str, Any], language: str, label: Label) -> Solution:
-    found = given.get("code") or given.get("source")
-    code = found if isinstance(found, str) else ""
-    named = str(given.get("language") or language).lower()
-    said = given.get("verdict")
-    verdict = label if said is None or said == "" else _LABELS.get(str(said).lower(), "unknown")
-    if named in ("python2", "py2") or (LANGUAGES.get(named) == "python" and PYTHON_2.search(code)):
-        return Solution(*from_python_2(code), verdict)
-    return Solution(LANGUAGES.get(named, named), code, verdict)
+    source = given.get("code") or given.get("source")
+    code = source if isinstance(source, str) else ""
+    language = str(given.get("language") or language).lower()
+    verdict = given.get("verdict")
+    label = label if verdict is None or verdict == "" else _LABELS.get(str(verdict).lower(), "unknown")
+    if language in ("python2", "py2") or (LANGUAGES.get(language) == "python" and PYTHON_2.search(code)):
+        return Solution(*from_python_2(code), label)
+    return Solution(LANGUAGES.get(language, language), code, label)
 
 
 def split_python_classes(source: str) -> list[str]:
@@ -260,11 +257,11 @@ def split_python_classes(source: str) -> list[str]:
     tree, lines = tree_of(source), source.splitlines(keepends=True)
     if tree is None:
         return []
-    numbered = [each for each in tree.body if isinstance(each, ast.ClassDef) and _SOLUTION.fullmatch(each.name)]
+    classes = [each for each in tree.body if isinstance(each, ast.ClassDef) and _CLASS_NAME.fullmatch(each.name)]
     programs = []
-    for chosen in numbered:
-        others = {number for each in numbered if each is not chosen for number in _lines_of(each)}
-        kept = (line for number, line in enumerate(lines, 1) if number not in others)
+    for chosen in classes:
+        others = [range(each.lineno, (each.end_lineno or each.lineno) + 1) for each in classes if each is not chosen]
+        kept = (line for number, line in enumerate(lines, 1) if not any(number in other for other in others))
         programs.append(re.sub(rf"\b{chosen.name}\b", "Solution", "".join(kept)))
     return programs
 
@@ -275,11 +272,7 @@ def split_cpp_classes(source: str) -> list[str]:
     if not found:
         return [source]
     around = _CPP_CLASS.sub("", source)
-    return [f"{around}\n{_CPP_NAME.sub('Solution', each[0])}" for each in found]
-
-
-def _lines_of(node: ast.stmt) -> range:
-    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    return [f"{around}\n{_CLASS_WORD.sub('Solution', each[0])}" for each in found]
 
 
 def from_python_2(code: str) -> tuple[str, str]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from magcli.curate.code.solutions import CodeProblem, Unusable, code_problem, split_cpp_classes, split_python_classes
+from magcli.curate.code.problems import CodeProblem, Unusable, code_problem, split_cpp_classes, split_python_classes
 
 PRINT = "print(1)"
 TESTS = [{"input": "1", "output": "2"}]

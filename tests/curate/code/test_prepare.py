@@ -1,7 +1,7 @@
 """What of a code problem is run, and the reason where nothing is."""
 
-from magcli.curate.code.solutions import Unusable
-from magcli.curate.code.trials import prepare
+from magcli.curate.code.prepare import prepare
+from magcli.curate.code.problems import Unusable
 
 
 def unusable(*tests: str, min_tests: int = 3) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Port a code problem to C++, so that it is asked in both languages (recipe, section 4).
+"""Port a code problem to C++, so that it can be posed in both languages (recipe, section 4).
 
 A problem with stdin and stdout only needs to name the language. One whose tests call a Python function gets a C++
 signature, with types from annotations and the values in the tests, and a harness that makes the same calls. Problems
@@ -24,15 +24,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from magcli.curate.cpp_ports.cpp import Signature, harness, stdin_test
-from magcli.curate.cpp_ports.signatures import (
-    STUB,
-    UnsupportedSignature,
-    declaration,
-    parsed,
-    stub_text,
-    tests_of_function,
-)
+from magcli.curate.cpp_ports.calls import STUB, declaration, parsed, stub_text, tests_of_function
+from magcli.curate.cpp_ports.cpp import Signature, UnsupportedSignature, harness, stdin_test
 from magcli.errors import DataError
 from magcli.verify.code.cases import Call, parse_tests
 from magcli.verify.code.judge import tests_of
@@ -128,8 +121,8 @@ def _compare(row: Mapping[str, Any], signature: Signature, calls: Sequence[Call]
         return "tokens-case"
     if signature.returns.contains("string"):
         raise UnsupportedSignature("types")
-    asked = [call.expected for call in calls if call.expected.kind == "near"]
-    tolerances = [tolerance for each in asked if (tolerance := max(each.absolute, each.relative))]
+    near = [call.expected for call in calls if call.expected.kind == "near"]
+    tolerances = [tolerance for each in near if (tolerance := max(each.absolute, each.relative))]
     return given if given.startswith("floats") else f"floats:{min(tolerances, default=DEFAULT_TOLERANCE):g}"
 
 

@@ -1,0 +1,310 @@
+"""Prepare code problems for execution, and turn decisions into output columns.
+
+The kept tests are also checked against trivial programs, whose outputs are known without running them; tests that one
+of them passes are weak:
+
+============  ==========================================================================================
+``nothing``   it prints nothing, or returns None
+``input``     it prints its input, or returns an argument
+``constant``  it prints the output of the first of several tests, or always returns the same value
+``zero``      it prints 0 for each decimal, which passes if the tolerance is wider than the expected values
+============  ==========================================================================================
+"""
+
+import ast
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from magcli.curate.code.agreement import Decision, Rules, Run, count_tests, decide
+from magcli.curate.code.problems import CodeProblem, Label, Solution, Unusable, code_problem
+from magcli.curate.cpp_ports.calls import CppCalls, cpp_calls
+from magcli.curate.cpp_ports.cpp import Reason as SignatureReason
+from magcli.curate.cpp_ports.cpp import UnsupportedSignature
+from magcli.errors import DataError
+from magcli.verify.code.cases import Call, Case, StdinCase, parse_tests
+from magcli.verify.code.expressions import constant
+from magcli.verify.code.judge import LANGUAGES, limits_of
+from magcli.verify.code.outputs import Comparison, NotPlain, comparison, difference
+from magcli.verify.code.runs import Checker
+from magcli.verify.sandbox import Limits
+
+CONSTANTS: tuple[Any, ...] = (True, False, 0, 1, -1, 0.0, "", (), [], {}, frozenset(), [[]], [0], [1])
+"""Values that a trivial function may return, besides the one expected by the first test."""
+MAX_ARGUMENTS = 9
+_DECIMAL = re.compile(rb"(?<!\S)[+-]?(?:\d+\.\d*|\.\d+|\d+(?:\.\d*)?[eE][+-]?\d+)(?!\S)")
+Trivial = Literal["nothing", "input", "constant", "zero"]
+
+
+class RunPlan(NamedTuple):
+    """What is run: tests and solutions by their index in the problem, and how outputs are judged.
+
+    ``calls`` adapts C++ solutions to tests that call a Python function.
+    """
+
+    tests: Mapping[int, Case]
+    solutions: Mapping[int, Solution]
+    limits: Limits
+    rule: Comparison
+    checker: Checker | None
+    calls: CppCalls | None = None
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether the tests call a function."""
+        return any(isinstance(case, Call) for case in self.tests.values())
+
+
+class SkippedTests(NamedTuple):
+    """Numbers of tests that are unusable, duplicate an earlier one, or exceed the maximum."""
+
+    bad: int = 0
+    duplicate: int = 0
+    unrun: int = 0
+
+
+class Prepared(NamedTuple):
+    """A problem ready to run; ``digest`` covers everything its runs depend on except the machine.
+
+    ``cpp_unrun`` is the reason why C++ solutions cannot be called like the Python function of the tests.
+    """
+
+    problem: CodeProblem
+    plan: RunPlan
+    skipped: SkippedTests
+    digest: str
+    cpp_unrun: SignatureReason | None = None
+
+    @property
+    def labels(self) -> dict[int, Label]:
+        """The labels of the solutions that are run."""
+        return {number: solution.verdict for number, solution in self.plan.solutions.items()}
+
+
+def prepare(
+    row: Mapping[str, Any], *, compare: str = "tokens", min_tests: int = 1, max_tests: int = 0, max_solutions: int = 0
+) -> Prepared | Unusable:
+    """Prepare a row: the first ``max_tests`` tests and ``max_solutions`` solutions of each verdict; 0 means all."""
+    problem = code_problem(row, compare)
+    if isinstance(problem, Unusable):
+        return problem
+    try:
+        tests, skipped = _select_tests(problem, max_tests)
+        calls, cpp_unrun = _cpp_calls(problem, tests, str(row.get("prompt") or ""))
+        plan = _run_plan(problem, tests, calls, checker_of(row), max_solutions)
+    except DataError as error:
+        return Unusable("bad-tests", str(error))
+    if not any(solution.verdict != "wrong" for solution in plan.solutions.values()):
+        why = f"; C++ solutions cannot be called: {cpp_unrun}" if cpp_unrun else ""
+        return Unusable(
+            "no-solutions", f"none of {len(problem.solutions)} solutions is runnable and not labelled wrong{why}"
+        )
+    if len(plan.tests) < max(1, min_tests):
+        unusable = f", {skipped.bad} more are unusable" if skipped.bad else ""
+        return Unusable("few-tests", count_tests(len(plan.tests)) + unusable)
+    return Prepared(problem, plan, skipped, _digest(problem, plan), cpp_unrun)
+
+
+def _select_tests(problem: CodeProblem, most: int) -> tuple[dict[int, Case], SkippedTests]:
+    """The first ``most`` runnable tests (0: all) by index, and the numbers of skipped ones.
+
+    Raises:
+        DataError: none is usable, or tests with calls and tests with stdin are mixed.
+    """
+    found: dict[int, Case] = {}
+    distinct: set[str] = set()
+    errors: list[DataError] = []
+    for number, test in enumerate(problem.tests):
+        key = json.dumps([test.get(name) for name in ("input", "call", "assert")])
+        if key in distinct:
+            continue
+        distinct.add(key)
+        try:
+            found[number] = parse_tests([test], problem.functions)[0]
+        except DataError as error:
+            errors.append(error)
+    if errors and not found:
+        raise errors[0]
+    if len({type(case) for case in found.values()}) > 1:
+        raise DataError("some tests call a function and others use stdin")
+    chosen = dict(list(found.items())[: most or None])
+    return chosen, SkippedTests(len(errors), len(problem.tests) - len(distinct), len(found) - len(chosen))
+
+
+def _cpp_calls(
+    problem: CodeProblem, tests: Mapping[int, Case], prompt: str
+) -> tuple[CppCalls | None, SignatureReason | None]:
+    """How C++ solutions are called, or why they cannot be; neither for tests with stdin or without C++ solutions."""
+    calls = [case for case in tests.values() if isinstance(case, Call)]
+    if not calls or not any(each.language == "cpp" for each in problem.solutions):
+        return None, None
+    try:
+        return cpp_calls(calls, prompt, [each.code for each in problem.solutions if each.language == "python"]), None
+    except UnsupportedSignature as error:
+        return None, error.reason
+
+
+def checker_of(row: Mapping[str, Any]) -> Checker | None:
+    """The checker of a problem, if it has one.
+
+    Raises:
+        DataError: it is in an unsupported language.
+    """
+    if not row.get("checker"):
+        return None
+    language = str(row.get("checker_language") or "python")
+    if language.lower() not in LANGUAGES:
+        raise DataError(f"unsupported checker language {language!r}; use Python or C++20")
+    return Checker(str(row["checker"]), LANGUAGES[language.lower()])
+
+
+def _run_plan(
+    problem: CodeProblem, tests: Mapping[int, Case], calls: CppCalls | None, checker: Checker | None, max_solutions: int
+) -> RunPlan:
+    """The plan for the first ``max_solutions`` distinct runnable solutions of each verdict (0: all)."""
+    has_calls = any(isinstance(case, Call) for case in tests.values())
+    if has_calls and checker:
+        raise DataError("a checker cannot judge tests that call a function")
+    languages = ("python",) if has_calls and calls is None else ("python", "cpp")
+    solutions: dict[int, Solution] = {}
+    counts: Counter[str] = Counter()
+    for number, each in enumerate(problem.solutions):
+        within = not max_solutions or counts[each.verdict] < max_solutions
+        if each.language in languages and within and each not in solutions.values():
+            solutions[number] = each
+            counts[each.verdict] += 1
+    limits = limits_of({"time_limit": problem.time_limit, "memory_limit": problem.memory_limit})
+    return RunPlan(tests, solutions, limits, comparison(problem.compare), checker, calls)
+
+
+def _digest(problem: CodeProblem, plan: RunPlan) -> str:
+    """Stored in matrices, so it must stay the same."""
+    stated = {"own" if key == "functions" else key: value for key, value in problem._asdict().items()}
+    stated["own"] = sorted(problem.functions)
+    what = [stated, list(plan.tests), list(plan.solutions), repr(plan.limits), plan.checker, repr(plan.calls)]
+    return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:24]
+
+
+def decide_prepared(prepared: Prepared, runs: Sequence[Run], rules: Rules) -> Decision:
+    """Decide on a problem; one that a trivial program passes is weak, too."""
+    found = decide(runs, prepared.labels, rules)
+    if rules.drop_weak and not found.reason and (passing := trivial_pass(prepared, found)):
+        return found._replace(reason="weak", detail=f"a trivial program passes: {passing}")
+    return found
+
+
+def kept_tests(prepared: Prepared, decision: Decision) -> list[Mapping[str, str | None]]:
+    """The kept tests of a problem with their new outputs; an assert becomes its call."""
+    found: list[Mapping[str, str | None]] = []
+    for number, output in decision.kept.items():
+        test, case = prepared.problem.tests[number], prepared.plan.tests[number]
+        call = case.source if isinstance(case, Call) else None
+        found.append(test if output is None else {**test, "output": output, "call": call, "assert": None})
+    return found
+
+
+def kept_columns(prepared: Prepared, decision: Decision) -> dict[str, Any]:
+    """The output columns of a kept problem."""
+    passing = trivial_pass(prepared, decision)
+    dropped = {outcome: decision.dropped.get(outcome, 0) for outcome in ("disagree", "contested")}
+    return {
+        **problem_columns(prepared, kept_tests(prepared, decision)),
+        "tests_dropped": prepared.skipped._asdict() | dropped,
+        "outputs_replaced": decision.replaced,
+        "wrong_solutions": decision.wrong,
+        "wrong_passing": len(decision.passing),
+        "weak": bool(decision.passing or passing),
+        "trivial": passing,
+    }
+
+
+def problem_columns(prepared: Prepared, tests: Sequence[Mapping[str, str | None]]) -> dict[str, Any]:
+    """The columns of a problem in one form, with these tests."""
+    problem = prepared.problem
+    return {
+        "kind": "code",
+        "tests": tests,
+        "solutions": [solution._asdict() for solution in problem.solutions],
+        "compare": problem.compare,
+        "time_limit": problem.time_limit,
+        "memory_limit": problem.memory_limit,
+        "cpp_unrun": prepared.cpp_unrun,
+    }
+
+
+# ---- trivial programs ----
+
+
+def trivial_pass(prepared: Prepared, decision: Decision) -> Trivial | None:
+    """The trivial program that passes all kept tests; None if none does or a checker judges."""
+    if prepared.plan.checker:
+        return None
+    return trivial(parse_tests(kept_tests(prepared, decision), prepared.problem.functions), prepared.plan.rule)
+
+
+def trivial(tests: Sequence[Case], rule: Comparison) -> Trivial | None:
+    """The first trivial program that passes all tests; None if none does."""
+    feeds = [test for test in tests if isinstance(test, StdinCase)]
+    calls = [test for test in tests if isinstance(test, Call)]
+    return _trivial_program(feeds, rule) if feeds else _trivial_function(calls, rule) if calls else None
+
+
+def _trivial_program(tests: Sequence[StdinCase], rule: Comparison) -> Trivial | None:
+    first = tests[0].output if len(tests) > 1 else None
+    has_numbers = any(float(found[0]) for test in tests for found in _DECIMAL.finditer(test.output))
+    programs: dict[Trivial, Callable[[StdinCase], bytes | None]] = {
+        "nothing": lambda _: b"",
+        "input": lambda test: test.stdin,
+        "constant": lambda _: first,
+        "zero": lambda test: _DECIMAL.sub(b"0.0", test.output) if has_numbers else None,
+    }
+
+    def passes(test: StdinCase, output: bytes | None) -> bool:
+        return output is not None and not difference(test.output, output, rule)
+
+    return next((name for name, run in programs.items() if all(passes(test, run(test)) for test in tests)), None)
+
+
+def _trivial_function(tests: Sequence[Call], rule: Comparison) -> Trivial | None:
+    if all(_passes(test, [None] * len(test.calls), rule) for test in tests):
+        return "nothing"
+    if any(all(_passes_with_argument(test, number, rule) for test in tests) for number in range(MAX_ARGUMENTS)):
+        return "input"
+    expected = tests[0].expected
+    accepted: Any = expected.value if expected.kind != "one-of" else next(iter(expected.value), None)  # type: ignore[arg-type]
+    constants = [*CONSTANTS, accepted] if len(tests) > 1 else []
+    if any(all(_passes(test, [value] * len(test.calls), rule) for test in tests) for value in constants):
+        return "constant"
+    return None
+
+
+def _passes_with_argument(test: Call, number: int, rule: Comparison) -> bool:
+    """Whether a function that returns its argument at that position passes."""
+    try:
+        return _passes(test, [_argument(call, number) for call in test.calls], rule)
+    except (ValueError, IndexError):
+        return False
+
+
+def _argument(call: str, number: int) -> Any:
+    """The argument of the outermost call; ValueError or IndexError if there is no constant one."""
+    match ast.parse(call, mode="eval").body:
+        case ast.Call(ast.Name("list_values" | "tree_values"), [inner]):
+            return _argument(ast.unparse(inner), number)
+        case ast.Call(_, given, named):
+            argument = [*given, *(word.value for word in named)][number]
+            if isinstance(argument, ast.Call) and argument.args and ast.unparse(argument.func).endswith("_node"):
+                argument = argument.args[0]
+            return constant(argument)
+    raise ValueError("not a call")
+
+
+def _passes(test: Call, values: Sequence[Any], rule: Comparison) -> bool:
+    """Whether a function that returns these values passes."""
+    try:
+        return test.expected.matches(test.evaluate(values[0] if len(values) == 1 else tuple(values)), rule)
+    except (NotPlain, RecursionError):
+        return False

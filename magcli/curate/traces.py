@@ -1,0 +1,442 @@
+"""Reasoning traces for the cold start: convert published formats, select and mix (recipe, section 5, "Small").
+
+Formats besides magcli's own: rows with several samples in lists, with or without a list of verdicts (evaluations of
+Qwen2.5-Math, OpenR1-Math); conversations of ``from`` and ``value`` (ShareGPT, OpenThoughts); and a separate column with
+the reasoning (s1K, servers with ``reasoning_content``).
+
+Selection from the graded rollouts of an RL run: correct ones, without those of early steps and short chains of thought,
+no near-duplicates of the same problem, a bounded number per problem, harder problems up-sampled by pass rate; then
+completions without a verdict, and general instructions as a fraction of the mix. It is by hash of a row's key and the
+seed, so it depends neither on the order of rows nor on other problems. Its functions work on small records and return
+row numbers; the caller holds the texts.
+"""
+
+import hashlib
+import heapq
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+Row = Mapping[str, Any]
+PROMPTS = ("prompt", "question", "problem", "instruction", "query")
+COMPLETIONS = (
+    "completion", "generations", "completions", "responses", "samples", "code", "response", "attempt", "generation",
+    "solution", "output",
+)  # fmt: skip
+REASONING = ("reasoning_content", "reasoning", "thinking", "thinking_trajectories", "thinking_trajectory")
+VERDICTS = ("correct", "correctness_math_verify", "score", "is_correct", "correctness")
+CONVERSATION_VERDICTS = tuple(name for name in VERDICTS if name != "score")
+"""Verdicts on conversations, where ``score`` rates the conversation; in OpenR1-Math they sit next to samples."""
+CONVERSATIONS = ("messages", "conversations", "conversation")
+BOOLEANS = {
+    **dict.fromkeys(("true", "1", "1.0", "yes"), True),
+    **dict.fromkeys(("false", "0", "0.0", "no"), False),
+}
+"""Verdicts in lower case."""
+ROLES = {"human": "user", "gpt": "assistant", "model": "assistant"}
+MARKERS = (
+    ("<|begin_of_thought|>", "<think>"),
+    ("<|end_of_thought|>", "</think>"),
+    ("<|begin_of_solution|>", ""),
+    ("<|end_of_solution|>", ""),
+)
+"""Markers of OpenThoughts and their replacements in the recipe's format (section 2)."""
+
+
+def readable(names: Sequence[str]) -> bool:
+    """Whether a table with these columns holds traces."""
+    return bool(_first(CONVERSATIONS, names)) or bool(_first(PROMPTS, names) and _first(COMPLETIONS, names))
+
+
+def columns_read(names: Sequence[str]) -> list[str]:
+    """The columns to read; tokens and log-probs of rollouts are large and not needed."""
+    metadata = ("id", "group", "sample", "step", "num_tokens", "finish", "reason", "source")
+    chosen = [_first(each, names) for each in (PROMPTS, COMPLETIONS, REASONING, CONVERSATIONS)]
+    return [name for name in names if name in {*metadata, *chosen, *VERDICTS, "system", "input"}]
+
+
+def traces_of(row: Row) -> Iterator[dict[str, Any]]:
+    """Convert a row to traces: ``messages``, or ``prompt`` and ``completion``; ``correct`` if there is a verdict.
+
+    A verdict that is neither true nor false becomes ``unclear``. Each of several samples is a trace, with its index as
+    ``sample``.
+    """
+    names = [name for name, value in row.items() if value is not None]
+    if turns := _first(CONVERSATIONS, names):
+        plain = {name: value for name, value in row.items() if name not in VERDICTS}
+        verdict = _only(row.get(_first(CONVERSATION_VERDICTS, names) or ""))
+        yield {**plain, "messages": _messages(row[turns], row.get("system")), **_verdict(verdict)}
+        return
+    is_completion = row.get("prompt") is not None and "completion" in row
+    prompt = "prompt" if is_completion else _first(PROMPTS, names)
+    samples = row.get("completion" if is_completion else _first(COMPLETIONS, names) or "")
+    plain = {name: row.get(name) for name in row if name not in (*COMPLETIONS, *VERDICTS, *REASONING)}
+    plain["prompt"] = _prompt(row, prompt) if prompt else None
+    reasoning = row.get(_first(REASONING, names) or "")
+    verdicts = _verdicts(row.get(_first(VERDICTS, names) or ""), len(samples) if isinstance(samples, list) else 1)
+    if not isinstance(samples, list):
+        yield {**plain, "completion": _completion(_only(reasoning), samples), **_verdict(verdicts[0])}
+        return
+    for number, text in enumerate(samples):
+        thoughts = reasoning[number] if isinstance(reasoning, list) and number < len(reasoning) else None
+        completion = _completion(thoughts, text)
+        yield {**plain, "sample": number, "completion": completion, **_verdict(verdicts[number])}
+
+
+def _first(wanted: Sequence[str], names: Sequence[str]) -> str | None:
+    return next((name for name in wanted if name in names), None)
+
+
+def _prompt(row: Row, column: str) -> Any:
+    """The prompt; for an instruction (Alpaca) followed by the column ``input``."""
+    prompt, given = row[column], row.get("input")
+    if column == "instruction" and isinstance(prompt, str) and isinstance(given, str) and given.strip():
+        return f"{prompt}\n\n{given}"
+    return prompt
+
+
+def _messages(turns: Any, system: Any) -> list[dict[str, Any]]:
+    """Messages with role and content, preceded by a system prompt from a separate column."""
+    messages = []
+    for turn in turns if isinstance(turns, list) else ():
+        if isinstance(turn, Mapping):
+            role, text = turn.get("role") or turn.get("from"), turn.get("content", turn.get("value"))
+            messages.append({"role": ROLES.get(str(role), role), "content": _with_tags(text)})
+    if isinstance(system, str) and system and messages and messages[0]["role"] != "system":
+        messages.insert(0, {"role": "system", "content": system})
+    return messages
+
+
+def _with_tags(text: Any) -> Any:
+    """Text with the markers of OpenThoughts replaced by tags."""
+    if isinstance(text, str) and MARKERS[0][0] in text:
+        for theirs, ours in MARKERS:
+            text = text.replace(theirs, ours)
+    return text
+
+
+def _completion(thoughts: Any, answer: Any) -> Any:
+    """The completion: reasoning in <think> tags followed by the answer, or only the answer."""
+    return f"<think>{thoughts}</think>{answer}" if thoughts and isinstance(answer, str) else _with_tags(answer)
+
+
+def _verdicts(given: Any, samples: int) -> list[Any]:
+    """The verdict of each sample; if their number differs, all of them for each, which is unclear."""
+    verdicts = given if isinstance(given, list) else [given]
+    if all(verdict is None for verdict in verdicts):
+        return [None] * samples
+    return verdicts if len(verdicts) == samples else [verdicts] * samples
+
+
+def _verdict(verdict: Any) -> dict[str, Any]:
+    """``correct``, or ``unclear`` with the original verdict; empty without a verdict."""
+    text = str("" if verdict is None else verdict).strip().lower()
+    if not text:
+        return {}
+    return {"correct": BOOLEANS[text]} if text in BOOLEANS else {"unclear": str(verdict)}
+
+
+def _only(value: Any) -> Any:
+    """A single value, possibly in a list of one."""
+    if isinstance(value, list):
+        return value[0] if len(value) == 1 else None
+    return value
+
+
+# ---- selection ----
+
+DropReason = Literal["ungradable", "early-step", "wrong", "cut", "short", "near-identical", "surplus"]
+Upsample = Literal["repetition", "weight"]
+Same = Callable[[int, int], bool]
+"""Whether two rows, by number, are near-duplicates."""
+WORD = re.compile(r"\w+|[^\w\s]")
+NGRAM = 5
+"""Words and punctuation marks per n-gram."""
+CACHE_SIZE = 4096
+"""Number of texts whose n-grams are cached."""
+MAX_BAR = 40
+"""Width of the longest bar of a histogram."""
+
+
+@dataclass
+class Share:
+    """The contribution of a source: rows, distinct rows, total length and total weight."""
+
+    rows: int = 0
+    distinct: int = 0
+    length: int = 0
+    weight: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MixedRow:
+    """One row of the mix: its source, number of the copy, length and weight."""
+
+    source: str
+    copy: int
+    length: int
+    weight: float
+
+
+class Candidate(NamedTuple):
+    """A completion: row number, problem, key (stable between runs), length, verdict.
+
+    ``correct`` is None if it was not graded; ``gradable`` is False if grading failed; ``cut``: it was truncated.
+    """
+
+    row: int
+    problem: str
+    key: str
+    num_tokens: int
+    correct: bool | None
+    step: int | None = None
+    cut: bool = False
+    gradable: bool = True
+
+
+class Selection(NamedTuple):
+    """Copies and weight of each selected row, and the reason for each dropped row."""
+
+    copies: dict[int, int]
+    weights: dict[int, float]
+    dropped: dict[int, DropReason]
+
+
+class Pick(NamedTuple):
+    """One row of the mix: the name of the table, the row number in it, and the number of the copy."""
+
+    source: str
+    row: int
+    copy: int
+
+
+def select(
+    candidates: Iterable[Candidate],
+    *,
+    seed: int,
+    from_step: int = 0,
+    shortest: float = 0.0,
+    per_problem: int = 4,
+    hardest: float = 1.0,
+    same: Same | None = None,
+    upsample: Upsample = "repetition",
+    pass_rates: Mapping[str, float] | None = None,
+) -> Selection:
+    """Select traces; those without a verdict are exempt from all rules except near-duplicates.
+
+    Args:
+        candidates: All completions, including wrong ones, which determine the pass rates.
+        seed: Seed of the selection.
+        from_step: Rollouts of earlier steps are dropped (their chains of thought are short).
+        shortest: Fraction of correct completions to drop as too short; the length at that quantile is kept.
+        per_problem: Maximum number of graded traces per problem.
+        hardest: Weight of a trace whose problem is almost never solved; see :func:`weight`.
+        same: Whether two rows of a problem are near-duplicates, of which one is kept.
+        upsample: Whether harder problems get more copies or a higher weight.
+        pass_rates: By problem; by default computed from the candidates from ``from_step`` on.
+    """
+    dropped: dict[int, DropReason] = {}
+    gradable = _filter(candidates, lambda each: each.gradable, "ungradable", dropped)
+    late = _filter(gradable, lambda each: each.step is None or each.step >= from_step, "early-step", dropped)
+    rates = pass_rates or measured_pass_rates(late)
+    right = _filter(late, lambda each: each.correct is not False, "wrong", dropped)
+    whole = _filter(right, lambda each: not each.cut, "cut", dropped)
+    enough = quantile([each.num_tokens for each in whole if each.correct], shortest)
+    long = _filter(whole, lambda each: each.correct is None or each.num_tokens >= enough, "short", dropped)
+    chosen = bounded(long, dropped, per_problem=per_problem, seed=seed, same=same)
+    means = {
+        row: 1.0 if each.correct is None else weight(rates.get(each.problem, 1.0), hardest=hardest)
+        for row, each in chosen.items()
+    }
+    if upsample == "weight":
+        return Selection(dict.fromkeys(chosen, 1), means, dropped)
+    copies = {row: num_copies(means[row], key=each.key, seed=seed) for row, each in chosen.items()}
+    return Selection(copies, dict.fromkeys(chosen, 1.0), dropped)
+
+
+def _filter(
+    candidates: Iterable[Candidate],
+    wanted: Callable[[Candidate], bool],
+    reason: DropReason,
+    dropped: dict[int, DropReason],
+) -> list[Candidate]:
+    """The wanted candidates; the others are recorded in ``dropped``."""
+    kept = []
+    for each in candidates:
+        if wanted(each):
+            kept.append(each)
+        else:
+            dropped[each.row] = reason
+    return kept
+
+
+def measured_pass_rates(candidates: Iterable[Candidate]) -> dict[str, float]:
+    """The fraction of correct completions of each problem among the graded ones."""
+    tally: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for each in candidates:
+        if each.correct is not None:
+            tally[each.problem][0] += each.correct
+            tally[each.problem][1] += 1
+    return {problem: right / total for problem, (right, total) in tally.items()}
+
+
+def quantile(lengths: Sequence[int], share: float) -> int:
+    """The length such that at most the fraction ``share`` of the lengths is shorter; 0 without lengths."""
+    if not lengths:
+        return 0
+    return sorted(lengths)[min(len(lengths) - 1, math.floor(share * len(lengths)))]
+
+
+def bounded(
+    candidates: Iterable[Candidate],
+    dropped: dict[int, DropReason],
+    *,
+    per_problem: int,
+    seed: int,
+    same: Same | None = None,
+) -> dict[int, Candidate]:
+    """At most ``per_problem`` graded candidates of each problem and all ungraded ones, no two the ``same``, by row.
+
+    Candidates are taken in the order of the hashes of their keys; the others are recorded in ``dropped``.
+    """
+    by_problem: defaultdict[str, list[Candidate]] = defaultdict(list)
+    for each in candidates:
+        by_problem[each.problem].append(each)
+    chosen: dict[int, Candidate] = {}
+    for group in by_problem.values():
+        group.sort(key=lambda each: (unit(seed, "trace", each.key), each.key))
+        chosen.update((each.row, each) for each in _distinct(group, dropped, per_problem, same))
+    return chosen
+
+
+def _distinct(
+    group: Iterable[Candidate], dropped: dict[int, DropReason], per_problem: int, same: Same | None
+) -> list[Candidate]:
+    """The first ``per_problem`` graded candidates and all ungraded ones, without near-duplicates."""
+    kept: list[Candidate] = []
+    graded = 0
+    for each in group:
+        if each.correct and graded == per_problem:
+            dropped[each.row] = "surplus"
+        elif same is not None and any(same(each.row, other.row) for other in kept):
+            dropped[each.row] = "near-identical"
+        else:
+            kept.append(each)
+            graded += bool(each.correct)
+    return kept
+
+
+def weight(pass_rate: float, *, hardest: float) -> float:
+    """The weight of a problem: linear from 1 if always solved to ``hardest`` if never solved."""
+    return 1.0 + (hardest - 1.0) * (1.0 - pass_rate)
+
+
+def num_copies(mean: float, *, key: str, seed: int) -> int:
+    """An integer number of copies with expectation ``mean`` over keys."""
+    whole = math.floor(mean)
+    return whole + (unit(seed, "copies", key) < mean - whole)
+
+
+def num_instructions(others: int, fraction: float) -> int:
+    """How many instruction rows make up ``fraction`` of the mix with ``others`` other rows.
+
+    Raises:
+        ValueError: the fraction is not in [0, 1).
+    """
+    if not 0 <= fraction < 1:
+        raise ValueError(f"the fraction of instructions must be in [0, 1), got {fraction}")
+    return round(others * fraction / (1 - fraction))
+
+
+def sample(keys: Iterable[str], count: int, *, seed: int) -> dict[int, int]:
+    """Select ``count`` rows by the hashes of their keys (or all if there are fewer), each used once."""
+    nearest = heapq.nsmallest(count, enumerate(keys), key=lambda pair: (unit(seed, "sample", pair[1]), pair[0]))
+    return {row: 1 for row, _ in nearest}
+
+
+def mix(copies: Mapping[str, Mapping[int, int]], *, seed: int) -> list[Pick]:
+    """All copies of the selected rows of the named tables, deterministically shuffled."""
+    picks = [
+        Pick(source, row, copy)
+        for source, chosen in copies.items()
+        for row, times in chosen.items()
+        for copy in range(times)
+    ]
+    return sorted(picks, key=lambda pick: (unit(seed, "mix", *map(str, pick)), pick))
+
+
+def unit(seed: int, *parts: str) -> float:
+    """A number in [0, 1) that depends only on the seed and the parts."""
+    digest = hashlib.blake2b("\x1f".join((str(seed), *parts)).encode("utf-8", "surrogatepass"), digest_size=8)
+    return (int.from_bytes(digest.digest(), "big") >> 11) / (1 << 53)
+
+
+def ngrams(text: str) -> frozenset[int]:
+    """Hashes of all n-grams of words and punctuation, ignoring case and spaces; a shorter text is one n-gram."""
+    words = WORD.findall(text.lower())
+    return frozenset(hash(tuple(words[i : i + NGRAM])) for i in range(max(1, len(words) - NGRAM + 1)))
+
+
+def overlap(one: frozenset[int], other: frozenset[int]) -> float:
+    """Jaccard similarity."""
+    shared = len(one & other)
+    return shared / (len(one) + len(other) - shared)
+
+
+def near_duplicates(text_of: Callable[[int], str], least: float) -> Callable[[int, int], bool]:
+    """A function that tells whether two texts, by key, have a similarity of at least ``least``.
+
+    Exact, without MinHash: a problem has few traces.
+    """
+
+    @lru_cache(maxsize=CACHE_SIZE)
+    def of(key: int) -> frozenset[int]:
+        return ngrams(text_of(key))
+
+    return lambda one, other: overlap(of(one), of(other)) >= least
+
+
+def shares(rows: Iterable[MixedRow]) -> dict[str, Share]:
+    """The contribution of each source, by name."""
+    found: dict[str, Share] = {}
+    for each in rows:
+        share = found.setdefault(each.source, Share())
+        share.rows += 1
+        share.distinct += each.copy == 0
+        share.length += each.length
+        share.weight += each.weight
+    return dict(sorted(found.items()))
+
+
+def mix_table(found: dict[str, Share], unit: str) -> list[str]:
+    """The mix as lines of a table with a total; lengths are in ``unit``."""
+    whole = Share(*(sum(column) for column in zip(*(astuple(each) for each in found.values()), strict=True)))
+    head = ("source", "rows", "of rows", "distinct", "weight", unit, f"of {unit}")
+    rows = [head]
+    for name, share in [*found.items(), ("all", whole)]:
+        of_rows = f"{share.rows / max(whole.rows, 1):.1%}"
+        of_length = f"{share.length / max(whole.length, 1):.1%}"
+        rows.append((name, f"{share.rows:,}", of_rows, f"{share.distinct:,}", f"{share.weight:,.1f}",
+                     f"{share.length:,}", of_length))  # fmt: skip
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    pad = (str.ljust, *[str.rjust] * (len(head) - 1))
+    return ["  ".join(to(cell, width) for to, cell, width in zip(pad, row, widths, strict=True)) for row in rows]
+
+
+def histogram(lengths: Iterable[int]) -> dict[int, int]:
+    """Counts of lengths by power of two (upper bounds), including empty bins in between."""
+    bins = Counter(max(length - 1, 0).bit_length() for length in lengths)
+    return {1 << power: bins[power] for power in range(min(bins), max(bins) + 1)} if bins else {}
+
+
+def histogram_lines(bins: dict[int, int], unit: str) -> list[str]:
+    """The histogram with a bar per bin."""
+    most, width = max(bins.values(), default=0), max((len(f"{edge:,}") for edge in bins), default=0)
+    return [
+        f"to {edge:>{width},} {unit} {count:>9,} {'#' * round(MAX_BAR * count / most)}".rstrip()
+        for edge, count in bins.items()
+    ]
