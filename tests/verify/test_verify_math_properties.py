@@ -1,6 +1,5 @@
 """Properties of all pairs of texts: verdicts are symmetric, nothing raises, takes long or is executed."""
 
-import asyncio
 import time
 from fractions import Fraction
 
@@ -105,15 +104,11 @@ def test_the_pool_survives_hostile_text() -> None:
     rule = RewardRule(penalty_end=10_000, use_language=False)
     texts = [text.encode("utf-8", "replace").decode() for text in HOSTILE if text.count("{") == text.count("}")]
 
-    async def verdicts() -> list[str]:
-        pool = Pool(1)
-        jobs = [(f"<think>a</think>\\boxed{{{text}}}", 10, {"prompt": "?", "answer": "5x"}, rule) for text in texts]
-        right = (r"<think>a</think>\boxed{x\cdot5}", 10, {"prompt": "?", "answer": "5x"}, rule)
-        graded = await asyncio.gather(*(pool.reward(*job) for job in [*jobs, right]))
-        await pool.close()
-        return [each.reason for each in graded]
-
-    *hostile, last = asyncio.run(verdicts())
+    jobs = [(f"<think>a</think>\\boxed{{{text}}}", 10, {"prompt": "?", "answer": "5x"}, rule) for text in texts]
+    right = (r"<think>a</think>\boxed{x\cdot5}", 10, {"prompt": "?", "answer": "5x"}, rule)
+    pool = Pool(1)
+    *hostile, last = [each.reason for each in pool.rewards([*jobs, right])]
+    pool.shutdown()
     assert last == "correct"
     assert set(hostile) <= {"wrong", "correct", "unclosed-box", "no-box", "empty-box"}
 
