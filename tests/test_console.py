@@ -40,7 +40,7 @@ def program(*arguments: object) -> list[str]:
 
 
 def test_a_panel_is_above_the_bar_and_lines_above_both() -> None:
-    with Terminal(program(2), columns=80, lines=20) as terminal:
+    with Terminal(program(1), columns=80, lines=20) as terminal:
         terminal.wait_for(lambda: "1/4" in terminal.text)
         lines = terminal.text.splitlines()
         at = lines.index("panel of 80 x 20")
@@ -56,7 +56,7 @@ def test_a_panel_is_above_the_bar_and_lines_above_both() -> None:
 
 
 def test_the_rate_of_drawing_a_panel_is_limited() -> None:
-    with Terminal(program(0.5)) as terminal:
+    with Terminal(program(0.4)) as terminal:
         assert terminal.end() == 0
     draws, seconds = terminal.text.splitlines()[-1].split(" draws in ")
     assert int(draws) <= 5 + PANEL_RATE * float(seconds.split()[0])

@@ -88,7 +88,7 @@ def test_weights_change_while_sequences_run(spec, other):
         async with fleet_of(Spec(spec.model, dtype="fp32", slots=64, threads=1), 2) as fleet:
             begun = asyncio.Event()
             groups = [
-                asyncio.create_task(collect(fleet, range(400), Sampling(400, 2.0), begun=begun)) for _ in range(2)
+                asyncio.create_task(collect(fleet, range(100), Sampling(400, 2.0), begun=begun)) for _ in range(2)
             ]
             await begun.wait()
             await fleet.load(other, 1)
@@ -251,7 +251,7 @@ def test_generators_do_not_outlive_their_parent(spec, tmp_path):
         "from magcli.generate.fleet import Fleet\n"
         "from magcli.generate.wire import Spec\n"
         "async def main():\n"
-        f"    fleet = await Fleet.open(Spec({spec.model!r}, threads=1), 2)\n"
+        f"    fleet = await Fleet.open(Spec({spec.model!r}, threads=1), 1)\n"
         "    print(*[member.process.pid for member in fleet._members], flush=True)\n"
         "    await asyncio.sleep(60)\n"
         "asyncio.run(main())\n"

@@ -98,7 +98,7 @@ def heavy(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.mark.flaky(reruns=2)
 def test_a_signal_ends_a_long_backward_pass(tmp_path: Path, heavy: Path) -> None:
     row = json.dumps({"prompt": "Count.", "completion": "1, 2, 3. " * 40})
-    (tmp_path / "a.jsonl").write_text(f"{row}\n" * 16)
+    (tmp_path / "a.jsonl").write_text(f"{row}\n" * 8)
     options = ["--run", tmp_path / "run", "--step-tokens", "8192", "--bf16", "no", "--system", "none"]
     process = start("torch", "torch.Tensor.backward", "sft", tmp_path / "a.jsonl", "--model", heavy, *options)
     assert seconds_to_end(process, signal.SIGTERM, (128 + signal.SIGTERM,)) < 2
