@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 
 from magcli.curate.tables import read_lenient, read_strict
-from magcli.data.columns import attach
+from magcli.data.columns import with_columns
 from magcli.data.source import Rows
 from magcli.errors import DataError, EnvironmentFault, UsageError
 from magcli.generate.types import Completion
@@ -186,7 +186,7 @@ def with_translations(rows: Rows, texts: Mapping[tuple[str, str], str], by: By, 
         ids = batch.column("id").to_pylist()
         keys = ids if by == "id" else map(str, range(before, before + len(ids)))
         column = [texts.get((key, choice.of(id) or "")) for key, id in zip(keys, ids, strict=True)]
-        yield attach(batch, pa.RecordBatch.from_pydict({EXISTING: pa.array(column, pa.string())}))
+        yield with_columns(batch, pa.RecordBatch.from_pydict({EXISTING: pa.array(column, pa.string())}))
         before += batch.num_rows
 
 

@@ -10,19 +10,19 @@ from magcli.data.types import ABSENT_KEY, TEXT_KEY, is_json_text
 from magcli.errors import DataError, first_line
 
 
-def extended(schema: pa.Schema, extra: pa.Schema) -> pa.Schema:
-    """The columns of a table after a stage has added its own."""
+def extend_schema(schema: pa.Schema, extra: pa.Schema) -> pa.Schema:
+    """The schema with more columns at the end, which replace those of the same name."""
     return pa.schema([field for field in schema if field.name not in extra.names] + list(extra), schema.metadata)
 
 
-def attach(batch: pa.RecordBatch, extra: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows with the columns of both; ``extra`` takes precedence."""
-    schema = extended(batch.schema, extra.schema)
+def with_columns(batch: pa.RecordBatch, extra: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with more columns, as ``extend_schema`` orders them."""
+    schema = extend_schema(batch.schema, extra.schema)
     columns = [(extra if name in extra.schema.names else batch).column(name) for name in schema.names]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def repeated(batch: pa.RecordBatch, count: int) -> pa.RecordBatch:
+def repeat_rows(batch: pa.RecordBatch, count: int) -> pa.RecordBatch:
     """Each row ``count`` times, one after the other."""
     return batch.take(pa.array([row for row in range(batch.num_rows) for _ in range(count)], pa.int64()))
 

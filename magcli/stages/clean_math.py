@@ -90,9 +90,9 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """The given columns, and a note on what changed in the row."""
     import pyarrow as pa
 
-    from magcli.data.columns import extended
+    from magcli.data.columns import extend_schema
 
-    return extended(given, pa.schema([pa.field("note", pa.string())]))
+    return extend_schema(given, pa.schema([pa.field("note", pa.string())]))
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:

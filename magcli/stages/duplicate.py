@@ -54,11 +54,11 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """
     import pyarrow as pa
 
-    from magcli.data.columns import extended
+    from magcli.data.columns import extend_schema
 
     fields = [field.with_type(_with_feeds(field.type)) if field.name == "tests" else field for field in given]
     names = ("language", *(() if "compare" in given.names else ("compare",)), "of", "duplicate", "harness")
-    return extended(pa.schema(fields, given.metadata), pa.schema([pa.field(name, pa.string()) for name in names]))
+    return extend_schema(pa.schema(fields, given.metadata), pa.schema([pa.field(name, pa.string()) for name in names]))
 
 
 def _with_feeds(type: pa.DataType) -> pa.DataType:

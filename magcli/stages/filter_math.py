@@ -77,10 +77,10 @@ def settings(config: Config) -> dict[str, Any]:
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """The problem's columns and the results of the pass."""
-    from magcli.data.columns import extended
+    from magcli.data.columns import extend_schema
     from magcli.data.schema import DIFFICULTY
 
-    return extended(given, DIFFICULTY)
+    return extend_schema(given, DIFFICULTY)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:

@@ -48,16 +48,16 @@ def settings(config: Config) -> dict[str, Any]:
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """The problem's columns and those of a completion."""
-    from magcli.data.columns import extended
+    from magcli.data.columns import extend_schema
     from magcli.data.schema import COMPLETION
 
-    return extended(given, COMPLETION)
+    return extend_schema(given, COMPLETION)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Sample each problem; a prompt that does not fit into the context, or that a server refuses, is dropped."""
     from magcli.curate.sampling import completion_columns, sample_problem
-    from magcli.data.columns import attach, repeated
+    from magcli.data.columns import repeat_rows, with_columns
     from magcli.run.job import drop_result
     from magcli.run.journal import Result
     from magcli.run.units import resumable
@@ -73,6 +73,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
             samples = await sample_problem(generator, row, plan)
         except PromptRefused as error:
             return drop_result(row, error.reason, columns, error=str(error))
-        return Result(attach(repeated(part, config.samples), completion_columns(samples)))
+        return Result(with_columns(repeat_rows(part, config.samples), completion_columns(samples)))
 
     return resumable(rows, job, compute, generator.close, size=1, window=2 * config.slots, unit="problems")

@@ -56,10 +56,10 @@ def settings(config: Config) -> dict[str, Any]:
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """The given columns and those of a reward."""
-    from magcli.data.columns import extended
+    from magcli.data.columns import extend_schema
     from magcli.data.schema import REWARD
 
-    return extended(given, REWARD)
+    return extend_schema(given, REWARD)
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
@@ -67,7 +67,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     import asyncio
     from functools import partial
 
-    from magcli.data.columns import attach
+    from magcli.data.columns import with_columns
     from magcli.run.journal import Result
     from magcli.run.units import resumable
     from magcli.verify.reward import columns
@@ -80,7 +80,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     async def compute(part: pa.RecordBatch) -> Result:
         verdicts = await asyncio.gather(*map(verdict, part.to_pylist()))
-        return Result(attach(part, columns(verdicts)))
+        return Result(with_columns(part, columns(verdicts)))
 
     window = 4 * config.workers
     for batch in resumable(rows, job, compute, grader.close, size=size, window=window, unit="completions"):

@@ -113,10 +113,10 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """
     import pyarrow as pa
 
-    from magcli.data.columns import extended
+    from magcli.data.columns import extend_schema
 
     names = ("language", "original", "translation", "translated_to")
-    return extended(given, pa.schema([pa.field(name, pa.string()) for name in names]))
+    return extend_schema(given, pa.schema([pa.field(name, pa.string()) for name in names]))
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:

@@ -153,7 +153,7 @@ class _Runner:
 
     async def _graded(self, task: SuiteTask, part: pa.RecordBatch) -> Result:
         from magcli.curate.sampling import completion_columns, grade_samples, sample_problem
-        from magcli.data.columns import attach, repeated
+        from magcli.data.columns import repeat_rows, with_columns
         from magcli.run.job import drop_result
         from magcli.run.journal import Result
         from magcli.verify.reward import columns
@@ -165,8 +165,8 @@ class _Runner:
         except PromptRefused as error:
             return drop_result(row, error.reason, task.schema, error=str(error))
         rewards = await grade_samples(grader, row, samples, task.rule)
-        many = attach(repeated(part.select(task.columns), len(samples)), completion_columns(samples))
-        return Result(attach(many, columns(rewards)))
+        many = with_columns(repeat_rows(part.select(task.columns), len(samples)), completion_columns(samples))
+        return Result(with_columns(many, columns(rewards)))
 
     def rows(self, task: SuiteTask, results: Iterator[Result]) -> Rows:
         """The rows of a task, written to its table while they pass."""

@@ -60,11 +60,11 @@ class SuiteTask(NamedTuple):
         """The columns of its graded completions."""
         import pyarrow as pa
 
-        from magcli.data.columns import extended
+        from magcli.data.columns import extend_schema
         from magcli.data.schema import COMPLETION, REWARD
 
         given = pa.schema([self.problems[0].schema.field(name) for name in self.columns])
-        return extended(extended(given, COMPLETION), REWARD)
+        return extend_schema(extend_schema(given, COMPLETION), REWARD)
 
 
 def tasks_of_suites(config: Config, output: str | None) -> list[SuiteTask]:

@@ -29,10 +29,10 @@ def code_schema(given: pa.Schema, code: pa.Schema, added: pa.Schema) -> pa.Schem
     import pyarrow as pa
 
     from magcli.curate.code.problems import SOLUTION_COLUMNS, TEST_COLUMNS
-    from magcli.data.columns import extended
+    from magcli.data.columns import extend_schema
 
     others = [field for field in given if field.name not in (*TEST_COLUMNS, *SOLUTION_COLUMNS)]
-    return extended(extended(pa.schema(others, given.metadata), code), added)
+    return extend_schema(extend_schema(pa.schema(others, given.metadata), code), added)
 
 
 def conversation(row: Mapping[str, Any], system: str | None) -> list[dict[str, str]]:
