@@ -22,10 +22,10 @@ from transformers import AutoTokenizer
 from benchmarks.downloads import ROOT
 from benchmarks.models import random_llama
 from benchmarks.pairs import Result
-from magcli.rl.simulate.calibrate import Measured, calibrate, read_run
-from magcli.rl.simulate.draw import resampled
-from magcli.rl.simulate.events import Simulation, Update
+from magcli.rl.simulate.calibrate import MeasuredRun, calibrate, read_run
 from magcli.rl.simulate.machine import Machine, as_toml
+from magcli.rl.simulate.simulation import SimulatedUpdate, Simulation
+from magcli.rl.simulate.workload import resampled_source
 
 TOLERANCE = 0.15
 TOKENIZER = ROOT / "recipes" / "tiny" / "model"
@@ -110,7 +110,7 @@ def _alternating(first: Sequence[Mapping[str, int]], second: Sequence[Mapping[st
 
 
 def _predict(
-    placement: str, folder: Path, sizes: Mapping[str, int], machine: Machine, calibration: Sequence[Measured]
+    placement: str, folder: Path, sizes: Mapping[str, int], machine: Machine, calibration: Sequence[MeasuredRun]
 ) -> float:
     """Print one prediction; returns predicted over measured throughput."""
     run_folder = _run_folder(folder, sizes)
@@ -119,8 +119,8 @@ def _predict(
     groups = [group for run in untruncated for group in run.groups.values()]
     simulated = []
     for seed in SEEDS:
-        draw = resampled(groups, group=real.settings.group, max_tokens=real.settings.max_tokens, seed=seed)
-        simulated.append(_of_updates(Simulation(real.settings, machine, draw).run().updates, machine))
+        source = resampled_source(groups, group=real.settings.group, max_tokens=real.settings.max_tokens, seed=seed)
+        simulated.append(_of_updates(Simulation(real.settings, machine, source).run().updates, machine))
     predicted, measured = _mean(simulated), _of_run(real, run_folder)
     ratio = predicted.tokens_per_s / measured.tokens_per_s
     options = ", ".join(f"{name} {value}" for name, value in sizes.items() if name != "n_mini")
@@ -130,7 +130,7 @@ def _predict(
     return ratio
 
 
-def _of_updates(updates: Sequence[Update], machine: Machine) -> Figures:
+def _of_updates(updates: Sequence[SimulatedUpdate], machine: Machine) -> Figures:
     first, last = updates[0], updates[-1]
     seconds = last.time - first.time
     busy = (last.work.seconds - first.work.seconds) / machine.generators.engines
@@ -144,11 +144,11 @@ def _of_updates(updates: Sequence[Update], machine: Machine) -> Figures:
     )
 
 
-def _of_run(run: Measured, folder: Path) -> Figures:
+def _of_run(run: MeasuredRun, folder: Path) -> Figures:
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()][1:]
     seconds = run.seconds[1:].sum()
     return Figures(
-        run.completions[1:].sum() / seconds,
+        sum(line["trained_tokens"] for line in lines) / seconds,
         1 - run.generating[1:].sum() / seconds,
         1 - run.training[1:].sum() / seconds,
         mean(line["staleness_mean"] for line in lines),

@@ -1,13 +1,13 @@
 """Predict an RL run: throughput, idle shares and staleness, without a model or a GPU.
 
-The machine is described by a TOML file, or is that of a finished run of magcli rl, by its folder: then the speeds and
-lengths that it measured predict runs of other sizes. The sizes are options of `magcli rl`; a recipe's table for rl is
-read. Each stage of the run is predicted by itself.
+The machine is described by a TOML file, or is that of a finished run of magcli rl, given by its folder, whose measured
+speeds and lengths predict runs of other sizes. The options are those of `magcli rl`, also from a recipe's table [rl].
+Each stage of the run is predicted separately.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,13 +19,13 @@ from magcli.stages.shared.run_sizes import RunSizes
 
 if TYPE_CHECKING:
     from magcli.data.source import Rows
-    from magcli.rl.simulate.events import Settings
+    from magcli.rl.simulate.simulation import SimulationSettings
     from magcli.run.job import Job
 
 OUTPUT = ""
 RECIPE_TABLE = "rl"
 EXAMPLE = "magcli simulate runs/rl --updates 20 --group 4 --n-async 32 --n-batch 16 --n-mini 16 --max-tokens 48"
-OPEN_END = 40
+MAX_UPDATES_BY_RULE = 40
 """Updates to simulate of a stage that ends by a rule: enough for its figures to settle."""
 
 
@@ -40,7 +40,7 @@ class Config(RunSizes):
 
 
 def check(config: Config) -> None:
-    """Refuse sizes that contradict themselves."""
+    """Refuse sizes that contradict each other."""
     usage(config.machine is not None, "simulate: --machine is missing: a TOML file or the folder of a finished run")
     run_sizes.check("simulate", config)
     for number, stage in enumerate(config.stage, 1):
@@ -50,7 +50,7 @@ def check(config: Config) -> None:
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Print the prediction of each stage."""
-    from magcli.rl.simulate.predict import event, report, simulate
+    from magcli.rl.simulate.predict import report, simulate
 
     assert config.machine is not None
     for number, (sizes, updates) in enumerate(_stages(config), 1):
@@ -58,7 +58,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         title = f"stage {number}\n" if config.stage else ""
         put(f"{title}{report(prediction)}\n")
         if job.console.as_json:
-            job.console.say("", event="prediction", stage=number, **event(prediction))
+            job.console.say("", event="prediction", stage=number, **asdict(prediction))
     return iter(())
 
 
@@ -69,11 +69,11 @@ def _stages(config: Config) -> list[tuple[Config, int | None]]:
     return [(run_sizes.options_in(stage, config), stage.updates) for stage in config.stage]
 
 
-def _settings(config: Config, updates: int | None) -> Settings:
-    from magcli.rl.simulate.events import Settings
+def _settings(config: Config, updates: int | None) -> SimulationSettings:
+    from magcli.rl.simulate.simulation import SimulationSettings
 
-    return Settings(
-        updates=min(updates or OPEN_END, config.updates),
+    return SimulationSettings(
+        updates=min(updates or MAX_UPDATES_BY_RULE, config.updates),
         group=config.group,
         n_async=config.n_async,
         n_batch=config.n_batch,

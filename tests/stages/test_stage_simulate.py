@@ -19,12 +19,12 @@ SIZES = {"updates": 4, "group": 4, "n_async": 256, "n_batch": 128, "n_mini": 128
 def test_a_run_is_predicted_from_a_description(capsys):
     call_stage("simulate", machine=MACHINE, **SIZES)
     first = capsys.readouterr().out
-    assert re.match(r"4 updates +[\d.]+ h, [\d,.]+ an hour\n", first)
+    assert re.match(r"4 updates +[\d.]+ h, [\d,.]+ per hour\n", first)
     assert "staleness" in first
     call_stage("simulate", machine=MACHINE, **SIZES)
     assert capsys.readouterr().out == first
     call_stage("simulate", machine=MACHINE, **SIZES | {"schedule": "sync"})
-    assert "mean 0.00, 95% 0, max 0 updates" in capsys.readouterr().out
+    assert "mean 0.00, p95 0, max 0 updates" in capsys.readouterr().out
 
 
 def test_sizes_are_read_from_the_rl_table_of_a_recipe(tmp_path):

@@ -1,6 +1,6 @@
-"""A discrete-event simulation of a run of `magcli rl` on a described machine, without a model.
+"""A discrete-event simulation of a `magcli rl` run on a described machine, without a model.
 
-``machine`` reads the description, ``draw`` draws groups of completions, ``engine`` decodes them, ``events`` lets
-groups, verdicts and updates follow one another by the rules of ``magcli.rl.scheduler``, ``predict`` adds up what
-people ask for, and ``calibrate`` takes a machine's speeds from real runs.
+``machine`` reads the description, ``workload`` draws groups and the lengths of their completions, ``engine`` decodes
+them, ``simulation`` applies the rules of ``magcli.rl.scheduler`` to groups, verdicts and updates, ``predict`` computes
+the figures that are reported, and ``calibrate`` fits the speeds of a machine to real runs.
 """

@@ -1,7 +1,7 @@
-"""One simulated engine: running sequences get a token a step, and a step's time depends on how many there are.
+"""One simulated engine: every step adds a token to each running sequence, and takes longer the more there are.
 
-Between two events every running sequence advances alike, so the time of many steps is a closed formula and a
-sequence's end is known when it starts: the cost of a simulation grows with its completions, not with their tokens.
+Between two events all running sequences advance alike, so the time of many steps has a closed form: the cost of a
+simulation grows with the number of completions, not of tokens.
 """
 
 import heapq
@@ -10,150 +10,154 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, sqrt
 
-from magcli.rl.simulate.machine import Generators
+from magcli.rl.simulate.machine import GeneratorSpec
 
 WATERMARK = 0.01
-"""Share of the cache that stays free when a sequence is let in, so that it is not the next to give way."""
+"""Share of the KV cache that must stay free when a sequence is admitted, so that it is not preempted next."""
 
 
 @dataclass(eq=False, slots=True)
-class Sample:
-    """One completion on its way. ``leads``: its group's prompt is computed with it; ``made``: tokens before it gave
-    way to others; ``first`` and ``last`` are the versions of the weights that made its ends."""
+class SimulatedCompletion:
+    """A completion being generated.
+
+    ``prefills``: it is the first of its group, so the prompt is processed with it. ``generated`` is the number of
+    tokens that it had when it was preempted. ``first_version`` and ``last_version`` are the weights that generated its
+    first and last token, -1 before they are known.
+    """
 
     group: int
     length: int
     prompt: int
-    leads: bool
-    made: int = 0
-    first: int = -1
-    last: int = -1
+    prefills: bool
+    generated: int = 0
+    first_version: int = -1
+    last_version: int = -1
 
     @property
     def cached(self) -> int:
-        """Tokens in the cache when it is let in."""
-        return self.prompt + self.made
+        """Tokens in the KV cache when it is admitted."""
+        return self.prompt + self.generated
 
 
 @dataclass(slots=True)
-class Work:
-    """What an engine has done: decode steps, tokens made, tokens attended to, tokens prefilled, seconds at work."""
+class EngineWork:
+    """What an engine has done: decode steps; tokens generated, attended to and prefilled; busy seconds."""
 
     steps: float = 0
-    made: float = 0
+    generated: float = 0
     attended: float = 0
     prefilled: float = 0
     seconds: float = 0
 
 
-class Engine:
-    """Slots over one copy of the model, and a queue before them.
+class SimulatedEngine:
+    """The slots of one copy of the model, and the queue for them.
 
-    ``clock`` is the time at which the newest step was over; ``changes`` counts what makes an announced stop void.
+    ``clock`` is the time when the last step ended. ``revision`` changes whenever ``next_event`` may have changed.
     """
 
-    def __init__(self, speed: Generators, slots: int) -> None:
+    def __init__(self, speed: GeneratorSpec, slots: int) -> None:
         self.speed, self.slots = speed, slots
         self.clock, self.step, self.version = 0.0, 0, 0
         self.paused = False
-        self.changes = self.gave_way = self.peak = 0
-        self.waiting: deque[Sample] = deque()
-        self.work = Work()
-        self._running: list[tuple[int, int, Sample]] = []
+        self.revision = self.preemptions = self.peak = 0
+        self.waiting: deque[SimulatedCompletion] = deque()
+        self.work = EngineWork()
+        self._running: list[tuple[int, int, SimulatedCompletion]] = []
+        """A heap of (step of the last token, order of admission, completion)."""
         self._order = self._cached = self._prefill = 0
 
     @property
     def load(self) -> int:
-        """Sequences that run or wait."""
+        """Number of running and waiting sequences."""
         return len(self._running) + len(self.waiting)
 
-    def submit(self, samples: Iterable[Sample], now: float) -> None:
-        """Queue samples at a time; those for which there is room start with the next step."""
+    def submit(self, completions: Iterable[SimulatedCompletion], now: float) -> None:
+        """Queue completions; those for which there is room start with the next step."""
         self._advance(now)
-        self.waiting.extend(samples)
-        self._fill()
+        self.waiting.extend(completions)
+        self._admit()
 
     def pause(self, now: float) -> None:
-        """Stand still after the step that runs at ``now``; what ends with it is of the weights that made it."""
+        """Pause after the step that runs at ``now``; a completion that ends with it has the old weights."""
         self._advance(now)
-        for end, _, sample in self._running:
-            sample.last = self.version if end == self.step else sample.last
+        for end, _, completion in self._running:
+            completion.last_version = self.version if end == self.step else completion.last_version
         self.paused = True
-        self.changes += 1
+        self.revision += 1
 
     def resume(self, now: float, version: int) -> None:
-        """Go on with new weights and the old cache; what has no token yet is theirs alone."""
+        """Continue with new weights and the old KV cache; a completion without a token has only the new weights."""
         self.clock, self.version, self.paused = max(self.clock, now), version, False
-        for end, _, sample in self._running:
-            sample.first = version if end - self.step == sample.length else sample.first
-        self._fill()
+        for end, _, completion in self._running:
+            completion.first_version = version if end - self.step == completion.length else completion.first_version
+        self._admit()
 
-    def next_stop(self) -> float | None:
-        """When the next sequence ends, or gives way because the cache is full; None while nothing runs."""
+    def next_event(self) -> float | None:
+        """The time when the next sequence ends or is preempted; None if nothing runs."""
         if self.paused or not self._running:
             return None
-        return self.clock + self._seconds(self._steps_to_stop())
+        return self.clock + self._seconds(self._steps_to_event())
 
-    def stop(self) -> list[Sample]:
-        """Go to the next stop; returns the samples that end there."""
-        self._go(self._steps_to_stop())
+    def process_event(self) -> list[SimulatedCompletion]:
+        """Advance to the next event; returns the completions that end there."""
+        self._run(self._steps_to_event())
         ended = []
         while self._running and self._running[0][0] == self.step:
-            sample = heapq.heappop(self._running)[2]
-            sample.last = self.version if sample.last < 0 else sample.last
-            self._cached -= sample.prompt + sample.length
-            ended.append(sample)
-        while self._full():
-            self._give_way()
-        self._fill()
+            completion = heapq.heappop(self._running)[2]
+            completion.last_version = self.version if completion.last_version < 0 else completion.last_version
+            self._cached -= completion.prompt + completion.length
+            ended.append(completion)
+        limit = self.speed.cache_tokens
+        while limit and len(self._running) > 1 and self._cached + len(self._running) > limit:
+            self._preempt()
+        self._admit()
         return ended
 
-    def _steps_to_stop(self) -> int:
+    def _steps_to_event(self) -> int:
         steps = self._running[0][0] - self.step
         if self.speed.cache_tokens and len(self._running) > 1:
             room = self.speed.cache_tokens - self._cached
             steps = min(steps, max(0, room // len(self._running)))
         return steps
 
-    def _full(self) -> bool:
-        limit, rows = self.speed.cache_tokens, len(self._running)
-        return bool(limit) and rows > 1 and self._cached + rows > limit
-
-    def _give_way(self) -> None:
-        """The newest sequence leaves its slot and goes to the head of the queue."""
+    def _preempt(self) -> None:
+        """Move the newest running sequence to the head of the queue."""
         newest = max(self._running, key=lambda entry: entry[1])
         self._running.remove(newest)
         heapq.heapify(self._running)
-        end, _, sample = newest
-        sample.made = sample.length - (end - self.step)
-        self._cached -= sample.cached
-        self.waiting.appendleft(sample)
-        self.gave_way += 1
+        end, _, completion = newest
+        completion.generated = completion.length - (end - self.step)
+        self._cached -= completion.cached
+        self.waiting.appendleft(completion)
+        self.preemptions += 1
 
-    def _fill(self) -> None:
-        self.changes += 1
-        while not self.paused and self.waiting and len(self._running) < self.slots and self._fits(self.waiting[0]):
-            sample = self.waiting.popleft()
-            sample.first = self.version if sample.first < 0 else sample.first
-            self._prefill += sample.cached if sample.made else sample.prompt * sample.leads
-            self._cached += sample.cached
+    def _admit(self) -> None:
+        """Start waiting sequences while there are slots and room in the KV cache."""
+        self.revision += 1
+        while not self.paused and self.waiting and len(self._running) < self.slots and self._has_room(self.waiting[0]):
+            completion = self.waiting.popleft()
+            completion.first_version = self.version if completion.first_version < 0 else completion.first_version
+            self._prefill += completion.cached if completion.generated else completion.prompt * completion.prefills
+            self._cached += completion.cached
             self._order += 1
-            heapq.heappush(self._running, (self.step + sample.length - sample.made, self._order, sample))
+            end = self.step + completion.length - completion.generated
+            heapq.heappush(self._running, (end, self._order, completion))
 
-    def _fits(self, sample: Sample) -> bool:
+    def _has_room(self, completion: SimulatedCompletion) -> bool:
         limit = self.speed.cache_tokens
         spare = max(WATERMARK * limit, len(self._running) + 1)
-        return not limit or not self._running or self._cached + sample.cached + spare <= limit
+        return not limit or not self._running or self._cached + completion.cached + spare <= limit
 
     def _advance(self, now: float) -> None:
-        """Finish the steps that begin before ``now``, up to the next stop."""
+        """Run the steps that begin before ``now``, up to the next event."""
         if not self._running:
             self.clock = max(self.clock, now)
         elif not self.paused and self.clock < now:
-            self._go(min(self._steps_to_stop(), self._steps_within(now - self.clock)))
+            self._run(min(self._steps_to_event(), self._steps_within(now - self.clock)))
 
     def _steps_within(self, seconds: float) -> int:
-        """Steps that begin within some seconds: the inverse of ``_seconds``, rounded up."""
+        """Number of steps that begin within some seconds: the inverse of ``_seconds``, rounded up."""
         first, growth = self._first_step(), self.speed.token_seconds * len(self._running)
         left = max(0.0, seconds - self._prefill / self.speed.prefill_tokens_per_s)
         linear, square = first - growth / 2, growth / 2
@@ -161,6 +165,7 @@ class Engine:
         return max(1, ceil(steps - 1e-9))
 
     def _first_step(self) -> float:
+        """Seconds of the next step without prefill."""
         speed, rows = self.speed, len(self._running)
         fixed = speed.step_seconds + speed.gap_seconds
         return fixed + speed.sequence_seconds * rows + speed.token_seconds * self._attended()
@@ -169,22 +174,22 @@ class Engine:
         """Tokens that the next step attends to, padding included."""
         if not self.speed.padded:
             return self._cached
-        longest = max(sample.prompt + sample.length - end for end, _, sample in self._running) + self.step
-        return len(self._running) * longest
+        starts = (completion.prompt + completion.length - end for end, _, completion in self._running)
+        return len(self._running) * (max(starts) + self.step)
 
     def _seconds(self, steps: int) -> float:
-        """Time of the next ``steps`` steps, with the prefill that is due in the first of them."""
+        """Seconds of the next ``steps`` steps, with the prefill of the first of them."""
         if not steps:
             return 0.0
         growth = self.speed.token_seconds * len(self._running) * steps * (steps - 1) / 2
         return self._prefill / self.speed.prefill_tokens_per_s + steps * self._first_step() + growth
 
-    def _go(self, steps: int) -> None:
+    def _run(self, steps: int) -> None:
         if not steps:
             return
         rows, seconds = len(self._running), self._seconds(steps)
         self.work.steps += steps
-        self.work.made += steps * rows
+        self.work.generated += steps * rows
         self.work.attended += steps * self._attended() + rows * steps * (steps - 1) / 2
         self.work.prefilled += self._prefill
         self.work.seconds += seconds - steps * self.speed.gap_seconds

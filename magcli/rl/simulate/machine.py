@@ -1,17 +1,17 @@
-"""The machines of a simulated run, as a TOML file describes them.
+"""The machine of a simulated run, as a TOML file describes it.
 
-[lengths]                # tokens of completions: median and sigma, or quantiles, or the rollouts of a run
+[lengths]                # tokens of completions: median and sigma, quantiles, or the rollouts of a run
 median = 6000
 sigma = 0.9
 
-[generators]             # a step of b sequences with k tokens in the cache takes
+[generators]             # a step of b sequences with k tokens in the KV cache takes
 devices = 256            # step_seconds + sequence_seconds * b + token_seconds * k
 devices_per_engine = 2
 step_seconds = 0.012
 
 [trainer]
 devices = 256
-tokens_per_s = 2000      # prompts included, one device
+tokens_per_s = 2000      # per device, prompts included
 
 [verifiers]
 workers = 64
@@ -21,53 +21,52 @@ seconds = 0.5
 import json
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from magcli.config import read_recipe, resolve
 from magcli.errors import UsageError
 
-T = TypeVar("T")
 Quantiles = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Lengths:
-    """How long completions are, and what else is drawn with them.
+class LengthSpec:
+    """The lengths of completions and prompts, and the share of dropped groups.
 
     Args:
         median: of a log-normal distribution, in tokens.
-        sigma: its standard deviation in log tokens.
-        quantiles: pairs (share, tokens) of another distribution, logarithmic in between.
-        rollouts: a table or folder of rollouts; whole groups are drawn from it, with prompts and what became of them.
-        within: correlation of the log-lengths of one problem's completions.
+        sigma: standard deviation of the log-lengths.
+        quantiles: pairs (share, tokens) of another distribution, interpolated logarithmically.
+        rollouts: a table or folder of rollouts, from which whole groups are drawn.
+        correlation: of the log-lengths of one problem's completions.
         prompt: tokens of a prompt.
-        dropped: share of the groups that teach nothing and are replaced.
+        dropped: share of groups with zero advantage, which are dropped and replaced.
     """
 
     median: float = 0.0
     sigma: float = 0.0
     quantiles: Quantiles = ()
     rollouts: str = ""
-    within: float = 0.0
+    correlation: float = 0.0
     prompt: int = 0
     dropped: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Generators:
-    """Engines that decode, each a copy of the model on ``devices_per_engine`` devices.
+class GeneratorSpec:
+    """The engines, each with a copy of the model on ``devices_per_engine`` devices.
 
     Args:
         devices: of all engines.
-        step_seconds: what a decode step takes whatever runs in it.
-        sequence_seconds: what each running sequence adds to a step.
-        token_seconds: what each token in the key-value cache adds to a step.
-        padded: every running sequence costs as many of these as the longest, as in the embedded engine.
-        gap_seconds: between two steps, while the engine's process does other things; it counts as idle.
-        slots: sequences that run at once in one engine; 0: those of n_async, shared out.
-        cache_tokens: tokens that an engine's key-value cache holds; 0: no limit. Where it is full the newest sequence
-            gives way, and is computed again from its tokens when there is room.
-        prefill_tokens_per_s: prompt tokens that an engine computes in a second; a group's prompt is computed once.
+        step_seconds: fixed time of a decode step.
+        sequence_seconds: additional time of a step for each running sequence.
+        token_seconds: additional time of a step for each token in the KV cache.
+        padded: every running sequence costs as many tokens as the longest one, as in the embedded engine.
+        gap_seconds: time between two steps in which the engine's process does something else; counts as idle.
+        slots: maximum number of sequences in one engine; 0: n_async divided by the number of engines.
+        cache_tokens: capacity of an engine's KV cache; 0: unlimited. If it is full, the newest sequence is preempted,
+            and recomputed when there is room again.
+        prefill_tokens_per_s: prompt tokens that an engine processes per second; a group's prompt is processed once.
     """
 
     devices: int
@@ -83,20 +82,20 @@ class Generators:
 
     @property
     def engines(self) -> int:
-        """Copies of the model."""
+        """Number of engines."""
         return self.devices // self.devices_per_engine
 
 
 @dataclass(frozen=True, slots=True)
-class Trainer:
+class TrainerSpec:
     """The devices that train.
 
     Args:
-        devices: that share an update's tokens.
+        devices: that share the tokens of an update.
         tokens_per_s: of one device, forward and backward, prompts included.
-        update_seconds: what an update takes besides: optimizer, logging.
-        transfer_seconds: new weights on their way to the engines, which stand still meanwhile.
-        shared: the devices are those of the engines, and both take turns; else the engines go on beside the trainer.
+        update_seconds: fixed time of an update: optimizer, logging.
+        transfer_seconds: time to send new weights to the engines, which are paused meanwhile.
+        shared: trainer and engines take turns on the same devices; else the engines generate during training.
     """
 
     devices: int
@@ -107,8 +106,8 @@ class Trainer:
 
 
 @dataclass(frozen=True, slots=True)
-class Verifiers:
-    """Workers that grade, each one completion at a time, in ``seconds``."""
+class VerifierSpec:
+    """Workers that grade one completion at a time, in ``seconds``."""
 
     workers: int = 1
     seconds: float = 0.0
@@ -116,90 +115,89 @@ class Verifiers:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """All that a simulated run happens on."""
+    """Everything that determines the speed of a simulated run."""
 
-    lengths: Lengths
-    generators: Generators
-    trainer: Trainer
-    verifiers: Verifiers
+    lengths: LengthSpec
+    generators: GeneratorSpec
+    trainer: TrainerSpec
+    verifiers: VerifierSpec
+
+
+TABLES: dict[str, Any] = {
+    "lengths": LengthSpec, "generators": GeneratorSpec, "trainer": TrainerSpec, "verifiers": VerifierSpec
+}  # fmt: skip
 
 
 def read_machine(path: Path) -> Machine:
-    """A machine from its TOML file; paths in it are relative to the file.
+    """Read a machine from its TOML file; paths in it are relative to the file.
 
     Raises:
-        UsageError: no such file, a key that is unknown (with the nearest name), missing or out of its range.
+        UsageError: the file does not exist, or a key is unknown (with the nearest name), missing or out of range.
     """
-    parts = {table: _table(path, table, kind) for table, kind in TABLES.items()}
-    machine = Machine(**parts)
-    _check(machine, path)
+    machine = Machine(**{table: _read_table(path, table) for table in TABLES})
+    for rule, holds in _rules(machine).items():
+        if not holds:
+            raise UsageError(f"{path}: {rule}")
     return machine
 
 
 def as_toml(machine: Machine) -> str:
-    """A machine as the file that describes it; what is as usual is left out."""
+    """A machine as the text of its TOML file, without defaults."""
     lines: list[str] = []
     for table in TABLES:
         part = getattr(machine, table)
-        given = {field.name: (getattr(part, field.name), field.default) for field in fields(part)}
-        changed = {name: value for name, (value, usual) in given.items() if value != usual}
-        lines += ["", f"[{table}]", *(f"{key} = {_plain(value)}" for key, value in changed.items())]
+        values = {field.name: (getattr(part, field.name), field.default) for field in fields(part)}
+        changed = {name: value for name, (value, default) in values.items() if value != default}
+        lines += ["", f"[{table}]", *(f"{key} = {json.dumps(value)}" for key, value in changed.items())]
     return "\n".join(lines[1:]) + "\n"
 
 
-def _plain(value: Any) -> str:
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_plain, value))}]"
-    return json.dumps(value)
-
-
-TABLES: dict[str, Any] = {"lengths": Lengths, "generators": Generators, "trainer": Trainer, "verifiers": Verifiers}
-
-
-def _table(path: Path, table: str, kind: type[T]) -> T:
-    given = read_recipe(path, table, TABLES, kind="machine")
+def _read_table(path: Path, table: str) -> Any:
+    given, kind = read_recipe(path, table, TABLES, kind="machine"), TABLES[table]
     if rollouts := given.get("rollouts"):
         given["rollouts"] = str(path.parent / str(rollouts))
-    needed = [field.name for field in fields(kind) if field.default is MISSING]  # type: ignore[arg-type]
-    missing = [name for name in needed if name not in given]
+    missing = [field.name for field in fields(kind) if field.default is MISSING and field.name not in given]
     if missing:
         raise UsageError(f"{path}: [{table}] lacks {', '.join(missing)}")
     return resolve(kind, table, given, {})
 
 
-def _check(machine: Machine, path: Path) -> None:
+def _rules(machine: Machine) -> dict[str, bool]:
+    """What a machine must fulfil, in words, and whether it does."""
     lengths, engines, trainer, verifiers = machine.lengths, machine.generators, machine.trainer, machine.verifiers
-    ways = sum((lengths.median > 0, bool(lengths.quantiles), bool(lengths.rollouts)))
-    rising = all(len(pair) == 2 for pair in lengths.quantiles) and _rising(lengths.quantiles)
-    rules = {
-        "[lengths] wants one of median, quantiles and rollouts": ways == 1,
-        "[lengths] quantiles: pairs (share, tokens), both rising, shares from 0 to 1, tokens from 1": rising,
-        "[lengths] sigma, prompt: not below 0": lengths.sigma >= 0 and lengths.prompt >= 0,
-        "[lengths] within: from 0 to 1": 0 <= lengths.within <= 1,
+    costs = engines.sequence_seconds, engines.token_seconds, engines.gap_seconds
+    per_engine = engines.devices_per_engine
+    return {
+        "[lengths] needs exactly one of median, quantiles and rollouts": (
+            (lengths.median > 0) + bool(lengths.quantiles) + bool(lengths.rollouts) == 1
+        ),
+        "[lengths] quantiles: pairs (share, tokens), both rising, shares from 0 to 1, tokens from 1": (
+            _valid_quantiles(lengths.quantiles)
+        ),
+        "[lengths] sigma, prompt: not below 0": min(lengths.sigma, lengths.prompt) >= 0,
+        "[lengths] correlation: from 0 to 1": 0 <= lengths.correlation <= 1,
         "[lengths] dropped: from 0 to below 1": 0 <= lengths.dropped < 1,
-        "[generators] devices: a multiple of devices_per_engine": engines.devices_per_engine > 0
-        and engines.devices > 0
-        and engines.devices % engines.devices_per_engine == 0,
-        "[generators] step_seconds, prefill_tokens_per_s: above 0": engines.step_seconds > 0
-        and engines.prefill_tokens_per_s > 0,
-        "[generators] sequence_seconds, token_seconds, gap_seconds: not below 0": min(
-            engines.sequence_seconds, engines.token_seconds, engines.gap_seconds
-        )
-        >= 0,
-        "[generators] slots, cache_tokens: not below 0": engines.slots >= 0 and engines.cache_tokens >= 0,
-        "[trainer] devices, tokens_per_s: above 0": trainer.devices > 0 and trainer.tokens_per_s > 0,
-        "[trainer] update_seconds, transfer_seconds: not below 0": trainer.update_seconds >= 0
-        and trainer.transfer_seconds >= 0,
+        "[generators] devices: a multiple of devices_per_engine": (
+            min(per_engine, engines.devices) > 0 and engines.devices % per_engine == 0
+        ),
+        "[generators] step_seconds, prefill_tokens_per_s: above 0": (
+            min(engines.step_seconds, engines.prefill_tokens_per_s) > 0
+        ),
+        "[generators] sequence_seconds, token_seconds, gap_seconds: not below 0": min(costs) >= 0,
+        "[generators] slots, cache_tokens: not below 0": min(engines.slots, engines.cache_tokens) >= 0,
+        "[trainer] devices, tokens_per_s: above 0": min(trainer.devices, trainer.tokens_per_s) > 0,
+        "[trainer] update_seconds, transfer_seconds: not below 0": (
+            min(trainer.update_seconds, trainer.transfer_seconds) >= 0
+        ),
         "[verifiers] workers above 0, seconds not below 0": verifiers.workers > 0 and verifiers.seconds >= 0,
     }
-    for rule, kept in rules.items():
-        if not kept:
-            raise UsageError(f"{path}: {rule}")
 
 
-def _rising(quantiles: Quantiles) -> bool:
+def _valid_quantiles(quantiles: Quantiles) -> bool:
     if not quantiles:
         return True
+    if any(len(pair) != 2 for pair in quantiles):
+        return False
     shares, tokens = zip(*quantiles, strict=True)
-    ordered = all(list(values) == sorted(values) for values in (shares, tokens))
-    return ordered and shares[0] == 0 and shares[-1] == 1 and tokens[0] >= 1
+    rising = all(list(values) == sorted(values) for values in (shares, tokens))
+    return rising and shares[0] == 0 and shares[-1] == 1 and tokens[0] >= 1

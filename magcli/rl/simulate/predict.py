@@ -1,28 +1,27 @@
-"""What a simulated run comes to, and the table of it that a person reads."""
+"""Predict a run: the figures of a simulation, and the table that shows them."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from magcli.rl.simulate.calibrate import calibrate, read_run
-from magcli.rl.simulate.draw import Draw, draws
-from magcli.rl.simulate.events import Settings, Simulation
 from magcli.rl.simulate.machine import Machine, read_machine
+from magcli.rl.simulate.simulation import Simulation, SimulationSettings
+from magcli.rl.simulate.workload import GroupSource, group_source
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A run's figures from its first to its last update.
+    """The figures of a run from its start to its last update.
 
     Shares are of wall time: ``generator_idle`` of engines in which no sequence runs or which wait for trainer or
-    weights, ``trainer_idle`` of the trainer. ``running`` is the mean of sequences in the steps of one engine.
-    ``staleness`` counts updates between the version that began a completion and the one that it trained, by
-    completion; ``mixed_versions`` is the share of completions that several versions made. Queues: ``groups_ready``
-    wait to train, ``completions_ungraded`` for a verdict, ``sequences_queued`` for a slot (at updates).
-    ``cache_peak`` is the most tokens that one engine held, ``gave_way`` how often one of its sequences had to give
-    its place up because the cache was full.
+    weights, ``trainer_idle`` of the trainer. ``sequences_running_mean`` is per decode step of one engine. ``staleness``
+    is per completion, in updates; ``mixed_versions`` is the share of completions from more than one version of the
+    weights. Queues: ``groups_ready`` wait to train, ``completions_ungraded`` for a verdict, ``sequences_queued`` for a
+    slot (counted at updates). ``cache_peak`` is the largest number of tokens in the KV cache of one engine,
+    ``preemptions`` counts sequences that were preempted because it was full.
     """
 
     updates: int
@@ -32,7 +31,7 @@ class Prediction:
     trained_tokens_per_s: float
     generator_idle: float
     trainer_idle: float
-    running: float
+    sequences_running_mean: float
     staleness_mean: float
     staleness_p95: float
     staleness_max: int
@@ -44,82 +43,77 @@ class Prediction:
     completions_ungraded_max: int
     sequences_queued_mean: float
     cache_peak: int
-    gave_way: int
+    preemptions: int
 
 
-def simulate(path: Path, settings: Settings, *, seed: int, workers: int = 1) -> Prediction:
-    """Predict a run on the machine that a TOML file describes, or on that of a finished run by its folder, with its
-    lengths; the same seed gives the same figures. ``workers`` are those that graded the finished run.
+def simulate(path: Path, settings: SimulationSettings, *, seed: int, workers: int = 1) -> Prediction:
+    """Predict a run on the machine of a TOML file, or on that of a finished run, given by its folder, with its lengths.
 
-    The placement is that of the machine, not of ``settings``.
+    The same seed gives the same figures. The placement is that of the machine, not of ``settings``. ``workers`` is the
+    number of verifier workers of the finished run.
 
     Raises:
-        UsageError: the description is wrong.
-        DataError: its rollouts, or the run, cannot be used.
+        UsageError: the description is invalid.
+        DataError: its rollouts, or the finished run, cannot be used.
         Stopped: too many consecutive groups had zero advantage.
     """
     if path.is_dir():
         run = read_run(path)
-        machine, draw = calibrate([run], workers=workers), run.like(seed, settings)
+        machine, groups = calibrate([run], workers=workers), run.resampled(seed, settings)
     else:
         machine = read_machine(path)
-        draw = draws(machine.lengths, group=settings.group, max_tokens=settings.max_tokens, seed=seed)
+        groups = group_source(machine.lengths, group=settings.group, max_tokens=settings.max_tokens, seed=seed)
     placement: Literal["shared", "split"] = "shared" if machine.trainer.shared else "split"
-    return predict(replace(settings, placement=placement), machine, draw)
+    return predict(replace(settings, placement=placement), machine, groups)
 
 
-def predict(settings: Settings, machine: Machine, draw: Draw) -> Prediction:
+def predict(settings: SimulationSettings, machine: Machine, groups: GroupSource) -> Prediction:
     """The figures of one simulated run."""
-    simulation = Simulation(settings, machine, draw)
-    tally = simulation.run()
-    last, engines = tally.updates[-1], simulation.engines
+    simulation = Simulation(settings, machine, groups)
+    result = simulation.run()
+    last, engines = result.updates[-1], simulation.engines
     seconds = last.time
-    staleness = np.array([stale for update in tally.updates for stale in update.staleness])
+    staleness = np.array([stale for update in result.updates for stale in update.staleness])
     return Prediction(
-        updates=len(tally.updates),
+        updates=len(result.updates),
         hours=seconds / 3600,
-        updates_per_hour=len(tally.updates) / seconds * 3600,
-        generated_tokens_per_s=last.work.made / seconds,
+        updates_per_hour=len(result.updates) / seconds * 3600,
+        generated_tokens_per_s=last.work.generated / seconds,
         trained_tokens_per_s=last.trained_tokens / seconds,
         generator_idle=max(0.0, 1 - last.work.seconds / (seconds * len(engines))),
         trainer_idle=1 - last.training / seconds,
-        running=last.work.made / last.work.steps,
+        sequences_running_mean=last.work.generated / last.work.steps,
         staleness_mean=float(staleness.mean()),
         staleness_p95=float(np.quantile(staleness, 0.95)),
         staleness_max=int(staleness.max()),
-        mixed_versions=sum(update.mixed for update in tally.updates) / len(staleness),
+        mixed_versions=sum(update.mixed for update in result.updates) / len(staleness),
         groups_dropped=last.dropped,
         groups_ready_mean=last.ready_seconds / seconds,
-        groups_ready_max=tally.most_ready,
+        groups_ready_max=result.most_ready,
         completions_ungraded_mean=last.ungraded_seconds / seconds,
-        completions_ungraded_max=tally.most_ungraded,
-        sequences_queued_mean=float(np.mean([update.queued for update in tally.updates])),
+        completions_ungraded_max=result.most_ungraded,
+        sequences_queued_mean=float(np.mean([update.queued for update in result.updates])),
         cache_peak=max(engine.peak for engine in engines),
-        gave_way=sum(engine.gave_way for engine in engines),
+        preemptions=sum(engine.preemptions for engine in engines),
     )
 
 
-def event(prediction: Prediction) -> dict[str, Any]:
-    """The figures by name, for ``--json``."""
-    return asdict(prediction)
-
-
 def report(prediction: Prediction) -> str:
-    """The figures as lines ``what  value``."""
+    """The figures as a table of names and values."""
     p = prediction
     lines = {
-        f"{p.updates} updates": f"{p.hours:,.2f} h, {p.updates_per_hour:,.1f} an hour",
-        "generated": f"{p.generated_tokens_per_s:,.0f} tokens/s, {p.running:,.1f} sequences in an engine's step",
+        f"{p.updates} updates": f"{p.hours:,.2f} h, {p.updates_per_hour:,.1f} per hour",
+        "generated": f"{p.generated_tokens_per_s:,.0f} tokens/s, {p.sequences_running_mean:,.1f} sequences per engine",
         "trained": f"{p.trained_tokens_per_s:,.0f} tokens/s",
         "generators idle": f"{p.generator_idle:.1%}",
         "trainer idle": f"{p.trainer_idle:.1%}",
-        "staleness": f"mean {p.staleness_mean:.2f}, 95% {p.staleness_p95:.0f}, max {p.staleness_max} updates",
-        "several versions": f"{p.mixed_versions:.1%} of the completions",
+        "staleness": f"mean {p.staleness_mean:.2f}, p95 {p.staleness_p95:.0f}, max {p.staleness_max} updates",
+        "mixed versions": f"{p.mixed_versions:.1%} of completions",
         "groups dropped": f"{p.groups_dropped:,}",
         "groups ready": f"mean {p.groups_ready_mean:,.1f}, max {p.groups_ready_max:,}",
         "completions ungraded": f"mean {p.completions_ungraded_mean:,.1f}, max {p.completions_ungraded_max:,}",
-        "sequences without a slot": f"mean {p.sequences_queued_mean:,.1f}",
-        "cache of an engine": f"at most {p.cache_peak:,} tokens; {p.gave_way:,} sequences gave way",
+        "sequences queued": f"mean {p.sequences_queued_mean:,.1f}",
+        "KV cache": f"at most {p.cache_peak:,} tokens per engine; {p.preemptions:,} preemptions",
     }
     width = max(map(len, lines))
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines.items())

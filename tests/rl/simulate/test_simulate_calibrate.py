@@ -7,30 +7,30 @@ import pytest
 from calling import call_stage
 
 from magcli.errors import DataError
-from magcli.rl.simulate.calibrate import Measured, calibrate, not_negative, read_run
-from magcli.rl.simulate.draw import draws
-from magcli.rl.simulate.events import Settings, Simulation
-from magcli.rl.simulate.machine import Generators, Lengths, Machine, Trainer, Verifiers
+from magcli.rl.simulate.calibrate import MeasuredRun, calibrate, nonnegative_least_squares, read_run
+from magcli.rl.simulate.machine import GeneratorSpec, LengthSpec, Machine, TrainerSpec, VerifierSpec
 from magcli.rl.simulate.predict import predict, simulate
+from magcli.rl.simulate.simulation import Simulation, SimulationSettings
+from magcli.rl.simulate.workload import group_source
 
-LENGTHS = Lengths(median=120.0, sigma=0.7, within=0.3, prompt=40, dropped=0.2)
+LENGTHS = LengthSpec(median=120.0, sigma=0.7, correlation=0.3, prompt=40, dropped=0.2)
 TRUTH = Machine(
     LENGTHS,
-    Generators(1, 0.008, sequence_seconds=4e-4, token_seconds=1e-6, prefill_tokens_per_s=4000.0),
-    Trainer(1, tokens_per_s=3000.0, update_seconds=0.4, transfer_seconds=0.1),
-    Verifiers(workers=2, seconds=0.02),
+    GeneratorSpec(1, 0.008, sequence_seconds=4e-4, token_seconds=1e-6, prefill_tokens_per_s=4000.0),
+    TrainerSpec(1, tokens_per_s=3000.0, update_seconds=0.4, transfer_seconds=0.1),
+    VerifierSpec(workers=2, seconds=0.02),
 )
-RUN = Settings(updates=10, group=8, n_async=64, n_batch=64, staleness=1, max_tokens=600)
+RUN = SimulationSettings(updates=10, group=8, n_async=64, n_batch=64, staleness=1, max_tokens=600)
 
 
-def measured(run: Settings, machine: Machine = TRUTH) -> Measured:
+def measured(run: SimulationSettings, machine: Machine = TRUTH) -> MeasuredRun:
     """What a run on a known machine would have measured."""
-    draw = draws(machine.lengths, group=run.group, max_tokens=run.max_tokens, seed=5)
+    draw = group_source(machine.lengths, group=run.group, max_tokens=run.max_tokens, seed=5)
     simulation = Simulation(run, machine, draw)
     updates = simulation.run().updates
     training = np.diff([update.training for update in updates], prepend=0.0)
     transfer, engines = machine.trainer.transfer_seconds, machine.generators.engines
-    return Measured(
+    return MeasuredRun(
         run,
         engines,
         machine.generators.padded,
@@ -40,7 +40,6 @@ def measured(run: Settings, machine: Machine = TRUTH) -> Measured:
         transfer=np.full(len(updates), transfer),
         generating=np.diff([update.work.seconds for update in updates], prepend=0.0) / engines,
         tokens=(training - machine.trainer.update_seconds) * machine.trainer.tokens_per_s,
-        completions=np.diff([update.trained_tokens for update in updates], prepend=0),
         verdict=machine.verifiers.seconds,
     )
 
@@ -60,7 +59,7 @@ def test_speeds_found_at_some_sizes_predict_a_run_at_others(placement, padded):
     assert found.generators.engines == machine.generators.engines
     assert (found.lengths.prompt, found.lengths.dropped) == (40, pytest.approx(0.2, abs=0.08))
     other = replace(RUN, n_async=48, n_batch=96, staleness=2, placement=placement)
-    draw = draws(LENGTHS, group=8, max_tokens=600, seed=9)
+    draw = group_source(LENGTHS, group=8, max_tokens=600, seed=9)
     ours, truth = predict(other, found, draw), predict(other, machine, draw)
     assert ours.trained_tokens_per_s == pytest.approx(truth.trained_tokens_per_s, rel=0.03)
     assert ours.generator_idle == pytest.approx(truth.generator_idle, abs=0.02)
@@ -69,23 +68,25 @@ def test_speeds_found_at_some_sizes_predict_a_run_at_others(placement, padded):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_noisy_times_are_reproduced_in_total(seed):
-    generators = Generators(1, 0.004, sequence_seconds=1e-4, token_seconds=1e-6, padded=True, gap_seconds=0.003)
-    lengths = Lengths(median=8.0, sigma=0.8, within=0.8, prompt=3, dropped=0.15)
-    slow_verdicts = Machine(lengths, generators, replace(TRUTH.trainer, update_seconds=0.08), Verifiers(1, 0.012))
-    calm = measured(Settings(updates=8, group=8, n_async=32, n_batch=32, staleness=1, max_tokens=24), slow_verdicts)
+    generators = GeneratorSpec(1, 0.004, sequence_seconds=1e-4, token_seconds=1e-6, padded=True, gap_seconds=0.003)
+    lengths = LengthSpec(median=8.0, sigma=0.8, correlation=0.8, prompt=3, dropped=0.15)
+    slow_verdicts = Machine(lengths, generators, replace(TRUTH.trainer, update_seconds=0.08), VerifierSpec(1, 0.012))
+    calm = measured(
+        SimulationSettings(updates=8, group=8, n_async=32, n_batch=32, staleness=1, max_tokens=24), slow_verdicts
+    )
     noise = np.exp(np.random.default_rng(seed).normal(0, 0.3, (3, len(calm.seconds))))
     training, generating, transfer = calm.training * noise[0], calm.generating * noise[1], calm.transfer * noise[2]
     seconds = calm.seconds + (training + generating + transfer - calm.training - calm.generating - calm.transfer)
     busy = replace(calm, seconds=seconds, training=training, generating=generating, transfer=transfer)
-    updates = Simulation(busy.settings, calibrate([busy], workers=1), busy.own).run().updates
+    updates = Simulation(busy.settings, calibrate([busy], workers=1), busy.group).run().updates
     assert updates[-1].time - updates[0].time == pytest.approx(seconds[1:].sum(), rel=0.05)
 
 
 def test_groups_of_the_calibration_run_are_reused():
     run = measured(RUN)
-    assert run.own(3) == run.groups[3]
-    assert run.own(10**6) in run.groups.values()
-    assert run.own(10**6) == run.own(10**6)
+    assert run.group(3) == run.groups[3]
+    assert run.group(10**6) in run.groups.values()
+    assert run.group(10**6) == run.group(10**6)
 
 
 @pytest.fixture(scope="module")
@@ -103,17 +104,16 @@ def finished(guesser, tmp_path_factory):
 def test_a_real_run_is_read_and_its_speed_reproduced(finished):
     run = read_run(finished)
     events = [json.loads(line) for line in (finished / "ledger.jsonl").read_text().splitlines()]
-    assert run.settings == Settings(8, 8, 32, 32, 1, 24, "async", "shared")
+    assert run.settings == SimulationSettings(8, 8, 32, 32, 1, 24, "async", "shared")
     assert run.seconds.sum() == pytest.approx(events[-1]["time"] - events[0]["time"])
     assert set(run.groups) == {event["group"] for event in events if event["event"] == "reserved"}
     dropped = {event["group"] for event in events if event["event"] == "dropped"}
     assert {number for number, group in run.groups.items() if group.dropped} == dropped
     trained = [group for group in run.groups.values() if not group.dropped]
-    assert run.completions.sum() == sum(sum(group.lengths) for group in trained)
     assert run.tokens.sum() == sum(sum(group.lengths) + 8 * group.prompt for group in trained)
     assert (run.training + run.transfer + run.generating).sum() < run.seconds.sum() * 1.02
     assert 0 < run.verdict < 5
-    updates = Simulation(run.settings, calibrate([run], workers=1), run.own).run().updates
+    updates = Simulation(run.settings, calibrate([run], workers=1), run.group).run().updates
     assert updates[-1].time - updates[0].time == pytest.approx(run.seconds[1:].sum(), rel=0.15)
 
 
@@ -126,26 +126,26 @@ def test_a_finished_run_predicts_others_on_its_machine(finished):
 
 
 def test_folders_that_are_not_runs_are_named(finished, tmp_path):
-    with pytest.raises(DataError, match="no run of magcli rl to calibrate with"):
+    with pytest.raises(DataError, match="not a run of magcli rl to calibrate with"):
         read_run(tmp_path)
     short = tmp_path / "short"
     short.mkdir()
     for name, lines in (("run.json", None), ("metrics.jsonl", 2), ("ledger.jsonl", None)):
         text = (finished / name).read_text()
         (short / name).write_text("\n".join(text.split("\n")[:lines]))
-    with pytest.raises(DataError, match="with 3 updates or more"):
+    with pytest.raises(DataError, match="it has fewer than 3 updates"):
         read_run(short)
     lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
     staged = [json.dumps({**line, "stage": int(line["step"] > 4)}) for line in lines]
     (short / "metrics.jsonl").write_text("\n".join(staged))
-    with pytest.raises(DataError, match="a run of several stages"):
+    with pytest.raises(DataError, match="a run with stages"):
         read_run(short)
 
 
 def test_least_squares_is_never_negative():
     columns = np.array([[1.0, 2.0, 0.0], [1.0, 4.0, 0.0], [1.0, 9.0, 0.0]])
-    assert not_negative(columns, 3 + 0.5 * columns[:, 1]) == pytest.approx([3, 0.5, 0])
-    fixed, slope, absent = not_negative(columns, 0.5 * columns[:, 1] - 0.1)
+    assert nonnegative_least_squares(columns, 3 + 0.5 * columns[:, 1]) == pytest.approx([3, 0.5, 0])
+    fixed, slope, absent = nonnegative_least_squares(columns, 0.5 * columns[:, 1] - 0.1)
     assert fixed == absent == 0
     assert slope == pytest.approx(0.49, rel=0.02)
-    assert not_negative(columns, -columns[:, 1]) == [0, 0, 0]
+    assert nonnegative_least_squares(columns, -columns[:, 1]) == [0, 0, 0]

@@ -3,7 +3,15 @@ from pathlib import Path
 import pytest
 
 from magcli.errors import UsageError
-from magcli.rl.simulate.machine import Generators, Lengths, Machine, Trainer, Verifiers, as_toml, read_machine
+from magcli.rl.simulate.machine import (
+    GeneratorSpec,
+    LengthSpec,
+    Machine,
+    TrainerSpec,
+    VerifierSpec,
+    as_toml,
+    read_machine,
+)
 
 WHOLE = """
 [lengths]
@@ -27,17 +35,19 @@ def written(folder, text):
 
 def test_a_description_becomes_a_machine(tmp_path):
     machine = read_machine(written(tmp_path, WHOLE))
-    generators = Generators(devices=8, devices_per_engine=2, step_seconds=0.02)
-    assert machine == Machine(Lengths(median=300.0, sigma=0.5), generators, Trainer(4, 2000.0), Verifiers())
+    generators = GeneratorSpec(devices=8, devices_per_engine=2, step_seconds=0.02)
+    assert machine == Machine(LengthSpec(median=300.0, sigma=0.5), generators, TrainerSpec(4, 2000.0), VerifierSpec())
     assert machine.generators.engines == 4
 
 
 def test_a_machine_survives_a_toml_round_trip(tmp_path):
     machine = Machine(
-        Lengths(quantiles=((0.0, 3.0), (0.5, 40.0), (1.0, 900.0)), within=0.25, prompt=12),
-        Generators(devices=6, step_seconds=0.0125, devices_per_engine=3, gap_seconds=1e-7, prefill_tokens_per_s=500.0),
-        Trainer(2, 1234.5, update_seconds=0.1),
-        Verifiers(workers=3, seconds=0.004),
+        LengthSpec(quantiles=((0.0, 3.0), (0.5, 40.0), (1.0, 900.0)), correlation=0.25, prompt=12),
+        GeneratorSpec(
+            devices=6, step_seconds=0.0125, devices_per_engine=3, gap_seconds=1e-7, prefill_tokens_per_s=500.0
+        ),
+        TrainerSpec(2, 1234.5, update_seconds=0.1),
+        VerifierSpec(workers=3, seconds=0.004),
     )
     assert read_machine(written(tmp_path, as_toml(machine))) == machine
     assert "cache_tokens" not in as_toml(machine)
@@ -60,7 +70,7 @@ def test_rollouts_are_found_relative_to_the_description(tmp_path):
         ("median = 300", "quantiles = [[0, 10], [1, 5]]", "both rising"),
         ("median = 300", "quantiles = [[0.2, 10], [1, 50]]", "shares from 0 to 1"),
         ("median = 300", "quantiles = [[0, 10, 3], [1, 50]]", "pairs"),
-        ("sigma = 0.5", "within = 1.5", "within: from 0 to 1"),
+        ("sigma = 0.5", "correlation = 1.5", "correlation: from 0 to 1"),
         ("sigma = 0.5", "dropped = 1.0", "dropped: from 0 to below 1"),
         ("devices_per_engine = 2", "devices_per_engine = 3", "a multiple of devices_per_engine"),
         ("devices = 4", "devices = 0", r"\[trainer\] devices, tokens_per_s: above 0"),

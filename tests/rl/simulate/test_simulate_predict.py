@@ -1,42 +1,42 @@
 import time
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import pytest
 
-from magcli.rl.simulate.draw import Drawn
-from magcli.rl.simulate.events import Settings
-from magcli.rl.simulate.machine import Generators, Lengths, Machine, Trainer, Verifiers
-from magcli.rl.simulate.predict import Prediction, event, predict, report, simulate
+from magcli.rl.simulate.machine import GeneratorSpec, LengthSpec, Machine, TrainerSpec, VerifierSpec
+from magcli.rl.simulate.predict import Prediction, predict, report, simulate
+from magcli.rl.simulate.simulation import SimulationSettings
+from magcli.rl.simulate.workload import GroupShape
 
 CLUSTER = Path(__file__).parents[3] / "recipes" / "magistral-small" / "cluster.toml"
-RUN = Settings(updates=10, group=4, n_async=8, n_batch=8, staleness=1, max_tokens=1000, schedule="sync")
+RUN = SimulationSettings(updates=10, group=4, n_async=8, n_batch=8, staleness=1, max_tokens=1000, schedule="sync")
 MACHINE = Machine(
-    Lengths(median=100.0),
-    Generators(devices=1, step_seconds=0.01),
-    Trainer(devices=1, tokens_per_s=1000),
-    Verifiers(workers=8, seconds=0.2),
+    LengthSpec(median=100.0),
+    GeneratorSpec(devices=1, step_seconds=0.01),
+    TrainerSpec(devices=1, tokens_per_s=1000),
+    VerifierSpec(workers=8, seconds=0.2),
 )
 
 
 def test_predictions_match_a_hand_calculation():
-    found = predict(RUN, MACHINE, lambda number: Drawn((100,) * 4, 0, dropped=False))
+    found = predict(RUN, MACHINE, lambda number: GroupShape((100,) * 4, 0, dropped=False))
     update = 1.0 + 0.2 + 0.8
     assert found.hours == pytest.approx(10 * update / 3600)
     assert found.updates_per_hour == pytest.approx(3600 / update)
     assert found.generated_tokens_per_s == found.trained_tokens_per_s == pytest.approx(800 / update)
     assert found.generator_idle == pytest.approx(1 - 1.0 / update)
     assert found.trainer_idle == pytest.approx(1 - 0.8 / update)
-    assert found.running == 8
+    assert found.sequences_running_mean == 8
     assert (found.staleness_mean, found.staleness_max, found.mixed_versions, found.groups_dropped) == (0, 0, 0, 0)
     assert found.completions_ungraded_mean == pytest.approx(8 * 0.2 / update)
     assert found.completions_ungraded_max == 8
-    assert (found.cache_peak, found.gave_way) == (800, 0)
+    assert (found.cache_peak, found.preemptions) == (800, 0)
 
 
 def test_asynchronous_split_beats_synchronous_where_lengths_are_heavy_tailed():
     lengths = {0: 30, 1: 40, 2: 60, 3: 900}
-    draw = lambda number: Drawn(tuple(lengths[(number + place) % 4] for place in range(4)), 0, False)  # noqa: E731
+    draw = lambda number: GroupShape(tuple(lengths[(number + place) % 4] for place in range(4)), 0, False)  # noqa: E731
     found = {}
     for schedule in ("sync", "async"):
         run = replace(RUN, n_async=16, staleness=2, updates=30, schedule=schedule, placement="split")
@@ -48,7 +48,9 @@ def test_asynchronous_split_beats_synchronous_where_lengths_are_heavy_tailed():
 
 @pytest.fixture(scope="module")
 def planned():
-    run = Settings(updates=6, group=16, n_async=4096, n_batch=2048, staleness=1, max_tokens=32768, placement="split")
+    run = SimulationSettings(
+        updates=6, group=16, n_async=4096, n_batch=2048, staleness=1, max_tokens=32768, placement="split"
+    )
     begun = time.process_time()
     return simulate(CLUSTER, run, seed=0), time.process_time() - begun, run
 
@@ -83,5 +85,5 @@ def test_the_report_and_the_event_carry_every_figure(planned):
     told = report(found)
     assert len(told.splitlines()) == 12
     assert f"{found.generator_idle:.1%}" in told
-    assert f"{found.updates_per_hour:,.1f} an hour" in told
-    assert event(found) == {field.name: getattr(found, field.name) for field in fields(Prediction)}
+    assert f"{found.updates_per_hour:,.1f} per hour" in told
+    assert asdict(found) == {field.name: getattr(found, field.name) for field in fields(Prediction)}

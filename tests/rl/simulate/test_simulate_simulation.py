@@ -8,21 +8,21 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from magcli.errors import Stopped
-from magcli.rl.simulate.draw import Drawn, draws
-from magcli.rl.simulate.events import Settings, Simulation
-from magcli.rl.simulate.machine import Generators, Lengths, Machine, Trainer, Verifiers
+from magcli.rl.simulate.machine import GeneratorSpec, LengthSpec, Machine, TrainerSpec, VerifierSpec
+from magcli.rl.simulate.simulation import Simulation, SimulationSettings
+from magcli.rl.simulate.workload import GroupShape, group_source
 
-RUN = Settings(updates=5, group=4, n_async=16, n_batch=8, staleness=1, max_tokens=1000)
+RUN = SimulationSettings(updates=5, group=4, n_async=16, n_batch=8, staleness=1, max_tokens=1000)
 MACHINE = Machine(
-    Lengths(median=100.0),
-    Generators(devices=1, step_seconds=0.01),
-    Trainer(devices=2, tokens_per_s=1000, update_seconds=0.5, transfer_seconds=0.25),
-    Verifiers(),
+    LengthSpec(median=100.0),
+    GeneratorSpec(devices=1, step_seconds=0.01),
+    TrainerSpec(devices=2, tokens_per_s=1000, update_seconds=0.5, transfer_seconds=0.25),
+    VerifierSpec(),
 )
 
 
 def equal(length, *, group=4, prompt=0):
-    return lambda number: Drawn((length,) * group, prompt, dropped=False)
+    return lambda number: GroupShape((length,) * group, prompt, dropped=False)
 
 
 def end_of(run, machine, draw):
@@ -31,7 +31,7 @@ def end_of(run, machine, draw):
 
 def test_a_synchronous_run_is_the_sum_of_its_parts():
     run = replace(RUN, schedule="sync")
-    machine = replace(MACHINE, verifiers=Verifiers(workers=8, seconds=0.125))
+    machine = replace(MACHINE, verifiers=VerifierSpec(workers=8, seconds=0.125))
     training = 0.5 + 8 * (100 + 20) / 2000
     expected = 5 * (100 * 0.01 + 0.125 + training + 0.25)
     for placement in ("shared", "split"):
@@ -41,10 +41,10 @@ def test_a_synchronous_run_is_the_sum_of_its_parts():
 
 def test_a_synchronous_batch_waits_for_its_longest_completion_and_replacements():
     lengths = {0: (10, 10, 10, 200), 1: (10,) * 4, 2: (10,) * 4}
-    draw = lambda number: Drawn(lengths[number], 0, dropped=number == 1)  # noqa: E731
-    tally = Simulation(replace(RUN, updates=1, schedule="sync"), MACHINE, draw).run()
-    assert tally.updates[0].time == pytest.approx((200 + 10) * 0.01 + 0.5 + (230 + 40) / 2000 + 0.25)
-    assert (tally.dropped, tally.updates[0].dropped) == (1, 1)
+    draw = lambda number: GroupShape(lengths[number], 0, dropped=number == 1)  # noqa: E731
+    result = Simulation(replace(RUN, updates=1, schedule="sync"), MACHINE, draw).run()
+    assert result.updates[0].time == pytest.approx((200 + 10) * 0.01 + 0.5 + (230 + 40) / 2000 + 0.25)
+    assert (result.dropped, result.updates[0].dropped) == (1, 1)
 
 
 def test_split_runs_at_the_pace_of_the_slower_side():
@@ -52,7 +52,7 @@ def test_split_runs_at_the_pace_of_the_slower_side():
     slow_trainer = replace(MACHINE, trainer=replace(MACHINE.trainer, update_seconds=9.0))
     training = 9.0 + 800 / 2000 + 0.25
     assert end_of(run, slow_trainer, equal(100)) == pytest.approx(1.0 + 40 * training, rel=0.01)
-    fast_trainer = replace(MACHINE, trainer=Trainer(devices=1, tokens_per_s=1e9))
+    fast_trainer = replace(MACHINE, trainer=TrainerSpec(devices=1, tokens_per_s=1e9))
     assert end_of(run, fast_trainer, equal(100)) == pytest.approx(40 * 1.0, rel=0.01)
 
 
@@ -66,7 +66,7 @@ def test_shared_takes_turns_and_split_overlaps():
 
 
 def test_verifiers_can_be_the_bottleneck():
-    machine = replace(MACHINE, verifiers=Verifiers(workers=2, seconds=1.0))
+    machine = replace(MACHINE, verifiers=VerifierSpec(workers=2, seconds=1.0))
     run = replace(RUN, updates=30, placement="split")
     assert end_of(run, machine, equal(10)) == pytest.approx(30 * 8 * 1.0 / 2, rel=0.05)
 
@@ -76,8 +76,8 @@ def test_engines_share_the_groups():
     one = Simulation(run, MACHINE, equal(100))
     four = Simulation(run, replace(MACHINE, generators=replace(MACHINE.generators, devices=4)), equal(100))
     one.run(), four.run()
-    assert [engine.work.made for engine in four.engines] == pytest.approx([16_000 / 4 + 0] * 4, rel=0.15)
-    assert sum(engine.work.made for engine in four.engines) == one.engines[0].work.made == 20 * 800
+    assert [engine.work.generated for engine in four.engines] == pytest.approx([16_000 / 4 + 0] * 4, rel=0.15)
+    assert sum(engine.work.generated for engine in four.engines) == one.engines[0].work.generated == 20 * 800
 
 
 @given(
@@ -94,22 +94,22 @@ def test_every_group_ends_once_and_none_trains_too_late(staleness, sizes, placem
     )
     machine = replace(
         MACHINE,
-        generators=Generators(devices=2, step_seconds=0.01, cache_tokens=2000),
-        verifiers=Verifiers(workers=2, seconds=0.05),
+        generators=GeneratorSpec(devices=2, step_seconds=0.01, cache_tokens=2000),
+        verifiers=VerifierSpec(workers=2, seconds=0.05),
     )
-    lengths = Lengths(median=60.0, sigma=1.2, within=0.5, dropped=0.3, prompt=7)
-    simulation = Simulation(run, machine, draws(lengths, group=4, max_tokens=1000, seed=seed))
-    tally = simulation.run()
-    assert len(tally.updates) == 8
-    assert all(len(update.staleness) == run.n_batch for update in tally.updates)
-    assert max(max(update.staleness) for update in tally.updates) <= (staleness if schedule == "async" else 0)
-    assert min(min(update.staleness) for update in tally.updates) >= 0
-    assert simulation.number == 8 * run.n_batch // 4 + tally.dropped, "what was started, trained or was dropped"
+    lengths = LengthSpec(median=60.0, sigma=1.2, correlation=0.5, dropped=0.3, prompt=7)
+    simulation = Simulation(run, machine, group_source(lengths, group=4, max_tokens=1000, seed=seed))
+    result = simulation.run()
+    assert len(result.updates) == 8
+    assert all(len(update.staleness) == run.n_batch for update in result.updates)
+    assert max(max(update.staleness) for update in result.updates) <= (staleness if schedule == "async" else 0)
+    assert min(min(update.staleness) for update in result.updates) >= 0
+    assert simulation.number == 8 * run.n_batch // 4 + result.dropped, "what was started, trained or was dropped"
     assert (simulation.outstanding, simulation.running, simulation.ready, simulation.started) == (0, {}, {}, {})
-    made = sum(sum(simulation.draw(number).lengths) for number in range(simulation.number))
-    assert sum(engine.work.made for engine in simulation.engines) == made
+    made = sum(sum(simulation.groups(number).lengths) for number in range(simulation.number))
+    assert sum(engine.work.generated for engine in simulation.engines) == made
 
 
 def test_a_run_that_rejects_every_group_stops():
     with pytest.raises(Stopped, match="101 consecutive groups had zero advantage"):
-        Simulation(RUN, MACHINE, lambda number: Drawn((5,) * 4, 0, dropped=True)).run()
+        Simulation(RUN, MACHINE, lambda number: GroupShape((5,) * 4, 0, dropped=True)).run()

@@ -6,12 +6,12 @@ import pytest
 
 from magcli.data import manifest, seal, table
 from magcli.errors import DataError
-from magcli.rl.simulate.draw import Drawn, described, draws, read_groups, resampled
-from magcli.rl.simulate.machine import Lengths
+from magcli.rl.simulate.machine import LengthSpec
+from magcli.rl.simulate.workload import GroupShape, fit_lengths, group_source, read_groups, resampled_source
 
 
 def drawn(lengths, *, group=8, max_tokens=100_000, seed=0, groups=2000):
-    draw = draws(lengths, group=group, max_tokens=max_tokens, seed=seed)
+    draw = group_source(lengths, group=group, max_tokens=max_tokens, seed=seed)
     return [draw(number) for number in range(groups)]
 
 
@@ -20,13 +20,13 @@ def flat(groups):
 
 
 def test_log_normal_lengths_have_their_median_and_spread():
-    tokens = flat(drawn(Lengths(median=500.0, sigma=0.8)))
+    tokens = flat(drawn(LengthSpec(median=500.0, sigma=0.8)))
     assert np.median(tokens) == pytest.approx(500, rel=0.04)
     assert np.log(tokens).std() == pytest.approx(0.8, rel=0.03)
 
 
 def test_quantiles_are_met_and_lengths_end_at_the_limit():
-    shape = Lengths(quantiles=((0.0, 10.0), (0.5, 100.0), (0.9, 1000.0), (1.0, 4000.0)))
+    shape = LengthSpec(quantiles=((0.0, 10.0), (0.5, 100.0), (0.9, 1000.0), (1.0, 4000.0)))
     tokens = flat(drawn(shape))
     assert np.quantile(tokens, [0.5, 0.9]) == pytest.approx([100, 1000], rel=0.08)
     assert tokens.min() >= 10
@@ -36,13 +36,13 @@ def test_quantiles_are_met_and_lengths_end_at_the_limit():
 
 def test_completions_of_one_problem_have_the_given_correlation():
     for within in (0.0, 0.5, 1.0):
-        logs = np.log(flat(drawn(Lengths(median=5000.0, sigma=0.5, within=within), group=2)).reshape(-1, 2))
+        logs = np.log(flat(drawn(LengthSpec(median=5000.0, sigma=0.5, correlation=within), group=2)).reshape(-1, 2))
         assert np.corrcoef(logs.T)[0, 1] == pytest.approx(within, abs=0.06)
 
 
 def test_a_group_depends_only_on_its_number_and_the_seed():
-    shape = Lengths(median=50.0, sigma=1.0, dropped=0.4, prompt=9)
-    draw = draws(shape, group=4, max_tokens=500, seed=3)
+    shape = LengthSpec(median=50.0, sigma=1.0, dropped=0.4, prompt=9)
+    draw = group_source(shape, group=4, max_tokens=500, seed=3)
     assert [draw(7), draw(2), draw(7)] == [draw(7), draw(2), draw(7)]
     assert drawn(shape, group=4, max_tokens=500, seed=3, groups=5)[2] == draw(2)
     assert drawn(shape, seed=4, groups=9) != drawn(shape, seed=3, groups=9)
@@ -67,34 +67,38 @@ def rollouts(path, groups):
 
 
 def test_groups_of_a_run_are_drawn_as_a_whole(tmp_path):
-    groups = {0: Drawn((5, 9), 3, dropped=False), 4: Drawn((7, 2), 6, dropped=True)}
+    groups = {0: GroupShape((5, 9), 3, dropped=False), 4: GroupShape((7, 2), 6, dropped=True)}
     rollouts(tmp_path / "step-000001.arrow", groups)
-    rollouts(tmp_path / "step-000002.arrow", {5: Drawn((1, 1), 2, dropped=False)})
-    assert read_groups(tmp_path) == {**groups, 5: Drawn((1, 1), 2, dropped=False)}
+    rollouts(tmp_path / "step-000002.arrow", {5: GroupShape((1, 1), 2, dropped=False)})
+    assert read_groups(tmp_path) == {**groups, 5: GroupShape((1, 1), 2, dropped=False)}
     assert read_groups(tmp_path / "step-000001.arrow") == groups
-    like = drawn(Lengths(rollouts=str(tmp_path)), group=2, max_tokens=8, groups=300)
-    assert set(like) == {Drawn((5, 8), 3, dropped=False), Drawn((7, 2), 6, dropped=True), Drawn((1, 1), 2, False)}
-    bigger = drawn(Lengths(rollouts=str(tmp_path)), group=5, groups=300)
+    like = drawn(LengthSpec(rollouts=str(tmp_path)), group=2, max_tokens=8, groups=300)
+    assert set(like) == {
+        GroupShape((5, 8), 3, dropped=False),
+        GroupShape((7, 2), 6, dropped=True),
+        GroupShape((1, 1), 2, False),
+    }
+    bigger = drawn(LengthSpec(rollouts=str(tmp_path)), group=5, groups=300)
     assert {length for group in bigger if group.prompt == 3 for length in group.lengths} == {5, 9}
     assert {len(group.lengths) for group in bigger} == {5}
 
 
 def test_groups_of_a_fitted_distribution_are_drawn_alike():
-    shape = Lengths(median=400.0, sigma=0.9, within=0.4, prompt=30, dropped=0.25)
-    found = described(drawn(shape))
+    shape = LengthSpec(median=400.0, sigma=0.9, correlation=0.4, prompt=30, dropped=0.25)
+    found = fit_lengths(drawn(shape))
     again = drawn(found, seed=1)
     shares = [0.1, 0.5, 0.9]
     assert np.quantile(flat(again), shares) == pytest.approx(np.quantile(flat(drawn(shape)), shares), rel=0.1)
     assert (found.prompt, found.dropped) == (30, pytest.approx(0.25, abs=0.03))
-    assert found.within == pytest.approx(0.4, abs=0.04)
-    assert described([Drawn((7, 7), 3, False)]).within == 0
+    assert found.correlation == pytest.approx(0.4, abs=0.04)
+    assert fit_lengths([GroupShape((7, 7), 3, False)]).correlation == 0
 
 
 def test_tables_without_rollouts_are_named(tmp_path):
-    with pytest.raises(DataError, match="no rollouts"):
+    with pytest.raises(DataError, match="contains no rollouts"):
         read_groups(tmp_path)
     (tmp_path / "other.jsonl").write_text('{"group": 1, "dropped": null}\n')
-    with pytest.raises(DataError, match="column num_tokens, prompt_tokens is missing"):
+    with pytest.raises(DataError, match="it lacks column num_tokens, prompt_tokens"):
         read_groups(Path(tmp_path / "other.jsonl"))
-    with pytest.raises(DataError, match="none of which trained"):
-        resampled([Drawn((1,), 1, dropped=True)], group=1, max_tokens=9, seed=0)
+    with pytest.raises(DataError, match="none of 1 groups of rollouts trained"):
+        resampled_source([GroupShape((1,), 1, dropped=True)], group=1, max_tokens=9, seed=0)
