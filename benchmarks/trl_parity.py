@@ -26,7 +26,7 @@ from magcli.generate.types import Rollout, Sampling
 from magcli.model.load import load_tokenizer
 from magcli.rl.algorithm import AdvantageNorm, LossNorm, advantages, token_weights
 from magcli.rl.metrics import UpdateMetrics
-from magcli.rl.objective import Objective, Sample, micro_batch_loss
+from magcli.rl.objective import Objective, TrainingSample, micro_batch_loss
 from magcli.train.attention import use_packed_attention
 from magcli.train.packing import greedy_collate
 
@@ -188,7 +188,7 @@ def _magcli(model: PreTrainedModel, batch: Batch, norms: Norms, temperature: flo
     values = advantages(batch.rewards, batch.groups, norm=norms.advantage_norm)
     weights = token_weights([len(each.tokens) for each in batch.rollouts], batch.groups, norm=norms.loss_norm)
     samples = [
-        Sample(rollout.prompt, rollout, advantage, weight, temperature)
+        TrainingSample(rollout.prompt, rollout, advantage, weight, temperature)
         for rollout, advantage, weight in zip(batch.rollouts, values, weights.tolist(), strict=True)
     ]
     parts = greedy_collate([sample.length for sample in samples], MICRO_TOKENS)

@@ -48,7 +48,7 @@ class Objective:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class TrainingSample:
     """One rollout to train on: its advantage, the weight of each of its tokens, and the temperature it was sampled at.
 
     ``proximal`` ``[generated tokens]``: the trainer's log-probs before the batch's first optimizer step; None in the
@@ -68,7 +68,7 @@ class Sample:
         return len(self.prompt) + len(self.rollout.tokens)
 
 
-MiniBatch = list[list[Sample]]
+MiniBatch = list[list[TrainingSample]]
 """The samples of one optimizer step, by micro-batches."""
 
 
@@ -111,7 +111,7 @@ def plan(
 
 def _samples(
     groups: Sequence[Group], rewards: Sequence[Sequence[float]], objective: Objective, metrics: UpdateMetrics
-) -> list[Sample]:
+) -> list[TrainingSample]:
     """The samples of one mini-batch."""
     rollouts = [(group, rollout) for group in groups for rollout in group.rollouts]
     numbers = [group.number for group, _ in rollouts]
@@ -121,7 +121,7 @@ def _samples(
     lengths = [len(rollout.tokens) for _, rollout in rollouts]
     weights = algorithm.token_weights(lengths, numbers, norm=objective.loss_norm).tolist()
     return [
-        Sample(group.prompt, rollout, advantage, weight, group.temperature)
+        TrainingSample(group.prompt, rollout, advantage, weight, group.temperature)
         for (group, rollout), advantage, weight in zip(rollouts, advantages, weights, strict=True)
     ]
 
@@ -132,7 +132,7 @@ def _advantages(rewards: Sequence[float], groups: Sequence[int], objective: Obje
     return algorithm.advantages(rewards, groups, norm=objective.advantage_norm)
 
 
-def lay_out(samples: Sequence[Sample], device: torch.device) -> MicroBatch:
+def lay_out(samples: Sequence[TrainingSample], device: torch.device) -> MicroBatch:
     """Pack samples on a device; those of one prompt share it, so that it is computed once.
 
     A sample without generated tokens takes part in the forward pass and in nothing else.
@@ -163,27 +163,29 @@ def score(model: PreTrainedModel, batch: MicroBatch, *, bf16: bool, entropy_grad
     return LogProbs(scored.values[batch.generated], scored.entropy[batch.generated])
 
 
-def current_logprobs(sharded: ShardedModel, samples: Sequence[Sample], objective: Objective) -> Tensor:
+def current_logprobs(sharded: ShardedModel, samples: Sequence[TrainingSample], objective: Objective) -> Tensor:
     """The log-probs ``[N]`` of a micro-batch's generated tokens under the present weights, without gradient."""
     with torch.no_grad():
         values: Tensor = sharded(lambda model: score(model, lay_out(samples, model.device), bf16=objective.bf16).values)
     return values
 
 
-def with_proximal(sharded: ShardedModel, samples: Sequence[Sample], objective: Objective) -> list[Sample]:
+def with_proximal(
+    sharded: ShardedModel, samples: Sequence[TrainingSample], objective: Objective
+) -> list[TrainingSample]:
     """A micro-batch with its log-probs under the present weights as those of the proximal policy."""
     values = current_logprobs(sharded, samples, objective)
     parts = torch.split(values, [len(sample.rollout.tokens) for sample in samples])
     return [replace(sample, proximal=part) for sample, part in zip(samples, parts, strict=True)]
 
 
-def mismatch(logprobs: Tensor, samples: Sequence[Sample], version: int) -> Tensor:
+def mismatch(logprobs: Tensor, samples: Sequence[TrainingSample], version: int) -> Tensor:
     """Trainer's minus engine's log-probs of the tokens that this version of the weights generated, without gradient."""
     sampler = torch.tensor([value for sample in samples for value in sample.rollout.logprobs], device=logprobs.device)
     return (logprobs.detach() - sampler)[single_version_mask(version, samples)]
 
 
-def single_version_mask(version: int, samples: Sequence[Sample]) -> Tensor:
+def single_version_mask(version: int, samples: Sequence[TrainingSample]) -> Tensor:
     """Which generated tokens belong to sequences that this version of the weights generated entirely: bool ``[N]``.
 
     A sequence that older weights began keeps their KV cache, so its later tokens come from no single version.
@@ -210,7 +212,7 @@ def accumulate(
 
 def micro_batch_loss(
     model: PreTrainedModel,
-    samples: Sequence[Sample],
+    samples: Sequence[TrainingSample],
     objective: Objective,
     metrics: UpdateMetrics,
     reference: PreTrainedModel | None = None,

@@ -18,7 +18,7 @@ from magcli.rl.metrics import ClipStats, UpdateMetrics, mismatch_summary
 from magcli.rl.objective import (
     MiniBatch,
     Objective,
-    Sample,
+    TrainingSample,
     accumulate,
     current_logprobs,
     mismatch,
@@ -35,7 +35,7 @@ from magcli.train.shard import hidden_size, micro_batches_by_rank
 MAX_BAD_UPDATES = 5
 """Updates in a row without a finite gradient before the run stops."""
 
-IDLE = Sample((0,), Rollout(0, (0,), (), (), ((0, 0),), "stop", 0), 0.0, 0.0)
+IDLE = TrainingSample((0,), Rollout(0, (0,), (), (), ((0, 0),), "stop", 0), 0.0, 0.0)
 """Zero-weight padding micro-batch without generated tokens, for ranks that have one micro-batch less than others."""
 
 GATHERED = ("clips", "entropies", "mismatches", "importance", "divergences")

@@ -15,7 +15,7 @@ from magcli.model.load import load_model
 from magcli.rl import algorithm, custom
 from magcli.rl.algorithm import Tokens
 from magcli.rl.metrics import UpdateMetrics
-from magcli.rl.objective import Objective, Sample, micro_batch_loss, plan
+from magcli.rl.objective import Objective, TrainingSample, micro_batch_loss, plan
 from magcli.rl.rollouts import Group
 from magcli.train.attention import use_packed_attention
 
@@ -113,7 +113,7 @@ def test_a_loss_replaces_the_built_in_one(source, model):
 
 
 def test_a_sample_without_generated_tokens_never_reaches_the_loss(source, model):
-    filler = Sample((5,), Rollout(0, (5,), (), (), (), "stop", 0), 0.0, 0.0)
+    filler = TrainingSample((5,), Rollout(0, (5,), (), (), (), "stop", 0), 0.0, 0.0)
     loss = micro_batch_loss(model, [filler], replace(RECIPE, loss=f"{source}:broken"), UpdateMetrics())
     assert loss.item() == 0
 

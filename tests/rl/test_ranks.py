@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM
 from magcli.errors import DataError
 from magcli.generate.types import Rollout
 from magcli.model.load import load_model, load_tokenizer
-from magcli.rl.objective import Objective, Sample
+from magcli.rl.objective import Objective, TrainingSample
 from magcli.rl.rollouts import Group
 from magcli.rl.trainer import IDLE, compare, shares_of, update
 from magcli.train.attention import use_packed_attention
@@ -327,7 +327,7 @@ def test_every_sample_goes_to_one_rank_and_ranks_have_equally_many_micro_batches
 
 
 def sample(length, seed):
-    return Sample((1,), Rollout(0, (1,), (2,) * length, (0.0,) * length, ((0, 0),), "stop", seed), 1.0, 1.0)
+    return TrainingSample((1,), Rollout(0, (1,), (2,) * length, (0.0,) * length, ((0, 0),), "stop", seed), 1.0, 1.0)
 
 
 def test_a_single_process_trains_by_itself(tiny_model_dir, tmp_path):

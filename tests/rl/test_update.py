@@ -12,7 +12,7 @@ from magcli.errors import MagError
 from magcli.generate.types import Rollout
 from magcli.model.load import load_model
 from magcli.rl.metrics import UpdateMetrics
-from magcli.rl.objective import Objective, Sample, accumulate, micro_batch_loss, plan, with_proximal
+from magcli.rl.objective import Objective, TrainingSample, accumulate, micro_batch_loss, plan, with_proximal
 from magcli.rl.rollouts import Group
 from magcli.rl.trainer import compare, shuffled, update
 from magcli.train import optim
@@ -328,7 +328,7 @@ def with_versions(group):
 
 def test_a_sample_without_generated_tokens_does_not_train(model, reference):
     """It fills up the micro-batches of a rank that has none left."""
-    filler = Sample((5,), Rollout(0, (5,), (), (), (), "stop", 0), 0.0, 0.0)
+    filler = TrainingSample((5,), Rollout(0, (5,), (), (), (), "stop", 0), 0.0, 0.0)
     measured = UpdateMetrics(version=0)
     loss = micro_batch_loss(model, [filler], replace(RECIPE, **EXTRAS), measured, reference)
     loss.backward()
