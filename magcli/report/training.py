@@ -14,7 +14,7 @@ from magcli.report.funnel import Part
 from magcli.rl import ledger
 from magcli.run import lineage
 from magcli.run.lineage import Trained
-from magcli.run.rundir import RunDir
+from magcli.run.rundir import Line, RunDir
 
 MAX_POINTS = 240
 """Maximum number of points of a chart."""
@@ -26,7 +26,6 @@ LAST = ("step", "stage")
 """Metrics of which the last value of an interval is taken instead of the mean."""
 VARIANCE = "reward_variance"
 """Key under which the squared standard error of the mean reward is added to the metrics."""
-Line = Mapping[str, Any]
 
 
 class ChartSpec(NamedTuple):

@@ -1,7 +1,6 @@
 """The RL algorithm: from the rewards of a mini-batch to the loss of each of its tokens.
 
-Everything that decides what is learned stands here, one pure function for each term of the objective (recipe, section
-1; P 2.1). For token t of completion i the loss is
+One pure function for each term of the objective (recipe, section 1; P 2.1). For token t of completion i the loss is
 
     weight[i] * ( importance[i,t] * policy loss[i,t] + kl_coef * KL[i,t] - entropy_coef * entropy[i,t] )
 
@@ -32,7 +31,7 @@ EQUAL = 1e-6
 """Rewards closer than this are equal: far below the smallest part of a reward, far above float32 rounding."""
 
 MAX_LOG_RATIO = 20.0
-"""exp of more overflows gradients; a ratio this far off (5e8) has no gradient."""
+"""exp of more would overflow in gradients; a ratio this large (5e8) has zero gradient."""
 
 
 class Tokens(NamedTuple):
@@ -42,8 +41,8 @@ class Tokens(NamedTuple):
         new: log-probabilities under the policy; the only field with a gradient.
         old: log-probabilities that the importance ratio is against: the sampler's, at the version of the weights that
             generated each token, or those of the proximal policy with ``--is-cap``.
-        advantage: of the token's completion.
-        sequence: int64, the token's completion within the micro-batch, counted from 0.
+        advantage: that of the token's completion.
+        sequence: int64, index of the token's completion in the micro-batch.
     """
 
     new: Tensor
@@ -77,7 +76,7 @@ def advantages(rewards: Sequence[float], groups: Sequence[int], *, norm: Advanta
 
     ``none``: A = reward - mean of the group (Dr. GRPO, section 3.2). ``group``: A / standard deviation of the group's
     rewards (GRPO, section 4.1.2). ``minibatch``: (A - mean of A) / standard deviation of A, both over the mini-batch
-    (P 2.1). Standard deviations are those of a population; where one is zero, the advantages are zero.
+    (P 2.1). Standard deviations are population ones; if one is zero, the advantages are zero.
     """
     members = _members(groups, len(rewards))
     centred = [0.0] * len(rewards)
@@ -124,8 +123,8 @@ def token_weights(lengths: Sequence[int], groups: Sequence[int], *, norm: LossNo
 
     ``group`` (P 2.1, loss normalisation): 1 / (number of groups * generated tokens of the completion's group).
     ``token`` (DAPO, eq. 8): 1 / generated tokens of the mini-batch. ``sample`` (GRPO, eq. 3): 1 / (number of
-    completions * tokens of the completion). The weights of all tokens sum to 1. They are fixed before the mini-batch is
-    split, so micro-batches and ranks just add up: no split changes the gradient.
+    completions * tokens of the completion). The weights of all tokens sum to 1. The
+    losses of micro-batches and ranks are summed, so how the mini-batch is split does not change the gradient.
     """
     if any(length < 1 for length in lengths):
         raise MagError("a completion without generated tokens cannot train")
@@ -151,12 +150,12 @@ def clipped_policy_loss(tokens: Tokens, clip_low: float, clip_high: float) -> Te
 
 
 def importance_ratio(new: Tensor, old: Tensor) -> Tensor:
-    """exp(new - old) of log-probabilities, bounded so that its gradient is finite."""
+    """exp(new - old) of log-probabilities, bounded to keep its gradient finite."""
     return (new - old).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
 
 
 def is_clipped(tokens: Tokens, clip_low: float, clip_high: float) -> tuple[Tensor, Tensor]:
-    """Whether the lower, and the upper, bound of ``clipped_policy_loss`` sets a token's gradient to zero: bool."""
+    """Whether the lower and the upper bound of ``clipped_policy_loss`` set each gradient to zero, bool ``[N]``."""
     ratio = importance_ratio(tokens.new.detach(), tokens.old)
     return (tokens.advantage < 0) & (ratio < 1 - clip_low), (tokens.advantage > 0) & (ratio > 1 + clip_high)
 
@@ -165,8 +164,8 @@ def truncated_importance(proximal: Tensor, sampler: Tensor, *, cap: float) -> Te
     """min(proximal / sampler probability, ``cap``) of each token ``[N]``, without gradient (``--is-cap``).
 
     The decoupled objective of AReaL (section 5.2): the ratio of the policy loss is against the proximal policy, the
-    trainer's weights at the start of the batch, and this weight corrects for a sampler that is older or another engine.
-    Truncation bounds its variance (truncated importance sampling).
+    trainer's weights at the start of the batch; this weight corrects for a sampler with older weights or another
+    engine. Truncation bounds its variance (truncated importance sampling).
     """
     return (proximal - sampler).detach().clamp(-MAX_LOG_RATIO, math.log(cap)).exp()
 
@@ -174,8 +173,8 @@ def truncated_importance(proximal: Tensor, sampler: Tensor, *, cap: float) -> Te
 def kl_estimate(new: Tensor, reference: Tensor) -> Tensor:
     """The k3 estimate of KL(policy || reference) of each token ``[N]``: r - 1 - log r, r = reference / policy.
 
-    GRPO, eq. 4. It is never negative, unbiased where the policy generated the tokens, and its gradient vanishes where
-    the two agree. The recipe has no such penalty (P 2.1); ``--kl`` adds it.
+    GRPO, eq. 4. It is never negative, unbiased if the policy generated the tokens, and has zero gradient where the two
+    agree. The recipe has no such penalty (P 2.1); ``--kl`` adds it.
     """
     log_ratio = (reference - new).clamp(max=MAX_LOG_RATIO)
     return log_ratio.exp() - 1 - log_ratio
@@ -193,7 +192,7 @@ def weighted_loss(
 ) -> Tensor:
     """The sum over tokens of weight * (importance * policy loss + kl_coef * KL - entropy_coef * entropy).
 
-    All tensors are ``[N]``; absent terms are left out. The entropy bonus is that of PPO, eq. 9.
+    All tensors are ``[N]``; terms that are None are left out. The entropy bonus is that of PPO, eq. 9.
     """
     loss = policy_loss if importance is None else importance * policy_loss
     if kl is not None:

@@ -1,11 +1,12 @@
-"""Which problem the next group takes: the data must not become easy, and no problem is lost (recipe, section 5).
+"""Choose the problem of each group, so that the data do not become easy and no problem is lost (recipe, section 5).
 
-An epoch takes every active problem once, in an order drawn from the run's seed. Every finished group updates what is
-known of its problem. One that is solved again and again retires; one that is never solved is deferred: left out of one
-epoch, then of two, four, up to sixteen, and tried in between. With both rules off all problems are active always.
+An epoch contains every active problem once, in an order drawn from the run's seed. Every finished group updates the
+statistics of its problem. A problem whose groups are all correct several times in a row is retired; one whose groups
+stay all wrong is deferred: skipped for one epoch, then for two, four, up to sixteen, with one trial in between. Without
+these rules every problem is always active.
 
-All of it is a function of the seed and of the groups' events in their order, so a run that goes on rebuilds it from its
-ledger with ``follow``.
+The choice depends only on the seed and on the order of the groups' events, so a resumed run rebuilds it by replaying
+its ledger.
 """
 
 from collections import deque
@@ -17,31 +18,31 @@ import numpy as np
 
 from magcli.errors import DataError, Stopped
 
-FADE = 0.5
-"""What a problem's earlier completions still count when a new group of it is finished."""
+DECAY = 0.5
+"""Factor on the counts of a problem's earlier completions when a new group of it is finished."""
 
 MAX_DOUBLINGS = 4
-"""A deferred problem misses at most 2 to the power of this many epochs before it is tried again."""
+"""A deferred problem is skipped for at most 2 to the power of this many epochs before it is tried again."""
 
-EQUAL = 1e-6
-"""Pass rates closer than this are the same: far above float32 rounding, which columns have."""
+TOLERANCE = 1e-6
+"""Pass rates closer than this are equal: far above the float32 rounding of columns."""
 
 Row = Mapping[str, Any]
 
 
 class AllSolved(Stopped):
-    """Every problem of the present stage has retired."""
+    """Every problem of the current stage has retired."""
 
 
-class Pool(NamedTuple):
+class StageProblems(NamedTuple):
     """The problems of one stage: those of a table whose pass rate is in a band, both ends included; None takes all."""
 
     rows: Sequence[Row]
     band: Sequence[float] | None = None
 
 
-class Counts(NamedTuple):
-    """Problems of the present stage by what becomes of them in the present epoch."""
+class ProblemCounts(NamedTuple):
+    """Problems of the current stage by their state in the current epoch."""
 
     active: int
     retired: int
@@ -49,225 +50,207 @@ class Counts(NamedTuple):
 
 
 @dataclass
-class Record:
-    """What is known of one problem.
+class ProblemStats:
+    """The results of one problem so far.
 
-    ``right`` and ``graded`` are counts of completions that fade by half with every group: the parameters of a Beta
-    distribution with forgetting. A problem comes up once an epoch, and the policy changes in between; so some two
-    groups' worth of completions count, and the last group as much as all before it. The filter's samples begin the
-    counts and fade alike.
+    ``correct`` and ``graded`` count completions and are halved with every group: the parameters of a Beta distribution
+    with forgetting. A problem comes up once an epoch, and the policy changes in between, so about two groups' worth of
+    completions count, and the last group as much as all earlier ones. The filter's samples initialize the counts.
     """
 
-    right: float = 0.0
+    correct: float = 0.0
     graded: float = 0.0
     groups: int = 0
     solved_in_a_row: int = 0
     unsolved_in_a_row: int = 0
     retired: bool = False
-    back: int = -1
-    """The first epoch that takes it (again)."""
+    active_from: int = -1
+    """The first epoch that includes it (again)."""
 
-    def add(self, right: int, graded: int) -> None:
-        """Count a group of which ``right`` of ``graded`` completions were right."""
-        self.right = FADE * self.right + right
-        self.graded = FADE * self.graded + graded
+    def add(self, correct: int, graded: int) -> None:
+        """Count a group with ``correct`` of ``graded`` completions."""
+        self.correct = DECAY * self.correct + correct
+        self.graded = DECAY * self.graded + graded
         self.groups += 1
-        self.solved_in_a_row = self.solved_in_a_row + 1 if right == graded else 0
+        self.solved_in_a_row = self.solved_in_a_row + 1 if correct == graded else 0
+
+    @property
+    def pass_rate(self) -> float | None:
+        """The estimated pass rate, None while there is no completion."""
+        return self.correct / self.graded if self.graded else None
 
 
 class Curriculum:
-    """The problems of a run's stages, and what is known of each.
+    """The problems of a run's stages and their statistics.
 
-    ``epoch`` counts from 0; -1 before the first problem was taken. ``stage`` is that whose problems are taken.
+    ``epoch`` counts from 0; it is -1 before the first group. ``stage`` is the current one, ``rows`` are its problems.
+
+    Args:
+        stages: the problems of each stage; the same ``rows`` object where a stage continues with the problems of the
+            stage before. Columns ``pass_rate`` and ``num_samples``, which ``filter-math`` writes, initialize the
+            estimates.
+        seed: of the order in each epoch.
+        retire_after: groups in a row with every completion correct after which a problem retires; 0 is never. This and
+            no threshold on the estimate defines solved, because its error is known: a problem of pass rate p retires
+            by chance with probability p to the power of G times this number (at 0.9, G = 16 and 2: 3%).
+        defer_after: groups in a row with no completion correct after which a problem is deferred; 0 is never.
+
+    Raises:
+        DataError: a stage has no problem, or no pass rates for its band.
     """
 
     def __init__(
-        self,
-        rows: Sequence[Row],
-        seed: int,
-        *,
-        retire_after: int = 0,
-        defer_after: int = 0,
-        band: Sequence[float] | None = None,
-        later: Sequence[Pool] = (),
+        self, stages: Sequence[StageProblems], seed: int, *, retire_after: int = 0, defer_after: int = 0
     ) -> None:
-        """Begin with the problems of the first stage.
-
-        Args:
-            rows: problems; a column ``pass_rate`` and its ``num_samples``, as ``filter-math`` gives them, begin the
-                estimates.
-            seed: of the order in each epoch.
-            retire_after: groups in a row with every completion right after which a problem retires; 0 is never. This,
-                not an estimate above some bound, is what solved means, because its chance is known: a problem of pass
-                rate p retires by luck with p to the power of G times this number (at 0.9, G = 16 and 2: 3%).
-            defer_after: groups in a row with no completion right after which a problem is deferred; 0 is never.
-            band: lowest and highest pass rate of the problems to take.
-            later: the problems of the other stages; ``rows`` itself where a stage goes on with them.
-
-        Raises:
-            DataError: a stage has no problem, or nothing to choose those of its band by.
-        """
+        _check(stages)
         self.seed, self.retire_after, self.defer_after = seed, retire_after, defer_after
         self.epoch, self.stage = -1, 0
-        self._pools = (Pool(rows, band), *later)
-        self._records: dict[str, Record] = {}
+        self._stages = stages
+        self._stats: dict[str, ProblemStats] = {}
         self._by_id: dict[str, Row] = {}
-        self._taken: dict[int, Row] = {}
-        _check(self._pools)
-        self._enter(0)
+        self._assigned: dict[int, Row] = {}
+        self._enter_stage()
 
-    def _enter(self, stage: int) -> None:
-        """Go over to the problems of a stage, beginning a new epoch; what groups have shown of each problem stays.
+    def _enter_stage(self) -> None:
+        """Begin an epoch with the problems of the current stage; the statistics of earlier groups stay.
 
-        The band is of present estimates. Problems of which nothing is known are in every band.
+        The band selects by the current estimates. Problems without an estimate are in every band.
         """
-        rows, band = self._pools[stage]
-        self.stage = stage
+        rows, band = self._stages[self.stage]
         for row in rows:
             self._by_id[row["id"]] = row
-            if row["id"] not in self._records or not self._records[row["id"]].groups:
-                self._records[row["id"]] = _first_record(row)
-        self.rows = [row for row in rows if band is None or self._within(row["id"], band)]
+            if row["id"] not in self._stats or not self._stats[row["id"]].groups:
+                self._stats[row["id"]] = _initial_stats(row)
+        self.rows = [row for row in rows if band is None or _in_band(self.estimate(row["id"]), band)]
         if band is not None and not self.rows:
-            raise DataError(f"rl: none of {len(rows)} problems has a pass rate in the band {_told(band)}")
-        self._left: deque[int] = deque()
+            raise DataError(f"rl: none of {len(rows)} problems has a pass rate in the band {_band_text(band)}")
+        self._upcoming: deque[int] = deque()
 
-    def _change(self, stage: int) -> None:
-        """Enter another stage; one that takes all of the same rows goes on with the epoch."""
-        before, after = self._pools[self.stage], self._pools[stage]
-        if after.rows is before.rows and after.band is before.band is None:
-            self.stage = stage
-        else:
-            self._enter(stage)
-
-    def next(self, number: int, stage: int = 0) -> Row:
-        """The problem of group ``number``, made in a stage: the next active one, or again that which it already took.
+    def problem(self, number: int, stage: int = 0) -> Row:
+        """The problem of group ``number``; the next active one of the stage if the group has none yet.
 
         Raises:
             AllSolved: there is none left.
             DataError: none is in the band of the stage.
         """
-        if number not in self._taken:
+        if number not in self._assigned:
             self._advance(stage)
-            self._taken[number] = self.rows[self._left.popleft()]
-        return self._taken[number]
+            self._assigned[number] = self.rows[self._upcoming.popleft()]
+        return self._assigned[number]
 
-    def place(self, number: int, problem_id: str, stage: int = 0) -> None:
-        """Have group ``number`` take the problem that its ledger names, as ``next`` had it.
+    def restore(self, number: int, problem_id: str, stage: int = 0) -> None:
+        """Assign the problem that the ledger names to group ``number``.
 
         Raises:
             DataError: there is no such problem.
         """
-        if number in self._taken:
+        if number in self._assigned:
             return
         self._advance(stage)
         if problem_id not in self._by_id:
-            raise DataError(f"rl: group {number} of the ledger took problem {problem_id!r}, which is not in the input")
-        at = next((i for i, index in enumerate(self._left) if self.rows[index]["id"] == problem_id), None)
-        self._taken[number] = self._by_id[problem_id] if at is None else self.rows[self._left[at]]
+            raise DataError(f"rl: group {number} of the ledger has problem {problem_id!r}, which is not in the input")
+        at = next((i for i, index in enumerate(self._upcoming) if self.rows[index]["id"] == problem_id), None)
+        self._assigned[number] = self._by_id[problem_id] if at is None else self.rows[self._upcoming[at]]
         if at is not None:
-            del self._left[at]
+            del self._upcoming[at]
 
-    def observe(self, problem_id: str, right: int, graded: int) -> None:
-        """Count a finished group: ``right`` of its ``graded`` completions.
+    def observe(self, problem_id: str, correct: int, graded: int) -> None:
+        """Count a finished group with ``correct`` of ``graded`` completions; 0 graded: grading failed, nothing counts.
 
-        ``graded`` is 0 for a group that was dropped because grading failed: it says nothing.
+        A deferred problem is not deferred further by a group that had started before.
         """
         if not graded:
             return
-        record = self._records[problem_id]
-        record.add(right, graded)
-        record.retired |= 0 < self.retire_after <= record.solved_in_a_row
-        if right:
-            record.unsolved_in_a_row, record.back = 0, self.epoch
-        elif record.back <= self.epoch:
-            self._count_unsolved(record)
+        stats = self._stats[problem_id]
+        stats.add(correct, graded)
+        stats.retired |= 0 < self.retire_after <= stats.solved_in_a_row
+        if correct:
+            stats.unsolved_in_a_row, stats.active_from = 0, self.epoch
+        elif stats.active_from <= self.epoch:
+            stats.unsolved_in_a_row += 1
+            if 0 < self.defer_after <= stats.unsolved_in_a_row:
+                skipped = 2 ** min(stats.unsolved_in_a_row - self.defer_after, MAX_DOUBLINGS)
+                stats.active_from = self.epoch + 1 + skipped
 
-    def _count_unsolved(self, record: Record) -> None:
-        """Defer a problem when it went unsolved too often. It is not deferred yet: a group of it that was under way and
-        ends meanwhile must not keep it away for longer.
-        """
-        record.unsolved_in_a_row += 1
-        if 0 < self.defer_after <= record.unsolved_in_a_row:
-            gap = 2 ** min(record.unsolved_in_a_row - self.defer_after, MAX_DOUBLINGS)
-            record.back = self.epoch + 1 + gap
-
-    def follow(self, event: Mapping[str, Any]) -> None:
-        """Take one event of the ledger as it was taken when it was noted: a reservation, or a group's outcome.
-
-        The stage stands in the ledger too: it changes with a reservation, at no other moment.
-        """
+    def replay(self, event: Mapping[str, Any]) -> None:
+        """Apply an event of the ledger: a reservation, which may also change the stage, or the outcome of a group."""
         match event:
             case {"event": "reserved", "group": number, "problem": problem_id}:
-                self.place(number, problem_id, event.get("stage", 0))
-            case {"event": "admitted" | "dropped", "group": number, "right": right, "graded": graded}:
-                self.observe(self._taken[number]["id"], right, graded)
+                self.restore(number, problem_id, event.get("stage", 0))
+            case {"event": "admitted" | "dropped", "group": number, "right": correct, "graded": graded}:
+                self.observe(self._assigned[number]["id"], correct, graded)
 
     def estimate(self, problem_id: str) -> float | None:
-        """The present estimate of a problem's pass rate, None while nothing is known."""
-        record = self._records[problem_id]
-        return record.right / record.graded if record.graded else None
+        """The current estimate of a problem's pass rate, None while nothing is known."""
+        return self._stats[problem_id].pass_rate
 
-    def active(self) -> Counts:
-        """How many problems of the present stage are active, retired and deferred."""
-        retired = sum(self._records[row["id"]].retired for row in self.rows)
+    def counts(self) -> ProblemCounts:
+        """How many problems of the current stage are active, retired and deferred."""
+        retired = sum(self._stats[row["id"]].retired for row in self.rows)
         active = sum(self._is_active(row) for row in self.rows)
-        return Counts(active, retired, len(self.rows) - retired - active)
+        return ProblemCounts(active, retired, len(self.rows) - retired - active)
 
     def _advance(self, stage: int) -> None:
-        """Bring an active problem of a stage to the front, in a new epoch where this one has none left."""
+        """Bring an active problem of a stage to the front, in a new epoch if this one has none left."""
         if stage != self.stage:
-            self._change(stage)
-        while not (self._left and self._is_active(self.rows[self._left[0]])):
-            if self._left:
-                self._left.popleft()
+            before, after, self.stage = self._stages[self.stage], self._stages[stage], stage
+            same_problems = after.rows is before.rows and after.band is before.band is None
+            if not same_problems:
+                self._enter_stage()
+        while not (self._upcoming and self._is_active(self.rows[self._upcoming[0]])):
+            if self._upcoming:
+                self._upcoming.popleft()
             else:
                 self._begin_epoch()
 
     def _begin_epoch(self) -> None:
-        """Draw the order of the next epoch; all its problems may be deferred, or retired since."""
-        if all(self._records[row["id"]].retired for row in self.rows):
-            solved = f"{self.retire_after} groups in a row right throughout"
-            raise AllSolved(f"rl: all {len(self.rows)} problems are solved ({solved}); use harder ones")
+        """Draw the order of the next epoch, in which all problems may be deferred."""
+        if all(self._stats[row["id"]].retired for row in self.rows):
+            rule = f"{self.retire_after} all-correct groups in a row"
+            raise AllSolved(f"rl: all {len(self.rows)} problems are solved ({rule}); use harder ones")
         self.epoch += 1
         order = np.random.default_rng([self.seed, self.epoch]).permutation(len(self.rows))
-        self._left = deque(order.tolist())
+        self._upcoming = deque(order.tolist())
 
     def _is_active(self, row: Row) -> bool:
-        record = self._records[row["id"]]
-        return not record.retired and record.back <= self.epoch
-
-    def _within(self, problem_id: str, band: Sequence[float]) -> bool:
-        low, high = band
-        estimate = self.estimate(problem_id)
-        return estimate is None or low - EQUAL <= estimate <= high + EQUAL
+        stats = self._stats[row["id"]]
+        return not stats.retired and stats.active_from <= self.epoch
 
 
-def _check(pools: Sequence[Pool]) -> None:
-    """Fail at the door: every stage has problems, and pass rates for its band, be it from groups of earlier stages."""
-    seen: set[str] = set()
-    for rows, band in pools:
-        if not rows:
-            raise DataError("rl: a stage has no problem")
-        known = any(row.get("pass_rate") is not None or row["id"] in seen for row in rows)
-        if band is not None and not known:
-            raise DataError(f"rl: no problem has a pass_rate for the band {_told(band)}; filter-math gives it")
-        seen.update(row["id"] for row in rows)
-
-
-def _first_record(row: Row) -> Record:
-    """What a filter's columns say of a problem, as if its samples had been one group of the run.
+def _check(stages: Sequence[StageProblems]) -> None:
+    """Check that every stage has problems, and for its band pass rates from a column or from groups of earlier stages.
 
     Raises:
-        DataError: the pass rate is none.
+        DataError: a stage does not.
+    """
+    earlier: set[str] = set()
+    for rows, band in stages:
+        if not rows:
+            raise DataError("rl: a stage has no problems")
+        known = any(row.get("pass_rate") is not None or row["id"] in earlier for row in rows)
+        if band is not None and not known:
+            raise DataError(f"rl: no problem has a pass_rate for the band {_band_text(band)}; filter-math computes it")
+        earlier.update(row["id"] for row in rows)
+
+
+def _initial_stats(row: Row) -> ProblemStats:
+    """A problem's statistics from a filter's columns, whose samples count like one group.
+
+    Raises:
+        DataError: the pass rate is invalid.
     """
     rate, samples = row.get("pass_rate"), row.get("num_samples") or 1
     if rate is None:
-        return Record()
+        return ProblemStats()
     if not isinstance(rate, int | float) or not 0 <= rate <= 1:
         raise DataError(f"rl: problem {row['id']}: pass_rate {rate!r} is not a number from 0 to 1")
-    return Record(right=rate * samples, graded=samples)
+    return ProblemStats(correct=rate * samples, graded=samples)
 
 
-def _told(band: Sequence[float]) -> str:
+def _in_band(pass_rate: float | None, band: Sequence[float]) -> bool:
+    low, high = band
+    return pass_rate is None or low - TOLERANCE <= pass_rate <= high + TOLERANCE
+
+
+def _band_text(band: Sequence[float]) -> str:
     return " to ".join(f"{edge:g}" for edge in band)

@@ -1,4 +1,4 @@
-"""A user's own advantage and policy loss, named as ``module:function`` or ``file.py:function`` like a reward.
+"""Custom advantages and policy losses, given as ``module:function`` or ``file.py:function`` like a reward.
 
     def leave_one_out(rewards, groups):
         ...
@@ -7,7 +7,7 @@
     def reinforce(tokens, clip_low, clip_high):
         return -tokens.advantage * tokens.new  # the loss of each token, [N]
 
-Their arguments are those of ``advantages`` and ``clipped_policy_loss`` in ``magcli.rl.algorithm``, which they replace.
+They replace ``advantages`` and ``clipped_policy_loss`` in ``magcli.rl.algorithm`` and have the same arguments.
 Loss normalisation, importance correction, KL penalty and entropy bonus apply to any loss.
 """
 
@@ -23,7 +23,7 @@ from magcli.verify.custom import load
 
 
 def advantages(spec: str, rewards: Sequence[float], groups: Sequence[int]) -> list[float]:
-    """The advantages that a user's function gives the completions of a mini-batch.
+    """The advantages of a mini-batch's completions by a custom function.
 
     Raises:
         UsageError: there is no such function, it fails, or its result is not one finite number for each completion.
@@ -41,7 +41,7 @@ def advantages(spec: str, rewards: Sequence[float], groups: Sequence[int]) -> li
 
 
 def policy_loss(spec: str, tokens: Tokens, clip_low: float, clip_high: float) -> Tensor:
-    """The loss ``[N]`` that a user's function gives the tokens of a micro-batch. A step whose loss is not finite is
+    """The loss ``[N]`` of a micro-batch's tokens by a custom function. An optimizer step whose loss is not finite is
     skipped, as with the built-in loss.
 
     Raises:
@@ -63,10 +63,10 @@ def policy_loss(spec: str, tokens: Tokens, clip_low: float, clip_high: float) ->
 
 
 def check(advantage: str, loss: str) -> None:
-    """Try a user's functions on two groups of two completions, before anything is generated; empty is built-in.
+    """Call the custom functions on two groups of two completions before anything is generated; "" is built-in.
 
     Raises:
-        UsageError: which one fails, and how.
+        UsageError: one fails.
     """
     if advantage:
         advantages(advantage, [1.0, 0.0, 0.1, 0.9], [0, 0, 1, 1])

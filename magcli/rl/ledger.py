@@ -2,17 +2,17 @@
 
 ``RUN/ledger.jsonl`` has one line for each event, appended in order with its Unix time; no line is ever changed. It is
 the run's queue and log, and with the groups on disk (see ``store``) the state to resume from: a group that was reserved
-and never finished is generated again, a batch that was taken is trained once.
+and never finished is generated again, and a batch that was taken is trained once.
 
 ===========  ======================================================================================================
 event        other keys
 ===========  ======================================================================================================
 reserved     ``problem`` (id), ``version`` of the weights at its start, ``stage`` of the run
-again        the run was killed during generation: it is started once more with ``version``
-generated    all completions have ended, ``tokens`` of them
+again        the run was killed during generation: the group is started once more, with ``version``
+generated    all completions have ended; number of ``tokens``
 admitted     ready to train: ``right`` of its ``graded`` completions are correct
 dropped      does not train: ``reason``; ``right`` and ``graded`` too, 0 if grading failed
-taken        the ``groups`` of the update ``step``, one line for all; the run's ``stage`` and counts of its problems
+taken        the ``groups`` of the update ``step`` in one line; the ``stage`` of the run and counts of its problems
 trained      the update ``step`` of ``groups`` is done
 ===========  ======================================================================================================
 """
@@ -29,20 +29,20 @@ from magcli.data import durable
 from magcli.errors import DataError
 
 Event = Literal["reserved", "again", "generated", "admitted", "dropped", "taken", "trained"]
-ENDS = ("trained", "dropped")
-OF_EVERY_BATCH = ("groups", "event", "step", "time")
+FINAL = ("trained", "dropped")
 
 
 class Ledger:
     """The events of a run's groups on disk, and the state that they lead to.
 
-    ``outstanding`` are the groups reserved and not yet ended, ``started`` the version that each of them was last
-    started with, ``problems`` the problem of every group, ``graded`` the groups that were admitted or dropped,
-    ``taken`` the groups of each update, ``facts`` the other keys of that event, ``trained`` the updates that are done.
+    ``outstanding`` are the groups reserved and neither trained nor dropped, ``started`` the version of the weights that
+    each of them was last started with, ``problems`` the problem of every group, ``graded`` the groups admitted or
+    dropped. ``batches`` are the groups of each update, ``batch_fields`` the other fields of its event, ``trained`` the
+    updates that are done.
     """
 
     def __init__(self, path: Path) -> None:
-        """Open a ledger, or begin one. An incomplete last line, left by a kill, is removed.
+        """Open or create a ledger. An incomplete last line, left by a kill, is removed.
 
         Raises:
             DataError: the file is not a ledger.
@@ -52,48 +52,51 @@ class Ledger:
         self.started: dict[int, int] = {}
         self.problems: dict[int, str] = {}
         self.graded: set[int] = set()
-        self.taken: dict[int, list[int]] = {}
-        self.facts: dict[int, dict[str, Any]] = {}
+        self.batches: dict[int, list[int]] = {}
+        self.batch_fields: dict[int, dict[str, Any]] = {}
         self.trained: set[int] = set()
         text = path.read_bytes() if path.exists() else b""
-        whole = text[: text.rfind(b"\n") + 1]
-        for event in parse(whole.decode(errors="replace").splitlines(), path):
-            self._follow(event)
+        complete = text[: text.rfind(b"\n") + 1]
+        for event in parse(complete.decode(errors="replace").splitlines(), path):
+            self._apply(event)
         with durable.disk_errors(path):
             self.file = open(path, "ab", buffering=0)  # noqa: SIM115
-            self.file.truncate(len(whole))
+            self.file.truncate(len(complete))
 
     @property
     def next_number(self) -> int:
         """The first group that was never reserved."""
         return len(self.problems)
 
-    def note(self, group: int, event: Event, **facts: Any) -> None:
-        """Record an event of a group."""
-        self._append({"group": group, "event": event, **facts})
+    def record(self, group: int, event: Event, **fields: Any) -> None:
+        """Append an event of a group."""
+        self._append({"group": group, "event": event, **fields})
 
-    def note_batch(self, groups: Sequence[int], event: Literal["taken", "trained"], *, step: int, **facts: Any) -> None:
-        """Record an event of an update's groups in one line, so that a kill leaves all of them or none."""
-        self._append({"groups": list(groups), "event": event, "step": step, **facts})
+    def record_batch(
+        self, groups: Sequence[int], event: Literal["taken", "trained"], *, step: int, **fields: Any
+    ) -> None:
+        """Append an event of an update's groups in one line, so that a kill leaves all of them or none."""
+        self._append({"groups": list(groups), "event": event, "step": step, **fields})
 
     def _append(self, line: Mapping[str, Any]) -> None:
         left = (json.dumps({**line, "time": round(time.time(), 4)}) + "\n").encode()
         with durable.disk_errors(self.path):
             while left:
                 left = left[self.file.write(left) :]
-        self._follow(line)
+        self._apply(line)
 
-    def _follow(self, line: Mapping[str, Any]) -> None:
-        event, groups = line["event"], line.get("groups") or [line["group"]]
-        if event == "taken":
-            self.taken[line["step"]] = groups
-            self.facts[line["step"]] = {key: value for key, value in line.items() if key not in OF_EVERY_BATCH}
-        if event == "trained":
+    def _apply(self, line: Mapping[str, Any]) -> None:
+        if line["event"] == "taken":
+            known = ("groups", "event", "step", "time")
+            self.batches[line["step"]] = line["groups"]
+            self.batch_fields[line["step"]] = {key: value for key, value in line.items() if key not in known}
+        if line["event"] == "trained":
             self.trained.add(line["step"])
-        for group in groups:
-            self._follow_group(group, event, line)
+        for group, event in by_group([line]):
+            self._apply_to_group(group, event)
 
-    def _follow_group(self, group: int, event: str, line: Mapping[str, Any]) -> None:
+    def _apply_to_group(self, group: int, line: Mapping[str, Any]) -> None:
+        event = line["event"]
         if event == "reserved":
             self.problems[group] = line["problem"]
         if event in ("reserved", "again"):
@@ -101,7 +104,7 @@ class Ledger:
             self.outstanding.add(group)
         if event in ("admitted", "dropped"):
             self.graded.add(group)
-        if event in ENDS:
+        if event in FINAL:
             self.outstanding.discard(group)
             self.started.pop(group, None)
 
@@ -121,14 +124,18 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def parse(lines: Iterable[str], path: Path) -> Iterator[dict[str, Any]]:
-    """Lines as events. Raises DataError with the number of the first invalid line."""
+    """Lines as events.
+
+    Raises:
+        DataError: a line is not an event; the message has its number.
+    """
     for number, line in enumerate(lines, 1):
         try:
             event = json.loads(line)
-            known = event["event"] in get_args(Event) and ("group" in event or "groups" in event)
+            valid = event["event"] in get_args(Event) and ("group" in event or "groups" in event)
         except (ValueError, KeyError, TypeError):
-            known = False
-        if not known:
+            valid = False
+        if not valid:
             raise DataError(f"{path}: line {number}: invalid ledger event; restore the file or give --restart")
         yield event
 
@@ -142,7 +149,7 @@ def by_group(events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, Mapping
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The identity that holds for every run: reserved = trained + dropped (by reason) + outstanding, each once."""
+    """The identity of every run: reserved = trained + dropped (by reason) + outstanding, each group once."""
 
     reserved: int
     trained: int
@@ -166,40 +173,11 @@ def account(events: Iterable[Mapping[str, Any]]) -> Account:
     trained, dropped = 0, Counter[str]()
     for group, event in by_group(events):
         reserved[group] += event["event"] == "reserved"
-        ends[group] += event["event"] in ENDS
+        ends[group] += event["event"] in FINAL
         trained += event["event"] == "trained"
         if event["event"] == "dropped":
             dropped[event["reason"]] += 1
     faults = [f"group {group} reserved {count} times" for group, count in reserved.items() if count != 1]
     faults += [f"group {group} ended {count} times" for group, count in ends.items() if count > 1]
-    under_way = sum(not ends[group] for group in reserved)
-    return Account(reserved.total(), trained, dict(dropped), under_way, tuple(faults))
-
-
-def overlap(events: Iterable[Mapping[str, Any]]) -> float:
-    """Seconds in which groups were generated during updates; 0 in a synchronous run.
-
-    An update lasts from the moment its groups are taken until they are trained; a group is generated from its start
-    to its last token.
-    """
-    generated: list[tuple[float, float]] = []
-    updates: dict[int, tuple[float, float]] = {}
-    begun: dict[int, float] = {}
-    for group, event in by_group(events):
-        now = event["time"]
-        if event["event"] in ("reserved", "again"):
-            begun[group] = now
-        elif event["event"] == "generated":
-            generated.append((begun[group], now))
-        elif event["event"] in ("taken", "trained"):
-            updates[event["step"]] = (updates.get(event["step"], (now, now))[0], now)
-    return sum(_covered(start, end, generated) for start, end in updates.values())
-
-
-def _covered(start: float, end: float, spans: Iterable[tuple[float, float]]) -> float:
-    """Seconds of ``start`` to ``end`` that some span covers."""
-    covered, reached = 0.0, start
-    for first, last in sorted(spans):
-        covered += max(0.0, min(last, end) - max(first, reached))
-        reached = max(reached, min(last, end))
-    return covered
+    outstanding = sum(not ends[group] for group in reserved)
+    return Account(reserved.total(), trained, dict(dropped), outstanding, tuple(faults))

@@ -1,23 +1,22 @@
-"""Curves of a run on a terminal, in Braille dots: reward, length, dropped groups, staleness, both speeds.
+"""Curves of a run on a terminal, in Braille dots: reward, length, dropped groups, staleness, throughput.
 
 Memory is bounded: each point of a long run is the mean of several updates. ``magcli.console`` decides when to draw.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from rich.text import Text
 
-Line = Mapping[str, Any]
+from magcli.run.rundir import Line
 
 POINTS = 512
-"""Maximum number of points of a curve, at least twice the dots of the widest terminal."""
+"""Maximum number of points of a curve; more than the dots across any terminal."""
 
 MIN_WIDTH = 40
-"""Columns that a terminal needs to show curves."""
+"""Minimum width of a terminal in columns for curves."""
 
 GAP = 2
 """Columns between two curves."""
@@ -28,7 +27,7 @@ DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A curve: its name, and its value in a line of metrics as a number and as text."""
+    """The name of a curve, and the functions that return its value in a line of metrics as a number and as text."""
 
     name: str
     value: Callable[[Line], float | None]
@@ -58,7 +57,7 @@ SERIES = (
 
 
 class Curve:
-    """A series of any length as at most ``POINTS`` means of ``span`` values each; None if no value is known."""
+    """A series of any length as at most ``POINTS`` means of ``span`` values each; a mean of unknown values is None."""
 
     def __init__(self) -> None:
         self.span = 1
@@ -87,7 +86,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 class Curves:
-    """All curves of a run, starting with the lines of metrics of earlier processes."""
+    """All curves of a run, beginning with the updates of earlier processes."""
 
     def __init__(self, lines: Iterable[Line] = ()) -> None:
         self._curves = [Curve() for _ in SERIES]
@@ -98,14 +97,14 @@ class Curves:
             self.add(line)
 
     def add(self, line: Line) -> None:
-        """Append an update's line of metrics."""
+        """Append an update."""
         for series, curve in zip(SERIES, self._curves, strict=True):
             curve.add(series.value(line))
         self._last = line
         self._updates += 1
 
     def draw(self, width: int, height: int) -> list[Text]:
-        """The rows to show on a terminal of this size; none if it is too small or there is no update yet.
+        """The lines to show on a terminal of this size; none if it is too small or there is no update yet.
 
         May be called from another thread than ``add``.
         """
@@ -130,7 +129,7 @@ class Curves:
 
 
 def layout(width: int) -> tuple[int, int]:
-    """Number of curves side by side and lines of each for a terminal's width: nine lines in all, with titles."""
+    """Number of curves side by side, and of lines per curve, for a terminal's width: nine lines in all, with titles."""
     return (3, 3) if width >= 90 else (2, 2)
 
 
@@ -150,7 +149,7 @@ def _short(value: float) -> str:
 
 
 def braille(points: Sequence[float | None], width: int, height: int) -> list[str]:
-    """A curve from bottom to top in ``height`` lines of ``width`` Braille characters of 2 x 4 dots.
+    """A curve as ``height`` lines of ``width`` Braille characters of 2 x 4 dots.
 
     Points are connected; unknown ones leave a gap.
     """
@@ -184,7 +183,7 @@ def _interpolated(points: Sequence[float | None], at: float) -> float | None:
 
 
 def _levels(values: Sequence[float | None], size: int) -> list[int | None]:
-    """Values as rows of dots, the largest in row 0 at the top; a flat curve is in the middle."""
+    """The row of each value's dot: 0 at the top for the largest; a flat curve is in the middle."""
     known = [value for value in values if value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     if low == high:
@@ -193,7 +192,7 @@ def _levels(values: Sequence[float | None], size: int) -> list[int | None]:
 
 
 def _connected(before: int | None, level: int) -> range:
-    """The rows of dots in one column: its own and those that connect it to the previous column."""
+    """The rows of the dots of one column, including those that connect it to the column before."""
     if before is None or before == level:
         return range(level, level + 1)
     return range(before + 1, level + 1) if before < level else range(level, before)

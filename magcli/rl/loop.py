@@ -1,6 +1,6 @@
-"""The RL loop: take a batch of groups, update the policy, send the new weights to the engine, record it.
+"""The RL loop: take a batch of groups, update the policy, send the new weights to the engine, record the update.
 
-``train`` is the whole loop; ``repeat_updates`` makes again those that an interrupted process had begun.
+``train`` is the whole loop; ``repeat_updates`` repeats the updates of an interrupted process since its checkpoint.
 """
 
 import asyncio
@@ -15,16 +15,17 @@ from magcli.generate.types import Sampler
 from magcli.rl import health
 from magcli.rl.checkpointing import Checkpointing
 from magcli.rl.curriculum import AllSolved
-from magcli.rl.metrics import Line, UpdateMetrics, group_metrics, speeds
+from magcli.rl.metrics import UpdateMetrics, group_metrics, speeds
 from magcli.rl.schedule import Schedule
 from magcli.rl.scheduler import Batch, RolloutScheduler
 from magcli.rl.trainer import Trainer
+from magcli.run.rundir import Line
 
 Result = TypeVar("Result")
 
 
 class Monitor(Protocol):
-    """Shows people how the run goes."""
+    """Shows the progress of a run."""
 
     def update(self, line: Line) -> None: ...
     def mismatch(self, found: Line) -> None: ...
@@ -40,14 +41,14 @@ async def train(
     *,
     background: bool,
 ) -> str | None:
-    """Make all updates that are not done yet; returns why the run has ended before the last, or None.
+    """Run the remaining updates; returns why the run ended early, or None.
 
-    ``background`` updates in a thread while other processes generate; else both take turns on one device.
+    ``background``: update in a thread while other processes generate; else both take turns on one device.
 
     Raises:
         Stopped: the run cannot learn any more; the message says why.
     """
-    run = _in_thread if background else _here
+    run = _in_thread if background else _inline
     first, clock = trainer.done, Clock(engine)
     try:
         while trainer.done < trainer.updates:
@@ -74,7 +75,7 @@ async def train(
 
 
 def repeat_updates(trainer: Trainer, schedule: Schedule, checkpointing: Checkpointing, monitor: Monitor) -> None:
-    """Repeat, with the groups on disk, the updates that were begun after the checkpoint.
+    """Repeat the updates that were begun after the checkpoint, with their groups on disk.
 
     Raises:
         Stopped: the mismatch of engine and trainer is too large in the first of them.
@@ -94,7 +95,7 @@ def repeat_updates(trainer: Trainer, schedule: Schedule, checkpointing: Checkpoi
 
 
 def check_mismatch(found: Line, monitor: Monitor) -> None:
-    """Show the mismatch of engine and trainer, before a process changes any weight, and stop if it is too large."""
+    """Show the mismatch of engine and trainer before the first update of a process, and stop if it is too large."""
     monitor.mismatch(found)
     if reason := health.mismatch_fault(found):
         raise Stopped(f"rl: before the first update: {reason}")
@@ -108,19 +109,19 @@ def record(
     seconds: float,
     generating: float,
 ) -> dict[str, Any]:
-    """Write the update just done; returns its line of metrics. Engines worked ``generating`` of its ``seconds``.
+    """Record the last update; returns its metrics. The engines worked ``generating`` of its ``seconds``.
 
-    What is written after an update, such as a checkpoint, counts in the time of the next.
+    The time of writes after an update, such as a checkpoint, counts in the next one.
     """
     line = {"step": trainer.done, "lr": trainer.controller.lr}
     line |= group_metrics(batch.trained, batch.dropped, trainer.done - 1) | metrics.line()
-    line |= speeds(line, metrics.seconds, generating, seconds) | checkpointing.ledger.facts[trainer.done]
+    line |= speeds(line, metrics.seconds, generating, seconds) | checkpointing.ledger.batch_fields[trainer.done]
     checkpointing.record(trainer.done, batch, metrics.advantages, line)
     return line
 
 
 class Clock:
-    """Seconds from update to update, and how many of them the engines worked on average."""
+    """Measures the seconds between updates, and during how many of them the engines worked on average."""
 
     def __init__(self, engine: Sampler) -> None:
         self._engine = engine
@@ -133,13 +134,13 @@ class Clock:
         return self._begun - begun, self._worked - worked
 
 
-async def _here(work: Callable[[], Result]) -> Result:
+async def _inline(work: Callable[[], Result]) -> Result:
     return work()
 
 
 async def _in_thread(work: Callable[[], Result]) -> Result:
-    """Run in a daemon thread while the event loop serves the generators; unlike an executor's, it does not keep a
-    cancelled process from ending.
+    """Run in a daemon thread while the event loop serves the generators; unlike an executor's thread, it does not keep
+    a cancelled process alive.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()

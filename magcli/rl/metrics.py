@@ -1,4 +1,4 @@
-"""The metrics of an update: what training measures, what the rollouts say, and the speed of both sides."""
+"""The metrics of an update: those of training, of the rollouts, and the speed of trainer and generators."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,20 +10,18 @@ import torch
 from torch import Tensor
 
 from magcli.rl.rollouts import Group
+from magcli.run.rundir import Line
 from magcli.verify.types import UNGRADED
 
 RATIO_QUANTILES = (0.01, 0.5, 0.99)
 MISMATCH_QUANTILES = (0.5, 0.9, 0.99)
 
-Line = Mapping[str, Any]
-"""The metrics of one update, a line of ``metrics.jsonl``."""
-
 
 class ClipStats(NamedTuple):
     """How clipping affects the tokens of one micro-batch, each ``[N]`` and without gradient.
 
-    ``log_ratio`` is new minus old log-probability; ``low`` and ``high`` say whether the lower or upper bound takes the
-    token's gradient away.
+    ``log_ratio`` is new minus old log-probability; ``low`` and ``high``: the lower or upper bound sets the token's
+    gradient to zero.
     """
 
     log_ratio: Tensor
@@ -33,10 +31,10 @@ class ClipStats(NamedTuple):
 
 @dataclass(slots=True)
 class UpdateMetrics:
-    """What an update measures; tensors hold the generated tokens ``[N]`` of one micro-batch.
+    """What an update measures; tensors have the generated tokens ``[N]`` of one micro-batch.
 
-    ``version`` is that of the weights, None once an optimizer step has changed them: only before it can trainer and
-    engine be compared.
+    ``version`` is that of the weights, None once an optimizer step has changed them, as trainer and engine can only be
+    compared before.
     """
 
     version: int | None = None
@@ -54,7 +52,7 @@ class UpdateMetrics:
     advantages: dict[int, list[float]] = field(default_factory=dict)
 
     def line(self) -> dict[str, Any]:
-        """The part of the update's metrics that training measures; means are over steps or tokens."""
+        """The metrics of training; means are over optimizer steps or tokens."""
         return {
             "loss": _mean(self.losses),
             "grad_norm": _mean(self.norms),
@@ -70,7 +68,7 @@ class UpdateMetrics:
 
 
 def clip_summary(parts: Sequence[ClipStats]) -> Mapping[str, float]:
-    """Metrics of an update from the clip statistics of its micro-batches, every token counting once.
+    """Metrics of an update from the clip statistics of its micro-batches, over all tokens.
 
     Quantiles of the ratio (``ratio_min``, ``ratio_p01``, ``ratio_p50``, ``ratio_p99``, ``ratio_max``), the shares of
     tokens clipped at the lower and upper bound, and ``approx_kl``, the mean of ratio - 1 - log ratio: never negative,
@@ -93,9 +91,10 @@ def clip_summary(parts: Sequence[ClipStats]) -> Mapping[str, float]:
 def mismatch_summary(parts: Sequence[Tensor]) -> Mapping[str, float]:
     """The mismatch between trainer and engine: how far their log-probabilities of the same tokens differ.
 
-    ``parts`` are log-ratios ``[N]``, trainer minus engine, at equal weights. Their number (``mismatch_tokens``), the
-    mean (``mismatch_mean``), quantiles (``_p50``, ``_p90``, ``_p99``) and maximum of their absolute values, and the
-    signed mean (``mismatch_signed``): far from zero, the tokens were not sampled from one of the two distributions.
+    ``parts`` are log-ratios ``[N]``, trainer minus engine, at equal weights. Returns their number
+    (``mismatch_tokens``), the mean (``mismatch_mean``), quantiles (``_p50``, ``_p90``, ``_p99``) and maximum of their
+    absolute values, and the signed mean (``mismatch_signed``), which is near zero if the tokens were sampled from the
+    trainer's distribution.
     """
     log_ratio = torch.cat([torch.zeros(0), *(part.cpu() for part in parts)]).double()
     if not len(log_ratio):
@@ -111,7 +110,7 @@ def mismatch_summary(parts: Sequence[Tensor]) -> Mapping[str, float]:
 
 
 def group_metrics(trained: Sequence[Group], dropped: Sequence[Group], version: int) -> dict[str, Any]:
-    """Reward parts over all graded rollouts, lengths, groups trained and dropped, staleness."""
+    """Means of the reward parts over all graded rollouts; lengths, groups trained and dropped, staleness."""
     sampled = [*trained, *dropped]
     rewards = [r for group in sampled for r in group.rewards if r.reason not in UNGRADED]
     lengths = [len(rollout.tokens) for group in sampled for rollout in group.rollouts]
@@ -140,9 +139,9 @@ def group_metrics(trained: Sequence[Group], dropped: Sequence[Group], version: i
 
 
 def speeds(line: Line, training: float, generating: float, wall: float) -> dict[str, float]:
-    """Tokens per second of both sides while they work, and the share of the update's wall time that each was idle.
+    """Tokens per second of trainer and generators while they work, and the share of the update's time that each idled.
 
-    If all tokens of an update were generated before it began, nothing was generated meanwhile: 0 per second.
+    0 tokens per second if nothing was generated since the update before.
     """
     return {
         "seconds": wall,
@@ -154,7 +153,7 @@ def speeds(line: Line, training: float, generating: float, wall: float) -> dict[
 
 
 def summary(line: Line) -> str:
-    """The metrics of an update in one line for the terminal."""
+    """The metrics of an update on one line for the terminal."""
     dropped = sum(line["groups_dropped"].values())
     return (
         f"reward {line['reward']:.3f} correct {line['correct']:.3f} length {line['length_mean']:.0f} "

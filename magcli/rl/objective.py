@@ -25,12 +25,12 @@ from magcli.train.shard import ShardedModel
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """The choices of the objective (recipe, section 1) and how it is computed.
+    """The settings of the objective (recipe, section 1) and of its computation.
 
-    The last five are not the recipe's. ``is_cap`` above 0 computes the ratio against the trainer's log-probs at the
-    start of the batch and weights each token by their ratio to the sampler's, truncated at the cap. ``kl`` is the
-    coefficient of the penalty against a reference model, ``entropy_bonus`` that of the entropy. ``advantage`` and
-    ``loss`` name a user's functions that replace the built-in ones.
+    The last five are not part of the recipe. If ``is_cap`` is above 0, the ratio is against the trainer's log-probs at
+    the start of the batch, and each token is weighted by their ratio to the sampler's, truncated at the cap. ``kl`` is
+    the coefficient of the penalty against a reference model, ``entropy_bonus`` that of the entropy. ``advantage`` and
+    ``loss`` name custom functions that replace the built-in ones.
     """
 
     clip_low: float
@@ -49,10 +49,10 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class TrainingSample:
-    """One rollout to train on: its advantage, the weight of each of its tokens, and the temperature it was sampled at.
+    """One rollout to train on: its advantage, the weight of each of its tokens, and its sampling temperature.
 
     ``proximal`` ``[generated tokens]``: the trainer's log-probs before the batch's first optimizer step; None in the
-    first mini-batch, whose own forward pass gives them.
+    first mini-batch, whose forward pass computes them.
     """
 
     prompt: tuple[int, ...]
@@ -69,12 +69,12 @@ class TrainingSample:
 
 
 MiniBatch = list[list[TrainingSample]]
-"""The samples of one optimizer step, by micro-batches."""
+"""The samples of one optimizer step, one list for each micro-batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Samples end to end.
+    """Concatenated samples.
 
     ``generated`` (bool) and ``temperature`` are ``[T]``, over all tokens; ``sampler`` (the engine's log-probs),
     ``advantage``, ``weight``, ``sequence`` and, if there is one, ``proximal`` are ``[N]``, over the generated tokens.
@@ -133,9 +133,9 @@ def _advantages(rewards: Sequence[float], groups: Sequence[int], objective: Obje
 
 
 def lay_out(samples: Sequence[TrainingSample], device: torch.device) -> MicroBatch:
-    """Pack samples on a device; those of one prompt share it, so that it is computed once.
+    """Pack samples on a device; samples with the same prompt share its tokens, which are computed once.
 
-    A sample without generated tokens takes part in the forward pass and in nothing else.
+    A sample without generated tokens only takes part in the forward pass.
     """
     packed = pack_completions([(sample.prompt, sample.rollout.tokens) for sample in samples]).to(device)
     generated = packed.spread([1.0] * len(samples)) > 0
@@ -164,7 +164,7 @@ def score(model: PreTrainedModel, batch: MicroBatch, *, bf16: bool, entropy_grad
 
 
 def current_logprobs(sharded: ShardedModel, samples: Sequence[TrainingSample], objective: Objective) -> Tensor:
-    """The log-probs ``[N]`` of a micro-batch's generated tokens under the present weights, without gradient."""
+    """The log-probs ``[N]`` of a micro-batch's generated tokens under the current weights, without gradient."""
     with torch.no_grad():
         values: Tensor = sharded(lambda model: score(model, lay_out(samples, model.device), bf16=objective.bf16).values)
     return values
@@ -173,7 +173,7 @@ def current_logprobs(sharded: ShardedModel, samples: Sequence[TrainingSample], o
 def with_proximal(
     sharded: ShardedModel, samples: Sequence[TrainingSample], objective: Objective
 ) -> list[TrainingSample]:
-    """A micro-batch with its log-probs under the present weights as those of the proximal policy."""
+    """A micro-batch with its log-probs under the current weights as those of the proximal policy."""
     values = current_logprobs(sharded, samples, objective)
     parts = torch.split(values, [len(sample.rollout.tokens) for sample in samples])
     return [replace(sample, proximal=part) for sample, part in zip(samples, parts, strict=True)]
@@ -186,9 +186,9 @@ def mismatch(logprobs: Tensor, samples: Sequence[TrainingSample], version: int) 
 
 
 def single_version_mask(version: int, samples: Sequence[TrainingSample]) -> Tensor:
-    """Which generated tokens belong to sequences that this version of the weights generated entirely: bool ``[N]``.
+    """Which generated tokens belong to sequences that were generated entirely by this version: bool ``[N]``.
 
-    A sequence that older weights began keeps their KV cache, so its later tokens come from no single version.
+    A sequence that older weights began keeps their KV cache, so its later tokens do not come from a single version.
     """
     spans = [(sample.rollout.versions == ((0, version),), len(sample.rollout.tokens)) for sample in samples]
     return torch.tensor([single for single, length in spans for _ in range(length)], dtype=torch.bool)
@@ -201,7 +201,7 @@ def accumulate(
     metrics: UpdateMetrics,
     reference: PreTrainedModel | None = None,
 ) -> float:
-    """Add up the gradient of one mini-batch, or of a rank's part of it; returns its loss."""
+    """Accumulate the gradient of one mini-batch, or of a rank's part of it; returns its loss."""
     total = 0.0
     for samples in batch:
         loss = sharded(lambda model: micro_batch_loss(model, samples, objective, metrics, reference))  # noqa: B023

@@ -1,7 +1,7 @@
-"""One group: a problem's rollouts, each sent to a verifier the moment it ends (recipe, section 3)."""
+"""Groups: sample the completions of a problem and grade each one the moment it ends (recipe, section 3)."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from magcli.verify.reward import Reward
 class Group:
     """G graded rollouts of one problem, sampled at ``temperature``.
 
-    ``number`` counts reservations; ``dropped`` is the reason why it does not train.
+    ``number`` is its index in the run; ``dropped`` is the reason why it does not train, or None.
     """
 
     number: int
@@ -39,7 +39,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class GroupSampler:
-    """Samples and grades groups: what every group of a run has in common."""
+    """Samples and grades the groups of a run."""
 
     engine: Sampler
     grader: Grader
@@ -53,11 +53,11 @@ class GroupSampler:
     async def roll_out(
         self, number: int, problem: Mapping[str, Any], settings: StageSettings, generated: Callable[[int], None]
     ) -> Group:
-        """Sample and grade one group; ``generated`` gets its number of tokens when the last completion has ended.
+        """Sample and grade one group; ``generated`` is called with its number of tokens when the last completion ends.
 
         Raises:
             PromptTooLong: the prompt does not fit into the context.
-            DataError: the problem is of a kind that cannot be graded.
+            DataError: the problem cannot be graded.
         """
         prompt = prompt_tokens(self.tokenizer, to_messages(problem["prompt"], self.system))
         seeds = [sample_seed(self.seed, f"{problem['id']}#{number}", index) for index in range(self.group_size)]
@@ -74,6 +74,8 @@ class GroupSampler:
         generated(sum(len(rollout.tokens) for rollout in rollouts.values()))
         order = range(self.group_size)
         rewards = [await grading[index] for index in order]
+        totals, correct = [reward.total for reward in rewards], [reward.correct for reward in rewards]
+        dropped = drop_reason(totals, correct, [reward.reason for reward in rewards], by=self.diverse_by)
         return Group(
             number,
             problem,
@@ -81,11 +83,6 @@ class GroupSampler:
             tuple(rollouts[index] for index in order),
             tuple(texts[index] for index in order),
             tuple(rewards),
-            self._dropped(rewards),
+            dropped,
             settings.sampling.temperature,
         )
-
-    def _dropped(self, rewards: Sequence[Reward]) -> str | None:
-        totals = [reward.total for reward in rewards]
-        correct = [reward.correct for reward in rewards]
-        return drop_reason(totals, correct, [reward.reason for reward in rewards], by=self.diverse_by)

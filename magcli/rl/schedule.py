@@ -1,63 +1,53 @@
-"""The schedule of a run: its stages, what of the options changes in them, and when the next one begins.
+"""The schedule of a run: its stages, the options that change in them, and when the next one begins.
 
-The recipe trains in stages to keep three things true: the data do not become easy, completions do not stop growing
-longer, and the KV cache fits (recipe, section 5). Each ``[[rl.stage]]`` table of a recipe is a stage; what a table
-leaves out is as the run's own options say, whatever an earlier table said; only the problems are those of the stage
-before. A run without tables has one stage.
+The recipe trains in stages so that the data do not become easy, completions do not stop growing longer, and the KV
+cache fits (recipe, section 5). Each ``[[rl.stage]]`` table of a recipe is a stage. Options that a table omits have the
+values of ``[rl]``, whatever an earlier table says, except ``data``: the problems stay those of the stage before. A run
+without tables has one stage.
 
-The stage that a run is in follows from its lines of metrics alone, so a resumed run is in the same one.
+The current stage depends only on the metrics of the updates so far, so a resumed run is in the same one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from magcli.generate.types import Sampling
     from magcli.rl.objective import Objective
+    from magcli.run.rundir import Line
     from magcli.verify.reward import RewardRule
 
 LENGTH_WINDOW = 20
-"""Updates whose mean lengths are averaged by ``length-stalled``."""
+"""Number of updates over which ``length-stalled`` averages."""
 
 GROWTH = 0.02
-"""Growth of the length from one such window to the next that still counts as growing.
+"""Growth from one such window to the next below which lengths are stalled.
 
-With 15% noise in an update's mean (16 groups whose lengths differ as much as they do), constant lengths are noticed
-within 60 updates in 98% of simulated runs; lengths that double in 100 updates count as stalled in 5%.
+With 15% noise in an update's mean, as with 16 groups, constant lengths are detected within 60 updates in 98% of
+simulated runs; lengths that double in 100 updates count as stalled in 5%.
 """
 
 EASY_WINDOW = 10
-"""Updates whose groups are counted by ``data-easy``."""
+"""Number of updates whose groups ``data-easy`` counts."""
 
 EASY_SHARE = 0.5
-"""Share of all-correct groups above which the data are easy: every group that trains costs two."""
-
-Line = Mapping[str, Any]
-"""The metrics of one update."""
+"""Share of all-correct groups above which the data are easy: each group that trains then costs two."""
 
 
 @dataclass(frozen=True)
 class StageOptions:
-    """One ``[[rl.stage]]`` table; None is as the run's options say.
+    """One ``[[rl.stage]]`` table; None keeps the run's option of that name.
 
     Args:
-        penalty_end: l_max of the length penalty, in tokens.
-        penalty_width: l_cache: tokens before l_max over which the penalty grows.
-        max_tokens: longest completion.
-        n_async: completions being generated at once.
-        n_batch: completions of one update.
-        n_mini: completions of one optimizer step.
-        temperature: of sampling, and of the log-probs of training.
-        clip_high: upper clip of the ratio.
-        data: table of problems; None goes on with the table of the stage before, the run's input in the first.
-        band: lowest and highest pass rate of the problems to take.
-        updates: updates after which the stage ends.
-        until: what ends it, after ``updates`` at the latest.
+        data: table of problems; None keeps that of the stage before, or the run's input in the first stage.
+        band: lowest and highest pass rate of the problems to use.
+        updates: number of updates after which the stage ends.
+        until: rule that ends the stage, after ``updates`` at the latest.
     """
 
     penalty_end: int | None = None
@@ -77,20 +67,17 @@ class StageOptions:
 STAGE_OPTIONS = (
     "penalty_end", "penalty_width", "max_tokens", "n_async", "n_batch", "n_mini", "temperature", "clip_high"
 )  # fmt: skip
-"""The run's options that a stage can change; ``updates`` of a run counts those of all its stages."""
+"""The run's options that a stage can change; a run's ``updates`` counts those of all its stages."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageSettings:
-    """What one stage of a run generates and trains with. Batches are counted in groups.
+    """The settings of one stage; batches are counted in groups.
 
     Attributes:
-        objective: of its updates.
         groups_per_step: groups of one optimizer step.
         batch_groups: groups of one update.
         async_groups: groups that are generated concurrently.
-        sampling: how completions are sampled.
-        rule: how they are rewarded.
     """
 
     objective: Objective
@@ -103,18 +90,18 @@ class StageSettings:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A run's stages in order; one without ``[[rl.stage]]`` tables has a single one."""
+    """A run's stages in order, at least one."""
 
     stages: Sequence[StageOptions]
     settings: Sequence[StageSettings]
 
     def stage_at(self, lines: Sequence[Line]) -> int:
-        """The index of the stage that makes the update after ``lines``, the metrics of all updates so far."""
+        """The index of the stage of the update after ``lines``, the metrics of all updates so far."""
         return len(starts(self.stages, lines)) - 1
 
 
 def starts(stages: Sequence[StageOptions], lines: Sequence[Line]) -> list[int]:
-    """How many updates were done when each stage that has begun did so. The last stage never ends."""
+    """The number of updates before each stage that has begun. The last stage never ends."""
     begun = [0]
     for done in range(1, len(lines) + 1):
         if len(begun) < len(stages) and has_ended(stages[len(begun) - 1], lines[begun[-1] : done]):
@@ -132,7 +119,7 @@ def has_ended(stage: StageOptions, lines: Sequence[Line]) -> bool:
 
 def length_stalled(lines: Sequence[Line]) -> bool:
     """Whether completions have stopped growing: the mean length of the last 20 updates is less than 2% above that of
-    the 20 before them. Lengths are those of all that was sampled, not of what trained alone.
+    the 20 before them. Lengths are those of all sampled completions, trained or not.
     """
     recent = [line["length_mean"] for line in lines[-2 * LENGTH_WINDOW :]]
     if len(recent) < 2 * LENGTH_WINDOW:
@@ -141,7 +128,7 @@ def length_stalled(lines: Sequence[Line]) -> bool:
 
 
 def data_easy(lines: Sequence[Line]) -> bool:
-    """Whether more than half of the groups of the last 10 updates were all correct, so that they had zero advantage."""
+    """Whether more than half of the groups of the last 10 updates were all correct and so had zero advantage."""
     if len(lines) < EASY_WINDOW:
         return False
     recent = lines[-EASY_WINDOW:]
@@ -151,6 +138,6 @@ def data_easy(lines: Sequence[Line]) -> bool:
 
 
 def min_updates(stage: StageOptions) -> int:
-    """The fewest updates that a stage can have."""
+    """The minimum number of updates of a stage."""
     least = {None: stage.updates or 0, "length-stalled": 2 * LENGTH_WINDOW, "data-easy": EASY_WINDOW}[stage.until]
     return least if stage.updates is None else min(least, stage.updates)

@@ -1,12 +1,12 @@
-"""Which groups are generated and when they train.
+"""Decide which groups are generated and when they train.
 
-``async``: generation continues while groups wait and during updates. A group is started only while fewer than (S + 1)
+``async``: generation continues while groups wait and during updates. A group starts only while fewer than (S + 1)
 batches are outstanding (reserved and neither trained nor dropped); the oldest groups train first; and an update waits
-for a slow group that would otherwise train more than S updates after its start. So staleness is bounded, and no group
-is discarded for being late (recipe, section 3). Only if a stage of the run has smaller batches than the one before do
-groups left over from that stage train later.
+for a slow group that would otherwise train more than S updates after its start. So staleness is bounded without
+discarding late groups (recipe, section 3). The exception are groups left from a stage with larger batches, which may
+train later.
 
-``sync``: the deterministic baseline, each batch sampled from one version of the weights.
+``sync``: the deterministic baseline; each batch is sampled from one version of the weights.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from magcli.rl.store import RolloutStore
 
 MAX_REJECTED_BATCHES = 50
-"""Batches' worth of consecutive dropped groups after which nothing can be learned from these problems."""
+"""Number of batches' worth of consecutive dropped groups after which the run stops."""
 
 
 def may_start(outstanding: int, running: int, *, batch: int, at_once: int, staleness: int, updates_left: int) -> bool:
     """Whether one more group may start.
 
     Args:
-        outstanding: groups reserved and neither trained nor dropped.
-        running: groups that are being generated.
-        batch: groups that one update takes.
-        at_once: groups that may be generated concurrently.
+        outstanding: number of groups reserved and neither trained nor dropped.
+        running: number of groups being generated.
+        batch: groups per update.
+        at_once: maximum number of groups being generated.
         staleness: S, in updates.
-        updates_left: updates still to come; no group is started that could not train.
+        updates_left: updates still to come; no group starts that could not train.
     """
     return running < at_once and outstanding < min(staleness + 1, updates_left) * batch
 
@@ -51,22 +51,22 @@ def choose(
 
     Args:
         ready: groups that are generated and graded.
-        started: the version of the weights that each running or ready group was started with.
-        now: the version of the weights that the update begins with.
-        batch: groups that one update takes.
+        started: the version of the weights with which each running or ready group started.
+        now: the version of the weights before the update.
+        batch: groups per update.
         staleness: S, in updates.
     """
     if len(ready) < batch:
         return None
     chosen = set(sorted(ready, key=lambda number: (started[number], number))[:batch])
     left = sorted(version for number, version in started.items() if number not in chosen)
-    in_time = all(now + place // batch + 1 - version <= staleness for place, version in enumerate(left))
-    nothing_to_wait_for = len(ready) == len(started)
-    return sorted(chosen) if in_time or nothing_to_wait_for else None
+    in_time = all(now + position // batch + 1 - version <= staleness for position, version in enumerate(left))
+    none_running = len(ready) == len(started)
+    return sorted(chosen) if in_time or none_running else None
 
 
 class Batch(NamedTuple):
-    """What was sampled for one update: the groups that train, and those that were dropped before it."""
+    """The groups of one update, and those dropped since the update before."""
 
     trained: Sequence[Group]
     dropped: Sequence[Group]
@@ -78,12 +78,12 @@ class RolloutScheduler:
     Args:
         sampler: generates and grades groups.
         curriculum: chooses their problems.
-        ledger: records what happens to them.
-        store: holds those that are finished; what an earlier process left there is used again.
+        ledger: records their events.
+        store: holds finished groups, also those of an interrupted process.
         schedule: the sizes of the run's stages.
         synchronous: sample each batch from one version of the weights.
         staleness: S, in updates.
-        updates: versions of the weights that there will be; no group is started that could not train.
+        updates: number of updates of the run.
     """
 
     def __init__(
@@ -111,11 +111,11 @@ class RolloutScheduler:
         self._unfinished = self._restore()
 
     def _restore(self) -> list[int]:
-        """Load the groups on disk as ready or dropped; returns those that an earlier process left unfinished."""
+        """Load the groups on disk as ready or dropped; returns those that an interrupted process left unfinished."""
         for number in self.store.numbers():
             group = self.store.load(number)
             if number not in self.ledger.graded:
-                self._note(group)
+                self._record_outcome(group)
             if group.dropped is not None:
                 self.dropped.append(group)
             elif number in self.ledger.outstanding:
@@ -129,13 +129,13 @@ class RolloutScheduler:
 
     @property
     def settings(self) -> StageSettings:
-        """Those of the present stage."""
+        """Those of the current stage."""
         return self.schedule.settings[self.stage]
 
     async def next_batch(self, stage: int) -> Batch:
-        """The groups of the next update, of this stage of the run, and those dropped since the last one.
+        """The groups of the next update, which is of this stage, and those dropped since the last one.
 
-        Groups that start from here on are of the stage; those that are running train as they are.
+        Groups that start from now on have the settings of the stage; running ones keep theirs.
         """
         self.stage = stage
         trained = await (self._collect_synchronous() if self.synchronous else self._collect_asynchronous())
@@ -143,18 +143,19 @@ class RolloutScheduler:
         return Batch(trained, dropped)
 
     async def _collect_asynchronous(self) -> list[Group]:
-        """The oldest groups that fill a batch, as soon as there are enough and no other would train too late."""
+        """The oldest groups of a batch, as soon as there are enough and no other would train too late."""
         self._start_admitted()
         while True:
             if self._failure is not None:
                 raise self._failure
-            if (numbers := self._choose()) is not None:
+            sizes = {"batch": self.settings.batch_groups, "staleness": self.staleness}
+            if (numbers := choose(self.ready, self.ledger.started, self.version, **sizes)) is not None:
                 return self._take(numbers)
             self._changed.clear()
             await self._changed.wait()
 
     async def _collect_synchronous(self) -> list[Group]:
-        """A batch sampled from the present weights alone; dropped groups are replaced in further rounds."""
+        """A batch sampled from the current weights only; dropped groups are replaced in further rounds."""
         unfinished, self._unfinished = self._unfinished, []
         self._settle_all(await asyncio.gather(*map(self._roll_out, map(self._restart, unfinished))))
         while (missing := self.settings.batch_groups - len(self.ready)) > 0:
@@ -177,12 +178,12 @@ class RolloutScheduler:
 
     def _reserve(self) -> int:
         number = self.ledger.next_number
-        problem = self.curriculum.next(number, self.stage)["id"]
-        self.ledger.note(number, "reserved", problem=problem, version=self.version, stage=self.stage)
+        problem = self.curriculum.problem(number, self.stage)["id"]
+        self.ledger.record(number, "reserved", problem=problem, version=self.version, stage=self.stage)
         return number
 
     def _restart(self, number: int) -> int:
-        self.ledger.note(number, "again", version=self.version)
+        self.ledger.record(number, "again", version=self.version)
         return number
 
     def _start(self, number: int) -> None:
@@ -192,9 +193,9 @@ class RolloutScheduler:
 
     def _roll_out(self, number: int) -> asyncio.Task[Group]:
         def generated(tokens: int) -> None:
-            self.ledger.note(number, "generated", tokens=tokens, version=self.version)
+            self.ledger.record(number, "generated", tokens=tokens, version=self.version)
 
-        problem = self.curriculum.next(number, self.stage)
+        problem = self.curriculum.problem(number, self.stage)
         return asyncio.create_task(self.sampler.roll_out(number, problem, self.settings, generated))
 
     def _ended(self, task: asyncio.Task[Group]) -> None:
@@ -202,7 +203,7 @@ class RolloutScheduler:
         self.running.discard(task)
         if task.cancelled():
             return
-        task.exception()  # retrieved, or asyncio would log it when another group's failure has already ended the run
+        task.exception()  # else asyncio would log it if another group's failure has already ended the run
         if self._failure is not None:
             return
         try:
@@ -217,9 +218,9 @@ class RolloutScheduler:
             self._settle(group)
 
     def _settle(self, group: Group) -> None:
-        """A finished group is ready to train, or dropped, which makes room for another."""
+        """Store a finished group, which is ready to train, or dropped, which makes room for another."""
         group = self.store.add(group)
-        self._note(group)
+        self._record_outcome(group)
         if group.dropped is None:
             self.ready[group.number] = group
             self.rejected_streak = 0
@@ -227,47 +228,40 @@ class RolloutScheduler:
         self.dropped.append(group)
         self.rejected_streak += 1
         if self.rejected_streak > MAX_REJECTED_BATCHES * self.settings.batch_groups:
-            streak = f"{self.rejected_streak} consecutive groups had zero advantage ({self._reasons()})"
-            raise Stopped(f"rl: {streak}; {self._advice()}")
+            raise Stopped(f"rl: {self.rejected_streak} consecutive groups had zero advantage {self._explain_dropped()}")
 
-    def _note(self, group: Group) -> None:
-        """Record the outcome of a group's grading."""
+    def _record_outcome(self, group: Group) -> None:
         graded = 0 if group.dropped in UNGRADED else len(group.rewards)
-        found = {"right": sum(reward.correct for reward in group.rewards), "graded": graded}
-        self.curriculum.observe(self.ledger.problems[group.number], **found)
+        correct = sum(reward.correct for reward in group.rewards)
+        self.curriculum.observe(self.ledger.problems[group.number], correct, graded)
         if group.dropped is None:
-            self.ledger.note(group.number, "admitted", **found)
+            self.ledger.record(group.number, "admitted", right=correct, graded=graded)
         else:
-            self.ledger.note(group.number, "dropped", reason=group.dropped, **found)
+            self.ledger.record(group.number, "dropped", reason=group.dropped, right=correct, graded=graded)
 
-    def _reasons(self) -> str:
+    def _explain_dropped(self) -> str:
         counts = Counter(group.dropped for group in self.dropped)
-        return ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
-
-    def _advice(self) -> str:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in counts.most_common())
+        advice = "use other problems"
         if any(len({reward.correctness for reward in group.rewards}) > 1 for group in self.dropped):
-            return "no completion counts as correct, but rewards differ within groups: try --diverse-by reward"
-        return "use other problems"
-
-    def _choose(self) -> list[int] | None:
-        sizes = {"batch": self.settings.batch_groups, "staleness": self.staleness}
-        return choose(self.ready, self.ledger.started, self.version, **sizes)
+            advice = "no completion is correct, but rewards differ within groups: try --diverse-by reward"
+        return f"({reasons}); {advice}"
 
     def _take(self, numbers: Sequence[int]) -> list[Group]:
-        """Remove groups for the next update, and record it before it begins."""
-        counts = {f"problems_{name}": count for name, count in self.curriculum.active()._asdict().items()}
-        self.ledger.note_batch(numbers, "taken", step=self.version + 1, stage=self.stage, **counts)
+        """Take the groups of the next update, and record it before it begins."""
+        counts = {f"problems_{name}": count for name, count in self.curriculum.counts()._asdict().items()}
+        self.ledger.record_batch(numbers, "taken", step=self.version + 1, stage=self.stage, **counts)
         self.ledger.sync()
         return [self.ready.pop(number) for number in numbers]
 
     async def abandon(self, reason: str) -> None:
-        """End the run early: groups that are running, or ready and too few for a batch, are dropped."""
+        """End the run early and drop the outstanding groups."""
         await self.stop()
         for number in sorted(self.ledger.outstanding):
-            self.ledger.note(number, "dropped", reason=reason, right=0, graded=0)
+            self.ledger.record(number, "dropped", reason=reason, right=0, graded=0)
 
     async def stop(self) -> None:
-        """Cancel the running groups; the next process generates them again."""
+        """Cancel the running groups; a resumed run generates them again."""
         for task in self.running:
             task.cancel()
         await asyncio.gather(*self.running, return_exceptions=True)

@@ -1,10 +1,9 @@
-"""A run's groups on disk: each finished one in a file of its own until the table of an update holds it.
+"""A run's groups on disk: each finished group has a file until the table of an update contains it.
 
-RUN/groups/g-00000012.arrow        a group that is graded and waits: to train or, if dropped, to be recorded
-RUN/rollouts/step-000007.arrow     what was sampled for update 7: its groups, and those dropped before it
+RUN/groups/g-00000012.arrow        a graded group that waits for its update, or a dropped one for the next table
+RUN/rollouts/step-000007.arrow     the groups of update 7, and those dropped since update 6
 
-What trains is what is on disk: a group is read back once it is written, so an update that is repeated after a kill has
-the same bits.
+A group is read back after it is written, so that an update repeated after a kill trains on the same bits.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,15 +32,15 @@ OUTCOME = pa.schema(
         pa.field("temperature", pa.float32()),
     ]
 )
-"""The outcome of a rollout: its group, the update that it trained or was dropped before, the reason for dropping it,
-and the temperature that it was sampled at."""
+"""The outcome of a rollout: its group, the update (for a dropped one, the next update), the reason for dropping it, and
+the sampling temperature."""
 
 ROLLOUT = pa.schema([*PROBLEM, *COMPLETION, *TOKENS, *REWARD, *OUTCOME])
-"""The output of `magcli rl`: all that was sampled, trained or not."""
+"""The output of `magcli rl`: all sampled completions, trained or not."""
 
 
 class RolloutStore:
-    """The groups of a run."""
+    """The groups of a run on disk."""
 
     def __init__(self, run: Path) -> None:
         self._run = RunDir(run)
@@ -72,7 +71,7 @@ class RolloutStore:
         return sorted(int(path.stem.removeprefix("g-")) for path in self._run.groups.glob("g-*.arrow"))
 
     def write_table(self, step: int, batch: Batch, advantages: Mapping[int, Sequence[float]]) -> None:
-        """Write what was sampled for an update, and remove the files of its groups."""
+        """Write the table of an update, and remove the files of its groups."""
         groups = [*batch.dropped, *batch.trained]
         rows = rollout_rows(groups, step, advantages)
         with table.write(str(self._run.rollouts_of(step)), ROLLOUT, seal.pack({"stage": "rl"})) as sink:
@@ -85,7 +84,7 @@ class RolloutStore:
         return self._run.rollouts_of(step).exists()
 
     def read_table(self, step: int) -> Batch:
-        """What was sampled for an update."""
+        """The batch in the table of an update."""
         groups = groups_of(table.read(str(self._run.rollouts_of(step))).rows)
         return Batch([g for g in groups if g.dropped is None], [g for g in groups if g.dropped is not None])
 
@@ -105,7 +104,7 @@ class RolloutStore:
 def rollout_rows(
     groups: Sequence[Group], step: int | None, advantages: Mapping[int, Sequence[float]]
 ) -> pa.RecordBatch:
-    """Groups as rows, one a rollout; ``step`` None while they wait."""
+    """Groups as rows, one per rollout; ``step`` is None while they wait."""
     rows = [
         {
             **{name: str(group.problem.get(name) or "") for name in PROBLEM.names},
@@ -128,21 +127,21 @@ def rollout_rows(
         for rollout, text in zip(group.rollouts, group.texts, strict=True)
     ]
     rewards = reward_columns([reward for group in groups for reward in group.rewards])
-    kept = pa.RecordBatch.from_pylist(rows, pa.schema([f for f in ROLLOUT if f.name not in REWARD.names]))
-    arrays = [(rewards if name in REWARD.names else kept).column(name) for name in ROLLOUT.names]
+    others = pa.RecordBatch.from_pylist(rows, pa.schema([f for f in ROLLOUT if f.name not in REWARD.names]))
+    arrays = [(rewards if name in REWARD.names else others).column(name) for name in ROLLOUT.names]
     return pa.RecordBatch.from_arrays(arrays, schema=ROLLOUT)
 
 
 def groups_of(batches: Iterable[pa.RecordBatch]) -> list[Group]:
-    """Rows as groups again, in the order of the rows; the inverse of ``rollout_rows``."""
+    """The inverse of ``rollout_rows``: groups in the order of their rows."""
     rows = [row for batch in batches for row in batch.to_pylist()]
-    return [_group(number, list(members)) for number, members in groupby(rows, key=lambda row: row["group"])]
+    return [_group(list(members)) for _, members in groupby(rows, key=lambda row: row["group"])]
 
 
-def _group(number: int, rows: Sequence[Mapping[str, Any]]) -> Group:
+def _group(rows: Sequence[Mapping[str, Any]]) -> Group:
     first, prompt = rows[0], tuple(rows[0]["prompt_tokens"])
     return Group(
-        number,
+        first["group"],
         {name: first[name] for name in PROBLEM.names},
         prompt,
         tuple(_rollout(row, prompt) for row in rows),

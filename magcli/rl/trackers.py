@@ -1,11 +1,11 @@
 """Experiment trackers (`--track`): TensorBoard, Weights & Biases and Trackio.
 
-The metrics on disk are authoritative. A tracker reports the last update that it has and receives the ones after it, on
-a thread of its own: a killed run resumes there as the same run with each update once, a slow network delays nothing,
-and a run that was never tracked can be uploaded later. A tracker that fails causes one warning; the run continues.
+The metrics on disk are authoritative. A tracker reports the last update that it has and receives the later ones on a
+separate thread: a killed run resumes as the same run with each update logged once, a slow network delays nothing, and a
+run that was never tracked can be uploaded later. A tracker that fails causes one warning; the run continues.
 
-Credentials and storage are the tracker's own business (`wandb login`, `WANDB_MODE`, `WANDB_DIR`, `hf auth login`,
-`TRACKIO_SPACE_ID`, ...). TensorBoard's event files and W&B's local files are in the run's folder.
+Credentials and storage are configured as usual for each tracker (`wandb login`, `WANDB_MODE`, `WANDB_DIR`, `hf auth
+login`, `TRACKIO_SPACE_ID`, ...). TensorBoard's event files and W&B's local files are in the run's folder.
 """
 
 import contextlib
@@ -26,18 +26,18 @@ from typing import Any, Literal, Protocol
 from magcli.console import Console
 from magcli.data import durable
 from magcli.errors import DataError, EnvironmentFault
+from magcli.run.rundir import Line
 
 Name = Literal["tensorboard", "wandb", "trackio"]
-Line = Mapping[str, Any]
 LogLines = Callable[[Sequence[Line]], None]
-"""Given all of a run's lines of metrics so far, starts the upload of those that trackers lack, and returns at once."""
+"""Called with the metrics of all updates so far: starts the upload of those that trackers lack, and returns."""
 
 PROJECT = "magcli"
-"""The project of runs if the environment names no other."""
+"""Default project of runs."""
 FINISH_TIMEOUT = 60.0
 """Seconds that a tracker has to receive the rest of a finished run."""
 ABORT_TIMEOUT = 5.0
-"""The same if the run ended early; the same command uploads the rest."""
+"""The same if the run was interrupted; the same command uploads the rest later."""
 
 METRIC_NAMES = {
     "reward": "reward/mean",
@@ -56,7 +56,7 @@ METRIC_NAMES = {
     "trainer_idle": "speed/trainer_idle",
     "generator_idle": "speed/generator_idle",
 }
-"""Names in trackers of metrics that do not begin with one of ``FAMILIES``; all others are under ``train``."""
+"""Tracker names of metrics that do not begin with one of ``FAMILIES``; all others are under ``train``."""
 
 FAMILIES = ("reward", "length", "groups", "staleness", "clip", "ratio", "mismatch", "problems")
 
@@ -87,7 +87,7 @@ def metric_name(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as trackers know it; ``id`` is unique in a project and stays the same when the run resumes."""
+    """The run to track; ``id`` is unique in a project and stays the same when the run resumes."""
 
     id: str
     folder: Path
@@ -97,7 +97,7 @@ class Run:
 class Tracker(Protocol):
     """One run in a tracker.
 
-    ``last_step`` is the last update that the tracker had when it was opened (0: none), ``location`` where to look at
+    ``last_step`` is the last update that the tracker had when it was opened (0: none), ``location`` is where to view
     the run. ``log`` may buffer; ``finish`` blocks until everything is written.
     """
 
@@ -139,9 +139,9 @@ class TensorBoard:
 
 
 class WandB:
-    """Weights & Biases. A server knows the last step; W&B cannot resume offline, so offline all steps are logged again.
+    """Weights & Biases. The server knows the last step; offline W&B cannot resume, so all steps are logged again.
 
-    Of several offline folders of one run `wandb sync` leaves the last, which is why it has to be complete.
+    `wandb sync` keeps the last of several offline folders of a run, so that one must be complete.
     """
 
     def __init__(self, run: Run) -> None:
@@ -165,7 +165,7 @@ class WandB:
         self._run.log(dict(values), step=step, commit=True)
 
     def finish(self, *, completed: bool) -> None:
-        """Upload the rest, or offline remove the older folders that this one replaces."""
+        """Upload the rest; offline, remove the older folders that this one replaces."""
         self._run.finish(exit_code=0 if completed else 1)
         for older in self._folder.parent.glob(f"offline-run-*-{self._run.id}") if self._run.offline else ():
             if older != self._folder:
@@ -212,7 +212,7 @@ def require(name: Name) -> None:
 
 
 class Uploader:
-    """Logs lines to one tracker on a thread of its own."""
+    """Logs metrics to one tracker on a separate thread."""
 
     def __init__(self, name: Name, tracker: Tracker, console: Console) -> None:
         self._name, self._tracker, self._console = name, tracker, console
@@ -223,12 +223,12 @@ class Uploader:
         self._thread.start()
 
     def upload(self, lines: Sequence[Line]) -> None:
-        """Log those of the run's lines that the tracker lacks; ``lines[0]`` is update 1."""
+        """Log the lines that the tracker lacks; ``lines[0]`` is update 1."""
         self._lines = lines
         self._wake.set()
 
     def close(self, *, completed: bool) -> None:
-        """Give the tracker some time to receive the rest."""
+        """Wait some time until the tracker has the rest."""
         self._closing = True
         self._wake.set()
         self._thread.join(FINISH_TIMEOUT if completed else ABORT_TIMEOUT)
@@ -257,7 +257,7 @@ class Uploader:
     def _fail(self, error: Exception) -> None:
         if not self._failed:
             self._failed = True
-            message = f"rl: {self._name} failed and receives nothing more: {_one_line(error)}"
+            message = f"rl: {self._name} failed and gets no more updates: {_one_line(error)}"
             self._console.warn(f"{message}; run the same command again to upload the rest", tracker=self._name)
 
 
@@ -265,7 +265,7 @@ class Uploader:
 def open_trackers(
     names: Sequence[Name], folder: Path, config: Mapping[str, Any], console: Console, *, resumed: bool
 ) -> Iterator[LogLines]:
-    """A run's trackers for the duration of the block; ``resumed`` tells whether the run has updates already.
+    """A run's trackers for the duration of the block; ``resumed``: the run has updates already.
 
     Raises:
         EnvironmentFault: a tracker of a new run cannot be opened; for a resumed one this is a warning.

@@ -1,7 +1,7 @@
-"""The trainer: one update of the policy on a batch of groups, by one or many ranks.
+"""The trainer: updates of the policy on a batch of groups, on one or many ranks.
 
-A batch is planned once, on rank 0: advantages and weights of tokens over whole mini-batches, then micro-batches, as
-many for each rank. So the number of ranks changes a gradient by rounding alone.
+Rank 0 plans a batch: advantages and token weights over whole mini-batches, then equally many micro-batches for each
+rank. So the number of ranks changes a gradient by rounding only.
 """
 
 import time
@@ -33,18 +33,18 @@ from magcli.train.optim import clip_and_step, set_lr
 from magcli.train.shard import hidden_size, micro_batches_by_rank
 
 MAX_BAD_UPDATES = 5
-"""Updates in a row without a finite gradient before the run stops."""
+"""Consecutive updates without a finite gradient after which the run stops."""
 
 IDLE = TrainingSample((0,), Rollout(0, (0,), (), (), ((0, 0),), "stop", 0), 0.0, 0.0)
-"""Zero-weight padding micro-batch without generated tokens, for ranks that have one micro-batch less than others."""
+"""Zero-weight padding sample without generated tokens, for ranks that have one micro-batch less than others."""
 
 GATHERED = ("clips", "entropies", "mismatches", "importance", "divergences")
-"""The metrics of micro-batches, which are gathered from all ranks."""
+"""The metrics of micro-batches, to gather from all ranks."""
 
 
 @dataclass
 class Trainer:
-    """The policy and its training state: of ``updates`` updates ``done`` are done, which is the weights' version."""
+    """The policy and its training state; ``done`` of ``updates`` updates are done, the version of the weights."""
 
     controller: RankController
     updates: int
@@ -99,8 +99,8 @@ def update(
 ) -> UpdateMetrics:
     """Train on a batch of groups with these rewards, one optimizer step for each mini-batch.
 
-    ``version`` is that of the weights at the start, as rollouts name it; the mismatch between engine and trainer is
-    measured on the sequences that it generated, in the forward pass of the first mini-batch.
+    ``version`` is that of the weights before the update; the mismatch between engine and trainer is measured on the
+    sequences that it generated, in the forward pass of the first mini-batch.
 
     Raises:
         EnvironmentFault: a rank has died, hangs or failed; the message names it.
@@ -125,7 +125,7 @@ def compare(
     rewards: Sequence[Sequence[float]],
     version: int,
 ) -> Mapping[str, float]:
-    """The mismatch of engine and trainer on the sequences that ``version`` of the weights generated; trains nothing.
+    """The mismatch of engine and trainer on the sequences that ``version`` of the weights generated, without training.
 
     Raises:
         EnvironmentFault: a rank has died, hangs or failed; the message names it.
@@ -141,13 +141,13 @@ def _shares(controller: RankController, batches: list[MiniBatch], objective: Obj
 
 
 def shuffled(rewards: Sequence[Sequence[float]], seed: Sequence[int]) -> list[list[float]]:
-    """The control of the learning experiments: rewards shuffled at random within each group."""
+    """Rewards shuffled randomly within each group, as a control experiment."""
     random = np.random.default_rng(list(seed))
     return [random.permutation(np.asarray(group)).tolist() for group in rewards]
 
 
 def shares_of(batches: Sequence[MiniBatch], size: int, budget: int, hidden: int) -> list[list[MiniBatch]]:
-    """The mini-batches of each rank: each mini-batch divided so that all ranks have equally many micro-batches."""
+    """The mini-batches of each rank, divided so that all ranks have equally many micro-batches."""
     shares: list[list[MiniBatch]] = [[] for _ in range(size)]
     for batch in batches:
         samples = [sample for micro_batch in batch for sample in micro_batch]
@@ -166,7 +166,7 @@ class Compare:
     version: int
 
     def run(self, state: RankState) -> list[Tensor]:
-        """No weight changes."""
+        """Compute the log-ratios without changing any weight."""
         parts = [
             mismatch(current_logprobs(state.sharded, samples, self.objective), samples, self.version)
             for samples in self.batch
@@ -197,7 +197,7 @@ class Learn:
 
 
 def _step(state: RankState, loss: float, objective: Objective, metrics: UpdateMetrics) -> None:
-    """Make the optimizer step, on all ranks or on none: loss and norm are those of all ranks."""
+    """Make the optimizer step on all ranks or on none, as loss and norm are those of all ranks."""
     norm = clip_and_step(state.optimizer, state.model.parameters(), max_norm=objective.max_norm, loss=loss)
     if norm is None:
         metrics.skipped += 1

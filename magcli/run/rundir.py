@@ -29,6 +29,8 @@ from magcli.errors import DataError, UsageError
 from magcli.run.stage import CHOSEN
 
 INPUTS = "inputs.json"
+Line = Mapping[str, Any]
+"""The metrics of one step, a line of ``metrics.jsonl``."""
 
 
 class RunDir:

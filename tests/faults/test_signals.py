@@ -63,7 +63,7 @@ def start(place: Path, run: Path) -> "subprocess.Popen[str]":
 def in_the_update(process: "subprocess.Popen[str]") -> None:
     """Wait until a run that goes on is about to make its update again."""
     told = next((line for line in process.stderr if "resuming from update" in line), "")
-    assert "resuming from update 1; 1 to repeat with the same groups" in told
+    assert "resuming from update 1; repeating 1 with the same groups" in told
 
 
 def taken(run: Path) -> bool:

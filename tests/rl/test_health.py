@@ -39,7 +39,7 @@ def test_a_fault_needs_the_full_number_of_consecutive_updates(name):
     sick, updates = SICK[name], LONG[name]
     assert fault([sick] * (updates - 1)) is None
     assert fault([line()] * 5 + [sick] * (updates - 1)) is None
-    assert fault([line()] * 5 + [sick] * updates).startswith(f"{updates} updates in a row: ")
+    assert fault([line()] * 5 + [sick] * updates).startswith(f"in {updates} consecutive updates: ")
     assert fault([sick] * updates + [line()]) is None
 
 
@@ -47,8 +47,8 @@ def test_a_fault_needs_the_full_number_of_consecutive_updates(name):
     ("name", "told"),
     [
         ("mismatch", "20,000 tokens log-probs that differ by 0.35 in the median (limit 0.1) and by 2.5"),
-        ("cut", "98.0 % of the completions reach the token limit; give more --max-tokens"),
-        ("non-diverse", "of 928 groups 912 had zero advantage (all-wrong 900, all-right 12); use other problems"),
+        ("cut", "98.0 % of completions reach the token limit; increase --max-tokens"),
+        ("non-diverse", "912 of 928 groups had zero advantage (all-wrong 900, all-right 12); use other problems"),
     ],
 )
 def test_a_fault_is_one_line_with_its_numbers_and_what_to_do(name, told):

@@ -3,18 +3,19 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from overlap import overlap
 
 from magcli.errors import DataError
-from magcli.rl.ledger import Ledger, account, overlap, read
+from magcli.rl.ledger import Ledger, account, read
 
 
 def test_events_are_read_back(tmp_path):
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    ledger.note(0, "reserved", problem="p", version=0)
-    ledger.note(1, "reserved", problem="q", version=0)
-    ledger.note(2, "reserved", problem="p", version=1)
-    ledger.note(0, "dropped", reason="all-wrong")
-    ledger.note_batch([1, 2], "taken", step=1)
+    ledger.record(0, "reserved", problem="p", version=0)
+    ledger.record(1, "reserved", problem="q", version=0)
+    ledger.record(2, "reserved", problem="p", version=1)
+    ledger.record(0, "dropped", reason="all-wrong")
+    ledger.record_batch([1, 2], "taken", step=1)
     ledger.sync()
     ledger.close()
     again = Ledger(tmp_path / "ledger.jsonl")
@@ -22,8 +23,8 @@ def test_events_are_read_back(tmp_path):
     assert again.started == {1: 0, 2: 1}
     assert again.problems == {0: "p", 1: "q", 2: "p"}
     assert again.next_number == 3
-    assert again.taken == {1: [1, 2]}
-    again.note_batch([1, 2], "trained", step=1)
+    assert again.batches == {1: [1, 2]}
+    again.record_batch([1, 2], "trained", step=1)
     again.close()
     assert again.outstanding == set()
     assert again.started == {}
@@ -37,7 +38,7 @@ def test_a_torn_last_line_is_cut_off_wherever_it_was_torn(tmp_path):
     path = tmp_path / "ledger.jsonl"
     ledger = Ledger(path)
     for group in range(3):
-        ledger.note(group, "reserved", problem="p", version=0)
+        ledger.record(group, "reserved", problem="p", version=0)
     ledger.close()
     whole = path.read_bytes()
     ends = [at for at, byte in enumerate(whole) if byte == ord("\n")]
@@ -45,7 +46,7 @@ def test_a_torn_last_line_is_cut_off_wherever_it_was_torn(tmp_path):
         path.write_bytes(whole[:length])
         found = Ledger(path)
         assert found.outstanding == set(range(sum(end < length for end in ends)))
-        found.note(7, "reserved", problem="p", version=0)
+        found.record(7, "reserved", problem="p", version=0)
         found.close()
         assert read(path)[-1]["group"] == 7
 
@@ -63,7 +64,7 @@ def test_outstanding_groups_were_reserved_and_have_not_ended(tmp_path_factory, n
     ledger = Ledger(tmp_path_factory.mktemp("ledger") / "ledger.jsonl")
     outstanding = set()
     for group, event in noted:
-        ledger.note(group, event, problem="p", version=0, reason="all-right")
+        ledger.record(group, event, problem="p", version=0, reason="all-right")
         outstanding = outstanding | {group} if event == "reserved" else outstanding
         outstanding = outstanding - {group} if event == "dropped" else outstanding
     ledger.close()

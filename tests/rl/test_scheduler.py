@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from magcli.errors import EnvironmentFault, Stopped
 from magcli.generate.types import Rollout
-from magcli.rl.curriculum import Curriculum, Pool
+from magcli.rl.curriculum import Curriculum, StageProblems
 from magcli.rl.ledger import Ledger, account, read
 from magcli.rl.rollouts import Group
 from magcli.rl.schedule import Schedule, StageOptions, StageSettings
@@ -46,12 +46,9 @@ def scheduled(path, clock, stages=None, synchronous=False, **sizes):
     sizes = {"batch_groups": 2, "async_groups": 8, "staleness": 1, "updates": 10} | sizes
     stages = stages or [(sizes["batch_groups"], sizes["async_groups"])]
     settings = [StageSettings(None, 1, batch, at_once, None, None) for batch, at_once in stages]
-    ledger, curriculum = (
-        Ledger(path / "ledger.jsonl"),
-        Curriculum(PROBLEMS, 0, later=[Pool(PROBLEMS)] * (len(stages) - 1)),
-    )
+    ledger, curriculum = Ledger(path / "ledger.jsonl"), Curriculum([StageProblems(PROBLEMS)] * len(stages), 0)
     for event in read(ledger.path):
-        curriculum.follow(event)
+        curriculum.replay(event)
     return RolloutScheduler(
         clock,
         curriculum,
@@ -82,7 +79,7 @@ async def updates(scheduler, stage_of=lambda update: 0):
 def trained(scheduler, batch):
     """An update is done."""
     scheduler.sampler.version += 1
-    scheduler.ledger.note_batch([group.number for group in batch.trained], "trained", step=scheduler.version)
+    scheduler.ledger.record_batch([group.number for group in batch.trained], "trained", step=scheduler.version)
 
 
 @given(st.integers(0, 3), st.integers(1, 3), st.integers(1, 12), st.integers(0, 2**32))
@@ -142,7 +139,7 @@ def test_groups_of_a_killed_process_are_resumed(tmp_path):
     for _ in range(4):
         scheduler._reserve()
     asyncio.run(settle(scheduler, [0, 1, 2]))
-    scheduler.ledger.note_batch([0], "trained", step=1)
+    scheduler.ledger.record_batch([0], "trained", step=1)
     scheduler.store.remove([0])
     scheduler.ledger.close()
     clock.version = 1

@@ -154,7 +154,7 @@ def test_a_tracker_that_fails_causes_one_warning(record, capsys) -> None:
     assert found.finished == []
     warnings = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
     assert warnings == [
-        "warning: rl: wandb failed and receives nothing more: ConnectionError: the network is gone; run the same "
+        "warning: rl: wandb failed and gets no more updates: ConnectionError: the network is gone; run the same "
         "command again to upload the rest"
     ]
 
@@ -166,7 +166,7 @@ def test_a_tracker_that_hangs_delays_nothing(record, capsys, monkeypatch) -> Non
     found = record(1000, hangs_at=5)
     assert time.monotonic() - begun < 3
     assert [step for step, _ in found.logged] == [3, 4]
-    assert capsys.readouterr().err.count("warning: rl: wandb failed and receives nothing more: TimeoutError") == 1
+    assert capsys.readouterr().err.count("warning: rl: wandb failed and gets no more updates: TimeoutError") == 1
 
 
 def test_a_run_that_ends_early_is_marked_so(record, monkeypatch) -> None:

@@ -356,20 +356,20 @@ def test_problems_that_are_never_solved_stop_the_run(guesser, tmp_path):
 @pytest.mark.parametrize("schedule", ["async", "sync"])
 def test_a_run_whose_problems_are_all_solved_ends_with_its_model(guesser, tmp_path, monkeypatch, schedule, capsys):
     """Every group counts as solved: each problem retires after its first."""
-    monkeypatch.setattr("magcli.rl.curriculum.Record.add", solved)
+    monkeypatch.setattr("magcli.rl.curriculum.ProblemStats.add", solved)
     problems = written(tmp_path / "p.jsonl", [("3", letter) for letter in "abcdefgh" * 3])
     run, options = tmp_path / "run", SMALL | {"updates": 50, "retire_after": 1, "schedule": schedule, "quiet": False}
     call_stage("rl", problems, model=str(guesser), run=run, **options)
     assert 0 < len(metrics(run)) < 24
-    told = f"(1 groups in a row right throughout); use harder ones; ended after {len(metrics(run))} updates"
+    told = f"(1 all-correct groups in a row); use harder ones; ended after {len(metrics(run))} updates"
     assert told in capsys.readouterr().err
     assert (run / "model" / "model.safetensors").exists()
     account = ledger.account(ledger.read(run / "ledger.jsonl"))
     assert (account.outstanding, account.faults) == (0, ())
 
 
-def solved(record, right, graded):
-    record.groups, record.solved_in_a_row = record.groups + 1, record.solved_in_a_row + 1
+def solved(stats, correct, graded):
+    stats.groups, stats.solved_in_a_row = stats.groups + 1, stats.solved_in_a_row + 1
 
 
 def test_a_refused_first_update_is_refused_again(guesser, problems, tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from calling import call_stage, flags_of, quiet
+from overlap import overlap
 
 from magcli.data import table
 from magcli.rl import ledger
@@ -67,8 +68,8 @@ def test_the_ledger_alone_shows_that_both_sides_work_at_once(guesser, problems, 
     sizes = {**SMALL, "updates": 5, "lr": 1e-4, "n_async": 512, "n_batch": 256, "n_mini": 256}
     call_stage("rl", problems, model=str(guesser), run=tmp_path / "split", generators=1, **sizes)
     call_stage("rl", problems, model=str(guesser), run=tmp_path / "sync", schedule="sync", **sizes)
-    assert ledger.overlap(told(tmp_path / "split")) > 0
-    assert ledger.overlap(told(tmp_path / "sync")) == 0
+    assert overlap(told(tmp_path / "split")) > 0
+    assert overlap(told(tmp_path / "sync")) == 0
     account = ledger.account(told(tmp_path / "split"))
     assert account.faults == ()
     assert account.outstanding == 0

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from calling import flags_of, quiet
+from overlap import overlap
 
 from magcli.data import table
 from magcli.rl import ledger
@@ -63,7 +64,7 @@ def test_trainer_and_vllm_log_probs_match_and_weights_change_in_flight(wide_mode
         "of tokens on older caches too"
     )
     assert "rl: engine and trainer at equal weights: the log-probs of" in errors
-    assert ledger.overlap(ledger.read(run / "ledger.jsonl")) > 0
+    assert overlap(ledger.read(run / "ledger.jsonl")) > 0
     paths = sorted((run / "rollouts").iterdir())
     rows = [row for path in paths for batch in table.read(str(path)).rows for row in batch.to_pylist()]
     assert {span["version"] for row in rows for span in row["versions"]} >= {0, 1, 2}

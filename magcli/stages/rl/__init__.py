@@ -1,13 +1,13 @@
 """Reinforcement learning with verifiable rewards: GRPO as the Magistral recipe changes it.
 
-The input is problems; the output is all rollouts, with every reward part, the weight versions that generated them, and
-whether they were trained on. The run's folder holds metrics, checkpoints, float32 weights for the landscape and the
-resulting model. The same command resumes an interrupted run; with --schedule sync the resumed weights equal those of an
-uninterrupted run bit for bit.
+The input is problems; the output is all rollouts, with the parts of their rewards, the weight versions that generated
+them, and whether they were trained on. The run's folder contains metrics, checkpoints, float32 weights for the
+landscape and the trained model. The same command resumes an interrupted run; with --schedule sync the resumed weights
+equal those of an uninterrupted run bit for bit.
 """
 
 from magcli.stages.rl.config import Config, check, reads, settings, side_outputs
-from magcli.stages.rl.run import run, schema, serve_rank
+from magcli.stages.rl.train import run, schema, serve_rank
 from magcli.stages.shared.tables import ALIASES
 
 INPUTS = "Problems: columns prompt, answer, optional id; - is stdin."

@@ -1,4 +1,4 @@
-"""From the options of `magcli rl` to what a run is made of: trainer, engine, curriculum, schedule, groups."""
+"""Build the parts of a run from the options of `magcli rl`: trainer, schedule, curriculum, engine, sampler."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def trainer(config: Config, controller: RankController) -> Trainer:
-    """The policy to train, over all ranks that torchrun has started."""
+    """The policy to train, on all ranks that torchrun started."""
     from magcli.model.compute import use_threads
     from magcli.rl.trainer import Trainer
 
@@ -75,7 +75,7 @@ def open_state(config: Config) -> OpenState:
 
 
 def schedule(config: Config) -> Schedule:
-    """The stages of the run: those of its recipe, or one."""
+    """The stages of the recipe, or a single one."""
     from magcli.rl.schedule import Schedule
 
     stages = config.stage or (StageOptions(),)
@@ -112,10 +112,10 @@ def _settings(config: Config) -> StageSettings:
 
 
 def stage_rows(config: Config, needs: Sequence[str], job: Job) -> list[list[dict[str, Any]]]:
-    """The problems of each stage that brings its own, in the order of the stages.
+    """The problems of each stage that has its own table, in the order of the stages.
 
     Raises:
-        DataError: a table lacks a column, or has no row that can be used.
+        DataError: a table lacks a column, or has no usable row.
     """
     from magcli.data import table
     from magcli.run import validation
@@ -129,32 +129,24 @@ def stage_rows(config: Config, needs: Sequence[str], job: Job) -> list[list[dict
 
 
 def curriculum(config: Config, rows: Sequence[Sequence[Row]], ledger: Ledger) -> Curriculum:
-    """What chooses the problems, where the ledger has left it. ``rows``: the run's problems, then ``stage_rows``."""
-    from magcli.rl.curriculum import Curriculum, Pool
+    """The curriculum in the state of the ledger. ``rows``: the run's problems, then ``stage_rows``."""
+    from magcli.rl.curriculum import Curriculum, StageProblems
     from magcli.rl.ledger import read
 
-    given, pools = iter(rows), []
-    present = next(given)
-    for stage in config.stage:
-        present = next(given) if stage.data is not None else present
-        pools.append(Pool(present, stage.band))
-    first, *later = pools or [Pool(present)]
-    found = Curriculum(
-        first.rows,
-        config.seed,
-        retire_after=config.retire_after,
-        defer_after=config.defer_after,
-        band=first.band,
-        later=later,
-    )
+    tables, stages = iter(rows), []
+    current = next(tables)
+    for stage in config.stage or (StageOptions(),):
+        current = next(tables) if stage.data is not None else current
+        stages.append(StageProblems(current, stage.band))
+    found = Curriculum(stages, config.seed, retire_after=config.retire_after, defer_after=config.defer_after)
     for event in read(ledger.path):
-        found.follow(event)
+        found.replay(event)
     return found
 
 
 @asynccontextmanager
 async def engine(config: Config, job: Job) -> AsyncIterator[Sampler]:
-    """The engine while the block lasts: another copy of the model, in this process or in generator processes."""
+    """The engine for the duration of the block: a second copy of the model, in this process or in generators."""
     from magcli.generate.fleet import Fleet
     from magcli.generate.open import open_policy
 
@@ -183,7 +175,7 @@ async def engine(config: Config, job: Job) -> AsyncIterator[Sampler]:
 
 
 def _spec(config: Config) -> Spec:
-    """Each generator's engine, with slots for the stage that generates most; --schedule sync samples to the bit."""
+    """The engine of each generator, with slots for the largest n_async; deterministic for --schedule sync."""
     from magcli.generate.wire import Spec
 
     most = max([config.n_async, *(options_in(stage, config).n_async for stage in config.stage)])
@@ -202,10 +194,9 @@ def _spec(config: Config) -> Spec:
 
 
 def _share_threads(generators: int) -> int:
-    """The threads of each generator; the trainer keeps the rest. 0 without generator processes.
+    """Divide torch's threads among trainer and generators; returns those of each generator, 0 without any.
 
-    They split torch's threads, also those of OMP_NUM_THREADS: with more threads than cores, each waits for others that
-    are not running.
+    With more threads than cores, threads would wait for others that are not running.
     """
     import torch
 
@@ -218,7 +209,7 @@ def _share_threads(generators: int) -> int:
 
 
 def group_sampler(config: Config, engine: Sampler, grader: Grader, trainer: Trainer) -> GroupSampler:
-    """What samples and grades the groups."""
+    """The sampler of groups."""
     from magcli.model.load import end_tokens
     from magcli.rl.rollouts import GroupSampler
 
@@ -236,7 +227,7 @@ def group_sampler(config: Config, engine: Sampler, grader: Grader, trainer: Trai
 
 
 def tracked(config: Config, folder: RunDir, job: Job) -> AbstractContextManager[LogLines]:
-    """The run's trackers (``--track``), resumed where they have this run already."""
+    """The run's trackers (``--track``), resumed if they have this run already."""
     from magcli.config import as_json
     from magcli.rl.trackers import open_trackers
 

@@ -1,4 +1,4 @@
-"""`magcli rl` from the problems to the finished model."""
+"""Run `magcli rl`: train, show its progress, and output the rollouts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
-    """One row a rollout."""
+    """One row per rollout."""
     from magcli.rl.store import ROLLOUT
 
     return ROLLOUT
@@ -40,7 +40,7 @@ def serve_rank(config: Config) -> bool:
 
 
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Train, then give out all rollouts in the order of the updates."""
+    """Train, then return all rollouts in the order of the updates."""
     from magcli.data import table
     from magcli.rl.checkpointing import remove_checkpoints
     from magcli.rl.store import RolloutStore
@@ -73,18 +73,12 @@ def _train(
     controller: RankController,
     log_lines: LogLines,
 ) -> None:
-    """Train from the last update that the folder holds to the end, and leave the model in it.
+    """Train from the last update in the folder to the end, and write the model.
 
-    Args:
-        config: the options of the run.
-        problems: the run's own, then those of each stage.
-        job: shows messages and records dropped rows.
-        folder: of the run.
-        controller: runs commands on all ranks.
-        log_lines: uploads the lines of metrics to trackers.
+    ``problems`` are those of the run, then those of each stage with its own table.
 
     Raises:
-        Stopped: nothing can be learned any more, and why.
+        Stopped: the run cannot learn any more; the message says why.
     """
     from magcli.rl import loop
     from magcli.rl.checkpointing import Checkpointing
@@ -108,7 +102,9 @@ def _train(
         log_lines(checkpointing.lines)
         with job.console.progress(config.updates, "updates", "rl", curves.draw) as bar:
             monitor = Display(checkpointing.lines, bar, curves, log_lines, job.console)
-            _say_resumed(ledger.taken, trainer.done, job.console)
+            if begun := max(ledger.batches, default=0):
+                text = f"rl: resuming from update {begun}; repeating {begun - trainer.done} with the same groups"
+                job.console.say(text, event="resume", step=begun)
             bar.advance(trainer.done, reused=True)
             loop.repeat_updates(trainer, schedule, checkpointing, monitor)
             with Loop() as events:
@@ -118,13 +114,6 @@ def _train(
         checkpointing.finish(trainer)
     job.console.say(f"rl: {account(read(ledger.path))}", event="ledger")
     job.console.say(f"rl: model in {folder.model}", event="model", path=str(folder.model))
-
-
-def _say_resumed(begun: Mapping[int, Any], done: int, console: Console) -> None:
-    if begun:
-        last = max(begun)
-        text = f"rl: resuming from update {last}; {last - done} to repeat with the same groups"
-        console.say(text, event="resume", step=last)
 
 
 async def _loop(
@@ -137,7 +126,7 @@ async def _loop(
     monitor: Display,
     job: Job,
 ) -> str | None:
-    """Generate and train; returns why the run has ended early, or None."""
+    """Generate and train; returns why the run ended early, or None."""
     from magcli.rl import loop
     from magcli.rl.scheduler import RolloutScheduler
 
@@ -159,7 +148,7 @@ async def _loop(
 
 
 class Display:
-    """The monitor of a run on the terminal, in its JSON events and in trackers."""
+    """Shows a run on the terminal, in JSON events and in trackers."""
 
     def __init__(
         self, lines: Sequence[Mapping[str, Any]], bar: Progress, curves: Curves, log_lines: LogLines, console: Console
@@ -177,7 +166,7 @@ class Display:
             self._console.say("", event="update", **line)
 
     def mismatch(self, found: Mapping[str, Any]) -> None:
-        """Show what engine and trainer make of the same tokens before the first update."""
+        """Show the mismatch of engine and trainer before the first update."""
         from magcli.rl.health import comparison
 
         self._console.say(f"rl: {comparison(found)}", event="mismatch", **found)
