@@ -16,6 +16,7 @@ from magcli import config as configuration
 from magcli.cli import STAGES, app
 from magcli.command import Entry, stage_of
 from magcli.run.stage import Stage
+from magcli.stages.shared.options import in_panels
 
 GUIDES: Mapping[str, str] = {
     "data": "[Data and columns](../data.md)",
@@ -155,8 +156,8 @@ def guides(name: str) -> str:
 def option_tables(stage: Stage) -> str:
     """The options of a stage, one table a panel."""
     kinds = configuration.field_types(stage.Config)
-    fields = [field for field in configuration.options_of(stage.Config) if configuration.has_flag(kinds[field.name])]
-    panels = sorted(dict.fromkeys(field.metadata["panel"] for field in fields), key=lambda panel: panel != "Options")
+    fields = [field for field in in_panels(stage.Config) if configuration.has_flag(kinds[field.name])]
+    panels = dict.fromkeys(field.metadata["panel"] for field in fields)
     return "\n\n".join(
         f"### {'This stage' if panel == 'Options' else panel}\n\n"
         + table(

@@ -21,6 +21,7 @@ from magcli.console import Console, put
 from magcli.errors import UsageError
 from magcli.run.ending import handle_once
 from magcli.run.stage import Stage, declared
+from magcli.stages.shared.options import in_panels
 
 MAIN_PANEL = "Tables and running"
 RESTART = "Discard unfinished work and make the output again."
@@ -168,7 +169,7 @@ def _table_parameters(stage: Stage) -> list[inspect.Parameter]:
 def _option_parameters(config_class: Any) -> list[inspect.Parameter]:
     kinds = configuration.field_types(config_class)
     parameters = []
-    for field in [each for each in configuration.options_of(config_class) if configuration.has_flag(kinds[each.name])]:
+    for field in filter(lambda field: configuration.has_flag(kinds[field.name]), in_panels(config_class)):
         flag = configuration.flag_name(field.name)
         flags = [f"{flag}/--no-{flag[2:]}"] if kinds[field.name] is bool else [flag]
         option = typer.Option(

@@ -1,4 +1,4 @@
-"""Options of `magcli rl`, their checks, and what determines the weights besides them."""
+"""Options of `magcli rl`, their checks, and what else determines the weights."""
 
 from __future__ import annotations
 
@@ -11,12 +11,8 @@ from magcli.errors import usage
 from magcli.rl.schedule import StageOptions
 from magcli.rl.trackers import Name as TrackerName
 from magcli.stages.shared import engines, grading, options, run_sizes, tables
+from magcli.stages.shared.options import CHECKPOINTS, CURRICULUM, GENERATORS, OBJECTIVE, TRAIN
 from magcli.stages.shared.run_sizes import RunSizes
-
-GENERATORS = "Generators"
-CURRICULUM = "Curriculum"
-OBJECTIVE = "Objective"
-TRAIN = options.TRAIN
 
 
 @dataclass(frozen=True)
@@ -85,15 +81,15 @@ class Config(options.RewardOptions, options.GenerationOptions, options.TrainingO
     lr: float = opt(1e-6, "Learning rate after the warm-up.", panel=TRAIN)
     warmup: int = opt(0, "Warm-up: number of updates over which the learning rate rises.", panel=TRAIN)
     micro_tokens: int = opt(16384, "Maximum number of tokens per micro-batch, prompts included.", panel=TRAIN)
-    checkpoint_every: int = opt(10, "Number of updates between checkpoints.", panel=TRAIN, affects_rows=False)
+    checkpoint_every: int = opt(10, "Number of updates between checkpoints.", panel=CHECKPOINTS, affects_rows=False)
     trajectory_every: int = opt(
-        0, "Number of updates between weights stored for the landscape; 0 stores none.", panel=TRAIN
+        0, "Number of updates between weights stored for the landscape; 0 stores none.", panel=CHECKPOINTS
     )
-    shuffle_rewards: bool = opt(False, "Control experiment: shuffle rewards within each group.", panel=TRAIN)
+    shuffle_rewards: bool = opt(False, "Control experiment: shuffle rewards within each group.", panel=OBJECTIVE)
     track: tuple[TrackerName, ...] = opt(
         (),
         "Experiment trackers: tensorboard, wandb, trackio, or several.",
-        panel=TRAIN,
+        panel=CHECKPOINTS,
         affects_rows=False,
     )
     temperature: float = options.temperature(greedy=False)

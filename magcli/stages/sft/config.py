@@ -11,8 +11,7 @@ from magcli.config import opt
 from magcli.errors import usage
 from magcli.stages.shared import engines, grading, options, tables
 
-TRAIN = options.TRAIN
-EVALUATION = "Evaluation on problems"
+TRAIN, EVALUATION = options.TRAIN, options.EVALUATION
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,9 @@ class Config(options.GraderOptions, options.TrainingOptions):
     lora: int = opt(0, "LoRA rank, on all linear layers; 0 trains all weights.", panel=TRAIN)
     lora_alpha: float = opt(32.0, "LoRA alpha: adapters are scaled by alpha / rank.", panel=TRAIN)
     system: Path | None = options.system(TRAIN)
-    checkpoint_every: int = opt(100, "Number of steps between checkpoints.", panel=TRAIN, affects_rows=False)
+    checkpoint_every: int = opt(
+        100, "Number of steps between checkpoints.", panel=options.CHECKPOINTS, affects_rows=False
+    )
     show_mask: int = opt(
         0, "With --dry-run: show this many traces with their loss mask.", preview_only=True, affects_rows=False
     )

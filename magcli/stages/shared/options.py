@@ -1,9 +1,9 @@
 """Options that several stages share, as dataclasses that a stage's ``Config`` inherits, and checks of their values.
 
-Each check raises ``UsageError`` with the name of the stage and of the option. ``--help`` lists the options of the last
-base first.
+Each check raises ``UsageError`` with the name of the stage and of the option.
 """
 
+import dataclasses
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,13 +11,21 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from magcli.config import opt
+from magcli.config import opt, options_of
 from magcli.errors import usage
 
 MODEL = "Model and engine"
 SAMPLING = "Sampling"
-REWARD = "Reward and verifiers"
+BATCH = "Batches (in completions) and schedule"
 TRAIN = "Training"
+CHECKPOINTS = "Checkpoints and tracking"
+OBJECTIVE = "Objective"
+REWARD = "Reward and verifiers"
+CURRICULUM = "Curriculum"
+EVALUATION = "Evaluation on problems"
+GENERATORS = "Generators"
+PANELS = (MODEL, SAMPLING, BATCH, TRAIN, OBJECTIVE, REWARD, CURRICULUM, EVALUATION, CHECKPOINTS, GENERATORS)
+"""The panels of ``--help`` in order; those of a single stage come before them."""
 
 Engine = Literal["auto", "torch", "vllm", "server"]
 DType = Literal["auto", "bf16", "fp32"]
@@ -28,9 +36,12 @@ DEVICE = re.compile(r"(cpu|mps|(cuda|xpu)(:\d+)?)")
 GENERATOR_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 
-def model() -> Any:
-    """The model to sample from."""
-    return opt("", "A local folder, a hub id, or the URL of an OpenAI-compatible server.", panel=MODEL)
+def in_panels(config_class: Any) -> list[dataclasses.Field[Any]]:
+    """The options of a stage in the order of ``--help``: by panel; in a panel the model, own, then inherited ones."""
+    ranks = {panel: rank for rank, panel in enumerate(PANELS, 1)}
+    return sorted(
+        options_of(config_class), key=lambda field: (ranks.get(field.metadata["panel"], 0), field.name != "model")
+    )
 
 
 def device(*, affects_rows: bool = True) -> Any:
@@ -100,16 +111,10 @@ class LocalEngineOptions:
 
 
 @dataclass(frozen=True)
-class _ModelOption:
-    """The model, listed before the engine."""
-
-    model: str = model()
-
-
-@dataclass(frozen=True)
-class EngineOptions(LocalEngineOptions, _ModelOption):
+class EngineOptions(LocalEngineOptions):
     """A model, on this machine or behind a URL."""
 
+    model: str = opt("", "A local folder, a hub id, or the URL of an OpenAI-compatible server.", panel=MODEL)
     deadline: float = opt(
         600.0,
         "Timeout in seconds of one request to a server (retries included) or to vLLM.",
@@ -150,8 +155,8 @@ class GraderOptions:
 
 
 @dataclass(frozen=True)
-class RewardOptions(GraderOptions):
-    """The reward of completions (recipe, section 2)."""
+class _RewardParts:
+    """The parts of the reward, listed before the verifiers."""
 
     penalty_end: int = opt(
         0,
@@ -176,6 +181,11 @@ class RewardOptions(GraderOptions):
 
 
 @dataclass(frozen=True)
+class RewardOptions(GraderOptions, _RewardParts):
+    """The reward of completions (recipe, section 2), and their verifiers."""
+
+
+@dataclass(frozen=True)
 class TrainingOptions:
     """A model that is trained, under torchrun on several ranks."""
 
@@ -193,7 +203,7 @@ class TrainingOptions:
         "Activation checkpointing: recompute layer activations in the backward pass. Less memory, a third more work.",
         panel=TRAIN,
     )
-    keep_checkpoints: int = opt(2, "Number of checkpoints to keep.", panel=TRAIN, affects_rows=False)
+    keep_checkpoints: int = opt(2, "Number of checkpoints to keep.", panel=CHECKPOINTS, affects_rows=False)
 
 
 def check_positive(stage: str, config: object, names: Iterable[str]) -> None:

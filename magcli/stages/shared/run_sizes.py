@@ -11,8 +11,7 @@ from magcli.config import opt
 from magcli.errors import usage
 from magcli.rl.schedule import STAGE_OPTIONS, StageOptions, min_updates
 from magcli.stages.shared import options
-
-BATCH = "Batches (in completions) and schedule"
+from magcli.stages.shared.options import BATCH
 
 
 @dataclass(frozen=True)
