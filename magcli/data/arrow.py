@@ -1,7 +1,7 @@
-"""Arrow IPC streams, the project's own format: a file is a saved pipe.
+"""Arrow IPC streams, the default format: files have the same bytes as pipes.
 
-A finished stream written by magcli ends with an empty batch whose custom metadata holds the history and the digest, so
-`datasets` and every other Arrow reader can read it.
+A finished stream of magcli ends with an empty batch whose custom metadata contains the history and the digest; every
+other Arrow reader, such as `datasets`, can read it.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from magcli.data import durable, manifest, seal, types
 from magcli.data.source import Rows, Source
 from magcli.errors import DataError, first_line
 
-TRUNCATED = "it is truncated; make it again"
+TRUNCATED = "it is truncated; write it again"
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
@@ -65,9 +65,9 @@ def open_stream(file: "BinaryIO | pa.NativeFile", name: str) -> Source:
         schema = reader.schema
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{name} is not an Arrow stream, or is truncated in its header: {first_line(error)}") from None
-    types.plain_schema(schema, name)  # refuses a damaged header: column names that are not UTF-8
+    types.plain_schema(schema, name)  # raises for a damaged header: column names that are not UTF-8
     ours = seal.HEAD_KEY.encode() in (schema.metadata or {})
-    source = Source(name, _without_head(schema), iter(()))
+    source = Source(name, schema.with_metadata(seal.foreign_metadata(schema.metadata)), iter(()))
     source.rows = _rows(reader, hashing, source, ours)
     return source
 
@@ -78,7 +78,8 @@ def _rows(reader: Any, hashing: seal.HashingReader, source: Source, ours: bool) 
     for batch, metadata in _messages(reader, source.name):
         if metadata:
             sealed = True
-            source.sha256 = _digest(metadata)
+            digest = metadata.get(seal.DIGEST_KEY.encode(), b"").decode("utf-8", "replace")
+            source.sha256 = digest.removeprefix(seal.MARK.decode())
             if not hashing.matches(source.sha256):
                 raise DataError(f"{source.name} is damaged: its content does not match its seal")
             source.chain, _ = _chain_and_rows(metadata)
@@ -93,7 +94,7 @@ def _rows(reader: Any, hashing: seal.HashingReader, source: Source, ours: bool) 
 
 
 def _validated(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
-    """Validate a batch: offsets of a damaged one would point anywhere in memory."""
+    """Validate a batch, as the offsets of a damaged one could point anywhere in memory."""
     try:
         batch.validate(full=True)
     except pa.ArrowException as error:
@@ -113,19 +114,9 @@ def _messages(reader: Any, name: str) -> Iterator[tuple[pa.RecordBatch, dict[byt
         yield batch, keys if seal.SEAL_KEY.encode() in keys else None
 
 
-def _digest(metadata: dict[bytes, bytes]) -> str:
-    value = metadata.get(seal.DIGEST_KEY.encode(), b"").decode("utf-8", "replace")
-    return value.removeprefix(seal.MARK.decode())
-
-
 def _chain_and_rows(metadata: dict[bytes, bytes]) -> tuple[manifest.Chain, int]:
     closing = json.loads(metadata[seal.SEAL_KEY.encode()])
     return manifest.from_json(closing["chain"]), closing["rows"]
-
-
-def _without_head(schema: pa.Schema) -> pa.Schema:
-    kept = {k: v for k, v in (schema.metadata or {}).items() if k != seal.HEAD_KEY.encode()}
-    return schema.with_metadata(kept or None)
 
 
 class StreamSink:
@@ -148,7 +139,7 @@ class StreamSink:
         closing = {"chain": manifest.to_json(chain), "rows": self.rows}
         self.out.held = []
         empty = pa.RecordBatch.from_pylist([], schema=self.schema)
-        proof = {seal.SEAL_KEY: seal.pack(closing), seal.DIGEST_KEY: seal.blank_digest()}
+        proof = {seal.SEAL_KEY: seal.pack(closing), seal.DIGEST_KEY: seal.PLACEHOLDER}
         self.writer.write_batch(empty, custom_metadata=proof)
         self.writer.close()
         return self.out.finish()

@@ -1,4 +1,4 @@
-"""Columns of tables: those that a stage adds, and those of several tables that are read as one."""
+"""Columns of tables: add columns, and combine the columns of several tables."""
 
 import json
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ def _common_field(column: str, schemas: Sequence[pa.Schema], names: Sequence[str
 
 
 def _mixes_numbers(fields: Sequence[pa.Field]) -> bool:
-    """Whether numbers are integers in one table and floats in another; as text each must stay as it is written."""
+    """Whether a column has integers in one table and floats in another; as text each must stay as written."""
     is_a = pa.types
     return any(is_a.is_integer(f.type) for f in fields) and any(is_a.is_floating(f.type) for f in fields)
 
@@ -81,4 +81,4 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
         return column if column.type == field.type else column.cast(field.type)
     except pa.ArrowException as error:
         what = f"column {field.name} is {given.type} here and {field.type} in another input"
-        raise DataError(f"{what}: {first_line(error)}; write it as text, or give the inputs one by one") from None
+        raise DataError(f"{what}: {first_line(error)}; convert it to text, or process the inputs separately") from None

@@ -25,13 +25,13 @@ PATTERNS = {
     pa.float64(): r"^-?((0|[1-9][0-9]{0,14})|(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)|(0|[1-9][0-9]*)\.[0-9]+)$",
     pa.bool_(): "^(true|false|True|False|TRUE|FALSE)$",
 }
-"""Types from narrow to wide and the form of their cells. Integers that float64 would round are not floats."""
+"""Types from narrow to wide, and the pattern of their cells. Integers that float64 would round are not floats."""
 BLOCK = 1 << 28
 """Maximum bytes of a line."""
 
 
 def open_file(path: Path, bad: BadRow) -> Source:
-    """Read a CSV file; ragged lines and broken text go to ``bad``.
+    """Read a CSV file; ragged lines and invalid text are reported to ``bad``.
 
     Raises:
         DataError: it is empty, has no header, or differs from its manifest.
@@ -47,7 +47,7 @@ def open_file(path: Path, bad: BadRow) -> Source:
 
 
 def _readable(schema: pa.Schema) -> pa.Schema:
-    """The schema with types that can be parsed from cells; other columns stay text."""
+    """The schema, with text in place of types that cannot be parsed from cells."""
     is_a = pa.types
 
     def parsable(kind: pa.DataType) -> bool:
@@ -123,7 +123,7 @@ def _scan(rows: Rows, names: list[str]) -> tuple[pa.Schema, int]:
 
 
 def _fits(column: pa.Array, kind: pa.DataType) -> bool:
-    """Whether all cells have the form of a type and a value in it; numbers may be too large."""
+    """Whether all cells match the pattern of a type and are in its range."""
     if pc.all(pc.match_substring_regex(column, PATTERNS[kind])).as_py() is False:
         return False
     try:

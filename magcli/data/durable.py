@@ -1,6 +1,6 @@
-"""Atomic files, also across power cuts: written under a temporary name, fsynced, renamed, folder fsynced.
+"""Files and folders that appear complete or not at all, also after a power cut: write, fsync, rename, fsync the folder.
 
-Everything that must survive a crash is written through this module, so that tests can remove single steps of it.
+Everything that must survive a crash is written through this module, so that tests can disable single steps.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ DISK_ERRORS = {
     errno.EEXIST,
 }
 OWNER_TIMEOUT = 1.0
-"""Seconds in which the owner of a lock has written its name into it."""
+"""Seconds to wait for the owner of a lock to write its name into it."""
 
 
 def sync(file: BinaryIO) -> None:
@@ -73,13 +73,13 @@ def remove(path: Path) -> None:
 
 
 def temp_path(path: Path) -> Path:
-    """The temporary name of ``path`` while it is written; it contains the id of the process that writes it."""
+    """The name of ``path`` while it is written; it contains the id of the writing process."""
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that appears when the block ends and is removed if it raises.
+    """A file to write, which appears when the block ends, or is removed if it raises.
 
     Raises:
         EnvironmentFault: the folder cannot be written or the disk is full.
@@ -98,7 +98,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """A folder to fill that appears when the block ends, in place of an older one of that name."""
+    """A folder to fill, which appears when the block ends and replaces an older one of that name."""
     temp, old = temp_path(path), path.with_name(f".{path.name}.{os.getpid()}.old.tmp")
     remove_stale(path)
     try:
@@ -126,7 +126,7 @@ def _sync_tree(folder: Path) -> None:
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Report a full, read-only or failing disk and missing permissions with the name of the output."""
+    """Report a full, read-only or failing disk and missing permissions as EnvironmentFault that names the output."""
     try:
         yield
     except OSError as error:
@@ -142,7 +142,7 @@ def _concerns(place: Path, path: Path) -> bool:
 
 
 def remove_stale(path: Path) -> None:
-    """Remove temporary files of dead processes for this output; one with our own id is of a dead one that had it."""
+    """Remove the temporary files of dead processes for this output; one with our own id is from an earlier process."""
     pattern = re.compile(re.escape(f".{path.name}.") + r"(\d+)(\.old)?\.tmp")
     for stale in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         found = pattern.fullmatch(stale.name)
@@ -196,7 +196,7 @@ def _acquire(lock: Path, path: Path) -> int:
 
 
 def _owner(handle: int) -> str:
-    """The owner of a lock as written there; an entry of a dead process is about to be overwritten."""
+    """The owner of a lock, as written in it; the entry of a dead process is about to be overwritten."""
     deadline = time.monotonic() + OWNER_TIMEOUT
     while time.monotonic() < deadline:
         entry = os.pread(handle, 200, 0).decode(errors="replace")
@@ -208,7 +208,7 @@ def _owner(handle: int) -> str:
 
 
 def _same_file(handle: int, path: Path) -> bool:
-    """Whether the lock is still the file of that name; its last owner may have removed it meanwhile."""
+    """Whether the lock is still the file at that path; its last owner may have removed it meanwhile."""
     try:
         return os.fstat(handle).st_ino == os.stat(path).st_ino
     except FileNotFoundError:

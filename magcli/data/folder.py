@@ -1,7 +1,7 @@
 """`datasets` folders (`save_to_disk`) and hub ids. The only module that imports `datasets`.
 
 `datasets` reads a file that was truncated between two batches without an error; here every file of a folder must have
-its end-of-stream mark. (The counts in dataset_info.json prove nothing: `filter` leaves those of the whole data set.) A
+its end-of-stream mark. (The counts in dataset_info.json are no evidence: `filter` keeps those of the whole data set.) A
 folder written by magcli is checked against the digests in its manifest.json.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from magcli.data import arrow, durable, manifest, seal
-from magcli.data.source import Rows, Source, manifest_path
+from magcli.data.source import Source, manifest_path
 from magcli.errors import DataError, EnvironmentFault, first_line
 
 HUB_TIMEOUT = 5.0
@@ -26,7 +26,7 @@ def open_folder(path: Path) -> Source:
     """Read a `save_to_disk` folder.
 
     Raises:
-        DataError: it is no such folder, or a file of it is truncated, damaged or missing.
+        DataError: it is not such a folder, or a file of it is truncated, damaged or missing.
     """
     chain, total = _check_manifest(path)
     files = _data_files(path)
@@ -35,13 +35,15 @@ def open_folder(path: Path) -> Source:
         raise DataError(f"{path} is incomplete: {', '.join(missing)} is missing")
     sources = [arrow.open_file(file) for file in files]
     schema = sources[0].schema
-    return Source(str(path), schema, _rows(sources, schema), chain, _digest(files), total)
+    batches = (batch for source in sources for batch in source.rows)
+    rows = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches)
+    return Source(str(path), schema, rows, chain, _digest(files), total)
 
 
 def _data_files(path: Path) -> list[Path]:
     if (path / "dataset_dict.json").exists():
         splits = ", ".join(str(path / folder.name) for folder in sorted(path.iterdir()) if folder.is_dir())
-        raise DataError(f"{path} holds several tables; name one of them: {splits}")
+        raise DataError(f"{path} contains several tables; give one of them: {splits}")
     try:
         state = json.loads((path / "state.json").read_text(encoding="utf-8"))
         files = [path / entry["filename"] for entry in state["_data_files"]]
@@ -54,12 +56,6 @@ def _data_files(path: Path) -> list[Path]:
 
 def _digest(files: list[Path]) -> str:
     return seal.hash_text("".join(seal.hash_file(file) for file in files))
-
-
-def _rows(sources: list[Source], schema: pa.Schema) -> Rows:
-    for source in sources:
-        for batch in source.rows:
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 def _check_manifest(path: Path) -> tuple[manifest.Chain, int | None]:
@@ -93,7 +89,7 @@ class FolderSink:
         self.writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=self.schema))
 
     def finish(self, chain: manifest.Chain) -> str:
-        """Write the descriptions and the manifest."""
+        """Write the JSON files and the manifest."""
         from datasets import Features
 
         self.writer.close()
@@ -149,7 +145,7 @@ def open_hub(name: str) -> Source:
 
 
 def _reach_hub(name: str) -> None:
-    """Fail quickly; the hub client would try for half a minute."""
+    """Fail quickly if the hub cannot be reached; the hub client would try for half a minute."""
     from urllib.parse import urlsplit
 
     from huggingface_hub import constants

@@ -3,7 +3,7 @@
 The column ``images`` holds one or a list of: the bytes of an image file; a mapping with ``bytes`` or ``path``, as
 `datasets` stores images; a ``data:`` URI in base64, for JSON lines; or a path relative to the working directory. The
 columns of MMMU (``image_1`` ... ``image_7``) and MathVista (``decoded_image``) are read too. ``<image 2>`` in a prompt
-is the position of the second image; images without a position come before the text.
+marks the position of the second image; images without a position come before the text.
 """
 
 import base64

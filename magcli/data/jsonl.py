@@ -1,14 +1,16 @@
 """JSON lines and JSON arrays of objects (``.json``), optionally gzipped, read in two passes: types first, then rows.
 
 Values of one type become that Arrow type. A column whose values do not share a type (integers and floats, objects with
-different keys, null next to absent) stores each value as JSON text and is marked so (``types.TEXT_KEY``). The spacing
-and escaping of the lines travels with the schema, so that reading and writing returns the same bytes.
+different keys, null in some rows and absent in others) stores each value as JSON text and is marked so
+(``types.TEXT_KEY``). The spacing and escaping of the lines is stored with the schema, so that reading and writing
+returns the same bytes.
 
-Only the values are kept, not the bytes, of: key orders that contradict each other, duplicate keys in an object, spacing
-or escaping that changes within the file, blank lines, CRLF, a byte-order mark, and numbers written differently from how
-Python writes them (``1.50``, ``1e5``, ``-0``).
+Only the values, not the bytes, are preserved for: key orders that contradict each other, duplicate keys in an object,
+spacing or escaping that changes within the file, blank lines, CRLF, a byte-order mark, and numbers written differently
+from how Python writes them (``1.50``, ``1e5``, ``-0``).
 
-Memory holds one row at a time, and only the start of a row over the limit. A truncated array or gzip file is an error.
+Memory is bounded by a batch; of a row over the limit only the start is kept. A truncated array or gzip file is an
+error.
 """
 
 import codecs
@@ -48,7 +50,7 @@ Opener = Callable[[], contextlib.AbstractContextManager[BinaryIO]]
 
 
 class Texts(NamedTuple):
-    """The texts of all rows, from the first one at each call, and what one of them is called in messages."""
+    """The texts of all rows, from the first one at each call of ``read``, and the name of one in messages."""
 
     read: Callable[[], Iterator[bytes]]
     noun: str
@@ -56,7 +58,7 @@ class Texts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a file's lines are written; ``slash``: ``/`` is escaped, ``end``: the last line ends with a newline."""
+    """The style of a file's lines; ``slash``: ``/`` is escaped, ``end``: the last line ends with a newline."""
 
     item: str = ", "
     key: str = ": "
@@ -75,7 +77,7 @@ STYLES = [Style(*spacing, ascii, slash) for spacing in SPACINGS for ascii in (Fa
 
 
 def open_file(path: Path, bad: BadRow) -> Source:
-    """Read JSON lines or, if a ``.json`` file starts with one, the objects of an array; broken rows go to ``bad``.
+    """Read JSON lines or, if a ``.json`` file starts with one, the objects of an array; reports broken rows to ``bad``.
 
     Raises:
         DataError: no usable row, a file that differs from its manifest, or a truncated array or gzip file.
@@ -91,14 +93,14 @@ def open_file(path: Path, bad: BadRow) -> Source:
 
 
 def open_texts(texts: Texts, name: str, bad: BadRow) -> Source:
-    """Read rows from their texts, once for the types and once for the rows.
+    """Read rows from their texts: once for the types, once for the values.
 
     Raises:
         DataError: no usable row.
     """
     schema, total = scan(_parsed(texts, lambda *_: None), Style() if texts.noun == "element" else None)
     if not total:
-        raise DataError(f"{name} has no JSON object in it")
+        raise DataError(f"{name} contains no JSON object")
     return Source(name, schema, _rows(texts, schema, bad), total=total)
 
 
@@ -113,7 +115,7 @@ def texts_of(path: Path) -> Texts:
 
 
 def opened_texts(opened: Opener, name: str, *, array: bool) -> Texts:
-    """The rows of what ``opened`` gives: the elements of its array, or its lines."""
+    """The rows of the file that ``opened`` opens: the elements of its array, or its lines."""
     return Texts(partial(_split, opened, name, _elements if array else _lines), "element" if array else "line")
 
 
@@ -127,7 +129,7 @@ def _unpacked(path: Path) -> Opener:
 
 
 def _first_byte(opened: Opener, name: str) -> bytes:
-    """The first byte that belongs neither to white space nor to a byte-order mark."""
+    """The first byte after white space and a byte-order mark."""
     pieces = (piece.removeprefix(codecs.BOM_UTF8).lstrip() for piece in _split(opened, name, _pieces))
     return next(filter(None, pieces), b"")[:1]
 
@@ -141,7 +143,7 @@ def _split(opened: Opener, name: str, split: Callable[[BinaryIO, str], Iterator[
         with opened() as file:
             yield from split(file, name)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{name} is truncated, damaged or no gzip file: {first_line(error)}") from None
+        raise DataError(f"{name} is truncated, damaged or not a gzip file: {first_line(error)}") from None
 
 
 def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
@@ -153,7 +155,7 @@ def _lines(file: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def _elements(file: BinaryIO, name: str) -> Iterator[bytes]:
-    """The text of each element, found by the brackets and commas outside of strings.
+    """The text of each element, split at the brackets and commas outside of strings.
 
     Raises:
         DataError: the array does not end, or something follows it.
@@ -183,7 +185,7 @@ def _elements(file: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def _refuse_rest(rest: Iterable[bytes], name: str) -> None:
-    """Read to the end, where a gzip file has its checksum; only white space may follow the array."""
+    """Check that only white space follows the array; reads to the end, where a gzip file has its checksum."""
     for piece in rest:
         if piece.strip():
             raise DataError(f"{name} is not a single array: after its end comes {piece.strip()[:40]!r}")
@@ -207,7 +209,7 @@ def _rows(texts: Texts, schema: pa.Schema, bad: BadRow) -> Rows:
 
 
 def _parsed(texts: Texts, bad: BadRow) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The usable texts and their objects; the others are reported to ``bad``."""
+    """The valid texts and their objects; the others are reported to ``bad``."""
     for number, line in enumerate(texts.read(), 1):
         if not line.strip():
             continue
@@ -221,7 +223,7 @@ def _parsed(texts: Texts, bad: BadRow) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _parse(line: bytes) -> tuple[str, str, dict[str, Any]]:
-    """(why a line is unusable or nothing, its text, its object)."""
+    """(why a line is invalid or "", its text, its object)."""
     if len(line) > ROW_LIMIT:
         return "line-too-large", "", {}
     try:
@@ -263,7 +265,7 @@ def scan(lines: Iterator[tuple[str, dict[str, Any]]], style: Style | None = None
 
 
 def _possible(styles: list[Style], line: str, row: Mapping[str, Any]) -> list[Style]:
-    """The styles in which this line can have been written; all if it was in none of them."""
+    """The styles that reproduce this line, or all if none does."""
     spacing_known = len({(style.item, style.key) for style in styles}) == 1
     shows_ascii = (not line.isascii() or "\\u" in line) and len({style.ascii for style in styles}) > 1
     shows_slash = "/" in line and len({style.slash for style in styles}) > 1
@@ -308,7 +310,7 @@ def to_lines(batch: pa.RecordBatch, style: Style) -> Iterator[str]:
 
 
 def _jsonable(value: Any) -> Any:
-    """A value that JSON can represent, at any depth: dates and the like as text."""
+    """A value in JSON types, at any depth: dates and the like as text."""
     if isinstance(value, bytes):
         raise DataError("a column of raw bytes has no JSON form; drop it or write parquet or arrow")
     if value is None or isinstance(value, str | int | float | bool):
@@ -327,14 +329,14 @@ class LinesWriter:
         self.empty = True
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows; a line is ended only when the next one begins, because the last one may end differently."""
+        """Append rows; a newline is written before the next row, because the last one may have none."""
         first, others = ("[\n", ",\n") if self.array else ("", "\n")
         for line in to_lines(batch, self.style):
             self.file.write(((first if self.empty else others) + line).encode("utf-8"))
             self.empty = False
 
     def close(self) -> None:
-        """End the array, or the last line if it ends as the others."""
+        """End the array, or the last line if the style says so."""
         if self.array:
             self.file.write(b"[]\n" if self.empty else b"\n]\n")
         elif self.style.end and not self.empty:
@@ -342,7 +344,7 @@ class LinesWriter:
 
 
 class GzipWriter:
-    """Compresses what another writer writes, without time and name, so that equal tables have equal bytes."""
+    """Compresses the output of another writer, without time and name, so that equal tables have equal bytes."""
 
     def __init__(self, file: BinaryIO, make: Callable[[BinaryIO], sidecar.Writer]) -> None:
         self.packed = gzip.GzipFile("", "wb", fileobj=file, mtime=0)

@@ -1,6 +1,6 @@
-"""The history of a table: one link per stage, carried with the data through files and pipes.
+"""The history of a table: one link per stage, stored with the data in files and pipes.
 
-A link holds the stage, its settings, inputs and counts, but no times or hosts, so that equal outputs have equal bytes.
+A link has the stage, its settings, inputs and counts, but no times or hosts, so that equal outputs have equal bytes.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Parquet files; history and digest are in the footer's key-value metadata."""
+"""Parquet files; history and digest are in the key-value metadata of the footer."""
 
 import contextlib
 import json
@@ -34,9 +34,7 @@ def open_file(path: Path) -> Source:
     if ours and not digest:
         raise DataError(f"{path} is damaged: its seal is missing")
     chain = manifest.from_json(json.loads(extra[seal.SEAL_KEY.encode()])["chain"]) if ours else ()
-    own = {seal.HEAD_KEY.encode(), seal.SEAL_KEY.encode(), seal.DIGEST_KEY.encode()}
-    kept = {k: v for k, v in (file.schema_arrow.metadata or {}).items() if k not in own}
-    schema = file.schema_arrow.with_metadata(kept or None)
+    schema = file.schema_arrow.with_metadata(seal.foreign_metadata(file.schema_arrow.metadata))
     return Source(
         str(path), schema, _rows(file, schema, path), chain, digest or seal.hash_file(path), file.metadata.num_rows
     )
@@ -83,7 +81,7 @@ class ParquetSink:
         self._flush()
         closing = seal.pack({"chain": manifest.to_json(chain), "rows": self.rows})
         self.writer.add_key_value_metadata(
-            {seal.HEAD_KEY: self.head, seal.SEAL_KEY: closing, seal.DIGEST_KEY: seal.blank_digest()}
+            {seal.HEAD_KEY: self.head, seal.SEAL_KEY: closing, seal.DIGEST_KEY: seal.PLACEHOLDER}
         )
         self.writer.close()
         return seal.patch(self.file)

@@ -1,4 +1,4 @@
-"""The columns that stages share, each defined once, and the check that a table has those that a stage needs."""
+"""The columns that stages share, each defined once, and the check for those that a stage needs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, get_args
@@ -28,7 +28,7 @@ COMPLETION = pa.schema(
         pa.field("seed", pa.int64()),
     ]
 )
-"""One sample of a model, in addition to the problem's columns. ``finish``: stop or length."""
+"""One completion, in addition to the problem's columns. ``finish``: stop or length."""
 
 TOKENS = pa.schema(
     [
@@ -38,7 +38,7 @@ TOKENS = pa.schema(
         pa.field("versions", pa.list_(VERSION_SPAN)),
     ]
 )
-"""What RL stores of a sample in addition: token ids, log-probs under the sampling distribution, weight versions."""
+"""What RL stores in addition: token ids, log-probs under the sampling distribution, weight versions."""
 
 REWARD = pa.schema(
     [
@@ -66,7 +66,7 @@ DIFFICULTY = pa.schema(
         pa.field("majority_share", pa.float32()),
     ]
 )
-"""Result of one difficulty pass over a problem."""
+"""The difficulty of a problem."""
 
 TEST = pa.struct([(name, pa.string()) for name in ("input", "output", "call", "assert")])
 SOLUTION = pa.struct([(name, pa.string()) for name in ("language", "code", "verdict")])
@@ -81,8 +81,8 @@ CODE = pa.schema(
         pa.field("memory_limit", pa.float64()),
     ]
 )
-"""A code problem in addition to ``id`` and ``prompt``, as ``magcli.curate.code.problems`` normalizes the files of
-others. The verdict of a solution is that of its source: right, wrong or unknown. Limits are in seconds and MB."""
+"""A code problem, in addition to ``id`` and ``prompt``, as ``magcli.curate.code.problems`` normalizes other formats.
+The verdict of a solution is that of its source: right, wrong or unknown. Limits are in seconds and MB."""
 
 AGREEMENT = pa.schema(
     [
@@ -98,9 +98,9 @@ AGREEMENT = pa.schema(
         pa.field("cpp_unrun", pa.string()),
     ]
 )
-"""What running its solutions showed about a code problem. ``weak``: a solution labelled wrong passes all kept tests, or
-a program that computes nothing does, which ``trivial`` names (``magcli.curate.code.prepare``).
-``cpp_unrun``: why C++ solutions cannot be run on tests that call a Python function."""
+"""Result of running the solutions of a code problem. ``weak``: a solution labelled wrong passes all kept tests, or a
+trivial program does, which ``trivial`` names (``magcli.curate.code.prepare``). ``cpp_unrun``: why C++ solutions cannot
+run on tests that call a Python function."""
 
 CODE_MADE = CODE.set(
     CODE.get_field_index("tests"), pa.field("tests", pa.list_(pa.struct([*TEST, ("origin", pa.string())])))
@@ -121,11 +121,11 @@ def has_test_origin(schema: pa.Schema) -> bool:
 ProgramOutcome = Literal[
     "too-long", "refused", "cut", "no-program", "repeated", "unused", "fails", "constant", "unfit", "used"
 ]
-"""What became of a requested generator program. ``too-long``: the problem does not fit into the model's context.
+"""The outcome of a requested generator program. ``too-long``: the problem does not fit into the model's context.
 ``refused``: a server withheld the answer. ``cut``: the answer reached its maximum length before a program was complete.
 ``no-program``: it contains no Python program. ``repeated``: another answer has the same program. ``unused``: enough
 inputs were found without it. ``fails``: it prints nothing for any seed. ``constant``: it prints the same for all.
-``unfit``: it does not call the function, or prints given inputs only. ``used``: its inputs were tried."""
+``unfit``: it does not call the function, or only prints given inputs. ``used``: its inputs were tried."""
 PROGRAM_OUTCOMES: tuple[ProgramOutcome, ...] = get_args(ProgramOutcome)
 INPUT_OUTCOMES = ("fault", "disagree", "nothing-new", "kept")
 
@@ -146,9 +146,9 @@ NEW_TESTS = pa.schema(
     ]
 )
 """Result of making tests for a code problem. ``no_tests`` is why there are none. Wrong solutions, ``weak`` and
-``cpp_unrun`` are as in ``AGREEMENT``; ``before`` is with the given tests alone. ``out_of_time``: the problem's time
-ran out before its inputs did. If a model was asked, ``programs`` counts its programs by ``ProgramOutcome`` and
-``program_inputs`` the inputs of theirs that were tried."""
+``cpp_unrun`` are as in ``AGREEMENT``; ``before`` is with the given tests only. ``out_of_time``: time ran out before all
+inputs were tried. If a model was used, ``programs`` counts its programs by ``ProgramOutcome``, and ``program_inputs``
+their inputs that were tried."""
 
 MATRIX = pa.schema(
     [
@@ -177,12 +177,12 @@ TRACE = pa.schema(
 """A conversation to train on; the assistant's turns are the targets."""
 
 DROPPED = pa.schema([pa.field("id", pa.string()), pa.field("reason", pa.string()), pa.field("row", pa.string())])
-"""A row that a stage left out: its id, the reason, and the row as JSON (shortened if large)."""
+"""A row that a stage dropped: its id, the reason, and the row as JSON (shortened if large)."""
 
 TEXT_COLUMNS = {
     f.name for schema in (PROBLEM, COMPLETION, REWARD, DROPPED) for f in schema if pa.types.is_string(f.type)
 }
-"""Columns that are text, whatever their values look like."""
+"""Columns that are always text, even if all values look like numbers."""
 
 KNOWN: Mapping[str, pa.DataType] = {
     **dict.fromkeys(
@@ -196,14 +196,14 @@ KNOWN: Mapping[str, pa.DataType] = {
     "num_tokens": pa.int64(),
     **dict.fromkeys(("correct", "correct_anywhere", "custom_output_validator"), pa.bool_()),
 }  # fmt: skip
-"""Columns that stages read if they are present, and the type of their values. A column that mixes values, null and
-absent keys is stored as JSON text; of these columns the values are parsed when a stage reads its input."""
+"""Optional columns of stages, and their types. A column that mixes values, null and absent keys is stored as JSON text;
+these columns are parsed when a stage reads its input."""
 
 KNOWN_JSON = (
     "tests", "test_list", "public_tests", "private_tests", "generated_tests", "solutions", "incorrect_solutions",
     "submissions", "samples", "choices", "options", "time_limit", "memory_limit", "memory_limit_bytes",
 )  # fmt: skip
-"""The same for columns whose values have several forms: they stay JSON text, which stages parse, except null."""
+"""Optional columns whose values have several forms: they stay JSON text, which stages parse, except null."""
 
 
 MAX_NAMES = 3

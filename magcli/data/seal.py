@@ -1,7 +1,7 @@
 """The seal of a file: a SHA-256 over all of its bytes, stored inside it.
 
-The digest is in the file's last message (Arrow) or footer (Parquet) after a marker. It is computed over the whole file
-with its own 64 characters as zeros, so truncation at any byte and any flipped bit are detected.
+The digest follows a marker in the file's last message (Arrow) or footer (Parquet). It is computed over the whole file
+with zeros in place of its own 64 characters, so truncation at any byte and any flipped bit are detected.
 """
 
 import hashlib
@@ -19,21 +19,16 @@ SEAL_KEY = "magcli.seal"
 HEAD_KEY = "magcli.head"
 MARK = b"magcli:sha256:"
 BLANK = b"0" * 64
+PLACEHOLDER = (MARK + BLANK).decode()
+"""The digest of a file that is not finished."""
 TAIL = 1 << 24
 """Maximum distance in bytes of a file's seal from its end."""
 
 
-def blank_digest() -> str:
-    """The placeholder of the digest."""
-    return (MARK + BLANK).decode()
-
-
-def fill(tail: bytes, before: "hashlib._Hash") -> tuple[bytes, str]:
-    """Finish the hash with the last bytes of a file and insert the digest into them."""
-    at = tail.rindex(MARK + BLANK) + len(MARK)
-    before.update(tail)
-    digest = before.hexdigest()
-    return tail[:at] + digest.encode() + tail[at + 64 :], digest
+def foreign_metadata(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:
+    """The metadata of a table without that of its seal."""
+    own = {HEAD_KEY.encode(), SEAL_KEY.encode(), DIGEST_KEY.encode()}
+    return {key: value for key, value in (metadata or {}).items() if key not in own} or None
 
 
 def patch(file: BinaryIO) -> str:
@@ -59,20 +54,17 @@ def verify_file(path: Path) -> str | None:
         raise DataError(f"{path} is empty: it was truncated or never written")
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         at = data.rfind(MARK, max(0, len(data) - TAIL))
-        if at < 0 or (data.find(HEAD_KEY.encode()) < 0 and not _hex(data[at + len(MARK) : at + len(MARK) + 64])):
+        digest = data[at + len(MARK) : at + len(MARK) + 64]
+        is_digest = len(digest) == 64 and not digest.strip(b"0123456789abcdef")
+        if at < 0 or (data.find(HEAD_KEY.encode()) < 0 and not is_digest):
             return None
         at += len(MARK)
         hasher = hashlib.sha256(memoryview(data)[:at])
         hasher.update(BLANK)
         hasher.update(memoryview(data)[at + 64 :])
-        found = data[at : at + 64]
-    if found.decode("ascii", "replace") != hasher.hexdigest():
+    if digest.decode("ascii", "replace") != hasher.hexdigest():
         raise DataError(f"{path} is damaged: its content does not match its seal")
     return hasher.hexdigest()
-
-
-def _hex(text: bytes) -> bool:
-    return len(text) == 64 and not text.strip(b"0123456789abcdef")
 
 
 def hash_file(path: Path) -> str:
@@ -92,7 +84,7 @@ def hash_text(text: str) -> str:
 
 
 class HashingWriter(io.RawIOBase):
-    """A sink that hashes what passes and can hold the last bytes back until the digest is known."""
+    """A file that hashes what is written, and can hold back the last bytes until their digest is known."""
 
     def __init__(self, out: BinaryIO) -> None:
         self.out = out
@@ -104,7 +96,7 @@ class HashingWriter(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        """Hash and pass on, or hold back."""
+        """Hash and write, or hold back."""
         view = bytes(data)
         if self.held is not None:
             self.held.append(view)
@@ -114,14 +106,17 @@ class HashingWriter(io.RawIOBase):
         return len(view)
 
     def finish(self) -> str:
-        """Insert the digest into the held bytes and pass them on; returns the digest."""
-        tail, digest = fill(b"".join(self.held or []), self.hash)
-        self.out.write(tail)
+        """Write the held bytes with the digest of the whole file in its place; returns the digest."""
+        tail = b"".join(self.held or [])
+        at = tail.rindex(MARK + BLANK) + len(MARK)
+        self.hash.update(tail)
+        digest = self.hash.hexdigest()
+        self.out.write(tail[:at] + digest.encode() + tail[at + 64 :])
         return digest
 
 
 class HashingReader:
-    """A stream that remembers the bytes since the last mark, to check a seal on a pipe."""
+    """A stream that keeps the bytes since the last mark, to verify the seal of a pipe."""
 
     def __init__(self, source: BinaryIO) -> None:
         self.source = source
@@ -141,13 +136,13 @@ class HashingReader:
         return data
 
     def mark(self) -> None:
-        """Hash what was read so far, which is before the seal."""
+        """Hash the bytes so far, which are not part of the seal."""
         for data in self.recent:
             self.hash.update(data)
         self.recent.clear()
 
     def matches(self, digest: str) -> bool:
-        """Whether all bytes, with a blank placeholder, have this digest; reads to the end first."""
+        """Whether all bytes, up to the end of the stream and with the placeholder, have this digest."""
         while self.read(1 << 16):
             pass
         tail = self.since_mark.replace(MARK + digest.encode(), MARK + BLANK)
@@ -177,7 +172,7 @@ class HashingReader:
 
 
 def pack(value: Mapping[str, Any]) -> str:
-    """Metadata as canonical JSON, so that equal outputs have equal bytes; a marker in a string is escaped."""
+    """Metadata as canonical JSON, so that equal outputs have equal bytes; a seal's marker in a string is escaped."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return text.replace(MARK.decode(), MARK.decode().replace(":", "\\u003a"))
 

@@ -1,4 +1,4 @@
-"""The manifest next to a table in a format that cannot carry its history: what the file is, and the proof of it."""
+"""The manifest next to a table whose format cannot contain it: history, types, number of rows and digest."""
 
 import base64
 import contextlib
@@ -16,7 +16,7 @@ from magcli.errors import DataError
 
 @dataclass(frozen=True)
 class Manifest:
-    """History, number of rows and digest of a file, and the exact types, which text does not show."""
+    """History, number of rows and digest of a file, and its exact types, which text does not contain."""
 
     chain: manifest.Chain
     rows: int
@@ -36,7 +36,9 @@ def check(path: Path) -> tuple[str, Manifest | None]:
             raise DataError(f"{path} is empty")
         return digest, None
     try:
-        found = _parse(place.read_bytes())
+        value = seal.open_json(place.read_bytes())
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value["schema"])))
+        found = Manifest(manifest.from_json(value["chain"]), value["rows"], value["sha256"], schema)
     except (ValueError, KeyError, TypeError, pa.ArrowException):
         raise DataError(f"{place} is damaged; remove it to read {path.name} without its history") from None
     if found.sha256 != digest:
@@ -46,26 +48,15 @@ def check(path: Path) -> tuple[str, Manifest | None]:
     return digest, found
 
 
-def _parse(text: bytes) -> Manifest:
-    value = seal.open_json(text)
-    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value["schema"])))
-    return Manifest(manifest.from_json(value["chain"]), value["rows"], value["sha256"], schema)
-
-
 class Writer(Protocol):
-    """Writes a table as text."""
+    """Writes a table as text; ``close`` writes the rest."""
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows."""
-        ...
-
-    def close(self) -> None:
-        """Write what is left."""
-        ...
+    def write(self, batch: pa.RecordBatch) -> None: ...
+    def close(self) -> None: ...
 
 
 class ManifestSink:
-    """A sink whose history goes into a manifest next to the file."""
+    """Writes a table through a ``Writer``, and prepares the manifest to write next to it."""
 
     def __init__(self, writer: Writer, file: BinaryIO, schema: pa.Schema) -> None:
         self.writer, self.file, self.schema = writer, file, schema
@@ -91,7 +82,7 @@ class ManifestSink:
 
 @contextlib.contextmanager
 def with_manifest(path: Path, schema: pa.Schema, make: Callable[[BinaryIO], Writer]) -> Iterator[Sink]:
-    """Write a file and then its manifest; between the two the file is like that of any other tool."""
+    """Write a file and then its manifest; a kill in between leaves a file without history."""
     place = manifest_path(path)
     with durable.atomic_file(path) as file:
         sink = ManifestSink(make(file), file, schema)

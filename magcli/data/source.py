@@ -13,15 +13,15 @@ Rows = Iterator[pa.RecordBatch]
 """A stream of record batches of one schema."""
 
 BadRow = Callable[[str, str, str], None]
-"""Called with (id or line number, reason, excerpt) for a row that cannot be read; the reader continues."""
+"""Called with the id or line number, the reason and an excerpt of a row that cannot be read; the reader continues."""
 
 
 @dataclass
 class Source:
     """A table to read once.
 
-    ``chain``, ``sha256`` and ``total`` describe the whole table; for a pipe they are set after its last row, for a file
-    from the start.
+    ``chain`` is its history, ``sha256`` its digest, ``total`` its number of rows; those of a pipe are set after the
+    last row.
     """
 
     name: str
@@ -33,17 +33,12 @@ class Source:
 
 
 class Sink(Protocol):
-    """A table being written; it appears only after ``finish``."""
+    """A table being written; it appears after ``finish``, which writes history and digest and returns the digest."""
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows."""
-        ...
-
-    def finish(self, chain: Chain) -> str:
-        """Write the history and the proof that the table is complete; returns its digest."""
-        ...
+    def write(self, batch: pa.RecordBatch) -> None: ...
+    def finish(self, chain: Chain) -> str: ...
 
 
 def manifest_path(path: Path) -> Path:
-    """The manifest of a file or folder whose format cannot carry its history."""
+    """The manifest of a file or folder whose format cannot contain its history."""
     return path / "manifest.json" if path.is_dir() else path.with_name(path.name + ".manifest.json")

@@ -64,7 +64,7 @@ def _open(name: str, bad: BadRow) -> Source:
     if path.is_fifo() or path.is_char_device():
         return _read_pipe(io.FileIO(name), name, bad)
     if name.endswith(SIDECARS):
-        raise DataError(f"{name} is not a table but describes the one next to it")
+        raise DataError(f"{name} is not a table, but the description of one")
     match kind := suffix(path):
         case ".arrow":
             return arrow.open_file(path)
@@ -78,7 +78,7 @@ def _open(name: str, bad: BadRow) -> Source:
 
 
 def _may_be_hub_id(path: Path) -> bool:
-    """Whether a name may be a hub id, OWNER/NAME; such names may contain dots."""
+    """Whether a name may be a hub id, OWNER/NAME, which may contain dots."""
     known = (*SUFFIXES, ".ndjson", ".gz")
     return (
         len(path.parts) == 2
@@ -108,13 +108,13 @@ def _read_pipe(raw: io.FileIO, name: str, bad: BadRow) -> Source:
 
 
 def _with_digest(source: Source, rows: Rows, digest: str) -> Rows:
-    """The rows of a pipe, whose digest is set after the last one as for any pipe: only a file can be sharded."""
+    """The rows of a pipe; its digest is set after the last one as for any pipe, since only files can be sharded."""
     yield from rows
     source.sha256 = digest
 
 
 def _spooled(pipe: BinaryIO) -> tuple[jsonl.Opener, str]:
-    """A pipe of JSON in an unnamed temporary file, because JSON is read twice; and the digest of its bytes."""
+    """Copy a pipe of JSON, which is read twice, to an unnamed temporary file; returns its opener and its digest."""
     file = tempfile.TemporaryFile()  # noqa: SIM115 - closed with its last reader
     hashing = seal.HashingWriter(file)
     shutil.copyfileobj(pipe, hashing)
@@ -131,7 +131,7 @@ def check_target(name: str) -> None:
     """Check that an output can be written, before any work is done.
 
     Raises:
-        UsageError: an unknown suffix, or the place is taken.
+        UsageError: an unknown suffix, or something else is there.
     """
     path = Path(name)
     kind = suffix(path)
@@ -147,12 +147,12 @@ def check_target(name: str) -> None:
             f"output {name} is a file, and a name without a suffix means a folder; known: {', '.join(SUFFIXES)}"
         )
     if path.is_dir() and any(path.iterdir()) and not (path / "state.json").exists():
-        raise UsageError(f"output {name} is a folder with other things in it; choose another name")
+        raise UsageError(f"output {name} is a folder with other files; choose another name")
 
 
 @contextlib.contextmanager
 def write(name: str, schema: pa.Schema, head: str) -> Iterator[Sink]:
-    """A table to write by its name; it appears when it is finished and the block ends without an error."""
+    """A table to write, by its name; it appears when it is finished and the block ends without an error."""
     path = Path(name)
     if name == "-":
         with durable.disk_errors(Path("stdout")), open(sys.stdout.fileno(), "wb", closefd=False) as out:
@@ -179,7 +179,7 @@ def _maker(path: Path) -> Callable[[Path, pa.Schema, str], contextlib.AbstractCo
 def rechunk(rows: Rows, size: int = ROWS_PER_BATCH, max_bytes: int = types.BATCH_BYTES) -> Rows:
     """The same rows in batches of ``size`` rows, fewer if they would have more than ``max_bytes``.
 
-    Where a batch ends depends on the rows alone, so equal tables have equal bytes however they were made.
+    The boundaries of batches depend only on the rows, so equal tables have equal bytes however they were computed.
     """
     pending: list[pa.RecordBatch] = []
     held = weight = 0
@@ -200,5 +200,5 @@ def rechunk(rows: Rows, size: int = ROWS_PER_BATCH, max_bytes: int = types.BATCH
 
 
 def one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Batches of one schema as one, copied: a slice would be written with stray bits of its neighbours."""
+    """Batches of one schema as one, copied, because a slice would be written with stray bits of its neighbours."""
     return pa.concat_batches(batches)

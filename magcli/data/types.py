@@ -1,7 +1,7 @@
-"""Column types: the plain ones that stages see, those of JSON values, and the size of rows.
+"""Column types: the plain types that stages get, the types of JSON values, and the size of rows.
 
-Other tools write dictionaries, large or view strings, lists with 64-bit offsets, columns of type null. They are read as
-``string``, ``binary`` and ``list``; an extension type is read as its storage.
+Other tools write dictionaries, large or view strings, lists with 64-bit offsets, and columns of type null. They are
+read as ``string``, ``binary`` and ``list``; an extension type is read as its storage type.
 """
 
 import itertools
@@ -20,9 +20,9 @@ from magcli.errors import DataError
 
 Sizes = npt.NDArray[np.int64]
 FOREIGN_KEYS = (b"pandas", b"huggingface", b"PARQUET:field_id", b"ARROW:schema")
-"""Metadata of other tools that describes columns by name and would be wrong after a change of columns."""
+"""Metadata of other tools that describes columns and would be wrong after columns change."""
 BATCH_BYTES = 1 << 26
-"""Bytes that a batch of more than one row may have, far from the 2 GiB that a text column can hold."""
+"""Maximum bytes of a batch with more than one row, far below the 2 GiB of a text column."""
 TEXT_KEY = b"magcli.json_text"
 """Marks a column that stores each value as JSON text."""
 ABSENT_KEY = b"magcli.absent"
@@ -54,7 +54,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def is_exact_in_json(kind: pa.DataType) -> bool:
-    """Whether values of this type survive a round trip through JSON, if the type is known."""
+    """Whether values of this type survive a round trip through JSON if the type is stored."""
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return is_exact_in_json(kind.value_type)
     if pa.types.is_struct(kind):
@@ -92,7 +92,7 @@ def _plain_field(field: pa.Field) -> pa.Field:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The plain type that holds the same values."""
+    """The plain type with the same values."""
     is_a = pa.types
     if isinstance(kind, pa.BaseExtensionType):
         return plain_type(kind.storage_type)
@@ -170,7 +170,7 @@ def _numbers(values: pa.Array) -> Sizes:
 
 Shape = Any
 """The type of a JSON value: a name such as ``int64``, ``("list", shape)`` or ``("struct", ((key, shape), ...))``.
-Making and comparing Arrow types for each value would take most of the time to read a file."""
+Creating and comparing Arrow types for each value would take most of the time to read a file."""
 SCALARS = {type(None): "null", bool: "bool", float: "float64", str: "string"}
 
 
@@ -190,7 +190,7 @@ def is_json_text(field: pa.Field) -> bool:
 
 
 def parse_texts(column: pa.Array, name: str, kind: pa.DataType) -> pa.Array:
-    """JSON texts as values of a type; for ``string``, values that are not strings stay as they are written.
+    """JSON texts as values of a type; for ``string``, values that are not strings stay as written.
 
     Raises:
         DataError: a value is of another type.
@@ -215,7 +215,7 @@ def _parse_text(text: str, name: str, kind: pa.DataType) -> Any:
 
 @dataclass(slots=True)
 class Column:
-    """A key of JSON objects: the shape of its values (None: they share none), number of rows, whether null occurs."""
+    """A key of JSON objects: the shape of its values (None: they differ), number of rows, whether null occurs."""
 
     shape: Shape | None = "null"
     present: int = 0
@@ -238,7 +238,7 @@ class Column:
 
 
 def key_order(orders: Iterable[tuple[str, ...]]) -> list[str]:
-    """The keys in an order that agrees with every row's, or in order of appearance if rows contradict each other."""
+    """The keys in an order that agrees with every row, or in order of appearance if rows contradict each other."""
     seen = dict.fromkeys(key for keys in orders for key in keys)
     after: dict[str, set[str]] = {key: set() for key in seen}
     for keys in orders:
@@ -254,7 +254,7 @@ def key_order(orders: Iterable[tuple[str, ...]]) -> list[str]:
 
 
 def json_shape(value: Any) -> Shape | None:
-    """The shape of a JSON value; None if no Arrow type holds the value exactly."""
+    """The shape of a JSON value; None if no Arrow type represents it exactly."""
     match value:
         case bool() | float() | str() | None:
             return SCALARS[type(value)]
@@ -278,7 +278,7 @@ def _list_shape(values: Sequence[Any]) -> Shape | None:
 
 
 def unify(left: Shape | None, right: Shape | None) -> Shape | None:
-    """The shape that holds the values of both exactly; None if there is none."""
+    """The shape that represents the values of both exactly; None if there is none."""
     if left is None or right is None:
         return None
     if left == right or right == "null":
@@ -313,7 +313,7 @@ class _NoPandas:
 
 
 def skip_pandas() -> None:
-    """Keep pyarrow from importing pandas in its first ``pa.array``, which checks for pandas objects.
+    """Prevent the import of pandas in the first ``pa.array``, which checks for pandas objects.
 
     pyarrow remembers the result of this import. ``to_pandas`` still imports pandas.
     """

@@ -80,7 +80,7 @@ def test_elements_that_are_not_rows_are_reported_and_the_others_read(tmp_path: P
 @pytest.mark.parametrize("text", ["[]", "[1, 2]", " [ ]\n"])
 def test_an_array_without_objects_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "rows.json").write_text(text)
-    with pytest.raises(DataError, match=r"rows\.json has no JSON object in it"):
+    with pytest.raises(DataError, match=r"rows\.json contains no JSON object"):
         table.read(str(tmp_path / "rows.json"))
 
 
