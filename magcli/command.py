@@ -1,7 +1,6 @@
-"""From a stage's frozen dataclass to a Typer command. The only reflection in the project.
+"""Make a Typer command from a stage's options. The only reflection in the project.
 
-Every option of the dataclass becomes a flag whose default is "not given", so that a flag overrides a recipe only where
-it is given.
+Every option becomes a flag whose default is "not given", so that only flags that are given override a recipe.
 """
 
 import contextlib
@@ -24,7 +23,7 @@ from magcli.run.stage import Stage, declared
 from magcli.stages.shared.options import in_panels
 
 MAIN_PANEL = "Tables and running"
-RESTART = "Discard unfinished work and make the output again."
+RESTART = "Discard unfinished work and an existing output, and start over."
 RESTART_OWNED = "Delete the run's folder, a finished model and its checkpoints included, and start over."
 TARGETS = "a file (.arrow .parquet .jsonl .csv), a folder for datasets, or - for stdout."
 
@@ -40,10 +39,8 @@ class EndedBySignal(BaseException):
 
 
 class _Interrupt(KeyboardInterrupt):
-    """An interrupt with a class of its own.
-
-    After a plain ``KeyboardInterrupt`` has passed through the ``exec`` of a string, as dataclasses run it on import,
-    CPython ends the process by SIGINT, whatever exit code it was given.
+    """A subclass, because CPython ends the process by SIGINT, whatever its exit code, once ``KeyboardInterrupt`` itself
+    has passed through the ``exec`` of a string, which dataclasses call on import.
     """
 
 
@@ -51,8 +48,8 @@ class _Interrupt(KeyboardInterrupt):
 def signals_passed_on() -> Iterator[None]:
     """Turn a closed pipe, SIGINT and SIGTERM into ``EndedBySignal``.
 
-    SIGTERM is handled as SIGINT, on which ``Loop`` cancels its tasks; a second one ends the process at once. Background
-    jobs of a shell ignore SIGINT and must still end on SIGTERM.
+    SIGTERM is handled like SIGINT, on which ``Loop`` cancels its tasks; a second one ends the process at once.
+    Background jobs of a shell ignore SIGINT and must still end on SIGTERM.
     """
     number = signal.SIGINT
 
@@ -62,7 +59,7 @@ def signals_passed_on() -> Iterator[None]:
     def terminate(_number: int, _frame: types.FrameType | None) -> None:
         nonlocal number
         number = signal.SIGTERM
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # where ``handle_once`` cannot
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # if ``handle_once`` could not
         signal.raise_signal(signal.SIGINT)
 
     try:
@@ -86,7 +83,7 @@ def _handled(number: signal.Signals, handler: Callable[[int, types.FrameType | N
 
 
 class Entry(NamedTuple):
-    """A stage as the command line knows it: one line of the table in ``cli.py``."""
+    """A stage in the list of commands: one line of the table in ``cli.py``."""
 
     name: str
     panel: str
@@ -113,56 +110,45 @@ def register(app: typer.Typer, entry: Entry, stages: Iterable[str]) -> None:
     app.command(
         entry.name,
         short_help=entry.help,
-        help=_help_text(stage.doc, stage.EXAMPLE),
+        help="\n\n".join([*(" ".join(part.split()) for part in stage.doc.split("\n\n")), f"Example:  {stage.EXAMPLE}"]),
         rich_help_panel=entry.panel,
     )(command)
-
-
-def _help_text(doc: str, example: str) -> str:
-    paragraphs = [" ".join(part.split()) for part in doc.split("\n\n")]
-    return "\n\n".join([*paragraphs, "Example:  " + example])
 
 
 def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=default)
 
 
-def _main_option(*flags: str, help: str, **more: Any) -> Any:
-    return typer.Option(*flags, help=help, rich_help_panel=MAIN_PANEL, **more)
-
-
 def _table_parameters(stage: Stage) -> list[inspect.Parameter]:
-    """What every command takes: its tables and how to run."""
+    """The parameters of every command: its tables and how to run."""
     parameters = []
+
+    def argument(name: str, kind: Any, text: str, metavar: str) -> None:
+        found = typer.Argument(help=text, metavar=metavar, show_default=False)
+        parameters.append(_parameter(name, Annotated[kind | None, found], None))
+
+    def option(name: str, kind: Any, text: str, *flags: str, metavar: str | None = None) -> None:
+        found = typer.Option(*flags, help=text, metavar=metavar, rich_help_panel=MAIN_PANEL)
+        parameters.append(_parameter(name, Annotated[kind, found], False if kind is bool else None))
+
     if stage.INPUTS:
-        argument = typer.Argument(help=stage.INPUTS, metavar="TABLE", show_default=False)
-        parameters.append(_parameter("inputs", Annotated[list[str] | None, argument], None))
+        argument("inputs", list[str], stage.INPUTS, "TABLE")
     if positional := stage.positional:
-        text = f"The same as {configuration.flag_name(positional)}."
         several = get_origin(configuration.field_types(stage.Config)[positional]) is tuple
-        kind = list[str] if several else str
-        argument = typer.Argument(help=text, metavar=positional.upper(), show_default=False)
-        parameters.append(_parameter("positional", Annotated[kind | None, argument], None))
-    text = f"Where {stage.OUTPUT} go: {TARGETS}" + (" [-]" if stage.default_output else "")
-    output = _main_option("--output", "-o", help=text, metavar="TABLE")
-    dropped = _main_option("--dropped", help="Table for dropped rows with their reasons.", metavar="TABLE")
-    recipe = _main_option("--recipe", "-r", help="A TOML recipe; flags override it.", metavar="FILE")
-    dry = _main_option("--dry-run", help="Print the resolved configuration as JSON and touch nothing.")
-    restart = _main_option("--restart", help=RESTART_OWNED if stage.owns_dir else RESTART)
-    quiet = _main_option("--quiet", "-q", help="Only errors on stderr.")
-    events = _main_option("--json", help="Events as JSON lines on stderr.")
-    text = "Process one part of the rows: 2/8 is the second eighth; magcli commit joins the outputs."
-    shard = _main_option("--shard", help=text, metavar="I/N")
+        text = f"The same as {configuration.flag_name(positional)}."
+        argument("positional", list[str] if several else str, text, positional.upper())
     if stage.shardable:
-        parameters.append(_parameter("shard", Annotated[str | None, shard], None))
+        text = "Process one part of the rows: 2/8 is the second eighth; magcli commit joins the outputs."
+        option("shard", str | None, text, "--shard", metavar="I/N")
     if stage.OUTPUT:
-        parameters.append(_parameter("output", Annotated[str | None, output], None))
-        parameters.append(_parameter("dropped", Annotated[str | None, dropped], None))
-        parameters.append(_parameter("restart", Annotated[bool, restart], False))
-    parameters.append(_parameter("recipe", Annotated[Path | None, recipe], None))
-    parameters.append(_parameter("dry_run", Annotated[bool, dry], False))
-    parameters.append(_parameter("quiet", Annotated[bool, quiet], False))
-    parameters.append(_parameter("json_events", Annotated[bool, events], False))
+        text = f"Where {stage.OUTPUT} go: {TARGETS}" + (" [-]" if stage.default_output else "")
+        option("output", str | None, text, "--output", "-o", metavar="TABLE")
+        option("dropped", str | None, "Table for dropped rows with their reasons.", "--dropped", metavar="TABLE")
+        option("restart", bool, RESTART_OWNED if stage.owns_dir else RESTART, "--restart")
+    option("recipe", Path | None, "A TOML recipe; flags override it.", "--recipe", "-r", metavar="FILE")
+    option("dry_run", bool, "Print the resolved configuration as JSON without running anything.", "--dry-run")
+    option("quiet", bool, "Print only errors to stderr.", "--quiet", "-q")
+    option("json_events", bool, "Print events as JSON lines to stderr.", "--json")
     return parameters
 
 
@@ -175,7 +161,7 @@ def _option_parameters(config_class: Any) -> list[inspect.Parameter]:
         option = typer.Option(
             *flags,
             *filter(None, [field.metadata["short"]]),
-            help=field.metadata["help"] + _shown(field.default),
+            help=field.metadata["help"] + _default_text(field.default),
             show_default=False,
             rich_help_panel=field.metadata["panel"],
         )
@@ -183,7 +169,7 @@ def _option_parameters(config_class: Any) -> list[inspect.Parameter]:
     return parameters
 
 
-def _shown(default: Any) -> str:
+def _default_text(default: Any) -> str:
     if default is None or default == () or default == "" or isinstance(default, bool):
         return " \\[on]" if default is True else ""
     return f" \\[{','.join(map(str, default)) if isinstance(default, tuple) else default}]"
@@ -193,15 +179,7 @@ def _flag_type(kind: Any) -> Any:
     """The type that Typer parses: optional, tuples as comma-separated text that may be given several times."""
     if get_origin(kind) in (Union, types.UnionType):
         kind = next(arg for arg in get_args(kind) if arg is not type(None))
-    return (list[str] if get_origin(kind) is tuple else kind) | None if _plain(kind) else _optional(kind)
-
-
-def _plain(kind: Any) -> bool:
-    return isinstance(kind, type) or get_origin(kind) is tuple
-
-
-def _optional(kind: Any) -> Any:
-    return Union[kind, None]  # noqa: UP007 - Literal types are not classes
+    return (list[str] if get_origin(kind) is tuple else kind) | None
 
 
 def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> None:
@@ -214,18 +192,15 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
             raise UsageError(f"{stage.name}: {stage.positional} is given twice, by its flag and without it")
         given[stage.positional] = tuple(value) if isinstance(value, list) else value
     recipe = _recipe(stage, recipe_path, stages) if recipe_path else {}
-    flags = {
-        key: ",".join(value) if isinstance(value, list) else value
-        for key, value in given.items()
-        if value is not None and value != []
-    }
+    present = {key: value for key, value in given.items() if value is not None and value != []}
+    flags = {key: ",".join(value) if isinstance(value, list) else value for key, value in present.items()}
     config: Any = configuration.resolve(stage.Config, stage.name, recipe, flags)
     stage.check(config)
     if tables["shard"] is not None:
         _check_shard(stage, config, tables["shard"])
     preview_only = configuration.is_set(config, "preview_only")
     if preview_only and not dry_run:
-        raise UsageError(f"{stage.name}: an option only shows something; add --dry-run")
+        raise UsageError(f"{stage.name}: an option only previews something; add --dry-run")
     if dry_run and not preview_only:
         resolved = {"stage": stage.name, "config": configuration.as_json(config), **tables}
         put(json.dumps(resolved, indent=2) + "\n")
@@ -238,7 +213,7 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
 
 
 def _recipe(stage: Stage, path: Path, stages: Iterable[str]) -> Mapping[str, Any]:
-    """A stage's table of a recipe; of another stage's table, the options that this one has too."""
+    """A stage's table of a recipe; of another stage's table, only the options that this stage has."""
     if not stage.RECIPE_TABLE:
         return configuration.read_recipe(path, stage.name, stages)
     table = configuration.read_recipe(path, stage.RECIPE_TABLE, stages)

@@ -1,7 +1,7 @@
-"""Stage options: declared once in a frozen dataclass; values come from defaults, then the recipe, then flags.
+"""Stage options: declared once in a frozen dataclass; flags override the recipe, which overrides defaults.
 
-An option may be an array of tables, such as ``[[rl.stage]]``: its type is a tuple of another frozen dataclass. It comes
-from the recipe alone and has no flag.
+An option may be an array of tables, such as ``[[rl.stage]]``: its type is a tuple of another frozen dataclass, and it
+is set only in the recipe, without a flag.
 """
 
 import dataclasses
@@ -37,15 +37,15 @@ def opt(
 
     Args:
         default: its default.
-        help: the sentence that ``--help`` shows.
-        panel: the heading that it stands under there.
+        help: its description in ``--help``.
+        panel: its heading there.
         short: a short flag like ``-n``.
         positional: it may be given without its name, before tables.
-        affects_rows: False for one that leaves the rows as they are; histories do not record it.
-        preview_only: where it is set, the command only shows something: it needs ``--dry-run`` and reads the input.
-        owned_dir: it names the folder that the stage owns: no other path of the command may be inside, and
-            ``--restart`` deletes it.
-        always_run: where it is set, an existing output is never up to date.
+        affects_rows: False if the rows do not depend on it; histories do not record it.
+        preview_only: if set, the command only shows something: it needs ``--dry-run`` and reads the input.
+        owned_dir: it is the folder that the stage owns: no other path of the command may be inside, and ``--restart``
+            deletes it.
+        always_run: if set, an existing output is never up to date.
     """
     roles = {"positional": positional, "affects_rows": affects_rows, "preview_only": preview_only}
     roles |= {"owned_dir": owned_dir, "always_run": always_run}
@@ -53,7 +53,7 @@ def opt(
 
 
 def options_of(config_class: Any) -> list[dataclasses.Field[Any]]:
-    """The options of a stage in the order of ``--help``: its own ones, then those that it inherits."""
+    """The options of a stage: its own ones, then those that it inherits."""
     bases = [base for base in config_class.__bases__ if dataclasses.is_dataclass(base)]
     inherited = {field.name for base in bases for field in dataclasses.fields(base)}
     return sorted(dataclasses.fields(config_class), key=lambda field: field.name in inherited)
@@ -79,7 +79,7 @@ def resolve(config_class: type[T], stage: str, recipe: Mapping[str, Any], flags:
     """Build a stage's configuration: defaults, overridden by the recipe's table, overridden by flags.
 
     Raises:
-        UsageError: an unknown key (with the nearest name) or a value of the wrong type.
+        UsageError: an unknown key (with a suggestion) or a value of the wrong type.
     """
     kinds = field_types(config_class)
     given = _known(recipe, kinds, f"recipe table [{stage}]") | dict(flags)
@@ -87,7 +87,7 @@ def resolve(config_class: type[T], stage: str, recipe: Mapping[str, Any], flags:
 
 
 def paths(config: Any) -> list[Path]:
-    """Every path among the options of a stage and of its nested tables, texts that name an existing path included."""
+    """Every path among the options of a stage and of its nested tables, including texts that name an existing path."""
     values = [getattr(config, field.name) for field in dataclasses.fields(config)]
     flat = [each for value in values for each in (value if isinstance(value, tuple) else (value,))]
     found = [Path(each) for each in flat if isinstance(each, Path) or (isinstance(each, str) and os.path.exists(each))]
@@ -108,7 +108,7 @@ def _known(table: Mapping[str, Any], kinds: Mapping[str, Any], place: str) -> di
 
 
 def _field_name(key: str) -> str:
-    """The field of an option; a Python keyword, such as ``from``, gets a trailing underscore."""
+    """The field of an option; a Python keyword such as ``from`` gets a trailing underscore."""
     name = key.replace("-", "_")
     return name + "_" if keyword.iskeyword(name) else name
 
@@ -142,7 +142,7 @@ def read_recipe(path: Path, stage: str, stages: Iterable[str], *, kind: str = "r
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A suggestion to append to an error, empty when nothing is near."""
+    """A suggestion to append to an error: the most similar name, or all names."""
     options = list(known)
     near = difflib.get_close_matches(name.replace("-", "_"), [option.replace("-", "_") for option in options], n=1)
     if near:
@@ -183,13 +183,12 @@ def _tables(kind: Any, value: Any, name: str) -> tuple[Any, ...]:
     """An array of tables; messages number them from 1."""
     if not isinstance(value, list | tuple) or not all(isinstance(table, Mapping) for table in value):
         raise UsageError(f"{name}: expected tables, each under a line [[{name}]], got {value!r}")
-    return tuple(_table(kind, table, f"{name} {number}") for number, table in enumerate(value, 1))
-
-
-def _table(kind: Any, value: Mapping[str, Any], name: str) -> Any:
-    kinds = field_types(kind)
-    given = _known(value, kinds, name)
-    return kind(**{key: convert(kinds[key], part, f"{name}.{key}") for key, part in given.items()})
+    kinds, found = field_types(kind), []
+    for number, table in enumerate(value, 1):
+        place = f"{name} {number}"
+        given = _known(table, kinds, place)
+        found.append(kind(**{key: convert(kinds[key], part, f"{place}.{key}") for key, part in given.items()}))
+    return tuple(found)
 
 
 def _scalar(kind: type, value: Any, name: str) -> Any:

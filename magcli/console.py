@@ -1,4 +1,4 @@
-"""What people see: on stderr progress with rate and ETA, lines in a log, ``--json`` events; by ``put`` on stdout."""
+"""Output for people: progress, messages and ``--json`` events on stderr; text on stdout by ``put``."""
 
 import json
 import os
@@ -6,17 +6,16 @@ import select
 import sys
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from magcli.errors import EnvironmentFault, usage
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-T = TypeVar("T")
 LOG_EVERY = 15.0
 """Seconds between progress lines when stderr is not a terminal."""
 
@@ -24,14 +23,11 @@ PANEL_RATE = 2.0
 """Redraws per second of a panel above a progress bar."""
 
 
-LINE_ENDS = "\n\t"
-
-
 def visible(text: str) -> str:
-    """Foreign text with every control character made visible, so that a terminal does not interpret it.
+    """Untrusted text with every control character made visible, so that a terminal does not interpret it.
 
     Control characters become Unicode's control pictures; those without one, and invisible marks such as those of the
-    writing direction, their code point. Newlines and tabs stay.
+    writing direction, become their code point. Newlines and tabs stay.
     """
     return "".join(map(_visible, text))
 
@@ -39,7 +35,7 @@ def visible(text: str) -> str:
 @cache
 def _visible(letter: str) -> str:
     kind = unicodedata.category(letter)
-    if letter in LINE_ENDS or kind not in ("Cc", "Cf", "Cs", "Co", "Cn"):
+    if letter in "\n\t" or kind not in ("Cc", "Cf", "Cs", "Co", "Cn"):
         return letter
     if ord(letter) < 0x20:
         return chr(0x2400 + ord(letter))
@@ -83,7 +79,7 @@ class Console:
 
     @property
     def terminal(self) -> bool:
-        """Whether a person watches: stderr is a terminal, without ``--quiet`` and ``--json``."""
+        """Whether stderr is a terminal, without ``--quiet`` and ``--json``."""
         return sys.stderr.isatty() and not self.quiet and not self.as_json
 
     def say(self, text: str, **event: Any) -> None:
@@ -98,12 +94,12 @@ class Console:
         self.say(f"warning: {text}" if not self.as_json else text, **({"event": "warning"} | event))
 
     def error(self, text: str, *, code: int) -> None:
-        """The one line that a failing command ends with; shown even with ``--quiet``."""
+        """The last line of a failing command; shown even with ``--quiet``."""
         self._write(self._failure(text, code))
 
     def last_error(self, text: str, *, code: int) -> None:
         """``error`` while other threads may hold ``sys.stderr``; skipped if stderr is not writable at the moment."""
-        above = "\n" if self.terminal else ""  # a bar may stand on the line
+        above = "\n" if self.terminal else ""  # a progress bar may be on the line
         with suppress(OSError, ValueError):
             if sys.stderr is not None and select.select([], [sys.stderr], [], 0)[1]:
                 os.write(sys.stderr.fileno(), f"{above}{self._failure(text, code)}\n".encode())
@@ -115,17 +111,10 @@ class Console:
     def progress(self, total: int | None, unit: str, label: str, panel: "Panel | None" = None) -> "Progress":
         """A progress report: ``with console.progress(...) as bar: bar.advance()``.
 
-        On a Unicode terminal ``panel`` is drawn above the bar: it gets the terminal's size in columns and lines, and
-        returns lines, none if there is no room. With a panel the bar has no note.
+        On a Unicode terminal ``panel`` is drawn above the bar: it is called with the terminal's size in columns and
+        lines, and returns the lines to draw, none if there is no room. With a panel the bar has no note.
         """
         return Progress(self, total, unit, label, panel)
-
-    def track(self, items: Iterable[T], *, total: int | None, unit: str, label: str) -> Iterator[T]:
-        """Yield the items and report progress as they pass."""
-        with self.progress(total, unit, label) as bar:
-            for item in items:
-                yield item
-                bar.advance()
 
     def _write(self, line: str) -> None:
         sys.stderr.write((visible(line) if sys.stderr.isatty() else line) + "\n")

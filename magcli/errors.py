@@ -1,20 +1,20 @@
-"""What can go wrong, and the exit code that says so.
+"""Exceptions and their exit codes.
 
     MagError                 1  a bug in magcli
     |- UsageError            2  a wrong flag, recipe key or combination of them
     |- DataError             3  a table, row or column that cannot be used
-    |  '- PromptRefused         the model refuses this one prompt; stages drop its row
+    |  '- PromptRefused         the model refuses a prompt; stages drop its row
     |     '- PromptTooLong      it is too long for the model
     |- EnvironmentFault      4  a model, device, server, package or disk that is missing or failed
-    '- Stopped               5  ended by a rule (divergence); the same command stops there again
+    '- Stopped               5  a rule ended the run, such as divergence; the same command stops there again
 
-A process ended by a signal exits with 128 + its number: 130 SIGINT, 141 SIGPIPE, 143 SIGTERM. Where only the kernel
-could end it, as a call into C held the GIL, the signal itself ends it; a shell reports the same numbers.
+A process ended by a signal exits with 128 + its number: 130 SIGINT, 141 SIGPIPE, 143 SIGTERM. If a call into C holds
+the GIL, the signal itself ends it; a shell reports the same numbers.
 """
 
 
 class MagError(Exception):
-    """An error with a one-line message for people: what is wrong, where, and what to do."""
+    """An error with a one-line message: what is wrong, where, and what to do."""
 
     exit_code = 1
 
@@ -44,23 +44,19 @@ class PromptTooLong(PromptRefused):
 
 
 class EnvironmentFault(MagError):
-    """Something outside the data is missing or broke: a model, package, server, device, disk."""
+    """A model, package, server, device or disk is missing or failed."""
 
     exit_code = 4
 
 
 class Stopped(MagError):
-    """A rule ended the run on purpose; finished work is kept, and the same command stops there again."""
+    """A rule ended the run; finished work is kept, and the same command stops there again."""
 
     exit_code = 5
 
 
 def usage(condition: bool, message: str) -> None:
-    """Fail before any work unless a condition on the options holds.
-
-    Raises:
-        UsageError: with the message.
-    """
+    """Raise UsageError with the message unless a condition on the options holds."""
     if not condition:
         raise UsageError(message)
 

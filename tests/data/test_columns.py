@@ -28,9 +28,7 @@ def test_numbers_of_two_kinds_are_one_type_in_other_columns() -> None:
 
 
 def test_a_number_that_does_not_fit_the_common_type_is_refused_with_its_column() -> None:
-    with pytest.raises(
-        DataError, match=r"column weight is int64 here and double in another input: .*inputs separately"
-    ):
+    with pytest.raises(DataError, match=r"column weight is int64 here and double in another .*inputs separately"):
         together("weight", LARGE, 0.5)
 
 

@@ -46,7 +46,7 @@ def test_a_fault_needs_the_full_number_of_consecutive_updates(name):
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("mismatch", "20,000 tokens log-probs that differ by 0.35 in the median (limit 0.1) and by 2.5"),
+        ("mismatch", "the log-probs of 20,000 tokens differ by 0.35 in the median (limit 0.1), 2.5 at"),
         ("cut", "98.0 % of completions reach the token limit; increase --max-tokens"),
         ("non-diverse", "912 of 928 groups had zero advantage (all-wrong 900, all-right 12); use other problems"),
     ],
