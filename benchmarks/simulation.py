@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from statistics import mean
 
@@ -23,7 +23,7 @@ from benchmarks.downloads import ROOT
 from benchmarks.models import random_llama
 from benchmarks.pairs import Result
 from magcli.rl.simulate.calibrate import MeasuredRun, calibrate, read_run
-from magcli.rl.simulate.machine import Machine, as_toml
+from magcli.rl.simulate.machine import TABLES, Machine
 from magcli.rl.simulate.simulation import SimulatedUpdate, Simulation
 from magcli.rl.simulate.workload import resampled_source
 
@@ -99,7 +99,7 @@ def _compare(placement: str, options: Mapping[str, int]) -> Result:
             _run(_run_folder(folder, sizes), {**COMMON, **options, **sizes})
         calibration = [read_run(_run_folder(folder, sizes)) for sizes in CALIBRATION]
         machine = calibrate(calibration, workers=WORKERS)
-        print(f"{placement}, fitted:\n{as_toml(machine)}", flush=True)
+        print(f"{placement}, fitted:\n{_as_toml(machine)}", flush=True)
         ratios = [_predict(placement, folder, sizes, machine, calibration) for sizes in PREDICTED]
     return Result(f"simulation-{placement}", tuple(ratios), within=TOLERANCE)
 
@@ -128,6 +128,17 @@ def _predict(
     for name in Figures.__dataclass_fields__:
         print(f"    {name:15} {getattr(predicted, name):10.3f} {getattr(measured, name):10.3f}", flush=True)
     return ratio
+
+
+def _as_toml(machine: Machine) -> str:
+    """A machine as the text of its TOML file, without defaults."""
+    lines: list[str] = []
+    for table in TABLES:
+        part = getattr(machine, table)
+        values = {field.name: (getattr(part, field.name), field.default) for field in fields(part)}
+        changed = {name: value for name, (value, default) in values.items() if value != default}
+        lines += ["", f"[{table}]", *(f"{key} = {json.dumps(value)}" for key, value in changed.items())]
+    return "\n".join(lines[1:]) + "\n"
 
 
 def _of_updates(updates: Sequence[SimulatedUpdate], machine: Machine) -> Figures:

@@ -18,16 +18,9 @@ from typing import BinaryIO
 from magcli.errors import EnvironmentFault, UsageError
 
 DISK_ERRORS = {
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.EIO,
-    errno.EROFS,
-    errno.EACCES,
-    errno.EPERM,
-    errno.ENOTDIR,
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR,
     errno.EEXIST,
-}
+}  # fmt: skip
 OWNER_TIMEOUT = 1.0
 """Seconds to wait for the owner of a lock to write its name into it."""
 

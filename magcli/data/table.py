@@ -7,7 +7,7 @@ import io
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,6 +20,13 @@ from magcli.errors import DataError, UsageError, first_line, usage
 ROWS_PER_BATCH = 1024
 LINES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 SUFFIXES = (".arrow", ".parquet", *LINES, ".csv")
+SINKS: Mapping[str, Callable[[Path, pa.Schema, str], contextlib.AbstractContextManager[Sink]]] = {
+    ".arrow": arrow.file_sink,
+    ".parquet": parquet.file_sink,
+    **dict.fromkeys(LINES, jsonl.file_sink),
+    ".csv": csv.file_sink,
+}
+"""The writer of each suffix; a name without one is a folder."""
 SIDECARS = (".manifest.json", ".run.json")
 """Endings of the files that magcli writes next to tables."""
 
@@ -159,21 +166,8 @@ def write(name: str, schema: pa.Schema, head: str) -> Iterator[Sink]:
             yield arrow.StreamSink(out, schema, head)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _maker(path)(path, schema, head) as sink:
+    with SINKS.get(suffix(path), folder.folder_sink)(path, schema, head) as sink:
         yield sink
-
-
-def _maker(path: Path) -> Callable[[Path, pa.Schema, str], contextlib.AbstractContextManager[Sink]]:
-    match suffix(path):
-        case ".arrow":
-            return arrow.file_sink
-        case ".parquet":
-            return parquet.file_sink
-        case kind if kind in LINES:
-            return jsonl.file_sink
-        case ".csv":
-            return csv.file_sink
-    return folder.folder_sink
 
 
 def rechunk(rows: Rows, size: int = ROWS_PER_BATCH, max_bytes: int = types.BATCH_BYTES) -> Rows:

@@ -18,7 +18,6 @@ workers = 64
 seconds = 0.5
 """
 
-import json
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -139,17 +138,6 @@ def read_machine(path: Path) -> Machine:
         if not holds:
             raise UsageError(f"{path}: {rule}")
     return machine
-
-
-def as_toml(machine: Machine) -> str:
-    """A machine as the text of its TOML file, without defaults."""
-    lines: list[str] = []
-    for table in TABLES:
-        part = getattr(machine, table)
-        values = {field.name: (getattr(part, field.name), field.default) for field in fields(part)}
-        changed = {name: value for name, (value, default) in values.items() if value != default}
-        lines += ["", f"[{table}]", *(f"{key} = {json.dumps(value)}" for key, value in changed.items())]
-    return "\n".join(lines[1:]) + "\n"
 
 
 def _read_table(path: Path, table: str) -> Any:

@@ -9,7 +9,6 @@ from magcli.rl.simulate.machine import (
     Machine,
     TrainerSpec,
     VerifierSpec,
-    as_toml,
     read_machine,
 )
 
@@ -38,19 +37,6 @@ def test_a_description_becomes_a_machine(tmp_path):
     generators = GeneratorSpec(devices=8, devices_per_engine=2, step_seconds=0.02)
     assert machine == Machine(LengthSpec(median=300.0, sigma=0.5), generators, TrainerSpec(4, 2000.0), VerifierSpec())
     assert machine.generators.engines == 4
-
-
-def test_a_machine_survives_a_toml_round_trip(tmp_path):
-    machine = Machine(
-        LengthSpec(quantiles=((0.0, 3.0), (0.5, 40.0), (1.0, 900.0)), correlation=0.25, prompt=12),
-        GeneratorSpec(
-            devices=6, step_seconds=0.0125, devices_per_engine=3, gap_seconds=1e-7, prefill_tokens_per_s=500.0
-        ),
-        TrainerSpec(2, 1234.5, update_seconds=0.1),
-        VerifierSpec(workers=3, seconds=0.004),
-    )
-    assert read_machine(written(tmp_path, as_toml(machine))) == machine
-    assert "cache_tokens" not in as_toml(machine)
 
 
 def test_rollouts_are_found_relative_to_the_description(tmp_path):
