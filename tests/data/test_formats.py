@@ -251,7 +251,7 @@ def test_folders_that_datasets_saved(tmp_path: Path, datasets) -> None:
     kept.save_to_disk(str(tmp_path / "kept"))
     assert rows_of(tmp_path / "kept") == kept.to_list()
     datasets.DatasetDict(train=data, test=kept).save_to_disk(str(tmp_path / "both"))
-    with pytest.raises(DataError, match=r"several tables; name one of them: .*both/test, .*both/train"):
+    with pytest.raises(DataError, match=r"several tables; give one of them: .*both/test, .*both/train"):
         table.read(str(tmp_path / "both"))
     assert len(rows_of(tmp_path / "both" / "test")) == 1250
 
@@ -309,7 +309,7 @@ def test_impossible_outputs_are_refused_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "dir.arrow").mkdir()
     for name, message in {
         "x.txt": "unknown kind",
-        "full": "other things",
+        "full": "other files",
         "file": "is a file",
         "dir.arrow": "folder",
     }.items():
