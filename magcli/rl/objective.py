@@ -132,7 +132,7 @@ def _advantages(rewards: Sequence[float], groups: Sequence[int], objective: Obje
     return algorithm.advantages(rewards, groups, norm=objective.advantage_norm)
 
 
-def lay_out(samples: Sequence[TrainingSample], device: torch.device) -> MicroBatch:
+def pack_samples(samples: Sequence[TrainingSample], device: torch.device) -> MicroBatch:
     """Pack samples on a device; samples with the same prompt share its tokens, which are computed once.
 
     A sample without generated tokens only takes part in the forward pass.
@@ -166,7 +166,9 @@ def score(model: PreTrainedModel, batch: MicroBatch, *, bf16: bool, entropy_grad
 def current_logprobs(sharded: ShardedModel, samples: Sequence[TrainingSample], objective: Objective) -> Tensor:
     """The log-probs ``[N]`` of a micro-batch's generated tokens under the current weights, without gradient."""
     with torch.no_grad():
-        values: Tensor = sharded(lambda model: score(model, lay_out(samples, model.device), bf16=objective.bf16).values)
+        values: Tensor = sharded(
+            lambda model: score(model, pack_samples(samples, model.device), bf16=objective.bf16).values
+        )
     return values
 
 
@@ -218,7 +220,7 @@ def micro_batch_loss(
     reference: PreTrainedModel | None = None,
 ) -> Tensor:
     """The contribution of some samples to the loss of their mini-batch."""
-    batch = lay_out(samples, model.device)
+    batch = pack_samples(samples, model.device)
     new, entropy = score(model, batch, bf16=objective.bf16, entropy_grad=objective.entropy_bonus != 0)
     metrics.entropies.append(entropy.detach())
     if metrics.version is not None:
@@ -228,7 +230,7 @@ def micro_batch_loss(
         batch.weight,
         _policy_loss(Tokens(new, old, batch.advantage, batch.sequence), objective, metrics),
         importance=importance,
-        kl=_divergence(new, batch, objective, metrics, reference) if objective.kl else None,
+        kl=_reference_kl(new, batch, objective, metrics, reference) if objective.kl else None,
         kl_coef=objective.kl,
         entropy=entropy if objective.entropy_bonus else None,
         entropy_coef=objective.entropy_bonus,
@@ -255,7 +257,7 @@ def _policy_loss(tokens: Tokens, objective: Objective, metrics: UpdateMetrics) -
     return algorithm.clipped_policy_loss(tokens, *bounds)
 
 
-def _divergence(
+def _reference_kl(
     new: Tensor, batch: MicroBatch, objective: Objective, metrics: UpdateMetrics, reference: PreTrainedModel | None
 ) -> Tensor:
     """The policy's KL divergence from the reference model, both at the temperature of sampling."""

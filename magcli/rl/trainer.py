@@ -35,7 +35,7 @@ from magcli.train.shard import hidden_size, micro_batches_by_rank
 MAX_BAD_UPDATES = 5
 """Consecutive updates without a finite gradient after which the run stops."""
 
-IDLE = TrainingSample((0,), Rollout(0, (0,), (), (), ((0, 0),), "stop", 0), 0.0, 0.0)
+PADDING = TrainingSample((0,), Rollout(0, (0,), (), (), ((0, 0),), "stop", 0), 0.0, 0.0)
 """Zero-weight padding sample without generated tokens, for ranks that have one micro-batch less than others."""
 
 GATHERED = ("clips", "entropies", "mismatches", "importance", "divergences")
@@ -105,15 +105,15 @@ def update(
     Raises:
         EnvironmentFault: a rank has died, hangs or failed; the message names it.
     """
-    begun, planned = time.monotonic(), UpdateMetrics()
-    shares = _shares(controller, plan(groups, rewards, objective, groups_per_step, planned), objective)
-    measured: UpdateMetrics = controller.run([Learn(own, objective, lr, version) for own in shares])
+    started, planned = time.monotonic(), UpdateMetrics()
+    shares = _by_rank(controller, plan(groups, rewards, objective, groups_per_step, planned), objective)
+    measured: UpdateMetrics = controller.run([Learn(share, objective, lr, version) for share in shares])
     return replace(
         measured,
-        micro_batches=sum(samples[0] is not IDLE for own in shares for batch in own for samples in batch),
+        micro_batches=sum(samples[0] is not PADDING for share in shares for batch in share for samples in batch),
         padding=planned.padding,
         advantages=planned.advantages,
-        seconds=time.monotonic() - begun,
+        seconds=time.monotonic() - started,
     )
 
 
@@ -130,14 +130,14 @@ def compare(
     Raises:
         EnvironmentFault: a rank has died, hangs or failed; the message names it.
     """
-    shares = _shares(controller, plan(groups, rewards, objective, len(groups), UpdateMetrics()), objective)
-    return mismatch_summary(controller.run([Compare(own[0], objective, version) for own in shares]))
+    shares = _by_rank(controller, plan(groups, rewards, objective, len(groups), UpdateMetrics()), objective)
+    return mismatch_summary(controller.run([Compare(share[0], objective, version) for share in shares]))
 
 
-def _shares(controller: RankController, batches: list[MiniBatch], objective: Objective) -> list[list[MiniBatch]]:
+def _by_rank(controller: RankController, batches: list[MiniBatch], objective: Objective) -> list[list[MiniBatch]]:
     if controller.ranks.size == 1:
         return [batches]
-    return shares_of(batches, controller.ranks.size, objective.micro_tokens, hidden_size(controller.state.model))
+    return split_over_ranks(batches, controller.ranks.size, objective.micro_tokens, hidden_size(controller.state.model))
 
 
 def shuffled(rewards: Sequence[Sequence[float]], seed: Sequence[int]) -> list[list[float]]:
@@ -146,14 +146,14 @@ def shuffled(rewards: Sequence[Sequence[float]], seed: Sequence[int]) -> list[li
     return [random.permutation(np.asarray(group)).tolist() for group in rewards]
 
 
-def shares_of(batches: Sequence[MiniBatch], size: int, budget: int, hidden: int) -> list[list[MiniBatch]]:
+def split_over_ranks(batches: Sequence[MiniBatch], size: int, budget: int, hidden: int) -> list[list[MiniBatch]]:
     """The mini-batches of each rank, divided so that all ranks have equally many micro-batches."""
     shares: list[list[MiniBatch]] = [[] for _ in range(size)]
     for batch in batches:
         samples = [sample for micro_batch in batch for sample in micro_batch]
         by_rank = micro_batches_by_rank([sample.length for sample in samples], budget=budget, size=size, hidden=hidden)
-        for own, micro_batches in zip(shares, by_rank, strict=True):
-            own.append([[samples[index] for index in indices] or [IDLE] for indices in micro_batches])
+        for share, micro_batches in zip(shares, by_rank, strict=True):
+            share.append([[samples[index] for index in indices] or [PADDING] for indices in micro_batches])
     return shares
 
 
@@ -211,7 +211,7 @@ def _gathered(ranks: Ranks, metrics: UpdateMetrics) -> UpdateMetrics:
     """The metrics of all ranks' micro-batches on rank 0."""
     gathered = ranks.gather([_on_cpu(getattr(metrics, name)) for name in GATHERED])
     for name, *parts in zip(GATHERED, *gathered, strict=True):
-        setattr(metrics, name, [part for own in parts for part in own])
+        setattr(metrics, name, [part for rank_parts in parts for part in rank_parts])
     return metrics
 
 

@@ -22,7 +22,7 @@ from magcli.generate.types import Rollout
 from magcli.model.load import load_model, load_tokenizer
 from magcli.rl.objective import Objective, TrainingSample
 from magcli.rl.rollouts import Group
-from magcli.rl.trainer import IDLE, compare, shares_of, update
+from magcli.rl.trainer import PADDING, compare, split_over_ranks, update
 from magcli.train.attention import use_packed_attention
 from magcli.train.controller import RankController, RankState, follow
 from magcli.train.distributed import Ranks, open_ranks
@@ -317,11 +317,11 @@ def running(process):
 @settings(deadline=None)
 def test_every_sample_goes_to_one_rank_and_ranks_have_equally_many_micro_batches(lengths, size, budget):
     batches = [[[sample(length, place) for place, length in enumerate(part)]] for part in lengths]
-    shares = shares_of(batches, size, budget, 48)
+    shares = split_over_ranks(batches, size, budget, 48)
     assert len(shares) == size
     for number, batch in enumerate(batches):
         assert len({len(own[number]) for own in shares}) == 1
-        dealt = [each for own in shares for samples in own[number] for each in samples if each is not IDLE]
+        dealt = [each for own in shares for samples in own[number] for each in samples if each is not PADDING]
         assert sorted(each.rollout.seed for each in dealt) == sorted(each.rollout.seed for each in batch[0])
         assert all(samples for own in shares for samples in own[number])
 
