@@ -44,6 +44,14 @@ class StageOptions:
     """One ``[[rl.stage]]`` table; None keeps the run's option of that name.
 
     Args:
+        penalty_end: completion length in tokens at which the length penalty is largest (l_max).
+        penalty_width: number of tokens below ``penalty_end`` over which the penalty grows (l_cache).
+        max_tokens: maximum new tokens per completion.
+        n_async: maximum number of concurrent completions.
+        n_batch: completions per update.
+        n_mini: completions per optimizer step.
+        temperature: sampling temperature.
+        clip_high: upper clipping bound of the importance ratio: 1 + clip_high.
         data: table of problems; None keeps that of the stage before, or the run's input in the first stage.
         band: lowest and highest pass rate of the problems to use.
         updates: number of updates after which the stage ends.

@@ -61,7 +61,7 @@ def events(run):
 
 def ends(run):
     """How each group ended: the update that it trained, or why it was dropped."""
-    ended = [event for event in events(run) if event["event"] in ledger.ENDS]
+    ended = [event for event in events(run) if event["event"] in ledger.FINAL]
     assert len({event["group"] for event in ended}) == len(ended)
     return {event["group"]: event.get("reason", event.get("step")) for event in ended}
 
