@@ -12,7 +12,7 @@ from magcli import __version__
 from magcli.command import EndedBySignal, Entry, register
 from magcli.console import Console, discard_stdout, put
 from magcli.errors import MagError, UsageError
-from magcli.run.ending import Ending
+from magcli.run.shutdown import ShutdownGuard
 
 STAGES = (
     Entry("convert", "Data", "Any table to any table, columns renamed or chosen."),
@@ -83,7 +83,7 @@ def _message(error: TyperException) -> str:
 def main() -> None:
     """Run the command line and exit with the documented code."""
     console = Console(as_json="--json" in sys.argv)
-    ending = Ending(console)
+    guard = ShutdownGuard(console)
     try:
         _refuse_foreign_bytes(sys.argv[1:])
         sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False) or 0)
@@ -95,6 +95,6 @@ def main() -> None:
         sys.exit(error.exit_code)
     except EndedBySignal as ended:
         if ended.signal != signal.SIGPIPE:
-            ending.in_order(ended.signal)
+            guard.exit(ended.signal)
         discard_stdout()
         sys.exit(128 + ended.signal)

@@ -18,7 +18,7 @@ import typer
 from magcli import config as configuration
 from magcli.console import Console, put
 from magcli.errors import UsageError
-from magcli.run.ending import handle_once
+from magcli.run.shutdown import handle_once
 from magcli.run.stage import Stage, declared
 from magcli.stages.shared.options import in_panels
 
@@ -48,7 +48,7 @@ class _Interrupt(KeyboardInterrupt):
 def signals_passed_on() -> Iterator[None]:
     """Turn a closed pipe, SIGINT and SIGTERM into ``EndedBySignal``.
 
-    SIGTERM is handled like SIGINT, on which ``Loop`` cancels its tasks; a second one ends the process at once.
+    SIGTERM is handled like SIGINT, on which ``AsyncRunner`` cancels its tasks; a second one ends the process at once.
     Background jobs of a shell ignore SIGINT and must still end on SIGTERM.
     """
     number = signal.SIGINT

@@ -139,7 +139,7 @@ class JournalledVisits:
 
     def _parts(self, visit: Visit) -> Iterator[Visit]:
         """Journalled and new visits that together cover the samples of ``visit``."""
-        first, known = visit.first, [Visit(*json.loads(key)) for key in self.journal.places]
+        first, known = visit.first, [Visit(*json.loads(key)) for key in self.journal.positions]
         known = [each for each in known if (each.a1, each.a2, each.again) == (visit.a1, visit.a2, visit.again)]
         while first < visit.last:
             here = [each for each in known if each.first <= first < each.last]

@@ -7,7 +7,7 @@ import platform
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from magcli.run import validation
 from magcli.run.job import CountedInputs, Drops, Job
 from magcli.run.journal import Dropped, Journal
 from magcli.run.shard import KEY, Shard
-from magcli.run.stage import CHOSEN, Stage, fingerprint
+from magcli.run.stage import CHOSEN, Stage, differences, fingerprint
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,14 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
 
 def _inputs(tables: Tables, drops: Drops) -> CountedInputs:
     """The inputs, open; unreadable lines are counted once, with the first shard."""
-    silent = tables.shard is not None and tables.shard.number > 1
-    inputs = CountedInputs([table.read(name, table.ignore if silent else _bad(drops)) for name in tables.inputs])
+
+    def drop(place: str, reason: str, excerpt: str) -> None:
+        drops.add(Dropped(place, reason, excerpt))
+
+    later = tables.shard is not None and tables.shard.number > 1
+    inputs = CountedInputs([table.read(name, table.ignore if later else drop) for name in tables.inputs])
     if tables.shard:
-        inputs.only(tables.shard)
+        inputs.select_shard(tables.shard)
     return inputs
 
 
@@ -121,13 +125,6 @@ def _run(stage: Stage, config: Any, tables: Tables, job: Job, stack: contextlib.
     _report(job, rows_out, started, tables)
 
 
-def _bad(drops: Drops) -> Callable[[str, str, str], None]:
-    def bad(place: str, reason: str, excerpt: str) -> None:
-        drops.add(Dropped(place, reason, excerpt))
-
-    return bad
-
-
 def _journal_path(tables: Tables) -> Path:
     output = Path(str(tables.output))
     return output.with_name(f".{output.name}.journal")
@@ -156,9 +153,7 @@ def up_to_date(tables: Tables, job: Job) -> bool:
     """Whether the outputs are complete, and were made by the same command from the same inputs."""
     targets = [target for target in (tables.output, tables.dropped) if target is not None]
     digests = [source.sha256 for source in job.sources]
-    if not targets or "-" in targets or not digests or not all(digests):
-        return False
-    if not all(Path(target).exists() for target in targets):
+    if not targets or "-" in targets or not digests or not all(digests) or not all(map(os.path.exists, targets)):
         return False
     try:
         chains = [table.read(target).chain for target in targets]
@@ -181,10 +176,9 @@ def _replaced(tables: Tables, job: Job) -> str | None:
     if made.stage != job.stage:
         return f"{tables.output} exists, made by magcli {made.stage}"
     before = json.loads(seal.pack(fingerprint(made.config)))
-    differs = sorted(key for key in {**before, **now} if before.get(key) != now.get(key))
-    if not differs and made.version == __version__ and not job.sources:
+    changes = differences(before, now)
+    if not changes and made.version == __version__ and not job.sources:
         return None
-    changes = ", ".join(f"{key} {before.get(key)!r} (now {now.get(key)!r})" for key in differs)
     return f"{tables.output} was made with {changes or 'other inputs or another version'}"
 
 

@@ -16,7 +16,7 @@ from magcli.data.columns import common_schema, conform
 from magcli.data.source import Rows, Source
 from magcli.errors import usage
 from magcli.run.journal import Dropped, Journal, Result
-from magcli.run.shard import Shard, bounds, within
+from magcli.run.shard import Shard, bounds, slice_rows
 from magcli.run.stage import CHOSEN
 
 CELL_LIMIT = 1 << 24
@@ -79,7 +79,9 @@ class Job:
 
     ``settings`` is the configuration as the history records it. ``total`` is the number of input rows if known.
     ``journal`` holds what an interrupted run finished; None if the output is a pipe or the stage does not resume by
-    row. ``facts`` are times and rates, written to a side file, never into the output.
+    row. ``schema`` has the columns of the input after validation. ``facts`` are times and rates, written to a side
+    file, never into the output. ``joined`` is the history of a table that is joined from shards, in place of this
+    run's own. ``chosen`` is what options left to ``auto`` resolved to; the history records it.
     """
 
     stage: str
@@ -90,15 +92,11 @@ class Job:
     total: int | None = None
     journal: Journal | None = None
     schema: pa.Schema | None = None
-    """The columns of the input after validation."""
     facts: dict[str, Any] = field(default_factory=dict)
     joined: manifest.Chain | None = None
-    """The history of a table that is joined from shards, in place of this run's own."""
     restart: bool = False
     output: str | None = None
-    """Where the rows go."""
     chosen: dict[str, str] = field(default_factory=dict)
-    """What options left to ``auto`` resolved to; the history records it."""
 
     @property
     def sources(self) -> Sequence[Source]:
@@ -168,21 +166,21 @@ class CountedInputs:
         self.total = sum(t for t in totals if t is not None) if None not in totals else None
         self.bounds: tuple[int, int] | None = None
 
-    def only(self, shard: Shard) -> None:
-        """Take the rows of one shard only.
+    def select_shard(self, shard: Shard) -> None:
+        """Read only the rows of one shard.
 
         Raises:
             UsageError: an input is a pipe or a hub id, whose number of rows or digest is unknown.
         """
-        unsure = [source.name for source in self.sources if source.total is None or not source.sha256]
-        usage(not unsure, f"--shard needs files, whose rows are counted beforehand; {', '.join(unsure)} is not a file")
+        streams = [source.name for source in self.sources if source.total is None or not source.sha256]
+        usage(not streams, f"--shard needs files, whose rows are counted in advance; not a file: {', '.join(streams)}")
         assert self.total is not None
         self.bounds = bounds(shard, self.total)
         self.total = self.bounds[1] - self.bounds[0]
 
     def rows(self) -> Rows:
         """All rows, or those of the shard, in the order of the inputs, with the columns of all of them."""
-        for batch in within(self._rows(), *self.bounds) if self.bounds else self._rows():
+        for batch in slice_rows(self._rows(), *self.bounds) if self.bounds else self._rows():
             self.count += batch.num_rows
             yield batch
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from magcli.data import durable
 from magcli.errors import UsageError
-from magcli.run.stage import fingerprint
+from magcli.run.stage import differences, fingerprint
 
 FRAME = struct.Struct("<II")
 SYNC_EVERY = 0.5
@@ -36,12 +36,12 @@ class Dropped(NamedTuple):
 class Result(NamedTuple):
     """The result of one unit of work: rows for the output and dropped rows.
 
-    ``again``: the machine failed it, so it is not journaled, and a resumed run repeats it.
+    ``retry``: the machine failed it, so it is not journaled, and a resumed run repeats it.
     """
 
     rows: pa.RecordBatch
     dropped: Sequence[Dropped] = ()
-    again: bool = False
+    retry: bool = False
 
 
 class Journal:
@@ -51,7 +51,7 @@ class Journal:
         self.path, self.schema = path, schema
         with durable.disk_errors(path):
             self.file = open(path, "ab+", buffering=0)  # noqa: SIM115
-        self.places: dict[str, tuple[int, int]] = {}
+        self.positions: dict[str, tuple[int, int]] = {}
         self.notes: dict[str, str] = {}
         self.synced = time.monotonic()
 
@@ -79,22 +79,22 @@ class Journal:
     def _scan(self, head: bytes) -> int:
         """Read the records; returns where the last complete one ends."""
         self.file.seek(0)
-        end, begun = 0, b""
+        end, found_head = 0, b""
         while (payload := self._next()) is not None:
             if end == 0:
-                begun = payload
+                found_head = payload
             else:
-                head_line = json.loads(payload[: payload.index(b"\n")])
-                if "note" in head_line:
-                    self.notes |= head_line["note"]
+                record = json.loads(payload[: payload.index(b"\n")])
+                if "note" in record:
+                    self.notes |= record["note"]
                 else:
-                    self.places[head_line["key"]] = (end + FRAME.size, len(payload))
+                    self.positions[record["key"]] = (end + FRAME.size, len(payload))
             end += FRAME.size + len(payload)
-        if begun != head and not self.places:
+        if found_head != head and not self.positions:
             self.notes.clear()
             return 0
-        if begun != head:
-            self._check(json.loads(begun), json.loads(head))
+        if found_head != head:
+            self._check(json.loads(found_head), json.loads(head))
         return end
 
     def _next(self) -> bytes | None:
@@ -105,18 +105,15 @@ class Journal:
         payload = self.file.read(length)
         return payload if len(payload) == length and zlib.crc32(payload) == crc else None
 
-    def _check(self, begun: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-        found, expected = fingerprint(begun), fingerprint(asked)
-        differs = [key for key in {**found, **expected} if found.get(key) != expected.get(key)]
-        if differs:
-            changes = ", ".join(f"{key} {found.get(key)!r} (now {expected.get(key)!r})" for key in sorted(differs))
+    def _check(self, identity: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+        if changes := differences(fingerprint(identity), fingerprint(expected)):
             raise UsageError(
                 f"{self.path} holds unfinished work with other settings: {changes}; "
                 "repeat those settings to resume it, or give --restart to start over"
             )
 
     def __contains__(self, key: str) -> bool:
-        return key in self.places
+        return key in self.positions
 
     def note(self, name: str, value: str) -> None:
         """Record what all later units use, such as a number format; the last note of a name applies."""
@@ -130,13 +127,13 @@ class Journal:
         head = json.dumps({"key": key, "dropped": result.dropped}).encode() + b"\n"
         start = self.file.seek(0, os.SEEK_END)
         length = self._append(head + result.rows.serialize().to_pybytes())
-        self.places[key] = (start + FRAME.size, length)
+        self.positions[key] = (start + FRAME.size, length)
         if time.monotonic() - self.synced > SYNC_EVERY:
             self.sync()
 
     def get(self, key: str) -> Result:
         """A finished unit."""
-        start, length = self.places[key]
+        start, length = self.positions[key]
         payload = os.pread(self.file.fileno(), length, start)
         cut = payload.index(b"\n")
         dropped = [Dropped(*each) for each in json.loads(payload[:cut])["dropped"]]

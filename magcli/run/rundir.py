@@ -26,7 +26,7 @@ from typing import Any
 from magcli import __version__
 from magcli.data import durable, manifest
 from magcli.errors import DataError, UsageError
-from magcli.run.stage import CHOSEN
+from magcli.run.stage import CHOSEN, differences
 
 INPUTS = "inputs.json"
 Line = Mapping[str, Any]
@@ -143,11 +143,10 @@ def _claim(folder: RunDir, identity: Mapping[str, Any]) -> None:
     except ValueError:
         raise DataError(f"{note} is damaged; choose another folder or give --restart, which deletes the run") from None
     notes = found.pop(CHOSEN, {})
-    differs = [key for key in {**found, **identity} if found.get(key) != identity.get(key)]
-    if differs and not _has_work(folder):
+    changes = differences(found, identity)
+    if changes and not _has_work(folder):
         _write_note(note, identity)
-    elif differs:
-        changes = ", ".join(f"{key} {found.get(key)!r} (now {identity.get(key)!r})" for key in sorted(differs))
+    elif changes:
         raise UsageError(
             f"{path} holds a run with other settings: {changes}; choose another folder, or --restart, which deletes it"
         )

@@ -3,7 +3,7 @@
 A shard is a run of consecutive rows, so the shards' outputs in order are the output of an unsharded run.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -52,14 +52,14 @@ def bounds(shard: Shard, total: int) -> tuple[int, int]:
     return total * (shard.number - 1) // shard.out_of, total * shard.number // shard.out_of
 
 
-def within(rows: Rows, start: int, stop: int) -> Rows:
+def slice_rows(rows: Rows, start: int, stop: int) -> Rows:
     """The rows from ``start`` to before ``stop``; the others are read too, as a table's checksum is at its end."""
-    place = 0
+    offset = 0
     for batch in rows:
-        first, last = max(start - place, 0), min(stop - place, batch.num_rows)
+        first, last = max(start - offset, 0), min(stop - offset, batch.num_rows)
         if first < last:
             yield batch.slice(first, last - first)
-        place += batch.num_rows
+        offset += batch.num_rows
 
 
 def parts(sources: Sequence[Source]) -> list[Part]:
@@ -101,13 +101,11 @@ def _part(source: Source) -> Part:
 
 def _check_alike(first: Part, part: Part) -> None:
     """Refuse a shard of another run: all but its number and its results must be equal."""
-    differs = [
-        f"{name} {other!r} (other: {one!r})" for name, one, other in _differences(_identity(first), _identity(part))
-    ]
-    if differs:
-        raise DataError(
-            f"commit: {part.source.name} belongs to another run than {first.source.name}: {'; '.join(differs)}"
-        )
+    one, other = _identity(first), _identity(part)
+    differ = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+    if differ:
+        changes = "; ".join(f"{name} {other.get(name)!r} (other: {one.get(name)!r})" for name in differ)
+        raise DataError(f"commit: {part.source.name} belongs to another run than {first.source.name}: {changes}")
     if part.past != first.past:
         raise DataError(f"commit: the input of {part.source.name} has another history than that of {first.source.name}")
     if part.source.schema.names != first.source.schema.names:
@@ -124,13 +122,7 @@ def _identity(part: Part) -> dict[str, Any]:
     return {**origin, **fingerprint(config)}
 
 
-def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterable[tuple[str, Any, Any]]:
-    for name in {**one, **other}:
-        if one.get(name) != other.get(name):
-            yield name, one.get(name), other.get(name)
-
-
-def automatic(found: Sequence[Part]) -> dict[str, str]:
+def resolved_options(found: Sequence[Part]) -> dict[str, str]:
     """What options left to ``auto`` resolved to; ``bf16, fp32`` where machines differ."""
     values: dict[str, set[str]] = {}
     for part in found:
@@ -143,7 +135,7 @@ def history(found: Sequence[Part]) -> Chain:
     """The history of the joined table: that of one run on the whole table, with the sums of the shards' counts."""
     links = [part.link for part in found]
     config = {key: value for key, value in links[0].config.items() if key != KEY}
-    if values := automatic(found):
+    if values := resolved_options(found):
         config[CHOSEN] = values
     reasons = sorted({reason for link in links for reason in link.dropped})
     whole = replace(

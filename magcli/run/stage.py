@@ -93,6 +93,12 @@ def declared(name: str, module: ModuleType) -> Stage:
     return Stage(name, doc=inspect.getdoc(module) or "", **found)
 
 
+def differences(found: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """How two settings differ, for messages: ``max_tokens 8 (now 16), seed 0 (now 1)``; empty if they are equal."""
+    differ = sorted(key for key in {**found, **now} if found.get(key) != now.get(key))
+    return ", ".join(f"{key} {found.get(key)!r} (now {now.get(key)!r})" for key in differ)
+
+
 def fingerprint(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that determine the rows: without ``CHOSEN``, and without the location of a model that has a digest.
 

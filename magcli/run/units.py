@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from magcli.data.source import Rows
 from magcli.data.table import rechunk
+from magcli.run.async_runner import AsyncRunner
 from magcli.run.job import Job
 from magcli.run.journal import Result
-from magcli.run.loop import Loop
 
 T = TypeVar("T")
 Compute = Callable[[pa.RecordBatch], Awaitable[Result]]
@@ -40,7 +40,7 @@ def resumable(
                 bar.advance(part.num_rows, reused=True)
                 return job.journal.get(key)
             result = await compute(part)
-            if job.journal is not None and not result.again:
+            if job.journal is not None and not result.retry:
                 job.journal.put(key, result)
             bar.advance(part.num_rows)
             return result
@@ -108,7 +108,7 @@ def drain(items: AsyncGenerator[T, None], close: Callable[[], Awaitable[None]]) 
         await items.aclose()
         await close()
 
-    with Loop() as loop:
+    with AsyncRunner() as loop:
         try:
             while (item := loop.run(following())) is not None:
                 yield item

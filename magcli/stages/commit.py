@@ -38,7 +38,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     found = shard.parts(job.sources)
     job.inputs.sources = [part.source for part in found]
     job.joined = shard.history(found)
-    if mixed := [f"{option} {values}" for option, values in shard.automatic(found).items() if "," in values]:
+    if mixed := [f"{option} {values}" for option, values in shard.resolved_options(found).items() if "," in values]:
         job.console.warn(
             f"commit: shards differ in {'; '.join(mixed)}; set it for every shard to get the rows of one run"
         )

@@ -233,7 +233,7 @@ def _decided(
     found = prepared if isinstance(prepared, Unusable) else decide_prepared(prepared, runs, rules)
     if isinstance(prepared, Unusable) or isinstance(found, Unusable) or found.reason:
         dropped = [Dropped(row["id"], found.reason, as_text({"detail": found.detail, **row}))]
-        return Result(pa.RecordBatch.from_pylist([], columns), dropped, again=found.reason == "not-run")
+        return Result(pa.RecordBatch.from_pylist([], columns), dropped, retry=found.reason == "not-run")
     return Result(pa.RecordBatch.from_pylist([{**row, **kept_columns(prepared, found)}], columns))
 
 

@@ -195,4 +195,4 @@ def _result(
 
     given = [{**test, "origin": test.get("origin") or "given"} for test in prepared.problem.tests]
     columns = {**problem_columns(prepared, [*given, *made.tests]), **outcome_columns(made, programs)}
-    return Result(pa.RecordBatch.from_pylist([{**row, **columns}], out), again=made.reason == "not-run")
+    return Result(pa.RecordBatch.from_pylist([{**row, **columns}], out), retry=made.reason == "not-run")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from magcli.data.manifest import Input, Link
 from magcli.data.source import Source
 from magcli.errors import DataError, UsageError
-from magcli.run.shard import Shard, automatic, bounds, history, parse, parts, within
+from magcli.run.shard import Shard, bounds, history, parse, parts, resolved_options, slice_rows
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -28,7 +28,9 @@ def batches(*sizes):
 def test_shards_partition_the_table_in_order_and_evenly(sizes, out_of):
     total, found, counts = sum(sizes), [], []
     for number in range(1, out_of + 1):
-        rows = [n for b in within(batches(*sizes), *bounds(Shard(number, out_of), total)) for n in b["n"].to_pylist()]
+        rows = [
+            n for b in slice_rows(batches(*sizes), *bounds(Shard(number, out_of), total)) for n in b["n"].to_pylist()
+        ]
         found += rows
         counts.append(len(rows))
     assert found == list(range(total))
@@ -43,7 +45,7 @@ def test_every_shard_reads_the_table_to_its_end():
             read.append(batch.num_rows)
             yield batch
 
-    assert [b.num_rows for b in within(rows(), 0, 1)] == [1]
+    assert [b.num_rows for b in slice_rows(rows(), 0, 1)] == [1]
     assert read == [2, 2, 2]
 
 
@@ -109,7 +111,7 @@ def test_incomplete_shards_are_refused_by_name(sources, message):
 
 def test_number_formats_that_differ_between_shards_are_in_the_history():
     chosen = [source(n, config={"chosen": {"dtype": value}}) for n, value in ((1, "bf16"), (2, "fp32"), (3, "bf16"))]
-    assert automatic(parts(chosen)) == {"dtype": "bf16, fp32"}
+    assert resolved_options(parts(chosen)) == {"dtype": "bf16, fp32"}
     assert history(parts(chosen))[-1].config == {"seed": 0, "chosen": {"dtype": "bf16, fp32"}}
     alike = [source(n, config={"chosen": {"dtype": "fp32"}}) for n in (1, 2, 3)]
     assert history(parts(alike))[-1].config["chosen"] == {"dtype": "fp32"}

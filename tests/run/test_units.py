@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from magcli.console import Console
 from magcli.errors import UsageError
+from magcli.run.async_runner import AsyncRunner
 from magcli.run.job import Drops, Job
 from magcli.run.journal import Dropped, Journal, Result
-from magcli.run.loop import Loop
 from magcli.run.units import drain, in_order, keyed, resumable
 
 SCHEMA = pa.schema([("n", pa.int64())])
@@ -145,7 +145,7 @@ def test_units_that_the_machine_failed_are_computed_again(tmp_path: Path) -> Non
         (number,) = part.column("n").to_pylist()
         computed.append(number)
         failed = number == 1 and computed.count(1) == 1
-        return Result(rows(), [Dropped("1", "not-run", "{}")], again=True) if failed else Result(rows(number))
+        return Result(rows(), [Dropped("1", "not-run", "{}")], retry=True) if failed else Result(rows(number))
 
     def run() -> tuple[list[int], list[str]]:
         journal = Journal.open(tmp_path / "j", SCHEMA, {"seed": 1})
@@ -176,7 +176,7 @@ def test_a_torn_end_is_truncated_and_the_rest_kept(
     path.write_bytes(data[:cut] + garbage)
     again = Journal.open(path, SCHEMA, {"seed": 1})
     kept = max(sum(end <= cut for end in ends) - 1, 0)
-    assert list(again.places)[:kept] == [f"k{n}" for n in range(kept)]
+    assert list(again.positions)[:kept] == [f"k{n}" for n in range(kept)]
     for number in range(kept):
         assert again.get(f"k{number}").rows.equals(rows(number))
     again.put("new", Result(rows(7)))
@@ -196,7 +196,7 @@ def test_a_flipped_bit_loses_its_record_and_those_after_it(tmp_path: Path) -> No
     data[place + 3] ^= 4
     (tmp_path / "j").write_bytes(bytes(data))
     again = Journal.open(tmp_path / "j", SCHEMA, {})
-    assert list(again.places) == ["k0", "k1"]
+    assert list(again.positions) == ["k0", "k1"]
     again.close()
 
 
@@ -236,7 +236,7 @@ def test_an_interrupt_cancels_the_work_and_is_raised_from_run() -> None:
         return "after"
 
     began, before = time.monotonic(), signal.getsignal(signal.SIGINT)
-    with Loop() as loop:
+    with AsyncRunner() as loop:
         with pytest.raises(KeyboardInterrupt):
             loop.run(work())
         assert loop.run(after()) == "after"

@@ -141,7 +141,7 @@ def test_a_damaged_or_missing_shard_is_refused(tmp_path):
 def test_a_pipe_has_no_shards(magcli, problems):
     done = magcli("grade", "-", "--shard", "1/2", "-o", problems.with_name("x.arrow"), input=problems.read_bytes())
     assert done.returncode == 2
-    assert "--shard needs files, whose rows are counted beforehand; stdin is not a file" in done.stderr
+    assert "--shard needs files, whose rows are counted in advance; not a file: stdin" in done.stderr
 
 
 @pytest.mark.parametrize("stage", [entry.name for entry in STAGES if stage_of(entry.name).shardable])

@@ -125,7 +125,7 @@ class _Runner:
         }
         total = sum(batch.num_rows for task in tasks for batch in task.problems)
         self.bar = job.console.progress(total, "problems", job.stage)
-        if done := sum(len(journal.places) for journal in unfinished):
+        if done := sum(len(journal.positions) for journal in unfinished):
             text = f"{job.stage}: resuming, {done} of {total} problems are finished"
             job.console.say(text, event="resumed", done=done)
 

@@ -16,8 +16,8 @@ from magcli.errors import EnvironmentFault
 from magcli.generate.open import open_policy
 from magcli.landscape.components import coordinates, perturbed
 from magcli.landscape.visits import VISIT, JournalledVisits, Measure, Survey, SurveyPlan, Visit, survey
+from magcli.run.async_runner import AsyncRunner
 from magcli.run.journal import Journal
-from magcli.run.loop import Loop
 from magcli.stages.shared import engines, grading
 from magcli.stages.shared.options import DType
 from magcli.verify import reward
@@ -40,7 +40,7 @@ def survey_points(
     dtype = engines.sampling_format(str(plane.folders[-1]), config, job, [journal])
     make, close = _open(config, dtype, problems, plane.folders[-1], out / "components")
     total = None if config.more_samples else len(grid) + config.refine + 1
-    with job.console.progress(total, "points", job.stage) as bar, Loop() as loop:
+    with job.console.progress(total, "points", job.stage) as bar, AsyncRunner() as loop:
         visits = JournalledVisits(journal, make, lambda reused: bar.advance(reused=reused))
         try:
             return loop.run(survey(grid, plane.trajectory, plan, visits.measure))

@@ -85,7 +85,7 @@ def _train(
     from magcli.rl.ledger import Ledger, account, read
     from magcli.rl.live import Curves
     from magcli.rl.store import RolloutStore
-    from magcli.run.loop import Loop
+    from magcli.run.async_runner import AsyncRunner
 
     with contextlib.ExitStack() as stack:
         grader = grading.open_grader(config, config.reward)
@@ -107,7 +107,7 @@ def _train(
                 job.console.say(text, event="resume", step=begun)
             bar.advance(trainer.done, reused=True)
             loop.repeat_updates(trainer, schedule, checkpointing, monitor)
-            with Loop() as events:
+            with AsyncRunner() as events:
                 ended = events.run(_loop(config, trainer, schedule, checkpointing, rows, grader, monitor, job))
         if ended:
             job.console.say(ended, event="ended-early")

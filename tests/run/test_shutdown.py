@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from magcli.run import ending
+from magcli.run import shutdown
 
 PROGRAM = """
 import contextlib, ctypes, os, signal, sys, threading, time
 from magcli import cli
 from magcli.command import signals_passed_on
 from magcli.errors import DataError
-from magcli.run import ending
-from magcli.run.loop import Loop
+from magcli.run import shutdown
+from magcli.run.async_runner import AsyncRunner
 
-ending.GRACE = {grace}
+shutdown.GRACE_SECONDS = {grace}
 
 def locked(libc):
     mutex = ctypes.create_string_buffer(256)
@@ -43,15 +43,15 @@ STUCK = {
     "in C with the interpreter's lock": "locked(ctypes.PyDLL(None))",
     "in C, in a task": """
 async def work(): locked(ctypes.CDLL(None))
-with Loop() as loop: loop.run(work())""",
+with AsyncRunner() as loop: loop.run(work())""",
     "in C with the interpreter's lock, in a task": """
 async def work(): locked(ctypes.PyDLL(None))
-with Loop() as loop: loop.run(work())""",
+with AsyncRunner() as loop: loop.run(work())""",
     "in Python, in a task": """
 async def work():
     print("ready", flush=True)
     while True: pass
-with Loop() as loop: loop.run(work())""",
+with AsyncRunner() as loop: loop.run(work())""",
     "in its clean-up": """
 try:
     print("ready", flush=True); time.sleep(60)
@@ -63,7 +63,7 @@ print("ready", flush=True); time.sleep(60)""",
 }
 
 
-def start(body: str, *flags: str, grace: float = ending.GRACE, **more: object) -> "subprocess.Popen[str]":
+def start(body: str, *flags: str, grace: float = shutdown.GRACE_SECONDS, **more: object) -> "subprocess.Popen[str]":
     """Run ``body`` as a stage; return once it has printed that it is ready."""
     indented = "\n".join(" " * 8 + line for line in body.strip().splitlines())
     command = [sys.executable, "-c", PROGRAM.replace("{body}", indented).replace("{grace}", str(grace)), *flags]

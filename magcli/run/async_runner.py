@@ -7,12 +7,12 @@ from collections.abc import Coroutine
 from types import FrameType
 from typing import Any, TypeVar
 
-from magcli.run.ending import Handler, handle_once
+from magcli.run.shutdown import handle_once
 
 T = TypeVar("T")
 
 
-class Loop:
+class AsyncRunner:
     """Runs one coroutine after the other in one event loop, as ``asyncio.Runner`` does.
 
     SIGINT cancels the running coroutine; then ``run`` raises ``KeyboardInterrupt``. It is never raised inside a task,
@@ -23,10 +23,12 @@ class Loop:
         self.runner = asyncio.Runner()
         self.task: asyncio.Task[Any] | None = None
         self.interrupted = False
-        self.earlier: Handler = None
 
-    def __enter__(self) -> "Loop":
+    def __enter__(self) -> "AsyncRunner":
         return self
+
+    def __exit__(self, *_: object) -> None:
+        self.runner.close()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to completion.
@@ -35,30 +37,23 @@ class Loop:
             KeyboardInterrupt: SIGINT came meanwhile; the coroutine was cancelled.
         """
         self.interrupted = False
-        self._take_signal()
+        in_main = threading.current_thread() is threading.main_thread()
+        earlier = handle_once(signal.SIGINT, self._interrupt) if in_main else None
         try:
-            result = self.runner.run(self._noted(work))
+            result = self.runner.run(self._as_task(work))
         except asyncio.CancelledError:
             if not self.interrupted:
                 raise
         finally:
-            self._give_signal_back()
+            if earlier is not None:
+                signal.signal(signal.SIGINT, earlier)
         if self.interrupted:
             raise KeyboardInterrupt
         return result
 
-    async def _noted(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _as_task(self, work: Coroutine[Any, Any, T]) -> T:
         self.task = asyncio.current_task()
         return await work
-
-    def _take_signal(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            self.earlier = handle_once(signal.SIGINT, self._interrupt)
-
-    def _give_signal_back(self) -> None:
-        if self.earlier is not None:
-            signal.signal(signal.SIGINT, self.earlier)
-            self.earlier = None
 
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
         self.interrupted = True
@@ -68,6 +63,3 @@ class Loop:
     def _cancel(self) -> None:
         if self.task is not None:
             self.task.cancel()
-
-    def __exit__(self, *_: object) -> None:
-        self.runner.close()

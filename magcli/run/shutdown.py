@@ -1,9 +1,9 @@
-"""A bound on the time from a signal to the end of the process, whatever the process does. Light to import.
+"""A time limit for the shutdown after a signal, whatever the process is doing. Light to import.
 
 Python runs signal handlers in the main thread, between two bytecodes: not while that thread is inside a backward pass,
 a compiled loop or an import. But the interpreter's own handler in C writes each signal's number to a socket at once. A
-thread that reads it ends the process if the orderly shutdown takes longer than ``GRACE``. Where a call into C holds the
-GIL, so that no thread runs, a small watchdog process kills this one a little later.
+thread that reads it ends the process if the orderly shutdown takes longer than ``GRACE_SECONDS``. Where a call into C
+holds the GIL, so that no thread runs, a small watchdog process kills this one a little later.
 """
 
 import atexit
@@ -23,12 +23,12 @@ from typing import Any, NoReturn
 
 from magcli.console import Console
 
-GRACE = 0.7
-"""Seconds for the orderly shutdown: tasks are cancelled, threads joined, child processes closed."""
-MORE = 0.4
-"""Additional seconds after which the watchdog process kills this one."""
+GRACE_SECONDS = 0.7
+"""Time for the orderly shutdown: tasks are cancelled, threads joined, child processes closed."""
+KILL_SECONDS = 0.4
+"""Additional time after which the watchdog process kills this one."""
 
-ENDING = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 Handler = Callable[[int, FrameType | None], Any] | int | None
 _FLAGS = 8 + 128
 """Offset of the flags in Linux's ``struct sigaction``: after the handler and the mask."""
@@ -51,8 +51,8 @@ def _sigaction() -> Callable[..., int]:
     return ctypes.CDLL(None).sigaction
 
 
-class Ending:
-    """Ends this process on a signal: orderly, or else after ``GRACE``; one line on stderr reports it.
+class ShutdownGuard:
+    """Ends this process after a signal: orderly, or else after ``GRACE_SECONDS``; one line on stderr reports it.
 
     Create it once, in the main thread, before other threads and exit functions.
     """
@@ -62,17 +62,17 @@ class Ending:
         self._unreported = threading.Lock()
         self._code: int | None = None
         self._socket, theirs = socket.socketpair()
-        self._process = os.fork()
-        if self._process == 0:
-            _keep_watch(theirs, console)
+        self._watchdog = os.fork()
+        if self._watchdog == 0:
+            _run_watchdog(theirs, console)
         theirs.close()
         self._socket.setblocking(False)
         signal.set_wakeup_fd(self._socket.fileno(), warn_on_full_buffer=False)
-        os.register_at_fork(after_in_child=self._disown)
-        atexit.register(self._leave)
-        threading.Thread(target=self._watch, name="magcli-ending", daemon=True).start()
+        os.register_at_fork(after_in_child=self._disarm)
+        atexit.register(self._finish)
+        threading.Thread(target=self._enforce, name="magcli-shutdown", daemon=True).start()
 
-    def in_order(self, number: signal.Signals) -> NoReturn:
+    def exit(self, number: signal.Signals) -> NoReturn:
         """End the process after its exit functions, now that all work has ended.
 
         The interpreter is not finalized: threads in compiled code may crash it.
@@ -82,54 +82,54 @@ class Ending:
             self._console.error(_message(number), code=self._code)
         sys.exit(self._code)
 
-    def _disown(self) -> None:
+    def _disarm(self) -> None:
         """In a forked child, which handles its own signals."""
         signal.set_wakeup_fd(-1)
-        atexit.unregister(self._leave)
+        atexit.unregister(self._finish)
 
-    def _leave(self) -> None:
+    def _finish(self) -> None:
         """The last exit function."""
         signal.set_wakeup_fd(-1)
-        with suppress(OSError):  # the other process was killed
+        with suppress(OSError):  # the watchdog was killed
             self._socket.shutdown(socket.SHUT_WR)
-            os.waitpid(self._process, 0)
+            os.waitpid(self._watchdog, 0)
         if self._code is not None:
             for stream in filter(None, (sys.stdout, sys.stderr)):
                 with suppress(OSError, ValueError):
                     stream.flush()
             os._exit(self._code)
 
-    def _watch(self) -> None:
+    def _enforce(self) -> None:
         with suppress(EOFError):
-            number = _awaited(self._socket, GRACE)
+            number = _wait_for_signal(self._socket, GRACE_SECONDS)
             if self._unreported.acquire(blocking=False):
                 self._console.last_error(_message(number), code=128 + number)
             os._exit(128 + number)
 
 
-def _keep_watch(numbers: socket.socket, console: Console) -> NoReturn:
-    """The watchdog process: return the numbers of signals, and kill the parent if it does not end; end with it."""
+def _run_watchdog(numbers: socket.socket, console: Console) -> NoReturn:
+    """The watchdog process: echo the numbers of signals, kill the parent if it does not end, and end with it."""
     try:
         parent = os.getppid()
         os.setsid()
-        for ending in ENDING:
-            signal.signal(ending, signal.SIG_IGN)
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
         kept = os.dup2(numbers.fileno(), 3)
         nothing = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1):
             os.dup2(nothing, standard)
         os.closerange(kept + 1, 1 << 16)
-        number = _awaited(socket.socket(fileno=kept), GRACE + MORE, back=True)
+        number = _wait_for_signal(socket.socket(fileno=kept), GRACE_SECONDS + KILL_SECONDS, echo=True)
         console.last_error(_message(number), code=128 + number)
         os.kill(parent, number)
-        time.sleep(MORE / 2)
+        time.sleep(KILL_SECONDS / 2)
         os.kill(parent, signal.SIGKILL)
     finally:
         os._exit(0)
 
 
-def _awaited(numbers: socket.socket, patience: float, *, back: bool = False) -> signal.Signals:
-    """The first signal that ends the process, ``patience`` seconds after it came, or when it came again.
+def _wait_for_signal(numbers: socket.socket, grace: float, *, echo: bool = False) -> signal.Signals:
+    """The first of ``SIGNALS``, ``grace`` seconds after it came, or as soon as it came again.
 
     Raises:
         EOFError: the other end is closed.
@@ -139,11 +139,11 @@ def _awaited(numbers: socket.socket, patience: float, *, back: bool = False) -> 
         number = numbers.recv(1)
         if not number:
             raise EOFError
-        if back:
+        if echo:
             numbers.send(number)
-        if number[0] in ENDING and not first:
-            first, end = number[0], time.monotonic() + patience
-        elif number[0] == first and not back:
+        if number[0] in SIGNALS and not first:
+            first, end = number[0], time.monotonic() + grace
+        elif number[0] == first and not echo:
             break
     return signal.Signals(first)
 
