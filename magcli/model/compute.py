@@ -53,13 +53,7 @@ class Choice(NamedTuple):
 def choose(model: str, device: str, purpose: Purpose) -> Choice:
     """The number format that ``auto`` stands for, for a model on a device; measured once per process.
 
-    Args:
-        model: local folder or hub id, which determines the layer sizes.
-        device: torch's name of the device.
-        purpose: in training gradients are measured too.
-
-    Raises:
-        EnvironmentFault: the model's config cannot be read.
+    The model's config determines the layer sizes. For training, the products of the backward pass are measured too.
     """
     return choose_for(*_widths(model), device, purpose)
 
@@ -77,9 +71,6 @@ def use_threads(model: str, rows: int) -> int:
     """Set the number of torch's threads, all or one, for matrix products of ``rows`` rows; returns it.
 
     It depends on sizes alone, so that a resumed run computes the same. ``OMP_NUM_THREADS`` takes precedence.
-
-    Raises:
-        EnvironmentFault: the model's config cannot be read.
     """
     hidden, inner = _widths(model)
     if "OMP_NUM_THREADS" not in os.environ and rows * hidden * inner < TWO_THREADS:

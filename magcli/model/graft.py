@@ -6,7 +6,8 @@ name and shape. The files are then rewritten tensor by tensor: headers and other
 byte by byte; text tensors in the type in which the vision-language model stores them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,7 +15,7 @@ from typing import Any, BinaryIO
 import torch
 
 from magcli.errors import DataError
-from magcli.model.tensors import BLOCK, FLOATS, Stored, blocks, raw_blocks, read_header
+from magcli.model.tensors import BLOCK, FLOATS, Stored, blocks, finite_cast, raw_blocks, read_header
 
 HEAD = "lm_head"
 EMBEDDING = "embed_tokens.weight"
@@ -84,15 +85,8 @@ def _prefixes(top: str, part: Mapping[str, Stored], vlm: Mapping[str, Stored]) -
     """The candidate prefixes for a part in the vision-language model; a head keeps its name."""
     suffixes = {name if top == HEAD else name.partition(".")[2] for name in part}
     head = f"{HEAD}." if top == HEAD else ""
-    found = {start + head for name in vlm for start, end in _splits(name) if end in suffixes}
-    return sorted(found)
-
-
-def _splits(name: str) -> Iterator[tuple[str, str]]:
-    """All splits of a name in two, at its start and after each dot."""
-    yield "", name
-    for dot in (index for index, letter in enumerate(name) if letter == "."):
-        yield name[: dot + 1], name[dot + 1 :]
+    starts = ((name, start) for name in vlm for start in (0, *(dot.end() for dot in re.finditer(r"\.", name))))
+    return sorted({name[:start] + head for name, start in starts if name[start:] in suffixes})
 
 
 def _fits(name: str, stored: Stored, prefix: str, vlm: Mapping[str, Stored]) -> bool:
@@ -158,13 +152,8 @@ def _equal(one: Stored, other: Stored) -> bool:
 
 
 def check_settings(text: Any, vlm: Any) -> None:
-    """Reject a text model whose settings differ from the text settings of the vision-language model.
-
-    ``text`` and ``vlm`` are transformers configurations.
-
-    Raises:
-        DataError: a setting differs.
-    """
+    """Raise DataError if settings of a text model's transformers configuration differ from the text settings of the
+    vision-language model's."""
     ours, theirs = _settings(text.get_text_config()), _settings(vlm.get_text_config())
     for name in (name for name in ours if name in theirs and ours[name] != theirs[name]):
         raise DataError(f"the text model has {name} {ours[name]}, the vision-language model {theirs[name]}")
@@ -187,11 +176,7 @@ def _flat(parameters: Mapping[str, Any] | None, start: str = "") -> dict[str, An
 
 
 def check_tokens(text: Mapping[str, int], vlm: Mapping[str, int]) -> None:
-    """Reject vocabularies in which a token of the text model has another id in the vision-language model's tokenizer.
-
-    Raises:
-        DataError: a token differs.
-    """
+    """Raise DataError if a token of the text model has another id in the vision-language model's tokenizer."""
     for token, index in sorted(text.items(), key=lambda item: item[1]):
         if vlm.get(token) != index:
             there = f"is {vlm[token]}" if token in vlm else "does not exist"
@@ -199,11 +184,7 @@ def check_tokens(text: Mapping[str, int], vlm: Mapping[str, int]) -> None:
 
 
 def write_shard(file: Path, target: Path, planned: Plan) -> Rounded:
-    """Write one file of a vision-language model, replacing the planned tensors.
-
-    Raises:
-        DataError: a text value is not finite in the stored type, or a tensor is quantised.
-    """
+    """Write one file of a vision-language model, replacing the planned tensors; DataError if one is quantised."""
     rounded, tensors = Rounded(), read_header(file)
     with file.open("rb") as source, target.open("wb") as out:
         out.write(source.read(tensors[0].begin if tensors else file.stat().st_size))
@@ -218,11 +199,8 @@ def write_shard(file: Path, target: Path, planned: Plan) -> Rounded:
 def _write_cast(stored: Stored, there: Stored, out: BinaryIO, rounded: Rounded) -> None:
     if there.kind not in FLOATS:
         raise DataError(f"{there.file}: tensor {there.name} is {there.kind}; only float tensors can be replaced")
-    dtype = FLOATS[there.kind]
     for values in blocks(stored):
-        cast = values.to(dtype)
-        if not torch.isfinite(cast).all():
-            raise DataError(f"{stored.file}: tensor {stored.name} has a value that is not finite in {there.kind}")
+        cast = finite_cast(values, stored, there.kind)
         if stored.kind != there.kind:
             rounded.values += values.numel()
             rounded.changed += int((cast.to(values.dtype) != values).sum())

@@ -156,11 +156,7 @@ def _cell(text: str) -> str:
 
 
 def check_name(repository: str) -> None:
-    """Check a repository name.
-
-    Raises:
-        UsageError: it is not OWNER/NAME in the characters that the hub allows.
-    """
+    """Raise UsageError unless a repository's name is OWNER/NAME in the characters that the hub allows."""
     if not REPOSITORY.fullmatch(repository):
         raise UsageError(f"{repository!r} is not a valid repository name; give OWNER/NAME")
 

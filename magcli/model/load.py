@@ -1,8 +1,8 @@
 """Models and tokenizers in Hugging Face layout: load, save, identify.
 
-A model is named by a local folder or a hub id. Errors are one-line ``EnvironmentFault``s that say what to do;
-transformers' progress bars and notices are suppressed. Each function imports what it needs from transformers: its
-models take seconds to import, its tokenizers do not.
+A model is named by a local folder or a hub id. Whatever is missing, damaged or too large for this machine raises an
+``EnvironmentFault`` of one line that says what to do; transformers' progress bars and notices are suppressed. Each
+function imports what it needs from transformers: its models take seconds to import, its tokenizers do not.
 """
 
 import ctypes
@@ -37,11 +37,7 @@ UNLIMITED = -1
 
 
 def load_tokenizer(name: str) -> "PreTrainedTokenizerBase":
-    """Load the tokenizer of a model folder or hub id.
-
-    Raises:
-        EnvironmentFault: it is missing, or has no chat template or no end-of-sequence token.
-    """
+    """Load a model's tokenizer; EnvironmentFault if it has no chat template or no end-of-sequence token."""
     with _quiet(), _explained(name):
         tokenizer = _tokenizer(name)
     if tokenizer.chat_template is None:
@@ -52,11 +48,7 @@ def load_tokenizer(name: str) -> "PreTrainedTokenizerBase":
 
 
 def vocabulary(name: str) -> dict[str, int]:
-    """The ids of a model's tokens by their text; works without a chat template.
-
-    Raises:
-        EnvironmentFault: there is no tokenizer.
-    """
+    """The ids of a model's tokens by their text; works without a chat template."""
     with _quiet(), _explained(name):
         tokens: dict[str, int] = _tokenizer(name).get_vocab()
         return tokens
@@ -78,9 +70,6 @@ def load_model(
 
     ``from_scratch`` needs only the folder's ``config.json``: the weights are randomly initialized from ``seed``, the
     same on every device and for every ``dtype``.
-
-    Raises:
-        EnvironmentFault: folder, weights or device are missing, or memory is insufficient.
     """
     from transformers import AutoModelForCausalLM
 
@@ -108,11 +97,7 @@ def is_vision_model(name: str) -> bool:
 def load_vision_model(
     name: str, *, dtype: torch.dtype, device: str = "cpu"
 ) -> "tuple[PreTrainedModel, ProcessorMixin]":
-    """Load a vision-language model in evaluation mode, and its processor.
-
-    Raises:
-        EnvironmentFault: folder, weights, device or a package of the processor are missing, or memory is insufficient.
-    """
+    """Load a vision-language model in evaluation mode, and its processor."""
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
     with _quiet(), _explained(name):
@@ -133,11 +118,7 @@ def load_vision_model(
 
 
 def load_config(name: str) -> Any:
-    """The transformers configuration of a model folder or hub id.
-
-    Raises:
-        EnvironmentFault: it is missing.
-    """
+    """The transformers configuration of a model folder or hub id."""
     from transformers import AutoConfig
 
     with _quiet(), _explained(name):
@@ -145,11 +126,7 @@ def load_config(name: str) -> Any:
 
 
 def load_outline(name: str) -> "PreTrainedModel":
-    """A model on the meta device, without weights: configuration, names and shapes of parameters.
-
-    Raises:
-        EnvironmentFault: it is missing.
-    """
+    """A model on the meta device, without weights: configuration, names and shapes of parameters."""
     from transformers import AutoModelForCausalLM, GenerationConfig
 
     with _quiet(), _explained(name), torch.device("meta"):
@@ -160,11 +137,7 @@ def load_outline(name: str) -> "PreTrainedModel":
 
 
 def local_folder(name: str) -> Path:
-    """The folder of a model; for a hub id, that of the hub client's cache.
-
-    Raises:
-        EnvironmentFault: it is missing.
-    """
+    """The folder of a model; for a hub id, that of the hub client's cache."""
     if Path(name).is_dir():
         return Path(name)
     from huggingface_hub import snapshot_download
@@ -215,12 +188,10 @@ def save_model(
 
     The folder appears complete or not at all; an existing one is replaced. Tied weights are stored once.
     ``weights``, by the model's names, replace its own, which may be sharded.
-
-    Raises:
-        EnvironmentFault: the folder cannot be written or the disk is full.
     """
-    names, given = _untied(model), model.state_dict() if weights is None else weights
-    kept = {name: tensor.detach().to(dtype) for name, tensor in given.items() if name in names}
+    untied = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
+    given = model.state_dict() if weights is None else weights
+    kept = {name: tensor.detach().to(dtype) for name, tensor in given.items() if name in untied}
     config_dtype = model.config.dtype
     try:
         with atomic_model_folder(folder) as temp, _quiet():
@@ -234,11 +205,7 @@ def save_model(
 
 @contextmanager
 def atomic_model_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder to write weights into, which then appears complete as ``folder`` or not at all.
-
-    Raises:
-        EnvironmentFault: the folder cannot be written or the disk is full.
-    """
+    """A temporary folder to write weights into, which then appears complete as ``folder`` or not at all."""
     try:
         with atomic_folder(folder) as temp:
             yield temp
@@ -248,17 +215,8 @@ def atomic_model_folder(folder: Path) -> Iterator[Path]:
         raise EnvironmentFault(f"cannot write {folder}: {' '.join(str(error).split())[:200]}") from error
 
 
-def _untied(model: "PreTrainedModel") -> set[str]:
-    """The names of parameters and buffers, with one name for each tied tensor."""
-    return {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
-
-
 def fingerprint(folder: Path, *, weights: bool = True) -> str:
-    """SHA-256 of a model folder's config and weights, independent of its location; without ``weights``, of its config.
-
-    Raises:
-        EnvironmentFault: the folder has no config or no weights.
-    """
+    """SHA-256 of a model folder's config and, with ``weights``, of its weights, independent of its location."""
     files = [folder / "config.json", *(sorted(folder.glob("*.safetensors")) if weights else ())]
     if len(files) < 1 + weights or not files[0].is_file():
         raise EnvironmentFault(f"{folder} is not a model folder: it needs config.json and safetensors weights")

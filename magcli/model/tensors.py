@@ -2,7 +2,7 @@
 
 The format is eight bytes with the length of a JSON header, the header (type, shape and byte range of each tensor), and
 the tensors one after the other. Reads go into buffers with ``preadv``: memory mapping is no faster and inflates the
-resident set.
+resident set. Everything that reads raises DataError, naming the file, if one is missing, truncated or damaged.
 """
 
 import contextlib
@@ -58,21 +58,12 @@ def check_floats(tensors: Iterable[Stored]) -> None:
 
 
 def stored_tensors(folder: Path) -> dict[str, Stored]:
-    """Every tensor of a model folder, from a single file or the shards listed in the index.
-
-    Raises:
-        EnvironmentFault: there are no safetensors weights.
-        DataError: a file is missing, truncated or not in this format, or a tensor exists twice.
-    """
+    """Every tensor of a model folder, from a single file or the shards listed in the index."""
     return tensors_in(weight_files(folder))
 
 
 def tensors_in(files: Iterable[Path]) -> dict[str, Stored]:
-    """Every tensor of some files by its name.
-
-    Raises:
-        DataError: a file is missing, truncated or not in this format, or a tensor exists twice.
-    """
+    """Every tensor of some files by its name; DataError if two have the same."""
     found: dict[str, Stored] = {}
     for file in files:
         for stored in read_header(file):
@@ -84,12 +75,7 @@ def tensors_in(files: Iterable[Path]) -> dict[str, Stored]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files that make up a model.
-
-    Raises:
-        EnvironmentFault: there are none.
-        DataError: the index is damaged.
-    """
+    """The safetensors files that make up a model; EnvironmentFault if there are none."""
     if (folder / INDEX).is_file():
         named = read_object(folder / INDEX).get("weight_map")
         if not isinstance(named, dict):
@@ -101,11 +87,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_object(file: Path) -> dict[str, Any]:
-    """A JSON file of a model, such as its config.json.
-
-    Raises:
-        DataError: it is not a JSON object.
-    """
+    """A JSON file of a model, such as its config.json."""
     try:
         found = json.loads(file.read_bytes())
     except ValueError as error:
@@ -116,25 +98,17 @@ def read_object(file: Path) -> dict[str, Any]:
 
 
 def read_header(file: Path) -> list[Stored]:
-    """The tensors of one file, in the order of their bytes.
-
-    Raises:
-        DataError: the file is missing, truncated, longer than its header says, or not in this format.
-    """
+    """The tensors of one file, in the order of their bytes."""
     return _parsed(file)[0]
 
 
 def metadata(file: Path) -> dict[str, str]:
-    """The metadata in the header of ``file``; checks and errors as in ``read_header``."""
+    """The metadata in the header of ``file``."""
     return _parsed(file)[1]
 
 
 def raw_header(file: Path) -> bytes:
-    """The raw JSON of the header of ``file``.
-
-    Raises:
-        DataError: the file is missing or truncated inside its header.
-    """
+    """The raw JSON of the header of ``file``."""
     try:
         with file.open("rb") as stream:
             size = os.fstat(stream.fileno()).st_size
@@ -183,11 +157,7 @@ def _stored(file: Path, start: int, name: str, entry: Mapping[str, Any]) -> Stor
 
 
 def read_into(stored: Stored, start: int, buffer: memoryview) -> None:
-    """Fill ``buffer`` with the tensor's bytes from its byte ``start`` on.
-
-    Raises:
-        DataError: the file was truncated meanwhile.
-    """
+    """Fill ``buffer`` with the tensor's bytes from its byte ``start`` on."""
     with opened([stored]) as (descriptor,):
         fill(descriptor, stored, start, buffer)
 
@@ -214,22 +184,14 @@ def fill(descriptor: int, stored: Stored, start: int, buffer: memoryview) -> Non
 
 
 def blocks(stored: Stored) -> Iterator[torch.Tensor]:
-    """The values of a float tensor in order, flat, at most ``BLOCK`` at a time.
-
-    Raises:
-        DataError: the tensor is quantised or not a float tensor, or its file was truncated meanwhile.
-    """
+    """The values of a float tensor in order, flat, at most ``BLOCK`` at a time."""
     check_floats([stored])
     for part in raw_blocks(stored, BLOCK * stored.dtype.itemsize):
         yield torch.frombuffer(part, dtype=stored.dtype)
 
 
 def raw_blocks(stored: Stored, size: int) -> Iterator[bytearray]:
-    """The bytes of a tensor, at most ``size`` at a time.
-
-    Raises:
-        DataError: the file was truncated meanwhile.
-    """
+    """The bytes of a tensor, at most ``size`` at a time."""
     total = stored.end - stored.begin
     for start in range(0, total, size):
         part = bytearray(min(size, total - start))
@@ -262,10 +224,6 @@ def copy_weights(source: Path, target: Path, kind: str | None) -> None:
     """Copy a model's weights into another folder: byte by byte, or with all floats converted to ``kind``.
 
     ``target`` has the other files already; its config.json and index are updated for ``kind`` (``BF16``, ``F32``).
-
-    Raises:
-        EnvironmentFault: there are no weights.
-        DataError: a file is damaged, or a value is not finite in that number format.
     """
     for file in weight_files(source):
         if kind is None:
@@ -285,7 +243,7 @@ def _rewrite(file: Path, target: Path, kind: str) -> None:
     with target.open("wb") as out:
         out.write(packed_header([_entry(stored, kind) for stored in tensors], {"format": "pt"})[0])
         for stored in tensors:
-            out.writelines(_cast(stored, FLOATS[kind]) if stored.kind in FLOATS else raw_blocks(stored, BLOCK))
+            out.writelines(_cast(stored, kind) if stored.kind in FLOATS else raw_blocks(stored, BLOCK))
 
 
 def _entry(stored: Stored, kind: str) -> Entry:
@@ -295,12 +253,17 @@ def _entry(stored: Stored, kind: str) -> Entry:
     return Entry(stored.name, stored.kind, stored.shape, stored.end - stored.begin)
 
 
-def _cast(stored: Stored, dtype: torch.dtype) -> Iterator[memoryview]:
+def _cast(stored: Stored, kind: str) -> Iterator[memoryview]:
     for values in blocks(stored):
-        cast = values.to(dtype)
-        if not torch.isfinite(cast).all():
-            raise DataError(f"{stored.file}: tensor {stored.name} has a value that is not finite in {dtype}")
-        yield cast.view(torch.uint8).numpy().data
+        yield finite_cast(values, stored, kind).view(torch.uint8).numpy().data
+
+
+def finite_cast(values: torch.Tensor, stored: Stored, kind: str) -> torch.Tensor:
+    """Values of a tensor in another float format; DataError if one is not finite in it."""
+    cast = values.to(FLOATS[kind])
+    if not torch.isfinite(cast).all():
+        raise DataError(f"{stored.file}: tensor {stored.name} has a value that is not finite in {kind}")
+    return cast
 
 
 def _change(file: Path, keys: tuple[str, ...], value: Any) -> None:
