@@ -124,11 +124,7 @@ class Engine:
         """Queue one sample per seed; returns the request's number, for the results of ``step`` and for ``abort``.
 
         A sequence that reaches the end of the context before ``max_tokens`` ends there, with finish ``length``.
-
-        Raises:
-            DataError: the prompt is empty.
-            PromptTooLong: the prompt fills the model's context.
-            UsageError: a sampling parameter is out of range.
+        Errors as in ``tokens_left``.
         """
         limit = tokens_left(prompt, sampling, self._context)
         request = Request(next(self._requests), tuple(prompt), sampling, tuple(seeds), limit)
@@ -321,10 +317,7 @@ class TorchPolicy:
     ) -> AsyncGenerator[Rollout, None]:
         """Sample one sequence per seed, yielded as each one ends; closing the iterator frees the request's slots.
 
-        Raises:
-            DataError: the prompt is empty.
-            PromptTooLong: the prompt does not fit the context.
-            MagError: the policy has been closed, or a step failed (the error itself is the cause).
+        Raises MagError if the policy has been closed or a step failed; other errors as in ``tokens_left``.
         """
         self._check_open()
         request = self._engine.submit(prompt, sampling, seeds)

@@ -67,7 +67,11 @@ def open_generator(
         )
     if deterministic:
         raise UsageError(f"{model}: a server cannot guarantee deterministic generation; use a model folder")
-    return _open_server(model, slots, deadline)
+    from magcli.generate.server import ServerGenerator
+
+    url, _, name = model.partition("#")
+    key = os.environ.get("OPENAI_API_KEY", "")
+    return ServerGenerator(url, model=name, deadline=deadline, concurrency=slots, api_key=key)
 
 
 def open_policy(
@@ -181,11 +185,3 @@ def _open_vllm(
         deadline=deadline,
     )
     return VllmPolicy(engine, tokenizer, outline, sender, slots=slots, deadline=deadline)
-
-
-def _open_server(model: str, concurrency: int, deadline: float) -> Generator:
-    from magcli.generate.server import ServerGenerator
-
-    url, _, name = model.partition("#")
-    key = os.environ.get("OPENAI_API_KEY", "")
-    return ServerGenerator(url, model=name, deadline=deadline, concurrency=concurrency, api_key=key)

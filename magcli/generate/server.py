@@ -106,7 +106,10 @@ class ServerGenerator:
         async with self._model_lock:
             if not self._model:
                 listed = await self._send("GET", "/models", None, waits_for="its list of models")
-                self._model = _first_model(listed, self._url)
+                try:
+                    self._model = str(listed["data"][0]["id"])
+                except (KeyError, IndexError, TypeError) as error:
+                    raise EnvironmentFault(f"{self._url}: the server lists no model: {_excerpt(listed)}") from error
         return self._model
 
     async def _send(self, method: str, path: str, body: dict[str, Any] | None, *, waits_for: str) -> Any:
@@ -166,12 +169,7 @@ def _request(model: str, messages: Sequence[Message], sampling: Sampling, seed: 
 
 
 def _completion(reply: Any, url: str) -> Completion:
-    """The completion in a reply.
-
-    Raises:
-        PromptRefused: the server filtered the completion, or returned something else, such as a tool call.
-        EnvironmentFault: the reply does not follow the API, or the server aborted the completion.
-    """
+    """The completion in a reply; PromptRefused if the server filtered it, or returned something like a tool call."""
     try:
         choice = reply["choices"][0]
         message, finish = choice["message"], choice["finish_reason"]
@@ -183,12 +181,8 @@ def _completion(reply: Any, url: str) -> Completion:
         raise EnvironmentFault(f"{url}: the server aborted a completion (finish {finish!r}): {_excerpt(reply)}")
     if text is None or finish not in FINISHES:
         raise PromptRefused(f"{url}: no completion, finish {finish!r}: {_excerpt(reply)}")
-    return Completion(text, _tokens(reply, url), FINISHES[finish])
-
-
-def _tokens(reply: Any, url: str) -> int:
     try:
-        return int(reply["usage"]["completion_tokens"])
+        return Completion(text, int(reply["usage"]["completion_tokens"]), FINISHES[finish])
     except (KeyError, TypeError, ValueError) as error:
         raise EnvironmentFault(f"{url}: the reply lacks usage.completion_tokens: {_excerpt(reply)}") from error
 
@@ -203,13 +197,6 @@ def _full_text(reasoning: object, content: object, finish: object) -> str | None
     if not content:
         return f"<think>{reasoning}" if isinstance(reasoning, str) else content if finish != "length" else ""
     return f"<think>{reasoning}</think>{content}" if isinstance(reasoning, str) else content
-
-
-def _first_model(listed: Any, url: str) -> str:
-    try:
-        return str(listed["data"][0]["id"])
-    except (KeyError, IndexError, TypeError) as error:
-        raise EnvironmentFault(f"{url}: the server lists no model: {_excerpt(listed)}") from error
 
 
 def _retry_after(reply: httpx.Response) -> float:

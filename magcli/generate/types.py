@@ -123,10 +123,8 @@ class Policy(Generator, Sampler, Protocol):
 def tokens_left(prompt: Sequence[int], sampling: Sampling, context: int) -> int:
     """The maximum number of new tokens: ``max_tokens``, or fewer if the context ends before.
 
-    Raises:
-        DataError: the prompt is empty.
-        PromptTooLong: the prompt fills the context.
-        UsageError: a sampling parameter is out of range.
+    Raises DataError for an empty prompt, PromptTooLong for one that fills the context, and UsageError for a sampling
+    parameter that is out of range.
     """
     if sampling.max_tokens < 1 or sampling.temperature < 0 or not 0 < sampling.top_p <= 1 or sampling.top_k < 0:
         raise UsageError(f"invalid {sampling}: needs max_tokens >= 1, temperature >= 0, 0 < top_p <= 1 and top_k >= 0")

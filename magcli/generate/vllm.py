@@ -118,12 +118,8 @@ class VllmPolicy:
     ) -> AsyncGenerator[Rollout, None]:
         """Sample one sequence per seed, yielded as each one ends; closing the iterator aborts the others.
 
-        Raises:
-            DataError: the prompt is empty.
-            PromptTooLong: the prompt does not fit the context.
-            UsageError: a sampling parameter is out of range, or not supported by vLLM.
-            EnvironmentFault: the engine process died or does not answer.
-            MagError: the policy has been closed.
+        Raises EnvironmentFault if the engine process died or does not answer, MagError if the policy has been closed;
+        other errors as in ``tokens_left``.
         """
         async with aclosing(self._run(prompt, sampling, seeds, logprobs=True)) as results:
             async for index, outputs in results:
@@ -288,11 +284,7 @@ def _finish(outputs: Outputs) -> Finish:
 
 
 def _rollout(index: int, prompt: tuple[int, ...], seed: int, outputs: Outputs) -> Rollout:
-    """A rollout from the outputs of its request, the last of which has the versions.
-
-    Raises:
-        EnvironmentFault: vLLM aborted the request, or log-probs or versions are missing for some tokens.
-    """
+    """A rollout from the outputs of its request, the last of which has the versions."""
     tokens, finish, spans = _tokens(outputs), _finish(outputs), outputs[-1].weight_versions
     logprobs = tuple(output.logprobs.logprobs[start] for output in outputs for start in output.logprobs.start_indices)
     if len(logprobs) != len(tokens) or not spans or spans[0].start != 0:

@@ -78,10 +78,14 @@ def start(
         simplefilter("ignore")
         try:
             from vllm import AsyncEngineArgs
+            from vllm.config import WeightTransferConfig
             from vllm.v1.engine.async_llm import AsyncLLM
 
             settings = _settings(config, dtype=dtype, head=head, slots=slots, context=context, device=device)
-            llm = AsyncLLM.from_engine_args(AsyncEngineArgs(model=str(folder), **settings, **_transfer(backend)))
+            transfer = WeightTransferConfig(backend=backend)
+            llm = AsyncLLM.from_engine_args(
+                AsyncEngineArgs(model=str(folder), weight_transfer_config=transfer, **settings)
+            )
         except Exception as error:  # whatever vLLM raises, the engine did not start
             shutil.rmtree(sockets, ignore_errors=True)
             raise EnvironmentFault(
@@ -98,12 +102,6 @@ def socket_folder() -> Path:
         if not Path(f"/proc/{left.name.removeprefix(SOCKETS).split('-')[0]}").exists():
             shutil.rmtree(left, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{SOCKETS}{os.getpid()}-", dir=base))
-
-
-def _transfer(backend: str) -> dict[str, Any]:
-    from vllm.config import WeightTransferConfig
-
-    return {"weight_transfer_config": WeightTransferConfig(backend=backend)}
 
 
 def _settings(

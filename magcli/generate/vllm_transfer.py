@@ -71,7 +71,7 @@ def broadcast_backend(device: str) -> str:
 
 
 class FileSender:
-    """Through a safetensors file in shared memory, which a ``WeightFile`` is already."""
+    """A safetensors file in shared memory; a ``WeightFile`` is one already."""
 
     backend = FILE_TRANSFER
 
@@ -80,12 +80,7 @@ class FileSender:
 
     @contextmanager
     def ready(self, weights: Weights, outline: PreTrainedModel) -> Iterator[Send]:
-        """Write the file, which exists for the duration of the block.
-
-        Raises:
-            MagError: a parameter is missing or has another shape.
-            EnvironmentFault: shared memory is full.
-        """
+        """Write the file, which exists for the duration of the block; EnvironmentFault if shared memory is full."""
         names_in(weights, outline)
         with shared(weights, dtype=self._dtype) as file:
             update = {"path": str(file.path), "names": names_in(file, outline)}
@@ -99,10 +94,9 @@ class FileSender:
 
 
 class IpcSender:
-    """Through handles to memory of the engine's GPU: vLLM's own ``ipc`` transfer, in chunks of bounded size.
+    """Handles to memory of the engine's GPU: vLLM's own ``ipc`` transfer, in chunks of bounded size.
 
-    Weights elsewhere, on another GPU or in a file, are copied to the engine's GPU one by one. Written to vLLM's
-    interface but not tested, for want of a GPU.
+    Weights elsewhere, on another GPU or in a file, are copied to the engine's GPU one by one. Not tested on a GPU.
     """
 
     backend = "ipc"
@@ -184,9 +178,8 @@ class Source:
 
     def metadata(self) -> list[Parameter]:
         """What iteration will yield."""
-        return [
-            Parameter(name, self._dtype, tuple(self._weights[source].shape)) for name, source in self._names.items()
-        ]
+        shapes = {name: tuple(self._weights[source].shape) for name, source in self._names.items()}
+        return [Parameter(name, self._dtype, shape) for name, shape in shapes.items()]
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         for name, source in self._names.items():
