@@ -38,7 +38,7 @@ UNLIMITED = -1
 
 def load_tokenizer(name: str) -> "PreTrainedTokenizerBase":
     """Load a model's tokenizer; EnvironmentFault if it has no chat template or no end-of-sequence token."""
-    with _quiet(), _explained(name):
+    with quiet_transformers(), _explained(name):
         tokenizer = _tokenizer(name)
     if tokenizer.chat_template is None:
         raise EnvironmentFault(f"model {name}: its tokenizer has no chat template; use an instruct model or add one")
@@ -49,7 +49,7 @@ def load_tokenizer(name: str) -> "PreTrainedTokenizerBase":
 
 def vocabulary(name: str) -> dict[str, int]:
     """The ids of a model's tokens by their text; works without a chat template."""
-    with _quiet(), _explained(name):
+    with quiet_transformers(), _explained(name):
         tokens: dict[str, int] = _tokenizer(name).get_vocab()
         return tokens
 
@@ -75,7 +75,7 @@ def load_model(
 
     if device == "cpu":
         keep_freed_memory()
-    with _quiet(), _explained(name):
+    with quiet_transformers(), _explained(name):
         if from_scratch:
             model = _random_model(load_config(name), dtype, seed)
         else:
@@ -100,7 +100,7 @@ def load_vision_model(
     """Load a vision-language model in evaluation mode, and its processor."""
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
-    with _quiet(), _explained(name):
+    with quiet_transformers(), _explained(name):
         try:
             processor = AutoProcessor.from_pretrained(name, local_files_only=_local_only(name))
         except ImportError as error:
@@ -121,7 +121,7 @@ def load_config(name: str) -> Any:
     """The transformers configuration of a model folder or hub id."""
     from transformers import AutoConfig
 
-    with _quiet(), _explained(name):
+    with quiet_transformers(), _explained(name):
         return AutoConfig.from_pretrained(name, local_files_only=_local_only(name))
 
 
@@ -129,7 +129,7 @@ def load_outline(name: str) -> "PreTrainedModel":
     """A model on the meta device, without weights: configuration, names and shapes of parameters."""
     from transformers import AutoModelForCausalLM, GenerationConfig
 
-    with _quiet(), _explained(name), torch.device("meta"):
+    with quiet_transformers(), _explained(name), torch.device("meta"):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(load_config(name))
         with suppress(OSError):  # not every model has a generation config
             model.generation_config = GenerationConfig.from_pretrained(name, local_files_only=_local_only(name))
@@ -142,7 +142,7 @@ def local_folder(name: str) -> Path:
         return Path(name)
     from huggingface_hub import snapshot_download
 
-    with _quiet(), _explained(name):
+    with quiet_transformers(), _explained(name):
         return Path(snapshot_download(name, local_files_only=_local_only(name), allow_patterns=MODEL_FILES))
 
 
@@ -194,7 +194,7 @@ def save_model(
     kept = {name: tensor.detach().to(dtype) for name, tensor in given.items() if name in untied}
     config_dtype = model.config.dtype
     try:
-        with atomic_model_folder(folder) as temp, _quiet():
+        with atomic_model_folder(folder) as temp, quiet_transformers():
             model.save_pretrained(temp, state_dict=kept)
             model.config.dtype = dtype
             model.config.save_pretrained(temp)
@@ -246,7 +246,7 @@ def _local_only(name: str) -> bool:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """Suppress transformers' progress bars and notices; errors are raised anyway."""
     from transformers.utils import logging
 

@@ -34,11 +34,10 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_shards
 from torch.distributed.checkpoint.state_dict_saver import save as save_shards
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
-from transformers.utils import logging as transformers_logging
 
 from magcli.data.durable import atomic_folder, remove_stale, rename, temp_path
 from magcli.errors import DataError, EnvironmentFault
-from magcli.model.load import atomic_model_folder
+from magcli.model.load import atomic_model_folder, quiet_transformers
 from magcli.train.distributed import Ranks
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def save(
     _require_float32(model)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_model_folder(folder) as temp:
-        with _no_progress_bar():
+        with quiet_transformers():
             model.save_pretrained(temp, max_shard_size="1TB")
         torch.save({"optimizer": optimizer.state_dict(), "random": _random_states()}, temp / TRAINER)
         _finish(temp, state, tokenizer, {})
@@ -216,9 +215,8 @@ def _manifest(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _load_weights(file: Path, model: "PreTrainedModel") -> None:
-    if _is_sharded(model):
-        _load_into_shards(file, model)
-        return
+    if any(isinstance(parameter, DTensor) for parameter in model.parameters()):
+        return _load_into_shards(file, model)
     try:
         load_model(model, file)
     except (RuntimeError, SafetensorError) as error:
@@ -261,11 +259,7 @@ def _sharded_state(optimizer: Optimizer, state: Mapping[str, Any]) -> dict[str, 
 
 
 def _read_shards(folder: Path, model: "PreTrainedModel", optimizer: Optimizer | None) -> None:
-    """Read shards of any number of ranks into any other number; every rank must call this.
-
-    Raises:
-        DataError: the tensors are those of another model.
-    """
+    """Read shards of any number of ranks into any other number; every rank must call this."""
     sizes = _stored_sizes(folder)
     tensors = {f"weights.{names[0]}": tensor for names, tensor in _weights(model)}
     for name, tensor in tensors.items():
@@ -279,10 +273,6 @@ def _read_shards(folder: Path, model: "PreTrainedModel", optimizer: Optimizer | 
         optimizer.state.clear()
         for parameter, kept in state.items():
             optimizer.state[parameter] = {name.rpartition(".")[2]: tensor for name, tensor in kept.items()}
-
-
-def _is_sharded(model: "PreTrainedModel") -> bool:
-    return any(isinstance(parameter, DTensor) for parameter in model.parameters())
 
 
 def _weights(model: "PreTrainedModel") -> Iterator[tuple[list[str], Tensor]]:
@@ -313,14 +303,12 @@ def _empty_optimizer_state(
         stem = f"optimizer.{name}."
         stored = [key for key in sizes if key.startswith(stem) and "." not in key[len(stem) :]]
         if stored and id(parameter) in trained:
-            state[parameter] = {key: _empty_like(parameter.detach(), sizes[key]) for key in stored}
+            like = parameter.detach()
+            state[parameter] = {
+                key: torch.zeros_like(like) if sizes[key] == like.shape else torch.zeros(sizes[key], device=like.device)
+                for key in stored
+            }
     return state
-
-
-def _empty_like(parameter: Tensor, size: torch.Size) -> Tensor:
-    if size == parameter.shape:
-        return torch.zeros_like(parameter)
-    return torch.zeros(size, dtype=torch.float32, device=parameter.device)
 
 
 def _sharded_like(full: Tensor, tensor: Tensor) -> Tensor:
@@ -344,7 +332,7 @@ def _dcp_errors(what: str) -> Iterator[None]:
             yield
     except CheckpointException as error:
         rank, (reason, _) = next(iter(error.failures.items()))
-        raise EnvironmentFault(f"{what}: rank {rank}: {' '.join(str(reason).split())[:200]}") from error
+        raise EnvironmentFault(f"{what}: rank {rank}: {_one_line(reason)}") from error
 
 
 def _random_states() -> dict[str, Any]:
@@ -368,16 +356,5 @@ def _restore_random(states: Mapping[str, Any]) -> None:
         torch.cuda.set_rng_state_all(states["cuda"])
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:200]
-
-
-@contextlib.contextmanager
-def _no_progress_bar() -> Iterator[None]:
-    shown = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            transformers_logging.enable_progress_bar()

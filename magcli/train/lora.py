@@ -39,12 +39,7 @@ def add_lora(model: PreTrainedModel, *, rank: int, alpha: float, seed: int) -> P
     """
     from peft import LoraConfig, get_peft_model
 
-    config = LoraConfig(
-        r=rank,
-        lora_alpha=alpha,
-        target_modules="all-linear",
-        task_type="CAUSAL_LM",
-    )
+    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         adapters: PeftModel = get_peft_model(model, config)
@@ -66,11 +61,7 @@ def merged(model: PreTrainedModel) -> Iterator[None]:
 
 
 def save_adapter(adapters: PeftModel, folder: Path) -> None:
-    """Write the adapter for ``PeftModel.from_pretrained``; the folder appears complete or not at all.
-
-    Raises:
-        EnvironmentFault: the folder cannot be written or the disk is full.
-    """
+    """Write the adapter for ``PeftModel.from_pretrained``; the folder appears complete or not at all."""
     with atomic_folder(folder) as temp:
         adapters.save_pretrained(str(temp))
 
