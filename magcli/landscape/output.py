@@ -46,7 +46,7 @@ def write_plane(out: Path, plane: Plane, job: Job) -> None:
     figures = results.plane_figures(plane)
     results.write(out / "plane.json", figures)
     rows = [
-        {**tensor, **dict(zip(("explained_1", "explained_2"), tensor.pop("explained") or (None, None), strict=True))}
+        {**tensor, **dict(zip(("explained_1", "explained_2"), tensor.pop("explained"), strict=True))}
         for tensor in map(dict, figures["tensors"])
     ]
     _table(out / "tensors.csv", pa.Table.from_pylist(rows), job)
