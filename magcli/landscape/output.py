@@ -30,7 +30,7 @@ MAX_TEXT = 20_000
 
 def write(out: Path, found: Survey, points: pa.Table, plane: Plane, fit: Regression | None, job: Job) -> None:
     """Write all files and log the main figures."""
-    repeated, samples = results.origin_again(found), results.samples(found)
+    repeated, samples = results.compare_origin(found), results.samples(found)
     _figures(out, points, plane, fit)
     figures = results.plane_figures(plane) | {"origin_again": repeated, "regression": results.fit_figures(fit)}
     _table(out / "points.csv", points.drop_columns(list(results.PER_PROBLEM)), job)
@@ -53,12 +53,18 @@ def write_plane(out: Path, plane: Plane, job: Job) -> None:
 
 
 def _figures(out: Path, points: pa.Table, plane: Plane, fit: Regression | None) -> None:
-    reward, length, raw = (results.mean(points, name) for name in ("reward", "length", "raw_reward"))
-    where, path, explained = results.coordinates(points), plane.trajectory, plane.explained
-    plot.surface(out / "reward", where, reward, path, title="Mean reward", label="reward", explained=explained)
-    plot.surface(out / "length", where, length, path, title="Mean output length", label="tokens", explained=explained)
-    plot.regression(out / "regression", length, raw, fit)
-    plot.combined(out / "landscape", where, reward, length, raw, path, fit, explained=explained)
+    where = results.coordinates(points)
+
+    def surface(column: str, title: str, label: str) -> plot.Surface:
+        values = results.mean(points, column)
+        return plot.Surface(where, values, plane.trajectory, plane.explained, title, label)
+
+    reward, length = surface("reward", "Mean reward", "reward"), surface("length", "Mean output length", "tokens")
+    regression = plot.LengthFit(length.values, results.mean(points, "raw_reward"), fit)
+    plot.write(out / "reward", reward)
+    plot.write(out / "length", length)
+    plot.write(out / "regression", regression)
+    plot.write(out / "landscape", reward, length, regression)
 
 
 def _table(path: Path, rows: pa.Table, job: Job) -> None:

@@ -4,14 +4,12 @@ Equal input gives equal bytes (no dates, no random ids) for one version of matpl
 no display is needed. Surfaces are linear on the triangles of the evaluated points, drawn at their actual coordinates.
 """
 
-import contextlib
 import io
-from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -30,147 +28,100 @@ STYLE = {
     "svg.hashsalt": "magcli",
     "svg.fonttype": "path",
 }
-COLORMAP = "viridis"
-FORMATS = ("png", "svg", "pdf")
-NO_DATE = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
+SINGLE, WIDE = (6.4, 5.2), (17.5, 5.2)
+"""Sizes of figures with one and with three panels, in inches."""
+STAR = {"marker": "*", "linestyle": "", "color": "white", "markeredgecolor": "black"}
+LEGEND = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "frameon": False, "fontsize": 9}
+FORMATS = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
+"""Formats and the metadata that they omit, such as dates."""
 
 
-def surface(
-    path_stem: Path,
-    points: npt.ArrayLike,
-    values: npt.ArrayLike,
-    trajectory: npt.ArrayLike,
-    *,
-    title: str,
-    label: str,
-    explained: npt.ArrayLike,
-) -> list[Path]:
-    """Write the surface of ``values`` (P,) at ``points`` (P, 2) to ``path_stem``.png, .svg and .pdf; return the paths.
+class Surface(NamedTuple):
+    """Filled contours of ``values`` (P,) at ``points`` (P, 2), and the ``path`` (T, 2), which ends at w*.
 
-    ``trajectory`` (T, 2) ends at w*; ``explained`` are the shares of variance of the axes.
+    ``explained`` are the shares of variance of the axes.
     """
-    with _figure(6.4, 5.2) as figure:
-        draw_surface(figure.add_subplot(), points, values, trajectory, title=title, label=label, explained=explained)
-        return _save(figure, path_stem)
+
+    points: Array
+    values: Array
+    path: Array
+    explained: Array
+    title: str
+    label: str
+
+    def draw(self, axes: Axes) -> None:
+        """Evaluated points in black, the path as arrows, and a star at w*."""
+        filled = axes.tricontourf(triangulate(self.points), self.values, levels=_levels(self.values), cmap="viridis")
+        axes.figure.colorbar(filled, ax=axes, label=self.label, ticks=MaxNLocator(6))
+        axes.plot(*self.points.T, "k.", markersize=4, zorder=2)
+        _draw_path(axes, self.path)
+        first, second = (f"{100 * value:.1f} % of variance" for value in self.explained[:2])
+        axes.set(title=self.title, xlabel=f"$a_1$ along $c_1$ ({first})", ylabel=f"$a_2$ along $c_2$ ({second})")
+        axes.ticklabel_format(style="sci", scilimits=(-3, 4), useMathText=True)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.use_sticky_edges = False
+        axes.margins(0.03)
+        black = {"color": "black", "linestyle": ""}
+        symbols = [
+            Line2D([], [], marker=".", label="evaluated", **black),
+            Line2D([], [], marker=r"$\rightarrow$", markersize=14, label="checkpoints, projected", **black),
+            Line2D([], [], **STAR, markersize=13, label="final weights"),
+        ]
+        axes.legend(handles=symbols, ncols=3, **LEGEND)
 
 
-def regression(path_stem: Path, lengths: npt.ArrayLike, rewards: npt.ArrayLike, fit: Regression | None) -> list[Path]:
-    """Write raw reward against mean length, (P,) each, with the fitted line and its 95 % band."""
-    with _figure(6.4, 5.2) as figure:
-        draw_regression(figure.add_subplot(), lengths, rewards, fit)
-        return _save(figure, path_stem)
+class LengthFit(NamedTuple):
+    """Raw reward against mean length, (P,) each, with the fitted line and its 95 % band."""
+
+    lengths: Array
+    rewards: Array
+    fit: Regression | None
+
+    def draw(self, axes: Axes) -> None:
+        """Points in the fit in black, points outside the length limits hollow."""
+        lengths, rewards, fit = self
+        used = np.zeros(len(lengths), bool) if fit is None else fit.used
+        axes.set_xscale("log")
+        if not used.all():
+            label = "outside the length limits" if fit else "evaluated"
+            hollow = {"color": "0.45", "fillstyle": "none", "markersize": 5}
+            axes.plot(lengths[~used], rewards[~used], "o", label=label, **hollow)
+        title = "Raw reward against output length"
+        axes.set_title(title if fit else f"{title} (too few lengths for a line)")
+        if fit is not None:
+            axes.plot(lengths[used], rewards[used], "ko", markersize=4, label=f"evaluated, {fit.n_used} points")
+            _draw_fit(axes, lengths[used], fit)
+        axes.set(xlabel="mean output length (tokens, log scale)", ylabel="raw reward (no length penalty)")
+        _plain_log_ticks(axes, lengths)
+        axes.legend(ncols=2, **LEGEND)
 
 
-def combined(
-    path_stem: Path,
-    points: npt.ArrayLike,
-    rewards: npt.ArrayLike,
-    lengths: npt.ArrayLike,
-    raw_rewards: npt.ArrayLike,
-    trajectory: npt.ArrayLike,
-    fit: Regression | None,
-    *,
-    explained: npt.ArrayLike,
-) -> list[Path]:
-    """Write mean reward, mean output length and the regression side by side."""
-    with _figure(17.5, 5.2) as figure:
-        left, middle, right = figure.subplots(1, 3)
-        draw_surface(left, points, rewards, trajectory, title="Mean reward", label="reward", explained=explained)
-        draw_surface(
-            middle, points, lengths, trajectory, title="Mean output length", label="tokens", explained=explained
-        )
-        draw_regression(right, lengths, raw_rewards, fit)
-        return _save(figure, path_stem)
-
-
-def draw_surface(
-    axes: Axes,
-    points: npt.ArrayLike,
-    values: npt.ArrayLike,
-    trajectory: npt.ArrayLike,
-    *,
-    title: str,
-    label: str,
-    explained: npt.ArrayLike,
-) -> None:
-    """Filled contours, evaluated points in black, the path as arrows, and a star at w*."""
-    points, values, path = (np.asarray(x, float) for x in (points, values, trajectory))
-    filled = axes.tricontourf(triangulate(points), values, levels=_levels(values), cmap=COLORMAP)
-    axes.figure.colorbar(filled, ax=axes, label=label, ticks=MaxNLocator(6))
-    axes.plot(*points.T, "k.", markersize=4, zorder=2)
-    _draw_path(axes, path)
-    share = [f" ({100 * value:.1f} % of variance)" for value in np.asarray(explained, float)[:2]]
-    axes.set(title=title, xlabel="$a_1$ along $c_1$" + share[0], ylabel="$a_2$ along $c_2$" + share[1])
-    axes.ticklabel_format(style="sci", scilimits=(-3, 4), useMathText=True)
-    axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.use_sticky_edges = False
-    axes.margins(0.03)
-    axes.legend(handles=_symbols(), loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=3, frameon=False, fontsize=9)
-
-
-def draw_regression(axes: Axes, lengths: npt.ArrayLike, rewards: npt.ArrayLike, fit: Regression | None) -> None:
-    """Points in the fit in black, points outside the length limits hollow, the line and its 95 % band."""
-    lengths, rewards = np.asarray(lengths, float), np.asarray(rewards, float)
-    used = np.zeros(len(lengths), bool) if fit is None else fit.used
-    axes.set_xscale("log")
-    if not used.all():
-        axes.plot(
-            lengths[~used],
-            rewards[~used],
-            "o",
-            color="0.45",
-            fillstyle="none",
-            markersize=5,
-            label="outside the length limits" if fit else "evaluated",
-        )
-    if fit is None:
-        axes.set_title("Raw reward against output length (too few lengths for a line)")
-    else:
-        axes.set_title("Raw reward against output length")
-        axes.plot(lengths[used], rewards[used], "ko", markersize=4, label=f"evaluated, {fit.n_used} points")
-        _draw_fit(axes, lengths[used], fit)
-    axes.set(xlabel="mean output length (tokens, log scale)", ylabel="raw reward (no length penalty)")
-    _plain_log_ticks(axes, lengths)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, frameon=False, fontsize=9)
-
-
-def _symbols() -> list[Line2D]:
-    """Legend handles of a surface."""
-    return [
-        Line2D([], [], color="black", marker=".", linestyle="", label="evaluated"),
-        Line2D(
-            [], [], color="black", marker=r"$\rightarrow$", markersize=14, linestyle="", label="checkpoints, projected"
-        ),
-        Line2D(
-            [],
-            [],
-            color="white",
-            marker="*",
-            markeredgecolor="black",
-            markersize=13,
-            linestyle="",
-            label="final weights",
-        ),
-    ]
+def write(path_stem: Path, *panels: Surface | LengthFit) -> list[Path]:
+    """Write panels side by side to ``path_stem``.png, .svg and .pdf, each atomically; return the paths."""
+    written = []
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=WIDE if len(panels) > 1 else SINGLE, layout="constrained")
+        FigureCanvasAgg(figure)
+        for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+            panel.draw(axes)
+        for kind, metadata in FORMATS.items():
+            image = io.BytesIO()
+            figure.savefig(image, format=kind, dpi=150, metadata=metadata)
+            path = path_stem.with_name(f"{path_stem.name}.{kind}")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_file(path) as file:
+                file.write(image.getvalue())
+            written.append(path)
+    return written
 
 
 def _draw_path(axes: Axes, path: Array) -> None:
     """Arrows from checkpoint to checkpoint, on top of the points."""
     steps = np.diff(path, axis=0)
-    axes.quiver(
-        *path[:-1].T,
-        *steps.T,
-        angles="xy",
-        scale_units="xy",
-        scale=1,
-        color="black",
-        width=0.006,
-        headwidth=4,
-        headlength=5,
-        headaxislength=4.5,
-        zorder=3,
-    )
-    axes.plot(*path[-1], "*", color="white", markeredgecolor="black", markersize=15, zorder=4)
+    scale = {"angles": "xy", "scale_units": "xy", "scale": 1, "width": 0.006}
+    head = {"headwidth": 4, "headlength": 5, "headaxislength": 4.5}
+    axes.quiver(*path[:-1].T, *steps.T, color="black", zorder=3, **scale, **head)
+    axes.plot(*path[-1], **STAR, markersize=15, zorder=4)
 
 
 def _draw_fit(axes: Axes, lengths: Array, fit: Regression) -> None:
@@ -206,25 +157,3 @@ def _levels(values: Array) -> Array:
         margin = max(abs(low), 1.0) * 1e-3
         low, high = low - margin, high + margin
     return np.asarray(MaxNLocator(12).tick_values(low, high))
-
-
-@contextlib.contextmanager
-def _figure(width: float, height: float) -> Iterator[Figure]:
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        FigureCanvasAgg(figure)
-        yield figure
-
-
-def _save(figure: Figure, path_stem: Path) -> list[Path]:
-    """Write the figure in all formats, each file atomically."""
-    written = []
-    for kind in FORMATS:
-        image = io.BytesIO()
-        figure.savefig(image, format=kind, dpi=150, metadata=NO_DATE[kind])
-        path = path_stem.with_name(f"{path_stem.name}.{kind}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_file(path) as file:
-            file.write(image.getvalue())
-        written.append(path)
-    return written

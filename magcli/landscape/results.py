@@ -80,13 +80,13 @@ def samples(found: Survey) -> pa.Table:
     return pa.Table.from_batches(parts, SAMPLE)
 
 
-def origin_again(found: Survey) -> dict[str, Any]:
+def compare_origin(found: Survey) -> dict[str, Any]:
     """Compare the evaluations of the final weights at start and end: equal completions and difference of the reward."""
-    assert found.again is not None
-    first, again = found.rows[found.points.index((0.0, 0.0))], found.again
-    one, other = column(first, "digest")[:, : column(again, "digest").shape[1]], column(again, "digest")
-    apart = surface.difference(column(again, "reward"), column(first, "reward")[:, : one.shape[1]])
-    return {"completions": one.size, "equal": int((one == other).sum()), **_interval("difference", apart)}
+    assert found.repeated_origin is not None
+    first, last = found.rows[found.points.index((0.0, 0.0))], found.repeated_origin
+    one, other = column(first, "digest")[:, : column(last, "digest").shape[1]], column(last, "digest")
+    change = surface.difference(column(last, "reward"), column(first, "reward")[:, : one.shape[1]])
+    return {"completions": one.size, "equal": int((one == other).sum()), **_interval("difference", change)}
 
 
 def regression(points: pa.Table, *, shortest: float, longest: float) -> Regression | None:

@@ -34,14 +34,14 @@ Most texts are null; ``digest`` still identifies equal ones."""
 class Visit(NamedTuple):
     """A requested point of the plane and the sample numbers ``first`` to ``last`` (exclusive).
 
-    ``again`` marks the repeated evaluation of the final weights.
+    ``repeat`` marks the repeated evaluation of the final weights.
     """
 
     a1: float
     a2: float
     first: int
     last: int
-    again: bool = False
+    repeat: bool = False
 
     @property
     def key(self) -> str:
@@ -54,7 +54,7 @@ class SurveyPlan(NamedTuple):
 
     samples: int
     refine: int = 0
-    more: int = 0
+    more_samples: int = 0
 
 
 Measure = Callable[[Visit], Awaitable[pa.RecordBatch]]
@@ -68,7 +68,7 @@ class Survey:
     points: list[tuple[float, float]] = field(default_factory=list)
     grid: list[bool] = field(default_factory=list)
     rows: list[pa.RecordBatch] = field(default_factory=list)
-    again: pa.RecordBatch | None = None
+    repeated_origin: pa.RecordBatch | None = None
 
     def add(self, point: tuple[float, float], rows: pa.RecordBatch, *, grid: bool) -> None:
         """Add a point."""
@@ -99,12 +99,12 @@ async def survey(grid: Array, trajectory: Array, plan: SurveyPlan, measure: Meas
         found.add((a1, a2), await measure(Visit(a1, a2, 0, plan.samples)), grid=True)
     for a1, a2 in refined(found.points, found.rewards(), plan.refine).tolist() if plan.refine else ():
         found.add((a1, a2), await measure(Visit(a1, a2, 0, plan.samples)), grid=False)
-    best = near_best_and_path(found.points, found.rewards().mean(1), trajectory).tolist() if plan.more else []
+    best = near_best_and_path(found.points, found.rewards().mean(1), trajectory).tolist() if plan.more_samples else []
     index: int
     for index in best:
-        visit = Visit(*found.points[index], plan.samples, plan.samples + plan.more)
+        visit = Visit(*found.points[index], plan.samples, plan.samples + plan.more_samples)
         found.rows[index] = merge_samples(found.rows[index], await measure(visit))
-    found.again = await measure(Visit(0.0, 0.0, 0, plan.samples, again=True))
+    found.repeated_origin = await measure(Visit(0.0, 0.0, 0, plan.samples, repeat=True))
     return found
 
 
@@ -140,7 +140,7 @@ class JournalledVisits:
     def _parts(self, visit: Visit) -> Iterator[Visit]:
         """Journalled and new visits that together cover the samples of ``visit``."""
         first, known = visit.first, [Visit(*json.loads(key)) for key in self.journal.positions]
-        known = [each for each in known if (each.a1, each.a2, each.again) == (visit.a1, visit.a2, visit.again)]
+        known = [each for each in known if (each.a1, each.a2, each.repeat) == (visit.a1, visit.a2, visit.repeat)]
         while first < visit.last:
             here = [each for each in known if each.first <= first < each.last]
             later = min([each.first for each in known if each.first > first], default=visit.last)

@@ -24,23 +24,25 @@ def test_values_at_a_triangles_centroid_are_the_mean_of_its_corners():
     values = np.random.default_rng(0).normal(size=len(POINTS))
     triangles = triangulate(POINTS)
     kept = triangles.get_masked_triangles()
-    surface = LinearTriInterpolator(triangles, values)
+    linear = LinearTriInterpolator(triangles, values)
     centroids = POINTS[kept].mean(1)
     assert len(kept) > len(POINTS)
-    assert np.asarray(surface(*centroids.T)) == pytest.approx(values[kept].mean(1), abs=1e-12)
+    assert np.asarray(linear(*centroids.T)) == pytest.approx(values[kept].mean(1), abs=1e-12)
+
+
+def surface(values):
+    return plot.Surface(POINTS, values, PATH, EXPLAINED, "Mean reward", "reward")
 
 
 def draw_all(folder):
     lengths, rewards = evaluations()
     fit = length_regression(lengths, rewards, low=1000, high=3000)
     mean_lengths, mean_rewards = lengths.mean(1), rewards.mean(1)
-    labels = {"title": "Mean reward", "label": "reward", "explained": EXPLAINED}
+    regression = plot.LengthFit(mean_lengths, mean_rewards, fit)
     return [
-        *plot.surface(folder / "v1.5" / "reward", POINTS, mean_rewards, PATH, **labels),
-        *plot.regression(folder / "regression", mean_lengths, mean_rewards, fit),
-        *plot.combined(
-            folder / "all", POINTS, mean_rewards, mean_lengths, mean_rewards, PATH, fit, explained=EXPLAINED
-        ),
+        *plot.write(folder / "v1.5" / "reward", surface(mean_rewards)),
+        *plot.write(folder / "regression", regression),
+        *plot.write(folder / "all", surface(mean_rewards), surface(mean_lengths), regression),
     ]
 
 
@@ -57,13 +59,13 @@ def test_figures_are_written_as_png_svg_and_pdf_with_the_same_bytes_twice(tmp_pa
 
 def test_a_stem_may_contain_a_dot(tmp_path):
     lengths, rewards = evaluations()
-    written = plot.regression(tmp_path / "v1.5", lengths.mean(1), rewards.mean(1), None)
+    written = plot.write(tmp_path / "v1.5", plot.LengthFit(lengths.mean(1), rewards.mean(1), None))
     assert [path.name for path in written] == ["v1.5.png", "v1.5.svg", "v1.5.pdf"]
 
 
 def test_a_surface_marks_points_path_and_final_weights():
     axes = Figure().add_subplot()
-    plot.draw_surface(axes, POINTS, np.arange(len(POINTS)), PATH, title="t", label="reward", explained=EXPLAINED)
+    surface(np.arange(len(POINTS))).draw(axes)
     dots, star = axes.lines
     assert np.column_stack(dots.get_data()) == pytest.approx(POINTS)
     assert np.column_stack(star.get_data()) == pytest.approx(PATH[-1:])
@@ -75,15 +77,14 @@ def test_a_surface_marks_points_path_and_final_weights():
 
 @pytest.mark.parametrize("value", [0.0, 1e6])
 def test_a_flat_surface_is_drawn(tmp_path, value):
-    values = np.full(len(POINTS), value)
-    written = plot.surface(tmp_path / "flat", POINTS, values, PATH, title="t", label="l", explained=EXPLAINED)
+    written = plot.write(tmp_path / "flat", surface(np.full(len(POINTS), value)))
     assert all(path.stat().st_size > 1000 for path in written)
 
 
 @pytest.mark.parametrize("lengths", [np.full(4, 20.0), np.array([20.0, 21, 22, 23]), np.geomspace(3, 30_000, 4)])
 def test_any_range_of_lengths_has_a_few_distinct_ticks(tmp_path, lengths):
     axes = Figure().add_subplot()
-    plot.draw_regression(axes, lengths, np.arange(4.0), None)
+    plot.LengthFit(lengths, np.arange(4.0), None).draw(axes)
     labels = [label.get_text() for label in axes.get_xticklabels()]
     assert 1 <= len(labels) <= 5
     assert len(set(labels)) == len(labels)

@@ -97,10 +97,10 @@ def test_length_truncation_and_regression_are_the_planted_ones(planted):
 
 
 def test_plans_add_places_samples_and_a_second_look_at_the_origin(planted):
-    found, made = planted(points=19, plan=SurveyPlan(2, refine=3, more=6))
+    found, made = planted(points=19, plan=SurveyPlan(2, refine=3, more_samples=6))
     size = len(grid(PATH, points=19))
     assert found.grid == [True] * size + [False] * 3
-    assert made[-1] == Visit(0.0, 0.0, 0, 2, again=True)
+    assert made[-1] == Visit(0.0, 0.0, 0, 2, repeat=True)
     more = [visit for visit in made if visit.first == 2]
     assert 0 < len(more) < size
     assert all((visit.first, visit.last) == (2, 8) for visit in more)
@@ -108,14 +108,14 @@ def test_plans_add_places_samples_and_a_second_look_at_the_origin(planted):
     assert {place for place, count in counts.items() if count == 8} == {(visit.a1, visit.a2) for visit in more}
     assert set(counts.values()) == {2, 8}
     assert len(made) == len(set(made)) == size + 3 + len(more) + 1
-    again = results.origin_again(found)
+    again = results.compare_origin(found)
     assert (again["completions"], again["equal"], again["difference"]) == (2 * PROBLEMS, 2 * PROBLEMS, 0)
 
 
 def test_an_engine_that_does_not_restore_the_final_weights_is_detected(planted):
     found, _ = planted(points=7, plan=SurveyPlan(4))
-    found.again = answered(Visit(3.0, 0.4, 0, 4), np.zeros(PROBLEMS))
-    again = results.origin_again(found)
+    found.repeated_origin = answered(Visit(3.0, 0.4, 0, 4), np.zeros(PROBLEMS))
+    again = results.compare_origin(found)
     assert again["equal"] < again["completions"]
     assert again["difference_high"] < 0
 
@@ -153,6 +153,6 @@ def test_only_missing_samples_are_generated(tmp_path, asked, made):
     assert reused[0] is False
     asyncio.run(visits.measure(Visit(1.0, 0.5, *asked[-1])))
     assert reused[-1] is True
-    asyncio.run(visits.measure(Visit(1.0, 0.5, 0, 1, again=True)))
+    asyncio.run(visits.measure(Visit(1.0, 0.5, 0, 1, repeat=True)))
     assert really[-1] == (0, 1), "a second look is never taken from the first one"
     journal.close()
