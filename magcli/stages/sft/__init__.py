@@ -9,7 +9,7 @@ On many GPUs use torchrun: `torchrun --nproc-per-node 8 -m -- magcli sft ...`
 """
 
 from magcli.stages.sft.config import Config, check, settings, side_outputs
-from magcli.stages.sft.train import run, schema, serve_rank
+from magcli.stages.sft.run import run, schema, serve_rank
 
 INPUTS = "Traces: column messages, or prompt and completion; - is stdin."
 OUTPUT = "the metrics of each step (also in the run's folder)"

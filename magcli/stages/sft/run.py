@@ -1,0 +1,337 @@
+"""`magcli sft` from the traces to the finished model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from magcli.console import put
+from magcli.errors import DataError
+from magcli.stages.sft.config import Config, settings
+from magcli.stages.shared import engines, grading, tables, training
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from magcli.curate.sampling import Sample, SamplingPlan
+    from magcli.data.source import Rows
+    from magcli.evaluation.metrics import Problem
+    from magcli.run.job import Job
+    from magcli.run.rundir import RunDir
+    from magcli.train.controller import OpenState, RankController, RankState
+    from magcli.train.distributed import Ranks
+    from magcli.train.sft import Example, SFTTrainer
+    from magcli.verify.grader import Grader
+
+    Row = dict[str, Any]
+
+PROBLEM_COLUMNS = ("prompt", "answer|tests")
+"""The columns of --eval-table."""
+EVALUATION_METRICS = ("accuracy", "accuracy_low", "accuracy_high", "answer_tokens")
+METRICS = ("loss", "lr", "grad_norm", "held_out_loss", *EVALUATION_METRICS, "tokens", "target_tokens", "skipped")
+
+
+def schema(config: Config, given: pa.Schema) -> pa.Schema:
+    """One row a step."""
+    import pyarrow as pa
+
+    return pa.schema([pa.field("step", pa.int64()), *[pa.field(name, pa.float64()) for name in METRICS]])
+
+
+def serve_rank(config: Config) -> bool:
+    """Run as a non-zero torchrun rank; False where this process is the first rank."""
+    return training.serve_rank(config.device, lambda: _open_state(config), needed=not config.show_mask)
+
+
+def run(config: Config, rows: Rows, job: Job) -> Rows:
+    """Train; the output is the metrics of each step."""
+    import pyarrow as pa
+
+    from magcli.model.load import load_tokenizer
+    from magcli.train.controller import RankController
+    from magcli.train.distributed import open_ranks
+
+    tokenizer = load_tokenizer(config.model)
+    assert job.schema is not None
+    where = ", ".join(source.name for source in job.sources)
+    found = _examples(config, rows, job.schema, tokenizer, job, where)
+    if config.show_mask:
+        _show(list(found)[: config.show_mask], tokenizer)
+        return
+    with ExitStack() as stack:
+        controller = RankController(open_ranks(config.device))
+        stack.callback(controller.stop)
+        examples = list(found)
+        if not examples:
+            reasons = ", ".join(f"{reason} {count}" for reason, count in job.drops.counts.items())
+            raise DataError(f"sft: no usable trace in {where}" + (f" (dropped {reasons})" if reasons else ""))
+        folder = stack.enter_context(training.run_folder("sft", config, settings(config), job))
+        config = training.resolve_formats(config, folder, job)
+        if folder.finished:
+            job.console.say(f"sft: {folder.model} is finished", event="up-to-date")
+        else:
+            _train(config, examples, _held_out(config, tokenizer, job), controller, job, folder)
+        lines = [{"step": line["step"], **{k: line.get(k) for k in METRICS}} for line in folder.metrics()]
+    yield pa.RecordBatch.from_pylist(lines, schema(config, pa.schema([])))
+
+
+def _train(
+    config: Config,
+    examples: Sequence[Example],
+    held_out: Sequence[Example],
+    controller: RankController,
+    job: Job,
+    folder: RunDir,
+) -> None:
+    """Train from the folder's last checkpoint to the end, and write the model to it.
+
+    Raises:
+        Stopped: several steps in a row had no finite gradient.
+    """
+    from magcli.train import sft
+
+    with _open_evaluator(config) as evaluator:
+        every = (config.evaluate_every, config.checkpoint_every, config.keep_checkpoints)
+        run = sft.SFTRun(folder, *every, evaluator)
+        trainer = _make_trainer(config, examples, held_out, controller)
+        if config.from_scratch:
+            run.save_initial_model(trainer)
+        run.resume(trainer)
+        total, done = len(trainer.steps), trainer.done
+        if done:
+            job.console.say(f"sft: resuming from step {done} of {total}", event="resume", step=done)
+        with job.console.progress(total, "steps", "sft") as bar:
+            bar.advance(done, reused=True)
+            sft.train(trainer, run, lambda line: bar.advance(note=_note(line)))
+    if trainer.best_step:
+        best = f"accuracy {trainer.best:.1%}" if evaluator else f"held-out loss {-trainer.best:.4f}"
+        job.console.say(f"sft: best {best} at step {trainer.best_step}", event="best", step=trainer.best_step)
+    job.console.say(f"sft: model in {folder.model}", event="model", path=str(folder.model))
+
+
+def _note(line: dict[str, Any]) -> str:
+    rate = line["tokens"] / max(line["seconds"], 1e-9)
+    held_out = f" held-out {line['held_out_loss']:.3f}" if "held_out_loss" in line else ""
+    accuracy = f" accuracy {line['accuracy']:.1%}" if "accuracy" in line else ""
+    return f"loss {line['loss']:.3f}{held_out}{accuracy} {rate:,.0f} tokens/s"
+
+
+def _show(examples: Sequence[Example], tokenizer: Any) -> None:
+    from magcli.model.chat import Masked, show_mask
+
+    for example in examples:
+        put(show_mask(tokenizer, Masked(list(example.tokens), list(example.mask))) + "\n\n")
+
+
+def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job: Job, where: str) -> Iterator[Example]:
+    """Tokenized conversations with their loss masks; unusable ones are dropped with a reason."""
+    from magcli.data.schema import require
+    from magcli.data.types import to_rows
+    from magcli.model.chat import masked
+    from magcli.model.load import load_config
+    from magcli.train.sft import Example
+
+    if "messages" not in schema.names:
+        require(schema, ("prompt", "completion"), stage="sft", where=where)
+    system = engines.system_text(config.system)
+    longest = min(config.max_length, load_config(config.model).get_text_config().max_position_embeddings)
+    for batch in rows:
+        for row in to_rows(batch):
+            try:
+                tokens, mask = masked(tokenizer, tables.conversation(row, system))
+            except DataError as error:
+                job.drops.row(str(row.get("id", "")), "unusable-trace", {**row, "error": str(error)})
+                continue
+            weight = _weight(row)
+            if len(tokens) > longest or weight is None:
+                job.drops.row(str(row.get("id", "")), "too-long" if weight else "no-weight", row)
+                continue
+            yield Example(tuple(tokens), tuple(mask), weight)
+
+
+def _weight(row: dict[str, Any]) -> float | None:
+    """The weight of a trace, 1 by default; None if it is not a number above 0."""
+    weight = 1.0 if row.get("weight") is None else row["weight"]
+    return float(weight) if isinstance(weight, int | float) and isfinite(weight) and weight > 0 else None
+
+
+def _held_out(config: Config, tokenizer: Any, job: Job) -> list[Example]:
+    from magcli.data import table
+
+    if config.held_out is None:
+        return []
+    source = table.read(str(config.held_out))
+    return list(_examples(config, source.rows, source.schema, tokenizer, job, source.name))
+
+
+@contextmanager
+def _open_evaluator(config: Config) -> Iterator[Evaluator | None]:
+    """The evaluator of --eval-table, with its verifier workers; None without that option."""
+    from magcli.curate.sampling import SamplingPlan
+    from magcli.generate.types import Sampling
+
+    if config.eval_table is None:
+        yield None
+        return
+    sampling = Sampling(config.eval_max_tokens, config.eval_temperature, 1.0)
+    plan = SamplingPlan(engines.system_text(config.system), sampling, config.eval_samples, config.seed)
+    with grading.open_grader(config) as grader:
+        problems = _read_problems(config.eval_table, grader)
+        yield Evaluator(problems, plan, grader, config.eval_slots, config.device)
+
+
+def _make_trainer(
+    config: Config, examples: Sequence[Example], held_out: Sequence[Example], controller: RankController
+) -> SFTTrainer:
+    """The weights to train, over all ranks that torchrun has started, and the schedule of steps."""
+    from magcli.model.compute import use_threads
+    from magcli.train import sft
+
+    use_threads(config.model, min(config.micro_tokens, config.step_tokens))
+    controller.open(_open_state(config), bf16=config.bf16 == "yes")
+    lengths = [len(example.tokens) for example in examples]
+    steps = sft.plan_steps(lengths, epochs=config.epochs, step_tokens=config.step_tokens, seed=config.seed)
+    steps = steps[: config.max_steps or None]
+    return sft.SFTTrainer(
+        controller,
+        examples,
+        steps,
+        held_out,
+        lr=config.lr,
+        warmup=round(config.warmup * len(steps)),
+        floor=config.floor,
+        micro_tokens=config.micro_tokens,
+        max_norm=config.max_norm,
+        bf16=config.bf16 == "yes",
+    )
+
+
+def _open_state(config: Config) -> OpenState:
+    """The function that loads a rank's state: float32 weights, LoRA adapters with --lora, and the optimizer."""
+    import torch
+
+    from magcli.model.load import load_model, load_tokenizer
+    from magcli.train import lora, optim
+    from magcli.train.attention import use_packed_attention
+    from magcli.train.controller import RankState
+    from magcli.train.shard import shard
+
+    def opened(ranks: Ranks, bf16: bool) -> RankState:
+        device, scratch = str(ranks.device), config.from_scratch
+        model = load_model(config.model, dtype=torch.float32, device=device, from_scratch=scratch, seed=config.seed)
+        use_packed_attention(model)
+        adapters = None
+        if config.lora:
+            adapters = lora.add_lora(model, rank=config.lora, alpha=config.lora_alpha, seed=config.seed)
+        model.train()
+        return RankState(
+            ranks,
+            shard(model, ranks, bf16=bf16, checkpoint_activations=config.recompute),
+            optim.adamw(model, lr=config.lr, weight_decay=config.weight_decay),
+            load_tokenizer(config.model),
+            adapters=adapters,
+        )
+
+    return opened
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluator:
+    """Accuracy of checkpoints on a table of problems, with the metrics of ``magcli evaluate``.
+
+    Sampling is deterministic and uses the same seeds each time: checkpoints differ by their weights alone, and a
+    resumed run selects the same one.
+    """
+
+    problems: Sequence[Row]
+    plan: SamplingPlan
+    grader: Grader
+    slots: int
+    device: str
+
+    def __call__(self, folder: Path) -> dict[str, float]:
+        """Accuracy of the model in a folder with its 95% interval, and the mean completion length in tokens."""
+        from magcli.evaluation import metrics
+
+        estimates = {each.metric: each for each in metrics.estimate(self._graded(folder), (), self.plan.seed)}
+        accuracy = estimates["avg@n"]
+        return {
+            "accuracy": accuracy.value,
+            "accuracy_low": accuracy.low,
+            "accuracy_high": accuracy.high,
+            "answer_tokens": estimates["tokens"].value,
+        }
+
+    def _graded(self, folder: Path) -> list[Problem]:
+        import asyncio
+
+        from magcli.evaluation import metrics
+        from magcli.verify.reward import ALL_TESTS, RewardRule
+
+        sampled = asyncio.run(self._sampled(folder))
+        pairs = [(row, s) for row, samples in zip(self.problems, sampled, strict=True) for s in samples]
+        rewards = self.grader.grade(
+            [sample.completion.text for _, sample in pairs],
+            [row for row, _ in pairs],
+            RewardRule(use_language=False, num_tests=ALL_TESTS),
+        )
+        return metrics.gather(
+            {
+                "id": row["id"],
+                "prompt": row["prompt"],
+                "correct": reward.correct,
+                "correct_anywhere": reward.correct_anywhere,
+                "extracted": reward.extracted,
+                "num_tokens": sample.completion.num_tokens,
+            }
+            for (row, sample), reward in zip(pairs, rewards, strict=True)
+        )
+
+    async def _sampled(self, folder: Path) -> list[list[Sample]]:
+        import asyncio
+
+        from magcli.curate.sampling import sample_problem
+        from magcli.generate.open import open_generator
+
+        generator = open_generator(
+            str(folder), engine="torch", slots=self.slots, deterministic=True, device=self.device
+        )
+        try:
+            return await asyncio.gather(*(sample_problem(generator, row, self.plan) for row in self.problems))
+        finally:
+            await generator.close()
+
+
+def _read_problems(path: Path, grader: Grader) -> list[Row]:
+    """The problems of a table.
+
+    Raises:
+        DataError: a column is missing, or a problem has no prompt or no gradable ground truth.
+    """
+    import pyarrow as pa
+
+    from magcli.data import table
+    from magcli.data.schema import require, resolve_aliases
+
+    source = table.read(str(path))
+    named = resolve_aliases(source.schema, PROBLEM_COLUMNS, tables.ALIASES)
+    schema = pa.schema([field.with_name(named.get(field.name, field.name)) for field in source.schema])
+    require(schema, PROBLEM_COLUMNS, stage="sft", where=str(path))
+    rows = [row for batch in source.rows for row in batch.rename_columns(schema.names).to_pylist()]
+    if not rows:
+        raise DataError(f"sft: {path} holds no problems")
+    return [_check_problem(row, number, path, grader) for number, row in enumerate(rows)]
+
+
+def _check_problem(row: Mapping[str, Any], number: int, path: Path, grader: Grader) -> Row:
+    named = {**row, "id": str(row.get("id") or number)}
+    if not row.get("prompt"):
+        raise DataError(f"sft: problem {named['id']} of {path} has no prompt")
+    grader.check(named)
+    if not grader.gradable(named):
+        raise DataError(f"sft: the answer of problem {named['id']} of {path} cannot be parsed; remove the row")
+    return named
