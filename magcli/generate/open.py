@@ -156,13 +156,7 @@ def _open_vision(
 
 
 def _open_vllm(
-    model: str,
-    dtype: "torch.dtype",
-    slots: int,
-    device: str,
-    deadline: float,
-    exact_head: bool,
-    transfer: TransferName,
+    model: str, dtype: "torch.dtype", slots: int, device: str, deadline: float, exact_head: bool, transfer: TransferName
 ) -> "VllmPolicy":
     require_vllm()
     import torch

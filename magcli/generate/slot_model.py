@@ -116,11 +116,7 @@ class SlotModel:
 
     def _run(self, tokens: Tensor, positions: Tensor, batch: SlotBatch, keep: Tensor | int = 0) -> Tensor:
         output = self._model(
-            input_ids=tokens[None],
-            position_ids=positions[None],
-            use_cache=False,
-            logits_to_keep=keep,
-            slot_batch=batch,
+            input_ids=tokens[None], position_ids=positions[None], use_cache=False, logits_to_keep=keep, slot_batch=batch
         )
         logits: Tensor = output.logits[0].float()
         return logits

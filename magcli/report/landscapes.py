@@ -13,10 +13,7 @@ from magcli.report.formatting import number, percent, short_path
 FIGURES = (
     ("reward", "Mean reward over the plane of the two principal components; the arrows show the path of the weights."),
     ("length", "Mean completion length in tokens, over the same plane."),
-    (
-        "regression",
-        "Raw reward (without length penalty) against mean length, with the 95 % band of the regression.",
-    ),
+    ("regression", "Raw reward (without length penalty) against mean length, with the 95 % band of the regression."),
 )
 TABLES = ("points.csv", "tensors.csv")
 KINDS = (("svg", "image/svg+xml"), ("png", "image/png"))

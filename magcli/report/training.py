@@ -1,20 +1,28 @@
-"""Training runs in the report: metrics by update, what became of the groups, and a summary of each run."""
+"""Training runs in the report: metrics by update, what became of the groups, sample completions, a summary."""
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from magcli.report import rollouts
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from magcli.data import table
+from magcli.errors import DataError, first_line
 from magcli.report.chart import Chart, Mark, Series
-from magcli.report.formatting import duration, short_path
+from magcli.report.formatting import duration, sanitize, short_path
 from magcli.report.funnel import Part
 from magcli.rl import ledger
 from magcli.run import lineage
 from magcli.run.lineage import Trained
 from magcli.run.rundir import Line, RunDir
+from magcli.verify.types import UNGRADED
 
 MAX_POINTS = 240
 """Maximum number of points of a chart."""
@@ -26,6 +34,9 @@ LAST = ("step", "stage")
 """Metrics of which the last value of an interval is taken instead of the mean."""
 VARIANCE = "reward_variance"
 """Key under which the squared standard error of the mean reward is added to the metrics."""
+NOT_SHOWN = ("prompt_tokens", "tokens", "logprobs")
+Z = 1.96
+"""Half-width of a 95 % interval in standard errors."""
 
 
 class ChartSpec(NamedTuple):
@@ -60,15 +71,10 @@ RL = (
         "percent",
     ),
     ChartSpec(
-        "Length",
-        "Tokens per completion: mean and 95th percentile.",
-        {"length_mean": "mean", "length_p95": "p95"},
+        "Length", "Tokens per completion: mean and 95th percentile.", {"length_mean": "mean", "length_p95": "p95"}
     ),
     ChartSpec(
-        "Truncated",
-        "Fraction of completions that reached the maximum length.",
-        {"cut_share": "truncated"},
-        "percent",
+        "Truncated", "Fraction of completions that reached the maximum length.", {"cut_share": "truncated"}, "percent"
     ),
     ChartSpec(
         "Staleness",
@@ -93,11 +99,7 @@ RL = (
         "percent",
     ),
     ChartSpec("Time", "Seconds per update, including waiting.", {"seconds": "seconds"}),
-    ChartSpec(
-        "Entropy",
-        "Mean entropy of the next token, in nats; near 0, no exploration.",
-        {"entropy": "entropy"},
-    ),
+    ChartSpec("Entropy", "Mean entropy of the next token, in nats; near 0, no exploration.", {"entropy": "entropy"}),
     ChartSpec(
         "Clipped tokens",
         "Fraction of tokens whose importance ratio was clipped at the lower and the upper bound.",
@@ -138,6 +140,43 @@ SFT = (
 
 
 @dataclass(frozen=True, slots=True)
+class SampleView:
+    """One completion as shown on the page."""
+
+    completion: str
+    reward: float
+    parts: Sequence[tuple[str, float]]
+    reason: str
+    extracted: str
+    detail: str
+    tokens: int
+    ended: str
+    advantage: float | None
+    versions: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """The best and the worst completion of a group; ``dropped`` is the reason if the group was not trained."""
+
+    number: int
+    id: str
+    prompt: str
+    answer: str
+    size: int
+    dropped: str
+    samples: Sequence[SampleView]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateView:
+    """Some groups of one update."""
+
+    step: int
+    groups: Sequence[GroupView]
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """A training run: facts, charts, verdicts by reason, sample completions, and a one-line summary."""
 
@@ -146,7 +185,7 @@ class Run:
     facts: Sequence[str]
     charts: Sequence[Chart]
     verdicts: Sequence[Part]
-    samples: Sequence[rollouts.UpdateView]
+    samples: Sequence[UpdateView]
     headline: str
 
 
@@ -159,7 +198,7 @@ def read(folder: Path, name: str, *, samples_at: Sequence[str], groups: int) -> 
     trained, run = lineage.read(folder), RunDir(folder)
     lines, of_rl = run.metrics(), trained.stage == "rl"
     unit = "update" if of_rl else "step"
-    errors = rollouts.reward_errors(folder) if of_rl else {}
+    errors = reward_errors(folder) if of_rl else {}
     with_variance = [{**line, VARIANCE: _squared(errors.get(line["step"]))} for line in lines]
     points, every = downsample(with_variance)
     sizes = [min(every, len(lines) - first) for first in range(0, len(lines), every)]
@@ -169,7 +208,7 @@ def read(folder: Path, name: str, *, samples_at: Sequence[str], groups: int) -> 
     facts += _group_account(folder) if of_rl else []
     if every > 1:
         facts.append(f"Each point in the charts is the mean of {every} {unit}s")
-    shown = rollouts.samples(folder, samples_at, groups) if of_rl else []
+    shown = read_samples(folder, samples_at, groups) if of_rl else []
     return Run(name, trained, facts, charts, _verdicts(lines), shown, _headline(lines, "reward" if of_rl else "loss"))
 
 
@@ -275,7 +314,7 @@ def _interval(point: Line, size: int) -> tuple[float | None, float | None]:
     mean, variance = point.get("reward"), point.get(VARIANCE)
     if mean is None or variance is None:
         return None, None
-    half = rollouts.Z * (variance / size) ** 0.5
+    half = Z * (variance / size) ** 0.5
     return mean - half, mean + half
 
 
@@ -288,3 +327,118 @@ def _groups_chart(points: Sequence[Line], x: Sequence[float], unit: str, marks: 
     trained = Series("trained", [point.get("groups_trained") for point in points])
     description = "Groups trained in each update, and groups dropped before it by reason."
     return Chart("Groups", description, unit, x, [trained, *dropped] if points else [], "stack", "number", marks)
+
+
+def updates(run: Path) -> list[int]:
+    """The updates that have rollouts, ascending."""
+    return sorted(int(path.stem.removeprefix("step-")) for path in RunDir(run).rollouts.glob("step-*.arrow"))
+
+
+def reward_errors(run: Path) -> dict[int, float]:
+    """The standard error of each update's mean reward, clustered by group."""
+    found = {}
+    for step in updates(run):
+        rows = _columns(RunDir(run).rollouts_of(step), ("group", "reward", "reason"))
+        graded = rows.filter(pc.invert(pc.is_in(rows.column("reason"), pa.array(UNGRADED))))
+        error = standard_error(*(graded.column(name).to_numpy() for name in ("group", "reward")))
+        if error is not None:
+            found[step] = error
+    return found
+
+
+def standard_error(groups: npt.NDArray[np.int64], rewards: npt.NDArray[np.float32]) -> float | None:
+    """The clustered standard error of the mean of ``rewards`` (N,) by ``groups`` (N,); None for a single group.
+
+    Linearised, as clusters may differ in size.
+    """
+    _, member = np.unique(groups, return_inverse=True)
+    number = int(member.max(initial=-1)) + 1
+    if number < 2:
+        return None
+    sums = np.bincount(member, weights=rewards - rewards.mean(dtype=np.float64))
+    return float(math.sqrt(number / (number - 1) * np.square(sums).sum()) / len(rewards))
+
+
+def _columns(path: Path, names: Sequence[str]) -> pa.Table:
+    """Read only some columns of an update's table; the per-token ones are most of it.
+
+    Raises:
+        DataError: the file is truncated or damaged.
+    """
+    try:
+        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:
+            wanted = [reader.schema.get_field_index(name) for name in names]
+        options = pa.ipc.IpcReadOptions(included_fields=wanted)
+        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file, options=options) as reader:
+            rows = reader.read_all()
+            rows.validate(full=True)
+            return rows
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} is truncated or damaged: {first_line(error)}") from None
+
+
+def select_updates(steps: Sequence[int], at: Sequence[str]) -> list[int]:
+    """The updates that ``at`` names: ``50%`` is halfway through the run; a number is the nearest update."""
+    selected = set()
+    for each in at if steps else ():
+        if each.endswith("%"):
+            selected.add(steps[round(float(each[:-1]) / 100 * (len(steps) - 1))])
+        else:
+            selected.add(min(steps, key=lambda step: abs(step - int(each))))
+    return sorted(selected)
+
+
+def read_samples(run: Path, at: Sequence[str], groups: int) -> list[UpdateView]:
+    """Completions of ``groups`` groups at each update: one dropped group, if any, and trained ones."""
+    steps = select_updates(updates(run), at) if groups else []
+    return [UpdateView(step, list(_groups(RunDir(run).rollouts_of(step), groups))) for step in steps]
+
+
+def _groups(path: Path, wanted: int) -> Iterator[GroupView]:
+    rows = _columns(path, ("group", "dropped"))
+    fates = dict(zip(rows.column("group").to_pylist(), rows.column("dropped").to_pylist(), strict=True))
+    numbers = pa.array(_select_groups(fates, wanted), pa.int64())
+    found: dict[int, list[dict[str, Any]]] = {number: [] for number in numbers.to_pylist()}
+    for batch in table.read(str(path)).rows:
+        shown = batch.select([name for name in batch.schema.names if name not in NOT_SHOWN])
+        for row in shown.filter(pc.is_in(shown.column("group"), numbers)).to_pylist():
+            found[row["group"]].append(row)
+    yield from (_group(members) for members in found.values())
+
+
+def _select_groups(fates: dict[int, str | None], wanted: int) -> list[int]:
+    """Trained groups evenly spaced over the update, and one dropped group if there is any."""
+    trained = sorted(number for number, dropped in fates.items() if dropped is None)
+    dropped = sorted(number for number, dropped in fates.items() if dropped is not None)
+    few = min(wanted - bool(dropped and wanted > 1), len(trained))
+    spread = [trained[round(place)] for place in np.linspace(0, len(trained) - 1, few)] if few else []
+    return spread + dropped[: wanted - len(spread)]
+
+
+def _group(rows: Sequence[dict[str, Any]]) -> GroupView:
+    first, ranked = rows[0], sorted(rows, key=lambda row: -row["reward"])
+    shown = ranked[:1] if ranked[0]["completion"] == ranked[-1]["completion"] else [ranked[0], ranked[-1]]
+    return GroupView(
+        number=first["group"],
+        id=sanitize(first["id"] or ""),
+        prompt=sanitize(first["prompt"] or ""),
+        answer=sanitize(first["answer"] or ""),
+        size=len(rows),
+        dropped=first["dropped"] or "",
+        samples=[_sample(row) for row in shown],
+    )
+
+
+def _sample(row: dict[str, Any]) -> SampleView:
+    return SampleView(
+        completion=sanitize(row["completion"]),
+        reward=row["reward"],
+        parts=[(name, row[f"reward_{name}"]) for name in ("format", "correct", "length", "language")],
+        reason=row["reason"],
+        extracted=sanitize(row["extracted"] or ""),
+        detail=sanitize(row["detail"] or ""),
+        tokens=row["num_tokens"],
+        ended="truncated" if row["finish"] == "length" else "ended with EOS",
+        advantage=row["advantage"],
+        versions=[span["version"] for span in row["versions"] or ()],
+    )

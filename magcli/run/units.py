@@ -20,14 +20,7 @@ Compute = Callable[[pa.RecordBatch], Awaitable[Result]]
 
 
 def resumable(
-    rows: Rows,
-    job: Job,
-    compute: Compute,
-    close: Callable[[], Awaitable[None]],
-    *,
-    size: int,
-    window: int,
-    unit: str,
+    rows: Rows, job: Job, compute: Compute, close: Callable[[], Awaitable[None]], *, size: int, window: int, unit: str
 ) -> Rows:
     """Compute units of ``size`` rows, ``window`` at a time, except those in the job's journal.
 

@@ -41,10 +41,7 @@ class Config(options.RewardOptions, options.SamplingOptions, options.LocalEngine
     longest: float = opt(0.0, "Maximum mean length of points in the regression; 0 is no limit.", panel=GRID)
     plane_only: bool = opt(False, "Only compute the plane and write its components; sample nothing.", panel=GRID)
     cost: bool = opt(
-        False,
-        "With --dry-run: report bytes read and written and memory of the plane.",
-        panel=GRID,
-        preview_only=True,
+        False, "With --dry-run: report bytes read and written and memory of the plane.", panel=GRID, preview_only=True
     )
     round: Literal["auto", "none", "nearest", "dither"] = opt(
         "auto", "Rounding of perturbed weights to bf16: none for fp32 engines, else dither.", panel=GRID

@@ -25,9 +25,7 @@ class Config(options.GraderOptions, options.TrainingOptions):
         False, "Train from random initialization; the model folder needs only config and tokenizer."
     )
     held_out: Path | None = opt(
-        None,
-        "Table of held-out traces; the checkpoint with the lowest loss on them is the result.",
-        affects_rows=False,
+        None, "Table of held-out traces; the checkpoint with the lowest loss on them is the result.", affects_rows=False
     )
     evaluate_every: int = opt(50, "Number of steps between evaluations on held-out traces or problems.")
     epochs: int = opt(4, "Number of epochs.", panel=TRAIN)

@@ -31,11 +31,7 @@ def open_grader(config: GraderOptions, function: str = "") -> Grader:
 
     choice, unsafe = _isolation(config.sandbox)
     return Grader(
-        config.workers,
-        deadline=config.verify_deadline,
-        sandbox=choice,
-        accept_unsandboxed=unsafe,
-        function=function,
+        config.workers, deadline=config.verify_deadline, sandbox=choice, accept_unsandboxed=unsafe, function=function
     )
 
 

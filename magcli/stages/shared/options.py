@@ -159,9 +159,7 @@ class _RewardParts:
     """The parts of the reward, listed before the verifiers."""
 
     penalty_end: int = opt(
-        0,
-        "Completion length in tokens at which the length penalty is largest (l_max); 0 disables it.",
-        panel=REWARD,
+        0, "Completion length in tokens at which the length penalty is largest (l_max); 0 disables it.", panel=REWARD
     )
     penalty_width: int = opt(
         0, "Number of tokens below --penalty-end over which the length penalty grows (l_cache).", panel=REWARD
