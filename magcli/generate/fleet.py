@@ -37,7 +37,12 @@ class Fleet:
 
     @classmethod
     async def open(
-        cls, spec: Spec, size: int, *, devices: Sequence[str] = (), say: Callable[[str], None] = lambda told: None
+        cls,
+        spec: Spec,
+        size: int,
+        *,
+        devices: Sequence[str] = (),
+        say: Callable[[str], None] = lambda told: None,
     ) -> "Fleet":
         """Start ``size`` generators at once.
 

@@ -50,7 +50,11 @@ class RemoteSampler:
     """A generator process and the requests it works on. Open it with ``RemoteSampler.start``."""
 
     def __init__(
-        self, spec: Spec, process: "subprocess.Popen[bytes]", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        spec: Spec,
+        process: "subprocess.Popen[bytes]",
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> None:
         self.spec, self.process, self._reader, self._writer = spec, process, reader, writer
         self._requests = count()

@@ -13,7 +13,7 @@ import pytest
 from browser import BROWSER, FLAGS, in_browser
 
 from magcli.landscape import results
-from magcli.landscape.output import script_json, write_page
+from magcli.landscape.results import script_json, write_page
 from magcli.landscape.surface import grid
 
 PATH = np.column_stack([np.linspace(4, 0, 6), 0.5 * np.sin(np.linspace(0, np.pi, 6))])
@@ -50,7 +50,7 @@ def evaluated():
         rows.append(row)
         samples += [sample(number, a1, a2, k) for k in range(2)]
     points = pa.Table.from_pylist(rows, results.POINT)
-    return points, pa.Table.from_pylist(samples, results.SAMPLE), results.regression(points, shortest=0, longest=0)
+    return points, pa.Table.from_pylist(samples, results.SAMPLE), results.fit_length(points, shortest=0, longest=0)
 
 
 def sample(number, a1, a2, k):

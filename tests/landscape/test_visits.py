@@ -61,8 +61,8 @@ def planted():
 
 def test_the_planted_optimum_is_found_within_a_cell(planted):
     found, _ = planted(plan=SurveyPlan(16))
-    points = results.points(found)
-    where = results.coordinates(points)[np.argmax(results.mean(points, "reward"))]
+    points = results.point_table(found)
+    where = results.coordinates(points)[np.argmax(results.values_of(points, "reward"))]
     steps = (
         np.diff(np.unique(results.coordinates(points)[:, 0])).max(),
         np.diff(np.unique(results.coordinates(points)[:, 1])).max(),
@@ -73,7 +73,7 @@ def test_the_planted_optimum_is_found_within_a_cell(planted):
 def test_differences_to_the_final_weights_cover_the_planted_ones(planted):
     found, _ = planted(plan=SurveyPlan(8), spread=0.0)
     inside = []
-    for row in results.points(found).to_pylist():
+    for row in results.point_table(found).to_pylist():
         truth = 0.9 * (hill(row["a1"], row["a2"]) - hill(0, 0))
         inside.append(row["difference_low"] - 1e-9 <= truth <= row["difference_high"] + 1e-9)
         assert row["difference_high"] - row["difference_low"] <= row["reward_high"] - row["reward_low"] + 0.2
@@ -84,16 +84,16 @@ def test_differences_to_the_final_weights_cover_the_planted_ones(planted):
 
 def test_length_truncation_and_regression_are_the_planted_ones(planted):
     found, _ = planted()
-    points = results.points(found)
+    points = results.point_table(found)
     for row in points.to_pylist():
         assert row["length"] == pytest.approx(1500 * 2 ** (row["a1"] / 2), rel=0.02)
         assert row["length_low"] < row["length"] < row["length_high"]
         assert row["raw_reward"] == pytest.approx(row["reward"])
     longest = max(points.to_pylist(), key=lambda row: row["length"])
     assert longest["truncated"] > 0
-    fit = results.regression(points, shortest=1000, longest=3000)
+    fit = results.fit_length(points, shortest=1000, longest=3000)
     assert results.fit_figures(fit)["points_used"] == sum(1000 <= row["length"] <= 3000 for row in points.to_pylist())
-    assert results.fit_figures(results.regression(points, shortest=1, longest=2)) == {}
+    assert results.fit_figures(results.fit_length(points, shortest=1, longest=2)) == {}
 
 
 def test_plans_add_places_samples_and_a_second_look_at_the_origin(planted):

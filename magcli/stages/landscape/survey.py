@@ -47,7 +47,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Compute the plane, sample every point, write the figures."""
     from magcli.data import durable
-    from magcli.landscape import components, output, results
+    from magcli.landscape import components, results
 
     checkpoints = _checkpoints(config)
     if config.cost:
@@ -58,7 +58,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     with durable.locked(out):
         plane = _plane(config, checkpoints, out, job)
         components.write_components(plane, out / "components")
-        output.write_plane(out, plane, job)
+        results.write_plane(out, plane, job)
         if config.plane_only:
             return
         problems = _problems(config, given, plane, job)
@@ -67,9 +67,9 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
         with _journal(config, plane, out, job) as journal:
             found = survey_points(config, _grid(config, plane), problems, plane, out, journal, job)
-        points = results.points(found)
-        fit = results.regression(points, shortest=config.shortest, longest=config.longest)
-        output.write(out, found, points, plane, fit, job)
+        points = results.point_table(found)
+        fit = results.fit_length(points, shortest=config.shortest, longest=config.longest)
+        results.write(out, found, points, plane, fit, job)
         yield from points.to_batches()
 
 
