@@ -354,10 +354,10 @@ class TorchPolicy:
     async def _run(self) -> None:
         try:
             while self._engine.busy:
-                begun = time.monotonic()
+                started = time.monotonic()
                 for request, rollout in self._engine.step():
                     self._results[request].put_nowait(rollout)
-                self.seconds += time.monotonic() - begun
+                self.seconds += time.monotonic() - started
                 await asyncio.sleep(0)
         except Exception as error:
             self._fail(error)

@@ -27,7 +27,7 @@ def probe(device: str, deadline: float) -> str:
     Raises:
         EnvironmentFault: the engine does not start, or its log-probs differ from transformers'.
     """
-    begun = time.monotonic()
+    start_time = time.monotonic()
     models = [_toy(seed) for seed in (0, 1)]
     sender = sender_for(device, torch.float32)
     with tempfile.TemporaryDirectory() as folder:
@@ -43,7 +43,7 @@ def probe(device: str, deadline: float) -> str:
             device=device,
             deadline=deadline,
         )
-    started = time.monotonic() - begun
+    started = time.monotonic() - start_time
     policy = VllmPolicy(engine, _tokenizer(), models[0], sender, slots=4, deadline=deadline)
     loaded = asyncio.run(_sampled(policy, models))
     return f"starts in {started:.0f} s, loads new weights in {loaded:.2f} s, log-probs match transformers"
@@ -64,10 +64,10 @@ async def _sampled(policy: VllmPolicy, models: list[PreTrainedModel]) -> float:
     """Sample with both models' weights; returns the seconds it took to load the second."""
     try:
         for version, model in enumerate(models):
-            begun = time.monotonic()
+            start_time = time.monotonic()
             if version:
                 await policy.load(model.state_dict(), version)
-            loaded = time.monotonic() - begun
+            loaded = time.monotonic() - start_time
             async for rollout in policy.sample(PROMPT, Sampling(16), seeds=range(4)):
                 _check(model, rollout, version)
         return loaded

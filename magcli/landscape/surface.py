@@ -131,8 +131,8 @@ def refined(points: npt.ArrayLike, rewards: npt.ArrayLike, count: int) -> Array:
     means, prompts = rewards.mean(1)[corners], rewards.shape[1]
     rows = np.arange(len(corners))
     best, worst = corners[rows, means.argmax(1)], corners[rows, means.argmin(1)]
-    apart = rewards[best] - rewards[worst]
-    error = np.maximum(apart.std(1, ddof=1 if prompts > 1 else 0) / np.sqrt(prompts), 0.5 / prompts)
+    gap = rewards[best] - rewards[worst]
+    error = np.maximum(gap.std(1, ddof=1 if prompts > 1 else 0) / np.sqrt(prompts), 0.5 / prompts)
     score = np.ptp(means, axis=1) * _areas(scaled, corners) / error
     chosen = np.argsort(-score, kind="stable")[:count]
     return np.asarray(points[corners[chosen]].mean(1))

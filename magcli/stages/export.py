@@ -192,11 +192,11 @@ def _figures(path: Path, models: Mapping[str, str]) -> Iterator[Figure]:
     require(source.schema, ("metric", "value", "low", "high"), stage="export", where=str(path))
     rows = [row for batch in source.rows for row in batch.to_pylist()]
     config = source.chain[-1].config if source.chain else {}
-    of = models.get(str(config.get("model_sha256")), path.stem)
+    model = models.get(str(config.get("model_sha256")), path.stem)
     for row in rows:
         metric = f"{row['suite']}: {row['metric']}" if row.get("suite") else row["metric"]
         counts = (row.get("num_problems") or 0, row.get("num_samples") or 0)
-        yield Figure(row.get("model") or of, metric, row["value"], row["low"], row["high"], *counts)
+        yield Figure(row.get("model") or model, metric, row["value"], row["low"], row["high"], *counts)
 
 
 def _is_there(out: Path, note: Mapping[str, Any]) -> bool:

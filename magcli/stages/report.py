@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from magcli.config import opt
+from magcli.config import did_you_mean, opt
 from magcli.console import put, visible
 from magcli.errors import DataError, usage
 from magcli.evaluation.labels import labels
 
 if TYPE_CHECKING:
-    from magcli.data.manifest import Link
     from magcli.data.source import Rows
     from magcli.report.discovery import Artifacts
     from magcli.report.evaluation import Score
@@ -97,17 +96,17 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 def _write(config: Config, out: Path, job: Job) -> None:
     from magcli.report import discovery, page
 
-    things = discovery.discover(_sources(config))
+    artifacts = discovery.discover(_sources(config))
     title = config.title or f"Report on {', '.join(labels([str(path.resolve()) for path in _sources(config)]))}"
-    contents = page.contents(things, title, _defaults, samples_at=config.samples_at, groups=config.samples)
-    _warn(things, job)
+    contents = page.contents(artifacts, title, _defaults, samples_at=config.samples_at, groups=config.samples)
+    _warn(artifacts, job)
     size = page.write(out, contents)
     job.console.say(f"report: {out} ({size / 1e6:.1f} MB)", event="page", path=str(out), bytes=size)
 
 
-def _warn(things: Artifacts, job: Job) -> None:
+def _warn(artifacts: Artifacts, job: Job) -> None:
     """Warn of files that could not be read."""
-    for problem in things.unread:
+    for problem in artifacts.unread:
         job.console.warn(f"report: {problem}", path=problem)
 
 
@@ -150,22 +149,26 @@ def _named(config: Config, job: Job) -> tuple[Sequence[str], Sequence[str], Sequ
     from magcli.report.discovery import discover
     from magcli.report.funnel import NOT_FILTERS
 
-    things = discover([Path(path) for path in config.paths])
-    _warn(things, job)
-    chosen = [each for each in things.tables if each.made_by and each.made_by.stage not in NOT_FILTERS]
-    funnel = [str(each.path) for each in chosen if not each.of_dropped_rows]
-    metrics = [str(each.path) for each in things.tables if each.of_metrics]
-    return [*funnel, *config.funnel], [*metrics, *config.metrics], [*map(str, things.runs), *config.runs]
+    artifacts = discover([Path(path) for path in config.paths])
+    _warn(artifacts, job)
+    filters = [each for each in artifacts.tables if each.made_by and each.made_by.stage not in NOT_FILTERS]
+    funnel = [str(each.path) for each in filters if not each.of_dropped_rows]
+    metrics = [str(each.path) for each in artifacts.tables if each.of_metrics]
+    return [*funnel, *config.funnel], [*metrics, *config.metrics], [*map(str, artifacts.runs), *config.runs]
 
 
 def _funnel(names: Sequence[str]) -> Any:
     from rich.table import Table
 
+    from magcli.report.discovery import open_table
+
     table = Table("table", "stage", "rows in", "rows out", "dropped by reason", title="Rows", title_justify="left")
     for column in table.columns[2:4]:
         column.justify = "right"
     for name in names:
-        link = _last_link(name)
+        link = open_table(Path(name)).made_by
+        if link is None:
+            raise DataError(f"report: {name} has no history; it was not written by magcli")
         dropped = ", ".join(f"{why} {count:,}" for why, count in sorted(link.dropped.items(), key=lambda p: -p[1]))
         total = sum(link.dropped.values())
         reasons = f"{total:,}: {dropped}" if dropped else "-"
@@ -174,41 +177,22 @@ def _funnel(names: Sequence[str]) -> Any:
     return table
 
 
-def _last_link(name: str) -> Link:
-    from magcli.data import table
-
-    source = table.read(name)
-    for _ in source.rows:
-        pass
-    if not source.chain:
-        raise DataError(f"report: {name} has no history; it was not written by magcli")
-    return source.chain[-1]
-
-
 def _metrics(names: Sequence[str], only: Sequence[str]) -> Any:
     from rich.table import Table
 
-    table = Table("of", *only, "problems", "samples", title="Accuracy, % [95% interval]", title_justify="left")
+    table = Table("model", *only, "problems", "samples", title="Accuracy, % [95% interval]", title_justify="left")
     tables = [_read_metrics(name) for name in names]
-    _refuse_unknown(only, {metric for each in tables for found in each.values() for metric in found})
+    known = {metric for each in tables for found in each.values() for metric in found}
+    for name in only:
+        text = f"report.only: no table has the metric '{name}'{did_you_mean(name, known)}"
+        usage(name in known or name in DEFAULT_METRICS, text)
     for each, label in zip(tables, labels(names), strict=True):
         for (suite, model), found in each.items():
             first = next(iter(found.values()))
             figures = [str(found.get(metric) or "-") for metric in only]
-            of = visible(f"{model or label} {suite}".strip())
-            table.add_row(of, *figures, str(first.problems), str(first.samples))
+            title = visible(f"{model or label} {suite}".strip())
+            table.add_row(title, *figures, str(first.problems), str(first.samples))
     return table
-
-
-def _refuse_unknown(only: Sequence[str], known: set[str]) -> None:
-    """Refuse metrics that no table has, except the default ones."""
-    from magcli.config import did_you_mean
-
-    for name in only:
-        usage(
-            name in known or name in DEFAULT_METRICS,
-            f"report.only: no table has the metric '{name}'{did_you_mean(name, known)}",
-        )
 
 
 def _read_metrics(name: str) -> dict[tuple[str, str], dict[str, Score]]:

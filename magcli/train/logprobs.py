@@ -70,9 +70,11 @@ def token_logprobs(
     hidden = forward_packed(model, packed).index_select(0, before[predicted])
     weight, bias = _head(model)
     targets = packed.input_ids[0, predicted]
-    heat = torch.as_tensor(temperature, dtype=torch.float32, device=hidden.device).expand(packed.num_tokens)[predicted]
+    temperatures = torch.as_tensor(temperature, dtype=torch.float32, device=hidden.device).expand(packed.num_tokens)[
+        predicted
+    ]
     plan = _plan(len(predicted), weight, chunk, entropy_grad)
-    values, entropies = score_rows(hidden.float(), weight.float(), bias, targets, heat, plan)
+    values, entropies = score_rows(hidden.float(), weight.float(), bias, targets, temperatures, plan)
     empty = torch.zeros(packed.num_tokens, dtype=torch.float32, device=hidden.device)
     return LogProbs(empty.index_put((predicted,), values), empty.index_put((predicted,), entropies))
 

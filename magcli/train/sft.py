@@ -186,7 +186,7 @@ class SFTTrainer:
         Raises:
             Stopped: several consecutive steps had no finite gradient.
         """
-        begun, chosen = time.monotonic(), [self.examples[index] for index in self.steps[self.done]]
+        started, chosen = time.monotonic(), [self.examples[index] for index in self.steps[self.done]]
         lr = self.lr * optim.cosine(self.done, total=len(self.steps), warmup=self.warmup, floor=self.floor)
         total = num_targets(chosen)
         loss, norm = self.controller.run(
@@ -204,7 +204,7 @@ class SFTTrainer:
             "tokens": sum(len(example.tokens) for example in chosen),
             "target_tokens": sum(sum(example.mask) for example in chosen),
             "skipped": float(norm is None),
-            "seconds": time.monotonic() - begun,
+            "seconds": time.monotonic() - started,
         }
 
     def held_out_loss(self) -> float:

@@ -283,8 +283,8 @@ def check_generator_devices(stage: str, devices: Sequence[str], generators: int)
 def check_broadcast(stage: str, source: str, targets: Sequence[str]) -> None:
     """Devices between which weights can be broadcast."""
     for target in targets:
-        alike = target.partition(":")[0] == source.partition(":")[0]
-        usage(alike, f"{stage}: {source} cannot broadcast to {target}; use --transfer file")
+        same_type = target.partition(":")[0] == source.partition(":")[0]
+        usage(same_type, f"{stage}: {source} cannot broadcast to {target}; use --transfer file")
         distinct = target.startswith("cpu") or _gpu_number(target) != _gpu_number(source)
         usage(distinct, f"{stage}: a GPU cannot broadcast to itself ({target}); use --transfer file, or other devices")
 
