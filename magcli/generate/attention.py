@@ -37,7 +37,6 @@ class SlotCache:
 
     @property
     def capacity(self) -> int:
-        """Number of positions per slot."""
         return self.keys.shape[4]
 
     def grow(self, capacity: int) -> None:
@@ -57,7 +56,6 @@ class SlotCache:
         self.values[:, slots, :, : values.shape[2]] = values[:, None]
 
     def move(self, source: int, target: int) -> None:
-        """Copy one slot to another."""
         self.keys[:, target] = self.keys[:, source]
         self.values[:, target] = self.values[:, source]
 

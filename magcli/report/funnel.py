@@ -46,7 +46,6 @@ class Step:
 
     @property
     def dropped(self) -> int:
-        """Number of dropped rows."""
         return sum(part.rows for part in self.parts[1:])
 
 

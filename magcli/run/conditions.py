@@ -61,7 +61,6 @@ def _mask(tree: ast.expr, text: str, schema: pa.Schema) -> Mask:
 
 
 def _presence(op: ast.cmpop, column: ast.Name, text: str, schema: pa.Schema) -> Mask:
-    """Whether a column is null, or not."""
     values = _value(column, text, schema)
     if not isinstance(op, ast.Eq | ast.NotEq):
         raise UsageError(f"condition '{text}': None goes with == and != only")

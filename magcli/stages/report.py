@@ -80,7 +80,6 @@ def _is_update(text: str) -> bool:
 
 
 def _sources(config: Config) -> list[Path]:
-    """All paths to read."""
     return [Path(name) for name in (*config.paths, *config.funnel, *config.metrics, *config.runs)]
 
 
@@ -105,7 +104,6 @@ def _write(config: Config, out: Path, job: Job) -> None:
 
 
 def _warn(artifacts: Artifacts, job: Job) -> None:
-    """Warn of files that could not be read."""
     for problem in artifacts.unread:
         job.console.warn(f"report: {problem}", path=problem)
 
