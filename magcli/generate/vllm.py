@@ -128,7 +128,9 @@ class VllmPolicy:
         """The index and the outputs of each sequence that ends."""
         self._link.check()
         limit = tokens_left(prompt, sampling, self._context)
-        _check_temperature(sampling.temperature)
+        if sampling.temperature and not MIN_TEMPERATURE <= sampling.temperature <= MAX_TEMPERATURE:
+            accepted = f"vLLM accepts 0, and {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
+            raise UsageError(f"temperature {sampling.temperature:g}: {accepted}")
         await self._link.open()
         results = Results()
         self._results.add(results)
@@ -238,12 +240,6 @@ class VllmPolicy:
         for request in waiting:
             request.resubmit = True
         return [request.name for request in waiting]
-
-
-def _check_temperature(temperature: float) -> None:
-    """Raise UsageError for temperatures that vLLM would not use as they are."""
-    if temperature and not MIN_TEMPERATURE <= temperature <= MAX_TEMPERATURE:
-        raise UsageError(f"temperature {temperature:g}: vLLM accepts 0, and {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}")
 
 
 def _sampling_params(sampling: Sampling, limit: int, seed: int, ends: Collection[int], *, logprobs: bool) -> Any:

@@ -70,7 +70,8 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
         self._loaded = set(self.model.load_weights(self._received(update_info)))
 
     def _received(self, update_info: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
-        return _tensors(**update_info)
+        file = WeightFile(Path(update_info["path"]))
+        return ((name, file[source]) for name, source in update_info["names"].items())
 
     def finish_weight_update(self) -> None:
         """Process the weights after loading.
@@ -117,8 +118,3 @@ class GlooTransfer(FileTransfer):
             tensor = torch.empty(tuple(shape), dtype=getattr(torch, dtype))
             self._pair.broadcast([tensor])
             yield name, tensor
-
-
-def _tensors(path: str, names: dict[str, str]) -> Iterator[tuple[str, Tensor]]:
-    file = WeightFile(Path(path))
-    return ((name, file[source]) for name, source in names.items())

@@ -139,20 +139,19 @@ def over_blocks(
             local.buffer = piece_buffer(len(checkpoints))
         return work(*job, local.buffer)
 
+    blocks = (
+        (t.name, start, min(block, t.size - start))
+        for t in checkpoints[-1].values()
+        for start in range(0, t.size, block)
+    )
     workers, pending = torch.get_num_threads(), deque[Future[Result]]()
     with one_thread(), ThreadPoolExecutor(workers) as pool:
-        for job in _blocks(checkpoints[-1].values(), block):
+        for job in blocks:
             pending.append(pool.submit(task, job))
             if len(pending) > 2 * workers:
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
-
-
-def _blocks(tensors: Iterable[Stored], block: int) -> Iterator[tuple[str, int, int]]:
-    for stored in tensors:
-        for start in range(0, stored.size, block):
-            yield stored.name, start, min(block, stored.size - start)
 
 
 def _save_cache(cached: CachedSums, file: Path) -> None:

@@ -68,12 +68,8 @@ def completion_text(
     If the chat template puts ``<think>`` at the prompt's end, the text begins with it.
     """
     body = tokens[:-1] if tokens and tokens[-1] in ends else tokens
-    return _prefill(tokenizer, prompt) + str(tokenizer.decode(list(body), skip_special_tokens=False))
-
-
-def _prefill(tokenizer: "PreTrainedTokenizerBase", prompt: Sequence[int]) -> str:
-    found = _PREFILL.search(str(tokenizer.decode(list(prompt[-_PREFILL_TOKENS:]), skip_special_tokens=False)))
-    return found[0] if found else ""
+    prefill = _PREFILL.search(str(tokenizer.decode(list(prompt[-_PREFILL_TOKENS:]), skip_special_tokens=False)))
+    return (prefill[0] if prefill else "") + str(tokenizer.decode(list(body), skip_special_tokens=False))
 
 
 def masked(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]") -> Masked:
@@ -85,7 +81,8 @@ def masked(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]") 
     """
     tokens = _render(tokenizer, messages)
     mask = [False] * len(tokens)
-    special = _special_ids(tokenizer)
+    special = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
+    special |= set(tokenizer.all_special_ids)
     for start, end in _assistant_spans(tokenizer, messages, tokens):
         stop = _end_of_turn(tokens, start, end, special)
         mask[start:stop] = [True] * (stop - start)
@@ -157,11 +154,6 @@ def _assistant_spans(
                     "turns, or the completion's start merges with the prompt), so targets cannot be determined"
                 )
         yield len(before), len(through)
-
-
-def _special_ids(tokenizer: "PreTrainedTokenizerBase") -> set[int]:
-    added = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
-    return added | set(tokenizer.all_special_ids)
 
 
 def _end_of_turn(tokens: Sequence[int], start: int, end: int, special: set[int]) -> int:

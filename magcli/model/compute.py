@@ -61,7 +61,9 @@ def choose(model: str, device: str, purpose: Purpose) -> Choice:
 def choose_for(hidden: int, inner: int, device: str, purpose: Purpose) -> Choice:
     """The same for layers of ``inner`` outputs and ``hidden`` inputs."""
     if device.startswith("cuda"):
-        return _by_capability(device)
+        major, minor = torch.cuda.get_device_capability(device)
+        found = f"compute capability {major}.{minor}"
+        return Choice("bf16", found) if major >= 8 else Choice("fp32", f"{found}, and bf16 needs 8.0")
     if hidden * inner < MIN_WEIGHTS:
         return Choice("fp32", "layers are too small for bf16 to be faster")
     return _measured(device, min(hidden, MAX_WIDTH), min(inner, MAX_WIDTH), purpose)
@@ -91,13 +93,6 @@ def _widths(model: str) -> tuple[int, int]:
 def dtype_of(name: Literal["auto", "bf16", "fp32"], model: str, device: str) -> torch.dtype:
     """The type of a sampling engine's weights for the value of an option."""
     return DTYPES[choose(model, device, "sampling").format if name == "auto" else name]
-
-
-def _by_capability(device: str) -> Choice:
-    major, minor = torch.cuda.get_device_capability(device)
-    if major >= 8:
-        return Choice("bf16", f"compute capability {major}.{minor}")
-    return Choice("fp32", f"compute capability {major}.{minor}, and bf16 needs 8.0")
 
 
 @cache

@@ -95,14 +95,11 @@ def _summary(card: Card) -> str:
 
 
 def _recipe(trainings: Sequence[Training]) -> str:
-    return "\n\n".join(
-        f"### {run.stage}\n\nStarted from `{run.begun_from}`, {run.steps:,} steps.\n\n{_options(run.options)}"
-        for run in trainings
-    )
-
-
-def _options(options: Mapping[str, Any]) -> str:
-    return table(("option", "value"), ((name, _text(value)) for name, value in options.items()))
+    sections = []
+    for run in trainings:
+        options = table(("option", "value"), ((name, _text(value)) for name, value in run.options.items()))
+        sections.append(f"### {run.stage}\n\nStarted from `{run.begun_from}`, {run.steps:,} steps.\n\n{options}")
+    return "\n\n".join(sections)
 
 
 def _text(value: Any) -> str:
@@ -147,12 +144,9 @@ def _provenance(card: Card) -> str:
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table with escaped cells."""
-    lines = ["| " + " | ".join(_cell(cell) for cell in row) + " |" for row in rows]
+    cells = ([" ".join(cell.replace("\\", "\\\\").replace("|", "\\|").split()) for cell in row] for row in rows)
+    lines = ["| " + " | ".join(row) + " |" for row in cells]
     return "\n".join(["| " + " | ".join(head) + " |", "|" + " --- |" * len(head), *lines])
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").split())
 
 
 def check_name(repository: str) -> None:

@@ -199,7 +199,9 @@ def read(folder: Path, name: str, *, samples_at: Sequence[str], groups: int) -> 
     lines, of_rl = run.metrics(), trained.stage == "rl"
     unit = "update" if of_rl else "step"
     errors = reward_errors(folder) if of_rl else {}
-    with_variance = [{**line, VARIANCE: _squared(errors.get(line["step"]))} for line in lines]
+    with_variance = [
+        {**line, VARIANCE: errors[line["step"]] ** 2 if line["step"] in errors else None} for line in lines
+    ]
     points, every = downsample(with_variance)
     sizes = [min(every, len(lines) - first) for first in range(0, len(lines), every)]
     charts = _charts(points, sizes, unit, _stages(lines), of_rl)
@@ -245,10 +247,6 @@ def _aggregate(name: str, values: Sequence[Any]) -> Any:
 def _verdicts(lines: Sequence[Line]) -> list[Part]:
     counts: Counter[str] = sum((Counter(line.get("reasons") or {}) for line in lines), Counter())
     return [Part(reason, count, count / counts.total()) for reason, count in counts.most_common()]
-
-
-def _squared(value: float | None) -> float | None:
-    return None if value is None else value**2
 
 
 def _headline(lines: Sequence[Line], key: str) -> str:

@@ -1,9 +1,7 @@
 """A second table that a stage writes while its rows pass."""
 
-from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
-
-import pyarrow as pa
 
 from magcli.data import seal, table
 from magcli.data.source import Rows
@@ -22,13 +20,8 @@ def tee(rows: Rows, path: Path, job: Job) -> Rows:
         raise DataError(f"{job.stage}: no rows for {path}")
     count = 0
     with table.write(str(path), first.schema, seal.pack({"stage": job.stage})) as sink:
-        for batch in table.rechunk(_chain(first, rows)):
+        for batch in table.rechunk(chain([first], rows)):
             sink.write(batch)
             count += batch.num_rows
             yield batch
         sink.finish(job.history(count))
-
-
-def _chain(first: pa.RecordBatch, rows: Rows) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rows

@@ -164,12 +164,11 @@ def _ids(columns: dict[str, pa.Array], size: int) -> pa.Array:
     given, prompts, answers = (
         columns[name].to_pylist() if name in columns else absent for name in ("id", "prompt", "answer")
     )
-    filled = (id or _hash_id(prompt, answer) for id, prompt, answer in zip(given, prompts, answers, strict=True))
+    filled = (
+        id or hashlib.sha256(f"{prompt}\x1f{answer}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        for id, prompt, answer in zip(given, prompts, answers, strict=True)
+    )
     return pa.array(filled, pa.string())
-
-
-def _hash_id(prompt: str | None, answer: str | None) -> str:
-    return hashlib.sha256(f"{prompt}\x1f{answer}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _usable(batch: pa.RecordBatch, reasons: pa.Array, job: Job, before: int) -> pa.RecordBatch:

@@ -82,7 +82,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 
 def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
-    """The contents of the folder, for programs and as the card.
+    """The contents of the folder, as JSON values, by which an existing export is recognized, and as the card.
 
     Raises:
         DataError: the run is not finished or damaged, or a table holds no metrics.
@@ -98,19 +98,21 @@ def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
     if not (model / "config.json").is_file():
         raise DataError(f"{config.run} has no model yet: its training is not finished; the same command resumes it")
     load_tokenizer(str(model))
+    hub_id = "" if "model_sha256" in runs[0].options else runs[0].started_from  # only a folder has a digest
     origins = list(_origins(runs, fingerprint(model)))
     figures = [figure for path in config.evaluations for figure in _figures(path, _models(runs, origins[-1][1]))]
     card = Card(
         config.name or config.push.rpartition("/")[2] or config.out.resolve().name,
         config.license,
-        config.base or _hub_id(runs[0]),
+        config.base or hub_id,
         __version__,
         [Training(run.stage, run.steps, _start(run), _public(run.options)) for run in runs],
         _history(runs),
         figures,
         origins,
     )
-    return _noted(card, config), card
+    note = json.loads(json.dumps({"command": "export", "dtype": config.dtype, **asdict(card)}, default=str))
+    return note, card
 
 
 def _digest(model: Path, weights: bool) -> str:
@@ -121,16 +123,6 @@ def _digest(model: Path, weights: bool) -> str:
         return fingerprint(model, weights=weights)
     except EnvironmentFault:
         return ""
-
-
-def _noted(card: Card, config: Config) -> dict[str, Any]:
-    """The card as JSON values, by which an existing export is recognized."""
-    return dict(json.loads(json.dumps({"command": "export", "dtype": config.dtype, **asdict(card)}, default=str)))
-
-
-def _hub_id(first: Trained) -> str:
-    """The hub id that the first run started from; its record has a digest only if that was a folder."""
-    return "" if "model_sha256" in first.options else first.started_from
 
 
 def _start(run: Trained) -> str:

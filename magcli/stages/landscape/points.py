@@ -123,11 +123,9 @@ def _rows(
     found = dict(zip(VISIT.names, repeated, strict=False))
     found |= dict(zip(columns.schema.names, columns.columns, strict=True)) | {"completion": shown, "digest": digests}
     found |= dict(zip(rewards.schema.names, rewards.columns, strict=True))
-    return pa.RecordBatch.from_arrays([_cast(found[each.name], each.type) for each in VISIT], schema=VISIT)
-
-
-def _cast(values: Any, kind: pa.DataType) -> pa.Array:
-    return values.cast(kind) if isinstance(values, pa.Array) else pa.array(values, kind)
+    values = ((found[each.name], each.type) for each in VISIT)
+    arrays = [column.cast(kind) if isinstance(column, pa.Array) else pa.array(column, kind) for column, kind in values]
+    return pa.RecordBatch.from_arrays(arrays, schema=VISIT)
 
 
 def _rounding(config: Config, dtype: DType) -> Literal["none", "nearest", "dither"]:

@@ -51,6 +51,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train; the output is the metrics of each step."""
     import pyarrow as pa
 
+    from magcli.model.chat import Masked, show_mask
     from magcli.model.load import load_tokenizer
     from magcli.train.controller import RankController
     from magcli.train.distributed import open_ranks
@@ -60,7 +61,8 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     where = ", ".join(source.name for source in job.sources)
     found = _examples(config, rows, job.schema, tokenizer, job, where)
     if config.show_mask:
-        _show(list(found)[: config.show_mask], tokenizer)
+        for example in list(found)[: config.show_mask]:
+            put(show_mask(tokenizer, Masked(list(example.tokens), list(example.mask))) + "\n\n")
         return
     with ExitStack() as stack:
         controller = RankController(open_ranks(config.device))
@@ -118,13 +120,6 @@ def _note(line: dict[str, Any]) -> str:
     held_out = f" held-out {line['held_out_loss']:.3f}" if "held_out_loss" in line else ""
     accuracy = f" accuracy {line['accuracy']:.1%}" if "accuracy" in line else ""
     return f"loss {line['loss']:.3f}{held_out}{accuracy} {rate:,.0f} tokens/s"
-
-
-def _show(examples: Sequence[Example], tokenizer: Any) -> None:
-    from magcli.model.chat import Masked, show_mask
-
-    for example in examples:
-        put(show_mask(tokenizer, Masked(list(example.tokens), list(example.mask))) + "\n\n")
 
 
 def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job: Job, where: str) -> Iterator[Example]:

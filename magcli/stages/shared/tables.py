@@ -48,13 +48,10 @@ def conversation(row: Mapping[str, Any], system: str | None) -> list[dict[str, s
         turns = [*to_messages(row["prompt"], system), {"role": "assistant", "content": row["completion"]}]
     if not turns:
         raise DataError("there are no messages, and no prompt with a completion")
-    if not all(isinstance(turn, dict) and _has_text(turn) for turn in turns):
+    texts = [turn.get(key) if isinstance(turn, dict) else None for turn in turns for key in ("role", "content")]
+    if not all(isinstance(text, str) for text in texts):
         raise DataError("a message lacks its role or its content")
     return turns
-
-
-def _has_text(turn: Mapping[str, Any]) -> bool:
-    return all(isinstance(turn.get(key), str) for key in ("role", "content"))
 
 
 def table_identity(name: str, path: Path | None) -> dict[str, Any]:
