@@ -9,8 +9,6 @@ from magcli.generate.types import Generator
 from magcli.generate.wire import TransferName
 
 if TYPE_CHECKING:
-    import torch
-
     from magcli.generate.engine import TorchPolicy
     from magcli.generate.vision import VisionGenerator
     from magcli.generate.vllm import VllmPolicy
@@ -93,14 +91,41 @@ def open_policy(
     """
     name = policy_engine(engine, device, deterministic=deterministic)
     _check_deterministic(name, dtype, deterministic)
+    if transfer == "broadcast" and name == "torch":
+        raise UsageError("--transfer broadcast needs engine vllm, not torch; use --transfer file")
     from magcli.model.compute import dtype_of
+    from magcli.model.load import load_tokenizer
 
     exact = dtype_of("fp32" if deterministic else dtype, model, device)
-    if name == "vllm":
-        return _open_vllm(model, exact, slots, device, deadline, exact_head, transfer)
-    if transfer == "broadcast":
-        raise UsageError("--transfer broadcast needs engine vllm, not torch; use --transfer file")
-    return _open_torch(model, exact, slots, device, deterministic)
+    if name == "torch":
+        from magcli.generate.decoder import open_decoder
+        from magcli.generate.engine import TorchPolicy
+        from magcli.model.load import load_model
+
+        tokenizer = load_tokenizer(model)
+        decoder = open_decoder(model, dtype=exact, device=device) or load_model(model, dtype=exact, device=device)
+        return TorchPolicy(decoder, tokenizer, slots=slots, deterministic=deterministic)
+    require_vllm()
+    import torch
+
+    from magcli.generate.vllm import VllmPolicy
+    from magcli.generate.vllm_start import start
+    from magcli.generate.vllm_transfer import broadcast_backend, sender_for
+    from magcli.model.load import context_length, load_outline, local_folder
+
+    tokenizer, outline, sender = load_tokenizer(model), load_outline(model), sender_for(device, exact)
+    process = start(
+        local_folder(model),
+        outline.config,
+        backend=broadcast_backend(device) if transfer == "broadcast" else sender.backend,
+        dtype=exact,
+        head=torch.float32 if exact_head else exact,
+        slots=slots,
+        context=context_length(outline),
+        device=device,
+        deadline=deadline,
+    )
+    return VllmPolicy(process, tokenizer, outline, sender, slots=slots, deadline=deadline)
 
 
 def _check_deterministic(engine: str, dtype: DTypeName, deterministic: bool) -> None:
@@ -126,16 +151,6 @@ def require_vllm() -> None:
         )
 
 
-def _open_torch(model: str, dtype: "torch.dtype", slots: int, device: str, deterministic: bool) -> "TorchPolicy":
-    from magcli.generate.decoder import open_decoder
-    from magcli.generate.engine import TorchPolicy
-    from magcli.model.load import load_model, load_tokenizer
-
-    tokenizer = load_tokenizer(model)
-    decoder = open_decoder(model, dtype=dtype, device=device) or load_model(model, dtype=dtype, device=device)
-    return TorchPolicy(decoder, tokenizer, slots=slots, deterministic=deterministic)
-
-
 def _open_vision(
     model: str, engine: PolicyName, dtype: DTypeName, device: str, deterministic: bool
 ) -> "VisionGenerator | None":
@@ -153,29 +168,3 @@ def _open_vision(
 
     exact = dtype_of("fp32" if deterministic else dtype, model, device)
     return VisionGenerator(*load_vision_model(model, dtype=exact, device=device))
-
-
-def _open_vllm(
-    model: str, dtype: "torch.dtype", slots: int, device: str, deadline: float, exact_head: bool, transfer: TransferName
-) -> "VllmPolicy":
-    require_vllm()
-    import torch
-
-    from magcli.generate.vllm import VllmPolicy
-    from magcli.generate.vllm_start import start
-    from magcli.generate.vllm_transfer import broadcast_backend, sender_for
-    from magcli.model.load import context_length, load_outline, load_tokenizer, local_folder
-
-    tokenizer, outline, sender = load_tokenizer(model), load_outline(model), sender_for(device, dtype)
-    engine = start(
-        local_folder(model),
-        outline.config,
-        backend=broadcast_backend(device) if transfer == "broadcast" else sender.backend,
-        dtype=dtype,
-        head=torch.float32 if exact_head else dtype,
-        slots=slots,
-        context=context_length(outline),
-        device=device,
-        deadline=deadline,
-    )
-    return VllmPolicy(engine, tokenizer, outline, sender, slots=slots, deadline=deadline)

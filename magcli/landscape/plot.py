@@ -6,7 +6,7 @@ no display is needed. Surfaces are linear on the triangles of the evaluated poin
 
 import io
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -30,8 +30,8 @@ STYLE = {
 }
 SINGLE, WIDE = (6.4, 5.2), (17.5, 5.2)
 """Sizes of figures with one and with three panels, in inches."""
-STAR = {"marker": "*", "linestyle": "", "color": "white", "markeredgecolor": "black"}
-LEGEND = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "frameon": False, "fontsize": 9}
+STAR: dict[str, Any] = {"marker": "*", "linestyle": "", "color": "white", "markeredgecolor": "black"}
+LEGEND: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "frameon": False, "fontsize": 9}
 FORMATS = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None}}
 """Formats and the metadata that they omit, such as dates."""
 
@@ -61,7 +61,7 @@ class Surface(NamedTuple):
         axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.use_sticky_edges = False
         axes.margins(0.03)
-        black = {"color": "black", "linestyle": ""}
+        black: dict[str, Any] = {"color": "black", "linestyle": ""}
         symbols = [
             Line2D([], [], marker=".", label="evaluated", **black),
             Line2D([], [], marker=r"$\rightarrow$", markersize=14, label="checkpoints, projected", **black),
@@ -84,7 +84,7 @@ class LengthFit(NamedTuple):
         axes.set_xscale("log")
         if not used.all():
             label = "outside the length limits" if fit else "evaluated"
-            hollow = {"color": "0.45", "fillstyle": "none", "markersize": 5}
+            hollow: dict[str, Any] = {"color": "0.45", "fillstyle": "none", "markersize": 5}
             axes.plot(lengths[~used], rewards[~used], "o", label=label, **hollow)
         title = "Raw reward against output length"
         axes.set_title(title if fit else f"{title} (too few lengths for a line)")
