@@ -62,11 +62,9 @@ class Generator(Protocol):
         self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]
     ) -> list[Completion]:
         """Sample one completion per seed for the same messages, in the order of the seeds."""
-        ...
 
     async def close(self) -> None:
         """Stop running sequences and release processes, memory and connections."""
-        ...
 
 
 @runtime_checkable
@@ -77,7 +75,6 @@ class VisionModel(Protocol):
         self, messages: Sequence[Message], images: Sequence[bytes], sampling: Sampling, *, seeds: Sequence[int]
     ) -> list[Completion]:
         """Sample one completion per seed; ``images`` are image files that belong to the last message."""
-        ...
 
 
 class Sampler(Protocol):
@@ -86,17 +83,14 @@ class Sampler(Protocol):
     @property
     def version(self) -> int:
         """The version of the weights that generate the next token."""
-        ...
 
     @property
     def seconds(self) -> float:
         """Seconds that the engine has been busy so far."""
-        ...
 
     @property
     def num_running(self) -> int:
         """Number of sequences being generated."""
-        ...
 
     def sample(
         self, prompt: Sequence[int], sampling: Sampling, *, seeds: Sequence[int]
@@ -105,15 +99,12 @@ class Sampler(Protocol):
 
         Closing the iterator (``aclose``) aborts the group's running sequences and frees their slots.
         """
-        ...
 
     async def load(self, weights: Weights, version: int) -> None:
         """Replace the weights between two decode steps; running sequences keep their KV cache."""
-        ...
 
     async def close(self) -> None:
         """Stop running sequences and release processes and memory."""
-        ...
 
 
 class Policy(Generator, Sampler, Protocol):

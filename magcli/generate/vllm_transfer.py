@@ -57,7 +57,6 @@ class Sender(Protocol):
         Raises:
             MagError: a parameter is missing or has another shape.
         """
-        ...
 
 
 def sender_for(device: str, dtype: torch.dtype) -> Sender:

@@ -70,7 +70,6 @@ class Notes(Protocol):
 
     def note(self, name: str, value: str) -> None:
         """Record a value."""
-        ...
 
 
 @dataclass

@@ -50,7 +50,7 @@ class Config:
         panel=PAGE,
     )
     samples: int = opt(
-        3, "Number of problems to show for each, with the best and the worst completion; 0 shows none.", panel=PAGE
+        3, "Number of problems shown per update, with the best and the worst completion; 0 shows none.", panel=PAGE
     )
     title: str = opt("", "Title of the page (default: the names of the paths).", panel=PAGE)
     funnel: tuple[str, ...] = opt(

@@ -51,7 +51,6 @@ class RankCommand(Protocol):
 
     def run(self, state: RankState) -> Any:
         """This rank's part; only rank 0's return value is used."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

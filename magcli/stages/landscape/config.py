@@ -26,13 +26,11 @@ class Config(options.RewardOptions, options.SamplingOptions, options.LocalEngine
     range: str = opt("", "Rectangle of the grid instead of the padded one: a1lo:a1hi,a2lo:a2hi.", panel=GRID)
     refine: int = opt(
         0,
-        "Further points: centres of the triangles with the most difference of corners x area / standard error.",
+        "Number of additional points, at the centres of the triangles where another point is most informative.",
         panel=GRID,
     )
     more_samples: int = opt(
-        0,
-        "Further samples at some points: the corners of the triangles that hold a checkpoint or touch the best point.",
-        panel=GRID,
+        0, "Additional samples per problem at the points nearest to the path and to the best point.", panel=GRID
     )
     texts: int = opt(
         4, "Number of problems whose completions are stored at each point, the same everywhere.", panel=GRID
