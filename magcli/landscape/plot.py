@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from magcli.data.durable import atomic_file
-from magcli.landscape.surface import Array, Regression, band, triangulate
+from magcli.landscape.surface import Array, Regression, confidence_band, triangulate
 
 STYLE = {
     "font.size": 10,
@@ -126,7 +126,7 @@ def _draw_path(axes: Axes, path: Array) -> None:
 
 def _draw_fit(axes: Axes, lengths: Array, fit: Regression) -> None:
     x = np.geomspace(lengths.min(), lengths.max(), 100)
-    y, low, high = band(fit, x)
+    y, low, high = confidence_band(fit, x)
     axes.fill_between(x, low, high, color="#0072B2", alpha=0.25, linewidth=0, label="95 % interval of the line")
     gain = fit.slope_per_doubling
     text = f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}] per doubling, $R^2$ = {fit.r2:.2f}"

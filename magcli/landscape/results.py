@@ -149,7 +149,7 @@ def _band(points: pa.Table, fit: Regression) -> list[list[float]]:
     """Lengths with the bounds of the 95 % interval of the fit."""
     used = points.column("length").to_numpy()[fit.used]
     lengths = np.geomspace(used.min(), used.max(), 40)
-    _, low, high = surface.band(fit, lengths)
+    _, low, high = surface.confidence_band(fit, lengths)
     rows: list[list[float]] = np.stack([lengths, low, high], 1).tolist()
     return rows
 
@@ -171,9 +171,9 @@ def _point(number: int, found: Survey, origin: Array) -> dict[str, Any]:
         "phase": "grid" if found.grid[number] else "refined",
         "samples": reward.shape[1],
         **where,
-        **_interval("reward", surface.level(reward)),
-        **_interval("difference", surface.difference(reward, origin)),
-        **_interval("length", surface.level(length)),
+        **_interval("reward", surface.mean_interval(reward)),
+        **_interval("difference", surface.paired_difference(reward, origin)),
+        **_interval("length", surface.mean_interval(length)),
         "raw_reward": float(raw.mean()),
         "correct": float(column(rows, "correct").mean()),
         "truncated": float((column(rows, "finish") == "length").mean()),
@@ -202,7 +202,7 @@ def compare_origin(found: Survey) -> dict[str, Any]:
     assert found.repeated_origin is not None
     first, last = found.rows[found.points.index((0.0, 0.0))], found.repeated_origin
     one, other = column(first, "digest")[:, : column(last, "digest").shape[1]], column(last, "digest")
-    change = surface.difference(column(last, "reward"), column(first, "reward")[:, : one.shape[1]])
+    change = surface.paired_difference(column(last, "reward"), column(first, "reward")[:, : one.shape[1]])
     return {"completions": one.size, "equal": int((one == other).sum()), **_interval("difference", change)}
 
 

@@ -116,7 +116,7 @@ def triangulate(points: npt.ArrayLike) -> Triangulation:
     return Triangulation(*points.T, triangles=scaled.triangles, mask=scaled.mask)
 
 
-def refined(points: npt.ArrayLike, rewards: npt.ArrayLike, count: int) -> Array:
+def refinement_points(points: npt.ArrayLike, rewards: npt.ArrayLike, count: int) -> Array:
     """The centres (K, 2) of the ``count`` triangles where another point is most informative.
 
     ``rewards`` (P, prompts) are means over each prompt's samples. The score of a triangle is the difference between
@@ -175,14 +175,14 @@ def _areas(scaled: Triangulation, corners: Indices) -> Array:
     return np.asarray(np.abs(one[:, 0] * other[:, 1] - one[:, 1] * other[:, 0]) / 2)
 
 
-def level(rewards: npt.ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
+def mean_interval(rewards: npt.ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
     """Mean of ``rewards`` (prompts, samples) with a bootstrap interval clustered by prompt."""
     per_prompt = _table(rewards).mean(1)
     draws = _weights(len(per_prompt), resamples, seed) @ per_prompt
     return _interval(float(per_prompt.mean()), draws)
 
 
-def difference(
+def paired_difference(
     rewards: npt.ArrayLike, reference: npt.ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> Interval:
     """Mean of ``rewards`` minus mean of ``reference``, paired by prompt; both (prompts, samples of any number).
@@ -192,7 +192,7 @@ def difference(
     one, other = _table(rewards).mean(1), _table(reference).mean(1)
     if len(one) != len(other):
         raise DataError(f"{len(one)} and {len(other)} prompts cannot be paired; evaluate both points on the same ones")
-    return level((one - other)[:, None], resamples=resamples, seed=seed)
+    return mean_interval((one - other)[:, None], resamples=resamples, seed=seed)
 
 
 def length_regression(
@@ -237,7 +237,7 @@ def length_regression(
     )
 
 
-def band(fit: Regression, lengths: npt.ArrayLike) -> tuple[Array, Array, Array]:
+def confidence_band(fit: Regression, lengths: npt.ArrayLike) -> tuple[Array, Array, Array]:
     """The fitted reward at ``lengths`` (tokens) and the bounds of its 95 % interval."""
     x = np.log(np.asarray(lengths, float))
     low, high = np.percentile(fit.draws[:, :1] + fit.draws[:, 1:] * x, COVERAGE, axis=0)

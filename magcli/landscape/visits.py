@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from magcli.data.schema import COMPLETION, REWARD
-from magcli.landscape.surface import Array, near_best_and_path, refined
+from magcli.landscape.surface import Array, near_best_and_path, refinement_points
 from magcli.run.journal import Journal, Result
 
 VISIT = pa.schema(
@@ -95,7 +95,7 @@ async def survey(grid: Array, trajectory: Array, plan: SurveyPlan, measure: Meas
     found = Survey()
     for a1, a2 in grid.tolist():
         found.add((a1, a2), await measure(Visit(a1, a2, 0, plan.samples)), grid=True)
-    for a1, a2 in refined(found.points, found.rewards(), plan.refine).tolist() if plan.refine else ():
+    for a1, a2 in refinement_points(found.points, found.rewards(), plan.refine).tolist() if plan.refine else ():
         found.add((a1, a2), await measure(Visit(a1, a2, 0, plan.samples)), grid=False)
     best = near_best_and_path(found.points, found.rewards().mean(1), trajectory).tolist() if plan.more_samples else []
     index: int

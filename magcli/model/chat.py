@@ -1,6 +1,6 @@
 """Chat messages to token ids with the tokenizer's chat template, and the loss mask for SFT.
 
-SFT and RL must use the same prompt: the ids before an assistant turn in ``masked`` are those of ``prompt_tokens``.
+SFT and RL must use the same prompt: the ids before an assistant turn in ``tokenize_with_mask`` are those of ``prompt_tokens``.
 """
 
 import re
@@ -33,7 +33,7 @@ _PREFILL_TOKENS = 32
 """Tokens at a prompt's end that contain it, even if each character is a token."""
 
 
-class Masked(NamedTuple):
+class TokensWithMask(NamedTuple):
     """A conversation's token ids, and for each token whether it is a target."""
 
     tokens: list[int]
@@ -72,7 +72,7 @@ def completion_text(
     return (prefill[0] if prefill else "") + str(tokenizer.decode(list(body), skip_special_tokens=False))
 
 
-def masked(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]") -> Masked:
+def tokenize_with_mask(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]") -> TokensWithMask:
     """Token ids of a conversation, with the assistant's turns, including end-of-turn tokens, as targets.
 
     Each assistant turn is found by rendering the messages before it, as ``prompt_tokens`` does, and those up to it:
@@ -90,12 +90,12 @@ def masked(tokenizer: "PreTrainedTokenizerBase", messages: "Sequence[Message]") 
         raise DataError("no token would be trained on: the conversation has no assistant turn")
     if all(mask):
         raise DataError("every token would be trained on: the chat template puts nothing before the assistant's turn")
-    return Masked(tokens, mask)
+    return TokensWithMask(tokens, mask)
 
 
-def show_mask(tokenizer: "PreTrainedTokenizerBase", masked: Masked) -> str:
+def show_mask(tokenizer: "PreTrainedTokenizerBase", conversation: TokensWithMask) -> str:
     """The conversation for people to read: line breaks are shown as ``↵``, lines of targets begin with ``target``."""
-    runs = groupby(zip(masked.tokens, masked.mask, strict=True), key=lambda pair: pair[1])
+    runs = groupby(zip(conversation.tokens, conversation.mask, strict=True), key=lambda pair: pair[1])
     return "\n".join(_gutter(tokenizer.decode([token for token, _ in run]), target) for target, run in runs)
 
 
@@ -129,7 +129,7 @@ def rendered(model: str, render: Callable[[], T]) -> T:
         EnvironmentFault: it takes too long or too much memory, or recurses too deeply.
     """
     try:
-        return RENDERING.within(render)
+        return RENDERING.run(render)
     except TemplateError as error:
         raise DataError(f"the chat template rejects the conversation: {error}") from error
     except TimeoutError as error:

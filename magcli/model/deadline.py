@@ -42,7 +42,7 @@ class Deadline:
         self._running: dict[_Work, bool] = {}
         self._watchdog = threading.Thread()
 
-    def within(self, work: Callable[[], T]) -> T:
+    def run(self, work: Callable[[], T]) -> T:
         """The result of ``work``.
 
         Raises:

@@ -68,7 +68,7 @@ def execute(stage: Stage, config: Any, tables: Tables, console: Console) -> None
             return
         if not tables.restart and (existing := _replaced(tables, job)):
             console.say(
-                f"{stage.name}: {existing}; it is replaced when this ends", event="replaces", output=tables.output
+                f"{stage.name}: {existing}; it will be replaced at the end", event="replaces", output=tables.output
             )
         _run(stage, config, tables, job, stack)
 

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magcli.errors import DataError, UsageError
-from magcli.landscape.surface import band, difference, grid, length_regression, level, parse_box
+from magcli.landscape.surface import (
+    confidence_band,
+    grid,
+    length_regression,
+    mean_interval,
+    paired_difference,
+    parse_box,
+)
 
 coordinate = st.floats(-1e3, 1e3).filter(lambda value: value == 0 or abs(value) > 1e-3)
 paths = st.lists(st.tuples(coordinate, coordinate), min_size=2, max_size=12).filter(
@@ -86,7 +93,7 @@ def test_level_intervals_cover_the_truth_in_95_percent_of_runs():
     inside = []
     for seed in range(300):
         _, rewards = simulate(np.random.default_rng(seed), 64, 8)
-        found = level(rewards, resamples=500, seed=seed)
+        found = mean_interval(rewards, resamples=500, seed=seed)
         assert found.low <= found.mean <= found.high
         inside.append(found.low <= 0.5 <= found.high)
     assert 0.91 <= np.mean(inside) <= 0.98
@@ -94,7 +101,7 @@ def test_level_intervals_cover_the_truth_in_95_percent_of_runs():
 
 def test_treating_samples_as_independent_would_be_too_narrow():
     _, rewards = simulate(np.random.default_rng(0), 64, 16)
-    clustered, naive = level(rewards), level(rewards.reshape(-1, 1))
+    clustered, naive = mean_interval(rewards), mean_interval(rewards.reshape(-1, 1))
     assert clustered.high - clustered.low > 2 * (naive.high - naive.low)
 
 
@@ -102,21 +109,21 @@ def test_shared_prompts_make_a_difference_tighter_than_levels():
     rng = np.random.default_rng(0)
     difficulty = rng.beta(0.4, 0.4, 512)
     one, other = (rng.random((512, n)) < difficulty[:, None] for n in (16, 4))
-    apart, absolute = difference(one, other), level(one)
+    apart, absolute = paired_difference(one, other), mean_interval(one)
     assert apart.low <= 0 <= apart.high
     assert apart.high - apart.low < 0.7 * (absolute.high - absolute.low)
-    assert difference(one, one) == type(apart)(0, 0, 0)
+    assert paired_difference(one, one) == type(apart)(0, 0, 0)
 
 
 def test_a_difference_needs_the_same_prompts():
     with pytest.raises(DataError, match="3 and 2 prompts cannot be paired"):
-        difference(np.ones((3, 2)), np.ones((2, 2)))
+        paired_difference(np.ones((3, 2)), np.ones((2, 2)))
 
 
 @pytest.mark.parametrize("table", [np.ones(3), np.ones((0, 2)), [[1.0, float("nan")]]])
 def test_invalid_tables_are_refused(table):
     with pytest.raises(DataError, match="two-dimensional table of finite numbers"):
-        level(table)
+        mean_interval(table)
 
 
 def planted(seed, *, points=19, prompts=64, slope=0.1):
@@ -143,7 +150,7 @@ def test_regression_without_noise_is_exact():
     fit = length_regression(lengths, 0.25 + 0.1 * np.log(lengths))
     assert (fit.slope.mean, fit.intercept.mean, fit.r2) == pytest.approx((0.1, 0.25, 1.0))
     assert (fit.slope.low, fit.slope.high) == pytest.approx((0.1, 0.1))
-    line, low, high = band(fit, [1500.0, 4000.0])
+    line, low, high = confidence_band(fit, [1500.0, 4000.0])
     assert line == pytest.approx(0.25 + 0.1 * np.log([1500, 4000]))
     assert low == pytest.approx(line)
     assert high == pytest.approx(line)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from magcli.landscape.surface import grid, near_best_and_path, refined, triangulate
+from magcli.landscape.surface import grid, near_best_and_path, refinement_points, triangulate
 
 PATH = np.column_stack([np.linspace(4, 0, 6), 0.02 * np.sin(np.linspace(0, np.pi, 6))])
 PATH[-1] = 0
@@ -54,7 +54,7 @@ def test_rounding_errors_give_no_warning_and_no_sliver():
 
 def test_refinement_follows_the_slopes_of_a_hill():
     where = np.array([1.5, 0.01])
-    chosen = refined(POINTS, by_prompt(bump(POINTS, where)), 6)
+    chosen = refinement_points(POINTS, by_prompt(bump(POINTS, where)), 6)
     assert chosen.shape == (6, 2)
     assert len(np.unique(chosen, axis=0)) == 6
     away = np.linalg.norm((chosen - where) / np.ptp(POINTS, axis=0), axis=1)
@@ -67,18 +67,18 @@ def test_refinement_does_not_follow_noise():
     one, other = np.array([0.5, 0.0]), np.array([3.5, 0.0])
     rewards = by_prompt(bump(POINTS, one) + bump(POINTS, other))
     noise = np.random.default_rng(0).normal(size=rewards.shape) * bump(POINTS, other, width=2)[:, None]
-    chosen = refined(POINTS, rewards + 3 * (noise - noise.mean(1, keepdims=True)), 4)
+    chosen = refinement_points(POINTS, rewards + 3 * (noise - noise.mean(1, keepdims=True)), 4)
     assert (chosen[:, 0] < 2).all()
 
 
 @pytest.mark.parametrize("count", [0, 1, 10_000])
-def test_no_more_triangles_are_refined_than_there_are(count):
-    found = refined(POINTS, by_prompt(bump(POINTS, [1, 0])), count)
+def test_at_most_all_triangles_are_refined(count):
+    found = refinement_points(POINTS, by_prompt(bump(POINTS, [1, 0])), count)
     assert len(found) == min(count, len(triangulate(POINTS).get_masked_triangles()))
 
 
 def test_a_flat_landscape_can_be_refined():
-    assert refined(POINTS, np.ones((len(POINTS), 1)), 3).shape == (3, 2)
+    assert refinement_points(POINTS, np.ones((len(POINTS), 1)), 3).shape == (3, 2)
 
 
 def test_more_samples_go_to_the_best_point_its_neighbours_and_the_path():

@@ -8,7 +8,15 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from magcli.errors import DataError, EnvironmentFault
 from magcli.model import chat
-from magcli.model.chat import Masked, completion_text, masked, prompt_tokens, show_mask, system_prompt, to_messages
+from magcli.model.chat import (
+    TokensWithMask,
+    completion_text,
+    prompt_tokens,
+    show_mask,
+    system_prompt,
+    to_messages,
+    tokenize_with_mask,
+)
 from magcli.model.deadline import Deadline
 
 QUESTION = to_messages("1+2", "Be kind.")
@@ -45,14 +53,14 @@ def test_a_completion_without_prefill_is_what_was_sampled(tokenizer):
 
 
 def test_targets_are_the_assistants_tokens_and_end_of_turn(tokenizer):
-    tokens, mask = masked(tokenizer, [*QUESTION, ANSWER])
+    tokens, mask = tokenize_with_mask(tokenizer, [*QUESTION, ANSWER])
     targets = [token for token, target in zip(tokens, mask, strict=True) if target]
     assert tokenizer.decode(targets) == "<think>easy</think>3<|end|>"
     assert targets[-1] == tokenizer.eos_token_id
 
 
 def test_sft_and_rl_use_the_same_prompt(tokenizer):
-    tokens, mask = masked(tokenizer, [*QUESTION, ANSWER])
+    tokens, mask = tokenize_with_mask(tokenizer, [*QUESTION, ANSWER])
     prompt = prompt_tokens(tokenizer, QUESTION)
     assert tokens[: len(prompt)] == prompt
     assert mask.index(True) == len(prompt)
@@ -60,38 +68,38 @@ def test_sft_and_rl_use_the_same_prompt(tokenizer):
 
 def test_every_assistant_turn_is_a_target(tokenizer):
     again = {"role": "user", "content": "and 2+2?"}
-    tokens, mask = masked(tokenizer, [*QUESTION, ANSWER, again, {"role": "assistant", "content": "4"}])
+    tokens, mask = tokenize_with_mask(tokenizer, [*QUESTION, ANSWER, again, {"role": "assistant", "content": "4"}])
     targets = [token for token, target in zip(tokens, mask, strict=True) if target]
     assert tokenizer.decode(targets) == "<think>easy</think>3<|end|>4<|end|>"
 
 
 def test_text_after_the_end_of_turn_is_not_a_target(tokenizer):
     tokenizer.chat_template = LINES + ASSISTANT
-    tokens, mask = masked(tokenizer, [*QUESTION, ANSWER])
+    tokens, mask = tokenize_with_mask(tokenizer, [*QUESTION, ANSWER])
     assert tokenizer.decode(tokens[-1:]) == "\n"
     assert mask[-2:] == [True, False]
 
 
 def test_a_mask_without_targets_is_rejected(tokenizer):
     with pytest.raises(DataError, match="no token would be trained on"):
-        masked(tokenizer, QUESTION)
+        tokenize_with_mask(tokenizer, QUESTION)
 
 
 def test_a_mask_of_targets_only_is_rejected(tokenizer):
     tokenizer.chat_template = "{% for m in messages if m.role == 'assistant' %}{{ m.content + '<|end|>' }}{% endfor %}"
     with pytest.raises(DataError, match="every token would be trained on"):
-        masked(tokenizer, [*QUESTION, ANSWER])
+        tokenize_with_mask(tokenizer, [*QUESTION, ANSWER])
 
 
 def test_a_conversation_starts_with_a_prompt(tokenizer):
     with pytest.raises(DataError, match="no message before"):
-        masked(tokenizer, [ANSWER])
+        tokenize_with_mask(tokenizer, [ANSWER])
 
 
 def test_a_template_that_rewrites_earlier_turns_is_rejected(tokenizer):
     tokenizer.chat_template = "{{ messages | length }}" + LINES + ASSISTANT
     with pytest.raises(DataError, match="message 2: the assistant's turn changes the tokens before it"):
-        masked(tokenizer, [*QUESTION, ANSWER])
+        tokenize_with_mask(tokenizer, [*QUESTION, ANSWER])
 
 
 def test_a_completion_that_merges_with_the_prompts_last_token_is_rejected():
@@ -102,21 +110,21 @@ def test_a_completion_that_merges_with_the_prompts_last_token_is_rejected():
     prompt = "{% if add_generation_prompt %}{{ 'a:' }}{% endif %}"
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|end|>", chat_template=template + prompt)
     question = {"role": "user", "content": "u"}
-    assert masked(tokenizer, [question, {"role": "assistant", "content": "u"}]).mask[-2:] == [True, True]
+    assert tokenize_with_mask(tokenizer, [question, {"role": "assistant", "content": "u"}]).mask[-2:] == [True, True]
     with pytest.raises(DataError, match="merges with the prompt"):
-        masked(tokenizer, [question, {"role": "assistant", "content": "a"}])
+        tokenize_with_mask(tokenizer, [question, {"role": "assistant", "content": "a"}])
 
 
 def test_a_template_without_end_of_turn_token_is_rejected(tokenizer):
     tokenizer.chat_template = "{% for m in messages %}{{ m.role + ':' + m.content }}{% endfor %}" + ASSISTANT
     with pytest.raises(DataError, match="could not stop"):
-        masked(tokenizer, [*QUESTION, ANSWER])
+        tokenize_with_mask(tokenizer, [*QUESTION, ANSWER])
 
 
 def test_a_conversation_that_the_template_forbids_is_a_data_error(tokenizer):
     tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(DataError, match="roles must alternate"):
-        masked(tokenizer, [*QUESTION, ANSWER])
+        tokenize_with_mask(tokenizer, [*QUESTION, ANSWER])
 
 
 def test_a_tokenizer_without_a_template_is_named(tokenizer):
@@ -128,7 +136,8 @@ def test_a_tokenizer_without_a_template_is_named(tokenizer):
 def test_a_mask_is_shown_for_people(tokenizer):
     tokenizer.chat_template = LINES + ASSISTANT
     shown = show_mask(
-        tokenizer, masked(tokenizer, [to_messages("1+2", None)[0], {"role": "assistant", "content": "3\n!"}])
+        tokenizer,
+        tokenize_with_mask(tokenizer, [to_messages("1+2", None)[0], {"role": "assistant", "content": "3\n!"}]),
     )
     assert shown.split("\n") == [
         "       | user:1+2<|end|>↵",
@@ -141,7 +150,7 @@ def test_a_mask_is_shown_for_people(tokenizer):
 
 def test_the_shown_mask_has_all_tokens(tokenizer):
     every = list(range(len(tokenizer)))
-    shown = show_mask(tokenizer, Masked(every, [token % 3 == 0 for token in every]))
+    shown = show_mask(tokenizer, TokensWithMask(every, [token % 3 == 0 for token in every]))
     text = "".join(line.split(" | ", 1)[1] for line in shown.split("\n"))
     assert text.replace("↵", "\n") == tokenizer.decode(every)
 

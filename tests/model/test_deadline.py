@@ -38,9 +38,9 @@ def swallows() -> str:
 
 def test_work_in_time_returns_its_result() -> None:
     few = Deadline(5.0)
-    assert few.within(lambda: 3) == 3
+    assert few.run(lambda: 3) == 3
     with pytest.raises(KeyError, match="x"):
-        few.within(lambda: {}["x"])
+        few.run(lambda: {}["x"])
 
 
 @pytest.mark.flaky(reruns=2)
@@ -49,12 +49,12 @@ def test_endless_work_is_interrupted_in_any_thread(work) -> None:
     few = Deadline(0.3)
     begun = time.thread_time()
     with pytest.raises(TimeoutError, match=r"not finished in 0\.3 s of CPU time"):
-        few.within(work)
+        few.run(work)
     assert 0.3 < time.thread_time() - begun < 5
     with ThreadPoolExecutor(3) as pool:
         late, idle, done = pool.submit(few.within, work), pool.submit(few.within, lambda: time.sleep(1)), 0
         while not late.done():
-            done += few.within(lambda: 1)
+            done += few.run(lambda: 1)
         with pytest.raises(TimeoutError):
             late.result()
         assert idle.result() is None, "only CPU time counts"
@@ -77,7 +77,7 @@ def test_nothing_is_raised_after_the_work_has_ended(monkeypatch: pytest.MonkeyPa
         draw = random.Random(seed)
         for _ in range(200):
             try:
-                few.within(lambda: busy(draw.uniform(0.0, 0.015)))
+                few.run(lambda: busy(draw.uniform(0.0, 0.015)))
                 in_time.append(True)
             except TimeoutError:
                 in_time.append(False)

@@ -26,7 +26,7 @@ def test_outputs_to_be_replaced_are_announced_before_the_work(tmp_path, capsys):
 
     assert "replaced" not in told()
     assert "is up to date" in told()
-    assert f"{out} was made with columns [] (now ['x']); it is replaced when this ends" in told(columns=("x",))
+    assert f"{out} was made with columns [] (now ['x']); it will be replaced at the end" in told(columns=("x",))
     assert "replaced" not in told(restart=True)
     source.write_text('{"id": "b", "x": 1}\n')
     assert f"{out} was made with other inputs or another version" in told()

@@ -51,7 +51,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train; the output is the metrics of each step."""
     import pyarrow as pa
 
-    from magcli.model.chat import Masked, show_mask
+    from magcli.model.chat import TokensWithMask, show_mask
     from magcli.model.load import load_tokenizer
     from magcli.train.controller import RankController
     from magcli.train.distributed import open_ranks
@@ -62,7 +62,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     found = _examples(config, rows, job.schema, tokenizer, job, where)
     if config.show_mask:
         for example in list(found)[: config.show_mask]:
-            put(show_mask(tokenizer, Masked(list(example.tokens), list(example.mask))) + "\n\n")
+            put(show_mask(tokenizer, TokensWithMask(list(example.tokens), list(example.mask))) + "\n\n")
         return
     with ExitStack() as stack:
         controller = RankController(open_ranks(config.device))
@@ -126,7 +126,7 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
     """Tokenized conversations with their loss masks; unusable ones are dropped with a reason."""
     from magcli.data.schema import require
     from magcli.data.types import to_rows
-    from magcli.model.chat import masked
+    from magcli.model.chat import tokenize_with_mask
     from magcli.model.load import load_config
     from magcli.train.sft import Example
 
@@ -137,7 +137,7 @@ def _examples(config: Config, rows: Rows, schema: pa.Schema, tokenizer: Any, job
     for batch in rows:
         for row in to_rows(batch):
             try:
-                tokens, mask = masked(tokenizer, tables.conversation(row, system))
+                tokens, mask = tokenize_with_mask(tokenizer, tables.conversation(row, system))
             except DataError as error:
                 job.drops.row(str(row.get("id", "")), "unusable-trace", {**row, "error": str(error)})
                 continue
