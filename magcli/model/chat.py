@@ -1,6 +1,7 @@
 """Chat messages to token ids with the tokenizer's chat template, and the loss mask for SFT.
 
-SFT and RL must use the same prompt: the ids before an assistant turn in ``tokenize_with_mask`` are those of ``prompt_tokens``.
+SFT and RL must use the same prompt: the ids before an assistant turn in ``tokenize_with_mask`` are those of
+``prompt_tokens``.
 """
 
 import re
