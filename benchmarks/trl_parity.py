@@ -27,8 +27,7 @@ from magcli.model.load import load_tokenizer
 from magcli.rl.algorithm import AdvantageNorm, LossNorm, advantages, token_weights
 from magcli.rl.metrics import UpdateMetrics
 from magcli.rl.objective import Objective, TrainingSample, micro_batch_loss
-from magcli.train.attention import use_packed_attention
-from magcli.train.packing import greedy_collate
+from magcli.train.packing import greedy_collate, use_packed_attention
 
 TOLERANCE = 1e-4
 """Largest allowed difference: of losses, and of gradients relative to the largest element and to the norm."""

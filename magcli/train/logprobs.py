@@ -18,8 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from magcli.errors import EnvironmentFault, MagError
-from magcli.train.attention import forward_packed
-from magcli.train.packing import Packed
+from magcli.train.packing import Packed, forward_packed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

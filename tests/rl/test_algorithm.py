@@ -25,9 +25,8 @@ from magcli.rl.algorithm import (
     weighted_loss,
 )
 from magcli.rl.metrics import ClipStats, clip_summary
-from magcli.train.attention import use_packed_attention
 from magcli.train.logprobs import token_logprobs
-from magcli.train.packing import pack
+from magcli.train.packing import pack, use_packed_attention
 
 CLIP = {"clip_low": 0.2, "clip_high": 0.28}
 PROMPT = 4

@@ -17,7 +17,7 @@ from magcli.rl.algorithm import Tokens
 from magcli.rl.metrics import UpdateMetrics
 from magcli.rl.objective import Objective, TrainingSample, micro_batch_loss, plan
 from magcli.rl.rollouts import Group
-from magcli.train.attention import use_packed_attention
+from magcli.train.packing import use_packed_attention
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "objective.py"
 RECIPE = Objective(0.2, 0.28, "minibatch", "group", 1.0, 10_000, False)

@@ -23,12 +23,11 @@ from magcli.model.load import load_model, load_tokenizer
 from magcli.rl.objective import Objective, TrainingSample
 from magcli.rl.rollouts import Group
 from magcli.rl.trainer import PADDING, compare, split_over_ranks, update
-from magcli.train.attention import use_packed_attention
 from magcli.train.controller import RankController, RankState, follow
 from magcli.train.distributed import Ranks, open_ranks
 from magcli.train.logprobs import token_logprobs
 from magcli.train.optim import adamw
-from magcli.train.packing import pack
+from magcli.train.packing import pack, use_packed_attention
 from magcli.train.shard import shard
 
 RECIPE = Objective(0.2, 0.28, "minibatch", "group", 1.0, 120, False)

@@ -16,11 +16,10 @@ from magcli.rl.objective import Objective, TrainingSample, accumulate, micro_bat
 from magcli.rl.rollouts import Group
 from magcli.rl.trainer import compare, shuffled, update
 from magcli.train import optim
-from magcli.train.attention import use_packed_attention
 from magcli.train.controller import RankController, RankState
 from magcli.train.distributed import Ranks
 from magcli.train.logprobs import token_logprobs
-from magcli.train.packing import pack
+from magcli.train.packing import pack, use_packed_attention
 from magcli.train.shard import ShardedModel
 
 RECIPE = Objective(0.2, 0.28, "minibatch", "group", 1.0, 10_000, False)

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from magcli.errors import EnvironmentFault, MagError
-from magcli.train.attention import buckets, forward_packed, use_packed_attention
-from magcli.train.packing import pack, pack_completions
+from magcli.train.packing import buckets, forward_packed, pack, pack_completions, use_packed_attention
 
 
 def sequences_of(lengths, seed=0):

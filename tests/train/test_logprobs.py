@@ -7,9 +7,8 @@ import torch
 from transformers import CohereConfig, CohereForCausalLM
 
 from magcli.errors import EnvironmentFault
-from magcli.train.attention import use_packed_attention
 from magcli.train.logprobs import token_logprobs
-from magcli.train.packing import pack
+from magcli.train.packing import pack, use_packed_attention
 
 SEQUENCES = [[(7 * i + 3 * j) % 104 for j in range(n)] for i, n in enumerate((5, 40, 1, 33, 2))]
 

@@ -4,11 +4,10 @@ import pytest
 import torch
 
 from magcli.train import lora, optim
-from magcli.train.attention import use_packed_attention
 from magcli.train.controller import RankState
 from magcli.train.distributed import Ranks
 from magcli.train.logprobs import token_logprobs
-from magcli.train.packing import pack
+from magcli.train.packing import pack, use_packed_attention
 from magcli.train.sft import Example, TrainStep, num_targets, split_examples
 from magcli.train.shard import ShardedModel
 

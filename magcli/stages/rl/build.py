@@ -52,8 +52,8 @@ def open_state(config: Config) -> OpenState:
 
     from magcli.model.load import load_model, load_tokenizer
     from magcli.train import optim
-    from magcli.train.attention import use_packed_attention
     from magcli.train.controller import RankState
+    from magcli.train.packing import use_packed_attention
     from magcli.train.shard import shard
 
     def model(ranks: Ranks) -> PreTrainedModel:

@@ -211,8 +211,8 @@ def _open_state(config: Config) -> OpenState:
 
     from magcli.model.load import load_model, load_tokenizer
     from magcli.train import lora, optim
-    from magcli.train.attention import use_packed_attention
     from magcli.train.controller import RankState
+    from magcli.train.packing import use_packed_attention
     from magcli.train.shard import shard
 
     def opened(ranks: Ranks, bf16: bool) -> RankState:
