@@ -53,13 +53,8 @@ class RunningRequest:
 class VllmPolicy:
     """An engine of vLLM behind the ``Policy`` protocol. It belongs to the event loop in which it is first used.
 
-    Args:
-        engine: a running engine, which the policy owns.
-        tokenizer: for text in and out; the engine itself sees token ids only.
-        outline: the model without its weights: parameters, context and end tokens.
-        sender: how new weights reach the engine.
-        slots: concurrent sequences.
-        deadline: seconds that the engine may take to answer a call.
+    The policy owns the ``engine``, which sees token ids only. ``outline`` is the model without its weights; ``sender``
+    is how new weights reach the engine, ``deadline`` the seconds that it may take to answer a call.
     """
 
     def __init__(

@@ -55,18 +55,10 @@ def start(
     device: str,
     deadline: float,
 ) -> VllmProcess:
-    """Start an engine process for the model in a folder; takes half a minute.
+    """Start an engine process for the model in a folder, with its transformers ``config``; takes half a minute.
 
-    Args:
-        folder: the model in Hugging Face layout.
-        config: its transformers configuration.
-        backend: vLLM's weight-transfer backend for new weights.
-        dtype: type of the weights.
-        head: type of the output head; float32 in training, not needed for text.
-        slots: concurrent sequences.
-        context: maximum sequence length, including the prompt.
-        device: cpu, cuda, cuda:1.
-        deadline: seconds that it may take.
+    ``backend`` is vLLM's weight-transfer backend for new weights, ``head`` the type of the output head, ``context`` the
+    maximum sequence length, including the prompt, ``deadline`` the seconds that it may take.
 
     Raises:
         EnvironmentFault: vLLM cannot be imported, does not know magcli, or cannot run this model here.

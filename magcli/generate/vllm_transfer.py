@@ -223,14 +223,9 @@ class TrainerTransport(Protocol):
 class Broadcast:
     """The trainer's end of the broadcast to one generator process, connected when weights are first sent.
 
-    The transport sends in a thread; its calls to the engine go through the generator process, which pauses and resumes
-    the engine.
-
-    Args:
-        run_step: runs one step in the generator, and returns when it is done.
-        outline: the model without its weights, for the engine's parameters.
-        device: of this end; on a GPU, another one than the engine's. NCCL has not been tested, for want of a GPU.
-        dtype: of the engine's weights.
+    The transport sends in a thread; its calls to the engine go through ``run_step``, which runs one step in the
+    generator process, where the engine is paused and resumed. ``outline`` is the model without its weights, ``device``
+    that of this end: on a GPU, another one than the engine's. NCCL has not been tested on GPUs.
     """
 
     def __init__(self, run_step: RunStep, outline: PreTrainedModel, device: str, dtype: torch.dtype) -> None:
