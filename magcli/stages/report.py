@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import did_you_mean, opt
 from magcli.console import put, visible
-from magcli.errors import DataError, usage
+from magcli.errors import usage
 from magcli.evaluation.labels import labels
 
 if TYPE_CHECKING:
+    from magcli.data.manifest import Link
     from magcli.data.source import Rows
-    from magcli.report.discovery import Artifacts
+    from magcli.report.discovery import Artifacts, Table
     from magcli.report.evaluation import Score
     from magcli.run.job import Job
 
@@ -53,22 +54,17 @@ class Config:
         3, "Number of problems shown per update, with the best and the worst completion; 0 shows none.", panel=PAGE
     )
     title: str = opt("", "Title of the page (default: the names of the paths).", panel=PAGE)
-    funnel: tuple[str, ...] = opt(
-        (), "Tables in the order of the pipeline: rows kept and dropped by reason.", panel=TEXT
-    )
-    metrics: tuple[str, ...] = opt((), "Tables that `magcli evaluate` wrote, compared side by side.", panel=TEXT)
     only: tuple[str, ...] = opt(DEFAULT_METRICS, "Metrics to show.", panel=TEXT)
-    runs: tuple[str, ...] = opt((), "Folders of training runs: steps, seconds and where they ended.", panel=TEXT)
     files: tuple[str, ...] = opt((), "Files and folders to list at the end.", panel=TEXT)
 
 
 def check(config: Config) -> None:
     """Refuse a command without paths, and outputs that are not a page."""
-    named, out = bool(_sources(config)), config.out
-    usage(named or bool(config.files), "report: name what to report on: magcli report PATH... -o report.html")
+    out = config.out
+    usage(bool(config.paths or config.files), "report: name what to report on: magcli report PATH... -o report.html")
     usage(out is None or out.suffix in (".html", ".htm"), f"report: -o {out}: a page must end in .html")
     usage(out is None or not out.is_dir(), f"report: -o {out} is a folder; name a file")
-    usage(out is None or named, "report: --files are listed in the terminal only; a page needs PATHS")
+    usage(out is None or bool(config.paths), "report: --files are listed in the terminal only; a page needs PATHS")
     usage(config.samples >= 0, f"report.samples: {config.samples} is negative")
     for each in config.samples_at:
         usage(_is_update(each), f"report.samples_at: '{each}' is neither an update nor a percentage from 0% to 100%")
@@ -79,33 +75,27 @@ def _is_update(text: str) -> bool:
     return share.isdecimal() and (share == text or int(share) <= 100)
 
 
-def _sources(config: Config) -> list[Path]:
-    return [Path(name) for name in (*config.paths, *config.funnel, *config.metrics, *config.runs)]
-
-
 def run(config: Config, rows: Rows, job: Job) -> Rows:
-    """Write the page, or print the tables."""
+    """Write the page, or print the tables; warn of files that could not be read."""
+    from magcli.report.discovery import Artifacts, discover
+
+    artifacts = discover([Path(path) for path in config.paths]) if config.paths else Artifacts()
     if config.out is None:
-        _print(config, job)
+        _print(config, artifacts)
     else:
-        _write(config, config.out, job)
+        _write(config, config.out, artifacts, job)
+    for problem in artifacts.unread:
+        job.console.warn(f"report: {problem}", path=problem)
     return iter(())
 
 
-def _write(config: Config, out: Path, job: Job) -> None:
-    from magcli.report import discovery, page
+def _write(config: Config, out: Path, artifacts: Artifacts, job: Job) -> None:
+    from magcli.report import page
 
-    artifacts = discovery.discover(_sources(config))
-    title = config.title or f"Report on {', '.join(labels([str(path.resolve()) for path in _sources(config)]))}"
+    title = config.title or f"Report on {', '.join(labels([str(Path(path).resolve()) for path in config.paths]))}"
     contents = page.contents(artifacts, title, _defaults, samples_at=config.samples_at, groups=config.samples)
-    _warn(artifacts, job)
     size = page.write(out, contents)
     job.console.say(f"report: {out} ({size / 1e6:.1f} MB)", event="page", path=str(out), bytes=size)
-
-
-def _warn(artifacts: Artifacts, job: Job) -> None:
-    for problem in artifacts.unread:
-        job.console.warn(f"report: {problem}", path=problem)
 
 
 def _defaults(stage: str) -> Mapping[str, Any]:
@@ -121,103 +111,79 @@ def _defaults(stage: str) -> Mapping[str, Any]:
     return as_json(module.Config())
 
 
-def _print(config: Config, job: Job) -> None:
+def _print(config: Config, artifacts: Artifacts) -> None:
     from rich.console import Console
+
+    from magcli.report.funnel import NOT_FILTERS
 
     screen, text = Console(), io.StringIO()
     out = Console(
         file=text, force_terminal=screen.is_terminal, width=screen.width, highlight=False, markup=False, emoji=False
     )
-    funnel, metrics, runs = _named(config, job)
-    if funnel:
-        out.print(_funnel(funnel))
-    if metrics:
+    made = [(each, each.made_by) for each in artifacts.tables if each.made_by and not each.of_dropped_rows]
+    if filters := [(each.path.name, link) for each, link in made if link.stage not in NOT_FILTERS]:
+        out.print(_funnel(filters))
+    if metrics := [each for each in artifacts.tables if each.of_metrics]:
         out.print(_metrics(metrics, config.only))
-    if runs:
-        out.print(_runs(runs))
+    if artifacts.runs:
+        out.print(_runs(artifacts.runs))
     for name in config.files:
         out.print(f"  {name}" if Path(name).exists() else f"  {name} (missing)")
     put(text.getvalue(), styled=True)
 
 
-def _named(config: Config, job: Job) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
-    """Tables of the funnel, tables of metrics, and runs: those found under the paths, then those of the options."""
-    if not config.paths:
-        return config.funnel, config.metrics, config.runs
-    from magcli.report.discovery import discover
-    from magcli.report.funnel import NOT_FILTERS
-
-    artifacts = discover([Path(path) for path in config.paths])
-    _warn(artifacts, job)
-    filters = [each for each in artifacts.tables if each.made_by and each.made_by.stage not in NOT_FILTERS]
-    funnel = [str(each.path) for each in filters if not each.of_dropped_rows]
-    metrics = [str(each.path) for each in artifacts.tables if each.of_metrics]
-    return [*funnel, *config.funnel], [*metrics, *config.metrics], [*map(str, artifacts.runs), *config.runs]
-
-
-def _funnel(names: Sequence[str]) -> Any:
+def _funnel(filters: Sequence[tuple[str, Link]]) -> Any:
     from rich.table import Table
-
-    from magcli.report.discovery import open_table
 
     table = Table("table", "stage", "rows in", "rows out", "dropped by reason", title="Rows", title_justify="left")
     for column in table.columns[2:4]:
         column.justify = "right"
-    for name in names:
-        link = open_table(Path(name)).made_by
-        if link is None:
-            raise DataError(f"report: {name} has no history; it was not written by magcli")
+    for name, link in filters:
         dropped = ", ".join(f"{why} {count:,}" for why, count in sorted(link.dropped.items(), key=lambda p: -p[1]))
-        total = sum(link.dropped.values())
-        reasons = f"{total:,}: {dropped}" if dropped else "-"
-        row = (Path(name).name, link.stage, f"{link.rows_in:,}", f"{link.rows_out:,}", reasons)
-        table.add_row(*map(visible, row))
+        reasons = f"{sum(link.dropped.values()):,}: {dropped}" if dropped else "-"
+        table.add_row(*map(visible, (name, link.stage, f"{link.rows_in:,}", f"{link.rows_out:,}", reasons)))
     return table
 
 
-def _metrics(names: Sequence[str], only: Sequence[str]) -> Any:
-    from rich.table import Table
+def _metrics(tables: Sequence[Table], only: Sequence[str]) -> Any:
+    from rich.table import Table as RichTable
 
-    table = Table("model", *only, "problems", "samples", title="Accuracy, % [95% interval]", title_justify="left")
-    tables = [_read_metrics(name) for name in names]
-    known = {metric for each in tables for found in each.values() for metric in found}
+    scores = [_read_scores(table) for table in tables]
+    known = {metric for each in scores for found in each.values() for metric in found}
     for name in only:
         text = f"report.only: no table has the metric '{name}'{did_you_mean(name, known)}"
         usage(name in known or name in DEFAULT_METRICS, text)
-    for each, label in zip(tables, labels(names), strict=True):
+    shown = RichTable("model", *only, "problems", "samples", title="Accuracy, % [95% interval]", title_justify="left")
+    for each, label in zip(scores, labels([str(table.path) for table in tables]), strict=True):
         for (suite, model), found in each.items():
             first = next(iter(found.values()))
             figures = [str(found.get(metric) or "-") for metric in only]
             title = visible(f"{model or label} {suite}".strip())
-            table.add_row(title, *figures, str(first.problems), str(first.samples))
-    return table
+            shown.add_row(title, *figures, str(first.problems), str(first.samples))
+    return shown
 
 
-def _read_metrics(name: str) -> dict[tuple[str, str], dict[str, Score]]:
+def _read_scores(table: Table) -> dict[tuple[str, str], dict[str, Score]]:
     """The rows of a table of metrics by suite and model (which only comparisons name) and metric."""
-    from magcli.data import table
-    from magcli.data.schema import require
+    from magcli.report.discovery import rows_of
     from magcli.report.evaluation import score_of
 
-    source = table.read(name)
-    require(source.schema, ("metric", "value", "low", "high"), stage="report", where=name)
     found: dict[tuple[str, str], dict[str, Score]] = {}
-    for row in (row for batch in source.rows for row in batch.to_pylist() if row["value"] is not None):
-        each = score_of(row, "")
+    for each in (score_of(row, "") for row in rows_of(table) if row["value"] is not None):
         found.setdefault((each.suite, each.model), {})[each.metric] = each
     return found
 
 
-def _runs(names: Sequence[str]) -> Any:
+def _runs(folders: Sequence[Path]) -> Any:
     from rich.table import Table
 
     from magcli.run import lineage
     from magcli.run.rundir import RunDir
 
     table = Table("run", "steps", "seconds", "at the end", "best", title="Training", title_justify="left")
-    for name, label in zip(names, labels(names), strict=True):
-        lineage.read(Path(name))  # raises for a folder that is not a run, or is damaged
-        lines = RunDir(Path(name)).metrics()
+    for folder, label in zip(folders, labels([str(folder) for folder in folders]), strict=True):
+        lineage.read(folder)  # raises if it is damaged
+        lines = RunDir(folder).metrics()
         seconds = sum(line.get("seconds") or 0.0 for line in lines)
         last, steps = (lines[-1], lines[-1]["step"]) if lines else ({}, 0)
         metrics = ", ".join(f"{key} {last[key]:.3f}" for key in RUN_METRICS if last.get(key) is not None)

@@ -38,18 +38,19 @@ def test_a_run_without_updates_is_shown_and_other_folders_are_refused(tmp_path, 
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "run.json").write_text(json.dumps({"command": "rl", "version": "0.1.0", "inputs": []}))
     assert "begun │ 0 │ 0 │ - │ -" in told(capsys, tmp_path)
-    with pytest.raises(DataError, match="is not the folder of a run"):
-        told(capsys, runs=(str(tmp_path),))
+    (tmp_path / "begun" / "empty").mkdir()
+    with pytest.raises(DataError, match="no tables, runs or landscapes"):
+        told(capsys, tmp_path / "begun" / "empty")
 
 
-def test_options_add_to_the_paths(tables, capsys):
-    text = told(capsys, tables / "clean.arrow", metrics=(str(tables / "a,b.arrow"),), only="tokens")
+def test_the_metrics_to_show_can_be_chosen(tables, capsys):
+    text = told(capsys, tables / "clean.arrow", tables / "a,b.arrow", only="tokens")
     assert text.index("missing-answer") < text.index("9.0 [9.0, 9.0]")
 
 
 def test_a_metric_that_no_table_has_is_named(tables, capsys):
     with pytest.raises(UsageError, match="no table has the metric 'tokns'; did you mean 'tokens'"):
-        told(capsys, metrics=(str(tables / "a,b.arrow"),), only=("avg@n", "tokns"))
+        told(capsys, tables / "a,b.arrow", only=("avg@n", "tokns"))
 
 
 def test_a_name_with_a_comma_is_one_path(tables, tmp_path, capsys):
@@ -57,9 +58,9 @@ def test_a_name_with_a_comma_is_one_path(tables, tmp_path, capsys):
     assert "<title>Report on a,b</title>" in (tmp_path / "page.html").read_text()
 
 
-def test_the_page_takes_what_options_name_and_a_title(tables, tmp_path):
+def test_the_page_has_a_title(tables, tmp_path):
     out = tmp_path / "new" / "page.html"
-    call_stage("report", funnel=(str(tables / "clean.arrow"),), out=out, title="Ours & <theirs>")
+    call_stage("report", positional=[str(tables / "clean.arrow")], out=out, title="Ours & <theirs>")
     text = out.read_text()
     assert "<title>Ours &amp; &lt;theirs&gt;</title>" in text
     assert "missing-answer 1" in text
