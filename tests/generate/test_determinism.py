@@ -61,8 +61,8 @@ def test_bits_do_not_depend_on_other_sequences_slot_or_arrival(tiny_model_dir):
     for job in watched:
         alone |= run(engine(tiny_model_dir), [job], rng)
     for _ in range(5):
-        beside = run(engine(tiny_model_dir), watched + jobs(rng, rng.randrange(1, 20)), rng)
-        assert {key: beside[key] for key in alone} == alone
+        together = run(engine(tiny_model_dir), watched + jobs(rng, rng.randrange(1, 20)), rng)
+        assert {key: together[key] for key in alone} == alone
 
 
 def test_bits_do_not_depend_on_the_number_of_threads(tiny_model_dir, threads):

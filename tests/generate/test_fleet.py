@@ -115,9 +115,9 @@ def test_an_abandoned_group_frees_its_slots(spec):
             stream = fleet.sample(PROMPT, Sampling(500, 5.0), seeds=range(300))
             await anext(stream)
             await stream.aclose()
-            begun = time.monotonic()
+            started = time.monotonic()
             found = await collect(fleet, [1])
-            return found, time.monotonic() - begun
+            return found, time.monotonic() - started
 
     found, took = asyncio.run(scenario())
     assert len(found) == 1

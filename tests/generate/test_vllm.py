@@ -156,9 +156,9 @@ def test_temperatures_that_vllm_would_change_are_rejected(bench):
 
 def test_busy_time_counts_only_while_there_is_work(bench):
     async def scenario() -> tuple[float, float, float]:
-        policy, begun = bench.policy(), time.monotonic()
+        policy, started = bench.policy(), time.monotonic()
         await collect(policy, LONG, Sampling(30), range(8))
-        worked, wall = policy.seconds, time.monotonic() - begun
+        worked, wall = policy.seconds, time.monotonic() - started
         await asyncio.sleep(0.3)
         return worked, wall, policy.seconds
 
@@ -194,11 +194,11 @@ def test_an_engine_that_hangs_is_named_after_the_deadline(bench, monkeypatch):
         running = asyncio.ensure_future(collect(policy, LONG, Sampling(300), range(8)))
         await asyncio.sleep(0.2)
         os.kill(bench.engine.process.pid, signal.SIGSTOP)
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
             with pytest.raises(EnvironmentFault, match=r"vLLM engine process .* a sign of life: silence for 2 s"):
                 await running
-            return time.monotonic() - begun
+            return time.monotonic() - started
         finally:
             os.kill(bench.engine.process.pid, signal.SIGCONT)
 
@@ -211,10 +211,10 @@ def test_a_dead_engine_is_detected_within_seconds_and_named(bench):
         running = asyncio.ensure_future(collect(policy, LONG, Sampling(300), range(8)))
         await asyncio.sleep(0.3)
         os.kill(bench.engine.process.pid, signal.SIGKILL)
-        begun = time.monotonic()
+        started = time.monotonic()
         with pytest.raises(EnvironmentFault) as caught:
             await running
-        waited = time.monotonic() - begun
+        waited = time.monotonic() - started
         for late in (collect(policy, LONG, Sampling(4), range(1)), policy.load(bench.plain.state_dict(), 9)):
             with pytest.raises(EnvironmentFault, match="died"):
                 await late

@@ -69,8 +69,8 @@ def test_a_random_walk_in_float32_is_called_so(make_run):
     found = plane(make_run(walk).folders)
     assert like_random_walk(found)
     assert step_in_gaps(found) is None
-    (told,) = warnings(found)
-    assert told.endswith("is that of a random walk or of rounding")
+    (sentence,) = warnings(found)
+    assert sentence.endswith("is that of a random walk or of rounding")
 
 
 def test_details_name_each_checkpoints_share_off_the_plane_and_the_tensors_that_moved(make_run, curved):
@@ -84,5 +84,5 @@ def test_details_name_each_checkpoints_share_off_the_plane_and_the_tensors_that_
 
 def test_the_cost_counts_every_byte(make_run, curved):
     run = make_run(curved(5, 1e-2), dtypes=(BF16,))
-    told = cost([open_checkpoint(folder) for folder in run.folders])
-    assert told.startswith("5 checkpoints of 2.86 k weights: 2 x 28.6 kB read, 22.8 kB written, about ")
+    sentence = cost([open_checkpoint(folder) for folder in run.folders])
+    assert sentence.startswith("5 checkpoints of 2.86 k weights: 2 x 28.6 kB read, 22.8 kB written, about ")

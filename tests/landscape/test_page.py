@@ -57,8 +57,8 @@ def sample(number, a1, a2, k):
     texts = {"prompt": f"Question {k}: {HOSTILE}", "completion": answer(number, k)}
     parts = {"reward": 1.0, "reward_format": 0.1, "reward_correct": 0.9, "reward_length": 0.0, "reward_language": 0.0}
     where = {"point": number, "a1": a1, "a2": a2, "off_plane": 0.0, "id": f"p{k}", "sample": 0}
-    told = {"num_tokens": 12, "finish": "length" if k else "stop", "reason": "correct", "correct": True}
-    return dict.fromkeys(results.SAMPLE.names) | texts | parts | where | told
+    result = {"num_tokens": 12, "finish": "length" if k else "stop", "reason": "correct", "correct": True}
+    return dict.fromkeys(results.SAMPLE.names) | texts | parts | where | result
 
 
 def answer(number, k):
@@ -102,31 +102,31 @@ const area = p => Math.abs(p.reduce((s, q, i) => s + cross(q, next(p, i)), 0));
 const sum = v => v.reduce((a, b) => a + b);
 const dot = (plot, n) => document.querySelector(`#${plot} circle[data-point="${n}"]`);
 const corners = node => node.getAttribute('points').split(' ').map(t => t.split(',').map(Number));
-const told = {};
-const count = name => { told[name] = all('#map g polygon').length; };
-for (const [name, query] of Object.entries(QUERIES)) told[name] = all(query).length;
-told.areas = [sum(all('#map g polygon').map(corners).map(area)),
+const result = {};
+const count = name => { result[name] = all('#map g polygon').length; };
+for (const [name, query] of Object.entries(QUERIES)) result[name] = all(query).length;
+result.areas = [sum(all('#map g polygon').map(corners).map(area)),
   sum(data.triangles.map(t => area(t.map(i => [X(points[i].a1), Y(points[i].a2)]))))];
-told.fit = text('#fit'); told.first = text('#tensors tr:nth-child(2) td');
-told.background = getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number);
+result.fit = text('#fit'); result.first = text('#tensors tr:nth-child(2) td');
+result.background = getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number);
 for (const event of [new MouseEvent('mouseenter'), new FocusEvent('focus')]) {
   dot('map', 3).dispatchEvent(event);
-  told[event.type] = [at('tip').innerText, getComputedStyle(at('tip')).display, at('current').textContent];
+  result[event.type] = [at('tip').innerText, getComputedStyle(at('tip')).display, at('current').textContent];
   dot('map', 3).dispatchEvent(new MouseEvent('mouseleave'));
 }
-told.hidden = getComputedStyle(at('tip')).display;
+result.hidden = getComputedStyle(at('tip')).display;
 const texts = () => all('#samples pre').map(node => node.textContent);
 const samples = () => [texts(), text('#samples .prompt'), at('samples').innerText];
 dot('lengths', 5).dispatchEvent(new MouseEvent('click'));
-told.click = [...samples(), location.hash];
+result.click = [...samples(), location.hash];
 dot('map', 2).dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter'}));
-told.enter = [...samples(), location.hash];
-told.metrics = Object.keys(METRICS).map(name => {
+result.enter = [...samples(), location.hash];
+result.metrics = Object.keys(METRICS).map(name => {
   document.querySelector(`input[value=${name}]`).click();
   return [metric, all('#map g polygon').length];
 });
-told.title = document.title;
-const report = document.createElement('pre'); report.id = 'report'; report.textContent = JSON.stringify(told);
+result.title = document.title;
+const report = document.createElement('pre'); report.id = 'report'; report.textContent = JSON.stringify(result);
 document.body.append(report);
 """
 QUERIES = {
@@ -196,12 +196,12 @@ def test_a_point_shows_reward_interval_length_and_truncation(used, event):
 
 @in_browser
 @pytest.mark.parametrize(("event", "point"), [("click", 5), ("enter", 2)])
-def test_clicking_a_point_opens_its_samples(used, event, point):
-    texts, prompt, told, address = used[event]
+def test_a_point_opens_its_samples(used, event, point):
+    texts, prompt, result, address = used[event]
     assert texts == [answer(point, 0), answer(point, 1)]
     assert prompt == f"Question 0: {HOSTILE}"
-    assert "Reward 1.00 (format 0.10, correct 0.90, length 0.00, language 0.00): correct, 12 tokens" in told
-    assert "truncated" in told
+    assert "Reward 1.00 (format 0.10, correct 0.90, length 0.00, language 0.00): correct, 12 tokens" in result
+    assert "truncated" in result
     assert address == f"#point={point}"
 
 
@@ -221,12 +221,12 @@ def test_nothing_is_wider_than_the_window(page):
     frames = "".join(frame.format(page.name, width) for width in WIDTHS)
     script = """onload = () => {
       const inner = [...Array(frames.length).keys()].map(i => frames[i].document.documentElement);
-      const told = document.createElement('pre');
-      told.id = 'report';
+      const result = document.createElement('pre');
+      result.id = 'report';
       const drawings = d => ["map", "lengths"].map(id => d.querySelector("#" + id));
       const units = d => drawings(d).map(svg => svg.viewBox.baseVal.width / svg.clientWidth);
-      told.textContent = JSON.stringify(inner.map(d => [d.scrollWidth, d.clientWidth, units(d)]));
-      document.body.append(told);
+      result.textContent = JSON.stringify(inner.map(d => [d.scrollWidth, d.clientWidth, units(d)]));
+      document.body.append(result);
     }"""
     outer = page.with_name("outer.html")
     outer.write_text(f"<body>{frames}<script>{script}</script></body>")

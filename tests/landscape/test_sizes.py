@@ -69,10 +69,10 @@ def hollow(folder, shapes):
 def test_a_hundred_checkpoints_of_24b_are_counted_without_reading_them(tmp_path):
     checkpoints = [open_checkpoint(hollow(tmp_path / f"step-{step:06d}", SMALL_24B)) for step in range(100)]
     assert sum(path.stat().st_blocks * 512 for path in tmp_path.rglob("*.safetensors")) < 20e6
-    told = cost(checkpoints)
+    output = cost(checkpoints)
     sizes = "100 checkpoints of 23.6 G weights: 2 x 4.71 TB read, 189 GB written, about "
-    assert told.startswith(sizes)
-    memory = re.fullmatch(r"([\d.]+) MB of memory", told.removeprefix(sizes))
+    assert output.startswith(sizes)
+    memory = re.fullmatch(r"([\d.]+) MB of memory", output.removeprefix(sizes))
     assert memory is not None
     assert float(memory[1]) < 30 + 13 * torch.get_num_threads()
 
@@ -122,9 +122,9 @@ HOLLOW = """
 import json, sys, time
 from pathlib import Path
 from magcli.landscape.pca import plane
-begun = time.perf_counter()
+started = time.perf_counter()
 found = plane(sorted(Path(sys.argv[1]).glob("step-*")))
-seconds = time.perf_counter() - begun
+seconds = time.perf_counter() - started
 peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1e6
 moved = {tensor.name: tensor.changed * tensor.size for tensor in found.tensors if tensor.changed}
 print(json.dumps({"seconds": seconds, "peak": peak, "distance": found.distance.tolist(), "moved": moved}))
@@ -150,9 +150,9 @@ def test_a_planted_direction_in_sparse_checkpoints_of_24b_shape_is_found(tmp_pat
     plant(run[2][late], 1.0)
     done = subprocess.run([sys.executable, "-c", HOLLOW, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    output = json.loads(done.stdout)
     size = sum(stored.end - stored.begin for checkpoint in run for stored in checkpoint.values())
-    print(f"{size / 1e9:.1f} GB in {told['seconds']:.0f} s, peak memory {told['peak']:.2f} GB")
-    assert told["moved"] == pytest.approx({late: 1000})
-    assert told["distance"] == pytest.approx([1000**0.5, 1250**0.5, 0])
-    assert told["peak"] < 0.5
+    print(f"{size / 1e9:.1f} GB in {output['seconds']:.0f} s, peak memory {output['peak']:.2f} GB")
+    assert output["moved"] == pytest.approx({late: 1000})
+    assert output["distance"] == pytest.approx([1000**0.5, 1250**0.5, 0])
+    assert output["peak"] < 0.5

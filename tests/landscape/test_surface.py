@@ -109,10 +109,10 @@ def test_shared_prompts_make_a_difference_tighter_than_levels():
     rng = np.random.default_rng(0)
     difficulty = rng.beta(0.4, 0.4, 512)
     one, other = (rng.random((512, n)) < difficulty[:, None] for n in (16, 4))
-    apart, absolute = paired_difference(one, other), mean_interval(one)
-    assert apart.low <= 0 <= apart.high
-    assert apart.high - apart.low < 0.7 * (absolute.high - absolute.low)
-    assert paired_difference(one, one) == type(apart)(0, 0, 0)
+    relative, absolute = paired_difference(one, other), mean_interval(one)
+    assert relative.low <= 0 <= relative.high
+    assert relative.high - relative.low < 0.7 * (absolute.high - absolute.low)
+    assert paired_difference(one, one) == type(relative)(0, 0, 0)
 
 
 def test_a_difference_needs_the_same_prompts():

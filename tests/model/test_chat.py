@@ -35,14 +35,14 @@ def test_a_prompt_ends_with_the_generation_prompt(tokenizer):
     assert text == "<|system|>Be kind.<|end|><|user|>1+2<|end|><|assistant|>"
 
 
-@pytest.mark.parametrize("begun", ["<think>", "<think>\n", "<think>\n\n</think>\n\n"])
-def test_a_completion_starts_with_the_templates_prefill(tokenizer, begun):
-    tokenizer.chat_template = LINES + ASSISTANT.replace("assistant:", f"assistant:{begun}")
+@pytest.mark.parametrize("prefill", ["<think>", "<think>\n", "<think>\n\n</think>\n\n"])
+def test_a_completion_starts_with_the_templates_prefill(tokenizer, prefill):
+    tokenizer.chat_template = LINES + ASSISTANT.replace("assistant:", f"assistant:{prefill}")
     prompt, ends = prompt_tokens(tokenizer, QUESTION), {tokenizer.eos_token_id}
     tokens = tokenizer("easy</think>3<|end|>", add_special_tokens=False)["input_ids"]
-    assert completion_text(tokenizer, prompt, tokens, ends) == f"{begun}easy</think>3"
-    assert completion_text(tokenizer, prompt, tokens[:-1], ends) == f"{begun}easy</think>3"
-    assert completion_text(tokenizer, prompt, [], ends) == begun
+    assert completion_text(tokenizer, prompt, tokens, ends) == f"{prefill}easy</think>3"
+    assert completion_text(tokenizer, prompt, tokens[:-1], ends) == f"{prefill}easy</think>3"
+    assert completion_text(tokenizer, prompt, [], ends) == prefill
 
 
 def test_a_completion_without_prefill_is_what_was_sampled(tokenizer):

@@ -47,10 +47,10 @@ def test_work_in_time_returns_its_result() -> None:
 @pytest.mark.parametrize("work", [loop, stubborn, swallows])
 def test_endless_work_is_interrupted_in_any_thread(work) -> None:
     few = Deadline(0.3)
-    begun = time.thread_time()
+    started = time.thread_time()
     with pytest.raises(TimeoutError, match=r"not finished in 0\.3 s of CPU time"):
         few.run(work)
-    assert 0.3 < time.thread_time() - begun < 5
+    assert 0.3 < time.thread_time() - started < 5
     with ThreadPoolExecutor(3) as pool:
         late, idle, done = pool.submit(few.within, work), pool.submit(few.within, lambda: time.sleep(1)), 0
         while not late.done():

@@ -8,19 +8,19 @@ from magcli.report import formatting
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "expected"),
     [(0, "0"), (0.53009, "0.5301"), (12345.6, "12,346"), (0.00012345, "0.00012"), (-0.5, "-0.5"), (float("nan"), "-")],
 )
-def test_numbers(value, told):
-    assert formatting.number(value) == told
+def test_numbers(value, expected):
+    assert formatting.number(value) == expected
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "expected"),
     [(0.3, "0.3 s"), (73, "1 min 13 s"), (3600, "1 h 0 min"), (200_000, "2 d 7 h"), (float("nan"), "-")],
 )
-def test_durations(seconds, told):
-    assert formatting.duration(seconds) == told
+def test_durations(seconds, expected):
+    assert formatting.duration(seconds) == expected
 
 
 def test_percentages_short_paths_and_counts():

@@ -9,8 +9,8 @@ from magcli.report.funnel import steps
 
 def test_each_stage_that_selected_rows_is_listed_once(pipeline):
     found = discover([pipeline])
-    told = steps(found.tables)
-    assert [(step.table, step.stage, step.read) for step in told] == [
+    found_steps = steps(found.tables)
+    assert [(step.table, step.stage, step.read) for step in found_steps] == [
         ("clean.arrow", "clean-math", "problems.jsonl"),
         ("all.arrow", "convert", "letters.jsonl"),
         ("kept.parquet", "convert", "all.arrow"),
@@ -27,9 +27,9 @@ def test_reasons_are_counted_and_shown_with_rows(pipeline):
     assert "What is 0 + 2?" in dropped.examples[0][1]
 
 
-def test_a_stage_without_its_table_is_known_from_later_histories(pipeline):
-    told = steps(discover([pipeline / "kept.parquet"]).tables)
-    assert [(step.table, step.stage) for step in told] == [("", "convert"), ("kept.parquet", "convert")]
+def test_a_stage_without_its_table_is_found_in_later_histories(pipeline):
+    found_steps = steps(discover([pipeline / "kept.parquet"]).tables)
+    assert [(step.table, step.stage) for step in found_steps] == [("", "convert"), ("kept.parquet", "convert")]
 
 
 def table(name, *chain):

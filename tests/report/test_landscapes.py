@@ -35,9 +35,9 @@ def test_a_large_drawing_is_replaced_by_a_bitmap_and_a_missing_one_by_nothing(fo
     assert addresses == ["data:image/png;base6", "data:image/svg+xml;b"]
 
 
-def test_a_plane_without_points_has_no_figures(tmp_path):
-    told = {"checkpoints": ["a", "b", "c"], "explained": [0.9, 0.1], "warnings": ["rounding alone"], "drift": None}
-    (tmp_path / "plane.json").write_text(json.dumps(told))
+def test_a_plane_alone_has_facts_but_no_figures(tmp_path):
+    figures = {"checkpoints": ["a", "b", "c"], "explained": [0.9, 0.1], "warnings": ["rounding alone"], "drift": None}
+    (tmp_path / "plane.json").write_text(json.dumps(figures))
     found = landscapes.read(tmp_path)
     assert found.facts == ["3 checkpoints", "The two components explain 90.0 % and 10.0 % of the variance of the path"]
     assert (found.pictures, found.warnings, found.page) == ([], ["rounding alone"], "")

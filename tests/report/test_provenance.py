@@ -11,10 +11,10 @@ def defaults(stage):
 def test_the_origin_of_a_table_has_command_options_inputs_and_digests(pipeline):
     (kept,) = discover([pipeline / "kept.parquet"]).tables
     origin = provenance.of_table(kept, defaults)
-    told = dict(origin.facts)
-    assert told["command"].startswith("magcli ")
-    assert told["sha256"] == kept.sha256
-    assert set(told) == {"command", "version", "duration", "sha256"}
+    known = dict(origin.facts)
+    assert known["command"].startswith("magcli ")
+    assert known["sha256"] == kept.sha256
+    assert set(known) == {"command", "version", "duration", "sha256"}
     assert ("limit", "6") in origin.options
     assert "rename" not in dict(origin.options), "an option as by default is no news"
     assert origin.inputs[0].name == "all.arrow"

@@ -15,8 +15,8 @@ def written(path, rows, schema=comparison.METRICS):
 
 
 def metric(name, value, low=None, high=None, suite="", **more):
-    told = {"suite": suite, "metric": name, "value": value, "low": low, "high": high}
-    return {**told, "num_problems": 30, "num_samples": 120, **more}
+    row = {"suite": suite, "metric": name, "value": value, "low": low, "high": high}
+    return {**row, "num_problems": 30, "num_samples": 120, **more}
 
 
 def test_models_stand_side_by_side_with_intervals(pipeline):
@@ -24,9 +24,9 @@ def test_models_stand_side_by_side_with_intervals(pipeline):
     assert suite.models == ["eval-start", "eval-rl"]
     assert suite.name == "kept.parquet", "what was asked, as there is no name of a suite"
     assert suite.size == "6 problems, 24 samples"
-    told = dict(suite.rows)
-    assert {"avg@n", "avg@n anywhere", "tokens", "pass@1"} <= set(told)
-    assert all("[" in str(score) for score in told["avg@n"])
+    rows = dict(suite.rows)
+    assert {"avg@n", "avg@n anywhere", "tokens", "pass@1"} <= set(rows)
+    assert all("[" in str(score) for score in rows["avg@n"])
     assert len(suite.bars) == 2
     assert all(0 <= bar.low <= bar.at <= bar.high <= 100 for bar in suite.bars)
 

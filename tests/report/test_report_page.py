@@ -53,37 +53,37 @@ def reported(content):
 
 
 USE = """
-const all = query => [...document.querySelectorAll(query)], told = {};
+const all = query => [...document.querySelectorAll(query)], result = {};
 const shown = () => [tip.style.display, tip.innerText];
 const send = (node, kind, type, more) => node.dispatchEvent(new kind(type, {bubbles: true, ...more}));
-told.sections = all('main > section').map(node => node.id);
-told.links = all('nav a').map(node => document.querySelector(node.getAttribute('href')) !== null);
-told.title = document.title;
+result.sections = all('main > section').map(node => node.id);
+result.links = all('nav a').map(node => document.querySelector(node.getAttribute('href')) !== null);
+result.title = document.title;
 const asked = performance.getEntriesByType('resource').map(entry => entry.name);
-told.requests = asked.filter(name => !name.startsWith('data:'));
-told.images = all('img').map(node => node.naturalWidth > 0);
-told.text = document.body.textContent;
-told.scripts = all('script').length;
+result.requests = asked.filter(name => !name.startsWith('data:'));
+result.images = all('img').map(node => node.naturalWidth > 0);
+result.text = document.body.textContent;
+result.scripts = all('script').length;
 const chart = all('svg.chart')[0], box = chart.getBoundingClientRect();
 const middle = {clientX: box.left + box.width / 2, clientY: box.top + 20};
 send(chart, PointerEvent, 'pointermove', middle);
-told.hover = [...shown(), getComputedStyle(chart.querySelector('.cursor')).visibility];
+result.hover = [...shown(), getComputedStyle(chart.querySelector('.cursor')).visibility];
 send(chart, PointerEvent, 'pointerleave');
-told.left = [...shown(), getComputedStyle(chart.querySelector('.cursor')).visibility];
+result.left = [...shown(), getComputedStyle(chart.querySelector('.cursor')).visibility];
 chart.focus();
-told.focus = shown();
+result.focus = shown();
 send(chart, KeyboardEvent, 'keydown', {key: 'Home'});
-told.home = shown();
+result.home = shown();
 send(chart, KeyboardEvent, 'keydown', {key: 'ArrowRight'});
-told.right = shown();
+result.right = shown();
 send(chart, KeyboardEvent, 'keydown', {key: 'ArrowLeft'});
 send(chart, KeyboardEvent, 'keydown', {key: 'ArrowLeft'});
-told.before = shown();
+result.before = shown();
 send(all('.bar i')[1], PointerEvent, 'pointermove', {clientX: 5, clientY: 5});
-told.bar = shown();
+result.bar = shown();
 const place = tip.getBoundingClientRect();
-told.inside = place.left >= 0 && place.right <= innerWidth && place.bottom <= innerHeight;
-const report = document.createElement('pre'); report.id = 'report'; report.textContent = JSON.stringify(told);
+result.inside = place.left >= 0 && place.right <= innerWidth && place.bottom <= innerHeight;
+const report = document.createElement('pre'); report.id = 'report'; report.textContent = JSON.stringify(result);
 document.body.append(report);
 """
 
@@ -128,8 +128,8 @@ def test_every_file_has_its_origin(pipeline, written):
 
 
 def test_sections_without_content_are_left_out(pipeline):
-    told = page.contents(discover([pipeline / "clean.arrow"]), "One table", lambda _: {}, samples_at=(), groups=0)
-    text = page.render(replace(told, unread=["x.arrow is cut"]))
+    result = page.contents(discover([pipeline / "clean.arrow"]), "One table", lambda _: {}, samples_at=(), groups=0)
+    text = page.render(replace(result, unread=["x.arrow is cut"]))
     assert re.findall(r'<section id="([\w-]+)"', text) == ["data", "provenance"]
     assert "Not in this report: x.arrow is cut" in text
 
@@ -183,13 +183,13 @@ def test_nothing_is_wider_than_the_window(written, opened):
     inner.write_text(written.read_text().replace("<details", "<details open") if opened else written.read_text())
     frames = "".join(f'<iframe src="{inner.name}" width="{width}" style="border:0"></iframe>' for width in WIDTHS)
     script = """onload = () => {
-      const told = document.createElement('pre');
-      told.id = 'report';
-      told.textContent = JSON.stringify([...Array(frames.length).keys()].map(i => {
+      const result = document.createElement('pre');
+      result.id = 'report';
+      result.textContent = JSON.stringify([...Array(frames.length).keys()].map(i => {
         const d = frames[i].document.documentElement;
         return [d.scrollWidth, d.clientWidth];
       }));
-      document.body.append(told);
+      document.body.append(result);
     }"""
     outer = written.with_name("outer.html")
     outer.write_text(f"<body>{frames}<script>{script}</script></body>")

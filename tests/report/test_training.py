@@ -128,9 +128,9 @@ def test_the_interval_of_a_mean_is_that_of_the_updates_in_it(run):
 def test_a_few_of_many_ledger_faults_are_listed(run):
     text = (run / "ledger.jsonl").read_text()
     (run / "ledger.jsonl").write_text(text + text)
-    told = [fact for fact in read(run).facts if "reserved 2 times" in fact or "more violations" in fact]
-    assert len(told) == 4
-    assert told[-1].endswith("more violations")
+    listed = [fact for fact in read(run).facts if "reserved 2 times" in fact or "more violations" in fact]
+    assert len(listed) == 4
+    assert listed[-1].endswith("more violations")
 
 
 @pytest.mark.parametrize("name", ["ledger.jsonl", "run.json"])

@@ -20,17 +20,17 @@ def test_outputs_to_be_replaced_are_announced_before_the_work(tmp_path, capsys):
     source, out = tmp_path / "rows.jsonl", tmp_path / "out.jsonl"
     source.write_text('{"id": "a", "x": 1}\n')
 
-    def told(**options):
+    def messages(**options):
         call_stage("convert", source, output=out, quiet=False, **options)
         return capsys.readouterr().err
 
-    assert "replaced" not in told()
-    assert "is up to date" in told()
-    assert f"{out} was made with columns [] (now ['x']); it will be replaced at the end" in told(columns=("x",))
-    assert "replaced" not in told(restart=True)
+    assert "replaced" not in messages()
+    assert "is up to date" in messages()
+    assert f"{out} was made with columns [] (now ['x']); it will be replaced at the end" in messages(columns=("x",))
+    assert "replaced" not in messages(restart=True)
     source.write_text('{"id": "b", "x": 1}\n')
-    assert f"{out} was made with other inputs or another version" in told()
+    assert f"{out} was made with other inputs or another version" in messages()
     out.write_text('{"my": "own"}\n')
-    assert f"{out} exists, and magcli did not make it" in told()
+    assert f"{out} exists, and magcli did not make it" in messages()
     out.write_text("no table")
-    assert f"{out} exists, and magcli did not make it" in told()
+    assert f"{out} exists, and magcli did not make it" in messages()

@@ -76,10 +76,10 @@ def start(body: str, *flags: str, grace: float = shutdown.GRACE_SECONDS, **more:
 
 def end(process: "subprocess.Popen[str]", number: int) -> tuple[float, str]:
     """Send a signal; seconds to the end, and stderr."""
-    begun = time.monotonic()
+    started = time.monotonic()
     process.send_signal(number)
     process.wait(60)
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - started
     return seconds, process.communicate(timeout=60)[1]
 
 
@@ -134,8 +134,8 @@ def pending(pid: int, number: int) -> bool:
 def test_the_end_is_an_event_with_json() -> None:
     process = start(STUCK["in C"], "--json")
     _, errors = end(process, signal.SIGTERM)
-    told = "ended by SIGTERM; the same command resumes from finished work"
-    assert json.loads(errors) == {"event": "error", "message": told, "exit_code": 143}
+    line = "ended by SIGTERM; the same command resumes from finished work"
+    assert json.loads(errors) == {"event": "error", "message": line, "exit_code": 143}
 
 
 @pytest.mark.flaky(reruns=2)
@@ -150,10 +150,10 @@ def test_a_background_job_of_a_shell_ends(number: signal.Signals) -> None:
 def test_a_stalled_reader_of_stderr_delays_nothing() -> None:
     process = start('os.set_blocking(2, False)\nwith contextlib.suppress(OSError):\n    while os.write(2, b"x"): pass\n'
                     'os.set_blocking(2, True)\nprint("ready", flush=True); time.sleep(60)')  # fmt: skip
-    begun = time.monotonic()
+    started = time.monotonic()
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 143
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - started < 2
     process.communicate()
 
 

@@ -75,19 +75,19 @@ def test_a_failing_unit_cancels_the_others_and_is_raised() -> None:
     assert sorted(ended) == ["0", "1", "3"]
 
 
-def test_close_is_awaited_when_the_reader_leaves() -> None:
-    told: list[str] = []
+def test_close_is_awaited_when_the_consumer_stops() -> None:
+    events: list[str] = []
 
     async def finish(key: str, part: pa.RecordBatch) -> str:
         return key
 
     async def close() -> None:
-        told.append("closed")
+        events.append("closed")
 
     results = drain(in_order(((str(i), rows(i)) for i in range(9)), finish, 2), close)
     assert next(results) == "0"
     results.close()
-    assert told == ["closed"]
+    assert events == ["closed"]
 
 
 # ---- keys ----
@@ -222,15 +222,15 @@ def test_keys_and_settings_survive_a_json_round_trip(tmp_path: Path) -> None:
 
 
 @pytest.mark.flaky(reruns=2)
-def test_an_interrupt_cancels_the_work_and_is_raised_from_run() -> None:
-    told: list[str] = []
+def test_an_interrupt_cancels_the_task_and_is_raised_by_run() -> None:
+    events: list[str] = []
 
     async def work() -> None:
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
             await asyncio.sleep(60)
         finally:
-            told.append("ended")
+            events.append("ended")
 
     async def after() -> str:
         return "after"
@@ -240,7 +240,7 @@ def test_an_interrupt_cancels_the_work_and_is_raised_from_run() -> None:
         with pytest.raises(KeyboardInterrupt):
             loop.run(work())
         assert loop.run(after()) == "after"
-    assert told == ["ended"]
+    assert events == ["ended"]
     assert time.monotonic() - began < 5
     assert signal.getsignal(signal.SIGINT) is before
 

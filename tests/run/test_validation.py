@@ -187,12 +187,12 @@ def test_either_of_two_columns_is_enough(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "expected"),
     [(["2"], "2"), ([2], "2"), ([0.5], "0.5"), (["1", "2"], '["1", "2"]'), ([True], "[true]"), ([[1]], "[[1]]")],
 )
-def test_a_list_of_one_answer_is_that_answer(tmp_path: Path, answer: list, told: str) -> None:
+def test_a_list_of_one_answer_is_that_answer(tmp_path: Path, answer: list, expected: str) -> None:
     through([{"id": "a", "prompt": "?", "answer": answer}], tmp_path, restart=True)
-    assert [row["answer"] for row in rows_of(tmp_path / "out.arrow")] == [told]
+    assert [row["answer"] for row in rows_of(tmp_path / "out.arrow")] == [expected]
 
 
 def test_tests_may_be_one_object(tmp_path: Path) -> None:
@@ -240,8 +240,8 @@ def test_a_number_of_a_mixed_column_keeps_its_spelling(tmp_path: Path) -> None:
     assert [row["answer"] for row in rows_of(tmp_path / "out.arrow")] == ["1.5", "two"]
 
 
-def test_an_error_before_any_work_does_not_bind_the_next_command(tmp_path: Path) -> None:
-    """The journal that a command left without a finished unit is begun anew by one with other settings."""
+def test_a_failed_start_does_not_constrain_the_next_command(tmp_path: Path) -> None:
+    """The journal that a command left without a finished unit is replaced by one with other settings."""
     schema = pa.schema([("x", pa.int64())])
     place = tmp_path / "journal"
     Journal.open(place, schema, {"model": "typo"}).file.close()

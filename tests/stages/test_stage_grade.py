@@ -140,9 +140,9 @@ def test_completions_come_from_any_tool(tmp_path, capsys):
         ("2*3?", "6", "correct"), ("2*3?", "6", "wrong"), ("2*3?", "6", "correct"),
     ]  # fmt: skip
     assert len({each["id"] for each in found}) == 1
-    told = capsys.readouterr().err
-    assert "reading problem as prompt, gold as answer, response as completion" in told
-    assert "66.7% [" in told
+    messages = capsys.readouterr().err
+    assert "reading problem as prompt, gold as answer, response as completion" in messages
+    assert "66.7% [" in messages
     call_stage("show", out, where='reason == "wrong"', num=3)
     shown = capsys.readouterr().out
     for part in ("prompt: 2*3?", "answer: 6", "extracted: 7", "detail: number", "-- 1 rows"):
@@ -178,9 +178,9 @@ def test_missing_thoughts_produce_a_hint(completion, tip, tmp_path, capsys):
 def test_the_interval_accounts_for_correlated_samples():
     from magcli.stages.grade import accuracy_interval
 
-    apart = accuracy_interval({f"p{n}": n % 2 for n in range(100)}, {f"p{n}": 1 for n in range(100)})
+    found = accuracy_interval({f"p{n}": n % 2 for n in range(100)}, {f"p{n}": 1 for n in range(100)})
     alike = accuracy_interval({f"p{n}": 10 * (n % 2) for n in range(10)}, {f"p{n}": 10 for n in range(10)})
-    assert apart == pytest.approx((0.5, 0.404, 0.596), abs=1e-3)
+    assert found == pytest.approx((0.5, 0.404, 0.596), abs=1e-3)
     assert alike == pytest.approx((0.5, 0.237, 0.763), abs=1e-3)
     assert accuracy_interval({"a": 2, "b": 2}, {"a": 2, "b": 2})[0] == 1.0
     share, low, high = accuracy_interval({}, {"a": 5, "b": 5})

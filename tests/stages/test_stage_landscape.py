@@ -53,14 +53,14 @@ def test_plots_points_and_figures_are_written(drawn):
         assert (out / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert (out / f"{name}.pdf").read_bytes().startswith(b"%PDF")
         assert b"<svg" in (out / f"{name}.svg").read_bytes()
-    told = json.loads((out / "landscape.json").read_text())
-    assert told["checkpoints"] == [f"step-{step:06d}" for step in range(7)]
-    assert 0.5 < sum(told["explained"][:2]) <= 1 + 1e-9
-    assert len(told["trajectory"]) == 7
-    assert told["trajectory"][-1] == [0, 0]
-    assert told["random_walk"][:2] == pytest.approx([0.62, 0.16], abs=0.02)
-    assert sum(tensor["variance"] for tensor in told["tensors"]) == pytest.approx(1)
-    assert {row["name"] for row in rows_of(out / "tensors.csv")} == {each["name"] for each in told["tensors"]}
+    figures = json.loads((out / "landscape.json").read_text())
+    assert figures["checkpoints"] == [f"step-{step:06d}" for step in range(7)]
+    assert 0.5 < sum(figures["explained"][:2]) <= 1 + 1e-9
+    assert len(figures["trajectory"]) == 7
+    assert figures["trajectory"][-1] == [0, 0]
+    assert figures["random_walk"][:2] == pytest.approx([0.62, 0.16], abs=0.02)
+    assert sum(tensor["variance"] for tensor in figures["tensors"]) == pytest.approx(1)
+    assert {row["name"] for row in rows_of(out / "tensors.csv")} == {each["name"] for each in figures["tensors"]}
     assert len(rows) >= 7
     csv = rows_of(out / "points.csv")
     assert [float(row["reward"]) for row in csv] == pytest.approx([row["reward"] for row in rows])
@@ -128,8 +128,8 @@ def journaled(out):
 
 def test_the_final_weights_give_the_same_completions_at_the_end(drawn):
     out, _ = drawn
-    told = json.loads((out / "landscape.json").read_text())["origin_again"]
-    assert told == {
+    figures = json.loads((out / "landscape.json").read_text())["origin_again"]
+    assert figures == {
         "completions": 16,
         "equal": 16,
         "difference": 0.0,

@@ -22,13 +22,13 @@ def tables(tmp_path_factory):
     return folder
 
 
-def told(capsys, *paths, **options):
+def printed(capsys, *paths, **options):
     call_stage("report", positional=[str(path) for path in paths], **options)
     return " ".join(capsys.readouterr().out.split())
 
 
 def test_a_folder_is_summarised_in_the_terminal(tables, capsys):
-    text = told(capsys, tables)
+    text = printed(capsys, tables)
     assert "clean.arrow" in text
     assert "1: missing-answer 1" in text
     assert "50.0 [0.0, 100.0]" in text
@@ -37,24 +37,24 @@ def test_a_folder_is_summarised_in_the_terminal(tables, capsys):
 def test_a_run_without_updates_is_shown_and_other_folders_are_refused(tmp_path, capsys):
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "run.json").write_text(json.dumps({"command": "rl", "version": "0.1.0", "inputs": []}))
-    assert "begun │ 0 │ 0 │ - │ -" in told(capsys, tmp_path)
+    assert "begun │ 0 │ 0 │ - │ -" in printed(capsys, tmp_path)
     (tmp_path / "begun" / "empty").mkdir()
     with pytest.raises(DataError, match="no tables, runs or landscapes"):
-        told(capsys, tmp_path / "begun" / "empty")
+        printed(capsys, tmp_path / "begun" / "empty")
 
 
 def test_the_metrics_to_show_can_be_chosen(tables, capsys):
-    text = told(capsys, tables / "clean.arrow", tables / "a,b.arrow", only="tokens")
+    text = printed(capsys, tables / "clean.arrow", tables / "a,b.arrow", only="tokens")
     assert text.index("missing-answer") < text.index("9.0 [9.0, 9.0]")
 
 
 def test_a_metric_that_no_table_has_is_named(tables, capsys):
     with pytest.raises(UsageError, match="no table has the metric 'tokns'; did you mean 'tokens'"):
-        told(capsys, tables / "a,b.arrow", only=("avg@n", "tokns"))
+        printed(capsys, tables / "a,b.arrow", only=("avg@n", "tokns"))
 
 
 def test_a_name_with_a_comma_is_one_path(tables, tmp_path, capsys):
-    assert told(capsys, tables / "a,b.arrow", out=tmp_path / "page.html") == ""
+    assert printed(capsys, tables / "a,b.arrow", out=tmp_path / "page.html") == ""
     assert "<title>Report on a,b</title>" in (tmp_path / "page.html").read_text()
 
 
@@ -117,7 +117,7 @@ def test_names_are_printed_as_they_are(tables, tmp_path, capsys):
     run = tmp_path / "run[red]:smile:"
     run.mkdir()
     (run / "run.json").write_text(json.dumps({"command": "rl", "version": "0.1.0", "inputs": []}))
-    text = told(capsys, run, files=("gone[/b]", "gone[bold]"))
+    text = printed(capsys, run, files=("gone[/b]", "gone[bold]"))
     assert "run[red]:smile: │" in text
     assert text.endswith("gone[/b] (missing) gone[bold] (missing)")
 
@@ -126,7 +126,7 @@ def test_a_damaged_run_is_named(tmp_path, capsys):
     (tmp_path / "run.json").write_text(json.dumps({"command": "rl", "version": "0.1.0", "inputs": []}))
     (tmp_path / "metrics.jsonl").write_text('{"step": 1\n{"step": 2}\n')
     with pytest.raises(DataError, match="the records of this run are damaged"):
-        told(capsys, tmp_path)
+        printed(capsys, tmp_path)
 
 
 def test_an_unwritable_page_is_reported(tables, tmp_path):

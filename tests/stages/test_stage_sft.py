@@ -341,8 +341,8 @@ def test_a_trace_without_a_usable_weight_is_dropped_with_the_reason(tiny_model_d
     path, dropped = tmp_path / "t.jsonl", tmp_path / "dropped.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     call_stage("sft", path, model=str(tiny_model_dir), run=tmp_path / "run", dropped=dropped, **SHORT)
-    told = {row["id"]: row["reason"] for row in map(json.loads, dropped.read_text().splitlines())}
-    assert told == {"0.0": "no-weight", "-1.0": "no-weight", "nan": "no-weight"}
+    reasons = {row["id"]: row["reason"] for row in map(json.loads, dropped.read_text().splitlines())}
+    assert reasons == {"0.0": "no-weight", "-1.0": "no-weight", "nan": "no-weight"}
 
 
 def test_columns_of_mixed_types_are_read(tiny_model_dir, tmp_path, capsys):

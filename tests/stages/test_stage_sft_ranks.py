@@ -70,8 +70,8 @@ def test_two_ranks_that_recompute_activations_train_like_one_that_keeps_them(giv
 def test_a_run_started_by_two_ranks_resumes(given, alone, tiny_model_dir, tmp_path, ranks):
     learned, held_out = given
     run, options = tmp_path / "run", SIZES | {"held_out": held_out, "evaluate_every": 5}
-    begun = launched("sft", learned, model=tiny_model_dir, run=run, system="none", **options)
-    killed_once(begun, run / "checkpoints" / "step-000006")
+    first = launched("sft", learned, model=tiny_model_dir, run=run, system="none", **options)
+    killed_once(first, run / "checkpoints" / "step-000006")
     if ranks == 1:
         call_stage("sft", learned, model=str(tiny_model_dir), run=run, **options | NO_SYSTEM)
     else:

@@ -81,8 +81,8 @@ def test_an_engine_ends_with_its_parent_and_the_stage_resumes(magcli, wide_model
     for victim in ("engine", "parent"):
         parent = subprocess.Popen([sys.executable, "-m", "magcli", *map(str, given)], stderr=subprocess.PIPE, text=True)
         engine = _engine_of(parent.pid)
-        begun = _journal_bytes(tmp_path)
-        _wait(lambda begun=begun: _journal_bytes(tmp_path) > begun)
+        size = _journal_bytes(tmp_path)
+        _wait(lambda size=size: _journal_bytes(tmp_path) > size)
         os.kill(engine if victim == "engine" else parent.pid, signal.SIGKILL)
         _wait(lambda engine=engine: not _runs(engine), 10)
         said = parent.communicate(timeout=60)[1]

@@ -69,19 +69,19 @@ def test_completions_with_a_shared_prompt_give_the_same_results(pair, groups, ra
     shared = [together[start : start + n] for start, n in zip(packed.starts, packed.lengths, strict=True)]
     alone = pack([prompt + own for prompt, own in pairs])
     states = forward_packed(model, alone)
-    apart = [
+    separate = [
         states[start + len(prompt) : start + n]
         for start, n, (prompt, _) in zip(alone.starts, alone.lengths, pairs, strict=True)
     ]
-    factors = [torch.randn(part.shape, generator=torch.Generator().manual_seed(i)) for i, part in enumerate(apart)]
-    if not sum(part.numel() for part in apart):
+    factors = [torch.randn(part.shape, generator=torch.Generator().manual_seed(i)) for i, part in enumerate(separate)]
+    if not sum(part.numel() for part in separate):
         return
-    for ours, theirs in zip(shared, apart, strict=True):
+    for ours, theirs in zip(shared, separate, strict=True):
         torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
     weights = list(model.get_decoder().parameters())
     got, wanted = (
         torch.autograd.grad(sum((part * factor).sum() for part, factor in zip(parts, factors, strict=True)), weights)
-        for parts in (shared, apart)
+        for parts in (shared, separate)
     )
     for ours, theirs in zip(got, wanted, strict=True):
         assert (ours - theirs).norm() <= 1e-4 * theirs.norm() + 1e-6

@@ -75,7 +75,7 @@ def follow(ranks, channel):
 def lead(ranks, channel, orders):
     """Send commands; returns the error and the seconds until it was detected."""
     for order in orders:
-        begun = time.monotonic()
+        start_time = time.monotonic()
         try:
             channel.send([order] * ranks.size)
             if order[0] == "collective":
@@ -92,7 +92,7 @@ def lead(ranks, channel, orders):
         try:
             channel.wait(own)
         except Exception as error:
-            return type(error).__name__, str(error), time.monotonic() - begun, channel.in_step
+            return type(error).__name__, str(error), time.monotonic() - start_time, channel.in_step
     channel.send([None] * ranks.size)
     return "none", "", 0.0, channel.in_step
 
@@ -169,9 +169,9 @@ def test_other_ranks_detect_that_rank_0_is_lost(how, tmp_path):
     with started(wait, tmp_path, size=2, timeout=3.0) as ranks:
         until(lambda: len(list(tmp_path.iterdir())) == 2)
         os.kill(ranks[0].process.pid, how)
-        begun = time.monotonic()
+        start_time = time.monotonic()
         kind, text = outcome(ranks[1])
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - start_time < 10
     assert kind == "raised"
     assert text.startswith(f"EnvironmentFault: rank 0 (process {ranks[0].process.pid}")
     assert "has died or hangs" in text

@@ -38,5 +38,5 @@ def test_a_pack_of_32k_tokens_has_the_gradient_of_separate_traces():
         losses.append(accumulate(ShardedModel(model), batches, total=num_targets(traces), bf16=False))
         gradients.append([parameter.grad.clone() for parameter in model.parameters()])
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
-    for packed, apart in zip(*gradients, strict=True):
-        torch.testing.assert_close(packed, apart, rtol=1e-3, atol=1e-6)
+    for packed, separate in zip(*gradients, strict=True):
+        torch.testing.assert_close(packed, separate, rtol=1e-3, atol=1e-6)
