@@ -52,13 +52,14 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
     from magcli.data import manifest
     from magcli.data.schema import require
+    from magcli.run.conditions import parse_condition
 
     assert job.schema is not None
     require(job.schema, config.columns, stage="show", where="the table")
     schema = job.schema
     if config.where:
-        matches = predicate(config.where, schema)
-        rows = (batch.filter(matches(batch)) for batch in rows)
+        matching = parse_condition(config.where, schema)
+        rows = (batch.filter(matching) for batch in rows)
     if names := config.columns:
         rows = (batch.select(names) for batch in rows)
         schema = pa.schema([schema.field(name) for name in names], schema.metadata)
@@ -77,25 +78,6 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _print(text: str) -> None:
     put(text + "\n")
-
-
-def predicate(condition: str, schema: pa.Schema) -> Any:
-    """A function from a batch to a mask of matching rows; a condition is comparisons with ``and``, ``or``, ``not``.
-
-    The text is parsed, never executed.
-
-    Raises:
-        UsageError: the condition is invalid or names an unknown column.
-    """
-    import ast
-
-    from magcli.run.conditions import compile_condition
-
-    try:
-        tree = ast.parse(condition, mode="eval").body
-    except (SyntaxError, ValueError) as error:
-        raise UsageError(f"show.where: cannot read '{condition}': {getattr(error, 'msg', error)}") from None
-    return compile_condition(tree, condition, schema)
 
 
 def _digest(rows: Rows) -> str:

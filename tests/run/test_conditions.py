@@ -1,15 +1,14 @@
-import ast
-
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from magcli.errors import UsageError
-from magcli.run.conditions import compile_condition
+from magcli.run.conditions import parse_condition
 
 BATCH = pa.RecordBatch.from_pydict(
     {
+        "row": [0, 1, 2, 3],
         "reward": [0.1, 0.5, None, 1.0],
         "reason": ["wrong", "correct", "wrong", None],
         "correct": [False, True, None, True],
@@ -18,8 +17,8 @@ BATCH = pa.RecordBatch.from_pydict(
 
 
 def kept(text: str) -> list[int]:
-    mask = compile_condition(ast.parse(text, mode="eval").body, text, BATCH.schema)(BATCH)
-    return [index for index, holds in enumerate(mask.to_pylist()) if holds]
+    rows: list[int] = BATCH.filter(parse_condition(text, BATCH.schema))["row"].to_pylist()
+    return rows
 
 
 @pytest.mark.parametrize(
