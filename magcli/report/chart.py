@@ -16,16 +16,12 @@ from magcli.report.formatting import number, percent
 
 WIDTH, HEIGHT = 480, 230
 LEFT, RIGHT, TOP, BOTTOM = 62, 470, 14, 196
-INSET = 8
-"""Horizontal margin before the first and after the last value."""
-PAD = 0.06
-"""Vertical margin, as a fraction of the range of the values."""
+INSET, PAD = 8, 0.06
+"""Horizontal margin in pixels, and vertical margin as a fraction of the range of the values."""
 MIN_STEP = 0.75
 """Smallest tick spacing, as a fraction of an even spacing."""
-MARK_HEIGHT = 14
-"""Height reserved above the plot for the labels of marks."""
-MARK_WIDTH = 60
-"""Maximum width of the label of a mark."""
+MARK_WIDTH, MARK_HEIGHT = 60, 14
+"""Maximum size of the label of a mark; its height is reserved above the plot."""
 COLOURS = 8
 """Number of colours in the style sheet; further series start over."""
 MAX_DOTS = 24
@@ -95,7 +91,7 @@ class Scale(NamedTuple):
 
 
 class Axes(NamedTuple):
-    """The scales of both axes; the labels of marks go above ``y.end``."""
+    """The scales of both axes."""
 
     x: Scale
     y: Scale
@@ -230,18 +226,16 @@ def _stack(chart: Chart, axes: Axes) -> list[Markup]:
         for index, value in enumerate(values):
             top, bottom = axes.y.at(below + value), axes.y.at(below)
             below += value
-            parts += [_box(index, left, top, width, bottom - top)] if value else []
+            if value:
+                box = map(_rounded, (left, top, width, bottom - top))
+                parts.append(
+                    Markup('<rect class="f{}" x="{}" y="{}" width="{}" height="{}"/>').format(index % COLOURS, *box)
+                )
     return parts
 
 
 def _column_width(chart: Chart) -> float:
     return min(max(1.0, 0.8 * (RIGHT - LEFT) / len(chart.x)), MAX_BAR_WIDTH)
-
-
-def _box(index: int, left: float, top: float, width: float, height: float) -> Markup:
-    return Markup('<rect class="f{}" x="{}" y="{}" width="{}" height="{}"/>').format(
-        index % COLOURS, _rounded(left), _rounded(top), _rounded(width), _rounded(height)
-    )
 
 
 def _tooltips(chart: Chart, axes: Axes) -> list[tuple[float, list[str]]]:
