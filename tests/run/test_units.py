@@ -190,7 +190,7 @@ def test_a_flipped_bit_loses_its_record_and_those_after_it(tmp_path: Path) -> No
     journal = Journal.open(tmp_path / "j", SCHEMA, {})
     for number in range(4):
         journal.put(f"k{number}", Result(rows(number)))
-    place, _ = journal.places["k2"]
+    place, _ = journal.positions["k2"]
     journal.close()
     data = bytearray((tmp_path / "j").read_bytes())
     data[place + 3] ^= 4
