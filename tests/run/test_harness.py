@@ -24,10 +24,10 @@ def test_outputs_to_be_replaced_are_announced_before_the_work(tmp_path, capsys):
         call_stage("convert", source, output=out, quiet=False, **options)
         return capsys.readouterr().err
 
-    assert "replaced" not in messages()
+    assert "will be replaced" not in messages()
     assert "is up to date" in messages()
     assert f"{out} was made with columns [] (now ['x']); it will be replaced at the end" in messages(columns=("x",))
-    assert "replaced" not in messages(restart=True)
+    assert "will be replaced" not in messages(restart=True)
     source.write_text('{"id": "b", "x": 1}\n')
     assert f"{out} was made with other inputs or another version" in messages()
     out.write_text('{"my": "own"}\n')
