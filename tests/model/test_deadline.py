@@ -52,7 +52,7 @@ def test_endless_work_is_interrupted_in_any_thread(work) -> None:
         few.run(work)
     assert 0.3 < time.thread_time() - started < 5
     with ThreadPoolExecutor(3) as pool:
-        late, idle, done = pool.submit(few.within, work), pool.submit(few.within, lambda: time.sleep(1)), 0
+        late, idle, done = pool.submit(few.run, work), pool.submit(few.run, lambda: time.sleep(1)), 0
         while not late.done():
             done += few.run(lambda: 1)
         with pytest.raises(TimeoutError):
