@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
 from magcli.console import put
-from magcli.errors import UsageError, usage
+from magcli.errors import usage
 
 if TYPE_CHECKING:
     import pyarrow as pa
