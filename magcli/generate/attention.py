@@ -37,6 +37,7 @@ class SlotCache:
 
     @property
     def capacity(self) -> int:
+        """Number of positions per slot."""
         return self.keys.shape[4]
 
     def grow(self, capacity: int) -> None:
@@ -56,6 +57,7 @@ class SlotCache:
         self.values[:, slots, :, : values.shape[2]] = values[:, None]
 
     def move(self, source: int, target: int) -> None:
+        """Copy one slot to another."""
         self.keys[:, target] = self.keys[:, source]
         self.values[:, target] = self.values[:, source]
 

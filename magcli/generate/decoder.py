@@ -64,16 +64,20 @@ class Decoder(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
+        """The weights' type."""
         return self.model.embed_tokens.weight.dtype
 
     @property
     def device(self) -> torch.device:
+        """The weights' device."""
         return self.model.embed_tokens.weight.device
 
     def get_output_embeddings(self) -> nn.Module:
+        """The output head."""
         return self.lm_head
 
     def set_output_embeddings(self, head: nn.Module) -> None:
+        """Replace the output head."""
         self.lm_head = head
 
     def forward(
@@ -182,6 +186,7 @@ class FeedForward(nn.Module):
         self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
+        """``[1, tokens, hidden]`` in and out."""
         output: Tensor = self.down_proj(silu(self.gate_proj(hidden)) * self.up_proj(hidden))
         return output
 

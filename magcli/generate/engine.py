@@ -107,6 +107,7 @@ class Engine:
 
     @property
     def version(self) -> int:
+        """The version of the weights that generate the next token."""
         return self._version
 
     @property
@@ -116,6 +117,7 @@ class Engine:
 
     @property
     def num_running(self) -> int:
+        """Slots in use."""
         return sum(running is not None for running in self._running)
 
     def submit(self, prompt: Sequence[int], sampling: Sampling, seeds: Sequence[int]) -> int:
@@ -290,15 +292,18 @@ class TorchPolicy:
 
     @property
     def version(self) -> int:
+        """The version of the weights that generate the next token."""
         return self._engine.version
 
     @property
     def num_running(self) -> int:
+        """Slots in use."""
         return self._engine.num_running
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]
     ) -> list[Completion]:
+        """Sample one completion per seed for the same messages, in the order of the seeds."""
         prompt = prompt_tokens(self._tokenizer, messages)
         rollouts = [rollout async for rollout in self.sample(prompt, sampling, seeds=seeds)]
         return [self._completion(rollout) for rollout in sorted(rollouts, key=lambda rollout: rollout.index)]
@@ -330,6 +335,7 @@ class TorchPolicy:
             self._engine.abort(request)
 
     async def load(self, weights: Weights, version: int) -> None:
+        """Replace the weights between two decode steps; running sequences keep their KV cache."""
         self._check_open()
         self._engine.load(weights, version)
 

@@ -136,6 +136,7 @@ class SlotState:
         return tokens
 
     def move(self, source: int, target: int) -> None:
+        """Copy the state of a slot to another one."""
         for name, tensor in vars(self).items():
             if name != "_slots":
                 tensor[target] = tensor[source]

@@ -92,6 +92,7 @@ class ServerGenerator:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def close(self) -> None:
+        """Close the connections."""
         await self._client.aclose()
 
     async def _one(self, messages: Sequence[Message], sampling: Sampling, seed: int) -> Completion:

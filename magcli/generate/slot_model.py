@@ -62,6 +62,7 @@ class SlotModel:
 
     @property
     def device(self) -> torch.device:
+        """The model's device."""
         return self.cache.keys.device
 
     def forward(

@@ -41,6 +41,7 @@ class VisionGenerator:
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]
     ) -> list[Completion]:
+        """Sample one completion per seed for the same messages, in the order of the seeds."""
         return await self.complete_with_images(messages, [], sampling, seeds=seeds)
 
     async def complete_with_images(

@@ -81,6 +81,7 @@ class VllmPolicy:
 
     @property
     def version(self) -> int:
+        """The version of the weights that generate the next token."""
         return self._version
 
     @property
@@ -90,11 +91,13 @@ class VllmPolicy:
 
     @property
     def seconds(self) -> float:
+        """Seconds that the engine has been busy so far."""
         return self._busy_seconds + (time.monotonic() - self._busy_since if self._requests else 0.0)
 
     async def complete(
         self, messages: Sequence[Message], sampling: Sampling, *, seeds: Sequence[int]
     ) -> list[Completion]:
+        """Sample one completion per seed for the same messages, in the order of the seeds; errors as ``sample``."""
         prompt = prompt_tokens(self._tokenizer, messages)
         async with aclosing(self._run(prompt, sampling, seeds, logprobs=False)) as results:
             ended = [result async for result in results]

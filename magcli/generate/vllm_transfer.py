@@ -172,6 +172,7 @@ class Source:
 
     @property
     def largest(self) -> int:
+        """Bytes of the largest parameter."""
         return max(prod(each.shape) * each.dtype.itemsize for each in self.metadata())
 
     def metadata(self) -> list[Parameter]:
@@ -199,12 +200,15 @@ class Client:
         asyncio.run_coroutine_threadsafe(run(), self._loop).result()
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
+        """Connect the engine."""
         self._run("init", init_info)
 
     def start_weight_update(self) -> None:
+        """Announce new weights."""
         self._run("start")
 
     def update_weights(self, update_info: Any) -> None:
+        """Receive new weights."""
         self._run("update", update_info)
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
@@ -317,6 +321,7 @@ class GlooPair:
 
     @classmethod
     def join(cls, port: int) -> "GlooPair":
+        """The engine's end."""
         store = dist.TCPStore(HOST, port, is_master=False, timeout=TIMEOUT)
         store.set(READY_KEY, "")
         return cls(store, rank=1)

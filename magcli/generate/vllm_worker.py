@@ -67,6 +67,7 @@ class FileTransfer(WeightTransferEngine):  # type: ignore[misc]
         self.receive_weights(update_info)
 
     def receive_weights(self, update_info: dict[str, Any]) -> None:
+        """As ``update_weights``."""
         self._loaded = set(self.model.load_weights(self._received(update_info)))
 
     def _received(self, update_info: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
@@ -110,6 +111,7 @@ class GlooTransfer(FileTransfer):
     init_info_cls = GlooInit
 
     def init_transfer_engine(self, init_info: GlooInit) -> None:
+        """Connect to the trainer."""
         self._pair = GlooPair.join(init_info.port)
 
     def _received(self, update_info: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:

@@ -159,6 +159,7 @@ def _open(last: Path, components: Path) -> tuple[Checkpoint, list[Checkpoint]]:
 
 
 def _step(axes: Sequence[Stored], along: Sequence[float]) -> torch.Tensor:
+    """a1 c1 + a2 c2 of one tensor, in float32."""
     first, second = (read_tensor(axis).mul_(a) for axis, a in zip(axes, along, strict=True))
     return first.add_(second)
 

@@ -54,10 +54,12 @@ class Regression:
 
     @property
     def n_used(self) -> int:
+        """Number of points inside the length limits."""
         return int(self.used.sum())
 
     @property
     def n_dropped(self) -> int:
+        """Number of points outside the length limits."""
         return int((~self.used).sum())
 
 

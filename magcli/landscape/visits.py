@@ -45,6 +45,7 @@ class Visit(NamedTuple):
 
     @property
     def key(self) -> str:
+        """The key in the journal."""
         return json.dumps(self)
 
 
@@ -70,6 +71,7 @@ class Survey:
     repeated_origin: pa.RecordBatch | None = None
 
     def add(self, point: tuple[float, float], rows: pa.RecordBatch, *, grid: bool) -> None:
+        """Add a point."""
         self.points.append(point)
         self.grid.append(grid)
         self.rows.append(rows)
@@ -127,6 +129,7 @@ class JournalledVisits:
         self.journal, self.evaluate, self.on_visit = journal, evaluate, on_visit
 
     async def measure(self, visit: Visit) -> pa.RecordBatch:
+        """The rows of a visit."""
         parts = list(self._parts(visit))
         new = [part for part in parts if part.key not in self.journal]
         for part in new:

@@ -40,6 +40,7 @@ class Stored:
 
     @property
     def size(self) -> int:
+        """Number of elements."""
         return prod(self.shape)
 
     @property
@@ -237,6 +238,7 @@ def copy_weights(source: Path, target: Path, kind: str | None) -> None:
 
 
 def _rewrite(file: Path, target: Path, kind: str) -> None:
+    """Convert the floats of one file."""
     tensors = read_header(file)
     with target.open("wb") as out:
         out.write(packed_header([_entry(stored, kind) for stored in tensors], {"format": "pt"})[0])
@@ -245,6 +247,7 @@ def _rewrite(file: Path, target: Path, kind: str) -> None:
 
 
 def _entry(stored: Stored, kind: str) -> Entry:
+    """The converted tensor's entry: floats as ``kind``, others unchanged."""
     if stored.kind in FLOATS:
         return Entry(stored.name, kind, stored.shape, stored.size * FLOATS[kind].itemsize)
     return Entry(stored.name, stored.kind, stored.shape, stored.end - stored.begin)

@@ -65,6 +65,7 @@ class Chart:
 
     @property
     def format(self) -> Callable[[float], str]:
+        """The function that formats a value."""
         return percent if self.unit == "percent" else number
 
 
@@ -86,6 +87,7 @@ class Scale(NamedTuple):
     end: float
 
     def at(self, value: float) -> float:
+        """The coordinate of a value."""
         part = (value - self.low) / (self.high - self.low) if self.high > self.low else 0.5
         return self.start + part * (self.end - self.start)
 
@@ -208,6 +210,7 @@ def _line(x: Sequence[float], series: Series, index: int, axes: Axes) -> Markup:
 
 
 def _band(x: Sequence[float], series: Series, index: int, axes: Axes) -> Markup:
+    """The confidence band."""
     ends = zip(x, series.low or [None] * len(x), series.high or [None] * len(x), strict=True)
     known = [(place, low, high) for place, low, high in ends if low is not None and high is not None]
     if len(known) < 2:

@@ -44,6 +44,7 @@ class Table:
 
     @property
     def of_dropped_rows(self) -> bool:
+        """Whether it holds the rows that a stage dropped."""
         return self.columns == tuple(DROPPED.names)
 
     @property

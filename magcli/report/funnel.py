@@ -46,6 +46,7 @@ class Step:
 
     @property
     def dropped(self) -> int:
+        """Number of dropped rows."""
         return sum(part.rows for part in self.parts[1:])
 
 

@@ -250,6 +250,7 @@ def _verdicts(lines: Sequence[Line]) -> list[Part]:
 
 
 def _headline(lines: Sequence[Line], key: str) -> str:
+    """The first and last value of reward or loss."""
     known = [line[key] for line in lines if line.get(key) is not None]
     return f"{key} {known[0]:.3g} to {known[-1]:.3g}" if known else "no update yet"
 

@@ -99,6 +99,7 @@ class Job:
 
     @property
     def sources(self) -> Sequence[Source]:
+        """The input tables."""
         return self.inputs.sources if self.inputs else ()
 
     @property

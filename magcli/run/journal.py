@@ -123,6 +123,7 @@ class Journal:
             self.notes[name] = value
 
     def put(self, key: str, result: Result) -> None:
+        """Record a finished unit."""
         head = json.dumps({"key": key, "dropped": result.dropped}).encode() + b"\n"
         start = self.file.seek(0, os.SEEK_END)
         length = self._append(head + result.rows.serialize().to_pybytes())
@@ -131,6 +132,7 @@ class Journal:
             self.sync()
 
     def get(self, key: str) -> Result:
+        """A finished unit."""
         start, length = self.positions[key]
         payload = os.pread(self.file.fileno(), length, start)
         cut = payload.index(b"\n")

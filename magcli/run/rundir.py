@@ -49,6 +49,7 @@ class RunDir:
         self.rollouts = path / "rollouts"
 
     def rollouts_of(self, step: int) -> Path:
+        """The table of an update's samples."""
         return self.rollouts / f"step-{step:06d}.arrow"
 
     def stored_weights(self) -> list[Path]:
@@ -122,6 +123,7 @@ class RunDir:
 
 
 def _finite(value: Any) -> Any:
+    """A metric as a JSON value."""
     if isinstance(value, Mapping):
         return {key: _finite(part) for key, part in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value

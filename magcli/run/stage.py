@@ -66,6 +66,7 @@ class Stage:
 
     @property
     def shardable(self) -> bool:
+        """Whether the stage has ``--shard``."""
         return self.RESUMES or self.unshardable_reason is not None
 
     @property
@@ -74,6 +75,7 @@ class Stage:
         return bool(configuration.with_role(self.Config, "owned_dir"))
 
     def owned_dir(self, config: Any) -> Path | None:
+        """The folder that the stage owns."""
         return next((getattr(config, name) for name in configuration.with_role(self.Config, "owned_dir")), None)
 
     def fingerprint(self, config: Any) -> dict[str, Any]:

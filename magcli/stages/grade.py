@@ -116,6 +116,7 @@ class VerdictCounts:
         self.without_thoughts: Counter[str] = Counter()
 
     def add(self, batch: pa.RecordBatch) -> None:
+        """Count a batch of graded rows."""
         from magcli.verify.types import UNCOUNTED
 
         ids, reasons, correct = (batch.column(name).to_pylist() for name in ("id", "reason", "correct"))

@@ -57,6 +57,7 @@ class Packed:
         return self.input_ids.shape[1]
 
     def to(self, device: torch.device | str) -> "Packed":
+        """The same sequences on another device."""
         ids, positions = self.input_ids.to(device), self.position_ids.to(device)
         return replace(self, input_ids=ids, position_ids=positions)
 

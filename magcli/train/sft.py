@@ -149,6 +149,7 @@ class EvaluateLoss:
     bf16: bool
 
     def run(self, state: RankState) -> float:
+        """The loss over all ranks."""
         state.model.eval()
         loss = state.ranks.sum(accumulate(state.sharded, self.batches, total=self.total, bf16=self.bf16, train=False))
         state.model.train()
@@ -249,6 +250,7 @@ class SFTRun:
         self.folder.rewind(trainer.done)
 
     def save(self, trainer: SFTTrainer) -> None:
+        """Write a checkpoint and remove old ones."""
         trainer.controller.save(
             checkpoint.step_folder(self.folder.checkpoints, trainer.done),
             {"step": trainer.done, "best": str(trainer.best), "best_step": trainer.best_step},
