@@ -33,7 +33,7 @@ def parse_condition(text: str, schema: pa.Schema) -> pc.Expression:
     try:
         found = _condition(ast.parse(text, mode="eval").body, schema)
         pa.RecordBatch.from_pylist([], schema=schema).filter(found)
-    except (SyntaxError, ValueError, NotImplementedError, TypeError, UsageError) as error:
+    except (SyntaxError, ValueError, pa.ArrowException, UsageError) as error:
         raise UsageError(f"condition '{text}': {getattr(error, 'msg', None) or first_line(error)}") from None
     return found
 
