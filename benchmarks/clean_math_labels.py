@@ -51,7 +51,7 @@ class Decision(NamedTuple):
 
     row: Mapping[str, Any]
     problem: Problem
-    found: str
+    predicted: str
     detail: str
 
 
@@ -78,21 +78,21 @@ def decide(row: Mapping[str, Any], problem: Problem) -> Decision:
     """Run the rules on a row; a missing answer is dropped by the stage's validation."""
     if problem.answer is None:
         return Decision(row, problem, "missing-answer", "")
-    found = clean(append_options(problem.problem, problem.choices), problem.answer, parsable=parsable)
-    if isinstance(found, Dropped):
-        return Decision(row, problem, LABEL_OF[found.reason], found.detail)
-    if found.note != "opened":
-        return Decision(row, problem, "keep", found.answer)
+    outcome = clean(append_options(problem.problem, problem.choices), problem.answer, parsable=parsable)
+    if isinstance(outcome, Dropped):
+        return Decision(row, problem, LABEL_OF[outcome.reason], outcome.detail)
+    if outcome.note != "opened":
+        return Decision(row, problem, "keep", outcome.answer)
     truth = row.get("open_answer")
-    right = truth is None or any(equal(found.answer, each) for each in (truth, plain_value(truth)))
-    return Decision(row, problem, "choice-rewrite" if right else "wrong-rewrite", found.answer)
+    correct = truth is None or any(equal(outcome.answer, each) for each in (truth, plain_value(truth)))
+    return Decision(row, problem, "choice-rewrite" if correct else "wrong-rewrite", outcome.answer)
 
 
 def scores(decisions: Sequence[Decision]) -> list[Score]:
     """One score per label."""
     labelled = Counter(str(each.row["label"]) for each in decisions)
-    predicted = Counter(each.found for each in decisions)
-    both = Counter(each.found for each in decisions if each.found == each.row["label"])
+    predicted = Counter(each.predicted for each in decisions)
+    both = Counter(each.predicted for each in decisions if each.predicted == each.row["label"])
     return [Score(label, labelled[label], predicted[label], both[label]) for label in sorted(labelled)]
 
 
@@ -134,7 +134,7 @@ def lines(part: str, decisions: Sequence[Decision]) -> Iterator[str]:
     for each in scores(decisions):
         yield f"| `{each.label}` | {_cells(each)} | {clear_scores.get(each.label, '0 | | | ')} |"
     for name, rows in ((part, decisions), (f"{part}, clear rows", clear)):
-        yield f"{name}: {sum(each.found == each.row['label'] for each in rows)} of {len(rows)} rows as labelled"
+        yield f"{name}: {sum(each.predicted == each.row['label'] for each in rows)} of {len(rows)} rows as labelled"
 
 
 def borderline(row: Mapping[str, Any]) -> bool:
@@ -149,9 +149,9 @@ def _cells(score: Score) -> str:
 def misses(decisions: Iterable[Decision]) -> Iterator[str]:
     """The misclassified rows as JSON lines."""
     for each in decisions:
-        if each.found != each.row["label"]:
+        if each.predicted != each.row["label"]:
             line = {key: each.row[key] for key in ("source", "row", "label", "note")}
-            line |= {"found": each.found, "detail": each.detail, **each.problem._asdict()}
+            line |= {"predicted": each.predicted, "detail": each.detail, **each.problem._asdict()}
             yield json.dumps(line, ensure_ascii=False)
 
 

@@ -68,10 +68,10 @@ def _prompts() -> Prompts:
 def _sample(engine: Engine, prompts: Prompts, lengths: Sequence[int]) -> None:
     for seed, (prompt, length) in enumerate(zip(prompts, lengths, strict=True)):
         engine.submit(prompt, Sampling(max_tokens=length), [seed])
-    made = 0
+    generated = 0
     while engine.busy:
-        made += sum(len(rollout.tokens) for _, rollout in engine.step())
-    assert made == sum(lengths)
+        generated += sum(len(rollout.tokens) for _, rollout in engine.step())
+    assert generated == sum(lengths)
 
 
 @torch.no_grad()

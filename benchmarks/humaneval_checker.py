@@ -121,11 +121,11 @@ def _samples() -> list[Sample]:
         Unavailable: a file cannot be downloaded.
     """
     problems = [json.loads(line) for line in decompress(PROBLEMS.fetch().read_bytes()).splitlines()]
-    found = []
+    samples = []
     for row in map(json.loads, SAMPLES.text().splitlines()):
         problem = {**problem_of(row["prompt"], problems), "prompt": row["prompt"]}
-        found += [Sample(problem, text) for text in islice(dict.fromkeys(row["samples"]), EACH)]
-    return found
+        samples += [Sample(problem, text) for text in islice(dict.fromkeys(row["samples"]), EACH)]
+    return samples
 
 
 def problem_of(prompt: str, problems: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def accuracy() -> None:
     questions = {code: texts.mgsm(code) for code in LANGUAGES}
     _print_questions(questions)
     _print_traces(questions)
-    _print_speed([text for given in questions.values() for text in given])
+    _print_speed([text for sample in questions.values() for text in sample])
 
 
 def mixed() -> None:
@@ -57,25 +57,25 @@ def _with_foreign(code: str, share: float) -> Iterable[str]:
     return [text for other in foreign for text in texts.mixed(code, other, share, count)]
 
 
-def _percent(given: Iterable[str], label: str) -> float:
+def _percent(sample: Iterable[str], label: str) -> float:
     """Percentage of texts that get a label."""
-    labels = [language.identify(text) for text in given]
+    labels = [language.identify(text) for text in sample]
     return 100 * labels.count(label) / len(labels)
 
 
 def _print_questions(questions: dict[str, list[str]]) -> None:
     print("language: questions, %             right  undecided  mixed  wrong   (first 60 characters: right, undecided)")
-    for code, given in questions.items():
-        whole = _shares(code, given)
-        cut = _shares(code, [text[:60] for text in given])
+    for code, sample in questions.items():
+        whole = _shares(code, sample)
+        cut = _shares(code, [text[:60] for text in sample])
         cells = "".join(f"{whole[name]:9.1f}" for name in ("right", "undecided", "mixed", "wrong"))
         print(f"  {code:28}{cells}   ({cut['right']:.1f}, {cut['undecided']:.1f})")
 
 
-def _shares(code: str, given: list[str]) -> dict[str, float]:
+def _shares(code: str, sample: list[str]) -> dict[str, float]:
     names = {code: "right", language.UNDECIDED: "undecided", language.MIXED: "mixed"}
-    counts = Counter(names.get(language.identify(text), "wrong") for text in given)
-    return {name: 100 * counts[name] / len(given) for name in ("right", "undecided", "mixed", "wrong")}
+    counts = Counter(names.get(language.identify(text), "wrong") for text in sample)
+    return {name: 100 * counts[name] / len(sample) for name in ("right", "undecided", "mixed", "wrong")}
 
 
 def _print_traces(questions: dict[str, list[str]]) -> None:
@@ -119,11 +119,11 @@ def _foreign_thoughts(questions: dict[str, list[str]], code: str, choose: random
 def _foreign_share(share: float) -> Callable[[dict[str, list[str]], str, random.Random], Trace]:
     def make(questions: dict[str, list[str]], code: str, choose: random.Random) -> Trace:
         question, thoughts, answer = _plain(questions, code, choose)
-        own = _sentences(thoughts)
+        sentences = _sentences(thoughts)
         foreign = _sentences(_plain(questions, _other(code, choose), choose)[1])
-        count = max(1, round(share * len(own)))
-        start = choose.randrange(len(own) - count + 1)
-        return question, " ".join([*own[:start], *foreign[:count], *own[start + count :]]), answer
+        count = max(1, round(share * len(sentences)))
+        start = choose.randrange(len(sentences) - count + 1)
+        return question, " ".join([*sentences[:start], *foreign[:count], *sentences[start + count :]]), answer
 
     return make
 
@@ -150,12 +150,12 @@ def _sentence(text: str) -> str:
 
 def _print_speed(questions: list[str]) -> None:
     """Texts identified per CPU second, the best of several passes."""
-    for name, given in (("short", [text[:SHORT] for text in questions]), ("whole", questions)):
+    for name, sample in (("short", [text[:SHORT] for text in questions]), ("whole", questions)):
         seconds = []
         for _ in range(PASSES):
             begun = time.process_time()
-            for text in given:
+            for text in sample:
                 language.identify(text)
             seconds.append(time.process_time() - begun)
-        mean = sum(map(len, given)) / len(given)
-        print(f"language: {len(given) / min(seconds):,.0f} {name} texts per CPU second ({mean:.0f} characters)")
+        mean = sum(map(len, sample)) / len(sample)
+        print(f"language: {len(sample) / min(seconds):,.0f} {name} texts per CPU second ({mean:.0f} characters)")

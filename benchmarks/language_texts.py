@@ -219,8 +219,8 @@ def pure(code: str, count: int) -> Iterator[str]:
         run = passage(chosen[number % len(chosen)], choose, thoughts=number % 4 >= 2)
         sentences = [sentence[code] for sentence in run]
         if number % 4 in (1, 3):
-            for place in sorted(choose.sample(range(len(sentences)), max(1, len(sentences) // 5))):
-                sentences[place] = _inserted(sentences[place], choose.choice(_TERMS))
+            for index in sorted(choose.sample(range(len(sentences)), max(1, len(sentences) // 5))):
+                sentences[index] = _inserted(sentences[index], choose.choice(_TERMS))
         yield _joined(code, sentences)
 
 
@@ -233,9 +233,9 @@ def mixed(code: str, other: str, share: float, count: int) -> Iterator[str]:
         parts = list(_in_both(run, code, other))
         foreign = max(1, round(share * len(parts)))
         start = choose.randrange(len(parts) - foreign + 1)
-        together = range(start, start + foreign)
-        places = set(together if number % 2 else choose.sample(range(len(parts)), foreign))
-        yield _joined(code, [part[other if place in places else code] for place, part in enumerate(parts)])
+        consecutive = range(start, start + foreign)
+        indices = set(consecutive if number % 2 else choose.sample(range(len(parts)), foreign))
+        yield _joined(code, [part[other if index in indices else code] for index, part in enumerate(parts)])
 
 
 def _sources_in(code: str) -> list[Source]:

@@ -117,10 +117,10 @@ def _plain_cpp(folder: Path) -> None:
 
 
 def _binary(folder: Path) -> Path:
-    made = folder / "program"
-    if not made.exists():
-        assert compiler.build(CPP, default_sandbox(), made) is None
-    return made
+    program = folder / "program"
+    if not program.exists():
+        assert compiler.build(CPP, default_sandbox(), program) is None
+    return program
 
 
 def _run_tests(command: list[str]) -> None:

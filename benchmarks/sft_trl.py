@@ -178,7 +178,7 @@ def time_magcli(size: Size) -> Timed:
 
 
 def time_trl(size: Size, arm: Arm, seconds: float) -> Timed:
-    """Time TRL's SFTTrainer, for so many seconds at most."""
+    """Time TRL's SFTTrainer for at most ``seconds``."""
     with tempfile.TemporaryDirectory() as folder:
         output, path = Path(folder) / "trl", Path(folder) / "spec.json"
         spec = {

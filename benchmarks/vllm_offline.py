@@ -125,13 +125,13 @@ def offline_work(folder: str) -> Callable[[], int]:
         kv_cache_memory_bytes=1 << 30,
         generation_config="vllm",
     )
-    given = [TokensPrompt(prompt_token_ids=prompt) for prompt in prompts()]
+    inputs = [TokensPrompt(prompt_token_ids=prompt) for prompt in prompts()]
     settings = [SamplingParams(max_tokens=NEW_TOKENS, temperature=1.0, seed=seed) for seed in SEEDS]
 
     def work() -> int:
-        found = llm.generate(given, settings, use_tqdm=False)
-        assert all(output.outputs[0].text for output in found)
-        return sum(len(output.outputs[0].token_ids) for output in found)
+        outputs = llm.generate(inputs, settings, use_tqdm=False)
+        assert all(output.outputs[0].text for output in outputs)
+        return sum(len(output.outputs[0].token_ids) for output in outputs)
 
     return work
 
@@ -145,9 +145,9 @@ def main(name: str, folder: str) -> None:
     work = sides[name](folder)
     for _ in sys.stdin:
         begun = time.perf_counter()
-        made = work()
+        generated = work()
         seconds = time.perf_counter() - begun
-        assert made == REQUESTS * NEW_TOKENS, f"{name} made {made} tokens"
+        assert generated == REQUESTS * NEW_TOKENS, f"{name} generated {generated} tokens"
         print(seconds, file=results, flush=True)
 
 

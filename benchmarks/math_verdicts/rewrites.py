@@ -62,9 +62,9 @@ def _decimal(gold: str) -> str:
 
 def _misses(rng: random.Random, gold: str) -> Iterator[str]:
     """One digit, the sign, a bracket, the order of a pair."""
-    places = [found.start() for found in re.finditer(r"\d", gold)]
-    if places:
-        at = rng.choice(places)
+    positions = [match.start() for match in re.finditer(r"\d", gold)]
+    if positions:
+        at = rng.choice(positions)
         yield f"{gold[:at]}{(int(gold[at]) + rng.randint(1, 9)) % 10}{gold[at + 1 :]}"
     if re.fullmatch(r"-?[1-9]\d*|-?\\[dt]?frac\{\d+\}\{\d+\}", gold):
         yield gold[1:] if gold.startswith("-") else f"-{gold}"

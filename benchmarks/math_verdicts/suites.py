@@ -122,11 +122,11 @@ def _math_verify() -> Iterator[Labelled]:
     """Parametrised (gold, prediction, expected) under default options."""
     for name in MATH_VERIFY_TESTS:
         for names, row in _parametrised(SourceFile("math-verify", "0.9.0", f"tests/{name}.py").text()):
-            given = dict(zip(names, row, strict=True))
-            if given.get("precision", 6) != 6 or given.get("strict", True) is not True:
+            values = dict(zip(names, row, strict=True))
+            if values.get("precision", 6) != 6 or values.get("strict", True) is not True:
                 continue
-            prediction, gold = answer_in(given["pred"]), answer_in(given["gold"])
-            label = bool(given.get("expected", given.get("result")))
+            prediction, gold = answer_in(values["pred"]), answer_in(values["gold"])
+            label = bool(values.get("expected", values.get("result")))
             yield prediction, gold, label if prediction and gold else None
 
 

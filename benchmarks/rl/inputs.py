@@ -55,7 +55,7 @@ def smollm2_without_end() -> Path:
 
 
 def problems(updates: int) -> Path:
-    """The word problems of so many updates; each side trains on all of them, in its own order."""
+    """The word problems of a number of updates; each side trains on all of them, in its own order."""
     count = updates * COMPLETIONS // GROUP
     rows = [json.loads(line) for line in MULTIARITH.text().splitlines()[:count]]
     lines = [

@@ -75,7 +75,7 @@ def time_magcli(task: Task, **options: Any) -> Timed:
 
 
 def run_magcli(task: Task, *, seconds: float = SECONDS, **options: Any) -> Record:
-    """Run ``magcli rl``, for so many seconds at most."""
+    """Run ``magcli rl`` for at most ``seconds``."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         return monitor(
@@ -114,7 +114,7 @@ def magcli_options(task: Task, run: Path) -> dict[str, Any]:
 
 
 def time_trl(task: Task, arm: Arm, *, seconds: float = SECONDS) -> Timed:
-    """Time TRL's trainer, for so many seconds at most."""
+    """Time TRL's trainer for at most ``seconds``."""
     with tempfile.TemporaryDirectory() as folder:
         spec = {
             "model": str(task.model),
@@ -161,7 +161,7 @@ def run_trl(spec: Mapping[str, Any], folder: Path, *, last: int, seconds: float 
 
 
 def environment(threads: int) -> dict[str, str]:
-    """This process's environment, offline and with so many threads."""
+    """This process's environment, offline and with a number of threads."""
     offline = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "TOKENIZERS_PARALLELISM": "false"}
     return os.environ | offline | {"OMP_NUM_THREADS": str(threads)}
 

@@ -45,26 +45,26 @@ class Done(NamedTuple):
 
 def math_steps(folder: Path, count: int) -> list[Step]:
     """Conversion, and ``clean-math`` with an evaluation set."""
-    given, table, clean = folder / "math.jsonl", folder / "math.arrow", folder / "clean.arrow"
+    problems, table, clean = folder / "math.jsonl", folder / "math.arrow", folder / "clean.arrow"
     against = ["--against", folder / "evaluation.jsonl", "--dropped", folder / "dropped-math.jsonl"]
     return [
-        Step(["convert", given, "-o", table], table, Counter(kept=count)),
+        Step(["convert", problems, "-o", table], table, Counter(kept=count)),
         Step(["clean-math", table, "-o", clean, *against], clean, rows.math_funnel(count)),
     ]
 
 
 def code_steps(folder: Path, count: int) -> list[Step]:
     """``filter-code``, the same from its matrix, ``duplicate``, and conversion."""
-    given, matrix, kept = folder / "code.jsonl", folder / "matrix.arrow", folder / "kept.arrow"
+    problems, matrix, kept = folder / "code.jsonl", folder / "matrix.arrow", folder / "kept.arrow"
     strict, both, table = folder / "strict.arrow", folder / "two-languages.arrow", folder / "two-languages.parquet"
     outcomes = rows.code_funnel(count)
     weak = rows.code_kinds(count)["weak"]
     twice = Counter(kept=2 * outcomes["kept"])
     run = ["--workers", 2, "--matrix", matrix, "--dropped", folder / "dropped-code.jsonl"]
     return [
-        Step(["filter-code", given, "--min-tests", 2, "-o", kept, *run], kept, outcomes),
+        Step(["filter-code", problems, "--min-tests", 2, "-o", kept, *run], kept, outcomes),
         Step(
-            ["filter-code", given, "--min-tests", 2, "--drop-weak", "--from-matrix", matrix, "-o", strict],
+            ["filter-code", problems, "--min-tests", 2, "--drop-weak", "--from-matrix", matrix, "-o", strict],
             strict,
             outcomes + Counter(kept=-weak, weak=weak) if weak else outcomes,
         ),
@@ -75,11 +75,11 @@ def code_steps(folder: Path, count: int) -> list[Step]:
 
 def new_test_steps(folder: Path, count: int) -> list[Step]:
     """``make-tests``: every wrong solution that passes the given tests must fail a new one."""
-    given, made = folder / "new-tests.jsonl", folder / "new-tests.arrow"
+    problems, output = folder / "new-tests.jsonl", folder / "new-tests.arrow"
     run = ["--workers", 2, "--votes", 1, "--tries", 30, "--dropped", folder / "dropped-new-tests.jsonl"]
     weak = rows.code_kinds(count)["weak"]
     sums = {"wrong_passing_before": weak, "wrong_passing": 0}
-    return [Step(["make-tests", given, "-o", made, *run], made, rows.new_tests_funnel(count), sums)]
+    return [Step(["make-tests", problems, "-o", output, *run], output, rows.new_tests_funnel(count), sums)]
 
 
 def run_step(step: Step, limit: int) -> Done:
@@ -125,7 +125,7 @@ def whole_cycles(text: str) -> int:
     return count
 
 
-def options(arguments: Sequence[str]) -> argparse.Namespace:
+def parse_args(arguments: Sequence[str]) -> argparse.Namespace:
     """The parsed command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--math", type=whole_cycles, default=700_000, help="mathematics problems; 0 for none")
@@ -137,25 +137,25 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def run(given: argparse.Namespace, folder: Path) -> None:
+def run(args: argparse.Namespace, folder: Path) -> None:
     """Write the rows, run every step and print the table."""
-    limit = int(given.limit_gb * 2**30)
-    rows.write_all(folder, given.math, given.code, given.new_tests)
-    parts = (math_steps, given.math), (code_steps, given.code), (new_test_steps, given.new_tests)
+    limit = int(args.limit_gb * 2**30)
+    rows.write_all(folder, args.math, args.code, args.new_tests)
+    parts = (math_steps, args.math), (code_steps, args.code), (new_test_steps, args.new_tests)
     steps = [step for part, count in parts if count for step in part(folder, count)]
     print(markdown([run_step(step, limit) for step in steps]), flush=True)
-    if given.killed:
-        print(check_resume(folder / "killed", given.killed))
+    if args.killed:
+        print(check_resume(folder / "killed", args.killed))
 
 
 def main() -> None:
     """Run in the given folder or in a temporary one."""
-    given = options(sys.argv[1:])
-    if given.folder:
-        given.folder.mkdir(parents=True, exist_ok=True)
-        return run(given, given.folder)
+    args = parse_args(sys.argv[1:])
+    if args.folder:
+        args.folder.mkdir(parents=True, exist_ok=True)
+        return run(args, args.folder)
     with tempfile.TemporaryDirectory(prefix="magcli-scale-") as name:
-        run(given, Path(name))
+        run(args, Path(name))
 
 
 if __name__ == "__main__":

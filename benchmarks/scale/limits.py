@@ -47,8 +47,8 @@ def _measure(pid: int) -> tuple[int, int, resource.struct_rusage]:
     """Exit status, peak resident bytes of the process tree, and resource usage."""
     peak, tree = 0, psutil.Process(pid)
     while True:
-        found, status, usage = os.wait4(pid, os.WNOHANG)
-        if found:
+        exited, status, usage = os.wait4(pid, os.WNOHANG)
+        if exited:
             return status, peak, usage
         peak = max(peak, _resident(tree))
         time.sleep(POLL_SECONDS)

@@ -23,7 +23,7 @@ CODE_KINDS = {
 """(kind, outcome): number per 100 rows."""
 
 CPP_EVERY = 400
-"""One in so many plain problems has C++ solutions; compiling one takes as long as a hundred runs of Python."""
+"""Plain problems per one with C++ solutions: compiling one takes as long as a hundred runs of Python."""
 
 
 def code_row(kind: str, serial: int) -> Row:

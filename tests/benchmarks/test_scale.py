@@ -5,13 +5,13 @@ from collections import Counter
 import pytest
 
 from benchmarks.scale import rows
-from benchmarks.scale.__main__ import Step, math_steps, new_test_steps, options, run, run_step, whole_cycles
+from benchmarks.scale.__main__ import Step, math_steps, new_test_steps, parse_args, run, run_step, whole_cycles
 
 MEMORY = 4 << 30
 
 
 def test_every_stage_has_the_expected_row_counts(tmp_path, capsys):
-    run(options(["--math", "200", "--code", "100", "--new-tests", "100", "--killed", "0"]), tmp_path)
+    run(parse_args(["--math", "200", "--code", "100", "--new-tests", "100", "--killed", "0"]), tmp_path)
     lines = capsys.readouterr().out.splitlines()
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
     assert all(float(peak) > 0.05 for *_, peak, _ in cells), lines  # the most depends on the number of workers

@@ -40,7 +40,7 @@ def test_each_label_is_predicted_well_on_rows_in_view(decisions: list[Decision],
 
 def test_most_rows_of_later_files_are_predicted_well() -> None:
     found = [decide(row, given) for row, given in shipped("foreign")]
-    assert sum(each.found == each.row["label"] for each in found) >= 0.84 * len(found)
+    assert sum(each.predicted == each.row["label"] for each in found) >= 0.84 * len(found)
 
 
 def test_borderline_rows_are_reported_separately() -> None:
@@ -60,4 +60,4 @@ def test_scores() -> None:
 
 def test_a_rewrite_with_the_wrong_answer() -> None:
     given = next(given for row, given in shipped("seen") if row["label"] == "choice-rewrite")
-    assert decide({"open_answer": "123456789"}, given).found == "wrong-rewrite"
+    assert decide({"open_answer": "123456789"}, given).predicted == "wrong-rewrite"
