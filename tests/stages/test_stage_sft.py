@@ -194,7 +194,7 @@ def test_the_best_checkpoint_by_accuracy_on_problems_is_the_result(tiny_model_di
     assert kept == pytest.approx(found[chosen]["held_out_loss"], rel=0.2), "of equal ones the first stays"
     assert not (run / "candidate").exists()
     monkeypatch.setenv("COLUMNS", "200")
-    call_stage("report", runs=(str(run),))
+    call_stage("report", positional=[str(run)])
     assert f"accuracy {best:.3f} at step {chosen}" in capsys.readouterr().out
 
 
