@@ -4,7 +4,8 @@ Memory is bounded (``PIECE`` values per thread), and results do not depend on th
 added in order. Differences to one of the checkpoints are exact in float32 for bfloat16 values within 16 binades, so
 subtracting first loses nothing; a Gram matrix of raw float32 weights would be useless at any drift below 1 %.
 
-The Gram matrices can be cached in a file between runs, so unchanged checkpoints are not read again.
+The Gram matrices can be cached in a file between runs: unchanged checkpoints are not read again, and a new checkpoint
+adds only its own rows (T products per weight instead of T^2), for which every file is read once.
 """
 
 import functools
@@ -44,7 +45,10 @@ class Additive(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Additive over blocks: the Gram matrix (T, T) of differences to w*, |w_0|^2, number of changed weights."""
+    """Additive over blocks: the Gram matrix of differences to one checkpoint, |w_0|^2, number of changed weights.
+
+    ``gram`` is (T, T), or only its last rows if the others are cached.
+    """
 
     gram: Array
     start: float
@@ -72,26 +76,38 @@ def gram_sums(
     """
     keys = tuple(identity(checkpoint) for checkpoint in checkpoints)
     cached = load_cache(cache) if cache else None
-    if cached and cached.keys == keys and cached.precision.itemsize >= precision.itemsize:
+    if cached is None or cached.keys != keys[: len(cached.keys)] or cached.precision.itemsize < precision.itemsize:
+        sums = read_sums(checkpoints, block, precision)
+    elif cached.keys == keys:
         return cached.sums
-    sums = read_sums(checkpoints, block, precision)
+    else:
+        precision = cached.precision
+        new_rows = read_sums(checkpoints, block, precision, known=len(cached.keys))
+        sums = {
+            name: Sums(_extended(cached.sums[name].gram, new.gram), new.start, new.changed)
+            for name, new in new_rows.items()
+        }
     if cache:
         _save_cache(CachedSums(keys, precision, sums), cache)
     return sums
 
 
-def read_sums(checkpoints: Sequence[Checkpoint], block: int, precision: np.dtype[Any]) -> dict[str, Sums]:
+def read_sums(
+    checkpoints: Sequence[Checkpoint], block: int, precision: np.dtype[Any], *, known: int = 0
+) -> dict[str, Sums]:
     """The sums of every tensor in one pass over the files, differences formed and multiplied in ``precision``.
+
+    The first ``known`` rows of the Gram matrix are skipped; differences are then to the last of those checkpoints.
 
     Raises:
         DataError: a tensor contains NaN or infinity.
     """
     count = len(checkpoints)
-    sums = {name: Sums(np.zeros((count, count)), 0.0, 0) for name in checkpoints[-1]}
+    sums = {name: Sums(np.zeros((count - known, count)), 0.0, 0) for name in checkpoints[-1]}
 
     def work(name: str, start: int, length: int, buffer: torch.Tensor) -> tuple[str, Sums]:
         read = pieces([c[name] for c in checkpoints], start, length, buffer)
-        return name, total(piece_sums(rows, precision) for rows in read)
+        return name, total(piece_sums(rows, precision, known) for rows in read)
 
     for name, part in over_blocks(work, checkpoints, block):
         sums[name] = sums[name] + part
@@ -100,10 +116,10 @@ def read_sums(checkpoints: Sequence[Checkpoint], block: int, precision: np.dtype
     return sums
 
 
-def piece_sums(rows: torch.Tensor, precision: np.dtype[Any]) -> Sums:
+def piece_sums(rows: torch.Tensor, precision: np.dtype[Any], known: int = 0) -> Sums:
     """The sums over ``rows`` (T, n), contiguous: the same n weights of T checkpoints."""
     bits = bits_of(rows)
-    return Sums(gram(bits, precision), square(bits[0]), count_changed(bits[0], bits[-1]))
+    return Sums(gram(bits, precision, known), square(bits[0]), count_changed(bits[0], bits[-1]))
 
 
 def bits_of(rows: torch.Tensor) -> Bits:
@@ -152,6 +168,14 @@ def over_blocks(
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()
+
+
+def _extended(known: Array, new: Array) -> Array:
+    """The Gram matrix (T, T) of differences to the new last checkpoint, from rows relative to an earlier one."""
+    whole = np.block([[known, new[:, : len(known)].T], [new]])
+    moved = whole - whole[:, -1:] - whole[-1:] + whole[-1, -1]
+    moved[-1] = moved[:, -1] = 0
+    return np.asarray((moved + moved.T) / 2)
 
 
 def _save_cache(cached: CachedSums, file: Path) -> None:

@@ -23,11 +23,14 @@ UNROLLED = 4
 """The number of rows of the scratch buffer is a multiple of this; rows past T stay zero."""
 
 
-def gram(bits: Bits, precision: np.dtype[Any]) -> Array:
-    """The Gram matrix (T, T) of differences to the last checkpoint, formed and multiplied in ``precision``."""
+def gram(bits: Bits, precision: np.dtype[Any], known: int = 0) -> Array:
+    """The Gram matrix (T - known, T) of differences to the last checkpoint, formed and multiplied in ``precision``.
+
+    With ``known``, the first rows are skipped, and differences are to the last of those checkpoints.
+    """
     count = len(bits)
-    lower = _lower_gram(bits, _scratch(count, precision))[:count, :count]
-    return np.asarray(np.tril(lower) + np.tril(lower, -1).T)
+    lower = _lower_gram(bits, (known or count) - 1, known, _scratch(count, precision))[:count, :count]
+    return np.asarray((np.tril(lower) + np.tril(lower, -1).T)[known:])
 
 
 def mix(bits: Bits, mixing: Floats) -> npt.NDArray[np.float32]:
@@ -83,10 +86,10 @@ def count_changed(one: Bits, other: Bits) -> int:
 
 
 @_compiled
-def _subtract(bits: Bits, start: int, length: int, differences: Floats) -> None:
-    """Fill ``differences[t, :length]`` with x_t minus the last row, from weight ``start`` on."""
+def _subtract(bits: Bits, reference: int, start: int, length: int, differences: Floats) -> None:
+    """Fill ``differences[t, :length]`` with x_t - x_reference from weight ``start`` on."""
     halved, kind = bits.itemsize == 2, differences.dtype.type
-    base = bits[len(bits) - 1, start : start + length]
+    base = bits[reference, start : start + length]
     for t in range(len(bits)):
         row, out = bits[t, start : start + length], differences[t]
         for k in range(length):
@@ -110,14 +113,14 @@ def _add_tile(rows: Floats, i: int, j: int, length: int, gram: Array) -> None:
 
 
 @_compiled
-def _lower_gram(bits: Bits, differences: Floats) -> Array:
-    """The lower triangle of the Gram matrix (P, P) of differences to the last row."""
+def _lower_gram(bits: Bits, reference: int, known: int, differences: Floats) -> Array:
+    """The Gram matrix (P, P) of differences to row ``reference``: its lower triangle, from row ``known`` on."""
     count, width = bits.shape
     gram = np.zeros((len(differences), len(differences)))
     for start in range(0, width, CHUNK):
         length = min(CHUNK, width - start)
-        _subtract(bits, start, length, differences)
-        for i in range(0, count, 2):
+        _subtract(bits, reference, start, length, differences)
+        for i in range(known // 2 * 2, count, 2):
             for j in range(0, i + 1, 2):
                 _add_tile(differences, i, j, length, gram)
     return gram
@@ -138,7 +141,7 @@ def _mix(bits: Bits, factors: Floats, differences: Floats, out: npt.NDArray[np.f
     width, total = bits.shape[1], np.empty(CHUNK, differences.dtype)
     for start in range(0, width, CHUNK):
         length = min(CHUNK, width - start)
-        _subtract(bits, start, length, differences)
+        _subtract(bits, len(bits) - 1, start, length, differences)
         for component in range(len(factors)):
             total[:] = 0
             for t in range(0, len(differences), UNROLLED):

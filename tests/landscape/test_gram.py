@@ -27,13 +27,14 @@ def weights(count: int, width: int, dtype: torch.dtype) -> torch.Tensor:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(1, 9), st.integers(0, 2 * CHUNK + 3), st.sampled_from(TYPES), st.sampled_from(PRECISIONS))
-def test_the_gram_is_that_of_the_differences(count, width, dtype, precision):
+@given(st.integers(1, 9), st.integers(0, 2 * CHUNK + 3), st.sampled_from(TYPES), st.sampled_from(PRECISIONS), st.data())
+def test_the_gram_is_that_of_the_differences(count, width, dtype, precision, data):
+    known = data.draw(st.integers(0, count - 1))
     rows = weights(count, width, dtype)
-    moved = (rows.double() - rows[-1].double()).numpy()
-    found = gram(bits_of(rows), precision)
-    assert found.shape == (count, count)
-    assert found == pytest.approx(moved @ moved.T, rel=1e-5 if precision == np.float32 else 1e-13, abs=1e-4)
+    moved = (rows.double() - rows[known - 1].double()).numpy()
+    found = gram(bits_of(rows), precision, known)
+    assert found.shape == (count - known, count)
+    assert found == pytest.approx(moved[known:] @ moved.T, rel=1e-5 if precision == np.float32 else 1e-13, abs=1e-4)
 
 
 @settings(max_examples=40, deadline=None)
@@ -124,6 +125,23 @@ def test_more_checkpoints_cost_one_read_and_give_the_same_plane(make_run, curved
     assert read == run.stack.size * 4
     same(plane(run.folders), found)
     assert len(load_cache(file).keys) == 9
+
+
+def test_only_new_rows_of_the_gram_are_multiplied(make_run, curved, tmp_path, monkeypatch):
+    from magcli.landscape import gram as module
+
+    run, rows = make_run(curved(7, 1e-2)), []
+    original = module.read_sums
+
+    def watched(checkpoints, block, precision, *, known=0):
+        sums = original(checkpoints, block, precision, known=known)
+        rows.append({part.gram.shape for part in sums.values()})
+        return sums
+
+    monkeypatch.setattr(module, "read_sums", watched)
+    plane(run.folders[:-1], cache=tmp_path / "grams.npz")
+    plane(run.folders, cache=tmp_path / "grams.npz")
+    assert rows == [{(6, 6)}, {(1, 7)}]
 
 
 def test_a_changed_file_is_summed_again(make_run, curved, tmp_path, bytes_read):
