@@ -8,35 +8,39 @@ takes the top-2 eigenvectors of X^T X. X has rank below T, so the same plane fol
    Gram matrix of raw weights). Centring it gives the spectrum, the path in the plane and the distance from it.
 2. ``write_components`` reads them again and writes c1 and c2 under the model's own tensor names.
 
-Memory is bounded for any model size.
+Lanczos iteration, the method that the paper names, is an independent check that never forms the Gram matrix. It runs in
+the dual space of T dimensions: a step is one pass that multiplies every block of differences D by a vector of length T,
+and D by the result, in float64; usually 5 to 10 passes, at most about T. Memory is bounded for any model size.
 """
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 
 from magcli.errors import DataError
-from magcli.landscape.checkpoints import Checkpoint, check_same, open_checkpoint, read_tensor
-from magcli.landscape.gram import BLOCK, Sums, gram_sums, total
-from magcli.landscape.kernels import Array
+from magcli.landscape.checkpoints import Checkpoint, check_same, open_checkpoint, pieces, read_tensor
+from magcli.landscape.gram import BLOCK, Sums, bits_of, check_finite, gram_sums, over_blocks, total
+from magcli.landscape.kernels import Array, count_changed
 from magcli.model.tensors import Stored
 
 RANK_ONE = 1e-12
 """Ratio of the second to the first eigenvalue below which the checkpoints lie on one line."""
 STRAIGHT = 1e-4
 """Ratio of the second to the first eigenvalue below which a float32 Gram matrix is too coarse and float64 is used."""
+TOLERANCE = 1e-9
+"""Lanczos stops when the residuals of both eigenvectors are below this fraction of the first eigenvalue."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorDrift:
     """How far one tensor moved: ``drift`` = |w_T - w_0| / |w_0|, ``changed`` = fraction of its weights that differ
     between the first and the last checkpoint, ``variance`` = its share of the whole run's variance, ``explained`` =
-    the shares of its own variance that lie along c1 and c2."""
+    the shares of its own variance that lie along c1 and c2 (empty for Lanczos, which has no Gram matrix)."""
 
     name: str
     size: int
@@ -52,7 +56,7 @@ class Plane:
 
     ``folders`` are the checkpoints in training order, ``storage`` the dtypes found in them, ``tensors`` the figures for
     every tensor. ``distance`` (T,) is |x_t - w*|. ``explained`` (K,) are shares of variance, descending; ``sigma`` (K,)
-    the singular values of the centred stack; K is T-1. ``mixing`` (2, T) has rows that sum to 0, with
+    the singular values of the centred stack; K is T-1, or 2 for Lanczos. ``mixing`` (2, T) has rows that sum to 0, with
     c_k = sum_t mixing[k, t] (x_t - w*). ``trajectory`` (T, 2) are the coordinates (a1, a2) of every checkpoint relative
     to w*; the start has positive a1. ``off_plane`` (T,) is the fraction of |x_t - w*| outside the plane. ``drift`` and
     ``changed`` are as in TensorDrift.
@@ -79,17 +83,50 @@ class Plane:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Eigenvalues (K,) of the centred Gram matrix, descending, and the first two components: ``mixing`` as in Plane."""
+    """Eigenvalues (K,) of the centred Gram matrix, descending; ``variance``, their sum; and the first two components.
+
+    Component k is c_k = sum_t mixing[k, t] (x_t - w*) with ``mixing`` (2, T), whose rows sum to 0; ``trajectory``
+    (T, 2) are the checkpoints' coordinates relative to w*, ``square`` (T,) their squared distances to it.
+    """
 
     values: Array
+    variance: float
     mixing: Array
+    trajectory: Array
+    square: Array
+
+    def oriented(self) -> "Principal":
+        """Fix the signs: the start has positive a1, as in the paper, and c2's largest coefficient is positive."""
+        first = -1 if self.trajectory[0, 0] < 0 else 1
+        second = -1 if self.mixing[1][np.abs(self.mixing[1]).argmax()] < 0 else 1
+        signs = np.array([first, second])
+        return replace(self, mixing=self.mixing * signs[:, None], trajectory=self.trajectory * signs)
 
 
-def plane(folders: Sequence[Path], *, block: int = BLOCK, cache: Path | None = None) -> Plane:
+class TensorSums(NamedTuple):
+    """Sums over one tensor: |w_0 - w*|^2, |w_0|^2, number of changed weights, variance, its shares along c1 and c2."""
+
+    distance: float
+    start: float
+    changed: int
+    variance: float
+    explained: tuple[float, ...] = ()
+
+
+Found = tuple[Principal, dict[str, TensorSums]]
+
+
+def plane(
+    folders: Sequence[Path],
+    *,
+    block: int = BLOCK,
+    method: Literal["gram", "lanczos"] = "gram",
+    cache: Path | None = None,
+) -> Plane:
     """Find the principal plane of the checkpoints in ``folders``, in training order.
 
-    Every file is read once, or not at all if the file ``cache`` has their sums from an earlier call; they are saved
-    there.
+    ``gram`` reads every file once, or not at all if the file ``cache`` has their sums from an earlier call; it saves
+    them there. ``lanczos`` reads the files several times and is meant for verification.
 
     Raises:
         DataError: fewer than three checkpoints, missing, extra, reshaped or quantised tensors, truncated files, NaN or
@@ -99,30 +136,11 @@ def plane(folders: Sequence[Path], *, block: int = BLOCK, cache: Path | None = N
         raise DataError(f"a landscape needs at least 3 checkpoints, got {len(folders)}")
     checkpoints = [open_checkpoint(folder) for folder in folders]
     check_same(checkpoints)
-    sums = gram_sums(checkpoints, block, np.dtype(np.float32), cache)
-    if precision_of(_second_share(total(sums.values()).gram)) == np.float64:
-        sums = gram_sums(checkpoints, block, np.dtype(np.float64), cache)
-    whole = total(sums.values())
-    _check_distinct(folders, checkpoints, whole.gram.diagonal())
-    if _second_share(whole.gram) < RANK_ONE:
-        raise DataError(f"{folders[0]} to {folders[-1]}: the checkpoints lie on one line, not in a plane")
-    found = _principal(whole.gram)
-    trajectory, square = whole.gram @ found.mixing.T, whole.gram.diagonal().copy()
-    distance, outside = np.sqrt(square), np.sqrt(np.maximum(square - (trajectory**2).sum(1), 0))
-    variance = float(found.values.sum())
-    return Plane(
-        folders=tuple(folders),
-        storage=tuple(sorted({str(t.dtype).removeprefix("torch.") for c in checkpoints for t in c.values()})),
-        sigma=np.sqrt(found.values),
-        explained=found.values / variance,
-        mixing=found.mixing,
-        trajectory=trajectory,
-        off_plane=np.divide(outside, distance, out=np.zeros_like(outside), where=distance > 0),
-        distance=distance,
-        drift=_ratio(square[0], whole.start),
-        changed=whole.changed / sum(t.size for t in checkpoints[-1].values()),
-        tensors=tuple(_tensor_drift(checkpoints[-1][name], part, found, variance) for name, part in sums.items()),
-    )
+    if method == "gram":
+        found, parts = _by_gram(folders, checkpoints, block, cache)
+    else:
+        found, parts = _by_lanczos(folders, checkpoints, block)
+    return _described(folders, checkpoints, found, parts)
 
 
 def precision_of(second: float) -> np.dtype[Any]:
@@ -140,18 +158,24 @@ def random_walk(count: int) -> Array:
     return np.asarray(values / values.sum())
 
 
-def _principal(gram: Array) -> Principal:
-    """All T-1 eigenvalues and the first two components, from the Gram matrix (T, T) of differences to w*.
+def _by_gram(folders: Sequence[Path], checkpoints: Sequence[Checkpoint], block: int, cache: Path | None) -> Found:
+    sums = gram_sums(checkpoints, block, np.dtype(np.float32), cache)
+    if precision_of(_second_share(total(sums.values()).gram)) == np.float64:
+        sums = gram_sums(checkpoints, block, np.dtype(np.float64), cache)
+    gram = total(sums.values()).gram
+    _check_distinct(folders, checkpoints, gram.diagonal())
+    _check_rank(folders, _second_share(gram))
+    found = _principal(gram)
+    return found, {name: _tensor_sums(part, found) for name, part in sums.items()}
 
-    Signs are fixed: the start has positive a1, as in the paper, and c2's largest coefficient is positive.
-    """
+
+def _principal(gram: Array) -> Principal:
+    """All T-1 eigenvalues and the first two components, from the Gram matrix (T, T) of differences to w*."""
     values, vectors = np.linalg.eigh(_centred(gram))
     values, vectors = np.maximum(values[:0:-1], 0), vectors[:, :0:-1]
     mixing = vectors[:, :2].T / np.sqrt(values[:2, None])
     mixing -= mixing.mean(1, keepdims=True)
-    first = -1 if gram[0] @ mixing[0] < 0 else 1
-    second = -1 if mixing[1][np.abs(mixing[1]).argmax()] < 0 else 1
-    return Principal(values, mixing * np.array([first, second])[:, None])
+    return Principal(values, float(values.sum()), mixing, gram @ mixing.T, gram.diagonal().copy()).oriented()
 
 
 def _centred(gram: Array) -> Array:
@@ -165,17 +189,48 @@ def _second_share(gram: Array) -> float:
     return float(values[-2] / values[-1]) if values[-1] > 0 else 0.0
 
 
-def _tensor_drift(stored: Stored, part: Sums, found: Principal, variance: float) -> TensorDrift:
+def _tensor_sums(part: Sums, found: Principal) -> TensorSums:
     gram = _centred(part.gram)
-    own, axes = float(np.trace(gram)), found.mixing * np.sqrt(found.values[:2, None])
-    along = tuple(float(axis @ gram @ axis) / own if own > 0 else 0.0 for axis in axes)
-    changed, drift = part.changed / max(stored.size, 1), _ratio(float(part.gram[0, 0]), part.start)
-    return TensorDrift(stored.name, stored.size, drift, changed, own / variance, along)
+    variance, axes = float(np.trace(gram)), found.mixing * np.sqrt(found.values[:2, None])
+    along = [float(axis @ gram @ axis) / variance if variance > 0 else 0.0 for axis in axes]
+    return TensorSums(float(part.gram[0, 0]), part.start, part.changed, variance, tuple(along))
+
+
+def _described(
+    folders: Sequence[Path], checkpoints: Sequence[Checkpoint], found: Principal, parts: dict[str, TensorSums]
+) -> Plane:
+    distance = np.sqrt(found.square)
+    outside = np.sqrt(np.maximum(found.square - (found.trajectory**2).sum(1), 0))
+    moved = list(parts.values())
+    return Plane(
+        folders=tuple(folders),
+        storage=tuple(sorted({str(t.dtype).removeprefix("torch.") for c in checkpoints for t in c.values()})),
+        sigma=np.sqrt(found.values),
+        explained=found.values / found.variance,
+        mixing=found.mixing,
+        trajectory=found.trajectory,
+        off_plane=np.divide(outside, distance, out=np.zeros_like(outside), where=distance > 0),
+        distance=distance,
+        drift=_ratio(sum(part.distance for part in moved), sum(part.start for part in moved)),
+        changed=sum(part.changed for part in moved) / sum(t.size for t in checkpoints[-1].values()),
+        tensors=tuple(_tensor_drift(checkpoints[-1][name], part, found.variance) for name, part in parts.items()),
+    )
+
+
+def _tensor_drift(stored: Stored, part: TensorSums, variance: float) -> TensorDrift:
+    changed = part.changed / max(stored.size, 1)
+    drift, share = _ratio(part.distance, part.start), part.variance / variance
+    return TensorDrift(stored.name, stored.size, drift, changed, share, part.explained)
 
 
 def _ratio(square: float, start: float) -> float:
     """The relative distance; infinite for a tensor that moved away from zero."""
     return float(np.sqrt(square / start)) if start > 0 else float("inf") if square > 0 else 0.0
+
+
+def _check_rank(folders: Sequence[Path], second: float) -> None:
+    if second < RANK_ONE:
+        raise DataError(f"{folders[0]} to {folders[-1]}: the checkpoints lie on one line, not in a plane")
 
 
 def _check_distinct(folders: Sequence[Path], checkpoints: Sequence[Checkpoint], square: Array) -> None:
@@ -192,3 +247,103 @@ def _equal(one: Checkpoint, other: Checkpoint) -> bool:
     """Whether two checkpoints have the same weights, comparing the smallest tensors first."""
     tensors = sorted(one.values(), key=lambda stored: stored.size)
     return all(torch.equal(read_tensor(stored), read_tensor(other[stored.name])) for stored in tensors)
+
+
+# ---- Lanczos ----
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Additive over blocks: |x_t - w*|^2 (T,), |sum_t (x_t - w*)|^2, |w_0|^2, and the number of changed weights."""
+
+    square: Array
+    mean: float
+    start: float
+    changed: int
+
+    def __add__(self, other: "Moments") -> "Moments":
+        return Moments(
+            self.square + other.square, self.mean + other.mean, self.start + other.start, self.changed + other.changed
+        )
+
+    @property
+    def variance(self) -> float:
+        """The sum of squared distances to the mean of the checkpoints."""
+        return float(self.square.sum() - self.mean / len(self.square))
+
+
+def _by_lanczos(folders: Sequence[Path], checkpoints: Sequence[Checkpoint], block: int) -> Found:
+    moments = _read_moments(checkpoints, block)
+    whole = total(moments.values())
+    _check_distinct(folders, checkpoints, whole.square)
+    found = _lanczos(checkpoints, whole, block)
+    _check_rank(folders, float(found.values[1] / found.values[0]))
+    return found, {name: TensorSums(float(m.square[0]), m.start, m.changed, m.variance) for name, m in moments.items()}
+
+
+def _read_moments(checkpoints: Sequence[Checkpoint], block: int) -> dict[str, Moments]:
+    """The moments of every tensor in one pass. Raises DataError for NaN and infinity."""
+    moments = {name: Moments(np.zeros(len(checkpoints)), 0.0, 0.0, 0) for name in checkpoints[-1]}
+
+    def work(name: str, start: int, length: int, buffer: torch.Tensor) -> tuple[str, Moments]:
+        return name, total(map(_moments, pieces([c[name] for c in checkpoints], start, length, buffer)))
+
+    for name, part in over_blocks(work, checkpoints, block):
+        moments[name] = moments[name] + part
+    for name, part in moments.items():
+        check_finite(part.square, [c[name] for c in checkpoints])
+    return moments
+
+
+def _lanczos(checkpoints: Sequence[Checkpoint], moments: Moments, block: int) -> Principal:
+    """The first two components, one pass per step, with full reorthogonalisation as T is small."""
+    count = len(checkpoints)
+    start = np.random.default_rng(0).normal(size=count)
+    basis, products = _orthonormal(start, np.empty((0, count))), np.empty((0, count))
+    while True:
+        products = np.vstack([products, _product(checkpoints, basis[-1], block)])
+        inside = basis @ _without_mean(products).T
+        values, vectors = np.linalg.eigh((inside + inside.T) / 2)
+        values, vectors = values[::-1], vectors[:, ::-1]
+        pair, along = vectors.T[:2] @ basis, vectors.T[:2] @ products
+        residual = np.linalg.norm(_without_mean(along) - values[:2, None] * pair, axis=1)
+        if len(basis) == count - 1 or (len(basis) > 2 and residual.max() <= TOLERANCE * values[0]):
+            break
+        basis = np.vstack([basis, _orthonormal(_without_mean(products)[-1], basis)])
+    scale = np.sqrt(np.maximum(values[:2, None], np.finfo(float).tiny))
+    return Principal(values[:2], moments.variance, pair / scale, (along / scale).T, moments.square).oriented()
+
+
+def _product(checkpoints: Sequence[Checkpoint], vector: Array, block: int) -> Array:
+    """D (D^T vector) with D (T, W) the differences to w*: one pass."""
+    along = torch.from_numpy(vector)
+
+    def work(name: str, start: int, length: int, buffer: torch.Tensor) -> torch.Tensor:
+        read = pieces([c[name] for c in checkpoints], start, length, buffer)
+        return total(moved @ (along @ moved) for moved in map(_differences, read))
+
+    parts = over_blocks(work, checkpoints, block)
+    return np.asarray(sum((part.numpy() for part in parts), np.zeros(len(vector))))
+
+
+def _moments(rows: torch.Tensor) -> Moments:
+    moved, first, bits = _differences(rows), rows[0].double(), bits_of(rows)
+    square, middle = moved.square().sum(1).numpy(), moved.sum(0)
+    return Moments(square, float(middle @ middle), float(first @ first), count_changed(bits[0], bits[-1]))
+
+
+def _differences(rows: torch.Tensor) -> torch.Tensor:
+    """Rows (T, n) minus the last one, in float64."""
+    return rows.double() - rows[-1].double()
+
+
+def _without_mean(rows: Array) -> Array:
+    return np.asarray(rows - rows.mean(1, keepdims=True))
+
+
+def _orthonormal(vector: Array, basis: Array) -> Array:
+    """``vector`` (T,) orthogonal to the ones and to ``basis``, normalised, as (1, T)."""
+    for _ in range(2):
+        vector = vector - vector.mean()
+        vector = vector - (basis @ vector) @ basis
+    return np.asarray(vector / np.linalg.norm(vector))[None]

@@ -66,7 +66,7 @@ def write_plane(out: Path, plane: Plane, job: Job) -> None:
     figures = plane_figures(plane)
     write_json(out / "plane.json", figures)
     rows = [
-        {**tensor, **dict(zip(("explained_1", "explained_2"), tensor.pop("explained"), strict=True))}
+        {**tensor, **dict(zip(("explained_1", "explained_2"), tensor.pop("explained") or (None, None), strict=True))}
         for tensor in map(dict, figures["tensors"])
     ]
     _table(out / "tensors.csv", pa.Table.from_pylist(rows), job)

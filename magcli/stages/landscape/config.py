@@ -37,6 +37,11 @@ class Config(options.RewardOptions, options.SamplingOptions, options.LocalEngine
     )
     shortest: float = opt(0.0, "Minimum mean length of points in the regression.", panel=GRID)
     longest: float = opt(0.0, "Maximum mean length of points in the regression; 0 is no limit.", panel=GRID)
+    method: Literal["gram", "lanczos"] = opt(
+        "gram",
+        "Method for the plane: gram reads the weights once; lanczos, for verification, about ten times.",
+        panel=GRID,
+    )
     plane_only: bool = opt(False, "Only compute the plane and write its components; sample nothing.", panel=GRID)
     cost: bool = opt(
         False, "With --dry-run: report bytes read and written and memory of the plane.", panel=GRID, preview_only=True

@@ -117,7 +117,7 @@ def _plane(config: Config, checkpoints: list[Path], out: Path, job: Job) -> Plan
     from magcli.landscape import diagnosis, pca
 
     job.console.say(_cost(checkpoints), event="cost")
-    plane = pca.plane(checkpoints, cache=out / "grams.npz")
+    plane = pca.plane(checkpoints, method=config.method, cache=out / "grams.npz")
     job.console.say(diagnosis.summary(plane), event="plane", explained=plane.explained.tolist())
     for text in diagnosis.details(plane):
         job.console.say(text, event="plane-detail")
