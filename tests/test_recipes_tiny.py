@@ -55,7 +55,16 @@ dtype = "fp32"
 
 def made(tiny: Path, tmp_path: Path) -> str:
     """Make the target `demo`, and return what it printed."""
-    command = ["make", "-C", tiny, "demo", f"RECIPE={tmp_path}/small.toml", f"OUT={tmp_path}/out", "TRAJECTORY=2"]
+    command = [
+        "make",
+        "-C",
+        tiny,
+        "demo",
+        f"RECIPE={tmp_path}/small.toml",
+        f"OUT={tmp_path}/out",
+        "TRAJECTORY=2",
+        "GRADER_UPDATES=4",
+    ]
     command += ["MAGCLI=magcli"]
     done = subprocess.run(list(map(str, command)), env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
