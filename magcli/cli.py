@@ -77,7 +77,8 @@ def _message(error: TyperException) -> str:
     """An error of the command line in one line, like every other error."""
     stage = next((name for name in sys.argv[1:2] if name in {entry.name for entry in STAGES}), "")
     command = f"magcli {stage}".strip()
-    return f"{command}: {' '.join(error.format_message().split()).rstrip('.')}; see {command} --help"
+    text = " ".join(error.format_message().split()).replace(": Value error, ", ": ")  # added by pydantic
+    return f"{command}: {text.rstrip('.')}; see {command} --help"
 
 
 def main() -> None:

@@ -134,7 +134,7 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> list[tuple[int, Rollout]]:
-        """Generate one token for every running sequence, new ones included; returns (request, rollout) of each end."""
+        """Generate one token for every sequence, new ones included; returns (request, rollout) of those that ended."""
         starting = self._assign()
         self._compact()
         if not self._running:
@@ -167,7 +167,7 @@ class Engine:
             running.versions = [span for span in running.versions if span[0] < made] + [(made, version)]
 
     def _assign(self) -> list[tuple[Request, list[int]]]:
-        """Give free slots, lowest first, to the samples that wait longest; returns requests with their new slots."""
+        """Give free slots, lowest first, to the samples that have waited longest; returns requests with new slots."""
         free = [slot for slot in range(self._slots) if slot >= len(self._running) or self._running[slot] is None]
         starting: list[tuple[Request, list[int]]] = []
         budget = PREFILL_TOKENS

@@ -32,11 +32,11 @@ def open_generator(
 
     Args:
         model: local folder, hub id, or URL of an OpenAI-compatible server; ``#name`` after the URL selects a model.
-        engine: ``auto`` depends on the form of ``model``, and then on ``policy_engine``.
-        dtype: type of the weights; ``auto`` is decided by ``magcli.model.compute``.
+        engine: ``auto`` is ``server`` for a URL, else the choice of ``policy_engine``.
+        dtype: dtype of the weights; ``auto`` is decided by ``magcli.model.compute``.
         slots: concurrent sequences: the engine's slots, or requests to the server.
         deterministic: the bits of a sample do not depend on other samples; only the embedded engine in float32.
-        device: torch's name of the device of a local engine.
+        device: torch device of a local engine, such as cuda:1.
         deadline: seconds that a server may take for one sample, and that vLLM may take to start or to answer.
 
     Raises:
@@ -96,14 +96,16 @@ def open_policy(
     from magcli.model.compute import dtype_of
     from magcli.model.load import load_tokenizer
 
-    exact = dtype_of("fp32" if deterministic else dtype, model, device)
+    torch_dtype = dtype_of("fp32" if deterministic else dtype, model, device)
     if name == "torch":
         from magcli.generate.decoder import open_decoder
         from magcli.generate.engine import TorchPolicy
         from magcli.model.load import load_model
 
         tokenizer = load_tokenizer(model)
-        decoder = open_decoder(model, dtype=exact, device=device) or load_model(model, dtype=exact, device=device)
+        decoder = open_decoder(model, dtype=torch_dtype, device=device) or load_model(
+            model, dtype=torch_dtype, device=device
+        )
         return TorchPolicy(decoder, tokenizer, slots=slots, deterministic=deterministic)
     require_vllm()
     import torch
@@ -113,13 +115,13 @@ def open_policy(
     from magcli.generate.vllm_transfer import broadcast_backend, sender_for
     from magcli.model.load import context_length, load_outline, local_folder
 
-    tokenizer, outline, sender = load_tokenizer(model), load_outline(model), sender_for(device, exact)
+    tokenizer, outline, sender = load_tokenizer(model), load_outline(model), sender_for(device, torch_dtype)
     process = start(
         local_folder(model),
         outline.config,
         backend=broadcast_backend(device) if transfer == "broadcast" else sender.backend,
-        dtype=exact,
-        head=torch.float32 if exact_head else exact,
+        dtype=torch_dtype,
+        head=torch.float32 if exact_head else torch_dtype,
         slots=slots,
         context=context_length(outline),
         device=device,
@@ -166,5 +168,5 @@ def _open_vision(
     from magcli.generate.vision import VisionGenerator
     from magcli.model.compute import dtype_of
 
-    exact = dtype_of("fp32" if deterministic else dtype, model, device)
-    return VisionGenerator(*load_vision_model(model, dtype=exact, device=device))
+    torch_dtype = dtype_of("fp32" if deterministic else dtype, model, device)
+    return VisionGenerator(*load_vision_model(model, dtype=torch_dtype, device=device))

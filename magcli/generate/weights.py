@@ -21,7 +21,7 @@ Names = tuple[str, ...]
 
 
 def parameter_names(model: nn.Module) -> dict[str, Names]:
-    """For each name of a parameter, that name and then the names of what it is tied to."""
+    """For each name of a parameter, that name and then the other names of the same tied parameter."""
     named = list(model.named_parameters(remove_duplicate=False))
     return {name: (name, *(o for o, other in named if other is tensor and o != name)) for name, tensor in named}
 
@@ -97,10 +97,10 @@ def copied(weights: Weights, *, dtype: torch.dtype | None = None) -> Weights:
 
 
 def sweep() -> None:
-    """Remove what killed processes have left in shared memory."""
+    """Remove the weight files that killed processes have left in shared memory."""
     for path in _folder().glob("magcli-*.safetensors"):
         if not Path(f"/proc/{path.name.split('-')[1]}").exists():
-            with suppress(OSError):  # another user's, who alone can remove it
+            with suppress(OSError):  # files of another user
                 path.unlink()
 
 

@@ -1,6 +1,6 @@
-"""Number format and threads of a model in training and sampling, on CPUs and GPUs.
+"""Dtype and number of threads of a model in training and sampling, on CPUs and GPUs.
 
-On a CPU the format that ``auto`` stands for is measured: CPU flags are unreliable under emulation and in virtual
+On a CPU the dtype that ``auto`` stands for is measured: CPU flags are unreliable under emulation and in virtual
 machines, and bfloat16 without hardware support is up to 45 times slower than float32. On CUDA it depends on the compute
 capability. The number of threads depends on the size of the matrix products.
 """
@@ -44,14 +44,14 @@ TWO_THREADS = 1 << 22
 
 
 class Choice(NamedTuple):
-    """A number format and the reason for it."""
+    """A dtype and the reason for it."""
 
     format: Format
     reason: str
 
 
 def choose(model: str, device: str, purpose: Purpose) -> Choice:
-    """The number format that ``auto`` stands for, for a model on a device; measured once per process.
+    """The dtype that ``auto`` stands for, for a model on a device; measured once per process.
 
     The model's config determines the layer sizes. For training, the products of the backward pass are measured too.
     """
@@ -91,7 +91,7 @@ def _widths(model: str) -> tuple[int, int]:
 
 
 def dtype_of(name: Literal["auto", "bf16", "fp32"], model: str, device: str) -> torch.dtype:
-    """The type of a sampling engine's weights for the value of an option."""
+    """The torch dtype of a sampling engine's weights for the value of ``--dtype``."""
     return DTYPES[choose(model, device, "sampling").format if name == "auto" else name]
 
 

@@ -187,7 +187,7 @@ def save_model(
     """Write config, safetensors weights cast to ``dtype`` and tokenizer, for ``AutoModelForCausalLM``.
 
     The folder appears complete or not at all; an existing one is replaced. Tied weights are stored once.
-    ``weights``, by the model's names, replace its own, which may be sharded.
+    ``weights``, by parameter name, are written instead of the model's, which may be sharded.
     """
     untied = {name for name, _ in (*model.named_parameters(), *model.named_buffers())}
     given = model.state_dict() if weights is None else weights

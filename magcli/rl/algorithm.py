@@ -39,8 +39,8 @@ class Tokens(NamedTuple):
 
     Attributes:
         new: log-probabilities under the policy; the only field with a gradient.
-        old: log-probabilities that the importance ratio is against: the sampler's, at the version of the weights that
-            generated each token, or those of the proximal policy with ``--is-cap``.
+        old: log-probabilities in the denominator of the importance ratio: the sampler's, under the weights that
+            generated each token, or with ``--is-cap`` those of the proximal policy.
         advantage: that of the token's completion.
         sequence: int64, index of the token's completion in the micro-batch.
     """
@@ -123,11 +123,11 @@ def token_weights(lengths: Sequence[int], groups: Sequence[int], *, norm: LossNo
 
     ``group`` (P 2.1, loss normalisation): 1 / (number of groups * generated tokens of the completion's group).
     ``token`` (DAPO, eq. 8): 1 / generated tokens of the mini-batch. ``sample`` (GRPO, eq. 3): 1 / (number of
-    completions * tokens of the completion). The weights of all tokens sum to 1. The
-    losses of micro-batches and ranks are summed, so how the mini-batch is split does not change the gradient.
+    completions * tokens of the completion). The weights of all tokens sum to 1.
+    The losses of micro-batches and ranks are summed, so how the mini-batch is split does not change the gradient.
     """
     if any(length < 1 for length in lengths):
-        raise MagError("a completion without generated tokens cannot train")
+        raise MagError("cannot train on a completion without generated tokens")
     tokens: Counter[int] = Counter()
     for length, group in zip(lengths, groups, strict=True):
         tokens[group] += length
@@ -155,7 +155,7 @@ def importance_ratio(new: Tensor, old: Tensor) -> Tensor:
 
 
 def is_clipped(tokens: Tokens, clip_low: float, clip_high: float) -> tuple[Tensor, Tensor]:
-    """Whether the lower and the upper bound of ``clipped_policy_loss`` set each gradient to zero, bool ``[N]``."""
+    """Which tokens have zero gradient because of the lower and of the upper clipping bound, bool ``[N]`` each."""
     ratio = importance_ratio(tokens.new.detach(), tokens.old)
     return (tokens.advantage < 0) & (ratio < 1 - clip_low), (tokens.advantage > 0) & (ratio > 1 + clip_high)
 
@@ -163,9 +163,9 @@ def is_clipped(tokens: Tokens, clip_low: float, clip_high: float) -> tuple[Tenso
 def truncated_importance(proximal: Tensor, sampler: Tensor, *, cap: float) -> Tensor:
     """min(proximal / sampler probability, ``cap``) of each token ``[N]``, without gradient (``--is-cap``).
 
-    The decoupled objective of AReaL (section 5.2): the ratio of the policy loss is against the proximal policy, the
-    trainer's weights at the start of the batch; this weight corrects for a sampler with older weights or another
-    engine. Truncation bounds its variance (truncated importance sampling).
+    The decoupled objective of AReaL (section 5.2): the importance ratio of the policy loss is relative to the proximal
+    policy, the trainer's weights at the start of the batch; this weight corrects for a sampler with older weights or
+    another engine. Truncation bounds its variance (truncated importance sampling).
     """
     return (proximal - sampler).detach().clamp(-MAX_LOG_RATIO, math.log(cap)).exp()
 

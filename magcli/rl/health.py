@@ -26,7 +26,8 @@ class Limits:
         mismatch_updates: number of consecutive updates that must exceed these.
         cut_share: share of completions that reach the token limit, which hardly ever get a reward. Runs at 0.97 to
             0.99 do not improve.
-        non_diverse_share: share of graded groups with zero advantage. At this limit each group that trains costs fifty.
+        non_diverse_share: share of graded groups with zero advantage. At this limit fifty groups are generated
+            for each one that trains.
         updates: number of consecutive updates that must exceed these shares.
     """
 

@@ -43,7 +43,8 @@ async def train(
 ) -> str | None:
     """Run the remaining updates; returns why the run ended early, or None.
 
-    ``background``: update in a thread while other processes generate; else both take turns on one device.
+    ``background``: update in a thread while other processes generate; else generation and training alternate on one
+    device.
 
     Raises:
         Stopped: the run cannot learn any more; the message says why.
@@ -109,8 +110,9 @@ def record(
     seconds: float,
     generating: float,
 ) -> dict[str, Any]:
-    """Record the last update; returns its metrics. The engines worked ``generating`` of its ``seconds``.
+    """Record the last update; returns its metrics.
 
+    ``seconds`` is the time since the update before, during ``generating`` of which the engines worked.
     The time of writes after an update, such as a checkpoint, counts in the next one.
     """
     line = {"step": trainer.done, "lr": trainer.controller.lr}
@@ -121,14 +123,14 @@ def record(
 
 
 class Clock:
-    """Measures the seconds between updates, and during how many of them the engines worked on average."""
+    """Measures the time between updates and the time that the engines worked in between, averaged over engines."""
 
     def __init__(self, engine: Sampler) -> None:
         self._engine = engine
         self._begun, self._worked = time.monotonic(), engine.seconds
 
     def lap(self) -> tuple[float, float]:
-        """Both since the last call."""
+        """Seconds since the last call, and seconds of it that the engines worked."""
         begun, worked = self._begun, self._worked
         self._begun, self._worked = time.monotonic(), self._engine.seconds
         return self._begun - begun, self._worked - worked

@@ -27,10 +27,11 @@ from magcli.train.shard import ShardedModel
 class Objective:
     """The settings of the objective (recipe, section 1) and of its computation.
 
-    The last five are not part of the recipe. If ``is_cap`` is above 0, the ratio is against the trainer's log-probs at
-    the start of the batch, and each token is weighted by their ratio to the sampler's, truncated at the cap. ``kl`` is
-    the coefficient of the penalty against a reference model, ``entropy_bonus`` that of the entropy. ``advantage`` and
-    ``loss`` name custom functions that replace the built-in ones.
+    The last five are not part of the recipe. If ``is_cap`` is above 0, the importance ratio is relative to the
+    trainer's log-probs at the start of the batch, and each token is weighted by the ratio of trainer to sampler
+    probability, truncated at the cap. ``kl`` and ``entropy_bonus`` are the coefficients of the penalty against a
+    reference model and of the entropy bonus. ``advantage`` and ``loss`` name custom functions that replace
+    the built-in ones.
     """
 
     clip_low: float
@@ -74,7 +75,7 @@ MiniBatch = list[list[TrainingSample]]
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Concatenated samples.
+    """The samples of one forward and backward pass, packed end to end.
 
     ``generated`` (bool) and ``temperature`` are ``[T]``, over all tokens; ``sampler`` (the engine's log-probs),
     ``advantage``, ``weight``, ``sequence`` and, if there is one, ``proximal`` are ``[N]``, over the generated tokens.
@@ -190,7 +191,7 @@ def mismatch(logprobs: Tensor, samples: Sequence[TrainingSample], version: int) 
 def single_version_mask(version: int, samples: Sequence[TrainingSample]) -> Tensor:
     """Which generated tokens belong to sequences that were generated entirely by this version: bool ``[N]``.
 
-    A sequence that older weights began keeps their KV cache, so its later tokens do not come from a single version.
+    A sequence begun by older weights keeps their KV cache, so its later tokens do not come from a single version.
     """
     spans = [(sample.rollout.versions == ((0, version),), len(sample.rollout.tokens)) for sample in samples]
     return torch.tensor([single for single, length in spans for _ in range(length)], dtype=torch.bool)
@@ -240,7 +241,7 @@ def micro_batch_loss(
 def _old_policy(
     new: Tensor, batch: MicroBatch, objective: Objective, metrics: UpdateMetrics
 ) -> tuple[Tensor, Tensor | None]:
-    """The log-probs that the ratio is against, and with ``is_cap`` the importance of each token."""
+    """The old log-probs of the importance ratio, and with ``is_cap`` the truncated importance weights."""
     if not objective.is_cap:
         return batch.sampler, None
     proximal = new.detach() if batch.proximal is None else batch.proximal
@@ -260,7 +261,7 @@ def _policy_loss(tokens: Tokens, objective: Objective, metrics: UpdateMetrics) -
 def _reference_kl(
     new: Tensor, batch: MicroBatch, objective: Objective, metrics: UpdateMetrics, reference: PreTrainedModel | None
 ) -> Tensor:
-    """The policy's KL divergence from the reference model, both at the temperature of sampling."""
+    """The policy's KL divergence from the reference model, both at the sampling temperature."""
     if reference is None:
         raise MagError("a KL penalty needs the reference model")
     with torch.no_grad():

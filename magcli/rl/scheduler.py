@@ -3,8 +3,8 @@
 ``async``: generation continues while groups wait and during updates. A group starts only while fewer than (S + 1)
 batches are outstanding (reserved and neither trained nor dropped); the oldest groups train first; and an update waits
 for a slow group that would otherwise train more than S updates after its start. So staleness is bounded without
-discarding late groups (recipe, section 3). The exception are groups left from a stage with larger batches, which may
-train later.
+discarding late groups (recipe, section 3). The exceptions are groups left from a stage with larger batches, which
+may train later.
 
 ``sync``: the deterministic baseline; each batch is sampled from one version of the weights.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from magcli.rl.store import RolloutStore
 
 MAX_REJECTED_BATCHES = 50
-"""Number of batches' worth of consecutive dropped groups after which the run stops."""
+"""The run stops after this many batches of consecutive dropped groups."""
 
 
 def may_start(outstanding: int, running: int, *, batch: int, at_once: int, staleness: int, updates_left: int) -> bool:
@@ -39,7 +39,7 @@ def may_start(outstanding: int, running: int, *, batch: int, at_once: int, stale
         batch: groups per update.
         at_once: maximum number of groups being generated.
         staleness: S, in updates.
-        updates_left: updates still to come; no group starts that could not train.
+        updates_left: remaining updates; groups that could not train before the end of the run are not started.
     """
     return running < at_once and outstanding < min(staleness + 1, updates_left) * batch
 
@@ -129,7 +129,7 @@ class RolloutScheduler:
 
     @property
     def settings(self) -> StageSettings:
-        """Those of the current stage."""
+        """The settings of the current stage."""
         return self.schedule.settings[self.stage]
 
     async def next_batch(self, stage: int) -> Batch:
@@ -143,7 +143,7 @@ class RolloutScheduler:
         return Batch(trained, dropped)
 
     async def _collect_asynchronous(self) -> list[Group]:
-        """The oldest groups of a batch, as soon as there are enough and no other would train too late."""
+        """The oldest groups of a batch, once enough are ready and no slow group would exceed the staleness bound."""
         self._start_admitted()
         while True:
             if self._failure is not None:
@@ -199,7 +199,7 @@ class RolloutScheduler:
         return asyncio.create_task(self.sampler.roll_out(number, problem, self.settings, generated))
 
     def _ended(self, task: asyncio.Task[Group]) -> None:
-        """A group has ended, perhaps during an update: settle it and start the next."""
+        """Store a group that has ended, perhaps during an update, and start the groups that may start now."""
         self.running.discard(task)
         if task.cancelled():
             return
@@ -218,7 +218,7 @@ class RolloutScheduler:
             self._settle(group)
 
     def _settle(self, group: Group) -> None:
-        """Store a finished group, which is ready to train, or dropped, which makes room for another."""
+        """Store a finished group as ready to train or as dropped."""
         group = self.store.add(group)
         self._record_outcome(group)
         if group.dropped is None:
@@ -248,7 +248,7 @@ class RolloutScheduler:
         return f"({reasons}); {advice}"
 
     def _take(self, numbers: Sequence[int]) -> list[Group]:
-        """Take the groups of the next update, and record it before it begins."""
+        """Remove the groups of the next update from the ready ones, and record the update before it begins."""
         counts = {f"problems_{name}": count for name, count in self.curriculum.counts()._asdict().items()}
         self.ledger.record_batch(numbers, "taken", step=self.version + 1, stage=self.stage, **counts)
         self.ledger.sync()

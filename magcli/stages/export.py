@@ -42,7 +42,7 @@ class Config:
     license: str = opt("", "Licence in the card in the hub's spelling, such as apache-2.0 (default: none).")
     base: str = opt("", "Hub id of the model that training started from (default: that of the first run, if any).")
     evaluations: tuple[Path, ...] = opt((), "Tables of `magcli evaluate` for the card; digests identify their models.")
-    dtype: Literal["same", "bf16", "fp32"] = opt("same", "Number format of the weights; same copies them bit for bit.")
+    dtype: Literal["same", "bf16", "fp32"] = opt("same", "Dtype of the weights; same copies them bit for bit.")
     push: str = opt("", "Repository on the hub, OWNER/NAME, to upload the finished folder to.")
     public: bool = opt(False, "With --push: create a public repository instead of a private one.")
 

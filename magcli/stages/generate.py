@@ -1,6 +1,6 @@
 """Sample completions of problems from any model: a folder, a hub id, or a server.
 
-One row per sample, with the problem's own columns. If it is interrupted at any point, the same command resumes.
+The output has one row per sample, with the columns of its problem. The same command resumes an interrupted run.
 """
 
 from __future__ import annotations

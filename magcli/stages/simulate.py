@@ -1,8 +1,8 @@
-"""Predict an RL run: throughput, idle shares and staleness, without a model or a GPU.
+"""Predict an RL run: throughput, idle time and staleness, without a model or a GPU.
 
-The machine is described by a TOML file, or is that of a finished run of magcli rl, given by its folder, whose measured
-speeds and lengths predict runs of other sizes. The options are those of `magcli rl`, also from a recipe's table [rl].
-Each stage of the run is predicted separately.
+MACHINE is a TOML file that describes the hardware, or the folder of a finished `magcli rl` run, whose measured speeds
+and completion lengths are used to predict runs of other sizes. The options are those of `magcli rl`; with --recipe they
+are read from its table `rl`. Each stage of the run is predicted separately.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Config(RunSizes):
     machine: Path | None = opt(
         None, "TOML file that describes the machine, or the folder of a finished run.", positional=True
     )
-    workers: int = opt(1, "Number of verifier workers of the finished run.")
+    workers: int = opt(1, "Number of verifier workers that the finished run used.")
 
 
 def check(config: Config) -> None:

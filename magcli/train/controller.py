@@ -60,7 +60,7 @@ class Open:
     bf16: bool
 
     def run(self, state: RankState) -> None:
-        """Nothing more."""
+        """Nothing: ``follow`` loads the state before it runs the command."""
 
 
 @dataclass(frozen=True, slots=True)

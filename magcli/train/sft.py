@@ -47,7 +47,7 @@ class Example:
 MicroBatch = Sequence[Example]
 
 PADDING = Example((0,), (False,))
-"""Without targets: the zero-weight padding micro-batch for idle ranks."""
+"""An example without targets: the micro-batch of ranks that would otherwise be idle."""
 
 
 def plan_steps(lengths: Sequence[int], *, epochs: int, step_tokens: int, seed: int) -> list[list[int]]:

@@ -124,7 +124,7 @@ def test_the_history_has_digests_of_the_model_and_the_system_prompt(guesser, pro
         ({"samples": 0}, UsageError, "generate.samples: 0 is not positive"),
         ({"top_p": 0.0}, UsageError, r"generate.top_p: 0.0 is not in \(0, 1\]"),
         ({"deterministic": True, "dtype": "bf16"}, UsageError, "needs --dtype fp32"),
-        ({"model": "http://x/v1", "deterministic": True}, UsageError, "a server cannot be --deterministic"),
+        ({"model": "http://x/v1", "deterministic": True}, UsageError, "--deterministic needs a local model"),
     ],
 )
 def test_invalid_options_are_refused_first(options, error, message, problems, tmp_path):

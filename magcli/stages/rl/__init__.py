@@ -1,9 +1,9 @@
-"""Reinforcement learning with verifiable rewards: GRPO as the Magistral recipe changes it.
+"""Reinforcement learning with verifiable rewards: GRPO with the changes of the Magistral recipe.
 
-The input is problems; the output is all rollouts, with the parts of their rewards, the weight versions that generated
-them, and whether they were trained on. The run's folder contains metrics, checkpoints, float32 weights for the
-landscape and the trained model. The same command resumes an interrupted run; with --schedule sync the resumed weights
-equal those of an uninterrupted run bit for bit.
+The input is a table of problems; the output is a table of all rollouts with their reward parts, the weight versions
+that generated them, and whether they were trained on. The run's folder contains metrics, checkpoints, float32 weights
+for the landscape and the trained model. The same command resumes an interrupted run; with --schedule sync the resumed
+weights equal those of an uninterrupted run bit for bit.
 """
 
 from magcli.stages.rl.config import Config, check, reads, settings, side_outputs

@@ -38,22 +38,24 @@ class Config(options.RewardOptions, options.GenerationOptions, options.TrainingO
     )
     transfer: Literal["file", "broadcast"] = opt(
         "file",
-        "Weight sync to vLLM: file in shared memory, or broadcast by NCCL (between CPUs by gloo).",
+        "Weight sync to vLLM: file in shared memory, or broadcast by NCCL (gloo on CPUs).",
         panel=GENERATORS,
         affects_rows=False,
     )
     retire_after: int = opt(
-        0, "Retire a problem after this many all-correct groups in a row; 0 is never.", panel=CURRICULUM
+        0, "Stop sampling a problem after this many consecutive all-correct groups; 0: never.", panel=CURRICULUM
     )
     defer_after: int = opt(
-        0, "Defer a problem after this many all-wrong groups in a row; 0 is never.", panel=CURRICULUM
+        0, "Postpone a problem after this many consecutive all-wrong groups; 0: never.", panel=CURRICULUM
     )
     clip_low: float = opt(0.2, "Lower clipping bound of the importance ratio: 1 - clip-low.", panel=OBJECTIVE)
     clip_high: float = opt(
         0.28, "Upper clipping bound of the importance ratio (clip-higher): 1 + clip-high.", panel=OBJECTIVE
     )
     advantage_norm: Literal["minibatch", "group", "none"] = opt(
-        "minibatch", "Normalisation of advantages.", panel=OBJECTIVE
+        "minibatch",
+        "Standard deviation that advantages are divided by: of the mini-batch, of the group, or none.",
+        panel=OBJECTIVE,
     )
     loss_norm: Literal["group", "token", "sample"] = opt(
         "group",
@@ -61,17 +63,17 @@ class Config(options.RewardOptions, options.GenerationOptions, options.TrainingO
         panel=OBJECTIVE,
     )
     advantage: str = opt(
-        "", "Your own advantage in place of --advantage-norm: module:function or file.py:function.", panel=OBJECTIVE
+        "", "Custom advantages that replace the built-in ones: module:function or file.py:function.", panel=OBJECTIVE
     )
     loss: str = opt(
-        "", "Your own policy loss in place of the clipped one: module:function or file.py:function.", panel=OBJECTIVE
+        "", "Custom policy loss that replaces the clipped one: module:function or file.py:function.", panel=OBJECTIVE
     )
     diverse_by: Literal["outcome", "reward"] = opt(
         "outcome", "Drop groups without two different outcomes (or rewards).", panel=OBJECTIVE
     )
     is_cap: float = opt(
         0.0,
-        "Cap of truncated importance sampling between engine and trainer; 0 is off.",
+        "Cap of the truncated importance sampling weight, trainer / engine probability; 0 disables it.",
         panel=OBJECTIVE,
     )
     kl: float = opt(

@@ -3,7 +3,7 @@
 Rows are conversations (messages) or problems with a completion. Sequences are packed without padding; weights
 are float32 with bf16 matrix products; the run's folder holds metrics, checkpoints and the resulting model: the
 best by --eval-table or --held-out, else the last. With --lora only adapters are trained; the model has them merged
-in, and they are also in the folder adapter. The same command resumes exactly.
+in, and they are also in the folder adapter. The same command resumes an interrupted run exactly.
 
 On many GPUs use torchrun: `torchrun --nproc-per-node 8 -m -- magcli sft ...`
 """

@@ -50,10 +50,8 @@ def device(*, affects_rows: bool = True) -> Any:
 
 
 def dtype() -> Any:
-    """The number format of the sampling weights."""
-    return opt(
-        "auto", "Number format of the sampling weights; auto: bf16 where it is faster on this machine.", panel=MODEL
-    )
+    """The dtype of the weights for sampling."""
+    return opt("auto", "Dtype of the weights for sampling; auto: bf16 where it is faster on this machine.", panel=MODEL)
 
 
 def samples(default: int) -> Any:
@@ -149,7 +147,7 @@ class GraderOptions:
 
     workers: int = opt(1, "Number of verifier workers.", panel=REWARD, affects_rows=False)
     verify_deadline: float = opt(
-        2.0, "Timeout in seconds of one verdict; the worker is killed and the reason is timeout.", panel=REWARD
+        2.0, "Timeout in seconds of one verdict; then the worker is killed and the reason is timeout.", panel=REWARD
     )
     sandbox: Sandbox = sandbox()
 
@@ -168,10 +166,10 @@ class _RewardParts:
         True, "Reward completions whose thoughts and answer are in the language of the question.", panel=REWARD
     )
     reward: str = opt(
-        "", "Your own reward in place of the recipe's: module:function or file.py:function.", panel=REWARD
+        "", "Custom reward that replaces the recipe's: module:function or file.py:function.", panel=REWARD
     )
     num_tests: int = opt(
-        20, "Number of tests drawn for a program, the same for a whole group; 0 uses all.", panel=REWARD
+        20, "Number of randomly chosen tests per program, the same for a whole group; 0 uses all.", panel=REWARD
     )
     partial: bool = opt(
         False, "Partial reward: the fraction of tests that a program passes, instead of all or nothing.", panel=REWARD
@@ -198,7 +196,7 @@ class TrainingOptions:
     )
     recompute: bool = opt(
         False,
-        "Activation checkpointing: recompute layer activations in the backward pass. Less memory, a third more work.",
+        "Activation checkpointing: recompute layer activations in the backward pass; less memory, 1/3 more compute.",
         panel=TRAIN,
     )
     keep_checkpoints: int = opt(2, "Number of checkpoints to keep.", panel=CHECKPOINTS, affects_rows=False)
@@ -223,8 +221,9 @@ def check_engine(stage: str, config: EngineOptions) -> None:
     valid = not url or _is_address(config.model)
     usage(valid, f"{stage}: --model {config.model} is not a URL such as http://host:8000/v1")
     check_positive(stage, config, ["deadline"])
-    usage(not (config.deterministic and url), f"{stage}: a server cannot be --deterministic")
-    usage(not (config.engine in ("torch", "vllm") and url), f"{stage}: --engine {config.engine} cannot run a URL")
+    usage(not (config.deterministic and url), f"{stage}: --deterministic needs a local model, not the URL of a server")
+    local = config.engine in ("torch", "vllm")
+    usage(not (local and url), f"{stage}: --engine {config.engine} needs a model folder or hub id, not a URL")
     usage(not (config.engine == "server" and not url), f"{stage}: --engine server needs a URL as --model")
     check_local_engine(stage, config)
 
