@@ -68,7 +68,7 @@ def draw(logprobs: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
 def _inverted(masses: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     """For each row the first index whose cumulative mass exceeds ``uniform`` times the total, and the position in it.
 
-    ``masses`` ``[rows, n]``, not normalised; the position is a fraction of the index's own mass. Indices without mass
+    ``masses`` ``[rows, n]``, not normalised; the position is a fraction of the mass of that index. Indices without mass
     are never returned.
     """
     exact = masses.double()

@@ -15,7 +15,7 @@ Message = Mapping[str, str]
 """One chat turn: ``role`` and ``content``."""
 
 Weights = Mapping[str, "torch.Tensor"]
-"""Parameters by the model's own names, as ``state_dict`` gives them."""
+"""Parameters by name, as in the model's ``state_dict``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Choose the problem of each group, so that the data do not become easy and no problem is lost (recipe, section 5).
 
-An epoch contains every active problem once, in an order drawn from the run's seed. Every finished group updates the
+An epoch contains every active problem once, in an order shuffled by the run's seed. Every finished group updates the
 statistics of its problem. A problem whose groups are all correct several times in a row is retired; one whose groups
 stay all wrong is deferred: skipped for one epoch, then for two, four, up to sixteen, with one trial in between. Without
 these rules every problem is always active.
@@ -90,10 +90,10 @@ class Curriculum:
             stage before. Columns ``pass_rate`` and ``num_samples``, which ``filter-math`` writes, initialize the
             estimates.
         seed: of the order in each epoch.
-        retire_after: groups in a row with every completion correct after which a problem retires; 0 is never. This and
-            no threshold on the estimate defines solved, because its error is known: a problem of pass rate p retires
-            by chance with probability p to the power of G times this number (at 0.9, G = 16 and 2: 3%).
-        defer_after: groups in a row with no completion correct after which a problem is deferred; 0 is never.
+        retire_after: consecutive groups with every completion correct after which a problem retires; 0: never. Solved
+            is defined by this count, not by a threshold on the estimate, because its error is known: a problem of pass
+            rate p retires by chance with probability p^(G * retire_after), 3% for p = 0.9, G = 16 and 2 groups.
+        defer_after: consecutive groups with no completion correct after which a problem is deferred; 0: never.
 
     Raises:
         DataError: a stage has no problem, or no pass rates for its band.
@@ -204,7 +204,7 @@ class Curriculum:
                 self._begin_epoch()
 
     def _begin_epoch(self) -> None:
-        """Draw the order of the next epoch, in which all problems may be deferred."""
+        """Shuffle the problems for the next epoch; all of them may be deferred in it."""
         if all(self._stats[row["id"]].retired for row in self.rows):
             rule = f"{self.retire_after} all-correct groups in a row"
             raise AllSolved(f"rl: all {len(self.rows)} problems are solved ({rule}); use harder ones")

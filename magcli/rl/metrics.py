@@ -33,8 +33,8 @@ class ClipStats(NamedTuple):
 class UpdateMetrics:
     """What an update measures; tensors have the generated tokens ``[N]`` of one micro-batch.
 
-    ``version`` is that of the weights, None once an optimizer step has changed them, as trainer and engine can only be
-    compared before.
+    ``version`` is the version of the weights, or None after the first optimizer step: only before it can trainer and
+    engine be compared at equal weights.
     """
 
     version: int | None = None

@@ -36,7 +36,7 @@ EASY_WINDOW = 10
 """Number of updates whose groups ``data-easy`` counts."""
 
 EASY_SHARE = 0.5
-"""Share of all-correct groups above which the data are easy: each group that trains then costs two."""
+"""Share of all-correct groups above which the data are easy: at most half of the generated groups then train."""
 
 
 @dataclass(frozen=True)

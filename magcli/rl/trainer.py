@@ -36,7 +36,7 @@ MAX_BAD_UPDATES = 5
 """Consecutive updates without a finite gradient after which the run stops."""
 
 PADDING = TrainingSample((0,), Rollout(0, (0,), (), (), ((0, 0),), "stop", 0), 0.0, 0.0)
-"""Zero-weight padding sample without generated tokens, for ranks that have one micro-batch less than others."""
+"""A sample without generated tokens: the micro-batch of ranks that would otherwise have one less than others."""
 
 GATHERED = ("clips", "entropies", "mismatches", "importance", "divergences")
 """The metrics of micro-batches, to gather from all ranks."""
@@ -44,7 +44,7 @@ GATHERED = ("clips", "entropies", "mismatches", "importance", "divergences")
 
 @dataclass
 class Trainer:
-    """The policy and its training state; ``done`` of ``updates`` updates are done, the version of the weights."""
+    """The policy and its training state; ``done`` counts completed updates and is the version of the weights."""
 
     controller: RankController
     updates: int

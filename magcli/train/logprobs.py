@@ -6,7 +6,7 @@ backward pass follow autocast.
 
 PyTorch's own operations would hold the logits of all tokens several times: raw, normalised, exponentiated, and the
 gradient of each. Here they are in a buffer of one block, recomputed in the backward pass, or, if there are few enough,
-stored once and overwritten by their gradient. Row-wise work runs on as few rows at a time as fit the cache.
+stored once and overwritten by their gradient. Row-wise work runs on blocks of rows that fit the cache.
 """
 
 from collections.abc import Iterator

@@ -66,7 +66,7 @@ def read_run(folder: Path) -> MeasuredRun:
     Raises:
         DataError: it is not a run of `magcli rl`, has too few updates, or has stages.
     """
-    run, problem = RunDir(folder), f"{folder}: not a run of magcli rl to calibrate with"
+    run, problem = RunDir(folder), f"{folder} is not a magcli rl run that can calibrate the simulation"
     try:
         config = json.loads(run.note_path.read_text(encoding="utf-8"))
         lines = [json.loads(line) for line in run.metrics_path.read_text(encoding="utf-8").splitlines()]

@@ -83,7 +83,7 @@ def check(config: Config) -> None:
 def _check_lora(config: Config) -> None:
     from magcli.train.lora import require_peft
 
-    usage(not config.from_scratch, "sft: --lora needs a trained model; it does not go with --from-scratch")
+    usage(not config.from_scratch, "sft: --lora needs a trained model; it cannot be combined with --from-scratch")
     alone = os.environ.get("WORLD_SIZE", "1") == "1"
     usage(alone, "sft: --lora trains in one process; start it without torchrun, or leave --lora out")
     require_peft()

@@ -163,7 +163,7 @@ class _RewardParts:
         0, "Number of tokens below --penalty-end over which the length penalty grows (l_cache).", panel=REWARD
     )
     language: bool = opt(
-        True, "Reward completions whose thoughts and answer are in the language of the question.", panel=REWARD
+        True, "Reward completions whose reasoning and answer are in the language of the question.", panel=REWARD
     )
     reward: str = opt(
         "", "Custom reward that replaces the recipe's: module:function or file.py:function.", panel=REWARD

@@ -126,7 +126,7 @@ def test_a_finished_run_predicts_others_on_its_machine(finished):
 
 
 def test_folders_that_are_not_runs_are_named(finished, tmp_path):
-    with pytest.raises(DataError, match="not a run of magcli rl to calibrate with"):
+    with pytest.raises(DataError, match="not a magcli rl run that can calibrate the simulation"):
         read_run(tmp_path)
     short = tmp_path / "short"
     short.mkdir()
