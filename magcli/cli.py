@@ -15,15 +15,15 @@ from magcli.errors import MagError, UsageError
 from magcli.run.shutdown import ShutdownGuard
 
 STAGES = (
-    Entry("convert", "Data", "Any table to any table, columns renamed or chosen."),
+    Entry("convert", "Data", "Convert tables between formats; rename or select columns."),
     Entry("clean-math", "Data", "Keep complete, verifiable math problems; multiple choice becomes open questions."),
-    Entry("filter-math", "Data", "One difficulty pass: sample each problem, keep the useful band."),
+    Entry("filter-math", "Data", "Filter math problems by difficulty: sample each, keep a range of pass rates."),
     Entry("filter-code", "Data", "Run all solutions on all tests; keep the tests and problems that agree."),
-    Entry("make-tests", "Data", "New tests for code problems that catch wrong solutions."),
-    Entry("duplicate", "Data", "Each code problem in Python and in C++."),
+    Entry("make-tests", "Data", "Generate tests for code problems that catch wrong solutions."),
+    Entry("duplicate", "Data", "Ask for each code problem both in Python and in C++."),
     Entry("translate", "Data", "Translate a fraction of the problems, with checks."),
     Entry("generate", "Data", "Sample completions of problems from any model."),
-    Entry("grade", "Data", "Rewards of completions, with every part and a reason."),
+    Entry("grade", "Data", "Compute the rewards of completions, with each part and a reason."),
     Entry("commit", "Data", "Join the finished shards of a stage into one table."),
     Entry("cold-start", "Data", "Select traces for the SFT cold start."),
     Entry("sft", "Train", "Supervised fine-tuning on traces, or training from scratch."),

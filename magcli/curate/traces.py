@@ -6,9 +6,9 @@ the reasoning (s1K, servers with ``reasoning_content``).
 
 Selection from the graded rollouts of an RL run: correct ones, without those of early steps and short chains of thought,
 no near-duplicates of the same problem, a bounded number per problem, harder problems up-sampled by pass rate; then
-completions without a verdict, and general instructions as a fraction of the mix. It is by hash of a row's key and the
-seed, so it depends neither on the order of rows nor on other problems. Its functions work on small records and return
-row numbers; the caller holds the texts.
+completions without a verdict, and general instructions as a fraction of the mix. The choice is by a hash of the row's
+key and the seed, so it depends neither on the order of rows nor on other problems. These functions work on small
+records and return row numbers; the caller holds the texts.
 """
 
 import hashlib
@@ -125,7 +125,7 @@ def _completion(thoughts: Any, answer: Any) -> Any:
 
 
 def _verdicts(given: Any, samples: int) -> list[Any]:
-    """The verdict of each sample; if their number differs, all of them for each, which is unclear."""
+    """The verdict of each sample; if the numbers differ, each gets the whole list, which counts as unclear."""
     verdicts = given if isinstance(given, list) else [given]
     if all(verdict is None for verdict in verdicts):
         return [None] * samples

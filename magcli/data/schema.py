@@ -220,9 +220,10 @@ def require(schema: pa.Schema, needs: Iterable[str], *, stage: str, where: str) 
     if missing:
         there = ", ".join(schema.names) or "none"
         cut = any(len(names) > MAX_NAMES for names in missing)
+        columns = f"column{'s' * (len(missing) > 1)} {', '.join(map(_either, missing))}"
+        fix = f". Rename with: magcli convert INPUT --rename {missing[0][0]}=COLUMN -o OUTPUT"
         raise DataError(
-            f"{stage}: {where} lacks column {', '.join(map(_either, missing))}; it has: {there}. "
-            f"Rename with: magcli convert INPUT --rename {missing[0][0]}=COLUMN -o OUTPUT"
+            f"{stage}: {where} lacks {columns}; it has: {there}{fix if stage != 'convert' else ''}"
             + (f"; all names: magcli {stage} --help" if cut else "")
         )
 

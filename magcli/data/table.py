@@ -71,7 +71,7 @@ def _open(name: str, bad: BadRow) -> Source:
     if path.is_fifo() or path.is_char_device():
         return _read_pipe(io.FileIO(name), name, bad)
     if name.endswith(SIDECARS):
-        raise DataError(f"{name} is not a table, but the description of one")
+        raise DataError(f"{name} is not a table; it describes one, so give that table")
     match kind := suffix(path):
         case ".arrow":
             return arrow.open_file(path)
@@ -81,7 +81,7 @@ def _open(name: str, bad: BadRow) -> Source:
             return jsonl.open_file(path, bad)
         case ".csv":
             return csv.open_file(path, bad)
-    raise DataError(f"{name}: unknown kind of table '{kind}'; known: {', '.join(SUFFIXES)}, a folder, a hub id, -")
+    raise DataError(f"{name}: unknown table format '{kind}'; known: {', '.join(SUFFIXES)}, a folder, a hub id, -")
 
 
 def _may_be_hub_id(path: Path) -> bool:
@@ -143,7 +143,7 @@ def check_target(name: str) -> None:
     path = Path(name)
     kind = suffix(path)
     if name != "-" and kind not in SUFFIXES and kind:
-        raise UsageError(f"output {name}: unknown kind of table '{kind}'; known: {', '.join(SUFFIXES)}, a folder, -")
+        raise UsageError(f"output {name}: unknown table format '{kind}'; known: {', '.join(SUFFIXES)}, a folder, -")
     usage(name != "-" or sys.stdout is not None, "stdout is closed: give -o FILE")
     if name == "-" and sys.stdout.isatty():
         raise UsageError("the output is an Arrow stream, not for a terminal: give -o FILE or pipe into another command")

@@ -36,14 +36,14 @@ class Part(NamedTuple):
 
 
 def parse(text: str) -> Shard:
-    """The shard that ``NUMBER/COUNT`` names.
+    """The shard that ``I/N`` names.
 
     Raises:
         UsageError: it is not of that form, or the number is not from 1 to the count.
     """
     number, _, count = text.partition("/")
     if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
-        raise UsageError(f"--shard: '{text}' is not NUMBER/COUNT with a number from 1 on, such as 2/8")
+        raise UsageError(f"--shard: '{text}' is not I/N with 1 <= I <= N, such as 2/8")
     return Shard(int(number), int(count))
 
 

@@ -1,7 +1,7 @@
 """Keep complete, verifiable math problems; multiple choice becomes an open question.
 
 The format filter of the recipe: proofs, multi-part and incomplete statements are dropped, and so are problems whose
-answers the verifier cannot check. Of exact and near-duplicates the one with the smallest id is kept. --against drops
+answers the verifier cannot check. Of exact and near-duplicates, the one with the smallest id is kept. --against drops
 problems that are in evaluation files. With --model, a model answers one short question about each row that the rules
 cannot decide, such as whether it needs the figure that it mentions. --dropped stores dropped rows with their reasons.
 """
@@ -240,7 +240,7 @@ def _deduplicate(config: Config, rows: Rows, job: Job) -> Rows:
             for id, prompt, answer in zip(*columns, strict=True):
                 index.add(id, prompt, answer)
         count = len(index.keys)
-        job.console.say(f"clean-math: comparing {count:,} statements", event="comparing", rows=count)
+        job.console.say(f"clean-math: searching for duplicates, rows: {count:,}", event="comparing", rows=count)
         duplicates = {each.number: each for each in index.duplicates(config.similarity)}
         for batch in spilled.rows():
             found = [duplicates.get(each) for each in range(number, number + batch.num_rows)]

@@ -2,10 +2,10 @@
 
 Tables may be rollouts or graded completions (column correct), completions without a verdict (prompt, completion),
 conversations (messages), or published traces: several samples per row, ShareGPT turns, reasoning in a separate column.
-Graded traces are selected if they are correct, not of an early step and not among the shortest: a bounded number per
-problem, more from harder problems, and one of near-identical ones. Traces without a verdict are all selected: grade
-them first (magcli grade) if their answers can be verified. A trace is dropped if its verdict is neither true nor false
-(a score of 0.5). The composition of the mix is reported by source.
+Graded traces are selected if they are correct, not from an early step and not among the shortest: at most --per-problem
+of each problem, one of near-identical ones, with harder problems up-sampled. Traces without a verdict are all selected:
+grade them first (magcli grade) if their answers can be verified. A trace is dropped if its verdict is neither true nor
+false (such as a score of 0.5). The composition of the mix is reported by source.
 """
 
 from __future__ import annotations
@@ -43,18 +43,22 @@ BATCH = 512
 class Config:
     """Options of `magcli cold-start`."""
 
-    from_step: int = opt(0, "Skip rollouts of earlier updates, whose chains of thought are short.")
+    from_step: int = opt(0, "First update whose rollouts are selected; earlier ones have short chains of thought.")
     shortest: float = opt(0.0, "Share of the correct traces to skip, shortest first.")
     per_problem: int = opt(4, "Maximum number of graded traces per problem.")
-    near: float = opt(0.8, "Overlap of five-word pieces above which traces of a problem are near-identical.")
-    hardest: float = opt(1.0, "Average number of copies of a trace of the hardest problems.")
+    near: float = opt(0.8, "Overlap of word 5-grams above which traces of a problem are near-identical.")
+    hardest: float = opt(
+        1.0, "Average number of copies (or the weight, see --upsample) of traces of the hardest problems."
+    )
     upsample: Literal["repetition", "weight"] = opt(
         "repetition", "How harder problems are up-sampled: more copies, or a higher weight."
     )
     instructions: Path | None = opt(None, "General conversations to mix in.")
     fraction: float = opt(0.1, "Share of --instructions in the mix.")
     system: Path | None = options.system("Options")
-    tokenizer: str = opt("", "Folder or hub id of a model whose tokenizer counts tokens; without it, characters count.")
+    tokenizer: str = opt(
+        "", "Folder or hub id of a model whose tokenizer counts tokens; without it, lengths are in characters."
+    )
     seed: int = opt(0, "Seed of the selection.")
 
 

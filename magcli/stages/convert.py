@@ -1,7 +1,7 @@
-"""Any table to any table, with columns renamed or chosen.
+"""Convert tables between formats, and rename or select columns.
 
-Reads and writes -, .arrow, .parquet, .jsonl, .json (one array), both also packed as .gz, .csv and `datasets` folders;
-reads hub ids. JSON lines are copied byte for byte.
+Reads and writes .arrow, .parquet, .jsonl, .json (one array), .jsonl.gz, .json.gz, .csv, `datasets` folders and - (stdin
+or stdout); reads hub ids. JSON lines are copied byte for byte.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ EXAMPLE = "magcli convert examples/problems.jsonl --rename origin=source -o prob
 class Config:
     """Options of `magcli convert`."""
 
-    rename: tuple[str, ...] = opt((), "Columns to rename, NEW=OLD,...")
+    rename: tuple[str, ...] = opt((), "Columns to rename, as NEW=OLD, comma-separated.")
     columns: tuple[str, ...] = opt((), "Columns to keep, in this order (default: all).")
-    limit: int = opt(0, "Keep only the first rows; 0 keeps all.")
+    limit: int = opt(0, "Maximum number of rows to keep, from the start; 0 keeps all.")
 
 
 def check(config: Config) -> None:
@@ -39,7 +39,7 @@ def check(config: Config) -> None:
         usage(pair.count("=") == 1 and all(pair.split("=")), f"convert.rename: '{pair}' is not NEW=OLD")
     for names in zip(*(pair.split("=") for pair in config.rename), strict=True):
         twice = [name for name in names if names.count(name) > 1]
-        usage(not twice, f"convert.rename: {''.join(twice[:1])} is named twice on one side; NEW=OLD is one to one")
+        usage(not twice, f"convert.rename: {''.join(twice[:1])} occurs twice as NEW or as OLD; each may occur once")
 
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:

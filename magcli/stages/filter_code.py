@@ -3,12 +3,12 @@
 Tests on which solutions disagree are dropped; where they agree but none gives the expected output, it is replaced.
 Problems without solutions, without enough tests, or with failing reference solutions are dropped. Weak problems, whose
 tests accept a solution known to be wrong or a program that computes nothing, are marked. A problem is dropped as
-not-run if a sandbox or a checker failed, or a compiler timed out twice, the second time alone; a resumed run tries it
-again.
+not-run if the sandbox or a checker failed, or if compiling a solution timed out twice, the second time with nothing
+else running; a resumed run tries it again.
 
-Names of other tools are accepted. Tests: test_list, test, public_tests, private_tests, generated_tests. Solutions:
-incorrect_solutions, submissions, code, canonical_solution, reference_python, python_file, cpp_file, samples. Prompt:
-problem, question, statement, description, statement_md, statement_tex, statement_html, content, text.
+Column names of other tools are accepted. Tests: test_list, test, public_tests, private_tests, generated_tests.
+Solutions: incorrect_solutions, submissions, code, canonical_solution, reference_python, python_file, cpp_file, samples.
+Prompt: problem, question, statement, description, statement_md, statement_tex, statement_html, content, text.
 """
 
 from __future__ import annotations
@@ -50,17 +50,25 @@ class Config:
     agreement: float = opt(0.9, "Share of the working solutions that must agree on a test's most common result.")
     votes: int = opt(2, "Minimum number of agreeing solutions to replace an expected output.")
     min_tests: int = opt(3, "Minimum number of tests of a problem, before and after filtering.")
-    disputed: float = opt(0.5, "Maximum share of tests dropped or replaced; beyond it the problem is dropped.")
+    disputed: float = opt(
+        0.5, "Maximum share of a problem's tests that may be dropped or replaced; above it the problem is dropped."
+    )
     drop_weak: bool = opt(False, "Drop problems whose tests accept a wrong or a trivial program.")
-    compare: str = opt("tokens", "Comparison of outputs if a row has none: tokens, floats:1e-6, lines, ...")
+    compare: str = opt(
+        "tokens",
+        "How to compare outputs if a row has no column compare: tokens, tokens-case, floats, floats:1e-4, lines, "
+        "unordered-lines, exact.",
+    )
     matrix: Path | None = opt(
         None,
         "Table to write with all runs: solution, test, verdict, group of equal outputs, seconds.",
         affects_rows=False,
     )
-    from_matrix: Path | None = opt(None, "Decide from such a table without running anything.", affects_rows=False)
-    max_solutions: int = opt(0, "Maximum number of solutions to run of each verdict; 0 is no limit.")
-    max_tests: int = opt(0, "Maximum number of tests to run and keep; 0 is no limit.")
+    from_matrix: Path | None = opt(
+        None, "Decide from a table that --matrix wrote, without running anything.", affects_rows=False
+    )
+    max_solutions: int = opt(0, "Maximum number of solutions to run per problem and verdict; 0 is no limit.")
+    max_tests: int = opt(0, "Maximum number of tests to run and keep per problem; 0 is no limit.")
     workers: int = opt(1, "Number of problems processed concurrently.", affects_rows=False)
     sandbox: options.Sandbox = options.sandbox()
 

@@ -1,13 +1,13 @@
-"""One difficulty pass: sample each problem, keep those in the useful band.
+"""Filter math problems by difficulty: sample each problem and keep those within a range of pass rates.
 
 Never-solved and too-easy problems are dropped; with --drop-suspect also those where most samples agree on an answer
-that differs from the ground truth, which is then probably wrong. The recipe's two passes are this stage called twice,
-with two models. For a model that has not yet learnt the format of <think> and box, --anywhere counts correct answers
-in any form.
+that differs from the ground truth, which is then probably wrong. The recipe's two passes are this stage run twice, with
+two models. For a model that has not yet learnt the format (<think> tags and a box), --anywhere counts correct answers
+in any format.
 
---adaptive samples in waves and stops when the remaining samples cannot change the decision: the same problems are kept,
-for the same reasons, with fewer tokens. Pass rates and majorities are then of the samples made (num_samples); omit it
-if they must be exact.
+--adaptive samples each problem in rounds and stops when the remaining samples cannot change the decision: the same
+problems are kept, for the same reasons, with fewer tokens. Columns pass_rate and majority are then computed from fewer
+samples (num_samples); leave --adaptive out if you need them over all --samples.
 """
 
 from __future__ import annotations
@@ -46,12 +46,13 @@ class Config(options.GraderOptions, options.SamplingOptions, options.EngineOptio
 
     samples: int = options.samples(16)
     keep: str = opt(
-        "0.01..0.9", "Band of pass rates to keep, LOW..HIGH, ends included; the default drops only unsolved problems."
+        "0.01..0.9",
+        "Range of pass rates to keep, LOW..HIGH, both inclusive; a LOW of 0.01 drops only never-solved problems.",
     )
     drop_suspect: bool = opt(False, "Drop problems whose majority answer contradicts the ground truth.")
-    majority: float = opt(0.5, "Share of the samples that must agree on another answer for --drop-suspect.")
+    majority: float = opt(0.5, "Share of the samples above which an answer is the majority for --drop-suspect.")
     anywhere: bool = opt(False, "Ignore the format: count correct answers without <think> and a box.")
-    adaptive: bool = opt(False, "Stop sampling a problem once the decision is certain.")
+    adaptive: bool = opt(False, "Stop sampling a problem once more samples cannot change the decision.")
 
 
 def reads(config: Config) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""Rewards of completions, with every part and a reason.
+"""Compute the rewards of completions, with each part and a reason.
 
-Completions may come from any tool: each row needs a problem, its answer (or tests) and a completion, under any of their
-common column names. Problems whose ground truth cannot be parsed are reported as bad-gold. Programs run in a sandbox.
+Completions may come from any tool: each row needs a problem, its answer (or tests) and a completion, under any of the
+common column names. Problems whose ground truth cannot be parsed have the reason bad-gold. Programs run in a sandbox.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ ALIASES = tables.ALIASES | {"completion": ("response", "generation", "output")}
 class Config(options.RewardOptions):
     """Options of `magcli grade`."""
 
-    opening: str = opt("", "Text at the end of the prompt that completions continue, such as '<think>'.")
+    opening: str = opt(
+        "", "Text that the prompt ended with and completions lack, such as '<think>'; it is put before them."
+    )
 
 
 def reads(config: Config) -> tuple[str, ...]:

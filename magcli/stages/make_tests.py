@@ -1,15 +1,15 @@
-"""New tests for code problems, by mutation of the given ones and by programs that a model writes.
+"""Generate tests for code problems by mutating the given ones and, with --model, by programs that a model writes.
 
 The format of the inputs is inferred from the given tests and the ranges in the statement. The expected output is the
 one on which the solutions that pass the given tests agree. A new test is kept if a wrong solution that passed all tests
-so far fails it, or if its input is of a new size.
+so far fails it, or if no test so far has an input of similar length.
 
-Every problem that can be run is written, with its new tests at the end or the reason in column no_tests. Columns
-programs and program_inputs count the outcomes of a model's programs and of the inputs that they print.
+Every problem whose solutions can be run is written, with its new tests after the given ones, or the reason in column
+no_tests. Columns programs and program_inputs count the outcomes of the model's programs and of the inputs they print.
 
-Names of other tools are accepted. Tests: test_list, test, public_tests, private_tests, generated_tests. Solutions:
-incorrect_solutions, submissions, code, canonical_solution, reference_python, python_file, cpp_file, samples. Prompt:
-problem, question, statement, description, statement_md, statement_tex, statement_html, content, text.
+Column names of other tools are accepted. Tests: test_list, test, public_tests, private_tests, generated_tests.
+Solutions: incorrect_solutions, submissions, code, canonical_solution, reference_python, python_file, cpp_file, samples.
+Prompt: problem, question, statement, description, statement_md, statement_tex, statement_html, content, text.
 """
 
 from __future__ import annotations
@@ -52,9 +52,13 @@ class Config(options.GenerationOptions, options.EngineOptions):
     tries: int = opt(60, "Number of inputs to try per problem.")
     max_new: int = opt(20, "Maximum number of new tests per problem.")
     agreement: float = opt(0.9, "Share of the correct solutions that must agree on a new test's output.")
-    votes: int = opt(2, "Minimum number of correct solutions that agree on a new test's output.")
-    compare: str = opt("tokens", "Comparison of outputs if a row has none: tokens, floats:1e-6, lines, ...")
-    max_solutions: int = opt(0, "Maximum number of solutions to run of each verdict; 0 is no limit.")
+    votes: int = opt(2, "Minimum number of correct solutions that must agree on a new test's output.")
+    compare: str = opt(
+        "tokens",
+        "How to compare outputs if a row has no column compare: tokens, tokens-case, floats, floats:1e-4, lines, "
+        "unordered-lines, exact.",
+    )
+    max_solutions: int = opt(0, "Maximum number of solutions to run per problem and verdict; 0 is no limit.")
     problem_seconds: float = opt(
         600.0, "CPU time limit in seconds per problem, after which the tests found so far are kept; 0 is no limit."
     )

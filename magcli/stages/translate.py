@@ -1,7 +1,7 @@
-"""A fraction of the problems into other languages, by a model or from existing translations.
+"""Translate a fraction of the problems into other languages, by a model or from existing translations.
 
 Rows are selected by a hash of their ids. A translation must keep formulas, code and numbers and be in the target
-language; otherwise it is tried again, and after the last attempt the row stays in English with the reason in column
+language; otherwise the row is tried again, and after the last attempt it stays in English with the reason in column
 translation. With --from, the translation in that table is tried first.
 
 Every row is written, translated or unchanged. Rows that are already translated are unchanged.
@@ -52,11 +52,11 @@ class Config(options.GenerationOptions, options.EngineOptions):
     fraction: float = opt(0.1, "Share of the rows to translate.")
     languages: tuple[str, ...] = opt(RECIPE_LANGUAGES, "Target languages, in equal shares.")
     from_: Path | None = opt(
-        None, "Table of existing translations: columns prompt, id or position, and language where there are several."
+        None, "Table of existing translations: columns prompt, id or position; language if there are several."
     )
     by: Literal["id", "position"] = opt(
         "id",
-        "The key of --from: the id, or the row's number from 0, in column position or else by order.",
+        "How rows of --from are matched: by id, or by row number from 0 (column position, else the order of its rows).",
     )
     tries: int = opt(3, "Maximum number of attempts per row, each with another seed.")
     temperature: float = options.temperature(0.5)
@@ -83,8 +83,8 @@ def check(config: Config) -> None:
 
     unknown = [name for name in config.languages if name not in NAMES]
     usage(0 <= config.fraction <= 1, f"translate.fraction: {config.fraction} is not between 0 and 1")
-    usage(len(config.languages) > 0, "translate.languages: there are none")
-    usage(not unknown, f"translate.languages: {', '.join(unknown)} not among {', '.join(NAMES)}")
+    usage(len(config.languages) > 0, "translate.languages: no language given")
+    usage(not unknown, f"translate.languages: unknown {', '.join(unknown)}; choose from {', '.join(NAMES)}")
     usage(config.tries > 0, f"translate.tries: {config.tries} is not positive")
     options.check_generation("translate", config)
     usage(bool(config.model or config.from_), "translate: give --model, --from or both")

@@ -89,7 +89,7 @@ def extract(text: str) -> str | None:
 
 
 def equal(prediction: str, gold: str) -> bool:
-    """Whether a boxed answer's text equals the ground truth. Hostile input may take long: call it in the pool."""
+    """Whether a boxed answer's text equals the ground truth. Hostile input may take long: call it in a worker."""
     return compare(prediction, gold)[0]
 
 

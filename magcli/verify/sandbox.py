@@ -270,7 +270,9 @@ def open_sandbox(choice: Choice = "full", *, readable: Sequence[str] = (), accep
         EnvironmentFault: the level does not work here; names the failing primitive and the fix.
     """
     if choice == "none" and not accept_unsandboxed:
-        raise UsageError("programs written by a model would run with all your rights: that must be accepted explicitly")
+        raise UsageError(
+            "programs written by a model would run with all your rights; accept that with accept_unsandboxed=True"
+        )
     levels: tuple[Level, ...] = ("full", "restricted") if choice == "auto" else (choice,)
     faults = []
     for level in levels:

@@ -56,7 +56,7 @@ def test_a_shard_is_a_number_of_a_count(text):
 
 @pytest.mark.parametrize("text", ["", "0/2", "3/2", "1", "1/", "/2", "1/0", "-1/2", "1/2/3", "one/two"])
 def test_an_invalid_shard_is_refused(text):
-    with pytest.raises(UsageError, match=f"--shard: '{text}' is not NUMBER/COUNT"):
+    with pytest.raises(UsageError, match=f"--shard: '{text}' is not I/N"):
         parse(text)
 
 

@@ -210,5 +210,5 @@ def test_invalid_options_and_tables_are_refused(tmp_path):
     ):
         with pytest.raises(UsageError, match=message):
             call_stage("cold-start", "nothing.jsonl", **options)
-    with pytest.raises(DataError, match=r"cold-start: .*lacks column prompt, completion; it has: question"):
+    with pytest.raises(DataError, match=r"cold-start: .*lacks columns prompt, completion; it has: question"):
         call_stage("cold-start", written(tmp_path / "q.jsonl", [{"question": "a"}]), output=tmp_path / "o.arrow")

@@ -146,7 +146,7 @@ def test_a_pipe_has_no_shards(magcli, problems):
 
 @pytest.mark.parametrize("stage", [entry.name for entry in STAGES if stage_of(entry.name).shardable])
 def test_an_invalid_shard_is_refused_first(stage):
-    with pytest.raises(UsageError, match=r"--shard: '3/2' is not NUMBER/COUNT"):
+    with pytest.raises(UsageError, match=r"--shard: '3/2' is not I/N"):
         call_stage(stage, "nothing.jsonl", shard="3/2", **needed(stage))
 
 

@@ -312,7 +312,7 @@ def test_missing_columns_are_reported_and_their_other_names_are_in_the_help(stag
     with pytest.raises(DataError) as raised:
         call_stage(stage, source, output=tmp_path / "out.arrow")
     assert (
-        "lacks column prompt, tests or test_list or ..., solutions or incorrect_solutions or ...; it has: foo"
+        "lacks columns prompt, tests or test_list or ..., solutions or incorrect_solutions or ...; it has: foo"
         in str(raised.value)
     )
     assert str(raised.value).endswith(f"; all names: magcli {stage} --help")

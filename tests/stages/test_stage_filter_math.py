@@ -92,7 +92,7 @@ def test_killed_and_resumed_gives_the_same_bytes(guesser, problems, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"keep": "0.9..0.1"}, "filter-math.keep: the band 0.9..0.1 is not an interval within 0 to 1"),
+        ({"keep": "0.9..0.1"}, "filter-math.keep: 0.9..0.1 is not a range within 0..1 with LOW <= HIGH"),
         ({"keep": "0.1-0.9"}, "filter-math.keep: '0.1-0.9' is not LOW..HIGH"),
         ({"majority": 0.0}, r"filter-math.majority: 0.0 is not in \(0, 1\]"),
         ({"workers": 0}, "filter-math.workers: 0 is not positive"),

@@ -255,7 +255,7 @@ def test_lora_without_its_package_is_refused_first(tiny_model_dir, tmp_path):
 def test_a_table_without_traces_is_refused_by_name(tiny_model_dir, tmp_path):
     data = tmp_path / "t.jsonl"
     data.write_text('{"question": "a"}\n')
-    with pytest.raises(DataError, match="lacks column prompt, completion; it has: question"):
+    with pytest.raises(DataError, match="lacks columns prompt, completion; it has: question"):
         call_stage("sft", data, model=str(tiny_model_dir), run=tmp_path / "run", **SHORT)
 
 

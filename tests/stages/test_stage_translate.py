@@ -238,8 +238,8 @@ def test_killed_and_resumed_gives_the_same_bytes(guesser, tmp_path):
     ("options", "message"),
     [
         ({"model": ""}, "give --model, --from or both"),
-        ({"languages": ("fr", "tlh")}, "translate.languages: tlh not among fr, es, it, de, zh, ru"),
-        ({"languages": ()}, "translate.languages: there are none"),
+        ({"languages": ("fr", "tlh")}, "translate.languages: unknown tlh; choose from fr, es, it, de, zh, ru"),
+        ({"languages": ()}, "translate.languages: no language given"),
         ({"fraction": 1.5}, "translate.fraction: 1.5 is not between 0 and 1"),
         ({"tries": 0}, "translate.tries: 0 is not positive"),
         ({"max_tokens": 0}, "translate.max_tokens: 0 is not positive"),

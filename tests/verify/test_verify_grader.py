@@ -156,7 +156,7 @@ def test_rows_that_cannot_be_graded_are_refused_first(grader: Grader) -> None:
         grader.check({"kind": "proof"})
     with pytest.raises(DataError, match="kind 'proof' cannot be graded"):
         grader.grade(["x"], [{"kind": "proof"}])
-    with Grader(sandbox="none") as unsafe, pytest.raises(UsageError, match="accepted explicitly"):
+    with Grader(sandbox="none") as unsafe, pytest.raises(UsageError, match="accept_unsandboxed"):
         unsafe.check(SUM)
 
 

@@ -17,11 +17,11 @@ from typing import Literal, NamedTuple
 from magcli.curate.code.problems import Label
 
 RIGHT = 0
-"""The group of outputs that the problem's comparison accepts."""
+"""The group of outputs that equal the expected one under the problem's comparison."""
 
 TestOutcome = Literal["kept", "replaced", "disagree", "contested", "unconfirmed"]
-"""``disagree``: no output has enough votes. ``contested``: enough agree against the expected output, which others give.
-``unconfirmed``: nobody gives the expected output, and too few agree to replace it."""
+"""``disagree``: no output has enough votes. ``contested``: enough agree on another output, but some solution gives the
+expected one. ``unconfirmed``: no solution gives the expected output, and too few agree to replace it."""
 
 DropReason = Literal["", "not-run", "solutions-fail", "few-tests", "disputed", "weak"]
 
@@ -29,7 +29,7 @@ DropReason = Literal["", "not-run", "solutions-fail", "few-tests", "disputed", "
 class Run(NamedTuple):
     """A solution on a test. Equal outputs have the same ``group``: ``RIGHT`` for the expected one, None for no output.
 
-    The verdict is one of ``magcli.verify.types``, or ``unrun`` if a slow solution skipped the test.
+    The verdict is one of ``magcli.verify.types``, or ``unrun`` if the test was skipped because the solution is slow.
     """
 
     solution: int

@@ -54,14 +54,14 @@ def band(text: str) -> tuple[float, float]:
     """Parse a band of pass rates ``LOW..HIGH``.
 
     Raises:
-        UsageError: the format is wrong, or it is not an interval within [0, 1].
+        UsageError: the format is wrong, or it is not a range within [0, 1].
     """
     try:
         low, high = map(float, text.split(".."))
     except ValueError:
         raise UsageError(f"filter-math.keep: '{text}' is not LOW..HIGH, such as 0.01..0.9") from None
     if not 0 <= low <= high <= 1:
-        raise UsageError(f"filter-math.keep: the band {text} is not an interval within 0 to 1")
+        raise UsageError(f"filter-math.keep: {text} is not a range within 0..1 with LOW <= HIGH")
     return low, high
 
 

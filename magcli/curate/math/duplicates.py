@@ -234,7 +234,9 @@ def index_evaluations(paths: Iterable[Path]) -> EvaluationIndex:
         names = source.schema.names
         column = next((each for each in STATEMENTS if each in names), None)
         if column is None:
-            raise DataError(f"{path} has no column {', '.join(STATEMENTS)} to compare; it has: {', '.join(names)}")
+            raise DataError(
+                f"{path} has none of the columns {', '.join(STATEMENTS)} to compare; it has: {', '.join(names)}"
+            )
         context = context_columns(names)
         for number, row in enumerate(row for batch in source.rows for row in batch.to_pylist()):
             id = str(row["id"] if row.get("id") is not None else number)

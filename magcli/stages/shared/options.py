@@ -72,7 +72,7 @@ def temperature(default: float = 1.0, *, greedy: bool = True) -> Any:
 
 def seed() -> Any:
     """The seed of sampling."""
-    text = "Seed of the run; the seed of a sample is a hash of it, the row's id and the sample's number."
+    text = "Seed of the run; each sample's seed is a hash of this seed, the row's id and the sample's number."
     return opt(0, text, panel=SAMPLING)
 
 

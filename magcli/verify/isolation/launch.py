@@ -5,13 +5,13 @@ the program's files) and its own PID, network, user and UTS namespaces. There is
 ``/dev/stdout``, ``/dev/stderr`` and paths to them, such as ``/proc/self/fd/0``, are files inside the sandbox that are
 also the program's descriptors 0 to 2. As root, bubblewrap mounts with root's rights, since nobody else can reach an
 interpreter under ``/root``, and keeps only the capability to change the user; the runner switches to an unused user
-before it receives a program (the kernel exempts root from the limit on threads). Root without the right to mount
-switches first and mounts in a user namespace, as every other user does.
+before it receives a program (the kernel exempts root from the limit on threads). If root may not mount, magcli
+switches to the unused user first and mounts in a user namespace, as it does for every other user.
 
 ``restricted`` is for machines that refuse namespaces, such as Docker's default profile: the same runner and seccomp
 filter, the files in a temporary folder, Landlock instead of mounts. ``/dev/stdin`` links to a memory file, which
-Landlock lets pass; it needs ``/proc``. Weaker than ``full``: a program can see which files exist and their sizes; the
-folder of a build has no size limit; unless root starts it, only memory bounds the number of threads.
+Landlock does not restrict; this needs ``/proc``. Weaker than ``full``: a program can see which files exist and their
+sizes; the folder of a build has no size limit; unless root starts it, only memory bounds the number of threads.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def _contents(isolation: Isolation, spec: ProgramSpec, opened: ExitStack) -> dic
 
 @cache
 def _runner_script(python: str) -> bytes:
-    """The runner, precompiled if the interpreter inside is our own, which saves a tenth of the start-up time."""
+    """The runner, precompiled if the interpreter inside is magcli's; saves a tenth of the start-up time."""
     source = _RUNNER.read_bytes()
     if python != os.path.realpath(sys.executable):
         return source

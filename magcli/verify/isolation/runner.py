@@ -5,9 +5,10 @@ the rest of that module, like ``signal``, imports ``enum`` and would double the 
 
 The socket to the judge carries one packet per message. First the setup, answered by the open files of ``STREAMS`` if
 the sandbox has names for them; then requests with four open files (the program's stdin, stdout, stderr and report),
-each answered by ``REPLY`` and an error message that is empty unless the runner itself failed. Before that, the runner
-sends ``LATE`` with a descriptor of a late program's process, and the judge answers what only it can see: how long the
-program was runnable and waited for a CPU. The runner exits with all its processes when the socket closes.
+each answered by ``REPLY`` and an error message that is empty unless the runner itself failed. If a program exceeds its
+wall time, the runner first sends ``LATE`` with a pidfd of the program, and the judge answers how long the program was
+runnable but waited for a CPU, which only the judge can see. The runner exits with all its processes when the socket
+closes.
 """
 
 import ctypes
