@@ -171,7 +171,9 @@ def read_translations(path: Path, by: By, languages: Sequence[str], warn: Callab
     if missing:
         raise DataError(f"{path} lacks column {missing[0]}; it has: {', '.join(names)}")
     if "language" not in names and len(languages) > 1:
-        raise DataError(f"{path} has no column language, so --languages must name one, not {','.join(languages)}")
+        raise DataError(
+            f"{path} has no column language, so give a single language in --languages, not {','.join(languages)}"
+        )
     found: Texts = {}
     for number, row in enumerate(row for batch in source.rows for row in batch.to_pylist()):
         key = row["id"] if by == "id" else row.get("position", number)

@@ -71,7 +71,7 @@ def _open(name: str, bad: BadRow) -> Source:
     if path.is_fifo() or path.is_char_device():
         return _read_pipe(io.FileIO(name), name, bad)
     if name.endswith(SIDECARS):
-        raise DataError(f"{name} is not a table; it describes one, so give that table")
+        raise DataError(f"{name} is not a table but the manifest or run record of one; give the table itself")
     match kind := suffix(path):
         case ".arrow":
             return arrow.open_file(path)

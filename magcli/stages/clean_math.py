@@ -240,7 +240,7 @@ def _deduplicate(config: Config, rows: Rows, job: Job) -> Rows:
             for id, prompt, answer in zip(*columns, strict=True):
                 index.add(id, prompt, answer)
         count = len(index.keys)
-        job.console.say(f"clean-math: searching for duplicates, rows: {count:,}", event="comparing", rows=count)
+        job.console.say(f"clean-math: searching for duplicates in {count:,} rows", event="comparing", rows=count)
         duplicates = {each.number: each for each in index.duplicates(config.similarity)}
         for batch in spilled.rows():
             found = [duplicates.get(each) for each in range(number, number + batch.num_rows)]

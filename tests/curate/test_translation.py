@@ -310,7 +310,7 @@ def test_a_table_that_cannot_be_joined_is_refused_by_name(tmp_path: Path) -> Non
     path = write_table(tmp_path / "t.jsonl", [{"prompt": "de0"}])
     with pytest.raises(DataError, match=r"t\.jsonl lacks column id"):
         read_translations(path, "id", ("de",), pytest.fail)
-    with pytest.raises(DataError, match="no column language, so --languages must name one, not fr,de"):
+    with pytest.raises(DataError, match="no column language, so give a single language in --languages, not fr,de"):
         read_translations(path, "position", TWO_LANGUAGES, pytest.fail)
 
 

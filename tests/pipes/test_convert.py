@@ -35,8 +35,8 @@ def test_rows_over_the_limit_are_counted_and_reported(source: Path, magcli) -> N
     ("options", "code", "told"),
     [
         (["--rename", "id=n"], 2, "has a column id already"),
-        (["--rename", "m=id,k=id"], 2, "convert.rename: id is named twice"),
-        (["--rename", "m=id,m=n"], 2, "convert.rename: m is named twice"),
+        (["--rename", "m=id,k=id"], 2, "convert.rename: id occurs twice"),
+        (["--rename", "m=id,m=n"], 2, "convert.rename: m occurs twice"),
         (["--columns", "n,n"], 2, "named twice"),
         (["--columns", "n,y"], 3, "lacks column y; it has: id, n, x"),
         (["--rename", "a=y"], 3, "lacks column y; it has: id, n, x"),
