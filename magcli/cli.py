@@ -30,12 +30,12 @@ STAGES = (
     Entry("rl", "Train", "Reinforcement learning with verifiable rewards (GRPO)."),
     Entry("simulate", "Train", "Predict throughput and staleness of an RL run on a described machine."),
     Entry("evaluate", "Analyse", "pass@k, avg@n, maj@k with intervals, on completions or a model."),
-    Entry("landscape", "Analyse", "Reward and length over the PCA plane of a run's checkpoints."),
-    Entry("show", "Tools", "Rows, traces, rollouts and histories for people."),
-    Entry("report", "Tools", "A whole pipeline on one page, or its main figures in the terminal."),
+    Entry("landscape", "Analyse", "Reward and length over the principal plane (PCA) of a run's checkpoints."),
+    Entry("show", "Tools", "Print rows, statistics or the history of a table."),
+    Entry("report", "Tools", "A whole pipeline on one HTML page, or its main figures in the terminal."),
     Entry("export", "Tools", "Publish a run's model with a model card."),
     Entry("graft", "Tools", "Put a trained text model back under its vision encoder."),
-    Entry("doctor", "Tools", "What is installed and fast on this machine."),
+    Entry("doctor", "Tools", "Check what is installed and how fast this machine is."),
 )
 
 app = typer.Typer(
@@ -55,7 +55,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _globals(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """Options of magcli itself."""
 

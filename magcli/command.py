@@ -29,7 +29,7 @@ TARGETS = "a file (.arrow .parquet .jsonl .csv), a folder for datasets, or - for
 
 
 class EndedBySignal(BaseException):
-    """The reader of a pipe closed it, or a signal ended the run. The exit code is 128 + ``signal``.
+    """A signal, or a pipe that its reader closed, ended the command. The exit code is 128 + ``signal``.
 
     Not an ``Exception``: neither stages nor Typer may handle it as a failure.
     """
@@ -189,7 +189,7 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
     tables = {key: given.pop(key, None) for key in ("inputs", "output", "dropped", "restart", "shard")}
     if stage.positional and (value := given.pop("positional", None)):
         if given.get(stage.positional):
-            raise UsageError(f"{stage.name}: {stage.positional} is given twice, by its flag and without it")
+            raise UsageError(f"{stage.name}: {stage.positional} is given twice, as an argument and as an option")
         given[stage.positional] = tuple(value) if isinstance(value, list) else value
     recipe = _recipe(stage, recipe_path, stages) if recipe_path else {}
     present = {key: value for key, value in given.items() if value is not None and value != []}
@@ -200,7 +200,8 @@ def run_command(stage: Stage, stages: Iterable[str], given: dict[str, Any]) -> N
         _check_shard(stage, config, tables["shard"])
     preview_only = configuration.is_set(config, "preview_only")
     if preview_only and not dry_run:
-        raise UsageError(f"{stage.name}: an option only previews something; add --dry-run")
+        flag = configuration.flag_name(configuration.with_role(config, "preview_only")[0])
+        raise UsageError(f"{stage.name}: {flag} requires --dry-run")
     if dry_run and not preview_only:
         resolved = {"stage": stage.name, "config": configuration.as_json(config), **tables}
         put(json.dumps(resolved, indent=2) + "\n")

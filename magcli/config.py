@@ -42,7 +42,7 @@ def opt(
         short: a short flag like ``-n``.
         positional: it may be given without its name, before tables.
         affects_rows: False if the rows do not depend on it; histories do not record it.
-        preview_only: if set, the command only shows something: it needs ``--dry-run`` and reads the input.
+        preview_only: it only makes sense with ``--dry-run``, which then reads the input and shows something.
         owned_dir: it is the folder that the stage owns: no other path of the command may be inside, and ``--restart``
             deletes it.
         always_run: if set, an existing output is never up to date.
@@ -53,7 +53,7 @@ def opt(
 
 
 def options_of(config_class: Any) -> list[dataclasses.Field[Any]]:
-    """The options of a stage: its own ones, then those that it inherits."""
+    """The options of a stage: those that it declares, then those that it inherits."""
     bases = [base for base in config_class.__bases__ if dataclasses.is_dataclass(base)]
     inherited = {field.name for base in bases for field in dataclasses.fields(base)}
     return sorted(dataclasses.fields(config_class), key=lambda field: field.name in inherited)
@@ -87,7 +87,7 @@ def resolve(config_class: type[T], stage: str, recipe: Mapping[str, Any], flags:
 
 
 def paths(config: Any) -> list[Path]:
-    """Every path among the options of a stage and of its nested tables, including texts that name an existing path."""
+    """Every path among the options of a stage and its nested tables, including strings that name an existing path."""
     values = [getattr(config, field.name) for field in dataclasses.fields(config)]
     flat = [each for value in values for each in (value if isinstance(value, tuple) else (value,))]
     found = [Path(each) for each in flat if isinstance(each, Path) or (isinstance(each, str) and os.path.exists(each))]

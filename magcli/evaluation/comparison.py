@@ -1,7 +1,8 @@
-"""Several models side by side: metrics of each with their intervals, and differences problem by problem.
+"""Compare models: metrics of each with intervals, and paired differences by problem.
 
 A difference is that of a model and the first one on the problems that both answered, so it needs the completions of
-both. It is null if only metrics are available: models may differ even if their intervals overlap.
+both; it is null if only metrics are available. Intervals of single models do not replace it: they may overlap although
+the paired difference is significant.
 """
 
 from collections.abc import Mapping, Sequence

@@ -77,7 +77,10 @@ def pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
 
 
 def majority_right(answers: Sequence[str], correct: Sequence[bool]) -> float:
-    """1 if the most frequent answer is correct; ties are shared. Samples without an answer do not vote."""
+    """1 if the most frequent answer is correct; in a tie, the fraction of tied answers that are correct.
+
+    Samples without an answer do not vote.
+    """
     pairs = ((answer.strip(), ok) for answer, ok in zip(answers, correct, strict=True))
     votes = Counter("" if ok else answer for answer, ok in pairs if ok or answer)
     if not votes:
@@ -88,7 +91,7 @@ def majority_right(answers: Sequence[str], correct: Sequence[bool]) -> float:
 
 
 def merge_answers(problem: Problem, same: Callable[[str, str], bool]) -> Problem:
-    """The problem with one spelling of equal wrong answers, so that they vote together, as correct ones do.
+    """The problem with equal wrong answers spelled the same, so they count as one answer in the majority vote.
 
     ``same`` is the verifier's equality of two answers, assumed transitive; n texts need at most n(n - 1) / 2 calls.
     """
@@ -237,8 +240,8 @@ def interval(values: Floats, seed: int = 0, bounds: tuple[float, float] | None =
 
     With few values it is slightly too narrow: in simulations it covers the true value in 95% of cases with 100
     problems, 93% with 30 and 90% with 10. If all n values are equal, resampling would give a single point; with
-    ``bounds`` of the values, the interval then extends as far as a share 1 - 0.025^(1/n) of values at a bound would
-    move the mean.
+    ``bounds`` of the values, the interval then extends to the means that result if a share 1 - 0.025^(1/n) of the
+    values were at a bound.
     """
     if len(values) < 2:
         return float(values.mean()), float("nan"), float("nan")

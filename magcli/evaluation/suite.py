@@ -19,7 +19,7 @@
     prompt = "{Problem}"
     answer = "{Answer}"
 
-A suite is named by its name if it is part of magcli, or by the path of its file. The first available source is read.
+Suites that ship with magcli are given by name, others by the path of their file. The first available source is read.
 ``variants = ["de", "fr"]`` makes one suite of each, called ``suite-variant``, with the variant in place of
 ``{variant}``. Other names in braces are columns of the data.
 

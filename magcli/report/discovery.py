@@ -94,13 +94,13 @@ def discover(paths: Sequence[Path]) -> Artifacts:
         if not path.exists():
             raise DataError(f"report: {path} does not exist")
         if (kind := _kind(path)) is None:
-            raise DataError(f"report: {path} is not a table, run or landscape, nor a folder")
+            raise DataError(f"report: {path} is neither a table nor a folder")
         _add(path, kind, found)
     found.tables = list({each.path.resolve(): each for each in found.tables}.values())
     found.runs = _unique(found.runs)
     found.landscapes = _unique(found.landscapes)
     if not (found.tables or found.runs or found.landscapes):
-        raise DataError(f"report: no tables, runs or landscapes of magcli under {', '.join(map(str, paths))}")
+        raise DataError(f"report: no tables, runs or landscapes written by magcli under {', '.join(map(str, paths))}")
     return found
 
 

@@ -1,8 +1,8 @@
 """The finished work of an interrupted stage: an append-only file next to its output.
 
 A record is one unit of work (its key, what it dropped, its rows) or a note on all of them. Records carry their length
-and CRC, so a torn last one is detected and truncated. A journal belongs to one configuration; a different one is
-refused, with what differs.
+and CRC, so an incomplete last one is detected and truncated. A journal belongs to one
+configuration; with another one it is refused, and the error says what differs.
 """
 
 import json

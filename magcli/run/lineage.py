@@ -36,10 +36,10 @@ class Trained:
 
 
 def lineage(folder: Path, digest: Callable[[Path, bool], str], console: Console) -> list[Trained]:
-    """The runs that led to a run's model, oldest first, as far as they exist and still hold the models started from.
+    """The runs that led to a run's model, oldest first, back to the first one that is missing or has changed.
 
-    ``digest`` computes that of a model folder, with its weights or without; one that differs from the record means that
-    the run was repeated since. A warning names what is left out.
+    ``digest`` computes the digest of a model folder, with or without its weights. If it differs from the recorded one,
+    the run was repeated since. A warning names the history that is left out.
 
     Raises:
         DataError: the folder is not a run of magcli, or its records are damaged.

@@ -98,7 +98,7 @@ class RunDir:
             durable.sync(file)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics so far, without a torn last one.
+        """The lines of metrics so far, without an incomplete last one.
 
         Raises:
             DataError: another line is damaged.
@@ -160,6 +160,6 @@ def _write_note(note: Path, identity: Mapping[str, Any]) -> None:
 
 
 def _has_work(folder: RunDir) -> bool:
-    """Whether a run has made anything; one that failed at its start, such as by a typo, does not count."""
+    """Whether a run has written any result; one that failed at its start, for example on a typo, has not."""
     begun = (folder.note_path, folder.path / INPUTS)
     return any(path.is_file() and path not in begun and path.stat().st_size for path in folder.path.rglob("*"))

@@ -1,4 +1,4 @@
-"""What is installed and fast on this machine.
+"""Check what is installed and how fast this machine is.
 
 Prints one line per check to stdout: packages, processor, memory, verifiers, isolation of programs, and the speed of
 this processor in float32 and bf16. A check that fails says what to do; the exit code is then 4.

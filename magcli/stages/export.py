@@ -1,9 +1,9 @@
 """A run's model as a folder to publish: weights, tokenizer, chat template, and a model card.
 
-The card (README.md) has the recipe of all runs that led to the model, the rows kept and dropped in their data, given
-evaluation tables, and the origin of every file with its digest; export.json has the same for programs. The folder is
-written atomically. --push uploads it to the Hugging Face hub when it is finished; if that fails, the same command
-uploads it again without rewriting it.
+The card (README.md) has the recipe of all runs that led to the model, the rows kept and dropped in their data, the
+--evaluations, and the origin of every file with its digest; export.json has the same in machine-readable form. The
+folder is written atomically. --push uploads it to the Hugging Face hub when it is finished; if that fails, the same
+command uploads it again without rewriting it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def check(config: Config) -> None:
     usage(config.out is not None, "export: -o is missing: the folder for the result")
     named = re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", config.license) is not None
     usage(named or not config.license, f"export.license: '{config.license}' is not spelled like apache-2.0")
-    usage(bool(config.push) or not config.public, "export: --public goes with --push")
+    usage(bool(config.push) or not config.public, "export: --public requires --push")
     if config.push:
         from magcli.model.hub import check_name
 

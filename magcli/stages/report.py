@@ -62,7 +62,7 @@ def check(config: Config) -> None:
     """Refuse a command without paths, and outputs that are not a page."""
     out = config.out
     usage(bool(config.paths or config.files), "report: name what to report on: magcli report PATH... -o report.html")
-    usage(out is None or out.suffix in (".html", ".htm"), f"report: -o {out}: a page must end in .html")
+    usage(out is None or out.suffix in (".html", ".htm"), f"report: -o {out}: the file name must end in .html")
     usage(out is None or not out.is_dir(), f"report: -o {out} is a folder; name a file")
     usage(out is None or bool(config.paths), "report: --files are listed in the terminal only; a page needs PATHS")
     usage(config.samples >= 0, f"report.samples: {config.samples} is negative")

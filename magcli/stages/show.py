@@ -1,7 +1,7 @@
-"""Rows, traces, rollouts and histories for people.
+"""Print rows, statistics or the history of a table.
 
-Prints some rows to stdout, one line per column. --stats prints counts instead, --manifest the table's history as JSON,
-and --digest one hash of the rows, equal for equal tables in any format.
+Prints the first rows to stdout, one line per column. Instead, --stats prints counts, --manifest the table's history as
+JSON, and --digest one hash of the rows, which does not depend on the file format.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Config:
 
     num: int = opt(5, "Number of rows to show; 0 shows all.", short="-n")
     where: str = opt("", "Show only matching rows, such as 'reward < 0.5' or 'reason == \"wrong\"'.")
-    columns: tuple[str, ...] = opt((), "Columns to show, count or take the digest of (default: all).")
+    columns: tuple[str, ...] = opt((), "Columns to show, or to use for --stats and --digest (default: all).")
     width: int = opt(600, "Maximum number of characters per cell; 0 shows all.")
     stats: bool = opt(False, "Counts, ranges and most frequent values of each column instead of rows.")
     manifest: bool = opt(False, "The history of the table as JSON instead of rows.")
-    digest: bool = opt(False, "One SHA-256 of the rows instead of rows.")
+    digest: bool = opt(False, "A SHA-256 digest of all rows, instead of rows.")
 
 
 def check(config: Config) -> None:

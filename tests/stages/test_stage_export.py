@@ -122,7 +122,7 @@ def test_runs_that_cannot_be_exported_are_reported(runs, tmp_path):
     refused(UsageError, "not spelled like apache-2.0", license="Apache 2")
     refused(UsageError, "run is given twice", positional="other")
     refused(UsageError, "give OWNER/NAME", push="name")
-    refused(UsageError, "--public goes with --push", public=True)
+    refused(UsageError, "--public requires --push", public=True)
 
 
 class Refusing(BaseHTTPRequestHandler):

@@ -227,7 +227,7 @@ def test_ungraded_samples_are_not_counted_as_low_reward(trained, problems, tmp_p
 
 
 def test_a_missing_run_is_not_created(problems, tmp_path):
-    with pytest.raises(DataError, match="nowhere/trajectory holds 0 checkpoints and a plane needs 3"):
+    with pytest.raises(DataError, match="nowhere/trajectory holds 0 checkpoints, but a plane needs at least 3"):
         call_stage("landscape", problems, run=tmp_path / "nowhere", **ASK)
     assert not any(tmp_path.iterdir())
 
@@ -236,7 +236,7 @@ def test_too_few_checkpoints_are_refused(trained, problems, tmp_path):
     shutil.copytree(trained / "trajectory", tmp_path / "run" / "trajectory")
     for step in range(2, 7):
         shutil.rmtree(tmp_path / "run" / "trajectory" / f"step-{step:06d}")
-    with pytest.raises(DataError, match=r"holds 2 checkpoints and a plane needs 3; .*--trajectory-every"):
+    with pytest.raises(DataError, match=r"holds 2 checkpoints, but a plane needs at least 3; .*--trajectory-every"):
         call_stage("landscape", problems, run=tmp_path / "run", **ASK)
 
 

@@ -95,7 +95,7 @@ def test_a_damaged_table_in_a_folder_is_warned_of(tables, tmp_path, magcli):
         ({}, "name what to report on"),
         ({"out": "page.html"}, "name what to report on"),
         ({"out": "page.html", "files": ("a",)}, "a page needs PATHS"),
-        ({"out": "page.pdf", "positional": ["a"]}, "page.pdf: a page must end in .html"),
+        ({"out": "page.pdf", "positional": ["a"]}, "page.pdf: the file name must end in .html"),
         ({"positional": ["a"], "samples": -1}, "report.samples: -1 is negative"),
         ({"positional": ["a"], "samples_at": ("101%",)}, "'101%' is neither"),
         ({"positional": ["a"], "samples_at": ("last",)}, "'last' is neither"),

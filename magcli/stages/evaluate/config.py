@@ -24,7 +24,7 @@ class Config(options.GraderOptions, options.EngineOptions):
     suite: tuple[str, ...] = opt((), "Suites to evaluate instead of a table: names, or .toml files of your own.")
     data: tuple[str, ...] = opt(
         (),
-        "Folders with the suites' data; else next to the suite and in the current folder. hub: the Hugging Face hub.",
+        "Folders with the suites' data (default: that of the suite and the current one); hub downloads it.",
         affects_rows=False,
     )
     ks: tuple[int, ...] = opt((1,), "Values of k for pass@k and maj@k; values above the number of samples are skipped.")
@@ -38,7 +38,7 @@ class Config(options.GraderOptions, options.EngineOptions):
         affects_rows=False,
     )
     language: bool = opt(
-        False, "With --model: also report the share whose question, thoughts and answer are in one language."
+        False, "With --model: also report the share of samples with question, thoughts and answer in one language."
     )
     samples: int | None = opt(
         None, "Number of samples per problem; default: the suite's, or 4 for a table.", panel=options.SAMPLING
@@ -50,7 +50,7 @@ class Config(options.GraderOptions, options.EngineOptions):
         None, "Sampling temperature; default: the suite's, or 0.7 for a table.", panel=options.SAMPLING
     )
     top_p: float | None = opt(
-        None, "Nucleus sampling: total probability; default: the suite's, or 1.0 for a table.", panel=options.SAMPLING
+        None, "Nucleus sampling probability; default: the suite's, or 1.0 for a table.", panel=options.SAMPLING
     )
     system: Path | None = options.system()
     seed: int = options.seed()
@@ -71,7 +71,7 @@ def check(config: Config) -> None:
 
     usage(all(k > 0 for k in config.ks), "evaluate.ks: every k must be at least 1")
     usage(bool(config.model) or config.completions is None, "evaluate: --completions requires --model")
-    usage(not (config.compare and config.model), "evaluate: --compare reads tables and runs no model")
+    usage(not (config.compare and config.model), "evaluate: --compare reads finished tables; omit --model")
     usage(bool(config.model) or not config.before, "evaluate: --before requires --model")
     usage(not (config.before and config.against), "evaluate: --before and --against exclude each other")
     usage(config.compare or config.markdown is None, "evaluate: --markdown requires --compare")

@@ -1,9 +1,9 @@
 """PCA of a run's checkpoints, and the reward and length of the weights around the last one.
 
 The plane is spanned by the two principal components of the float32 weights that `magcli rl --trajectory-every` stored.
-At each point of a grid on it the weights w* + a1 c1 + a2 c2 are loaded into the running engine and the problems are
-sampled and graded; the final weights once more at the end. Figures, an interactive page, points, samples and the
-regression of reward on length are written to the output folder.
+At each point of a grid on it the weights w* + a1 c1 + a2 c2 are loaded into the running engine, and the problems are
+sampled and graded. The final weights w* are evaluated a second time at the end, to check that results repeat. Figures,
+an interactive page, points, samples and the regression of reward on length are written to the output folder.
 
 If it is interrupted, the same command resumes; a command with more points or samples adds to the existing ones.
 """

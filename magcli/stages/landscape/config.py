@@ -22,15 +22,15 @@ class Config(options.RewardOptions, options.SamplingOptions, options.LocalEngine
         None, "Folder for plots and points (default: landscape in the run's folder).", affects_rows=False
     )
     points: int = opt(61, "Minimum number of grid points.", panel=GRID)
-    pad: float = opt(0.35, "How far the grid reaches past the path, as a share of its extent.", panel=GRID)
-    range: str = opt("", "Rectangle of the grid instead of the padded one: a1lo:a1hi,a2lo:a2hi.", panel=GRID)
+    pad: float = opt(0.35, "Margin of the grid around the trajectory, as a fraction of its extent.", panel=GRID)
+    range: str = opt("", "Rectangle of the grid, instead of --pad: a1lo:a1hi,a2lo:a2hi.", panel=GRID)
     refine: int = opt(
         0,
         "Number of additional points, at the centres of the triangles where another point is most informative.",
         panel=GRID,
     )
     more_samples: int = opt(
-        0, "Additional samples per problem at the points nearest to the path and to the best point.", panel=GRID
+        0, "Additional samples per problem at the points nearest to the trajectory and to the best point.", panel=GRID
     )
     texts: int = opt(
         4, "Number of problems whose completions are stored at each point, the same everywhere.", panel=GRID
@@ -39,15 +39,15 @@ class Config(options.RewardOptions, options.SamplingOptions, options.LocalEngine
     longest: float = opt(0.0, "Maximum mean length of points in the regression; 0 is no limit.", panel=GRID)
     method: Literal["gram", "lanczos"] = opt(
         "gram",
-        "Method for the plane: gram reads the weights once; lanczos, for verification, about ten times.",
+        "Algorithm for the plane: gram reads the weights once; lanczos, an independent check, about ten times.",
         panel=GRID,
     )
     plane_only: bool = opt(False, "Only compute the plane and write its components; sample nothing.", panel=GRID)
     cost: bool = opt(
-        False, "With --dry-run: report bytes read and written and memory of the plane.", panel=GRID, preview_only=True
+        False, "With --dry-run: report the I/O and memory needed for the plane.", panel=GRID, preview_only=True
     )
     round: Literal["auto", "none", "nearest", "dither"] = opt(
-        "auto", "Rounding of perturbed weights to bf16: none for fp32 engines, else dither.", panel=GRID
+        "auto", "Rounding of perturbed weights to bf16; auto: none for an fp32 engine, else dither.", panel=GRID
     )
     samples: int = options.samples(4)
     device: str = options.device(affects_rows=False)
@@ -66,7 +66,7 @@ def reads(config: Config) -> tuple[str, ...] | None:
 
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
-    usage(config.points >= 4, f"landscape.points: {config.points} points make no surface; give at least 4")
+    usage(config.points >= 4, f"landscape.points: {config.points} points are too few for a surface; give at least 4")
     options.check_positive("landscape", config, ("pad",))
     options.check_not_negative("landscape", config, ("refine", "more_samples", "texts"))
     if config.range:

@@ -100,7 +100,7 @@ def _checkpoints(config: Config) -> list[Path]:
     stored = folder.stored_weights()
     if len(stored) < 3:
         raise DataError(
-            f"landscape: {folder.trajectory} holds {len(stored)} checkpoints and a plane needs 3; "
+            f"landscape: {folder.trajectory} holds {len(stored)} checkpoints, but a plane needs at least 3; "
             "run magcli rl with --trajectory-every"
         )
     return stored

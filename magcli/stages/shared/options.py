@@ -37,7 +37,7 @@ GENERATOR_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 
 def in_panels(config_class: Any) -> list[dataclasses.Field[Any]]:
-    """The options of a stage in the order of ``--help``: by panel; in a panel the model, own, then inherited ones."""
+    """A stage's options in the order of ``--help``: by panel; in each --model, then declared, then inherited ones."""
     ranks = {panel: rank for rank, panel in enumerate(PANELS, 1)}
     return sorted(
         options_of(config_class), key=lambda field: (ranks.get(field.metadata["panel"], 0), field.name != "model")
@@ -251,7 +251,7 @@ def check_device(stage: str, name: str) -> None:
 
 
 def check_vllm(stage: str, engine: str, *, deterministic: bool) -> None:
-    """vLLM is installed if asked for, and not together with deterministic bits.
+    """Refuse ``--engine vllm`` with ``--deterministic``, or if vLLM is not installed.
 
     Raises:
         EnvironmentFault: it is not installed.
@@ -264,7 +264,7 @@ def check_vllm(stage: str, engine: str, *, deterministic: bool) -> None:
 
 
 def check_training(stage: str, model: str, device: str, *, needed: bool = True) -> None:
-    """A model whose weights are on this machine or the hub; ``needed`` False: there may be none."""
+    """A device, and a model on this machine or the hub; with ``needed`` False the model may be missing."""
     check_device(stage, device)
     usage(bool(model) or not needed, f"{stage}: --model is missing: a local folder or a hub id")
     usage(not model.startswith("http"), f"{stage}: a server's weights cannot be trained; give a folder or a hub id")
