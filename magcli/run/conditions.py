@@ -50,7 +50,7 @@ def _condition(tree: ast.expr, schema: pa.Schema) -> Any:
             | ast.Compare(left=ast.Constant(value=None), ops=[op], comparators=[ast.Name() as column])
         ):
             if not isinstance(op, ast.Eq | ast.NotEq):
-                raise UsageError("None goes with == and != only")
+                raise UsageError("None can only be compared by == and !=")
             value = _value(column, schema)
             return value.is_null() if isinstance(op, ast.Eq) else value.is_valid()
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in COMPARE:

@@ -318,7 +318,7 @@ def test_up_to_date_metrics_do_not_replace_a_missing_model(tiny_model_dir, tmp_p
 
 
 def test_showing_a_mask_needs_a_dry_run(tiny_model_dir, tmp_path):
-    with pytest.raises(UsageError, match="add --dry-run"):
+    with pytest.raises(UsageError, match="--show-mask requires --dry-run"):
         call_stage("sft", traces(tmp_path / "t.jsonl"), model=str(tiny_model_dir), run=tmp_path / "run", show_mask=1)
 
 
