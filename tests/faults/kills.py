@@ -24,7 +24,7 @@ def fresh_seed() -> int:
 
 
 def recorded(output: Path) -> list[str]:
-    """The keys of the units in an output's journal, in the order they were recorded; a torn last record is none."""
+    """The keys of the units in an output's journal, in the order they were recorded; without an incomplete last one."""
     journal = output.with_name(f".{output.name}.journal")
     data = journal.read_bytes() if journal.exists() else b""
     keys, place = [], 0

@@ -90,7 +90,7 @@ def test_a_file_that_is_not_part_of_a_pipeline_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"nowhere does not exist"):
         discover([tmp_path / "nowhere"])
     (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(DataError, match=r"notes\.txt is not a table, run or landscape"):
+    with pytest.raises(DataError, match=r"notes\.txt is neither a table nor a folder"):
         discover([tmp_path / "notes.txt"])
     with pytest.raises(DataError, match="no tables, runs or landscapes written by magcli under"):
         discover([tmp_path])

@@ -243,7 +243,7 @@ def test_too_few_checkpoints_are_refused(trained, problems, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"points": 3}, "3 points make no surface; give at least 4"),
+        ({"points": 3}, "3 points are too few for a surface; give at least 4"),
         ({"pad": 0.0}, "landscape.pad: 0.0 is not positive"),
         ({"refine": -1}, "landscape.refine: -1 is negative"),
         ({"more_samples": -1}, "landscape.more_samples: -1 is negative"),

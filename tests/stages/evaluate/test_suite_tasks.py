@@ -179,7 +179,7 @@ def test_tool_calls_are_graded_by_their_verifier(guesser, tmp_path) -> None:
         ({"suite": "aime24", "model": "m"}, DataError, r"suite aime24: no aime2024.jsonl or .* in .* --data hub"),
         ({"suite": "aime24"}, UsageError, "--model is missing"),
         ({"suite": "nothing", "model": "m"}, UsageError, "neither a suite nor a .toml file"),
-        ({"compare": True, "model": "m"}, UsageError, "runs no model"),
+        ({"compare": True, "model": "m"}, UsageError, "reads finished tables; omit --model"),
         ({"markdown": Path("x.md")}, UsageError, "requires --compare"),
     ],
 )
