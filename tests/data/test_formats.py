@@ -308,7 +308,7 @@ def test_impossible_outputs_are_refused_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "dir.arrow").mkdir()
     for name, message in {
-        "x.txt": "unknown kind",
+        "x.txt": "unknown table format",
         "full": "other files",
         "file": "is a file",
         "dir.arrow": "folder",

@@ -175,7 +175,7 @@ def test_facts_in_a_separate_column_are_part_of_the_statement(tmp_path) -> None:
 
 def test_a_table_without_statements_is_refused_by_name(tmp_path) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": 1}\n')
-    with pytest.raises(DataError, match=r"a\.jsonl has no column prompt, problem"):
+    with pytest.raises(DataError, match=r"a\.jsonl has none of the columns prompt, problem"):
         index_evaluations([tmp_path / "a.jsonl"])
 
 
