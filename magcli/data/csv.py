@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from magcli.data import sidecar
+from magcli.data.manifest import check_manifest, with_manifest
 from magcli.data.schema import TEXT_COLUMNS
 from magcli.data.source import BadRow, Rows, Sink, Source
 from magcli.data.types import is_exact_in_json, refuse_bytes
@@ -36,7 +36,7 @@ def open_file(path: Path, bad: BadRow) -> Source:
     Raises:
         DataError: it is empty, has no header, or differs from its manifest.
     """
-    digest, manifest = sidecar.check(path)
+    digest, manifest = check_manifest(path)
     names = _header(path)
     if manifest is not None:
         schema = _readable(manifest.schema)
@@ -180,4 +180,4 @@ def _cell_text(column: pa.Array) -> pa.Array:
 
 def file_sink(path: Path, schema: pa.Schema, head: str) -> contextlib.AbstractContextManager[Sink]:
     """A CSV file that appears when it is finished, with its manifest next to it."""
-    return sidecar.with_manifest(path, schema, lambda file: CsvWriter(file, schema))
+    return with_manifest(path, schema, lambda file: CsvWriter(file, schema))

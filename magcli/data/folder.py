@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from magcli.data import arrow, durable, manifest, seal
-from magcli.data.source import Source, manifest_path
+from magcli.data.manifest import manifest_path
+from magcli.data.source import Source
 from magcli.errors import DataError, EnvironmentFault, first_line
 
 HUB_TIMEOUT = 5.0

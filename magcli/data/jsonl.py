@@ -29,7 +29,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 import pyarrow as pa
 
-from magcli.data import sidecar
+from magcli.data.manifest import TextWriter, check_manifest, with_manifest
 from magcli.data.source import BadRow, Rows, Sink, Source
 from magcli.data.types import ABSENT_KEY, TEXT_KEY, Column, is_exact_in_json, key_order, refuse_bytes
 from magcli.errors import DataError, first_line
@@ -82,7 +82,7 @@ def open_file(path: Path, bad: BadRow) -> Source:
     Raises:
         DataError: no usable row, a file that differs from its manifest, or a truncated array or gzip file.
     """
-    digest, manifest = sidecar.check(path)
+    digest, manifest = check_manifest(path)
     texts = texts_of(path)
     if manifest is not None and all(is_exact_in_json(kind) for kind in manifest.schema.types):
         rows = _rows(texts, manifest.schema, bad)
@@ -346,7 +346,7 @@ class LinesWriter:
 class GzipWriter:
     """Compresses the output of another writer, without time and name, so that equal tables have equal bytes."""
 
-    def __init__(self, file: BinaryIO, make: Callable[[BinaryIO], sidecar.Writer]) -> None:
+    def __init__(self, file: BinaryIO, make: Callable[[BinaryIO], TextWriter]) -> None:
         self.packed = gzip.GzipFile("", "wb", fileobj=file, mtime=0)
         self.writer = make(cast(BinaryIO, self.packed))
 
@@ -363,6 +363,4 @@ class GzipWriter:
 def file_sink(path: Path, schema: pa.Schema, head: str) -> contextlib.AbstractContextManager[Sink]:
     """A file of JSON lines or an array that appears when it is finished, with its manifest next to it."""
     make = partial(LinesWriter, schema=schema, array=".json" in path.suffixes[-2:])
-    return sidecar.with_manifest(
-        path, schema, lambda file: GzipWriter(file, make) if path.suffix == ".gz" else make(file)
-    )
+    return with_manifest(path, schema, lambda file: GzipWriter(file, make) if path.suffix == ".gz" else make(file))

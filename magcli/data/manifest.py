@@ -1,11 +1,23 @@
 """The history of a table: one link per stage, stored with the data in files and pipes.
 
-A link has the stage, its settings, inputs and counts, but no times or hosts, so that equal outputs have equal bytes.
+A link has the stage, its settings, inputs and counts, but no times or hosts, so that equal outputs have equal bytes. A
+format that cannot contain the history has it in a manifest, a file next to the table.
 """
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+import base64
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+
+from magcli.data import durable, seal
+from magcli.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +64,88 @@ def merge(chains: Sequence[Chain]) -> Chain:
     for chain in chains:
         seen.extend(link for link in chain if link not in seen)
     return tuple(seen)
+
+
+def manifest_path(path: Path) -> Path:
+    """The manifest of a file or folder whose format cannot contain its history."""
+    return path / "manifest.json" if path.is_dir() else path.with_name(path.name + ".manifest.json")
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """History, number of rows and digest of a file, and its exact types, which text does not contain."""
+
+    chain: Chain
+    rows: int
+    sha256: str
+    schema: pa.Schema
+
+
+def check_manifest(path: Path) -> tuple[str, Manifest | None]:
+    """A file's digest, and its manifest if there is one.
+
+    Raises:
+        DataError: the file differs from its manifest, or it is empty and has none.
+    """
+    import pyarrow as pa
+
+    digest, place = seal.hash_file(path), manifest_path(path)
+    if not place.exists():
+        if path.stat().st_size == 0:
+            raise DataError(f"{path} is empty")
+        return digest, None
+    try:
+        value = seal.open_json(place.read_bytes())
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(value["schema"])))
+        found = Manifest(from_json(value["chain"]), value["rows"], value["sha256"], schema)
+    except (ValueError, KeyError, TypeError, pa.ArrowException):
+        raise DataError(f"{place} is damaged; remove it to read {path.name} without its history") from None
+    if found.sha256 != digest:
+        raise DataError(
+            f"{path} is not what magcli wrote (truncated, damaged or edited); remove {place} to read it anyway"
+        )
+    return digest, found
+
+
+class TextWriter(Protocol):
+    """Writes a table as text; ``close`` writes the rest."""
+
+    def write(self, batch: pa.RecordBatch) -> None: ...
+    def close(self) -> None: ...
+
+
+class ManifestSink:
+    """Writes a table through a ``TextWriter``, and prepares the manifest to write next to it."""
+
+    def __init__(self, writer: TextWriter, file: BinaryIO, schema: pa.Schema) -> None:
+        self.writer, self.file, self.schema = writer, file, schema
+        self.rows = 0
+        self.manifest = ""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows."""
+        self.writer.write(batch)
+        self.rows += batch.num_rows
+
+    def finish(self, chain: Chain) -> str:
+        """Close the table and prepare its manifest."""
+        self.writer.close()
+        self.file.flush()
+        self.file.seek(0)
+        digest = seal.hash_open(self.file)
+        schema = base64.b64encode(self.schema.serialize().to_pybytes()).decode()
+        value = {"chain": to_json(chain), "rows": self.rows, "schema": schema, "sha256": digest}
+        self.manifest = seal.seal_json(value)
+        return digest
+
+
+@contextlib.contextmanager
+def with_manifest(path: Path, schema: pa.Schema, make: Callable[[BinaryIO], TextWriter]) -> Iterator[ManifestSink]:
+    """Write a file and then its manifest; a kill in between leaves a file without history."""
+    place = manifest_path(path)
+    with durable.atomic_file(path) as file:
+        sink = ManifestSink(make(file), file, schema)
+        yield sink
+        durable.remove(place)
+    with durable.atomic_file(place) as file:
+        file.write(sink.manifest.encode())

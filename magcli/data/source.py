@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
@@ -37,8 +36,3 @@ class Sink(Protocol):
 
     def write(self, batch: pa.RecordBatch) -> None: ...
     def finish(self, chain: Chain) -> str: ...
-
-
-def manifest_path(path: Path) -> Path:
-    """The manifest of a file or folder whose format cannot contain its history."""
-    return path / "manifest.json" if path.is_dir() else path.with_name(path.name + ".manifest.json")

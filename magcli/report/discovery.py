@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from magcli.data import table
-from magcli.data.manifest import Chain, Link
+from magcli.data.manifest import Chain, Link, manifest_path
 from magcli.data.schema import DROPPED
-from magcli.data.source import manifest_path
 from magcli.errors import DataError
 from magcli.report.formatting import short_path
 from magcli.run import lineage

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from magcli.data import arrow, table
-from magcli.data.manifest import Link
-from magcli.data.source import manifest_path
+from magcli.data.manifest import Link, manifest_path
 from magcli.errors import DataError
 
 ROWS = pa.RecordBatch.from_pylist([{"id": f"p{i}", "n": i, "l": ["x", None]} for i in range(5)])

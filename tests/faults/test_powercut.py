@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from magcli.console import Console
-from magcli.data import durable, sidecar, table
+from magcli.data import durable, seal, table
 from magcli.errors import DataError
 from magcli.run import harness, job, journal
 from magcli.run.journal import Dropped, Journal, Result
@@ -173,14 +173,14 @@ def copied(source: Path, target: Path) -> None:
 
 
 def removed_too_early(patch: pytest.MonkeyPatch) -> None:
-    finish = sidecar.seal.HashingWriter.finish
+    finish = seal.HashingWriter.finish
 
     def early(self: Any) -> str:
         for place in Path(self.out.name).parent.glob(".*.journal"):
             durable.remove(place)
         return finish(self)
 
-    patch.setattr(sidecar.seal.HashingWriter, "finish", early)
+    patch.setattr(seal.HashingWriter, "finish", early)
 
 
 def without_fsync_in(function: str) -> Callable[[pytest.MonkeyPatch], None]:
