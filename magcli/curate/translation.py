@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 
 from magcli.curate.tables import read_lenient, read_strict
-from magcli.data.columns import with_columns
+from magcli.data.schema import with_columns
 from magcli.data.source import Rows
 from magcli.errors import DataError, EnvironmentFault, UsageError
 from magcli.generate.types import Completion

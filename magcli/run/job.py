@@ -12,7 +12,7 @@ import pyarrow as pa
 from magcli import __version__
 from magcli.console import Console
 from magcli.data import manifest
-from magcli.data.columns import common_schema, conform
+from magcli.data.schema import common_schema, conform
 from magcli.data.source import Rows, Source
 from magcli.errors import usage
 from magcli.run.journal import Dropped, Journal, Result

@@ -90,7 +90,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """The given columns, and a note on what changed in the row."""
     import pyarrow as pa
 
-    from magcli.data.columns import extend_schema
+    from magcli.data.schema import extend_schema
 
     return extend_schema(given, pa.schema([pa.field("note", pa.string())]))
 

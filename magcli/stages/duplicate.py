@@ -54,7 +54,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """
     import pyarrow as pa
 
-    from magcli.data.columns import extend_schema
+    from magcli.data.schema import extend_schema
 
     fields = [field.with_type(_with_feeds(field.type)) if field.name == "tests" else field for field in given]
     names = ("language", *(() if "compare" in given.names else ("compare",)), "of", "duplicate", "harness")

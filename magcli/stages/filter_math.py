@@ -78,8 +78,7 @@ def settings(config: Config) -> dict[str, Any]:
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """The problem's columns and the results of the pass."""
-    from magcli.data.columns import extend_schema
-    from magcli.data.schema import DIFFICULTY
+    from magcli.data.schema import DIFFICULTY, extend_schema
 
     return extend_schema(given, DIFFICULTY)
 

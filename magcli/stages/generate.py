@@ -48,8 +48,7 @@ def settings(config: Config) -> dict[str, Any]:
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """The problem's columns and those of a completion."""
-    from magcli.data.columns import extend_schema
-    from magcli.data.schema import COMPLETION
+    from magcli.data.schema import COMPLETION, extend_schema
 
     return extend_schema(given, COMPLETION)
 
@@ -57,7 +56,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Sample each problem; a prompt that does not fit into the context, or that a server refuses, is dropped."""
     from magcli.curate.sampling import completion_columns, sample_problem
-    from magcli.data.columns import repeat_rows, with_columns
+    from magcli.data.schema import repeat_rows, with_columns
     from magcli.run.job import drop_result
     from magcli.run.journal import Result
     from magcli.run.units import resumable

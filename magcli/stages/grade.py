@@ -58,8 +58,7 @@ def settings(config: Config) -> dict[str, Any]:
 
 def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """The given columns and those of a reward."""
-    from magcli.data.columns import extend_schema
-    from magcli.data.schema import REWARD
+    from magcli.data.schema import REWARD, extend_schema
 
     return extend_schema(given, REWARD)
 
@@ -69,7 +68,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
     import asyncio
     from functools import partial
 
-    from magcli.data.columns import with_columns
+    from magcli.data.schema import with_columns
     from magcli.run.journal import Result
     from magcli.run.units import resumable
     from magcli.verify.reward import columns

@@ -113,7 +113,7 @@ def schema(config: Config, given: pa.Schema) -> pa.Schema:
     """
     import pyarrow as pa
 
-    from magcli.data.columns import extend_schema
+    from magcli.data.schema import extend_schema
 
     names = ("language", "original", "translation", "translated_to")
     return extend_schema(given, pa.schema([pa.field(name, pa.string()) for name in names]))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from magcli.errors import PromptRefused, PromptTooLong
+from magcli.errors import DataError, PromptRefused, PromptTooLong
 from magcli.run.stage import fingerprint
 from magcli.stages.shared import engines, grading
 
@@ -153,7 +153,7 @@ class _Runner:
 
     async def _graded(self, task: SuiteTask, part: pa.RecordBatch) -> Result:
         from magcli.curate.sampling import completion_columns, grade_samples, sample_problem
-        from magcli.data.columns import repeat_rows, with_columns
+        from magcli.data.schema import repeat_rows, with_columns
         from magcli.run.job import drop_result
         from magcli.run.journal import Result
         from magcli.verify.reward import columns
@@ -170,10 +170,8 @@ class _Runner:
 
     def rows(self, task: SuiteTask, results: Iterator[Result]) -> Rows:
         """The rows of a task, written to its table while they pass."""
-        from magcli.run.tee import tee
-
         rows = self._rows(task, results)
-        return tee(rows, task.table, replace(self.job, settings=task.identity)) if task.table else rows
+        return _tee(rows, task.table, replace(self.job, settings=task.identity)) if task.table else rows
 
     def _rows(self, task: SuiteTask, results: Iterator[Result]) -> Rows:
         reasons = {}
@@ -193,6 +191,26 @@ class _Runner:
         for journal in self.journals:
             if journal is not None:
                 journal.close()
+
+
+def _tee(rows: Rows, path: Path, job: Job) -> Rows:
+    """Pass rows on and write them to ``path``, which appears when the last one has passed.
+
+    Raises:
+        DataError: there are no rows, so the columns are unknown.
+    """
+    from magcli.data import seal, table
+
+    first = next(rows, None)
+    if first is None:
+        raise DataError(f"{job.stage}: no rows for {path}")
+    count = 0
+    with table.write(str(path), first.schema, seal.pack({"stage": job.stage})) as sink:
+        for batch in table.rechunk(chain([first], rows)):
+            sink.write(batch)
+            count += batch.num_rows
+            yield batch
+        sink.finish(job.history(count))
 
 
 def _journal(task: SuiteTask, job: Job) -> Journal | None:

@@ -60,8 +60,7 @@ class SuiteTask(NamedTuple):
         """The columns of its graded completions."""
         import pyarrow as pa
 
-        from magcli.data.columns import extend_schema
-        from magcli.data.schema import COMPLETION, REWARD
+        from magcli.data.schema import COMPLETION, REWARD, extend_schema
 
         given = pa.schema([self.problems[0].schema.field(name) for name in self.columns])
         return extend_schema(extend_schema(given, COMPLETION), REWARD)

@@ -29,7 +29,7 @@ def code_schema(given: pa.Schema, code: pa.Schema, added: pa.Schema) -> pa.Schem
     import pyarrow as pa
 
     from magcli.curate.code.problems import SOLUTION_COLUMNS, TEST_COLUMNS
-    from magcli.data.columns import extend_schema
+    from magcli.data.schema import extend_schema
 
     others = [field for field in given if field.name not in (*TEST_COLUMNS, *SOLUTION_COLUMNS)]
     return extend_schema(extend_schema(pa.schema(others, given.metadata), code), added)

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from magcli.data.columns import common_schema, conform
+from magcli.data.schema import common_schema, conform
 from magcli.data.types import parse_texts, to_rows
 from magcli.errors import DataError
 
