@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from magcli.errors import DataError
-from magcli.stages.evaluate import completions, suite_runner, suite_tasks
+from magcli.stages.evaluate import completions, suite_tasks
 from magcli.stages.evaluate.compare import COMPLETIONS, compare
 from magcli.stages.evaluate.config import Config, baseline
 from magcli.stages.shared import engines, grading, tables
@@ -88,7 +88,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
         job.console.say(f"{task.name}: {task.note}", event="note", suite=task.name, note=task.note)
     job.facts[COMPLETIONS] = completions.digests({task.name: task.table for task in tasks if task.table})
     yield pa.RecordBatch.from_pylist([_row(suite, each) for suite, each in estimates], schema(config, pa.schema([])))
-    suite_runner.clear_journals([*tasks, *earlier])
+    suite_tasks.clear_journals([*tasks, *earlier])
 
 
 def _check_against(config: Config, given: Iterable[pa.RecordBatch]) -> None:
@@ -118,7 +118,7 @@ def _evaluated(config: Config, rows: Iterable[pa.RecordBatch], job: Job, equalit
         tasks = suite_tasks.tasks_of_suites(config, job.output)
     else:
         tasks = [suite_tasks.task_of_table(config, list(rows), job.output)] if config.model else []
-    parts = (graded for _, graded in suite_runner.run_tasks(tasks, config, job)) if tasks else iter([iter(rows)])
+    parts = (graded for _, graded in suite_tasks.run_tasks(tasks, config, job)) if tasks else iter([iter(rows)])
     found = (each for part in parts for each in completions.by_suite(part, job).items())
     return tasks, {suite: equality.merge(problems, config.ks) for suite, problems in found}
 
