@@ -17,7 +17,6 @@ import typer
 
 from magcli.cli import STAGES, app
 from magcli.command import stage_of
-from magcli.stages.report import labels
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -251,8 +250,3 @@ def test_every_command_of_the_recipes_resolves(recipe: str, target: str, monkeyp
     monkeypatch.chdir(ROOT / "recipes" / recipe)
     resolve(dict.fromkeys(commands))
     assert not (ROOT / "recipes" / recipe / "out-of-tests").exists()
-
-
-def test_labels_are_the_distinguishing_parts_of_paths() -> None:
-    assert labels(("out/a/0/sft.arrow", "out/a/1/rl.arrow")) == ["0/sft", "1/rl"]
-    assert labels(("out/eval.arrow",)) == ["eval"]

@@ -1,11 +1,13 @@
-"""Compare models: metrics of each with intervals, and paired differences by problem.
+"""Compare models: metrics of each with intervals, paired differences by problem, and labels for their tables.
 
 A difference is that of a model and the first one on the problems that both answered, so it needs the completions of
 both; it is null if only metrics are available. Intervals of single models do not replace it: they may overlap although
 the paired difference is significant.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -99,3 +101,28 @@ def _cell(row: Mapping[str, Any] | None, name: str, sign: str) -> str:
         return f"{scale * value:{sign}.1f}"
     significant = "*" if name and (low > 0 or high < 0) else ""
     return f"{scale * value:{sign}.1f}{significant} [{scale * low:{sign}.1f}, {scale * high:{sign}.1f}]"
+
+
+def labels(names: Sequence[str]) -> list[str]:
+    """Distinct short labels of paths: each without the folders shared by all, and without its suffix.
+
+    If only the suffix differs it is included; equal paths are numbered.
+    """
+    paths = [Path(name) if Path(name).name not in ("", "..") else Path(name).resolve() for name in names]
+    parts = [path.with_suffix("").parts if path.name else path.parts for path in paths]
+    shared = 0
+    while parts and all(len(part) > shared + 1 and part[shared] == parts[0][shared] for part in parts):
+        shared += 1
+    short = ["/".join(part[shared:]) for part in parts]
+    return distinct(
+        label + Path(name).suffix if short.count(label) > 1 else label for label, name in zip(short, names, strict=True)
+    )
+
+
+def distinct(names: Iterable[str]) -> list[str]:
+    """The names made distinct: a repeated one gets the next free number."""
+    found: list[str] = []
+    for name in names:
+        numbered = (f"{name} ({number})" for number in count(2))
+        found.append(name if name not in found else next(each for each in numbered if each not in found))
+    return found

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from magcli import __version__
 from magcli.data.durable import atomic_file, disk_errors
-from magcli.evaluation.labels import labels
+from magcli.evaluation.comparison import labels
 from magcli.report import chart, evaluation, formatting, funnel, landscapes, provenance, training
 from magcli.report.discovery import Artifacts, open_table
 from magcli.report.provenance import Defaults

@@ -1,9 +1,13 @@
 """Several models side by side: hand-made sides whose differences are known."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from magcli.evaluation.comparison import Side, markdown, rows
+from magcli.evaluation.comparison import Side, labels, markdown, rows
 from magcli.evaluation.metrics import Problem, estimate, merge_answers
 
 
@@ -61,3 +65,26 @@ def test_equal_wrong_answers_vote_together() -> None:
     assert joined.answers[1] == "7"
     assert {e.metric: e.value for e in estimate([problem], (6,))}["maj@6"] == 1.0
     assert {e.metric: e.value for e in estimate([joined], (6,))}["maj@6"] == 0.0
+
+
+def test_labels_keep_the_parts_that_differ() -> None:
+    assert labels(["runs/a/m.arrow", "runs/b/m.arrow"]) == ["a/m", "b/m"]
+    assert labels(["runs/m.arrow", "runs/m.parquet", "runs/n.arrow"]) == ["m.arrow", "m.parquet", "n"]
+    assert labels(["runs/m.arrow", "runs/m.arrow"]) == ["m.arrow", "m.arrow (2)"]
+    assert labels(["out/a/0/sft.arrow", "out/a/1/rl.arrow"]) == ["0/sft", "1/rl"]
+    assert labels(["out/eval.arrow"]) == ["eval"]
+    assert labels([]) == []
+
+
+def test_relative_folders_have_a_label(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here" / "below").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    assert labels([".", "../m.arrow"])[0].endswith("here")
+    monkeypatch.chdir(tmp_path / "here" / "below")
+    assert labels(["..", str(tmp_path / "m.arrow")]) == ["here", "m"]
+    assert len(labels(["/", "."])) == 2
+
+
+@given(st.lists(st.sampled_from(["m", "m.arrow", "m.arrow (2)", "a/m.arrow", "m (2).arrow", "m.x.arrow"])))
+def test_no_two_labels_are_equal(names: list[str]) -> None:
+    assert len(set(labels(names))) == len(names)

@@ -53,8 +53,7 @@ def _sides(
     Raises:
         DataError: a table has neither metrics nor graded completions.
     """
-    from magcli.evaluation.comparison import Side
-    from magcli.evaluation.labels import distinct, labels
+    from magcli.evaluation.comparison import Side, distinct, labels
     from magcli.evaluation.metrics import known_ks
 
     found: list[Side] = []
