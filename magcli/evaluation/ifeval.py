@@ -1,28 +1,75 @@
-"""Check that the packages of the verifier ``ifeval`` are installed; ``ifeval_checks`` imports them."""
+"""IFEval: are all instructions of a prompt followed? The verifier ``ifeval`` of a suite.
 
+The checks are those of lm-evaluation-harness (``magcli[ifeval]``). They are loaded when this module is imported, which
+takes seconds, so not within the deadline of a worker's first verdict. Only the part of the completion after
+``</think>`` counts. ``correct`` is the strict metric; ``correct_anywhere`` the loose one, which also accepts the answer
+without its first or last line or its asterisks.
+"""
+
+import importlib
 import importlib.util
+import json
 import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-from magcli.errors import EnvironmentFault
+from magcli.evaluation.suite import require_ifeval
+
+CHECKS = "lm_eval.tasks.ifeval.utils"
 
 
-def require() -> None:
-    """Refuse if the checks or their sentence splitter's data are missing, as the harness would download the latter.
+def _loaded() -> Any:
+    """The module of the checks, without the rest of the harness, which needs more memory than a worker may use.
 
-    Raises:
-        EnvironmentFault: what is missing and how to install it.
+    The language detector is random unless it has a seed.
     """
-    packages = ("lm_eval", "nltk", "langdetect", "immutabledict")
-    if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
-        raise EnvironmentFault(
-            f"evaluate: the suite ifeval needs {missing[0]}; install its checks: pip install 'magcli[ifeval]'"
-        )
-    import nltk
+    require_ifeval()
+    from langdetect import DetectorFactory
 
+    DetectorFactory.seed = 0
+    parents = [name for name in ("lm_eval", "lm_eval.tasks") if name not in sys.modules]
+    sys.modules.update({name: _bare(name) for name in parents})
     try:
-        nltk.data.find("tokenizers/punkt_tab")
-    except LookupError:
-        raise EnvironmentFault(
-            "evaluate: the suite ifeval needs NLTK's data punkt_tab; get it once: "
-            f"{sys.executable} -m nltk.downloader punkt_tab"
-        ) from None
+        return importlib.import_module(CHECKS)
+    finally:
+        for name in parents:
+            del sys.modules[name]
+
+
+def _bare(name: str) -> ModuleType:
+    """A package whose modules can be imported, but which is not executed itself."""
+    spec = importlib.util.find_spec("lm_eval")
+    assert spec is not None
+    assert spec.origin is not None
+    package = ModuleType(name)
+    package.__path__ = [str(Path(spec.origin).parent.joinpath(*name.split(".")[1:]))]
+    return package
+
+
+def reward(completion: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """1 if all instructions are followed, else 0; ``detail`` names those that are not."""
+    names = [name.removeprefix("en:") for name in _value(row["instruction_id_list"])]
+    example = _checks.InputExample(row["id"], names, row["prompt"], _value(row["kwargs"]))
+    answer = completion.rpartition("</think>")[2].strip()
+    strict = _checks.test_instruction_following_strict(example, answer)
+    loose = _checks.test_instruction_following_loose(example, answer)
+    broken = [name for name, followed in zip(names, strict.follow_instruction_list, strict=True) if not followed]
+    columns = {"correct_anywhere": loose.follow_all_instructions, "detail": ", ".join(broken)}
+    return {"total": float(strict.follow_all_instructions), **columns}
+
+
+def _value(column: Any) -> Any:
+    """A column, which tables store as JSON text."""
+    return json.loads(column) if isinstance(column, str) else column
+
+
+_FIRST = {
+    "id": "",
+    "prompt": "",
+    "instruction_id_list": ["language:response_language", "length_constraints:number_sentences"],
+    "kwargs": [{"language": "en"}, {"relation": "at least", "num_sentences": 2}],
+}
+_checks = _loaded()
+reward("The first answer loads the language detector and the sentence splitter. It takes a second.", _FIRST)

@@ -44,6 +44,8 @@ Defaults of the sampling are those of the recipe (section 6).
 """
 
 import hashlib
+import importlib.util
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -51,13 +53,13 @@ from pathlib import Path
 from typing import Any
 
 from magcli.config import convert, did_you_mean, field_types
-from magcli.errors import UsageError
+from magcli.errors import EnvironmentFault, UsageError
 
 SHIPPED = Path(__file__).parent / "suites"
 """The folder of magcli's suites."""
 VERIFIERS = ("math", "code")
 """Verifiers of answers and of programs."""
-FUNCTIONS = {"ifeval": "magcli.evaluation.ifeval_checks:reward", "tools": "magcli.evaluation.tools:reward"}
+FUNCTIONS = {"ifeval": "magcli.evaluation.ifeval:reward", "tools": "magcli.evaluation.tools:reward"}
 """Verifiers that are reward functions, by name."""
 
 
@@ -233,3 +235,27 @@ def _made(shape: Any, table: Mapping[str, Any], name: str) -> Any:
     values = {key: [value] if kinds[key] == tuple[str, ...] and isinstance(value, str) else value
               for key, value in table.items()}  # fmt: skip
     return shape(**{key: convert(kinds[key], value, f"suite {name}: {key}") for key, value in values.items()})
+
+
+def require_ifeval() -> None:
+    """Refuse if the checks of the verifier ``ifeval``, or the data of their sentence splitter, are missing.
+
+    The harness would download the data itself.
+
+    Raises:
+        EnvironmentFault: what is missing and how to install it.
+    """
+    packages = ("lm_eval", "nltk", "langdetect", "immutabledict")
+    if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
+        raise EnvironmentFault(
+            f"evaluate: the suite ifeval needs {missing[0]}; install its checks: pip install 'magcli[ifeval]'"
+        )
+    import nltk
+
+    try:
+        nltk.data.find("tokenizers/punkt_tab")
+    except LookupError:
+        raise EnvironmentFault(
+            "evaluate: the suite ifeval needs NLTK's data punkt_tab; get it once: "
+            f"{sys.executable} -m nltk.downloader punkt_tab"
+        ) from None

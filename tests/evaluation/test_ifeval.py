@@ -1,11 +1,11 @@
-"""IFEval's verifier: with its checks installed for real; without them the door says what to install."""
+"""IFEval's verifier if its checks are installed; otherwise the error says what to install."""
 
 import json
 
 import pytest
 
 from magcli.errors import EnvironmentFault
-from magcli.evaluation import ifeval
+from magcli.evaluation.suite import require_ifeval
 from magcli.verify import Grader
 
 ROW = {
@@ -18,7 +18,7 @@ ROW = {
 
 def installed() -> bool:
     try:
-        ifeval.require()
+        require_ifeval()
     except EnvironmentFault:
         return False
     return True
@@ -29,7 +29,7 @@ def test_missing_packages_are_named_in_one_line() -> None:
     with pytest.raises(
         EnvironmentFault, match=r"the suite ifeval needs \w+.*(pip install 'magcli\[ifeval\]'|punkt_tab)"
     ) as e:
-        ifeval.require()
+        require_ifeval()
     assert "\n" not in str(e.value)
 
 
@@ -43,7 +43,7 @@ def test_missing_packages_are_named_in_one_line() -> None:
     ],
 )
 def test_all_instructions_must_be_followed(answer: str, total: float, anywhere: bool, detail: str) -> None:
-    from magcli.evaluation.ifeval_checks import reward
+    from magcli.evaluation.ifeval import reward
 
     told = reward(f"<think>A, B, C</think>{answer}", ROW)
     assert told == {"total": total, "correct_anywhere": anywhere, "detail": detail}
@@ -51,6 +51,6 @@ def test_all_instructions_must_be_followed(answer: str, total: float, anywhere: 
 
 @pytest.mark.skipif(not installed(), reason="magcli[ifeval] and NLTK's punkt_tab are not installed")
 def test_a_worker_imports_the_checks_before_its_deadline_starts() -> None:
-    with Grader(deadline=0.5, function="magcli.evaluation.ifeval_checks:reward") as grader:
+    with Grader(deadline=0.5, function="magcli.evaluation.ifeval:reward") as grader:
         (told,) = grader.grade(["a ripe apple from the tree"], [ROW])
     assert (told.reason, told.correct) == ("correct", True)

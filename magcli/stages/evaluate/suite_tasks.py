@@ -84,12 +84,12 @@ def tasks_of_suites(config: Config, output: str | None) -> list[SuiteTask]:
     """
     import pyarrow as pa
 
-    from magcli.evaluation import ifeval, programs, rows, suite
+    from magcli.evaluation import programs, rows, suite
 
     found = []
     for each in suite.load(config.suite):
         if each.verifier == "ifeval":
-            ifeval.require()
+            suite.require_ifeval()
         given = rows.problems(each, config.data, config.seed)
         noted = replace(each, note="; ".join(filter(None, (each.note, programs.in_process_note(given)))))
         problems = pa.Table.from_pylist(given).to_batches()
