@@ -13,8 +13,7 @@ from magcli.data.manifest import Chain, Link, manifest_path
 from magcli.data.schema import DROPPED
 from magcli.errors import DataError
 from magcli.report.formatting import short_path
-from magcli.run import lineage
-from magcli.run.rundir import RunDir
+from magcli.run.rundir import RunDir, read_run
 
 MAX_DEPTH = 5
 """How deep folders are searched."""
@@ -146,7 +145,7 @@ def _search(folder: Path, depth: int, found: Artifacts) -> None:
         if kind == "folder" and depth and not (path / "config.json").exists():
             _search(path, depth - 1, found)
         elif kind == "run":
-            if found.read_all([path], lineage.read):
+            if found.read_all([path], read_run):
                 _add_run(path, found)
         elif kind == "landscape":
             found.landscapes.append(path)
@@ -224,7 +223,7 @@ def _finished_at(each: Table) -> tuple[float, float]:
 def _sorted_runs(runs: Sequence[Path]) -> list[Path]:
     """Runs by start time, none before the run whose model it started from."""
     pending = {
-        run: short_path(lineage.read(run).started_from)
+        run: short_path(read_run(run).started_from)
         for run in sorted(runs, key=lambda run: RunDir(run).note_path.stat().st_mtime)
     }
     ordered: list[Path] = []

@@ -19,9 +19,7 @@ from magcli.report.chart import Chart, Mark, Series
 from magcli.report.formatting import duration, sanitize, short_path
 from magcli.report.funnel import Part
 from magcli.rl import ledger
-from magcli.run import lineage
-from magcli.run.lineage import Trained
-from magcli.run.rundir import Line, RunDir
+from magcli.run.rundir import Line, RunDir, Trained, read_run
 from magcli.verify.types import UNGRADED
 
 MAX_POINTS = 240
@@ -195,7 +193,7 @@ def read(folder: Path, name: str, *, samples_at: Sequence[str], groups: int) -> 
     Raises:
         DataError: it is not a run of magcli, or its records are damaged.
     """
-    trained, run = lineage.read(folder), RunDir(folder)
+    trained, run = read_run(folder), RunDir(folder)
     lines, of_rl = run.metrics(), trained.stage == "rl"
     unit = "update" if of_rl else "step"
     errors = reward_errors(folder) if of_rl else {}

@@ -12,23 +12,28 @@ and, of `magcli rl`,
 RUN/ledger.jsonl    the events of each group
 RUN/groups/         finished groups that are not trained on yet
 RUN/rollouts/       step-000123.arrow, the samples of an update
+
+A run that started from another run's model leads to the runs before it: ``lineage``.
 """
 
 import contextlib
 import json
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from magcli import __version__
+from magcli.console import Console
 from magcli.data import durable, manifest
 from magcli.errors import DataError, UsageError
 from magcli.run.stage import CHOSEN, differences
 
 INPUTS = "inputs.json"
+NOT_OPTIONS = ("command", "version", "inputs")
+"""Entries of ``run.json`` that are not options."""
 Line = Mapping[str, Any]
 """The metrics of one step, a line of ``metrics.jsonl``."""
 
@@ -163,3 +168,91 @@ def _has_work(folder: RunDir) -> bool:
     """Whether a run has written any result; one that failed at its start, for example on a typo, has not."""
     begun = (folder.note_path, folder.path / INPUTS)
     return any(path.is_file() and path not in begun and path.stat().st_size for path in folder.path.rglob("*"))
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """One run: its stage, options and digests as in ``run.json``, its inputs, their histories, its last step.
+
+    ``inputs`` have no names where the run stored digests only; ``history`` is empty then.
+    """
+
+    folder: Path
+    stage: str
+    version: str
+    options: dict[str, Any]
+    inputs: tuple[manifest.Input, ...]
+    history: manifest.Chain
+    steps: int
+
+    @property
+    def started_from(self) -> str:
+        """The model that it started from, a folder or a hub id."""
+        return str(self.options.get("model", ""))
+
+
+def lineage(folder: Path, digest: Callable[[Path, bool], str], console: Console) -> list[Trained]:
+    """The runs that led to a run's model, oldest first, back to the first one that is missing or has changed.
+
+    ``digest`` computes the digest of a model folder, with or without its weights. If it differs from the recorded one,
+    the run was repeated since. A warning names the history that is left out.
+
+    Raises:
+        DataError: the folder is not a run of magcli, or its records are damaged.
+    """
+    found = [read_run(folder)]
+    while (earlier := _run_of(found[0].started_from)) and all(earlier != run.folder for run in found):
+        if _changed(found[0], digest):
+            _warn(found[0], "has changed since", console)
+            return found
+        found.insert(0, read_run(earlier))
+    if "model_sha256" in found[0].options and _is_gone(found[0].started_from):
+        _warn(found[0], "no longer exists", console)
+    return found
+
+
+def _changed(run: Trained, digest: Callable[[Path, bool], str]) -> bool:
+    """Whether the folder of the model that a run started from holds another one now."""
+    recorded = run.options.get("model_sha256")
+    return bool(recorded) and digest(Path(run.started_from), not run.options.get("from_scratch")) != recorded
+
+
+def _is_gone(model: str) -> bool:
+    """Whether a model was a run's, by its name, and the run's folder is gone."""
+    return Path(model).name == "model" and not Path(model).parent.exists()
+
+
+def _warn(run: Trained, what: str, console: Console) -> None:
+    text = f"{run.started_from}, which {run.folder} started from, {what}; the history of that model is left out"
+    console.warn(text, path=run.started_from)
+
+
+def _run_of(model: str) -> Path | None:
+    """The run whose model a folder is, if any."""
+    folder = Path(model).parent
+    return folder if Path(model).name == "model" and (folder / "run.json").is_file() else None
+
+
+def read_run(folder: Path) -> Trained:
+    """The record of a run in its folder.
+
+    Raises:
+        DataError: the folder is not a run of magcli, or its records are damaged.
+    """
+    if not (folder / "run.json").is_file():
+        raise DataError(f"{folder} is not the folder of a run: it has no run.json")
+    try:
+        record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        inputs, history = _inputs(folder, record["inputs"])
+        options = {key: value for key, value in record.items() if key not in NOT_OPTIONS}
+        steps = next((line["step"] for line in reversed(RunDir(folder).metrics())), 0)
+        return Trained(folder, record["command"], record["version"], options, inputs, history, steps)
+    except (ValueError, KeyError, TypeError):
+        raise DataError(f"{folder}: the records of this run are damaged; copy the folder again") from None
+
+
+def _inputs(folder: Path, digests: list[str]) -> tuple[tuple[manifest.Input, ...], manifest.Chain]:
+    if not (folder / INPUTS).is_file():
+        return tuple(manifest.Input("", digest, 0) for digest in digests), ()
+    record = json.loads((folder / INPUTS).read_text(encoding="utf-8"))
+    return tuple(manifest.Input(**each) for each in record["inputs"]), manifest.from_json(record["history"])

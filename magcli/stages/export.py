@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from magcli.data.source import Rows
     from magcli.model.hub import Card, Figure
     from magcli.run.job import Job
-    from magcli.run.lineage import Trained
+    from magcli.run.rundir import Trained
 
 INPUTS = ""
 OUTPUT = ""
@@ -90,7 +90,7 @@ def _described(config: Config, console: Console) -> tuple[dict[str, Any], Card]:
     from magcli import __version__
     from magcli.model.hub import Card, Training
     from magcli.model.load import fingerprint, load_tokenizer
-    from magcli.run.lineage import lineage
+    from magcli.run.rundir import lineage
 
     assert config.run is not None
     assert config.out is not None

@@ -180,12 +180,11 @@ def _runs(folders: Sequence[Path]) -> Any:
     from rich.table import Table
 
     from magcli.evaluation.comparison import labels
-    from magcli.run import lineage
-    from magcli.run.rundir import RunDir
+    from magcli.run.rundir import RunDir, read_run
 
     table = Table("run", "steps", "seconds", "at the end", "best", title="Training", title_justify="left")
     for folder, label in zip(folders, labels([str(folder) for folder in folders]), strict=True):
-        lineage.read(folder)  # raises if it is damaged
+        read_run(folder)  # raises if it is damaged
         lines = RunDir(folder).metrics()
         seconds = sum(line.get("seconds") or 0.0 for line in lines)
         last, steps = (lines[-1], lines[-1]["step"]) if lines else ({}, 0)
