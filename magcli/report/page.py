@@ -14,9 +14,8 @@ from markupsafe import Markup
 from magcli import __version__
 from magcli.data.durable import atomic_file, disk_errors
 from magcli.evaluation.comparison import labels
-from magcli.report import chart, evaluation, formatting, funnel, landscapes, provenance, training
+from magcli.report import chart, evaluation, formatting, history, landscapes, training
 from magcli.report.discovery import Artifacts, open_table
-from magcli.report.provenance import Defaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +23,17 @@ class Contents:
     """The contents of the page by section; empty sections are omitted."""
 
     title: str
-    steps: Sequence[funnel.Step]
+    steps: Sequence[history.Step]
     runs: Sequence[training.Run]
     suites: Sequence[evaluation.Suite]
     landscapes: Sequence[landscapes.Landscape]
-    origins: Sequence[provenance.Origin]
+    origins: Sequence[history.Origin]
     unread: Sequence[str]
 
 
-def contents(found: Artifacts, title: str, defaults: Defaults, *, samples_at: Sequence[str], groups: int) -> Contents:
+def contents(
+    found: Artifacts, title: str, defaults: history.Defaults, *, samples_at: Sequence[str], groups: int
+) -> Contents:
     """Read all artifacts; samples of ``groups`` groups are shown for each update that ``samples_at`` names.
 
     Raises:
@@ -44,11 +45,11 @@ def contents(found: Artifacts, title: str, defaults: Defaults, *, samples_at: Se
     )
     planes = found.read_all(found.landscapes, landscapes.read)
     points = found.read_all([path for folder in found.landscapes for path in landscapes.tables(folder)], open_table)
-    origins = [provenance.of_table(each, defaults) for each in [*found.tables, *points]]
-    origins += [provenance.of_run(run, defaults) for run in runs]
+    origins = [history.of_table(each, defaults) for each in [*found.tables, *points]]
+    origins += [history.of_run(run.trained, defaults) for run in runs]
     return Contents(
         title,
-        funnel.steps(found.tables, [run.trained.history for run in runs]),
+        history.steps(found.tables, [run.trained.history for run in runs]),
         runs,
         evaluation.suites([each for each in found.tables if each.of_metrics]),
         planes,

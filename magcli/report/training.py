@@ -17,7 +17,7 @@ from magcli.data import table
 from magcli.errors import DataError, first_line
 from magcli.report.chart import Chart, Mark, Series
 from magcli.report.formatting import duration, sanitize, short_path
-from magcli.report.funnel import Part
+from magcli.report.history import Part
 from magcli.rl import ledger
 from magcli.run.rundir import Line, RunDir, Trained, read_run
 from magcli.verify.types import UNGRADED

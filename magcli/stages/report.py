@@ -114,7 +114,7 @@ def _defaults(stage: str) -> Mapping[str, Any]:
 def _print(config: Config, artifacts: Artifacts) -> None:
     from rich.console import Console
 
-    from magcli.report.funnel import NOT_FILTERS
+    from magcli.report.history import NOT_FILTERS
 
     screen, text = Console(), io.StringIO()
     out = Console(
