@@ -7,8 +7,8 @@ import pytest
 from calling import call_stage
 
 from magcli.data import table
-from magcli.stages.evaluate.compare import COMPLETIONS
 from magcli.stages.evaluate.completions import digests
+from magcli.stages.evaluate.estimate import COMPLETIONS
 
 
 def written(path: Path, rows: list[dict]) -> Path:
