@@ -24,8 +24,7 @@ import torch
 from magcli.data.durable import atomic_file, preallocate, start_sync
 from magcli.errors import DataError
 from magcli.landscape.checkpoints import Checkpoint, check_same, identity, open_checkpoint, pieces, read_tensor
-from magcli.landscape.gram import BLOCK, bits_of, over_blocks
-from magcli.landscape.kernels import mix
+from magcli.landscape.gram import BLOCK, bits_of, mix, over_blocks
 from magcli.landscape.pca import Plane, precision_of
 from magcli.model.tensors import Entry, Stored, metadata, packed_header, read_header
 

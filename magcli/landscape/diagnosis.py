@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from magcli.landscape.checkpoints import Checkpoint, piece_buffer
-from magcli.landscape.kernels import Array
+from magcli.landscape.gram import Array
 from magcli.landscape.pca import STRAIGHT, Plane, random_walk
 
 WALK_TOLERANCE = 0.03

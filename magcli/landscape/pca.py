@@ -24,8 +24,17 @@ import torch
 
 from magcli.errors import DataError
 from magcli.landscape.checkpoints import Checkpoint, check_same, open_checkpoint, pieces, read_tensor
-from magcli.landscape.gram import BLOCK, Sums, bits_of, check_finite, gram_sums, over_blocks, total
-from magcli.landscape.kernels import Array, count_changed
+from magcli.landscape.gram import (
+    BLOCK,
+    Array,
+    Sums,
+    bits_of,
+    check_finite,
+    count_changed,
+    gram_sums,
+    over_blocks,
+    total,
+)
 from magcli.model.tensors import Stored
 
 RANK_ONE = 1e-12

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from magcli.curate.sampling import Sample
     from magcli.data.source import Rows
-    from magcli.landscape.kernels import Array
+    from magcli.landscape.gram import Array
     from magcli.landscape.pca import Plane
     from magcli.landscape.visits import Measure, Survey, Visit
     from magcli.run.job import Job

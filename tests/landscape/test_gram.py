@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from magcli.landscape import checkpoints as reading
 from magcli.landscape.components import write_components
-from magcli.landscape.gram import bits_of, load_cache
-from magcli.landscape.kernels import CHUNK, count_changed, gram, mix, square
+from magcli.landscape.gram import CHUNK, bits_of, count_changed, gram, load_cache, mix, square
 from magcli.landscape.pca import plane
 
 PRECISIONS = [np.dtype(np.float32), np.dtype(np.float64)]
@@ -66,7 +65,7 @@ def test_non_finite_values_stay_non_finite(dtype, bad):
 
 
 def test_kernels_compile_without_a_cache_folder():
-    code = "from magcli.landscape.kernels import *; print(gram(np.ones((2, 5), np.uint16), np.dtype('f4')).tolist())"
+    code = "from magcli.landscape.gram import *; print(gram(np.ones((2, 5), np.uint16), np.dtype('f4')).tolist())"
     nowhere = os.environ | {"NUMBA_CACHE_DIR": "/proc/nowhere"}
     done = subprocess.run([sys.executable, "-c", code], env=nowhere, capture_output=True, text=True, check=True)
     assert done.stdout == "[[0.0, 0.0], [0.0, 0.0]]\n"
