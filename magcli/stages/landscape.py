@@ -243,7 +243,7 @@ def survey_points(
 ) -> Survey:
     """Visit the points with one engine whose weights are replaced; the journal holds finished visits."""
     from magcli.landscape.visits import JournalledVisits, SurveyPlan, survey
-    from magcli.run.async_runner import AsyncRunner
+    from magcli.run.units import AsyncRunner
 
     plan = SurveyPlan(config.samples, config.refine, config.more_samples)
     dtype = engines.sampling_format(str(plane.folders[-1]), config, job, [journal])

@@ -20,7 +20,7 @@ from magcli import cli
 from magcli.command import signals_passed_on
 from magcli.errors import DataError
 from magcli.run import shutdown
-from magcli.run.async_runner import AsyncRunner
+from magcli.run.units import AsyncRunner
 
 shutdown.GRACE_SECONDS = {grace}
 

@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 
 from magcli.console import Console
 from magcli.errors import UsageError
-from magcli.run.async_runner import AsyncRunner
 from magcli.run.job import Drops, Job
 from magcli.run.journal import Dropped, Journal, Result
-from magcli.run.units import drain, in_order, keyed, resumable
+from magcli.run.units import AsyncRunner, drain, in_order, keyed, resumable
 
 SCHEMA = pa.schema([("n", pa.int64())])
 

@@ -85,7 +85,7 @@ def _train(
     from magcli.rl.ledger import Ledger, account, read
     from magcli.rl.live import Curves
     from magcli.rl.store import RolloutStore
-    from magcli.run.async_runner import AsyncRunner
+    from magcli.run.units import AsyncRunner
 
     with contextlib.ExitStack() as stack:
         grader = grading.open_grader(config, config.reward)
