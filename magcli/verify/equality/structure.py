@@ -26,6 +26,8 @@ from magcli.verify.equality.regions import defines_absolute_value, has_inequalit
 from magcli.verify.latex.tree import ONE, Expr, I, add, div, mul, num
 from magcli.verify.latex.units import DOUBLE_PRIME, PRIME, SYMBOLS, compatible, format_units
 
+LABELS = frozenset("ABCDEFGHIJ")
+"""Capital letters that name options of a multiple-choice problem."""
 Decision = tuple[bool, str]
 """Whether two answers are the same, and which comparison decided."""
 ComparePart = Callable[[Expr, Expr], Decision]
@@ -40,9 +42,11 @@ def values(a: Expr, b: Expr) -> Decision:
 
 
 def choices(a: Expr, b: Expr, inner: ComparePart) -> Decision:
-    """``(C) 12`` is ``C`` and is ``12``; two letters must agree, and two values."""
+    """``(C) 12`` is ``C`` and is ``12``; two letters must agree, and two values. ``A: 3, B`` names two options."""
     if a.op != "choice":
         a, b = b, a
+    if any(_lists_a_label(each) for each in a.args):
+        return False, "choice"
     if b.op == "choice":
         return a.name == b.name and (not (a.args and b.args) or inner(a.args[0], b.args[0])[0]), "choice"
     if a.args:
@@ -50,6 +54,11 @@ def choices(a: Expr, b: Expr, inner: ComparePart) -> Decision:
     if b.op in ("sym", "const", "*", "+", "/", "^"):
         return values(Expr("sym", name=a.name), b)
     return b.op == "set" and len(b.args) == 1 and inner(a, b.args[0])[0], "choice"
+
+
+def _lists_a_label(value: Expr) -> bool:
+    """Whether the value of a choice is a list with a capital letter in it."""
+    return value.op == "list" and any(part.op in ("sym", "const") and part.name in LABELS for part in value.args)
 
 
 def texts(a: Expr, b: Expr, inner: ComparePart) -> Decision:
