@@ -223,13 +223,10 @@ def require(schema: pa.Schema, needs: Iterable[str], *, stage: str, where: str) 
     missing = [name.split("|") for name in needs if not set(name.split("|")) & set(schema.names)]
     if missing:
         there = ", ".join(schema.names) or "none"
-        cut = any(len(names) > MAX_NAMES for names in missing)
         columns = f"column{'s' * (len(missing) > 1)} {', '.join(map(_either, missing))}"
-        fix = f". Rename with: magcli convert INPUT --rename {missing[0][0]}=COLUMN -o OUTPUT"
-        raise DataError(
-            f"{stage}: {where} lacks {columns}; it has: {there}{fix if stage != 'convert' else ''}"
-            + (f"; all names: magcli {stage} --help" if cut else "")
-        )
+        rename = f"rename one with: magcli convert INPUT --rename {missing[0][0]}=COLUMN -o OUTPUT, or "
+        fix = f"{rename if stage != 'convert' else ''}see: magcli {stage} --help"
+        raise DataError(f"{stage}: {where} lacks {columns}; it has: {there}; {fix}")
 
 
 def _either(names: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ function imports what it needs from transformers: its models take seconds to imp
 import ctypes
 import hashlib
 import platform
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -29,6 +30,8 @@ HUB_TIMEOUT = 5.0
 SETTINGS = (".json", ".jinja", ".txt", ".model")
 """Suffixes of the files of a model folder other than weights."""
 MODEL_FILES = ["*.json", "*.jinja", "*.txt", "*.model", "*.safetensors"]
+
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 
 TRIM_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -4, -8
 """Parameters of glibc's ``mallopt``, from malloc.h."""
@@ -278,7 +281,9 @@ def _reason(name: str, error: Exception) -> str:
         return f"model {name}: the folder has no config.json; give a model folder in Hugging Face layout"
     if folder.is_dir() and not any(folder.glob("*.safetensors")):
         return f"model {name}: the folder has no safetensors weights; download them or train from scratch"
-    if not folder.exists() and (isinstance(error, OSError) or folder.is_absolute()):
+    if not folder.exists() and not HUB_NAME.fullmatch(name):
+        return f"model {name}: no such folder"
+    if not folder.exists() and isinstance(error, OSError):
         return (
             f"model {name}: no such folder, and not available from the hub; check the name or the connection ({reason})"
         )

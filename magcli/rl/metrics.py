@@ -157,8 +157,8 @@ def summary(line: Line) -> str:
     dropped = sum(line["groups_dropped"].values())
     return (
         f"reward {line['reward']:.3f} correct {line['correct']:.3f} length {line['length_mean']:.0f} "
-        f"groups {line['groups_trained']}+{dropped} entropy {line['entropy'] or 0:.2f} "
-        f"{line['generate_tokens_per_s']:,.0f}+{line['train_tokens_per_s']:,.0f} tokens/s"
+        f"groups {line['groups_trained']} ({dropped} dropped) entropy {line['entropy'] or 0:.2f} "
+        f"tokens/s {line['generate_tokens_per_s']:,.0f} generated {line['train_tokens_per_s']:,.0f} trained"
     )
 
 

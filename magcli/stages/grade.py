@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from magcli.config import opt
+from magcli.errors import usage
 from magcli.stages.shared import grading, options, tables
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def reads(config: Config) -> tuple[str, ...]:
 def check(config: Config) -> None:
     """Refuse options that are out of range or contradict each other."""
     options.check_reward("grade", config)
+    usage(config.penalty_end > 0 or config.penalty_width == 0, "grade: --penalty-width requires --penalty-end")
 
 
 def settings(config: Config) -> dict[str, Any]:

@@ -193,6 +193,8 @@ def _checkpoints(config: Config) -> list[Path]:
     from magcli.run.rundir import RunDir
 
     folder = RunDir(config.run)
+    if not config.run.is_dir():
+        raise DataError(f"landscape: run folder {config.run} does not exist")
     stored = folder.stored_weights()
     if len(stored) < 3:
         raise DataError(

@@ -54,7 +54,9 @@ class Config:
 
 
 def check(config: Config) -> None:
-    """Refuse negative numbers."""
+    """Refuse negative numbers, and more than one thing to print."""
+    instead = [flag for flag in ("stats", "manifest", "digest") if getattr(config, flag)]
+    usage(len(instead) < 2, f"show: --{' and --'.join(instead)} exclude each other")
     usage(config.num >= 0, f"show.num: {config.num} is negative; 0 shows all")
     usage(config.width >= 0, f"show.width: {config.width} is negative; 0 shows all")
 

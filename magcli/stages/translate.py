@@ -88,6 +88,7 @@ def check(config: Config) -> None:
     usage(config.tries > 0, f"translate.tries: {config.tries} is not positive")
     options.check_generation("translate", config)
     usage(bool(config.model or config.from_), "translate: give --model, --from or both")
+    usage(config.from_ is not None or config.by == "id", "translate: --by position requires --from")
     if config.model:
         options.check_engine("translate", config)
         instruction(config.system)

@@ -315,7 +315,7 @@ def test_missing_columns_are_reported_and_their_other_names_are_in_the_help(stag
         "lacks columns prompt, tests or test_list or ..., solutions or incorrect_solutions or ...; it has: foo"
         in str(raised.value)
     )
-    assert str(raised.value).endswith(f"; all names: magcli {stage} --help")
+    assert str(raised.value).endswith(f"see: magcli {stage} --help")
     words = set(re.findall(r"\w+", str(stage_of(stage).doc)))
     names = {*TEST_COLUMNS[1:], *SOLUTION_COLUMNS[1:], *CODE_ALIASES["prompt"]}
     assert names <= words

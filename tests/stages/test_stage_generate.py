@@ -120,7 +120,8 @@ def test_the_history_has_digests_of_the_model_and_the_system_prompt(guesser, pro
     ("options", "error", "message"),
     [
         ({"model": ""}, UsageError, "--model is missing"),
-        ({"model": "nowhere/at-all"}, EnvironmentFault, "no such folder"),
+        ({"model": "nowhere/at-all"}, EnvironmentFault, "no such folder, and not available from the hub"),
+        ({"model": "./nowhere"}, EnvironmentFault, "model ./nowhere: no such folder$"),
         ({"samples": 0}, UsageError, "generate.samples: 0 is not positive"),
         ({"top_p": 0.0}, UsageError, r"generate.top_p: 0.0 is not in \(0, 1\]"),
         ({"deterministic": True, "dtype": "bf16"}, UsageError, "needs --dtype fp32"),

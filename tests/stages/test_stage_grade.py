@@ -175,6 +175,11 @@ def test_missing_thoughts_produce_a_hint(completion, tip, tmp_path, capsys):
     assert "do not begin" not in capsys.readouterr().err
 
 
+def test_a_penalty_width_without_an_end_is_refused():
+    with pytest.raises(UsageError, match="grade: --penalty-width requires --penalty-end"):
+        call_stage("grade", "nothing.jsonl", penalty_width=10)
+
+
 def test_the_interval_accounts_for_correlated_samples():
     from magcli.stages.grade import accuracy_interval
 

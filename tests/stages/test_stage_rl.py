@@ -517,6 +517,10 @@ VLLM = {"engine": "vllm", "generators": 2, "transfer": "broadcast"}
         ({"model": "http://localhost:1"}, "a server's weights cannot be trained"),
         ({"advantage": "no_such:f"}, "advantage 'no_such:f': no_such cannot be imported: ModuleNotFoundError"),
         ({"loss": "math:sqrt"}, r"loss 'math:sqrt' failed: TypeError: .*sqrt\(\) takes exactly one argument"),
+        (
+            {"advantage": "math:sqrt", "advantage_norm": "none"},
+            "rl: --advantage replaces --advantage-norm; give one of them",
+        ),
         ({"penalty_width": 9, "penalty_end": 4}, "rl.penalty_width: 9 is not between 0 and penalty_end 4"),
     ],
 )

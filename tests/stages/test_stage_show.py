@@ -54,6 +54,11 @@ def test_an_invalid_condition_is_refused(tmp_path) -> None:
         call_stage("show", written(tmp_path / "a.jsonl", [{"id": "a"}]), where='id == "\ud800"')
 
 
+def test_only_one_summary_is_printed() -> None:
+    with pytest.raises(UsageError, match="show: --stats and --digest exclude each other"):
+        call_stage("show", "nothing.jsonl", stats=True, digest=True)
+
+
 HOSTILE = "\x1b]0;title\x07\x9b31m\x7f\u202eright\u2066\r\n\tend\u200b"
 SHOWN = "␛]0;title␇[U+009B]31m[U+007F][U+202E]right[U+2066]␍\r\n{indent}\tend[U+200B]"
 

@@ -238,6 +238,7 @@ def test_killed_and_resumed_gives_the_same_bytes(guesser, tmp_path):
     ("options", "message"),
     [
         ({"model": ""}, "give --model, --from or both"),
+        ({"by": "position"}, "translate: --by position requires --from"),
         ({"languages": ("fr", "tlh")}, "translate.languages: unknown tlh; choose from fr, es, it, de, zh, ru"),
         ({"languages": ()}, "translate.languages: no language given"),
         ({"fraction": 1.5}, "translate.fraction: 1.5 is not between 0 and 1"),

@@ -169,6 +169,8 @@ def _check_functions(config: Config) -> None:
     if config.advantage or config.loss:
         from magcli.rl import custom
 
+        normalised = config.advantage_norm != type(config).advantage_norm
+        usage(not (config.advantage and normalised), "rl: --advantage replaces --advantage-norm; give one of them")
         custom.check(config.advantage, config.loss)
 
 
