@@ -108,7 +108,7 @@ def assert_serves(header: Path, tmp_path: Path) -> None:
 
 @pytest.mark.faults
 def test_headers_precompiled_concurrently_are_complete(tmp_path: Path) -> None:
-    script = "from magcli.verify import compiler; print(compiler.precompiled())"
+    script = "from magcli.verify.code import compiler; print(compiler.precompiled())"
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     started = [
         subprocess.Popen([sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, text=True)
