@@ -2,22 +2,16 @@
 
 import contextlib
 import fcntl
-import multiprocessing
-import multiprocessing.reduction
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-PRELOADED = ["calling", "torch", "transformers", "magcli.cli", "magcli.rl.loop", "magcli.rl.trainer", "sympy"]
-"""What the process that others are forked from has imported."""
-
+from forking import fork_magcli, fork_server
 
 TRAINED = {
     "updates": 6,
@@ -67,39 +61,16 @@ def call_stage(name, *inputs, **options):
 
 def start_stage(name, *inputs, **options):
     """Run a stage in a process of its own, forked from one that has imported everything, so it begins at once."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
-    process = context.Process(target=call_stage, args=(name, *inputs), kwargs=options)
+    process = fork_server().Process(target=call_stage, args=(name, *inputs), kwargs=options)
     process.start()
     return process
 
 
-class Descriptor:
-    """A file descriptor that a process of the fork server gets."""
-
-    def __init__(self, number):
-        self.number = number
-
-    def __reduce__(self):
-        return _received, (multiprocessing.reduction.DupFd(self.number),)
-
-
-def _received(copy):
-    return copy.detach()
-
-
-def run_command_line(arguments, *, input=b"", timeout=240, cwd=None, largest=None):
-    """The command line in a process forked from one that has imported everything; as ``subprocess.run`` tells of it.
-
-    ``largest`` is the size in bytes that no file may grow beyond, as on a full disk.
-    """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
+def run_command_line(arguments, *, input=b"", timeout=240, **options):
+    """The command line in a forked process, as ``subprocess.run`` returns it; options are those of ``fork_magcli``."""
     given, out, errors = os.pipe(), os.pipe(), os.pipe()
     theirs = [given[0], out[1], errors[1]]
-    told = list(map(str, arguments)), list(map(Descriptor, theirs)), dict(os.environ), cwd or Path.cwd(), largest
-    process = context.Process(target=_command_line, args=told)
-    process.start()
+    process = fork_magcli(arguments, theirs, **options)
     for number in theirs:
         os.close(number)
     with ThreadPoolExecutor(3) as pool:
@@ -119,22 +90,6 @@ def _feed(number, data):
 def _drained(number):
     with open(number, "rb") as file:
         return file.read()
-
-
-def _command_line(arguments, streams, environment, folder, largest):
-    for number, stream in enumerate(streams):
-        os.dup2(stream, number)
-        os.close(stream)
-    sys.stdin, sys.stdout, sys.stderr = (os.fdopen(n, mode, closefd=False) for n, mode in enumerate(["r", "w", "w"]))
-    if largest:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
-    os.environ.clear()
-    os.environ |= environment
-    os.chdir(folder)
-    sys.argv = ["magcli", *arguments]
-    from magcli.__main__ import main
-
-    main()
 
 
 def kill_and_resume(kills, longest, name, *inputs, **options):

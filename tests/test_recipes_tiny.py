@@ -1,13 +1,12 @@
 """The whole recipe `tiny`, from its problems to the picture of the landscape, at a small size."""
 
-import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
+from forking import magcli_for_scripts
+
 ROOT = Path(__file__).parent.parent
-ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 SMALL = """
 [grade]
 language = false
@@ -53,7 +52,7 @@ dtype = "fp32"
 """
 
 
-def made(tiny: Path, tmp_path: Path) -> str:
+def made(tiny: Path, tmp_path: Path, program: Path) -> str:
     """Make the target `demo`, and return what it printed."""
     command = [
         "make",
@@ -65,8 +64,8 @@ def made(tiny: Path, tmp_path: Path) -> str:
         "TRAJECTORY=2",
         "GRADER_UPDATES=4",
     ]
-    command += ["MAGCLI=magcli"]
-    done = subprocess.run(list(map(str, command)), env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    command += [f"MAGCLI={program}"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -77,6 +76,7 @@ def test_the_tiny_recipe_runs_from_problems_to_landscape(tmp_path: Path) -> None
     problems = tiny / "data" / "problems.jsonl"
     problems.write_text("".join(problems.read_text(encoding="utf-8").splitlines(keepends=True)[::5]), encoding="utf-8")
     (tmp_path / "small.toml").write_text(SMALL, encoding="utf-8")
-    assert "eval-rl" in made(tiny, tmp_path)
+    program = magcli_for_scripts(tmp_path)
+    assert "eval-rl" in made(tiny, tmp_path, program)
     assert (tmp_path / "out" / "landscape" / "landscape.png").stat().st_size > 10_000
-    assert "magcli sft" not in made(tiny, tmp_path), "nothing is made twice"
+    assert "magcli sft" not in made(tiny, tmp_path, program), "nothing is made twice"

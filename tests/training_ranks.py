@@ -1,27 +1,24 @@
-"""Ranks of a trainer as processes of a test: as torchrun starts them, with a store that outlives each; or by it."""
+"""Ranks of a trainer as processes of a test: as torchrun starts them, with a store that outlives each."""
 
 import contextlib
-import multiprocessing
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from calling import PRELOADED, flags_of, quiet
+from calling import flags_of, quiet
+from forking import Running, fork_server
 
 from magcli.train.distributed import close_ranks, open_ranks
 
-CONTEXT = multiprocessing.get_context("forkserver")
 PATIENCE = 120.0
 
 
@@ -55,13 +52,13 @@ class Rank:
 @contextlib.contextmanager
 def started(function: Callable[..., Any], *arguments: Any, size: int, timeout: float = 20.0) -> Iterator[list[Rank]]:
     """Processes that each call ``function(ranks, *arguments)``; what is left of them is killed at the end."""
-    CONTEXT.set_forkserver_preload(PRELOADED)
+    context = fork_server()
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     ranks = []
     for rank in range(size):
-        ours, theirs = CONTEXT.Pipe(duplex=False)
-        where = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_PORT": store.port}
-        process = CONTEXT.Process(target=_run, args=(theirs, where, timeout, function, arguments))
+        ours, theirs = context.Pipe(duplex=False)
+        where = environment_of(rank, size, store.port)
+        process = context.Process(target=_run, args=(theirs, where, timeout, function, arguments))
         process.start()
         theirs.close()
         ranks.append(Rank(process, ours))
@@ -88,36 +85,50 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def launched(stage: str, *inputs: object, ranks: int = 2, **options: Any) -> subprocess.Popen[bytes]:
-    """A stage under torchrun, in a process group of its own."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    command += ["-m", "magcli", "--", stage, *map(str, inputs), *flags_of(options)]
-    environment = quiet() | {"GLOO_SOCKET_IFNAME": "lo"}
-    return subprocess.Popen(command, stderr=subprocess.PIPE, env=environment, start_new_session=True)
+class Launched(NamedTuple):
+    """The ranks of a stage, and the store by which they find each other."""
+
+    ranks: list[Running]
+    store: dist.TCPStore
 
 
-def finished(process: subprocess.Popen[bytes], code: int = 0) -> str:
-    """What the processes of a launch said, once they have ended with that exit code."""
-    errors = process.communicate(timeout=240)[1].decode()
-    assert process.returncode == code, errors
+def launched(stage: str, *inputs: object, ranks: int = 2, **options: Any) -> Launched:
+    """A stage on ranks with the environment that torchrun gives them."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    command = [stage, *inputs, *flags_of(options)]
+    places = [environment_of(rank, ranks, store.port) for rank in range(ranks)]
+    return Launched([Running(*command, env=quiet() | place, session=True) for place in places], store)
+
+
+def environment_of(rank: int, size: int, port: int) -> dict[str, str]:
+    """What torchrun sets for a rank, with a store that outlives it."""
+    where = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_PORT": port}
+    fixed = {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_USE_AGENT_STORE": "True", "GLOO_SOCKET_IFNAME": "lo"}
+    return fixed | {name: str(value) for name, value in where.items()}
+
+
+def finished(launch: Launched, code: int = 0) -> str:
+    """What the ranks of a launch said, once they have ended with that exit code."""
+    errors = "".join([rank.communicate(timeout=240)[1].decode() for rank in launch.ranks])
+    assert [rank.returncode for rank in launch.ranks] == [code] * len(launch.ranks), errors
     return errors
 
 
-def killed_once(process: subprocess.Popen[bytes], seen: Path) -> None:
+def killed_once(launch: Launched, seen: Path) -> None:
     """Kill all processes of a launch when a file or folder has appeared."""
     deadline = time.monotonic() + 120
-    with process:
-        while not seen.exists():
-            assert process.poll() is None, process.communicate()[1].decode()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+    while not seen.exists():
+        assert all(rank.poll() is None for rank in launch.ranks), finished(launch)
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    for rank in launch.ranks:
+        os.killpg(rank.pid, signal.SIGKILL)
+    for rank in launch.ranks:
+        rank.communicate()
 
 
-def _run(told: Connection, where: dict[str, int], timeout: float, function: Callable[..., Any], arguments: Any) -> None:
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_USE_AGENT_STORE": "True", "GLOO_SOCKET_IFNAME": "lo"}
-    os.environ |= {name: str(value) for name, value in where.items()}
+def _run(told: Connection, where: dict[str, str], timeout: float, function: Callable[..., Any], arguments: Any) -> None:
+    os.environ |= where
     torch.set_num_threads(1)
     try:
         told.send_bytes(pickle.dumps(("returned", function(open_ranks(timeout=timeout), *arguments))))

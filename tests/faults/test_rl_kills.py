@@ -134,7 +134,7 @@ def test_the_synchronous_schedule_ends_with_the_weights_of_an_unbroken_run(
     draw = random.Random(kills.fresh_seed())
 
     def begin(run: Path = tmp_path / "run") -> "subprocess.Popen[bytes]":
-        return start(problems, guesser, run, {"updates": updates, "schedule": "sync", "n_mini": GROUP})
+        return start(problems, guesser, run, {"updates": updates, "schedule": "sync", "n_mini": GROUP, "lr": 2e-4})
 
     whole = seconds_of(lambda: begin(tmp_path / "whole"))
     done = run_killed(begin, wanted, whole / wanted + 3, draw)

@@ -80,6 +80,6 @@ def test_a_run_started_by_two_ranks_resumes(given, alone, tiny_model_dir, tmp_pa
 
 
 def test_lora_is_for_one_process(given, tiny_model_dir, tmp_path):
-    errors = finished(launched("sft", given[0], model=tiny_model_dir, run=tmp_path / "run", lora=4), code=1)
+    errors = finished(launched("sft", given[0], model=tiny_model_dir, run=tmp_path / "run", lora=4), code=2)
     assert "sft: --lora trains in one process; start it without torchrun" in errors
     assert not (tmp_path / "run").exists()

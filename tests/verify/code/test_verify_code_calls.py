@@ -440,7 +440,7 @@ list(reversed(V)); list(enumerate(V)); list(zip(V, V)); list(map(str, V)); hex(V
 divmod(V, 7); pow(V, 2, 7); complex(V); list(filter(None, V)); sorted(V, key=str, reverse=True);
 V.upper(); V.count('a'); V.index(1); V.split(); V.get(1); list(V.items()); V.union([1]); V.is_integer();
 V.strip('a'); V.replace('a', 'bb'); V.encode(); V.isdigit(); V.partition('a'); V.startswith('a');
-','.join(V); V.conjugate(); V.real; V.imag; V < 3; V >= 'a'; V in [1, 'a']; 1 in V; V is None;
+','.join(V); V.conjugate(); V.real; V.imag; V < 3; V >= 'a'; V in [2, 'a']; 1 in V; V is None;
 V is not None; isinstance(V, (int, str)); isinstance(V, list | dict); [x for x in V]; {x for x in V};
 {x: 1 for x in V}; [y for x in V for y in x if y]; f'{V}'; f'{V!r:>9}'; f'{V:.2f}'; '%s' % (V,); '%d' % V;
 '{}'.format(V); (lambda x: [x])(V); 1 if V else 2; math.floor(V); math.isclose(V, 1); math.sqrt(V);
