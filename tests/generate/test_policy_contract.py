@@ -91,7 +91,7 @@ class Bench:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=[pytest.mark.integration] if kind.kept else []) for name, kind in ENGINES.items()],
+    params=[pytest.param(name, marks=[pytest.mark.slow] if kind.kept else []) for name, kind in ENGINES.items()],
 )
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     kind = ENGINES[request.param]

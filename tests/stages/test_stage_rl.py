@@ -1,15 +1,14 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
 
 import numpy as np
 import pytest
-from calling import TRAINED, call_stage, kill_and_resume, seconds_of, start_stage, written_at
+from calling import TRAINED, call_stage, flags_of, kill_and_resume, seconds_of, start_stage, written_at
+from forking import Running
 from safetensors.torch import load_file
 
 from magcli.data import table
@@ -280,10 +279,8 @@ def test_a_killed_asynchronous_run_trains_every_group_once(guesser, problems, tm
 def test_sigterm_ends_a_run_at_once_and_the_same_command_resumes(guesser, problems, tmp_path):
     run = tmp_path / "run"
     options = {**SMALL, "updates": 400, "checkpoint_every": 1, "lr": 1e-5}
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if not isinstance(value, bool)]
-    command = [sys.executable, "-m", "magcli", "rl", str(problems), "--model", str(guesser), "--run", str(run)]
-    command += [*flags, "--bf16=no", "--no-language"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, start_new_session=True) as process:
+    command = ["rl", problems, "--model", guesser, "--run", run, *flags_of(options)]
+    with Running(*command, session=True) as process:
         try:
             wait_for(lambda: (run / "metrics.jsonl").exists() and len(metrics_so_far(run)) >= 5, process)
             begun = time.monotonic()

@@ -3,13 +3,12 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 from calling import call_stage, flags_of, quiet
+from forking import Running
 from overlap import overlap
 
 from magcli.data import table
@@ -112,10 +111,9 @@ def children(pid, module):
 
 def test_killed_generators_and_verifiers_are_replaced_during_a_run(guesser, problems, tmp_path):
     run, sizes = tmp_path / "run", {**SMALL, "updates": 24, "lr": 1e-5}
-    command = [sys.executable, "-m", "magcli", "rl", str(problems), "--model", str(guesser), "--run", str(run)]
-    command += ["--generators", "1", "--workers", "1", *flags_of(sizes)]
+    command = ["rl", problems, "--model", guesser, "--run", run, "--generators", 1, "--workers", 1, *flags_of(sizes)]
     modules = ["magcli.generate.child", "magcli.verify.worker"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, env=quiet()) as process:
+    with Running(*command, env=quiet()) as process:
         killed = 0
         deadline = time.monotonic() + 120
         while killed < 2 and process.poll() is None and time.monotonic() < deadline:
