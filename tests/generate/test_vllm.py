@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from magcli.errors import EnvironmentFault, UsageError
-from magcli.generate import vllm_link, weights
+from magcli.generate import vllm, weights
 from magcli.generate.open import open_policy
 from magcli.generate.types import Rollout, Sampling
 from magcli.generate.vllm import VllmPolicy
@@ -187,7 +187,7 @@ def test_a_model_unsupported_by_vllm_is_a_one_line_error(wide_model_dir, tmp_pat
 
 
 def test_an_engine_that_hangs_is_named_after_the_deadline(bench, monkeypatch):
-    monkeypatch.setattr(vllm_link, "HEARTBEAT_SECONDS", 0.5)
+    monkeypatch.setattr(vllm, "HEARTBEAT_SECONDS", 0.5)
 
     async def scenario() -> float:
         policy = bench.policy(deadline=2.0)
