@@ -27,8 +27,7 @@ from magcli.stages.shared import grading, options, tables
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from magcli.curate.code.agreement import Run
-    from magcli.curate.code.matrix_table import MatrixTable
+    from magcli.curate.code.agreement import MatrixTable, Run
     from magcli.curate.code.prepare import Prepared
     from magcli.curate.code.problems import Unusable
     from magcli.data.source import Rows
@@ -131,7 +130,7 @@ def run(config: Config, rows: Rows, job: Job) -> Rows:
 
 def _replay(config: Config, rows: Rows, job: Job) -> Rows:
     """Decide from the matrix."""
-    from magcli.curate.code.matrix_table import MatrixReplay
+    from magcli.curate.code.agreement import MatrixReplay
     from magcli.curate.code.problems import Unusable
 
     assert config.from_matrix is not None
@@ -198,7 +197,7 @@ def _run(config: Config, rows: Rows, job: Job) -> Rows:
 @contextmanager
 def _open_matrix(config: Config, sandbox: str, job: Job) -> Iterator[MatrixTable | None]:
     """The matrix, with --matrix; locked against other processes."""
-    from magcli.curate.code.matrix_table import MatrixTable
+    from magcli.curate.code.agreement import MatrixTable
     from magcli.data import durable
     from magcli.run.shard import KEY
 

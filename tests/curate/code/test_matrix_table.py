@@ -4,8 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from magcli.curate.code.agreement import Run
-from magcli.curate.code.matrix_table import MatrixReplay, MatrixTable
+from magcli.curate.code.agreement import MatrixReplay, MatrixTable, Run
 from magcli.data import manifest
 from magcli.errors import DataError, UsageError
 
