@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from magcli.data import arrow, csv, durable, folder, jsonl, parquet, seal, types
+from magcli.data import arrow, csv, durable, folder, jsonl, seal, types
 from magcli.data.source import BadRow, Rows, Sink, Source
 from magcli.errors import DataError, UsageError, first_line, usage
 
@@ -22,7 +22,7 @@ LINES = (".jsonl", ".jsonl.gz", ".json", ".json.gz")
 SUFFIXES = (".arrow", ".parquet", *LINES, ".csv")
 SINKS: Mapping[str, Callable[[Path, pa.Schema, str], contextlib.AbstractContextManager[Sink]]] = {
     ".arrow": arrow.file_sink,
-    ".parquet": parquet.file_sink,
+    ".parquet": arrow.parquet_sink,
     **dict.fromkeys(LINES, jsonl.file_sink),
     ".csv": csv.file_sink,
 }
@@ -76,7 +76,7 @@ def _open(name: str, bad: BadRow) -> Source:
         case ".arrow":
             return arrow.open_file(path)
         case ".parquet":
-            return parquet.open_file(path)
+            return arrow.open_parquet(path)
         case ".jsonl" | ".jsonl.gz" | ".json" | ".json.gz" | ".ndjson" | ".ndjson.gz":
             return jsonl.open_file(path, bad)
         case ".csv":
