@@ -1,21 +1,34 @@
-"""Sample and grade the completions of a problem; shared by the stages that query a model."""
+"""Sample and grade the completions of a problem; shared by the stages that query a model.
+
+A problem may have images, for vision-language models. The column ``images`` holds one or a list of: the bytes of an
+image file; a mapping with ``bytes`` or ``path``, as `datasets` stores images; a ``data:`` URI in base64, for JSON
+lines; or a path relative to the working directory. The columns of MMMU (``image_1`` ... ``image_7``) and MathVista
+(``decoded_image``) are read too. ``<image 2>`` in a prompt marks the position of the second image; images without a
+position come before the text.
+"""
 
 import asyncio
+import base64
+import binascii
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from magcli.data.images import images_of
 from magcli.data.schema import COMPLETION
-from magcli.errors import UsageError
+from magcli.errors import DataError, UsageError
 from magcli.generate.types import Completion, Generator, Sampling, VisionModel, sample_seed
 from magcli.model.chat import to_messages
 
 if TYPE_CHECKING:
     from magcli.verify.grader import Grader
     from magcli.verify.reward import Reward, RewardRule
+
+IMAGES = "images"
+NUMBERED_IMAGES = tuple(f"image_{number}" for number in range(1, 8))
+DECODED_IMAGE = "decoded_image"
 
 
 class SamplingPlan(NamedTuple):
@@ -125,3 +138,48 @@ def completion_columns(samples: Sequence[Sample]) -> pa.RecordBatch:
     ]
     arrays = [pa.array(values, field.type) for values, field in zip(columns, COMPLETION, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=COMPLETION)
+
+
+def images_of(row: Mapping[str, Any]) -> list[bytes]:
+    """The image files of a row in order.
+
+    Raises:
+        DataError: an image cannot be read; the message names the row and the image.
+    """
+    return [_image(value, f"row {row.get('id')}: image {number}") for number, value in enumerate(_given(row), 1)]
+
+
+def _given(row: Mapping[str, Any]) -> list[Any]:
+    given = row.get(IMAGES)
+    if given is None:
+        given = [row.get(name) for name in (*NUMBERED_IMAGES, DECODED_IMAGE)]
+    return [value for value in (given if isinstance(given, list) else [given]) if value is not None]
+
+
+def _image(value: Any, where: str) -> bytes:
+    if isinstance(value, Mapping):
+        value = value.get("bytes") or value.get("path")
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, str) or not value:
+        raise DataError(f"{where} is {type(value).__name__}; give bytes, a path or a data: URI")
+    return _bytes_of_uri(value, where) if value.startswith("data:") else _bytes_of_file(value, where)
+
+
+def _bytes_of_uri(uri: str, where: str) -> bytes:
+    head, _, body = uri.partition(",")
+    if not head.endswith(";base64"):
+        raise DataError(f"{where} is a data: URI without ;base64")
+    try:
+        return base64.b64decode(body, validate=True)
+    except binascii.Error as error:
+        raise DataError(f"{where} is not base64: {error}") from None
+
+
+def _bytes_of_file(path: str, where: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"{where}: cannot read {path}: {error.strerror}; paths are relative to the working directory"
+        ) from None

@@ -2,7 +2,7 @@ import base64
 
 import pytest
 
-from magcli.data.images import images_of
+from magcli.curate.sampling import images_of
 from magcli.errors import DataError
 
 
