@@ -12,10 +12,9 @@ from typing import Any, Protocol, TypeVar
 
 from magcli.errors import Stopped
 from magcli.generate.types import Sampler
-from magcli.rl import health
 from magcli.rl.checkpointing import Checkpointing
 from magcli.rl.curriculum import AllSolved
-from magcli.rl.metrics import UpdateMetrics, group_metrics, speeds
+from magcli.rl.metrics import UpdateMetrics, fault, group_metrics, mismatch_fault, speeds
 from magcli.rl.schedule import Schedule
 from magcli.rl.scheduler import Batch, RolloutScheduler
 from magcli.rl.trainer import Trainer
@@ -63,7 +62,7 @@ async def train(
             line = record(trainer, checkpointing, batch, metrics, *clock.lap())
             await run(partial(checkpointing.save_due, trainer))
             monitor.update(line)
-            if reason := health.fault(checkpointing.lines):
+            if reason := fault(checkpointing.lines):
                 raise Stopped(f"rl: {reason}")
     except AllSolved as end:
         if scheduler.stage < len(schedule.stages) - 1:
@@ -98,7 +97,7 @@ def repeat_updates(trainer: Trainer, schedule: Schedule, checkpointing: Checkpoi
 def check_mismatch(found: Line, monitor: Monitor) -> None:
     """Show the mismatch of engine and trainer before the first update of a process, and stop if it is too large."""
     monitor.mismatch(found)
-    if reason := health.mismatch_fault(found):
+    if reason := mismatch_fault(found):
         raise Stopped(f"rl: before the first update: {reason}")
 
 

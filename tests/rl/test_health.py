@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from magcli.rl.health import LIMITS, fault, mismatch_fault
+from magcli.rl.metrics import LIMITS, fault, mismatch_fault
 
 
 def line(**values):

@@ -370,7 +370,7 @@ def solved(stats, correct, graded):
 
 
 def test_a_refused_first_update_is_refused_again(guesser, problems, tmp_path, monkeypatch):
-    monkeypatch.setattr("magcli.rl.health.mismatch_fault", lambda line: "too far apart")
+    monkeypatch.setattr("magcli.rl.loop.mismatch_fault", lambda line: "too far apart")
     run = tmp_path / "run"
     for _ in range(2):
         with pytest.raises(Stopped, match="before the first update: too far apart"):

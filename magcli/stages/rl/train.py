@@ -167,6 +167,6 @@ class Display:
 
     def mismatch(self, found: Mapping[str, Any]) -> None:
         """Show the mismatch of engine and trainer before the first update."""
-        from magcli.rl.health import comparison
+        from magcli.rl.metrics import comparison
 
         self._console.say(f"rl: {comparison(found)}", event="mismatch", **found)
