@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
     from magcli.console import Console, Progress
     from magcli.data.source import Rows
-    from magcli.rl.checkpointing import Checkpointing
     from magcli.rl.curriculum import Row
     from magcli.rl.live import Curves
+    from magcli.rl.loop import Checkpointing
     from magcli.rl.schedule import Schedule
     from magcli.rl.trackers import LogLines
     from magcli.rl.trainer import Trainer
@@ -42,7 +42,7 @@ def serve_rank(config: Config) -> bool:
 def run(config: Config, rows: Rows, job: Job) -> Rows:
     """Train, then return all rollouts in the order of the updates."""
     from magcli.data import table
-    from magcli.rl.checkpointing import remove_checkpoints
+    from magcli.rl.loop import remove_checkpoints
     from magcli.rl.store import RolloutStore
     from magcli.train.controller import RankController
     from magcli.train.distributed import open_ranks
@@ -81,9 +81,9 @@ def _train(
         Stopped: the run cannot learn any more; the message says why.
     """
     from magcli.rl import loop
-    from magcli.rl.checkpointing import Checkpointing
     from magcli.rl.ledger import Ledger, account, read
     from magcli.rl.live import Curves
+    from magcli.rl.loop import Checkpointing
     from magcli.rl.store import RolloutStore
     from magcli.run.units import AsyncRunner
 
