@@ -5,7 +5,17 @@ One pure function for each term of the objective (recipe, section 1; P 2.1). For
     weight[i] * ( importance[i,t] * policy loss[i,t] + kl_coef * KL[i,t] - entropy_coef * entropy[i,t] )
 
 summed over all tokens of the mini-batch. ``--advantage`` and ``--loss`` replace ``advantages`` and
-``clipped_policy_loss`` by a user's functions with the same arguments (``magcli.rl.custom``).
+``clipped_policy_loss`` by a user's functions with the same arguments, given as ``module:function`` or
+``file.py:function`` like a reward:
+
+    def leave_one_out(rewards, groups):
+        ...
+        return advantages  # one number for each completion of the mini-batch
+
+    def reinforce(tokens, clip_low, clip_high):
+        return -tokens.advantage * tokens.new  # the loss of each token, [N]
+
+Loss normalisation, importance correction, KL penalty and entropy bonus apply to any loss.
 
 The papers: GRPO is DeepSeekMath (arXiv 2402.03300), Dr. GRPO 2503.20783, DAPO 2503.14476, PPO 1707.06347, AReaL
 2505.24298; P is Magistral (2506.10910).
@@ -19,7 +29,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from magcli.errors import MagError
+from magcli.errors import MagError, UsageError
+from magcli.verify.custom import load
 from magcli.verify.types import UNGRADED, Reason
 
 AdvantageNorm = Literal["minibatch", "group", "none"]
@@ -200,3 +211,61 @@ def weighted_loss(
     if entropy is not None:
         loss = loss - entropy_coef * entropy
     return (weight * loss).sum()
+
+
+def custom_advantages(spec: str, rewards: Sequence[float], groups: Sequence[int]) -> list[float]:
+    """The advantages of a mini-batch's completions by a custom function.
+
+    Raises:
+        UsageError: there is no such function, it fails, or its result is not one finite number for each completion.
+    """
+    function = load(spec, "advantage")
+    try:
+        found = [float(value) for value in function(list(rewards), list(groups))]
+    except Exception as error:
+        raise _failed("advantage", spec, error) from error
+    if len(found) != len(rewards):
+        raise UsageError(f"advantage {spec!r} returned {len(found)} values for {len(rewards)} completions")
+    if bad := [value for value in found if not math.isfinite(value)]:
+        raise UsageError(f"advantage {spec!r} returned {bad[0]}, which is not finite")
+    return found
+
+
+def custom_policy_loss(spec: str, tokens: Tokens, clip_low: float, clip_high: float) -> Tensor:
+    """The loss ``[N]`` of a micro-batch's tokens by a custom function. An optimizer step whose loss is not finite is
+    skipped, as with the built-in loss.
+
+    Raises:
+        UsageError: there is no such function, it fails, or its result is not a differentiable tensor ``[N]``.
+    """
+    function = load(spec, "loss")
+    try:
+        found = function(tokens, clip_low, clip_high)
+    except Exception as error:
+        raise _failed("loss", spec, error) from error
+    if not isinstance(found, Tensor):
+        raise UsageError(f"loss {spec!r} returned {type(found).__name__}, expected a tensor")
+    if found.shape != tokens.new.shape:
+        shape, expected = list(found.shape), list(tokens.new.shape)
+        raise UsageError(f"loss {spec!r} returned shape {shape}, expected one value for each token {expected}")
+    if tokens.new.requires_grad and not found.requires_grad:
+        raise UsageError(f"loss {spec!r} does not depend on tokens.new, so it has no gradient")
+    return found
+
+
+def check_custom(advantage: str, loss: str) -> None:
+    """Call the custom functions on two groups of two completions before anything is generated; "" is built-in.
+
+    Raises:
+        UsageError: one fails.
+    """
+    if advantage:
+        custom_advantages(advantage, [1.0, 0.0, 0.1, 0.9], [0, 0, 1, 1])
+    if loss:
+        logprobs = torch.tensor([-0.5, -1.0, -1.5, -2.0])
+        new, sign = (logprobs + 0.1).requires_grad_(), torch.tensor([1.0, -1.0, 1.0, -1.0])
+        custom_policy_loss(loss, Tokens(new, logprobs, sign, torch.arange(4)), 0.2, 0.28)
+
+
+def _failed(option: str, spec: str, error: Exception) -> UsageError:
+    return UsageError(f"{option} {spec!r} failed: " + " ".join(f"{type(error).__name__}: {error}".split()))

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from magcli.errors import MagError
 from magcli.generate.types import Rollout
-from magcli.rl import algorithm, custom
+from magcli.rl import algorithm
 from magcli.rl.algorithm import AdvantageNorm, LossNorm, Tokens
 from magcli.rl.metrics import ClipStats, UpdateMetrics
 from magcli.rl.rollouts import Group
@@ -129,7 +129,7 @@ def _samples(
 
 def _advantages(rewards: Sequence[float], groups: Sequence[int], objective: Objective) -> list[float]:
     if objective.advantage:
-        return custom.advantages(objective.advantage, rewards, groups)
+        return algorithm.custom_advantages(objective.advantage, rewards, groups)
     return algorithm.advantages(rewards, groups, norm=objective.advantage_norm)
 
 
@@ -254,7 +254,7 @@ def _policy_loss(tokens: Tokens, objective: Objective, metrics: UpdateMetrics) -
     bounds = objective.clip_low, objective.clip_high
     metrics.clips.append(ClipStats((tokens.new - tokens.old).detach(), *algorithm.is_clipped(tokens, *bounds)))
     if objective.loss and len(tokens.new):
-        return custom.policy_loss(objective.loss, tokens, *bounds)
+        return algorithm.custom_policy_loss(objective.loss, tokens, *bounds)
     return algorithm.clipped_policy_loss(tokens, *bounds)
 
 

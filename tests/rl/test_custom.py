@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from magcli.errors import UsageError
 from magcli.generate.types import Rollout
 from magcli.model.load import load_model
-from magcli.rl import algorithm, custom
+from magcli.rl import algorithm
 from magcli.rl.algorithm import Tokens
 from magcli.rl.metrics import UpdateMetrics
 from magcli.rl.objective import Objective, TrainingSample, micro_batch_loss, plan
@@ -125,7 +125,7 @@ def test_the_loss_sees_which_completion_each_token_belongs_to(completions):
     advantage = torch.tensor([value for _, value in completions])[sequence]
     new = torch.linspace(-2, -0.1, len(sequence))
     tokens = Tokens(new, torch.full_like(new, -1.0), advantage, sequence)
-    loss = custom.policy_loss(f"{EXAMPLE}:gspo", tokens, 0.2, 0.28)
+    loss = algorithm.custom_policy_loss(f"{EXAMPLE}:gspo", tokens, 0.2, 0.28)
     for index in range(len(completions)):
         assert len(set(loss[sequence == index].tolist())) == 1
     if len(sequence) == len(completions):
@@ -145,7 +145,7 @@ def test_the_loss_sees_which_completion_each_token_belongs_to(completions):
 )
 def test_errors_of_an_advantage_function_are_one_line(name, message, source):
     with pytest.raises(UsageError) as error:
-        custom.check(f"{source}:{name}", "")
+        algorithm.check_custom(f"{source}:{name}", "")
     text = str(error.value)
     assert text.startswith(f"advantage '{source}:{name}'")
     assert text.endswith(message)
@@ -164,7 +164,7 @@ def test_errors_of_an_advantage_function_are_one_line(name, message, source):
 )
 def test_errors_of_a_loss_function_are_one_line(name, message, source):
     with pytest.raises(UsageError) as error:
-        custom.check("", f"{source}:{name}")
+        algorithm.check_custom("", f"{source}:{name}")
     text = str(error.value)
     assert text.startswith(f"loss '{source}:{name}'")
     assert text.endswith(message)
@@ -172,7 +172,7 @@ def test_errors_of_a_loss_function_are_one_line(name, message, source):
 
 
 def test_good_functions_pass(source):
-    custom.check(f"{source}:same", f"{source}:same_loss")
-    custom.check(f"{EXAMPLE}:leave_one_out", f"{EXAMPLE}:gspo")
+    algorithm.check_custom(f"{source}:same", f"{source}:same_loss")
+    algorithm.check_custom(f"{EXAMPLE}:leave_one_out", f"{EXAMPLE}:gspo")
     with pytest.raises(UsageError, match=r"loss 'no_such_module:f': no_such_module cannot be imported"):
-        custom.check("", "no_such_module:f")
+        algorithm.check_custom("", "no_such_module:f")

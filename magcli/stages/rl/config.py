@@ -167,11 +167,11 @@ def _check_band(place: str, stage: StageOptions) -> None:
 def _check_functions(config: Config) -> None:
     """Try the user's own functions before anything is generated."""
     if config.advantage or config.loss:
-        from magcli.rl import custom
+        from magcli.rl import algorithm
 
         normalised = config.advantage_norm != type(config).advantage_norm
         usage(not (config.advantage and normalised), "rl: --advantage replaces --advantage-norm; give one of them")
-        custom.check(config.advantage, config.loss)
+        algorithm.check_custom(config.advantage, config.loss)
 
 
 def settings(config: Config) -> dict[str, Any]:
