@@ -22,8 +22,8 @@ from transformers import AutoTokenizer
 from benchmarks.downloads import ROOT
 from benchmarks.models import random_llama
 from benchmarks.pairs import Result
-from magcli.rl.simulate.calibrate import MeasuredRun, calibrate, read_run
 from magcli.rl.simulate.machine import TABLES, Machine
+from magcli.rl.simulate.predict import MeasuredRun, calibrate, read_run
 from magcli.rl.simulate.simulation import SimulatedUpdate, Simulation
 from magcli.rl.simulate.workload import resampled_source
 

@@ -1,15 +1,40 @@
-"""Predict a run: the figures of a simulation, and the table that shows them."""
+"""Predict a run: the figures of a simulation, and the table that shows them.
 
-from dataclasses import dataclass, replace
+The speeds of the machine are described, or fitted to real runs on it, so that they predict runs of other sizes.
+Training: the seconds of each update against its tokens. Generation: the run is replayed group by group, which gives the
+steps, tokens and cached tokens of each update's decoding, to which the measured seconds are fitted. Since a replay
+needs the speeds that it is to find, this is iterated, at the end with half steps: full steps can oscillate if the times
+of a run are noisy.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from magcli.rl.simulate.calibrate import calibrate, read_run
-from magcli.rl.simulate.machine import Machine, read_machine
-from magcli.rl.simulate.simulation import Simulation, SimulationSettings
-from magcli.rl.simulate.workload import GroupSource, group_source
+from magcli.errors import DataError
+from magcli.rl.ledger import read as read_ledger
+from magcli.rl.simulate.machine import GeneratorSpec, Machine, TrainerSpec, VerifierSpec, read_machine
+from magcli.rl.simulate.simulation import Simulation, SimulationResult, SimulationSettings
+from magcli.rl.simulate.workload import (
+    GroupShape,
+    GroupSource,
+    fit_lengths,
+    group_source,
+    read_groups,
+    resampled_source,
+)
+from magcli.run.rundir import RunDir
+
+Floats = NDArray[np.float64]
+FULL_STEPS, HALF_STEPS = 6, 12
+"""Iterations of the fit; more change nothing visible."""
+MIN_UPDATES = 3
+"""Updates that a run must have; the first, in which processes start, is not fitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +142,220 @@ def report(prediction: Prediction) -> str:
     }
     width = max(map(len, lines))
     return "\n".join(f"{name:<{width}}  {value}" for name, value in lines.items())
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """A real run, with its ``groups`` by number.
+
+    The arrays have one value for each update: ``seconds`` since the update before, ``training`` in which the trainer
+    worked, ``transfer`` from then to the end of the update, ``generating`` in which the engines worked (their mean);
+    ``tokens`` trained, prompts included. ``verdict`` is the median of the seconds from a group's last token to its
+    reward. ``padded``: the engine is the embedded one.
+    """
+
+    settings: SimulationSettings
+    engines: int
+    padded: bool
+    groups: Mapping[int, GroupShape]
+    seconds: Floats
+    training: Floats
+    transfer: Floats
+    generating: Floats
+    tokens: Floats
+    verdict: float
+
+    def group(self, number: int) -> GroupShape:
+        """The run's group with this number; another one of the run if a replay needs more groups."""
+        return self.groups[number] if number in self.groups else self.resampled(0, self.settings)(number)
+
+    def resampled(self, seed: int, settings: SimulationSettings) -> GroupSource:
+        """Groups like those of the run, for a run with other settings."""
+        known = list(self.groups.values())
+        return resampled_source(known, group=settings.group, max_tokens=settings.max_tokens, seed=seed)
+
+
+def read_run(folder: Path) -> MeasuredRun:
+    """A finished run from its folder; without generator processes, trainer and engine took turns.
+
+    Raises:
+        DataError: it is not a run of `magcli rl`, has too few updates, or has stages.
+    """
+    run, problem = RunDir(folder), f"{folder} is not a magcli rl run that can calibrate the simulation"
+    try:
+        config = json.loads(run.note_path.read_text(encoding="utf-8"))
+        lines = [json.loads(line) for line in run.metrics_path.read_text(encoding="utf-8").splitlines()]
+        events = read_ledger(run.ledger)
+    except FileNotFoundError as error:
+        raise DataError(f"{problem}: it has no {Path(error.filename).name}") from None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{problem}: {error}") from None
+    if not {field.name for field in fields(SimulationSettings)} - {"placement"} <= set(config):
+        raise DataError(f"{problem}: its run.json lacks options")
+    if len(lines) < MIN_UPDATES:
+        raise DataError(f"{problem}: it has fewer than {MIN_UPDATES} updates")
+    if len({line.get("stage") for line in lines}) > 1:
+        raise DataError(f"{folder}: a run with stages has no single size to calibrate with")
+    return _measured(config, lines, events, [read_groups(run.rollouts_of(line["step"])) for line in lines])
+
+
+def _measured(
+    config: Mapping[str, Any],
+    lines: Sequence[Mapping[str, Any]],
+    events: Sequence[Mapping[str, Any]],
+    rollouts: Sequence[Mapping[int, GroupShape]],
+) -> MeasuredRun:
+    generators = int(config.get("generators", 0))
+    given = {field.name: config[field.name] for field in fields(SimulationSettings) if field.name in config}
+    given |= {"updates": len(lines), "placement": "split" if generators else "shared"}
+    begun, trained = _times(events, "taken"), _times(events, "trained")
+    training = _column(lines, "trained_tokens") / _column(lines, "train_tokens_per_s")
+    trained_groups = [[group for group in step.values() if not group.dropped] for step in rollouts]
+    return MeasuredRun(
+        SimulationSettings(**given),
+        max(1, generators),
+        config.get("engine", "torch") == "torch",
+        {number: group for step in rollouts for number, group in step.items()},
+        seconds=np.diff(trained, prepend=events[0]["time"]),
+        training=training,
+        transfer=np.maximum(0.0, trained - begun - training),
+        generating=_column(lines, "generated_tokens") / _column(lines, "generate_tokens_per_s"),
+        tokens=np.array([sum(sum(g.lengths) + g.prompt * len(g.lengths) for g in step) for step in trained_groups]),
+        verdict=_verdict_seconds(events),
+    )
+
+
+def _column(lines: Sequence[Mapping[str, Any]], name: str) -> Floats:
+    return np.array([line[name] for line in lines], dtype=float)
+
+
+def _times(events: Sequence[Mapping[str, Any]], kind: str) -> Floats:
+    """The time of each update's event of a kind."""
+    times = {event["step"]: event["time"] for event in events if event["event"] == kind}
+    return np.array([times[step] for step in sorted(times)])
+
+
+def _verdict_seconds(events: Sequence[Mapping[str, Any]]) -> float:
+    generated = {event["group"]: event["time"] for event in events if event["event"] == "generated"}
+    graded = {event["group"]: event["time"] for event in events if event["event"] in ("admitted", "dropped")}
+    return float(np.median([graded[group] - generated[group] for group in graded]))
+
+
+def calibrate(runs: Sequence[MeasuredRun], *, workers: int) -> Machine:
+    """The machine on which a simulation of these runs takes as long as they did, with one device for the trainer and
+    one for each engine.
+
+    Runs with different ``n_async`` separate the fixed time of a step from that of each sequence. The runs must have the
+    same placement and the same engine. ``workers`` is their number of verifier workers.
+    """
+    machine = _first_guess(runs, workers)
+    for _ in range(FULL_STEPS):
+        machine = _refit(machine, _replay(machine, runs))
+    tried = []
+    for _ in range(HALF_STEPS):
+        replays = _replay(machine, runs)
+        tried.append((_error(replays), machine))
+        machine = _midpoint(machine, _refit(machine, replays))
+    return min(tried, key=lambda pair: pair[0])[1]
+
+
+Replays = Sequence[tuple[MeasuredRun, SimulationResult]]
+
+
+def _replay(machine: Machine, runs: Sequence[MeasuredRun]) -> Replays:
+    return [(run, Simulation(run.settings, machine, run.group).run()) for run in runs]
+
+
+def _error(replays: Replays) -> float:
+    """The largest absolute log-ratio of a replay's and its run's seconds from the first update to the last."""
+    spans = [(replay.updates[-1].time - replay.updates[0].time, run.seconds[1:].sum()) for run, replay in replays]
+    return float(max(abs(np.log(replayed / real)) for replayed, real in spans))
+
+
+def _midpoint(one: Machine, other: Machine) -> Machine:
+    fitted = ("step_seconds", "sequence_seconds", "token_seconds", "gap_seconds")
+    means = {name: (getattr(one.generators, name) + getattr(other.generators, name)) / 2 for name in fitted}
+    verdict = float(np.sqrt(one.verifiers.seconds * other.verifiers.seconds))
+    verifiers = replace(one.verifiers, seconds=verdict)
+    return replace(one, generators=replace(one.generators, **means), verifiers=verifiers)
+
+
+def _first_guess(runs: Sequence[MeasuredRun], workers: int) -> Machine:
+    """The trainer, whose fit is final, and engines and verifiers with roughly the right speed."""
+    fixed, per_token = nonnegative_least_squares(
+        np.concatenate([np.column_stack([np.ones_like(run.tokens), run.tokens])[1:] for run in runs]),
+        np.concatenate([run.training[1:] for run in runs]),
+    )
+    transfer = float(np.mean(np.concatenate([run.transfer[1:] for run in runs])))
+    groups = [group for run in runs for group in run.groups.values()]
+    decoding = sum(run.generating.sum() * run.engines for run in runs)
+    verdict = np.median([run.verdict / run.settings.group for run in runs])
+    return Machine(
+        fit_lengths(groups),
+        GeneratorSpec(runs[0].engines, decoding / sum(sum(group.lengths) for group in groups), padded=runs[0].padded),
+        TrainerSpec(1, 1 / max(per_token, 1e-12), fixed, transfer, shared=runs[0].settings.placement == "shared"),
+        VerifierSpec(workers, float(verdict)),
+    )
+
+
+def _refit(machine: Machine, replays: Replays) -> Machine:
+    """The machine whose engines and verifiers need the measured seconds for the work of the replays."""
+    parts = [_decoding(run, replay) for run, replay in replays]
+    step, sequence, token = nonnegative_least_squares(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+    generators = replace(
+        machine.generators,
+        step_seconds=max(step, 1e-9),
+        sequence_seconds=sequence,
+        token_seconds=token,
+        gap_seconds=_gap(machine, replays) if replays[0][0].settings.placement == "shared" else 0.0,
+    )
+    verdicts = [(run.verdict, float(np.median(replay.verdicts))) for run, replay in replays]
+    slowdown = float(np.median([real / replayed for real, replayed in verdicts if replayed > 0] or [1.0]))
+    verifiers = replace(machine.verifiers, seconds=machine.verifiers.seconds * slowdown)
+    return replace(machine, generators=generators, verifiers=verifiers)
+
+
+def _decoding(run: MeasuredRun, replay: SimulationResult) -> tuple[Floats, Floats]:
+    """Steps, tokens generated and tokens attended to, up to each update, and the measured seconds for them.
+
+    Both are divided by the run's seconds, so that short and long runs have equal weight.
+    """
+    seconds = (run.generating[1:] * run.engines).cumsum()
+    return _work(replay)[:, :3].cumsum(axis=0) / seconds[-1], seconds / seconds[-1]
+
+
+def _gap(machine: Machine, replays: Replays) -> float:
+    """Seconds between two steps where trainer and engine take turns: what is left of the measured time without
+    training, transfer, decoding, and the time in which the replay too waits for verdicts.
+    """
+    left, steps = 0.0, 0.0
+    for run, replay in replays:
+        work = _work(replay).sum(axis=0)
+        first, last = replay.updates[0], replay.updates[-1]
+        trained = last.training - first.training + machine.trainer.transfer_seconds * (len(replay.updates) - 1)
+        waits = last.time - first.time - trained - work[3] - machine.generators.gap_seconds * work[0]
+        rest = run.seconds - run.training - run.transfer - run.generating
+        left += float(rest[1:].sum()) - max(0.0, float(waits))
+        steps += float(work[0])
+    return max(0.0, left / steps)
+
+
+def _work(replay: SimulationResult) -> Floats:
+    """Steps, tokens generated, tokens attended to, and seconds of decoding, of each update from the second on."""
+    works = [update.work for update in replay.updates]
+    total = [[work.steps, work.generated, work.attended, work.seconds] for work in works]
+    return np.diff(np.array(total, dtype=np.float64), axis=0)
+
+
+def nonnegative_least_squares(columns: Floats, values: Floats) -> list[float]:
+    """The x >= 0 that minimizes |columns @ x - values|; columns with negative coefficients are removed, worst first."""
+    scale = np.linalg.norm(columns, axis=0)
+    kept = [int(index) for index in np.flatnonzero(scale)]
+    found = np.zeros(columns.shape[1])
+    while kept:
+        solved = np.linalg.lstsq(columns[:, kept] / scale[kept], values, rcond=1e-9)[0]
+        if solved.min() >= 0:
+            found[kept] = solved / scale[kept]
+            break
+        kept.pop(int(solved.argmin()))
+    return [float(value) for value in found]

@@ -7,9 +7,8 @@ import pytest
 from calling import call_stage
 
 from magcli.errors import DataError
-from magcli.rl.simulate.calibrate import MeasuredRun, calibrate, nonnegative_least_squares, read_run
 from magcli.rl.simulate.machine import GeneratorSpec, LengthSpec, Machine, TrainerSpec, VerifierSpec
-from magcli.rl.simulate.predict import predict, simulate
+from magcli.rl.simulate.predict import MeasuredRun, calibrate, nonnegative_least_squares, predict, read_run, simulate
 from magcli.rl.simulate.simulation import Simulation, SimulationSettings
 from magcli.rl.simulate.workload import group_source
 
