@@ -206,20 +206,20 @@ def _checkpoints(config: Config) -> list[Path]:
 
 def _cost(checkpoints: Sequence[Path]) -> str:
     from magcli.landscape.checkpoints import open_checkpoint
-    from magcli.landscape.diagnosis import cost
+    from magcli.landscape.pca import cost
 
     return cost([open_checkpoint(folder) for folder in checkpoints])
 
 
 def _plane(config: Config, checkpoints: list[Path], out: Path, job: Job) -> Plane:
-    from magcli.landscape import diagnosis, pca
+    from magcli.landscape import pca
 
     job.console.say(_cost(checkpoints), event="cost")
     plane = pca.plane(checkpoints, method=config.method, cache=out / "grams.npz")
-    job.console.say(diagnosis.summary(plane), event="plane", explained=plane.explained.tolist())
-    for text in diagnosis.details(plane):
+    job.console.say(pca.summary(plane), event="plane", explained=plane.explained.tolist())
+    for text in pca.details(plane):
         job.console.say(text, event="plane-detail")
-    for text in diagnosis.warnings(plane):
+    for text in pca.warnings(plane):
         job.console.warn(text)
     return plane
 

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from magcli.landscape.checkpoints import open_checkpoint
-from magcli.landscape.diagnosis import cost, details, like_random_walk, step_in_gaps, summary, warnings
-from magcli.landscape.pca import plane
+from magcli.landscape.pca import cost, details, like_random_walk, plane, step_in_gaps, summary, warnings
 
 BF16 = torch.bfloat16
 

@@ -8,8 +8,7 @@ from safetensors.torch import load_file
 from magcli.errors import DataError
 from magcli.landscape import pca as module
 from magcli.landscape.components import write_components
-from magcli.landscape.diagnosis import summary, warnings
-from magcli.landscape.pca import plane
+from magcli.landscape.pca import plane, summary, warnings
 
 
 def axes_of(found, folder):

@@ -13,9 +13,8 @@ from safetensors.torch import load_file
 
 from magcli.errors import DataError
 from magcli.landscape.components import write_components
-from magcli.landscape.diagnosis import warnings
 from magcli.landscape.gram import piece_sums
-from magcli.landscape.pca import plane, random_walk
+from magcli.landscape.pca import plane, random_walk, warnings
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 

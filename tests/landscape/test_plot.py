@@ -5,7 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.tri import LinearTriInterpolator
 
-from magcli.landscape import plot
+from magcli.landscape import results
 from magcli.landscape.surface import grid, length_regression, triangulate
 
 PATH = np.column_stack([np.linspace(4, 0, 6), 0.02 * np.sin(np.linspace(0, np.pi, 6))])
@@ -31,18 +31,18 @@ def test_values_at_a_triangles_centroid_are_the_mean_of_its_corners():
 
 
 def surface(values):
-    return plot.Surface(POINTS, values, PATH, EXPLAINED, "Mean reward", "reward")
+    return results.Surface(POINTS, values, PATH, EXPLAINED, "Mean reward", "reward")
 
 
 def draw_all(folder):
     lengths, rewards = evaluations()
     fit = length_regression(lengths, rewards, low=1000, high=3000)
     mean_lengths, mean_rewards = lengths.mean(1), rewards.mean(1)
-    regression = plot.LengthFit(mean_lengths, mean_rewards, fit)
+    regression = results.LengthFit(mean_lengths, mean_rewards, fit)
     return [
-        *plot.write(folder / "v1.5" / "reward", surface(mean_rewards)),
-        *plot.write(folder / "regression", regression),
-        *plot.write(folder / "all", surface(mean_rewards), surface(mean_lengths), regression),
+        *results.write_figure(folder / "v1.5" / "reward", surface(mean_rewards)),
+        *results.write_figure(folder / "regression", regression),
+        *results.write_figure(folder / "all", surface(mean_rewards), surface(mean_lengths), regression),
     ]
 
 
@@ -59,7 +59,7 @@ def test_figures_are_written_as_png_svg_and_pdf_with_the_same_bytes_twice(tmp_pa
 
 def test_a_stem_may_contain_a_dot(tmp_path):
     lengths, rewards = evaluations()
-    written = plot.write(tmp_path / "v1.5", plot.LengthFit(lengths.mean(1), rewards.mean(1), None))
+    written = results.write_figure(tmp_path / "v1.5", results.LengthFit(lengths.mean(1), rewards.mean(1), None))
     assert [path.name for path in written] == ["v1.5.png", "v1.5.svg", "v1.5.pdf"]
 
 
@@ -77,14 +77,14 @@ def test_a_surface_marks_points_path_and_final_weights():
 
 @pytest.mark.parametrize("value", [0.0, 1e6])
 def test_a_flat_surface_is_drawn(tmp_path, value):
-    written = plot.write(tmp_path / "flat", surface(np.full(len(POINTS), value)))
+    written = results.write_figure(tmp_path / "flat", surface(np.full(len(POINTS), value)))
     assert all(path.stat().st_size > 1000 for path in written)
 
 
 @pytest.mark.parametrize("lengths", [np.full(4, 20.0), np.array([20.0, 21, 22, 23]), np.geomspace(3, 30_000, 4)])
 def test_any_range_of_lengths_has_a_few_distinct_ticks(tmp_path, lengths):
     axes = Figure().add_subplot()
-    plot.LengthFit(lengths, np.arange(4.0), None).draw(axes)
+    results.LengthFit(lengths, np.arange(4.0), None).draw(axes)
     labels = [label.get_text() for label in axes.get_xticklabels()]
     assert 1 <= len(labels) <= 5
     assert len(set(labels)) == len(labels)

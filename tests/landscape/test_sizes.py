@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from magcli.landscape.checkpoints import open_checkpoint
-from magcli.landscape.diagnosis import cost
+from magcli.landscape.pca import cost
 
 SMALL_24B = {
     "model.embed_tokens.weight": (131072, 5120),
